@@ -1,0 +1,1 @@
+"""The embedded cluster: toolchain, control plane, process nodes, provider stand-in and their CLI."""
