@@ -1,0 +1,168 @@
+"""Builds a tool from its pinned modules into the cache.
+
+What is half done when a build is interrupted lies in Go's own module and build caches, so the next try
+goes on from there; the entry itself appears by one rename.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from sandbox.toolchain.finding import Found, entry, in_cache
+from sandbox.toolchain.tools import Tool
+
+Report = Callable[[str], None]
+"""Takes one short phrase on what is being done now."""
+
+BYTES_NEEDED = 6 * 1024**3
+"""Free disk space that a build of everything needs: modules, build cache and binaries (measured 4.6 GiB)."""
+
+
+class BuildError(Exception):
+    """A build failed. `log` holds all that the tools printed."""
+
+    def __init__(self, tool: Tool, step: str, log: Path) -> None:
+        super().__init__(f"{tool.name} {tool.version}: {step} failed; read {log}")
+        self.log = log
+
+
+class Cancelled(Exception):
+    """Another build failed or the user interrupted; this one was ended."""
+
+
+class Builder:
+    """Builds tools with one Go toolchain; `cancel` ends what is running."""
+
+    def __init__(self, go: Path, logs: Path) -> None:
+        self._go = go
+        self._logs = logs
+        self._running: set[subprocess.Popen[str]] = set()
+        self._cancelled = threading.Event()
+
+    def cancel(self) -> None:
+        """End every running go command."""
+        self._cancelled.set()
+        for process in list(self._running):
+            process.terminate()
+
+    def build(self, tool: Tool, report: Report) -> Found:
+        """Build `tool` into the cache.
+
+        Raises:
+            BuildError: a step failed; it names the step and the log.
+            Cancelled: `cancel` was called.
+        """
+        self._logs.mkdir(parents=True, exist_ok=True)
+        log = self._logs / f"build-{tool.name}.log"
+        log.write_text("")
+        final = entry(tool)
+        partial = final.with_name(f".partial-{tool.key}")
+        shutil.rmtree(partial, ignore_errors=True)
+        (partial / "bin").mkdir(parents=True)
+        report("fetching modules")
+        self._go_run(tool, "download", ["mod", "download"], log)
+        self._copy_assets(tool, partial / "assets", log)
+        for binary in tool.binaries:
+            self._compile(tool, binary.package, partial / "bin" / binary.name, log, report)
+        shutil.rmtree(final, ignore_errors=True)
+        partial.rename(final)
+        found = in_cache(tool)
+        assert found is not None
+        return found
+
+    def fetch_assets(self, tool: Tool, report: Report) -> Path:
+        """Only the asset folders, for a tool whose binaries are on PATH."""
+        log = self._logs / f"build-{tool.name}.log"
+        self._logs.mkdir(parents=True, exist_ok=True)
+        folder = entry(tool) / "assets"
+        if not folder.exists():
+            report("fetching manifests")
+            partial = folder.with_name(".partial-assets")
+            shutil.rmtree(partial, ignore_errors=True)
+            self._copy_assets(tool, partial, log)
+            partial.rename(folder)
+        return folder
+
+    def _compile(self, tool: Tool, package: str, out: Path, log: Path, report: Report) -> None:
+        listed = self._go_run(tool, "list", ["list", "-deps", package], log, capture=True)
+        total = len(listed.splitlines())
+        seen = 0
+
+        def count(_line: str) -> None:
+            nonlocal seen
+            seen += 1
+            report(f"compiling {out.name}: {min(seen, total)} of {total} packages")
+
+        report(f"compiling {out.name}")
+        args = ["build", "-v", "-trimpath", "-ldflags", f"-s -w {tool.ldflags}".strip()]
+        self._go_run(tool, "build", [*args, "-o", str(out), package], log, on_line=count)
+
+    def _copy_assets(self, tool: Tool, into: Path, log: Path) -> None:
+        into.mkdir(parents=True, exist_ok=True)
+        if not tool.assets:
+            return
+        printed = self._go_run(
+            tool, "list", ["list", "-m", "-json", tool.module], log, capture=True
+        )
+        source = Path(json.loads(printed)["Dir"])
+        for folder in tool.assets:
+            shutil.copytree(source / folder, into / folder, copy_function=shutil.copyfile)
+        for path in [into, *into.rglob("*")]:
+            path.chmod(0o755 if path.is_dir() else 0o644)
+
+    def _go_run(
+        self,
+        tool: Tool,
+        step: str,
+        args: list[str],
+        log: Path,
+        *,
+        capture: bool = False,
+        on_line: Report | None = None,
+    ) -> str:
+        if self._cancelled.is_set():
+            raise Cancelled
+        process = subprocess.Popen(
+            [str(self._go), *args],
+            cwd=tool.recipe,
+            env=_environment(self._go),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=None if capture else subprocess.STDOUT,
+            text=True,
+        )
+        self._running.add(process)
+        assert process.stdout is not None
+        lines: list[str] = []
+        with log.open("a") as out:
+            for line in process.stdout:
+                lines.append(line)
+                if not capture:
+                    out.write(line)
+                    out.flush()
+                if on_line is not None:
+                    on_line(line.strip())
+        code = process.wait()
+        self._running.discard(process)
+        if self._cancelled.is_set():
+            raise Cancelled
+        if code != 0:
+            raise BuildError(tool, f"go {step}", log)
+        return "".join(lines)
+
+
+def _environment(go: Path) -> dict[str, str]:
+    """No C compiler, no toolchain download, nothing that a user's own flags could change."""
+    env = {k: v for k, v in os.environ.items() if k not in {"GOFLAGS", "GOOS", "GOARCH", "GOWORK"}}
+    return env | {
+        "CGO_ENABLED": "0",
+        "GOTOOLCHAIN": "local",
+        "GOFLAGS": "-mod=readonly -buildvcs=false",
+        "GOROOT": str(go.resolve().parent.parent),
+    }

@@ -1,0 +1,168 @@
+"""Makes every tool available: PATH, else cache, else built; says what it does while it does it."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import time
+from collections.abc import Iterator
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from sandbox import paths
+from sandbox.toolchain import official
+from sandbox.toolchain.building import BYTES_NEEDED, Builder, BuildError, Cancelled
+from sandbox.toolchain.finding import Found, entry, in_cache, on_path
+from sandbox.toolchain.golang import GoUnavailableError, find_go
+from sandbox.toolchain.progress import BuildTable
+from sandbox.toolchain.tools import TOOLS, Tool
+
+BUILDS_AT_ONCE = 2
+"""A build's link step uses one core only; a second build fills the others."""
+
+
+class ToolchainError(Exception):
+    """A tool is missing and could not be made; the text is one line for the user."""
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """Paths of all binaries by name, and the asset folder of each tool by tool name."""
+
+    binaries: dict[str, Path]
+    assets: dict[str, Path]
+    sources: dict[str, str]
+
+
+def ensure(console: Console) -> Toolchain:
+    """Every tool of the table, ready to run.
+
+    A machine that has everything in the cache gets its answer in well under 2 s. `sources` tells per tool
+    where it came from: PATH, cache, official, or built.
+
+    Raises:
+        ToolchainError: no Go, no disk space, or a failed build (it names the log).
+    """
+    found = {tool.name: hit for tool in TOOLS if (hit := _ready(tool))}
+    missing = [tool for tool in TOOLS if tool.name not in found]
+    if missing:
+        with _cache_lock(console):
+            missing = _take_finished_by_others(missing, found)
+            missing = _take_official(missing, found, console)
+            if missing:
+                found |= _build_all(missing, console)
+    return Toolchain(
+        binaries={name: path for hit in found.values() for name, path in hit.binaries.items()},
+        assets={name: hit.assets for name, hit in found.items()},
+        sources={name: hit.source for name, hit in found.items()},
+    )
+
+
+def _ready(tool: Tool) -> Found | None:
+    if binaries := on_path(tool):
+        assets = entry(tool) / "assets"
+        if not tool.assets or assets.exists():
+            return Found("PATH", binaries, assets)
+    if tool.name == "pulumi" and (hit := _official_pulumi()):
+        return hit
+    return in_cache(tool)
+
+
+def _official_pulumi() -> Found | None:
+    folder = official.pulumi_folder()
+    if not (folder / "pulumi").exists():
+        return None
+    binaries = {
+        name: folder / name
+        for name in ("pulumi", "pulumi-language-python", "pulumi-language-python-exec")
+    }
+    return Found("official", binaries, folder / "assets")
+
+
+def _take_finished_by_others(missing: list[Tool], found: dict[str, Found]) -> list[Tool]:
+    """Another process may have built while this one waited for the lock."""
+    found |= {tool.name: hit for tool in missing if (hit := in_cache(tool))}
+    return [tool for tool in missing if tool.name not in found]
+
+
+def _take_official(missing: list[Tool], found: dict[str, Found], console: Console) -> list[Tool]:
+    if not any(tool.name == "pulumi" for tool in missing):
+        return missing
+    if not official.reachable():
+        console.print("Pulumi's download site cannot be reached: the engine is built from its modules.")
+        return missing
+    try:
+        official.download_pulumi(lambda text: console.print(f"Pulumi: {text}"))
+    except official.OfficialUnavailable as why:
+        console.print(f"Official Pulumi: {why}; the engine is built from its modules.")
+        return missing
+    hit = _official_pulumi()
+    assert hit is not None
+    found["pulumi"] = hit
+    return [tool for tool in missing if tool.name != "pulumi"]
+
+
+def _build_all(missing: list[Tool], console: Console) -> dict[str, Found]:
+    _require_disk_space()
+    try:
+        go = find_go()
+    except GoUnavailableError as error:
+        raise ToolchainError(str(error)) from error
+    builder = Builder(go, paths.state().logs)
+    with BuildTable([tool.name for tool in missing], console) as table:
+        with ThreadPoolExecutor(BUILDS_AT_ONCE) as pool:
+            jobs = {pool.submit(_one, builder, tool, table): tool for tool in missing}
+            try:
+                done, _ = wait(jobs, return_when=FIRST_EXCEPTION)
+                failed = [job.exception() for job in done if job.exception()]
+            except KeyboardInterrupt:
+                builder.cancel()
+                raise
+            if failed:
+                builder.cancel()
+    for job, tool in jobs.items():
+        error = job.exception()
+        if isinstance(error, BuildError):
+            raise ToolchainError(f"{error} (what was done is kept; run it again to go on)") from error
+        if error is not None and not isinstance(error, Cancelled):
+            raise ToolchainError(f"{tool.name}: {error}") from error
+    return {tool.name: job.result() for job, tool in jobs.items()}
+
+
+def _one(builder: Builder, tool: Tool, table: BuildTable) -> Found:
+    started = time.monotonic()
+    if binaries := on_path(tool):
+        assets = builder.fetch_assets(tool, lambda text: table.say(tool.name, text))
+        found = Found("PATH", binaries, assets)
+    else:
+        found = builder.build(tool, lambda text: table.say(tool.name, text))
+    table.done(tool.name, f"built in {time.monotonic() - started:.0f} s")
+    return found
+
+
+def _require_disk_space() -> None:
+    folder = paths.cache()
+    folder.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(folder).free
+    if free < BYTES_NEEDED:
+        raise ToolchainError(
+            f"disk of {folder}: {free / 1024**3:.1f} GiB free, the builds need"
+            f" {BYTES_NEEDED / 1024**3:.0f} GiB; make room or set TRAINYARD_CACHE to another disk"
+        )
+
+
+@contextmanager
+def _cache_lock(console: Console) -> Iterator[None]:
+    folder = paths.cache() / "toolchain"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            console.print("Another sandbox is building the toolchain; waiting for it.")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,66 @@
+"""What is there already: binaries on PATH in a suitable version, entries of the cache."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox import paths
+from sandbox.toolchain.tools import Tool
+
+VERSION_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where a tool was found. `assets` is the folder that holds the tool's asset folders."""
+
+    source: str
+    binaries: dict[str, Path]
+    assets: Path
+
+
+def entry(tool: Tool) -> Path:
+    """The tool's folder in the cache, whether it exists or not."""
+    return paths.cache() / "toolchain" / tool.key
+
+
+def in_cache(tool: Tool) -> Found | None:
+    """The cached build. An entry appears by one rename, so one that exists is whole."""
+    folder = entry(tool)
+    binaries = {binary.name: folder / "bin" / binary.name for binary in tool.binaries}
+    if not all(os.access(path, os.X_OK) for path in binaries.values()):
+        return None
+    return Found("cache", binaries, folder / "assets")
+
+
+def on_path(tool: Tool) -> dict[str, Path]:
+    """The tool's binaries on PATH, if every one is there in a suitable version; else empty.
+
+    The sandbox's own `bin` folder is passed over: what lies there points into the cache.
+    """
+    own = paths.state().bin
+    folders = [f for f in os.environ.get("PATH", "").split(os.pathsep) if f and Path(f) != own]
+    found: dict[str, Path] = {}
+    for binary in tool.binaries:
+        path = shutil.which(binary.name, path=os.pathsep.join(folders))
+        if path is None or not binary.version_args:
+            return {}
+        if not tool.suits(printed_version([path, *binary.version_args])):
+            return {}
+        found[binary.name] = Path(path)
+    return found
+
+
+def printed_version(command: list[str]) -> str:
+    """What the command prints about itself; empty when it cannot be asked."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout + done.stderr

