@@ -1,0 +1,1 @@
+"""Runs: the contract between a deployed job and the trainer inside it, and both sides of it."""

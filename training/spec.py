@@ -1,0 +1,317 @@
+"""The run contract: what the platform promises a trainer, and what a trainer promises the platform.
+
+Both sides import this module, so it uses the standard library only: the Pulumi side must not load
+torch, and the trainer's image does not contain pulumi.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+# Exit codes of the trainer and of its launcher; sysexits.h has the same meaning for 75 and 78.
+EXIT_DONE: Final = 0
+EXIT_PREEMPTED: Final = 75
+"""Interrupted with a good checkpoint: restart, and do not count it as a failure."""
+EXIT_BAD_CONFIG: Final = 78
+"""The configuration cannot work: fail at once, never retry."""
+
+# Paths inside a training container.
+CONFIG_MOUNT: Final = "/etc/trainyard"
+RUN_RECORD_FILE: Final = "run.json"
+TRAINER_CONFIG_FILE: Final = "trainer.yaml"
+CHECKPOINT_MOUNT: Final = "/checkpoints"
+DATA_MOUNT: Final = "/data"
+WORKSPACE: Final = "/workspace"
+
+# Files of a run directory.
+METRICS_FILE: Final = "metrics.jsonl"
+EVENTS_FILE: Final = "events.jsonl"
+CHECKPOINTS_DIR: Final = "checkpoints"
+
+# Environment of a training container.
+ATTEMPT_ENV: Final = "TRAINYARD_ATTEMPT"
+"""How often the whole gang was restarted, 0 for the first attempt; unset where nobody counts."""
+
+RENDEZVOUS_PORT_BASE: Final = 29400
+RENDEZVOUS_PORT_COUNT: Final = 100
+
+LATEST: Final = "latest"
+"""Dataset version that means: the newest one when the run first starts."""
+
+JOB_SPEC_REVISION: Final = 1
+"""Raised whenever launchers render a run differently; recorded with the run, never part of its id."""
+
+RUN_ID_MAX: Final = 44
+"""Characters. A JobSet pod is named RUN_ID-worker-0-INDEX-xxxxx, and that must be a DNS label (63)."""
+
+_HASH_CHARS: Final = 8
+_NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+
+# The parts of a shutdown that are not the save itself, in seconds.
+STEP_ALLOWANCE_S: Final = 10
+"""A notice is acted on after the step in flight."""
+WORKER_EXIT_S: Final = 5
+"""From the committed checkpoint to the end of a rank's process."""
+LAUNCHER_EXIT_S: Final = 5
+"""From the last rank's end to the end of the pod's main process."""
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with sorted keys and no spaces: equal values give equal text.
+
+    Raises ValueError for NaN and infinities, TypeError for what JSON cannot hold.
+    """
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+
+
+def content_hash(value: Any) -> str:
+    """SHA-256 of the canonical JSON of `value`: 64 hexadecimal characters."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def rendezvous_port(run_id: str) -> int:
+    """The run's port, 29400 to 29499.
+
+    Pods that share a host's network (the sandbox's process nodes do) would collide on one port,
+    so each run has its own, and pods of one run compute the same.
+    """
+    digest = hashlib.sha256(run_id.encode()).digest()
+    return RENDEZVOUS_PORT_BASE + int.from_bytes(digest[:4], "big") % RENDEZVOUS_PORT_COUNT
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraceBudget:
+    """How long a run may take to stop; every timeout of a shutdown comes from here, in seconds.
+
+    Each bound contains the one before it, so that no layer kills the one it waits for.
+    """
+
+    checkpoint_deadline_s: int
+    """From SIGTERM to a committed checkpoint; later the trainer gives up and keeps the old one."""
+    shutdown_timeout_s: int
+    """torchrun's patience with its workers after SIGTERM (its own default of 30 s kills saves)."""
+    termination_grace_s: int
+    """The pod's terminationGracePeriodSeconds."""
+
+    def __post_init__(self) -> None:
+        bounds = (0, self.checkpoint_deadline_s, self.shutdown_timeout_s, self.termination_grace_s)
+        if any(a >= b for a, b in zip(bounds, bounds[1:], strict=False)):
+            raise ValueError(f"grace budget must grow outwards, got {bounds[1:]}")
+
+    @classmethod
+    def for_save(cls, save_seconds: float) -> GraceBudget:
+        """The budget of a run whose slowest checkpoint save takes `save_seconds` (> 0)."""
+        if not save_seconds > 0 or not math.isfinite(save_seconds):
+            raise ValueError(f"save_seconds: got {save_seconds}; allowed > 0")
+        deadline = math.ceil(save_seconds) + STEP_ALLOWANCE_S
+        shutdown = deadline + WORKER_EXIT_S
+        return cls(
+            checkpoint_deadline_s=deadline,
+            shutdown_timeout_s=shutdown,
+            termination_grace_s=shutdown + LAUNCHER_EXIT_S,
+        )
+
+    def fits(self, notice_s: int) -> bool:
+        """Whether a pod that gets `notice_s` seconds of warning can finish its shutdown."""
+        return self.termination_grace_s <= notice_s
+
+
+def max_save_seconds(notice_s: int) -> int:
+    """The slowest save, in seconds, that still fits a notice of `notice_s` seconds."""
+    return notice_s - STEP_ALLOWANCE_S - WORKER_EXIT_S - LAUNCHER_EXIT_S
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """Which tokens a run reads: `/data/NAME/VERSION` in the team's dataset volume."""
+
+    name: str
+    version: str = LATEST
+    """First 16 hexadecimal characters of the prepared content's hash, or `latest`."""
+    source: str = ""
+    """What the preparation reads (`stdlib` or a folder); empty: prepared by somebody else."""
+
+    @property
+    def path(self) -> str:
+        """Where the trainer finds it."""
+        return f"{DATA_MOUNT}/{self.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What one node's pod asks for, apart from GPUs (Kubernetes quantities)."""
+
+    cpu: str
+    memory: str
+    shm: str
+    """Size of /dev/shm; it counts against `memory`."""
+    network_devices: int = 0
+    """EFA interfaces per pod, 0 for none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec:
+    """One version of one run, complete: equal specs are the same run, a change makes a new one."""
+
+    name: str
+    version: int
+    team: str
+    tier: str
+    launcher: str
+    nodes: int
+    processes_per_node: int
+    """Ranks per node; one GPU each."""
+    image: str
+    """Reference by digest: REPOSITORY@sha256:DIGEST."""
+    config: Mapping[str, Any]
+    """The trainer's hyperparameters, overrides merged in."""
+    dataset: Dataset
+    resources: Resources
+    seed: int = 0
+    parallelism: Mapping[str, int] = field(default_factory=dict)
+    """Ranks per dimension (data, tensor, pipeline ...); the product is the world size."""
+    gpu_model: str = ""
+    """Only nodes with this `gpu.model` label; empty: any."""
+    priority: str = ""
+    """WorkloadPriorityClass and PriorityClass; empty: the platform's default."""
+    save_seconds: float = 30.0
+    """Upper bound of one checkpoint save, measured or declared."""
+    max_restarts: int = 3
+    """Failures that restart the whole gang before the run is given up; preemptions do not count."""
+    max_hours: float | None = None
+    """Wall-clock limit while admitted; None: no limit."""
+    cost_cap_usd: float | None = None
+    """The preview fails if max_hours at the dearest permitted price exceeds this; None: no cap."""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"name: got {self.name!r}; allowed a lower-case DNS label")
+        if min(self.version, self.nodes, self.processes_per_node) < 1:
+            raise ValueError("version, nodes and processes_per_node: allowed >= 1")
+        if not re.search(r"@sha256:[0-9a-f]{64}$", self.image):
+            raise ValueError(f"image: got {self.image!r}; allowed REPOSITORY@sha256:DIGEST")
+        if len(self.run_id) > RUN_ID_MAX:
+            raise ValueError(f"run id {self.run_id} is over {RUN_ID_MAX} characters; shorten name")
+
+    @property
+    def spec_hash(self) -> str:
+        """SHA-256 over every field: 64 hexadecimal characters."""
+        return content_hash(dataclasses.asdict(self))
+
+    @property
+    def run_id(self) -> str:
+        """NAME-vVERSION-HASH8: a DNS label that names every object of the run."""
+        return f"{self.name}-v{self.version}-{self.spec_hash[:_HASH_CHARS]}"
+
+    @property
+    def world_size(self) -> int:
+        """Ranks in all."""
+        return self.nodes * self.processes_per_node
+
+    @property
+    def image_digest(self) -> str:
+        """`sha256:` and 64 hexadecimal characters."""
+        return self.image.rpartition("@")[2]
+
+    @property
+    def grace(self) -> GraceBudget:
+        """The run's shutdown budget."""
+        return GraceBudget.for_save(self.save_seconds)
+
+    @property
+    def run_dir(self) -> str:
+        """The run's folder inside its containers."""
+        return f"{CHECKPOINT_MOUNT}/{self.run_id}"
+
+    def record(self, *, stack: str, git_commit: str, capacity_types: tuple[str, ...]) -> RunRecord:
+        """What is written next to the run and into each of its checkpoints."""
+        return RunRecord(
+            run_id=self.run_id,
+            name=self.name,
+            version=self.version,
+            team=self.team,
+            tier=self.tier,
+            launcher=self.launcher,
+            git_commit=git_commit,
+            image=self.image,
+            image_digest=self.image_digest,
+            dataset={"name": self.dataset.name, "version": self.dataset.version},
+            config_hash=self.spec_hash,
+            hyperparameter_hash=content_hash(dict(self.config)),
+            seed=self.seed,
+            nodes=self.nodes,
+            processes_per_node=self.processes_per_node,
+            world_size=self.world_size,
+            parallelism=dict(self.parallelism) or {"data": self.world_size},
+            checkpoint_path=f"{self.run_dir}/{CHECKPOINTS_DIR}",
+            job_spec_revision=JOB_SPEC_REVISION,
+            stack=stack,
+            capacity_types=list(capacity_types),
+            grace=self.grace,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """What made a run: `run.json` in its containers, and a part of every checkpoint's manifest."""
+
+    run_id: str
+    name: str
+    version: int
+    team: str
+    tier: str
+    launcher: str
+    git_commit: str
+    """Commit of the checkout that first deployed the run, or `unknown`."""
+    image: str
+    image_digest: str
+    dataset: dict[str, str]
+    """`name` and `version` as asked for; the trainer records the version that it resolved."""
+    config_hash: str
+    """Of the whole spec: what the run id abbreviates."""
+    hyperparameter_hash: str
+    """Of the trainer's configuration alone."""
+    seed: int
+    nodes: int
+    processes_per_node: int
+    world_size: int
+    parallelism: dict[str, int]
+    checkpoint_path: str
+    job_spec_revision: int
+    stack: str
+    capacity_types: list[str]
+    """Capacity that the run may be admitted to, in order of preference."""
+    grace: GraceBudget
+
+    def to_json(self) -> str:
+        """The text of `run.json`: indented, sorted, ending in a newline."""
+        return json.dumps(dataclasses.asdict(self), indent=2, sort_keys=True) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> RunRecord:
+        """Read `run.json`. Raises ValueError naming what is missing, unknown or malformed."""
+        try:
+            values = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"run record is not JSON: {error}") from None
+        if not isinstance(values, dict):
+            raise ValueError("run record is not a JSON object")
+        known = {f.name for f in dataclasses.fields(cls)}
+        if missing := sorted(known - values.keys()):
+            raise ValueError(f"run record lacks {', '.join(missing)}")
+        if unknown := sorted(values.keys() - known):
+            raise ValueError(f"run record has unknown {', '.join(unknown)}")
+        try:
+            grace = GraceBudget(**values.pop("grace"))
+        except TypeError as error:
+            raise ValueError(f"run record: grace: {error}") from None
+        return cls(grace=grace, **values)
