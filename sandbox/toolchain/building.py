@@ -66,7 +66,6 @@ class Builder:
         shutil.rmtree(partial, ignore_errors=True)
         (partial / "bin").mkdir(parents=True)
         report("fetching modules")
-        self._go_run(tool, "download", ["mod", "download"], log)
         self._copy_assets(tool, partial / "assets", log)
         for binary in tool.binaries:
             self._compile(tool, binary.package, partial / "bin" / binary.name, log, report)
@@ -90,6 +89,7 @@ class Builder:
         return folder
 
     def _compile(self, tool: Tool, package: str, out: Path, log: Path, report: Report) -> None:
+        report(f"fetching modules of {out.name}")
         listed = self._go_run(tool, "list", ["list", "-deps", package], log, capture=True)
         total = len(listed.splitlines())
         seen = 0
@@ -107,9 +107,8 @@ class Builder:
         into.mkdir(parents=True, exist_ok=True)
         if not tool.assets:
             return
-        printed = self._go_run(
-            tool, "list", ["list", "-m", "-json", tool.module], log, capture=True
-        )
+        args = ["mod", "download", "-json", tool.module]
+        printed = self._go_run(tool, "download", args, log, capture=True)
         source = Path(json.loads(printed)["Dir"])
         for folder in tool.assets:
             shutil.copytree(source / folder, into / folder, copy_function=shutil.copyfile)
@@ -128,19 +127,19 @@ class Builder:
     ) -> str:
         if self._cancelled.is_set():
             raise Cancelled
-        process = subprocess.Popen(
-            [str(self._go), *args],
-            cwd=tool.recipe,
-            env=_environment(self._go),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=None if capture else subprocess.STDOUT,
-            text=True,
-        )
-        self._running.add(process)
-        assert process.stdout is not None
         lines: list[str] = []
         with log.open("a") as out:
+            process = subprocess.Popen(
+                [str(self._go), *args],
+                cwd=tool.recipe,
+                env=_environment(self._go),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=out if capture else subprocess.STDOUT,
+                text=True,
+            )
+            self._running.add(process)
+            assert process.stdout is not None
             for line in process.stdout:
                 lines.append(line)
                 if not capture:
@@ -148,7 +147,7 @@ class Builder:
                     out.flush()
                 if on_line is not None:
                     on_line(line.strip())
-        code = process.wait()
+            code = process.wait()
         self._running.discard(process)
         if self._cancelled.is_set():
             raise Cancelled

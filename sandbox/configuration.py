@@ -1,0 +1,165 @@
+"""Configuration files of the sandbox's services, as data: ports and paths in, documents out."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sandbox.certificates import Identity, Pair
+from sandbox.ports import LOOPBACK
+
+Document = dict[str, Any]
+
+SERVER_NAMES = (LOOPBACK, "localhost")
+
+IDENTITIES: tuple[Identity, ...] = (
+    Identity("admin", "trainyard-admin", "system:masters"),
+    Identity("etcd", "etcd", hosts=SERVER_NAMES),
+    Identity("etcd-peer", "etcd-peer", hosts=SERVER_NAMES),
+    Identity("apiserver-etcd-client", "apiserver-etcd-client"),
+    Identity(
+        "apiserver",
+        "kube-apiserver",
+        hosts=(*SERVER_NAMES, "10.0.0.1", "kubernetes.default.svc", "kubernetes.default"),
+    ),
+    Identity("apiserver-kubelet-client", "kube-apiserver-kubelet-client", "system:masters"),
+    Identity("controller-manager", "system:kube-controller-manager", hosts=SERVER_NAMES),
+    Identity("scheduler", "system:kube-scheduler", hosts=SERVER_NAMES),
+    Identity("kueue", "kueue-controller-manager", "system:masters"),
+    Identity("jobset", "jobset-controller-manager", "system:masters"),
+    Identity("kwok", "kwok-controller", "system:masters"),
+    Identity("kubelet", "trainyard-process-node", hosts=SERVER_NAMES),
+    Identity("webhook", "trainyard-webhooks", hosts=SERVER_NAMES),
+)
+"""Everybody who speaks on the sandbox's wires. The add-ons run as members of system:masters: the sandbox has one
+user, and their RBAC is the business of the stacks that install them."""
+
+CLIENTS = ("admin", "controller-manager", "scheduler", "kueue", "jobset", "kwok")
+"""Identities that get a kubeconfig."""
+
+
+def kubeconfig(server_port: int, ca: Path, pair: Pair) -> Document:
+    """A kubeconfig with everything inside it."""
+
+    def data(path: Path) -> str:
+        return base64.b64encode(path.read_bytes()).decode()
+
+    name = "trainyard-sandbox"
+    cluster = {
+        "server": f"https://{LOOPBACK}:{server_port}",
+        "certificate-authority-data": data(ca),
+    }
+    user = {"client-certificate-data": data(pair.certificate), "client-key-data": data(pair.key)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": cluster}],
+        "users": [{"name": name, "user": user}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "current-context": name,
+    }
+
+
+def audit_policy() -> Document:
+    """Who changed what, without bodies and without the controllers' own chatter."""
+    return {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [
+            {"level": "None", "verbs": ["get", "list", "watch"]},
+            {"level": "None", "resources": [{"group": "coordination.k8s.io"}]},
+            {"level": "Metadata", "users": ["trainyard-admin"]},
+            {"level": "None"},
+        ],
+    }
+
+
+def kueue(ports: Mapping[str, int], certificates: Path) -> Document:
+    """Kueue's configuration: gangs wait for all pods, a lost node sends the workload back to the queue.
+
+    `recoveryTimeout` is the second line of defence after topology-aware scheduling's own node replacement;
+    the backoff is short since a sandbox has nobody else to be fair to.
+    """
+    return {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "health": {"healthProbeBindAddress": f"{LOOPBACK}:{ports['kueue-health']}"},
+        "metrics": {
+            "bindAddress": f"{LOOPBACK}:{ports['kueue-metrics']}",
+            "enableClusterQueueResources": True,
+        },
+        "webhook": {"port": ports["kueue-webhook"], "certDir": str(certificates)},
+        "leaderElection": {"leaderElect": False},
+        "internalCertManagement": {"enable": False},
+        "featureGates": {"VisibilityOnDemand": False},
+        "manageJobsWithoutQueueName": False,
+        "clientConnection": {"qps": 500, "burst": 1000},
+        "waitForPodsReady": {
+            "timeout": "5m",
+            "recoveryTimeout": "30s",
+            "blockAdmission": False,
+            "requeuingStrategy": {
+                "timestamp": "Eviction",
+                "backoffBaseSeconds": 1,
+                "backoffMaxSeconds": 30,
+            },
+        },
+        "fairSharing": {
+            "preemptionStrategies": ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
+        },
+        "integrations": {
+            "frameworks": ["batch/job", "jobset.x-k8s.io/jobset"],
+            "labelKeysToCopy": ["trainyard.dev/run-id", "trainyard.dev/team"],
+        },
+    }
+
+
+def jobset(ports: Mapping[str, int], certificates: Path) -> Document:
+    """JobSet's configuration."""
+    return {
+        "apiVersion": "config.jobset.x-k8s.io/v1alpha1",
+        "kind": "Configuration",
+        "leaderElection": {"leaderElect": False},
+        "internalCertManagement": {"enable": False},
+        "webhook": {"port": ports["jobset-webhook"], "certDir": str(certificates)},
+        "health": {"healthProbeBindAddress": f"{LOOPBACK}:{ports['jobset-health']}"},
+        "metrics": {"bindAddress": f"{LOOPBACK}:{ports['jobset-metrics']}"},
+        "clientConnection": {"qps": 500, "burst": 1000},
+    }
+
+
+_KUEUE_PATHS = ("-batch-v1-job", "-jobset-x-k8s-io-", "-kueue-x-k8s-io-")
+"""Webhooks of the frameworks that the configuration above enables, and of Kueue's own kinds."""
+
+
+def add_on_documents(assets: Path, name: str, port: int, ca: Path) -> Iterator[Document]:
+    """Namespace, CRDs and webhooks of Kueue or JobSet, with the webhooks pointed at a loopback port."""
+    yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"{name}-system"}}
+    for path in sorted((assets / "config/components/crd/bases").glob("*.yaml")):
+        yield from _documents(path)
+    bundle = base64.b64encode(ca.read_bytes()).decode()
+    for document in _documents(assets / "config/components/webhook/manifests.yaml"):
+        yield _redirected(document, name, port, bundle)
+
+
+def _redirected(document: Document, name: str, port: int, bundle: str) -> Document:
+    kept = []
+    for webhook in document["webhooks"]:
+        path = webhook["clientConfig"]["service"]["path"]
+        if name == "kueue" and not any(part in path for part in _KUEUE_PATHS):
+            continue
+        url = f"https://{LOOPBACK}:{port}{path}"
+        kept.append(webhook | {"clientConfig": {"url": url, "caBundle": bundle}})
+    metadata = document["metadata"] | {"name": f"{name}-{document['metadata']['name']}"}
+    return document | {"metadata": metadata, "webhooks": kept}
+
+
+def _documents(path: Path) -> Iterator[Document]:
+    for document in yaml.load_all(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        if document:
+            yield document

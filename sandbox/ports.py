@@ -1,0 +1,79 @@
+"""Free loopback ports, chosen once and kept, so that kubeconfigs stay valid between runs."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+LOOPBACK = "127.0.0.1"
+
+NAMES = (
+    "etcd",
+    "etcd-peer",
+    "apiserver",
+    "controller-manager",
+    "scheduler",
+    "kueue-health",
+    "kueue-metrics",
+    "kueue-webhook",
+    "jobset-health",
+    "jobset-metrics",
+    "jobset-webhook",
+    "kwok",
+    "node",
+    "s3",
+)
+"""Every port that a sandbox listens on."""
+
+
+def choose(file: Path, in_use: frozenset[str]) -> tuple[dict[str, int], list[str]]:
+    """The port of each name, and a line per port that had to move.
+
+    A recorded port is kept when its own service holds it (`in_use`: names whose service runs now) or when
+    nobody does. One that another program has taken since is replaced.
+    """
+    recorded = _load(file)
+    ports: dict[str, int] = {}
+    moved: list[str] = []
+    for name in NAMES:
+        port = recorded.get(name)
+        if port is not None and (name in in_use or is_free(port)) and port not in ports.values():
+            ports[name] = port
+            continue
+        ports[name] = _free(set(recorded.values()) | set(ports.values()))
+        if port is not None:
+            moved.append(f"port {port} of {name} is taken by another program; moved to {ports[name]}")
+    if ports != recorded:
+        partial = file.with_suffix(".partial")
+        partial.write_text(json.dumps(ports, indent=1))
+        partial.rename(file)
+    return ports, moved
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on this loopback port now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def _free(taken: set[int]) -> int:
+    while True:
+        with socket.socket() as probe:
+            probe.bind((LOOPBACK, 0))
+            port: int = probe.getsockname()[1]
+        if port not in taken:
+            return port
+
+
+def _load(file: Path) -> dict[str, int]:
+    try:
+        found = json.loads(file.read_text())
+        return {name: int(port) for name, port in found.items() if name in NAMES}
+    except (OSError, ValueError, AttributeError):
+        return {}

@@ -1,0 +1,139 @@
+"""Processes known by pid and start time, so that a pid used again is never mistaken for ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process that some run of the sandbox started. `start_ticks`: field 22 of `/proc/PID/stat`."""
+
+    pid: int
+    start_ticks: int
+
+    @property
+    def alive(self) -> bool:
+        """Whether this very process still runs (a zombie does not)."""
+        return _start_ticks(self.pid) == self.start_ticks
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to it, never to another process that got its pid."""
+        if self.alive:
+            try:
+                os.kill(self.pid, number)
+            except ProcessLookupError:
+                return
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until it is gone; False when it still runs after `timeout_s`."""
+        try:
+            handle = os.pidfd_open(self.pid)
+        except OSError:
+            return True
+        try:
+            if not self.alive:
+                return True
+            poll = select.poll()
+            poll.register(handle, select.POLLIN)
+            return bool(poll.poll(timeout_s * 1000)) or not self.alive
+        finally:
+            os.close(handle)
+
+    def end(self, grace_s: float) -> None:
+        """SIGTERM to it and its process group, and SIGKILL when it has not gone after `grace_s`."""
+        self._signal_group(signal.SIGTERM)
+        if not self.wait(grace_s):
+            self._signal_group(signal.SIGKILL)
+            self.wait(grace_s)
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        if not self.alive:
+            return
+        try:
+            leads = os.getpgid(self.pid) == self.pid
+            os.killpg(self.pid, number) if leads else os.kill(self.pid, number)
+        except ProcessLookupError:
+            return
+
+
+def of_pid(pid: int) -> Process | None:
+    """The process that has this pid now."""
+    ticks = _start_ticks(pid)
+    return None if ticks is None else Process(pid, ticks)
+
+
+def spawn(argv: list[str], env: dict[str, str], cwd: Path, log: Path) -> Process:
+    """Start a process in its own session, its output appended to `log`."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as out:
+        started = subprocess.Popen(
+            argv,
+            env=env,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    return of_pid(started.pid) or Process(started.pid, -1)
+
+
+def reap() -> None:
+    """Collect children that ended, so that none stays a zombie."""
+    while True:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+
+
+def load(path: Path) -> Process | None:
+    """The process that a pid file names, whether it still runs or not."""
+    try:
+        fields = json.loads(path.read_text())
+        return Process(int(fields["pid"]), int(fields["start_ticks"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def save(path: Path, process: Process) -> None:
+    """Write a pid file, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(asdict(process)))
+    partial.rename(path)
+
+
+def marked(marker: str) -> list[Process]:
+    """Processes of this user whose environment holds `SANDBOX_SERVICE=marker`."""
+    wanted = f"SANDBOX_SERVICE={marker}".encode()
+    found = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            entries = (folder / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if wanted in entries and (running := of_pid(int(folder.name))):
+            found.append(running)
+    return found
+
+
+def _start_ticks(pid: int) -> int | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = text[text.rindex(")") + 2 :].split()
+    return None if fields[0] in {"Z", "X"} else int(fields[19])

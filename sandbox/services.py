@@ -1,0 +1,274 @@
+"""What runs in a sandbox: one record per process, all of them on loopback.
+
+Pure: paths, ports and certificates in, command lines out. `cluster.py` writes the files that are named here,
+`supervisor.py` keeps the processes running.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sandbox import paths
+from sandbox.certificates import Pair
+from sandbox.ports import LOOPBACK
+from sandbox.toolchain import Toolchain
+
+
+@dataclass(frozen=True)
+class Probe:
+    """How to ask whether a service is ready: a GET that answers 200, with our CA and client certificate."""
+
+    url: str
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class Service:
+    """One supervised process. `env` is its whole environment."""
+
+    name: str
+    argv: list[str]
+    probe: Probe
+    env: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """All that command lines are made of."""
+
+    state: paths.State
+    tools: Toolchain
+    ports: Mapping[str, int]
+    ca: Path
+    pairs: Mapping[str, Pair]
+    service_account: Pair
+
+    def binary(self, name: str) -> str:
+        """Path of a tool's executable."""
+        return str(self.tools.binaries[name])
+
+    def https(self, port: str, path: str) -> Probe:
+        """A probe over TLS, as the cluster's administrator."""
+        admin = self.pairs["admin"]
+        url = f"https://{LOOPBACK}:{self.ports[port]}{path}"
+        return Probe(url, str(self.ca), str(admin.certificate), str(admin.key))
+
+    def http(self, port: str, path: str) -> Probe:
+        """A plain probe."""
+        return Probe(f"http://{LOOPBACK}:{self.ports[port]}{path}")
+
+    def kubeconfig(self, identity: str) -> str:
+        """Path of the kubeconfig of one identity."""
+        if identity == "admin":
+            return str(self.state.kubeconfig)
+        return str(self.state.pki / f"{identity}.kubeconfig")
+
+    def config(self, name: str) -> str:
+        """Path of a generated configuration file."""
+        return str(self.state.home / "config" / name)
+
+
+def storage(at: Setting) -> list[Service]:
+    """etcd and the API server: what everything else needs first."""
+    return [_etcd(at), _apiserver(at)]
+
+
+def controllers(at: Setting) -> list[Service]:
+    """All other processes; they may start in any order once the API server is ready."""
+    return [
+        _controller_manager(at),
+        _scheduler(at),
+        _kueue(at),
+        _jobset(at),
+        _kwok(at),
+        _node(at),
+        _s3(at),
+    ]
+
+
+def _etcd(at: Setting) -> Service:
+    server, peer = at.pairs["etcd"], at.pairs["etcd-peer"]
+    client = f"https://{LOOPBACK}:{at.ports['etcd']}"
+    peers = f"https://{LOOPBACK}:{at.ports['etcd-peer']}"
+    argv = [
+        at.binary("etcd"),
+        f"--data-dir={at.state.home / 'etcd'}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peers}",
+        f"--initial-advertise-peer-urls={peers}",
+        f"--initial-cluster=default={peers}",
+        "--client-cert-auth",
+        f"--trusted-ca-file={at.ca}",
+        f"--cert-file={server.certificate}",
+        f"--key-file={server.key}",
+        "--peer-client-cert-auth",
+        f"--peer-trusted-ca-file={at.ca}",
+        f"--peer-cert-file={peer.certificate}",
+        f"--peer-key-file={peer.key}",
+        "--logger=zap",
+        "--log-level=warn",
+        # A sandbox survives killed processes either way; only a power cut could lose the last writes,
+        # and an fsync per write would cost most of the control plane's speed on a laptop disk.
+        "--unsafe-no-fsync",
+    ]
+    return Service("etcd", argv, at.https("etcd", "/health"))
+
+
+def _apiserver(at: Setting) -> Service:
+    server = at.pairs["apiserver"]
+    etcd = at.pairs["apiserver-etcd-client"]
+    kubelet = at.pairs["apiserver-kubelet-client"]
+    argv = [
+        at.binary("kube-apiserver"),
+        f"--etcd-servers=https://{LOOPBACK}:{at.ports['etcd']}",
+        f"--etcd-cafile={at.ca}",
+        f"--etcd-certfile={etcd.certificate}",
+        f"--etcd-keyfile={etcd.key}",
+        f"--bind-address={LOOPBACK}",
+        f"--advertise-address={LOOPBACK}",
+        f"--secure-port={at.ports['apiserver']}",
+        f"--tls-cert-file={server.certificate}",
+        f"--tls-private-key-file={server.key}",
+        f"--client-ca-file={at.ca}",
+        f"--kubelet-certificate-authority={at.ca}",
+        f"--kubelet-client-certificate={kubelet.certificate}",
+        f"--kubelet-client-key={kubelet.key}",
+        "--kubelet-preferred-address-types=InternalIP",
+        f"--service-account-key-file={at.service_account.certificate}",
+        f"--service-account-signing-key-file={at.service_account.key}",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        "--service-cluster-ip-range=10.0.0.0/16",
+        # No endpoints of the API server: loopback addresses are not valid in an EndpointSlice.
+        "--endpoint-reconciler-type=none",
+        "--authorization-mode=Node,RBAC",
+        "--anonymous-auth=false",
+        "--enable-admission-plugins=NodeRestriction",
+        "--profiling=false",
+        f"--audit-log-path={at.state.logs / 'audit.log'}",
+        f"--audit-policy-file={at.config('audit.yaml')}",
+        "--audit-log-maxsize=50",
+        "--audit-log-maxbackup=1",
+    ]
+    return Service("apiserver", argv, at.https("apiserver", "/readyz"))
+
+
+def _controller_manager(at: Setting) -> Service:
+    pair = at.pairs["controller-manager"]
+    config = at.kubeconfig("controller-manager")
+    argv = [
+        at.binary("kube-controller-manager"),
+        f"--kubeconfig={config}",
+        f"--authentication-kubeconfig={config}",
+        f"--authorization-kubeconfig={config}",
+        f"--bind-address={LOOPBACK}",
+        f"--secure-port={at.ports['controller-manager']}",
+        f"--tls-cert-file={pair.certificate}",
+        f"--tls-private-key-file={pair.key}",
+        f"--client-ca-file={at.ca}",
+        f"--root-ca-file={at.ca}",
+        f"--service-account-private-key-file={at.service_account.key}",
+        "--use-service-account-credentials=true",
+        "--leader-elect=false",
+        # Pods have loopback addresses, which EndpointSlices refuse; names come from the pods' own
+        # hosts files, so nothing would read the endpoints.
+        "--controllers=*,-endpoints-controller,-endpointslice-controller,"
+        "-endpointslice-mirroring-controller",
+        "--profiling=false",
+    ]
+    return Service("controller-manager", argv, at.https("controller-manager", "/healthz"))
+
+
+def _scheduler(at: Setting) -> Service:
+    pair = at.pairs["scheduler"]
+    config = at.kubeconfig("scheduler")
+    argv = [
+        at.binary("kube-scheduler"),
+        f"--kubeconfig={config}",
+        f"--authentication-kubeconfig={config}",
+        f"--authorization-kubeconfig={config}",
+        f"--bind-address={LOOPBACK}",
+        f"--secure-port={at.ports['scheduler']}",
+        f"--tls-cert-file={pair.certificate}",
+        f"--tls-private-key-file={pair.key}",
+        f"--client-ca-file={at.ca}",
+        "--leader-elect=false",
+        "--profiling=false",
+    ]
+    return Service("scheduler", argv, at.https("scheduler", "/healthz"))
+
+
+def _kueue(at: Setting) -> Service:
+    """Kueue reads its metrics certificate from one fixed folder; bubblewrap puts ours there."""
+    webhook = at.config("webhook")
+    argv = [
+        "bwrap",
+        *("--ro-bind", "/", "/"),
+        *("--dev", "/dev"),
+        *("--proc", "/proc"),
+        *("--tmpfs", "/etc"),
+        *("--ro-bind", webhook, "/etc/kueue/metrics/certs"),
+        *("--ro-bind", str(at.state.home), str(at.state.home)),
+        "--",
+        at.binary("kueue-manager"),
+        f"--config={at.config('kueue.yaml')}",
+        "--zap-log-level=info",
+    ]
+    env = {"KUBECONFIG": at.kubeconfig("kueue"), "POD_NAMESPACE": "kueue-system"}
+    return Service("kueue", argv, at.http("kueue-health", "/readyz"), env)
+
+
+def _jobset(at: Setting) -> Service:
+    argv = [at.binary("jobset-manager"), f"--config={at.config('jobset.yaml')}"]
+    env = {"KUBECONFIG": at.kubeconfig("jobset"), "POD_NAMESPACE": "jobset-system"}
+    return Service("jobset", argv, at.http("jobset-health", "/readyz"), env)
+
+
+def _kwok(at: Setting) -> Service:
+    stages = [
+        "node/fast/node-initialize.yaml",
+        "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
+        "pod/fast/pod-ready.yaml",
+        "pod/fast/pod-complete.yaml",
+        "pod/fast/pod-delete.yaml",
+    ]
+    folder = at.tools.assets["kwok"] / "kustomize" / "stage"
+    argv = [
+        at.binary("kwok"),
+        f"--kubeconfig={at.kubeconfig('kwok')}",
+        *(f"--config={folder / stage}" for stage in stages),
+        "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
+        "--node-lease-duration-seconds=40",
+        f"--server-address={LOOPBACK}:{at.ports['kwok']}",
+        "--cidr=10.64.0.1/16",
+    ]
+    return Service("kwok", argv, at.http("kwok", "/healthz"))
+
+
+def _node(at: Setting) -> Service:
+    argv = [sys.executable, "-m", "sandbox.node", f"--port={at.ports['node']}"]
+    env = {
+        "KUBECONFIG": at.kubeconfig("admin"),
+        "SANDBOX_HOME": str(at.state.home),
+        "PYTHONPATH": str(paths.PROJECT),
+        "PYTHONUNBUFFERED": "1",
+    }
+    return Service("node", argv, at.https("node", "/healthz"), env)
+
+
+def _s3(at: Setting) -> Service:
+    argv = [sys.executable, "-W", "ignore", "-m", "moto.server"]
+    argv += ["-H", LOOPBACK, "-p", str(at.ports["s3"])]
+    return Service("s3", argv, at.http("s3", "/moto-api/data.json"), {"PYTHONUNBUFFERED": "1"})
+
+
+def base_environment() -> dict[str, str]:
+    """What every service gets: nothing of the user's credentials or proxies."""
+    kept = ("PATH", "HOME", "LANG", "TMPDIR", "USER")
+    return {name: os.environ[name] for name in kept if name in os.environ}

@@ -1,0 +1,192 @@
+"""Keeps the services of one sandbox running.
+
+`python -m sandbox.supervisor` reads `services.json` in the sandbox's folder, starts what does not run, and
+starts again what dies (after 0.5 s, then twice as long each time up to 30 s). Each service has a pid file; a
+supervisor that is itself killed leaves them running, and the next one takes them over. SIGHUP: read the file
+again. SIGTERM: leave, with the services untouched; `make down` ends those one by one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import select
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sandbox import paths, process
+from sandbox.process import Process
+
+FIRST_DELAY_S = 0.5
+LONGEST_DELAY_S = 30.0
+STABLE_AFTER_S = 60.0
+"""A service that ran this long starts with the first delay again."""
+STOP_GRACE_S = 10.0
+
+
+@dataclass
+class Entry:
+    """What the supervisor knows of one service."""
+
+    spec: dict[str, Any]
+    process: Process | None = None
+    started: float = 0.0
+    delay: float = FIRST_DELAY_S
+    next_try: float = 0.0
+
+
+class Supervisor:
+    """The loop; one per sandbox, held by the pid file `supervisor.json`."""
+
+    def __init__(self, state: paths.State) -> None:
+        self._state = state
+        self._entries: dict[str, Entry] = {}
+        self._reload = True
+        self._stop = False
+
+    def run(self) -> None:
+        """Supervise until SIGTERM."""
+        signal.signal(signal.SIGTERM, self._on_stop)
+        signal.signal(signal.SIGINT, self._on_stop)
+        signal.signal(signal.SIGHUP, self._on_reload)
+        while not self._stop:
+            if self._reload:
+                self._reload = False
+                self._read()
+            process.reap()
+            wait_s = min((self._tend(name) for name in self._entries), default=1.0)
+            self._sleep(wait_s)
+
+    def _on_stop(self, _number: int, _frame: object) -> None:
+        self._stop = True
+
+    def _on_reload(self, _number: int, _frame: object) -> None:
+        self._reload = True
+
+    def _read(self) -> None:
+        specs = json.loads(services_file(self._state).read_text())
+        for name in set(self._entries) - {spec["name"] for spec in specs}:
+            del self._entries[name]
+        for spec in specs:
+            self._take(spec)
+
+    def _take(self, spec: dict[str, Any]) -> None:
+        name = spec["name"]
+        pid_file = self._state.pids / f"{name}.json"
+        running = process.load(pid_file)
+        if running and running.alive and _recorded_spec(pid_file) != fingerprint(spec):
+            log(f"{name}: its command changed, starting it again")
+            running.end(STOP_GRACE_S)
+        self._entries[name] = Entry(spec, running, started=time.monotonic())
+
+    def _tend(self, name: str) -> float:
+        """Start the service if it is dead; returns the seconds until it wants to be looked at again."""
+        entry = self._entries[name]
+        if entry.process and entry.process.alive:
+            return 5.0
+        now = time.monotonic()
+        if entry.process:
+            log(f"{name}: pid {entry.process.pid} has ended")
+            if now - entry.started > STABLE_AFTER_S:
+                entry.delay = FIRST_DELAY_S
+            entry.process, entry.next_try = None, now + entry.delay
+            entry.delay = min(entry.delay * 2, LONGEST_DELAY_S)
+        if now < entry.next_try:
+            return entry.next_try - now
+        self._start(name, entry)
+        return 1.0
+
+    def _start(self, name: str, entry: Entry) -> None:
+        spec = entry.spec
+        log_file = self._state.logs / f"{name}.log"
+        rotate(log_file)
+        marker = mark(self._state, name)
+        # One that was started just before an earlier supervisor was killed has no pid file yet.
+        for lost in process.marked(marker):
+            lost.end(STOP_GRACE_S)
+        env = spec["env"] | {"SANDBOX_SERVICE": marker}
+        entry.process = process.spawn(spec["argv"], env, self._state.home, log_file)
+        entry.started = time.monotonic()
+        save_pid(self._state, name, entry.process, fingerprint(spec))
+        log(f"{name}: started, pid {entry.process.pid}")
+
+    def _sleep(self, timeout_s: float) -> None:
+        """Until a service ends, a signal comes, or the time is over."""
+        handles = []
+        poll = select.poll()
+        for entry in self._entries.values():
+            if entry.process:
+                with contextlib.suppress(OSError):
+                    handle = os.pidfd_open(entry.process.pid)
+                    handles.append(handle)
+                    poll.register(handle, select.POLLIN)
+        wakeup_read, wakeup_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        previous = signal.set_wakeup_fd(wakeup_write)
+        poll.register(wakeup_read, select.POLLIN)
+        try:
+            if not (self._stop or self._reload):
+                poll.poll(timeout_s * 1000)
+        finally:
+            signal.set_wakeup_fd(previous)
+            for handle in (*handles, wakeup_read, wakeup_write):
+                os.close(handle)
+
+
+def services_file(state: paths.State) -> Path:
+    """The list of services that should run."""
+    return state.home / "services.json"
+
+
+def mark(state: paths.State, name: str) -> str:
+    """What a service carries in its environment, so that it is known even without a pid file."""
+    return f"{state.home}/{name}"
+
+
+def fingerprint(spec: dict[str, Any]) -> str:
+    """Changes when the command or its environment does."""
+    text = json.dumps([spec["argv"], spec["env"]], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def save_pid(state: paths.State, name: str, running: Process, spec: str) -> None:
+    """Write the pid file of a service, with the fingerprint of the command that started it."""
+    state.pids.mkdir(parents=True, exist_ok=True)
+    partial = state.pids / f".{name}.partial"
+    fields = {"pid": running.pid, "start_ticks": running.start_ticks, "spec": spec}
+    partial.write_text(json.dumps(fields))
+    partial.rename(state.pids / f"{name}.json")
+
+
+def rotate(path: Path, limit_bytes: int = 50 * 1024**2) -> None:
+    """Keep one older log beside a large one."""
+    if path.exists() and path.stat().st_size > limit_bytes:
+        path.replace(path.with_suffix(".log.1"))
+
+
+def log(text: str) -> None:
+    """One line in the supervisor's own log."""
+    print(time.strftime("%Y-%m-%dT%H:%M:%S"), text, flush=True)
+
+
+def _recorded_spec(pid_file: Path) -> str:
+    try:
+        recorded: str = json.loads(pid_file.read_text())["spec"]
+    except (OSError, ValueError, KeyError):
+        return ""
+    return recorded
+
+
+def main() -> int:
+    state = paths.state()
+    Supervisor(state).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
