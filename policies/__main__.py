@@ -1,0 +1,9 @@
+"""The policy pack; the engine starts this folder with the pack's own Python environment."""
+
+from __future__ import annotations
+
+from adapter import policy
+from pulumi_policy import PolicyPack
+from rules.catalog import RULES
+
+PolicyPack(name="trainyard", policies=[policy(rule) for rule in RULES])

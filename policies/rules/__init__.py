@@ -1,0 +1,1 @@
+"""The rules of the policy pack: pure functions over plain data, free of pulumi_policy."""

@@ -1,0 +1,78 @@
+"""Images: every container names its image by digest, from a registry that the stack allows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from .model import UNKNOWN, Config, Resource, ResourceRule, Violation, show
+from .names import SANDBOX_REGISTRY
+from .workloads import pod_templates
+
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+_PATH: Final = re.compile(r"[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*")
+_HOST: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]+)?")
+
+_PIN: Final = "name the image by the digest that its build printed, REPOSITORY@sha256:DIGEST"
+
+
+def repository(reference: str) -> str | None:
+    """The full repository of an image reference, registry first; None if it is malformed.
+
+    As container runtimes read it: without a registry it is Docker Hub's, where a bare name belongs
+    to `library`.
+    """
+    name = reference.partition("@")[0]
+    folder, slash, last = name.rpartition("/")
+    name = folder + slash + last.partition(":")[0]
+    host, _, path = name.partition("/")
+    if not path or not ("." in host or ":" in host or host == "localhost"):
+        host, path = "docker.io", name if "/" in name else f"library/{name}"
+    if not _HOST.fullmatch(host) or not _PATH.fullmatch(path):
+        return None
+    return f"{host}/{path}"
+
+
+def _allowed(found: str, registries: Sequence[str]) -> bool:
+    return any(f"{found}/".startswith(entry.rstrip("/") + "/") for entry in registries)
+
+
+def _mistakes(path: str, image: Any, registries: Sequence[str]) -> Iterator[Violation]:
+    if not isinstance(image, str) or not image:
+        got = "no image" if not image else show(image)
+        yield Violation(path=path, got=got, allowed="REPOSITORY@sha256:DIGEST", remedy=_PIN)
+        return
+    if not _DIGEST.fullmatch(image.partition("@")[2]):
+        yield Violation(path=path, got=image, allowed="REPOSITORY@sha256:DIGEST", remedy=_PIN)
+    found = repository(image)
+    if found is None or not _allowed(found, registries):
+        yield Violation(
+            path=path,
+            got=f"{image} from {found or 'a malformed repository'}",
+            allowed=f"repositories under {', '.join(registries) or 'nothing'}",
+            remedy="mirror the image there, or add its repository to images-by-digest.registries",
+        )
+
+
+def _check(resource: Resource, config: Config) -> Iterable[Violation]:
+    for template in pod_templates(resource):
+        for container in template.containers:
+            if container.image is UNKNOWN or (container.image is None and not template.complete):
+                continue
+            yield from _mistakes(f"{container.path}.image", container.image, config["registries"])
+
+
+IMAGES_BY_DIGEST: Final = ResourceRule(
+    name="images-by-digest",
+    description="Every container is pinned by digest and comes from an allowed registry.",
+    check=_check,
+    schema={
+        "registries": {
+            "type": "array",
+            "items": {"type": "string", "minLength": 1},
+            "default": [SANDBOX_REGISTRY, "registry.k8s.io", "nvcr.io/nvidia"],
+            "description": "Registries, or folders in them, that images may come from",
+        }
+    },
+)

@@ -1,0 +1,110 @@
+"""What rules are made of: resources in, violations out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, Final
+
+_SHOWN_CHARS: Final = 100
+
+
+class Unknown(Enum):
+    """A value that only the deployment can tell, such as the output of another resource."""
+
+    VALUE = "known only after the update"
+
+
+UNKNOWN: Final = Unknown.VALUE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resource:
+    """One resource as the engine knows it."""
+
+    type: str
+    """Pulumi type token, such as `kubernetes:batch/v1:Job`."""
+    props: Mapping[str, Any]
+    """Plain data; numbers without a fraction are int; what is not known yet is UNKNOWN."""
+    urn: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Violation:
+    """One mistake, in the words its reader needs."""
+
+    path: str
+    """Where in the resource, such as `spec.template.spec.containers[0].image`."""
+    got: str
+    allowed: str
+    remedy: str
+    urn: str = ""
+    """The resource at fault; empty: the one being checked."""
+
+    def __str__(self) -> str:
+        return f"{self.path}: got {self.got}; allowed {self.allowed}; {self.remedy}"
+
+    def at(self, urn: str) -> Violation:
+        """The same mistake, of the resource with this URN."""
+        return replace(self, urn=urn)
+
+
+Config = Mapping[str, Any]
+"""Properties of one rule, from the policy configuration."""
+Schema = Mapping[str, Mapping[str, Any]]
+"""JSON schema per property. Each states its `default`, so every property reaches the check."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResourceRule:
+    """A rule that one resource alone can break; it is checked before the resource is touched."""
+
+    name: str
+    description: str
+    check: Callable[[Resource, Config], Iterable[Violation]]
+    schema: Schema = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackRule:
+    """A rule about resources together; it sees the state that the preview or update ends in."""
+
+    name: str
+    description: str
+    check: Callable[[Sequence[Resource], Config], Iterable[Violation]]
+    schema: Schema = field(default_factory=dict)
+
+
+Rule = ResourceRule | StackRule
+
+
+def defaults(schema: Schema) -> dict[str, Any]:
+    """The configuration of a rule that nobody configured."""
+    return {key: value["default"] for key, value in schema.items()}
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """`value` if it is an object, else an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def elements(value: Any) -> Sequence[Any]:
+    """`value` if it is a list, else an empty one."""
+    return value if isinstance(value, Sequence) and not isinstance(value, str) else ()
+
+
+def dig(value: Any, *keys: str) -> Any:
+    """The value at a path of keys; None where there is none, UNKNOWN where it is not known yet."""
+    for key in keys:
+        if value is UNKNOWN:
+            return UNKNOWN
+        value = mapping(value).get(key)
+    return value
+
+
+def show(value: Any) -> str:
+    """`value` as short text for a message."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 3] + "..."

@@ -1,0 +1,34 @@
+"""Names that the pack shares with the program it judges.
+
+The pack runs in an environment of its own and must not import the program, so it states them again;
+tests/policy/test_names.py holds them equal to the program's.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+GPU_TAINT: Final = "dedicated=gpu-training:NoSchedule"
+"""Default taint of every GPU node, as KEY=VALUE:EFFECT."""
+SPOT_TAINT: Final = "spot=true:NoSchedule"
+"""Default second taint of a GPU node that can be reclaimed."""
+
+WORKLOAD_LABEL: Final = "workload-type"
+WORKLOAD_GPU: Final = "gpu-training"
+ACCELERATOR_LABEL: Final = "accelerator"
+ACCELERATOR_NVIDIA: Final = "nvidia"
+CAPACITY_LABEL: Final = "trainyard.dev/capacity"
+CAPACITY_SPOT: Final = "spot"
+QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
+GPU_RESOURCE: Final = "nvidia.com/gpu"
+
+SANDBOX_REGISTRY: Final = "sandbox.trainyard.dev"
+"""Images of the embedded cluster: content digests of the checkout, pulled from nowhere."""
+
+TRAINER_LAUNCH_MODULE: Final = "training.trainer.launch"
+"""torchrun with faithful exit codes; it takes torchrun's options."""
+RUN_RECORD_FILE: Final = "run.json"
+"""Key of the run record in the run's ConfigMap."""
+
+SPOT_NOTICE_S: Final = 120
+"""Seconds between a spot reclaim's notice and the end of the node."""

@@ -1,0 +1,152 @@
+"""GPU placement: pods, nodes and queue agree on what may run on a GPU node."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .model import UNKNOWN, Config, Resource, ResourceRule, Violation, dig, elements, mapping, show
+from .names import GPU_RESOURCE, GPU_TAINT, QUEUE_LABEL, WORKLOAD_GPU, WORKLOAD_LABEL
+from .taints import Taint, taint_schema, tolerating, tolerations_known
+from .workloads import DAEMON_SET, Container, PodTemplate, pod_templates
+
+_GPU_RESOURCES: Final = re.compile(re.escape(GPU_RESOURCE) + r"(\.shared)?|nvidia\.com/mig-.+")
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_QUEUE_REMEDY: Final = f"label it {QUEUE_LABEL}: TEAM, so that the queue admits it"
+
+
+@dataclass(frozen=True)
+class _Gpus:
+    """GPUs that one container asks for, per resource name."""
+
+    limits: Mapping[str, Any]
+    requests: Mapping[str, Any]
+
+
+def _asked(values: Any) -> dict[str, Any]:
+    return {
+        name: amount
+        for name, amount in mapping(values).items()
+        if _GPU_RESOURCES.fullmatch(name) and str(amount) != "0"
+    }
+
+
+def gpus(container: Container) -> _Gpus | None:
+    """What the container asks for, None if it asks for no GPU."""
+    found = _Gpus(
+        _asked(container.resources.get("limits")), _asked(container.resources.get("requests"))
+    )
+    return found if found.limits or found.requests else None
+
+
+def _unequal(container: Container, asked: _Gpus) -> Iterator[Violation]:
+    for name in sorted({*asked.limits, *asked.requests}):
+        limit, request = asked.limits.get(name), asked.requests.get(name, asked.limits.get(name))
+        if UNKNOWN in (limit, request) or str(limit) == str(request):
+            continue
+        yield Violation(
+            path=f"{container.path}.resources",
+            got=f"{name} limit {show(limit)}, request {show(request)}",
+            allowed="a limit equal to the request",
+            remedy=f"set limits[{show(name)}] and requests[{show(name)}] to the same number",
+        )
+
+
+def _requires_label(spec: Mapping[str, Any]) -> bool | None:
+    """Whether the pod goes to nodes labelled for GPU work only; None if that is not known yet."""
+    selector = dig(spec, "nodeSelector")
+    selected = dig(spec, "nodeSelector", WORKLOAD_LABEL)
+    required = dig(spec, "affinity", "nodeAffinity", _REQUIRED)
+    terms = dig(required, "nodeSelectorTerms")
+    if selected == WORKLOAD_GPU:
+        return True
+    if elements(terms) and all(_term_requires(term) for term in elements(terms)):
+        return True
+    return None if UNKNOWN in (selector, selected, required, terms) else False
+
+
+def _term_requires(term: Any) -> bool:
+    """Terms are alternatives, expressions inside one must all hold."""
+    return any(
+        dig(expression, "key") == WORKLOAD_LABEL
+        and dig(expression, "operator") == "In"
+        and list(elements(dig(expression, "values"))) == [WORKLOAD_GPU]
+        for expression in elements(dig(term, "matchExpressions"))
+    )
+
+
+def _gpu_pod(template: PodTemplate, taint: Taint) -> Iterator[Violation]:
+    """What a pod that asks for GPUs must say."""
+    spec, path = template.spec, template.path
+    if template.complete and tolerations_known(spec) and tolerating(spec, taint) is None:
+        yield Violation(
+            path=f"{path}.tolerations",
+            got="no toleration of the GPU taint",
+            allowed=f"a toleration of {taint}",
+            remedy="take the tolerations of the node pool; without them the pod never starts",
+        )
+    if template.complete and _requires_label(spec) is False:
+        yield Violation(
+            path=f"{path}.nodeSelector",
+            got=show(spec.get("nodeSelector") or {}),
+            allowed=f"{WORKLOAD_LABEL}: {WORKLOAD_GPU}, here or as required node affinity",
+            remedy="take the labels of the node pool",
+        )
+    if spec.get("nodeName") not in (None, "", UNKNOWN):
+        yield Violation(
+            path=f"{path}.nodeName",
+            got=show(spec.get("nodeName")),
+            allowed="no nodeName",
+            remedy="remove it; it passes by the scheduler and the queue",
+        )
+
+
+def _queued(template: PodTemplate) -> Iterator[Violation]:
+    labels = template.owner_labels
+    if UNKNOWN in (labels, dig(labels, QUEUE_LABEL)) or dig(labels, QUEUE_LABEL):
+        return
+    # A TrainJob is admitted itself, whatever its runtime adds to its pods.
+    if template.complete or template.kind == "TrainJob":
+        yield Violation(
+            path=template.owner_labels_path,
+            got=f"no {QUEUE_LABEL}",
+            allowed="the LocalQueue of the team",
+            remedy=_QUEUE_REMEDY,
+        )
+
+
+def _idle_on_gpu_node(template: PodTemplate, taint: Taint) -> Iterator[Violation]:
+    """A pod without GPUs has no business on a GPU node, unless every node runs one (DaemonSet)."""
+    index = tolerating(template.spec, taint)
+    if index is None or template.kind == DAEMON_SET or not template.complete:
+        return
+    yield Violation(
+        path=f"{template.path}.tolerations[{index}]",
+        got=f"{show(template.spec['tolerations'][index])} on a pod without GPUs",
+        allowed=f"tolerations of {taint} only on pods that ask for GPUs",
+        remedy=f'remove it, or set resources.limits["{GPU_RESOURCE}"]',
+    )
+
+
+def _check(resource: Resource, config: Config) -> Iterable[Violation]:
+    taint = Taint.parse(config["gpuTaint"])
+    for template in pod_templates(resource):
+        asking = [(container, gpus(container)) for container in template.containers]
+        if not any(asked for _, asked in asking):
+            yield from _idle_on_gpu_node(template, taint)
+            continue
+        yield from _gpu_pod(template, taint)
+        yield from _queued(template)
+        for container, asked in asking:
+            if asked:
+                yield from _unequal(container, asked)
+
+
+GPU_PLACEMENT: Final = ResourceRule(
+    name="gpu-placement",
+    description="Pods on GPU nodes ask for GPUs, and pods that ask for GPUs go there by the queue.",
+    check=_check,
+    schema={"gpuTaint": taint_schema(GPU_TAINT, "Taint of every GPU node")},
+)

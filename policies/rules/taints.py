@@ -1,0 +1,69 @@
+"""Taints, and which tolerations tolerate them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .model import UNKNOWN, elements, mapping
+
+_TAINT_PATTERN: Final = r"^[^=:\s]+=[^=:\s]*:(NoSchedule|NoExecute|PreferNoSchedule)$"
+
+
+@dataclass(frozen=True)
+class Taint:
+    """What a node says to keep other pods away."""
+
+    key: str
+    value: str
+    effect: str
+
+    @classmethod
+    def parse(cls, text: str) -> Taint:
+        """Read KEY=VALUE:EFFECT; the engine has matched the text with the schema's pattern."""
+        rest, _, effect = text.rpartition(":")
+        key, _, value = rest.partition("=")
+        return cls(key, value, effect)
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}:{self.effect}"
+
+    def tolerated_by(self, toleration: Mapping[str, Any]) -> bool:
+        """As the scheduler decides: an absent effect or key stands for every one."""
+        if toleration.get("effect") not in (None, "", self.effect):
+            return False
+        exists = toleration.get("operator") == "Exists"
+        key = toleration.get("key")
+        if not key:
+            return exists
+        return key == self.key and (exists or (toleration.get("value") or "") == self.value)
+
+
+def taint_schema(default: str, description: str) -> dict[str, str]:
+    """The configuration property of one taint."""
+    return {
+        "type": "string",
+        "pattern": _TAINT_PATTERN,
+        "default": default,
+        "description": f"{description}, as KEY=VALUE:EFFECT",
+    }
+
+
+def tolerating(spec: Mapping[str, Any], taint: Taint) -> int | None:
+    """Index of the first of a pod's tolerations that tolerates `taint`, else None."""
+    for index, toleration in enumerate(elements(spec.get("tolerations"))):
+        if taint.tolerated_by(mapping(toleration)):
+            return index
+    return None
+
+
+def tolerations_known(spec: Mapping[str, Any]) -> bool:
+    """Whether the list says all: nothing in it waits for the output of another resource."""
+    tolerations = spec.get("tolerations")
+    if tolerations is UNKNOWN:
+        return False
+    return not any(
+        toleration is UNKNOWN or UNKNOWN in mapping(toleration).values()
+        for toleration in elements(tolerations)
+    )

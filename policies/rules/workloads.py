@@ -1,0 +1,151 @@
+"""Find the pods that a resource will make, whatever its kind.
+
+Pod templates are found by their shape (an object with a list of `containers`) and not by a table of
+kinds, so a kind that nobody thought of cannot carry a pod past the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .model import Resource, dig, elements, mapping
+
+DAEMON_SET: Final = "DaemonSet"
+_NOT_WORKLOADS: Final = frozenset({"CustomResourceDefinition", "Release"})
+"""They hold schemas and chart values, which look like pods but make none by themselves."""
+_OVERLAYS: Final = frozenset(
+    {"TrainJob", "TrainingRuntime", "ClusterTrainingRuntime", "PodTemplate"}
+)
+"""Kinds whose pods are put together from several objects: what one lacks, another may have."""
+_CONTAINER_LISTS: Final = ("initContainers", "containers", "ephemeralContainers")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Container:
+    """One container of a pod template."""
+
+    path: str
+    image: Any
+    """The reference; None if absent, UNKNOWN if not known yet."""
+    resources: Mapping[str, Any]
+    command: tuple[Any, ...]
+    """Command and arguments as one list."""
+    env: Mapping[str, Any]
+    """Literal values by name."""
+    pre_stop_sleep_s: int
+    """Seconds of a `preStop` sleep; they are spent out of the pod's grace period."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodTemplate:
+    """The pods that one part of a resource will make."""
+
+    kind: str
+    """Kind of the resource: Job, JobSet ..."""
+    path: str
+    """Path of the pod spec inside the resource."""
+    spec: Mapping[str, Any]
+    containers: tuple[Container, ...]
+    owner_labels: Any
+    """Labels of the object that a queue would admit."""
+    owner_labels_path: str
+    namespace: str
+    complete: bool
+    """False for patches and overlays: what is absent here may be given elsewhere."""
+
+
+def pod_templates(resource: Resource) -> Iterator[PodTemplate]:
+    """Every pod template of a Kubernetes resource; nothing for other resources."""
+    if not resource.type.startswith("kubernetes:"):
+        return
+    kind = resource.type.rpartition(":")[2]
+    if kind in _NOT_WORKLOADS:
+        return
+    if kind.endswith("List"):
+        for index, item in enumerate(elements(resource.props.get("items"))):
+            yield from _templates_of(
+                str(mapping(item).get("kind", "")), mapping(item), f"items[{index}].", True
+            )
+        return
+    patch = kind.endswith("Patch")
+    yield from _templates_of(kind.removesuffix("Patch"), resource.props, "", not patch)
+
+
+def namespace_of(props: Mapping[str, Any]) -> str:
+    """The object's namespace, `default` if it names none."""
+    return str(dig(props, "metadata", "namespace") or "default")
+
+
+def _templates_of(
+    kind: str, props: Mapping[str, Any], prefix: str, complete: bool
+) -> Iterator[PodTemplate]:
+    owner, owner_path = props, prefix
+    if kind == "CronJob":
+        # A queue admits the Jobs that it makes, and they take their labels from the template.
+        owner, owner_path = mapping(dig(props, "spec", "jobTemplate")), f"{prefix}spec.jobTemplate."
+    found = [*_pod_specs(props, prefix)]
+    if kind == "TrainJob":
+        found += [*_trainer(props, prefix)]
+    for path, spec, containers in found:
+        yield PodTemplate(
+            kind=kind,
+            path=path,
+            spec=spec,
+            containers=containers,
+            owner_labels=dig(owner, "metadata", "labels"),
+            owner_labels_path=f"{owner_path}metadata.labels",
+            namespace=namespace_of(props),
+            complete=complete and kind not in _OVERLAYS,
+        )
+
+
+_Found = tuple[str, Mapping[str, Any], tuple[Container, ...]]
+
+
+def _pod_specs(value: Any, path: str) -> Iterator[_Found]:
+    """Depth first; `path` ends in a dot or is empty."""
+    if isinstance(value, Mapping):
+        if isinstance(value.get("containers"), (list, tuple)):
+            yield path.removesuffix("."), value, _containers(value, path)
+            return
+        for key, child in value.items():
+            if key not in ("metadata", "status"):
+                yield from _pod_specs(child, f"{path}{key}.")
+    elif isinstance(value, (list, tuple)):
+        for index, child in enumerate(value):
+            yield from _pod_specs(child, f"{path.removesuffix('.')}[{index}].")
+
+
+def _trainer(props: Mapping[str, Any], prefix: str) -> Iterator[_Found]:
+    """The trainer of a Kubeflow TrainJob, which is one container's worth of fields."""
+    trainer = mapping(dig(props, "spec", "trainer"))
+    if not trainer:
+        return
+    path = f"{prefix}spec.trainer"
+    as_container = {**trainer, "resources": trainer.get("resourcesPerNode")}
+    yield path, {}, (_container(as_container, path),)
+
+
+def _containers(spec: Mapping[str, Any], path: str) -> tuple[Container, ...]:
+    return tuple(
+        _container(mapping(value), f"{path}{name}[{index}]")
+        for name in _CONTAINER_LISTS
+        for index, value in enumerate(elements(spec.get(name)))
+    )
+
+
+def _container(value: Mapping[str, Any], path: str) -> Container:
+    sleep = dig(value, "lifecycle", "preStop", "sleep", "seconds")
+    return Container(
+        path=path,
+        image=value.get("image"),
+        resources=mapping(value.get("resources")),
+        command=(*elements(value.get("command")), *elements(value.get("args"))),
+        env={
+            str(mapping(entry).get("name")): mapping(entry).get("value")
+            for entry in elements(value.get("env"))
+        },
+        pre_stop_sleep_s=sleep if isinstance(sleep, int) else 0,
+    )
