@@ -57,9 +57,7 @@ class Authority:
 
     def issue(self, identity: Identity) -> Pair:
         """The certificate for `identity`, made or renewed if need be."""
-        pair = Pair(
-            self._folder / f"{identity.name}.crt", self._folder / f"{identity.name}.key"
-        )
+        pair = Pair(self._folder / f"{identity.name}.crt", self._folder / f"{identity.name}.key")
         if not self._good(pair, identity):
             self._sign(pair, identity)
         return pair
@@ -80,7 +78,9 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "trainyard-sandbox-ca")])
         builder = _builder(name, name, key, CA_LIFETIME)
-        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        builder = builder.add_extension(
+            x509.BasicConstraints(ca=True, path_length=0), critical=True
+        )
         builder = builder.add_extension(_usage(ca=True), critical=True)
         _write(self.pair.key, _private_bytes(key))
         _write(self.pair.certificate, _certificate_bytes(builder.sign(key, hashes.SHA256())))
@@ -116,7 +116,7 @@ class Authority:
 def _builder(
     subject: x509.Name, issuer: x509.Name, key: _Key, lifetime: dt.timedelta
 ) -> x509.CertificateBuilder:
-    now = dt.datetime.now(dt.timezone.utc)
+    now = dt.datetime.now(dt.UTC)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -158,7 +158,7 @@ def _hosts(certificate: x509.Certificate) -> set[str]:
 
 
 def _expires_soon(certificate: x509.Certificate) -> bool:
-    return certificate.not_valid_after_utc - dt.datetime.now(dt.timezone.utc) < RENEW_BEFORE
+    return certificate.not_valid_after_utc - dt.datetime.now(dt.UTC) < RENEW_BEFORE
 
 
 def _matching_key(certificate: x509.Certificate, key: Path) -> None:

@@ -85,7 +85,13 @@ def health() -> list[Health]:
     state = paths.state()
     keeper = process.load(state.pids / "supervisor.json")
     alive = keeper is not None and keeper.alive
-    rows = [Health("supervisor", "running" if alive else "stopped", keeper.pid if alive and keeper else None)]
+    rows = [
+        Health(
+            "supervisor",
+            "running" if alive else "stopped",
+            keeper.pid if alive and keeper else None,
+        )
+    ]
     for spec in _recorded(state):
         running = process.load(state.pids / f"{spec['name']}.json")
         if running is None or not running.alive:
@@ -151,7 +157,9 @@ def kubectl(setting: Setting, *args: str, stdin: str | None = None) -> str:
 
 def _require(state: paths.State) -> None:
     if shutil.which("bwrap") is None:
-        raise ClusterError("bubblewrap is missing: install the package `bubblewrap` (command bwrap)")
+        raise ClusterError(
+            "bubblewrap is missing: install the package `bubblewrap` (command bwrap)"
+        )
     state.home.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(state.home).free
     if free < BYTES_NEEDED:
@@ -287,7 +295,7 @@ def _supervise(state: paths.State, wanted: list[Service]) -> None:
     pid_file = state.pids / "supervisor.json"
     keeper = process.load(pid_file)
     if keeper and keeper.alive:
-        keeper.signal(signal.SIGHUP)
+        keeper.send(signal.SIGHUP)
         return
     env = services.base_environment() | {
         "SANDBOX_HOME": str(state.home),
@@ -319,3 +327,8 @@ def _why_not_ready(state: paths.State, name: str) -> str:
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
     last = lines[-1][:300] if lines else "nothing was logged"
     return f"{name} is not ready after {READY_TIMEOUT_S:.0f} s; read {log} (last line: {last})"
+
+
+def current(tools: Toolchain) -> Setting:
+    """The setting of a sandbox that was brought up before; starts and changes nothing but stale files."""
+    return _prepare(paths.state(), tools, lambda _: None)

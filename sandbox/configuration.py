@@ -160,6 +160,8 @@ def _redirected(document: Document, name: str, port: int, bundle: str) -> Docume
 
 
 def _documents(path: Path) -> Iterator[Document]:
-    for document in yaml.load_all(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+    for document in yaml.load_all(
+        path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    ):
         if document:
             yield document

@@ -43,7 +43,9 @@ def choose(file: Path, in_use: frozenset[str]) -> tuple[dict[str, int], list[str
             continue
         ports[name] = _free(set(recorded.values()) | set(ports.values()))
         if port is not None:
-            moved.append(f"port {port} of {name} is taken by another program; moved to {ports[name]}")
+            moved.append(
+                f"port {port} of {name} is taken by another program; moved to {ports[name]}"
+            )
     if ports != recorded:
         partial = file.with_suffix(".partial")
         partial.write_text(json.dumps(ports, indent=1))

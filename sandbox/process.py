@@ -7,7 +7,6 @@ import os
 import select
 import signal
 import subprocess
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -24,7 +23,7 @@ class Process:
         """Whether this very process still runs (a zombie does not)."""
         return _start_ticks(self.pid) == self.start_ticks
 
-    def signal(self, number: signal.Signals) -> None:
+    def send(self, number: signal.Signals) -> None:
         """Send a signal to it, never to another process that got its pid."""
         if self.alive:
             try:

@@ -6,7 +6,7 @@ import fcntl
 import shutil
 import time
 from collections.abc import Iterator
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,7 +93,9 @@ def _take_official(missing: list[Tool], found: dict[str, Found], console: Consol
     if not any(tool.name == "pulumi" for tool in missing):
         return missing
     if not official.reachable():
-        console.print("Pulumi's download site cannot be reached: the engine is built from its modules.")
+        console.print(
+            "Pulumi's download site cannot be reached: the engine is built from its modules."
+        )
         return missing
     try:
         official.download_pulumi(lambda text: console.print(f"Pulumi: {text}"))
@@ -114,23 +116,30 @@ def _build_all(missing: list[Tool], console: Console) -> dict[str, Found]:
         raise ToolchainError(str(error)) from error
     builder = Builder(go, paths.state().logs)
     with BuildTable([tool.name for tool in missing], console) as table:
-        with ThreadPoolExecutor(BUILDS_AT_ONCE) as pool:
-            jobs = {pool.submit(_one, builder, tool, table): tool for tool in missing}
-            try:
-                done, _ = wait(jobs, return_when=FIRST_EXCEPTION)
-                failed = [job.exception() for job in done if job.exception()]
-            except KeyboardInterrupt:
-                builder.cancel()
-                raise
-            if failed:
-                builder.cancel()
-    for job, tool in jobs.items():
-        error = job.exception()
-        if isinstance(error, BuildError):
-            raise ToolchainError(f"{error} (what was done is kept; run it again to go on)") from error
-        if error is not None and not isinstance(error, Cancelled):
-            raise ToolchainError(f"{tool.name}: {error}") from error
-    return {tool.name: job.result() for job, tool in jobs.items()}
+        jobs = _run_jobs(builder, missing, table)
+    for tool, job in jobs.items():
+        why = job.exception()
+        if isinstance(why, BuildError):
+            raise ToolchainError(f"{why} (what was done is kept; run it again to go on)") from why
+        if why is not None and not isinstance(why, Cancelled):
+            raise ToolchainError(f"{tool.name}: {why}") from why
+    return {tool.name: job.result() for tool, job in jobs.items()}
+
+
+def _run_jobs(
+    builder: Builder, missing: list[Tool], table: BuildTable
+) -> dict[Tool, Future[Found]]:
+    """Build them all; the first failure, or an interrupt, ends the others."""
+    with ThreadPoolExecutor(BUILDS_AT_ONCE) as pool:
+        jobs = {tool: pool.submit(_one, builder, tool, table) for tool in missing}
+        try:
+            done, _ = wait(jobs.values(), return_when=FIRST_EXCEPTION)
+        except KeyboardInterrupt:
+            builder.cancel()
+            raise
+        if any(job.exception() for job in done):
+            builder.cancel()
+    return jobs
 
 
 def _one(builder: Builder, tool: Tool, table: BuildTable) -> Found:

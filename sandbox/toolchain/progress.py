@@ -20,7 +20,7 @@ class BuildTable:
     def __init__(self, names: list[str], console: Console) -> None:
         self._console = console
         self._started = time.monotonic()
-        self._rows = {name: "waiting" for name in names}
+        self._rows = dict.fromkeys(names, "waiting")
         self._printed = dict.fromkeys(names, -PLAIN_EVERY_S)
         self._lock = threading.Lock()
         self._live = Live(get_renderable=self._render, console=console, refresh_per_second=4)

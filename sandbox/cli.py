@@ -1,0 +1,198 @@
+"""The sandbox's commands."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Callable
+
+from rich.console import Console
+
+from sandbox import paths
+from sandbox.lock import exclusive
+
+Command = Callable[[argparse.Namespace, Console], int]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; a failure is one line on stderr and exit code 1, an interrupt 130."""
+    args = _parser().parse_args(argv)
+    console = Console(soft_wrap=not sys.stdout.isatty())
+    try:
+        return int(args.run(args, console))
+    except KeyboardInterrupt:
+        print("interrupted; run the same command again to go on", file=sys.stderr)
+        return 130
+    except _expected() as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def _expected() -> tuple[type[Exception], ...]:
+    """Failures that are the user's or the machine's, not a bug: told in one line."""
+    from sandbox.cluster import ClusterError
+    from sandbox.drill import DrillError
+    from sandbox.engine import EngineError
+    from sandbox.environment import SetupError
+    from sandbox.node.api import ApiError, ApiUnavailable
+    from sandbox.node.reclaim import ReclaimError
+    from sandbox.runs import RunNotFoundError
+    from sandbox.toolchain import ToolchainError
+
+    return (
+        ClusterError,
+        DrillError,
+        EngineError,
+        SetupError,
+        ApiError,
+        ApiUnavailable,
+        ReclaimError,
+        RunNotFoundError,
+        ToolchainError,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m sandbox", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, run: Command, text: str) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=text, description=text)
+        command.set_defaults(run=run)
+        return command
+
+    up = add("up", _up, "bring the cluster and the local stack up, and follow the first run")
+    up.add_argument("--cluster-only", action="store_true", help="only the cluster and the tools")
+    add("down", _down, "end every process of the sandbox; what it stored stays")
+    add("clean", _clean, "end the sandbox and remove all that it stored")
+    add("status", _status, "what runs")
+    add("env", _env, "shell lines that make pulumi, kubectl and aws work on the sandbox")
+    wait = add("wait", _wait, "follow a run to its end; exits with the run's exit code")
+    wait.add_argument("run_name", metavar="RUN", help="a run id, or a name for its newest run")
+    interrupt = add("interrupt", _interrupt, "reclaim a node as a spot interruption does")
+    interrupt.add_argument("node", metavar="NODE")
+    interrupt.add_argument("--notice", type=_seconds, default=120.0, metavar="SECONDS")
+    restore = add("restore", _restore, "bring reclaimed nodes back")
+    restore.add_argument("node", metavar="NODE", nargs="?", default="all")
+    add("drill", _drill, "show that a run survives a spot reclaim, with notice and without")
+    return parser
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"got {text}; allowed 0 or more seconds")
+    return value
+
+
+def _up(args: argparse.Namespace, console: Console) -> int:
+    from sandbox import report
+    from sandbox.follow import follow
+    from sandbox.runs import exit_code
+    from sandbox.session import open_cluster
+
+    with exclusive("sandbox up", console.print):
+        session = open_cluster(console)
+        if args.cluster_only:
+            return 0
+        console.print("[bold]Stack[/bold]")
+        runs = session.deploy().get("runs", {})
+    if not runs:
+        console.print("The stack has no runs; add one to `trainyard:runs` in Pulumi.local.yaml.")
+        return 0
+    console.print("[bold]Run[/bold]")
+    first = next(iter(runs.values()))
+    reader = session.reader
+    status = follow(reader, reader.find(first["runId"]), console)
+    good = report.summarize(session.state, status, console)
+    console.print(
+        "Next: [bold]make interrupt[/bold] takes a spot node away under a run;"
+        " [bold]make status[/bold] shows what is up; [bold]make down[/bold] stops it.\n"
+        'By hand: eval "$(.venv/bin/python -m sandbox env)", then pulumi and kubectl as usual.'
+    )
+    code = exit_code(reader, status.run, status.outcome)
+    return code if code else int(not good)
+
+
+def _down(_args: argparse.Namespace, console: Console) -> int:
+    from sandbox import cluster
+    from sandbox.node.runtime import stop_all
+
+    with exclusive("sandbox down", console.print):
+        ended = cluster.down(lambda text: console.print(f"  {text}", highlight=False))
+        ended += stop_all(paths.state())
+    what = f"{ended} processes ended" if ended else "nothing was running"
+    console.print(
+        f"Down: {what}. What it stored is in {paths.state().home}; make up goes on from there."
+    )
+    return 0
+
+
+def _clean(args: argparse.Namespace, console: Console) -> int:
+    _down(args, console)
+    home = paths.state().home
+    shutil.rmtree(home)
+    console.print(f"Removed {home}. Built tools stay in {paths.cache()}.")
+    return 0
+
+
+def _status(_args: argparse.Namespace, console: Console) -> int:
+    from sandbox.overview import show
+
+    return show(console)
+
+
+def _env(_args: argparse.Namespace, _console: Console) -> int:
+    from sandbox import cluster, environment, toolchain
+
+    if not paths.state().kubeconfig.exists():
+        print("error: the sandbox is not up; run `make up` first", file=sys.stderr)
+        return 1
+    setting = cluster.current(toolchain.ensure(Console(stderr=True)))
+    print(environment.shell_lines(environment.variables(setting)))
+    return 0
+
+
+def _wait(args: argparse.Namespace, console: Console) -> int:
+    from sandbox import report
+    from sandbox.follow import follow
+    from sandbox.runs import Reader, exit_code
+
+    reader = Reader(paths.state())
+    status = follow(reader, reader.find(args.run_name), console)
+    report.summarize(paths.state(), status, console)
+    return exit_code(reader, status.run, status.outcome)
+
+
+def _interrupt(args: argparse.Namespace, console: Console) -> int:
+    from sandbox.node.reclaim import reclaim
+
+    reclaim(args.node, args.notice, on_event=lambda text: console.print(text, highlight=False))
+    console.print(f"{args.node} is gone; `python -m sandbox restore {args.node}` brings it back")
+    return 0
+
+
+def _restore(args: argparse.Namespace, console: Console) -> int:
+    from sandbox.node.reclaim import restore
+
+    nodes = restore(args.node)
+    console.print(f"back: {', '.join(nodes)}" if nodes else "no node is away")
+    return 0
+
+
+def _drill(_args: argparse.Namespace, console: Console) -> int:
+    from sandbox import drill
+    from sandbox.session import open_cluster
+
+    with exclusive("sandbox drill", console.print):
+        session = open_cluster(console)
+        try:
+            passed = drill.run(session, console)
+        finally:
+            console.print("[bold]Removing the drill's runs from the stack[/bold]")
+            session.deploy()
+    console.print(
+        "Every interruption was survived." if passed else "An interruption cost too much."
+    )
+    return 0 if passed else 1

@@ -1,0 +1,149 @@
+"""Runs the real Pulumi engine on the local stack."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sandbox import environment, paths
+from sandbox.services import Setting
+
+STACK = "local"
+_SALT = re.compile(r"^encryptionsalt:.*\n", re.MULTILINE)
+
+Say = Callable[[str], None]
+
+
+class EngineError(Exception):
+    """Pulumi failed; the text is one line and names the log."""
+
+
+class Engine:
+    """Pulumi with the sandbox's environment, in the checkout."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._state = setting.state
+        self._env = os.environ | environment.variables(setting)
+        self._pulumi = str(setting.state.bin / "pulumi")
+
+    def ensure_stack(self, say: Say) -> None:
+        """Create the stack if need be, and release a lock whose owner is dead."""
+        with self._local_salt():
+            if STACK not in self._stacks():
+                self._quiet("stack", "init", STACK)
+        for owner in self._dead_lock_owners():
+            say(f"an earlier pulumi (pid {owner}) was killed: its lock is released")
+            self._quiet("cancel", "--yes", "--stack", STACK)
+
+    def up(self, config_file: Path | None = None) -> None:
+        """`pulumi up` with its output shown.
+
+        Raises:
+            EngineError: it failed; the log holds all of its output.
+        """
+        args = ["up", "--stack", STACK, "--yes", "--skip-preview", "--non-interactive"]
+        args += ["--suppress-outputs"]
+        if config_file is not None:
+            args += ["--config-file", str(config_file)]
+        log = self._state.logs / "pulumi-up.log"
+        with self._local_salt():
+            code = self._shown(args, log)
+        if code != 0:
+            raise EngineError(f"pulumi up failed; everything it said is in {log}")
+
+    def outputs(self) -> dict[str, Any]:
+        """The stack's outputs, secrets left out."""
+        found: dict[str, Any] = json.loads(
+            self._quiet("stack", "output", "--json", "--stack", STACK)
+        )
+        return found
+
+    def _stacks(self) -> set[str]:
+        listed = json.loads(self._quiet("stack", "ls", "--json"))
+        return {stack["name"].rsplit("/", 1)[-1] for stack in listed}
+
+    def _shown(self, args: list[str], log: Path) -> int:
+        """Run with output to the terminal and to a log; an interrupt is passed on once and awaited."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        color = "always" if sys.stdout.isatty() else "never"
+        with log.open("w") as out:
+            running = subprocess.Popen(
+                [self._pulumi, *args, "--color", color],
+                cwd=paths.PROJECT,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+            assert running.stdout is not None
+            try:
+                for line in running.stdout:
+                    out.write(line)
+                    sys.stdout.write(line)
+                    sys.stdout.flush()
+                return running.wait()
+            except KeyboardInterrupt:
+                os.killpg(running.pid, signal.SIGINT)
+                running.wait()
+                raise
+
+    def _quiet(self, *args: str) -> str:
+        done = subprocess.run(
+            [self._pulumi, *args, "--non-interactive"],
+            cwd=paths.PROJECT,
+            env=self._env,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            log = self._state.logs / "pulumi.log"
+            log.write_text(done.stdout + done.stderr)
+            last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+            raise EngineError(f"pulumi {' '.join(args[:2])} failed: {last} (all of it: {log})")
+        return done.stdout
+
+    def _dead_lock_owners(self) -> list[int]:
+        """Pids that hold a lock of the stack on this machine and run no longer."""
+        folder = self._state.backend / ".pulumi" / "locks"
+        owners = []
+        for path in folder.rglob(f"{STACK}/*.json"):
+            pid = int(json.loads(path.read_text()).get("pid", 0))
+            if pid and not Path(f"/proc/{pid}").exists():
+                owners.append(pid)
+        return owners
+
+    @contextmanager
+    def _local_salt(self) -> Iterator[None]:
+        """Keep the salt of this machine's passphrase out of the committed stack file.
+
+        The engine writes `encryptionsalt` into Pulumi.local.yaml, where it would break every other clone
+        once somebody commits it. It also lies in the stack's state, from which the engine takes it
+        again, so the line can go.
+        """
+        file = paths.PROJECT / f"Pulumi.{STACK}.yaml"
+        strip_salt(file)
+        try:
+            yield
+        finally:
+            strip_salt(file)
+
+
+def strip_salt(file: Path) -> None:
+    """Remove the `encryptionsalt` line of a stack file, if there is one."""
+    text = file.read_text()
+    without = _SALT.sub("", text)
+    if without != text:
+        partial = file.with_name(f".{file.name}.partial")
+        partial.write_text(without)
+        partial.rename(file)

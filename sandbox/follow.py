@@ -1,0 +1,128 @@
+"""Follows a run to its end: a live view on a terminal, a line per change elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from sandbox.node.api import ApiUnavailable
+from sandbox.runs import Reader, Run, RunStatus
+
+POLL_S = 1.0
+PLAIN_EVERY_S = 10.0
+"""Without a terminal: a line on progress at most this often."""
+LOST_AFTER_S = 120.0
+"""How long the API server may be away before following is given up."""
+
+Done = Callable[[RunStatus], bool]
+
+
+def ended(status: RunStatus) -> bool:
+    """Whether the run is over."""
+    return bool(status.outcome)
+
+
+def follow(reader: Reader, run: Run, console: Console, until: Done = ended) -> RunStatus:
+    """Show the run until `until` holds for it; returns the status that made it hold.
+
+    Raises:
+        RunNotFoundError: it was removed meanwhile.
+        ApiUnavailable: the API server stayed away for `LOST_AFTER_S`.
+    """
+    status = _snapshot(reader, run)
+    if not console.is_terminal:
+        return _follow_plain(reader, run, console, until, status)
+    with Live(render(status), console=console, refresh_per_second=4) as live:
+        while not (until(status) or ended(status)):
+            time.sleep(POLL_S)
+            status = _snapshot(reader, run)
+            live.update(render(status))
+    return status
+
+
+def render(status: RunStatus) -> RenderableType:
+    """The live view of one moment."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold")
+    grid.add_column()
+    grid.add_row("run", status.run.run_id)
+    grid.add_row("state", headline(status))
+    grid.add_row("pods", _pods(status) or "none yet")
+    grid.add_row("training", training(status) or "not started")
+    total = status.progress.total_steps
+    bar = ProgressBar(total=total or 1, completed=status.progress.step, width=60)
+    return Group(grid, bar if total else Text(""))
+
+
+def headline(status: RunStatus) -> str:
+    """Queue, admission and restarts in one line."""
+    if status.outcome:
+        text = status.outcome.lower()
+        return f"{text}: {status.message}" if status.outcome == "Failed" else text
+    if status.admitted_after_s is None:
+        why = f", sent back for {', '.join(status.evictions)}" if status.evictions else ""
+        return f"queued in {status.queue or 'its queue'}{why}"
+    parts = [f"admitted to {', '.join(status.flavors)} after {status.admitted_after_s:.0f} s"]
+    if status.evictions:
+        parts.append(f"requeued for {', '.join(status.evictions)}")
+    if status.restarts:
+        parts.append(f"restart {status.restarts}")
+    return "; ".join(parts)
+
+
+def training(status: RunStatus) -> str:
+    """Step, loss, speed and time left in one line; empty before the first step."""
+    progress = status.progress
+    if not progress.metrics:
+        return ""
+    total = progress.total_steps
+    parts = [
+        f"step {progress.step} / {total}" if total else f"step {progress.step}",
+        f"loss {progress.metrics[-1]['loss']:.3f}",
+        f"{progress.tokens_per_second:,.0f} tokens/s",
+    ]
+    left = progress.seconds_left
+    if left is not None and not status.outcome:
+        parts.append(f"{left // 60:.0f}:{left % 60:02.0f} left")
+    return ", ".join(parts)
+
+
+def _follow_plain(
+    reader: Reader, run: Run, console: Console, until: Done, status: RunStatus
+) -> RunStatus:
+    said, said_step, last = "", 0, 0.0
+    while True:
+        line = f"{headline(status)}; pods: {_pods(status) or 'none yet'}"
+        if line != said:
+            console.print(f"{run.run_id}: {line}", highlight=False)
+            said = line
+        due = time.monotonic() - last >= PLAIN_EVERY_S or until(status)
+        if due and status.progress.step != said_step:
+            console.print(f"{run.run_id}: {training(status)}", highlight=False)
+            said_step, last = status.progress.step, time.monotonic()
+        if until(status) or ended(status):
+            return status
+        time.sleep(POLL_S)
+        status = _snapshot(reader, run)
+
+
+def _snapshot(reader: Reader, run: Run) -> RunStatus:
+    """A status, over short absences of the API server."""
+    deadline = time.monotonic() + LOST_AFTER_S
+    while True:
+        try:
+            return reader.snapshot(run)
+        except ApiUnavailable:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_S)
+
+
+def _pods(status: RunStatus) -> str:
+    return ", ".join(f"{count} {phase}" for phase, count in sorted(status.pods.items()))

@@ -1,0 +1,61 @@
+"""`sandbox status`: services, nodes and runs in three tables."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from sandbox import cluster, paths
+from sandbox.follow import headline, training
+from sandbox.node.api import Client, Json, node_path
+from sandbox.runs import Reader
+
+
+def show(console: Console) -> int:
+    """Print what is up; 0 when every service is running, 1 otherwise."""
+    rows = cluster.health()
+    if len(rows) == 1:
+        console.print("The sandbox is down; `make up` starts it.")
+        return 1
+    table = Table("service", "state", "pid", title="Services", title_justify="left")
+    for row in rows:
+        table.add_row(row.name, row.state, str(row.pid or ""))
+    console.print(table)
+    healthy = all(row.state == "running" for row in rows)
+    if any(row.name == "apiserver" and row.state == "running" for row in rows):
+        _show_nodes(console)
+        _show_runs(console)
+    console.print(f"Logs: {paths.state().logs}", highlight=False)
+    return 0 if healthy else 1
+
+
+def _show_nodes(console: Console) -> None:
+    nodes = Client(paths.state().kubeconfig).get(node_path())["items"]
+    table = Table("node", "pool", "GPUs", "ready", title="Nodes", title_justify="left")
+    for node in nodes:
+        labels = node["metadata"].get("labels", {})
+        gpus = node["status"].get("allocatable", {}).get("nvidia.com/gpu", "0")
+        table.add_row(
+            node["metadata"]["name"],
+            labels.get("trainyard.dev/pool", ""),
+            gpus,
+            _ready(node),
+        )
+    console.print(table)
+
+
+def _show_runs(console: Console) -> None:
+    reader = Reader(paths.state())
+    runs = reader.runs()
+    if not runs:
+        return
+    table = Table("run", "namespace", "state", "training", title="Runs", title_justify="left")
+    for run in runs:
+        status = reader.snapshot(run)
+        table.add_row(run.run_id, run.namespace, headline(status), training(status))
+    console.print(table)
+
+
+def _ready(node: Json) -> str:
+    conditions = {c["type"]: c["status"] for c in node["status"].get("conditions", [])}
+    return "yes" if conditions.get("Ready") == "True" else "no"

@@ -1,0 +1,64 @@
+"""What every Pulumi plugin process of the sandbox does to start, and to stop.
+
+The engine starts a plugin in a process group of its own, reads the port from the first line of its
+standard output, and ends it with SIGINT. A plugin outlives neither its engine nor a signal.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+
+MAX_MESSAGE_BYTES = 400 * 1024 * 1024
+"""The message size that the engine and the SDKs use."""
+
+PARENT_CHECK_SECONDS = 1.0
+"""How often a plugin looks whether its engine is still there (a killed engine sends no signal)."""
+
+STOP_GRACE_SECONDS = 0.5
+"""How long calls in flight may take to answer once the plugin was told to stop."""
+
+CHANNEL_OPTIONS = [
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+]
+
+
+def engine_address(arguments: list[str]) -> str | None:
+    """The address of the engine in a plugin's command line: the last argument that is no flag."""
+    positional = [argument for argument in arguments if not argument.startswith("-")]
+    return positional[-1] if positional else None
+
+
+def serve(
+    register: Callable[[grpc.Server], None], *, workers: int, on_stop: Callable[[], None]
+) -> None:
+    """Serve on a free loopback port until SIGINT, SIGTERM or the engine's death; then exit 0.
+
+    `register` adds the servicers, `on_stop` ends what the plugin has under way (it is called once,
+    before calls in flight get `STOP_GRACE_SECONDS`). `workers` bounds the calls served at once.
+    Never returns: threads that hang in a call must not keep the process alive.
+    """
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    parent = os.getppid()
+    server = grpc.server(ThreadPoolExecutor(workers), options=CHANNEL_OPTIONS)
+    register(server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    print(port, flush=True)
+    while not stop.wait(PARENT_CHECK_SECONDS):
+        if os.getppid() != parent:
+            break
+    on_stop()
+    server.stop(STOP_GRACE_SECONDS).wait()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

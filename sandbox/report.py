@@ -1,0 +1,75 @@
+"""What a finished run leaves: its numbers, its verified checkpoint and its loss curve."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from sandbox import paths
+from sandbox.runs import RunStatus, run_dir
+from training import spec
+
+
+def summarize(state: paths.State, status: RunStatus, console: Console) -> bool:
+    """Print the summary of a run; False when its newest checkpoint does not verify."""
+    folder = run_dir(state, status.run)
+    metrics, events = status.progress.metrics, status.progress.events
+    table = Table(title=f"Run {status.run.run_id}", show_header=False, title_justify="left")
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    table.add_row("outcome", status.outcome.lower())
+    if metrics:
+        table.add_row("steps", str(status.progress.step))
+        table.add_row(
+            "loss", f"{metrics[0]['loss']:.3f} at first, {metrics[-1]['loss']:.3f} at last"
+        )
+    evaluated = [e for e in events if e.get("event") == "evaluated"]
+    if evaluated:
+        last = evaluated[-1]
+        text = f"{last['loss']:.3f} on held-out files"
+        if "unigram_loss" in last:
+            text += f", a unigram model has {last['unigram_loss']:.3f}"
+        table.add_row("evaluation", text)
+    good, text = verify_newest(folder)
+    table.add_row("checkpoint", text)
+    picture, drawn = draw([folder], state.home / "runs" / f"{status.run.run_id}.png")
+    table.add_row("loss curve", str(picture) if drawn else f"not drawn: {picture}")
+    table.add_row("metrics", str(folder / spec.METRICS_FILE))
+    console.print(table)
+    return good
+
+
+def verify_newest(folder: Path) -> tuple[bool, str]:
+    """Check every hash of the newest checkpoint of a run; the text says which and how it went."""
+    checkpoints = sorted((folder / spec.CHECKPOINTS_DIR).glob("step-*"))
+    if not checkpoints:
+        return False, "none was written"
+    newest = checkpoints[-1]
+    done = _python("training.checkpoint", "verify", str(newest))
+    if done.returncode == 0:
+        return True, f"{newest} (every hash verified)"
+    last = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()[-1]
+    return False, f"{newest} DOES NOT VERIFY: {last}"
+
+
+def draw(folders: list[Path], picture: Path) -> tuple[str, bool]:
+    """Draw the loss curves of runs; the picture's path, or the reason why there is none."""
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    done = _python("training.curve", *map(str, folders), "--out", str(picture))
+    if done.returncode == 0:
+        return str(picture), True
+    return (done.stderr.strip() or "no reason given").splitlines()[-1], False
+
+
+def _python(module: str, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", module, *args],
+        cwd=paths.PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )

@@ -1,0 +1,284 @@
+"""What a run is doing: the cluster's objects and the trainer's files, read together.
+
+Reading only. `RunStatus` is a snapshot; `Reader.snapshot` takes one. Times are seconds.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sandbox import paths
+from sandbox.node.api import ApiError, Client, Json, object_path
+from training import spec
+
+RUN_ID = "trainyard.dev/run-id"
+RUN_NAME = "trainyard.dev/run"
+_KINDS = (("/apis/jobset.x-k8s.io/v1alpha2", "jobsets"), ("/apis/batch/v1", "jobs"))
+_WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2"
+
+
+class RunNotFoundError(Exception):
+    """No object in the cluster belongs to such a run; the text says which runs there are."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Where a run lives."""
+
+    run_id: str
+    name: str
+    namespace: str
+    kind_path: str
+    plural: str
+    created: str
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What the trainer wrote so far, oldest step first."""
+
+    metrics: list[Json] = field(default_factory=list)
+    events: list[Json] = field(default_factory=list)
+
+    @property
+    def total_steps(self) -> int | None:
+        """Steps that the run will have made at its end."""
+        totals = [e["total_steps"] for e in self.events if e.get("event") == "started"]
+        return int(totals[-1]) if totals else None
+
+    @property
+    def step(self) -> int:
+        """Completed steps."""
+        return int(self.metrics[-1]["step"]) if self.metrics else 0
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Over the last steps of the newest attempt."""
+        recent = self.metrics[-20:]
+        spent = sum(line["step_time_s"] for line in recent)
+        return sum(line["tokens"] for line in recent) / spent if spent else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """At the pace of the last steps."""
+        recent = self.metrics[-20:]
+        if not recent or self.total_steps is None:
+            return None
+        pace = sum(line["step_time_s"] for line in recent) / len(recent)
+        return float(max(0, self.total_steps - self.step) * pace)
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """One moment of a run. `outcome`: empty while it goes on, else Completed or Failed."""
+
+    run: Run
+    queue: str
+    flavors: tuple[str, ...]
+    admitted_after_s: float | None
+    evictions: tuple[str, ...]
+    pods: dict[str, int]
+    restarts: int
+    outcome: str
+    message: str
+    progress: Progress
+
+    @property
+    def phase(self) -> str:
+        """Where it stands, in one word."""
+        if self.outcome:
+            return self.outcome.lower()
+        if self.admitted_after_s is None:
+            return "queued"
+        if self.progress.metrics and self.pods.get("Running"):
+            return "training"
+        return "starting"
+
+
+class Reader:
+    """Reads runs from one cluster."""
+
+    def __init__(self, state: paths.State) -> None:
+        self._state = state
+        self._client = Client(state.kubeconfig)
+
+    def runs(self) -> list[Run]:
+        """All runs in the cluster, oldest first."""
+        found = []
+        for prefix, plural in _KINDS:
+            for item in self._list(prefix, plural, None, RUN_ID):
+                metadata = item["metadata"]
+                owned = any(o.get("controller") for o in metadata.get("ownerReferences", []))
+                if owned or RUN_NAME not in metadata["labels"]:
+                    continue
+                found.append(_run_of(metadata, prefix, plural))
+        return sorted(found, key=lambda run: (run.created, run.run_id))
+
+    def find(self, wanted: str) -> Run:
+        """The run with this id, or the newest of this name.
+
+        Raises:
+            RunNotFoundError: there is none.
+        """
+        runs = self.runs()
+        matching = [run for run in runs if wanted in (run.run_id, run.name)]
+        if not matching:
+            known = ", ".join(run.run_id for run in runs) or "none"
+            raise RunNotFoundError(f"run {wanted!r} is not in the cluster; there are: {known}")
+        return matching[-1]
+
+    def snapshot(self, run: Run) -> RunStatus:
+        """How the run is now.
+
+        Raises:
+            RunNotFoundError: its object is gone.
+        """
+        try:
+            owner = self._client.get(
+                object_path(run.kind_path, run.namespace, run.plural, run.run_id)
+            )
+        except ApiError as error:
+            if error.not_found:
+                raise RunNotFoundError(f"run {run.run_id} is no longer in the cluster") from error
+            raise
+        uid = owner["metadata"]["uid"]
+        workloads = self._list(_WORKLOADS, "workloads", run.namespace)
+        pods = self._list("/api/v1", "pods", run.namespace, f"{RUN_ID}={run.run_id}")
+        mine = next((w for w in workloads if _owned_by(w, uid)), None)
+        return status(run, owner, mine, pods, self.progress(run))
+
+    def pods(self, run: Run) -> list[Json]:
+        """The run's pods as they are now."""
+        return self._list("/api/v1", "pods", run.namespace, f"{RUN_ID}={run.run_id}")
+
+    def progress(self, run: Run) -> Progress:
+        """The trainer's own files, as far as they are written."""
+        folder = run_dir(self._state, run)
+        return Progress(
+            metrics=read_lines(folder / spec.METRICS_FILE),
+            events=read_lines(folder / spec.EVENTS_FILE),
+        )
+
+    def _list(
+        self, prefix: str, plural: str, namespace: str | None, selector: str = ""
+    ) -> list[Json]:
+        query = {"labelSelector": selector} if selector else {}
+        try:
+            answer = self._client.get(object_path(prefix, namespace, plural), **query)
+        except ApiError as error:
+            if error.not_found:
+                return []
+            raise
+        items: list[Json] = answer["items"]
+        return items
+
+
+def run_dir(state: paths.State, run: Run) -> Path:
+    """The run's folder on this machine: its team's checkpoint volume holds it."""
+    return state.volumes / run.namespace / "checkpoints" / run.run_id
+
+
+def read_lines(path: Path) -> list[Json]:
+    """The whole lines of a JSON-lines file; one that is being written is left for later."""
+    try:
+        text = path.read_text()
+    except OSError:
+        return []
+    whole = text[: text.rfind("\n") + 1]
+    return [json.loads(line) for line in whole.splitlines() if line]
+
+
+def status(
+    run: Run, owner: Json, workload: Json | None, pods: Iterable[Json], progress: Progress
+) -> RunStatus:
+    """Put a run's objects together; pure."""
+    outcome, message = _outcome(owner)
+    phases: dict[str, int] = {}
+    for pod in pods:
+        phase = pod.get("status", {}).get("phase", "Unknown")
+        phases[phase] = phases.get(phase, 0) + 1
+    admission = (workload or {}).get("status", {}).get("admission") or {}
+    sets = admission.get("podSetAssignments", [])
+    flavors = {flavor for s in sets for flavor in s.get("flavors", {}).values()}
+    return RunStatus(
+        run=run,
+        queue=(workload or {}).get("spec", {}).get("queueName", ""),
+        flavors=tuple(sorted(flavors)),
+        admitted_after_s=_admitted_after(workload),
+        evictions=_evictions(workload),
+        pods=phases,
+        restarts=int(owner.get("status", {}).get("restarts", 0)),
+        outcome=outcome,
+        message=message,
+        progress=progress,
+    )
+
+
+def _run_of(metadata: Json, prefix: str, plural: str) -> Run:
+    return Run(
+        run_id=metadata["labels"][RUN_ID],
+        name=metadata["labels"][RUN_NAME],
+        namespace=metadata["namespace"],
+        kind_path=prefix,
+        plural=plural,
+        created=metadata["creationTimestamp"],
+    )
+
+
+def _owned_by(workload: Json, uid: str) -> bool:
+    return any(o["uid"] == uid for o in workload["metadata"].get("ownerReferences", []))
+
+
+def _conditions(item: Json | None) -> dict[str, Json]:
+    conditions = (item or {}).get("status", {}).get("conditions", [])
+    return {c["type"]: c for c in conditions if c["status"] == "True"}
+
+
+def _outcome(owner: Json) -> tuple[str, str]:
+    """JobSet says Completed, Job says Complete."""
+    true = _conditions(owner)
+    for name, outcome in (
+        ("Completed", "Completed"),
+        ("Complete", "Completed"),
+        ("Failed", "Failed"),
+    ):
+        if name in true:
+            return outcome, str(true[name].get("message", ""))
+    return "", ""
+
+
+def _admitted_after(workload: Json | None) -> float | None:
+    admitted = _conditions(workload).get("Admitted")
+    if workload is None or admitted is None:
+        return None
+    return _seconds(admitted["lastTransitionTime"]) - _seconds(
+        workload["metadata"]["creationTimestamp"]
+    )
+
+
+def _evictions(workload: Json | None) -> tuple[str, ...]:
+    """Reasons for which Kueue took the run back to the queue."""
+    stats = (workload or {}).get("status", {}).get("schedulingStats", {}).get("evictions", [])
+    return tuple(str(entry["reason"]) for entry in stats for _ in range(entry.get("count", 1)))
+
+
+def _seconds(timestamp: str) -> float:
+    return dt.datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp()
+
+
+def exit_code(reader: Reader, run: Run, outcome: str) -> int:
+    """0 for a completed run, else the first failed container's own code, else 1."""
+    if outcome == "Completed":
+        return spec.EXIT_DONE
+    codes: list[int] = []
+    for pod in reader.pods(run):
+        for container in pod.get("status", {}).get("containerStatuses", []):
+            ended: dict[str, Any] = container.get("state", {}).get("terminated") or {}
+            if ended.get("exitCode"):
+                codes.append(int(ended["exitCode"]))
+    return codes[0] if codes else 1

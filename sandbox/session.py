@@ -1,0 +1,66 @@
+"""From nothing to a stack that is up: what `up`, `interrupt` and the tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from sandbox import cluster, environment, paths, toolchain
+from sandbox.engine import Engine
+from sandbox.node import reclaim
+from sandbox.runs import Reader
+from sandbox.services import Setting
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Session:
+    """A running cluster with an engine for it."""
+
+    setting: Setting
+    engine: Engine
+    provider: str
+
+    @property
+    def state(self) -> paths.State:
+        """The sandbox's folders."""
+        return self.setting.state
+
+    @property
+    def reader(self) -> Reader:
+        """Reads runs of this cluster."""
+        return Reader(self.state)
+
+    def deploy(self, config_file: Path | None = None) -> dict[str, Any]:
+        """`pulumi up`; returns the stack's outputs."""
+        self.engine.up(config_file)
+        return self.engine.outputs()
+
+
+def open_cluster(console: Console) -> Session:
+    """Toolchain, cluster, commands and stack; each step does nothing when it is done already."""
+
+    def say(text: str) -> None:
+        console.print(f"  {text}", highlight=False)
+
+    console.print("[bold]Toolchain[/bold]")
+    tools = toolchain.ensure(console)
+    origins: dict[str, list[str]] = {}
+    for name, source in tools.sources.items():
+        origins.setdefault(source, []).append(name)
+    for source, names in origins.items():
+        say(f"from {source}: {', '.join(sorted(names))}")
+    console.print("[bold]Cluster[/bold]")
+    setting = cluster.up(tools, say)
+    provider = environment.install(setting, say)
+    say(f"ready; Kubernetes provider: {provider}; kubeconfig {setting.state.kubeconfig}")
+    for node in reclaim.restore("all"):
+        say(f"node {node} is back after its interruption")
+    engine = Engine(setting)
+    engine.ensure_stack(say)
+    return Session(setting, engine, provider)
