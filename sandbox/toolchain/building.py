@@ -1,7 +1,8 @@
 """Builds a tool from its pinned modules into the cache.
 
-What is half done when a build is interrupted lies in Go's own module and build caches, so the next try
-goes on from there; the entry itself appears by one rename.
+What is half done when a build is interrupted lies in Go's module cache and in a build cache of ours, so the next try
+goes on from there; the entry itself appears by one rename. The build cache is removed when everything is built: it is
+many times the size of what comes out.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from sandbox import paths
 from sandbox.toolchain.finding import Found, entry, in_cache
 from sandbox.toolchain.tools import Tool
 
@@ -156,11 +158,17 @@ class Builder:
         return "".join(lines)
 
 
+def compiled() -> Path:
+    """Go's build cache for the toolchain."""
+    return paths.cache() / "toolchain" / ".go-build"
+
+
 def _environment(go: Path) -> dict[str, str]:
     """No C compiler, no toolchain download, nothing that a user's own flags could change."""
     env = {k: v for k, v in os.environ.items() if k not in {"GOFLAGS", "GOOS", "GOARCH", "GOWORK"}}
     return env | {
         "CGO_ENABLED": "0",
+        "GOCACHE": str(compiled()),
         "GOTOOLCHAIN": "local",
         "GOFLAGS": "-mod=readonly -buildvcs=false",
         "GOROOT": str(go.resolve().parent.parent),

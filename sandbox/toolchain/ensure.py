@@ -15,7 +15,7 @@ from rich.console import Console
 
 from sandbox import paths
 from sandbox.toolchain import official
-from sandbox.toolchain.building import BYTES_NEEDED, Builder, BuildError, Cancelled
+from sandbox.toolchain.building import BYTES_NEEDED, Builder, BuildError, Cancelled, compiled
 from sandbox.toolchain.finding import Found, entry, in_cache, on_path
 from sandbox.toolchain.golang import GoUnavailableError, find_go
 from sandbox.toolchain.progress import BuildTable
@@ -123,6 +123,7 @@ def _build_all(missing: list[Tool], console: Console) -> dict[str, Found]:
             raise ToolchainError(f"{why} (what was done is kept; run it again to go on)") from why
         if why is not None and not isinstance(why, Cancelled):
             raise ToolchainError(f"{tool.name}: {why}") from why
+    shutil.rmtree(compiled(), ignore_errors=True)
     return {tool.name: job.result() for tool, job in jobs.items()}
 
 

@@ -1,0 +1,43 @@
+# `make up` and `make test` are all one needs; every other target is listed by `make help`.
+PYTHON ?= python3
+VENV := .venv/bin/python
+SANDBOX := $(VENV) -m sandbox
+
+.PHONY: help up interrupt status down clean test check fast sandbox-test soak bench preview env
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+env: ## the Python environments only
+	@$(PYTHON) sandbox/bootstrap.py
+
+up: env ## from nothing to a model in training: toolchain, cluster, stack, first run
+	@$(SANDBOX) up
+
+interrupt: env ## take a spot node away under a run, with notice and without
+	@$(SANDBOX) drill
+
+status: env ## what runs
+	@$(SANDBOX) status
+
+down: env ## stop everything; what was stored stays
+	@$(SANDBOX) down
+
+clean: env ## stop everything and remove what was stored
+	@$(SANDBOX) clean
+
+preview: env ## pulumi preview of the local stack with the policy pack
+	@eval "$$($(SANDBOX) env)" && pulumi preview --stack local --policy-pack policies
+
+check: env ## the gate, under a minute: lint, types, import rules, unit and golden tests
+	@$(VENV) -m ruff check .
+	@$(VENV) -m ruff format --check .
+	@$(VENV) -m mypy infra training policies sandbox __main__.py
+	@$(VENV) -m pytest -q tests/unit tests/golden tests/policy
+
+test: check ## everything that CI runs
+	@$(VENV) -m pytest -q tests/trainer tests/sandbox
+
+soak: env ## the fault suites with full counts
+	@$(VENV) -m pytest -q tests/trainer tests/sandbox --full

@@ -1,0 +1,124 @@
+"""Makes the Python environments, with nothing but a bare Python: `python3 sandbox/bootstrap.py`.
+
+`.venv` holds requirements.txt; `policies/.venv` holds the policy pack's own pins (pulumi-policy wants an older
+protobuf). An environment is made again when its pins change; one that is up to date costs a few milliseconds. Standard
+library only: this runs before anything is installed.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parent.parent
+PYTHON_MINIMUM = (3, 11)
+UV = "uv==0.13.9"
+BYTES_NEEDED = 8 * 1024**3
+"""Free disk for both environments and the downloads on the way to them (torch alone unpacks to 5 GB)."""
+
+
+class BootstrapError(Exception):
+    """One line for the user."""
+
+
+def main() -> int:
+    """Make what is missing; prints what it does. Exit code 1 with one line when it cannot."""
+    try:
+        if sys.version_info < PYTHON_MINIMUM:
+            raise BootstrapError(
+                f"Python {sys.version.split()[0]} is too old: 3.11 or newer is needed;"
+                " name one with `make PYTHON=python3.12 ...`"
+            )
+        _bubblewrap()
+        with (PROJECT / ".bootstrap.lock").open("w") as lock:
+            _wait_for(lock)
+            _environment(PROJECT / ".venv", PROJECT / "requirements.txt")
+            _environment(PROJECT / "policies" / ".venv", PROJECT / "policies" / "requirements.txt")
+    except BootstrapError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted; run the same command again to go on", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _wait_for(lock: object) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # type: ignore[arg-type]
+    except OSError:
+        print("Another command is installing the Python environment; waiting for it.", flush=True)
+        fcntl.flock(lock, fcntl.LOCK_EX)  # type: ignore[arg-type]
+
+
+def _bubblewrap() -> None:
+    """Pods of the sandbox run in bubblewrap: installed when that is allowed, else asked for."""
+    if shutil.which("bwrap"):
+        return
+    apt = shutil.which("apt-get")
+    if os.geteuid() != 0 or apt is None:
+        print("bubblewrap is missing: install the package `bubblewrap` before `make up`", flush=True)
+        return
+    print("Installing bubblewrap with apt-get", flush=True)
+    env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    for command in (["update", "-qq"], ["install", "-y", "-qq", "bubblewrap"]):
+        done = subprocess.run([apt, *command], env=env, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+            raise BootstrapError(f"apt-get {command[0]} failed: {last}; install bubblewrap by hand")
+
+
+def _environment(venv: Path, requirements: Path) -> None:
+    stamp = venv / "installed"
+    wanted = hashlib.sha256(requirements.read_bytes() + sys.version.encode()).hexdigest()
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    free = shutil.disk_usage(venv.parent).free
+    if free < BYTES_NEEDED:
+        raise BootstrapError(
+            f"disk of {venv.parent}: {free / 1024**3:.1f} GiB free, the Python environments need"
+            f" {BYTES_NEEDED / 1024**3:.0f} GiB; make room"
+        )
+    name = venv.relative_to(PROJECT)
+    print(f"Installing {requirements.relative_to(PROJECT)} into {name} (minutes, once)", flush=True)
+    stamp.unlink(missing_ok=True)
+    python = venv / "bin" / "python"
+    if not _works(python):
+        shutil.rmtree(venv, ignore_errors=True)
+        _run([sys.executable, "-m", "venv", str(venv)], "making it needs Python's venv module")
+    _run([str(python), "-m", "pip", "install", "--quiet", UV], "installing uv failed")
+    uv = [str(venv / "bin" / "uv"), "pip", "install", "--python", str(python)]
+    _run([*uv, *_index(python), "-r", str(requirements)], f"installing {requirements.name} failed")
+    stamp.write_text(wanted)
+
+
+def _works(python: Path) -> bool:
+    """Whether the environment's Python starts, has pip, and is of the version that runs now."""
+    code = "import sys, pip; print(sys.version)"
+    try:
+        done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+    except OSError:
+        return False
+    return done.returncode == 0 and done.stdout.strip() == sys.version.strip()
+
+
+def _index(python: Path) -> list[str]:
+    """uv does not read pip's configuration: hand a mirror that is set there on to it."""
+    asked = [str(python), "-m", "pip", "config", "get", "global.index-url"]
+    mirror = os.environ.get("PIP_INDEX_URL", "")
+    if not mirror:
+        mirror = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    return ["--index-url", mirror] if mirror else []
+
+
+def _run(command: list[str], failed: str) -> None:
+    done = subprocess.run(command, check=False)
+    if done.returncode != 0:
+        raise BootstrapError(f"{failed} (see above); what was done is kept, run it again to go on")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""One embedded cluster for all tests of this folder, in a folder of its own, on ports of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from sandbox import cluster as embedded
+from sandbox import environment, paths, toolchain
+from sandbox.node.runtime import stop_all
+from sandbox.services import Setting
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A running cluster. `env`: the environment in which `pulumi` and `kubectl` work on it."""
+
+    setting: Setting
+    env: dict[str, str]
+
+    @property
+    def state(self) -> paths.State:
+        return self.setting.state
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.setting.state.kubeconfig
+
+    def kubectl(self, *args: str, stdin: str | None = None) -> str:
+        """What kubectl prints; raises ClusterError when it fails."""
+        return embedded.kubectl(self.setting, *args, stdin=stdin)
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The session's cluster: built, started and health-checked by the code behind `make up`."""
+    os.environ["SANDBOX_HOME"] = str(tmp_path_factory.mktemp("sandbox"))
+    console = Console(force_terminal=False)
+    setting = embedded.up(toolchain.ensure(console), console.print)
+    environment.install(setting, console.print)
+    env = os.environ | environment.variables(setting)
+    try:
+        yield Cluster(setting, env)
+    finally:
+        embedded.down(lambda _: None)
+        stop_all(setting.state)
+        del os.environ["SANDBOX_HOME"]
