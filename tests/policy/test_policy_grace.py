@@ -1,0 +1,220 @@
+"""The rules that a shutdown fits the time it gets."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from policy_examples import (
+    QUEUE,
+    WORKLOADS,
+    cpu_pod,
+    gpu_container,
+    gpu_pod,
+    job,
+    kubernetes,
+    of_stack,
+    paths,
+    violations,
+)
+
+from policies.rules.grace import GRACE_BUDGET, GRACE_OF_RUNS
+from policies.rules.model import UNKNOWN, Resource
+
+COMMAND = "spec.template.spec.containers[0].command"
+GRACE = "spec.template.spec.terminationGracePeriodSeconds"
+ON_DEMAND_ONLY = [{"key": "dedicated", "operator": "Exists"}]
+
+
+def with_command(*words: Any, grace: Any = 50, **container: Any) -> Resource:
+    container = gpu_container(command=list(words), args=[], **container)
+    return job(gpu_pod(containers=[container], terminationGracePeriodSeconds=grace))
+
+
+def test_a_budget_that_grows_outwards_passes() -> None:
+    assert violations(GRACE_BUDGET, job(gpu_pod())) == []
+
+
+@pytest.mark.parametrize("kind", sorted(set(WORKLOADS) - {"apps/v1:DaemonSet"}))
+def test_a_grace_period_over_the_notice_is_refused_on_spot(kind: str) -> None:
+    spec = WORKLOADS[kind](gpu_pod(terminationGracePeriodSeconds=121))
+    found = violations(GRACE_BUDGET, kubernetes(kind, spec, QUEUE))
+    assert [(v.got, v.allowed) for v in found] == [
+        ("121 s on a pod that may run on spot", "at most 120 s, the notice of a reclaim")
+    ]
+
+
+def test_a_long_grace_period_is_fine_off_spot() -> None:
+    pod = gpu_pod(terminationGracePeriodSeconds=600, tolerations=ON_DEMAND_ONLY)
+    assert violations(GRACE_BUDGET, job(pod)) == []
+
+
+def test_a_daemon_set_ends_with_its_node_whatever_its_grace_period() -> None:
+    spec = WORKLOADS["apps/v1:DaemonSet"](gpu_pod(terminationGracePeriodSeconds=121))
+    assert violations(GRACE_BUDGET, kubernetes("apps/v1:DaemonSet", spec)) == []
+
+
+def test_the_whole_notice_may_be_used() -> None:
+    assert violations(GRACE_BUDGET, job(gpu_pod(terminationGracePeriodSeconds=120))) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["torchrun", "--shutdown-timeout=50", "train.py"],
+        ["/opt/venv/bin/torchrun", "--shutdown_timeout", "60", "train.py"],
+        ["python", "-m", "torch.distributed.run", "--shutdown-timeout=50"],
+        ["python", "-m", "training.trainer.launch", "--shutdown-timeout=50"],
+        ["sh", "-c", "exec torchrun --shutdown-timeout=50 train.py"],
+        ["sh", "-c", "echo it's; torchrun --shutdown-timeout 50 train.py"],
+    ],
+)
+def test_torchrun_must_end_before_its_pod_is_killed(command: list[str]) -> None:
+    assert paths(violations(GRACE_BUDGET, with_command(*command))) == [COMMAND]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["torchrun", "--shutdown-timeout=49", "train.py"],
+        ["torchrun", "train.py"],
+        ["python", "serve.py", "--shutdown-timeout=500"],
+        ["torchrun", UNKNOWN],
+        ["torchrun", "--shutdown-timeout=$(SECONDS_FROM_ENV)"],
+    ],
+)
+def test_a_shorter_or_unknown_timeout_and_other_programs_pass(command: list[Any]) -> None:
+    assert violations(GRACE_BUDGET, with_command(*command)) == []
+
+
+def test_torchrun_waits_30_seconds_unless_told_otherwise() -> None:
+    found = violations(GRACE_BUDGET, with_command("torchrun", "train.py", grace=30))
+    assert str(found[0]) == (
+        "spec.template.spec.containers[0].command: got a shutdown timeout of 30 s; allowed less"
+        " than the pod's grace period of 30 s; raise terminationGracePeriodSeconds or lower"
+        " --shutdown-timeout"
+    )
+    told = [{"name": "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "value": "20"}]
+    assert violations(GRACE_BUDGET, with_command("torchrun", "a.py", grace=30, env=told)) == []
+
+
+def test_a_pod_that_names_no_grace_period_has_30_seconds() -> None:
+    container = gpu_container(command=["torchrun", "--shutdown-timeout=30", "train.py"])
+    pod = gpu_pod(containers=[container])
+    del pod["terminationGracePeriodSeconds"]
+    assert paths(violations(GRACE_BUDGET, job(pod))) == [COMMAND]
+    patch = kubernetes("batch/v1:JobPatch", WORKLOADS["batch/v1:Job"](pod))
+    assert violations(GRACE_BUDGET, patch) == []
+
+
+def test_a_pre_stop_sleep_is_spent_out_of_the_grace_period() -> None:
+    words = ("torchrun", "--shutdown-timeout=45", "train.py")
+    sleep = {"preStop": {"sleep": {"seconds": 5}}}
+    found = violations(GRACE_BUDGET, with_command(*words, lifecycle=sleep))
+    assert found[0].got == "a shutdown timeout of 45 s after a preStop of 5 s"
+    assert violations(GRACE_BUDGET, with_command(*words, lifecycle=sleep, grace=51)) == []
+
+
+def test_the_notice_is_the_configured_one() -> None:
+    assert paths(violations(GRACE_BUDGET, job(gpu_pod()), noticeSeconds=30)) == [GRACE]
+
+
+def record(**fields: Any) -> Resource:
+    """The ConfigMap of a run whose checkpoint may take 40 s, where `fields` say nothing else."""
+    run = {"grace": {"checkpoint_deadline_s": 40}, "capacity_types": ["on-demand"]} | fields
+    props = {
+        "metadata": {"name": "demo-v1-0a1b2c3d", "namespace": "team-research"},
+        "data": {"run.json": json.dumps(run)},
+    }
+    return Resource(type="kubernetes:core/v1:ConfigMap", props=props, urn="urn:record")
+
+
+def test_a_checkpoint_deadline_inside_the_shutdown_timeout_passes() -> None:
+    assert of_stack(GRACE_OF_RUNS, [job(gpu_pod()), record()]) == []
+
+
+@pytest.mark.parametrize("deadline", [45, 60])
+def test_a_checkpoint_deadline_that_torchrun_cuts_off_is_refused(deadline: int) -> None:
+    run = record(grace={"checkpoint_deadline_s": deadline})
+    found = of_stack(GRACE_OF_RUNS, [job(gpu_pod()), run])
+    assert [(v.path, v.allowed, v.urn) for v in found] == [
+        (COMMAND, f"more than the run's checkpoint deadline of {deadline} s", "urn:demo")
+    ]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"grace": 1}', UNKNOWN])
+def test_a_run_record_that_cannot_be_read_says_nothing(text: Any) -> None:
+    run = record()
+    broken = Resource(type=run.type, props={**run.props, "data": {"run.json": text}})
+    assert of_stack(GRACE_OF_RUNS, [job(gpu_pod()), broken]) == []
+
+
+def test_a_run_record_of_another_namespace_is_another_runs() -> None:
+    run = record(grace={"checkpoint_deadline_s": 60})
+    metadata = run.props["metadata"] | {"namespace": "team-production"}
+    other = Resource(type=run.type, props={**run.props, "metadata": metadata})
+    assert of_stack(GRACE_OF_RUNS, [job(gpu_pod()), other]) == []
+
+
+def kueue(kind: str, name: str, spec: Any, namespace: str = "team-research") -> Resource:
+    metadata = {"name": name, "namespace": namespace}
+    token = f"kubernetes:kueue.x-k8s.io/v1beta2:{kind}"
+    return Resource(type=token, props={"metadata": metadata, "spec": spec}, urn=f"urn:{name}")
+
+
+def queues(*flavors: Resource) -> list[Resource]:
+    """The LocalQueue `research` and what is behind it."""
+    named = [{"name": flavor.props["metadata"]["name"]} for flavor in flavors]
+    return [
+        kueue("LocalQueue", "research", {"clusterQueue": "team-research"}),
+        kueue("ClusterQueue", "team-research", {"resourceGroups": [{"flavors": named}]}, ""),
+        *flavors,
+    ]
+
+
+SPOT_FLAVORS = [
+    kueue("ResourceFlavor", "spot", {"tolerations": [{"key": "spot", "operator": "Exists"}]}),
+    kueue("ResourceFlavor", "spot", {"nodeTaints": [{"key": "spot", "value": "true"}]}),
+    kueue("ResourceFlavor", "spot", {"nodeLabels": {"trainyard.dev/capacity": "spot"}}),
+]
+ON_DEMAND_FLAVOR = kueue("ResourceFlavor", "ondemand", {"nodeLabels": {"a": "b"}})
+LONG = job(gpu_pod(terminationGracePeriodSeconds=180, tolerations=ON_DEMAND_ONLY))
+
+
+@pytest.mark.parametrize("spot", SPOT_FLAVORS)
+def test_a_run_whose_queue_leads_to_spot_must_fit_the_notice(spot: Resource) -> None:
+    found = of_stack(GRACE_OF_RUNS, [LONG, *queues(ON_DEMAND_FLAVOR, spot)])
+    assert [(v.path, v.urn) for v in found] == [(GRACE, "urn:demo")]
+
+
+def test_a_run_whose_queue_leads_to_on_demand_only_may_take_its_time() -> None:
+    unused = SPOT_FLAVORS[0]
+    assert of_stack(GRACE_OF_RUNS, [LONG, *queues(ON_DEMAND_FLAVOR), unused]) == []
+
+
+def test_queues_of_other_teams_and_namespaces_do_not_matter() -> None:
+    to_spot = {"resourceGroups": [{"flavors": [{"name": "spot"}]}]}
+    others = [
+        kueue("ClusterQueue", "team-production", to_spot, ""),
+        kueue("LocalQueue", "research", {"clusterQueue": "team-production"}, "team-production"),
+        SPOT_FLAVORS[0],
+    ]
+    assert of_stack(GRACE_OF_RUNS, [LONG, *queues(ON_DEMAND_FLAVOR), *others]) == []
+
+
+def test_a_run_that_says_it_takes_spot_must_fit_the_notice() -> None:
+    run = record(capacity_types=["on-demand", "spot"])
+    assert paths(of_stack(GRACE_OF_RUNS, [LONG, run])) == [GRACE]
+
+
+def test_a_pod_that_tolerates_spot_itself_is_reported_once() -> None:
+    pod = job(gpu_pod(terminationGracePeriodSeconds=180))
+    assert paths(violations(GRACE_BUDGET, pod)) == [GRACE]
+    assert of_stack(GRACE_OF_RUNS, [pod, *queues(SPOT_FLAVORS[0])]) == []
+
+
+def test_an_unqueued_cpu_pod_is_of_no_interest() -> None:
+    pod = job(cpu_pod(terminationGracePeriodSeconds=3600), labels={})
+    assert of_stack(GRACE_OF_RUNS, [pod, *queues(SPOT_FLAVORS[0])]) == []
+    assert violations(GRACE_BUDGET, pod) == []

@@ -1,0 +1,54 @@
+"""The pack as a whole: what it is called, configured with, and shares with the program."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from infra import naming
+from infra.pools import Capacity
+from policies.rules import names
+from policies.rules.catalog import RULES, unknown_properties
+from policies.rules.model import Rule, defaults
+from policies.rules.taints import Taint
+from training import spec
+
+
+def test_the_names_of_the_pack_are_the_names_of_the_program() -> None:
+    assert Taint.parse(names.GPU_TAINT).value == naming.GPU_TRAINING
+    assert Taint.parse(names.SPOT_TAINT).key == naming.SPOT_TAINT
+    assert (names.WORKLOAD_LABEL, names.WORKLOAD_GPU) == (naming.WORKLOAD_TYPE, naming.GPU_TRAINING)
+    assert names.ACCELERATOR_LABEL == naming.ACCELERATOR
+    assert (names.CAPACITY_LABEL, names.CAPACITY_SPOT) == (naming.CAPACITY, Capacity.SPOT)
+    assert names.QUEUE_LABEL == naming.QUEUE_NAME
+    assert names.GPU_RESOURCE == naming.GPU
+    assert names.RUN_RECORD_FILE == spec.RUN_RECORD_FILE
+
+
+def test_the_grace_of_a_save_of_maximal_length_is_the_notice_of_the_pack() -> None:
+    longest = spec.max_save_seconds(names.SPOT_NOTICE_S)
+    assert spec.GraceBudget.for_save(longest).termination_grace_s == names.SPOT_NOTICE_S
+
+
+def test_rules_have_names_of_their_own() -> None:
+    rule_names = [rule.name for rule in RULES]
+    assert len(set(rule_names)) == len(rule_names)
+    assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", name) for name in rule_names)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_defaults_obey_the_schema_that_they_stand_in(rule: Rule) -> None:
+    for key, value in defaults(rule.schema).items():
+        pattern = rule.schema[key].get("pattern")
+        assert pattern is None or re.fullmatch(pattern, value)
+        assert rule.schema[key]["description"]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_misspelled_property_is_told_with_the_right_one(rule: Rule) -> None:
+    assert list(unknown_properties(rule, defaults(rule.schema))) == []
+    for key in rule.schema:
+        (found,) = unknown_properties(rule, {key + "s": 1})
+        assert found.path == f"policy configuration: {rule.name}.{key}s"
+        assert found.remedy == f"did you mean {key}?"
