@@ -1,0 +1,88 @@
+"""What `wait` and `status` say of a run, from the cluster's objects and the trainer's files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from sandbox.drill import first_difference
+from sandbox.engine import strip_salt
+from sandbox.follow import headline, training
+from sandbox.runs import Progress, Run, read_lines, status
+
+RUN = Run("hello-v1-0", "hello", "team-research", "/apis/x", "jobsets", "2026-01-01T00:00:00Z")
+
+
+def _condition(kind: str, when: str = "2026-01-01T00:00:10Z", **more: str) -> dict[str, str]:
+    return {"type": kind, "status": "True", "lastTransitionTime": when, **more}
+
+
+def _workload(*conditions: dict[str, str], flavor: str = "spot") -> dict[str, Any]:
+    return {
+        "metadata": {"creationTimestamp": "2026-01-01T00:00:08Z"},
+        "spec": {"queueName": "research"},
+        "status": {
+            "conditions": list(conditions),
+            "admission": {"podSetAssignments": [{"flavors": {"nvidia.com/gpu": flavor}}]},
+        },
+    }
+
+
+def _metrics(*losses: float, attempt: int = 0) -> list[dict[str, Any]]:
+    return [
+        {"step": step, "loss": loss, "tokens": 100, "step_time_s": 0.5, "attempt": attempt}
+        for step, loss in enumerate(losses, start=1)
+    ]
+
+
+def test_an_unadmitted_run_is_queued() -> None:
+    seen = status(RUN, {}, _workload(), [], Progress())
+    assert seen.phase == "queued"
+    assert headline(seen) == "queued in research"
+
+
+def test_an_admitted_run_tells_its_flavor_and_how_long_it_waited() -> None:
+    seen = status(RUN, {}, _workload(_condition("Admitted")), [], Progress())
+    assert headline(seen) == "admitted to spot after 2 s"
+
+
+def test_a_restarted_run_tells_why_it_was_sent_back() -> None:
+    workload = _workload(_condition("Admitted"), flavor="ondemand")
+    workload["status"]["schedulingStats"] = {"evictions": [{"reason": "NodeFailures", "count": 1}]}
+    seen = status(RUN, {"status": {"restarts": 1}}, workload, [], Progress())
+    assert headline(seen) == (
+        "admitted to ondemand after 2 s; requeued for NodeFailures; restart 1"
+    )
+
+
+def test_a_failed_run_tells_the_reason() -> None:
+    owner = {"status": {"conditions": [_condition("Failed", message="exit code 78")]}}
+    seen = status(RUN, owner, None, [], Progress())
+    assert headline(seen) == "failed: exit code 78"
+
+
+def test_the_time_left_follows_from_the_pace_of_the_last_steps() -> None:
+    progress = Progress(_metrics(3.0, 2.5), [{"event": "started", "total_steps": 122}])
+    seen = status(RUN, {}, None, [{"status": {"phase": "Running"}}], progress)
+    assert training(seen) == "step 2 / 122, loss 2.500, 200 tokens/s, 1:00 left"
+
+
+def test_a_line_that_is_still_being_written_is_left_for_later(tmp_path: Path) -> None:
+    (tmp_path / "m.jsonl").write_text(json.dumps({"step": 1}) + '\n{"ste')
+    assert read_lines(tmp_path / "m.jsonl") == [{"step": 1}]
+    assert read_lines(tmp_path / "absent.jsonl") == []
+
+
+def test_equal_losses_do_not_differ_and_the_last_bit_counts() -> None:
+    assert first_difference(_metrics(3.0, 2.0), _metrics(3.0, 2.0)) is None
+    assert first_difference(_metrics(3.0, 2.0), _metrics(3.0, 2.0000000000000004)) == 2
+    assert first_difference(_metrics(3.0, 2.0), _metrics(3.0)) == 2
+    assert first_difference(_metrics(3.0), _metrics(3.0, 2.0)) == 2
+
+
+def test_the_salt_of_one_machine_is_taken_out_of_the_stack_file(tmp_path: Path) -> None:
+    file = tmp_path / "Pulumi.local.yaml"
+    file.write_text("# comment\nencryptionsalt: v1:abc=\nconfig:\n  a:b: 1\n")
+    strip_salt(file)
+    assert file.read_text() == "# comment\nconfig:\n  a:b: 1\n"

@@ -1,0 +1,129 @@
+"""Tools come from PATH when they suit, else from the cache, and a download is checked."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from sandbox.toolchain import finding, official
+from sandbox.toolchain.tools import PULUMI_VERSION, TOOLS, Tool
+
+BY_NAME = {tool.name: tool for tool in TOOLS}
+
+
+def _fake(folder: Path, name: str, prints: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\necho '{prints}'\n")
+    (folder / name).chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("name", "printed", "suits"),
+    [
+        ("kubernetes", "Kubernetes v1.34.4", True),
+        ("kubernetes", "Client Version: v1.34.9", True),
+        ("kubernetes", "Client Version: v1.32.4", False),
+        ("pulumi", "v3.259.0", True),
+        ("pulumi", "v3.312.1", True),
+        ("pulumi", "v3.258.9", False),
+        ("etcd", "etcd Version: 3.6.5", True),
+        ("etcd", "etcd Version: 3.5.9", False),
+        ("kueue", "anything", False),
+    ],
+)
+def test_only_suitable_versions_on_path_are_used(name: str, printed: str, suits: bool) -> None:
+    assert BY_NAME[name].suits(printed) is suits
+
+
+def test_a_tool_on_path_is_used_when_all_its_binaries_suit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    names = [binary.name for binary in BY_NAME["kubernetes"].binaries]
+    for name in names:
+        _fake(tmp_path, name, "Kubernetes v1.34.7")
+    assert finding.on_path(BY_NAME["kubernetes"]) == {name: tmp_path / name for name in names}
+    _fake(tmp_path, "kubectl", "Client Version: v1.32.0")
+    assert finding.on_path(BY_NAME["kubernetes"]) == {}
+
+
+def test_a_half_made_cache_entry_is_no_find(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRAINYARD_CACHE", str(tmp_path))
+    tool = BY_NAME["kubernetes"]
+    _fake(finding.entry(tool) / "bin", "kubectl", "")
+    assert finding.in_cache(tool) is None
+    for binary in tool.binaries:
+        _fake(finding.entry(tool) / "bin", binary.name, "")
+    assert finding.in_cache(tool) is not None
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_every_tool_is_pinned_to_the_version_that_the_table_states(tool: Tool) -> None:
+    pinned = (tool.recipe / "go.mod").read_text()
+    assert f"{tool.module} v{tool.version}" in pinned
+    assert f"{tool.module} v{tool.version} h1:" in (tool.recipe / "go.sum").read_text()
+
+
+class _Site(BaseHTTPRequestHandler):
+    archive = b""
+    sums = ""
+
+    def do_HEAD(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        body = self.sums.encode() if self.path.endswith(".txt") else self.archive
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_args: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setenv("TRAINYARD_CACHE", str(tmp_path / "cache"))
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        data = b"#!/bin/sh\n"
+        member = tarfile.TarInfo("pulumi/pulumi")
+        member.size, member.mode = len(data), 0o755
+        tar.addfile(member, io.BytesIO(data))
+    _Site.archive = packed.getvalue()
+    digest = hashlib.sha256(_Site.archive).hexdigest()
+    _Site.sums = f"{digest}  pulumi-v{PULUMI_VERSION}-linux-x64.tar.gz\n"
+    _Site.sums += f"{digest}  pulumi-v{PULUMI_VERSION}-linux-arm64.tar.gz\n"
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Site)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_the_official_engine_is_unpacked_when_its_checksum_fits(site: str) -> None:
+    assert official.reachable(site)
+    folder = official.download_pulumi(lambda _: None, site)
+    assert (folder / "pulumi").stat().st_mode & 0o100
+
+
+def test_an_official_engine_with_a_wrong_checksum_is_refused(site: str) -> None:
+    _Site.archive += b"more"
+    with pytest.raises(official.OfficialUnavailable, match="SHA-256"):
+        official.download_pulumi(lambda _: None, site)
+    assert not official.pulumi_folder().exists()
+
+
+def test_a_site_that_does_not_answer_is_not_reachable() -> None:
+    assert not official.reachable("http://127.0.0.1:9")
