@@ -91,6 +91,8 @@ def _environment(venv: Path, requirements: Path) -> None:
         _run([sys.executable, "-m", "venv", str(venv)], "making it needs Python's venv module")
     _run([str(python), "-m", "pip", "install", "--quiet", UV], "installing uv failed")
     uv = [str(venv / "bin" / "uv"), "pip", "install", "--python", str(python)]
+    if not sys.stderr.isatty():
+        uv.append("--quiet")
     _run([*uv, *_index(python), "-r", str(requirements)], f"installing {requirements.name} failed")
     stamp.write_text(wanted)
 
