@@ -1,0 +1,195 @@
+"""The policy pack under the real engine: it blocks before anything is created, and lets good through."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.paths import PROJECT
+
+pytestmark = pytest.mark.sandbox
+
+IMAGE = "sandbox.trainyard.dev/trainer@sha256:" + "0123456789abcdef" * 4
+GOOD_POD: dict[str, Any] = {
+    "restartPolicy": "Never",
+    "nodeSelector": {"workload-type": "gpu-training"},
+    "tolerations": [
+        {"key": "dedicated", "value": "gpu-training", "effect": "NoSchedule"},
+        {"key": "spot", "value": "true", "effect": "NoSchedule"},
+    ],
+    "terminationGracePeriodSeconds": 50,
+    "containers": [
+        {
+            "name": "trainer",
+            "image": IMAGE,
+            "command": ["torchrun", "--shutdown-timeout=45", "train.py"],
+            "resources": {"limits": {"nvidia.com/gpu": "1"}},
+        }
+    ],
+}
+PROGRAM = """
+import json
+import pathlib
+
+import pulumi_kubernetes as kubernetes
+
+for name, pod in json.loads(pathlib.Path("pods.json").read_text()).items():
+    kubernetes.batch.v1.Job(
+        name,
+        metadata={
+            "name": name,
+            "namespace": "default",
+            "labels": {"kueue.x-k8s.io/queue-name": "research"},
+            "annotations": {"pulumi.com/skipAwait": "true"},
+        },
+        spec={"suspend": True, "template": {"spec": pod}},
+    )
+"""
+
+
+class Project:
+    """A Pulumi project of its own, whose program makes one suspended Job per pod of `pods.json`."""
+
+    def __init__(self, folder: Path, env: dict[str, str]) -> None:
+        self.folder = folder
+        self.env = env
+        (folder / "__main__.py").write_text(PROGRAM)
+        (folder / "Pulumi.yaml").write_text("name: policy-examples\nruntime: python\n")
+        self.pods(good=GOOD_POD)
+
+    def pods(self, **pods: dict[str, Any]) -> None:
+        (self.folder / "pods.json").write_text(json.dumps(pods))
+
+    def pulumi(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["pulumi", *arguments, "--non-interactive", "--color", "never"],
+            cwd=self.folder,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def with_policies(
+        self, command: str, config: dict[str, Any] | None = None, pack: Path = PROJECT / "policies"
+    ) -> subprocess.CompletedProcess[str]:
+        """`pulumi COMMAND --policy-pack policies`, with a policy configuration if one is given."""
+        extra = ["--yes", "--skip-preview"] if command == "up" else []
+        if config is not None:
+            file = self.folder / "policies.json"
+            file.write_text(json.dumps(config))
+            extra += ["--policy-pack-config", str(file)]
+        return self.pulumi(command, "--stack", "test", "--policy-pack", str(pack), *extra)
+
+
+@pytest.fixture
+def project(cluster: Any, tmp_path: Path) -> Any:
+    made = Project(tmp_path, cluster.env)
+    created = made.pulumi("stack", "init", "test")
+    assert created.returncode == 0, created.stderr
+    yield made
+    made.pulumi("destroy", "--stack", "test", "--yes", "--skip-preview")
+    made.pulumi("stack", "rm", "test", "--yes", "--force")
+
+
+def tagged() -> dict[str, Any]:
+    """The good pod with its image by tag."""
+    container = GOOD_POD["containers"][0] | {"image": "sandbox.trainyard.dev/trainer:v1"}
+    return GOOD_POD | {"containers": [container]}
+
+
+def test_a_program_that_obeys_every_rule_previews_clean(project: Project) -> None:
+    done = project.with_policies("preview")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "trainyard@v0.1.0" in done.stdout
+    assert "[mandatory]" not in done.stdout and "[advisory]" not in done.stdout
+
+
+def test_each_violation_blocks_the_preview_with_its_message(project: Project) -> None:
+    project.pods(
+        tagged=tagged(),
+        unplaced=GOOD_POD | {"tolerations": []},
+        slow=GOOD_POD | {"terminationGracePeriodSeconds": 180},
+    )
+    done = project.with_policies("preview")
+    assert done.returncode != 0
+    for line in (
+        "[mandatory]  images-by-digest  (kubernetes:batch/v1:Job: tagged)",
+        "spec.template.spec.containers[0].image: got sandbox.trainyard.dev/trainer:v1; allowed",
+        "[mandatory]  gpu-placement  (kubernetes:batch/v1:Job: unplaced)",
+        "spec.template.spec.tolerations: got no toleration of the GPU taint; allowed",
+        "[mandatory]  grace-budget  (kubernetes:batch/v1:Job: slow)",
+        "spec.template.spec.terminationGracePeriodSeconds: got 180 s on a pod that may run on spot",
+    ):
+        assert line in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_violation_stops_an_update_before_the_object_exists(
+    project: Project, cluster: Any
+) -> None:
+    project.pods(tagged=tagged())
+    assert project.with_policies("up").returncode != 0
+    assert "tagged" not in cluster.kubectl("get", "jobs", "-n", "default", "-o", "name")
+
+
+def test_an_update_that_obeys_every_rule_creates_the_object(project: Project, cluster: Any) -> None:
+    done = project.with_policies("up")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "job.batch/good" in cluster.kubectl("get", "jobs", "-n", "default", "-o", "name")
+
+
+def test_a_rule_made_advisory_reports_and_lets_pass(project: Project) -> None:
+    project.pods(tagged=tagged())
+    done = project.with_policies("preview", {"images-by-digest": "advisory"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[advisory]  images-by-digest" in done.stdout
+
+
+def test_a_configured_registry_is_allowed(project: Project) -> None:
+    container = GOOD_POD["containers"][0] | {
+        "image": IMAGE.replace("sandbox.trainyard.dev", "ghcr.io/o")
+    }
+    project.pods(mirrored=GOOD_POD | {"containers": [container]})
+    assert project.with_policies("preview").returncode != 0
+    allowed = {"images-by-digest": {"registries": ["ghcr.io/o"]}}
+    assert project.with_policies("preview", allowed).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            {"images-by-digest": {"registrys": []}},
+            "images-by-digest.registrys: got an unknown property; allowed enforcementLevel,"
+            " registries; did you mean registries?",
+        ),
+        ({"gpu-placement": {"gpuTaint": "dedicated"}}, "gpu-placement: gpuTaint: Does not match"),
+        ({"grace-budget": "loud"}, '"loud" is not a valid enforcement level'),
+    ],
+)
+def test_a_bad_policy_configuration_is_refused_in_one_line(
+    project: Project, config: dict[str, Any], message: str
+) -> None:
+    done = project.with_policies("preview", config)
+    assert done.returncode != 0
+    assert message in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_what_only_the_update_can_know_makes_no_noise_in_the_preview(project: Project) -> None:
+    program = PROGRAM + (
+        "\nclaim = kubernetes.core.v1.ConfigMap('made', data={'a': 'b'})\n"
+        "kubernetes.core.v1.Pod('late', metadata={'annotations': {'pulumi.com/skipAwait': 'true'}},\n"
+        "    spec={'nodeName': claim.metadata.uid,\n"
+        f"          'containers': [{{'name': 'a', 'image': '{IMAGE}'}}]}})\n"
+    )
+    (project.folder / "__main__.py").write_text(program)
+    done = project.with_policies("preview")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "can't run policy" not in done.stdout
