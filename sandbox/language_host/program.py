@@ -1,0 +1,155 @@
+"""Runs one Pulumi program in its own process and its own environment.
+
+Started by path with the interpreter of the program, so it imports the SDK and the standard library
+only. It tells the SDK where the engine is, runs the program, waits until all its resources are
+registered, and reports a failure once, as a diagnostic, with the program's own frames.
+Exit codes: 0 done; 32 failed and reported; else what the program itself asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import runpy
+import signal
+import sys
+import threading
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NoReturn
+
+BAIL_EXIT_CODE = 32
+PARENT_CHECK_SECONDS = 1.0
+
+
+def main() -> int:
+    arguments = _parse()
+    _die_with(os.getppid())
+    signal.signal(signal.SIGINT, _interrupted)
+    signal.signal(signal.SIGTERM, _interrupted)
+    try:
+        import pulumi
+    except ImportError as error:
+        print(
+            f"{sys.executable} has no Pulumi SDK ({error}); install the project's requirements.txt",
+            file=sys.stderr,
+        )
+        return BAIL_EXIT_CODE
+    _configure(arguments)
+    sys.argv = [arguments.program, *arguments.arguments]
+    # The folder of this file is no place for the program's imports.
+    sys.path[0] = str(_folder(arguments.program))
+    try:
+        return _run(arguments.program, arguments.parallel)
+    except pulumi.RunError as error:
+        pulumi.log.error(str(error))
+    except SystemExit as error:
+        return _exit_code(error)
+    except Exception as error:  # whatever the program raises is the user's to read
+        pulumi.log.error("Program failed with an unhandled exception:\n" + _own_frames(error))
+    return BAIL_EXIT_CODE
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    for flag in ("monitor", "engine", "project", "stack", "organization", "root-directory"):
+        parser.add_argument(f"--{flag}", required=True)
+    parser.add_argument("--parallel", type=int, required=True)
+    parser.add_argument("--dry-run", choices=["true", "false"], required=True)
+    parser.add_argument("program")
+    parser.add_argument("arguments", nargs="*")
+    return parser.parse_args()
+
+
+def _configure(arguments: argparse.Namespace) -> None:
+    from pulumi import runtime
+
+    runtime.set_all_config(runtime.get_config_env(), runtime.get_config_secret_keys_env())
+    runtime.configure(
+        runtime.Settings(
+            monitor=arguments.monitor,
+            engine=arguments.engine,
+            project=arguments.project,
+            stack=arguments.stack,
+            parallel=arguments.parallel,
+            dry_run=arguments.dry_run == "true",
+            organization=arguments.organization,
+            root_directory=arguments.root_directory,
+        )
+    )
+
+
+def _run(program: str, parallel: int) -> int:
+    """Run the program within its stack. Registrations wait in threads: four per operation."""
+    from pulumi import log, runtime
+
+    path = Path(program)
+    if path.is_dir() and not (path / "__main__.py").exists():
+        log.error(f"{path} has no __main__.py: not a Python program")
+        return BAIL_EXIT_CODE
+    # Futures of resources that were never reached stay unawaited when a program fails.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    executor = ThreadPoolExecutor(max_workers=max(parallel, 1) * 4)
+    loop.set_default_executor(executor)
+    try:
+        loop.run_until_complete(
+            runtime.run_in_stack(lambda: runpy.run_path(program, run_name="__main__"))
+        )
+    finally:
+        executor.shutdown(wait=True)
+        loop.close()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    return 0
+
+
+def _exit_code(error: SystemExit) -> int:
+    """`sys.exit("text")` is a diagnostic, `sys.exit(number)` an exit code."""
+    if error.code is None or isinstance(error.code, int):
+        return error.code or 0
+    from pulumi import log
+
+    log.error(str(error.code))
+    return BAIL_EXIT_CODE
+
+
+def _own_frames(error: BaseException) -> str:
+    """The traceback from the program's first frame on: those before it are this file and runpy."""
+    hidden = {__file__, runpy.__file__, "<frozen runpy>"}
+    own = frame = error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename in hidden:
+            own = frame.tb_next
+        frame = frame.tb_next
+    return "".join(traceback.format_exception(type(error), error, own))
+
+
+def _folder(program: str) -> Path:
+    path = Path(program)
+    return path if path.is_dir() else path.parent
+
+
+def _interrupted(*_: object) -> NoReturn:
+    # The engine has given up on this program: nothing it could still say is of use.
+    os._exit(130)
+
+
+def _die_with(parent: int) -> None:
+    """End this process when the language host is gone, however it went."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(PARENT_CHECK_SECONDS)
+        os._exit(130)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

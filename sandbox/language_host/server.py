@@ -1,0 +1,213 @@
+"""The calls of the engine's language protocol that Python programs and policy packs need."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import grpc
+from google.protobuf import empty_pb2, json_format
+from pulumi.runtime.proto import language_pb2, language_pb2_grpc, plugin_pb2
+
+from sandbox.language_host import interpreter
+from sandbox.language_host.children import Children, output
+
+PROGRAM = Path(__file__).with_name("program.py")
+"""Runs a user's program; started by path, since the program's environment has no `sandbox`."""
+
+BAIL_EXIT_CODE = 32
+"""The program has already told the user what is wrong."""
+
+
+class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
+    """Serves one engine. Thread-safe: the engine runs programs and policy packs side by side."""
+
+    def __init__(self, engine: str) -> None:
+        self._engine = engine
+        self._children = Children()
+
+    def stop(self) -> None:
+        """End every program and plugin that still runs."""
+        self._children.stop()
+
+    def Handshake(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._engine = request.engine_address or self._engine
+        return language_pb2.LanguageHandshakeResponse()
+
+    def GetPluginInfo(self, request: Any, context: grpc.ServicerContext) -> Any:
+        return plugin_pb2.PluginInfo(version=metadata.version("pulumi"))
+
+    def Cancel(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self.stop()
+        return empty_pb2.Empty()
+
+    def About(self, request: Any, context: grpc.ServicerContext) -> Any:
+        python = _python(request.info, context)
+        version = subprocess.run(
+            [str(python), "-c", "import platform; print(platform.python_version())"],
+            capture_output=True,
+            text=True,
+            check=False,
+        ).stdout.strip()
+        return language_pb2.AboutResponse(executable=str(python), version=version)
+
+    def GetRequiredPackages(self, request: Any, context: grpc.ServicerContext) -> Any:
+        plugins = _required_plugins(request.info, context)
+        return language_pb2.GetRequiredPackagesResponse(
+            packages=[
+                plugin_pb2.PackageDependency(
+                    name=plugin.name, kind="resource", version=plugin.version, server=plugin.server
+                )
+                for plugin in plugins
+            ]
+        )
+
+    def GetRequiredPlugins(self, request: Any, context: grpc.ServicerContext) -> Any:
+        plugins = _required_plugins(request.info, context)
+        return language_pb2.GetRequiredPluginsResponse(
+            plugins=[
+                plugin_pb2.PluginDependency(
+                    name=plugin.name, kind="resource", version=plugin.version, server=plugin.server
+                )
+                for plugin in plugins
+            ]
+        )
+
+    def GetProgramDependencies(self, request: Any, context: grpc.ServicerContext) -> Any:
+        try:
+            found = interpreter.packages(_python(request.info, context))
+        except interpreter.InterpreterError as error:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        return language_pb2.GetProgramDependenciesResponse(
+            dependencies=[
+                language_pb2.DependencyInfo(name=package["name"], version=package["version"])
+                for package in found
+            ]
+        )
+
+    def RuntimeOptionsPrompts(self, request: Any, context: grpc.ServicerContext) -> Any:
+        return language_pb2.RuntimeOptionsResponse()
+
+    def Template(self, request: Any, context: grpc.ServicerContext) -> Any:
+        return language_pb2.TemplateResponse()
+
+    def InstallDependencies(
+        self, request: Any, context: grpc.ServicerContext
+    ) -> Iterator[language_pb2.InstallDependenciesResponse]:
+        """`pip install -r requirements.txt` into the project's environment, made when missing."""
+        folder = Path(request.info.program_directory or request.directory)
+        options = _options(request.info)
+        root = request.info.root_directory or str(folder)
+        for command in _install_commands(root, folder, options):
+            child = self._children.start(
+                command, cwd=folder, env=interpreter.environment(Path(command[0]), {}), piped=True
+            )
+            for stream, data in output(child):
+                yield language_pb2.InstallDependenciesResponse(**{stream: data})
+            if code := self._children.wait(child):
+                context.abort(
+                    grpc.StatusCode.UNKNOWN, f"{' '.join(command)} failed with exit code {code}"
+                )
+
+    def Run(self, request: Any, context: grpc.ServicerContext) -> Any:
+        """Run a program to its end. `bail` says that it has reported its error itself."""
+        command = [
+            str(_python(request.info, context)),
+            "-u",
+            str(PROGRAM),
+            *_run_flags(request, self._engine),
+            str(_entry(request.info)),
+            *request.args,
+        ]
+        env = interpreter.environment(
+            Path(command[0]),
+            {
+                "PULUMI_CONFIG": json.dumps(dict(request.config)),
+                "PULUMI_CONFIG_SECRET_KEYS": json.dumps(list(request.configSecretKeys)),
+            },
+        )
+        cwd = Path(request.pwd or request.info.program_directory)
+        child = self._children.start(command, cwd=cwd, env=env, piped=False)
+        context.add_callback(lambda: child.poll() is None and self._children.end(child))
+        code = self._children.wait(child)
+        if code == BAIL_EXIT_CODE:
+            return language_pb2.RunResponse(bail=True)
+        if code < 0:
+            return language_pb2.RunResponse(error=f"the program was ended by signal {-code}")
+        if code:
+            return language_pb2.RunResponse(error=f"the program exited with code {code}")
+        return language_pb2.RunResponse()
+
+    def RunPlugin(
+        self, request: Any, context: grpc.ServicerContext
+    ) -> Iterator[language_pb2.RunPluginResponse]:
+        """Run a policy pack (kind `analyzer`) or another Python plugin, streaming its output."""
+        python = _python(request.info, context)
+        folder = request.info.program_directory
+        if request.kind == "analyzer":
+            command = [str(python), "-u", "-m", "pulumi.policy", *request.args, folder]
+        else:
+            command = [str(python), "-u", folder, *request.args]
+        extra = dict(entry.split("=", 1) for entry in request.env if "=" in entry)
+        cwd = Path(folder if request.kind == "analyzer" else request.pwd or folder)
+        child = self._children.start(
+            command, cwd=cwd, env=interpreter.environment(python, extra), piped=True
+        )
+        context.add_callback(lambda: child.poll() is None and self._children.end(child))
+        for stream, data in output(child):
+            yield language_pb2.RunPluginResponse(**{stream: data})
+        yield language_pb2.RunPluginResponse(exitcode=self._children.wait(child))
+
+
+def _options(info: Any) -> Mapping[str, Any]:
+    return json_format.MessageToDict(info.options) if info.HasField("options") else {}
+
+
+def _python(info: Any, context: grpc.ServicerContext) -> Path:
+    try:
+        return interpreter.python_of(info.root_directory, _options(info))
+    except interpreter.InterpreterError as error:
+        context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        raise
+
+
+def _required_plugins(info: Any, context: grpc.ServicerContext) -> list[interpreter.Plugin]:
+    try:
+        return interpreter.required_plugins(_python(info, context))
+    except interpreter.InterpreterError as error:
+        context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        raise
+
+
+def _entry(info: Any) -> Path:
+    folder = Path(info.program_directory)
+    return folder if info.entry_point in ("", ".") else folder / info.entry_point
+
+
+def _run_flags(request: Any, engine: str) -> list[str]:
+    return [
+        f"--monitor={request.monitor_address}",
+        f"--engine={engine}",
+        f"--project={request.project}",
+        f"--stack={request.stack}",
+        f"--organization={request.organization}",
+        f"--root-directory={request.info.root_directory}",
+        f"--parallel={request.parallel}",
+        f"--dry-run={'true' if request.dryRun else 'false'}",
+    ]
+
+
+def _install_commands(root: str, folder: Path, options: Mapping[str, Any]) -> Iterator[list[str]]:
+    python = Path(sys.executable)
+    if options.get("virtualenv"):
+        target = interpreter.virtualenv(root, options)
+        python = target / "bin" / "python"
+        if not python.exists():
+            yield [sys.executable, "-m", "venv", str(target)]
+    if (folder / "requirements.txt").exists():
+        yield [str(python), "-m", "pip", "install", "-r", "requirements.txt"]

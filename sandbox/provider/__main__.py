@@ -1,0 +1,31 @@
+"""`python -m sandbox.provider ENGINE_ADDRESS`: print the port, serve until ended."""
+
+from __future__ import annotations
+
+import sys
+
+from pulumi.runtime.proto import provider_pb2_grpc
+
+from sandbox import pulumi_plugin
+from sandbox.provider.server import Provider
+
+CONCURRENT_CALLS = 128
+"""A call holds a worker while it waits for an object to get ready, or to be gone."""
+
+
+def main(arguments: list[str]) -> int:
+    engine = pulumi_plugin.engine_address(arguments)
+    if engine is None:
+        print("usage: python -m sandbox.provider ENGINE_ADDRESS", file=sys.stderr)
+        return 2
+    provider = Provider(engine)
+    pulumi_plugin.serve(
+        lambda server: provider_pb2_grpc.add_ResourceProviderServicer_to_server(provider, server),
+        workers=CONCURRENT_CALLS,
+        on_stop=provider.stop,
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

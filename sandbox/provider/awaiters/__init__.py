@@ -1,0 +1,149 @@
+"""Waiting until an object is ready, as the official plugin does, and until one is gone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sandbox.provider.awaiters import platform, pods, services, workloads
+from sandbox.provider.awaiters.progress import Check, Progress, condition, explain, waiting
+from sandbox.provider.cluster import Cluster
+from sandbox.provider.errors import (
+    ApiError,
+    Cancelled,
+    NotInitialized,
+    UnknownKind,
+    Unreachable,
+)
+from sandbox.provider.objects import Object, at, describe, kind_of
+
+FIRST_PAUSE_SECONDS = 0.1
+LONGEST_PAUSE_SECONDS = 1.0
+DELETION_SECONDS = 300.0
+"""How long a deletion may take unless the resource says otherwise."""
+
+Say = Callable[[str], None]
+"""Shows what is being waited for; empty clears it."""
+
+
+@dataclass(frozen=True)
+class Awaiter:
+    """How readiness is seen, and the seconds it may take unless the resource says otherwise."""
+
+    check: Check
+    seconds: float
+
+
+AWAITERS: dict[tuple[str, str], Awaiter] = {
+    ("", "PersistentVolume"): Awaiter(platform.volume, 300),
+    ("", "PersistentVolumeClaim"): Awaiter(platform.claim, 300),
+    ("", "Pod"): Awaiter(pods.pod, 300),
+    ("", "ReplicationController"): Awaiter(workloads.replication_controller, 600),
+    ("", "ResourceQuota"): Awaiter(platform.resource_quota, 300),
+    ("", "Secret"): Awaiter(platform.secret, 300),
+    ("", "Service"): Awaiter(services.service, 600),
+    ("apiextensions.k8s.io", "CustomResourceDefinition"): Awaiter(platform.resource_definition, 60),
+    ("apps", "DaemonSet"): Awaiter(workloads.daemon_set, 600),
+    ("apps", "Deployment"): Awaiter(workloads.deployment, 600),
+    ("apps", "StatefulSet"): Awaiter(workloads.stateful_set, 600),
+    ("batch", "Job"): Awaiter(workloads.job, 600),
+    ("networking.k8s.io", "Ingress"): Awaiter(services.ingress, 600),
+}
+"""By group and kind. Objects of other kinds are ready as soon as they exist."""
+
+
+def awaiter_of(obj: Object) -> Awaiter | None:
+    kind = kind_of(obj)
+    return AWAITERS.get((kind.group, kind.kind))
+
+
+def check(cluster: Cluster, obj: Object) -> Progress | None:
+    """The readiness of a live object now; None for kinds that are always ready."""
+    awaiter = awaiter_of(obj)
+    return awaiter.check(cluster, obj) if awaiter else None
+
+
+def until_ready(cluster: Cluster, obj: Object, seconds: float | None, say: Say) -> Object:
+    """Wait until an object is ready; returns it as it then is.
+
+    `seconds` overrides the kind's own limit. Raises NotInitialized when it fails or takes too
+    long, Cancelled when the engine gives up.
+    """
+    awaiter = awaiter_of(obj)
+    if awaiter is None:
+        return obj
+    limit = awaiter.seconds if seconds is None else seconds
+    deadline = time.monotonic() + limit
+    pause = FIRST_PAUSE_SECONDS
+    while True:
+        live = _look(cluster, obj)
+        if live is None:
+            raise NotInitialized(obj, [f"{describe(obj)} was deleted while it was waited for"])
+        obj = live
+        progress = _progress(cluster, awaiter, obj)
+        if progress.ready:
+            say("")
+            return obj
+        if progress.failed:
+            raise NotInitialized(obj, progress.reasons)
+        say(progress.reasons[0])
+        if time.monotonic() + pause > deadline:
+            raise NotInitialized(obj, [f"not ready after {limit:g} s", *progress.reasons])
+        if cluster.cancelled.wait(pause):
+            raise Cancelled(obj, ["cancelled while waiting to get ready", *progress.reasons])
+        pause = min(pause * 1.5, LONGEST_PAUSE_SECONDS)
+
+
+def until_gone(cluster: Cluster, obj: Object, seconds: float | None, say: Say) -> None:
+    """Wait until a deleted object is gone. Raises NotInitialized with what holds it back."""
+    limit = DELETION_SECONDS if seconds is None else seconds
+    deadline = time.monotonic() + limit
+    pause = FIRST_PAUSE_SECONDS
+    uid = at(obj, ("metadata", "uid"))
+    while True:
+        live = _look(cluster, obj)
+        if live is None or (uid and at(live, ("metadata", "uid")) != uid):
+            say("")
+            return
+        holding = held_by(live)
+        say(holding[0])
+        if time.monotonic() + pause > deadline:
+            raise NotInitialized(live, [f"not gone after {limit:g} s", *holding])
+        if cluster.cancelled.wait(pause):
+            raise Cancelled(live, ["cancelled while waiting to be gone", *holding])
+        pause = min(pause * 1.5, LONGEST_PAUSE_SECONDS)
+
+
+def held_by(obj: Object) -> list[str]:
+    """What keeps a deleted object from going: its finalizers, a namespace's contents."""
+    found = []
+    finalizers = at(obj, ("metadata", "finalizers"), []) or []
+    if finalizers:
+        found.append(f"waiting for its finalizers: {', '.join(finalizers)}")
+    for kind in ("NamespaceContentRemaining", "NamespaceFinalizersRemaining"):
+        remaining = condition(obj, kind)
+        if remaining.get("status") == "True":
+            found.append(explain(remaining))
+    return found or ["waiting until it is gone"]
+
+
+def _look(cluster: Cluster, obj: Object) -> Object | None:
+    """The live object, or None when it or its kind is gone. A restarting server is waited for."""
+    try:
+        return cluster.find(obj)
+    except UnknownKind:
+        return None
+    except ApiError as error:
+        if error.code < 500:
+            raise
+    except Unreachable:
+        pass
+    return obj
+
+
+def _progress(cluster: Cluster, awaiter: Awaiter, obj: Object) -> Progress:
+    try:
+        return awaiter.check(cluster, obj)
+    except (ApiError, Unreachable) as error:
+        return waiting(str(error))

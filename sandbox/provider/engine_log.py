@@ -1,0 +1,46 @@
+"""Lines for the user in the engine's display: lasting ones, and a resource's current status."""
+
+from __future__ import annotations
+
+import threading
+
+import grpc
+from pulumi.runtime.proto import engine_pb2, engine_pb2_grpc
+
+from sandbox.pulumi_plugin import CHANNEL_OPTIONS
+
+
+class EngineLog:
+    """Sends lines to the engine. Thread-safe. A line that cannot be sent is dropped."""
+
+    def __init__(self, address: str) -> None:
+        channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+        self._engine = engine_pb2_grpc.EngineStub(channel)
+        self._lock = threading.Lock()
+        self._said: set[tuple[str, str]] = set()
+        self._status: dict[str, str] = {}
+
+    def warning(self, urn: str, text: str) -> None:
+        """A warning that stays, said once for each resource."""
+        with self._lock:
+            if (urn, text) in self._said:
+                return
+            self._said.add((urn, text))
+        self._send(engine_pb2.WARNING, urn, text, ephemeral=False)
+
+    def status(self, urn: str, text: str) -> None:
+        """What a resource is waiting for; empty clears it. Shown while the update runs."""
+        with self._lock:
+            if self._status.get(urn, "") == text:
+                return
+            self._status[urn] = text
+        self._send(engine_pb2.INFO, urn, text, ephemeral=True)
+
+    def _send(self, severity: int, urn: str, text: str, *, ephemeral: bool) -> None:
+        request = engine_pb2.LogRequest(
+            severity=severity, message=text, urn=urn, ephemeral=ephemeral
+        )
+        try:
+            self._engine.Log(request, timeout=5)
+        except grpc.RpcError:
+            pass  # the engine is going away, and with it the display

@@ -1,0 +1,87 @@
+"""What can go wrong with a resource, each error one line that names the object.
+
+ProviderError
+  ApiError            the API server answered with an error
+  Unreachable         it did not answer
+  UnknownKind         it does not serve the kind (yet)
+  NotInitialized      the object is there, but is not ready, or not gone
+    Cancelled         the engine gave up waiting
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sandbox.provider.objects import Kind, Object
+
+
+class ProviderError(Exception):
+    """The text is for the user."""
+
+
+class ApiError(ProviderError):
+    """An error status of the API server (its `Status` object)."""
+
+    def __init__(self, code: int, status: dict[str, Any]) -> None:
+        self.code = code
+        self.reason = str(status.get("reason") or "")
+        self.message = " ".join(str(status.get("message") or f"HTTP {code}").split())
+        details = status.get("details")
+        self.details: dict[str, Any] = details if isinstance(details, dict) else {}
+        super().__init__(self.message)
+
+    @property
+    def not_found(self) -> bool:
+        return self.code == 404
+
+    @property
+    def forbidden(self) -> bool:
+        return self.code == 403
+
+    @property
+    def conflict(self) -> bool:
+        return self.code == 409
+
+    @property
+    def immutable(self) -> bool:
+        """A field was changed that can only be given at creation."""
+        return self.code == 422 and "immutable" in self.message
+
+    @property
+    def namespace_missing(self) -> bool:
+        return self.not_found and self.details.get("kind") == "namespaces"
+
+    @property
+    def no_dry_run(self) -> bool:
+        """The request is good, but a webhook on its way cannot take part in a dry run."""
+        return (self.code == 400 and "does not support dry run" in self.message) or (
+            self.code == 500 and "failed calling webhook" in self.message
+        )
+
+
+class Unreachable(ProviderError):
+    """No answer from the API server; the text says why."""
+
+
+class UnknownKind(ProviderError):
+    """The API server has no such kind; usually its CustomResourceDefinition is missing."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        super().__init__(
+            f"the API server does not serve {kind}; is its CustomResourceDefinition created first?"
+        )
+
+
+class NotInitialized(ProviderError):
+    """An object was written, but does not get ready: its state is kept, a rerun waits again."""
+
+    def __init__(self, obj: Object, reasons: Sequence[str]) -> None:
+        self.object = obj
+        self.reasons = list(reasons)
+        super().__init__("; ".join(self.reasons))
+
+
+class Cancelled(NotInitialized):
+    """The wait for an object was cancelled."""

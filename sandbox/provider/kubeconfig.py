@@ -1,0 +1,112 @@
+"""Reading a kubeconfig: which cluster it names, and a client configuration for it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from kubernetes import client
+from kubernetes.config import ConfigException
+from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
+
+from sandbox.provider.errors import ProviderError
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a provider names: kubeconfig (text or path), context and cluster; empty means default."""
+
+    kubeconfig: str = ""
+    context: str = ""
+    cluster: str = ""
+
+
+def contents(choice: Choice) -> dict[str, Any]:
+    """The kubeconfig as a dict: the given text or file, else KUBECONFIG, else ~/.kube/config.
+
+    Raises ProviderError when there is none or it cannot be read.
+    """
+    given = choice.kubeconfig.strip()
+    if given and not _is_path(given):
+        return _parsed(given, "the provider's kubeconfig")
+    paths = given or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    if given and not Path(given).expanduser().exists():
+        raise ProviderError(f"kubeconfig: no file {given}")
+    try:
+        merged = KubeConfigMerger(os.path.expanduser(paths)).config
+    except (ConfigException, OSError, yaml.YAMLError) as error:
+        raise ProviderError(f"kubeconfig: cannot read {paths}: {_line(error)}") from error
+    if merged is None:
+        raise ProviderError(f"kubeconfig: no file {paths}; set KUBECONFIG")
+    value: dict[str, Any] = merged.value
+    return value
+
+
+def active_cluster(config: Mapping[str, Any], choice: Choice) -> dict[str, Any]:
+    """The `cluster` entry that is talked to; empty when the kubeconfig does not have it."""
+    name = choice.cluster or _active_context(config, choice).get("cluster")
+    return _named(config, "clusters", name).get("cluster") or {}
+
+
+def default_namespace(config: Mapping[str, Any], choice: Choice) -> str:
+    """The namespace of the active context, else `default`."""
+    return str(_active_context(config, choice).get("namespace") or "default")
+
+
+def configuration(config: dict[str, Any], choice: Choice) -> client.Configuration:
+    """A client configuration. Raises ProviderError for a context or a credential that is missing."""
+    chosen = _with_cluster(config, choice)
+    result = client.Configuration()
+    try:
+        KubeConfigLoader(
+            config_dict=chosen, active_context=choice.context or None, config_base_path=None
+        ).load_and_set(result)
+    except (ConfigException, OSError, KeyError) as error:
+        raise ProviderError(f"kubeconfig: {_line(error)}") from error
+    return result
+
+
+def _with_cluster(config: dict[str, Any], choice: Choice) -> dict[str, Any]:
+    """The kubeconfig with its active context pointed at the chosen cluster."""
+    if not choice.cluster:
+        return config
+    changed: dict[str, Any] = json.loads(json.dumps(config))
+    _active_context(changed, choice)["cluster"] = choice.cluster
+    return changed
+
+
+def _active_context(config: Mapping[str, Any], choice: Choice) -> dict[str, Any]:
+    name = choice.context or config.get("current-context")
+    context = _named(config, "contexts", name).get("context")
+    return context if isinstance(context, dict) else {}
+
+
+def _named(config: Mapping[str, Any], section: str, name: object) -> dict[str, Any]:
+    for entry in config.get(section) or []:
+        if isinstance(entry, dict) and entry.get("name") == name:
+            return entry
+    return {}
+
+
+def _is_path(text: str) -> bool:
+    """Contents are YAML or JSON with a colon or a brace; a path is one line without `: `."""
+    return "\n" not in text and not text.startswith("{") and ": " not in text
+
+
+def _parsed(text: str, source: str) -> dict[str, Any]:
+    try:
+        parsed = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ProviderError(f"{source} is no YAML: {_line(error)}") from error
+    if not isinstance(parsed, dict) or "clusters" not in parsed:
+        raise ProviderError(f"{source} has no clusters")
+    return parsed
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,249 @@
+"""Creating, reading, updating and deleting one object, with the waits that belong to each."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sandbox.provider import awaiters
+from sandbox.provider.cluster import Cluster
+from sandbox.provider.errors import (
+    ApiError,
+    ProviderError,
+    UnknownKind,
+    Unreachable,
+)
+from sandbox.provider.objects import (
+    DELETION_PROPAGATION,
+    PATCH_FORCE,
+    SKIP_AWAIT,
+    TIMEOUT_SECONDS,
+    Object,
+    annotation,
+    at,
+    describe,
+    is_annotated,
+    kind_of,
+    metadata,
+)
+from sandbox.provider.ownership import applied_by_pulumi, keep_ignored
+from sandbox.provider.properties import has_unknown
+
+KIND_SECONDS = 10.0
+"""How long a creation waits for a kind or a namespace that is being created beside it."""
+T = TypeVar("T")
+
+_PROPAGATIONS = {"background": "Background", "foreground": "Foreground", "orphan": "Orphan"}
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a call of the engine brings along.
+
+    seconds: the resource's custom timeout, 0 for none. patch: the object is only partly ours.
+    """
+
+    say: awaiters.Say
+    warn: awaiters.Say
+    seconds: float = 0.0
+    patch: bool = False
+
+
+def preview(
+    cluster: Cluster, manifest: Object, manager: str, call: Call, live: Object | None = None
+) -> Object | None:
+    """What an object would become; None where only the update itself can tell.
+
+    That is so for values that are not known yet, kinds and namespaces that do not exist yet, and
+    requests that a webhook or the user's rights keep from a dry run. A new object (no `live`) is
+    planned against whatever has its name now, since that may be deleted first.
+    """
+    if call.patch or has_unknown(manifest) or not cluster.serves(kind_of(manifest)):
+        return None
+    body = _body(cluster, manifest)
+    force = live is None or _force(cluster, manifest)
+    try:
+        result = cluster.apply(body, manager, force=force, dry_run=True, warn=call.warn)
+    except ApiError as error:
+        if error.forbidden or error.not_found or error.no_dry_run:
+            return None
+        if live is None and (error.immutable or error.conflict):
+            return None
+        raise _refused(manifest, error) from error
+    except (Unreachable, UnknownKind):
+        return None
+    if live is None:
+        result.pop("status", None)
+    return result
+
+
+def create(cluster: Cluster, manifest: Object, manager: str, call: Call) -> tuple[Object, str]:
+    """Create an object and wait until it is ready; returns it and its field manager.
+
+    An object that exists already is refused, or, with `upsert`, taken over: under the manager that
+    an interrupted update of ours has left on it, so that nothing of that update stays behind.
+    Raises ProviderError; NotInitialized when the object is there but not ready.
+    """
+    body = _body(cluster, manifest)
+    existing = _when_served(cluster, lambda: cluster.find(body), call)
+    if existing is not None and not call.patch:
+        if not cluster.settings.upsert:
+            raise ProviderError(
+                f"{describe(body)} already exists, but is not in this stack's state; "
+                "import it, delete it, or adopt it with PULUMI_K8S_UPSERT_EXISTING_OBJECTS=true"
+            )
+        manager = applied_by_pulumi(existing) or manager
+    if existing is None and call.patch:
+        raise ProviderError(f"{describe(body)} does not exist; a Patch resource cannot create it")
+    force = _force(cluster, manifest)
+    try:
+        live = _when_served(
+            cluster, lambda: cluster.apply(body, manager, force=force, warn=call.warn), call
+        )
+    except ApiError as error:
+        raise _refused(body, error) from error
+    return _awaited(cluster, manifest, live, call), manager
+
+
+def update(
+    cluster: Cluster,
+    manifest: Object,
+    manager: str,
+    ignored: Sequence[str],
+    call: Call,
+    *,
+    dry_run: bool,
+) -> Object:
+    """Apply new inputs to an object that exists, and wait until it is ready again."""
+    body = _body(cluster, manifest)
+    try:
+        live = cluster.get(body)
+        if body.get("kind") == "CustomResourceDefinition" and not call.patch:
+            metadata(body)["resourceVersion"] = at(live, ("metadata", "resourceVersion"))
+            after = cluster.replace(body, manager, dry_run=dry_run)
+            cluster.discovery.forget(str(at(body, ("spec", "group"), "")))
+        else:
+            body = keep_ignored(body, live, manager, ignored)
+            force = _force(cluster, manifest)
+            after = cluster.apply(body, manager, force=force, dry_run=dry_run, warn=call.warn)
+    except ApiError as error:
+        raise _refused(body, error) from error
+    return after if dry_run else _awaited(cluster, manifest, after, call)
+
+
+def delete(cluster: Cluster, inputs: Object, live: Object, manager: str, call: Call) -> None:
+    """Delete an object, with what it owns, and wait until it is gone. Gone already is fine.
+
+    A Patch resource gives back the fields it has set instead; so does an object that nobody may
+    delete (the `default` namespace).
+    """
+    try:
+        if call.patch:
+            _relinquish(cluster, live, manager)
+            return
+        policy = (annotation(inputs, DELETION_PROPAGATION) or "foreground").lower()
+        cluster.delete(live, _PROPAGATIONS.get(policy, "Foreground"))
+    except UnknownKind:
+        return
+    except ApiError as error:
+        if error.not_found:
+            return
+        if error.forbidden and "forbidden: this namespace may not be deleted" in error.message:
+            _relinquish(cluster, live, manager)
+            return
+        raise ProviderError(f"{describe(live)} cannot be deleted: {error}") from error
+    if not is_annotated(inputs, SKIP_AWAIT):
+        awaiters.until_gone(cluster, live, _seconds(inputs, call), call.say)
+
+
+def unready(cluster: Cluster, inputs: Object, live: Object) -> list[str]:
+    """Why a live object is not ready now; empty when it is, or when nobody waits for it."""
+    if is_annotated(inputs, SKIP_AWAIT):
+        return []
+    progress = awaiters.check(cluster, live)
+    return [] if progress is None or progress.ready else list(progress.reasons)
+
+
+def _awaited(cluster: Cluster, manifest: Object, live: Object, call: Call) -> Object:
+    if call.patch or is_annotated(manifest, SKIP_AWAIT):
+        return live
+    return awaiters.until_ready(cluster, live, _seconds(manifest, call), call.say)
+
+
+def _body(cluster: Cluster, manifest: Object) -> Object:
+    """The manifest to send: a cluster-scoped object has no namespace, even if it was given one
+    while its kind was unknown."""
+    body = copy.deepcopy(manifest)
+    kind = kind_of(body)
+    if cluster.serves(kind) and not cluster.resource(kind).namespaced:
+        metadata(body).pop("namespace", None)
+    return body
+
+
+def _when_served(cluster: Cluster, call: Callable[[], T], context: Call) -> T:
+    """Repeat a call while its kind or namespace is still on its way."""
+    deadline = time.monotonic() + KIND_SECONDS
+    pause = 0.1
+    while True:
+        try:
+            return call()
+        except (UnknownKind, ApiError) as error:
+            if isinstance(error, ApiError) and not error.not_found:
+                raise
+            if time.monotonic() + pause > deadline or cluster.cancelled.wait(pause):
+                raise
+            context.say(str(error))
+        pause = min(pause * 2, 1.0)
+
+
+def _relinquish(cluster: Cluster, live: Object, manager: str) -> None:
+    """Give up every field that a manager owns: apply an object with none."""
+    if cluster.find(live) is None:
+        return
+    meta = {key: metadata(live)[key] for key in ("name", "namespace") if key in metadata(live)}
+    empty = {"apiVersion": live["apiVersion"], "kind": live["kind"], "metadata": meta}
+    try:
+        cluster.apply(empty, manager, force=False)
+    except ApiError as error:
+        if error.not_found:
+            return
+        raise ProviderError(
+            f"{describe(live)}: the fields of this Patch resource cannot be given back: {error}; "
+            "set retainOnDelete to leave them"
+        ) from error
+
+
+def _force(cluster: Cluster, manifest: Object) -> bool:
+    named = annotation(manifest, PATCH_FORCE)
+    return named == "true" if named is not None else cluster.settings.patch_force
+
+
+def _seconds(manifest: Object, call: Call) -> float | None:
+    """The time limit that a resource asks for: its custom timeout, else its annotation."""
+    if call.seconds:
+        return call.seconds
+    named = annotation(manifest, TIMEOUT_SECONDS)
+    try:
+        return float(named) if named else None
+    except ValueError:
+        raise ProviderError(
+            f"metadata.annotations[{TIMEOUT_SECONDS}]: got {named!r}, needs a number of seconds"
+        ) from None
+
+
+def _refused(manifest: Object, error: ApiError) -> ProviderError:
+    """An API server's refusal in one line, with the remedy where there is one."""
+    text = f"{describe(manifest)}: {error}"
+    if error.conflict and "conflict" in error.message:
+        text += (
+            f"; another manager owns these fields. Leave them out, or take them over with the "
+            f'annotation {PATCH_FORCE}: "true"'
+        )
+    elif error.immutable:
+        text += "; replace the object: pulumi up --replace URN, or give it another name"
+    elif error.namespace_missing:
+        text += "; create the namespace first (depends_on)"
+    return ProviderError(text)

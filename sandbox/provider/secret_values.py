@@ -1,0 +1,51 @@
+"""Keeping secret what the program marked as secret, and what a Secret object holds."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from sandbox.provider.objects import Object
+from sandbox.provider.properties import Secret, has_secret
+
+_PAYLOAD = ("data", "stringData")
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def mark_like(plain: Any, marked: Any) -> Any:
+    """`plain`, with every value secret whose counterpart in `marked` is secret.
+
+    A list with a secret element is secret as a whole, since its elements may have moved.
+    """
+    if isinstance(marked, Secret):
+        return Secret(plain)
+    if isinstance(plain, dict) and isinstance(marked, dict):
+        return {key: mark_like(value, marked.get(key)) for key, value in plain.items()}
+    if isinstance(plain, list) and isinstance(marked, list) and has_secret(marked):
+        return Secret(plain)
+    return plain
+
+
+def mark_secret_object(obj: Object) -> Object:
+    """A Secret object with its payload secret, also in the annotation where kubectl keeps it."""
+    if obj.get("kind") != "Secret" or obj.get("apiVersion") != "v1":
+        return obj
+    marked = {key: _secret(value) if key in _PAYLOAD else value for key, value in obj.items()}
+    meta = obj.get("metadata")
+    annotations = meta.get("annotations") if isinstance(meta, dict) else None
+    if isinstance(annotations, dict) and _LAST_APPLIED in annotations:
+        sealed = {**annotations, _LAST_APPLIED: _secret(annotations[_LAST_APPLIED])}
+        marked["metadata"] = {**meta, "annotations": sealed} if isinstance(meta, dict) else meta
+    return marked
+
+
+def payload(obj: Object) -> dict[str, Any]:
+    """What the API server makes of a Secret's `data` and `stringData`: one `data`, in base64."""
+    data = dict(obj.get("data") or {})
+    for key, value in (obj.get("stringData") or {}).items():
+        data[key] = base64.b64encode(value.encode()).decode() if isinstance(value, str) else value
+    return data
+
+
+def _secret(value: Any) -> Any:
+    return value if isinstance(value, Secret) or value is None else Secret(value)

@@ -1,0 +1,258 @@
+"""The provider's operations on resources, free of the wire format: property trees in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sandbox.provider import check, diff, lifecycle, replacement, state
+from sandbox.provider.autonaming import Mode
+from sandbox.provider.cluster import Cluster
+from sandbox.provider.engine_log import EngineLog
+from sandbox.provider.errors import NotInitialized, ProviderError
+from sandbox.provider.lifecycle import Call
+from sandbox.provider.objects import (
+    REPLACE_UNREADY,
+    SERVER_METADATA,
+    Object,
+    is_annotated,
+    is_patch,
+    kind_of,
+    kind_of_type,
+    metadata,
+    name_of,
+    object_id,
+    split_id,
+    type_token,
+)
+from sandbox.provider.ownership import manager_for
+from sandbox.provider.properties import has_unknown
+
+Tree = dict[str, Any]
+
+_NOT_INPUTS = ("status",)
+
+
+@dataclass(frozen=True)
+class Written:
+    """A resource as it was created, read or updated.
+
+    inputs: what the engine should keep as its inputs, None for those that it sent. unready: why
+    the object, though written, is not ready.
+    """
+
+    identifier: str
+    properties: Tree
+    inputs: Tree | None = None
+    unready: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What an update would change. `replaces`: for a reason that is no property's change."""
+
+    differences: tuple[diff.Difference, ...]
+    delete_first: bool
+    replaces: tuple[str, ...] = ()
+
+
+class Session:
+    """One configured provider. Thread-safe."""
+
+    def __init__(self, cluster: Cluster, log: EngineLog) -> None:
+        self._cluster = cluster
+        self._log = log
+
+    def cancel(self) -> None:
+        self._cluster.cancel()
+
+    def check(
+        self,
+        urn: str,
+        name: str,
+        olds: Tree,
+        news: Tree,
+        seed: bytes,
+        proposal: tuple[Mode, str] | None,
+    ) -> Tree:
+        """The inputs to register. Raises ProviderError for what cannot be registered."""
+        token = type_token(urn)
+        refused = check.refusal(token)
+        if refused:
+            raise ProviderError(refused)
+        if not self._cluster.reachable and self._cluster.settings.skip_update_unreachable and olds:
+            self._log.warning(urn, f"skipped: {self._cluster.reason}")
+            return olds
+        return check.checked(token, name, olds, news, seed, proposal, self._cluster)
+
+    def diff(
+        self, urn: str, stored: Tree, old_inputs: Tree, news: Tree, ignored: Sequence[str]
+    ) -> Comparison:
+        """What the new inputs change."""
+        checkpoint = state.parse(stored)
+        old = state.to_manifest(old_inputs) if old_inputs else checkpoint.inputs
+        new = state.to_manifest(news)
+        kind = kind_of(new)
+        forced = (
+            replacement.IDENTITY
+            if is_patch(type_token(urn))
+            else replacement.forcing(kind, new, self._cluster.settings)
+        )
+        differences = diff.compare(
+            old,
+            new,
+            forced=forced,
+            ignored=ignored,
+            namespaced=self._cluster.discovery.namespaced(kind),
+        )
+        replaces = self._unready_replacement(new, checkpoint.live)
+        first = bool(replaces) or diff.must_delete_first(old, new, differences)
+        return Comparison(tuple(differences), first, replaces)
+
+    def create(self, urn: str, news: Tree, seconds: float, *, dry_run: bool) -> Written:
+        """Create an object, or say what would be created."""
+        manifest = state.to_manifest(news)
+        call = self._call(urn, seconds)
+        manager = manager_for(manifest)
+        if dry_run:
+            planned = lifecycle.preview(self._cluster, manifest, manager, call)
+            if planned is None:
+                return Written("", news)
+            return self._written(planned, manifest, news, manager, identifier="")
+        try:
+            live, manager = lifecycle.create(self._cluster, manifest, manager, call)
+        except NotInitialized as error:
+            return self._written(error.object, manifest, news, manager, error.reasons)
+        return self._written(live, manifest, news, manager)
+
+    def read(self, urn: str, identifier: str, stored: Tree, inputs: Tree) -> Written | None:
+        """The live object, with drift in its inputs; None when it is gone."""
+        settings = self._cluster.settings
+        if not self._cluster.reachable:
+            self._log.warning(urn, f"the cluster cannot be reached: {self._cluster.reason}")
+            if settings.delete_unreachable:
+                return None
+            if settings.skip_update_unreachable:
+                return Written(identifier, stored, inputs)
+        checkpoint = state.parse(stored)
+        known = state.to_manifest(inputs)
+        target = self._target(urn, identifier, known or checkpoint.live)
+        if self._cluster.reachable and not self._cluster.serves(kind_of(target)):
+            return None
+        live = self._cluster.find(target)
+        if live is None:
+            return None
+        unready: list[str] = []
+        if known:
+            now = diff.drifted(known, checkpoint.live, live)
+            if not is_patch(type_token(urn)):
+                unready = lifecycle.unready(self._cluster, known, live)
+        else:
+            now = _importable(live)
+        manager = manager_for(now, checkpoint.field_manager)
+        written = self._written(live, now, inputs, manager, unready, identifier=identifier)
+        return Written(identifier, written.properties, state.to_inputs(now, inputs), tuple(unready))
+
+    def update(
+        self,
+        urn: str,
+        stored: Tree,
+        news: Tree,
+        ignored: Sequence[str],
+        seconds: float,
+        *,
+        dry_run: bool,
+    ) -> Written:
+        """Apply new inputs, or say what they would make of the object."""
+        manifest = state.to_manifest(news)
+        checkpoint = state.parse(stored)
+        call = self._call(urn, seconds)
+        manager = manager_for(manifest, checkpoint.field_manager)
+        if dry_run and (has_unknown(manifest) or not self._cluster.serves(kind_of(manifest))):
+            return Written("", news)
+        try:
+            live = lifecycle.update(
+                self._cluster, manifest, manager, ignored, call, dry_run=dry_run
+            )
+        except NotInitialized as error:
+            return self._written(error.object, manifest, news, manager, error.reasons)
+        return self._written(live, manifest, news, manager)
+
+    def delete(self, urn: str, identifier: str, stored: Tree, seconds: float) -> None:
+        """Delete an object and wait until it is gone."""
+        if not self._cluster.reachable and self._cluster.settings.delete_unreachable:
+            self._log.warning(urn, f"only removed from the state: {self._cluster.reason}")
+            return
+        checkpoint = state.parse(stored)
+        target = checkpoint.live if name_of(checkpoint.live) else self._target(urn, identifier, {})
+        lifecycle.delete(
+            self._cluster,
+            checkpoint.inputs,
+            target,
+            checkpoint.field_manager,
+            self._call(urn, seconds),
+        )
+
+    def _call(self, urn: str, seconds: float) -> Call:
+        quiet = self._cluster.settings.suppress_deprecation_warnings
+        return Call(
+            say=lambda text: self._log.status(urn, text),
+            warn=lambda text: (
+                None if quiet and "deprecated" in text else self._log.warning(urn, text)
+            ),
+            seconds=seconds,
+            patch=is_patch(type_token(urn)),
+        )
+
+    def _written(
+        self,
+        live: Object,
+        manifest: Object,
+        marked: Tree,
+        manager: str,
+        unready: Sequence[str] = (),
+        identifier: str | None = None,
+    ) -> Written:
+        properties = state.compose(
+            live, manifest, marked, str(manifest.get("apiVersion", "")), manager
+        )
+        found = object_id(live) if identifier is None else identifier
+        return Written(found, properties, None, tuple(unready))
+
+    def _target(self, urn: str, identifier: str, known: Object) -> Object:
+        """What names the object to read: its kind from what is known of it, else from its type."""
+        token = type_token(urn)
+        kind = kind_of(known) if known.get("kind") else _kind_to_import(token)
+        namespace, name = split_id(identifier)
+        if not namespace and self._cluster.discovery.namespaced(kind):
+            namespace = self._cluster.namespace
+        target: Object = {"apiVersion": kind.api_version, "kind": kind.kind}
+        target["metadata"] = {"name": name, **({"namespace": namespace} if namespace else {})}
+        return target
+
+    def _unready_replacement(self, new: Object, live: Object) -> tuple[str, ...]:
+        """The annotation that asks to replace a Job that is not complete, where it applies."""
+        wanted = is_annotated(new, REPLACE_UNREADY) and new.get("kind") == "Job"
+        if not wanted or not self._cluster.reachable:
+            return ()
+        now = self._cluster.find(live)
+        if now is None or not lifecycle.unready(self._cluster, {}, now):
+            return ()
+        return (f'metadata.annotations["{REPLACE_UNREADY}"]',)
+
+
+def _kind_to_import(token: str) -> Any:
+    try:
+        return kind_of_type(token.removesuffix("Patch") if is_patch(token) else token)
+    except ValueError as error:
+        raise ProviderError(str(error)) from None
+
+
+def _importable(live: Object) -> Object:
+    """A live object as the inputs that would make it."""
+    inputs = {key: value for key, value in live.items() if key not in _NOT_INPUTS}
+    inputs["metadata"] = {
+        key: value for key, value in metadata(live).items() if key not in SERVER_METADATA
+    }
+    return inputs

@@ -1,0 +1,36 @@
+"""The `yaml:decode` function of the SDK's ConfigFile and ConfigGroup: a manifest's objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from sandbox.provider.cluster import Cluster
+from sandbox.provider.errors import ProviderError
+from sandbox.provider.objects import kind_of, metadata, put
+
+
+def decode(text: str, default_namespace: str, cluster: Cluster) -> list[dict[str, Any]]:
+    """The objects of a YAML text, lists taken apart, in the given namespace where they name none.
+
+    Raises ProviderError for a text that is no YAML or holds something that is no object.
+    """
+    try:
+        documents = list(yaml.safe_load_all(text))
+    except yaml.YAMLError as error:
+        raise ProviderError(f"the manifest is no YAML: {' '.join(str(error).split())}") from error
+    found = [obj for document in documents if document for obj in _objects(document)]
+    for obj in found:
+        if default_namespace and not metadata(obj).get("namespace"):
+            if cluster.discovery.namespaced(kind_of(obj)):
+                put(obj, ("metadata", "namespace"), default_namespace)
+    return found
+
+
+def _objects(document: Any) -> list[dict[str, Any]]:
+    if not isinstance(document, dict) or not document.get("kind") or not document.get("apiVersion"):
+        raise ProviderError("the manifest holds a document without apiVersion and kind")
+    if document["kind"].endswith("List") and isinstance(document.get("items"), list):
+        return [obj for item in document["items"] for obj in _objects(item)]
+    return [document]
