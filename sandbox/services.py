@@ -53,11 +53,11 @@ class Setting:
         """Path of a tool's executable."""
         return str(self.tools.binaries[name])
 
-    def https(self, port: str, path: str) -> Probe:
-        """A probe over TLS, as the cluster's administrator."""
-        admin = self.pairs["admin"]
+    def https(self, port: str, path: str, identity: str = "admin") -> Probe:
+        """A probe over TLS, as the cluster's administrator or as somebody else."""
+        pair = self.pairs[identity]
         url = f"https://{LOOPBACK}:{self.ports[port]}{path}"
-        return Probe(url, str(self.ca), str(admin.certificate), str(admin.key))
+        return Probe(url, str(self.ca), str(pair.certificate), str(pair.key))
 
     def http(self, port: str, path: str) -> Probe:
         """A plain probe."""
@@ -259,7 +259,8 @@ def _node(at: Setting) -> Service:
         "PYTHONPATH": str(paths.PROJECT),
         "PYTHONUNBUFFERED": "1",
     }
-    return Service("node", argv, at.https("node", "/healthz"), env)
+    # The agent answers the API server only, so its probe speaks as the API server.
+    return Service("node", argv, at.https("node", "/healthz", "apiserver-kubelet-client"), env)
 
 
 def _s3(at: Setting) -> Service:
