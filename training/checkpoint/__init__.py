@@ -1,0 +1,9 @@
+"""Checkpoints that are either whole or not there.
+
+    checkpoints/step-00000042/model.safetensors ...  shards, each fsynced
+    checkpoints/step-00000042/manifest.json          size and SHA-256 of every shard, and lineage
+
+A checkpoint is written in a hidden folder and becomes visible by one atomic rename. Readers verify
+before they load, the newest is the one with the highest step (never the youngest file), and nothing
+is ever unpickled. `manifest`, `store`, `posix`, `policy`, `fence` and the command line need no torch.
+"""

@@ -1,0 +1,123 @@
+"""What a checkpoint contains. This is the one list; saving and loading both follow it.
+
+| file | what |
+|---|---|
+| model.safetensors | every parameter and persistent buffer, by name |
+| optimizer.safetensors | AdamW's step, exp_avg and exp_avg_sq of every parameter, `PARAMETER/PART` |
+| rng-00000.safetensors ... | one per rank: Python, numpy, torch CPU and, where there is one, CUDA |
+| progress.json | step, samples used (the data cursor), last evaluation, model and token format |
+| manifest.json | sizes, hashes, lineage, world size, parallelism (see manifest.py) |
+
+There is no scheduler or gradient scaler state: the learning rate is a function of the step, and
+parameters are float32.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import torch
+
+from training.checkpoint.manifest import CorruptCheckpoint
+
+MODEL_FILE: Final = "model.safetensors"
+OPTIMIZER_FILE: Final = "optimizer.safetensors"
+PROGRESS_FILE: Final = "progress.json"
+_PARTS: Final = ("step", "exp_avg", "exp_avg_sq")
+
+
+def rng_file(rank: int) -> str:
+    """The file with one rank's random states."""
+    return f"rng-{rank:05d}.safetensors"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Where a run is, apart from its tensors."""
+
+    step: int
+    """Optimizer steps completed."""
+    samples: int
+    """Samples used over all ranks: the whole state of the data order, with seed and windows."""
+    windows: int
+    """Samples in one epoch; another number means other data."""
+    seed: int
+    evaluated_step: int
+    """The last step that was evaluated; 0 for none."""
+    evaluation_loss: float | None
+    """Its loss, nats per token."""
+    dataset_version: str
+    model: dict[str, Any]
+    """The model's configuration."""
+    tokens: dict[str, Any]
+    """How text becomes tokens."""
+
+    def to_json(self) -> bytes:
+        """The content of progress.json."""
+        return json.dumps(asdict(self), indent=1).encode()
+
+    @classmethod
+    def from_json(cls, content: bytes) -> Progress:
+        """Raises CorruptCheckpoint."""
+        try:
+            return cls(**json.loads(content))
+        except (ValueError, TypeError) as error:
+            raise CorruptCheckpoint(f"{PROGRESS_FILE}: unreadable: {error}") from None
+
+
+def model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and persistent buffers; a tensor with two names is stored once."""
+    seen: set[int] = set()
+    tensors = {}
+    for name, tensor in model.state_dict().items():
+        if tensor.data_ptr() not in seen or tensor.numel() == 0:
+            tensors[name] = tensor
+            seen.add(tensor.data_ptr())
+    return tensors
+
+
+def load_model(model: torch.nn.Module, tensors: dict[str, torch.Tensor]) -> None:
+    """Copy the tensors into the model. Raises CorruptCheckpoint when names or shapes differ."""
+    _copy_all(MODEL_FILE, model_tensors(model), tensors)
+
+
+def optimizer_tensors(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer
+) -> dict[str, torch.Tensor]:
+    """The optimizer's state by parameter name; see `prepare_optimizer`."""
+    return {
+        f"{name}/{part}": optimizer.state[parameter][part]
+        for name, parameter in model.named_parameters()
+        for part in _PARTS
+    }
+
+
+def load_optimizer(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, torch.Tensor]
+) -> None:
+    """Copy the state back. Raises CorruptCheckpoint when names or shapes differ."""
+    _copy_all(OPTIMIZER_FILE, optimizer_tensors(model, optimizer), tensors)
+
+
+def prepare_optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Make the state that AdamW would make in its first step, so that it can be saved before."""
+    for parameter in model.parameters():
+        state = optimizer.state[parameter]
+        state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
+        state["exp_avg"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+        state["exp_avg_sq"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+
+
+@torch.no_grad()
+def _copy_all(
+    file: str, targets: dict[str, torch.Tensor], tensors: dict[str, torch.Tensor]
+) -> None:
+    if targets.keys() != tensors.keys():
+        odd = sorted(targets.keys() ^ tensors.keys())
+        raise CorruptCheckpoint(f"{file}: {len(odd)} tensors differ in name, first {odd[0]}")
+    for name, target in targets.items():
+        if tensors[name].shape != target.shape or tensors[name].dtype != target.dtype:
+            raise CorruptCheckpoint(f"{file}: {name} has another shape or type")
+        target.copy_(tensors[name])

@@ -1,0 +1,86 @@
+"""The record that makes a folder of shards a checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from training.spec import content_hash
+
+FORMAT: Final = 1
+MANIFEST_FILE: Final = "manifest.json"
+_CHECKSUM: Final = "checksum"
+
+
+class CorruptCheckpoint(Exception):
+    """A checkpoint that is not what its manifest says; one line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileRecord:
+    """One shard."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """Everything about a checkpoint except its tensors."""
+
+    step: int
+    """Optimizer steps completed."""
+    reason: str
+    """Why it was written: interval, time, milestone, notice or end."""
+    milestone: bool
+    """Whether it is never deleted."""
+    evaluation_loss: float | None
+    """Held-out loss at this step, nats per token; None when none was measured here."""
+    attempt: int
+    """Which start of the run wrote it."""
+    saved_at: float
+    """Unix seconds; for people only, nothing is decided by it."""
+    world_size: int
+    parallelism: dict[str, int]
+    """Ranks per dimension; the product is the world size."""
+    data_cursor: dict[str, Any]
+    """Dataset, version, and samples used so far over all ranks."""
+    run: dict[str, Any]
+    """The run record as given by the platform, verbatim; empty when there was none."""
+    trainer: dict[str, Any]
+    """What the trainer itself knew: commit, hashes, seeds, versions, configuration."""
+    files: dict[str, FileRecord] = dataclasses.field(default_factory=dict)
+    format: int = FORMAT
+
+    @property
+    def bytes(self) -> int:
+        """Size of all shards."""
+        return sum(record.bytes for record in self.files.values())
+
+    def with_files(self, files: dict[str, FileRecord]) -> Manifest:
+        """The same with the shards that were written."""
+        return dataclasses.replace(self, files=files)
+
+    def to_json(self) -> str:
+        """The text of manifest.json, with a checksum over the rest of it."""
+        values = dataclasses.asdict(self)
+        return json.dumps({**values, _CHECKSUM: content_hash(values)}, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        """Read manifest.json. Raises CorruptCheckpoint for anything but what `to_json` wrote."""
+        try:
+            values = json.loads(text)
+            checksum = values.pop(_CHECKSUM)
+            if values.get("format") != FORMAT:
+                raise CorruptCheckpoint(
+                    f"manifest format: got {values.get('format')!r}; allowed {FORMAT}"
+                )
+            if content_hash(values) != checksum:
+                raise CorruptCheckpoint("manifest does not match its own checksum")
+            files = {name: FileRecord(**record) for name, record in values.pop("files").items()}
+            return cls(files=files, **values)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptCheckpoint(f"manifest is unreadable: {error}") from None

@@ -1,0 +1,58 @@
+"""When a checkpoint is written and which ones are kept: pure decisions, apart from any storage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from training.checkpoint.manifest import Manifest
+
+INTERVAL = "interval"
+TIME = "time"
+MILESTONE = "milestone"
+NOTICE = "notice"
+END = "end"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavePolicy:
+    """Reasons to save, by steps and by the clock."""
+
+    every_steps: int | None
+    every_seconds: float | None
+    milestone_every_steps: int | None
+
+    def is_milestone(self, step: int) -> bool:
+        """Whether a checkpoint of this step is never deleted."""
+        return bool(self.milestone_every_steps) and step % (self.milestone_every_steps or 1) == 0
+
+    def time_is_up(self, seconds_since_save: float) -> bool:
+        """Whether the clock asks for a save."""
+        return self.every_seconds is not None and seconds_since_save >= self.every_seconds
+
+    def reason(self, step: int, *, time_is_up: bool) -> str | None:
+        """Why to save after this step; None when there is no reason to."""
+        if self.is_milestone(step):
+            return MILESTONE
+        if self.every_steps is not None and step % self.every_steps == 0:
+            return INTERVAL
+        return TIME if time_is_up else None
+
+
+def to_delete(
+    manifests: Sequence[Manifest], *, keep_latest: int, last_known_good: int | None
+) -> list[int]:
+    """Steps to delete, oldest first, given every readable checkpoint.
+
+    Kept are the newest `keep_latest`, the one with the lowest evaluation loss, all milestones, and
+    the last known good: the newest that a start of this run has loaded whole.
+    """
+    ordered = sorted(manifests, key=lambda manifest: manifest.step)
+    kept = {manifest.step for manifest in ordered[-keep_latest:] if keep_latest > 0}
+    kept |= {manifest.step for manifest in ordered if manifest.milestone}
+    evaluated = [manifest for manifest in ordered if manifest.evaluation_loss is not None]
+    if evaluated:
+        kept.add(min(evaluated, key=lambda manifest: manifest.evaluation_loss or 0.0).step)
+    if last_known_good is not None:
+        kept.add(last_known_good)
+    return [manifest.step for manifest in ordered if manifest.step not in kept]

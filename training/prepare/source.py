@@ -1,0 +1,50 @@
+"""Where the text comes from: the interpreter's own standard library, or a folder."""
+
+from __future__ import annotations
+
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from training.prepare.dataset import DatasetError
+
+STDLIB = "stdlib"
+_LEFT_OUT = {"site-packages", "dist-packages", "__pycache__", "test", "tests", "idlelib", "lib2to3"}
+"""Folders of the standard library that are not it, or are tests and their data."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A set of text files under one folder."""
+
+    kind: str
+    """`stdlib` or `folder`."""
+    root: Path
+    suffixes: tuple[str, ...]
+    left_out: frozenset[str]
+
+    def files(self) -> Iterator[tuple[str, Path]]:
+        """(path relative to the root, file), sorted by the relative path."""
+        found = []
+        for file in self.root.rglob("*"):
+            relative = file.relative_to(self.root)
+            wanted = not self.suffixes or file.suffix in self.suffixes
+            if wanted and not self.left_out.intersection(relative.parts[:-1]) and file.is_file():
+                found.append((relative.as_posix(), file))
+        yield from sorted(found)
+
+
+def named(source: str, suffixes: tuple[str, ...]) -> Source:
+    """The source that the command line names. Raises DatasetError for a folder that is not there.
+
+    `suffixes` (with their dots) select files of a folder; none means every file.
+    """
+    if source == STDLIB:
+        root = Path(sysconfig.get_path("stdlib"))
+        return Source(kind=STDLIB, root=root, suffixes=(".py",), left_out=frozenset(_LEFT_OUT))
+    root = Path(source)
+    if not root.is_dir():
+        raise DatasetError(f"--source: {source} is no folder; allowed {STDLIB} or a folder of text")
+    hidden = frozenset({"__pycache__", ".git", ".venv"})
+    return Source(kind="folder", root=root, suffixes=suffixes, left_out=hidden)

@@ -1,0 +1,88 @@
+"""One rank of a training run: parse, build, run, close.
+
+Exit codes: 0 done; 75 stopped by a notice with a good checkpoint; 78 the configuration cannot work;
+1 anything else. The launcher learns them through files, since torchrun does not pass them on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from pathlib import Path
+
+from training.prepare.dataset import DatasetError
+from training.spec import EXIT_BAD_CONFIG
+from training.trainer.exit_codes import report_exit_code, speaks
+from training.trainer.interruption import Notice
+from training.trainer.strict import ConfigError
+
+
+def main() -> int:
+    """Run one rank; returns its exit code."""
+    arguments = _parse()
+    notice = Notice(arguments.run_dir)
+    notice.listen()
+    try:
+        return _train(arguments, notice)
+    except (ConfigError, DatasetError) as error:
+        if speaks():
+            print(error, file=sys.stderr)
+        return EXIT_BAD_CONFIG
+    except Exception as error:
+        _explain(error)
+        return 1
+
+
+def _train(arguments: argparse.Namespace, notice: Notice) -> int:
+    from training.trainer.request import make_request  # what needs no torch fails before it loads
+
+    request = make_request(arguments.config, arguments.set, arguments.run_dir, arguments.run_record)
+    from training.trainer import assembly, loop, parallel
+
+    parallel.use_one_numerics(request.config)
+    with parallel.joined(request.config) as world:
+        run = assembly.assemble(request, world, notice)
+        with run.display:
+            code = loop.train(run)
+        run.metrics.close()
+        run.events.close()
+    return code
+
+
+def _explain(error: Exception) -> None:
+    """One line for what can happen to a sound program, a traceback for what cannot."""
+    expected = {"StaleAttempt", "NoUsableCheckpoint", "LossNotFinite", "DistStoreError"}
+    text = " ".join(str(error).split())
+    rank = os.environ.get("RANK", "0")
+    if type(error).__name__ in expected:
+        print(f"rank {rank}: {text}", file=sys.stderr)
+    elif "gloo" in text or "NCCL" in text:
+        print(f"rank {rank}: another rank is gone or hangs: {text[:300]}", file=sys.stderr)
+    else:
+        traceback.print_exception(error)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m training.trainer",
+        description="Train a language model; start it with torchrun for several ranks.",
+    )
+    parser.add_argument("--config", required=True, type=Path, metavar="FILE")
+    parser.add_argument("--run-dir", required=True, type=Path, metavar="DIR")
+    parser.add_argument("--run-record", type=Path, metavar="FILE", help="the platform's run.json")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="e.g. data.path=/data/NAME"
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    exit_code = main()
+    report_exit_code(exit_code)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not sys.exit: taking torch apart costs time that a notice may not leave, and can hang for
+    # ever when other ranks are gone.
+    os._exit(exit_code)

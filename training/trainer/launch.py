@@ -1,0 +1,93 @@
+"""torchrun that tells the truth: `python -m training.trainer.launch TORCHRUN-ARGUMENTS`.
+
+It runs torch's own elastic agent in this process with the arguments of torchrun, and adds what a
+pod needs: the ranks' exit codes (75, 78) instead of 1, a SIGTERM honoured also before there are
+ranks, patience with their last checkpoint instead of torch's 30 s, and a deadline for meeting.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from training.spec import EXIT_PREEMPTED
+from training.trainer.exit_codes import EXIT_DIR_ENV, reported, verdict
+
+DEFAULT_SHUTDOWN_TIMEOUT_S: Final = 90
+"""For the ranks' last checkpoint; more than the trainer's default deadline."""
+DEFAULT_JOIN_TIMEOUT_S: Final = 300
+"""For all nodes to meet; a gang's pods may start minutes apart."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Launch the ranks of this node and wait for them; returns the exit code for the pod."""
+    signal.signal(signal.SIGTERM, _stop_before_ranks)
+    from torch.distributed import run as torchrun
+
+    options = torchrun.parse_args(list(arguments))  # type: ignore[no-untyped-call]
+    _fill_in(options)
+    with tempfile.TemporaryDirectory(prefix="trainyard-exit-") as folder:
+        os.environ[EXIT_DIR_ENV] = folder
+        torchrun_code = _run(options)
+        codes = reported(Path(folder))
+        # Ranks that torchrun had to kill left no code; what the others said still holds.
+        return verdict(
+            codes, torchrun.determine_local_world_size(options.nproc_per_node), torchrun_code
+        )
+
+
+def _fill_in(options: argparse.Namespace) -> None:
+    """Our defaults where the command line does not say."""
+    if options.shutdown_timeout is None and "TORCH_ELASTIC_SHUTDOWN_TIMEOUT" not in os.environ:
+        options.shutdown_timeout = DEFAULT_SHUTDOWN_TIMEOUT_S
+    if "join_timeout" not in options.rdzv_conf:
+        given = [options.rdzv_conf] if options.rdzv_conf else []
+        options.rdzv_conf = ",".join([*given, f"join_timeout={DEFAULT_JOIN_TIMEOUT_S}"])
+    # Else torchrun sets it to 1 with a warning of six lines.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Run torchrun's agent; its own opinion of how that went, said in a line if it was bad."""
+    from torch.distributed import run as torchrun
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.elastic.rendezvous import RendezvousError
+
+    try:
+        torchrun.run(options)  # type: ignore[no-untyped-call]
+    except SignalException as error:
+        print(f"launch: ended by {error.sigval.name}", file=sys.stderr)
+        return 128 + error.sigval
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        print(f"launch: rank {rank} ended first, with {failure.exitcode}", file=sys.stderr)
+        return failure.exitcode if failure.exitcode > 0 else 128 - failure.exitcode
+    except RendezvousError as error:
+        print(f"launch: the nodes did not meet: {error}", file=sys.stderr)
+        return 1
+    except (RuntimeError, OSError) as error:
+        print(f"launch: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _stop_before_ranks(_: int, __: FrameType | None) -> None:
+    """torchrun takes SIGTERM over once it has started ranks; until then there is nothing to save."""
+    print("launch: told to stop before any rank was started", file=sys.stderr)
+    sys.stderr.flush()
+    os._exit(EXIT_PREEMPTED)
+
+
+if __name__ == "__main__":
+    code = main(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,66 @@
+"""What made a checkpoint, as far as the trainer itself can tell."""
+
+from __future__ import annotations
+
+import functools
+import json
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from training.spec import content_hash
+from training.trainer.config import TrainerConfig
+from training.trainer.strict import ConfigError
+
+_RECORDED_PACKAGES = ("torch", "transformers", "numpy", "safetensors")
+
+
+def read_run_record(file: Path | None) -> dict[str, Any]:
+    """The platform's run record, or an empty one. Raises ConfigError."""
+    if file is None:
+        return {}
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError([f"{file}: not a run record: {error}"]) from None
+    if not isinstance(record, dict):
+        raise ConfigError([f"{file}: not a run record: got a {type(record).__name__}"])
+    return record
+
+
+def checkpoint_deadline_s(record: dict[str, Any], config: TrainerConfig) -> float:
+    """Seconds from a notice to a committed checkpoint: the run's grace budget, else the config."""
+    grace = record.get("grace")
+    deadline = grace.get("checkpoint_deadline_s") if isinstance(grace, dict) else None
+    return float(deadline) if deadline else config.checkpoint.deadline_s
+
+
+def describe(config: TrainerConfig, record: dict[str, Any], dataset_version: str) -> dict[str, Any]:
+    """The `trainer` part of every manifest."""
+    return {
+        "git_commit": record.get("git_commit") or _git_commit(),
+        "hyperparameter_hash": content_hash(config.to_dict()),
+        "config": config.to_dict(),
+        "dataset": {"path": config.data.path, "version": dataset_version},
+        "seed": config.seed,
+        "python": sys.version.split()[0],
+        "packages": {name: metadata.version(name) for name in _RECORDED_PACKAGES},
+    }
+
+
+@functools.cache
+def _git_commit() -> str:
+    """Of the checkout that this file is in; `unknown` where there is none."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+    return done.stdout.strip() if done.returncode == 0 else "unknown"

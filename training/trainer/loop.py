@@ -1,0 +1,208 @@
+"""The training loop: step, evaluate, save, until done or told to stop.
+
+All ranks run this in lockstep. After each step they exchange four numbers in one small all-reduce:
+the loss (which metrics.jsonl needs anyway), two flags for notices, and the clock's wish to save.
+What comes back is the same on every rank, so all decide alike.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+
+import torch
+
+from training.checkpoint import policy
+from training.checkpoint.contents import Progress
+from training.spec import EXIT_DONE, EXIT_PREEMPTED
+from training.trainer import parallel
+from training.trainer.checkpointing import Checkpointer
+from training.trainer.config import TrainerConfig
+from training.trainer.data import TrainingOrder
+from training.trainer.evaluation import Evaluator, to_device
+from training.trainer.interruption import Notice
+from training.trainer.metrics import EventLog, MetricsLog, StepMetrics
+from training.trainer.model import mean_loss
+from training.trainer.parallel import World
+from training.trainer.progress import ProgressDisplay
+from training.trainer.schedule import learning_rate
+
+
+class LossNotFinite(Exception):
+    """Training has diverged; one line."""
+
+
+@dataclass(kw_only=True)
+class Run:
+    """Everything the loop works with; `progress` is what changes."""
+
+    config: TrainerConfig
+    world: World
+    model: torch.nn.Module
+    optimizer: torch.optim.Optimizer
+    order: TrainingOrder
+    evaluator: Evaluator
+    checkpointer: Checkpointer
+    save_policy: policy.SavePolicy
+    notice: Notice
+    deadline_s: float
+    metrics: MetricsLog
+    events: EventLog
+    display: ProgressDisplay
+    progress: Progress
+    attempt: int
+    saved_at: float = 0.0
+    """Monotonic seconds of the last save."""
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What the ranks told each other after a step."""
+
+    loss: float
+    notice: str | None
+    """SIGTERM or file, whoever got it; None when nobody did."""
+    time_is_up: bool
+
+
+def train(run: Run) -> int:
+    """Train to the last step or to a notice; returns the exit code, the same on every rank."""
+    run.saved_at = time.monotonic()
+    notice = exchange(run, 0.0).notice
+    if notice is None and _evaluation_is_due(run):
+        notice = evaluate(run)
+    while notice is None and run.progress.step < run.config.steps:
+        told = one_step(run)
+        notice = told.notice
+        if notice is None and _evaluation_is_due(run):
+            notice = evaluate(run)
+        if notice is None:
+            save_if_due(run, told.time_is_up)
+    return finish(run) if notice is None else stop(run, notice)
+
+
+def one_step(run: Run) -> Exchange:
+    """One optimizer step over the global batch, and its line in metrics.jsonl."""
+    begun = time.perf_counter()
+    config, step = run.config, run.progress.step + 1
+    share = run.world.share_of(config.batch.global_samples)
+    rows = run.order.take(run.progress.samples + share.start, len(share))
+    loaded = time.perf_counter()
+    lr = learning_rate(config.schedule, config.optimizer.learning_rate, step, config.steps)
+    loss = _forward_backward(run, to_device(rows, run.world.device))
+    torch.nn.utils.clip_grad_norm_(run.model.parameters(), config.optimizer.clip_norm)
+    for group in run.optimizer.param_groups:
+        group["lr"] = lr
+    run.optimizer.step()
+    run.optimizer.zero_grad(set_to_none=True)
+    told = exchange(run, loss)
+    if not math.isfinite(told.loss):
+        raise LossNotFinite(f"step {step}: loss is {told.loss}; lower optimizer.learning_rate")
+    samples = run.progress.samples + config.batch.global_samples
+    run.progress = replace(run.progress, step=step, samples=samples)
+    metrics = StepMetrics(
+        step=step,
+        loss=told.loss,
+        tokens=config.batch.global_samples * config.data.sequence_length,
+        lr=lr,
+        step_time_s=time.perf_counter() - begun,
+        loader_time_s=loaded - begun,
+        attempt=run.attempt,
+    )
+    run.metrics.append(metrics)
+    run.display.step(metrics)
+    run.checkpointer.raise_if_replaced()
+    return told
+
+
+def _forward_backward(run: Run, tokens_BS1: torch.Tensor) -> float:
+    """Accumulate gradients over this rank's micro-batches; their mean loss."""
+    micros = torch.split(tokens_BS1, run.config.batch.micro_samples)
+    total = torch.zeros((), dtype=torch.float64, device=run.world.device)
+    for number, micro_BS1 in enumerate(micros, start=1):
+        with parallel.accumulating(run.model, last=number == len(micros)):
+            loss = mean_loss(run.model, micro_BS1) / len(micros)
+            loss.backward()  # type: ignore[no-untyped-call]
+        total += loss.detach()
+    return total.item()
+
+
+def exchange(run: Run, loss: float) -> Exchange:
+    """The one small all-reduce of a step: mean loss, notices, the leader's clock."""
+    world, given = run.world, run.notice.given()
+    by_signal = given and (run.notice.source or "").startswith("SIG")
+    since_save = time.monotonic() - run.saved_at
+    time_is_up = world.leads and run.save_policy.time_is_up(since_save)
+    total, signals, files, clock = world.sum(
+        [loss, float(by_signal), float(given and not by_signal), float(time_is_up)]
+    )
+    notice = "signal" if signals else "file" if files else None
+    return Exchange(loss=total / world.size, notice=notice, time_is_up=bool(clock))
+
+
+def evaluate(run: Run) -> str | None:
+    """Measure the held-out loss of this step; a notice ends it early and is returned."""
+    begun = time.perf_counter()
+    loss = run.evaluator.loss(run.model, run.world, run.notice)
+    if loss is None:
+        return exchange(run, 0.0).notice
+    step = run.progress.step
+    run.progress = replace(run.progress, evaluated_step=step, evaluation_loss=loss)
+    baseline = run.evaluator.unigram_loss
+    run.events.write(
+        "evaluated",
+        step,
+        loss=loss,
+        unigram_loss=baseline,
+        seconds=time.perf_counter() - begun,
+    )
+    run.display.say(f"step {step}  held-out loss {loss:.3f} (unigram {baseline:.3f})")
+    return None
+
+
+def save_if_due(run: Run, time_is_up: bool) -> None:
+    """Begin a checkpoint when the policy asks for one; the last step's is `finish`'s."""
+    step = run.progress.step
+    reason = run.save_policy.reason(step, time_is_up=time_is_up)
+    if reason is not None and step < run.config.steps:
+        run.checkpointer.save(run.progress, reason)
+        run.saved_at = time.monotonic()
+
+
+def finish(run: Run) -> int:
+    """The last step is done: save it and wait until it is safe."""
+    if run.checkpointer.saved_step != run.progress.step:
+        run.checkpointer.save(run.progress, policy.END)
+    code = run.checkpointer.conclude(EXIT_DONE, run.config.collective_timeout_s)
+    run.events.write("finished", run.progress.step, reason="done" if code == 0 else "not saved")
+    return code
+
+
+def stop(run: Run, notice: str) -> int:
+    """Save what was done so far within the deadline, and end as preempted."""
+    step = run.progress.step
+    left = run.notice.seconds_left(run.deadline_s)
+    run.events.write(
+        "notice",
+        step,
+        source=run.notice.source or f"{notice} on another rank",
+        received=run.notice.received_at,
+        seconds_left=left,
+    )
+    run.display.say(f"told to stop: saving step {step}, {left:.0f} s left")
+    if run.checkpointer.saved_step != step and step > 0:
+        run.checkpointer.save(run.progress, policy.NOTICE)
+    left = run.notice.seconds_left(run.deadline_s)
+    code = run.checkpointer.conclude(EXIT_PREEMPTED, left)
+    reason = "preempted" if code == EXIT_PREEMPTED else "preempted, not saved"
+    run.events.write("finished", step, reason=reason)
+    if run.world.leads and code == EXIT_PREEMPTED:
+        run.notice.honoured()
+    return code
+
+
+def _evaluation_is_due(run: Run) -> bool:
+    step, every = run.progress.step, run.config.evaluation.every_steps
+    scheduled = step == run.config.steps or (every is not None and step > 0 and step % every == 0)
+    return scheduled and run.progress.evaluated_step != step

@@ -1,0 +1,146 @@
+"""The ranks of a run: joining them, splitting work, and agreeing.
+
+Control messages (agreement, outcomes) always travel as CPU tensors over gloo, so that they never
+wait for the GPU; gradients use nccl where ranks have GPUs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import HashStore, PrefixStore, Store  # type: ignore[attr-defined]
+from torch.distributed.rendezvous import rendezvous
+from torch.nn.parallel import DistributedDataParallel
+
+from training.trainer.config import TrainerConfig
+
+_STORE_TIMEOUT = timedelta(seconds=120)
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """This rank among all."""
+
+    rank: int
+    size: int
+    device: torch.device
+    store: Store
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the rank that writes files and speaks."""
+        return self.rank == 0
+
+    def share_of(self, count: int) -> range:
+        """This rank's contiguous part of range(count); sizes differ by one at most."""
+        begin = count * self.rank // self.size
+        return range(begin, count * (self.rank + 1) // self.size)
+
+    def sum(self, values: list[float]) -> list[float]:
+        """Sums over all ranks, in float64, the same bits everywhere."""
+        tensor = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(tensor)
+        return [float(value) for value in tensor]
+
+    def from_leader(self, value: int) -> int:
+        """The leader's number, on every rank."""
+        tensor = torch.tensor([value], dtype=torch.int64)
+        dist.broadcast(tensor, src=0)
+        return int(tensor.item())
+
+    def gather_bytes(self, content: bytes) -> list[bytes]:
+        """Every rank's bytes, in rank order, on every rank."""
+        own = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+        lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
+        dist.all_gather(lengths, torch.tensor([len(own)], dtype=torch.int64))
+        longest = max(int(length.item()) for length in lengths)
+        padded = torch.zeros(longest, dtype=torch.uint8)
+        padded[: len(own)] = own
+        everyone = [torch.zeros(longest, dtype=torch.uint8) for _ in range(self.size)]
+        dist.all_gather(everyone, padded)
+        pairs = zip(everyone, lengths, strict=True)
+        return [bytes(part[: int(length.item())].numpy()) for part, length in pairs]
+
+    def told_by_leader(self, name: str, value: int | None, timeout_s: float) -> int:
+        """A number that the leader finds out in its own time, longer than a collective may take.
+
+        The leader gives `value`; the others give None and wait. Each name is used once. Raises
+        dist.DistStoreError on timeout.
+        """
+        if value is not None:
+            self.store.set(name, str(value))
+            return value
+        self.store.wait([name], timedelta(seconds=timeout_s))
+        return int(self.store.get(name))
+
+
+@contextmanager
+def joined(config: TrainerConfig) -> Iterator[World]:
+    """Meet the other ranks that torchrun's environment names; alone when there is none.
+
+    A failure in the body skips the orderly goodbye: the others may be gone already.
+    """
+    store, rank, size = _rendezvous()
+    device = _device(config.device)
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(
+        backend,
+        store=PrefixStore("collectives", store),
+        rank=rank,
+        world_size=size,
+        timeout=timedelta(seconds=config.collective_timeout_s),
+    )
+    yield World(rank=rank, size=size, device=device, store=PrefixStore("trainer", store))
+    dist.destroy_process_group()
+
+
+def use_one_numerics(config: TrainerConfig) -> None:
+    """Fix everything that could change the bits of a result between two runs."""
+    torch.set_num_threads(config.threads)
+    if config.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+        # Uninitialised memory is never read here; filling it would cost a pass over every tensor.
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+def replicate(model: torch.nn.Module, world: World) -> torch.nn.Module:
+    """The model on this rank's device, its gradients averaged over all ranks."""
+    device_ids = [world.device.index] if world.device.type == "cuda" else None
+    return DistributedDataParallel(
+        model.to(world.device), device_ids=device_ids, gradient_as_bucket_view=True
+    )
+
+
+def bare(model: torch.nn.Module) -> torch.nn.Module:
+    """The model inside DistributedDataParallel."""
+    return model.module if isinstance(model, DistributedDataParallel) else model
+
+
+def accumulating(model: torch.nn.Module, *, last: bool) -> Any:
+    """A context for one backward pass: gradients are exchanged in the last one only."""
+    if last or not isinstance(model, DistributedDataParallel):
+        return nullcontext()
+    return model.no_sync()
+
+
+def _rendezvous() -> tuple[Store, int, int]:
+    if "RANK" not in os.environ:
+        return HashStore(), 0, 1
+    store, rank, size = next(rendezvous("env://", timeout=_STORE_TIMEOUT))
+    return store, rank, size
+
+
+def _device(asked: str) -> torch.device:
+    if asked == "cpu" or (asked == "auto" and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    index = int(os.environ.get("LOCAL_RANK", "0"))
+    torch.cuda.set_device(index)
+    return torch.device("cuda", index)

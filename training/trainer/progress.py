@@ -1,0 +1,69 @@
+"""What rank 0 shows while it trains: a bar on a terminal, a line now and then anywhere else."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from training.trainer.metrics import StepMetrics
+
+
+class ProgressDisplay:
+    """Use as a context; silent when not `enabled`."""
+
+    def __init__(self, steps: int, first_step: int, every_seconds: float, *, enabled: bool) -> None:
+        self._steps = steps
+        self._first = first_step
+        self._every = every_seconds
+        self._enabled = enabled
+        self._begun = self._shown = time.monotonic()
+        self._tokens = 0
+        self._bar: Progress | None = None
+        if enabled and sys.stderr.isatty():
+            self._bar = Progress(
+                TextColumn("step {task.completed}/{task.total}"),
+                BarColumn(),
+                TextColumn("{task.description}"),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+            )
+
+    def __enter__(self) -> ProgressDisplay:
+        if self._bar:
+            self._bar.start()
+            self._task = self._bar.add_task("", total=self._steps, completed=self._first)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def step(self, metrics: StepMetrics) -> None:
+        """A step is done."""
+        self._tokens += metrics.tokens
+        now = time.monotonic()
+        rate = self._tokens / max(now - self._begun, 1e-9)
+        text = f"loss {metrics.loss:.3f}  {rate:,.0f} tokens/s"
+        if self._bar:
+            self._bar.update(self._task, completed=metrics.step, description=text)
+        elif self._enabled and (now - self._shown >= self._every or metrics.step == self._steps):
+            self._shown = now
+            left = (now - self._begun) / (metrics.step - self._first)
+            left *= self._steps - metrics.step
+            self.say(f"step {metrics.step}/{self._steps}  {text}  {left:.0f} s left")
+
+    def say(self, text: str) -> None:
+        """A line of its own."""
+        if self._bar:
+            self._bar.console.print(text, highlight=False)
+        elif self._enabled:
+            print(text, file=sys.stderr, flush=True)
