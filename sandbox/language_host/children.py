@@ -64,7 +64,12 @@ class Children:
         return code
 
     def end(self, child: subprocess.Popen[bytes]) -> None:
-        """SIGTERM to the child, SIGKILL to its whole group after `TERM_SECONDS`."""
+        """SIGTERM to the child, SIGKILL to its whole group after `TERM_SECONDS`.
+
+        Of a child that has ended already nothing is left to signal: its id may be another's.
+        """
+        if child.poll() is not None:
+            return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):

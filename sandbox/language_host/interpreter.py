@@ -5,31 +5,15 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
+import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-_LIST_PACKAGES = """
-import json
-from importlib import metadata
-
-found = []
-for distribution in metadata.distributions():
-    plugins = [
-        json.loads(file.locate().read_text())
-        for file in distribution.files or ()
-        if file.name == "pulumi-plugin.json"
-    ]
-    found.append({
-        "name": distribution.metadata["Name"],
-        "version": distribution.version,
-        "plugin": plugins[0] if plugins else None,
-    })
-print(json.dumps(found))
-"""
+from sandbox.paths import PROJECT
 
 
 class InterpreterError(Exception):
@@ -75,19 +59,18 @@ def environment(python: Path, extra: Mapping[str, str]) -> dict[str, str]:
     env["PATH"] = f"{python.parent}{os.pathsep}{env.get('PATH', os.defpath)}"
     env["VIRTUAL_ENV"] = str(python.parent.parent)
     env.pop("PYTHONHOME", None)
+    # The host's own folder on the path is no business of the program's.
+    inherited = env.pop("PYTHONPATH", "").split(os.pathsep)
+    kept = [entry for entry in inherited if entry and Path(entry).resolve() != PROJECT]
+    if kept:
+        env["PYTHONPATH"] = os.pathsep.join(kept)
     return env
 
 
-def packages(python: Path) -> list[dict[str, Any]]:
-    """What is installed: `name`, `version`, and `plugin` (a pulumi-plugin.json, or null)."""
-    listed = subprocess.run(
-        [str(python), "-c", _LIST_PACKAGES], capture_output=True, text=True, check=False
-    )
-    if listed.returncode != 0:
-        last = listed.stderr.strip().splitlines()[-1:] or ["no output"]
-        raise InterpreterError(f"cannot list the packages of {python}: {last[0]}")
-    found: list[dict[str, Any]] = json.loads(listed.stdout)
-    return sorted(found, key=lambda package: str(package["name"]).lower())
+def packages(python: Path) -> list[tuple[str, str]]:
+    """Name and version of every package that is installed for an interpreter."""
+    found = metadata.distributions(path=[str(_site_packages(python))])
+    return sorted({(item.metadata["Name"], item.version) for item in found if item.metadata})
 
 
 def required_plugins(python: Path) -> list[Plugin]:
@@ -98,15 +81,25 @@ def required_plugins(python: Path) -> list[Plugin]:
     missing one when the first resource of that package is registered.
     """
     plugins = []
-    for package in packages(python):
-        declared = package["plugin"] or {}
+    for file in sorted(_site_packages(python).glob("*/pulumi-plugin.json")):
+        declared = json.loads(file.read_text())
         if not declared.get("resource"):
             continue
-        name = declared.get("name") or str(package["name"]).removeprefix("pulumi_")
-        version = str(declared.get("version") or package["version"]).removeprefix("v")
+        name = declared.get("name") or file.parent.name.removeprefix("pulumi_")
+        version = str(declared.get("version") or "").removeprefix("v")
         if _present(name, version):
             plugins.append(Plugin(name, version, declared.get("server") or ""))
     return plugins
+
+
+def _site_packages(python: Path) -> Path:
+    """Where an interpreter's packages lie, found without starting it."""
+    if python == Path(sys.executable):
+        return Path(sysconfig.get_path("purelib"))
+    found = sorted(python.parent.parent.glob("lib/python3*/site-packages"))
+    if not found:
+        raise InterpreterError(f"{python.parent.parent} has no lib/python3*/site-packages")
+    return found[-1]
 
 
 def _present(name: str, version: str) -> bool:

@@ -97,10 +97,12 @@ def _run(program: str, parallel: int) -> int:
     asyncio.set_event_loop(loop)
     executor = ThreadPoolExecutor(max_workers=max(parallel, 1) * 4)
     loop.set_default_executor(executor)
+
+    def main_module() -> None:
+        runpy.run_path(program, run_name="__main__")
+
     try:
-        loop.run_until_complete(
-            runtime.run_in_stack(lambda: runpy.run_path(program, run_name="__main__"))
-        )
+        loop.run_until_complete(runtime.run_in_stack(main_module))
     finally:
         executor.shutdown(wait=True)
         loop.close()

@@ -85,8 +85,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         return language_pb2.GetProgramDependenciesResponse(
             dependencies=[
-                language_pb2.DependencyInfo(name=package["name"], version=package["version"])
-                for package in found
+                language_pb2.DependencyInfo(name=name, version=version) for name, version in found
             ]
         )
 
@@ -133,7 +132,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         )
         cwd = Path(request.pwd or request.info.program_directory)
         child = self._children.start(command, cwd=cwd, env=env, piped=False)
-        context.add_callback(lambda: child.poll() is None and self._children.end(child))
+        context.add_callback(lambda: self._children.end(child))
         code = self._children.wait(child)
         if code == BAIL_EXIT_CODE:
             return language_pb2.RunResponse(bail=True)
@@ -158,9 +157,12 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         child = self._children.start(
             command, cwd=cwd, env=interpreter.environment(python, extra), piped=True
         )
-        context.add_callback(lambda: child.poll() is None and self._children.end(child))
+        context.add_callback(lambda: self._children.end(child))
         for stream, data in output(child):
-            yield language_pb2.RunPluginResponse(**{stream: data})
+            if stream == "stdout":
+                yield language_pb2.RunPluginResponse(stdout=data)
+            else:
+                yield language_pb2.RunPluginResponse(stderr=data)
         yield language_pb2.RunPluginResponse(exitcode=self._children.wait(child))
 
 

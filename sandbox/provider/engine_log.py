@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 
 import grpc
@@ -36,11 +37,12 @@ class EngineLog:
             self._status[urn] = text
         self._send(engine_pb2.INFO, urn, text, ephemeral=True)
 
-    def _send(self, severity: int, urn: str, text: str, *, ephemeral: bool) -> None:
+    def _send(
+        self, severity: engine_pb2.LogSeverity.ValueType, urn: str, text: str, *, ephemeral: bool
+    ) -> None:
         request = engine_pb2.LogRequest(
             severity=severity, message=text, urn=urn, ephemeral=ephemeral
         )
-        try:
+        # An engine that is going away takes the display with it.
+        with contextlib.suppress(grpc.RpcError):
             self._engine.Log(request, timeout=5)
-        except grpc.RpcError:
-            pass  # the engine is going away, and with it the display

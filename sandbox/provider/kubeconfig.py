@@ -38,7 +38,7 @@ def contents(choice: Choice) -> dict[str, Any]:
     if given and not Path(given).expanduser().exists():
         raise ProviderError(f"kubeconfig: no file {given}")
     try:
-        merged = KubeConfigMerger(os.path.expanduser(paths)).config
+        merged = KubeConfigMerger(os.path.expanduser(paths)).config  # type: ignore[no-untyped-call]
     except (ConfigException, OSError, yaml.YAMLError) as error:
         raise ProviderError(f"kubeconfig: cannot read {paths}: {_line(error)}") from error
     if merged is None:
@@ -63,7 +63,7 @@ def configuration(config: dict[str, Any], choice: Choice) -> client.Configuratio
     chosen = _with_cluster(config, choice)
     result = client.Configuration()
     try:
-        KubeConfigLoader(
+        KubeConfigLoader(  # type: ignore[no-untyped-call]
             config_dict=chosen, active_context=choice.context or None, config_base_path=None
         ).load_and_set(result)
     except (ConfigException, OSError, KeyError) as error:

@@ -117,9 +117,8 @@ def describe(obj: Mapping[str, Any]) -> str:
 def at(tree: Any, path: Sequence[str | int], default: Any = None) -> Any:
     """The value at a path, or `default` where it does not lead to one."""
     for step in path:
-        if (isinstance(tree, Mapping) and step in tree) or (
-            isinstance(tree, list) and isinstance(step, int) and step < len(tree)
-        ):
+        keyed = isinstance(tree, Mapping) and step in tree
+        if keyed or (isinstance(tree, list) and isinstance(step, int) and step < len(tree)):
             tree = tree[step]
         else:
             return default

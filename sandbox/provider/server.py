@@ -36,6 +36,14 @@ _REFUSED_FUNCTIONS = {
 }
 
 
+class _Unready(Exception):
+    """The object exists, but is not ready: its state goes along with the error."""
+
+    def __init__(self, written: Written) -> None:
+        self.written = written
+        super().__init__()
+
+
 def _reports_errors(method: F) -> F:
     """Turn what goes wrong in a call into its gRPC status: one line, never a traceback."""
 
@@ -45,9 +53,9 @@ def _reports_errors(method: F) -> F:
             return method(self, request, context)
         except ProviderError as error:
             context.abort(grpc.StatusCode.UNKNOWN, str(error))
+        except _Unready as error:
+            _abort_unready(context, error.written)
         except Exception as error:
-            if context.code() is not None:  # already aborted
-                raise
             where = error.__traceback__
             while where is not None and where.tb_next is not None:
                 where = where.tb_next
@@ -169,7 +177,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             request.urn, decode(request.properties), request.timeout, dry_run=request.preview
         )
         if written.unready:
-            _abort_unready(context, written)
+            raise _Unready(written)
         return provider_pb2.CreateResponse(
             id=written.identifier, properties=encode(written.properties)
         )
@@ -182,7 +190,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         if written is None:
             return provider_pb2.ReadResponse()
         if written.unready:
-            _abort_unready(context, written)
+            raise _Unready(written)
         return provider_pb2.ReadResponse(
             id=written.identifier,
             properties=encode(written.properties),
@@ -200,7 +208,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             dry_run=request.preview,
         )
         if written.unready:
-            _abort_unready(context, written)
+            raise _Unready(written)
         return provider_pb2.UpdateResponse(properties=encode(written.properties))
 
     @_reports_errors
@@ -222,7 +230,9 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         assert self._cluster is not None
         namespace = str(arguments.get("defaultNamespace") or "")
         found = yaml_decoding.decode(str(arguments.get("text", "")), namespace, self._cluster)
-        return provider_pb2.InvokeResponse(**{"return": encode({"result": found})})
+        response = provider_pb2.InvokeResponse()
+        getattr(response, "return").CopyFrom(encode({"result": found}))  # a keyword of Python
+        return response
 
     @_reports_errors
     def Construct(self, request: Any, context: grpc.ServicerContext) -> Any:

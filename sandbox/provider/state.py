@@ -68,11 +68,8 @@ def compose(
 ) -> dict[str, Any]:
     """The state to store. `inputs` is a manifest, `marked` the inputs with their markers."""
     state = to_inputs(live, marked)
-    string_data = marked.get("stringData")
-    if (isinstance(string_data, dict) and isinstance(state.get("data"), dict)) or (
-        isinstance(string_data, Secret) and "data" in state
-    ):
-        state["data"] = mark_like(state["data"], string_data)
+    if "data" in state:
+        state["data"] = mark_like(state["data"], marked.get("stringData"))
     state[INPUTS] = to_inputs(inputs, marked)
     state[API_VERSION] = api_version
     state[FIELD_MANAGER] = manager

@@ -22,9 +22,9 @@ def decode(text: str, default_namespace: str, cluster: Cluster) -> list[dict[str
         raise ProviderError(f"the manifest is no YAML: {' '.join(str(error).split())}") from error
     found = [obj for document in documents if document for obj in _objects(document)]
     for obj in found:
-        if default_namespace and not metadata(obj).get("namespace"):
-            if cluster.discovery.namespaced(kind_of(obj)):
-                put(obj, ("metadata", "namespace"), default_namespace)
+        homeless = default_namespace and not metadata(obj).get("namespace")
+        if homeless and cluster.discovery.namespaced(kind_of(obj)):
+            put(obj, ("metadata", "namespace"), default_namespace)
     return found
 
 
