@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +58,11 @@ class Project:
     def __init__(self, folder: Path, env: dict[str, str]) -> None:
         self.folder = folder
         self.env = env
-        (folder / "__main__.py").write_text(PROGRAM)
         (folder / "Pulumi.yaml").write_text("name: policy-examples\nruntime: python\n")
-        self.pods(good=GOOD_POD)
+        self.program(PROGRAM)
+
+    def program(self, text: str) -> None:
+        (self.folder / "__main__.py").write_text(text)
 
     def pods(self, **pods: dict[str, Any]) -> None:
         (self.folder / "pods.json").write_text(json.dumps(pods))
@@ -76,7 +79,7 @@ class Project:
         )
 
     def with_policies(
-        self, command: str, config: dict[str, Any] | None = None, pack: Path = PROJECT / "policies"
+        self, command: str, config: dict[str, Any] | None = None
     ) -> subprocess.CompletedProcess[str]:
         """`pulumi COMMAND --policy-pack policies`, with a policy configuration if one is given."""
         extra = ["--yes", "--skip-preview"] if command == "up" else []
@@ -84,17 +87,28 @@ class Project:
             file = self.folder / "policies.json"
             file.write_text(json.dumps(config))
             extra += ["--policy-pack-config", str(file)]
-        return self.pulumi(command, "--stack", "test", "--policy-pack", str(pack), *extra)
+        return self.pulumi(
+            command, "--stack", "test", "--policy-pack", str(PROJECT / "policies"), *extra
+        )
 
 
-@pytest.fixture
-def project(cluster: Any, tmp_path: Path) -> Any:
-    made = Project(tmp_path, cluster.env)
+@pytest.fixture(scope="module")
+def stack(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    """One stack for all tests of this file: most only preview it."""
+    made = Project(tmp_path_factory.mktemp("policies"), cluster.env)
     created = made.pulumi("stack", "init", "test")
     assert created.returncode == 0, created.stderr
     yield made
-    made.pulumi("destroy", "--stack", "test", "--yes", "--skip-preview")
-    made.pulumi("stack", "rm", "test", "--yes", "--force")
+    removed = made.pulumi("stack", "rm", "test", "--yes", "--force")
+    assert removed.returncode == 0, removed.stderr
+
+
+@pytest.fixture
+def project(stack: Project) -> Project:
+    """The project with its own program and one Job that obeys every rule."""
+    stack.program(PROGRAM)
+    stack.pods(good=GOOD_POD)
+    return stack
 
 
 def tagged() -> dict[str, Any]:
@@ -140,8 +154,11 @@ def test_a_violation_stops_an_update_before_the_object_exists(
 
 def test_an_update_that_obeys_every_rule_creates_the_object(project: Project, cluster: Any) -> None:
     done = project.with_policies("up")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "job.batch/good" in cluster.kubectl("get", "jobs", "-n", "default", "-o", "name")
+    try:
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "job.batch/good" in cluster.kubectl("get", "jobs", "-n", "default", "-o", "name")
+    finally:
+        project.pulumi("destroy", "--stack", "test", "--yes", "--skip-preview")
 
 
 def test_a_rule_made_advisory_reports_and_lets_pass(project: Project) -> None:
@@ -189,7 +206,7 @@ def test_what_only_the_update_can_know_makes_no_noise_in_the_preview(project: Pr
         "    spec={'nodeName': claim.metadata.uid,\n"
         f"          'containers': [{{'name': 'a', 'image': '{IMAGE}'}}]}})\n"
     )
-    (project.folder / "__main__.py").write_text(program)
+    project.program(program)
     done = project.with_policies("preview")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "can't run policy" not in done.stdout
