@@ -1,0 +1,184 @@
+"""The node agent: a kubelet for all process nodes of the sandbox, in one process."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from sandbox import paths
+from sandbox.node import runtime
+from sandbox.node.addresses import Addresses
+from sandbox.node.api import ApiError, ApiUnavailable, Client, Json
+from sandbox.node.events import Events
+from sandbox.node.hosttable import HostTable
+from sandbox.node.logs_server import LogServer
+from sandbox.node.nodes import Heartbeat, node_info, ours
+from sandbox.node.records import pod_folder, pod_folders, prune_logs
+from sandbox.node.runtime import Exits
+from sandbox.node.volumes import Provisioner
+from sandbox.node.watch import Informer
+from sandbox.node.worker import PodWorker, Shared
+
+log = logging.getLogger("agent")
+
+API_WAIT_S = 1.0
+
+
+class Agent:
+    """Serves every Node with the process runtime's annotation, and the pods bound to them."""
+
+    def __init__(self, state: paths.State, port: int | None = None) -> None:
+        """`port` of the kubelet endpoint; default: any free one."""
+        self._port = port
+        self.state = state
+        self._lock = threading.RLock()
+        self._workers: dict[str, PodWorker] = {}
+        self._pod_watches: dict[str, Informer] = {}
+        self._broken = ""
+
+    def start(self) -> None:
+        """Starts all threads and returns. Waits for the API server, however long that takes."""
+        self.state.node.mkdir(parents=True, exist_ok=True, mode=0o700)
+        client, version = self._connect()
+        runtime_version = self._check_runtime()
+        self.shared = Shared(
+            client=client,
+            state=self.state,
+            events=Events(client),
+            exits=Exits(),
+            addresses=Addresses(self.state.home),
+            hosts=HostTable(),
+        )
+        for place in pod_folders(self.state):
+            address = place.load().get("ip")
+            if address and any(a.alive() for a in place.all_attempts()):
+                self.shared.addresses.claim(address, place.uid)
+        server = LogServer(self.state, self._port)
+        self._heartbeat = Heartbeat(
+            client,
+            self.state,
+            node_info(version, runtime_version),
+            server.port,
+            lambda: self._broken,
+        )
+        services = Informer(client, "/api/v1/services", self.shared.hosts.service)
+        services.start()
+        services.synced.wait()
+        nodes = Informer(client, "/api/v1/nodes", self._node)
+        provisioner = Provisioner(client, self.state)
+        for thread in (self.shared.events, self.shared.exits, server, nodes, provisioner):
+            thread.start()
+        nodes.synced.wait()
+        self._heartbeat.start()
+        threading.Thread(target=self._sweep, name="sweep", daemon=True).start()
+        log.info("serving %d nodes; logs on port %d", len(self._pod_watches), server.port)
+
+    def _connect(self) -> tuple[Client, str]:
+        said = ""
+        while True:
+            try:
+                client = Client(self.state.kubeconfig)
+                return client, str(client.get("/version")["gitVersion"])
+            except (ApiError, ApiUnavailable, OSError, ValueError) as error:
+                if str(error) != said:
+                    said = str(error)
+                    log.warning("waiting for the API server: %s", error)
+                time.sleep(API_WAIT_S)
+
+    def _check_runtime(self) -> str:
+        """The runtime's version; without one the nodes are NotReady and say why."""
+        try:
+            return runtime.check()
+        except (runtime.RuntimeUnusable, OSError) as error:
+            self._broken = str(error)
+            log.error("%s", error)
+            return "unknown"
+
+    # Handlers of the watches.
+
+    def _node(self, kind: str, node: Json) -> None:
+        name = node["metadata"]["name"]
+        if kind == "DELETED":
+            if name in self._pod_watches:
+                self._node_gone(name)
+        elif ours(node):
+            self.shared.allocatable[name] = (node.get("status") or {}).get("allocatable") or {}
+            self._heartbeat.put(node)
+            if name not in self._pod_watches:
+                log.info("%s: serving", name)
+                watch = Informer(
+                    self.shared.client,
+                    "/api/v1/pods",
+                    self._pod,
+                    {"fieldSelector": f"spec.nodeName={name}"},
+                )
+                self._pod_watches[name] = watch
+                watch.start()
+
+    def _node_gone(self, name: str) -> None:
+        """The machine is gone: so is everything on it, at once."""
+        log.warning("%s: node is gone; ending its pods", name)
+        self._pod_watches.pop(name).stop()
+        self._heartbeat.drop(name)
+        self.shared.allocatable.pop(name, None)
+        with self._lock:
+            for worker in self._workers.values():
+                if worker.pod["spec"]["nodeName"] == name:
+                    worker.lost()
+
+    def _pod(self, kind: str, pod: Json) -> None:
+        uid = pod["metadata"]["uid"]
+        with self._lock:
+            worker = self._workers.get(uid)
+            if worker:
+                if kind == "DELETED":
+                    worker.gone()
+                else:
+                    worker.update(pod)
+                return
+            place = pod_folder(self.state, pod)
+            if kind == "DELETED":
+                if not any(a.alive() for a in place.all_attempts()):
+                    place.remove(self.state)
+                    return
+            elif self._is_finished(pod):
+                return
+            worker = PodWorker(self.shared, pod, self._done)
+            self._workers[uid] = worker
+            if kind == "DELETED":
+                worker.gone()
+            worker.start()
+
+    def _done(self, worker: PodWorker) -> None:
+        """A worker has nothing left to do."""
+        with self._lock:
+            self._workers.pop(worker.uid, None)
+            if worker.is_gone:
+                worker.folder.remove(self.state)
+
+    def _is_finished(self, pod: Json) -> bool:
+        """A pod that has ended and is not to be deleted needs nobody."""
+        over = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+        if not over or pod["metadata"].get("deletionTimestamp"):
+            return False
+        return not any(a.alive() for a in pod_folder(self.state, pod).all_attempts())
+
+    # What was left by pods that vanished while no agent ran.
+
+    def _sweep(self) -> None:
+        """Ends containers whose pod or node no longer exists, and removes their folders."""
+        for watch in list(self._pod_watches.values()):
+            watch.synced.wait()
+        for place in list(pod_folders(self.state)):
+            if self._orphaned(place.uid):
+                log.warning("%s: its pod is gone; removing", place.path.name)
+                for attempt in place.all_attempts():
+                    attempt.kill()
+                place.remove(self.state)
+        prune_logs(self.state)
+
+    def _orphaned(self, uid: str) -> bool:
+        with self._lock:
+            known = [watch.knows(uid) for watch in self._pod_watches.values()]
+            return uid not in self._workers and not any(known)

@@ -1,0 +1,215 @@
+"""A small client of the Kubernetes API: what a node agent needs, in a few megabytes.
+
+The generated `kubernetes` package takes about a second and 100 MB to import; an agent that is to idle
+unnoticed speaks to the API server directly.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlencode, urlsplit
+
+import urllib3
+import yaml
+
+Json = dict[str, Any]
+"""One Kubernetes object, as decoded from JSON."""
+
+PatchKind = Literal["merge", "strategic", "apply"]
+_PATCH_TYPES: Mapping[PatchKind, str] = {
+    "merge": "application/merge-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+    "apply": "application/apply-patch+yaml",
+}
+CONNECT_TIMEOUT_S = 3.0
+READ_TIMEOUT_S = 15.0
+FIELD_MANAGER = "trainyard-node"
+
+
+class ApiError(Exception):
+    """The API server answered with an error: `status` is the HTTP code, `reason` its one-word reason."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message or reason or f"HTTP {status}")
+        self.status = status
+        self.reason = reason
+
+    @property
+    def not_found(self) -> bool:
+        return self.status == 404
+
+    @property
+    def conflict(self) -> bool:
+        return self.status == 409
+
+
+class ApiUnavailable(Exception):
+    """No answer: the API server is down, starting or unreachable. Worth trying again."""
+
+
+class Client:
+    """Requests to one API server as the user of a kubeconfig. Safe to share between threads."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        """Reads `kubeconfig`; raises OSError or ValueError when it cannot be used."""
+        cluster, user = _current(kubeconfig)
+        self.server: str = cluster["server"]
+        address = urlsplit(self.server)
+        if address.scheme != "https" or not address.hostname:
+            raise ValueError(f"{kubeconfig}: server {self.server!r} is not an https address")
+        self.host: str = address.hostname
+        self.port: int = address.port or 443
+        self._headers = {"Accept": "application/json", "User-Agent": FIELD_MANAGER}
+        if user.get("token"):
+            self._headers["Authorization"] = f"Bearer {user['token']}"
+        self._pool = urllib3.HTTPSConnectionPool(
+            self.host,
+            self.port,
+            maxsize=16,
+            ssl_context=_tls(kubeconfig, cluster, user),
+            retries=False,
+        )
+
+    def get(self, path: str, **query: str) -> Json:
+        """One object or list. Raises ApiError, ApiUnavailable."""
+        return self._call("GET", path, query)
+
+    def create(self, path: str, body: Json, **query: str) -> Json:
+        """Creates an object in the collection `path`."""
+        return self._call("POST", path, query, body)
+
+    def patch(self, path: str, body: Json, kind: PatchKind = "merge", **query: str) -> Json:
+        """Changes an object; `apply` is server-side apply and wants `fieldManager` in the query."""
+        return self._call("PATCH", path, query, body, _PATCH_TYPES[kind])
+
+    def delete(self, path: str, options: Json | None = None) -> Json:
+        """Deletes an object, with DeleteOptions if given."""
+        return self._call("DELETE", path, {}, options)
+
+    def stream(
+        self, path: str, query: Mapping[str, str], read_timeout_s: float
+    ) -> urllib3.BaseHTTPResponse:
+        """An open response (a watch); the caller reads and closes it."""
+        response = self._send("GET", path, query, None, "", read_timeout_s)
+        if response.status >= 400:
+            raise _error(response.status, response.data)
+        return response
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Json | None = None,
+        content_type: str = "application/json",
+    ) -> Json:
+        response = self._send(method, path, query, body, content_type, None)
+        if response.status >= 400:
+            raise _error(response.status, response.data)
+        answer: Json = json.loads(response.data)
+        return answer
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: Json | None,
+        content_type: str,
+        stream_timeout_s: float | None,
+    ) -> urllib3.BaseHTTPResponse:
+        headers = dict(self._headers)
+        if body is not None:
+            headers["Content-Type"] = content_type
+        timeout = urllib3.Timeout(
+            connect=CONNECT_TIMEOUT_S, read=stream_timeout_s or READ_TIMEOUT_S
+        )
+        try:
+            return self._pool.urlopen(
+                method,
+                path + ("?" + urlencode(query) if query else ""),
+                body=None if body is None else json.dumps(body).encode(),
+                headers=headers,
+                timeout=timeout,
+                preload_content=stream_timeout_s is None,
+            )
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise ApiUnavailable(f"{self.server}: {error}") from error
+
+
+def object_path(prefix: str, namespace: str | None, plural: str, name: str = "") -> str:
+    """`/api/v1` or `/apis/GROUP/VERSION` + namespace + kind (+ name), as the API server spells it."""
+    parts = [prefix]
+    if namespace:
+        parts += ["namespaces", namespace]
+    parts.append(plural)
+    if name:
+        parts.append(name)
+    return "/".join(parts)
+
+
+def pod_path(namespace: str, name: str, subresource: str = "") -> str:
+    """The path of one Pod or of one of its subresources."""
+    path = object_path("/api/v1", namespace, "pods", name)
+    return f"{path}/{subresource}" if subresource else path
+
+
+def node_path(name: str = "", subresource: str = "") -> str:
+    """The path of the Nodes, of one Node, or of one of its subresources."""
+    path = object_path("/api/v1", None, "nodes", name)
+    return f"{path}/{subresource}" if subresource else path
+
+
+def _error(status: int, body: bytes) -> ApiError | ApiUnavailable:
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        answer = {"message": body[:200].decode(errors="replace")}
+    reason, message = answer.get("reason", ""), answer.get("message", "")
+    if status in (502, 503, 504):
+        return ApiUnavailable(message or f"HTTP {status}")
+    return ApiError(status, reason, message)
+
+
+def _current(kubeconfig: Path) -> tuple[Json, Json]:
+    """The cluster and the user of the kubeconfig's current context."""
+    config = yaml.safe_load(kubeconfig.read_text())
+    try:
+        contexts = {c["name"]: c["context"] for c in config["contexts"]}
+        context = contexts[config["current-context"]]
+        clusters = {c["name"]: c["cluster"] for c in config["clusters"]}
+        users = {u["name"]: u["user"] for u in config["users"]}
+        return clusters[context["cluster"]], users[context["user"]]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{kubeconfig}: no usable current context ({error})") from error
+
+
+def _tls(kubeconfig: Path, cluster: Json, user: Json) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
+    authority = _pem(kubeconfig, cluster, "certificate-authority")
+    if authority:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(cadata=authority.decode())
+    certificate = _pem(kubeconfig, user, "client-certificate")
+    key = _pem(kubeconfig, user, "client-key")
+    if certificate and key:
+        # ssl only loads key pairs from files; this one is private (0600) and gone at once.
+        with tempfile.NamedTemporaryFile() as pair:
+            pair.write(certificate + b"\n" + key)
+            pair.flush()
+            context.load_cert_chain(pair.name)
+    return context
+
+
+def _pem(kubeconfig: Path, section: Json, name: str) -> bytes | None:
+    if section.get(f"{name}-data"):
+        return base64.b64decode(section[f"{name}-data"])
+    if section.get(name):
+        return (kubeconfig.parent / str(section[name])).read_bytes()
+    return None

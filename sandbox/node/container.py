@@ -1,0 +1,215 @@
+"""One container of a pod: its attempts, when the next may start, and what is to be reported of it."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+
+from sandbox.node import runtime
+from sandbox.node.api import Json
+from sandbox.node.records import Attempt, PodFolder
+from sandbox.node.status import ContainerView, terminated
+
+log = logging.getLogger("container")
+
+BACKOFF_FIRST_S = 10.0
+BACKOFF_LAST_S = 300.0
+BACKOFF_RESET_S = 600.0
+"""The kubelet's: the first restart is immediate, then 10 s doubling to 5 min; 10 min of running resets."""
+PULL_BACKOFF_FIRST_S = 10.0
+MESSAGE_BYTES = 4096
+
+
+def restart_delay(runs: list[float]) -> float:
+    """Seconds to wait after the last of `runs` (durations of all ended attempts, in order)."""
+    streak = 0
+    for seconds in runs:
+        streak = 1 if seconds >= BACKOFF_RESET_S else streak + 1
+    if streak <= 1:
+        return 0.0
+    return float(min(BACKOFF_FIRST_S * 2 ** (streak - 2), BACKOFF_LAST_S))
+
+
+class Container:
+    """The state of one container. Everything that must outlive the agent is in its attempts' folders."""
+
+    def __init__(self, spec: Json, folder: PodFolder, init: bool = False) -> None:
+        self.spec = spec
+        self.name: str = spec["name"]
+        self.sidecar = init and spec.get("restartPolicy") == "Always"
+        self.init = init and not self.sidecar
+        """Whether it runs to its end before the main containers start."""
+        self.image_id = ""
+        self.waiting: tuple[str, str] | None = None
+        self.not_before = 0.0
+        """time.monotonic() before which no further try to create it is made."""
+        self.create_failures = 0
+        self.ready = not spec.get("readinessProbe")
+        self.started = not spec.get("startupProbe")
+        self._folder = folder
+        self.attempts: list[Attempt] = folder.attempts(self.name)
+
+    @property
+    def last(self) -> Attempt | None:
+        return self.attempts[-1] if self.attempts else None
+
+    def exit_code(self) -> int | None:
+        """Of the last attempt; None while there is none or it runs."""
+        exit_ = self.last.exit() if self.last else None
+        return int(exit_["exit_code"]) if exit_ else None
+
+    def running(self) -> Attempt | None:
+        """The attempt that runs now."""
+        last = self.last
+        return last if last and last.exit() is None else None
+
+    def next_start(self) -> float:
+        """Wall-clock time of the next restart after the last exit, by the backoff."""
+        ended = [(a.run() or {}, a.exit()) for a in self.attempts]
+        runs = [e["finished_at"] - r.get("started_at", e["finished_at"]) for r, e in ended if e]
+        last = ended[-1][1] if ended else None
+        return (last["finished_at"] if last else 0.0) + restart_delay(runs)
+
+    def new_attempt(self) -> Attempt:
+        """A folder for the next start."""
+        number = self.attempts[-1].number + 1 if self.attempts else 0
+        attempt = self._folder.attempt(self.name, number)
+        (attempt.path / "tmp").mkdir(parents=True, exist_ok=True)
+        (attempt.path / "tmp").chmod(0o1777)
+        (attempt.path / "message").touch()
+        return attempt
+
+    def launch(
+        self, attempt: Attempt, options: list[str], command: list[str], on_exit: Watch
+    ) -> None:
+        """Starts the attempt; `on_exit(attempt, shim)` arranges that its end is noticed."""
+        process = runtime.start(attempt, options, command)
+        self.attempts.append(attempt)
+        self.waiting = None
+        self.create_failures = 0
+        self.ready = not self.spec.get("readinessProbe")
+        self.started = not self.spec.get("startupProbe")
+        on_exit(attempt, process)
+        attempt.run(wait_s=5.0)
+
+    def postpone(self, reason: str, message: str, delay_s: float) -> None:
+        """It could not be created: reported as waiting, tried again after `delay_s`."""
+        self.waiting = (reason, message)
+        self.create_failures += 1
+        self.not_before = time.monotonic() + delay_s
+
+    def terminate(self) -> None:
+        """SIGTERM to the main process, once per attempt even if the agent was restarted."""
+        attempt = self.running()
+        if attempt and not attempt.marked("term"):
+            attempt.mark("term")
+            attempt.signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL to everything in it."""
+        attempt = self.running()
+        if attempt:
+            attempt.mark("killed")
+            attempt.kill()
+
+    def view(self, waiting: tuple[str, str] | None = None) -> ContainerView:
+        """What to report; `waiting` is said when it has not been started and no better is known."""
+        last = self.last
+        exit_ = last.exit() if last else None
+        run = last.run() if last else None
+        state = _ended(last, run, exit_, self.spec) if last and exit_ else None
+        restarting = state is not None and self.waiting is not None
+        previous = state if restarting else self._previous()
+        running = last is not None and exit_ is None
+        return ContainerView(
+            name=self.name,
+            image=self.spec["image"],
+            image_id=self.image_id or (self.spec["image"] if last else ""),
+            container_id=last.container_id if last else "",
+            waiting=self.waiting or waiting,
+            running_since=_started_at(run) if running else None,
+            terminated=None if restarting else state,
+            last=previous,
+            restarts=max(0, last.number) if last else 0,
+            ready=self._is_ready(running) or (self.init and self.exit_code() == 0),
+            started=running and self.started,
+            sidecar=self.sidecar,
+            resources=self.spec.get("resources") or None,
+        )
+
+    def _is_ready(self, running: bool) -> bool:
+        return running and self.started and self.ready
+
+    def _previous(self) -> Json | None:
+        if len(self.attempts) < 2:
+            return None
+        attempt = self.attempts[-2]
+        exit_ = attempt.exit()
+        return _ended(attempt, attempt.run(), exit_, self.spec) if exit_ else None
+
+
+Watch = Callable[[Attempt, subprocess.Popen[bytes]], None]
+
+
+def _ended(attempt: Attempt, run: Json | None, exit_: Json, spec: Json) -> Json:
+    """ContainerStateTerminated of an attempt."""
+    code, reason, message = judge(
+        exit_, killed=attempt.marked("killed"), stopped=attempt.marked("stopped")
+    )
+    return terminated(
+        exit_code=code,
+        started=float(run["started_at"] if run else exit_["finished_at"]),
+        finished=exit_["finished_at"],
+        container_id=attempt.container_id,
+        reason=reason,
+        message=message or _message(attempt, exit_, spec, code),
+    )
+
+
+def _started_at(run: Json | None) -> float:
+    return float(run["started_at"]) if run else time.time()
+
+
+def judge(exit_: Json, killed: bool, stopped: bool) -> tuple[int, str, str]:
+    """(exit code, reason, message) of an ended attempt, from what its shim left.
+
+    `killed`: the agent sent SIGKILL; `stopped`: the whole sandbox was stopped.
+    """
+    code = int(exit_["exit_code"])
+    tail = str(exit_["tail"]).strip()
+    if code == 1 and tail.startswith("bwrap: ") and "\n" not in tail:
+        return 128, "StartError", f"failed to start container: {tail.removeprefix('bwrap: ')}"
+    if code == 0:
+        return 0, "Completed", ""
+    if stopped:
+        return code, "Error", "ended together with the sandbox"
+    if exit_.get("lost"):
+        return code, "Error", "the process that kept this container was killed"
+    if code == 137 and not killed and exit_.get("oom_kills"):
+        return code, "OOMKilled", ""
+    return code, "Error", ""
+
+
+def _message(attempt: Attempt, exit_: Json, spec: Json, code: int) -> str:
+    """The termination message: what the container wrote, else the end of its log if asked for."""
+    try:
+        with open(attempt.path / "message", "rb") as file:
+            text = file.read(MESSAGE_BYTES).decode(errors="replace")
+    except OSError:
+        text = ""
+    if not text and code and spec.get("terminationMessagePolicy") == "FallbackToLogsOnError":
+        text = str(exit_["tail"])
+    return text
+
+
+def user_of(pod: Json, container: Json) -> tuple[int, int]:
+    """(uid, gid) that the container believes to have; on the host it is the sandbox's own user."""
+    merged = {**(pod["spec"].get("securityContext") or {})}
+    merged.update(container.get("securityContext") or {})
+    uid = merged.get("runAsUser")
+    if uid is None:
+        uid = 65532 if merged.get("runAsNonRoot") else 0
+    return int(uid), int(merged.get("runAsGroup") or 0)

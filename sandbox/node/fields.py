@@ -1,0 +1,90 @@
+"""What a pod can read of itself: fieldRef and resourceFieldRef, for env and downwardAPI volumes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sandbox.node import quantity
+from sandbox.node.api import Json
+
+_SUBSCRIPT = re.compile(r"^metadata\.(labels|annotations)\['([^']+)'\]$")
+
+
+class BadReference(Exception):
+    """A reference that cannot be resolved; the message says which and what would do."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a pod runs: what is known of it outside the Pod object."""
+
+    pod_ip: str
+    host_ip: str
+    allocatable: Mapping[str, str]
+    """Of the node; the default of limits that a container does not set."""
+
+
+def pod_field(pod: Json, path: str, placement: Placement) -> str:
+    """The value of `path`, one of those that the API documents; BadReference for any other."""
+    metadata, spec = pod["metadata"], pod["spec"]
+    subscript = _SUBSCRIPT.match(path)
+    if subscript:
+        return str((metadata.get(subscript[1]) or {}).get(subscript[2], ""))
+    simple: dict[str, Callable[[], object]] = {
+        "metadata.name": lambda: metadata["name"],
+        "metadata.namespace": lambda: metadata["namespace"],
+        "metadata.uid": lambda: metadata["uid"],
+        "metadata.labels": lambda: formatted(metadata.get("labels") or {}),
+        "metadata.annotations": lambda: formatted(metadata.get("annotations") or {}),
+        "spec.nodeName": lambda: spec.get("nodeName", ""),
+        "spec.serviceAccountName": lambda: spec.get("serviceAccountName", ""),
+        "status.hostIP": lambda: placement.host_ip,
+        "status.hostIPs": lambda: placement.host_ip,
+        "status.podIP": lambda: placement.pod_ip,
+        "status.podIPs": lambda: placement.pod_ip,
+    }
+    if path not in simple:
+        raise BadReference(f"fieldPath {path!r} is not one of {', '.join(sorted(simple))}")
+    return str(simple[path]())
+
+
+def formatted(entries: Mapping[str, str]) -> str:
+    """Labels or annotations as the downward API writes them: one `key="value"` a line, sorted."""
+
+    def quoted(value: str) -> str:
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        return f'"{escaped}"'
+
+    return "\n".join(f"{key}={quoted(str(entries[key]))}" for key in sorted(entries))
+
+
+def resource_field(pod: Json, ref: Json, container: Json | None, placement: Placement) -> str:
+    """limits or requests of a container, rounded up to whole divisors.
+
+    `container` is the default for a reference without containerName (those in env).
+    """
+    name = ref.get("containerName")
+    if name:
+        container = next((c for c in all_containers(pod) if c["name"] == name), None)
+    if container is None:
+        raise BadReference(f"resourceFieldRef: no container {name!r} in the pod")
+    group, _, resource = str(ref["resource"]).partition(".")
+    resources: dict[str, Any] = container.get("resources") or {}
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    value: str | None
+    if group == "limits":
+        value = limits.get(resource, placement.allocatable.get(resource))
+    elif group == "requests":
+        value = requests.get(resource, limits.get(resource, "0"))
+    else:
+        raise BadReference(f"resource {ref['resource']!r} is neither limits.X nor requests.X")
+    return str(quantity.divided(value if value is not None else "0", ref.get("divisor") or "1"))
+
+
+def all_containers(pod: Json) -> list[Json]:
+    """Init containers, then main ones, in the order of the spec."""
+    spec = pod["spec"]
+    return [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]

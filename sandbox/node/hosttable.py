@@ -1,0 +1,57 @@
+"""Keeps the /etc/hosts of all pods current as pods and Services come and go."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from sandbox.node.api import Json
+from sandbox.node.hosts import Peer, render, write_in_place
+from sandbox.node.records import PodFolder
+
+log = logging.getLogger("hosts")
+
+
+class HostTable:
+    """Pods with an address, and the Services that name them. Safe to call from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pods: dict[str, tuple[Peer, PodFolder, list[Json] | None]] = {}
+        self._services: dict[str, Json] = {}
+
+    def put(self, uid: str, peer: Peer, folder: PodFolder, aliases: list[Json] | None) -> None:
+        """A pod is there, or has changed."""
+        with self._lock:
+            entry = (peer, folder, aliases)
+            if self._pods.get(uid) != entry:
+                self._pods[uid] = entry
+                self._rewrite(peer.namespace)
+
+    def remove(self, uid: str) -> None:
+        """A pod has ended."""
+        with self._lock:
+            entry = self._pods.pop(uid, None)
+            if entry:
+                self._rewrite(entry[0].namespace)
+
+    def service(self, kind: str, service: Json) -> None:
+        """Handler of the Services' watch."""
+        uid = service["metadata"]["uid"]
+        with self._lock:
+            if kind == "DELETED":
+                self._services.pop(uid, None)
+            else:
+                self._services[uid] = service
+            self._rewrite(service["metadata"]["namespace"])
+
+    def _rewrite(self, namespace: str) -> None:
+        peers = [peer for peer, _, _ in self._pods.values() if peer.namespace == namespace]
+        services = [s for s in self._services.values() if s["metadata"]["namespace"] == namespace]
+        for peer, folder, aliases in self._pods.values():
+            if peer.namespace != namespace:
+                continue
+            try:
+                write_in_place(folder.etc / "hosts", render(peer, peers, services, aliases))
+            except OSError as error:
+                log.debug("%s: %s", folder.etc, error)  # the pod is just being removed

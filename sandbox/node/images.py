@@ -1,0 +1,180 @@
+"""Container images of the sandbox: named by digest, backed by folders of this machine.
+
+`sandbox.trainyard.dev/trainer@sha256:D` is a snapshot of the trainer's sources whose content hash is D,
+with the project's virtual environment; `sandbox.trainyard.dev/host@sha256:...` is the bare system.
+Nothing is downloaded: any other name is an image that cannot be pulled.
+"""
+
+from __future__ import annotations
+
+import compileall
+import importlib.util
+import os
+import py_compile
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+
+from sandbox import paths
+from sandbox.node.rootfs import Bind, system_binds
+
+REGISTRY = "sandbox.trainyard.dev"
+WORKSPACE = "/workspace"
+_REFERENCE = re.compile(r"^(?P<repository>[^@]+)@sha256:(?P<digest>[0-9a-f]{64})$")
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class ImageError(Exception):
+    """The image cannot be had here; the message says why and what would help."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """What a container gets from its image."""
+
+    reference: str
+    """As `imageID` in the status: repository@digest."""
+    binds: list[Bind]
+    symlinks: list[tuple[str, str]]
+    env: Mapping[str, str]
+    work_dir: str
+    entrypoint: list[str] = field(default_factory=list)
+
+
+def resolve(reference: str, state: paths.State, project: Path = paths.PROJECT) -> Image:
+    """The image that `reference` names, made at first use. Raises ImageError."""
+    match = _REFERENCE.match(reference)
+    if not match:
+        raise ImageError(
+            f"image {reference!r} is not pinned; use {REGISTRY}/NAME@sha256:DIGEST (64 hex digits)"
+        )
+    repository, digest = match["repository"], match["digest"]
+    if repository == f"{REGISTRY}/host":
+        return _host(reference)
+    if repository == f"{REGISTRY}/trainer":
+        return _trainer(reference, snapshot(digest, state, project))
+    raise ImageError(
+        f"image {reference!r}: process nodes only have {REGISTRY}/trainer and {REGISTRY}/host; "
+        "nothing is pulled from other registries"
+    )
+
+
+def snapshot(digest: str, state: paths.State, project: Path = paths.PROJECT) -> Path:
+    """The folder with the trainer's sources of that digest; taken from the working tree if absent.
+
+    Raises ImageError when the tree's sources have another digest. Safe against a kill at any time and
+    against two callers at once: the folder appears by one rename.
+    """
+    folder = state.images / f"sha256-{digest}"
+    if folder.is_dir():
+        return folder
+    state.images.mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(prefix="pull-", dir=state.images))
+    try:
+        _copy_sources(project, part)
+        found = _digest(project, part)
+        if found != digest:
+            raise ImageError(
+                f"no snapshot of trainer sources with digest sha256:{digest[:12]}, and the working "
+                f"tree's digest is sha256:{found[:12]}; go back to those sources, or run "
+                "`pulumi up` so that the run names the present ones"
+            )
+        compileall.compile_dir(
+            part / "training",
+            quiet=2,
+            stripdir=str(part),
+            prependdir=WORKSPACE,
+            invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+        )
+        part.chmod(0o755)
+        try:
+            part.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else somebody else was first: theirs is the same
+                raise
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return folder
+
+
+def python_roots(prefixes: list[Path], home: Path) -> list[Path]:
+    """Folders without which the interpreter of a virtual environment does not run.
+
+    `prefixes`: sys.prefix and sys.base_prefix; each is followed through its links. A prefix that would
+    show the whole home folder (or more) is refused with ImageError.
+    """
+    roots: list[Path] = []
+    for prefix in prefixes:
+        hop = prefix / "bin" / "python"
+        chain = [prefix, prefix.resolve()]
+        while hop.is_symlink():
+            hop = Path(os.path.normpath(hop.parent / os.readlink(hop)))
+            chain += [hop.parent.parent, hop.parent.parent.resolve()]
+        for root in chain:
+            if root in roots or root == Path("/usr") or Path("/usr") in root.parents:
+                continue
+            if root == home or root in home.parents:
+                raise ImageError(
+                    f"Python is installed in {root}, which holds the home folder: a container must "
+                    "not see that; use a Python with a prefix of its own"
+                )
+            roots.append(root)
+    return roots
+
+
+def _copy_sources(project: Path, target: Path) -> None:
+    files = sorted((project / "training").rglob("*.py"))
+    for path in [*files, project / "requirements.txt"]:
+        if path.is_file():
+            copy = target / path.relative_to(project)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
+
+
+def _digest(project: Path, root: Path) -> str:
+    """`training.source.digest(root)`, by the code that is in the tree now, not when we started."""
+    path = project / "training" / "source.py"
+    spec = importlib.util.spec_from_file_location("trainyard_training_source", path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise ImageError(f"{path} is missing: the trainer's image cannot be identified")
+    module: ModuleType = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return str(module.digest(root))
+
+
+def _host(reference: str) -> Image:
+    binds, links = system_binds()
+    base = python_roots([Path(sys.base_prefix)], Path.home())
+    path = ":".join([*(f"{root}/bin" for root in base), _SYSTEM_PATH])
+    return Image(
+        reference=reference,
+        binds=[*binds, *(Bind(root, str(root)) for root in base)],
+        symlinks=links,
+        env={"PATH": path, "HOME": "/tmp", "LANG": "C.UTF-8"},
+        work_dir="/",
+    )
+
+
+def _trainer(reference: str, folder: Path) -> Image:
+    binds, links = system_binds()
+    roots = python_roots([Path(sys.prefix), Path(sys.base_prefix)], Path.home())
+    return Image(
+        reference=reference,
+        binds=[*binds, *(Bind(r, str(r)) for r in roots), Bind(folder, WORKSPACE)],
+        symlinks=links,
+        env={
+            "PATH": f"{sys.prefix}/bin:{_SYSTEM_PATH}",
+            "VIRTUAL_ENV": sys.prefix,
+            "PYTHONPATH": WORKSPACE,
+            "HOME": "/tmp",
+            "LANG": "C.UTF-8",
+        },
+        work_dir=WORKSPACE,
+        entrypoint=["python"],
+    )

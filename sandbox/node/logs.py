@@ -1,0 +1,197 @@
+"""Reads container logs as `kubectl logs` asks for them."""
+
+from __future__ import annotations
+
+import bisect
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sandbox.node.shim import STAMP
+
+BLOCK_BYTES = 65536
+FOLLOW_S = 0.25
+"""How often a followed log is looked at; only while somebody follows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """PodLogOptions, without the container."""
+
+    follow: bool = False
+    tail_lines: int | None = None
+    since: float | None = None
+    """Unix seconds; only what was written from then on."""
+    timestamps: bool = False
+    limit_bytes: int | None = None
+
+
+class Times:
+    """When which part of a log file was written (LOG.times)."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read = 0
+        self._offsets: list[int] = []
+        self._seconds: list[float] = []
+
+    def refresh(self) -> None:
+        """Reads what was added since."""
+        try:
+            with open(self._path, "rb") as file:
+                file.seek(self._read)
+                data = file.read()
+        except OSError:
+            return
+        whole = len(data) - len(data) % STAMP.size
+        for seconds, offset in STAMP.iter_unpack(data[:whole]):
+            self._seconds.append(seconds)
+            self._offsets.append(offset)
+        self._read += whole
+
+    def of(self, offset: int) -> float:
+        """When the byte at `offset` was written; 0 if that is unknown."""
+        index = bisect.bisect_right(self._offsets, offset) - 1
+        return self._seconds[index] if index >= 0 else 0.0
+
+    def first_since(self, seconds: float) -> int | None:
+        """Offset of the first byte written at or after `seconds`; None if there is none."""
+        for written, offset in zip(self._seconds, self._offsets, strict=True):
+            if written >= seconds:
+                return offset
+        return None
+
+
+def read(path: Path, query: Query, ended: Callable[[], bool]) -> Iterator[bytes]:
+    """The log in blocks; with `follow` until `ended()` and everything was given."""
+    blocks = _limited(_stamped(path, query, ended), query.limit_bytes)
+    yield from blocks
+
+
+def _stamped(path: Path, query: Query, ended: Callable[[], bool]) -> Iterator[bytes]:
+    """Blocks, with every line's time in front if asked for."""
+    rest, rest_at = b"", 0.0
+    for block, seconds in _segments(path, query, ended):
+        if not query.timestamps:
+            yield block
+            continue
+        *lines, tail = (rest + block).split(b"\n")
+        first = rest_at if rest else seconds
+        stamped = [_line(first if i == 0 else seconds, line) for i, line in enumerate(lines)]
+        rest, rest_at = tail, first if not lines else seconds
+        if stamped:
+            yield b"".join(stamped)
+    if rest:
+        yield _line(rest_at, rest)
+
+
+def _line(seconds: float, line: bytes) -> bytes:
+    when = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return when.encode() + b" " + line + b"\n"
+
+
+def _segments(path: Path, query: Query, ended: Callable[[], bool]) -> Iterator[tuple[bytes, float]]:
+    """(bytes, when written) from the rotated file, then from the present one."""
+    rotated = Path(f"{path}.1")
+    starts = _starts([rotated, path], query)
+    for segment in (rotated, path):
+        if starts[segment] is None or not segment.exists():
+            continue
+        last = segment == path
+        yield from _segment(segment, starts[segment] or 0, query.follow and last, query, ended)
+
+
+def _starts(segments: list[Path], query: Query) -> dict[Path, int | None]:
+    """Where to begin in each file; None: leave it out."""
+    starts: dict[Path, int | None] = dict.fromkeys(segments, 0)
+    if query.since is not None:
+        for segment in segments:
+            times = Times(Path(f"{segment}.times"))
+            times.refresh()
+            starts[segment] = times.first_since(query.since)
+        if query.follow and starts[segments[-1]] is None:
+            starts[segments[-1]] = _size(segments[-1])
+    if query.tail_lines is not None:
+        left = query.tail_lines
+        for segment in reversed(segments):
+            offset, found = _tail(segment, left)
+            begin = starts[segment]
+            starts[segment] = None if begin is None else max(begin, offset)
+            left -= found
+    return starts
+
+
+def _tail(path: Path, lines: int) -> tuple[int, int]:
+    """(offset of the last `lines` lines, how many there are)."""
+    size = _size(path)
+    if lines <= 0 or not size:
+        return size, 0
+    with open(path, "rb") as file:
+        end, found, position = size, 0, size
+        while position > 0:
+            step = min(BLOCK_BYTES, position)
+            position -= step
+            file.seek(position)
+            block = file.read(step)
+            index = len(block)
+            while (index := block.rfind(b"\n", 0, index)) >= 0:
+                if position + index == end - 1:
+                    continue  # ends the last line, begins none
+                found += 1
+                if found == lines:
+                    return position + index + 1, found
+    return 0, found + 1
+
+
+def _segment(
+    path: Path, start: int, follow: bool, query: Query, ended: Callable[[], bool]
+) -> Iterator[tuple[bytes, float]]:
+    """One file from `start`; followed over rotations if asked for."""
+    while True:
+        times = Times(Path(f"{path}.times"))
+        with open(path, "rb") as file:
+            offset = start
+            file.seek(offset)
+            while True:
+                over = not follow or ended()  # looked at before the read: nothing can be missed
+                block = file.read(BLOCK_BYTES)
+                if block:
+                    if query.timestamps:
+                        times.refresh()
+                    yield block, times.of(offset)
+                    offset += len(block)
+                elif over:
+                    return
+                elif _replaced(path, file.fileno()):
+                    break
+                else:
+                    time.sleep(FOLLOW_S)
+        start = 0
+
+
+def _replaced(path: Path, fd: int) -> bool:
+    try:
+        return os.stat(path).st_ino != os.fstat(fd).st_ino
+    except OSError:
+        return False
+
+
+def _limited(blocks: Iterator[bytes], limit: int | None) -> Iterator[bytes]:
+    for block in blocks:
+        if limit is None:
+            yield block
+            continue
+        yield block[:limit]
+        limit -= len(block)
+        if limit <= 0:
+            return
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,220 @@
+"""The kubelet's HTTPS endpoint, as far as `kubectl logs` needs it; only the API server may ask."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from sandbox import paths
+from sandbox.node import logs
+from sandbox.node.records import Attempt, pod_folders
+from sandbox.node.status import stamp_seconds
+
+log = logging.getLogger("logs")
+
+API_SERVER = "kube-apiserver-kubelet-client"
+"""Common name of the certificate that the API server shows to kubelets."""
+_NOT_HERE = ("exec", "attach", "portForward", "run")
+HANDSHAKE_S = 10.0
+
+
+class BadRequest(Exception):
+    """What was asked for cannot be given: HTTP status and reason."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class LogServer(threading.Thread):
+    """Serves on a loopback port that stays the same over restarts when it is still free."""
+
+    def __init__(self, state: paths.State, port: int | None = None) -> None:
+        """`port`: this one, else OSError; default: the one of the last time, else a free one."""
+        super().__init__(name="logs server", daemon=True)
+        self._server = _listen(state, port)
+        self.port: int = self._server.server_address[1] if self._server else 0
+
+    def run(self) -> None:
+        if self._server:
+            self._server.serve_forever(poll_interval=3600)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    state: paths.State
+    context: ssl.SSLContext
+
+    def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
+        """The handshake is left to the connection's own thread: a slow client holds up nobody."""
+        connection, address = self.socket.accept()
+        connection.settimeout(HANDSHAKE_S)
+        secured = self.context.wrap_socket(
+            connection, server_side=True, do_handshake_on_connect=False
+        )
+        return secured, address
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        log.debug("connection from %s ended", client_address, exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_POST(self) -> None:
+        self._answer()
+
+    def log_message(self, format: str, *args: object) -> None:
+        log.debug(format, *args)
+
+    def _answer(self) -> None:
+        try:
+            blocks = self._route()
+        except BadRequest as error:
+            self._text(error.status, f"{error}\n")
+            return
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.connection.settimeout(None)
+        for block in blocks:
+            if block:
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(block), block))
+                self.wfile.flush()
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _text(self, status: int, text: str) -> None:
+        body = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(body)
+        self.close_connection = True
+
+    def _route(self) -> Iterator[bytes]:
+        address = urlsplit(self.path)
+        parts = [unquote(part) for part in address.path.strip("/").split("/")]
+        if parts[0] == "healthz":
+            return iter([b"ok"])
+        self._authenticate()
+        if parts[0] in _NOT_HERE:
+            raise BadRequest(
+                501,
+                f"{parts[0]} is not implemented on process nodes: there is no container engine; "
+                "containers are processes of this machine, and their volumes folders of it",
+            )
+        if parts[0] != "containerLogs" or len(parts) != 4 or self.command != "GET":
+            raise BadRequest(404, f"{address.path}: not served by a process node")
+        query = {key: values[-1] for key, values in parse_qs(address.query).items()}
+        return self._logs(parts[1], parts[2], parts[3], query)
+
+    def _authenticate(self) -> None:
+        """TLS has checked the certificate against the cluster's CA; now its holder."""
+        connection = self.connection
+        assert isinstance(connection, ssl.SSLSocket)
+        subject = (connection.getpeercert() or {}).get("subject", ())
+        names = [pair[1] for group in subject for pair in group if pair[0] == "commonName"]
+        if API_SERVER not in names:
+            raise BadRequest(403, "only the API server may ask a process node")
+
+    def _logs(
+        self, namespace: str, pod: str, container: str, options: dict[str, str]
+    ) -> Iterator[bytes]:
+        attempt = find_attempt(
+            self.server.state, namespace, pod, container, options.get("previous") == "true"
+        )
+        return logs.read(attempt.log, query_of(options), lambda: attempt.exit() is not None)
+
+
+def query_of(options: dict[str, str]) -> logs.Query:
+    """PodLogOptions as the API server passes them on. Raises BadRequest."""
+
+    def number(name: str) -> int | None:
+        if not options.get(name):
+            return None
+        try:
+            return int(options[name])
+        except ValueError:
+            raise BadRequest(400, f"{name}={options[name]}: not a whole number") from None
+
+    since: float | None = None
+    seconds = number("sinceSeconds")
+    if seconds is not None:
+        since = time.time() - seconds
+    elif options.get("sinceTime"):
+        try:
+            since = stamp_seconds(options["sinceTime"])
+        except ValueError:
+            raise BadRequest(400, f"sinceTime={options['sinceTime']}: not a time") from None
+    return logs.Query(
+        follow=options.get("follow") in ("true", "1"),
+        tail_lines=number("tailLines"),
+        since=since,
+        timestamps=options.get("timestamps") in ("true", "1"),
+        limit_bytes=number("limitBytes"),
+    )
+
+
+def find_attempt(
+    state: paths.State, namespace: str, pod: str, container: str, previous: bool
+) -> Attempt:
+    """The attempt whose log is meant. Raises BadRequest as a kubelet does."""
+    places = [p for p in pod_folders(state) if p.path.name.startswith(f"{namespace}_{pod}_")]
+    places.sort(key=lambda p: p.path.stat().st_mtime)
+    attempts = places[-1].attempts(container) if places else []
+    if not attempts:
+        message = f'container "{container}" in pod "{pod}" is waiting to start'
+        raise BadRequest(400, message)
+    if not previous:
+        return attempts[-1]
+    if len(attempts) < 2:
+        message = f'previous terminated container "{container}" in pod "{pod}" not found'
+        raise BadRequest(400, message)
+    return attempts[-2]
+
+
+def _listen(state: paths.State, wanted: int | None) -> _Server | None:
+    """The server; None when there are no certificates."""
+    certificate, key = state.pki / "kubelet.crt", state.pki / "kubelet.key"
+    try:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(certificate, key)
+        context.load_verify_locations(state.pki / "ca.crt")
+        context.verify_mode = ssl.CERT_REQUIRED
+    except (OSError, ssl.SSLError) as error:
+        log.warning("kubectl logs will not work: %s: %s", certificate, error)
+        return None
+    memory = state.node / "port"
+    for port in (_remembered(memory), 0) if wanted is None else (wanted,):
+        try:
+            server = _Server(("127.0.0.1", port), _Handler)
+        except OSError:
+            if wanted is not None:
+                raise
+            continue
+        server.state, server.context = state, context
+        memory.write_text(str(server.server_address[1]))
+        return server
+    return None
+
+
+def _remembered(path: Path) -> int:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return 0

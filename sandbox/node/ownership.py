@@ -1,0 +1,54 @@
+"""Who applied which field of an object: the parts that server-side apply would have to send again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from sandbox.node.api import Json
+
+_SERVER_FIELDS = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields")
+_LATER_STATUS = ("conditions", "addresses", "nodeInfo", "daemonEndpoints", "images")
+"""Parts of a Node's status that its kubelet writes."""
+
+
+def applied_parts(item: Json) -> list[tuple[str, Json]]:
+    """(field manager, the object with just its fields) for each manager that used server-side apply."""
+    parts = []
+    for entry in item["metadata"].get("managedFields") or []:
+        if entry.get("operation") != "Apply" or entry.get("subresource"):
+            continue
+        part = _owned(item, entry.get("fieldsV1") or {})
+        part["apiVersion"], part["kind"] = entry.get("apiVersion", "v1"), item.get("kind", "Node")
+        part.setdefault("metadata", {})["name"] = item["metadata"]["name"]
+        parts.append((str(entry["manager"]), part))
+    return parts
+
+
+def without_server_fields(item: Json) -> Json:
+    """The object as one would create it: nothing that the server or a kubelet fills in."""
+    metadata = {k: v for k, v in item["metadata"].items() if k not in _SERVER_FIELDS}
+    status = {k: v for k, v in (item.get("status") or {}).items() if k not in _LATER_STATUS}
+    return {**item, "metadata": metadata, "status": status}
+
+
+def _owned(value: Any, fields: Json) -> Any:
+    """What of `value` a FieldsV1 set names; an empty set names all of it."""
+    inner = {key: sub for key, sub in fields.items() if key != "."}
+    if not inner:
+        return value
+    if isinstance(value, list):
+        return [_owned(e, sub) for key, sub in inner.items() for e in value if _is(e, key)]
+    return {
+        key[2:]: _owned(value[key[2:]], sub)
+        for key, sub in inner.items()
+        if key.startswith("f:") and key[2:] in value
+    }
+
+
+def _is(element: Any, key: str) -> bool:
+    """Whether a list's element is the one that `k:{...}` or `v:...` names."""
+    wanted = json.loads(key[2:])
+    if key.startswith("v:"):
+        return bool(element == wanted)
+    return all(element.get(name) == value for name, value in wanted.items())

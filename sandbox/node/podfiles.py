@@ -1,0 +1,98 @@
+"""Everything a container start needs, composed from the pod: environment, root file system, command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sandbox.node.api import Json
+from sandbox.node.container import user_of
+from sandbox.node.env import Fetch, argv, environment
+from sandbox.node.fields import Placement, all_containers
+from sandbox.node.hosts import host_name
+from sandbox.node.images import Image
+from sandbox.node.podvolumes import PodVolumes
+from sandbox.node.records import Attempt, PodFolder
+from sandbox.node.rootfs import Bind, Root, plan
+
+ETC_FILES = ("hosts", "hostname", "passwd", "group", "nsswitch.conf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """Arguments of `runtime.start`."""
+
+    options: list[str]
+    command: list[str]
+
+
+def make_etc(folder: PodFolder, pod: Json, hosts: str) -> None:
+    """Writes the pod's own files for /etc, /etc/hosts with the text given."""
+    folder.etc.mkdir(parents=True, exist_ok=True)
+    users = sorted({user_of(pod, container) for container in all_containers(pod)})
+    texts = {
+        "hostname": host_name(pod) + "\n",
+        "passwd": _lines("root:x:0:0:root:/tmp:/bin/sh", (_user(u, g) for u, g in users if u)),
+        "group": _lines("root:x:0:", (f"group{g}:x:{g}:" for g in {g for _, g in users} if g)),
+        "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
+        "hosts": hosts,
+    }
+    for name, text in texts.items():
+        (folder.etc / name).write_text(text)
+
+
+def compose(
+    pod: Json,
+    container: Json,
+    *,
+    image: Image,
+    volumes: PodVolumes,
+    placement: Placement,
+    attempt: Attempt,
+    server: tuple[str, int],
+    fetch: Fetch,
+) -> Launch:
+    """How to start the container. `server` is the API server's address.
+
+    Raises BadReference, NotYet or BadMount with what is wrong in the pod.
+    """
+    base = {**image.env, "HOSTNAME": host_name(pod), **_server_env(*server)}
+    values = environment(pod, container, base, placement, fetch)
+    security = container.get("securityContext") or {}
+    uid, gid = user_of(pod, container)
+    etc = volumes.folder.etc
+    message = container.get("terminationMessagePath") or "/dev/termination-log"
+    read_only = bool(security.get("readOnlyRootFilesystem"))
+    root = Root(
+        image=image.binds,
+        symlinks=image.symlinks,
+        files=[
+            *(Bind(etc / name, f"/etc/{name}") for name in ETC_FILES),
+            Bind(attempt.path / "message", message, writable=True),
+        ],
+        mounts=volumes.binds(container, values),
+        scratch=None if read_only else attempt.path / "tmp",
+        read_only=read_only,
+        work_dir=container.get("workingDir") or image.work_dir,
+    )
+    variables = [word for item in values.items() for word in ("--setenv", *item)]
+    options = ["--uid", str(uid), "--gid", str(gid), "--hostname", host_name(pod)]
+    options += [*plan(root), "--clearenv", *variables]
+    return Launch(options=options, command=argv(container, image.entrypoint, values))
+
+
+def _server_env(host: str, port: int) -> dict[str, str]:
+    """How a client in a pod finds the API server."""
+    return {
+        "KUBERNETES_SERVICE_HOST": host,
+        "KUBERNETES_SERVICE_PORT": str(port),
+        "KUBERNETES_SERVICE_PORT_HTTPS": str(port),
+    }
+
+
+def _user(uid: int, gid: int) -> str:
+    return f"user{uid}:x:{uid}:{gid}::/tmp:/bin/sh"
+
+
+def _lines(first: str, more: Iterable[str]) -> str:
+    return "\n".join([first, *more, ""])

@@ -1,0 +1,265 @@
+"""A spot reclaim, as the cloud and its interruption handler do it, and the return of the capacity.
+
+With notice: the node is cordoned and tainted, an event and a condition say why, its pods are evicted
+(so they get DisruptionTarget and SIGTERM), and when all are gone or the notice is over the machine is:
+what still runs is killed. Without notice: the machine is gone at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from sandbox import paths
+from sandbox.node.api import (
+    ApiError,
+    ApiUnavailable,
+    Client,
+    Json,
+    node_path,
+    object_path,
+    pod_path,
+)
+from sandbox.node.events import event_of
+from sandbox.node.ownership import applied_parts, without_server_fields
+from sandbox.node.records import load, pod_folders
+from sandbox.node.status import stamp
+
+TAINT_KEY = "trainyard.dev/interruption"
+TAINT_VALUE = "spot"
+POLL_S = 0.25
+GONE_S = 15.0
+"""How long the agent may take to end what ran on a node that is gone."""
+API_PATIENCE_S = 30.0
+COMPONENT = "spot-interruption"
+
+Say = Callable[[str], None]
+T = TypeVar("T")
+
+
+class ReclaimError(Exception):
+    """The node cannot be reclaimed or restored; the message says why."""
+
+
+def reclaim(
+    node: str,
+    notice_s: float,
+    *,
+    on_event: Say = lambda _: None,
+    full_notice: bool = False,
+    state: paths.State | None = None,
+) -> None:
+    """Takes `node` away as a spot interruption with `notice_s` seconds of notice does (EC2: 120).
+
+    0 means no warning: SIGKILL to everything at once. The node goes as soon as it is drained; with
+    `full_notice` it stays idle until the notice is over, as EC2's would. Returns once nothing of it
+    runs. `restore` brings it back. Raises ReclaimError for a node that is not there.
+    """
+    at = state or paths.state()
+    client = Client(at.kubeconfig)
+    item = _node(client, node)
+    _save(at, item)
+    if notice_s > 0:
+        _drain(client, node, notice_s, on_event, full_notice)
+    else:
+        on_event(f"{node}: reclaimed without notice")
+    _remove(client, node)
+    on_event(f"{node}: gone")
+    _await_end(at, node)
+
+
+def restore(node: str, *, state: paths.State | None = None) -> list[str]:
+    """Brings a reclaimed node back, or `all`; gives the names of those that came back.
+
+    The Node is created by the field managers that had applied it, each with its own fields: who manages
+    it by server-side apply (Pulumi) finds it as it left it. A node that exists again is left alone.
+    """
+    at = state or paths.state()
+    folder = at.node / "reclaimed"
+    names = sorted(path.stem for path in folder.glob("*.json")) if folder.is_dir() else []
+    if node != "all":
+        if node not in names:
+            raise ReclaimError(f"{node}: not reclaimed; away are: {', '.join(names) or 'none'}")
+        names = [node]
+    back = []
+    for name in names:
+        manifest = load(folder / f"{name}.json")
+        if manifest is not None and _recreate(Client(at.kubeconfig), manifest):
+            back.append(name)
+        (folder / f"{name}.json").unlink(missing_ok=True)
+    return back
+
+
+def _node(client: Client, name: str) -> Json:
+    try:
+        return _patiently(lambda: client.get(node_path(name)))
+    except ApiError as error:
+        if not error.not_found:
+            raise
+        known = [item["metadata"]["name"] for item in client.get(node_path())["items"]]
+        message = f"node {name!r} does not exist; nodes: {', '.join(sorted(known)) or 'none'}"
+        raise ReclaimError(message) from error
+
+
+def _save(state: paths.State, item: Json) -> None:
+    """Keeps the manifest, safe against a kill: whatever happens next, the node can come back."""
+    folder = state.node / "reclaimed"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{item['metadata']['name']}.json"
+    part = path.with_suffix(".part")
+    with open(part, "w") as file:
+        json.dump(item, file)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def _drain(client: Client, node: str, notice_s: float, say: Say, full_notice: bool) -> None:
+    end = time.monotonic() + notice_s
+    _announce(client, node, notice_s)
+    say(f"{node}: interruption notice, {notice_s:g} s; cordoned and tainted")
+    evicted: set[str] = set()
+    while time.monotonic() < end:
+        try:
+            left = _pods(client, node)
+            for pod in left:
+                uid = pod["metadata"]["uid"]
+                if uid not in evicted and _evict(client, pod, end - time.monotonic()):
+                    evicted.add(uid)
+                    say(f"{node}: evicting {_name(pod)}")
+            if not left and not full_notice:
+                say(f"{node}: drained {end - time.monotonic():.0f} s before the end of the notice")
+                return
+        except ApiUnavailable:
+            pass  # the notice runs on, whether or not anybody can be told
+        time.sleep(min(POLL_S, max(0.0, end - time.monotonic())))
+    left = _patiently(lambda: _pods(client, node))
+    for pod in left:
+        say(f"{node}: the notice is over; killing {_name(pod)}")
+
+
+def _announce(client: Client, node: str, notice_s: float) -> None:
+    """Cordon, taint, condition and event: what an interruption handler writes to the Node."""
+    taint = {"key": TAINT_KEY, "value": TAINT_VALUE, "effect": "NoSchedule"}
+    item = client.get(node_path(node))
+    taints = [t for t in item["spec"].get("taints") or [] if t["key"] != TAINT_KEY]
+    spec = {"unschedulable": True, "taints": [*taints, taint]}
+    version = {"resourceVersion": item["metadata"]["resourceVersion"]}
+    try:
+        client.patch(node_path(node), {"metadata": version, "spec": spec}, "strategic")
+    except ApiError as error:
+        if not error.conflict:
+            raise
+        _announce(client, node, notice_s)
+        return
+    message = f"the instance will be reclaimed in {notice_s:g} s"
+    now = stamp(time.time())
+    condition = {"type": "SpotInterruption", "status": "True", "reason": "ReclaimNotice"}
+    times = {"lastHeartbeatTime": now, "lastTransitionTime": now}
+    status = {"conditions": [{**condition, "message": message, **times}]}
+    client.patch(node_path(node, "status"), {"status": status}, "strategic")
+    about = {"kind": "Node", "apiVersion": "v1", "name": node, "uid": item["metadata"]["uid"]}
+    event = event_of(about, "SpotInterruption", message, True, node, COMPONENT)
+    client.create(object_path("/api/v1", "default", "events"), event)
+
+
+def _pods(client: Client, node: str) -> list[Json]:
+    """Pods that still hold the node: not finished, or not yet removed after their end."""
+    answer = client.get("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")
+    return [
+        pod
+        for pod in answer["items"]
+        if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+    ]
+
+
+def _evict(client: Client, pod: Json, left_s: float) -> bool:
+    """Asks for the pod's eviction, its grace capped by what is left of the notice."""
+    metadata, spec = pod["metadata"], pod["spec"]
+    if metadata.get("deletionTimestamp"):
+        return True
+    wanted = spec.get("terminationGracePeriodSeconds")
+    grace = min(30 if wanted is None else int(wanted), max(1, int(left_s)))
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
+        "deleteOptions": {
+            "gracePeriodSeconds": grace,
+            "preconditions": {"uid": metadata["uid"]},
+        },
+    }
+    try:
+        client.create(pod_path(metadata["namespace"], metadata["name"], "eviction"), body)
+    except ApiError as error:
+        if error.status == 429:  # a disruption budget objects; asked again until the end
+            return False
+        if not (error.not_found or error.conflict):
+            raise
+    return True
+
+
+def _remove(client: Client, node: str) -> None:
+    def delete() -> None:
+        try:
+            client.delete(node_path(node))
+        except ApiError as error:
+            if not error.not_found:
+                raise
+
+    _patiently(delete)
+
+
+def _await_end(state: paths.State, node: str) -> None:
+    """Waits until nothing of the node runs. The agent sees to that; if none is there, we do."""
+    deadline = time.monotonic() + GONE_S
+    while True:
+        running = [
+            attempt
+            for place in pod_folders(state)
+            if place.load().get("node") == node
+            for attempt in place.all_attempts()
+            if attempt.alive()
+        ]
+        if not running:
+            return
+        if time.monotonic() > deadline:
+            for attempt in running:
+                attempt.kill()
+        time.sleep(POLL_S)
+
+
+def _recreate(client: Client, manifest: Json) -> bool:
+    """False when the Node is there already."""
+    name = manifest["metadata"]["name"]
+    try:
+        client.get(node_path(name))
+        return False
+    except ApiError as error:
+        if not error.not_found:
+            raise
+    parts = applied_parts(manifest)
+    if not parts:
+        client.create(node_path(), without_server_fields(manifest))
+    for manager, part in parts:
+        client.patch(node_path(name), part, "apply", fieldManager=manager, force="true")
+    return True
+
+
+def _patiently(call: Callable[[], T]) -> T:
+    """`call`, tried again while the API server is away."""
+    deadline = time.monotonic() + API_PATIENCE_S
+    while True:
+        try:
+            return call()
+        except ApiUnavailable:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(POLL_S)
+
+
+def _name(pod: Json) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"

@@ -1,0 +1,239 @@
+"""What the agent keeps on disk, so that it can be killed at any time and know everything again.
+
+NODE/pods/NAMESPACE_NAME_UID/           mode 0700: volumes and environments hold secrets
+    pod.json                            address, node, start time, termination
+    etc/                                hosts, passwd, group, hostname, ...
+    volumes/VOLUME/                     emptyDir, configMap, secret, projected, downwardAPI
+    containers/NAME/ATTEMPT/            spec.json, run.json, exit.json, lock (see shim.py)
+NODE/logs/NAMESPACE_NAME_UID/NAME/ATTEMPT.log
+NODE/reclaimed/NODE.json                manifests of reclaimed nodes
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sandbox import paths
+from sandbox.node.api import Json
+from sandbox.node.shim import save, start_of
+
+KEPT_LOG_FOLDERS = 100
+"""How many pods' logs are kept after the pods are gone."""
+
+
+@dataclass(frozen=True)
+class PodFolder:
+    """The place of one pod."""
+
+    path: Path
+    logs: Path
+
+    @property
+    def etc(self) -> Path:
+        return self.path / "etc"
+
+    @property
+    def volumes(self) -> Path:
+        return self.path / "volumes"
+
+    @property
+    def uid(self) -> str:
+        return self.path.name.rpartition("_")[2]
+
+    def load(self) -> dict[str, Any]:
+        """pod.json, empty when there is none."""
+        return load(self.path / "pod.json") or {}
+
+    def update(self, **values: Any) -> None:
+        """Changes entries of pod.json."""
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        save(str(self.path), "pod.json", {**self.load(), **values})
+
+    def attempts(self, container: str) -> list[Attempt]:
+        """Every start of the container, oldest first."""
+        folder = self.path / "containers" / container
+        if not folder.is_dir():
+            return []
+        numbers = sorted(int(entry) for entry in os.listdir(folder) if entry.isdigit())
+        found = [self.attempt(container, number) for number in numbers]
+        return [attempt for attempt in found if (attempt.path / "spec.json").exists()]
+
+    def attempt(self, container: str, number: int) -> Attempt:
+        return Attempt(
+            self.path / "containers" / container / str(number),
+            self.logs / container / f"{number}.log",
+            number,
+        )
+
+    def all_attempts(self) -> list[Attempt]:
+        folder = self.path / "containers"
+        names = sorted(os.listdir(folder)) if folder.is_dir() else []
+        return [attempt for name in names for attempt in self.attempts(name)]
+
+    def clear(self, state: paths.State) -> None:
+        """Removes volumes and environments (they may hold secrets); records and logs stay."""
+        shutil.rmtree(self.volumes, ignore_errors=True)
+        shutil.rmtree(memory_folder(state, self.uid), ignore_errors=True)
+        for attempt in self.all_attempts():
+            shutil.rmtree(attempt.path / "tmp", ignore_errors=True)
+
+    def remove(self, state: paths.State) -> None:
+        """Removes everything but the logs."""
+        shutil.rmtree(memory_folder(state, self.uid), ignore_errors=True)
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One start of one container."""
+
+    path: Path
+    log: Path
+    number: int
+
+    @property
+    def container_id(self) -> str:
+        """Stable over restarts of the agent, as containerID in the status."""
+        text = "/".join(self.path.parts[-4:]).encode()
+        return f"bwrap://{zlib.crc32(text):08x}{zlib.adler32(text):08x}"
+
+    def alive(self) -> bool:
+        """Whether its shim lives: it holds the lock from before it starts until it ends."""
+        try:
+            fd = os.open(self.path / "lock", os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return False
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+
+    def run(self, wait_s: float = 0.0) -> dict[str, Any] | None:
+        """run.json; None while the shim has not written it (for `wait_s` at most)."""
+        deadline = time.monotonic() + wait_s
+        while True:
+            found = load(self.path / "run.json")
+            if found or time.monotonic() >= deadline or not self.alive():
+                return found or load(self.path / "run.json")
+            time.sleep(0.01)
+
+    def exit(self) -> dict[str, Any] | None:
+        """exit.json; None while the container runs. A shim that was killed counts as exit 137."""
+        found = load(self.path / "exit.json")
+        if found or self.alive():
+            return found
+        found = load(self.path / "exit.json")  # written between the two looks
+        if found:
+            return found
+        lost = {"exit_code": 137, "finished_at": time.time(), "tail": "", "oom_kills": 0}
+        save(str(self.path), "exit.json", {**lost, "lost": True})
+        return load(self.path / "exit.json")
+
+    def signal(self, number: int) -> bool:
+        """Sends a signal to the container's main process; False when it is not there."""
+        run = self.run(wait_s=5.0)
+        return run is not None and signal_process(run["pid"], run["start"], number)
+
+    def kill(self) -> None:
+        """SIGKILL to the container's pid namespace, then to what watches it, if that hangs."""
+        if not self.alive():
+            return
+        if not self.signal(signal.SIGKILL):
+            run = self.run()
+            if run:
+                signal_process(run["shim_pid"], run["shim_start"], signal.SIGKILL)
+
+    def mark(self, name: str) -> None:
+        """Remembers that something was done to this container (`term`, `killed`, `stopped`)."""
+        if self.path.is_dir():
+            (self.path / name).touch()
+
+    def marked(self, name: str) -> bool:
+        return (self.path / name).exists()
+
+    def open_shim(self) -> int | None:
+        """A pidfd that becomes readable when the shim ends; None when it has ended."""
+        run = self.run(wait_s=5.0)
+        if not run:
+            return None
+        return open_process(run["shim_pid"], run["shim_start"])
+
+
+def load(path: Path) -> Json | None:
+    """A JSON file, None when it is absent or damaged."""
+    try:
+        content: Json = json.loads(path.read_bytes())
+        return content
+    except (OSError, ValueError):
+        return None
+
+
+def open_process(pid: int, start: int) -> int | None:
+    """A pidfd of the process that had this pid and start time; None when it is gone."""
+    if pid <= 0:
+        return None
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return None
+    if start_of(pid) != start:  # the pid now names another process
+        os.close(fd)
+        return None
+    return fd
+
+
+def signal_process(pid: int, start: int, number: int) -> bool:
+    """Signals exactly that process; False when it is gone."""
+    fd = open_process(pid, start)
+    if fd is None:
+        return False
+    try:
+        signal.pidfd_send_signal(fd, number)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def pod_folder(state: paths.State, pod: Json) -> PodFolder:
+    """The place of a Pod object."""
+    metadata = pod["metadata"]
+    name = f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}"
+    return PodFolder(state.node / "pods" / name, state.node / "logs" / name)
+
+
+def pod_folders(state: paths.State) -> Iterator[PodFolder]:
+    """The places of all pods that were ever here and are not removed yet."""
+    folder = state.node / "pods"
+    for name in sorted(os.listdir(folder)) if folder.is_dir() else []:
+        yield PodFolder(folder / name, state.node / "logs" / name)
+
+
+def memory_folder(state: paths.State, uid: str = "") -> Path:
+    """Backs the emptyDirs of medium Memory: of one pod, or of all pods of this sandbox."""
+    sandbox = f"{zlib.crc32(str(state.home).encode()):08x}"
+    return Path("/dev/shm") / f"trainyard-{os.getuid()}-{sandbox}" / uid
+
+
+def prune_logs(state: paths.State) -> None:
+    """Drops the logs of the oldest pods that are gone, all but KEPT_LOG_FOLDERS."""
+    folder = state.node / "logs"
+    present = {place.path.name for place in pod_folders(state)}
+    gone = [f for f in folder.iterdir() if f.name not in present] if folder.is_dir() else []
+    gone.sort(key=lambda f: f.stat().st_mtime)
+    for old in gone[:-KEPT_LOG_FOLDERS]:
+        shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,177 @@
+"""The root file system of a container, planned as bubblewrap options.
+
+It starts as an empty tmpfs. What the image names is bound read-only into it, then the pod's volumes at
+their mountPaths. Nothing else of the host is there: no home folder, no state of the sandbox, no other
+process, none of the host's /etc but what name service, TLS and the dynamic linker need.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+HOST_ETC = (
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "alternatives",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "ca-certificates",
+    "pki/tls/certs",
+    "pki/ca-trust/extracted",
+    "localtime",
+    "timezone",
+    "mime.types",
+    "protocols",
+    "services",
+    "gai.conf",
+    "resolv.conf",
+)
+"""What of the host's /etc a container sees. Private keys, passwords and tokens lie elsewhere in it."""
+
+_MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+
+
+class BadMount(Exception):
+    """A mount that cannot be made; the message names the path and the reason."""
+
+
+@dataclass(frozen=True)
+class Bind:
+    """A folder or file of the host, seen at `target` in the container."""
+
+    source: Path
+    target: str
+    writable: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Root:
+    """Everything that decides what a container sees."""
+
+    image: Sequence[Bind]
+    """Read-only folders of the image; those that a mount must be made in are taken apart."""
+    files: Sequence[Bind]
+    """Single files that the agent writes: /etc/hosts, /etc/passwd, the termination log."""
+    mounts: Sequence[Bind]
+    """The pod's volumes."""
+    scratch: Path | None
+    """Backs /tmp, on disk; None makes /tmp read-only together with the root."""
+    read_only: bool = False
+    """readOnlyRootFilesystem: the root tmpfs is closed after everything is mounted."""
+    work_dir: str = "/"
+    symlinks: Sequence[tuple[str, str]] = field(default_factory=tuple)
+    """(link text, path) pairs: /bin -> usr/bin on a host with a merged /usr."""
+
+
+def system_binds() -> tuple[list[Bind], list[tuple[str, str]]]:
+    """The host's system folders, and the top-level links of a merged /usr."""
+    binds, links = [Bind(Path("/usr"), "/usr")], []
+    for name in _MERGED:
+        path = Path("/") / name
+        if path.is_symlink():
+            links.append((os.readlink(path), str(path)))
+        elif path.is_dir():
+            binds.append(Bind(path, str(path)))
+    for name in HOST_ETC:
+        path = Path("/etc") / name
+        if path.exists():
+            binds.append(Bind(path.resolve() if path.is_symlink() else path, str(path)))
+    if Path("/sys").is_dir():
+        binds.append(Bind(Path("/sys"), "/sys"))
+    return binds, links
+
+
+def plan(root: Root) -> list[str]:
+    """bubblewrap options that build `root`, in the order in which they must be applied."""
+    links = {path: text for text, path in root.symlinks}
+    mounts = sorted(
+        (Bind(m.source, _through(m.target, links), m.writable) for m in root.mounts),
+        key=lambda m: PurePosixPath(m.target).parts,
+    )
+    _refuse_bad_targets(mounts)
+    inner = [m.target for m in mounts] + [f.target for f in root.files]
+    options: list[str] = []
+    for bind in _drop_nested(root.image):
+        options += _exploded(bind, inner)
+    for text, path in root.symlinks:
+        options += ["--symlink", text, path]
+    options += ["--proc", "/proc", "--dev", "/dev", "--dir", "/run", "--dir", "/var"]
+    options += ["--symlink", "/tmp", "/var/tmp"]
+    options += ["--bind", str(root.scratch), "/tmp"] if root.scratch else ["--dir", "/tmp"]
+    for bind in [*root.files, *mounts]:
+        options += ["--bind" if bind.writable else "--ro-bind", str(bind.source), bind.target]
+    work_dir = _through(root.work_dir, links)
+    if not _inside_any(work_dir, [b.target for b in [*root.image, *mounts]]):
+        options += ["--dir", work_dir]
+    if root.read_only:
+        options += ["--remount-ro", "/"]
+    return [*options, "--chdir", work_dir]
+
+
+def _exploded(bind: Bind, targets: Iterable[str]) -> list[str]:
+    """A read-only bind of the whole folder, unless a mount point is missing in it.
+
+    bubblewrap would have to create that mount point on the host; so the folder is made anew and its
+    children are bound one by one, down to the place.
+    """
+    missing = [t for t in targets if _inside(t, bind.target) and not _exists_in(bind, t)]
+    if not missing or not bind.source.is_dir():
+        return ["--ro-bind", str(bind.source), bind.target]
+    options = ["--dir", bind.target]
+    for child in sorted(bind.source.iterdir()):
+        target = f"{bind.target.rstrip('/')}/{child.name}"
+        if child.is_symlink():
+            options += ["--symlink", os.readlink(child), target]
+        else:
+            options += _exploded(Bind(child, target), missing)
+    return options
+
+
+def _exists_in(bind: Bind, target: str) -> bool:
+    return (bind.source / PurePosixPath(target).relative_to(bind.target)).exists()
+
+
+def _drop_nested(binds: Iterable[Bind]) -> list[Bind]:
+    """Outer folders before inner ones; a folder that an outer one already shows is left out."""
+    kept: list[Bind] = []
+    for bind in sorted(binds, key=lambda b: PurePosixPath(b.target).parts):
+        shown = any(
+            _inside(bind.target, k.target)
+            and k.source / PurePosixPath(bind.target).relative_to(k.target) == bind.source
+            for k in kept
+        )
+        if not shown and bind not in kept:
+            kept.append(bind)
+    return kept
+
+
+def _refuse_bad_targets(mounts: Sequence[Bind]) -> None:
+    seen: set[str] = set()
+    for mount in mounts:
+        if mount.target == "/" or _inside(mount.target, "/proc") or mount.target == "/proc":
+            raise BadMount(f"mountPath {mount.target}: nothing can be mounted there")
+        if mount.target in seen:
+            raise BadMount(f"mountPath {mount.target}: used twice")
+        seen.add(mount.target)
+
+
+def _through(path: str, links: dict[str, str]) -> str:
+    """An absolute, normal path that passes through none of the top-level links."""
+    normal = os.path.normpath("/" + path.lstrip("/"))
+    parts = PurePosixPath(normal).parts
+    if len(parts) > 1 and f"/{parts[1]}" in links:
+        text = links[f"/{parts[1]}"]
+        return os.path.normpath(os.path.join("/", text, *parts[2:]))
+    return normal
+
+
+def _inside(path: str, folder: str) -> bool:
+    return path != folder and PurePosixPath(path).is_relative_to(folder)
+
+
+def _inside_any(path: str, folders: Iterable[str]) -> bool:
+    return any(path == f or _inside(path, f) for f in folders)

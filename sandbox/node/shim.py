@@ -1,0 +1,179 @@
+"""Runs one container and outlives the agent: `python -I -S -E shim.py FOLDER LOCK_FD`.
+
+FOLDER/spec.json has the bubblewrap options, the command and the log. The shim writes run.json (who runs)
+once the container is there, copies its output to the log, and leaves exit.json. It is started in a
+session of its own; bubblewrap dies with it, and the container's pid namespace with bubblewrap. The
+inherited LOCK_FD holds a lock for as long as the shim lives: that is how others know, without races on
+reused pids. Only the cheap part of the standard library is used: there is one shim per container.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing itself would cost every shim its import
+    from typing import Any
+
+ARGS_FD, INFO_FD = 3, 4
+CHUNK_BYTES = 65536
+TAIL_BYTES = 2048
+STAMP = struct.Struct("<dQ")
+"""In LOG.times: wall-clock seconds and the offset in the log of what was written then."""
+
+
+class Log:
+    """The container's output, plain; a full file is moved to LOG.1, the one before is dropped."""
+
+    def __init__(self, path: str, limit_bytes: int) -> None:
+        self._path, self._limit = path, limit_bytes
+        self.tail = b""
+        self._open()
+
+    def _open(self) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self._fd = os.open(self._path, flags, 0o644)
+        self._times = os.open(self._path + ".times", flags, 0o644)
+        self._size = os.fstat(self._fd).st_size
+
+    def write(self, data: bytes) -> None:
+        """Appends; a full disk loses output, never the container."""
+        self.tail = (self.tail + data)[-TAIL_BYTES:]
+        try:
+            if self._size + len(data) > self._limit and self._size:
+                self._rotate()
+            os.write(self._times, STAMP.pack(time.time(), self._size))
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+            self._size += len(data)
+        except OSError:
+            pass
+
+    def _rotate(self) -> None:
+        for suffix in ("", ".times"):
+            os.replace(self._path + suffix, self._path + ".1" + suffix)
+        os.close(self._fd)
+        os.close(self._times)
+        self._open()
+
+
+def save(folder: str, name: str, content: dict[str, object]) -> None:
+    """Writes FOLDER/name as JSON; it is there completely or not at all."""
+    path = os.path.join(folder, name)
+    with open(path + ".part", "w") as part:
+        json.dump(content, part)
+        part.flush()
+        os.fsync(part.fileno())
+    os.replace(path + ".part", path)
+
+
+def start_of(pid: int) -> int:
+    """Start time of a process in clock ticks since boot: with the pid it names it for good."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return int(stat.read().rpartition(b")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def oom_kills() -> int:
+    """How many processes the kernel has killed for lack of memory since boot."""
+    try:
+        with open("/proc/vmstat", "rb") as vmstat:
+            for line in vmstat:
+                if line.startswith(b"oom_kill "):
+                    return int(line.split()[1])
+    except OSError:
+        pass
+    return 0
+
+
+def launch(spec: dict[str, Any]) -> tuple[int, int, int]:
+    """Forks bubblewrap; gives (its pid, its output, its information)."""
+    options = os.memfd_create("args")
+    os.write(options, b"\0".join(os.fsencode(o) for o in spec["options"]))
+    os.lseek(options, 0, os.SEEK_SET)
+    output, output_in = os.pipe()
+    info, info_in = os.pipe()
+    pid = os.fork()
+    if pid:
+        for fd in (options, output_in, info_in):
+            os.close(fd)
+        return pid, output, info
+    try:
+        null = os.open("/dev/null", os.O_RDONLY)
+        # First out of the way of the fixed numbers, then onto them (dup2 makes them inheritable).
+        kept = [os.dup(fd) for fd in (null, output_in, output_in, options, info_in)]
+        high = [fd if fd > INFO_FD else os.dup2(fd, 100 + fd) for fd in kept]
+        for number, fd in enumerate(high):
+            os.dup2(fd, number)
+        os.execve(spec["bwrap"], ["bwrap", "--args", str(ARGS_FD), "--", *spec["command"]], {})
+    except OSError as error:
+        os.write(2, f"shim: {error}\n".encode())
+    finally:
+        os._exit(127)
+
+
+def read_all(fd: int) -> bytes:
+    """Everything until the other side closes."""
+    parts: list[bytes] = []
+    while True:
+        part = os.read(fd, CHUNK_BYTES)
+        if not part:
+            os.close(fd)
+            return b"".join(parts)
+        parts.append(part)
+
+
+def child_pid(information: bytes) -> int:
+    try:
+        return int(json.loads(information)["child-pid"])
+    except (ValueError, KeyError):
+        return 0  # bubblewrap failed before there was a child; its message is in the log
+
+
+def main(folder: str, lock_fd: int) -> None:
+    os.set_inheritable(lock_fd, False)
+    with open(os.path.join(folder, "spec.json")) as file:
+        spec = json.load(file)
+    log = Log(spec["log"], spec["log_limit_bytes"])
+    ooms = oom_kills()
+    started = time.time()
+    pid, output, info = launch(spec)
+    main_pid = child_pid(read_all(info))
+    save(
+        folder,
+        "run.json",
+        {
+            "shim_pid": os.getpid(),
+            "shim_start": start_of(os.getpid()),
+            "pid": main_pid,
+            "start": start_of(main_pid) if main_pid else 0,
+            "started_at": started,
+        },
+    )
+    while True:
+        data = os.read(output, CHUNK_BYTES)
+        if not data:
+            break
+        log.write(data)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    save(
+        folder,
+        "exit.json",
+        {
+            "exit_code": code if code >= 0 else 128 - code,
+            "finished_at": time.time(),
+            "tail": log.tail.decode(errors="replace"),
+            "oom_kills": oom_kills() - ooms,
+        },
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

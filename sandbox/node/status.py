@@ -1,0 +1,231 @@
+"""The status of a pod, computed from what its containers do: pure functions, as a kubelet reports it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from sandbox.node.api import Json
+
+Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
+OWN_CONDITIONS = ("PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready")
+"""Types of condition that a kubelet keeps. Others (PodScheduled, DisruptionTarget) are never touched."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainerView:
+    """What is to be said of one container."""
+
+    name: str
+    image: str
+    image_id: str = ""
+    container_id: str = ""
+    waiting: tuple[str, str] | None = None
+    """(reason, message) while it is not there."""
+    running_since: float | None = None
+    terminated: Json | None = None
+    """A ContainerStateTerminated."""
+    last: Json | None = None
+    """How the attempt before ended: a ContainerStateTerminated."""
+    restarts: int = 0
+    ready: bool = False
+    started: bool = False
+    sidecar: bool = False
+    """An init container with restartPolicy Always."""
+    resources: Json | None = None
+
+    @property
+    def exit_code(self) -> int | None:
+        return self.terminated["exitCode"] if self.terminated else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """A phase that does not follow from the containers: admission, deadline, node lost."""
+
+    phase: Phase
+    reason: str
+    message: str
+
+
+def stamp(seconds: float) -> str:
+    """Unix seconds as metav1.Time."""
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def stamp_seconds(text: str) -> float:
+    """metav1.Time as unix seconds."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+def terminated(
+    *, exit_code: int, started: float, finished: float, container_id: str, message: str, reason: str
+) -> Json:
+    """A ContainerStateTerminated."""
+    state: Json = {
+        "exitCode": exit_code,
+        "reason": reason,
+        "startedAt": stamp(started),
+        "finishedAt": stamp(finished),
+        "containerID": container_id,
+    }
+    if message:
+        state["message"] = message
+    return state
+
+
+def phase(
+    restart_policy: str,
+    inits: Sequence[ContainerView],
+    mains: Sequence[ContainerView],
+    ended: bool = False,
+) -> Phase:
+    """The pod's phase; `ended`: nothing will be started any more (it is being deleted)."""
+    for view in inits:
+        if view.sidecar:
+            if not view.started and not ended:
+                return "Pending"
+        elif view.exit_code != 0:
+            failed = view.exit_code is not None and restart_policy == "Never"
+            return "Failed" if failed or ended else "Pending"
+    if any(view.running_since is not None for view in mains):
+        return "Running"
+    stopped = [view for view in mains if view.terminated]
+    if len(stopped) < len(mains):
+        if ended:
+            return "Failed"
+        return "Running" if any(view.last for view in mains) else "Pending"
+    if restart_policy == "Always" and not ended:
+        return "Running"
+    if all(view.exit_code == 0 for view in stopped):
+        return "Succeeded"
+    return "Failed" if restart_policy == "Never" or ended else "Running"
+
+
+def pod_status(
+    pod: Json,
+    inits: Sequence[ContainerView],
+    mains: Sequence[ContainerView],
+    *,
+    pod_ip: str | None,
+    host_ip: str,
+    started: float,
+    now: float,
+    previous: Sequence[Json] = (),
+    verdict: Verdict | None = None,
+    ended: bool = False,
+) -> Json:
+    """The status to patch into the Pod: whole container lists, and this agent's conditions only.
+
+    `previous`: the conditions reported before; one that stays keeps its lastTransitionTime.
+    """
+    policy = pod["spec"].get("restartPolicy", "Always")
+    decided = verdict.phase if verdict else phase(policy, inits, mains, ended)
+    status: Json = {
+        "phase": decided,
+        "startTime": stamp(started),
+        "hostIP": host_ip,
+        "hostIPs": [{"ip": host_ip}],
+        "conditions": [
+            _condition(kind, true, detail, previous, now)
+            for kind, true, detail in _conditions(pod, inits, mains, decided, pod_ip is not None)
+        ],
+        "observedGeneration": pod["metadata"].get("generation", 1),
+    }
+    if verdict and verdict.reason:
+        status.update(reason=verdict.reason, message=verdict.message)
+    if pod_ip:
+        status.update(podIP=pod_ip, podIPs=[{"ip": pod_ip}])
+    if mains:
+        status["containerStatuses"] = [container_status(view) for view in mains]
+    if inits:
+        status["initContainerStatuses"] = [container_status(view) for view in inits]
+    return status
+
+
+def container_status(view: ContainerView) -> Json:
+    """A ContainerStatus."""
+    status: Json = {
+        "name": view.name,
+        "image": view.image,
+        "imageID": view.image_id,
+        "ready": view.ready,
+        "started": view.started,
+        "restartCount": view.restarts,
+        "state": _state(view),
+        "lastState": {"terminated": view.last} if view.last else {},
+    }
+    if view.container_id:
+        status["containerID"] = view.container_id
+    if view.resources:
+        # Noted, not enforced: a process node has no cgroups of its own.
+        status["resources"] = view.resources
+        if view.resources.get("requests"):
+            status["allocatedResources"] = view.resources["requests"]
+    return status
+
+
+def _state(view: ContainerView) -> Json:
+    if view.terminated:
+        return {"terminated": view.terminated}
+    if view.running_since is not None:
+        return {"running": {"startedAt": stamp(view.running_since)}}
+    reason, message = view.waiting or ("ContainerCreating", "")
+    return {"waiting": {"reason": reason, **({"message": message} if message else {})}}
+
+
+def _conditions(
+    pod: Json,
+    inits: Sequence[ContainerView],
+    mains: Sequence[ContainerView],
+    decided: Phase,
+    sandbox: bool,
+) -> list[tuple[str, bool, Json]]:
+    """(type, true?, reason and message) of OWN_CONDITIONS."""
+    over = decided in ("Succeeded", "Failed")
+    not_inited = [v.name for v in inits if not (v.started if v.sidecar else v.exit_code == 0)]
+    sidecars = [v for v in inits if v.sidecar]
+    not_ready = [v.name for v in [*sidecars, *mains] if not v.ready]
+    gates = _closed_gates(pod)
+    done: dict[str, Any] = {}
+    if over:
+        done = {"reason": "PodCompleted" if decided == "Succeeded" else "PodFailed"}
+    inited = {"reason": "ContainersNotInitialized", **_naming("incomplete status", not_inited)}
+    ready = done or {"reason": "ContainersNotReady", **_naming("unready status", not_ready)}
+    gated = (
+        ready if not_ready else {"reason": "ReadinessGatesNotReady", "message": ", ".join(gates)}
+    )
+    return [
+        ("PodReadyToStartContainers", sandbox and not over, {}),
+        ("Initialized", not not_inited, inited if not_inited else done),
+        ("ContainersReady", not not_ready and not over, ready if not_ready or over else {}),
+        (
+            "Ready",
+            not (not_ready or gates or over),
+            gated if not_ready or gates or over else {},
+        ),
+    ]
+
+
+def _condition(kind: str, true: bool, detail: Json, previous: Sequence[Json], now: float) -> Json:
+    status = "True" if true else "False"
+    since = stamp(now)
+    for old in previous:
+        if old["type"] == kind and old.get("status") == status and old.get("lastTransitionTime"):
+            since = old["lastTransitionTime"]
+    # In a strategic merge, null removes what an earlier state had said.
+    cleared = {"reason": None, "message": None}
+    return {"type": kind, "status": status, "lastTransitionTime": since, **cleared, **detail}
+
+
+def _closed_gates(pod: Json) -> list[str]:
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    true = {c["type"] for c in conditions if c.get("status") == "True"}
+    gates: Iterable[Json] = pod["spec"].get("readinessGates") or []
+    return [g["conditionType"] for g in gates if g["conditionType"] not in true]
+
+
+def _naming(what: str, names: list[str]) -> Json:
+    return {"message": f"containers with {what}: [{' '.join(names)}]"} if names else {}

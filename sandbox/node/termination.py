@@ -1,0 +1,140 @@
+"""How a pod ends: preStop, SIGTERM, its grace period, SIGKILL."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from sandbox.node import hooks
+from sandbox.node.api import Json
+from sandbox.node.container import Container
+from sandbox.node.status import Verdict, stamp_seconds
+
+if TYPE_CHECKING:
+    from sandbox.node.worker import PodWorker
+
+DEFAULT_GRACE_S = 30.0
+AFTER_HOOK_S = 2.0
+"""A container whose preStop hook used up the grace still gets this long after SIGTERM."""
+KILL_RETRY_S = 1.0
+
+
+class Termination:
+    """The shutting down of one pod. Deadlines are on the machine's monotonic clock, which goes on over
+    a restart of the agent."""
+
+    def __init__(self, worker: PodWorker) -> None:
+        self._worker = worker
+        self._hooks: dict[str, threading.Thread] = {}
+        self._kill_at: float | None = worker.folder.load().get("kill_at")
+        self._grace_seen: float | None = None
+        self._mains_too = self._kill_at is not None
+
+    @property
+    def begun(self) -> bool:
+        return self._kill_at is not None
+
+    def look(self) -> None:
+        """Begins when the pod is deleted or out of time; a second, shorter deletion shortens it."""
+        metadata = self._worker.pod["metadata"]
+        if metadata.get("deletionTimestamp"):
+            grace = float(metadata.get("deletionGracePeriodSeconds") or 0)
+            if self._grace_seen is None or grace < self._grace_seen:
+                self._grace_seen = grace
+                self._begin(grace)
+        left = self.deadline_in()
+        if left is not None and left <= 0 and self._worker.verdict is None:
+            self._worker.verdict = Verdict(
+                phase="Failed",
+                reason="DeadlineExceeded",
+                message="Pod was active on the node longer than the specified deadline",
+            )
+            self._begin(self._grace())
+
+    def begin_sidecars(self) -> None:
+        """The main containers are done: the sidecars get the grace period to follow."""
+        if not self.begun:
+            self._kill_at = time.monotonic() + self._grace()
+
+    def deadline_in(self) -> float | None:
+        """Seconds until activeDeadlineSeconds runs out, None without one."""
+        limit = self._worker.pod["spec"].get("activeDeadlineSeconds")
+        if limit is None:
+            return None
+        at_server = (self._worker.pod.get("status") or {}).get("startTime")
+        known = self._worker.folder.load().get("started")
+        started = stamp_seconds(at_server) if at_server else float(known or time.time())
+        return started + float(limit) - time.time()
+
+    def step(self) -> float | None:
+        """Signals what is due; gives seconds until the next step, None once nothing runs."""
+        if not self._worker.any_running():
+            return None
+        assert self._kill_at is not None
+        left = self._kill_at - time.monotonic()
+        if left <= 0:
+            if any(hook.is_alive() for hook in self._hooks.values()) and left > -AFTER_HOOK_S:
+                self._terminate_all()
+                return left + AFTER_HOOK_S
+            self._worker.kill_all()
+            return KILL_RETRY_S
+        mains = [c for c in self._worker.mains if c.running()]
+        if mains:
+            for container in mains:
+                self._ask(container)
+        else:
+            for container in reversed(self._worker.inits):
+                self._ask(container)
+        return left
+
+    def _begin(self, grace_s: float) -> None:
+        kill_at = time.monotonic() + grace_s
+        if self._kill_at is not None and self._mains_too:
+            kill_at = min(self._kill_at, kill_at)
+        self._kill_at, self._mains_too = kill_at, True
+        if self._worker.folder.path.is_dir():
+            self._worker.folder.update(kill_at=kill_at)
+        running = [c.name for c in self._worker.mains if c.running()]
+        for name in running:
+            self._worker.shared.events.pod(
+                self._worker.pod, "Killing", f"Stopping container {name} (grace {grace_s:g} s)"
+            )
+
+    def _grace(self) -> float:
+        grace = self._worker.pod["spec"].get("terminationGracePeriodSeconds")
+        return DEFAULT_GRACE_S if grace is None else float(grace)
+
+    def _ask(self, container: Container) -> None:
+        """preStop if there is one, then SIGTERM; each once."""
+        attempt = container.running()
+        if attempt is None or attempt.marked("term"):
+            return
+        hook: Json | None = (container.spec.get("lifecycle") or {}).get("preStop")
+        if not hook:
+            container.terminate()
+        elif not attempt.marked("prestop"):
+            attempt.mark("prestop")
+            thread = threading.Thread(
+                target=self._run_hook, args=(container, hook), name="preStop", daemon=True
+            )
+            self._hooks[container.name] = thread
+            thread.start()
+        elif container.name not in self._hooks:
+            container.terminate()  # a former agent was killed while the hook ran
+
+    def _run_hook(self, container: Container, hook: Json) -> None:
+        attempt = container.running()
+        if attempt:
+            limit = max(0.0, (self._kill_at or 0.0) - time.monotonic())
+            error = hooks.run(hook, attempt, self._worker.ip, limit)
+            if error:
+                self._worker.shared.events.pod(
+                    self._worker.pod, "FailedPreStopHook", f"{container.name}: {error}", True
+                )
+        container.terminate()
+        self._worker.wake()
+
+    def _terminate_all(self) -> None:
+        for container in [*self._worker.mains, *self._worker.inits]:
+            container.terminate()
