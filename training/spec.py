@@ -179,6 +179,8 @@ class RunSpec:
     seed: int = 0
     parallelism: Mapping[str, int] = field(default_factory=dict)
     """Ranks per dimension (data, tensor, pipeline ...); the product is the world size."""
+    capacity_types: tuple[str, ...] = ("spot", "on-demand")
+    """Capacity that the run may be admitted to, in the order of its tier's preference."""
     gpu_model: str = ""
     """Only nodes with this `gpu.model` label; empty: any."""
     priority: str = ""
@@ -232,7 +234,7 @@ class RunSpec:
         """The run's folder inside its containers."""
         return f"{CHECKPOINT_MOUNT}/{self.run_id}"
 
-    def record(self, *, stack: str, git_commit: str, capacity_types: tuple[str, ...]) -> RunRecord:
+    def record(self, *, stack: str, git_commit: str) -> RunRecord:
         """What is written next to the run and into each of its checkpoints."""
         return RunRecord(
             run_id=self.run_id,
@@ -255,7 +257,7 @@ class RunSpec:
             checkpoint_path=f"{self.run_dir}/{CHECKPOINTS_DIR}",
             job_spec_revision=JOB_SPEC_REVISION,
             stack=stack,
-            capacity_types=list(capacity_types),
+            capacity_types=list(self.capacity_types),
             grace=self.grace,
         )
 

@@ -1,0 +1,1 @@
+"""The platform: everything a run needs, from a stack's configuration to Kubernetes objects."""

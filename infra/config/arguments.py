@@ -1,0 +1,73 @@
+"""From a stack file to the arguments of the platform's components."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from infra.config import promise
+from infra.config.model import StackConfig
+from infra.platform.kueue import KueueQueuesArgs, QueueTeam
+from infra.platform.operators import OperatorsArgs
+from infra.pools import Nodes, Workload
+from infra.simulated.node_pools import SimulatedNodePoolsArgs
+from infra.tenancy.limits import Quota
+from infra.tenancy.team import TeamArgs
+
+
+def provider(config: StackConfig) -> k8s.ProviderArgs:
+    """The cluster; without a path of its own it is what KUBECONFIG names."""
+    return k8s.ProviderArgs(
+        kubeconfig=config.cluster.kubeconfig_path,
+        context=config.cluster.context,
+        enable_server_side_apply=True,
+    )
+
+
+def simulated_nodes(config: StackConfig) -> SimulatedNodePoolsArgs:
+    """Pools whose nodes the stack makes; perhaps none."""
+    simulated = tuple(pool for pool in config.pools if pool.nodes is not Nodes.EXISTING)
+    return SimulatedNodePoolsArgs(pools=simulated)
+
+
+def operators(config: StackConfig) -> OperatorsArgs:
+    """Operators that the stack installs; perhaps none."""
+    return OperatorsArgs(install=promise.to_install(config))
+
+
+def queues(config: StackConfig) -> KueueQueuesArgs:
+    """GPU pools, and the teams that queue for them."""
+    return KueueQueuesArgs(
+        cohort=config.cohort,
+        pools=tuple(pool for pool in config.pools if pool.workload is Workload.GPU_TRAINING),
+        teams=tuple(
+            QueueTeam(
+                name=team.name,
+                tier=team.tier,
+                guaranteed=team.guaranteed,
+                fair_weight=team.fair_weight,
+            )
+            for team in config.teams
+        ),
+    )
+
+
+def teams(
+    config: StackConfig, cluster_queues: Mapping[str, pulumi.Resource]
+) -> dict[str, TeamArgs]:
+    """Every team, by name."""
+    return {
+        team.name: TeamArgs(
+            team=team.name,
+            quota=Quota(cpu=team.quota.cpu, memory=team.quota.memory, gpus=team.quota.gpus),
+            storage_class=promise.storage_class(config),
+            checkpoints=config.storage.checkpoints,
+            datasets=config.storage.datasets,
+            protect_volumes=config.storage.protect,
+            egress_cidrs=config.egress_cidrs,
+            cluster_queue=cluster_queues[team.name],
+        )
+        for team in config.teams
+    }

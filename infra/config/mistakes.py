@@ -1,0 +1,152 @@
+"""A user's mistake: one line that names the place, what is there, what may be there, what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pydantic
+
+_SHOWN_MAX: Final = 60
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class Mistake:
+    """One mistake in a file that people write."""
+
+    path: str
+    """Where: `nodePools[0].min`, or the file itself."""
+    got: str
+    allowed: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: got {self.got}; allowed {self.allowed}; {self.remedy}"
+
+
+class ConfigError(Exception):
+    """A configuration that cannot be used; its text has one line per mistake."""
+
+    def __init__(self, mistakes: Sequence[Mistake | str]) -> None:
+        self.lines = tuple(str(mistake) for mistake in mistakes)
+        super().__init__("\n".join(self.lines))
+
+
+def shown(value: Any) -> str:
+    """A value as a message shows it: short, one line, strings in quotes."""
+    text = repr(value) if isinstance(value, str) else _plain(value)
+    text = " ".join(text.split())
+    return text if len(text) <= _SHOWN_MAX else f"{text[: _SHOWN_MAX - 3]}..."
+
+
+def _plain(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return f"a mapping ({', '.join(str(key) for key in value)})"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    return str(value)
+
+
+def one_of(names: Iterable[str]) -> str:
+    """The allowed names, for a message."""
+    return ", ".join(sorted(names)) or "none, for there is none"
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
+    """A remedy: the nearest known name, else `otherwise`."""
+    folded = {k.lower(): k for k in known}
+    near = difflib.get_close_matches(str(name).lower(), folded, n=1, cutoff=0.6)
+    return f"did you mean {folded[near[0]]}?" if near else otherwise
+
+
+def join(prefix: str, location: Iterable[str | int]) -> str:
+    """A path in the notation of the messages: names by dots, indexes in brackets."""
+    path = prefix
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        else:
+            path += f".{part}" if path else part
+    return path
+
+
+def _keys(model: type[pydantic.BaseModel]) -> list[str]:
+    return [f.alias or name for name, f in model.model_fields.items()]
+
+
+def _model_at(
+    model: type[pydantic.BaseModel], location: Sequence[str | int]
+) -> type[pydantic.BaseModel] | None:
+    """The nested model that holds the key at the end of `location`."""
+    found: type[pydantic.BaseModel] | None = model
+    for part in location[:-1]:
+        if found is None or isinstance(part, int):
+            continue
+        fields = {f.alias or n: f for n, f in found.model_fields.items()}
+        found = _nested(fields[part].annotation) if part in fields else None
+    return found
+
+
+def _nested(annotation: Any) -> type[pydantic.BaseModel] | None:
+    candidates = [annotation, *getattr(annotation, "__args__", ())]
+    return next(
+        (c for c in candidates if isinstance(c, type) and issubclass(c, pydantic.BaseModel)), None
+    )
+
+
+def from_pydantic(
+    error: pydantic.ValidationError, model: type[pydantic.BaseModel]
+) -> list[Mistake]:
+    """One mistake per error, in the order of the file's model."""
+    return [_translate(dict(e), model) for e in error.errors(include_url=False)]
+
+
+def within(file: str, mistakes: Iterable[Mistake]) -> list[Mistake]:
+    """The same mistakes, their places in a file of this name."""
+    return [replace(m, path=f"{file}: {m.path}" if m.path else file) for m in mistakes]
+
+
+def _translate(error: dict[str, Any], model: type[pydantic.BaseModel]) -> Mistake:
+    location: tuple[str | int, ...] = error["loc"]
+    path = join("", location)
+    kind: str = error["type"]
+    holder = _model_at(model, location)
+    if kind == "extra_forbidden" and holder:
+        known = _keys(holder)
+        return Mistake(
+            path=path,
+            got="an unknown key",
+            allowed=one_of(known),
+            remedy=did_you_mean(str(location[-1]), known, "remove it"),
+        )
+    if kind == "missing":
+        return Mistake(
+            path=path, got="nothing", allowed=_described(holder, location), remedy="add it"
+        )
+    if kind == "value_error":
+        cause = error["ctx"]["error"]
+        allowed, _, remedy = str(cause).partition("; ")
+        return Mistake(
+            path=path, got=shown(error["input"]), allowed=allowed, remedy=remedy or "change it"
+        )
+    allowed = error["msg"].removeprefix("Input should be ")
+    remedy = "change it"
+    expected = error.get("ctx", {}).get("expected")
+    if expected and isinstance(error["input"], str):
+        names = [name.strip("' ") for name in expected.replace(" or ", ", ").split(",")]
+        remedy = did_you_mean(error["input"], names, "choose one of them")
+    return Mistake(path=path, got=shown(error["input"]), allowed=allowed, remedy=remedy)
+
+
+def _described(holder: type[pydantic.BaseModel] | None, location: Sequence[str | int]) -> str:
+    if holder:
+        for name, field in holder.model_fields.items():
+            if location[-1] in (name, field.alias) and field.description:
+                return field.description
+    return "a value"

@@ -1,0 +1,54 @@
+"""What a stack file promises to runs: the Platform record, before anything is created."""
+
+from __future__ import annotations
+
+from infra import naming
+from infra.config.model import OPERATORS, StackConfig
+from infra.outputs import Platform, TeamOutputs
+from infra.platform import kueue, operators, priorities
+from infra.pools import Workload
+
+
+def present_operators(config: StackConfig) -> frozenset[str]:
+    """Operators that the cluster has or will have, by their names in the stack file."""
+    named = config.operators.model_dump(by_alias=True)
+    return frozenset(name for name in OPERATORS if named[name] is not None)
+
+
+def to_install(config: StackConfig) -> tuple[str, ...]:
+    """Operators that the stack installs, in the order in which they need each other."""
+    named = config.operators.model_dump(by_alias=True)
+    return tuple(name for name in OPERATORS if named[name] and not named[name]["provided"])
+
+
+def storage_class(config: StackConfig) -> str:
+    """The class of every claim."""
+    return config.storage.storage_class or naming.SIMULATED_STORAGE_CLASS
+
+
+def platform(config: StackConfig, stack: str) -> Platform:
+    """The record for a stack of this name."""
+    gpu_pools = [pool for pool in config.pools if pool.workload is Workload.GPU_TRAINING]
+    teams = {
+        team.name: TeamOutputs(
+            name=team.name,
+            tier=team.tier,
+            namespace=naming.namespace(team.name),
+            local_queue=naming.local_queue(team.name),
+            cluster_queue=naming.cluster_queue(team.name),
+            gpu_quota=team.quota.gpus,
+            flavors=tuple(pool.name for pool in kueue.flavor_order(team.tier, gpu_pools)),
+        )
+        for team in config.teams
+    }
+    return Platform(
+        stack=stack,
+        cluster=config.cluster.name,
+        cohort=config.cohort,
+        pools=config.pools,
+        teams=teams,
+        launchers=operators.launchers(present_operators(config)),
+        priorities=priorities.PRIORITIES,
+        default_priority=priorities.DEFAULT_BY_TIER,
+        storage_class=storage_class(config),
+    )

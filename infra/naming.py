@@ -1,0 +1,120 @@
+"""Every string that two modules share: labels, taints, names of objects, type tokens."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+DOMAIN: Final = "trainyard.dev"
+PROJECT: Final = "trainyard"
+
+# Labels of nodes.
+ACCELERATOR: Final = "accelerator"
+GPU_VENDOR: Final = "gpu.vendor"
+GPU_MODEL: Final = "gpu.model"
+WORKLOAD_TYPE: Final = "workload-type"
+NODE_TYPE: Final = "node-type"
+POOL: Final = f"{DOMAIN}/pool"
+CAPACITY: Final = f"{DOMAIN}/capacity"
+ZONE: Final = "topology.kubernetes.io/zone"
+REGION: Final = "topology.kubernetes.io/region"
+HOSTNAME: Final = "kubernetes.io/hostname"
+INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
+OS: Final = "kubernetes.io/os"
+ARCH: Final = "kubernetes.io/arch"
+
+GPU_TRAINING: Final = "gpu-training"
+"""Value of `workload-type` and of the taint on GPU nodes."""
+
+# Annotations that choose who plays the kubelet of a simulated node.
+KWOK_NODE: Final = "kwok.x-k8s.io/node"
+NODE_RUNTIME: Final = f"{DOMAIN}/node-runtime"
+
+# Taints. The key of the first is the stack's choice.
+SPOT_TAINT: Final = "spot"
+
+# Resources.
+GPU: Final = "nvidia.com/gpu"
+EFA: Final = "vpc.amazonaws.com/efa"
+
+# Labels of objects.
+RUN_ID: Final = f"{DOMAIN}/run-id"
+RUN: Final = f"{DOMAIN}/run"
+WORKER_OF: Final = f"{DOMAIN}/worker-of"
+"""The run id again, only on pods that need a node to themselves."""
+RUN_VERSION: Final = f"{DOMAIN}/run-version"
+TEAM: Final = f"{DOMAIN}/team"
+TIER: Final = f"{DOMAIN}/tier"
+LAUNCHER: Final = f"{DOMAIN}/launcher"
+DATASET: Final = f"{DOMAIN}/dataset"
+COMPONENT: Final = "app.kubernetes.io/component"
+PART_OF: Final = "app.kubernetes.io/part-of"
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+
+# Kueue.
+QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"
+WORKLOAD_PRIORITY: Final = "kueue.x-k8s.io/priority-class"
+MAX_EXEC_SECONDS: Final = "kueue.x-k8s.io/max-exec-time-seconds"
+PREFERRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-preferred-topology"
+REQUIRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-required-topology"
+PODSET_GROUP: Final = "kueue.x-k8s.io/podset-group-name"
+KUEUE_API: Final = "kueue.x-k8s.io/v1beta2"
+
+# Pulumi's Kubernetes provider.
+SKIP_AWAIT: Final = "pulumi.com/skipAwait"
+
+# Objects that have one name in every stack.
+SERVICE_ACCOUNT: Final = "llm-trainer"
+CHECKPOINTS_CLAIM: Final = "checkpoints"
+DATASETS_CLAIM: Final = "datasets"
+TOPOLOGY: Final = "zone-host"
+SIMULATED_STORAGE_CLASS: Final = "sandbox-shared"
+SIMULATED_PROVISIONER: Final = f"{DOMAIN}/sandbox-volumes"
+
+# Groups that an identity provider puts people in.
+AUDITOR_GROUP: Final = f"{PROJECT}:auditor"
+DEPLOYER_GROUP: Final = f"{PROJECT}:deployer"
+
+DNS_LABEL_MAX: Final = 63
+_DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+
+
+def is_dns_label(name: str) -> bool:
+    """Whether `name` may name a Kubernetes object that ends up in a host name (RFC 1123)."""
+    return len(name) <= DNS_LABEL_MAX and _DNS_LABEL.fullmatch(name) is not None
+
+
+def namespace(team: str) -> str:
+    """The namespace of a team."""
+    return f"team-{team}"
+
+
+def cluster_queue(team: str) -> str:
+    """The ClusterQueue of a team; its LocalQueue is called like the team itself."""
+    return f"team-{team}"
+
+
+def local_queue(team: str) -> str:
+    """The LocalQueue in the team's namespace."""
+    return team
+
+
+def group(team: str, role: str) -> str:
+    """The group of people who have `role` (researcher, lead) in a team."""
+    return f"{PROJECT}:{team}:{role}"
+
+
+def infra_type(component: str) -> str:
+    """Pulumi's type token of a component of the platform."""
+    return f"{PROJECT}:infra:{component}"
+
+
+def training_type(component: str) -> str:
+    """Pulumi's type token of a component of a run."""
+    return f"{PROJECT}:training:{component}"
+
+
+def object_labels(component: str, team: str | None = None) -> dict[str, str]:
+    """Labels of every namespaced object that the platform creates."""
+    labels = {PART_OF: PROJECT, MANAGED_BY: "pulumi", COMPONENT: component}
+    return labels | {TEAM: team} if team else labels

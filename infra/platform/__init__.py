@@ -1,0 +1,1 @@
+"""What every cluster gets, whatever provides it: queueing, priorities, operators."""

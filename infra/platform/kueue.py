@@ -1,0 +1,173 @@
+"""Queues: one ResourceFlavor per GPU pool, one ClusterQueue per team, one cohort for all.
+
+Work without GPUs (preparing datasets) does not queue: GPU nodes are what is scarce, a resource can
+be covered by one group of flavors only, and a `cpu` flavor among them would offer GPU nodes' cores
+to everything else. The namespace's ResourceQuota bounds it instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pulumi
+
+from infra import naming, quantity
+from infra.objects import KubernetesObject, Manifest, metadata
+from infra.pools import Capacity, NodePool
+
+_COVERED: Final = ("cpu", "memory", naming.GPU)
+
+_PREFERRED: Final[Mapping[str, Capacity]] = {
+    "research": Capacity.SPOT,
+    "production": Capacity.ON_DEMAND,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueTeam:
+    """What a queue needs to know of its team."""
+
+    name: str
+    tier: str
+    guaranteed: Mapping[str, int] = field(default_factory=dict)
+    """Nodes by pool."""
+    fair_weight: int = 1
+
+
+def flavor_order(tier: str, pools: Sequence[NodePool]) -> list[NodePool]:
+    """Pools in the order in which a tier tries them: its preferred capacity first, else as listed."""
+    preferred = _PREFERRED[tier]
+    return sorted(pools, key=lambda pool: pool.capacity is not preferred)
+
+
+def topology() -> Manifest:
+    """Zones and hosts: Kueue counts free room per node and keeps a gang in one zone."""
+    return {
+        "apiVersion": naming.KUEUE_API,
+        "kind": "Topology",
+        "metadata": metadata(naming.TOPOLOGY, labels=naming.object_labels("queues")),
+        "spec": {"levels": [{"nodeLabel": naming.ZONE}, {"nodeLabel": naming.HOSTNAME}]},
+    }
+
+
+def flavor(pool: NodePool) -> Manifest:
+    """The ResourceFlavor of a pool: runs admitted to it get its selector and its tolerations."""
+    return {
+        "apiVersion": naming.KUEUE_API,
+        "kind": "ResourceFlavor",
+        "metadata": metadata(pool.name, labels=naming.object_labels("queues")),
+        "spec": {
+            "nodeLabels": {naming.POOL: pool.name},
+            "nodeTaints": [taint.manifest() for taint in pool.taints],
+            "tolerations": pool.tolerations(),
+            "topologyName": naming.TOPOLOGY,
+        },
+    }
+
+
+def _quotas(pool: NodePool, nodes: int) -> dict[str, Any]:
+    one = pool.node_quota
+    return {
+        "name": pool.name,
+        "resources": [
+            {"name": "cpu", "nominalQuota": quantity.cpu(one["cpu"] * nodes)},
+            {"name": "memory", "nominalQuota": quantity.memory(one["memory"] * nodes)},
+            {"name": naming.GPU, "nominalQuota": str(one[naming.GPU] * nodes)},
+        ],
+    }
+
+
+def cohort(name: str, pools: Sequence[NodePool], teams: Sequence[QueueTeam]) -> Manifest:
+    """What no team is guaranteed: any of them may borrow it."""
+    flavors = [
+        _quotas(pool, pool.max - sum(team.guaranteed.get(pool.name, 0) for team in teams))
+        for pool in pools
+    ]
+    return {
+        "apiVersion": naming.KUEUE_API,
+        "kind": "Cohort",
+        "metadata": metadata(name, labels=naming.object_labels("queues")),
+        "spec": {"resourceGroups": [{"coveredResources": list(_COVERED), "flavors": flavors}]},
+    }
+
+
+def cluster_queue(team: QueueTeam, cohort_name: str, pools: Sequence[NodePool]) -> Manifest:
+    """A team's queue over all pools.
+
+    Research borrows on its preferred capacity before it looks at the other, and moves on rather
+    than preempt. Production stops at its preferred capacity and takes it back from borrowers.
+    """
+    production = team.tier == "production"
+    ordered = flavor_order(team.tier, pools)
+    return {
+        "apiVersion": naming.KUEUE_API,
+        "kind": "ClusterQueue",
+        "metadata": metadata(
+            naming.cluster_queue(team.name), labels=naming.object_labels("queues", team.name)
+        ),
+        "spec": {
+            "cohortName": cohort_name,
+            # LocalQueues are easy to write; this is what keeps other namespaces out.
+            "namespaceSelector": {"matchLabels": {naming.TEAM: team.name}},
+            "queueingStrategy": "BestEffortFIFO",
+            "resourceGroups": [
+                {
+                    "coveredResources": list(_COVERED),
+                    "flavors": [_quotas(p, team.guaranteed.get(p.name, 0)) for p in ordered],
+                }
+            ],
+            "flavorFungibility": {
+                "whenCanBorrow": "MayStopSearch",
+                "whenCanPreempt": "MayStopSearch" if production else "TryNextFlavor",
+            },
+            "preemption": {
+                "reclaimWithinCohort": "Any" if production else "LowerPriority",
+                "withinClusterQueue": "LowerPriority",
+            },
+            "fairSharing": {"weight": str(team.fair_weight)},
+            "stopPolicy": "None",
+        },
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class KueueQueuesArgs:
+    """Pools that can be queued for, and who queues."""
+
+    cohort: str
+    pools: tuple[NodePool, ...]
+    teams: tuple[QueueTeam, ...]
+
+
+class KueueQueues(pulumi.ComponentResource):
+    """Topology, flavors, cohort and ClusterQueues.
+
+    Each kind depends on what it names. Kueue holds an object by a finalizer while it is in use, so
+    a destroy in any other order would hang.
+    """
+
+    def __init__(self, name: str, args: KueueQueuesArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(naming.infra_type("KueueQueues"), name, None, opts)
+
+        def own(*needs: pulumi.Resource) -> pulumi.ResourceOptions:
+            return pulumi.ResourceOptions(parent=self, depends_on=list(needs))
+
+        zones = KubernetesObject(f"{name}-topology", topology(), own())
+        flavors = [
+            KubernetesObject(f"{name}-flavor-{pool.name}", flavor(pool), own(zones))
+            for pool in args.pools
+        ]
+        shared = KubernetesObject(
+            f"{name}-cohort", cohort(args.cohort, args.pools, args.teams), own(*flavors)
+        )
+        self.cluster_queues = {
+            team.name: KubernetesObject(
+                f"{name}-{team.name}",
+                cluster_queue(team, args.cohort, args.pools),
+                own(shared, *flavors),
+            )
+            for team in args.teams
+        }
+        self.register_outputs({"clusterQueues": [naming.cluster_queue(t.name) for t in args.teams]})

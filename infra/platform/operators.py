@@ -1,0 +1,143 @@
+"""Controllers that the platform needs and the cluster may lack: pinned Helm releases.
+
+A cluster that has one (the sandbox runs Kueue and JobSet itself) says `provided: true`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from infra import naming
+from infra.objects import KubernetesObject, metadata
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """One operator's chart."""
+
+    chart: str
+    version: str
+    namespace: str
+    values: Mapping[str, Any]
+
+
+_KUEUE_CONTROLLER: Final = """\
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+health:
+  healthProbeBindAddress: :8081
+metrics:
+  bindAddress: :8443
+webhook:
+  port: 9443
+leaderElection:
+  leaderElect: true
+  resourceName: c1f6bfd2.kueue.x-k8s.io
+controller:
+  groupKindConcurrency:
+    Job.batch: 5
+    Pod: 5
+    Workload.kueue.x-k8s.io: 5
+    LocalQueue.kueue.x-k8s.io: 1
+    ClusterQueue.kueue.x-k8s.io: 1
+    ResourceFlavor.kueue.x-k8s.io: 1
+clientConnection:
+  qps: 50
+  burst: 100
+waitForPodsReady:
+  timeout: 10m
+  recoveryTimeout: 3m
+  requeuingStrategy:
+    timestamp: Eviction
+    backoffBaseSeconds: 60
+    backoffMaxSeconds: 3600
+integrations:
+  frameworks:
+    - batch/job
+    - jobset.x-k8s.io/jobset
+    - trainer.kubeflow.org/trainjob
+    - kubeflow.org/pytorchjob
+    - kubeflow.org/mpijob
+"""
+
+CHARTS: Final[Mapping[str, Chart]] = {
+    "kueue": Chart(
+        chart="oci://registry.k8s.io/kueue/charts/kueue",
+        version="0.20.3",
+        namespace="kueue-system",
+        values={"managerConfig": {"controllerManagerConfigYaml": _KUEUE_CONTROLLER}},
+    ),
+    "jobset": Chart(
+        chart="oci://registry.k8s.io/jobset/charts/jobset",
+        version="0.12.0",
+        namespace="jobset-system",
+        values={},
+    ),
+    "kubeflowTrainer": Chart(
+        chart="oci://ghcr.io/kubeflow/charts/kubeflow-trainer",
+        version="2.3.0",
+        namespace="kubeflow-system",
+        # JobSet is a release of its own; two would fight over its CRDs.
+        values={"jobset": {"install": False}},
+    ),
+}
+"""Operators that can be installed; the others must be provided."""
+
+NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "job": ("kueue",),
+    "indexed-job": ("kueue",),
+    "jobset": ("kueue", "jobset"),
+    "trainjob": ("kueue", "jobset", "kubeflowTrainer"),
+    "pytorchjob": ("kueue", "trainingOperator"),
+    "mpijob": ("kueue", "mpiOperator"),
+}
+"""Operators that each launcher's objects need."""
+
+
+def launchers(present: frozenset[str]) -> frozenset[str]:
+    """Launchers that a cluster with these operators can run."""
+    return frozenset(name for name, needs in NEEDS.items() if present.issuperset(needs))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorsArgs:
+    """Names from CHARTS of the operators to install, in order of installation."""
+
+    install: tuple[str, ...]
+
+
+class Operators(pulumi.ComponentResource):
+    """Releases of the operators that are not provided, one after the other."""
+
+    def __init__(self, name: str, args: OperatorsArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(naming.infra_type("Operators"), name, None, opts)
+        self.releases: list[pulumi.Resource] = []
+        for operator in args.install:
+            chart = CHARTS[operator]
+            namespace = KubernetesObject(
+                f"{name}-{operator}-namespace",
+                {
+                    "apiVersion": "v1",
+                    "kind": "Namespace",
+                    "metadata": metadata(chart.namespace, labels=naming.object_labels("operators")),
+                },
+                pulumi.ResourceOptions(parent=self),
+            )
+            release = k8s.helm.v3.Release(
+                f"{name}-{operator}",
+                name=operator.lower(),
+                chart=chart.chart,
+                version=chart.version,
+                namespace=chart.namespace,
+                values=dict(chart.values),
+                atomic=True,
+                timeout=600,
+                opts=pulumi.ResourceOptions(parent=self, depends_on=[namespace, *self.releases]),
+            )
+            self.releases.append(release)
+        self.register_outputs({"installed": list(args.install)})

@@ -1,0 +1,156 @@
+"""The one model of a node pool. Labels, taints, tolerations, flavors and quotas all come from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from infra import catalog, naming
+from infra.catalog import InstanceType
+
+
+class Capacity(StrEnum):
+    """How a pool's nodes are bought."""
+
+    SPOT = "spot"
+    ON_DEMAND = "on-demand"
+
+
+class Workload(StrEnum):
+    """What a pool is for."""
+
+    GPU_TRAINING = "gpu-training"
+    CPU = "cpu"
+
+
+class Nodes(StrEnum):
+    """Where a pool's nodes come from."""
+
+    EXISTING = "existing"
+    """The cluster has them: the pool states facts."""
+    PROCESS = "process"
+    """Simulated, and pods on them run as local processes."""
+    KWOK = "kwok"
+    """Simulated, and pods on them only look as if they ran."""
+
+
+class Network(StrEnum):
+    """What carries collectives between a pool's nodes."""
+
+    TCP = "tcp"
+    EFA = "efa"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taint:
+    """A node's taint; every one here has the effect NoSchedule."""
+
+    key: str
+    value: str
+
+    def manifest(self) -> dict[str, str]:
+        """As in a Node's spec."""
+        return {"key": self.key, "value": self.value, "effect": "NoSchedule"}
+
+    def toleration(self) -> dict[str, str]:
+        """The toleration that matches this taint and no other."""
+        return {"operator": "Equal", **self.manifest()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodePool:
+    """Nodes that are alike: bought alike, in one zone, interchangeable for a run."""
+
+    name: str
+    workload: Workload
+    capacity: Capacity
+    instance_types: tuple[str, ...]
+    """Names from the catalog, the preferred one first."""
+    min: int
+    max: int
+    zone: str
+    nodes: Nodes
+    network: Network
+    taint_key: str
+    """Key of the taint `KEY=gpu-training:NoSchedule` on GPU nodes."""
+    extra_labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def types(self) -> tuple[InstanceType, ...]:
+        """The catalog's rows. Raises KeyError for a type that it lacks."""
+        return tuple(catalog.load().types[name] for name in self.instance_types)
+
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs that every node of the pool has at least."""
+        return min(t.gpus for t in self.types)
+
+    @property
+    def gpu_models(self) -> tuple[str, ...]:
+        """Values of the `gpu.model` label that nodes of the pool may carry."""
+        return tuple(sorted({t.gpu_model for t in self.types if t.gpu_model}))
+
+    @property
+    def efa_per_node(self) -> int:
+        """EFA interfaces a pod may have on every node of the pool."""
+        return min(t.efa_cards for t in self.types) if self.network is Network.EFA else 0
+
+    @property
+    def taints(self) -> tuple[Taint, ...]:
+        """Taints of every node: none on CPU pools."""
+        if self.workload is Workload.CPU:
+            return ()
+        found = [Taint(key=self.taint_key, value=naming.GPU_TRAINING)]
+        if self.capacity is Capacity.SPOT:
+            found.append(Taint(key=naming.SPOT_TAINT, value="true"))
+        return tuple(found)
+
+    @property
+    def node_type(self) -> str:
+        """Value of the `node-type` label."""
+        if self.workload is Workload.CPU:
+            return "cpu"
+        return "gpu-spot" if self.capacity is Capacity.SPOT else "gpu-ondemand"
+
+    def labels(self, instance_type: InstanceType | None = None) -> dict[str, str]:
+        """Labels of a node; those that vary by type only when the type is given or the only one."""
+        one = instance_type or (self.types[0] if len(self.types) == 1 else None)
+        labels = {
+            naming.NODE_TYPE: self.node_type,
+            naming.POOL: self.name,
+            naming.CAPACITY: self.capacity.value,
+            naming.ZONE: self.zone,
+        }
+        if self.workload is Workload.GPU_TRAINING:
+            labels |= {
+                naming.ACCELERATOR: "nvidia",
+                naming.GPU_VENDOR: "nvidia",
+                naming.WORKLOAD_TYPE: naming.GPU_TRAINING,
+            }
+        if one:
+            labels[naming.INSTANCE_TYPE] = one.name
+            if one.gpu_model:
+                labels[naming.GPU_MODEL] = one.gpu_model
+        return labels | dict(self.extra_labels)
+
+    @property
+    def node_quota(self) -> dict[str, int]:
+        """What one node adds to a queue: millicores, bytes and GPUs of the pool's smallest type."""
+        return {
+            "cpu": min(t.training_milli_cpu for t in self.types),
+            "memory": min(t.training_memory for t in self.types),
+            naming.GPU: self.gpus_per_node,
+        }
+
+    @property
+    def usd_per_node_hour(self) -> float:
+        """Price of the dearest type of the pool."""
+        if self.capacity is Capacity.SPOT:
+            return max(t.spot_usd_hour for t in self.types)
+        return max(t.on_demand_usd_hour for t in self.types)
+
+    def tolerations(self) -> list[dict[str, Any]]:
+        """What a pod needs to be placed on the pool's nodes."""
+        return [dict(taint.toleration()) for taint in self.taints]

@@ -1,0 +1,1 @@
+"""Teams: a namespace each, with its limits, roles, walls, queue and volumes."""

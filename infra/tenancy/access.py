@@ -1,0 +1,118 @@
+"""Who may do what in a team's namespace: Roles for people and for CI, none for training pods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from infra import naming
+from infra.objects import Manifest, metadata
+
+_READ: Final = ["get", "list", "watch"]
+_WRITE: Final = ["create", "update", "patch", "delete"]
+
+_RUN_KINDS: Final[Sequence[tuple[str, list[str]]]] = (
+    ("batch", ["jobs"]),
+    ("jobset.x-k8s.io", ["jobsets"]),
+    ("trainer.kubeflow.org", ["trainjobs"]),
+    ("kubeflow.org", ["pytorchjobs", "mpijobs"]),
+)
+"""API groups and resources of what a launcher may create."""
+
+
+def _rule(group: str, resources: list[str], verbs: list[str]) -> dict[str, Any]:
+    return {"apiGroups": [group], "resources": resources, "verbs": verbs}
+
+
+def _run_rules(verbs: list[str]) -> list[dict[str, Any]]:
+    return [_rule(group, resources, verbs) for group, resources in _RUN_KINDS]
+
+
+_VIEW: Final = [
+    _rule(
+        "",
+        [
+            "pods",
+            "pods/log",
+            "events",
+            "services",
+            "configmaps",
+            "persistentvolumeclaims",
+            "resourcequotas",
+            "limitranges",
+        ],
+        _READ,
+    ),
+    *_run_rules(_READ),
+    _rule("kueue.x-k8s.io", ["workloads", "localqueues"], _READ),
+    _rule("networking.k8s.io", ["networkpolicies"], _READ),
+]
+"""Everything that explains a run, and no Secret."""
+
+ROLE_RULES: Final[Mapping[str, list[dict[str, Any]]]] = {
+    # Runs are files in the repository; the queue, the logs and the events are for everyone.
+    "researcher": _VIEW,
+    # Leads can stop a run that should not go on.
+    "lead": [*_VIEW, *_run_rules(["delete"]), _rule("", ["pods"], ["delete"])],
+    "auditor": [
+        *_VIEW,
+        _rule("rbac.authorization.k8s.io", ["roles", "rolebindings"], _READ),
+        _rule("", ["serviceaccounts"], _READ),
+    ],
+    # CI deploys runs; limits, walls and queues are the platform engineers'.
+    "deployer": [
+        *_VIEW,
+        *_run_rules(_WRITE),
+        _rule("", ["configmaps", "services"], _WRITE),
+    ],
+}
+"""Rules by role. No role reads Secrets, opens a shell, or changes a role."""
+
+
+def group_of(role: str, team: str) -> str:
+    """The group that gets a role in a team's namespace."""
+    if role == "auditor":
+        return naming.AUDITOR_GROUP
+    if role == "deployer":
+        return naming.DEPLOYER_GROUP
+    return naming.group(team, role)
+
+
+def role(name: str, team: str) -> Manifest:
+    """A Role in the team's namespace."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": metadata(
+            name, namespace=naming.namespace(team), labels=naming.object_labels("access", team)
+        ),
+        "rules": ROLE_RULES[name],
+    }
+
+
+def role_binding(name: str, team: str) -> Manifest:
+    """The Role's binding to its group."""
+    api_group = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": f"{api_group}/v1",
+        "kind": "RoleBinding",
+        "metadata": metadata(
+            name, namespace=naming.namespace(team), labels=naming.object_labels("access", team)
+        ),
+        "roleRef": {"apiGroup": api_group, "kind": "Role", "name": name},
+        "subjects": [{"apiGroup": api_group, "kind": "Group", "name": group_of(name, team)}],
+    }
+
+
+def service_account(team: str) -> Manifest:
+    """What training pods run as; it may do nothing in the API, so they get no token."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": metadata(
+            naming.SERVICE_ACCOUNT,
+            namespace=naming.namespace(team),
+            labels=naming.object_labels("access", team),
+        ),
+        "automountServiceAccountToken": False,
+    }

@@ -1,0 +1,110 @@
+"""Team: a namespace with everything that a team's runs need and everything that holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+
+from infra import naming
+from infra.objects import KubernetesObject, Manifest, metadata
+from infra.tenancy import access, limits, volumes, walls
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeamArgs:
+    """One team; see the stack file's `teams` and `storage`."""
+
+    team: str
+    quota: limits.Quota
+    storage_class: str
+    checkpoints: str
+    """Size of the checkpoint volume."""
+    datasets: str
+    """Size of the dataset volume."""
+    protect_volumes: bool = False
+    """Refuse to delete the claims, and keep them when they are dropped from the program."""
+    egress_cidrs: tuple[str, ...] = ()
+    cluster_queue: pulumi.Resource
+    """The team's ClusterQueue: its LocalQueue goes before it."""
+
+
+def namespace(team: str) -> Manifest:
+    """The namespace; Pod Security's strictest level is enforced in it."""
+    levels: dict[str, str] = {}
+    for mode in ("enforce", "audit", "warn"):
+        levels[f"pod-security.kubernetes.io/{mode}"] = "restricted"
+        levels[f"pod-security.kubernetes.io/{mode}-version"] = "latest"
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": metadata(
+            naming.namespace(team), labels=naming.object_labels("team", team) | levels
+        ),
+    }
+
+
+def local_queue(team: str) -> Manifest:
+    """Where the team's runs queue."""
+    return {
+        "apiVersion": naming.KUEUE_API,
+        "kind": "LocalQueue",
+        "metadata": metadata(
+            naming.local_queue(team),
+            namespace=naming.namespace(team),
+            labels=naming.object_labels("queues", team),
+        ),
+        "spec": {"clusterQueue": naming.cluster_queue(team), "stopPolicy": "None"},
+    }
+
+
+def _held(args: TeamArgs) -> Iterator[tuple[str, Manifest]]:
+    """Objects that must be there before the first pod: limits, walls, roles."""
+    team = args.team
+    yield "quota", limits.resource_quota(team, args.quota)
+    yield "limits", limits.limit_range(team)
+    yield "service-account", access.service_account(team)
+    for role in access.ROLE_RULES:
+        yield f"role-{role}", access.role(role, team)
+    for policy in walls.policies(team, args.egress_cidrs):
+        yield policy["metadata"]["name"], policy
+
+
+class Team(pulumi.ComponentResource):
+    """One team; what runs in it depends on all of this."""
+
+    def __init__(self, name: str, args: TeamArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(naming.infra_type("Team"), name, None, opts)
+        home = KubernetesObject(
+            f"{name}-namespace", namespace(args.team), pulumi.ResourceOptions(parent=self)
+        )
+
+        def own(*needs: pulumi.Resource, **more: Any) -> pulumi.ResourceOptions:
+            # Names are plain strings, so the order of deletion must be said.
+            return pulumi.ResourceOptions(parent=self, depends_on=[home, *needs], **more)
+
+        held = {
+            suffix: KubernetesObject(f"{name}-{suffix}", manifest, own())
+            for suffix, manifest in _held(args)
+        }
+        for role in access.ROLE_RULES:
+            binding = access.role_binding(role, args.team)
+            KubernetesObject(f"{name}-binding-{role}", binding, own(held[f"role-{role}"]))
+        for claim, size in (
+            (naming.CHECKPOINTS_CLAIM, args.checkpoints),
+            (naming.DATASETS_CLAIM, args.datasets),
+        ):
+            KubernetesObject(
+                f"{name}-{claim}",
+                volumes.claim(args.team, claim, size, args.storage_class),
+                own(protect=args.protect_volumes, retain_on_delete=args.protect_volumes),
+            )
+        KubernetesObject(f"{name}-queue", local_queue(args.team), own(args.cluster_queue))
+        self.register_outputs(
+            {
+                "namespace": naming.namespace(args.team),
+                "localQueue": naming.local_queue(args.team),
+            }
+        )

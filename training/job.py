@@ -1,0 +1,107 @@
+"""TrainingJob: one run on the platform. RunSpec and Platform in, Kubernetes objects out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pulumi
+import yaml
+
+from infra import naming
+from infra.objects import KubernetesObject, Manifest, metadata
+from infra.outputs import Platform
+from training import placement, spec
+from training.launchers import LAUNCHERS, pod
+from training.spec import RunRecord, RunSpec
+
+_NEVER_CHANGED: Final = ["metadata", "spec", "data", "immutable"]
+"""A run is what it was when it was launched: neither a newer launcher, nor a newer commit, nor a
+changed platform may touch it. Whoever wants that changes the spec, which makes a new run."""
+
+
+def config_map(run: RunSpec, platform: Platform, record: RunRecord) -> Manifest:
+    """The run's record and its hyperparameters, mounted into every pod."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(
+            run.run_id, namespace=platform.teams[run.team].namespace, labels=pod.labels(run)
+        ),
+        "immutable": True,
+        "data": {
+            spec.RUN_RECORD_FILE: record.to_json(),
+            spec.TRAINER_CONFIG_FILE: yaml.safe_dump(_plain(run.config), sort_keys=True),
+        },
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    return value
+
+
+def manifests(run: RunSpec, platform: Platform, git_commit: str) -> list[Manifest]:
+    """Every object of a run, in the order of creation; the last is the one that Kueue queues."""
+    record = run.record(stack=platform.stack, git_commit=git_commit)
+    return [
+        config_map(run, platform, record),
+        *LAUNCHERS[run.launcher].render(run, platform),
+    ]
+
+
+def outputs(run: RunSpec, platform: Platform) -> dict[str, Any]:
+    """What the stack output `runs` says of a run."""
+    team = platform.teams[run.team]
+    queued = LAUNCHERS[run.launcher].render(run, platform)[-1]
+    pools = placement.eligible_pools(run, platform)
+    return {
+        "runId": run.run_id,
+        "name": run.run_id,
+        "run": run.name,
+        "version": run.version,
+        "team": run.team,
+        "namespace": team.namespace,
+        "apiVersion": queued["apiVersion"],
+        "kind": queued["kind"],
+        "queue": team.local_queue,
+        "checkpointUri": team.checkpoint_uri(run.run_id),
+        "image": run.image,
+        "nodes": run.nodes,
+        "worldSize": run.world_size,
+        "pools": [pool.name for pool in pools],
+        "usdPerHour": placement.usd_per_hour(run, pools),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingJobArgs:
+    """A run, where it goes, and the commit that launches it."""
+
+    run: RunSpec
+    platform: Platform
+    git_commit: str
+
+
+class TrainingJob(pulumi.ComponentResource):
+    """The objects of one run. They are created once and deleted; never updated."""
+
+    def __init__(self, name: str, args: TrainingJobArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(naming.training_type("TrainingJob"), name, None, opts)
+        created: list[pulumi.Resource] = []
+        for manifest in manifests(args.run, args.platform, args.git_commit):
+            created.append(
+                KubernetesObject(
+                    f"{name}-{manifest['kind'].lower()}",
+                    manifest,
+                    pulumi.ResourceOptions(
+                        parent=self, depends_on=list(created), ignore_changes=_NEVER_CHANGED
+                    ),
+                )
+            )
+        self.outputs = outputs(args.run, args.platform)
+        self.register_outputs(self.outputs)

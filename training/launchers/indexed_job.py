@@ -1,0 +1,36 @@
+"""`indexed-job`: many nodes with nothing but Kubernetes: an Indexed Job and a headless Service."""
+
+from __future__ import annotations
+
+from infra.objects import Manifest
+from infra.outputs import Platform
+from training.launchers import pod
+from training.spec import RunSpec
+
+
+def render(run: RunSpec, platform: Platform) -> list[Manifest]:
+    """The Service that names the pods RUN_ID-INDEX.RUN_ID, and the Job.
+
+    The Job replaces pods one by one and never the gang as a whole; when one fails, the others fail
+    with it, so each failure of the gang may count once per node.
+    """
+    main = pod.container(run, platform, pod.torchrun_command(run, f"{run.run_id}-0.{run.run_id}"))
+    template = pod.template(run, platform, main)
+    template["spec"]["subdomain"] = run.run_id
+    return [
+        pod.headless_service(run, platform, {"batch.kubernetes.io/job-name": run.run_id}),
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": pod.run_metadata(run, platform),
+            "spec": {
+                "completionMode": "Indexed",
+                "parallelism": run.nodes,
+                "completions": run.nodes,
+                "backoffLimit": run.max_restarts * run.nodes,
+                "podFailurePolicy": pod.standalone_failure_policy(),
+                "podReplacementPolicy": "Failed",
+                "template": template,
+            },
+        },
+    ]

@@ -1,0 +1,28 @@
+"""`job`: one node, `torchrun --standalone`, a plain Job."""
+
+from __future__ import annotations
+
+from infra.objects import Manifest
+from infra.outputs import Platform
+from training.launchers import pod
+from training.spec import RunSpec
+
+
+def render(run: RunSpec, platform: Platform) -> list[Manifest]:
+    """One Job of one pod, which is replaced after a failure up to `max_restarts` times."""
+    main = pod.container(run, platform, pod.torchrun_command(run, None))
+    return [
+        {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": pod.run_metadata(run, platform),
+            "spec": {
+                "parallelism": 1,
+                "completions": 1,
+                "backoffLimit": run.max_restarts,
+                "podFailurePolicy": pod.standalone_failure_policy(),
+                "podReplacementPolicy": "Failed",
+                "template": pod.template(run, platform, main),
+            },
+        }
+    ]

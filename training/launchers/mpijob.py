@@ -1,0 +1,94 @@
+"""`mpijob`: MPI Operator v2beta1; mpirun starts the ranks, as Horovod's users expect."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from infra import naming
+from infra.objects import Manifest
+from infra.outputs import Platform
+from training import spec
+from training.launchers import pod
+from training.spec import RunSpec
+
+_SSH_PORT: Final = 2222
+"""sshd cannot bind 22 without root."""
+
+# Open MPI names ranks its own way; the trainer reads torchrun's names.
+_RANK_SHELL: Final = (
+    "export RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE "
+    "LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK LOCAL_WORLD_SIZE=$OMPI_COMM_WORLD_LOCAL_SIZE; "
+    'exec "$0" "$@"'
+)
+
+
+def _mpirun(run: RunSpec, exported: list[str]) -> list[str]:
+    command = [
+        "mpirun",
+        "-np",
+        str(run.world_size),
+        "--map-by",
+        f"ppr:{run.processes_per_node}:node",
+        "--bind-to",
+        "none",
+        "-x",
+        f"MASTER_ADDR={run.run_id}-worker-0.{run.run_id}",
+        "-x",
+        f"MASTER_PORT={spec.rendezvous_port(run.run_id)}",
+    ]
+    for name in exported:
+        command += ["-x", name]
+    return [
+        *command,
+        "sh",
+        "-c",
+        _RANK_SHELL,
+        "python",
+        "-m",
+        "training.trainer",
+        *pod.trainer_args(run),
+    ]
+
+
+def _launcher_template(run: RunSpec, platform: Platform) -> dict[str, Any]:
+    """mpirun's own pod: no GPU, so it may sit on any node of the run's pools beside a worker."""
+    exported = [e["name"] for e in pod.environment(run, platform)]
+    main = pod.container(run, platform, _mpirun(run, exported), name="launcher")
+    small = {"cpu": "500m", "memory": "512Mi"}
+    main["resources"] = {"requests": small, "limits": small}
+    template = pod.template(run, platform, main)
+    # Anti-affinity keeps workers apart; the launcher must not need a node of its own.
+    del template["spec"]["affinity"]["podAntiAffinity"]
+    del template["metadata"]["labels"][naming.WORKER_OF]
+    return template
+
+
+def render(run: RunSpec, platform: Platform) -> list[Manifest]:
+    """One MPIJob: a launcher with mpirun, and a worker per node with sshd."""
+    sshd = ["/usr/sbin/sshd", "-De", "-p", str(_SSH_PORT), "-f", "/home/trainer/.sshd_config"]
+    worker = pod.container(run, platform, sshd, name="worker")
+    return [
+        {
+            "apiVersion": "kubeflow.org/v2beta1",
+            "kind": "MPIJob",
+            "metadata": pod.run_metadata(run, platform),
+            "spec": {
+                "slotsPerWorker": run.processes_per_node,
+                "sshAuthMountPath": "/home/trainer/.ssh",
+                "launcherCreationPolicy": "WaitForWorkersReady",
+                "runPolicy": {"backoffLimit": run.max_restarts, "cleanPodPolicy": "Running"},
+                "mpiReplicaSpecs": {
+                    "Launcher": {
+                        "replicas": 1,
+                        "restartPolicy": "Never",
+                        "template": _launcher_template(run, platform),
+                    },
+                    "Worker": {
+                        "replicas": run.nodes,
+                        "restartPolicy": "Never",
+                        "template": pod.template(run, platform, worker),
+                    },
+                },
+            },
+        }
+    ]

@@ -1,0 +1,305 @@
+"""What the pods of every launcher have in common: the trainer's container, its volumes, its walls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from infra import naming
+from infra.objects import Manifest, metadata
+from infra.outputs import Platform
+from training import placement, spec
+from training.spec import RunSpec
+
+CONTAINER: Final = "trainer"
+
+_USER: Final = 1000
+"""The image's user; any other than root would do."""
+
+_FAIL_ON_BAD_CONFIG: Final = {
+    "action": "FailJob",
+    "onExitCodes": {
+        "containerName": CONTAINER,
+        "operator": "In",
+        "values": [spec.EXIT_BAD_CONFIG],
+    },
+}
+
+
+def labels(run: RunSpec) -> dict[str, str]:
+    """Labels of every object of a run: who launched what."""
+    return {
+        naming.RUN_ID: run.run_id,
+        naming.RUN: run.name,
+        naming.RUN_VERSION: str(run.version),
+        naming.TEAM: run.team,
+        naming.TIER: run.tier,
+        naming.LAUNCHER: run.launcher,
+        naming.PART_OF: naming.PROJECT,
+        naming.MANAGED_BY: "pulumi",
+    }
+
+
+def queue_labels(run: RunSpec, platform: Platform) -> dict[str, str]:
+    """Labels of the object that Kueue queues.
+
+    It is never created with `suspend`: Kueue's webhook sets that, and a value of ours would suspend
+    the run again with every update.
+    """
+    found = {
+        naming.QUEUE_NAME: platform.teams[run.team].local_queue,
+        naming.WORKLOAD_PRIORITY: run.priority or platform.default_priority[run.tier],
+    }
+    if run.max_hours is not None:
+        found[naming.MAX_EXEC_SECONDS] = str(round(run.max_hours * 3600))
+    return labels(run) | found
+
+
+def run_metadata(run: RunSpec, platform: Platform) -> Manifest:
+    """ObjectMeta of the object that Kueue queues; Pulumi does not wait for runs to end."""
+    return metadata(
+        run.run_id,
+        namespace=platform.teams[run.team].namespace,
+        labels=queue_labels(run, platform),
+        annotations={naming.SKIP_AWAIT: "true"},
+    )
+
+
+def trainer_args(run: RunSpec) -> list[str]:
+    """Arguments of `python -m training.trainer`."""
+    return [
+        "--config",
+        f"{spec.CONFIG_MOUNT}/{spec.TRAINER_CONFIG_FILE}",
+        "--run-record",
+        f"{spec.CONFIG_MOUNT}/{spec.RUN_RECORD_FILE}",
+        "--run-dir",
+        run.run_dir,
+        "--set",
+        f"data.path={run.dataset.path}",
+    ]
+
+
+def torchrun_command(run: RunSpec, rendezvous_host: str | None) -> list[str]:
+    """The launcher's command line: torchrun with faithful exit codes.
+
+    `rendezvous_host` is the first pod's DNS name; None for a run of one node. Restarts belong to
+    the Job around the pods, so torchrun itself makes none.
+    """
+    command = ["python", "-m", "training.trainer.launch"]
+    if rendezvous_host is None:
+        command.append("--standalone")
+    else:
+        command += [
+            f"--nnodes={run.nodes}",
+            f"--rdzv-id={run.run_id}",
+            "--rdzv-backend=c10d",
+            f"--rdzv-endpoint={rendezvous_host}:{spec.rendezvous_port(run.run_id)}",
+        ]
+    return [
+        *command,
+        f"--nproc-per-node={run.processes_per_node}",
+        "--max-restarts=0",
+        f"--shutdown-timeout={run.grace.shutdown_timeout_s}",
+        "-m",
+        "training.trainer",
+        *trainer_args(run),
+    ]
+
+
+def environment(run: RunSpec, platform: Platform) -> list[dict[str, Any]]:
+    """The container's environment, sorted by name."""
+    pools = placement.eligible_pools(run, platform)
+    variables = {
+        # Overlap of compute and communication in order of issue needs a single queue.
+        "CUDA_DEVICE_MAX_CONNECTIONS": "1",
+        "OMP_NUM_THREADS": str(run.config.get("threads", 1)),
+        "PYTHONUNBUFFERED": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "TORCH_DISTRIBUTED_DEBUG": "INFO",
+        **placement.network_env(run, pools),
+    }
+    return [{"name": name, "value": variables[name]} for name in sorted(variables)]
+
+
+def resources(run: RunSpec, platform: Platform) -> dict[str, dict[str, str]]:
+    """Limits equal requests: GPUs must, and a gang must not lose a pod to memory pressure."""
+    amounts = {
+        "cpu": run.resources.cpu,
+        "memory": run.resources.memory,
+        naming.GPU: str(run.processes_per_node),
+    }
+    devices = placement.network_devices(run, placement.eligible_pools(run, platform))
+    if devices:
+        amounts[naming.EFA] = str(devices)
+    return {"requests": dict(amounts), "limits": dict(amounts)}
+
+
+def restricted() -> dict[str, Any]:
+    """A container's securityContext as Pod Security's restricted level wants it."""
+    return {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+    }
+
+
+def pod_security() -> dict[str, Any]:
+    """A pod's securityContext as Pod Security's restricted level wants it."""
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": _USER,
+        "runAsGroup": _USER,
+        "fsGroup": _USER,
+        # Changing the owner of every checkpoint at each start would take longer than the run.
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def _volumes(run: RunSpec, platform: Platform) -> list[dict[str, Any]]:
+    team = platform.teams[run.team]
+    return [
+        {"name": "config", "configMap": {"name": run.run_id}},
+        {
+            "name": "checkpoints",
+            "persistentVolumeClaim": {"claimName": team.checkpoints_claim},
+        },
+        {"name": "datasets", "persistentVolumeClaim": {"claimName": team.datasets_claim}},
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": run.resources.shm}},
+        {"name": "tmp", "emptyDir": {}},
+    ]
+
+
+def _mounts() -> list[dict[str, Any]]:
+    return [
+        {"name": "config", "mountPath": spec.CONFIG_MOUNT, "readOnly": True},
+        {"name": "checkpoints", "mountPath": spec.CHECKPOINT_MOUNT},
+        {"name": "datasets", "mountPath": spec.DATA_MOUNT, "readOnly": True},
+        {"name": "shm", "mountPath": "/dev/shm"},
+        {"name": "tmp", "mountPath": "/tmp"},
+    ]
+
+
+def container(
+    run: RunSpec,
+    platform: Platform,
+    command: Sequence[str],
+    *,
+    name: str = CONTAINER,
+    more_env: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """The trainer's container."""
+    return {
+        "name": name,
+        "image": run.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": list(command),
+        "workingDir": spec.WORKSPACE,
+        "env": [*environment(run, platform), *(dict(e) for e in more_env)],
+        "resources": resources(run, platform),
+        "volumeMounts": _mounts(),
+        "securityContext": restricted(),
+    }
+
+
+def pod_spec(
+    run: RunSpec, platform: Platform, main: Mapping[str, Any], *, restart: str = "Never"
+) -> dict[str, Any]:
+    """The pod around the trainer's container."""
+    pools = placement.eligible_pools(run, platform)
+    return {
+        "restartPolicy": restart,
+        "serviceAccountName": platform.teams[run.team].service_account,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "priorityClassName": run.priority or platform.default_priority[run.tier],
+        "terminationGracePeriodSeconds": run.grace.termination_grace_s,
+        "securityContext": pod_security(),
+        "tolerations": placement.tolerations(pools),
+        "affinity": placement.affinity(run, pools),
+        "containers": [dict(main)],
+        "volumes": _volumes(run, platform),
+    }
+
+
+def template(
+    run: RunSpec, platform: Platform, main: Mapping[str, Any], *, restart: str = "Never"
+) -> dict[str, Any]:
+    """The pod template of a gang's workers."""
+    pools = placement.eligible_pools(run, platform)
+    return {
+        "metadata": {
+            "labels": labels(run) | {naming.WORKER_OF: run.run_id},
+            "annotations": placement.topology_annotation(run, pools),
+        },
+        "spec": pod_spec(run, platform, main, restart=restart),
+    }
+
+
+def standalone_failure_policy() -> dict[str, Any]:
+    """For Jobs that nothing restarts but themselves: pods are replaced one by one.
+
+    A bad configuration ends the Job; preemption (by its exit code, or by the cluster's word) does
+    not count; anything else counts against backoffLimit.
+    """
+    return {
+        "rules": [
+            _FAIL_ON_BAD_CONFIG,
+            {
+                "action": "Ignore",
+                "onExitCodes": {
+                    "containerName": CONTAINER,
+                    "operator": "In",
+                    "values": [spec.EXIT_PREEMPTED],
+                },
+            },
+            {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]},
+        ]
+    }
+
+
+def gang_failure_policy() -> dict[str, Any]:
+    """For Jobs inside a JobSet: any of these ends the Job at once, and the JobSet decides by which.
+
+    A disrupted pod is not replaced alone: the others would wait for it in a dead collective.
+    """
+    return {
+        "rules": [
+            _FAIL_ON_BAD_CONFIG,
+            {
+                "action": "FailJob",
+                "onExitCodes": {
+                    "containerName": CONTAINER,
+                    "operator": "In",
+                    "values": [spec.EXIT_PREEMPTED],
+                },
+            },
+            {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget"}]},
+        ]
+    }
+
+
+def headless_service(run: RunSpec, platform: Platform, selector: Mapping[str, str]) -> Manifest:
+    """DNS names for the pods, also before they are ready: rendezvous is how they become so."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(
+            run.run_id,
+            namespace=platform.teams[run.team].namespace,
+            labels=labels(run),
+            annotations={naming.SKIP_AWAIT: "true"},
+        ),
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": dict(selector),
+            "ports": [
+                {
+                    "name": "rendezvous",
+                    "port": spec.rendezvous_port(run.run_id),
+                    "protocol": "TCP",
+                }
+            ],
+        },
+    }

@@ -1,0 +1,44 @@
+"""`pytorchjob`: Training Operator v1, for clusters that still run it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from infra.objects import Manifest
+from infra.outputs import Platform
+from training.launchers import pod
+from training.spec import RunSpec
+
+
+def render(run: RunSpec, platform: Platform) -> list[Manifest]:
+    """One master and nodes - 1 workers that meet at the master's own Service.
+
+    The operator's ExitCode policy takes every code below 128 for permanent, 75 too, so pods restart
+    in place; a bad configuration (78) is retried until backoffLimit, which this operator cannot
+    avoid.
+    """
+    host = f"{run.run_id}-master-0" if run.nodes > 1 else None
+    main = pod.container(run, platform, pod.torchrun_command(run, host), name="pytorch")
+
+    def replicas(count: int) -> dict[str, Any]:
+        return {
+            "replicas": count,
+            "restartPolicy": "OnFailure",
+            "template": pod.template(run, platform, main, restart="OnFailure"),
+        }
+
+    specs = {"Master": replicas(1)}
+    if run.nodes > 1:
+        specs["Worker"] = replicas(run.nodes - 1)
+    return [
+        {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "PyTorchJob",
+            "metadata": pod.run_metadata(run, platform),
+            "spec": {
+                "nprocPerNode": str(run.processes_per_node),
+                "runPolicy": {"backoffLimit": run.max_restarts, "cleanPodPolicy": "Running"},
+                "pytorchReplicaSpecs": specs,
+            },
+        }
+    ]

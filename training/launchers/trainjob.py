@@ -1,0 +1,77 @@
+"""`trainjob`: Kubeflow Trainer v2. A runtime of the run's own carries the pods; no patches."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from infra.objects import Manifest, metadata
+from infra.outputs import Platform
+from training.launchers import jobset, pod
+from training.spec import RunSpec
+
+_API: Final = "trainer.kubeflow.org/v1alpha1"
+_NODE: Final = "node"
+"""ReplicatedJob and container that Kubeflow Trainer takes for the trainer."""
+
+
+def render(run: RunSpec, platform: Platform) -> list[Manifest]:
+    """A TrainingRuntime named like the run, and the TrainJob that refers to it.
+
+    How to patch pods from a TrainJob changed between Kubeflow Trainer 2.1 and 2.2; a runtime per
+    run reads the same in both. Without the torch policy nobody sets PET_* behind our command line.
+    """
+    first = f"{run.run_id}-{_NODE}-0-0.{run.run_id}"
+    main = pod.container(
+        run,
+        platform,
+        pod.torchrun_command(run, first),
+        name=_NODE,
+        more_env=[jobset.attempt_env()],
+    )
+    job = jobset.worker_job(run, pod.template(run, platform, main))
+    for rule in job["podFailurePolicy"]["rules"]:
+        if "onExitCodes" in rule:
+            rule["onExitCodes"]["containerName"] = _NODE
+    step = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    runtime: Manifest = {
+        "apiVersion": _API,
+        "kind": "TrainingRuntime",
+        "metadata": metadata(
+            run.run_id,
+            namespace=platform.teams[run.team].namespace,
+            labels=pod.labels(run),
+        ),
+        "spec": {
+            "mlPolicy": {"numNodes": run.nodes},
+            "template": {
+                "spec": {
+                    "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+                    "failurePolicy": jobset.failure_policy(run),
+                    "replicatedJobs": [
+                        {
+                            "name": _NODE,
+                            "replicas": 1,
+                            "template": {
+                                "metadata": {"labels": pod.labels(run) | step},
+                                "spec": job,
+                            },
+                        }
+                    ],
+                }
+            },
+        },
+    }
+    train_job: Manifest = {
+        "apiVersion": _API,
+        "kind": "TrainJob",
+        "metadata": pod.run_metadata(run, platform),
+        "spec": {
+            "runtimeRef": {
+                "apiGroup": "trainer.kubeflow.org",
+                "kind": "TrainingRuntime",
+                "name": run.run_id,
+            },
+            "trainer": {"numNodes": run.nodes},
+        },
+    }
+    return [runtime, train_job]

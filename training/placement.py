@@ -1,0 +1,94 @@
+"""Where a run may go: which pools suit it, and what its pods must say to land there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from infra import naming
+from infra.outputs import Platform
+from infra.pools import Network, NodePool, Nodes
+from training.spec import RunSpec
+
+
+def suits(spec: RunSpec, pool: NodePool) -> bool:
+    """Whether each of the run's pods fits a node of the pool, one pod per node.
+
+    A run of several nodes takes whole nodes: Kueue's topology assignment knows nothing of
+    anti-affinity and would put two half-node pods on one node, where they could not both run.
+    """
+    if pool.capacity.value not in spec.capacity_types:
+        return False
+    if spec.gpu_model and spec.gpu_model not in pool.gpu_models:
+        return False
+    if spec.nodes > 1:
+        return pool.gpus_per_node == spec.processes_per_node
+    return pool.gpus_per_node >= spec.processes_per_node
+
+
+def eligible_pools(spec: RunSpec, platform: Platform) -> tuple[NodePool, ...]:
+    """The pools that the run may be admitted to, in its queue's order."""
+    return tuple(pool for pool in platform.gpu_pools(spec.team) if suits(spec, pool))
+
+
+def affinity(spec: RunSpec, pools: tuple[NodePool, ...]) -> dict[str, Any]:
+    """Nodes of the eligible pools only, and never two pods of the run on one node."""
+    terms = [
+        {"key": naming.WORKLOAD_TYPE, "operator": "In", "values": [naming.GPU_TRAINING]},
+        {"key": naming.POOL, "operator": "In", "values": [pool.name for pool in pools]},
+    ]
+    if spec.gpu_model:
+        terms.append({"key": naming.GPU_MODEL, "operator": "In", "values": [spec.gpu_model]})
+    return {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": terms}]
+            }
+        },
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "topologyKey": naming.HOSTNAME,
+                    "labelSelector": {"matchLabels": {naming.WORKER_OF: spec.run_id}},
+                }
+            ]
+        },
+    }
+
+
+def tolerations(pools: tuple[NodePool, ...]) -> list[dict[str, Any]]:
+    """Tolerations of the eligible pools' taints, each once."""
+    found: list[dict[str, Any]] = []
+    for pool in pools:
+        found += [t for t in pool.tolerations() if t not in found]
+    return found
+
+
+def topology_annotation(spec: RunSpec, pools: tuple[NodePool, ...]) -> dict[str, str]:
+    """Asks Kueue for nodes of one zone: a must where collectives run over EFA, else a wish."""
+    if spec.nodes > 1 and any(pool.network is Network.EFA for pool in pools):
+        return {naming.REQUIRED_TOPOLOGY: naming.ZONE}
+    return {naming.PREFERRED_TOPOLOGY: naming.ZONE}
+
+
+def network_devices(spec: RunSpec, pools: tuple[NodePool, ...]) -> int:
+    """EFA interfaces per pod: what every eligible pool has, none for a run of one node."""
+    return min(pool.efa_per_node for pool in pools) if spec.nodes > 1 else 0
+
+
+def network_env(spec: RunSpec, pools: tuple[NodePool, ...]) -> dict[str, str]:
+    """NCCL's settings as far as the pools' network decides them; NCCL finds the rest itself.
+
+    None where the pools differ (the admitted one is not known yet), for one node, and for simulated
+    nodes, which have no GPUs to speak NCCL.
+    """
+    networks = {pool.network for pool in pools}
+    if spec.nodes == 1 or len(networks) > 1 or any(p.nodes is not Nodes.EXISTING for p in pools):
+        return {}
+    if networks == {Network.EFA}:
+        return {"FI_PROVIDER": "efa", "NCCL_DEBUG": "WARN"}
+    return {"NCCL_IB_DISABLE": "1", "NCCL_DEBUG": "WARN"}
+
+
+def usd_per_hour(spec: RunSpec, pools: tuple[NodePool, ...]) -> float:
+    """What the run costs per hour on the dearest pool it may be admitted to."""
+    return round(spec.nodes * max(pool.usd_per_node_hour for pool in pools), 4)

@@ -1,0 +1,154 @@
+"""DatasetPreparation: a Job that turns a source into token shards before the runs that read them.
+
+It needs no GPU and does not queue (see infra/platform/kueue.py). Pulumi waits for its end, and runs
+depend on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import pulumi
+
+from infra import naming
+from infra.objects import KubernetesObject, Manifest, metadata
+from infra.outputs import Platform
+from training import spec
+from training.launchers import pod
+from training.spec import Dataset, RunSpec
+
+_CONTAINER: Final = "prepare"
+_HASH_CHARS: Final = 8
+_CREATE_TIMEOUT: Final = "60m"
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class Preparation:
+    """One dataset of one team, made by one image: equal preparations are done once."""
+
+    team: str
+    dataset: str
+    source: str
+    image: str
+
+    @classmethod
+    def of(cls, run: RunSpec) -> Preparation | None:
+        """What a run needs prepared; None when somebody else prepares its dataset."""
+        if not run.dataset.source:
+            return None
+        return cls(
+            team=run.team,
+            dataset=run.dataset.name,
+            source=run.dataset.source,
+            image=run.image,
+        )
+
+    @property
+    def name(self) -> str:
+        """Name of the Job: it says what was prepared how, for a Job's template cannot change."""
+        parts = [self.team, self.dataset, self.source, self.image, spec.JOB_SPEC_REVISION]
+        return f"prepare-{self.dataset}-{spec.content_hash(parts)[:_HASH_CHARS]}"
+
+
+def job(preparation: Preparation, platform: Platform) -> Manifest:
+    """The Job. It is kept when it has ended: a removed one would look like drift."""
+    team = platform.teams[preparation.team]
+    labels = {
+        naming.TEAM: preparation.team,
+        naming.DATASET: preparation.dataset,
+        naming.PART_OF: naming.PROJECT,
+        naming.MANAGED_BY: "pulumi",
+        naming.COMPONENT: "dataset-preparation",
+    }
+    amounts = {"cpu": "1", "memory": "2Gi"}
+    cpu_pool = platform.cpu_pool
+    placed = {"nodeSelector": {naming.POOL: cpu_pool.name}} if cpu_pool else {}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata(preparation.name, namespace=team.namespace, labels=labels),
+        "spec": {
+            "backoffLimit": 2,
+            "podFailurePolicy": {
+                "rules": [
+                    {
+                        "action": "FailJob",
+                        "onExitCodes": {
+                            "containerName": _CONTAINER,
+                            "operator": "In",
+                            "values": [spec.EXIT_BAD_CONFIG],
+                        },
+                    },
+                    {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]},
+                ]
+            },
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "serviceAccountName": team.service_account,
+                    "automountServiceAccountToken": False,
+                    "enableServiceLinks": False,
+                    "securityContext": pod.pod_security(),
+                    **placed,
+                    "containers": [
+                        {
+                            "name": _CONTAINER,
+                            "image": preparation.image,
+                            "imagePullPolicy": "IfNotPresent",
+                            "command": [
+                                "python",
+                                "-m",
+                                "training.prepare",
+                                "--source",
+                                preparation.source,
+                                "--out",
+                                Dataset(name=preparation.dataset).path,
+                            ],
+                            "workingDir": spec.WORKSPACE,
+                            "env": [{"name": "PYTHONUNBUFFERED", "value": "1"}],
+                            "resources": {"requests": amounts, "limits": amounts},
+                            "volumeMounts": [
+                                {"name": "datasets", "mountPath": spec.DATA_MOUNT},
+                                {"name": "tmp", "mountPath": "/tmp"},
+                            ],
+                            "securityContext": pod.restricted(),
+                        }
+                    ],
+                    "volumes": [
+                        {
+                            "name": "datasets",
+                            "persistentVolumeClaim": {"claimName": team.datasets_claim},
+                        },
+                        {"name": "tmp", "emptyDir": {}},
+                    ],
+                },
+            },
+        },
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetPreparationArgs:
+    """What is prepared, and where."""
+
+    preparation: Preparation
+    platform: Platform
+
+
+class DatasetPreparation(pulumi.ComponentResource):
+    """One preparation Job, awaited. A run that depends on this depends on its end."""
+
+    def __init__(
+        self, name: str, args: DatasetPreparationArgs, opts: pulumi.ResourceOptions
+    ) -> None:
+        super().__init__(naming.training_type("DatasetPreparation"), name, None, opts)
+        self.job = KubernetesObject(
+            f"{name}-job",
+            job(args.preparation, args.platform),
+            pulumi.ResourceOptions(
+                parent=self, custom_timeouts=pulumi.CustomTimeouts(create=_CREATE_TIMEOUT)
+            ),
+        )
+        self.register_outputs({"dataset": args.preparation.dataset})

@@ -1,0 +1,225 @@
+"""What a run file alone cannot know: whether this platform can run it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import pydantic
+
+from infra import naming, quantity
+from infra.catalog import SPOT_NOTICE_S
+from infra.config.mistakes import Mistake, did_you_mean, one_of, shown
+from infra.config.model import Image
+from infra.outputs import Platform
+from infra.pools import Capacity, NodePool
+from training import placement, spec
+from training.launchers import LAUNCHERS
+from training.run_schema import RunFile
+from training.spec import RunSpec
+
+_IMAGE: Final[pydantic.TypeAdapter[str]] = pydantic.TypeAdapter(Image)
+_HASH_PART: Final = len("-v-01234567")
+
+
+def unknown_names(
+    file: RunFile, platform: Platform, references: Mapping[str, str]
+) -> Iterator[Mistake]:
+    """Names that the platform does not have, and a name that is too long for a run id."""
+
+    def unknown(path: str, got: str, known: Sequence[str], otherwise: str) -> Iterator[Mistake]:
+        if got not in known:
+            yield Mistake(
+                path=path,
+                got=shown(got),
+                allowed=one_of(known),
+                remedy=did_you_mean(got, known, otherwise),
+            )
+
+    yield from unknown("team", file.team, list(platform.teams), "add the team to the stack")
+    yield from unknown("launcher", file.launcher, list(LAUNCHERS), "choose one")
+    if file.launcher in LAUNCHERS and file.launcher not in platform.launchers:
+        yield Mistake(
+            path="launcher",
+            got=f"{shown(file.launcher)}, whose operator the stack lacks",
+            allowed=one_of(platform.launchers),
+            remedy="choose one, or add the operator to the stack's operators",
+        )
+    if file.priority is not None:
+        yield from unknown("priority", file.priority, list(platform.priorities), "choose one")
+    if file.gpu_model is not None:
+        models = sorted({model for pool in platform.pools for model in pool.gpu_models})
+        yield from unknown("gpuModel", file.gpu_model, models, "choose one, or add a pool")
+    if file.image not in references:
+        try:
+            _IMAGE.validate_python(file.image)
+        except pydantic.ValidationError:
+            yield Mistake(
+                path="image",
+                got=shown(file.image),
+                allowed=f"{one_of(references)}, or REPOSITORY@sha256:DIGEST",
+                remedy=did_you_mean(file.image, references, "name one, or pin a digest"),
+            )
+    longest = spec.RUN_ID_MAX - _HASH_PART - len(str(file.version))
+    if len(file.name) > longest:
+        yield Mistake(
+            path="name",
+            got=f"{len(file.name)} characters",
+            allowed=f"at most {longest}, for names of pods are made from it",
+            remedy="shorten it",
+        )
+
+
+def misfits(file: RunFile, run: RunSpec, platform: Platform) -> Iterator[Mistake]:
+    """Sizes, limits and sums that do not fit the platform or each other."""
+    yield from _world(file, run)
+    yield from _quota(run, platform)
+    pools = placement.eligible_pools(run, platform)
+    if not pools:
+        yield _nowhere(run, platform)
+        return
+    yield from _sizes(run, pools)
+    yield from _grace(run, pools)
+    yield from _cost(run, pools)
+
+
+def _world(file: RunFile, run: RunSpec) -> Iterator[Mistake]:
+    product = f"nodes x gpusPerNode = {run.nodes} x {run.processes_per_node} = {run.world_size}"
+    if file.world_size is not None and file.world_size != run.world_size:
+        yield Mistake(
+            path="worldSize",
+            got=str(file.world_size),
+            allowed=product,
+            remedy="remove or correct it",
+        )
+    ranks = math.prod(run.parallelism.values())
+    if run.parallelism and ranks != run.world_size:
+        yield Mistake(
+            path="parallelism",
+            got=f"{' x '.join(f'{k} {v}' for k, v in run.parallelism.items())} = {ranks}",
+            allowed=product,
+            remedy="make the product the world size",
+        )
+    if LAUNCHERS[run.launcher].single_node and run.nodes > 1:
+        yield Mistake(
+            path="nodes",
+            got=str(run.nodes),
+            allowed=f"1 with launcher {run.launcher}",
+            remedy="set launcher: jobset",
+        )
+
+
+def _quota(run: RunSpec, platform: Platform) -> Iterator[Mistake]:
+    quota = platform.teams[run.team].gpu_quota
+    if run.world_size > quota:
+        yield Mistake(
+            path="nodes",
+            got=f"{run.nodes}, {run.world_size} GPUs in all",
+            allowed=f"at most {quota} GPUs, the quota of team {run.team}",
+            remedy="ask for fewer, or raise the team's quota.gpus",
+        )
+
+
+def _nowhere(run: RunSpec, platform: Platform) -> Mistake:
+    """Why no pool suits the run, by the first wish that leaves none."""
+    pools = platform.gpu_pools(run.team)
+    bought = [p for p in pools if p.capacity.value in run.capacity_types]
+    modelled = [p for p in bought if not run.gpu_model or run.gpu_model in p.gpu_models]
+    sizes = sorted({p.gpus_per_node for p in modelled})
+    if not bought:
+        return Mistake(
+            path="allowSpot",
+            got="false, on a platform with spot pools only",
+            allowed="true, or an on-demand pool",
+            remedy="set allowSpot: true, or add a pool",
+        )
+    if not modelled:
+        return Mistake(
+            path="gpuModel",
+            got=f"{shown(run.gpu_model)}, of which there is no {' or '.join(run.capacity_types)} pool",
+            allowed=one_of({model for pool in bought for model in pool.gpu_models}),
+            remedy="choose one, or set allowSpot",
+        )
+    several = run.nodes > 1 and run.processes_per_node < sizes[-1]
+    whole = "; a run of several nodes takes whole nodes" if several else ""
+    return Mistake(
+        path="gpusPerNode",
+        got=str(run.processes_per_node),
+        allowed=f"{', '.join(map(str, sizes))} (GPUs per node of {_names(modelled)}){whole}",
+        remedy="change gpusPerNode, or add a pool",
+    )
+
+
+def _names(pools: Sequence[NodePool]) -> str:
+    return ", ".join(pool.name for pool in pools)
+
+
+def _sizes(run: RunSpec, pools: Sequence[NodePool]) -> Iterator[Mistake]:
+    largest = max(pool.max for pool in pools)
+    if run.nodes > largest:
+        yield Mistake(
+            path="nodes",
+            got=str(run.nodes),
+            allowed=f"at most {largest}, the largest pool of {_names(pools)}",
+            remedy="ask for fewer, or raise the pool's max",
+        )
+    asked = {
+        "cpu": quantity.millicores(run.resources.cpu),
+        "memory": quantity.bytes_(run.resources.memory),
+    }
+    show = {"cpu": quantity.cpu, "memory": _gibibytes}
+    for name, amount in asked.items():
+        room = min(pool.node_quota[name] for pool in pools)
+        if amount > room:
+            yield Mistake(
+                path=f"resources.{name}",
+                got=getattr(run.resources, name),
+                allowed=f"at most {show[name](room)}, what a node of {_names(pools)} has for runs",
+                remedy="lower it",
+            )
+    if quantity.bytes_(run.resources.shm) > asked["memory"]:
+        yield Mistake(
+            path="resources.shm",
+            got=run.resources.shm,
+            allowed=f"at most memory, {run.resources.memory}, of which it is a part",
+            remedy="lower shm or raise memory",
+        )
+
+
+def _gibibytes(size: int) -> str:
+    return f"{size / quantity.GIB:.1f}Gi"
+
+
+def _grace(run: RunSpec, pools: Sequence[NodePool]) -> Iterator[Mistake]:
+    spot = any(pool.capacity is Capacity.SPOT for pool in pools)
+    if spot and not run.grace.fits(SPOT_NOTICE_S):
+        yield Mistake(
+            path="saveSeconds",
+            got=f"{run.save_seconds:g}, which needs {run.grace.termination_grace_s} s to shut down",
+            allowed=f"at most {spec.max_save_seconds(SPOT_NOTICE_S)}, for spot capacity is gone "
+            f"{SPOT_NOTICE_S} s after its notice",
+            remedy="make saves faster, or set allowSpot: false",
+        )
+
+
+def _cost(run: RunSpec, pools: tuple[NodePool, ...]) -> Iterator[Mistake]:
+    if run.cost_cap_usd is None:
+        return
+    if run.max_hours is None:
+        yield Mistake(
+            path="maxHours",
+            got="nothing",
+            allowed="a number of hours, for costCapUsd needs one",
+            remedy="add it",
+        )
+        return
+    hourly = placement.usd_per_hour(run, pools)
+    if hourly * run.max_hours > run.cost_cap_usd:
+        yield Mistake(
+            path="costCapUsd",
+            got=f"{run.cost_cap_usd:g}",
+            allowed=f"at least {hourly * run.max_hours:.2f}, {run.max_hours:g} h at {hourly:.2f} "
+            f"USD/h on the dearest pool it may use",
+            remedy="raise it, lower maxHours, or use cheaper capacity",
+        )

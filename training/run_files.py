@@ -1,0 +1,244 @@
+"""Run files: what a researcher writes, checked against the platform, turned into RunSpecs.
+
+A file holds one YAML document per version of the run. Adding a document adds a run and leaves the
+others alone; an edited document is a new run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pydantic
+
+from infra.config.checks import secrets_in
+from infra.config.loading import read_yaml
+from infra.config.mistakes import (
+    ConfigError,
+    Mistake,
+    did_you_mean,
+    from_pydantic,
+    one_of,
+    shown,
+    within,
+)
+from infra.config.model import SOURCE_SUFFIX
+from infra.outputs import Platform
+from infra.pools import Capacity
+from training import run_checks, source, spec
+from training.run_schema import RunFile
+from training.spec import Dataset, RunSpec
+from training.trainer import config as trainer_config
+from training.trainer.strict import ConfigError as TrainerConfigError
+
+RUNS_FOLDER: Final = "training/runs"
+CONFIGS_FOLDER: Final = "training/configs"
+
+_CAPACITY_BY_TIER: Final[Mapping[str, tuple[Capacity, ...]]] = {
+    "research": (Capacity.SPOT, Capacity.ON_DEMAND),
+    "production": (Capacity.ON_DEMAND, Capacity.SPOT),
+}
+"""In order of preference."""
+
+
+def images(references: Mapping[str, str], root: Path) -> dict[str, str]:
+    """The stack's images by name, every reference by digest."""
+    digest = f"@sha256:{source.digest(root)}"
+    return {
+        name: reference.removesuffix(SOURCE_SUFFIX) + digest
+        if reference.endswith(SOURCE_SUFFIX)
+        else reference
+        for name, reference in references.items()
+    }
+
+
+def load(
+    listed: Sequence[str], platform: Platform, references: Mapping[str, str], root: Path
+) -> list[RunSpec]:
+    """Every run of the listed files (stems of training/runs, or paths from `root`).
+
+    Raises ConfigError with every mistake of every file.
+    """
+    problems: list[Mistake | str] = []
+    runs: list[tuple[str, RunSpec]] = []
+    for file in _files(listed, root, problems):
+        shown_as = file.relative_to(root).as_posix() if file.is_relative_to(root) else str(file)
+        try:
+            documents = read_yaml(file, shown_as)
+        except ConfigError as error:
+            problems += error.lines
+            continue
+        for index, document in enumerate(documents):
+            where = shown_as if len(documents) == 1 else f"{shown_as} document {index + 1}"
+            run, found = _run(document, platform, references, root)
+            problems += [
+                *within(where, (m for m in found if isinstance(m, Mistake))),
+                *(f"{where}: {line}" for line in found if isinstance(line, str)),
+            ]
+            if run:
+                runs.append((where, run))
+    problems += _reused_versions(runs)
+    if problems:
+        raise ConfigError(problems)
+    return [run for _, run in runs]
+
+
+def _files(listed: Sequence[str], root: Path, problems: list[Mistake | str]) -> Iterator[Path]:
+    known = {path.stem: path for path in sorted((root / RUNS_FOLDER).glob("*.yaml"))}
+    for index, name in enumerate(listed):
+        if name in listed[:index]:
+            problems.append(
+                Mistake(
+                    path=f"runs[{index}]",
+                    got=shown(name),
+                    allowed="each file once",
+                    remedy="remove it",
+                )
+            )
+        elif name.endswith(".yaml"):
+            yield root / name
+        elif name in known:
+            yield known[name]
+        else:
+            problems.append(
+                Mistake(
+                    path=f"runs[{index}]",
+                    got=shown(name),
+                    allowed=f"{one_of(known)} (files of {RUNS_FOLDER}), or a path to a .yaml file",
+                    remedy=did_you_mean(name, known, f"add {RUNS_FOLDER}/{name}.yaml"),
+                )
+            )
+
+
+def _reused_versions(runs: Sequence[tuple[str, RunSpec]]) -> Iterator[Mistake]:
+    first: dict[tuple[str, int], str] = {}
+    for where, run in runs:
+        key = (run.name, run.version)
+        if key in first:
+            yield Mistake(
+                path=f"{where}: version",
+                got=f"{run.version} of {shown(run.name)}, which {first[key]} has too",
+                allowed="one run per name and version",
+                remedy="raise the version",
+            )
+        first.setdefault(key, where)
+
+
+def _run(
+    document: Any, platform: Platform, references: Mapping[str, str], root: Path
+) -> tuple[RunSpec | None, list[Mistake | str]]:
+    if not isinstance(document, dict):
+        empty = Mistake(
+            path="", got=shown(document), allowed="a run: name, version, ...", remedy="write one"
+        )
+        return None, [empty]
+    problems: list[Mistake | str] = list(secrets_in(document, ""))
+    try:
+        file = RunFile.model_validate(document)
+    except pydantic.ValidationError as error:
+        return None, [*from_pydantic(error, RunFile), *problems]
+    problems += run_checks.unknown_names(file, platform, references)
+    settings, found = _settings(file, root)
+    problems += found
+    if problems:
+        return None, problems
+    run = _spec(file, platform, references, settings)
+    problems += run_checks.misfits(file, run, platform)
+    return (None if problems else run), problems
+
+
+def _settings(file: RunFile, root: Path) -> tuple[dict[str, Any], list[Mistake | str]]:
+    """The trainer's configuration with the run's overrides merged in, checked as it will be read."""
+    folder = root / CONFIGS_FOLDER
+    known = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    path = root / file.config if file.config.endswith(".yaml") else known.get(file.config)
+    if path is None:
+        return {}, [
+            Mistake(
+                path="config",
+                got=shown(file.config),
+                allowed=f"{one_of(known)} (files of {CONFIGS_FOLDER})",
+                remedy=did_you_mean(file.config, known, f"add {CONFIGS_FOLDER}/{file.config}.yaml"),
+            )
+        ]
+    try:
+        content = read_yaml(path, f"config: {file.config}")
+    except ConfigError as error:
+        return {}, list(error.lines)
+    if len(content) != 1 or not isinstance(content[0], dict):
+        return {}, [
+            Mistake(
+                path=f"config: {file.config}",
+                got="no mapping",
+                allowed="the trainer's settings",
+                remedy="correct the file",
+            )
+        ]
+    merged = _merged(_merged(content[0], file.overrides), _checkpoint_override(file))
+    return merged, list(_trainer_mistakes(file, merged))
+
+
+def _checkpoint_override(file: RunFile) -> dict[str, Any]:
+    """Naming one trigger switches the other off, unless it is named too."""
+    named = file.checkpoint.model_dump()
+    return {"checkpoint": named} if any(v is not None for v in named.values()) else {}
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        inner = merged.get(key)
+        both = isinstance(inner, Mapping) and isinstance(value, Mapping)
+        merged[key] = _merged(inner, value) if both and isinstance(inner, Mapping) else value
+    return merged
+
+
+def _trainer_mistakes(file: RunFile, settings: Mapping[str, Any]) -> Iterator[str]:
+    data = {"data": {"path": Dataset(name=file.dataset.name).path}}
+    try:
+        config = trainer_config.parse(_merged(settings, data), "config")
+    except TrainerConfigError as error:
+        yield from error.mistakes
+        return
+    world_size = file.nodes * file.gpus_per_node
+    yield from (f"config: {m}" for m in trainer_config.world_mistakes(config, world_size))
+
+
+def _spec(
+    file: RunFile,
+    platform: Platform,
+    references: Mapping[str, str],
+    settings: Mapping[str, Any],
+) -> RunSpec:
+    tier = platform.teams[file.team].tier
+    spot = tier == "research" if file.allow_spot is None else file.allow_spot
+    capacity = [c.value for c in _CAPACITY_BY_TIER[tier] if spot or c is not Capacity.SPOT]
+    return RunSpec(
+        name=file.name,
+        version=file.version,
+        team=file.team,
+        tier=tier,
+        launcher=file.launcher,
+        nodes=file.nodes,
+        processes_per_node=file.gpus_per_node,
+        image=references.get(file.image, file.image),
+        config=dict(settings),
+        dataset=Dataset(
+            name=file.dataset.name,
+            version=file.dataset.version,
+            source=file.dataset.source or "",
+        ),
+        resources=spec.Resources(
+            cpu=file.resources.cpu, memory=file.resources.memory, shm=file.resources.shm
+        ),
+        seed=int(settings.get("seed", 0)),
+        parallelism=dict(file.parallelism),
+        capacity_types=tuple(capacity),
+        gpu_model=file.gpu_model or "",
+        priority=file.priority or "",
+        save_seconds=file.save_seconds,
+        max_restarts=file.max_restarts,
+        max_hours=file.max_hours,
+        cost_cap_usd=file.cost_cap_usd,
+    )

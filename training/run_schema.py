@@ -1,0 +1,64 @@
+"""What a run file may say, key by key. Unknown keys are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from infra.config.model import Bool, DnsLabel, Int, Number, Quantity, Section, Str
+from training import spec
+
+
+class DatasetSection(Section):
+    """What the run reads."""
+
+    name: DnsLabel = Field(description="a DNS label")
+    version: Str = spec.LATEST
+    source: Str | None = None
+    """What `python -m training.prepare` makes it from; none: it is there already."""
+
+
+class ResourcesSection(Section):
+    """What one node's pod asks for beside its GPUs."""
+
+    cpu: Quantity = Field(description="a number of cores")
+    memory: Quantity = Field(description="a size such as 64Gi")
+    shm: Quantity = Field(description="a size such as 32Gi, part of memory")
+
+
+class CheckpointSection(Section):
+    """When checkpoints are written; overrides the trainer's configuration."""
+
+    every_steps: Int | None = Field(default=None, ge=1)
+    every_seconds: Number | None = Field(default=None, gt=0)
+
+
+class RunFile(Section):
+    """One version of a run."""
+
+    name: DnsLabel = Field(description="a DNS label")
+    version: Int = Field(ge=1, description="a number, 1 for the first")
+    team: Str = Field(description="a team of the stack")
+    launcher: Str = "jobset"
+    nodes: Int = Field(ge=1, description="a number of nodes")
+    gpus_per_node: Int = Field(ge=1, description="a number of GPUs")
+    world_size: Int | None = None
+    """For the reader; checked when it is there."""
+    gpu_model: Str | None = None
+    allow_spot: Bool | None = None
+    """Default: research runs may use spot capacity, production runs may not."""
+    image: Str = Field(description="a name of the stack's images, or a reference by digest")
+    config: Str = Field(description="the stem of a file in training/configs")
+    overrides: dict[str, Any] = {}
+    """Settings that replace the config's, nested like them."""
+    dataset: DatasetSection = Field(description="name, version and source")
+    resources: ResourcesSection = Field(description="cpu, memory and shm")
+    parallelism: dict[Str, Int] = {}
+    checkpoint: CheckpointSection = CheckpointSection()
+    save_seconds: Number = Field(default=30.0, gt=0)
+    """The slowest checkpoint save, measured or declared; every shutdown timeout follows from it."""
+    priority: Str | None = None
+    max_restarts: Int = Field(default=3, ge=0)
+    max_hours: Number | None = Field(default=None, gt=0)
+    cost_cap_usd: Number | None = Field(default=None, gt=0)
