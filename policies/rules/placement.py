@@ -10,7 +10,7 @@ from typing import Any, Final
 from .model import UNKNOWN, Config, Resource, ResourceRule, Violation, dig, elements, mapping, show
 from .names import GPU_RESOURCE, GPU_TAINT, QUEUE_LABEL, WORKLOAD_GPU, WORKLOAD_LABEL
 from .taints import Taint, taint_schema, tolerating, tolerations_known
-from .workloads import DAEMON_SET, Container, PodTemplate, pod_templates
+from .workloads import DAEMON_SET, TRAIN_JOB, Container, PodTemplate, pod_templates
 
 _GPU_RESOURCES: Final = re.compile(re.escape(GPU_RESOURCE) + r"(\.shared)?|nvidia\.com/mig-.+")
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -41,7 +41,8 @@ def gpus(container: Container) -> _Gpus | None:
     return found if found.limits or found.requests else None
 
 
-def _unequal(container: Container, asked: _Gpus) -> Iterator[Violation]:
+def _unequal(container: Container) -> Iterator[Violation]:
+    asked = gpus(container) or _Gpus({}, {})
     for name in sorted({*asked.limits, *asked.requests}):
         limit, request = asked.limits.get(name), asked.requests.get(name, asked.limits.get(name))
         if UNKNOWN in (limit, request) or str(limit) == str(request):
@@ -108,13 +109,19 @@ def _queued(template: PodTemplate) -> Iterator[Violation]:
     if UNKNOWN in (labels, dig(labels, QUEUE_LABEL)) or dig(labels, QUEUE_LABEL):
         return
     # A TrainJob is admitted itself, whatever its runtime adds to its pods.
-    if template.complete or template.kind == "TrainJob":
+    if template.complete or template.kind == TRAIN_JOB:
         yield Violation(
             path=template.owner_labels_path,
             got=f"no {QUEUE_LABEL}",
             allowed="the LocalQueue of the team",
             remedy=_QUEUE_REMEDY,
         )
+
+
+def _takes_gpus_from_runtime(template: PodTemplate) -> bool:
+    """A TrainJob whose trainer names no resources gets those of its runtime: GPUs, here."""
+    trainer = template.kind == TRAIN_JOB and template.path.endswith("spec.trainer")
+    return trainer and not any(container.resources for container in template.containers)
 
 
 def _idle_on_gpu_node(template: PodTemplate, taint: Taint) -> Iterator[Violation]:
@@ -132,16 +139,19 @@ def _idle_on_gpu_node(template: PodTemplate, taint: Taint) -> Iterator[Violation
 
 def _check(resource: Resource, config: Config) -> Iterable[Violation]:
     taint = Taint.parse(config["gpuTaint"])
-    for template in pod_templates(resource):
-        asking = [(container, gpus(container)) for container in template.containers]
-        if not any(asked for _, asked in asking):
-            yield from _idle_on_gpu_node(template, taint)
-            continue
+    templates = list(pod_templates(resource))
+    with_gpus = [t for t in templates if any(gpus(container) for container in t.containers)]
+    for template in with_gpus:
         yield from _gpu_pod(template, taint)
-        yield from _queued(template)
-        for container, asked in asking:
-            if asked:
-                yield from _unequal(container, asked)
+        for container in template.containers:
+            yield from _unequal(container)
+    owners = [*with_gpus, *(t for t in templates if _takes_gpus_from_runtime(t))]
+    for owner in {template.owner_labels_path: template for template in owners}.values():
+        yield from _queued(owner)
+    if not with_gpus:
+        # Beside its gang's GPU pods one without GPUs, such as MPI's launcher, is at home.
+        for template in templates:
+            yield from _idle_on_gpu_node(template, taint)
 
 
 GPU_PLACEMENT: Final = ResourceRule(

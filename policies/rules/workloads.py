@@ -13,10 +13,11 @@ from typing import Any, Final
 from .model import Resource, dig, elements, mapping
 
 DAEMON_SET: Final = "DaemonSet"
+TRAIN_JOB: Final = "TrainJob"
 _NOT_WORKLOADS: Final = frozenset({"CustomResourceDefinition", "Release"})
 """They hold schemas and chart values, which look like pods but make none by themselves."""
 _OVERLAYS: Final = frozenset(
-    {"TrainJob", "TrainingRuntime", "ClusterTrainingRuntime", "PodTemplate"}
+    {TRAIN_JOB, "TrainingRuntime", "ClusterTrainingRuntime", "PodTemplate"}
 )
 """Kinds whose pods are put together from several objects: what one lacks, another may have."""
 _CONTAINER_LISTS: Final = ("initContainers", "containers", "ephemeralContainers")
@@ -86,7 +87,7 @@ def _templates_of(
         # A queue admits the Jobs that it makes, and they take their labels from the template.
         owner, owner_path = mapping(dig(props, "spec", "jobTemplate")), f"{prefix}spec.jobTemplate."
     found = [*_pod_specs(props, prefix)]
-    if kind == "TrainJob":
+    if kind == TRAIN_JOB:
         found += [*_trainer(props, prefix)]
     for path, spec, containers in found:
         yield PodTemplate(
@@ -121,8 +122,6 @@ def _pod_specs(value: Any, path: str) -> Iterator[_Found]:
 def _trainer(props: Mapping[str, Any], prefix: str) -> Iterator[_Found]:
     """The trainer of a Kubeflow TrainJob, which is one container's worth of fields."""
     trainer = mapping(dig(props, "spec", "trainer"))
-    if not trainer:
-        return
     path = f"{prefix}spec.trainer"
     as_container = {**trainer, "resources": trainer.get("resourcesPerNode")}
     yield path, {}, (_container(as_container, path),)

@@ -181,6 +181,39 @@ def test_a_train_job_needs_a_queue_but_takes_its_placement_from_its_runtime() ->
 
 
 @pytest.mark.parametrize(
+    ("trainer", "queued"),
+    [
+        ({}, True),
+        ({"numNodes": 2}, True),
+        ({"resourcesPerNode": {"limits": {"cpu": 1}}}, False),
+    ],
+)
+def test_a_train_job_that_leaves_its_gpus_to_its_runtime_needs_a_queue(
+    trainer: dict[str, Any], queued: bool
+) -> None:
+    found = violations(GPU_PLACEMENT, train_job(trainer, {"a": "b"}))
+    assert paths(found) == (["metadata.labels"] if queued else [])
+
+
+def test_a_pod_without_gpus_may_sit_beside_the_gpu_pods_of_its_own_gang() -> None:
+    launcher = cpu_pod(tolerations=[GPU_TOLERATION])
+    replicas = {
+        "Launcher": {"template": {"spec": launcher}},
+        "Worker": {"template": {"spec": gpu_pod()}},
+    }
+    gang = kubernetes("kubeflow.org/v2beta1:MPIJob", {"mpiReplicaSpecs": replicas}, QUEUE)
+    assert violations(GPU_PLACEMENT, gang) == []
+    del replicas["Worker"]
+    assert len(violations(GPU_PLACEMENT, gang)) == 1
+
+
+def test_a_missing_queue_label_is_told_once_however_many_pods_a_gang_has() -> None:
+    replicas = {name: {"template": {"spec": gpu_pod()}} for name in ("Master", "Worker")}
+    gang = kubernetes("kubeflow.org/v1:PyTorchJob", {"pytorchReplicaSpecs": replicas})
+    assert paths(violations(GPU_PLACEMENT, gang)) == ["metadata.labels"]
+
+
+@pytest.mark.parametrize(
     "pod",
     [
         gpu_pod(tolerations=UNKNOWN),

@@ -1,0 +1,197 @@
+"""The committed program under the rules: no false alarm, and no rule that finds nothing to judge."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.outputs import Platform, TeamOutputs
+from infra.pools import Capacity, Network, NodePool, Nodes, Workload
+from policies.rules.catalog import RULES
+from policies.rules.model import Resource, ResourceRule, defaults
+from policies.rules.names import TRAINER_LAUNCH_MODULE
+from policies.rules.workloads import pod_templates
+from training.job import manifests
+from training.launchers import LAUNCHERS, pod
+from training.spec import Dataset, Resources, RunSpec
+
+ROOT = Path(__file__).resolve().parents[2]
+IMAGE = "sandbox.trainyard.dev/trainer@sha256:" + "0123456789abcdef" * 4
+
+
+def rendered(stack: str) -> list[Resource]:
+    """Every resource of a committed stack."""
+    done = subprocess.run(
+        [sys.executable, "-m", "infra.render", stack],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    return [Resource(type=r["type"], props=r["inputs"], urn=r["name"]) for r in records]
+
+
+def findings(resources: list[Resource]) -> list[str]:
+    """RULE: MESSAGE for every violation of any rule with its default configuration."""
+    found: list[str] = []
+    for rule in RULES:
+        config = defaults(rule.schema)
+        if isinstance(rule, ResourceRule):
+            violations = [v for resource in resources for v in rule.check(resource, config)]
+        else:
+            violations = list(rule.check(resources, config))
+        found += [f"{rule.name}: {violation}" for violation in violations]
+    return found
+
+
+@pytest.fixture(scope="module")
+def local() -> list[Resource]:
+    return rendered("local")
+
+
+def test_the_local_stack_as_committed_obeys_every_rule(local: list[Resource]) -> None:
+    assert any(list(pod_templates(resource)) for resource in local)
+    assert findings(local) == []
+
+
+@pytest.mark.parametrize("stack", ["dev", "prod"])
+def test_the_other_stacks_as_committed_obey_every_rule(stack: str) -> None:
+    assert findings(rendered(stack)) == []
+
+
+def spoil_image(spec: Any) -> None:
+    spec["containers"][0]["image"] = "sandbox.trainyard.dev/trainer:latest"
+
+
+def spoil_grace(spec: Any) -> None:
+    spec["terminationGracePeriodSeconds"] = 300
+
+
+def spoil_tolerations(spec: Any) -> None:
+    spec["tolerations"] = []
+
+
+def spoil_timeout(spec: Any) -> None:
+    words = spec["containers"][0]["command"]
+    spec["containers"][0]["command"] = [
+        "--shutdown-timeout=1" if word.startswith("--shutdown-timeout") else word for word in words
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "rule"),
+    [
+        (spoil_image, "images-by-digest"),
+        (spoil_grace, "grace-budget"),
+        (spoil_tolerations, "gpu-placement"),
+        (spoil_timeout, "grace-of-runs"),
+    ],
+)
+def test_a_spoiled_run_of_the_local_stack_is_found(
+    local: list[Resource], spoil: Callable[[Any], None], rule: str
+) -> None:
+    resources = copy.deepcopy(local)
+    (run,) = [r for r in resources if r.type.endswith(":JobSet")]
+    for template in pod_templates(run):
+        spoil(template.spec)
+    assert {finding.partition(":")[0] for finding in findings(resources)} == {rule}
+
+
+def test_a_node_of_the_local_stack_without_taints_is_found(local: list[Resource]) -> None:
+    resources = copy.deepcopy(local)
+    tainted = [r for r in resources if r.type.endswith(":Node") and r.props["spec"].get("taints")]
+    tainted[0].props["spec"]["taints"].clear()
+    assert findings(resources)[0].startswith("gpu-pool-taints: spec.taints: got []")
+
+
+def test_a_pool_of_the_local_stack_that_lost_its_nodes_leaves_its_quota_uncovered(
+    local: list[Resource],
+) -> None:
+    (*_, last) = [r for r in local if "fleet-spot" in r.urn and r.type.endswith(":Node")]
+    (finding,) = findings(
+        [r for r in local if "fleet-spot" not in r.urn or r.type != last.type or r is last]
+    )
+    assert finding.startswith("quota-fits-pools: ResourceFlavor fleet-spot: got nominal quotas")
+
+
+def platform() -> Platform:
+    """Spot and on-demand GPU pools, and one team that may use both."""
+    pools = tuple(
+        NodePool(
+            name=capacity.value,
+            workload=Workload.GPU_TRAINING,
+            capacity=capacity,
+            instance_types=("p4d.24xlarge",),
+            min=0,
+            max=4,
+            zone="us-east-1a",
+            nodes=Nodes.EXISTING,
+            network=Network.TCP,
+            taint_key="dedicated",
+        )
+        for capacity in Capacity
+    )
+    team = TeamOutputs(
+        name="research",
+        tier="research",
+        namespace="team-research",
+        local_queue="research",
+        cluster_queue="team-research",
+        flavors=tuple(pool.name for pool in pools),
+        gpu_quota=64,
+    )
+    return Platform(
+        stack="test",
+        cluster="test",
+        cohort="trainyard",
+        pools=pools,
+        teams={"research": team},
+        launchers=frozenset(LAUNCHERS),
+        priorities={"research": 1000},
+        default_priority={"research": "research"},
+        storage_class="shared",
+    )
+
+
+def run_with(launcher: str) -> RunSpec:
+    return RunSpec(
+        name="demo",
+        version=1,
+        team="research",
+        tier="research",
+        launcher=launcher,
+        nodes=1 if LAUNCHERS[launcher].single_node else 2,
+        processes_per_node=8,
+        image=IMAGE,
+        config={},
+        dataset=Dataset(name="text"),
+        resources=Resources(cpu="8", memory="64Gi", shm="32Gi"),
+    )
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_run_of_every_launcher_obeys_every_rule(launcher: str) -> None:
+    resources = [
+        Resource(type=f"kubernetes:{_group(m['apiVersion'])}:{m['kind']}", props=m)
+        for m in manifests(run_with(launcher), platform(), "unknown")
+    ]
+    assert any(list(pod_templates(resource)) for resource in resources)
+    assert findings(resources) == []
+
+
+def _group(api_version: str) -> str:
+    """Pulumi writes the core group out."""
+    return api_version if "/" in api_version else f"core/{api_version}"
+
+
+def test_the_trainer_is_started_by_the_module_that_the_pack_knows_as_torchrun() -> None:
+    assert TRAINER_LAUNCH_MODULE in pod.torchrun_command(run_with("jobset"), "demo-worker-0-0.demo")
