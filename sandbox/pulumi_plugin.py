@@ -6,10 +6,12 @@ standard output, and ends it with SIGINT. A plugin outlives neither its engine n
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import sys
 import threading
+import types
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -20,9 +22,6 @@ MAX_MESSAGE_BYTES = 400 * 1024 * 1024
 
 PARENT_CHECK_SECONDS = 1.0
 """How often a plugin looks whether its engine is still there (a killed engine sends no signal)."""
-
-STOP_GRACE_SECONDS = 0.5
-"""How long calls in flight may take to answer once the plugin was told to stop."""
 
 CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -36,14 +35,28 @@ def engine_address(arguments: list[str]) -> str | None:
     return positional[-1] if positional else None
 
 
+def without_sdk() -> None:
+    """Let the protocol's stubs be imported without the Pulumi SDK around them.
+
+    `pulumi.runtime.proto` lies inside the SDK, whose import takes longer than all else that a plugin
+    does to start, and a plugin needs none of it. Only for a process that is nothing but a plugin.
+    """
+    found = importlib.util.find_spec("pulumi")
+    folders = list(found.submodule_search_locations or ()) if found else []
+    for name, tail in (("pulumi", ""), ("pulumi.runtime", "runtime")):
+        package = types.ModuleType(name)
+        package.__path__ = [os.path.join(folder, tail) for folder in folders]
+        sys.modules[name] = package
+
+
 def serve(
     register: Callable[[grpc.Server], None], *, workers: int, on_stop: Callable[[], None]
 ) -> None:
     """Serve on a free loopback port until SIGINT, SIGTERM or the engine's death; then exit 0.
 
-    `register` adds the servicers, `on_stop` ends what the plugin has under way (it is called once,
-    before calls in flight get `STOP_GRACE_SECONDS`). `workers` bounds the calls served at once.
-    Never returns: threads that hang in a call must not keep the process alive.
+    `register` adds the servicers, `on_stop` ends what the plugin has under way. `workers` bounds
+    the calls served at once. Never returns: threads that hang in a call must not keep the process
+    alive, and nobody waits for their answers any more.
     """
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -58,7 +71,7 @@ def serve(
         if os.getppid() != parent:
             break
     on_stop()
-    server.stop(STOP_GRACE_SECONDS).wait()
+    server.stop(None)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from pulumi.runtime.proto import language_pb2_grpc
-
 from sandbox import pulumi_plugin
-from sandbox.language_host.server import LanguageHost
 
 CONCURRENT_CALLS = 16
 """Run and RunPlugin hold a worker for as long as the program or the plugin lives."""
@@ -18,6 +15,11 @@ def main(arguments: list[str]) -> int:
     if engine is None:
         print("usage: python -m sandbox.language_host ENGINE_ADDRESS", file=sys.stderr)
         return 2
+    pulumi_plugin.without_sdk()
+    from pulumi.runtime.proto import language_pb2_grpc
+
+    from sandbox.language_host.server import LanguageHost
+
     host = LanguageHost(engine)
     pulumi_plugin.serve(
         lambda server: language_pb2_grpc.add_LanguageRuntimeServicer_to_server(host, server),

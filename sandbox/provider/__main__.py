@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from pulumi.runtime.proto import provider_pb2_grpc
-
 from sandbox import pulumi_plugin
-from sandbox.provider.server import Provider
 
 CONCURRENT_CALLS = 128
 """A call holds a worker while it waits for an object to get ready, or to be gone."""
@@ -18,6 +15,11 @@ def main(arguments: list[str]) -> int:
     if engine is None:
         print("usage: python -m sandbox.provider ENGINE_ADDRESS", file=sys.stderr)
         return 2
+    pulumi_plugin.without_sdk()
+    from pulumi.runtime.proto import provider_pb2_grpc
+
+    from sandbox.provider.server import Provider
+
     provider = Provider(engine)
     pulumi_plugin.serve(
         lambda server: provider_pb2_grpc.add_ResourceProviderServicer_to_server(provider, server),
