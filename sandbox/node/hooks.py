@@ -20,10 +20,13 @@ def run(action: Json, attempt: Attempt, pod_ip: str, timeout_s: float) -> str | 
     """Does `action` (a LifecycleHandler or Probe handler); None if it worked, else what went wrong."""
     if "exec" in action:
         return execute(action["exec"].get("command") or [], attempt, timeout_s)
-    if "httpGet" in action:
-        return _http_get(action["httpGet"], pod_ip, timeout_s)
-    if "tcpSocket" in action:
-        return _tcp(action["tcpSocket"], pod_ip, timeout_s)
+    try:
+        if "httpGet" in action:
+            return _http_get(action["httpGet"], pod_ip, timeout_s)
+        if "tcpSocket" in action:
+            return _tcp(action["tcpSocket"], pod_ip, timeout_s)
+    except (OSError, ValueError, http.client.HTTPException) as error:  # also: no such port name
+        return str(error)
     if "sleep" in action:
         time.sleep(min(float(action["sleep"]["seconds"]), timeout_s))
         return None
@@ -87,18 +90,12 @@ def _http_get(action: Json, pod_ip: str, timeout_s: float) -> str | None:
     try:
         connection.request("GET", action.get("path") or "/", headers=headers)
         status = connection.getresponse().status
-    except (OSError, http.client.HTTPException) as error:
-        return str(error)
     finally:
         connection.close()
     return None if 200 <= status < 400 else f"HTTP status {status}"
 
 
 def _tcp(action: Json, pod_ip: str, timeout_s: float) -> str | None:
-    try:
-        socket.create_connection(
-            (action.get("host") or pod_ip, int(action["port"])), timeout_s
-        ).close()
-    except OSError as error:
-        return str(error)
+    address = (action.get("host") or pod_ip, int(action["port"]))
+    socket.create_connection(address, timeout_s).close()
     return None

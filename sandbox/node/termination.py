@@ -50,12 +50,12 @@ class Termination:
                 reason="DeadlineExceeded",
                 message="Pod was active on the node longer than the specified deadline",
             )
-            self._begin(self._grace())
+            self._begin(self.grace())
 
     def begin_sidecars(self) -> None:
         """The main containers are done: the sidecars get the grace period to follow."""
         if not self.begun:
-            self._kill_at = time.monotonic() + self._grace()
+            self._kill_at = time.monotonic() + self.grace()
 
     def deadline_in(self) -> float | None:
         """Seconds until activeDeadlineSeconds runs out, None without one."""
@@ -101,7 +101,8 @@ class Termination:
                 self._worker.pod, "Killing", f"Stopping container {name} (grace {grace_s:g} s)"
             )
 
-    def _grace(self) -> float:
+    def grace(self) -> float:
+        """The pod's terminationGracePeriodSeconds."""
         grace = self._worker.pod["spec"].get("terminationGracePeriodSeconds")
         return DEFAULT_GRACE_S if grace is None else float(grace)
 

@@ -24,7 +24,8 @@ from sandbox.node.fields import BadReference, Placement
 from sandbox.node.hosttable import HostTable
 from sandbox.node.podfiles import compose, make_etc
 from sandbox.node.podvolumes import NotYet, PodVolumes
-from sandbox.node.records import PodFolder, pod_folder
+from sandbox.node.probes import Prober, probed
+from sandbox.node.records import Attempt, PodFolder, pod_folder
 from sandbox.node.rootfs import BadMount
 from sandbox.node.runtime import Exits
 from sandbox.node.status import OWN_CONDITIONS, Verdict, pod_status, stamp_seconds
@@ -145,6 +146,7 @@ class PodWorker:
                 log.info("%s: found %s running", self.name, container.name)
                 self.shared.exits.watch(attempt, self.wake)
                 self._adopted = True
+                self._probe(container, attempt)
 
     def _step(self) -> float | None:
         """Does what is to be done now; gives seconds until the next look, None for no timer."""
@@ -286,8 +288,20 @@ class PodWorker:
             lambda a, process: self.shared.exits.watch(a, self.wake, process),
         )
         events.pod(self.pod, "Started", f"Started container {container.name}")
+        self._probe(container, attempt)
         self._publish()
         return None
+
+    def _probe(self, container: Container, attempt: Attempt) -> None:
+        """Begins to probe a container that has started, if it has probes."""
+
+        def changed(what: str) -> None:
+            if "failed" in what:
+                self.shared.events.pod(self.pod, "Unhealthy", what, warning=True)
+            self.wake()
+
+        if probed(container.spec):
+            Prober(container, attempt, self.ip, self._termination.grace(), changed).start()
 
     def _pull_failed(self, container: Container, message: str) -> float:
         again = container.create_failures > 0
