@@ -140,11 +140,33 @@ _KUEUE_PATHS = ("-batch-v1-job", "-jobset-x-k8s-io-", "-kueue-x-k8s-io-")
 def add_on_documents(assets: Path, name: str, port: int, ca: Path) -> Iterator[Document]:
     """Namespace, CRDs and webhooks of Kueue or JobSet, with the webhooks pointed at a loopback port."""
     yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"{name}-system"}}
-    for path in sorted((assets / "config/components/crd/bases").glob("*.yaml")):
-        yield from _documents(path)
     bundle = base64.b64encode(ca.read_bytes()).decode()
+    for path in sorted((assets / "config/components/crd/bases").glob("*.yaml")):
+        for document in _documents(path):
+            yield _converted(document, port, bundle)
     for document in _documents(assets / "config/components/webhook/manifests.yaml"):
         yield _redirected(document, name, port, bundle)
+
+
+_CONVERTED = frozenset(
+    f"{kind}.kueue.x-k8s.io"
+    for kind in ("clusterqueues", "cohorts", "localqueues", "multikueueclusters", "workloads")
+)
+"""Kinds that Kueue 0.15 stores as v1beta1. Without its conversion webhook the API server drops every field
+that only v1beta2 has (cohortName among them), silently."""
+
+
+def _converted(document: Document, port: int, bundle: str) -> Document:
+    if document["metadata"]["name"] not in _CONVERTED:
+        return document
+    conversion = {
+        "strategy": "Webhook",
+        "webhook": {
+            "clientConfig": {"url": f"https://{LOOPBACK}:{port}/convert", "caBundle": bundle},
+            "conversionReviewVersions": ["v1"],
+        },
+    }
+    return document | {"spec": document["spec"] | {"conversion": conversion}}
 
 
 def _redirected(document: Document, name: str, port: int, bundle: str) -> Document:
