@@ -18,14 +18,21 @@ def _whole(value: Any) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def _capacity(flavor: Resource, nodes: Sequence[Resource]) -> int | None:
-    """GPUs of the stack's nodes that match the flavor; None if it has no such node.
+def _gpus_of(node: Resource) -> int | None:
+    """A node's GPUs; None if not known yet: a preview does not show the status of a new object."""
+    capacity = dig(node.props, "status", "capacity")
+    return _whole(capacity.get(GPU_RESOURCE, 0)) if isinstance(capacity, Mapping) else None
 
-    Then the nodes come from a cloud's autoscaling group, whose size a preview cannot know.
+
+def _capacity(flavor: Resource, nodes: Sequence[Resource]) -> int | None:
+    """GPUs of the stack's nodes that match the flavor; None if not known.
+
+    A flavor without a node in the stack gets its nodes from a cloud's autoscaling group, whose size
+    a preview cannot know.
     """
     wanted = mapping(dig(flavor.props, "spec", "nodeLabels"))
     counts = [
-        _whole(dig(node.props, "status", "capacity", GPU_RESOURCE) or 0)
+        _gpus_of(node)
         for node in nodes
         if wanted and wanted.items() <= mapping(dig(node.props, "metadata", "labels")).items()
     ]

@@ -11,10 +11,10 @@ from policies.rules.quota import QUOTA_FITS_POOLS
 
 
 def node(pool: str, gpus: Any) -> Resource:
-    props = {
-        "metadata": {"labels": {"trainyard.dev/pool": pool, "zone": "a"}},
-        "status": {"capacity": {"nvidia.com/gpu": gpus}},
-    }
+    """A node of a pool; `gpus` None: without a status, as a preview shows a new one."""
+    props: dict[str, Any] = {"metadata": {"labels": {"trainyard.dev/pool": pool, "zone": "a"}}}
+    if gpus is not None:
+        props["status"] = {"capacity": {"nvidia.com/gpu": gpus}}
     return Resource(type="kubernetes:core/v1:Node", props=props)
 
 
@@ -64,7 +64,19 @@ def test_flavors_without_nodes_in_the_stack_are_sized_elsewhere() -> None:
     assert of_stack(QUOTA_FITS_POOLS, [flavor("cloud"), *POOL, queue("a", cloud=400)]) == []
 
 
+def test_nodes_without_gpus_count_for_nothing() -> None:
+    bare = Resource(
+        type="kubernetes:core/v1:Node",
+        props={
+            "metadata": {"labels": {"trainyard.dev/pool": "bare"}},
+            "status": {"capacity": {"cpu": "4"}},
+        },
+    )
+    assert len(of_stack(QUOTA_FITS_POOLS, [flavor("bare"), bare, queue("a", bare=1)])) == 1
+
+
 def test_what_is_not_known_yet_is_left_to_the_update() -> None:
-    unsized = [*POOL, node("spot", UNKNOWN)]
-    assert of_stack(QUOTA_FITS_POOLS, [*unsized, queue("a", spot=400)]) == []
+    for gpus in (UNKNOWN, None):
+        unsized = [*POOL, node("spot", gpus)]
+        assert of_stack(QUOTA_FITS_POOLS, [*unsized, queue("a", spot=400)]) == []
     assert of_stack(QUOTA_FITS_POOLS, [*POOL, queue("a", spot=UNKNOWN)]) == []

@@ -23,6 +23,7 @@ GOOD_POD: dict[str, Any] = {
         {"key": "spot", "value": "true", "effect": "NoSchedule"},
     ],
     "terminationGracePeriodSeconds": 50,
+    "volumes": [{"name": "config", "configMap": {"name": "policy-examples"}}],
     "containers": [
         {
             "name": "trainer",
@@ -38,6 +39,11 @@ import pathlib
 
 import pulumi_kubernetes as kubernetes
 
+kubernetes.core.v1.ConfigMap(
+    "record",
+    metadata={"name": "policy-examples", "namespace": "default"},
+    data={"run.json": json.dumps({"grace": {"checkpoint_deadline_s": 40}})},
+)
 for name, pod in json.loads(pathlib.Path("pods.json").read_text()).items():
     kubernetes.batch.v1.Job(
         name,
@@ -99,8 +105,9 @@ def stack(cluster: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pr
     created = made.pulumi("stack", "init", "test")
     assert created.returncode == 0, created.stderr
     yield made
-    removed = made.pulumi("stack", "rm", "test", "--yes", "--force")
-    assert removed.returncode == 0, removed.stderr
+    for command in (["destroy", "--skip-preview", "--stack"], ["stack", "rm"]):
+        ended = made.pulumi(*command, "test", "--yes")
+        assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 @pytest.fixture
@@ -111,10 +118,12 @@ def project(stack: Project) -> Project:
     return stack
 
 
-def tagged() -> dict[str, Any]:
-    """The good pod with its image by tag."""
-    container = GOOD_POD["containers"][0] | {"image": "sandbox.trainyard.dev/trainer:v1"}
-    return GOOD_POD | {"containers": [container]}
+def with_container(**changes: Any) -> dict[str, Any]:
+    """The good pod with its container changed."""
+    return GOOD_POD | {"containers": [GOOD_POD["containers"][0] | changes]}
+
+
+TAGGED = with_container(image="sandbox.trainyard.dev/trainer:v1")
 
 
 def test_a_program_that_obeys_every_rule_previews_clean(project: Project) -> None:
@@ -126,9 +135,10 @@ def test_a_program_that_obeys_every_rule_previews_clean(project: Project) -> Non
 
 def test_each_violation_blocks_the_preview_with_its_message(project: Project) -> None:
     project.pods(
-        tagged=tagged(),
+        tagged=TAGGED,
         unplaced=GOOD_POD | {"tolerations": []},
         slow=GOOD_POD | {"terminationGracePeriodSeconds": 180},
+        cut=with_container(command=["torchrun", "--shutdown-timeout=40", "train.py"]),
     )
     done = project.with_policies("preview")
     assert done.returncode != 0
@@ -139,6 +149,8 @@ def test_each_violation_blocks_the_preview_with_its_message(project: Project) ->
         "spec.template.spec.tolerations: got no toleration of the GPU taint; allowed",
         "[mandatory]  grace-budget  (kubernetes:batch/v1:Job: slow)",
         "spec.template.spec.terminationGracePeriodSeconds: got 180 s on a pod that may run on spot",
+        "[mandatory]  grace-of-runs  (kubernetes:batch/v1:Job: cut)",
+        "spec.template.spec.containers[0].command: got a shutdown timeout of 40 s; allowed more",
     ):
         assert line in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
@@ -147,32 +159,27 @@ def test_each_violation_blocks_the_preview_with_its_message(project: Project) ->
 def test_a_violation_stops_an_update_before_the_object_exists(
     project: Project, cluster: Any
 ) -> None:
-    project.pods(tagged=tagged())
+    project.pods(tagged=TAGGED)
     assert project.with_policies("up").returncode != 0
     assert "tagged" not in cluster.kubectl("get", "jobs", "-n", "default", "-o", "name")
 
 
 def test_an_update_that_obeys_every_rule_creates_the_object(project: Project, cluster: Any) -> None:
     done = project.with_policies("up")
-    try:
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert "job.batch/good" in cluster.kubectl("get", "jobs", "-n", "default", "-o", "name")
-    finally:
-        project.pulumi("destroy", "--stack", "test", "--yes", "--skip-preview")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "job.batch/good" in cluster.kubectl("get", "jobs", "-n", "default", "-o", "name")
 
 
 def test_a_rule_made_advisory_reports_and_lets_pass(project: Project) -> None:
-    project.pods(tagged=tagged())
+    project.pods(tagged=TAGGED)
     done = project.with_policies("preview", {"images-by-digest": "advisory"})
     assert done.returncode == 0, done.stdout + done.stderr
     assert "[advisory]  images-by-digest" in done.stdout
 
 
 def test_a_configured_registry_is_allowed(project: Project) -> None:
-    container = GOOD_POD["containers"][0] | {
-        "image": IMAGE.replace("sandbox.trainyard.dev", "ghcr.io/o")
-    }
-    project.pods(mirrored=GOOD_POD | {"containers": [container]})
+    image = IMAGE.replace("sandbox.trainyard.dev", "ghcr.io/o")
+    project.pods(mirrored=with_container(image=image))
     assert project.with_policies("preview").returncode != 0
     allowed = {"images-by-digest": {"registries": ["ghcr.io/o"]}}
     assert project.with_policies("preview", allowed).returncode == 0
