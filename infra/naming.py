@@ -69,7 +69,7 @@ CHECKPOINTS_CLAIM: Final = "checkpoints"
 DATASETS_CLAIM: Final = "datasets"
 TOPOLOGY: Final = "zone-host"
 SIMULATED_STORAGE_CLASS: Final = "sandbox-shared"
-SIMULATED_PROVISIONER: Final = f"{DOMAIN}/sandbox-volumes"
+SIMULATED_PROVISIONER: Final = "sandbox.trainyard.dev/shared"
 
 # Groups that an identity provider puts people in.
 AUDITOR_GROUP: Final = f"{PROJECT}:auditor"
