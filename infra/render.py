@@ -48,7 +48,7 @@ class _Recorder(mocks.MockMonitor):
         super().__init__(_NoCloud())
         self.records: dict[str, Record] = {}
 
-    def RegisterResource(self, request: Any) -> Any:  # noqa: N802 - the engine's method
+    def RegisterResource(self, request: Any) -> Any:
         urn = self.make_urn(request.parent, request.type, request.name)
         if request.type != _STACK:
             self.records[urn] = self._record(request)

@@ -8,7 +8,7 @@ from typing import Final
 
 import pydantic
 
-from infra import naming, quantity
+from infra import quantity
 from infra.catalog import SPOT_NOTICE_S
 from infra.config.mistakes import Mistake, did_you_mean, one_of, shown
 from infra.config.model import Image

@@ -50,11 +50,11 @@ class RunFile(Section):
     """Default: research runs may use spot capacity, production runs may not."""
     image: Str = Field(description="a name of the stack's images, or a reference by digest")
     config: Str = Field(description="the stem of a file in training/configs")
-    overrides: dict[str, Any] = {}
+    overrides: dict[str, Any] = Field(default_factory=dict)
     """Settings that replace the config's, nested like them."""
     dataset: DatasetSection = Field(description="name, version and source")
     resources: ResourcesSection = Field(description="cpu, memory and shm")
-    parallelism: dict[Str, Int] = {}
+    parallelism: dict[Str, Int] = Field(default_factory=dict)
     checkpoint: CheckpointSection = CheckpointSection()
     save_seconds: Number = Field(default=30.0, gt=0)
     """The slowest checkpoint save, measured or declared; every shutdown timeout follows from it."""

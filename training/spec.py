@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import math
 import re
@@ -49,7 +50,7 @@ JOB_SPEC_REVISION: Final = 1
 """Raised whenever launchers render a run differently; recorded with the run, never part of its id."""
 
 RUN_ID_MAX: Final = 44
-"""Characters. A JobSet pod is named RUN_ID-worker-0-INDEX-xxxxx, and that must be a DNS label (63)."""
+"""Characters: a JobSet pod is named RUN_ID-worker-0-INDEX-xxxxx, which must be a DNS label (63)."""
 
 _HASH_CHARS: Final = 8
 _NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -104,7 +105,7 @@ class GraceBudget:
 
     def __post_init__(self) -> None:
         bounds = (0, self.checkpoint_deadline_s, self.shutdown_timeout_s, self.termination_grace_s)
-        if any(a >= b for a, b in zip(bounds, bounds[1:], strict=False)):
+        if any(a >= b for a, b in itertools.pairwise(bounds)):
             raise ValueError(f"grace budget must grow outwards, got {bounds[1:]}")
 
     @classmethod

@@ -49,7 +49,7 @@ def _cidr(value: str) -> str:
 
 
 def _image(value: str) -> str:
-    repository, _, digest = value.partition("@")
+    repository = value.partition("@")[0]
     pinned = value.endswith(SOURCE_SUFFIX) or _DIGEST.fullmatch(value)
     if not pinned or not _REPOSITORY.fullmatch(repository):
         raise ValueError(

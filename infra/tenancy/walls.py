@@ -9,7 +9,7 @@ from typing import Any, Final
 from infra import naming
 from infra.objects import Manifest, metadata
 
-_LINK_LOCAL: Final = ipaddress.ip_network("169.254.0.0/16")
+_LINK_LOCAL: Final = ipaddress.IPv4Network("169.254.0.0/16")
 """The instance metadata service lives here; a pod that reaches it has the node's identity."""
 
 _RUN_PODS: Final = {"matchExpressions": [{"key": naming.RUN_ID, "operator": "Exists"}]}
