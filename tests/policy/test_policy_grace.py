@@ -108,6 +108,10 @@ def test_a_pod_that_names_no_grace_period_has_30_seconds() -> None:
     assert violations(GRACE_BUDGET, patch) == []
 
 
+def test_a_grace_period_that_is_not_known_yet_is_left_to_the_update() -> None:
+    assert violations(GRACE_BUDGET, job(gpu_pod(terminationGracePeriodSeconds=UNKNOWN))) == []
+
+
 def test_a_pre_stop_sleep_is_spent_out_of_the_grace_period() -> None:
     words = ("torchrun", "--shutdown-timeout=45", "train.py")
     sleep = {"preStop": {"sleep": {"seconds": 5}}}

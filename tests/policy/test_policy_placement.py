@@ -195,6 +195,12 @@ def test_a_train_job_that_leaves_its_gpus_to_its_runtime_needs_a_queue(
     assert paths(found) == (["metadata.labels"] if queued else [])
 
 
+def test_the_overrides_of_a_train_job_say_nothing_of_its_gpus() -> None:
+    on_cpu = train_job({"resourcesPerNode": {"limits": {"cpu": 1}}}, {"a": "b"})
+    on_cpu.props["spec"]["podTemplateOverrides"] = [{"spec": {"containers": [{"name": "node"}]}}]
+    assert violations(GPU_PLACEMENT, on_cpu) == []
+
+
 def test_a_pod_without_gpus_may_sit_beside_the_gpu_pods_of_its_own_gang() -> None:
     launcher = cpu_pod(tolerations=[GPU_TOLERATION])
     replicas = {
