@@ -90,7 +90,7 @@ def phase(
         elif view.exit_code != 0:
             failed = view.exit_code is not None and restart_policy == "Never"
             return "Failed" if failed or ended else "Pending"
-    if any(view.running_since is not None for view in mains):
+    if _any_running(mains):
         return "Running"
     stopped = [view for view in mains if view.terminated]
     if len(stopped) < len(mains):
@@ -123,6 +123,8 @@ def pod_status(
     """
     policy = pod["spec"].get("restartPolicy", "Always")
     decided = verdict.phase if verdict else phase(policy, inits, mains, ended)
+    if decided in ("Succeeded", "Failed") and _any_running([*inits, *mains]):
+        decided, verdict = "Running", None  # a pod has ended once nothing of it runs
     status: Json = {
         "phase": decided,
         "startTime": stamp(started),
@@ -218,6 +220,10 @@ def _condition(kind: str, true: bool, detail: Json, previous: Sequence[Json], no
     # In a strategic merge, null removes what an earlier state had said.
     cleared = {"reason": None, "message": None}
     return {"type": kind, "status": status, "lastTransitionTime": since, **cleared, **detail}
+
+
+def _any_running(views: Sequence[ContainerView]) -> bool:
+    return any(view.running_since is not None for view in views)
 
 
 def _closed_gates(pod: Json) -> list[str]:

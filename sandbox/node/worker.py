@@ -28,7 +28,7 @@ from sandbox.node.probes import Prober, probed
 from sandbox.node.records import Attempt, PodFolder, pod_folder
 from sandbox.node.rootfs import BadMount
 from sandbox.node.runtime import Exits
-from sandbox.node.status import OWN_CONDITIONS, Verdict, pod_status, stamp_seconds
+from sandbox.node.status import OWN_CONDITIONS, Verdict, phase, pod_status, stamp_seconds
 from sandbox.node.support import unsupported
 from sandbox.node.termination import Termination
 
@@ -153,19 +153,17 @@ class PodWorker:
         if self._gone or self._lost:
             return self._vanish()
         self._termination.look()
-        if self._termination.begun:
-            pause = self._termination.step()
-            if pause is not None:
-                self._report()
-                return pause
-            self.ended = True
-        elif not self._is_over():
-            pause = self._advance()
+        if not self._termination.begun:
+            pause = None if self._is_over() else self._advance()
             if not self._is_over():
                 self._report()
                 return self._sooner(pause, self._termination.deadline_in())
             self._termination.begin_sidecars()
-            return 0.0
+        pause = self._termination.step()
+        if pause is not None:
+            self._report()
+            return pause
+        self.ended = True
         self._finish()
         return None
 
@@ -378,7 +376,8 @@ class PodWorker:
         """Whether no main container will ever run again, by itself or by a verdict."""
         if self.verdict is not None:
             return True
-        return self._status()["phase"] in ("Succeeded", "Failed")
+        inits, mains = [c.view() for c in self.inits], [c.view() for c in self.mains]
+        return phase(self.policy, inits, mains) in ("Succeeded", "Failed")
 
     def _vanish(self) -> float | None:
         """Kills at once; then the pod fails (node lost) or was deleted already (gone)."""

@@ -1,0 +1,250 @@
+"""Pods on process nodes, for the tests of the node agent."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from sandbox.node.api import (
+    ApiError,
+    ApiUnavailable,
+    Client,
+    Json,
+    node_path,
+    object_path,
+    pod_path,
+)
+from sandbox.node.records import Attempt, PodFolder, pod_folder
+from tests.sandbox.conftest import Cluster
+
+DEADLINE_S = 30.0
+HOST = "sandbox.trainyard.dev/host@sha256:" + "0" * 64
+T = TypeVar("T")
+
+
+def until(found: Callable[[], T | None], what: str, deadline_s: float = DEADLINE_S) -> T:
+    """The first truthy `found()`; fails the test with `what` after the deadline."""
+    end = time.monotonic() + deadline_s
+    while True:
+        try:
+            value = found()
+        except ApiUnavailable:
+            value = None
+        if value:
+            return value
+        assert time.monotonic() < end, f"not within {deadline_s:g} s: {what}"
+        select.select([], [], [], 0.05)
+
+
+@dataclass
+class Kit:
+    """A namespace with its own process nodes."""
+
+    cluster: Cluster
+    namespace: str
+    nodes: list[str]
+    client: Client = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.client = Client(self.cluster.kubeconfig)
+
+    def add_node(self, name: str) -> None:
+        """Creates a process node and waits until it is ready."""
+        self.client.create(node_path(), node_manifest(name))
+        self.await_node(name)
+
+    def await_node(self, name: str) -> Json:
+        """The Node, once ready and free of the taint that new nodes have."""
+
+        def ready() -> Json | None:
+            node = self.client.get(node_path(name))
+            conditions = {c["type"]: c["status"] for c in node["status"].get("conditions") or []}
+            return node if conditions.get("Ready") == "True" and not new_taints(node) else None
+
+        return until(ready, f"node {name} is ready")
+
+    def create(self, kind: str, name: str, body: Json, api: str = "/api/v1") -> Json:
+        """Creates an object in the namespace; `kind` is the plural."""
+        body = {**body, "metadata": {"name": name, **body.get("metadata", {})}}
+        return self.client.create(object_path(api, self.namespace, kind), body)
+
+    def run(
+        self,
+        name: str,
+        script: str = "",
+        *,
+        node: int = 0,
+        metadata: Json | None = None,
+        **spec: Any,
+    ) -> Json:
+        """Creates a pod whose one container `main` runs `script` in a shell, unless `spec` says more."""
+        main = {"name": "main", "image": HOST, "command": ["sh", "-c", script]}
+        main.update(spec.pop("main", {}))
+        body: Json = {
+            "restartPolicy": "Never",
+            "nodeName": self.nodes[node],
+            "terminationGracePeriodSeconds": 5,
+            "automountServiceAccountToken": False,
+            "containers": [main],
+            **spec,
+        }
+        return self.create("pods", name, {"metadata": metadata or {}, "spec": body})
+
+    def pod(self, name: str) -> Json:
+        return self.client.get(pod_path(self.namespace, name))
+
+    def await_pod(
+        self, name: str, holds: Callable[[Json], Any], what: str, deadline_s: float = DEADLINE_S
+    ) -> Json:
+        """The pod, once `holds(pod)`."""
+
+        def found() -> Json | None:
+            pod = self.pod(name)
+            return pod if holds(pod) else None
+
+        try:
+            return until(found, f"{name}: {what}", deadline_s)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; status is {self.pod(name).get('status')}") from None
+
+    def await_phase(self, name: str, phase: str, deadline_s: float = DEADLINE_S) -> Json:
+        return self.await_pod(
+            name, lambda p: (p.get("status") or {}).get("phase") == phase, phase, deadline_s
+        )
+
+    def await_gone(self, name: str, deadline_s: float = DEADLINE_S) -> None:
+        def gone() -> bool:
+            try:
+                self.pod(name)
+                return False
+            except ApiError as error:
+                return error.not_found
+
+        until(gone, f"pod {name} is gone", deadline_s)
+
+    def release(self, name: str) -> None:
+        """Takes the finalizers of a pod that was kept for a last look at it."""
+        self.client.patch(pod_path(self.namespace, name), {"metadata": {"finalizers": None}})
+
+    def delete(self, name: str, grace_s: int | None = None) -> None:
+        options = {} if grace_s is None else {"gracePeriodSeconds": grace_s}
+        self.client.delete(pod_path(self.namespace, name), options)
+
+    def folder(self, pod: Json) -> PodFolder:
+        return pod_folder(self.cluster.state, pod)
+
+    def attempt(self, pod: Json, container: str = "main") -> Attempt:
+        return self.folder(pod).attempts(container)[-1]
+
+    def log(self, pod: Json, container: str = "main") -> str:
+        """What the container has written so far."""
+        path = self.attempt(pod, container).log
+        return path.read_text() if path.exists() else ""
+
+    def await_line(self, name: str, line: str, container: str = "main") -> Json:
+        """The pod, once the container has written this line."""
+        return self.await_pod(
+            name,
+            lambda p: (
+                self.folder(p).attempts(container) and line in self.log(p, container).splitlines()
+            ),
+            f"{container} says {line!r}",
+        )
+
+    def events(self, name: str) -> list[str]:
+        """`REASON: message` of the pod's events."""
+        path = object_path("/api/v1", self.namespace, "events")
+        items = self.client.get(path, fieldSelector=f"involvedObject.name={name}")["items"]
+        return [f"{item['reason']}: {item['message']}" for item in items]
+
+    def kubectl(self, *args: str) -> subprocess.CompletedProcess[str]:
+        command = ["kubectl", "-n", self.namespace, *args]
+        return subprocess.run(
+            command, env=self.cluster.env, capture_output=True, text=True, timeout=60, check=False
+        )
+
+
+@contextlib.contextmanager
+def serving(cluster: Cluster, name: str, nodes: int = 2) -> Iterator[Kit]:
+    """A namespace and process nodes of its own, all gone in the end."""
+    kit = Kit(cluster, f"test-{name}", [f"{name}-{number}" for number in range(nodes)])
+    namespace = {"metadata": {"name": kit.namespace}}
+    kit.client.create("/api/v1/namespaces", namespace)
+    try:
+        for node in kit.nodes:
+            kit.client.create(node_path(), node_manifest(node))
+        for node in kit.nodes:
+            kit.await_node(node)
+        yield kit
+    finally:
+        for node in kit.nodes:
+            with contextlib.suppress(ApiError):  # a test may have reclaimed it
+                kit.client.delete(node_path(node))
+        kit.client.delete(f"/api/v1/namespaces/{kit.namespace}")
+
+
+def node_manifest(name: str) -> Json:
+    """A process node of one GPU, as the simulated pools create it."""
+    resources = {"cpu": "8", "memory": "16Gi", "pods": "110", "nvidia.com/gpu": "1"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "annotations": {"trainyard.dev/node-runtime": "process"},
+            "labels": {"kubernetes.io/hostname": name},
+        },
+        "status": {"capacity": resources, "allocatable": resources},
+    }
+
+
+def new_taints(node: Json) -> list[str]:
+    """Taints that the node lifecycle controller has not yet removed from a new node."""
+    taints = node["spec"].get("taints") or []
+    return [t["key"] for t in taints if t["key"].startswith("node.kubernetes.io/not-ready")]
+
+
+def container_status(pod: Json, name: str = "main") -> Json:
+    """The status of one container, init or main."""
+    status = pod.get("status") or {}
+    entries = [
+        *(status.get("containerStatuses") or []),
+        *(status.get("initContainerStatuses") or []),
+    ]
+    return next((entry for entry in entries if entry["name"] == name), {})
+
+
+def terminated(pod: Json, name: str = "main") -> Json:
+    """The terminated state of one container, empty if it is not."""
+    found: Json = container_status(pod, name).get("state", {}).get("terminated") or {}
+    return found
+
+
+def waiting_reason(pod: Json, name: str = "main") -> str:
+    state = container_status(pod, name).get("state") or {}
+    return str((state.get("waiting") or {}).get("reason", ""))
+
+
+def condition(pod: Json, kind: str) -> Json:
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return next((c for c in conditions if c["type"] == kind), {})
+
+
+def processes_with(marker: str) -> list[int]:
+    """Pids of this machine's processes that have `marker` as one of their arguments."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/cmdline", "rb") as file:
+                    if marker.encode() in file.read().split(b"\0"):
+                        found.append(int(entry))
+            except OSError:
+                continue
+    return found

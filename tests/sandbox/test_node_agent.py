@@ -1,0 +1,133 @@
+"""The agent may die at any time: its pods go on, and nothing that happened meanwhile is lost."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from sandbox import process
+from sandbox.node.runtime import stop_all
+from tests.sandbox.conftest import Cluster
+from tests.sandbox.node_kit import (
+    Kit,
+    container_status,
+    processes_with,
+    serving,
+    terminated,
+    until,
+)
+
+pytestmark = pytest.mark.sandbox
+
+WAITER = "trap 'echo asked' TERM; echo up; while ! test -e /v/go; do sleep 0.05; done; exit 6"
+VOLUME = {"volumes": [{"name": "v", "emptyDir": {}}]}
+MOUNT = {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}
+
+
+@pytest.fixture(scope="module")
+def kit(cluster: Cluster) -> Iterator[Kit]:
+    with serving(cluster, "agent") as served:
+        yield served
+
+
+def _service(kit: Kit, name: str) -> process.Process:
+    found = until(
+        lambda: process.load(kit.cluster.state.pids / f"{name}.json"), f"{name} has a pid file"
+    )
+    return found
+
+
+def _kill_agent(kit: Kit) -> process.Process:
+    agent = _service(kit, "node")
+    agent.send(signal.SIGKILL)
+    assert agent.wait(10)
+    return agent
+
+
+def _await_new(kit: Kit, name: str, old: process.Process) -> None:
+    until(lambda: _service(kit, name).pid != old.pid, f"{name} was started again", 60)
+
+
+def _waiter(kit: Kit, name: str, **spec: object) -> None:
+    kit.run(name, main={"command": ["sh", "-c", WAITER], **MOUNT}, **VOLUME, **spec)
+    kit.await_line(name, "up")
+
+
+def test_a_killed_agent_takes_its_running_pods_back(kit: Kit) -> None:
+    _waiter(kit, "kept")
+    pod = kit.await_phase("kept", "Running")
+    before = kit.attempt(pod).run()
+    _await_new(kit, "node", _kill_agent(kit))
+    (kit.folder(pod).volumes / "v" / "go").touch()
+    after = kit.await_phase("kept", "Failed")
+    assert terminated(after)["exitCode"] == 6
+    assert container_status(after)["restartCount"] == 0
+    assert kit.attempt(after).run() == before
+    assert after["status"]["podIP"] == pod["status"]["podIP"]
+
+
+def test_an_exit_while_no_agent_runs_is_reported_by_the_next_one(kit: Kit) -> None:
+    _waiter(kit, "alone")
+    pod = kit.await_phase("alone", "Running")
+    _kill_agent(kit)
+    (kit.folder(pod).volumes / "v" / "go").touch()
+    until(lambda: kit.attempt(pod).exit(), "the container has ended")
+    after = kit.await_phase("alone", "Failed")
+    assert terminated(after)["exitCode"] == 6
+
+
+def test_an_agent_killed_during_a_grace_period_asks_once_and_kills_in_time(kit: Kit) -> None:
+    marker = {"finalizers": ["trainyard.dev/test"]}
+    _waiter(kit, "ending", terminationGracePeriodSeconds=4, metadata=marker)
+    pod = kit.await_phase("ending", "Running")
+    log = kit.attempt(pod).log
+    kit.delete("ending")
+    kit.await_line("ending", "asked")
+    _await_new(kit, "node", _kill_agent(kit))
+    after = kit.await_phase("ending", "Failed")
+    kit.release("ending")
+    assert terminated(after)["exitCode"] == 137
+    assert log.read_text() == "up\nasked\n"
+
+
+def test_a_pod_deleted_while_no_agent_runs_is_ended_by_the_next_one(kit: Kit) -> None:
+    marker = uuid.uuid4().hex
+    kit.run("orphan", f"sh -c 'echo up; sleep 600; :' {marker}")
+    pod = kit.await_line("orphan", "up")
+    _kill_agent(kit)
+    kit.delete("orphan", 0)
+    until(lambda: not processes_with(marker), "its processes are gone", 60)
+    until(lambda: not kit.folder(pod).path.exists(), "its folder is gone")
+
+
+def test_an_exit_while_the_api_server_is_away_is_reported_later(kit: Kit) -> None:
+    _waiter(kit, "unheard")
+    pod = kit.await_phase("unheard", "Running")
+    server = _service(kit, "apiserver")
+    server.send(signal.SIGKILL)
+    assert server.wait(10)
+    (kit.folder(pod).volumes / "v" / "go").touch()
+    _await_new(kit, "apiserver", server)
+    after = kit.await_phase("unheard", "Failed", 60)
+    assert terminated(after)["exitCode"] == 6
+
+
+def test_stop_all_ends_every_container_of_this_sandbox_and_nothing_else(kit: Kit) -> None:
+    marker = uuid.uuid4().hex
+    for name in ("stopped-a", "stopped-b"):
+        script = f"setsid sh -c 'trap \"\" TERM; echo up; sleep 600; :' {marker} & wait"
+        kit.run(name, script)
+        kit.await_line(name, "up")
+    stranger = subprocess.Popen(["sh", "-c", "sleep 600; :", f"not-{marker}"])
+    try:
+        assert stop_all(kit.cluster.state) >= 2
+        assert not processes_with(marker)
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+    assert stop_all(kit.cluster.state) == 0

@@ -1,0 +1,275 @@
+"""Pods on process nodes of the real cluster: what a container gets, and how its life is reported."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.sandbox.conftest import Cluster
+from tests.sandbox.node_kit import (
+    HOST,
+    Kit,
+    condition,
+    container_status,
+    processes_with,
+    serving,
+    terminated,
+    until,
+    waiting_reason,
+)
+
+pytestmark = pytest.mark.sandbox
+
+
+@pytest.fixture(scope="module")
+def kit(cluster: Cluster) -> Iterator[Kit]:
+    with serving(cluster, "pods") as served:
+        yield served
+
+
+DUMP = """
+import json, os, pathlib
+tree = {}
+for top in ("/etc/trainyard", "/var/run/secrets/tokens", "/pod", "/usr/share/nested/deep"):
+    for path in sorted(pathlib.Path(top).rglob("*")):
+        if path.is_file():
+            tree[str(path)] = path.read_text()
+print(json.dumps({"env": dict(os.environ), "files": tree, "uid": os.getuid(), "pid": os.getpid()}))
+"""
+
+
+def test_a_container_gets_its_environment_its_files_and_nothing_else(kit: Kit) -> None:
+    kit.create("configmaps", "cm", {"data": {"run.json": "{}", "LEVEL": "3"}})
+    kit.create("secrets", "keys", {"stringData": {"token": "s3cret"}})
+    main = {
+        "command": ["python3", "-c", DUMP, "$(INDEX)"],
+        "env": [
+            {"name": "INDEX", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['ix']"}}},
+            {"name": "TWICE", "value": "$(INDEX)-$(INDEX) $$(INDEX) $(ABSENT)"},
+            {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+            {"name": "CPUS", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}},
+            {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "token"}}},
+            {
+                "name": "MAYBE",
+                "valueFrom": {"configMapKeyRef": {"name": "cm", "key": "x", "optional": True}},
+            },
+        ],
+        "envFrom": [{"prefix": "CM_", "configMapRef": {"name": "cm"}}],
+        "resources": {"limits": {"cpu": "1500m", "memory": "1Gi"}},
+        "securityContext": {"runAsUser": 1234, "runAsNonRoot": True},
+        "volumeMounts": [
+            {"name": "cm", "mountPath": "/etc/trainyard", "readOnly": True},
+            {"name": "token", "mountPath": "/var/run/secrets/tokens"},
+            {"name": "pod", "mountPath": "/pod"},
+            {"name": "cm", "mountPath": "/usr/share/nested/deep"},
+        ],
+    }
+    token = {"path": "t", "expirationSeconds": 600}
+    labels = [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]
+    volumes = [
+        {"name": "cm", "configMap": {"name": "cm", "items": [{"key": "run.json", "path": "r"}]}},
+        {"name": "token", "projected": {"sources": [{"serviceAccountToken": token}]}},
+        {"name": "pod", "downwardAPI": {"items": labels}},
+    ]
+    kit.run("full", main=main, volumes=volumes, metadata={"labels": {"ix": "7"}})
+    pod = kit.await_phase("full", "Succeeded")
+    seen = json.loads(kit.log(pod))
+    env = seen["env"]
+    assert env["INDEX"] == "7" and env["TWICE"] == "7-7 $(INDEX) $(ABSENT)"
+    assert env["NODE"] == kit.nodes[0] and env["IP"] == pod["status"]["podIP"]
+    assert env["CPUS"] == "2" and env["TOKEN"] == "s3cret" and env["CM_LEVEL"] == "3"
+    own = {"PATH", "HOME", "LANG", "HOSTNAME", "PWD", "LC_CTYPE", "SHLVL", "_"}
+    named = {"INDEX", "TWICE", "NODE", "IP", "CPUS", "TOKEN", "CM_LEVEL", "CM_run.json"}
+    assert {n for n in env if not n.startswith("KUBERNETES_")} <= own | named
+    files = seen["files"]
+    assert files["/etc/trainyard/r"] == files["/usr/share/nested/deep/r"] == "{}"
+    assert files["/var/run/secrets/tokens/t"].count(".") == 2
+    assert files["/pod/labels"] == 'ix="7"'
+    assert seen["uid"] == 1234 and seen["pid"] == 1
+
+
+def test_nothing_of_the_users_home_or_the_sandbox_is_visible(kit: Kit, tmp_path: Path) -> None:
+    canary = f"trainyard-canary-{uuid.uuid4().hex}"
+    home = Path.home() / f".{canary}"
+    home.write_text(canary)
+    project = kit.cluster.state.home / canary
+    project.write_text(canary)
+    try:
+        look = f"find / -xdev -name '*{canary}' 2>/dev/null; ls {home} {project}; cat /etc/shadow"
+        script = f"{look}; ls -d {kit.cluster.kubeconfig} {kit.cluster.state.pki}; ls /proc; :"
+        kit.run("hidden", script)
+        log = kit.log(kit.await_phase("hidden", "Succeeded"))
+    finally:
+        home.unlink()
+        project.unlink()
+    lines = log.splitlines()
+    assert not [line for line in lines if canary in line and "No such file" not in line]
+    assert len([line for line in lines if "No such file" in line]) == 5
+    assert len([line for line in lines if line.isdigit()]) <= 3  # its own processes only
+
+
+def test_init_containers_run_in_order_and_before_the_main_one(kit: Kit) -> None:
+    share = {"volumeMounts": [{"name": "share", "mountPath": "/share"}]}
+
+    def step(name: str) -> dict[str, object]:
+        command = ["sh", "-c", f"echo {name} >> /share/order"]
+        return {"name": name, "image": HOST, "command": command, **share}
+
+    kit.run(
+        "ordered",
+        main={"command": ["sh", "-c", "cat /share/order"], **share},
+        initContainers=[step("first"), step("second")],
+        volumes=[{"name": "share", "emptyDir": {}}],
+    )
+    pod = kit.await_phase("ordered", "Succeeded")
+    assert kit.log(pod).split() == ["first", "second"]
+    assert terminated(pod, "second")["reason"] == "Completed"
+    assert condition(pod, "Initialized")["status"] == "True"
+
+
+def test_a_failing_init_container_fails_the_pod_and_nothing_else_is_started(kit: Kit) -> None:
+    bad = {"name": "bad", "image": HOST, "command": ["sh", "-c", "exit 4"]}
+    kit.run("uninit", "echo started", initContainers=[bad])
+    pod = kit.await_phase("uninit", "Failed")
+    assert terminated(pod, "bad")["exitCode"] == 4
+    assert waiting_reason(pod) == "PodInitializing"
+    assert not kit.folder(pod).attempts("main")
+
+
+def test_a_sidecar_runs_beside_the_main_container_and_does_not_keep_the_pod_alive(
+    kit: Kit,
+) -> None:
+    command = ["sh", "-c", "trap 'exit 0' TERM; echo up; while :; do sleep 0.1; done"]
+    side = {"name": "side", "image": HOST, "restartPolicy": "Always", "command": command}
+    kit.run("sided", "echo done", initContainers=[side])
+    pod = kit.await_phase("sided", "Succeeded")
+    assert kit.log(pod, "side") == "up\n"
+    assert terminated(pod, "side")["exitCode"] == 0
+
+
+@pytest.mark.parametrize(
+    ("script", "phase", "code", "reason"),
+    [
+        ("exit 0", "Succeeded", 0, "Completed"),
+        ("exit 75", "Failed", 75, "Error"),
+        ("sh -c 'kill -SEGV $$'; exit $?", "Failed", 139, "Error"),
+    ],
+)
+def test_the_exit_code_decides_the_phase(
+    kit: Kit, script: str, phase: str, code: int, reason: str
+) -> None:
+    name = f"exit-{code}"
+    kit.run(name, script, node=1)
+    pod = kit.await_phase(name, phase)
+    assert (terminated(pod)["exitCode"], terminated(pod)["reason"]) == (code, reason)
+    assert terminated(pod)["startedAt"] <= terminated(pod)["finishedAt"]
+    assert condition(pod, "Ready")["status"] == "False"
+
+
+def test_a_command_that_does_not_exist_is_a_start_error(kit: Kit) -> None:
+    kit.run("absent", main={"command": ["/no/such/program"]})
+    ended = terminated(kit.await_phase("absent", "Failed"))
+    assert (ended["exitCode"], ended["reason"]) == (128, "StartError")
+    assert "/no/such/program" in ended["message"]
+
+
+def test_on_failure_restarts_until_it_succeeds_and_keeps_the_former_log(kit: Kit) -> None:
+    mount = {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}
+    script = "echo try; test -e /v/again && exit 0; touch /v/again; exit 5"
+    kit.run(
+        "retry",
+        main={"command": ["sh", "-c", script], **mount},
+        volumes=[{"name": "v", "emptyDir": {"medium": "Memory"}}],
+        restartPolicy="OnFailure",
+    )
+    status = container_status(kit.await_phase("retry", "Succeeded"))
+    assert status["restartCount"] == 1
+    assert status["lastState"]["terminated"]["exitCode"] == 5
+    assert kit.kubectl("logs", "retry", "--previous").stdout == "try\n"
+
+
+def test_a_container_that_keeps_failing_is_backed_off(kit: Kit) -> None:
+    kit.run("crash", "exit 1", restartPolicy="Always")
+    pod = kit.await_pod("crash", lambda p: waiting_reason(p) == "CrashLoopBackOff", "backs off")
+    assert pod["status"]["phase"] == "Running"
+    assert container_status(pod)["lastState"]["terminated"]["exitCode"] == 1
+    kit.delete("crash")
+    kit.await_gone("crash")
+
+
+def test_the_termination_message_is_reported(kit: Kit) -> None:
+    kit.run("message", "echo no such dataset > /dev/termination-log; exit 78")
+    assert terminated(kit.await_phase("message", "Failed"))["message"] == "no such dataset\n"
+
+
+@pytest.mark.parametrize(
+    ("image", "says"),
+    [
+        ("docker.io/library/busybox@sha256:" + "a" * 64, "nothing is pulled"),
+        ("sandbox.trainyard.dev/host:latest", "not pinned"),
+        ("sandbox.trainyard.dev/trainer@sha256:" + "b" * 64, "pulumi up"),
+    ],
+)
+def test_an_image_that_cannot_be_had_is_reported_as_a_pull_error(
+    kit: Kit, image: str, says: str
+) -> None:
+    name = "image-" + str(abs(hash(image)))[:6]
+    kit.run(name, main={"image": image})
+    pod = kit.await_pod(name, lambda p: waiting_reason(p) == "ErrImagePull", "cannot be pulled")
+    assert says in container_status(pod)["state"]["waiting"]["message"]
+    until(lambda: any(says in event for event in kit.events(name)), "an event says so")
+    kit.delete(name, 0)
+
+
+def test_what_a_process_node_cannot_do_is_refused_in_words(kit: Kit) -> None:
+    volumes = [{"name": "host", "hostPath": {"path": "/"}}]
+    kit.run("refused", "true", volumes=volumes)
+    status = kit.await_phase("refused", "Failed")["status"]
+    assert status["reason"] == "Unsupported"
+    assert "volume host: hostPath is not supported" in status["message"]
+
+
+def test_a_pod_waits_for_a_config_map_that_comes_later(kit: Kit) -> None:
+    env = [{"name": "X", "valueFrom": {"configMapKeyRef": {"name": "later", "key": "x"}}}]
+    mount = [{"name": "v", "mountPath": "/v"}]
+    kit.run(
+        "patient",
+        main={"command": ["cat", "/v/x"], "volumeMounts": mount},
+        volumes=[{"name": "v", "configMap": {"name": "later"}}],
+    )
+    kit.run("config-error", main={"command": ["true"], "env": env})
+    kit.await_pod(
+        "config-error",
+        lambda p: waiting_reason(p) == "CreateContainerConfigError",
+        "says what is missing",
+    )
+    assert kit.pod("patient")["status"]["phase"] == "Pending"
+    kit.create("configmaps", "later", {"data": {"x": "came"}})
+    assert kit.log(kit.await_phase("patient", "Succeeded")) == "came"
+    kit.delete("config-error", 0)
+
+
+def test_a_pod_that_outlives_its_deadline_fails(kit: Kit) -> None:
+    marker = uuid.uuid4().hex
+    kit.run("late", f"sh -c 'sleep 600' {marker}", activeDeadlineSeconds=1)
+    status = kit.await_phase("late", "Failed")["status"]
+    assert status["reason"] == "DeadlineExceeded"
+    until(lambda: not processes_with(marker), "its processes are gone")
+
+
+def test_a_pod_is_ready_when_its_probe_says_so(kit: Kit) -> None:
+    probe = {"exec": {"command": ["test", "-e", "/v/ok"]}, "periodSeconds": 1}
+    mount = [{"name": "v", "mountPath": "/v"}]
+    script = "while ! test -e /v/go; do sleep 0.1; done; touch /v/ok; sleep 600"
+    main = {"command": ["sh", "-c", script], "readinessProbe": probe, "volumeMounts": mount}
+    kit.run("probed", main=main, volumes=[{"name": "v", "emptyDir": {}}])
+    pod = kit.await_phase("probed", "Running")
+    assert condition(pod, "Ready")["status"] == "False"
+    (kit.folder(pod).volumes / "v" / "go").touch()
+    kit.await_pod("probed", lambda p: condition(p, "Ready").get("status") == "True", "is ready")
+    kit.delete("probed", 1)
