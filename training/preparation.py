@@ -80,7 +80,7 @@ def job(preparation: Preparation, platform: Platform) -> Manifest:
                             "values": [spec.EXIT_BAD_CONFIG],
                         },
                     },
-                    {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]},
+                    {"action": "Ignore", "onPodConditions": [pod.DISRUPTED]},
                 ]
             },
             "template": {

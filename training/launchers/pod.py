@@ -16,6 +16,9 @@ CONTAINER: Final = "trainer"
 _USER: Final = 1000
 """The image's user; any other than root would do."""
 
+DISRUPTED: Final = {"type": "DisruptionTarget", "status": "True"}
+"""The condition of a pod that the cluster takes away."""
+
 _FAIL_ON_BAD_CONFIG: Final = {
     "action": "FailJob",
     "onExitCodes": {
@@ -253,7 +256,7 @@ def standalone_failure_policy() -> dict[str, Any]:
                     "values": [spec.EXIT_PREEMPTED],
                 },
             },
-            {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]},
+            {"action": "Ignore", "onPodConditions": [DISRUPTED]},
         ]
     }
 
@@ -274,7 +277,7 @@ def gang_failure_policy() -> dict[str, Any]:
                     "values": [spec.EXIT_PREEMPTED],
                 },
             },
-            {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget"}]},
+            {"action": "FailJob", "onPodConditions": [DISRUPTED]},
         ]
     }
 

@@ -1,0 +1,87 @@
+"""A platform and runs that tests share: small, complete, and independent of the committed stacks."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from infra.config import parse, promise
+from infra.outputs import Platform
+from training.spec import Dataset, Resources, RunSpec
+
+IMAGE = "registry.example.com/trainer@sha256:" + "5" * 64
+
+LAUNCHERS = ("job", "indexed-job", "jobset", "trainjob", "pytorchjob", "mpijob")
+
+
+def stack_values() -> dict[str, Any]:
+    """A stack file's values: two teams, EFA pools of both capacities, a CPU pool, every operator."""
+    big = {"instanceTypes": ["p4d.24xlarge"], "zone": "us-east-1a", "network": "efa"}
+    return {
+        "cluster": {"provider": "existing", "name": "example"},
+        "taintKey": "dedicated",
+        "cohort": "trainyard",
+        "nodePools": [
+            {"name": "ondemand", "capacity": "on-demand", "min": 0, "max": 4, **big},
+            {"name": "spot", "capacity": "spot", "min": 0, "max": 50, **big},
+            {
+                "name": "cpu",
+                "workload": "cpu",
+                "capacity": "on-demand",
+                "instanceTypes": ["m6i.4xlarge"],
+                "max": 2,
+                "zone": "us-east-1a",
+            },
+        ],
+        "storage": {"storageClass": "shared", "checkpoints": "5Ti", "datasets": "2Ti"},
+        "operators": {
+            name: {"provided": True}
+            for name in ("kueue", "jobset", "kubeflowTrainer", "trainingOperator", "mpiOperator")
+        },
+        "teams": [
+            {
+                "name": "research",
+                "tier": "research",
+                "guaranteed": {"spot": 4},
+                "quota": {"cpu": "512", "memory": "4Ti", "gpus": 32},
+            },
+            {
+                "name": "production",
+                "tier": "production",
+                "guaranteed": {"ondemand": 2},
+                "quota": {"cpu": "512", "memory": "4Ti", "gpus": 32},
+            },
+        ],
+        "images": {"trainer": IMAGE},
+    }
+
+
+def platform(**changes: Any) -> Platform:
+    """The platform that `stack_values` promises, with top-level keys replaced."""
+    return promise.platform(parse(stack_values() | changes), "example")
+
+
+def run(**changes: Any) -> RunSpec:
+    """Two whole p4d nodes of team research."""
+    base = RunSpec(
+        name="llama",
+        version=3,
+        team="research",
+        tier="research",
+        launcher="jobset",
+        nodes=2,
+        processes_per_node=8,
+        image=IMAGE,
+        config={"steps": 1000, "threads": 4, "batch": {"global_samples": 256}},
+        dataset=Dataset(name="stdlib", source="stdlib"),
+        resources=Resources(cpu="88", memory="1000Gi", shm="64Gi"),
+        seed=7,
+        save_seconds=45.0,
+        max_hours=12.0,
+    )
+    return dataclasses.replace(base, **changes)
+
+
+def run_of(launcher: str) -> RunSpec:
+    """The example run by a launcher; on one node where the launcher knows no more."""
+    return run(launcher=launcher, nodes=1 if launcher == "job" else 2)
