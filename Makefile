@@ -33,7 +33,8 @@ preview: env ## pulumi preview of the local stack with the policy pack
 check: env ## the gate, under a minute: lint, types, import rules, unit and golden tests
 	@$(VENV) -m ruff check .
 	@$(VENV) -m ruff format --check .
-	@$(VENV) -m mypy infra training policies sandbox __main__.py
+	@$(VENV) -m mypy infra training sandbox __main__.py
+	@cd policies && ../$(VENV) -m mypy --config-file ../pyproject.toml --python-executable .venv/bin/python .
 	@$(VENV) -m pytest -q tests/unit tests/golden tests/policy
 
 test: check ## everything that CI runs
