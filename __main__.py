@@ -5,7 +5,7 @@ from pathlib import Path
 import pulumi
 import pulumi_kubernetes as k8s
 
-from infra.config import ConfigError, StackConfig, arguments, from_engine, promise
+from infra.config import ConfigError, StackConfig, arguments, engine_values
 from infra.outputs import Platform
 from infra.platform.kueue import KueueQueues
 from infra.platform.operators import Operators
@@ -13,9 +13,9 @@ from infra.platform.priorities import Priorities
 from infra.simulated.node_pools import SimulatedNodePools
 from infra.simulated.storage import SimulatedStorage
 from infra.tenancy.team import Team
-from training import lineage, run_files
+from training.deployment import lineage, plan
+from training.deployment.preparation import DatasetPreparation, DatasetPreparationArgs, Preparation
 from training.job import TrainingJob, TrainingJobArgs
-from training.preparation import DatasetPreparation, DatasetPreparationArgs, Preparation
 from training.spec import RunSpec
 
 ROOT = Path(__file__).resolve().parent
@@ -63,15 +63,13 @@ def deploy_runs(
 def main() -> None:
     """Check everything, then create it: a mistake ends the program before the first resource."""
     try:
-        config = from_engine()
-        platform = promise.platform(config, pulumi.get_stack())
-        images = run_files.images(config.images, ROOT)
-        runs = run_files.load(config.runs, platform, images, ROOT)
+        planned = plan.make(engine_values(), pulumi.get_stack(), ROOT)
     except ConfigError as error:
         raise pulumi.RunError(str(error)) from None
-    on = k8s.Provider("cluster", arguments.provider(config))
-    jobs = deploy_runs(runs, platform, deploy_platform(config, on), on)
-    pulumi.export("platform", platform.export())
+    on = k8s.Provider("cluster", arguments.provider(planned.config))
+    ready = deploy_platform(planned.config, on)
+    jobs = deploy_runs(planned.runs, planned.platform, ready, on)
+    pulumi.export("platform", planned.platform.export())
     pulumi.export("runs", {run_id: job.outputs for run_id, job in jobs.items()})
 
 

@@ -137,11 +137,12 @@ class NodePool:
 
     @property
     def node_quota(self) -> dict[str, int]:
-        """What one node adds to a queue: millicores, bytes and GPUs of the pool's smallest type."""
+        """What one node adds to a queue: millicores, bytes and devices of the pool's smallest type."""
         return {
             "cpu": min(t.training_milli_cpu for t in self.types),
             "memory": min(t.training_memory for t in self.types),
             naming.GPU: self.gpus_per_node,
+            naming.EFA: self.efa_per_node,
         }
 
     @property

@@ -12,7 +12,8 @@ import yaml
 from infra import naming
 from infra.objects import KubernetesObject, Manifest, metadata
 from infra.outputs import Platform
-from training import placement, spec
+from training import spec
+from training.deployment import placement
 from training.launchers import LAUNCHERS, pod
 from training.spec import RunRecord, RunSpec
 

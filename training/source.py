@@ -6,7 +6,9 @@ import hashlib
 from pathlib import Path
 from typing import Final
 
-_EXCLUDED: Final = frozenset({"__pycache__", "runs", "configs", "launchers", "job.py"})
+_EXCLUDED: Final = frozenset(
+    {"__pycache__", "runs", "configs", "launchers", "deployment", "job.py"}
+)
 _REQUIREMENTS: Final = "requirements.txt"
 
 
@@ -15,7 +17,7 @@ def files(root: Path) -> list[Path]:
 
     Python files of `training/` and the pinned requirements. Runs and hyperparameters are not part
     of an image: they reach a container in its ConfigMap. Neither is what deploys a run (`job.py`,
-    `launchers/`): a change there must not make new runs of all old ones.
+    `launchers/`, `deployment/`): a change there must not make new runs of all old ones.
     """
     package = root / "training"
     found = [

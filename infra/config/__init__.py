@@ -1,6 +1,6 @@
 """StackConfig: a stack file read once, checked whole. The only reader of pulumi.Config."""
 
-from infra.config.loading import from_engine, from_file, parse, read_yaml
+from infra.config.loading import engine_values, parse, read_yaml, stack_values
 from infra.config.mistakes import ConfigError, Mistake
 from infra.config.model import StackConfig
 
@@ -8,8 +8,8 @@ __all__ = [
     "ConfigError",
     "Mistake",
     "StackConfig",
-    "from_engine",
-    "from_file",
+    "engine_values",
     "parse",
     "read_yaml",
+    "stack_values",
 ]

@@ -11,16 +11,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from infra.config import ConfigError, from_file, promise
-from training import run_files
+from infra.config import ConfigError, stack_values
+from training.deployment import plan
 
 
 def check(file: Path, root: Path) -> list[str]:
     """One line per mistake; none when the stack can be deployed."""
     try:
-        config = from_file(file)
-        platform = promise.platform(config, stack_name(file))
-        run_files.load(config.runs, platform, run_files.images(config.images, root), root)
+        plan.make(stack_values(file), stack_name(file), root)
     except ConfigError as error:
         return list(error.lines)
     return []

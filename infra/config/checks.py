@@ -15,14 +15,25 @@ from infra.pools import Network, Nodes, Workload
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """The parts of a stack file that are well formed by themselves, with their places."""
+    """The parts of a stack file with their places; malformed fields are replaced by neutral ones."""
 
     pools: Sequence[tuple[int, PoolConfig]]
     teams: Sequence[tuple[int, TeamConfig]]
     storage: StorageConfig | None
-    pool_names: frozenset[str]
-    """Every pool that the file names, malformed ones included: one mistake, one line."""
     raw: dict[str, Any]
+
+    @property
+    def pool_names(self) -> frozenset[str]:
+        """Every pool that the file names."""
+        return frozenset(pool.name for _, pool in self.pools)
+
+    @property
+    def all_known(self) -> bool:
+        """Whether there are pools, and the catalog knows all their types."""
+        known = catalog.load().types
+        return bool(self.pools) and all(
+            name in known for _, pool in self.pools for name in pool.instance_types
+        )
 
 
 def _duplicates(section: str, names: Sequence[tuple[int, str]]) -> Iterator[Mistake]:
@@ -62,15 +73,21 @@ def instance_types(parts: Parts) -> Iterator[Mistake]:
     for index, pool in parts.pools:
         for place, name in enumerate(pool.instance_types):
             path = f"nodePools[{index}].instanceTypes[{place}]"
-            if name not in known:
+            if name not in known and _is_named(parts, index, place):
                 yield Mistake(
                     path=path,
                     got=shown(name),
                     allowed=one_of(known),
                     remedy=did_you_mean(name, known, "choose one, or add it to infra/catalog.yaml"),
                 )
-                continue
-            yield from _fits_pool(path, pool, name)
+            elif name in known:
+                yield from _fits_pool(path, pool, name)
+
+
+def _is_named(parts: Parts, index: int, place: int) -> bool:
+    """Whether the file itself names a type there; a neutral one is nobody's mistake."""
+    named = parts.raw["nodePools"][index].get("instanceTypes")
+    return isinstance(named, list) and place < len(named) and isinstance(named[place], str)
 
 
 def _fits_pool(path: str, pool: PoolConfig, name: str) -> Iterator[Mistake]:
@@ -117,6 +134,8 @@ def reserved_labels(parts: Parts) -> Iterator[Mistake]:
 def guaranteed_nodes(parts: Parts) -> Iterator[Mistake]:
     """Guarantees name GPU pools, and together are no more than the pool has."""
     pools = {pool.name: (index, pool) for index, pool in parts.pools}
+    if not pools:
+        return
     promised: dict[str, int] = {}
     for index, team in parts.teams:
         for name, nodes in team.guaranteed.items():
@@ -128,8 +147,6 @@ def guaranteed_nodes(parts: Parts) -> Iterator[Mistake]:
                     allowed=one_of(parts.pool_names),
                     remedy=did_you_mean(name, parts.pool_names, "name a pool of nodePools"),
                 )
-                continue
-            if name not in pools:
                 continue
             pool = pools[name][1]
             if pool.workload is Workload.CPU:
@@ -153,14 +170,10 @@ def guaranteed_nodes(parts: Parts) -> Iterator[Mistake]:
 
 def gpu_quotas(parts: Parts) -> Iterator[Mistake]:
     """A team's GPU quota is not above what all pools have."""
-    known = catalog.load().types
-    total = 0
-    for _, pool in parts.pools:
-        if any(name not in known for name in pool.instance_types):
-            return
-        total += pool.max * min(known[name].gpus for name in pool.instance_types)
-    if len(parts.pools) < len(parts.pool_names):
+    if not parts.all_known:
         return
+    known = catalog.load().types
+    total = sum(p.max * min(known[t].gpus for t in p.instance_types) for _, p in parts.pools)
     for index, team in parts.teams:
         if team.quota.gpus > total:
             yield Mistake(

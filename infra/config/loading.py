@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pulumi
 import pydantic
@@ -14,7 +14,7 @@ from pulumi.runtime import config as engine_config
 
 from infra import naming
 from infra.config import checks
-from infra.config.mistakes import ConfigError, Mistake, did_you_mean, from_pydantic, one_of
+from infra.config.mistakes import ConfigError, Mistake, from_pydantic, one_of
 from infra.config.model import (
     PoolConfig,
     Section,
@@ -26,7 +26,19 @@ from infra.config.model import (
 _STACK_FILE_KEYS: Final = frozenset(
     {"config", "environment", "encryptionsalt", "encryptedkey", "secretsprovider"}
 )
-_LISTS: Final[dict[str, type[Section]]] = {"nodePools": PoolConfig, "teams": TeamConfig}
+_NEUTRAL_POOL: Final[Mapping[str, Any]] = {
+    "capacity": "on-demand",
+    "instanceTypes": ["unknown"],
+    "max": 1_000_000,
+    "zone": "unknown",
+}
+_NEUTRAL_TEAM: Final[Mapping[str, Any]] = {
+    "tier": "research",
+    "quota": {"cpu": "1", "memory": "1", "gpus": 0},
+}
+"""What stands in for fields that are missing or malformed: it contradicts nothing else."""
+
+_S = TypeVar("_S", bound=Section)
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -69,27 +81,21 @@ def stack_values(path: Path) -> dict[str, Any]:
     """
     documents = read_yaml(path, path.name)
     content = documents[0] if len(documents) == 1 else None
-    mistake = Mistake(
-        path=path.name,
-        got="a file without configuration",
-        allowed=f"a stack file: `config:` with keys such as {naming.PROJECT}:cluster",
-        remedy="start from Pulumi.local.yaml",
+    config = content.get("config") if isinstance(content, dict) else None
+    foreign = content.keys() - _STACK_FILE_KEYS if isinstance(content, dict) else set()
+    own = _own_keys(config) if isinstance(config, dict) else {}
+    if own and not foreign:
+        return own
+    raise ConfigError(
+        [
+            Mistake(
+                path=path.name,
+                got=f"a file with {one_of(map(str, foreign))}" if foreign else "no configuration",
+                allowed=f"a stack file: `config:` with keys such as {naming.PROJECT}:cluster",
+                remedy="name a stack file, or start from Pulumi.local.yaml",
+            )
+        ]
     )
-    if not isinstance(content, dict) or not isinstance(content.get("config"), dict):
-        raise ConfigError([mistake])
-    if unknown := sorted(str(key) for key in content.keys() - _STACK_FILE_KEYS):
-        raise ConfigError(
-            [
-                Mistake(
-                    path=f"{path.name}: {key}",
-                    got="an unknown key",
-                    allowed=one_of(_STACK_FILE_KEYS),
-                    remedy=did_you_mean(key, _STACK_FILE_KEYS, "move it under config"),
-                )
-                for key in unknown
-            ]
-        )
-    return _own_keys(content["config"])
 
 
 def _own_keys(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,45 +147,36 @@ def _parts(values: Mapping[str, Any]) -> tuple[list[Mistake], checks.Parts]:
         StackConfig.model_validate(dict(values))
     except pydantic.ValidationError as error:
         mistakes = from_pydantic(error, StackConfig)
-    lists = {key: _valid_items(values.get(key), model) for key, model in _LISTS.items()}
-    pools = [(i, p) for i, p in lists["nodePools"] if isinstance(p, PoolConfig)]
-    teams = [(i, t) for i, t in lists["teams"] if isinstance(t, TeamConfig)]
-    storage = _valid(values.get("storage"), StorageConfig)
-    raw_pools = values.get("nodePools")
-    names = (
-        {str(p.get("name")) for p in raw_pools if isinstance(p, dict)}
-        if isinstance(raw_pools, list)
-        else set()
-    )
     parts = checks.Parts(
-        pools=pools,
-        teams=teams,
-        storage=storage if isinstance(storage, StorageConfig) else None,
-        pool_names=frozenset(names),
+        pools=_items(values.get("nodePools"), PoolConfig, _NEUTRAL_POOL),
+        teams=_items(values.get("teams"), TeamConfig, _NEUTRAL_TEAM),
+        storage=_repaired(values.get("storage"), StorageConfig, {}),
         raw=dict(values),
     )
     return mistakes, parts
 
 
-def _valid_items(value: Any, model: type[Section]) -> list[tuple[int, Section]]:
+def _items(value: Any, model: type[_S], neutral: Mapping[str, Any]) -> list[tuple[int, _S]]:
     if not isinstance(value, list):
         return []
-    items = [(index, _valid(item, model)) for index, item in enumerate(value)]
+    items = [
+        (index, _repaired(item, model, {"name": f"unnamed-{index}", **neutral}))
+        for index, item in enumerate(value)
+    ]
     return [(index, item) for index, item in items if item is not None]
 
 
-def _valid(value: Any, model: type[Section]) -> Section | None:
+def _repaired(value: Any, model: type[_S], neutral: Mapping[str, Any]) -> _S | None:
+    """The item with its malformed fields made neutral, so that its other mistakes are found, too."""
+    if not isinstance(value, dict):
+        return None
     try:
         return model.model_validate(value)
+    except pydantic.ValidationError as error:
+        wrong = {e["loc"][0] for e in error.errors() if e["loc"]}
+    sound = {key: inner for key, inner in value.items() if key not in wrong}
+    needed = {key: inner for key, inner in neutral.items() if key not in sound}
+    try:
+        return model.model_validate({**sound, **needed})
     except pydantic.ValidationError:
         return None
-
-
-def from_file(path: Path) -> StackConfig:
-    """The configuration in a stack file. Raises ConfigError with every mistake."""
-    return parse(stack_values(path))
-
-
-def from_engine() -> StackConfig:
-    """The configuration of the running program. Raises ConfigError with every mistake."""
-    return parse(engine_values())

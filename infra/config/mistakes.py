@@ -11,6 +11,23 @@ import pydantic
 
 _SHOWN_MAX: Final = 60
 
+_ALLOWED: Final = {
+    "int_type": "a whole number, without quotes",
+    "float_type": "a number, without quotes",
+    "bool_type": "true or false",
+    "string_type": "text (put it in quotes if it looks like a number)",
+    "string_too_short": "text that is not empty",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "tuple_type": "a list",
+    "too_short": "at least {min_length} of them",
+    "greater_than_equal": "at least {ge}",
+    "greater_than": "more than {gt}",
+    "less_than_equal": "at most {le}",
+    "finite_number": "a finite number",
+}
+"""What pydantic's kinds of errors mean to somebody who writes YAML."""
+
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Mistake:
@@ -60,9 +77,15 @@ def one_of(names: Iterable[str]) -> str:
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
     """A remedy: the nearest known name, else `otherwise`."""
+    near = nearest(name, known)
+    return f"did you mean {near}?" if near else otherwise
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that `name` probably stands for."""
     folded = {k.lower(): k for k in known}
-    near = difflib.get_close_matches(str(name).lower(), folded, n=1, cutoff=0.6)
-    return f"did you mean {folded[near[0]]}?" if near else otherwise
+    near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
+    return folded[near[0]] if near else None
 
 
 def join(prefix: str, location: Iterable[str | int]) -> str:
@@ -103,8 +126,25 @@ def _nested(annotation: Any) -> type[pydantic.BaseModel] | None:
 def from_pydantic(
     error: pydantic.ValidationError, model: type[pydantic.BaseModel]
 ) -> list[Mistake]:
-    """One mistake per error, in the order of the file's model."""
-    return [_translate(dict(e), model) for e in error.errors(include_url=False)]
+    """One mistake per error, in the order of the file's model.
+
+    A misspelt key is one mistake, though what it stands for is then missing, too.
+    """
+    errors: list[dict[str, Any]] = [dict(e) for e in error.errors(include_url=False)]
+    meant = {_meant(e, model) for e in errors if e["type"] == "extra_forbidden"}
+    return [
+        _translate(e, model)
+        for e in errors
+        if e["type"] != "missing" or tuple(e["loc"]) not in meant
+    ]
+
+
+def _meant(error: dict[str, Any], model: type[pydantic.BaseModel]) -> tuple[str | int, ...] | None:
+    """The location of the key that an unknown one probably stands for."""
+    location: tuple[str | int, ...] = error["loc"]
+    holder = _model_at(model, location)
+    near = nearest(str(location[-1]), _keys(holder)) if holder else None
+    return (*location[:-1], near) if near else None
 
 
 def within(file: str, mistakes: Iterable[Mistake]) -> list[Mistake]:
@@ -135,7 +175,8 @@ def _translate(error: dict[str, Any], model: type[pydantic.BaseModel]) -> Mistak
         return Mistake(
             path=path, got=shown(error["input"]), allowed=allowed, remedy=remedy or "change it"
         )
-    allowed = error["msg"].removeprefix("Input should be ")
+    allowed = _ALLOWED.get(kind, error["msg"].removeprefix("Input should be "))
+    allowed = allowed.format(**error.get("ctx", {}))
     remedy = "change it"
     expected = error.get("ctx", {}).get("expected")
     if expected and isinstance(error["input"], str):

@@ -17,8 +17,6 @@ from infra import naming, quantity
 from infra.objects import KubernetesObject, Manifest, metadata
 from infra.pools import Capacity, NodePool
 
-_COVERED: Final = ("cpu", "memory", naming.GPU)
-
 _PREFERRED: Final[Mapping[str, Capacity]] = {
     "research": Capacity.SPOT,
     "production": Capacity.ON_DEMAND,
@@ -67,29 +65,48 @@ def flavor(pool: NodePool) -> Manifest:
     }
 
 
-def _quotas(pool: NodePool, nodes: int) -> dict[str, Any]:
-    one = pool.node_quota
+def covered_resources(pools: Sequence[NodePool]) -> list[str]:
+    """What is counted: a run that asks for anything else is never admitted."""
+    efa = [naming.EFA] if any(pool.efa_per_node for pool in pools) else []
+    return ["cpu", "memory", naming.GPU, *efa]
+
+
+def _resource_group(pools: Sequence[NodePool], nodes: Mapping[str, int]) -> dict[str, Any]:
+    """One group of all pools, in this order, each with the quota of so many nodes."""
+    covered = covered_resources(pools)
     return {
-        "name": pool.name,
-        "resources": [
-            {"name": "cpu", "nominalQuota": quantity.cpu(one["cpu"] * nodes)},
-            {"name": "memory", "nominalQuota": quantity.memory(one["memory"] * nodes)},
-            {"name": naming.GPU, "nominalQuota": str(one[naming.GPU] * nodes)},
+        "coveredResources": covered,
+        "flavors": [
+            {
+                "name": pool.name,
+                "resources": [
+                    {"name": name, "nominalQuota": _quota(name, pool, nodes.get(pool.name, 0))}
+                    for name in covered
+                ],
+            }
+            for pool in pools
         ],
     }
 
 
+def _quota(resource: str, pool: NodePool, nodes: int) -> str:
+    amount = pool.node_quota[resource] * nodes
+    if resource == "cpu":
+        return quantity.cpu(amount)
+    return quantity.memory(amount) if resource == "memory" else str(amount)
+
+
 def cohort(name: str, pools: Sequence[NodePool], teams: Sequence[QueueTeam]) -> Manifest:
     """What no team is guaranteed: any of them may borrow it."""
-    flavors = [
-        _quotas(pool, pool.max - sum(team.guaranteed.get(pool.name, 0) for team in teams))
+    shared = {
+        pool.name: pool.max - sum(team.guaranteed.get(pool.name, 0) for team in teams)
         for pool in pools
-    ]
+    }
     return {
         "apiVersion": naming.KUEUE_API,
         "kind": "Cohort",
         "metadata": metadata(name, labels=naming.object_labels("queues")),
-        "spec": {"resourceGroups": [{"coveredResources": list(_COVERED), "flavors": flavors}]},
+        "spec": {"resourceGroups": [_resource_group(pools, shared)]},
     }
 
 
@@ -112,12 +129,7 @@ def cluster_queue(team: QueueTeam, cohort_name: str, pools: Sequence[NodePool]) 
             # LocalQueues are easy to write; this is what keeps other namespaces out.
             "namespaceSelector": {"matchLabels": {naming.TEAM: team.name}},
             "queueingStrategy": "BestEffortFIFO",
-            "resourceGroups": [
-                {
-                    "coveredResources": list(_COVERED),
-                    "flavors": [_quotas(p, team.guaranteed.get(p.name, 0)) for p in ordered],
-                }
-            ],
+            "resourceGroups": [_resource_group(ordered, team.guaranteed)],
             "flavorFungibility": {
                 "whenCanBorrow": "MayStopSearch",
                 "whenCanPreempt": "MayStopSearch" if production else "TryNextFlavor",

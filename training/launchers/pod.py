@@ -8,7 +8,8 @@ from typing import Any, Final
 from infra import naming
 from infra.objects import Manifest, metadata
 from infra.outputs import Platform
-from training import placement, spec
+from training import spec
+from training.deployment import placement
 from training.spec import RunSpec
 
 CONTAINER: Final = "trainer"
@@ -115,6 +116,8 @@ def environment(run: RunSpec, platform: Platform) -> list[dict[str, Any]]:
     variables = {
         # Overlap of compute and communication in order of issue needs a single queue.
         "CUDA_DEVICE_MAX_CONNECTIONS": "1",
+        # The root file system is read-only; libraries keep their caches under HOME.
+        "HOME": "/tmp",
         "OMP_NUM_THREADS": str(run.config.get("threads", 1)),
         "PYTHONUNBUFFERED": "1",
         "TOKENIZERS_PARALLELISM": "false",

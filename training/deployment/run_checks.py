@@ -14,9 +14,10 @@ from infra.config.mistakes import Mistake, did_you_mean, one_of, shown
 from infra.config.model import Image
 from infra.outputs import Platform
 from infra.pools import Capacity, NodePool
-from training import placement, spec
+from training import spec
+from training.deployment import placement
+from training.deployment.run_schema import RunFile
 from training.launchers import LAUNCHERS
-from training.run_schema import RunFile
 from training.spec import RunSpec
 
 _IMAGE: Final[pydantic.TypeAdapter[str]] = pydantic.TypeAdapter(Image)

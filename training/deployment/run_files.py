@@ -26,8 +26,9 @@ from infra.config.mistakes import (
 from infra.config.model import SOURCE_SUFFIX
 from infra.outputs import Platform
 from infra.pools import Capacity
-from training import run_checks, source, spec
-from training.run_schema import RunFile
+from training import source, spec
+from training.deployment import run_checks
+from training.deployment.run_schema import RunFile
 from training.spec import Dataset, RunSpec
 from training.trainer import config as trainer_config
 from training.trainer.strict import ConfigError as TrainerConfigError
@@ -54,11 +55,12 @@ def images(references: Mapping[str, str], root: Path) -> dict[str, str]:
 
 
 def load(
-    listed: Sequence[str], platform: Platform, references: Mapping[str, str], root: Path
+    listed: Sequence[str], platform: Platform | None, references: Mapping[str, str], root: Path
 ) -> list[RunSpec]:
     """Every run of the listed files (stems of training/runs, or paths from `root`).
 
-    Raises ConfigError with every mistake of every file.
+    Raises ConfigError with every mistake of every file. Without a platform the files are checked by
+    themselves, and no run comes back.
     """
     problems: list[Mistake | str] = []
     runs: list[tuple[str, RunSpec]] = []
@@ -126,7 +128,7 @@ def _reused_versions(runs: Sequence[tuple[str, RunSpec]]) -> Iterator[Mistake]:
 
 
 def _run(
-    document: Any, platform: Platform, references: Mapping[str, str], root: Path
+    document: Any, platform: Platform | None, references: Mapping[str, str], root: Path
 ) -> tuple[RunSpec | None, list[Mistake | str]]:
     if not isinstance(document, dict):
         empty = Mistake(
@@ -138,10 +140,11 @@ def _run(
         file = RunFile.model_validate(document)
     except pydantic.ValidationError as error:
         return None, [*from_pydantic(error, RunFile), *problems]
-    problems += run_checks.unknown_names(file, platform, references)
+    if platform:
+        problems += run_checks.unknown_names(file, platform, references)
     settings, found = _settings(file, root)
     problems += found
-    if problems:
+    if problems or platform is None:
         return None, problems
     run = _spec(file, platform, references, settings)
     problems += run_checks.misfits(file, run, platform)

@@ -1,0 +1,28 @@
+"""Every resource of the committed stacks, as `python -m infra.render STACK` shows them."""
+
+from __future__ import annotations
+
+import pytest
+
+from infra.config import stack_values
+from infra.render import ROOT, render
+from tests.golden.conftest import Compare
+from training import source
+from training.deployment import lineage
+
+
+@pytest.fixture(autouse=True)
+def the_same_checkout_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a commit nor an edit of the trainer changes what is rendered here."""
+    monkeypatch.setattr(source, "digest", lambda root: "d" * 64)
+    monkeypatch.setattr(lineage, "git_commit", lambda root: "c" * 40)
+
+
+@pytest.mark.parametrize("stack", ["local", "dev", "prod"])
+def test_each_stack_renders_its_committed_resources(stack: str, golden: Compare) -> None:
+    golden(f"stacks/{stack}.yaml", render(stack, stack_values(ROOT / f"Pulumi.{stack}.yaml")))
+
+
+def test_rendering_twice_gives_the_same_text() -> None:
+    values = stack_values(ROOT / "Pulumi.local.yaml")
+    assert render("local", values) == render("local", values)

@@ -1,0 +1,1 @@
+"""From run files to deployed runs. No trainer imports this, and no image needs it."""

@@ -1,0 +1,48 @@
+"""A whole deployment, checked: the stack's configuration, what it promises, and its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from infra.config import ConfigError, StackConfig, parse, promise
+from infra.outputs import Platform
+from training.deployment import run_files
+from training.spec import RunSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is to be deployed."""
+
+    config: StackConfig
+    platform: Platform
+    runs: list[RunSpec]
+
+
+def make(values: Mapping[str, Any], stack: str, root: Path) -> Plan:
+    """The plan for a stack file's values, in the project at `root`.
+
+    Raises ConfigError with the mistakes of the stack and of its runs. Runs of a broken stack are
+    checked as far as they can be without knowing the platform.
+    """
+    try:
+        config = parse(values)
+    except ConfigError as error:
+        raise ConfigError([*error.lines, *_own_mistakes(values.get("runs"), root)]) from None
+    platform = promise.platform(config, stack)
+    references = run_files.images(config.images, root)
+    runs = run_files.load(config.runs, platform, references, root)
+    return Plan(config=config, platform=platform, runs=runs)
+
+
+def _own_mistakes(listed: Any, root: Path) -> tuple[str, ...]:
+    if not isinstance(listed, list):
+        return ()
+    try:
+        run_files.load([name for name in listed if isinstance(name, str)], None, {}, root)
+    except ConfigError as error:
+        return error.lines
+    return ()
