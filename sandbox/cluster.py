@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -55,8 +56,10 @@ def up(tools: Toolchain, say: Say) -> Setting:
     _require(state)
     setting = _prepare(state, tools, say)
     first, rest = services.storage(setting), services.controllers(setting)
-    if not (_same_services(state, first + rest) and all(map(_running(state), first + rest))):
-        _supervise(state, first if not _installed(state, setting) else first + rest)
+    installed = _installed(state, setting)
+    everything = _same_services(state, first + rest) and all(map(_running(state), first + rest))
+    if not (installed and everything):
+        _supervise(state, first + rest if installed else first)
         wait_ready(state, first, say)
         _install_add_ons(state, setting, say)
         _supervise(state, first + rest)
@@ -246,7 +249,9 @@ def _installed(state: paths.State, at: Setting) -> bool:
 def _add_ons_key(at: Setting) -> str:
     assets = {name: str(at.tools.assets[name]) for name in ("kueue", "jobset")}
     hooks = {name: at.ports[f"{name}-webhook"] for name in ("kueue", "jobset")}
-    return json.dumps([assets, hooks, at.ca.read_text()])
+    rendering = Path(configuration.__file__).read_text()
+    text = json.dumps([assets, hooks, at.ca.read_text(), rendering])
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _install_add_ons(state: paths.State, at: Setting, say: Say) -> None:
