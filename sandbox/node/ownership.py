@@ -8,6 +8,8 @@ from typing import Any
 from sandbox.node.api import Json
 
 _SERVER_FIELDS = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields")
+_CONTROLLERS = "node.kubernetes.io/"
+"""Taints that the node lifecycle controller keeps."""
 _LATER_STATUS = ("conditions", "addresses", "nodeInfo", "daemonEndpoints", "images")
 """Parts of a Node's status that its kubelet writes."""
 
@@ -29,7 +31,9 @@ def without_server_fields(item: Json) -> Json:
     """The object as one would create it: nothing that the server or a kubelet fills in."""
     metadata = {k: v for k, v in item["metadata"].items() if k not in _SERVER_FIELDS}
     status = {k: v for k, v in (item.get("status") or {}).items() if k not in _LATER_STATUS}
-    return {**item, "metadata": metadata, "status": status}
+    spec = {**(item.get("spec") or {})}
+    spec["taints"] = [t for t in spec.get("taints") or [] if not t["key"].startswith(_CONTROLLERS)]
+    return {**item, "metadata": metadata, "spec": spec, "status": status}
 
 
 def _owned(value: Any, fields: Json) -> Any:

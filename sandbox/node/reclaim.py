@@ -11,6 +11,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from math import ceil
 from typing import TypeVar
 
 from sandbox import paths
@@ -182,7 +183,7 @@ def _evict(client: Client, pod: Json, left_s: float) -> bool:
     if metadata.get("deletionTimestamp"):
         return True
     wanted = spec.get("terminationGracePeriodSeconds")
-    grace = min(30 if wanted is None else int(wanted), max(1, int(left_s)))
+    grace = min(30 if wanted is None else int(wanted), max(1, ceil(left_s)))
     body = {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -241,11 +242,20 @@ def _recreate(client: Client, manifest: Json) -> bool:
     except ApiError as error:
         if not error.not_found:
             raise
+    whole = without_server_fields(manifest)
     parts = applied_parts(manifest)
     if not parts:
-        client.create(node_path(), without_server_fields(manifest))
+        client.create(node_path(), whole)
+        return True
+    # The API server takes a Node's status with its creation and from then on ignores it; and its own
+    # controllers have taken over the taints. So the first manager brings both.
+    first = parts[0][1]
+    first["status"] = whole["status"]
+    first.setdefault("spec", {})["taints"] = whole["spec"].get("taints") or []
     for manager, part in parts:
         client.patch(node_path(name), part, "apply", fieldManager=manager, force="true")
+    metadata = {key: whole["metadata"].get(key) or {} for key in ("labels", "annotations")}
+    client.patch(node_path(name), {"metadata": metadata})  # what others had added by hand
     return True
 
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ from tests.sandbox.node_kit import (
 pytestmark = pytest.mark.sandbox
 
 WAITER = "trap 'echo asked' TERM; echo up; while ! test -e /v/go; do sleep 0.05; done; exit 6"
-VOLUME = {"volumes": [{"name": "v", "emptyDir": {}}]}
+VOLUME: dict[str, Any] = {"volumes": [{"name": "v", "emptyDir": {}}]}
 MOUNT = {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}
 
 
@@ -35,10 +36,8 @@ def kit(cluster: Cluster) -> Iterator[Kit]:
 
 
 def _service(kit: Kit, name: str) -> process.Process:
-    found = until(
-        lambda: process.load(kit.cluster.state.pids / f"{name}.json"), f"{name} has a pid file"
-    )
-    return found
+    pid_file = kit.cluster.state.pids / f"{name}.json"
+    return until(lambda: process.load(pid_file), f"{name} has a pid file")
 
 
 def _kill_agent(kit: Kit) -> process.Process:
@@ -52,7 +51,7 @@ def _await_new(kit: Kit, name: str, old: process.Process) -> None:
     until(lambda: _service(kit, name).pid != old.pid, f"{name} was started again", 60)
 
 
-def _waiter(kit: Kit, name: str, **spec: object) -> None:
+def _waiter(kit: Kit, name: str, **spec: Any) -> None:
     kit.run(name, main={"command": ["sh", "-c", WAITER], **MOUNT}, **VOLUME, **spec)
     kit.await_line(name, "up")
 

@@ -7,7 +7,6 @@ import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -60,28 +59,30 @@ def test_what_cannot_be_served_is_said(kit: Kit) -> None:
     kit.await_phase("silent", "Running")
     previous = kit.kubectl("logs", "silent", "--previous")
     assert previous.returncode and "previous terminated container" in previous.stderr
-    execute = kit.kubectl("exec", "silent", "--", "true")
-    assert execute.returncode and "not implemented on process nodes" in execute.stderr
+    assert kit.kubectl("exec", "silent", "--", "true").returncode
+    status, text = _ask(kit, "/exec/a/b/c", "apiserver-kubelet-client")
+    assert status == 501 and "exec is not implemented on process nodes" in text
     kit.delete("silent", 1)
 
 
 def test_only_the_api_server_may_ask_a_node(kit: Kit) -> None:
-    endpoint = kit.client.get(node_path(kit.nodes[0]))["status"]["daemonEndpoints"]
-    url = f"https://127.0.0.1:{endpoint['kubeletEndpoint']['Port']}/containerLogs/a/b/c"
-    pki = kit.cluster.state.pki
-
-    def ask(pair: str | None) -> int:
-        context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
-        if pair:
-            context.load_cert_chain(pki / f"{pair}.crt", pki / f"{pair}.key")
-        try:
-            with urllib.request.urlopen(url, context=context, timeout=10) as answer:
-                return int(answer.status)
-        except urllib.error.HTTPError as error:
-            return error.code
-
+    path = "/containerLogs/a/b/c"
     with pytest.raises((ssl.SSLError, urllib.error.URLError, ConnectionError)):
-        ask(None)
-    assert ask("admin") == 403
-    assert ask("apiserver-kubelet-client") == 400  # no such pod, but it may ask
-    assert Path(pki).is_dir()
+        _ask(kit, path, None)
+    assert _ask(kit, path, "admin")[0] == 403
+    assert _ask(kit, path, "apiserver-kubelet-client")[0] == 400  # no such pod, but it may ask
+
+
+def _ask(kit: Kit, path: str, pair: str | None) -> tuple[int, str]:
+    """(status, text) of the node's endpoint, asked with a pair of the cluster's certificates."""
+    endpoint = kit.client.get(node_path(kit.nodes[0]))["status"]["daemonEndpoints"]
+    url = f"https://127.0.0.1:{endpoint['kubeletEndpoint']['Port']}{path}"
+    pki = kit.cluster.state.pki
+    context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
+    if pair:
+        context.load_cert_chain(pki / f"{pair}.crt", pki / f"{pair}.key")
+    try:
+        with urllib.request.urlopen(url, context=context, timeout=10) as answer:
+            return int(answer.status), answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()

@@ -84,7 +84,7 @@ def test_a_jobset_of_two_pods_meets_by_name_and_reduces_on_gloo(kit: Kit) -> Non
 
     def done() -> bool:
         item = kit.client.get(f"{JOBSETS}/namespaces/{kit.namespace}/jobsets/duo")
-        return item.get("status", {}).get("terminalState") == "Completed"
+        return bool(item.get("status", {}).get("terminalState") == "Completed")
 
     until(done, "the JobSet is complete", 90)
     pods = kit.client.get(
@@ -92,7 +92,7 @@ def test_a_jobset_of_two_pods_meets_by_name_and_reduces_on_gloo(kit: Kit) -> Non
         labelSelector="jobset.sigs.k8s.io/jobset-name=duo",
     )["items"]
     assert len({pod["spec"]["nodeName"] for pod in pods}) == 2
-    assert [kit.log(pod).count("sum 3 of 2") for pod in pods] == [1, 1]
+    assert [kit.log(pod, "trainer").count("sum 3 of 2") for pod in pods] == [1, 1]
 
 
 def _jobset(kit: Kit) -> Json:
@@ -122,7 +122,8 @@ def _jobset(kit: Kit) -> Json:
     job = {"parallelism": 2, "completions": 2, "backoffLimit": 0, "template": {"spec": pod}}
     job["completionMode"] = "Indexed"
     replicated = {"name": "w", "replicas": 1, "template": {"spec": job}}
-    return {"spec": {"replicatedJobs": [replicated]}}
+    named = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
+    return {**named, "spec": {"replicatedJobs": [replicated]}}
 
 
 def _one_of(nodes: list[str]) -> Json:

@@ -157,7 +157,7 @@ def test_a_sidecar_runs_beside_the_main_container_and_does_not_keep_the_pod_aliv
     [
         ("exit 0", "Succeeded", 0, "Completed"),
         ("exit 75", "Failed", 75, "Error"),
-        ("sh -c 'kill -SEGV $$'; exit $?", "Failed", 139, "Error"),
+        ("python3 -c 'import os; os.abort()'; exit $?", "Failed", 134, "Error"),
     ],
 )
 def test_the_exit_code_decides_the_phase(
@@ -256,7 +256,8 @@ def test_a_pod_waits_for_a_config_map_that_comes_later(kit: Kit) -> None:
 
 def test_a_pod_that_outlives_its_deadline_fails(kit: Kit) -> None:
     marker = uuid.uuid4().hex
-    kit.run("late", f"sh -c 'sleep 600' {marker}", activeDeadlineSeconds=1)
+    short = {"activeDeadlineSeconds": 1, "terminationGracePeriodSeconds": 1}
+    kit.run("late", f"sh -c 'sleep 600; :' {marker}", **short)
     status = kit.await_phase("late", "Failed")["status"]
     assert status["reason"] == "DeadlineExceeded"
     until(lambda: not processes_with(marker), "its processes are gone")

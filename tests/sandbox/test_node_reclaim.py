@@ -111,8 +111,8 @@ def test_a_job_replaces_a_struck_pod_without_counting_it_as_a_failure(kit: Kit) 
     }
     path = "/apis/batch/v1"
     kit.create("jobs", "survivor", {"spec": job}, path)
-    first = until(lambda: _job_pods(kit), "the job has a pod")[0]
-    kit.await_phase(first["metadata"]["name"], "Running")
+    started = until(lambda: _job_pods(kit), "the job has a pod")[0]
+    first = kit.await_phase(started["metadata"]["name"], "Running")
     node = first["spec"]["nodeName"]
     reclaim(node, 0, state=kit.cluster.state)
 
