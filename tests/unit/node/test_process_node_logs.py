@@ -1,0 +1,99 @@
+"""Reading logs, whole and in parts."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from sandbox.node.logs import Query, read
+from sandbox.node.logs_server import BadRequest, query_of
+from sandbox.node.shim import STAMP, Log
+
+
+def _text(path: Path, **query: object) -> str:
+    return b"".join(read(path, Query(**query), lambda: True)).decode()  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Three lines, written at 100, 200 and 300 s."""
+    path = tmp_path / "0.log"
+    path.write_text("one\ntwo\nthree\n")
+    stamps = ((100.0, 0), (200.0, 4), (300.0, 8))
+    Path(f"{path}.times").write_bytes(b"".join(STAMP.pack(*stamp) for stamp in stamps))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("lines", "text"),
+    [
+        (0, ""),
+        (1, "three\n"),
+        (2, "two\nthree\n"),
+        (3, "one\ntwo\nthree\n"),
+        (9, "one\ntwo\nthree\n"),
+    ],
+)
+def test_the_tail_is_counted_in_lines(log: Path, lines: int, text: str) -> None:
+    assert _text(log, tail_lines=lines) == text
+
+
+def test_a_last_line_without_an_end_counts(log: Path) -> None:
+    with log.open("a") as file:
+        file.write("part")
+    assert _text(log, tail_lines=1) == "part"
+    assert _text(log, tail_lines=2) == "three\npart"
+
+
+def test_since_gives_what_was_written_from_then_on(log: Path) -> None:
+    assert _text(log, since=150.0) == "two\nthree\n"
+    assert _text(log, since=150.0, tail_lines=1) == "three\n"
+    assert _text(log, since=301.0) == ""
+
+
+def test_every_line_is_stamped_with_its_time(log: Path) -> None:
+    lines = _text(log, timestamps=True).splitlines()
+    assert lines[0] == "1970-01-01T00:01:40.000000Z one"
+    assert [line.split()[1] for line in lines] == ["one", "two", "three"]
+
+
+def test_a_limit_cuts_at_that_many_bytes(log: Path) -> None:
+    assert _text(log, limit_bytes=5) == "one\nt"
+
+
+def test_a_rotated_log_is_read_from_its_older_part_on(tmp_path: Path) -> None:
+    path = tmp_path / "0.log"
+    log = Log(str(path), limit_bytes=100)
+    for number in range(30):
+        log.write(f"line {number}\n".encode())
+    assert path.stat().st_size <= 100 and Path(f"{path}.1").stat().st_size <= 100
+    lines = _text(path).split("\n")[:-1]
+    assert lines[-1] == "line 29" and len(lines) > 12
+    assert lines == [f"line {n}" for n in range(30 - len(lines), 30)]
+    assert _text(path, tail_lines=15).count("\n") == 15
+
+
+def test_a_follower_gets_what_is_written_later_over_a_rotation(tmp_path: Path) -> None:
+    path = tmp_path / "0.log"
+    log = Log(str(path), limit_bytes=60)
+    log.write(b"first\n")
+    over = threading.Event()
+    blocks = read(path, Query(follow=True), over.is_set)
+    assert next(blocks) == b"first\n"
+    for number in range(9):
+        log.write(f"later {number}\n".encode())
+    over.set()
+    rest = b"".join(blocks).decode()
+    assert rest.startswith("later 0\n")
+
+
+def test_the_options_of_kubectl_are_understood_and_bad_ones_refused() -> None:
+    query = query_of({"follow": "true", "tailLines": "3", "timestamps": "true"})
+    assert (query.follow, query.tail_lines, query.timestamps) == (True, 3, True)
+    assert query_of({"sinceTime": "1970-01-01T00:01:00Z"}).since == 60.0
+    with pytest.raises(BadRequest, match="tailLines=x: not a whole number"):
+        query_of({"tailLines": "x"})
+    with pytest.raises(BadRequest, match="not a time"):
+        query_of({"sinceTime": "yesterday"})

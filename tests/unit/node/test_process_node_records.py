@@ -1,0 +1,127 @@
+"""What is kept on disk, and the shim that writes it: real processes, no cluster."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from sandbox import paths
+from sandbox.node import runtime, shim
+from sandbox.node.addresses import Addresses
+from sandbox.node.records import Attempt, open_process, pod_folder, pod_folders, signal_process
+
+POD = {"metadata": {"namespace": "n", "name": "p", "uid": "u-1"}}
+
+
+@pytest.fixture
+def attempt(tmp_path: Path) -> Attempt:
+    place = pod_folder(paths.State(tmp_path), POD)
+    found = place.attempt("main", 0)
+    found.path.mkdir(parents=True)
+    return found
+
+
+@pytest.fixture
+def fake_bwrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stands for bubblewrap: reports its own pid as the container's, then is the command."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program = folder / "bwrap"
+    program.write_text(
+        f"#!{sys.executable}\n"
+        "import json, os, sys\n"
+        "os.read(3, 65536)\n"
+        "os.write(4, json.dumps({'child-pid': os.getpid()}).encode())\n"
+        "os.close(3); os.close(4)\n"
+        "command = sys.argv[sys.argv.index('--') + 1:]\n"
+        "os.execve(command[0], command, {})\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def _end(process: object, seconds: float = 20.0) -> None:
+    fd = os.pidfd_open(process.pid)  # type: ignore[attr-defined]
+    assert select.select([fd], [], [], seconds)[0], "the shim has ended"
+    os.close(fd)
+    process.wait()  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("fake_bwrap")
+def test_a_shim_records_who_runs_and_how_it_ended_and_keeps_the_output(attempt: Attempt) -> None:
+    process = runtime.start(attempt, [], ["/bin/sh", "-c", "echo out; echo err >&2; exit 7"])
+    _end(process)
+    exit_, run = attempt.exit(), attempt.run()
+    assert exit_ is not None and run is not None
+    assert exit_["exit_code"] == 7 and exit_["tail"] == "out\nerr\n"
+    assert run["shim_pid"] == process.pid and run["started_at"] <= exit_["finished_at"]
+    assert attempt.log.read_text() == "out\nerr\n"
+    assert not attempt.alive()
+
+
+@pytest.mark.usefixtures("fake_bwrap")
+def test_a_signal_reaches_the_main_process_and_its_death_is_recorded(attempt: Attempt) -> None:
+    process = runtime.start(attempt, [], ["/bin/sleep", "600"])
+    assert attempt.run(wait_s=10) and attempt.alive() and attempt.exit() is None
+    assert attempt.signal(signal.SIGTERM)
+    _end(process)
+    exit_ = attempt.exit()
+    assert exit_ is not None and exit_["exit_code"] == 128 + signal.SIGTERM
+    assert not attempt.signal(signal.SIGTERM)
+
+
+@pytest.mark.usefixtures("fake_bwrap")
+def test_a_shim_that_is_killed_counts_as_exit_137(attempt: Attempt) -> None:
+    process = runtime.start(attempt, [], ["/bin/sleep", "600"])
+    run = attempt.run(wait_s=10)
+    assert run is not None
+    process.kill()
+    _end(process)
+    exit_ = attempt.exit()
+    assert exit_ is not None and exit_["exit_code"] == 137 and exit_["lost"]
+    assert attempt.exit() == exit_, "what was decided once stays"
+    signal_process(run["pid"], run["start"], signal.SIGKILL)  # bubblewrap would have done it
+
+
+def test_a_pid_that_was_given_to_another_process_is_not_touched() -> None:
+    mine = os.getpid()
+    start = shim.start_of(mine)
+    fd = open_process(mine, start)
+    assert fd is not None
+    os.close(fd)
+    assert open_process(mine, start + 1) is None
+    assert not signal_process(mine, start + 1, signal.SIGKILL)
+
+
+def test_an_attempt_without_a_complete_start_does_not_count(
+    attempt: Attempt, tmp_path: Path
+) -> None:
+    place = pod_folder(paths.State(tmp_path), POD)
+    assert place.attempts("main") == []
+    (attempt.path / "spec.json").write_text("{}")
+    assert [found.number for found in place.attempts("main")] == [0]
+    assert [found.uid for found in pod_folders(paths.State(tmp_path))] == ["u-1"]
+
+
+def test_the_record_of_a_pod_is_updated_by_entry_and_survives_damage(tmp_path: Path) -> None:
+    place = pod_folder(paths.State(tmp_path), POD)
+    place.update(ip="127.1.0.1")
+    place.update(node="a")
+    assert place.load() == {"ip": "127.1.0.1", "node": "a"}
+    (place.path / "pod.json").write_text("{")
+    assert place.load() == {}
+
+
+def test_each_live_pod_has_an_address_of_its_own(tmp_path: Path) -> None:
+    addresses = Addresses(tmp_path)
+    taken = [addresses.take(str(number)) for number in range(600)]
+    assert len(set(taken)) == 600
+    assert all(address.startswith("127.1.") for address in taken)
+    assert not addresses.claim(taken[0], "other") and addresses.claim(taken[0], "0")
+    addresses.release("0")
+    assert addresses.claim(taken[0], "other")
