@@ -53,10 +53,15 @@ class ApiError(ProviderError):
         return self.not_found and self.details.get("kind") == "namespaces"
 
     @property
+    def webhook_down(self) -> bool:
+        """A webhook did not answer; it may be starting."""
+        return self.code == 500 and "failed calling webhook" in self.message
+
+    @property
     def no_dry_run(self) -> bool:
         """The request is good, but a webhook on its way cannot take part in a dry run."""
-        return (self.code == 400 and "does not support dry run" in self.message) or (
-            self.code == 500 and "failed calling webhook" in self.message
+        return self.webhook_down or (
+            self.code == 400 and "does not support dry run" in self.message
         )
 
 

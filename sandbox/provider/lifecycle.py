@@ -12,6 +12,7 @@ from sandbox.provider import awaiters
 from sandbox.provider.cluster import Cluster
 from sandbox.provider.errors import (
     ApiError,
+    NotInitialized,
     ProviderError,
     UnknownKind,
     Unreachable,
@@ -32,8 +33,9 @@ from sandbox.provider.objects import (
 from sandbox.provider.ownership import applied_by_pulumi, keep_ignored
 from sandbox.provider.properties import has_unknown
 
-KIND_SECONDS = 10.0
-"""How long a creation waits for a kind or a namespace that is being created beside it."""
+ARRIVAL_SECONDS = 10.0
+"""How long a kind, a namespace or a webhook that is not there yet is waited for."""
+
 T = TypeVar("T")
 
 _PROPAGATIONS = {"background": "Background", "foreground": "Foreground", "orphan": "Orphan"}
@@ -81,11 +83,11 @@ def preview(
 
 
 def create(cluster: Cluster, manifest: Object, manager: str, call: Call) -> tuple[Object, str]:
-    """Create an object and wait until it is ready; returns it and its field manager.
+    """Create an object; returns it and its field manager.
 
     An object that exists already is refused, or, with `upsert`, taken over: under the manager that
     an interrupted update of ours has left on it, so that nothing of that update stays behind.
-    Raises ProviderError; NotInitialized when the object is there but not ready.
+    Raises ProviderError.
     """
     body = _body(cluster, manifest)
     existing = _when_served(cluster, lambda: cluster.find(body), call)
@@ -105,7 +107,7 @@ def create(cluster: Cluster, manifest: Object, manager: str, call: Call) -> tupl
         )
     except ApiError as error:
         raise _refused(body, error) from error
-    return _awaited(cluster, manifest, live, call), manager
+    return live, manager
 
 
 def update(
@@ -117,21 +119,47 @@ def update(
     *,
     dry_run: bool,
 ) -> Object:
-    """Apply new inputs to an object that exists, and wait until it is ready again."""
+    """Apply new inputs to an object that exists; one that is gone meanwhile is made anew."""
     body = _body(cluster, manifest)
     try:
-        live = cluster.get(body)
-        if body.get("kind") == "CustomResourceDefinition" and not call.patch:
+        live = cluster.find(body)
+        if live is None and call.patch:
+            raise ProviderError(f"{describe(body)} does not exist any more; run pulumi refresh")
+        if live is not None and body.get("kind") == "CustomResourceDefinition":
             metadata(body)["resourceVersion"] = at(live, ("metadata", "resourceVersion"))
-            after = cluster.replace(body, manager, dry_run=dry_run)
             cluster.discovery.forget(str(at(body, ("spec", "group"), "")))
-        else:
-            body = keep_ignored(body, live, manager, ignored)
-            force = _force(cluster, manifest)
-            after = cluster.apply(body, manager, force=force, dry_run=dry_run, warn=call.warn)
+            return cluster.replace(body, manager, dry_run=dry_run)
+        body = keep_ignored(body, live or {}, manager, ignored)
+        force = _force(cluster, manifest)
+        return _when_served(
+            cluster,
+            lambda: cluster.apply(body, manager, force=force, dry_run=dry_run, warn=call.warn),
+            call,
+        )
     except ApiError as error:
         raise _refused(body, error) from error
-    return after if dry_run else _awaited(cluster, manifest, after, call)
+
+
+def update_status(cluster: Cluster, manifest: Object, manager: str) -> Object:
+    """Apply the `status` of a manifest, which an update of the object itself leaves alone.
+
+    Inputs have a status where the program plays the controller: simulated nodes and their capacity.
+    """
+    body = _body(cluster, manifest)
+    try:
+        return cluster.apply(body, manager, force=True, subresource="status")
+    except ApiError as error:
+        raise _refused(body, error) from error
+
+
+def settled(cluster: Cluster, manifest: Object, live: Object, call: Call) -> Object:
+    """Wait until a written object is ready, where its readiness counts; returns it as it then is.
+
+    Raises NotInitialized when it does not get ready.
+    """
+    if call.patch or is_annotated(manifest, SKIP_AWAIT):
+        return live
+    return awaiters.until_ready(cluster, live, _seconds(manifest, call), call.say)
 
 
 def delete(cluster: Cluster, inputs: Object, live: Object, manager: str, call: Call) -> None:
@@ -155,8 +183,12 @@ def delete(cluster: Cluster, inputs: Object, live: Object, manager: str, call: C
             _relinquish(cluster, live, manager)
             return
         raise ProviderError(f"{describe(live)} cannot be deleted: {error}") from error
-    if not is_annotated(inputs, SKIP_AWAIT):
+    if is_annotated(inputs, SKIP_AWAIT):
+        return
+    try:
         awaiters.until_gone(cluster, live, _seconds(inputs, call), call.say)
+    except NotInitialized as error:
+        raise ProviderError(f"{describe(live)}: {error}") from error
 
 
 def unready(cluster: Cluster, inputs: Object, live: Object) -> list[str]:
@@ -165,12 +197,6 @@ def unready(cluster: Cluster, inputs: Object, live: Object) -> list[str]:
         return []
     progress = awaiters.check(cluster, live)
     return [] if progress is None or progress.ready else list(progress.reasons)
-
-
-def _awaited(cluster: Cluster, manifest: Object, live: Object, call: Call) -> Object:
-    if call.patch or is_annotated(manifest, SKIP_AWAIT):
-        return live
-    return awaiters.until_ready(cluster, live, _seconds(manifest, call), call.say)
 
 
 def _body(cluster: Cluster, manifest: Object) -> Object:
@@ -184,14 +210,14 @@ def _body(cluster: Cluster, manifest: Object) -> Object:
 
 
 def _when_served(cluster: Cluster, call: Callable[[], T], context: Call) -> T:
-    """Repeat a call while its kind or namespace is still on its way."""
-    deadline = time.monotonic() + KIND_SECONDS
+    """Repeat a call while its kind, its namespace or a webhook on its way is still coming up."""
+    deadline = time.monotonic() + ARRIVAL_SECONDS
     pause = 0.1
     while True:
         try:
             return call()
         except (UnknownKind, ApiError) as error:
-            if isinstance(error, ApiError) and not error.not_found:
+            if isinstance(error, ApiError) and not (error.not_found or error.webhook_down):
                 raise
             if time.monotonic() + pause > deadline or cluster.cancelled.wait(pause):
                 raise
@@ -239,8 +265,8 @@ def _refused(manifest: Object, error: ApiError) -> ProviderError:
     text = f"{describe(manifest)}: {error}"
     if error.conflict and "conflict" in error.message:
         text += (
-            f"; another manager owns these fields. Leave them out, or take them over with the "
-            f'annotation {PATCH_FORCE}: "true"'
+            "; leave these fields out, or take them over with PULUMI_K8S_ENABLE_PATCH_FORCE=true "
+            f'or the annotation {PATCH_FORCE}: "true"'
         )
     elif error.immutable:
         text += "; replace the object: pulumi up --replace URN, or give it another name"

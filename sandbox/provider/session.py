@@ -120,11 +120,8 @@ class Session:
             if planned is None:
                 return Written("", news)
             return self._written(planned, manifest, news, manager, identifier="")
-        try:
-            live, manager = lifecycle.create(self._cluster, manifest, manager, call)
-        except NotInitialized as error:
-            return self._written(error.object, manifest, news, manager, error.reasons)
-        return self._written(live, manifest, news, manager)
+        live, manager = lifecycle.create(self._cluster, manifest, manager, call)
+        return self._settled(live, manifest, news, manager, call)
 
     def read(self, urn: str, identifier: str, stored: Tree, inputs: Tree) -> Written | None:
         """The live object, with drift in its inputs; None when it is gone."""
@@ -171,13 +168,12 @@ class Session:
         manager = manager_for(manifest, checkpoint.field_manager)
         if dry_run and (has_unknown(manifest) or not self._cluster.serves(kind_of(manifest))):
             return Written("", news)
-        try:
-            live = lifecycle.update(
-                self._cluster, manifest, manager, ignored, call, dry_run=dry_run
-            )
-        except NotInitialized as error:
-            return self._written(error.object, manifest, news, manager, error.reasons)
-        return self._written(live, manifest, news, manager)
+        live = lifecycle.update(self._cluster, manifest, manager, ignored, call, dry_run=dry_run)
+        if dry_run:
+            return self._written(live, manifest, news, manager)
+        if manifest.get("status") not in (None, checkpoint.inputs.get("status")):
+            live = lifecycle.update_status(self._cluster, manifest, manager)
+        return self._settled(live, manifest, news, manager, call)
 
     def delete(self, urn: str, identifier: str, stored: Tree, seconds: float) -> None:
         """Delete an object and wait until it is gone."""
@@ -204,6 +200,15 @@ class Session:
             seconds=seconds,
             patch=is_patch(type_token(urn)),
         )
+
+    def _settled(
+        self, live: Object, manifest: Object, marked: Tree, manager: str, call: Call
+    ) -> Written:
+        try:
+            live = lifecycle.settled(self._cluster, manifest, live, call)
+        except NotInitialized as error:
+            return self._written(error.object, manifest, marked, manager, error.reasons)
+        return self._written(live, manifest, marked, manager)
 
     def _written(
         self,

@@ -1,0 +1,150 @@
+"""A throw-away Pulumi project on the test cluster, driven by the real engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+COMMAND_SECONDS = 120.0
+HEADER = """
+import pulumi
+import pulumi_kubernetes as kubernetes
+from pulumi import ResourceOptions
+from pulumi_kubernetes.apiextensions import CustomResource
+
+NAMESPACE = {namespace!r}
+"""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command of the engine printed, and its exit code."""
+
+    code: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Project:
+    """One program with one stack. `namespace` is a name for it that no other test uses."""
+
+    folder: Path
+    env: Mapping[str, str]
+    namespace: str = field(default_factory=lambda: f"test-{uuid4().hex[:8]}")
+
+    @classmethod
+    def create(cls, folder: Path, env: Mapping[str, str], **variables: str) -> Project:
+        """A project with an empty program and a new stack."""
+        project = cls(folder, {**env, **variables})
+        name = f"project-{project.namespace}"
+        (folder / "Pulumi.yaml").write_text(f"name: {name}\nruntime: python\n")
+        (folder / "__main__.py").write_text("")
+        project.succeed("stack", "init", "test")
+        return project
+
+    def write(self, program: str) -> None:
+        """Make this the program, below the usual imports and NAMESPACE."""
+        header = HEADER.format(namespace=self.namespace)
+        (self.folder / "__main__.py").write_text(header + program)
+
+    def run(self, *arguments: str) -> Result:
+        """Run a command of the engine to its end."""
+        done = subprocess.run(
+            self._command(arguments),
+            cwd=self.folder,
+            env=dict(self.env),
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS,
+            check=False,
+        )
+        return Result(done.returncode, done.stdout + done.stderr)
+
+    def succeed(self, *arguments: str) -> str:
+        """Run a command that must succeed; returns what it printed."""
+        result = self.run(*arguments)
+        assert result.code == 0, result.text
+        return result.text
+
+    def fail(self, *arguments: str) -> str:
+        """Run a command that must fail; returns what it printed, which has no traceback."""
+        result = self.run(*arguments)
+        assert result.code != 0, result.text
+        assert "Traceback" not in result.text
+        return result.text
+
+    def up(self, *arguments: str) -> str:
+        return self.succeed("up", "--yes", "--skip-preview", *arguments)
+
+    def destroy(self) -> str:
+        return self.succeed("destroy", "--yes", "--skip-preview")
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start a command in a process group of its own."""
+        return subprocess.Popen(
+            self._command(arguments),
+            cwd=self.folder,
+            env=dict(self.env),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def resources(self) -> dict[str, dict[str, Any]]:
+        """The resources in the stack's state, by resource name."""
+        exported = json.loads(self.succeed("stack", "export"))
+        found = exported["deployment"].get("resources", [])
+        return {resource["urn"].rpartition("::")[2]: resource for resource in found}
+
+    def plain_state(self) -> str:
+        """The state as it lies on the disk, with all its backups and history."""
+        backend = Path(self.env["PULUMI_BACKEND_URL"].removeprefix("file://"))
+        name = f"project-{self.namespace}"
+        files = [path for path in backend.rglob("*") if path.is_file() and name in str(path)]
+        assert files
+        return "\n".join(path.read_text(errors="replace") for path in files)
+
+    def _command(self, arguments: tuple[str, ...]) -> list[str]:
+        stack = [] if arguments[:2] == ("stack", "init") else ["--stack", "test"]
+        return ["pulumi", "--non-interactive", *arguments, *stack]
+
+
+def read_until(process: subprocess.Popen[str], seen: Callable[[str], bool]) -> str:
+    """Read a process's output until a line is seen; fails when it ends before."""
+    assert process.stdout is not None
+    text = ""
+    for line in process.stdout:
+        text += line
+        if seen(line):
+            return text
+    raise AssertionError(f"the line never came:\n{text}")
+
+
+def children_of(pid: int) -> set[int]:
+    """The processes that descend from a process."""
+    parents: dict[int, int] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                stat = (folder / "stat").read_text()
+            except OSError:
+                continue
+            parents[int(folder.name)] = int(stat.rpartition(")")[2].split()[1])
+    found = {pid}
+    while grown := {child for child, parent in parents.items() if parent in found} - found:
+        found |= grown
+    return found - {pid}
+
+
+def kill_tree(process: subprocess.Popen[str]) -> None:
+    """SIGKILL to the engine alone: what it has started must notice by itself."""
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait(COMMAND_SECONDS)

@@ -1,0 +1,155 @@
+"""Objects under the real engine: created, left alone, updated, replaced, refreshed, imported."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pulumi_project import Project
+
+from sandbox.cluster import ClusterError
+
+pytestmark = pytest.mark.sandbox
+
+CANARY = "canary-5f1c7c1e"
+NAMESPACE = """
+namespace = kubernetes.core.v1.Namespace("namespace", metadata={"name": NAMESPACE})
+inside = ResourceOptions(depends_on=[namespace])
+"""
+MANY_KINDS = (
+    NAMESPACE
+    + """
+ours = {"namespace": NAMESPACE}
+kubernetes.core.v1.ConfigMap("automatic", metadata=ours, data={"a": "1"}, opts=inside)
+kubernetes.core.v1.Secret("secret", metadata={**ours, "name": "secret"},
+    string_data={"password": "CANARY"}, opts=inside)
+kubernetes.core.v1.ResourceQuota("quota", metadata={**ours, "name": "quota"},
+    spec={"hard": {"requests.cpu": "512000m", "requests.memory": "4096Gi"}}, opts=inside)
+kubernetes.core.v1.LimitRange("limits", metadata={**ours, "name": "limits"},
+    spec={"limits": [{"type": "Container", "default": {"cpu": "1000m"}}]}, opts=inside)
+kubernetes.networking.v1.NetworkPolicy("deny", metadata={**ours, "name": "deny"},
+    spec={"podSelector": {}, "policyTypes": ["Ingress"], "ingress": []}, opts=inside)
+kubernetes.core.v1.PersistentVolumeClaim("claim", metadata={**ours, "name": "claim",
+    "annotations": {"pulumi.com/skipAwait": "true"}},
+    spec={"accessModes": ["ReadWriteMany"], "storageClassName": "none",
+    "resources": {"requests": {"storage": "5120Gi"}}}, opts=inside)
+role = kubernetes.rbac.v1.Role("role", metadata=ours,
+    rules=[{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}], opts=inside)
+kubernetes.rbac.v1.RoleBinding("binding", metadata={**ours, "name": "binding"},
+    role_ref={"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role.metadata["name"]},
+    subjects=[{"kind": "Group", "name": "someone"}])
+CustomResource("run", api_version="jobset.x-k8s.io/v1alpha2", kind="JobSet",
+    metadata={**ours, "name": "run", "labels": {"kueue.x-k8s.io/queue-name": "absent"}},
+    spec={"replicatedJobs": [{"name": "worker", "template": {"spec": {"template": {"spec": {
+        "restartPolicy": "Never", "containers": [{"name": "main", "image": "none",
+        "env": [{"name": "EMPTY", "value": ""}],
+        "resources": {"limits": {"cpu": "1000m", "memory": "2048Mi"}}}]}}}}}]}, opts=inside)
+"""
+).replace("CANARY", CANARY)
+CONFIG = """
+kubernetes.core.v1.ConfigMap("config", metadata={
+    "namespace": NAMESPACE, "name": "config", "labels": {"edited": "LABEL"}},
+    data={"a": "DATA"}, opts=inside)
+"""
+
+
+@pytest.fixture
+def project(cluster: Any, tmp_path: Path) -> Project:
+    return Project.create(tmp_path, cluster.env)
+
+
+def config_map(cluster: Any, project: Project, name: str = "config") -> dict[str, Any]:
+    text = cluster.kubectl("get", "configmap", name, "-n", project.namespace, "-o", "json")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def test_a_second_up_and_a_refresh_change_nothing_and_secrets_stay_secret(
+    cluster: Any, project: Project
+) -> None:
+    project.write(MANY_KINDS)
+    first = project.up()
+    project.up("--expect-no-changes")
+    project.succeed("refresh", "--preview-only", "--expect-no-changes")
+
+    found = project.resources()
+    state = found["automatic"]["outputs"]
+    name = state["metadata"]["name"]
+    assert found["automatic"]["id"] == f"{project.namespace}/{name}"
+    assert name.startswith("automatic-") and len(name) == len("automatic-") + 8
+    assert state["metadata"]["annotations"] == {"pulumi.com/autonamed": "true"}
+    assert state["__fieldManager"].startswith("pulumi-kubernetes-")
+    assert state["__initialApiVersion"] == "v1"
+    assert state["__inputs"]["data"] == {"a": "1"}
+    assert found["automatic"]["inputs"] == state["__inputs"]
+    assert "ciphertext" in json.dumps(found["secret"]["outputs"]["data"])
+    assert CANARY not in first + project.plain_state()
+    assert "Y2FuYXJ5" not in project.plain_state()
+
+    project.destroy()
+    with pytest.raises(ClusterError, match="not found"):
+        cluster.kubectl("get", "namespace", project.namespace)
+
+
+def test_an_edit_updates_the_object_and_an_edit_of_a_fixed_field_replaces_it(
+    cluster: Any, project: Project
+) -> None:
+    program = NAMESPACE + CONFIG
+    project.write(program.replace("LABEL", "before").replace("DATA", "1"))
+    project.up()
+    made = config_map(cluster, project)["metadata"]["uid"]
+
+    project.write(program.replace("LABEL", "after").replace("DATA", "1"))
+    assert "~ 1 updated" in project.up()
+    edited = config_map(cluster, project)
+    assert edited["metadata"]["labels"] == {"edited": "after"} and edited["metadata"]["uid"] == made
+
+    project.write(program.replace("LABEL", "after").replace("DATA", "2"))
+    assert "+-1 replaced" in project.up()
+    replaced = config_map(cluster, project)
+    assert replaced["data"] == {"a": "2"} and replaced["metadata"]["uid"] != made
+
+
+def test_a_refresh_shows_what_was_changed_or_deleted_by_hand_and_up_repairs_it(
+    cluster: Any, tmp_path: Path
+) -> None:
+    project = Project.create(tmp_path, cluster.env, PULUMI_K8S_ENABLE_PATCH_FORCE="true")
+    program = NAMESPACE + CONFIG.replace("LABEL", "ours").replace("DATA", "1")
+    program += CONFIG.replace('"config"', '"gone"').replace("LABEL", "x").replace("DATA", "1")
+    project.write(program)
+    project.up()
+    place = ("-n", project.namespace)
+    cluster.kubectl("label", "configmap", "config", "edited=theirs", "--overwrite", *place)
+    cluster.kubectl("annotate", "configmap", "config", "foreign=1", *place)
+    cluster.kubectl("delete", "configmap", "gone", *place)
+
+    shown = project.succeed("refresh", "--yes", "--skip-preview", "--diff")
+    assert '"ours" => "theirs"' in shown and "- 1 deleted" in shown and "foreign" not in shown
+
+    assert "+ 1 created" in project.up()
+    repaired = config_map(cluster, project)["metadata"]
+    assert repaired["labels"] == {"edited": "ours"} and repaired["annotations"] == {"foreign": "1"}
+
+
+def test_an_object_that_exists_is_refused_unless_it_is_imported(
+    cluster: Any, project: Project
+) -> None:
+    cluster.kubectl("create", "namespace", project.namespace)
+    cluster.kubectl(
+        "create", "configmap", "config", "--from-literal=a=1", "-n", project.namespace
+    )
+    config = """
+kubernetes.core.v1.ConfigMap("config", data={"a": "1"},
+    metadata={"namespace": NAMESPACE, "name": "config"}, OPTIONS)
+"""
+    project.write(config.replace(", OPTIONS", ""))
+    assert f"ConfigMap {project.namespace}/config already exists" in project.fail(
+        "up", "--yes", "--skip-preview"
+    )
+    imported = f"opts=ResourceOptions(import_='{project.namespace}/config')"
+    project.write(config.replace("OPTIONS", imported))
+    assert "= 1 imported" in project.up()
+    project.write(config.replace(", OPTIONS", ""))
+    project.succeed("preview", "--expect-no-changes")
