@@ -99,14 +99,14 @@ def _fits_pool(path: str, pool: PoolConfig, name: str) -> Iterator[Mistake]:
             allowed="instance types with GPUs in a gpu-training pool",
             remedy="choose a GPU type, or set workload: cpu",
         )
-    if pool.workload is Workload.CPU and instance.gpus:
+    elif pool.workload is Workload.CPU and instance.gpus:
         yield Mistake(
             path=path,
             got=f"{shown(name)}, which has {instance.gpus} GPUs",
             allowed="instance types without GPUs in a cpu pool",
             remedy="choose a CPU type, or set workload: gpu-training",
         )
-    if pool.network is Network.EFA and not instance.efa_cards:
+    elif pool.network is Network.EFA and not instance.efa_cards:
         yield Mistake(
             path=path,
             got=f"{shown(name)}, which has no EFA",
@@ -120,7 +120,8 @@ def reserved_labels(parts: Parts) -> Iterator[Mistake]:
     for index, pool in parts.pools:
         if any(name not in catalog.load().types for name in pool.instance_types):
             continue
-        own = {*pool.pool("x").labels(), naming.GPU_MODEL, naming.INSTANCE_TYPE, naming.HOSTNAME}
+        bare = pool.model_copy(update={"labels": {}}).pool("x")
+        own = {*bare.labels(), naming.GPU_MODEL, naming.INSTANCE_TYPE, naming.HOSTNAME}
         for key in pool.labels:
             if key in own:
                 yield Mistake(
@@ -133,7 +134,8 @@ def reserved_labels(parts: Parts) -> Iterator[Mistake]:
 
 def guaranteed_nodes(parts: Parts) -> Iterator[Mistake]:
     """Guarantees name GPU pools, and together are no more than the pool has."""
-    pools = {pool.name: (index, pool) for index, pool in parts.pools}
+    # Of two pools with one name, which is a mistake of its own, the first counts.
+    pools = {pool.name: (index, pool) for index, pool in reversed(parts.pools)}
     if not pools:
         return
     promised: dict[str, int] = {}

@@ -1,0 +1,250 @@
+"""Mistakes in stack files: each is one exact line, and all of a file come at once."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.config import ConfigError, parse, stack_values
+from infra.config.__main__ import main
+from tests.golden.example_runs import IMAGE
+from tests.golden.example_runs import stack_values as example
+
+Edit = Callable[[dict[str, Any]], object]
+
+KEYS = (
+    "cluster, cohort, egressCidrs, images, nodePools, operators, runs, storage, taintKey, teams"
+)
+
+BAD: dict[str, tuple[Edit, str]] = {
+    "unknown key": (
+        lambda s: s.update(nodePool=[]),
+        f"nodePool: got an unknown key; allowed {KEYS}; did you mean nodePools?",
+    ),
+    "misspelt key": (
+        lambda s: s.update(taintKye=s.pop("taintKey")),
+        f"taintKye: got an unknown key; allowed {KEYS}; did you mean taintKey?",
+    ),
+    "unknown key deep inside": (
+        lambda s: s["teams"][0]["quota"].update(gpu=1),
+        "teams[0].quota.gpu: got an unknown key; allowed cpu, gpus, memory; did you mean gpus?",
+    ),
+    "missing key": (
+        lambda s: s["nodePools"][0].pop("zone"),
+        "nodePools[0].zone: got nothing; allowed an availability zone; add it",
+    ),
+    "no pool": (
+        lambda s: s.update(nodePools=[], teams=[_team()]),
+        "nodePools: got a list of 0; allowed at least 1 of them; change it",
+    ),
+    "wrong type": (
+        lambda s: s["nodePools"][0].update(max="4"),
+        "nodePools[0].max: got '4'; allowed a whole number, without quotes; change it",
+    ),
+    "number for text": (
+        lambda s: s["teams"][0]["quota"].update(cpu=512),
+        "teams[0].quota.cpu: got 512; allowed text (put it in quotes if it looks like a number); "
+        "change it",
+    ),
+    "not a choice": (
+        lambda s: s["nodePools"][1].update(capacity="sopt"),
+        "nodePools[1].capacity: got 'sopt'; allowed 'spot' or 'on-demand'; did you mean spot?",
+    ),
+    "min above max": (
+        lambda s: s["nodePools"][0].update(min=8),
+        "nodePools[0].min: got 8; allowed at most max, 4; lower min or raise max",
+    ),
+    "negative size": (
+        lambda s: s["nodePools"][0].update(min=-1),
+        "nodePools[0].min: got -1; allowed at least 0; change it",
+    ),
+    "bad quantity": (
+        lambda s: s["storage"].update(checkpoints="5Tb"),
+        "storage.checkpoints: got '5Tb'; allowed a positive quantity such as 500m, 32 or 4Ti; "
+        "correct it",
+    ),
+    "bad DNS name": (
+        lambda s: s["teams"][1].update(name="Prod_Team"),
+        "teams[1].name: got 'Prod_Team'; allowed lower-case letters, digits and hyphens, starting "
+        "and ending with a letter or digit, at most 63; rename it",
+    ),
+    "duplicate team": (
+        lambda s: s["teams"][1].update(name="research"),
+        "teams[1].name: got 'research'; allowed a name of its own (teams[0] has this one); "
+        "rename one of them",
+    ),
+    "duplicate pool": (
+        lambda s: s["nodePools"][2].update(name="spot"),
+        "nodePools[2].name: got 'spot'; allowed a name of its own (nodePools[1] has this one); "
+        "rename one of them",
+    ),
+    "unknown instance type": (
+        lambda s: s["nodePools"][0].update(instanceTypes=["p4d.24xlarg"]),
+        "nodePools[0].instanceTypes[0]: got 'p4d.24xlarg'; allowed g6.xlarge, m6i.4xlarge, "
+        "m6i.xlarge, p3.16xlarge, p3dn.24xlarge, p4d.24xlarge; did you mean p4d.24xlarge?",
+    ),
+    "CPU type in a GPU pool": (
+        lambda s: s["nodePools"][2].update(workload="gpu-training"),
+        "nodePools[2].instanceTypes[0]: got 'm6i.4xlarge', which has no GPU; allowed instance "
+        "types with GPUs in a gpu-training pool; choose a GPU type, or set workload: cpu",
+    ),
+    "GPU type in a CPU pool": (
+        lambda s: s["nodePools"][2].update(instanceTypes=["g6.xlarge"]),
+        "nodePools[2].instanceTypes[0]: got 'g6.xlarge', which has 1 GPUs; allowed instance types "
+        "without GPUs in a cpu pool; choose a CPU type, or set workload: gpu-training",
+    ),
+    "EFA on a type without it": (
+        lambda s: s["nodePools"][1].update(instanceTypes=["p3.16xlarge"]),
+        "nodePools[1].instanceTypes[0]: got 'p3.16xlarge', which has no EFA; allowed instance "
+        "types with EFA in a pool of network efa; choose another type, or set network: tcp",
+    ),
+    "label that the pool decides": (
+        lambda s: s["nodePools"][0].update(labels={"node-type": "mine"}),
+        "nodePools[0].labels.node-type: got a label that follows from the pool; allowed other "
+        "labels; remove it",
+    ),
+    "guarantee of an unknown pool": (
+        lambda s: s["teams"][0].update(guaranteed={"sport": 1}),
+        "teams[0].guaranteed.sport: got an unknown pool; allowed cpu, ondemand, spot; "
+        "did you mean spot?",
+    ),
+    "guarantee of a CPU pool": (
+        lambda s: s["teams"][0].update(guaranteed={"cpu": 1}),
+        "teams[0].guaranteed.cpu: got a cpu pool; allowed gpu-training pools, for only GPU nodes "
+        "are queued for; remove it",
+    ),
+    "guarantees above the pool": (
+        lambda s: s["teams"][0].update(guaranteed={"ondemand": 3}),
+        "teams[1].guaranteed.ondemand: got 2, 5 with the teams above; allowed at most 1, for the "
+        "pool has at most 4; lower it, or raise nodePools[0].max",
+    ),
+    "quota above all pools": (
+        lambda s: s["teams"][0]["quota"].update(gpus=433),
+        "teams[0].quota.gpus: got 433; allowed at most 432, all GPUs of all pools; "
+        "lower it, or enlarge a pool",
+    ),
+    "no storage class for real nodes": (
+        lambda s: s["storage"].pop("storageClass"),
+        "storage.storageClass: got nothing; allowed a StorageClass of the cluster that serves "
+        "ReadWriteMany; add it",
+    ),
+    "image by tag": (
+        lambda s: s.update(images={"trainer": "registry.example.com/trainer:v1"}),
+        "images.trainer: got 'registry.example.com/trainer:v1'; allowed REPOSITORY@sha256:DIGEST "
+        "(64 hexadecimal digits); a tag can be moved, so pin the digest that the registry shows",
+    ),
+    "checkout as an image of real nodes": (
+        lambda s: s.update(images={"trainer": "registry.example.com/trainer@source"}),
+        "images.trainer: got 'registry.example.com/trainer@source'; allowed "
+        "REPOSITORY@sha256:DIGEST where nodes are real; push the image and pin the digest that "
+        "the registry shows",
+    ),
+    "bad CIDR": (
+        lambda s: s.update(egressCidrs=["10.0.0.0/33"]),
+        "egressCidrs[0]: got '10.0.0.0/33'; allowed a CIDR block such as 10.0.0.0/16; correct it",
+    ),
+    "plaintext secret by its value": (
+        lambda s: s["nodePools"][0].update(labels={"owner": "AKIAIOSFODNN7EXAMPLE"}),
+        "nodePools[0].labels.owner: got what looks like a secret in plain text; allowed no secrets "
+        "in a file that is committed; put it in a Kubernetes Secret, and change it where it is "
+        "valid",
+    ),
+    "plaintext secret by its key": (
+        lambda s: s["nodePools"][0].update(labels={"registry-password": "hunter2"}),
+        "nodePools[0].labels.registry-password: got what looks like a secret in plain text; "
+        "allowed no secrets in a file that is committed; put it in a Kubernetes Secret, and change "
+        "it where it is valid",
+    ),
+    "provider of another kind": (
+        lambda s: s["cluster"].update(provider="gke"),
+        "cluster.provider: got 'gke'; allowed 'existing'; choose one of them",
+    ),
+}
+
+
+def _team() -> dict[str, Any]:
+    return {
+        "name": "research",
+        "tier": "research",
+        "quota": {"cpu": "512", "memory": "4Ti", "gpus": 32},
+    }
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_mistake_is_one_exact_line(name: str) -> None:
+    edit, expected = BAD[name]
+    values = copy.deepcopy(example())
+    edit(values)
+    with pytest.raises(ConfigError) as caught:
+        parse(values)
+    assert caught.value.lines == (expected,)
+
+
+def test_the_example_has_no_mistake() -> None:
+    assert parse(example()).images == {"trainer": IMAGE}
+
+
+def test_all_mistakes_come_at_once() -> None:
+    values = copy.deepcopy(example())
+    values["nodePools"][0].update(min="1", instanceTypes=["m6i.xlarge"], name="spot")
+    values["teams"][0].update(name="Bad Name", guaranteed={"spto": 1})
+    values["surprise"] = True
+    with pytest.raises(ConfigError) as caught:
+        parse(values)
+    places = [line.partition(":")[0] for line in caught.value.lines]
+    assert places == [
+        "nodePools[0].min",
+        "teams[0].name",
+        "surprise",
+        "nodePools[1].name",
+        "nodePools[0].instanceTypes[0]",
+        "teams[0].guaranteed.spto",
+        "teams[1].guaranteed.ondemand",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("config: [", "a YAML error at line 1, column 10"),
+        ("config:\n  a: 1\n  a: 2\n", "key 'a' is there twice"),
+        ("", "no configuration"),
+        ("config:\n  aws:region: us-east-1\n", "no configuration"),
+        ("name: trainyard\nruntime: python\n", "a file with name, runtime"),
+    ],
+)
+def test_a_file_that_is_no_stack_file_is_one_line(
+    tmp_path: Path, text: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "Pulumi.odd.yaml"
+    file.write_text(text)
+    assert main(["check", str(file)]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert len(shown.err.splitlines()) == 1
+    assert shown.err.startswith("Pulumi.odd.yaml: got ")
+    assert expected in shown.err
+
+
+def test_a_missing_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(tmp_path / "Pulumi.none.yaml")]) == 1
+    assert capsys.readouterr().err == (
+        "Pulumi.none.yaml: got no such file; allowed a YAML file; check the name\n"
+    )
+
+
+@pytest.mark.parametrize("stack", ["local", "dev", "prod"])
+def test_the_committed_stacks_are_ok(stack: str, capsys: pytest.CaptureFixture[str]) -> None:
+    root = Path(__file__).resolve().parents[3]
+    assert main(["check", str(root / f"Pulumi.{stack}.yaml")]) == 0
+    assert capsys.readouterr().out == "ok\n"
+
+
+def test_keys_of_other_namespaces_are_left_alone(tmp_path: Path) -> None:
+    file = tmp_path / "Pulumi.x.yaml"
+    file.write_text("config:\n  aws:region: us-east-1\n  trainyard:cohort: c\nencryptionsalt: v1\n")
+    assert stack_values(file) == {"cohort": "c"}

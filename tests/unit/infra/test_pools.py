@@ -1,0 +1,130 @@
+"""Node pools: labels, taints and quotas come from one record and agree."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from infra import catalog, naming, quantity
+from infra.pools import Capacity, Network, NodePool, Nodes, Workload
+from infra.simulated.node_pools import node
+
+
+def pool(**changes: object) -> NodePool:
+    """A spot pool of two types."""
+    base = NodePool(
+        name="spot",
+        workload=Workload.GPU_TRAINING,
+        capacity=Capacity.SPOT,
+        instance_types=("p4d.24xlarge", "p3.16xlarge"),
+        min=0,
+        max=50,
+        zone="us-east-1a",
+        nodes=Nodes.EXISTING,
+        network=Network.TCP,
+        taint_key="dedicated",
+    )
+    return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
+
+
+def test_a_spot_pool_has_the_training_taint_and_one_more() -> None:
+    assert [t.manifest() for t in pool().taints] == [
+        {"key": "dedicated", "value": "gpu-training", "effect": "NoSchedule"},
+        {"key": "spot", "value": "true", "effect": "NoSchedule"},
+    ]
+    assert len(pool(capacity=Capacity.ON_DEMAND).taints) == 1
+    assert pool(workload=Workload.CPU, instance_types=("m6i.xlarge",)).taints == ()
+
+
+def test_the_key_of_the_taint_is_the_stacks_choice() -> None:
+    assert pool(taint_key="gpu").taints[0].key == "gpu"
+
+
+def test_each_taint_has_its_toleration() -> None:
+    for taint, toleration in zip(pool().taints, pool().tolerations(), strict=True):
+        assert toleration == {"operator": "Equal", **taint.manifest()}
+
+
+def test_labels_say_what_a_node_is() -> None:
+    labels = pool(instance_types=("p4d.24xlarge",)).labels()
+    assert labels == {
+        "accelerator": "nvidia",
+        "gpu.vendor": "nvidia",
+        "gpu.model": "a100",
+        "workload-type": "gpu-training",
+        "node-type": "gpu-spot",
+        "trainyard.dev/pool": "spot",
+        "trainyard.dev/capacity": "spot",
+        "topology.kubernetes.io/zone": "us-east-1a",
+        "node.kubernetes.io/instance-type": "p4d.24xlarge",
+    }
+    assert pool(capacity=Capacity.ON_DEMAND).labels()["node-type"] == "gpu-ondemand"
+
+
+def test_a_mixed_pool_promises_no_model_until_a_node_has_one() -> None:
+    assert naming.GPU_MODEL not in pool().labels()
+    second = pool().types[1]
+    assert pool().labels(second)[naming.GPU_MODEL] == "v100"
+
+
+def test_a_mixed_pool_is_counted_by_its_smallest_type() -> None:
+    smallest = catalog.load().types["p3.16xlarge"]
+    assert pool().node_quota["memory"] == smallest.training_memory
+    assert pool().node_quota["cpu"] == smallest.training_milli_cpu
+    assert pool().node_quota[naming.GPU] == 8
+
+
+def test_a_pool_costs_what_its_dearest_type_costs() -> None:
+    assert pool().usd_per_node_hour == 10.50
+    assert pool(capacity=Capacity.ON_DEMAND).usd_per_node_hour == 24.48
+
+
+@pytest.mark.parametrize("instance", catalog.load().types.values(), ids=lambda t: t.name)
+def test_every_type_leaves_something_for_runs(instance: catalog.InstanceType) -> None:
+    assert 0 < instance.training_milli_cpu < instance.allocatable_milli_cpu < instance.vcpu * 1000
+    assert 0 < instance.training_memory < instance.allocatable_memory
+    assert 0 < instance.spot_usd_hour < instance.on_demand_usd_hour
+    assert bool(instance.gpus) == bool(instance.gpu_model) == bool(instance.gpu_memory_gib)
+
+
+def test_the_kubelets_share_follows_the_documented_formula() -> None:
+    g6 = catalog.load().types["g6.xlarge"]
+    assert g6.allocatable_milli_cpu == 4000 - 80
+    assert g6.allocatable_memory == (16 * 1024 - (255 + 11 * 110 + 100)) * quantity.MIB
+
+
+def test_a_simulated_node_has_its_pools_labels_and_its_types_capacity() -> None:
+    simulated = node(pool(nodes=Nodes.KWOK), 1)
+    assert simulated["metadata"]["name"] == "spot-1"
+    assert simulated["metadata"]["labels"][naming.INSTANCE_TYPE] == "p3.16xlarge"
+    assert simulated["metadata"]["labels"][naming.HOSTNAME] == "spot-1"
+    assert simulated["metadata"]["annotations"][naming.KWOK_NODE] == "fake"
+    assert simulated["spec"]["taints"] == [t.manifest() for t in pool().taints]
+    assert simulated["status"]["capacity"][naming.GPU] == "8"
+    assert simulated["status"]["capacity"]["memory"] == "488Gi"
+    assert simulated["status"]["allocatable"] != simulated["status"]["capacity"]
+
+
+def test_a_process_node_is_left_to_the_node_agent() -> None:
+    annotations = node(pool(nodes=Nodes.PROCESS), 0)["metadata"]["annotations"]
+    assert annotations[naming.NODE_RUNTIME] == "process"
+    assert naming.KWOK_NODE not in annotations
+
+
+@pytest.mark.parametrize(
+    ("text", "milli"), [("4", 4000), ("500m", 500), ("0.5", 500), ("3420m", 3420)]
+)
+def test_cpu_quantities_are_read_as_millicores(text: str, milli: int) -> None:
+    assert quantity.millicores(text) == milli
+
+
+@pytest.mark.parametrize("text", ["4Ti", "16Gi", "13795Mi", "1000Ki"])
+def test_memory_quantities_survive_reading_and_writing(text: str) -> None:
+    assert quantity.memory(quantity.bytes_(text)) == text
+
+
+@pytest.mark.parametrize("text", ["", "5Tb", "-1", "1e3", "Gi", "1 Gi"])
+def test_what_is_no_quantity_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a quantity"):
+        quantity.parse(text)

@@ -1,0 +1,132 @@
+"""A team's namespace: limits, walls and roles, each denial beside what is allowed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from infra import naming
+from infra.tenancy import access, limits, team, volumes, walls
+
+
+def test_the_strictest_pod_security_is_enforced() -> None:
+    labels = team.namespace("research")["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    assert labels[naming.TEAM] == "research"
+
+
+def test_the_quota_has_the_resources_that_runs_are_bounded_by() -> None:
+    quota = limits.Quota(cpu="512", memory="4Ti", gpus=32)
+    assert limits.resource_quota("research", quota)["spec"]["hard"] == {
+        "requests.cpu": "512",
+        "requests.memory": "4Ti",
+        "requests.nvidia.com/gpu": "32",
+    }
+
+
+def test_containers_without_requests_get_some() -> None:
+    item = limits.limit_range("research")["spec"]["limits"][0]
+    assert set(item["defaultRequest"]) == {"cpu", "memory"}
+
+
+def rules(role: str) -> set[tuple[str, str, str]]:
+    """(group, resource, verb) of everything that a role allows."""
+    return {
+        (group, resource, verb)
+        for rule in access.ROLE_RULES[role]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+@pytest.mark.parametrize("role", access.ROLE_RULES)
+def test_no_role_reads_secrets_opens_shells_or_changes_roles(role: str) -> None:
+    allowed = rules(role)
+    resources = {resource for _, resource, _ in allowed}
+    assert not resources & {"secrets", "pods/exec", "pods/attach", "pods/portforward", "*"}
+    assert not {verb for _, _, verb in allowed} & {"*", "bind", "escalate", "impersonate"}
+    changed = {r for g, r, v in allowed if v not in ("get", "list", "watch")}
+    assert not changed & {"roles", "rolebindings", "localqueues", "workloads", "resourcequotas"}
+
+
+@pytest.mark.parametrize("role", access.ROLE_RULES)
+def test_every_role_sees_why_a_run_waits(role: str) -> None:
+    seen = {
+        ("", "pods/log", "get"),
+        ("", "events", "list"),
+        ("kueue.x-k8s.io", "workloads", "get"),
+        ("jobset.x-k8s.io", "jobsets", "watch"),
+    }
+    assert seen <= rules(role)
+
+
+def test_researchers_change_nothing_leads_stop_runs_and_ci_deploys_them() -> None:
+    writes = {"create", "update", "patch", "delete"}
+    assert not {v for _, _, v in rules("researcher") | rules("auditor")} & writes
+    assert ("jobset.x-k8s.io", "jobsets", "delete") in rules("lead")
+    assert ("jobset.x-k8s.io", "jobsets", "create") not in rules("lead")
+    assert ("jobset.x-k8s.io", "jobsets", "create") in rules("deployer")
+
+
+def test_each_role_is_bound_to_its_group() -> None:
+    def group(role: str) -> str:
+        found: str = access.role_binding(role, "research")["subjects"][0]["name"]
+        return found
+
+    assert group("researcher") == "trainyard:research:researcher"
+    assert group("lead") == "trainyard:research:lead"
+    assert group("auditor") == "trainyard:auditor"
+    assert group("deployer") == "trainyard:deployer"
+
+
+def test_training_pods_have_no_role_and_no_token() -> None:
+    account = access.service_account("research")
+    assert account["metadata"]["name"] == "llm-trainer"
+    assert account["automountServiceAccountToken"] is False
+    subjects = [access.role_binding(r, "research")["subjects"] for r in access.ROLE_RULES]
+    assert all(s["kind"] == "Group" for found in subjects for s in found)
+
+
+def test_everything_is_denied_that_no_policy_names() -> None:
+    spec = walls.default_deny("research")["spec"]
+    assert spec == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+
+
+def test_pods_of_runs_reach_each_other_and_dns_only() -> None:
+    found = {p["metadata"]["name"]: p["spec"] for p in walls.policies("research", [])}
+    assert set(found) == {"default-deny", "allow-dns", "allow-run-traffic"}
+    peers = found["allow-run-traffic"]["ingress"][0]["from"]
+    # No namespaceSelector: pods of other teams stay outside.
+    assert [set(peer) for peer in peers] == [{"podSelector"}]
+    assert {p["port"] for p in found["allow-dns"]["egress"][0]["ports"]} == {53}
+
+
+@pytest.mark.parametrize(
+    ("cidr", "block"),
+    [
+        ("0.0.0.0/0", {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}),
+        ("10.0.0.0/16", {"cidr": "10.0.0.0/16"}),
+        ("2600::/16", {"cidr": "2600::/16"}),
+    ],
+)
+def test_object_storage_is_reached_and_the_metadata_service_is_not(
+    cidr: str, block: dict[str, Any]
+) -> None:
+    spec = walls.allow_object_storage("research", [cidr])["spec"]
+    assert spec["egress"][0]["to"] == [{"ipBlock": block}]
+    assert spec["egress"][0]["ports"] == [{"protocol": "TCP", "port": 443}]
+
+
+def test_volumes_are_shared_by_all_pods_of_a_gang() -> None:
+    claim = volumes.claim("research", "checkpoints", "5Ti", "shared")
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert claim["spec"]["resources"]["requests"]["storage"] == "5Ti"
+    assert claim["spec"]["storageClassName"] == "shared"
+
+
+def test_a_team_queues_in_its_own_cluster_queue() -> None:
+    queue = team.local_queue("research")
+    assert queue["metadata"]["namespace"] == "team-research"
+    assert queue["spec"]["clusterQueue"] == "team-research"

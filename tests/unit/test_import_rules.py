@@ -1,0 +1,139 @@
+"""Who may import whom, read from the syntax trees. A front door (`__main__`) composes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+ROOMS = ("infra", "training", "policies", "sandbox", "ops", "bench")
+
+
+def imported(path: Path) -> set[str]:
+    """Every module that a file imports, in dotted form; names imported from a package included."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                package = path.relative_to(ROOT).parts[: -node.level]
+                base = ".".join([*package, *([base] if base else [])])
+            found |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def files(*folders: str) -> Iterator[Path]:
+    """Python files of rooms, virtual environments left out."""
+    for folder in folders:
+        top = ROOT / folder
+        for path in [top] if top.is_file() else sorted(top.rglob("*.py")):
+            if ".venv" not in path.parts:
+                yield path
+
+
+def offenders(paths: Iterator[Path], *forbidden: str) -> list[str]:
+    """`FILE imports MODULE` for every import of a forbidden module or of one below it."""
+    return [
+        f"{path.relative_to(ROOT)} imports {module}"
+        for path in paths
+        for module in sorted(imported(path))
+        if any(module == name or module.startswith(f"{name}.") for name in forbidden)
+    ]
+
+
+def inner(*folders: str) -> Iterator[Path]:
+    """Files of rooms that are not front doors."""
+    return (path for path in files(*folders) if path.name != "__main__.py")
+
+
+def test_the_platform_does_not_know_runs() -> None:
+    assert offenders(inner("infra"), "training") == []
+
+
+def test_components_take_outputs_and_never_the_stack_configuration() -> None:
+    outside = (
+        path
+        for path in inner("infra", "training/job.py", "training/launchers")
+        if "config" not in path.relative_to(ROOT).parts and path.name != "render.py"
+    )
+    assert offenders(outside, "infra.config") == []
+
+
+def test_components_do_not_import_sibling_components() -> None:
+    rooms = {"simulated", "tenancy", "platform", "aws"}
+    for room in rooms:
+        siblings = [f"infra.{other}" for other in rooms - {room}]
+        assert offenders(files(f"infra/{room}"), *siblings) == []
+
+
+def test_what_deploys_a_run_never_imports_torch() -> None:
+    deploying = files("training/job.py", "training/launchers", "training/deployment", "infra")
+    assert offenders(deploying, "torch", "transformers") == []
+
+
+def test_what_a_run_file_is_checked_with_never_imports_torch() -> None:
+    checking = files("training/trainer/config.py", "training/trainer/strict.py")
+    assert offenders(checking, "torch", "transformers", "numpy") == []
+
+
+def test_the_trainer_never_imports_pulumi_nor_the_platform() -> None:
+    trainer = files("training/trainer", "training/checkpoint", "training/prepare")
+    deploying = ("training.job", "training.launchers", "training.deployment")
+    assert offenders(trainer, "pulumi", "pulumi_kubernetes", "infra", *deploying) == []
+
+
+@pytest.mark.parametrize("module", ["spec.py", "source.py"])
+def test_the_contract_of_runs_needs_the_standard_library_only(module: str) -> None:
+    found = imported(ROOT / "training" / module)
+    third_party = {"pulumi", "yaml", "pydantic", "torch", "infra", "training"}
+    assert {name.partition(".")[0] for name in found} & third_party == set()
+
+
+def test_policies_stand_alone() -> None:
+    assert offenders(files("policies"), "infra", "training", "sandbox", "ops") == []
+
+
+def test_commands_on_live_stacks_read_names_prices_and_the_contract_only() -> None:
+    allowed = {"infra.catalog", "infra.naming", "training.spec"}
+    found = {
+        module
+        for path in files("ops")
+        for module in imported(path)
+        if module.startswith(("infra.", "training."))
+    }
+    assert {m for m in found if not any(m == a or m.startswith(f"{a}.") for a in allowed)} == set()
+
+
+def test_nothing_imports_the_sandbox_or_the_tests() -> None:
+    rooms = [room for room in ROOMS if room != "sandbox"]
+    assert offenders(files(*rooms, "__main__.py"), "sandbox", "tests") == []
+    assert offenders(files("sandbox"), "tests") == []
+
+
+def test_only_the_configuration_reads_pulumi_config() -> None:
+    readers = [
+        str(path.relative_to(ROOT))
+        for path in files("infra", "training", "__main__.py")
+        if "pulumi.Config(" in path.read_text(encoding="utf-8")
+    ]
+    assert readers == ["infra/config/loading.py"]
+
+
+def test_the_program_only_composes() -> None:
+    text = (ROOT / "__main__.py").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 80
+    assert not [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.ClassDef)]
+
+
+def test_the_rules_see_every_form_of_import(tmp_path: Path) -> None:
+    example = tmp_path / "example.py"
+    example.write_text(
+        "import torch.nn\nfrom infra import config\ndef f():\n    from training.spec import RunSpec\n"
+    )
+    assert {"torch.nn", "infra.config", "training.spec"} <= imported(example)

@@ -1,0 +1,131 @@
+"""The run contract: identity, ports, shutdown budget, the record that travels with a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+
+import pytest
+
+from tests.golden.example_runs import run
+from training import spec
+from training.spec import Dataset, GraceBudget, RunRecord, RunSpec
+
+
+def test_equal_specs_are_the_same_run() -> None:
+    assert run().run_id == run().run_id
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"image": "registry.example.com/trainer@sha256:" + "6" * 64},
+        {"config": {"steps": 1001, "threads": 4, "batch": {"global_samples": 256}}},
+        {"dataset": Dataset(name="stdlib", version="0123456789abcdef", source="stdlib")},
+        {"nodes": 1},
+        {"seed": 8},
+        {"save_seconds": 46.0},
+        {"capacity_types": ("on-demand",)},
+        {"parallelism": {"data": 4, "tensor": 4}},
+    ],
+)
+def test_any_change_makes_a_new_run(change: dict[str, object]) -> None:
+    assert run(**change).run_id != run().run_id
+
+
+def test_the_order_of_settings_is_not_a_change() -> None:
+    turned = {"batch": {"global_samples": 256}, "threads": 4, "steps": 1000}
+    assert run(config=turned).run_id == run().run_id
+
+
+def test_every_field_is_part_of_the_identity() -> None:
+    assert set(dataclasses.asdict(run())) == {f.name for f in dataclasses.fields(RunSpec)}
+
+
+def test_a_run_id_says_name_and_version_and_names_pods() -> None:
+    assert re.fullmatch(r"llama-v3-[0-9a-f]{8}", run().run_id)
+    longest = "a" * (spec.RUN_ID_MAX - len("-v3-01234567"))
+    pod = f"{run(name=longest).run_id}-worker-0-99-abcde"
+    assert len(pod) <= 63
+
+
+def test_a_name_too_long_for_its_pods_is_refused() -> None:
+    with pytest.raises(ValueError, match="over 44 characters"):
+        run(name="a" * 40)
+
+
+@pytest.mark.parametrize("image", ["trainer:latest", "trainer", "trainer@sha256:abc"])
+def test_an_image_without_a_digest_is_refused(image: str) -> None:
+    with pytest.raises(ValueError, match="DIGEST"):
+        run(image=image)
+
+
+def test_ports_lie_in_the_documented_range_and_differ_between_runs() -> None:
+    ports = {spec.rendezvous_port(f"run-v1-{i:08x}") for i in range(300)}
+    assert min(ports) >= 29400 and max(ports) <= 29499
+    assert len(ports) > 80
+    assert spec.rendezvous_port("a") == spec.rendezvous_port("a")
+
+
+@pytest.mark.parametrize("save", [0.5, 5, 45, 90])
+def test_each_layer_of_a_shutdown_outlasts_the_one_inside(save: float) -> None:
+    budget = GraceBudget.for_save(save)
+    assert save < budget.checkpoint_deadline_s
+    assert budget.checkpoint_deadline_s < budget.shutdown_timeout_s < budget.termination_grace_s
+    assert budget.termination_grace_s <= 110
+    assert budget.fits(120)
+
+
+def test_a_save_that_outlasts_the_notice_does_not_fit() -> None:
+    longest = spec.max_save_seconds(120)
+    assert GraceBudget.for_save(longest).fits(120)
+    assert not GraceBudget.for_save(longest + 1).fits(120)
+
+
+@pytest.mark.parametrize("save", [0, -1, float("nan"), float("inf")])
+def test_a_save_time_that_is_none_is_refused(save: float) -> None:
+    with pytest.raises(ValueError, match="save_seconds"):
+        GraceBudget.for_save(save)
+
+
+def test_a_budget_that_kills_what_it_waits_for_is_refused() -> None:
+    with pytest.raises(ValueError, match="outwards"):
+        GraceBudget(checkpoint_deadline_s=60, shutdown_timeout_s=30, termination_grace_s=90)
+
+
+def test_a_record_survives_its_file() -> None:
+    record = run().record(stack="local", git_commit="c" * 40)
+    assert RunRecord.from_json(record.to_json()) == record
+    assert record.world_size == 16
+    assert record.parallelism == {"data": 16}
+
+
+def test_the_commit_is_recorded_and_not_part_of_the_identity() -> None:
+    one, other = (run().record(stack="local", git_commit=c * 40) for c in "ab")
+    assert one.run_id == other.run_id
+    assert one.git_commit != other.git_commit
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not JSON"),
+        ("[]", "not a JSON object"),
+        ("{}", "lacks capacity_types, checkpoint_path"),
+    ],
+)
+def test_a_malformed_record_is_named(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        RunRecord.from_json(text)
+
+
+def test_an_unknown_key_of_a_record_is_named() -> None:
+    values = json.loads(run().record(stack="local", git_commit="x").to_json())
+    with pytest.raises(ValueError, match="unknown surprise"):
+        RunRecord.from_json(json.dumps(values | {"surprise": 1}))
+
+
+def test_canonical_json_refuses_what_has_no_one_form() -> None:
+    with pytest.raises(ValueError, match="JSON compliant"):
+        spec.canonical_json(float("nan"))
