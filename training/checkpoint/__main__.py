@@ -12,6 +12,7 @@ import json
 import sys
 from pathlib import Path
 
+from training.checkpoint.known_good import last_known_good
 from training.checkpoint.manifest import MANIFEST_FILE, CorruptCheckpoint, Manifest
 from training.checkpoint.posix import PosixStore
 from training.checkpoint.store import folder_name, step_of
@@ -29,7 +30,7 @@ def main() -> int:
         return _NOTHING
     store = PosixStore(root)
     if arguments.command == "list":
-        return _list(store, steps)
+        return _list(store, steps, last_known_good(root))
     if arguments.command == "verify":
         return _verify(store, steps)
     return _explain(store, root, steps[-1], as_json=arguments.json)
@@ -46,7 +47,7 @@ def _find(folder: Path) -> tuple[Path, list[int]]:
     return root, PosixStore(root).steps()
 
 
-def _list(store: PosixStore, steps: list[int]) -> int:
+def _list(store: PosixStore, steps: list[int], good: int | None) -> int:
     code = _FOUND
     print(f"{'step':>10}  {'MB':>9}  {'held-out loss':>13}  {'ranks':>5}  {'saved':19}  why")
     for step in steps:
@@ -61,6 +62,7 @@ def _list(store: PosixStore, steps: list[int]) -> int:
             f"{step:>10}  {manifest.bytes / 1e6:>9.1f}  {'-' if loss is None else f'{loss:.4f}':>13}"
             f"  {manifest.world_size:>5}  {_when(manifest):19}  {manifest.reason}"
             + (", milestone" if manifest.milestone else "")
+            + (", last known good" if step == good else "")
         )
     return code
 

@@ -81,6 +81,9 @@ class Manifest:
             if content_hash(values) != checksum:
                 raise CorruptCheckpoint("manifest does not match its own checksum")
             files = {name: FileRecord(**record) for name, record in values.pop("files").items()}
-            return cls(files=files, **values)
+            manifest = cls(files=files, **values)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptCheckpoint(f"manifest is unreadable: {error}") from None
+        if manifest.to_json() != text:
+            raise CorruptCheckpoint("manifest is not as it was written")
+        return manifest

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+from training.command_line import Parser
 from training.prepare.dataset import DatasetError, read_index
 from training.prepare.source import named
 from training.prepare.writing import Settings, prepare
@@ -38,7 +39,7 @@ def main() -> int:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m training.prepare",
         description="Cut text into sharded byte-level token files with an index and hashes.",
     )

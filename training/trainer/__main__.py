@@ -11,9 +11,11 @@ import os
 import sys
 import traceback
 from pathlib import Path
+from typing import NoReturn
 
+from training.command_line import Parser
 from training.prepare.dataset import DatasetError
-from training.spec import EXIT_BAD_CONFIG
+from training.spec import EXIT_BAD_CONFIG, EXIT_PREEMPTED
 from training.trainer.exit_codes import report_exit_code, speaks
 from training.trainer.interruption import Notice
 from training.trainer.strict import ConfigError
@@ -23,7 +25,7 @@ def main() -> int:
     """Run one rank; returns its exit code."""
     arguments = _parse()
     notice = Notice(arguments.run_dir)
-    notice.listen()
+    notice.listen(leave=lambda: _end(EXIT_PREEMPTED))
     try:
         return _train(arguments, notice)
     except (ConfigError, DatasetError) as error:
@@ -36,16 +38,22 @@ def main() -> int:
 
 
 def _train(arguments: argparse.Namespace, notice: Notice) -> int:
-    from training.trainer.request import make_request  # what needs no torch fails before it loads
+    # Imports come as late as they can: what needs no torch fails before torch is loaded.
+    from training.trainer.request import make_request
 
     request = make_request(arguments.config, arguments.set, arguments.run_dir, arguments.run_record)
     from training.trainer import assembly, loop, parallel
 
     parallel.use_one_numerics(request.config)
     with parallel.joined(request.config) as world:
+        notice.work_begins()
         run = assembly.assemble(request, world, notice)
-        with run.display:
-            code = loop.train(run)
+        try:
+            with run.display:
+                code = loop.train(run)
+        except Exception as error:
+            run.events.write("failed", run.progress.step, error=" ".join(str(error).split()))
+            raise
         run.metrics.close()
         run.events.close()
     return code
@@ -65,7 +73,7 @@ def _explain(error: Exception) -> None:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m training.trainer",
         description="Train a language model; start it with torchrun for several ranks.",
     )
@@ -78,11 +86,17 @@ def _parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-if __name__ == "__main__":
-    exit_code = main()
-    report_exit_code(exit_code)
+def _end(code: int) -> NoReturn:
+    """Leave at once, telling the launcher.
+
+    Not sys.exit: taking torch apart costs time that a notice may not leave, and can hang for ever
+    when other ranks are gone.
+    """
+    report_exit_code(code)
     sys.stdout.flush()
     sys.stderr.flush()
-    # Not sys.exit: taking torch apart costs time that a notice may not leave, and can hang for
-    # ever when other ranks are gone.
-    os._exit(exit_code)
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    _end(main())

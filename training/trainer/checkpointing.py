@@ -8,7 +8,6 @@ is the store's business, when and what is kept is the policy's.
 from __future__ import annotations
 
 import functools
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ import torch
 from training.checkpoint import contents, policy, rng
 from training.checkpoint.contents import MODEL_FILE, OPTIMIZER_FILE, PROGRESS_FILE, Progress
 from training.checkpoint.fence import Fence
+from training.checkpoint.known_good import last_known_good, mark_known_good
 from training.checkpoint.manifest import CorruptCheckpoint, Manifest
 from training.checkpoint.store import CheckpointStore, Payload, StaleAttempt, folder_name
 from training.checkpoint.tensorfile import StagedFile, parse
@@ -29,9 +29,12 @@ from training.spec import EXIT_PREEMPTED
 from training.trainer.metrics import EventLog, MetricsLog
 from training.trainer.parallel import World
 
-LAST_KNOWN_GOOD_FILE = "last-known-good.json"
 _OUTCOME_SLACK_S = 15.0
 """The other ranks wait this much longer for the leader's outcome than the leader may take."""
+
+
+_WAIT_SLICE_S = 0.05
+"""How often a wait for the writer looks whether it still makes sense."""
 
 
 class NoUsableCheckpoint(Exception):
@@ -59,7 +62,6 @@ class Checkpointer:
     """Of the newest checkpoint loaded or begun."""
     _writer: BackgroundWriter = field(default_factory=BackgroundWriter)
     _staged: dict[str, StagedFile] = field(default_factory=dict)
-    _last_known_good: int | None = None
     _committed: bool = False
     """Whether this attempt has loaded or committed one."""
 
@@ -70,16 +72,18 @@ class Checkpointer:
             for name, tensors in self._tensors().items():
                 self._staged[name] = StagedFile(tensors, pinned=pinned)
 
-    def save(self, progress: Progress, reason: str) -> None:
+    def save(self, progress: Progress, reason: str, give_up: Callable[[float], bool]) -> None:
         """Begin a checkpoint of this step; returns once the state is copied.
 
-        When the one before is still being written, waits for it, and an event says so.
+        When the one before is still being written, waits for it, and an event says so; `give_up`,
+        given the seconds waited so far, may end the wait: then this one is not written.
         """
         states = self.world.gather_bytes(safetensors.torch.save(rng.capture()))
         self.saved_step = progress.step
         if not self.world.leads:
             return
-        self._wait_for_writer(progress.step)
+        if not self._wait_for_writer(progress.step, give_up):
+            return
         for name, tensors in self._tensors().items():
             self._staged[name].stage(tensors)
         payloads = [
@@ -184,16 +188,22 @@ class Checkpointer:
         if self.world.leads:
             for other in bad:
                 self.store.set_aside(other)
-            self._last_known_good = step
-            mark = self.root / LAST_KNOWN_GOOD_FILE
-            mark.write_text(json.dumps({"step": step}) + "\n", encoding="utf-8")
+            mark_known_good(self.root, step)
 
-    def _wait_for_writer(self, step: int) -> None:
+    def _wait_for_writer(self, step: int, give_up: Callable[[float], bool]) -> bool:
+        """Whether staging memory is free, after waiting as long as it makes sense."""
         if self._writer.busy:
             begun = time.monotonic()
-            self._writer.wait()
-            self.events.write("checkpoint_waited", step, seconds=time.monotonic() - begun)
+            while not self._writer.wait(_WAIT_SLICE_S) and not give_up(time.monotonic() - begun):
+                pass
+            seconds = time.monotonic() - begun
+            self.events.write("checkpoint_waited", step, seconds=seconds)
+            if self._writer.busy:
+                error = "the checkpoint before is still being written"
+                self.events.write("checkpoint_failed", step, seconds=seconds, error=error)
+                return False
         self.raise_if_replaced()
+        return True
 
     def _commit(self, manifest: Manifest, payloads: Sequence[Payload]) -> None:
         begun = time.monotonic()
@@ -225,7 +235,7 @@ class Checkpointer:
             except CorruptCheckpoint:
                 continue
         for step in policy.to_delete(
-            manifests, keep_latest=self.keep_latest, last_known_good=self._last_known_good
+            manifests, keep_latest=self.keep_latest, last_known_good=last_known_good(self.root)
         ):
             self.store.delete(step)
 

@@ -186,7 +186,8 @@ def parse(values: Mapping[str, Any], source: str = "config") -> TrainerConfig:
     mistakes: list[str] = []
     config = build(TrainerConfig, values, mistakes)
     if config is not None:
-        mistakes += _range_mistakes(config) + _relation_mistakes(config)
+        mistakes += _range_mistakes(config)
+        mistakes += [] if mistakes else _relation_mistakes(config)
     if config is None or mistakes:
         raise ConfigError([f"{source}: {mistake}" for mistake in mistakes])
     return config

@@ -166,15 +166,21 @@ def save_if_due(run: Run, time_is_up: bool) -> None:
     step = run.progress.step
     reason = run.save_policy.reason(step, time_is_up=time_is_up)
     if reason is not None and step < run.config.steps:
-        run.checkpointer.save(run.progress, reason)
+        limit = run.config.collective_timeout_s / 2  # the other ranks wait in a collective
+
+        def give_up(waited_s: float) -> bool:
+            return waited_s > limit or run.notice.given()
+
+        run.checkpointer.save(run.progress, reason, give_up)
         run.saved_at = time.monotonic()
 
 
 def finish(run: Run) -> int:
     """The last step is done: save it and wait until it is safe."""
+    patience = run.config.collective_timeout_s
     if run.checkpointer.saved_step != run.progress.step:
-        run.checkpointer.save(run.progress, policy.END)
-    code = run.checkpointer.conclude(EXIT_DONE, run.config.collective_timeout_s)
+        run.checkpointer.save(run.progress, policy.END, lambda waited_s: waited_s > patience)
+    code = run.checkpointer.conclude(EXIT_DONE, patience)
     run.events.write("finished", run.progress.step, reason="done" if code == 0 else "not saved")
     return code
 
@@ -192,7 +198,7 @@ def stop(run: Run, notice: str) -> int:
     )
     run.display.say(f"told to stop: saving step {step}, {left:.0f} s left")
     if run.checkpointer.saved_step != step and step > 0:
-        run.checkpointer.save(run.progress, policy.NOTICE)
+        run.checkpointer.save(run.progress, policy.NOTICE, lambda waited_s: waited_s > left)
     left = run.notice.seconds_left(run.deadline_s)
     code = run.checkpointer.conclude(EXIT_PREEMPTED, left)
     reason = "preempted" if code == EXIT_PREEMPTED else "preempted, not saved"

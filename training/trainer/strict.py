@@ -27,8 +27,11 @@ class ConfigError(Exception):
 
 
 def build(kind: type[T], values: Any, mistakes: list[str], path: str = "") -> T | None:
-    """An instance of the dataclass `kind`, or None after adding lines to `mistakes`."""
-    before = len(mistakes)
+    """An instance of the dataclass `kind`; each thing wrong adds a line to `mistakes`.
+
+    Defaults stand in for what is wrong, so that the rest can be checked too; None when something
+    without a default is missing or wrong.
+    """
     if not isinstance(values, Mapping):
         mistakes.append(f"{path or 'config'}: got {_show(values)}; allowed a mapping")
         return None
@@ -37,13 +40,19 @@ def build(kind: type[T], values: Any, mistakes: list[str], path: str = "") -> T 
         if key not in hints:
             mistakes.append(f"{_join(path, key)}: unknown{_suggest(str(key), list(hints))}")
     arguments: dict[str, Any] = {}
+    complete = True
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]
         where = _join(path, field.name)
+        required = field.default is field.default_factory is dataclasses.MISSING
         if field.name in values:
-            arguments[field.name] = _convert(hints[field.name], values[field.name], mistakes, where)
-        elif field.default is field.default_factory is dataclasses.MISSING:
+            before = len(mistakes)
+            value = _convert(hints[field.name], values[field.name], mistakes, where)
+            if len(mistakes) == before or dataclasses.is_dataclass(value):
+                arguments[field.name] = value
+        elif required:
             mistakes.append(f"{where}: missing; it has no default")
-    return kind(**arguments) if len(mistakes) == before else None
+        complete = complete and (field.name in arguments or not required)
+    return kind(**arguments) if complete else None
 
 
 def merge_assignments(values: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:

@@ -1,0 +1,75 @@
+"""A small dataset, a small model, and one uninterrupted run to compare everything with."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.ranks import RunFiles
+from tests.trainer.runs import CONFIG, Trainer
+
+
+@pytest.fixture(scope="session")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A few hundred small documents, prepared by the real command."""
+    root = tmp_path_factory.mktemp("dataset")
+    texts, out = root / "texts", root / "prepared"
+    texts.mkdir()
+    generator = random.Random(3)
+    words = ["def", "return", "self", "import", "if", "else", "x", "y", "(", ")", ":", "\n    "]
+    for number in range(60):
+        text = " ".join(generator.choice(words) for _ in range(generator.randint(20, 120)))
+        (texts / f"{number}.txt").write_text(text)
+    command = [sys.executable, "-m", "training.prepare", "--source", str(texts), "--out", str(out)]
+    subprocess.run([*command, "--shard-tokens", "5000"], check=True, capture_output=True)
+    return out
+
+
+@pytest.fixture(scope="session")
+def make_trainer(
+    dataset: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[], Trainer]]:
+    """A new place for runs."""
+    made: list[Trainer] = []
+
+    def make() -> Trainer:
+        root = tmp_path_factory.mktemp("runs")
+        config = root / "config.yaml"
+        config.write_text(CONFIG)
+        made.append(Trainer(root, dataset, config))
+        return made[-1]
+
+    yield make
+    for trainer in made:
+        trainer.end()
+
+
+@pytest.fixture
+def trainer(make_trainer: Callable[[], Trainer]) -> Iterator[Trainer]:
+    """A place for the runs of one test."""
+    made = make_trainer()
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="session")
+def control(make_trainer: Callable[[], Trainer]) -> RunFiles:
+    """The uninterrupted run of two ranks."""
+    trainer = make_trainer()
+    ranks = trainer.start("control")
+    assert ranks.wait() == [0, 0], ranks.said()
+    return trainer.files("control")
+
+
+@pytest.fixture
+def chance(request: pytest.FixtureRequest) -> random.Random:
+    """Random choices whose seed is printed, and can be given as TRAINYARD_TEST_SEED."""
+    seed = int(os.environ.get("TRAINYARD_TEST_SEED", random.SystemRandom().randrange(10**6)))
+    print(f"TRAINYARD_TEST_SEED={seed}")
+    return random.Random(seed)

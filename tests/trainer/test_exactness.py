@@ -1,0 +1,146 @@
+"""The same configuration gives the same bits, interrupted or not."""
+
+from __future__ import annotations
+
+import random
+import signal
+
+import numpy as np
+import pytest
+import torch
+
+from tests.trainer.ranks import RunFiles, until
+from tests.trainer.runs import INTERVAL, STEPS, Trainer, assert_same
+
+
+def test_two_uninterrupted_runs_are_bit_identical(trainer: Trainer, control: RunFiles) -> None:
+    assert trainer.run("again") == [0, 0]
+    assert_same(trainer.files("again"), control)
+    assert len(control.losses()) == STEPS
+
+
+def test_the_runs_really_learn_and_really_depend_on_the_seed(
+    trainer: Trainer, control: RunFiles
+) -> None:
+    losses = control.losses()
+    assert losses[-1] < losses[0] - 0.5
+    assert trainer.run("other", "seed=12") == [0, 0]
+    assert trainer.files("other").losses() != losses
+
+
+def test_sigterm_at_any_step_loses_no_step_and_no_bit(
+    trainer: Trainer, control: RunFiles, chance: random.Random, full: bool
+) -> None:
+    for number in range(60 if full else 2):
+        run, step, rank = f"run{number}", chance.randrange(1, STEPS - 2), chance.randrange(2)
+        files = trainer.files(run)
+        ranks = trainer.start(run)
+        until(lambda files=files, step=step: files.last_step() >= step, f"step {step}")  # type: ignore[misc]
+        ranks.signal(signal.SIGTERM, rank)
+        codes = ranks.wait()
+        if codes == [75, 75]:  # else it was done before the signal came
+            stopped = files.last_step()
+            assert files.events("checkpoint_commit")[-1]["step"] == stopped
+            assert trainer.run(run) == [0, 0]
+            assert files.events("resumed")[-1]["from_step"] == stopped
+        else:
+            assert codes == [0, 0]
+        assert_same(files, control)
+
+
+def test_sigkill_of_a_rank_at_any_step_loses_at_most_one_interval_and_no_bit(
+    trainer: Trainer, control: RunFiles, chance: random.Random, full: bool
+) -> None:
+    for number in range(300 if full else 2):
+        run, rank = f"run{number}", chance.randrange(2)
+        step = chance.randrange(1, STEPS - 2)
+        files = trainer.files(run)
+        ranks = trainer.start(run)
+        until(lambda files=files, step=step: files.last_step() >= step, f"step {step}")  # type: ignore[misc]
+        ranks.signal(signal.SIGKILL, rank)
+        codes = ranks.wait()
+        if codes != [0, 0]:
+            assert codes[1 - rank] not in (0, 75)
+            killed_at = files.last_step()
+            assert trainer.run(run) == [0, 0]
+            resumed = files.events("resumed")
+            from_step = resumed[-1]["from_step"] if resumed else 0
+            # The newest save may still have been in flight: then the one before counts.
+            assert killed_at - from_step <= 2 * INTERVAL
+        assert_same(files, control)
+
+
+def test_kill_after_kill_the_run_still_ends_as_if_nothing_had_happened(
+    trainer: Trainer, control: RunFiles, chance: random.Random
+) -> None:
+    files = trainer.files("run")
+    codes = [1, 1]
+    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL, signal.SIGTERM):
+        ranks = trainer.start("run")
+        attempt = len(files.events("started")) + 1
+        until(lambda a=attempt: len(files.events("started")) >= a, "the start")  # type: ignore[misc]
+        goal = files.events("started")[-1]["step"] + chance.randrange(1, 6)
+        until(lambda g=goal, r=ranks: files.last_step() >= g or r.all_ended(), "a step")  # type: ignore[misc]
+        ranks.signal(number)
+        codes = ranks.wait()
+    if codes != [0, 0]:
+        assert trainer.run("run") == [0, 0]
+    assert_same(files, control)
+
+
+def with_noise(_: int) -> None:
+    """Make the loss depend on every random generator, as dropout would."""
+    from training.trainer import loop
+
+    plain = loop.mean_loss
+
+    def noisy(model: torch.nn.Module, tokens: torch.Tensor) -> torch.Tensor:
+        noise = torch.rand(()) + random.random() + np.random.random()
+        return plain(model, tokens) * (1 + 0.1 * noise)
+
+    loop.mean_loss = noisy
+
+
+def test_random_states_of_every_rank_are_part_of_a_checkpoint(
+    trainer: Trainer, control: RunFiles
+) -> None:
+    assert trainer.run("whole", hook=with_noise) == [0, 0]
+    files = trainer.files("cut")
+    ranks = trainer.start("cut", hook=with_noise)
+    until(lambda: files.last_step() >= 7, "step 7")
+    ranks.signal(signal.SIGTERM, 0)
+    assert ranks.wait() == [75, 75]
+    assert trainer.run("cut", hook=with_noise) == [0, 0]
+    assert_same(files, trainer.files("whole"))
+    assert files.losses() != control.losses()
+
+
+def test_four_ranks_resume_bit_identically_too(trainer: Trainer) -> None:
+    """More than two ranks: the order of sums matters, and so the grouping of gradients."""
+    assert trainer.run("whole", world=4) == [0] * 4
+    files = trainer.files("cut")
+    ranks = trainer.start("cut", world=4)
+    until(lambda: files.last_step() >= 6, "step 6")
+    ranks.signal(signal.SIGKILL, 3)
+    ranks.wait()
+    assert trainer.run("cut", world=4) == [0] * 4
+    assert files.events("resumed")
+    assert_same(files, trainer.files("whole"))
+
+
+def test_the_number_of_ranks_may_change_between_attempts(
+    trainer: Trainer, control: RunFiles
+) -> None:
+    files = trainer.files("run")
+    for world in (2, 1, 4):
+        ranks = trainer.start("run", world=world)
+        goal = files.last_step() + 4
+        until(lambda g=goal: files.last_step() >= g, f"step {goal}")  # type: ignore[misc]
+        ranks.signal(signal.SIGTERM)
+        assert ranks.wait() == [75] * world
+    assert trainer.run("run", world=2) == [0, 0]
+    # The same samples in the same steps; only the order of sums differs.
+    assert files.losses() == pytest.approx(control.losses(), rel=1e-4)
+    assert [e["world_size"] for e in files.events("started")] == [2, 1, 4, 2]
+    # The leader alone is as good as with others.
+    assert {line["tokens"] for line in files.metrics()} == {8 * 16}

@@ -1,0 +1,169 @@
+"""A notice is honoured wherever it comes, by all ranks together, and never waits for ever."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.ranks import Hook, RunFiles, until
+from tests.trainer.runs import STEPS, Trainer, assert_same
+
+
+def before(module: str, name: str, call: int, rank: int, action: Callable[[], Any]) -> Hook:
+    """On one rank, do `action` before the call with this number (from 1) of a function."""
+
+    def hook(this_rank: int) -> None:
+        if this_rank != rank:
+            return
+        import importlib
+
+        owner: Any = importlib.import_module(module)
+        *path, last = name.split(".")
+        for part in path:
+            owner = getattr(owner, part)
+        plain, calls = getattr(owner, last), [0]
+
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            calls[0] += 1
+            if calls[0] == call:
+                action()
+            return plain(*args, **kwargs)
+
+        setattr(owner, last, wrapped)
+
+    return hook
+
+
+def told_to_stop() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+MOMENTS = {
+    "while the model is built": ("training.trainer.model", "build", 1, 1, 0),
+    "while resuming": ("training.trainer.checkpointing", "Checkpointer.load_newest", 1, 0, 0),
+    "in the first forward pass": ("training.trainer.loop", "mean_loss", 1, 1, 1),
+    "in the optimizer's step": ("training.trainer.loop", "learning_rate", 6, 0, 6),
+    "in an evaluation": ("training.trainer.evaluation", "to_device", 2, 1, 8),
+    "while a checkpoint is staged": ("training.checkpoint.rng", "capture", 1, 1, 6),
+    "while a checkpoint is written": ("training.checkpoint.posix", "PosixStore.write", 1, 0, None),
+    "in the last step": ("training.trainer.loop", "learning_rate", STEPS, 1, STEPS),
+    "in the last evaluation": ("training.trainer.evaluation", "to_device", 10, 1, STEPS),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_notice_is_honoured_at_any_moment(
+    moment: str, trainer: Trainer, control: RunFiles
+) -> None:
+    module, name, call, rank, stopped_at = MOMENTS[moment]
+    ranks = trainer.start("run", hook=before(module, name, call, rank, told_to_stop))
+    assert ranks.wait() == [75, 75], ranks.said()
+    files = trainer.files("run")
+    (stopped,) = files.events("finished")
+    assert stopped["reason"] == "preempted"
+    assert len(files.events("notice")) == 1
+    if stopped_at is not None:
+        assert stopped["step"] == stopped_at
+    assert trainer.run("run") == [0, 0]
+    if stopped["step"] > 0:
+        assert files.events("resumed")[0]["from_step"] == stopped["step"]
+    assert_same(files, control)
+
+
+def test_a_notice_before_the_ranks_have_met_ends_at_once(trainer: Trainer) -> None:
+    hook = before("training.trainer.parallel", "use_one_numerics", 1, 1, told_to_stop)
+    ranks = trainer.start("run", hook=hook)
+    until(lambda: ranks.all_ended() or 1 in ranks.codes, "rank 1 to leave")
+    assert ranks.codes[1] == 75
+    ranks.signal(signal.SIGTERM, 0)
+    assert ranks.wait() == [75, 75]
+
+
+def test_a_notice_file_in_the_run_directory_stops_it_once(
+    trainer: Trainer, control: RunFiles
+) -> None:
+    files = trainer.files("run")
+
+    def put_down() -> None:
+        (files.path / "notice").touch()
+        time.sleep(1.05)  # the file is looked for once a second: let that second pass
+
+    ranks = trainer.start("run", hook=before("training.trainer.loop", "one_step", 4, 0, put_down))
+    assert ranks.wait() == [75, 75]
+    (notice,) = files.events("notice")
+    assert notice["source"] == str(files.path / "notice")
+    assert not (files.path / "notice").exists()
+    assert trainer.run("run") == [0, 0]
+    assert_same(files, control)
+
+
+def test_a_node_s_notice_file_stops_all_ranks_though_one_sees_it(
+    trainer: Trainer, tmp_path: Path
+) -> None:
+    reclaimed = tmp_path / "reclaimed"
+    reclaimed.touch()
+
+    def hook(rank: int) -> None:
+        if rank == 1:
+            os.environ["TRAINYARD_NOTICE_FILE"] = str(reclaimed)
+
+    assert trainer.run("run", hook=hook) == [75, 75]
+    (notice,) = trainer.files("run").events("notice")
+    assert notice["source"] == "file on another rank"
+
+
+def test_a_save_that_misses_the_deadline_leaves_the_one_before_intact(
+    trainer: Trainer, control: RunFiles
+) -> None:
+    def hang_and_be_told() -> None:
+        told_to_stop()
+        time.sleep(3600)
+
+    hook = before("training.checkpoint.posix", "PosixStore.write", 2, 0, hang_and_be_told)
+    begun = time.monotonic()
+    ranks = trainer.start("run", "checkpoint.deadline_s=1.0", hook=hook)
+    assert ranks.wait() == [75, 75], ranks.said()
+    assert time.monotonic() - begun < 60
+    files = trainer.files("run")
+    assert "not written within" in files.events("checkpoint_failed")[-1]["error"]
+    assert sorted(p.name for p in (files.path / "checkpoints").glob("step-*")) == ["step-00000005"]
+    assert trainer.run("run") == [0, 0]
+    assert files.events("resumed")[0]["from_step"] == 5
+    assert_same(files, control)
+
+
+def test_a_missed_deadline_without_any_checkpoint_is_a_failure(trainer: Trainer) -> None:
+    def hang_and_be_told() -> None:
+        told_to_stop()
+        time.sleep(3600)
+
+    hook = before("training.checkpoint.posix", "PosixStore.write", 1, 0, hang_and_be_told)
+    assert trainer.run("run", "checkpoint.deadline_s=1.0", hook=hook) == [1, 1]
+    assert trainer.files("run").events("finished")[-1]["reason"] == "preempted, not saved"
+
+
+def test_a_rank_that_hangs_ends_the_others_with_a_cause(trainer: Trainer) -> None:
+    def freeze() -> None:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    hook = before("training.trainer.loop", "one_step", 4, 1, freeze)
+    ranks = trainer.start("run", "collective_timeout_s=2", hook=hook)
+    until(lambda: ranks.all_ended() or 0 in ranks.codes, "rank 0 to give up", 60)
+    assert ranks.codes[0] == 1
+    assert "another rank is gone or hangs" in ranks.said()
+    assert "Traceback" not in ranks.said()
+    assert trainer.files("run").events("failed")
+
+
+def test_back_pressure_is_said_and_changes_no_bit(trainer: Trainer, control: RunFiles) -> None:
+    slow = before("training.checkpoint.posix", "PosixStore.write", 1, 0, lambda: time.sleep(0.5))
+    assert trainer.run("run", hook=slow) == [0, 0]
+    (waited,) = trainer.files("run").events("checkpoint_waited")
+    assert waited["step"] == 10 and waited["seconds"] > 0
+    assert_same(trainer.files("run"), control)

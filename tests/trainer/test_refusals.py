@@ -1,0 +1,100 @@
+"""What cannot work is refused with 78 and one line per mistake, before the first step."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.ranks import start
+from tests.trainer.runs import Trainer
+from training.checkpoint.posix import PosixStore
+
+
+def refused(trainer: Trainer, run: str, *assignments: str, world: int = 2) -> list[str]:
+    """What the refused run said: one line per mistake."""
+    ranks = trainer.start(run, *assignments, world=world)
+    assert ranks.wait() == [78] * world, ranks.said()
+    assert "Traceback" not in ranks.said()
+    return ranks.said().splitlines()
+
+
+def test_all_mistakes_of_a_configuration_are_told_once(trainer: Trainer) -> None:
+    lines = refused(trainer, "run", "optimizer.lr=1", "steps=-4", "device=tpu")
+    assert len(lines) == 3
+    assert not trainer.files("run").path.exists()
+
+
+def test_a_batch_that_does_not_divide_is_refused(trainer: Trainer) -> None:
+    (line,) = refused(trainer, "run", world=3)
+    assert "micro_samples x world size = 2 x 3" in line
+
+
+def test_a_missing_dataset_says_how_to_make_one(trainer: Trainer, tmp_path: Path) -> None:
+    (line,) = refused(trainer, "run", f"data.path={tmp_path}/nothing")
+    assert "python -m training.prepare" in line
+
+
+@pytest.mark.parametrize("damage", ["missing", "corrupt"])
+def test_a_bad_shard_is_named_before_the_first_step(
+    damage: str, trainer: Trainer, dataset: Path, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(dataset, tmp_path / "copy")
+    (shard, *_) = sorted(copy.glob("*/shard-train-*.bin"))
+    content = bytearray(shard.read_bytes())
+    shard.unlink()
+    if damage == "corrupt":
+        content[7] ^= 1
+        shard.write_bytes(content)
+    (line,) = refused(trainer, "run", f"data.path={copy}")
+    assert str(shard) in line and damage in line
+
+
+def test_a_checkpoint_of_another_model_is_not_continued(trainer: Trainer) -> None:
+    assert trainer.run("run", "steps=6") == [0, 0]
+    lines = refused(trainer, "run", "steps=6", "model.layers=3", "seed=5")
+    assert [line.split(":")[1].strip() for line in lines] == ["seed", "model.layers"]
+    assert "the checkpoint has 2, now 3; use another --run-dir" in lines[1]
+    assert PosixStore(trainer.files("run").path / "checkpoints").steps() == [5, 6]
+
+
+def test_a_finished_run_started_again_is_done_at_once_and_a_longer_one_goes_on(
+    trainer: Trainer,
+) -> None:
+    assert trainer.run("run", "steps=6") == [0, 0]
+    before = trainer.files("run").losses()
+    assert trainer.run("run", "steps=6") == [0, 0]
+    assert trainer.files("run").losses() == before
+    assert trainer.run("run", "steps=9") == [0, 0]
+    assert len(trainer.files("run").losses()) == 9
+
+
+def test_a_resumed_run_stays_with_the_dataset_version_that_it_began_with(
+    trainer: Trainer, dataset: Path, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(dataset, tmp_path / "copy")
+    first = (copy / "latest").read_text().strip()
+    assert trainer.run("run", f"data.path={copy}", "steps=6") == [0, 0]
+    (copy / "latest").write_text("0123456789abcdef\n")
+    assert trainer.run("run", f"data.path={copy}", "steps=9") == [0, 0]
+    versions = {e["dataset_version"] for e in trainer.files("run").events("started")}
+    assert versions == {first}
+
+
+def test_a_loss_that_is_no_number_ends_the_run_with_a_line(trainer: Trainer) -> None:
+    ranks = trainer.start("run", "optimizer.learning_rate=1e30", "optimizer.clip_norm=1e30")
+    assert ranks.wait() == [1, 1]
+    assert "loss is nan; lower optimizer.learning_rate" in ranks.said()
+    assert trainer.files("run").events("failed")
+
+
+@pytest.mark.parametrize("arguments", [[], ["--config", "x"], ["--nonsense"]])
+def test_a_wrong_command_line_is_a_configuration_mistake(
+    arguments: list[str], make_trainer: Callable[[], Trainer]
+) -> None:
+    trainer = make_trainer()
+    ranks = start(arguments, 1, trainer.root / "log")
+    assert ranks.wait() == [78]
+    assert len(ranks.said().splitlines()) == 1

@@ -1,0 +1,131 @@
+"""Tensors and random states come back as they were, without pickle."""
+
+from __future__ import annotations
+
+import pickle
+import random
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+from training.checkpoint import contents, rng
+from training.checkpoint.manifest import CorruptCheckpoint
+from training.checkpoint.tensorfile import StagedFile, parse
+
+TENSORS = {
+    "f32": torch.arange(12, dtype=torch.float32).reshape(3, 4).t(),  # not contiguous
+    "f64": torch.tensor(0.1, dtype=torch.float64),
+    "bf16": torch.tensor([1.5, -2.25], dtype=torch.bfloat16),
+    "f16": torch.tensor([0.5], dtype=torch.float16),
+    "i64": torch.tensor([[2**40, -1]]),
+    "i32": torch.tensor([7], dtype=torch.int32),
+    "u8": torch.arange(5, dtype=torch.uint8),
+    "bool": torch.tensor([True, False, True]),
+    "empty": torch.zeros(0, 3),
+}
+
+
+def whole(staged: StagedFile) -> bytes:
+    return b"".join(bytes(chunk) for chunk in staged.chunks())
+
+
+def test_staged_tensors_are_a_file_that_the_safetensors_library_reads() -> None:
+    staged = StagedFile(TENSORS)
+    staged.stage(TENSORS)
+    content = whole(staged)
+    assert len(content) == staged.bytes
+    loaded = safetensors.torch.load(content)
+    assert loaded.keys() == TENSORS.keys()
+    for name, tensor in TENSORS.items():
+        assert loaded[name].dtype == tensor.dtype and torch.equal(loaded[name], tensor)
+
+
+def test_staging_memory_is_reused_and_follows_the_tensors() -> None:
+    tensor = torch.zeros(4)
+    staged = StagedFile({"x": tensor})
+    address = staged.chunks()[1]
+    for value in (1.0, 2.0):
+        tensor.fill_(value)
+        staged.stage({"x": tensor})
+        assert torch.equal(parse("f", whole(staged))["x"], tensor)
+    assert staged.chunks()[1].obj is not None and len(address) == 16  # type: ignore[union-attr]
+
+
+def test_other_tensors_than_it_was_made_for_are_refused() -> None:
+    with pytest.raises(ValueError, match="tensors changed"):
+        StagedFile({"x": torch.zeros(1)}).stage({"y": torch.zeros(1)})
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"12345678", pickle.dumps({"x": 1}), b"\xff" * 64], ids=str
+)
+def test_what_is_no_safetensors_file_is_corrupt(content: bytes) -> None:
+    with pytest.raises(CorruptCheckpoint, match="f: not safetensors"):
+        parse("f", content)
+
+
+def draw() -> list[float]:
+    return [random.random(), random.gauss(), np.random.normal(), float(torch.rand(()))]
+
+
+def test_random_states_continue_where_they_were() -> None:
+    rng.seed_all(5)
+    draw()  # leaves half a Gaussian pair in Python and numpy
+    states = parse("f", safetensors.torch.save(rng.capture()))
+    expected = draw()
+    rng.seed_all(6)
+    assert draw() != expected
+    rng.restore(states)
+    assert draw() == expected
+
+
+def test_random_states_that_are_not_are_corrupt() -> None:
+    states = rng.capture()
+    states["torch_cpu"] = torch.zeros(3, dtype=torch.uint8)
+    with pytest.raises(CorruptCheckpoint, match="random states"):
+        rng.restore(states)
+
+
+def model() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.LayerNorm(4))
+
+
+def test_saving_before_the_first_step_is_the_state_that_adamw_would_make() -> None:
+    prepared, plain = model(), model()
+    optimizers = [torch.optim.AdamW(m.parameters(), fused=True) for m in (prepared, plain)]
+    contents.prepare_optimizer(prepared, optimizers[0])
+    for network, optimizer in zip((prepared, plain), optimizers, strict=True):
+        network(torch.ones(2, 3)).sum().backward()
+        optimizer.step()
+    for name, tensor in contents.optimizer_tensors(plain, optimizers[1]).items():
+        assert torch.equal(tensor, contents.optimizer_tensors(prepared, optimizers[0])[name])
+    for a, b in zip(prepared.parameters(), plain.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("fault", ["name", "shape", "type", "missing"])
+def test_tensors_that_do_not_fit_the_model_are_corrupt(fault: str) -> None:
+    network = model()
+    tensors = {name: tensor.clone() for name, tensor in contents.model_tensors(network).items()}
+    weight = tensors.pop("0.weight")
+    replacement = {
+        "name": {"0.wait": weight},
+        "shape": {"0.weight": weight[:2]},
+        "type": {"0.weight": weight.double()},
+        "missing": {},
+    }[fault]
+    with pytest.raises(CorruptCheckpoint, match=r"model\.safetensors"):
+        contents.load_model(network, {**tensors, **replacement})
+
+
+def test_tied_weights_are_stored_once_and_come_back() -> None:
+    network = torch.nn.ModuleList([torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)])
+    network[1].weight = network[0].weight
+    tensors = {name: tensor.clone() for name, tensor in contents.model_tensors(network).items()}
+    assert sorted(tensors) == ["0.bias", "0.weight", "1.bias"]
+    torch.nn.init.zeros_(network[0].weight)
+    contents.load_model(network, tensors)
+    assert torch.equal(network[1].weight, tensors["0.weight"])

@@ -1,0 +1,104 @@
+"""When a checkpoint is due and which are kept: decisions without any storage."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.trainer.checkpoints import draft
+from training.checkpoint.fence import Fence, newest_attempt
+from training.checkpoint.known_good import last_known_good, mark_known_good
+from training.checkpoint.policy import SavePolicy, to_delete
+from training.checkpoint.store import StaleAttempt
+
+
+def policy(
+    steps: int | None = None, seconds: float | None = None, milestone: int | None = None
+) -> SavePolicy:
+    return SavePolicy(every_steps=steps, every_seconds=seconds, milestone_every_steps=milestone)
+
+
+def test_by_steps_only_multiples_are_due() -> None:
+    due = [step for step in range(1, 31) if policy(steps=10).reason(step, time_is_up=False)]
+    assert due == [10, 20, 30]
+
+
+def test_by_time_the_clock_decides() -> None:
+    timed = policy(seconds=60)
+    assert not timed.time_is_up(59.9) and timed.time_is_up(60)
+    assert timed.reason(7, time_is_up=True) == "time"
+    assert timed.reason(7, time_is_up=False) is None
+    assert not policy(steps=10).time_is_up(1e9)
+
+
+def test_a_milestone_is_due_even_between_intervals() -> None:
+    both = policy(steps=10, milestone=25)
+    assert both.reason(25, time_is_up=False) == "milestone"
+    assert both.is_milestone(50) and not both.is_milestone(10)
+    assert not policy(steps=10).is_milestone(10)
+
+
+def kept(
+    *manifests: tuple[int, float | None, bool], keep_latest: int = 2, good: int | None = None
+) -> set[int]:
+    made = [replace(draft(step, loss), milestone=m) for step, loss, m in manifests]
+    gone = to_delete(made, keep_latest=keep_latest, last_known_good=good)
+    return {manifest.step for manifest in made} - set(gone)
+
+
+def test_the_latest_the_best_the_milestones_and_the_last_known_good_are_kept() -> None:
+    everything = [
+        (10, 3.0, False),
+        (20, 1.0, False),
+        (30, None, True),
+        (40, 2.0, False),
+        (50, None, False),
+        (60, 2.5, False),
+        (70, None, False),
+    ]
+    assert kept(*everything, good=40) == {20, 30, 40, 60, 70}
+    assert kept(*everything, keep_latest=1) == {20, 30, 70}
+
+
+def test_order_of_listing_does_not_matter() -> None:
+    assert kept((30, None, False), (10, None, False), (20, None, False)) == {20, 30}
+
+
+def test_the_only_checkpoint_is_never_deleted() -> None:
+    assert kept((10, None, False), keep_latest=1) == {10}
+    assert kept() == set()
+
+
+def test_attempts_are_numbered_and_only_the_newest_passes(tmp_path: Path) -> None:
+    first = Fence.claim(tmp_path)
+    first.check()
+    second = Fence.claim(tmp_path)
+    assert (first.attempt, second.attempt, newest_attempt(tmp_path)) == (1, 2, 2)
+    second.check()
+    with pytest.raises(StaleAttempt, match="attempt 1 was replaced by attempt 2"):
+        first.check()
+
+
+def test_attempts_that_start_at_once_get_different_numbers(tmp_path: Path) -> None:
+    claimed: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: claimed.append(Fence.claim(tmp_path).attempt))
+        for _ in range(16)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(claimed) == list(range(1, 17))
+
+
+def test_the_mark_of_the_last_known_good_survives_and_rubbish_is_no_mark(tmp_path: Path) -> None:
+    assert last_known_good(tmp_path) is None
+    mark_known_good(tmp_path, 40)
+    mark_known_good(tmp_path, 50)
+    assert last_known_good(tmp_path) == 50
+    (tmp_path / "last-known-good.json").write_text("{")
+    assert last_known_good(tmp_path) is None

@@ -1,0 +1,128 @@
+"""A notice is seen whatever its kind, once, and does not outlive the stop that it caused."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from training.trainer.exit_codes import EXIT_DIR_ENV, report_exit_code, reported, verdict
+from training.trainer.interruption import Notice
+
+
+@pytest.fixture(autouse=True)
+def _handlers_are_put_back() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    signal.set_wakeup_fd(-1)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def listening(run_dir: Path) -> Notice:
+    notice = Notice(run_dir)
+    notice.listen(leave=lambda: None)
+    notice.work_begins()
+    return notice
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Signals are read by a thread: wait until it has."""
+    limit = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_a_notice(number: signal.Signals, tmp_path: Path) -> None:
+    notice = listening(tmp_path)
+    assert not notice.given()
+    os.kill(os.getpid(), number)
+    until(notice.given)
+    assert notice.source == number.name
+    assert 0 < notice.seconds_left(60) <= 60
+
+
+def test_ctrl_c_that_comes_twice_at_once_is_one_notice(tmp_path: Path) -> None:
+    notice = listening(tmp_path)
+    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), signal.SIGINT)
+    until(notice.given)
+    assert notice.source == "SIGINT"
+
+
+def test_before_work_begins_a_signal_leaves_at_once(tmp_path: Path) -> None:
+    left: list[bool] = []
+    notice = Notice(tmp_path)
+    notice.listen(leave=lambda: left.append(True))
+    assert not notice.given()
+    os.kill(os.getpid(), signal.SIGTERM)
+    until(lambda: left)
+    assert left == [True]
+
+
+def test_a_node_s_notice_file_is_a_notice_for_its_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "reclaimed"
+    monkeypatch.setenv("TRAINYARD_NOTICE_FILE", str(file))
+    file.touch()
+    notice = Notice(tmp_path / "run")
+    assert notice.given()
+    assert notice.source == str(file)
+    notice.honoured()
+    assert file.exists()  # the node is still being reclaimed
+
+
+def test_the_run_s_notice_file_is_seen_by_the_rank_that_watches_and_then_removed(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "notice").touch()
+    blind, watching = Notice(tmp_path), Notice(tmp_path)
+    watching.watch_run_dir()
+    assert not blind.given()
+    assert watching.given()
+    watching.honoured()
+    assert not (tmp_path / "notice").exists()
+
+
+def test_without_a_notice_of_its_own_a_rank_has_the_whole_budget(tmp_path: Path) -> None:
+    assert Notice(tmp_path).seconds_left(45) == 45
+
+
+@pytest.mark.parametrize(
+    ("codes", "torchrun", "expected"),
+    [
+        ([0, 0], 0, 0),
+        ([0, 0], 1, 0),
+        ([75, 75], 1, 75),
+        ([75], 143, 75),
+        ([78, 1], 1, 78),
+        ([75, 78], 1, 78),
+        ([1, 0], 1, 1),
+        ([], 137, 137),
+        ([0], 1, 1),
+        ([0], 0, 1),
+        ([1, 1], 0, 1),
+    ],
+)
+def test_a_node_ends_with_the_code_that_its_ranks_mean(
+    codes: list[int], torchrun: int, expected: int
+) -> None:
+    assert verdict(codes, 2, torchrun) == expected
+
+
+def test_ranks_leave_their_codes_in_the_launchers_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report_exit_code(75)  # nobody asked: nothing happens
+    monkeypatch.setenv(EXIT_DIR_ENV, str(tmp_path))
+    for rank, code in (("0", 75), ("1", 0)):
+        monkeypatch.setenv("RANK", rank)
+        report_exit_code(code)
+    assert reported(tmp_path) == [75, 0]

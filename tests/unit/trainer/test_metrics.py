@@ -1,0 +1,94 @@
+"""metrics.jsonl has each completed step exactly once, in order, however often a run restarts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from training.trainer.metrics import EventLog, MetricsLog, StepMetrics
+
+
+def metrics(step: int, loss: float = 0.1, attempt: int = 1) -> StepMetrics:
+    return StepMetrics(
+        step=step,
+        loss=loss,
+        tokens=8,
+        lr=0.1,
+        step_time_s=0.1,
+        loader_time_s=0.0,
+        attempt=attempt,
+    )
+
+
+def write(file: Path, first: int, last: int, *, resumed: int, attempt: int = 1) -> None:
+    log = MetricsLog(file, resumed, enabled=True)
+    for step in range(first, last + 1):
+        log.append(metrics(step, attempt=attempt))
+    log.close()
+
+
+def steps_in(file: Path) -> list[tuple[int, int]]:
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    return [(line["step"], line["attempt"]) for line in lines]
+
+
+def test_a_resumed_run_replaces_the_steps_that_it_does_again(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    write(file, 1, 7, resumed=0)
+    write(file, 5, 9, resumed=4, attempt=2)
+    assert steps_in(file) == [(s, 1) for s in range(1, 5)] + [(s, 2) for s in range(5, 10)]
+
+
+def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    write(file, 1, 3, resumed=0)
+    with file.open("a") as stream:
+        stream.write('{"step": 4, "lo')
+    write(file, 4, 5, resumed=3, attempt=2)
+    assert [step for step, _ in steps_in(file)] == [1, 2, 3, 4, 5]
+
+
+def test_a_run_from_the_beginning_starts_an_empty_file(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    write(file, 1, 3, resumed=0)
+    write(file, 1, 2, resumed=0, attempt=2)
+    assert steps_in(file) == [(1, 2), (2, 2)]
+
+
+def test_a_replaced_attempt_writes_where_nobody_reads(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    stale = MetricsLog(file, 0, enabled=True)
+    stale.append(metrics(1))
+    fresh = MetricsLog(file, 1, enabled=True)
+    stale.append(metrics(2))
+    fresh.append(metrics(2, attempt=2))
+    assert steps_in(file) == [(1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize("loss", [0.1 + 0.2, 1 / 3, 2.5418238639831543, 1e-300, 5e22])
+def test_a_loss_is_read_back_bit_for_bit(loss: float, tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path / "m", 0, enabled=True)
+    log.append(metrics(1, loss))
+    assert json.loads((tmp_path / "m").read_text())["loss"] == loss
+
+
+def test_other_ranks_write_nothing(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path / "m", 0, enabled=False)
+    log.append(metrics(1))
+    log.sync()
+    events = EventLog(tmp_path / "e", 1, enabled=False)
+    events.write("started", 0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_events_say_what_when_and_by_which_attempt_and_only_grow(tmp_path: Path) -> None:
+    for attempt in (1, 2):
+        events = EventLog(tmp_path / "e", attempt, enabled=True)
+        events.write("started", 3, total_steps=9)
+        events.close()
+    first, second = (json.loads(line) for line in (tmp_path / "e").read_text().splitlines())
+    assert first["time"] <= second["time"]
+    assert (first["event"], first["step"], first["total_steps"]) == ("started", 3, 9)
+    assert (first["attempt"], second["attempt"]) == (1, 2)

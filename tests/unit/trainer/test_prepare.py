@@ -1,0 +1,188 @@
+"""Text becomes the same dataset every time, all at once or not at all."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from training.prepare.dataset import (
+    BOUNDARY,
+    DatasetError,
+    read_index,
+    resolve_version,
+    shard_mistakes,
+)
+from training.prepare.source import named
+from training.prepare.writing import Settings, prepare
+
+SETTINGS = Settings(eval_fraction=0.3, shard_tokens=2000)
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    generator = random.Random(5)
+    for number in range(30):
+        (folder / f"t{number:02d}.txt").write_bytes(generator.randbytes(generator.randint(1, 700)))
+    return folder
+
+
+def tokens_of(folder: Path, split: str) -> list[int]:
+    parts = [np.fromfile(file, dtype="<u2") for file in sorted(folder.glob(f"shard-{split}-*"))]
+    return [int(token) for token in np.concatenate(parts)]
+
+
+def documents_in(tokens: list[int]) -> list[bytes]:
+    documents, current = [], bytearray()
+    for token in tokens:
+        if token == BOUNDARY:
+            documents.append(bytes(current))
+            current.clear()
+        else:
+            current.append(token)
+    assert not current
+    return documents
+
+
+def test_every_byte_of_every_file_is_there_once_and_documents_are_apart(
+    texts: Path, tmp_path: Path
+) -> None:
+    folder, _ = prepare(named(str(texts), ()), tmp_path / "out", SETTINGS)
+    documents = documents_in(tokens_of(folder, "train")) + documents_in(tokens_of(folder, "eval"))
+    assert sorted(documents) == sorted(file.read_bytes() for file in texts.iterdir())
+
+
+def test_the_index_describes_what_is_there(texts: Path, tmp_path: Path) -> None:
+    folder, _ = prepare(named(str(texts), ()), tmp_path / "out", SETTINGS)
+    index = read_index(folder)
+    assert folder.name == index.version == resolve_version(tmp_path / "out", "latest")
+    assert shard_mistakes(folder, index, hashes=True) == []
+    train = tokens_of(folder, "train")
+    assert index.tokens("train") == len(train)
+    assert list(index.unigram_counts) == np.bincount(train, minlength=257).tolist()
+    assert all(shard.tokens <= SETTINGS.shard_tokens for shard in index.shards)
+    assert len(index.of("train")) > 1
+
+
+def test_the_same_text_elsewhere_is_the_same_version(texts: Path, tmp_path: Path) -> None:
+    first, _ = prepare(named(str(texts), ()), tmp_path / "one", SETTINGS)
+    moved = texts.rename(tmp_path / "moved")
+    second, _ = prepare(named(str(moved), ()), tmp_path / "two", SETTINGS)
+    assert first.name == second.name
+
+
+def test_another_byte_is_another_version_and_the_old_one_stays(texts: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    first, _ = prepare(named(str(texts), ()), out, SETTINGS)
+    (texts / "t00.txt").write_bytes(b"changed")
+    second, _ = prepare(named(str(texts), ()), out, SETTINGS)
+    assert first.name != second.name == resolve_version(out, "latest")
+    assert shard_mistakes(first, read_index(first), hashes=True) == []
+
+
+def test_again_is_a_no_op(texts: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    folder, written = prepare(named(str(texts), ()), out, SETTINGS)
+    before = {file: file.stat().st_mtime_ns for file in folder.iterdir()}
+    again, rewritten = prepare(named(str(texts), ()), out, SETTINGS)
+    assert (again, written, rewritten) == (folder, True, False)
+    assert {file: file.stat().st_mtime_ns for file in folder.iterdir()} == before
+
+
+def test_a_damaged_version_is_made_anew(texts: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    folder, _ = prepare(named(str(texts), ()), out, SETTINGS)
+    (folder / "shard-train-00000.bin").write_bytes(b"oops")
+    _, written = prepare(named(str(texts), ()), out, SETTINGS)
+    assert written
+    assert shard_mistakes(folder, read_index(folder), hashes=True) == []
+
+
+def test_copies_of_a_held_out_file_are_not_trained_on(texts: Path, tmp_path: Path) -> None:
+    for file in list(texts.iterdir()):
+        (texts / f"copy-of-{file.name}").write_bytes(file.read_bytes())
+    folder, _ = prepare(named(str(texts), ()), tmp_path / "out", SETTINGS)
+    train = documents_in(tokens_of(folder, "train"))
+    held_out = documents_in(tokens_of(folder, "eval"))
+    assert not set(train) & set(held_out)
+    assert len(train) + len(held_out) == 30
+
+
+def test_a_document_longer_than_a_shard_is_cut_and_loses_nothing(tmp_path: Path) -> None:
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    for number in range(12):
+        (texts / f"{number}.txt").write_bytes(bytes([number]) * 5000)
+    folder, _ = prepare(named(str(texts), ()), tmp_path / "out", SETTINGS)
+    documents = documents_in(tokens_of(folder, "train")) + documents_in(tokens_of(folder, "eval"))
+    assert sorted(documents) == [bytes([number]) * 5000 for number in range(12)]
+
+
+@pytest.mark.parametrize("damage", ["missing", "short", "flipped"])
+def test_a_bad_shard_is_one_clear_line(damage: str, texts: Path, tmp_path: Path) -> None:
+    folder, _ = prepare(named(str(texts), ()), tmp_path / "out", SETTINGS)
+    shard = folder / "shard-train-00000.bin"
+    content = bytearray(shard.read_bytes())
+    content[5] ^= 1
+    if damage == "missing":
+        shard.unlink()
+    else:
+        shard.write_bytes(content[:-2] if damage == "short" else content)
+    (mistake,) = shard_mistakes(folder, read_index(folder), hashes=True)
+    assert mistake.startswith(str(shard))
+    assert {"missing": "missing", "short": "bytes", "flipped": "corrupt"}[damage] in mistake
+
+
+def test_an_edited_index_is_refused(texts: Path, tmp_path: Path) -> None:
+    folder, _ = prepare(named(str(texts), ()), tmp_path / "out", SETTINGS)
+    file = folder / "index.json"
+    values = json.loads(file.read_text())
+    values["unigram_counts"][0] += 1
+    file.write_text(json.dumps(values))
+    with pytest.raises(DatasetError, match="corrupt"):
+        read_index(folder)
+
+
+@pytest.mark.parametrize("version", ["../../etc", "LATEST", "0123", "0" * 17, ""])
+def test_a_version_is_sixteen_digits_and_nothing_else(version: str, tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="16 hexadecimal"):
+        resolve_version(tmp_path, version)
+
+
+def test_a_folder_without_a_dataset_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"python -m training\.prepare"):
+        resolve_version(tmp_path, "latest")
+
+
+def test_too_little_text_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("alone")
+    command = [sys.executable, "-m", "training.prepare", "--source", str(tmp_path / "texts")]
+    done = subprocess.run(
+        [*command, "--out", str(tmp_path / "out")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 78
+    assert len(done.stderr.splitlines()) == 1
+    assert "no text for the" in done.stderr
+    assert not list((tmp_path / "out").glob("*")) if (tmp_path / "out").exists() else True
+
+
+def test_a_crash_leaves_nothing_that_looks_like_a_dataset(
+    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+
+    def fails(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("training.prepare.writing.os.fsync", fails)
+    with pytest.raises(OSError, match="No space"):
+        prepare(named(str(texts), ()), out, SETTINGS)
+    assert list(out.iterdir()) == []
