@@ -280,7 +280,7 @@ def _abort_unready(context: grpc.ServicerContext, written: Written) -> None:
         provider_pb2.ErrorResourceInitFailed(
             id=written.identifier,
             properties=encode(written.properties),
-            reasons=list(written.unready),
+            reasons=[message, *written.unready[1:]],
             inputs=encode(inputs) if inputs is not None else None,
         )
     )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +14,27 @@ from uuid import uuid4
 COMMAND_SECONDS = 120.0
 HEADER = """
 import pulumi
-import pulumi_kubernetes as kubernetes
 from pulumi import ResourceOptions
-from pulumi_kubernetes.apiextensions import CustomResource
 
 NAMESPACE = {namespace!r}
+
+
+class Object(pulumi.CustomResource):
+    def __init__(self, token, resource_name, opts=None, **properties):
+        module, _, kind = token.partition(":")
+        api_version = module.removeprefix("core/")
+        properties = {{"apiVersion": api_version, "kind": kind, **properties}}
+        super().__init__(f"kubernetes:{{token}}", resource_name, properties, opts)
+
+
+def named(name, **more):
+    return {{"namespace": NAMESPACE, "name": name, **more}}
+
+
+namespace = Object("core/v1:Namespace", "namespace", metadata={{"name": NAMESPACE}})
+inside = ResourceOptions(depends_on=[namespace])
 """
+"""What every program starts with. Plain registrations: the SDK's classes take a second to import."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +64,7 @@ class Project:
         return project
 
     def write(self, program: str) -> None:
-        """Make this the program, below the usual imports and NAMESPACE."""
+        """Make this the program, below HEADER: it has a namespace, and Object to register more."""
         header = HEADER.format(namespace=self.namespace)
         (self.folder / "__main__.py").write_text(header + program)
 
@@ -144,7 +158,22 @@ def children_of(pid: int) -> set[int]:
     return found - {pid}
 
 
-def kill_tree(process: subprocess.Popen[str]) -> None:
-    """SIGKILL to the engine alone: what it has started must notice by itself."""
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait(COMMAND_SECONDS)
+def alive(pids: set[int]) -> set[int]:
+    """Those of the processes that have not ended (a zombie has)."""
+    found = set()
+    for pid in pids:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if state != "Z":
+            found.add(pid)
+    return found
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
+    """Wait for a condition with a deadline."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        time.sleep(0.05)

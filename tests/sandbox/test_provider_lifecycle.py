@@ -14,13 +14,10 @@ from sandbox.cluster import ClusterError
 pytestmark = pytest.mark.sandbox
 
 CANARY = "canary-5f1c7c1e"
-NAMESPACE = """
-namespace = kubernetes.core.v1.Namespace("namespace", metadata={"name": NAMESPACE})
-inside = ResourceOptions(depends_on=[namespace])
-"""
-MANY_KINDS = (
-    NAMESPACE
-    + """
+MANY_KINDS = """
+import pulumi_kubernetes as kubernetes
+from pulumi_kubernetes.apiextensions import CustomResource
+
 ours = {"namespace": NAMESPACE}
 kubernetes.core.v1.ConfigMap("automatic", metadata=ours, data={"a": "1"}, opts=inside)
 kubernetes.core.v1.Secret("secret", metadata={**ours, "name": "secret"},
@@ -46,11 +43,9 @@ CustomResource("run", api_version="jobset.x-k8s.io/v1alpha2", kind="JobSet",
         "restartPolicy": "Never", "containers": [{"name": "main", "image": "none",
         "env": [{"name": "EMPTY", "value": ""}],
         "resources": {"limits": {"cpu": "1000m", "memory": "2048Mi"}}}]}}}}}]}, opts=inside)
-"""
-).replace("CANARY", CANARY)
+""".replace("CANARY", CANARY)
 CONFIG = """
-kubernetes.core.v1.ConfigMap("config", metadata={
-    "namespace": NAMESPACE, "name": "config", "labels": {"edited": "LABEL"}},
+Object("core/v1:ConfigMap", "config", metadata=named("config", labels={"edited": "LABEL"}),
     data={"a": "DATA"}, opts=inside)
 """
 
@@ -96,7 +91,7 @@ def test_a_second_up_and_a_refresh_change_nothing_and_secrets_stay_secret(
 def test_an_edit_updates_the_object_and_an_edit_of_a_fixed_field_replaces_it(
     cluster: Any, project: Project
 ) -> None:
-    program = NAMESPACE + CONFIG
+    program = CONFIG
     project.write(program.replace("LABEL", "before").replace("DATA", "1"))
     project.up()
     made = config_map(cluster, project)["metadata"]["uid"]
@@ -116,7 +111,7 @@ def test_a_refresh_shows_what_was_changed_or_deleted_by_hand_and_up_repairs_it(
     cluster: Any, tmp_path: Path
 ) -> None:
     project = Project.create(tmp_path, cluster.env, PULUMI_K8S_ENABLE_PATCH_FORCE="true")
-    program = NAMESPACE + CONFIG.replace("LABEL", "ours").replace("DATA", "1")
+    program = CONFIG.replace("LABEL", "ours").replace("DATA", "1")
     program += CONFIG.replace('"config"', '"gone"').replace("LABEL", "x").replace("DATA", "1")
     project.write(program)
     project.up()
@@ -136,13 +131,11 @@ def test_a_refresh_shows_what_was_changed_or_deleted_by_hand_and_up_repairs_it(
 def test_an_object_that_exists_is_refused_unless_it_is_imported(
     cluster: Any, project: Project
 ) -> None:
-    cluster.kubectl("create", "namespace", project.namespace)
-    cluster.kubectl(
-        "create", "configmap", "config", "--from-literal=a=1", "-n", project.namespace
-    )
+    project.write("")
+    project.up()
+    cluster.kubectl("create", "configmap", "config", "--from-literal=a=1", "-n", project.namespace)
     config = """
-kubernetes.core.v1.ConfigMap("config", data={"a": "1"},
-    metadata={"namespace": NAMESPACE, "name": "config"}, OPTIONS)
+Object("core/v1:ConfigMap", "config", data={"a": "1"}, metadata=named("config"), OPTIONS)
 """
     project.write(config.replace(", OPTIONS", ""))
     assert f"ConfigMap {project.namespace}/config already exists" in project.fail(
