@@ -6,37 +6,49 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import pytest
 
 from tests.trainer.ranks import DEADLINE_S, RunFiles, until
 from tests.trainer.runs import STEPS, Trainer, assert_same
 
+Launcher = subprocess.Popen[bytes]
+Launch = Callable[..., Launcher]
 
-def launch(trainer: Trainer, run: str, *torchrun: str, log: Path, config: str = "") -> subprocess.Popen[bytes]:  # fmt: skip
-    """One node's launcher."""
-    arguments = ["--config", config or str(trainer.config), "--run-dir", str(trainer.root / run)]
-    arguments += ["--set", f"data.path={trainer.dataset}"]
-    command = [sys.executable, "-m", "training.trainer.launch", *torchrun]
-    with log.open("ab") as stream:
-        return subprocess.Popen(
-            [*command, "-m", "training.trainer", *arguments], stdout=stream, stderr=stream
-        )
+PAUSING_RANK = """
+import os, pathlib, signal, sys
+pathlib.Path(sys.argv[1], "pid-" + os.environ["RANK"]).write_text(str(os.getpid()))
+signal.pause()
+"""
 
 
-def two_nodes(trainer: Trainer, run: str, port: int) -> list[subprocess.Popen[bytes]]:
-    rendezvous = f"--rdzv-endpoint=127.0.0.1:{port}"
-    shape = ("--nnodes=2", "--nproc-per-node=1", "--max-restarts=0", f"--rdzv-id={run}")
-    return [
-        launch(
-            trainer,
-            run,
-            *shape,
-            "--rdzv-backend=c10d",
-            rendezvous,
-            log=trainer.root / f"{run}.node{node}.log",
-        )
-        for node in range(2)
-    ]
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    """Starts launchers with the given arguments; what they say goes to `log` in tmp_path."""
+    started: list[Launcher] = []
+
+    def start(*arguments: str) -> Launcher:
+        command = [sys.executable, "-m", "training.trainer.launch", *arguments]
+        with (tmp_path / "log").open("ab") as stream:
+            started.append(subprocess.Popen(command, stdout=stream, stderr=stream))
+        return started[-1]
+
+    yield start
+    for launcher in started:
+        if launcher.poll() is None:
+            launcher.kill()
+            launcher.wait()
+
+
+def said(tmp_path: Path) -> str:
+    return (tmp_path / "log").read_text()
+
+
+def node_of_two(port: int) -> list[str]:
+    shape = ["--nnodes=2", "--nproc-per-node=1", "--max-restarts=0", "--rdzv-id=run"]
+    return [*shape, "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}"]
 
 
 def free_port() -> int:
@@ -45,47 +57,64 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def ends(launchers: list[subprocess.Popen[bytes]]) -> list[int]:
-    try:
-        return [launcher.wait(DEADLINE_S) for launcher in launchers]
-    finally:
-        for launcher in launchers:
-            if launcher.poll() is None:
-                launcher.kill()
-
-
 def test_two_nodes_one_reclaimed_both_end_with_75_and_the_next_attempt_is_exact(
-    trainer: Trainer, control: RunFiles
+    trainer: Trainer, control: RunFiles, launch: Launch
 ) -> None:
-    files = trainer.files("run")
-    nodes = two_nodes(trainer, "run", free_port())
+    files, port = trainer.files("run"), free_port()
+    program = ["-m", "training.trainer", "--config", str(trainer.config)]
+    program += ["--run-dir", str(files.path), "--set", f"data.path={trainer.dataset}"]
+    nodes = [launch(*node_of_two(port), *program) for _ in range(2)]
     until(lambda: files.last_step() >= 3, "step 3")
     nodes[1].send_signal(signal.SIGTERM)
-    assert ends(nodes) == [75, 75]
+    assert [node.wait(DEADLINE_S) for node in nodes] == [75, 75]
     stopped = files.last_step()
     assert 3 <= stopped < STEPS
-    assert ends(two_nodes(trainer, "run", free_port())) == [0, 0]
+    assert trainer.run("run") == [0, 0]
     assert files.events("resumed")[-1]["from_step"] == stopped
     assert_same(files, control)
 
 
-def test_a_bad_configuration_ends_with_78_and_its_line_once(trainer: Trainer) -> None:
-    bad, log = trainer.root / "bad.yaml", trainer.root / "log"
+def test_a_bad_configuration_ends_with_78_and_its_line_once(launch: Launch, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.yaml"
     bad.write_text("stepz: 3\n")
-    node = launch(trainer, "run", "--standalone", "--nproc-per-node=2", log=log, config=str(bad))
-    assert ends([node]) == [78]
-    said = log.read_text()
-    assert said.count("stepz: unknown; did you mean steps?") == 1
-    assert "Traceback" not in said
+    program = ["-m", "training.trainer", "--config", str(bad), "--run-dir", str(tmp_path / "run")]
+    assert launch("--standalone", "--nproc-per-node=2", *program).wait(DEADLINE_S) == 78
+    assert said(tmp_path).count("stepz: unknown; did you mean steps?") == 1
+    assert "Traceback" not in said(tmp_path)
 
 
-def test_a_killed_rank_is_a_failure_and_no_process_is_left(trainer: Trainer) -> None:
-    files, log = trainer.files("run"), trainer.root / "log"
-    node = launch(trainer, "run", "--standalone", "--nproc-per-node=2", log=log)
-    until(lambda: files.last_step() >= 1, "step 1")
-    children = Path(f"/proc/{node.pid}/task/{node.pid}/children").read_text().split()
-    assert len(children) == 2
-    subprocess.run(["kill", "-9", children[1]], check=True)
-    (code,) = ends([node])
-    assert code not in (0, 75, 78)
-    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), "both ranks' end")
+def test_a_killed_rank_is_a_failure_and_no_process_is_left(launch: Launch, tmp_path: Path) -> None:
+    script = tmp_path / "rank.py"
+    script.write_text(PAUSING_RANK)
+    node = launch("--standalone", "--nproc-per-node=2", str(script), str(tmp_path))
+    pids = [tmp_path / "pid-0", tmp_path / "pid-1"]
+    until(lambda: all(file.exists() and file.read_text() for file in pids), "both ranks")
+    processes = [Path("/proc") / file.read_text() for file in pids]
+    subprocess.run(["kill", "-9", processes[1].name], check=True)
+    assert node.wait(DEADLINE_S) == 128 + signal.SIGKILL
+    assert "rank 1 ended first" in said(tmp_path)
+    assert not any(process.exists() for process in processes)
+
+
+def test_a_node_that_waits_for_another_leaves_at_once_when_told_to(
+    launch: Launch, tmp_path: Path
+) -> None:
+    port = free_port()
+    node = launch(*node_of_two(port), str(tmp_path / "never-run.py"))
+
+    def is_waiting() -> bool:  # it keeps the store that the others are to meet at
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    until(is_waiting, "the rendezvous to open")
+    node.send_signal(signal.SIGTERM)
+    assert node.wait(10) == 75
+
+
+def test_nodes_that_never_meet_give_up_at_the_deadline_with_a_line(
+    launch: Launch, tmp_path: Path
+) -> None:
+    arguments = [*node_of_two(free_port()), "--rdzv-conf=join_timeout=1", "never-run.py"]
+    assert launch(*arguments).wait(DEADLINE_S) == 1
+    assert "launch: the nodes did not meet" in said(tmp_path)
+    assert "Traceback" not in said(tmp_path)
