@@ -72,15 +72,8 @@ def job(preparation: Preparation, platform: Platform) -> Manifest:
             "backoffLimit": 2,
             "podFailurePolicy": {
                 "rules": [
-                    {
-                        "action": "FailJob",
-                        "onExitCodes": {
-                            "containerName": _CONTAINER,
-                            "operator": "In",
-                            "values": [spec.EXIT_BAD_CONFIG],
-                        },
-                    },
-                    {"action": "Ignore", "onPodConditions": [pod.DISRUPTED]},
+                    pod.exit_code_rule("FailJob", spec.EXIT_BAD_CONFIG, _CONTAINER),
+                    pod.disruption_rule("Ignore"),
                 ]
             },
             "template": {

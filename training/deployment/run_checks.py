@@ -51,7 +51,14 @@ def unknown_names(
         yield from unknown("priority", file.priority, list(platform.priorities), "choose one")
     if file.gpu_model is not None:
         models = sorted({model for pool in platform.pools for model in pool.gpu_models})
-        yield from unknown("gpuModel", file.gpu_model, models, "choose one, or add a pool")
+        if file.gpu_model not in models:
+            # Never a guess: a100 and h100 look alike and are not.
+            yield Mistake(
+                path="gpuModel",
+                got=shown(file.gpu_model),
+                allowed=one_of(models),
+                remedy="choose one, or add a pool",
+            )
     if file.image not in references:
         try:
             _IMAGE.validate_python(file.image)
@@ -143,7 +150,7 @@ def _nowhere(run: RunSpec, platform: Platform) -> Mistake:
             remedy="choose one, or set allowSpot",
         )
     several = run.nodes > 1 and run.processes_per_node < sizes[-1]
-    whole = "; a run of several nodes takes whole nodes" if several else ""
+    whole = ", for a run of several nodes takes whole nodes" if several else ""
     return Mistake(
         path="gpusPerNode",
         got=str(run.processes_per_node),

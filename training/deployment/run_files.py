@@ -142,9 +142,10 @@ def _run(
         return None, [*from_pydantic(error, RunFile), *problems]
     if platform:
         problems += run_checks.unknown_names(file, platform, references)
+    known = not problems
     settings, found = _settings(file, root)
     problems += found
-    if problems or platform is None:
+    if platform is None or not known:
         return None, problems
     run = _spec(file, platform, references, settings)
     problems += run_checks.misfits(file, run, platform)

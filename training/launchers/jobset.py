@@ -47,14 +47,16 @@ def failure_policy(run: RunSpec) -> dict[str, Any]:
     }
 
 
-def worker_job(run: RunSpec, template: dict[str, Any]) -> dict[str, Any]:
+def worker_job(
+    run: RunSpec, template: dict[str, Any], container: str = pod.CONTAINER
+) -> dict[str, Any]:
     """The Job spec of all workers: an index per node, over at the first failure."""
     return {
         "completionMode": "Indexed",
         "parallelism": run.nodes,
         "completions": run.nodes,
         "backoffLimit": 0,
-        "podFailurePolicy": pod.gang_failure_policy(),
+        "podFailurePolicy": pod.gang_failure_policy(container),
         "podReplacementPolicy": "Failed",
         "template": template,
     }

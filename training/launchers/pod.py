@@ -17,18 +17,6 @@ CONTAINER: Final = "trainer"
 _USER: Final = 1000
 """The image's user; any other than root would do."""
 
-DISRUPTED: Final = {"type": "DisruptionTarget", "status": "True"}
-"""The condition of a pod that the cluster takes away."""
-
-_FAIL_ON_BAD_CONFIG: Final = {
-    "action": "FailJob",
-    "onExitCodes": {
-        "containerName": CONTAINER,
-        "operator": "In",
-        "values": [spec.EXIT_BAD_CONFIG],
-    },
-}
-
 
 def labels(run: RunSpec) -> dict[str, str]:
     """Labels of every object of a run: who launched what."""
@@ -242,6 +230,20 @@ def template(
     }
 
 
+def exit_code_rule(action: str, code: int, container: str = CONTAINER) -> dict[str, Any]:
+    """A rule of podFailurePolicy for one exit code of one container."""
+    codes = {"containerName": container, "operator": "In", "values": [code]}
+    return {"action": action, "onExitCodes": codes}
+
+
+def disruption_rule(action: str) -> dict[str, Any]:
+    """A rule of podFailurePolicy for pods that the cluster takes away."""
+    return {
+        "action": action,
+        "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+    }
+
+
 def standalone_failure_policy() -> dict[str, Any]:
     """For Jobs that nothing restarts but themselves: pods are replaced one by one.
 
@@ -250,37 +252,23 @@ def standalone_failure_policy() -> dict[str, Any]:
     """
     return {
         "rules": [
-            _FAIL_ON_BAD_CONFIG,
-            {
-                "action": "Ignore",
-                "onExitCodes": {
-                    "containerName": CONTAINER,
-                    "operator": "In",
-                    "values": [spec.EXIT_PREEMPTED],
-                },
-            },
-            {"action": "Ignore", "onPodConditions": [DISRUPTED]},
+            exit_code_rule("FailJob", spec.EXIT_BAD_CONFIG),
+            exit_code_rule("Ignore", spec.EXIT_PREEMPTED),
+            disruption_rule("Ignore"),
         ]
     }
 
 
-def gang_failure_policy() -> dict[str, Any]:
+def gang_failure_policy(container: str = CONTAINER) -> dict[str, Any]:
     """For Jobs inside a JobSet: any of these ends the Job at once, and the JobSet decides by which.
 
     A disrupted pod is not replaced alone: the others would wait for it in a dead collective.
     """
     return {
         "rules": [
-            _FAIL_ON_BAD_CONFIG,
-            {
-                "action": "FailJob",
-                "onExitCodes": {
-                    "containerName": CONTAINER,
-                    "operator": "In",
-                    "values": [spec.EXIT_PREEMPTED],
-                },
-            },
-            {"action": "FailJob", "onPodConditions": [DISRUPTED]},
+            exit_code_rule("FailJob", spec.EXIT_BAD_CONFIG, container),
+            exit_code_rule("FailJob", spec.EXIT_PREEMPTED, container),
+            disruption_rule("FailJob"),
         ]
     }
 

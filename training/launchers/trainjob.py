@@ -28,10 +28,7 @@ def render(run: RunSpec, platform: Platform) -> list[Manifest]:
         name=_NODE,
         more_env=[jobset.attempt_env()],
     )
-    job = jobset.worker_job(run, pod.template(run, platform, main))
-    for rule in job["podFailurePolicy"]["rules"]:
-        if "onExitCodes" in rule:
-            rule["onExitCodes"]["containerName"] = _NODE
+    job = jobset.worker_job(run, pod.template(run, platform, main), _NODE)
     step = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
     runtime: Manifest = {
         "apiVersion": _API,

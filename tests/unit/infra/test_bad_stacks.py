@@ -16,9 +16,7 @@ from tests.golden.example_runs import stack_values as example
 
 Edit = Callable[[dict[str, Any]], object]
 
-KEYS = (
-    "cluster, cohort, egressCidrs, images, nodePools, operators, runs, storage, taintKey, teams"
-)
+KEYS = "cluster, cohort, egressCidrs, images, nodePools, operators, runs, storage, taintKey, teams"
 
 BAD: dict[str, tuple[Edit, str]] = {
     "unknown key": (

@@ -29,7 +29,9 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["training/trainer/loop.py", "training/spec.py", "requirements.txt"])
+@pytest.mark.parametrize(
+    "name", ["training/trainer/loop.py", "training/spec.py", "requirements.txt"]
+)
 def test_an_edit_of_the_trainer_makes_a_new_image(project: Path, name: str) -> None:
     before = source.digest(project)
     (project / name).write_text("changed\n")

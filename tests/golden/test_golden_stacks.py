@@ -8,12 +8,13 @@ from infra.config import stack_values
 from infra.render import ROOT, render
 from tests.golden.conftest import Compare
 from training import source
-from training.deployment import lineage
+from training.deployment import lineage, run_files
 
 
 @pytest.fixture(autouse=True)
 def the_same_checkout_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a commit nor an edit of the trainer changes what is rendered here."""
+    """Neither a commit, nor an edit of the trainer, nor its tuning changes what is rendered here."""
+    monkeypatch.setattr(run_files, "CONFIGS_FOLDER", "tests/golden/configs")
     monkeypatch.setattr(source, "digest", lambda root: "d" * 64)
     monkeypatch.setattr(lineage, "git_commit", lambda root: "c" * 40)
 

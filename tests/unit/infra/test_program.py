@@ -1,0 +1,219 @@
+"""The whole program under mocks: what depends on what, what is protected, what is never said."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pulumi
+import pytest
+
+from infra import naming
+from infra.config import stack_values
+from infra.render import ROOT, Record, render
+from infra.render import main as render_main
+
+STACKS = ("local", "dev", "prod")
+
+
+@cache
+def rendered(stack: str) -> dict[str, Record]:
+    """Every resource of a committed stack, by TYPE::NAME."""
+    records = render(stack, stack_values(ROOT / f"Pulumi.{stack}.yaml"))
+    return {f"{r['type']}::{r['name']}": r for r in records}
+
+
+def of_kind(stack: str, kind: str) -> list[Record]:
+    """Resources of a Kubernetes kind."""
+    return [r for r in rendered(stack).values() if r["inputs"].get("kind") == kind]
+
+
+def before(stack: str, record: Record) -> set[str]:
+    """Everything that exists before a resource, and goes after it: what it depends on, transitively.
+
+    A child waits for its component, and a component for what it depends on.
+    """
+    found: set[str] = set()
+    open_ = [record]
+    while open_:
+        current = open_.pop()
+        for name in [*current["dependsOn"], current["parent"]]:
+            if name and name not in found:
+                found.add(name)
+                open_.append(rendered(stack)[name])
+    return found
+
+
+def kinds_before(stack: str, record: Record) -> set[str]:
+    """Kubernetes kinds of what exists before a resource."""
+    return {rendered(stack)[name]["inputs"].get("kind", "") for name in before(stack, record)}
+
+
+def test_a_run_goes_before_its_queue_and_the_queue_before_its_flavors() -> None:
+    [run] = of_kind("local", "JobSet")
+    assert {"LocalQueue", "ClusterQueue", "Cohort", "ResourceFlavor", "Topology"} <= kinds_before(
+        "local", run
+    )
+    queue = of_kind("local", "LocalQueue")[0]
+    assert {"ClusterQueue", "ResourceFlavor", "Namespace"} <= kinds_before("local", queue)
+    cluster_queue = of_kind("local", "ClusterQueue")[0]
+    assert {"Cohort", "ResourceFlavor", "Topology"} <= kinds_before("local", cluster_queue)
+    assert "LocalQueue" not in kinds_before("local", cluster_queue)
+
+
+def test_a_run_waits_for_its_data_its_volumes_its_walls_and_its_priority() -> None:
+    [run] = of_kind("local", "JobSet")
+    needed = {
+        "Job",
+        "PersistentVolumeClaim",
+        "NetworkPolicy",
+        "ResourceQuota",
+        "ServiceAccount",
+        "WorkloadPriorityClass",
+        "ConfigMap",
+        "Node",
+    }
+    assert needed <= kinds_before("local", run)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_a_namespace_outlives_everything_in_it(stack: str) -> None:
+    for record in rendered(stack).values():
+        space = record["inputs"].get("metadata", {}).get("namespace")
+        if space:
+            namespaces = {
+                rendered(stack)[name]["inputs"]["metadata"]["name"]
+                for name in before(stack, record)
+                if rendered(stack)[name]["inputs"].get("kind") == "Namespace"
+            }
+            assert space in namespaces, record["name"]
+
+
+def test_operators_are_there_before_the_objects_that_they_serve() -> None:
+    for queue in of_kind("dev", "ClusterQueue"):
+        releases = [name for name in before("dev", queue) if "helm.sh/v3:Release" in name]
+        assert sorted(name.rpartition("::")[2] for name in releases) == [
+            "operators-jobset",
+            "operators-kubeflowTrainer",
+            "operators-kueue",
+        ]
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_everything_is_created_by_the_stacks_own_provider(stack: str) -> None:
+    for record in rendered(stack).values():
+        if not record["type"].startswith("pulumi:providers:"):
+            assert record["provider"] == "pulumi:providers:kubernetes::cluster", record["name"]
+    [provider] = [r for r in rendered(stack).values() if r["type"].startswith("pulumi:")]
+    assert provider["inputs"] == {"enableServerSideApply": "true"}
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_names_of_resources_are_unique(stack: str) -> None:
+    names = [r["name"] for r in rendered(stack).values()]
+    assert len(names) == len(set(names))
+
+
+def keys(value: Any) -> Iterator[str]:
+    """Every key of nested inputs."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from keys(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from keys(inner)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_nothing_is_ever_created_suspended(stack: str) -> None:
+    for record in rendered(stack).values():
+        assert "suspend" not in set(keys(record["inputs"])), record["name"]
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_nothing_that_is_managed_removes_itself(stack: str) -> None:
+    for record in rendered(stack).values():
+        assert "ttlSecondsAfterFinished" not in set(keys(record["inputs"])), record["name"]
+
+
+def test_pulumi_waits_for_data_and_not_for_runs() -> None:
+    [run] = of_kind("local", "JobSet")
+    assert run["inputs"]["metadata"]["annotations"][naming.SKIP_AWAIT] == "true"
+    [preparation] = of_kind("local", "Job")
+    assert naming.SKIP_AWAIT not in preparation["inputs"]["metadata"].get("annotations", {})
+
+
+def test_the_objects_of_a_run_are_never_updated() -> None:
+    for kind in ("JobSet", "ConfigMap"):
+        [record] = of_kind("local", kind)
+        assert {"spec", "data", "metadata"} <= set(record["ignoreChanges"])
+
+
+def test_volumes_of_production_are_protected_and_kept() -> None:
+    for claim in of_kind("prod", "PersistentVolumeClaim"):
+        assert claim["protect"] and claim["retainOnDelete"]
+    for claim in of_kind("local", "PersistentVolumeClaim"):
+        assert not claim["protect"] and "retainOnDelete" not in claim
+
+
+def test_every_namespaced_object_says_whose_it_is() -> None:
+    for record in rendered("local").values():
+        meta = record["inputs"].get("metadata", {})
+        if "namespace" in meta:
+            assert meta["labels"][naming.TEAM] == meta["namespace"].removeprefix("team-")
+            assert meta["labels"][naming.PART_OF] == naming.PROJECT
+
+
+def test_the_local_stack_has_the_nodes_that_it_promises() -> None:
+    nodes = [r["inputs"]["metadata"] for r in of_kind("local", "Node")]
+    by_pool: dict[str, int] = {}
+    for node in nodes:
+        pool = node["labels"][naming.POOL]
+        by_pool[pool] = by_pool.get(pool, 0) + 1
+    assert by_pool == {"ondemand": 2, "spot": 2, "cpu": 1, "fleet-ondemand": 4, "fleet-spot": 8}
+    running = [n for n in nodes if n["annotations"].get(naming.NODE_RUNTIME) == "process"]
+    assert len(running) == 5
+
+
+def test_an_added_version_leaves_the_runs_before_it_untouched(tmp_path: Any) -> None:
+    values = stack_values(ROOT / "Pulumi.local.yaml")
+    text = (ROOT / "training/runs/hello.yaml").read_text()
+    both = tmp_path / "both.yaml"
+    both.write_text(f"{text}---\n{text.replace('version: 1', 'version: 2')}")
+    alone = render("local", values)
+    added = render("local", values | {"runs": [str(both)]})
+    new = [r for r in added if r not in alone]
+    assert [r for r in alone if r not in added] == []
+    assert {r["inputs"].get("kind", "") for r in new} == {"", "ConfigMap", "JobSet"}
+    assert all("hello-v2" in r["name"] for r in new)
+
+
+def test_two_runs_share_one_preparation_of_their_data() -> None:
+    values = stack_values(ROOT / "Pulumi.local.yaml") | {"runs": ["hello", "drill"]}
+    kinds = [r["inputs"].get("kind") for r in render("local", values)]
+    assert kinds.count("Job") == 1
+    assert kinds.count("JobSet") == 2
+
+
+def test_a_mistake_ends_the_program_before_the_first_resource() -> None:
+    values = copy.deepcopy(stack_values(ROOT / "Pulumi.local.yaml"))
+    values["nodePools"][0]["min"] = 9
+    values["runs"] = ["hallo"]
+    with pytest.raises(pulumi.RunError) as caught:
+        render("local", values)
+    assert str(caught.value).splitlines()[0] == (
+        "nodePools[0].min: got 9; allowed at most max, 2; lower min or raise max"
+    )
+    assert "runs[0]: got 'hallo'" in str(caught.value)
+
+
+def test_an_unknown_stack_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert render_main(["staging"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err == (
+        "Pulumi.staging.yaml: got no such file; allowed a YAML file; check the name\n"
+    )

@@ -1,0 +1,256 @@
+"""Launchers and placement: what every run's pods must and must not say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from infra import naming
+from tests.golden.example_runs import LAUNCHERS, platform, run, run_of, stack_values
+from training import spec
+from training.deployment import placement
+from training.deployment.preparation import Preparation
+from training.deployment.preparation import job as preparation_job
+from training.job import manifests, outputs
+from training.launchers import LAUNCHERS as KNOWN
+
+
+def pods(value: Any) -> Iterator[dict[str, Any]]:
+    """Every pod template in a manifest."""
+    if isinstance(value, dict):
+        if "containers" in value.get("spec", {}):
+            yield value
+        for inner in value.values():
+            yield from pods(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from pods(inner)
+
+
+def workers(launcher: str) -> list[dict[str, Any]]:
+    """Pod templates that carry GPUs."""
+    rendered = manifests(run_of(launcher), platform(), "c" * 40)
+    found = [
+        pod
+        for pod in pods(rendered)
+        if naming.GPU in pod["spec"]["containers"][0]["resources"]["limits"]
+    ]
+    assert found
+    return found
+
+
+def test_every_launcher_has_an_example() -> None:
+    assert set(KNOWN) == set(LAUNCHERS)
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_the_object_that_is_queued_comes_last_and_names_queue_and_priority(launcher: str) -> None:
+    *others, queued = manifests(run_of(launcher), platform(), "c" * 40)
+    labels = queued["metadata"]["labels"]
+    assert labels[naming.QUEUE_NAME] == "research"
+    assert labels[naming.WORKLOAD_PRIORITY] == "research-training"
+    assert labels[naming.MAX_EXEC_SECONDS] == str(12 * 3600)
+    assert all(naming.QUEUE_NAME not in o["metadata"].get("labels", {}) for o in others)
+
+
+def test_rendering_one_launcher_does_not_change_what_another_renders() -> None:
+    before = {name: manifests(run_of(name), platform(), "c") for name in LAUNCHERS}
+    after = {name: manifests(run_of(name), platform(), "c") for name in reversed(LAUNCHERS)}
+    assert before == after
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_every_object_of_a_run_is_named_and_labelled_by_it(launcher: str) -> None:
+    example = run_of(launcher)
+    for manifest in manifests(example, platform(), "c" * 40):
+        assert manifest["metadata"]["name"] == example.run_id
+        assert manifest["metadata"]["namespace"] == "team-research"
+        assert manifest["metadata"]["labels"][naming.RUN_ID] == example.run_id
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_gpus_are_in_limits_and_equal_requests(launcher: str) -> None:
+    for pod in workers(launcher):
+        resources = pod["spec"]["containers"][0]["resources"]
+        assert resources["limits"][naming.GPU] == "8"
+        assert resources["limits"] == resources["requests"]
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_pods_are_restricted_and_have_no_token(launcher: str) -> None:
+    for pod in pods(manifests(run_of(launcher), platform(), "c" * 40)):
+        body = pod["spec"]
+        assert body["automountServiceAccountToken"] is False
+        assert body["serviceAccountName"] == "llm-trainer"
+        assert body["securityContext"]["runAsNonRoot"] is True
+        assert body["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in body["containers"]:
+            assert container["securityContext"]["allowPrivilegeEscalation"] is False
+            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+            assert "@sha256:" in container["image"]
+        assert "nodeName" not in body
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_tolerations_match_the_eligible_pools_and_nothing_more(launcher: str) -> None:
+    for pod in workers(launcher):
+        tolerations = pod["spec"]["tolerations"]
+        assert [t["key"] for t in tolerations] == ["dedicated", "spot"]
+        assert all(t["operator"] == "Equal" and t["effect"] == "NoSchedule" for t in tolerations)
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_no_two_workers_of_a_run_share_a_node(launcher: str) -> None:
+    for pod in workers(launcher):
+        anti = pod["spec"]["affinity"]["podAntiAffinity"]
+        [term] = anti["requiredDuringSchedulingIgnoredDuringExecution"]
+        assert term["topologyKey"] == naming.HOSTNAME
+        assert term["labelSelector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_shared_memory_is_a_memory_volume_of_its_own_size(launcher: str) -> None:
+    for pod in workers(launcher):
+        volumes = {v["name"]: v for v in pod["spec"]["volumes"]}
+        assert volumes["shm"]["emptyDir"] == {"medium": "Memory", "sizeLimit": "64Gi"}
+        mounts = {m["mountPath"]: m for m in pod["spec"]["containers"][0]["volumeMounts"]}
+        assert mounts["/dev/shm"]["name"] == "shm"
+        assert mounts["/data"]["readOnly"] is True
+        assert "readOnly" not in mounts["/checkpoints"]
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_one_budget_sets_every_timeout_of_a_shutdown(launcher: str) -> None:
+    example = run_of(launcher)
+    for pod in workers(launcher):
+        assert pod["spec"]["terminationGracePeriodSeconds"] == example.grace.termination_grace_s
+        command = pod["spec"]["containers"][0]["command"]
+        if "training.trainer.launch" in command:
+            assert f"--shutdown-timeout={example.grace.shutdown_timeout_s}" in command
+            assert "--max-restarts=0" in command
+
+
+@pytest.mark.parametrize("launcher", ["indexed-job", "jobset", "trainjob", "pytorchjob"])
+def test_pods_meet_at_the_first_one_on_the_runs_own_port(launcher: str) -> None:
+    example = run_of(launcher)
+    port = spec.rendezvous_port(example.run_id)
+    [endpoint] = {
+        argument
+        for pod in workers(launcher)
+        for argument in pod["spec"]["containers"][0]["command"]
+        if argument.startswith("--rdzv-endpoint=")
+    }
+    assert endpoint.startswith(f"--rdzv-endpoint={example.run_id}-")
+    assert endpoint.endswith(f":{port}")
+
+
+def failure_rules(launcher: str) -> list[dict[str, Any]]:
+    """The rules of the Job's podFailurePolicy."""
+    queued = manifests(run_of(launcher), platform(), "c" * 40)[-1]["spec"]
+    if launcher == "jobset":
+        queued = queued["replicatedJobs"][0]["template"]["spec"]
+    rules: list[dict[str, Any]] = queued["podFailurePolicy"]["rules"]
+    return rules
+
+
+def test_a_bad_configuration_is_never_retried() -> None:
+    for launcher in ("job", "indexed-job", "jobset"):
+        first = failure_rules(launcher)[0]
+        assert first["action"] == "FailJob"
+        assert first["onExitCodes"]["values"] == [78]
+    policy = manifests(run_of("jobset"), platform(), "c")[-1]["spec"]["failurePolicy"]
+    assert policy["rules"][0]["action"] == "FailJobSet"
+    assert policy["rules"][0]["onJobFailureMessagePatterns"] == ["exit code 78 "]
+
+
+def test_a_preempted_gang_starts_again_without_counting() -> None:
+    for launcher in ("job", "indexed-job"):
+        assert [r["action"] for r in failure_rules(launcher)] == ["FailJob", "Ignore", "Ignore"]
+    assert [r["action"] for r in failure_rules("jobset")] == ["FailJob"] * 3
+    policy = manifests(run_of("jobset"), platform(), "c")[-1]["spec"]["failurePolicy"]
+    assert policy["rules"][1]["action"] == "RestartJobSetAndIgnoreMaxRestarts"
+    assert policy["maxRestarts"] == 3
+    assert policy["restartStrategy"] == "BlockingRecreate"
+
+
+def test_any_other_failure_counts() -> None:
+    job = manifests(run_of("jobset"), platform(), "c")[-1]["spec"]["replicatedJobs"][0]
+    assert job["template"]["spec"]["backoffLimit"] == 0
+    assert manifests(run_of("job"), platform(), "c")[-1]["spec"]["backoffLimit"] == 3
+
+
+def test_research_may_go_to_spot_and_on_demand_in_this_order() -> None:
+    pools = placement.eligible_pools(run(), platform())
+    assert [pool.name for pool in pools] == ["spot", "ondemand"]
+    assert outputs(run(), platform())["pools"] == ["spot", "ondemand"]
+
+
+def test_a_run_without_spot_neither_selects_nor_tolerates_it() -> None:
+    only = run(capacity_types=("on-demand",))
+    pools = placement.eligible_pools(only, platform())
+    assert [pool.name for pool in pools] == ["ondemand"]
+    assert [t["key"] for t in placement.tolerations(pools)] == ["dedicated"]
+
+
+def test_a_run_of_several_nodes_takes_whole_nodes() -> None:
+    assert placement.eligible_pools(run(processes_per_node=4), platform()) == ()
+    assert placement.eligible_pools(run(nodes=1, processes_per_node=4), platform()) != ()
+
+
+def test_a_wanted_model_is_selected_on_the_node() -> None:
+    wanted = run(gpu_model="a100")
+    pools = placement.eligible_pools(wanted, platform())
+    affinity = placement.affinity(wanted, pools)["nodeAffinity"]
+    [term] = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert {"key": "gpu.model", "operator": "In", "values": ["a100"]} in term["matchExpressions"]
+    assert placement.eligible_pools(run(gpu_model="l4"), platform()) == ()
+
+
+def test_network_settings_follow_from_the_pools_network() -> None:
+    efa = placement.eligible_pools(run(), platform())
+    assert placement.network_env(run(), efa)["FI_PROVIDER"] == "efa"
+    assert placement.network_devices(run(), efa) == 4
+    assert placement.topology_annotation(run(), efa) == {naming.REQUIRED_TOPOLOGY: naming.ZONE}
+
+    plain = [p | {"network": "tcp"} for p in stack_values()["nodePools"]]
+    tcp = placement.eligible_pools(run(), platform(nodePools=plain))
+    assert placement.network_env(run(), tcp)["NCCL_IB_DISABLE"] == "1"
+    assert placement.network_devices(run(), tcp) == 0
+    assert placement.topology_annotation(run(), tcp) == {naming.PREFERRED_TOPOLOGY: naming.ZONE}
+
+    assert placement.network_env(run(nodes=1), efa) == {}
+    mixed = (efa[0], tcp[1])
+    assert placement.network_env(run(), mixed) == {}
+
+
+def test_a_run_costs_its_nodes_on_the_dearest_pool_it_may_use() -> None:
+    said = outputs(run(), platform())
+    assert said["usdPerHour"] == 2 * 21.96
+    assert said["checkpointUri"] == f"pvc://team-research/checkpoints/{run().run_id}/checkpoints"
+    assert (said["kind"], said["queue"], said["namespace"]) == (
+        "JobSet",
+        "research",
+        "team-research",
+    )
+
+
+def test_data_is_prepared_without_a_queue_on_cpu_nodes() -> None:
+    preparation = Preparation.of(run())
+    assert preparation is not None
+    manifest = preparation_job(preparation, platform())
+    assert naming.QUEUE_NAME not in manifest["metadata"]["labels"]
+    body = manifest["spec"]["template"]["spec"]
+    assert body["nodeSelector"] == {naming.POOL: "cpu"}
+    assert naming.GPU not in body["containers"][0]["resources"]["limits"]
+    assert body["containers"][0]["command"][-2:] == ["--out", "/data/stdlib"]
+
+
+def test_a_preparation_is_named_by_its_content() -> None:
+    one = Preparation.of(run())
+    assert one == Preparation.of(run(seed=99))
+    other = Preparation.of(run(image="registry.example.com/trainer@sha256:" + "7" * 64))
+    assert one is not None and other is not None
+    assert one.name != other.name
+    assert Preparation.of(run(dataset=spec.Dataset(name="stdlib"))) is None
