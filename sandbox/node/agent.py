@@ -23,6 +23,11 @@ from sandbox.node.worker import PodWorker, Shared
 log = logging.getLogger("agent")
 
 API_WAIT_S = 1.0
+SETTLE_S = 10.0
+"""How long a new agent waits for each of its pods before names are brought up to date."""
+END_S = 10.0
+CHECK_S = 30.0
+"""How often a runtime that does not work is tried again."""
 
 
 class Agent:
@@ -36,6 +41,7 @@ class Agent:
         self._workers: dict[str, PodWorker] = {}
         self._pod_watches: dict[str, Informer] = {}
         self._broken = ""
+        self._next_check = 0.0
 
     def start(self) -> None:
         """Starts all threads and returns. Waits for the API server, however long that takes."""
@@ -60,7 +66,7 @@ class Agent:
             self.state,
             node_info(version, runtime_version),
             server.port,
-            lambda: self._broken,
+            self._trouble,
         )
         services = Informer(client, "/api/v1/services", self.shared.hosts.service)
         services.start()
@@ -94,6 +100,14 @@ class Agent:
             self._broken = str(error)
             log.error("%s", error)
             return "unknown"
+
+    def _trouble(self) -> str:
+        """Why no container can be run, or nothing."""
+        if self._broken and time.monotonic() >= self._next_check:
+            self._next_check = time.monotonic() + CHECK_S
+            self._broken = ""
+            self._check_runtime()
+        return self._broken
 
     # Handlers of the watches.
 
@@ -170,11 +184,15 @@ class Agent:
         """Ends containers whose pod or node no longer exists, and removes their folders."""
         for watch in list(self._pod_watches.values()):
             watch.synced.wait()
+        with self._lock:
+            first = list(self._workers.values())
+        for worker in first:
+            worker.settled.wait(SETTLE_S)
+        self.shared.hosts.release()
         for place in list(pod_folders(self.state)):
             if self._orphaned(place.uid):
                 log.warning("%s: its pod is gone; removing", place.path.name)
-                for attempt in place.all_attempts():
-                    attempt.kill()
+                runtime.end([a for a in place.all_attempts() if a.alive()], END_S)
                 place.remove(self.state)
         prune_logs(self.state)
 

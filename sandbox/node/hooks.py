@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import http.client
 import json
+import os
 import shutil
 import socket
 import ssl
@@ -14,6 +17,8 @@ from sandbox.node.api import Json
 from sandbox.node.records import Attempt
 
 OUTPUT_BYTES = 500
+_NS_GET_PARENT = 0xB702
+"""ioctl_ns(2): a descriptor of the owning user namespace."""
 
 
 def run(action: Json, attempt: Attempt, pod_ip: str, timeout_s: float) -> str | None:
@@ -41,21 +46,16 @@ def execute(command: list[str], attempt: Attempt, timeout_s: float) -> str | Non
         return "nsenter not found; install util-linux"
     if not record or not record["pid"]:
         return "the container is not running"
-    enter = [
-        nsenter,
-        "--target",
-        str(record["pid"]),
-        "--user",
-        "--mount",
-        "--uts",
-        "--ipc",
-        "--pid",
-    ]
-    enter += ["--preserve-credentials", "--", "/usr/bin/env", "-i", *_variables(attempt)]
     try:
-        answer = subprocess.run(
-            [*enter, *command], capture_output=True, timeout=timeout_s, stdin=subprocess.DEVNULL
-        )
+        with contextlib.ExitStack() as opened:
+            enter, kept = _entering(nsenter, record["pid"], opened)
+            answer = subprocess.run(
+                [*enter, "--", "/usr/bin/env", "-i", *_variables(attempt), *command],
+                capture_output=True,
+                timeout=timeout_s,
+                stdin=subprocess.DEVNULL,
+                pass_fds=kept,
+            )
     except subprocess.TimeoutExpired:
         return f"no end after {timeout_s:g} s"
     except OSError as error:
@@ -64,6 +64,29 @@ def execute(command: list[str], attempt: Attempt, timeout_s: float) -> str | Non
         return None
     output = (answer.stderr or answer.stdout)[-OUTPUT_BYTES:].decode(errors="replace").strip()
     return f"exit code {answer.returncode}: {output}"
+
+
+def _entering(
+    nsenter: str, pid: int, opened: contextlib.ExitStack
+) -> tuple[list[str], tuple[int, ...]]:
+    """(command that enters the container's namespaces, file descriptors that it needs).
+
+    For a user other than root bubblewrap makes a second user namespace inside of the one that owns all
+    others; without privileges those can only be entered by way of their owner.
+    """
+
+    def keep(fd: int) -> int:
+        opened.callback(os.close, fd)
+        return fd
+
+    spaces = ["--target", str(pid), "--mount", "--uts", "--ipc", "--pid"]
+    inner = keep(os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC))
+    owner = keep(fcntl.ioctl(inner, _NS_GET_PARENT))
+    if os.fstat(owner).st_ino == os.stat("/proc/self/ns/user").st_ino:
+        return [nsenter, "--user", *spaces, "--preserve-credentials"], ()
+    first = [nsenter, f"--user=/proc/self/fd/{owner}", *spaces, "--preserve-credentials", "--"]
+    second = ["nsenter", f"--user=/proc/self/fd/{inner}", "--preserve-credentials"]
+    return [*first, *second], (owner, inner)
 
 
 def _variables(attempt: Attempt) -> list[str]:
@@ -78,9 +101,8 @@ def _http_get(action: Json, pod_ip: str, timeout_s: float) -> str | None:
     host, port = action.get("host") or pod_ip, int(action["port"])
     connection: http.client.HTTPConnection
     if action.get("scheme") == "HTTPS":
-        unverified = (
-            ssl.create_default_context()
-        )  # as the kubelet: a probe checks life, not identity
+        # As the kubelet: a probe checks life, not identity.
+        unverified = ssl.create_default_context()
         unverified.check_hostname = False
         unverified.verify_mode = ssl.CERT_NONE
         connection = http.client.HTTPSConnection(host, port, timeout=timeout_s, context=unverified)

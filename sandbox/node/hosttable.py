@@ -13,9 +13,14 @@ log = logging.getLogger("hosts")
 
 
 class HostTable:
-    """Pods with an address, and the Services that name them. Safe to call from any thread."""
+    """Pods with an address, and the Services that name them. Safe to call from any thread.
+
+    Until `release`, pods that run already keep the file that they have: an agent that starts anew
+    learns of its pods one by one, and none of them may lose sight of the others meanwhile.
+    """
 
     def __init__(self) -> None:
+        self._held = True
         self._lock = threading.Lock()
         self._pods: dict[str, tuple[Peer, PodFolder, list[Json] | None]] = {}
         self._services: dict[str, Json] = {}
@@ -27,6 +32,13 @@ class HostTable:
             if self._pods.get(uid) != entry:
                 self._pods[uid] = entry
                 self._rewrite(peer.namespace)
+
+    def release(self) -> None:
+        """All pods are known: from now on the files follow every change."""
+        with self._lock:
+            self._held = False
+            for namespace in {peer.namespace for peer, _, _ in self._pods.values()}:
+                self._rewrite(namespace)
 
     def remove(self, uid: str) -> None:
         """A pod has ended."""
@@ -49,9 +61,9 @@ class HostTable:
         peers = [peer for peer, _, _ in self._pods.values() if peer.namespace == namespace]
         services = [s for s in self._services.values() if s["metadata"]["namespace"] == namespace]
         for peer, folder, aliases in self._pods.values():
-            if peer.namespace != namespace:
-                continue
+            path = folder.etc / "hosts"
             try:
-                write_in_place(folder.etc / "hosts", render(peer, peers, services, aliases))
+                if peer.namespace == namespace and not (self._held and path.stat().st_size):
+                    write_in_place(path, render(peer, peers, services, aliases))
             except OSError as error:
                 log.debug("%s: %s", folder.etc, error)  # the pod is just being removed

@@ -113,7 +113,7 @@ class Heartbeat(threading.Thread):
         self._port = port
         self._check = check
         self._nodes: dict[str, Json] = {}
-        self._said: dict[str, tuple[float, list[tuple[str, str]]]] = {}
+        self._said: dict[str, tuple[float, set[tuple[str, str]]]] = {}
         self._wake = threading.Event()
 
     def put(self, node: Json) -> None:
@@ -124,6 +124,8 @@ class Heartbeat(threading.Thread):
         if known is None or known["metadata"]["uid"] != node["metadata"]["uid"]:
             self._said.pop(name, None)
             self._wake.set()
+        elif name in self._said and not self._said[name][1] <= _statuses(node):
+            self._wake.set()  # somebody else has changed what is ours
 
     def drop(self, name: str) -> None:
         """The node is gone."""
@@ -150,9 +152,10 @@ class Heartbeat(threading.Thread):
         now = time.time()
         previous = (node.get("status") or {}).get("conditions") or []
         entries = conditions(previous, short, broken, now)
-        gist = [(c["type"], c["status"]) for c in entries]
+        gist = {(c["type"], c["status"]) for c in entries}
         said = self._said.get(name)
-        if said and said[1] == gist and now - said[0] < STATUS_S:
+        # Also when somebody else has changed it: the controller that took us for dead, for one.
+        if said and said[1] == gist and gist <= _statuses(node) and now - said[0] < STATUS_S:
             return
         status: Json = {
             "conditions": entries,
@@ -200,6 +203,11 @@ class Heartbeat(threading.Thread):
             self._client.create(
                 path.rpartition("/")[0], {**body, "metadata": metadata, "spec": spec}
             )
+
+
+def _statuses(node: Json) -> set[tuple[str, str]]:
+    """(type, status) of the conditions that the API server has."""
+    return {(c["type"], c["status"]) for c in (node.get("status") or {}).get("conditions") or []}
 
 
 def machine_capacity() -> Json:

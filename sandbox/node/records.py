@@ -66,7 +66,7 @@ class PodFolder:
             return []
         numbers = sorted(int(entry) for entry in os.listdir(folder) if entry.isdigit())
         found = [self.attempt(container, number) for number in numbers]
-        return [attempt for attempt in found if (attempt.path / "spec.json").exists()]
+        return [attempt for attempt in found if attempt.begun()]
 
     def attempt(self, container: str, number: int) -> Attempt:
         return Attempt(
@@ -86,6 +86,7 @@ class PodFolder:
         shutil.rmtree(memory_folder(state, self.uid), ignore_errors=True)
         for attempt in self.all_attempts():
             shutil.rmtree(attempt.path / "tmp", ignore_errors=True)
+            save(str(attempt.path), "spec.json", {})
 
     def remove(self, state: paths.State) -> None:
         """Removes everything but the logs."""
@@ -106,6 +107,12 @@ class Attempt:
         """Stable over restarts of the agent, as containerID in the status."""
         text = "/".join(self.path.parts[-4:]).encode()
         return f"bwrap://{zlib.crc32(text):08x}{zlib.adler32(text):08x}"
+
+    def begun(self) -> bool:
+        """Whether it came to a start: an agent may have been killed just before."""
+        return (
+            any((self.path / name).exists() for name in ("run.json", "exit.json")) or self.alive()
+        )
 
     def alive(self) -> bool:
         """Whether its shim lives: it holds the lock from before it starts until it ends."""

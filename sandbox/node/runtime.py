@@ -149,15 +149,21 @@ def stop_all(state: paths.State, wait_s: float = 10.0) -> int:
     running = [a for place in pod_folders(state) for a in place.all_attempts() if a.alive()]
     for attempt in running:
         attempt.mark("stopped")
+    end(running, wait_s)
+    shutil.rmtree(memory_folder(state), ignore_errors=True)
+    return len(running)
+
+
+def end(attempts: Sequence[Attempt], wait_s: float) -> None:
+    """SIGKILL to all of them; returns when they and their shims are gone, or after `wait_s`."""
+    for attempt in attempts:
         attempt.kill()
-    watched = [fd for fd in (attempt.open_shim() for attempt in running) if fd is not None]
+    watched = [fd for fd in (attempt.open_shim() for attempt in attempts) if fd is not None]
     deadline = time.monotonic() + wait_s
     for fd in watched:
         select.select([fd], [], [], max(0.0, deadline - time.monotonic()))
         os.close(fd)
-    for attempt in running:
+    for attempt in attempts:
         run = attempt.run()
         if run and attempt.alive():
             signal_process(run["shim_pid"], run["shim_start"], signal.SIGKILL)
-    shutil.rmtree(memory_folder(state), ignore_errors=True)
-    return len(running)

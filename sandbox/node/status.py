@@ -10,6 +10,7 @@ from typing import Any, Literal
 from sandbox.node.api import Json
 
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
+STOPPED = "Pod was terminated in response to imminent node shutdown."
 OWN_CONDITIONS = ("PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready")
 """Types of condition that a kubelet keeps. Others (PodScheduled, DisruptionTarget) are never touched."""
 
@@ -116,10 +117,12 @@ def pod_status(
     previous: Sequence[Json] = (),
     verdict: Verdict | None = None,
     ended: bool = False,
+    stopped: bool = False,
 ) -> Json:
     """The status to patch into the Pod: whole container lists, and this agent's conditions only.
 
     `previous`: the conditions reported before; one that stays keeps its lastTransitionTime.
+    `stopped`: the containers were ended together with the sandbox, as by a node's shutdown.
     """
     policy = pod["spec"].get("restartPolicy", "Always")
     decided = verdict.phase if verdict else phase(policy, inits, mains, ended)
@@ -136,6 +139,9 @@ def pod_status(
         ],
         "observedGeneration": pod["metadata"].get("generation", 1),
     }
+    if stopped and decided == "Failed":
+        # A Job's podFailurePolicy can then tell this from a failure of the program.
+        status["conditions"].append(disruption("TerminationByKubelet", STOPPED, now))
     if verdict and verdict.reason:
         status.update(reason=verdict.reason, message=verdict.message)
     if pod_ip:
@@ -145,6 +151,12 @@ def pod_status(
     if inits:
         status["initContainerStatuses"] = [container_status(view) for view in inits]
     return status
+
+
+def disruption(reason: str, message: str, now: float) -> Json:
+    """The condition of a pod that ended through no fault of its own."""
+    condition = {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": stamp(now)}
+    return {**condition, "reason": reason, "message": message}
 
 
 def container_status(view: ContainerView) -> Json:

@@ -28,7 +28,14 @@ from sandbox.node.probes import Prober, probed
 from sandbox.node.records import Attempt, PodFolder, pod_folder
 from sandbox.node.rootfs import BadMount
 from sandbox.node.runtime import Exits
-from sandbox.node.status import OWN_CONDITIONS, Verdict, phase, pod_status, stamp_seconds
+from sandbox.node.status import (
+    OWN_CONDITIONS,
+    Verdict,
+    disruption,
+    phase,
+    pod_status,
+    stamp_seconds,
+)
 from sandbox.node.support import unsupported
 from sandbox.node.termination import Termination
 
@@ -62,6 +69,8 @@ class PodWorker:
         self.name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
         self.shared = shared
         self.pod = pod
+        self.settled = threading.Event()
+        """Set once the worker has looked at its pod for the first time."""
         self.uid: str = pod["metadata"]["uid"]
         self.folder: PodFolder = pod_folder(shared.state, pod)
         spec = pod["spec"]
@@ -90,8 +99,9 @@ class PodWorker:
 
     def update(self, pod: Json) -> None:
         """The Pod object changed."""
-        self.pod = pod
-        self._wake.set()
+        if _version(pod) >= _version(self.pod):
+            self.pod = pod
+            self._wake.set()
 
     def gone(self) -> None:
         """The Pod object is no more: nothing of it may go on running."""
@@ -124,6 +134,7 @@ class PodWorker:
             except Exception:  # one pod's trouble must not end its supervision
                 log.exception("%s: unexpected", self.name)
                 pause = RETRY_S * 5
+            self.settled.set()
             if not self._over:
                 self._wake.wait(pause)
         self._done(self)
@@ -403,15 +414,8 @@ class PodWorker:
         if (self.pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
             status = {}
         else:
-            status["conditions"].append(
-                {
-                    "type": "DisruptionTarget",
-                    "status": "True",
-                    "reason": "DeletionByPodGC",
-                    "message": "PodGC: node no longer exists",
-                    "lastTransitionTime": status["conditions"][0]["lastTransitionTime"],
-                }
-            )
+            text = "PodGC: node no longer exists"
+            status["conditions"].append(disruption("DeletionByPodGC", text, time.time()))
         try:
             if status:
                 self._patch(status)
@@ -468,6 +472,7 @@ class PodWorker:
             previous=previous,
             verdict=self.verdict,
             ended=self.ended,
+            stopped=any(c.last and c.last.marked("stopped") for c in self.mains),
         )
 
     def _start_time(self, known: Json) -> float:
@@ -480,7 +485,9 @@ class PodWorker:
         """Patches the status if it differs from what was said last."""
         self._publish()
         status = self._status()
-        if status != self._reported:
+        # Also when somebody else has changed what is ours: a controller that took the node for dead
+        # marks its pods as not ready.
+        if status != self._reported or _differs(status, self.pod.get("status") or {}):
             self._patch(status)
             self._reported = status
 
@@ -489,7 +496,9 @@ class PodWorker:
         body = {"metadata": {"uid": self.uid}, "status": status}
         path = pod_path(metadata["namespace"], metadata["name"], "status")
         try:
-            self.shared.client.patch(path, body, "strategic")
+            answer = self.shared.client.patch(path, body, "strategic")
+            if _version(answer) >= _version(self.pod):
+                self.pod = answer
         except ApiError as error:
             if not error.not_found and not error.conflict:
                 raise
@@ -499,6 +508,18 @@ class PodWorker:
     def _sooner(one: float | None, other: float | None) -> float | None:
         found = [seconds for seconds in (one, other) if seconds is not None]
         return min(found) if found else None
+
+
+def _version(pod: Json) -> int:
+    """Of one object, a greater resourceVersion is a later one."""
+    return int(pod["metadata"]["resourceVersion"])
+
+
+def _differs(status: Json, known: Json) -> bool:
+    """Whether the API server has another phase, or another value of a condition of ours."""
+    ours = {c["type"]: c["status"] for c in status["conditions"]}
+    theirs = {c["type"]: c["status"] for c in known.get("conditions") or []}
+    return status["phase"] != known.get("phase") or not ours.items() <= theirs.items()
 
 
 def _standing(pod: Json) -> Verdict | None:

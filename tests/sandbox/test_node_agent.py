@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from sandbox import process
+from sandbox.node.api import node_path, pod_path
 from sandbox.node.runtime import stop_all
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import (
     Kit,
+    condition,
     container_status,
     processes_with,
     serving,
@@ -130,3 +132,19 @@ def test_stop_all_ends_every_container_of_this_sandbox_and_nothing_else(kit: Kit
         stranger.kill()
         stranger.wait()
     assert stop_all(kit.cluster.state) == 0
+    pod = kit.await_phase("stopped-a", "Failed")
+    assert condition(pod, "DisruptionTarget")["reason"] == "TerminationByKubelet"
+
+
+def test_what_another_controller_says_of_a_live_node_and_pod_is_corrected(kit: Kit) -> None:
+    kit.run("doubted", "sleep 600")
+    kit.await_pod("doubted", lambda p: condition(p, "Ready").get("status") == "True", "is ready")
+    doubt = {"type": "Ready", "status": "False", "reason": "NodeStatusUnknown"}
+    path = pod_path(kit.namespace, "doubted", "status")
+    kit.client.patch(path, {"status": {"conditions": [doubt]}}, "strategic")
+    kit.await_pod("doubted", lambda p: condition(p, "Ready").get("status") == "True", "is ready")
+    unknown = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
+    path = node_path(kit.nodes[0], "status")
+    kit.client.patch(path, {"status": {"conditions": [unknown]}}, "strategic")
+    kit.await_node(kit.nodes[0])
+    kit.delete("doubted", 1)

@@ -6,6 +6,7 @@ import json
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -256,7 +257,7 @@ def test_a_pod_waits_for_a_config_map_that_comes_later(kit: Kit) -> None:
 
 def test_a_pod_that_outlives_its_deadline_fails(kit: Kit) -> None:
     marker = uuid.uuid4().hex
-    short = {"activeDeadlineSeconds": 1, "terminationGracePeriodSeconds": 1}
+    short: dict[str, Any] = {"activeDeadlineSeconds": 1, "terminationGracePeriodSeconds": 1}
     kit.run("late", f"sh -c 'sleep 600; :' {marker}", **short)
     status = kit.await_phase("late", "Failed")["status"]
     assert status["reason"] == "DeadlineExceeded"

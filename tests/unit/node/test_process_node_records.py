@@ -104,6 +104,8 @@ def test_an_attempt_without_a_complete_start_does_not_count(
     place = pod_folder(paths.State(tmp_path), POD)
     assert place.attempts("main") == []
     (attempt.path / "spec.json").write_text("{}")
+    assert place.attempts("main") == []
+    (attempt.path / "run.json").write_text("{}")
     assert [found.number for found in place.attempts("main")] == [0]
     assert [found.uid for found in pod_folders(paths.State(tmp_path))] == ["u-1"]
 
