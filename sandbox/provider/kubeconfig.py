@@ -12,9 +12,11 @@ from typing import Any
 import yaml
 from kubernetes import client
 from kubernetes.config import ConfigException
-from kubernetes.config.kube_config import KubeConfigLoader, KubeConfigMerger
+from kubernetes.config.kube_config import KubeConfigLoader
 
 from sandbox.provider.errors import ProviderError
+
+_FILE_KEYS = {"certificate-authority", "client-certificate", "client-key", "tokenFile"}
 
 
 @dataclass(frozen=True)
@@ -34,17 +36,13 @@ def contents(choice: Choice) -> dict[str, Any]:
     given = choice.kubeconfig.strip()
     if given and not _is_path(given):
         return _parsed(given, "the provider's kubeconfig")
-    paths = given or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
-    if given and not Path(given).expanduser().exists():
-        raise ProviderError(f"kubeconfig: no file {given}")
-    try:
-        merged = KubeConfigMerger(os.path.expanduser(paths)).config  # type: ignore[no-untyped-call]
-    except (ConfigException, OSError, yaml.YAMLError) as error:
-        raise ProviderError(f"kubeconfig: cannot read {paths}: {_line(error)}") from error
-    if merged is None:
-        raise ProviderError(f"kubeconfig: no file {paths}; set KUBECONFIG")
-    value: dict[str, Any] = merged.value
-    return value
+    named = given or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    paths = [Path(part).expanduser() for part in named.split(os.pathsep) if part]
+    found = [path for path in paths if path.exists()]
+    if not found:
+        hint = "" if given else "; set KUBECONFIG"
+        raise ProviderError(f"kubeconfig: no file {named}{hint}")
+    return _merged([_read(path) for path in found])
 
 
 def active_cluster(config: Mapping[str, Any], choice: Choice) -> dict[str, Any]:
@@ -91,6 +89,34 @@ def _named(config: Mapping[str, Any], section: str, name: object) -> dict[str, A
         if isinstance(entry, dict) and entry.get("name") == name:
             return entry
     return {}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """One file, with the files that it names beside it under their full paths."""
+    try:
+        config = _parsed(path.read_text(), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ProviderError(f"kubeconfig: cannot read {path}: {_line(error)}") from error
+    for section, inner in (("clusters", "cluster"), ("users", "user")):
+        for entry in config.get(section) or []:
+            details = entry.get(inner) or {}
+            for key in _FILE_KEYS & details.keys():
+                details[key] = str(path.parent / details[key])
+    return config
+
+
+def _merged(configs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Several files as one: of entries with the same name, and of contexts, the first counts."""
+    merged: dict[str, Any] = {"apiVersion": "v1", "kind": "Config"}
+    merged["current-context"] = next(
+        (config["current-context"] for config in configs if config.get("current-context")), ""
+    )
+    for section in ("clusters", "contexts", "users"):
+        entries: dict[str, Any] = {}
+        for entry in (entry for config in configs for entry in config.get(section) or []):
+            entries.setdefault(entry.get("name"), entry)
+        merged[section] = list(entries.values())
+    return merged
 
 
 def _is_path(text: str) -> bool:

@@ -54,32 +54,40 @@ class Call:
     patch: bool = False
 
 
-def preview(
-    cluster: Cluster, manifest: Object, manager: str, call: Call, live: Object | None = None
-) -> Object | None:
-    """What an object would become; None where only the update itself can tell.
+def plan_creation(cluster: Cluster, manifest: Object, manager: str, call: Call) -> Object | None:
+    """What a new object would become; None where only the update itself can tell.
 
     That is so for values that are not known yet, kinds and namespaces that do not exist yet, and
-    requests that a webhook or the user's rights keep from a dry run. A new object (no `live`) is
-    planned against whatever has its name now, since that may be deleted first.
+    requests that a webhook or the user's rights keep from a dry run. It is planned over whatever
+    has its name now, since that may be deleted first.
     """
     if call.patch or has_unknown(manifest) or not cluster.serves(kind_of(manifest)):
         return None
-    body = _body(cluster, manifest)
-    force = live is None or _force(cluster, manifest)
     try:
-        result = cluster.apply(body, manager, force=force, dry_run=True, warn=call.warn)
+        body = _body(cluster, manifest)
+        planned = cluster.apply(body, manager, force=True, dry_run=True, warn=call.warn)
     except ApiError as error:
-        if error.forbidden or error.not_found or error.no_dry_run:
-            return None
-        if live is None and (error.immutable or error.conflict):
+        if _only_real(error) or error.not_found or error.immutable or error.conflict:
             return None
         raise _refused(manifest, error) from error
     except (Unreachable, UnknownKind):
         return None
-    if live is None:
-        result.pop("status", None)
-    return result
+    planned.pop("status", None)
+    return planned
+
+
+def plan_update(
+    cluster: Cluster, manifest: Object, manager: str, ignored: Sequence[str], call: Call
+) -> Object | None:
+    """What an existing object would become; None where only the update itself can tell."""
+    if has_unknown(manifest) or not cluster.serves(kind_of(manifest)):
+        return None
+    try:
+        return _changed(cluster, manifest, manager, ignored, call, dry_run=True)
+    except ApiError as error:
+        if _only_real(error):
+            return None
+        raise _refused(manifest, error) from error
 
 
 def create(cluster: Cluster, manifest: Object, manager: str, call: Call) -> tuple[Object, str]:
@@ -111,33 +119,17 @@ def create(cluster: Cluster, manifest: Object, manager: str, call: Call) -> tupl
 
 
 def update(
-    cluster: Cluster,
-    manifest: Object,
-    manager: str,
-    ignored: Sequence[str],
-    call: Call,
-    *,
-    dry_run: bool,
+    cluster: Cluster, manifest: Object, manager: str, ignored: Sequence[str], call: Call
 ) -> Object:
     """Apply new inputs to an object that exists; one that is gone meanwhile is made anew."""
-    body = _body(cluster, manifest)
     try:
-        live = cluster.find(body)
-        if live is None and call.patch:
-            raise ProviderError(f"{describe(body)} does not exist any more; run pulumi refresh")
-        if live is not None and body.get("kind") == "CustomResourceDefinition":
-            metadata(body)["resourceVersion"] = at(live, ("metadata", "resourceVersion"))
-            cluster.discovery.forget(str(at(body, ("spec", "group"), "")))
-            return cluster.replace(body, manager, dry_run=dry_run)
-        body = keep_ignored(body, live or {}, manager, ignored)
-        force = _force(cluster, manifest)
         return _when_served(
             cluster,
-            lambda: cluster.apply(body, manager, force=force, dry_run=dry_run, warn=call.warn),
+            lambda: _changed(cluster, manifest, manager, ignored, call, dry_run=False),
             call,
         )
     except ApiError as error:
-        raise _refused(body, error) from error
+        raise _refused(manifest, error) from error
 
 
 def update_status(cluster: Cluster, manifest: Object, manager: str) -> Object:
@@ -197,6 +189,34 @@ def unready(cluster: Cluster, inputs: Object, live: Object) -> list[str]:
         return []
     progress = awaiters.check(cluster, live)
     return [] if progress is None or progress.ready else list(progress.reasons)
+
+
+def _changed(
+    cluster: Cluster,
+    manifest: Object,
+    manager: str,
+    ignored: Sequence[str],
+    call: Call,
+    *,
+    dry_run: bool,
+) -> Object:
+    body = _body(cluster, manifest)
+    live = cluster.find(body)
+    if live is None and call.patch:
+        raise ProviderError(f"{describe(body)} does not exist any more; run pulumi refresh")
+    if live is not None and body.get("kind") == "CustomResourceDefinition" and not call.patch:
+        # Applying cannot take versions or schema parts away that others own by now.
+        metadata(body)["resourceVersion"] = at(live, ("metadata", "resourceVersion"))
+        cluster.discovery.forget(str(at(body, ("spec", "group"), "")))
+        return cluster.replace(body, manager, dry_run=dry_run)
+    body = keep_ignored(body, live or {}, manager, ignored)
+    force = _force(cluster, manifest)
+    return cluster.apply(body, manager, force=force, dry_run=dry_run, warn=call.warn)
+
+
+def _only_real(error: ApiError) -> bool:
+    """Whether a dry run failed where the request itself may succeed."""
+    return error.forbidden or error.no_dry_run
 
 
 def _body(cluster: Cluster, manifest: Object) -> Object:

@@ -6,9 +6,10 @@ import base64
 from typing import Any
 
 from sandbox.provider.objects import Object
-from sandbox.provider.properties import Secret, has_secret
+from sandbox.provider.properties import Secret, has_secret, leaves, reveal
 
 _PAYLOAD = ("data", "stringData")
+_SHORTEST_SECRET = 4
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
@@ -45,6 +46,27 @@ def payload(obj: Object) -> dict[str, Any]:
     for key, value in (obj.get("stringData") or {}).items():
         data[key] = base64.b64encode(value.encode()).decode() if isinstance(value, str) else value
     return data
+
+
+def redacted(text: str, *trees: Any) -> str:
+    """A text for the user without the secret values of property trees, plain or in base64."""
+    for tree in trees:
+        for value in _secret_texts(tree):
+            encoded = base64.b64encode(value.encode()).decode()
+            text = text.replace(value, "[secret]").replace(encoded, "[secret]")
+    return text
+
+
+def _secret_texts(tree: Any) -> list[str]:
+    """The strings within Secret markers, longest first; a short one is no secret worth hiding."""
+    texts = {
+        leaf
+        for found in leaves(tree)
+        if isinstance(found, Secret)
+        for leaf in leaves(reveal(found))
+        if isinstance(leaf, str) and len(leaf) >= _SHORTEST_SECRET
+    }
+    return sorted(texts, key=len, reverse=True)
 
 
 def _secret(value: Any) -> Any:

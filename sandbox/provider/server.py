@@ -110,7 +110,8 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
 
     @_reports_errors
     def DiffConfig(self, request: Any, context: grpc.ServicerContext) -> Any:
-        olds, news = decode(request.old_inputs or request.olds), decode(request.news)
+        olds = decode(request.old_inputs if request.HasField("old_inputs") else request.olds)
+        news = decode(request.news)
         changed = sorted(key for key in {*olds, *news} if olds.get(key) != news.get(key))
         replaces = config.replacing(olds, news)
         some = (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ from sandbox.provider import check, diff, lifecycle, replacement, state
 from sandbox.provider.autonaming import Mode
 from sandbox.provider.cluster import Cluster
 from sandbox.provider.engine_log import EngineLog
-from sandbox.provider.errors import NotInitialized, ProviderError
+from sandbox.provider.errors import NotInitialized, ProviderError, UnknownKind
 from sandbox.provider.lifecycle import Call
 from sandbox.provider.objects import (
     REPLACE_UNREADY,
@@ -27,7 +28,7 @@ from sandbox.provider.objects import (
     type_token,
 )
 from sandbox.provider.ownership import manager_for
-from sandbox.provider.properties import has_unknown
+from sandbox.provider.secret_values import redacted
 
 Tree = dict[str, Any]
 
@@ -113,14 +114,16 @@ class Session:
     def create(self, urn: str, news: Tree, seconds: float, *, dry_run: bool) -> Written:
         """Create an object, or say what would be created."""
         manifest = state.to_manifest(news)
-        call = self._call(urn, seconds)
+        call = self._call(urn, seconds, news)
         manager = manager_for(manifest)
         if dry_run:
-            planned = lifecycle.preview(self._cluster, manifest, manager, call)
+            with _hiding(news):
+                planned = lifecycle.plan_creation(self._cluster, manifest, manager, call)
             if planned is None:
                 return Written("", news)
             return self._written(planned, manifest, news, manager, identifier="")
-        live, manager = lifecycle.create(self._cluster, manifest, manager, call)
+        with _hiding(news):
+            live, manager = lifecycle.create(self._cluster, manifest, manager, call)
         return self._settled(live, manifest, news, manager, call)
 
     def read(self, urn: str, identifier: str, stored: Tree, inputs: Tree) -> Written | None:
@@ -135,9 +138,10 @@ class Session:
         checkpoint = state.parse(stored)
         known = state.to_manifest(inputs)
         target = self._target(urn, identifier, known or checkpoint.live)
-        if self._cluster.reachable and not self._cluster.serves(kind_of(target)):
-            return None
-        live = self._cluster.find(target)
+        try:
+            live = self._cluster.find(target)
+        except UnknownKind:
+            return None  # gone with its definition
         if live is None:
             return None
         unready: list[str] = []
@@ -164,15 +168,17 @@ class Session:
         """Apply new inputs, or say what they would make of the object."""
         manifest = state.to_manifest(news)
         checkpoint = state.parse(stored)
-        call = self._call(urn, seconds)
+        call = self._call(urn, seconds, news)
         manager = manager_for(manifest, checkpoint.field_manager)
-        if dry_run and (has_unknown(manifest) or not self._cluster.serves(kind_of(manifest))):
-            return Written("", news)
-        live = lifecycle.update(self._cluster, manifest, manager, ignored, call, dry_run=dry_run)
-        if dry_run:
-            return self._written(live, manifest, news, manager)
-        if manifest.get("status") not in (None, checkpoint.inputs.get("status")):
-            live = lifecycle.update_status(self._cluster, manifest, manager)
+        with _hiding(news, stored):
+            if dry_run:
+                planned = lifecycle.plan_update(self._cluster, manifest, manager, ignored, call)
+                if planned is None:
+                    return Written("", news)
+                return self._written(planned, manifest, news, manager)
+            live = lifecycle.update(self._cluster, manifest, manager, ignored, call)
+            if manifest.get("status") not in (None, checkpoint.inputs.get("status")):
+                live = lifecycle.update_status(self._cluster, manifest, manager)
         return self._settled(live, manifest, news, manager, call)
 
     def delete(self, urn: str, identifier: str, stored: Tree, seconds: float) -> None:
@@ -187,19 +193,20 @@ class Session:
             checkpoint.inputs,
             target,
             checkpoint.field_manager,
-            self._call(urn, seconds),
+            self._call(urn, seconds, stored),
         )
 
-    def _call(self, urn: str, seconds: float) -> Call:
+    def _call(self, urn: str, seconds: float, marked: Tree) -> Call:
         quiet = self._cluster.settings.suppress_deprecation_warnings
-        return Call(
-            say=lambda text: self._log.status(urn, text),
-            warn=lambda text: (
-                None if quiet and "deprecated" in text else self._log.warning(urn, text)
-            ),
-            seconds=seconds,
-            patch=is_patch(type_token(urn)),
-        )
+
+        def say(text: str) -> None:
+            self._log.status(urn, redacted(text, marked))
+
+        def warn(text: str) -> None:
+            if not (quiet and "deprecated" in text):
+                self._log.warning(urn, redacted(text, marked))
+
+        return Call(say, warn, seconds, patch=is_patch(type_token(urn)))
 
     def _settled(
         self, live: Object, manifest: Object, marked: Tree, manager: str, call: Call
@@ -245,6 +252,16 @@ class Session:
         if now is None or not lifecycle.unready(self._cluster, {}, now):
             return ()
         return (f'metadata.annotations["{REPLACE_UNREADY}"]',)
+
+
+@contextmanager
+def _hiding(*trees: Tree) -> Iterator[None]:
+    """Keep the secret values of property trees out of errors: the API server quotes what it
+    refuses."""
+    try:
+        yield
+    except ProviderError as error:
+        raise ProviderError(redacted(str(error), *trees)) from None
 
 
 def _kind_to_import(token: str) -> Any:
