@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -18,9 +19,11 @@ from training import spec
 from training.deployment import placement
 from training.deployment.run_schema import RunFile
 from training.launchers import LAUNCHERS
+from training.prepare.source import STDLIB
 from training.spec import RunSpec
 
 _IMAGE: Final[pydantic.TypeAdapter[str]] = pydantic.TypeAdapter(Image)
+_DATASET_VERSION: Final = re.compile(r"[0-9a-f]{16}")
 _HASH_PART: Final = len("-v-01234567")
 
 
@@ -69,6 +72,7 @@ def unknown_names(
                 allowed=f"{one_of(references)}, or REPOSITORY@sha256:DIGEST",
                 remedy=did_you_mean(file.image, references, "name one, or pin a digest"),
             )
+    yield from _dataset(file)
     longest = spec.RUN_ID_MAX - _HASH_PART - len(str(file.version))
     if len(file.name) > longest:
         yield Mistake(
@@ -76,6 +80,24 @@ def unknown_names(
             got=f"{len(file.name)} characters",
             allowed=f"at most {longest}, for names of pods are made from it",
             remedy="shorten it",
+        )
+
+
+def _dataset(file: RunFile) -> Iterator[Mistake]:
+    source, version = file.dataset.source, file.dataset.version
+    if source is not None and source != STDLIB and not source.startswith("/"):
+        yield Mistake(
+            path="dataset.source",
+            got=shown(source),
+            allowed=f"{STDLIB}, or the absolute path of a folder in the image or the data volume",
+            remedy=did_you_mean(source, [STDLIB], "write the whole path"),
+        )
+    if version != spec.LATEST and not _DATASET_VERSION.fullmatch(version):
+        yield Mistake(
+            path="dataset.version",
+            got=shown(version),
+            allowed=f"{spec.LATEST}, or 16 hexadecimal digits",
+            remedy="copy it from the dataset's folder, or leave it out",
         )
 
 

@@ -153,6 +153,16 @@ BAD: dict[str, tuple[Edit, str]] = {
         lambda r: r.update(config="bass"),
         "config: got 'bass'; allowed base (files of training/configs); did you mean base?",
     ),
+    "unknown source of data": (
+        lambda r: r["dataset"].update(source="stdlb"),
+        "dataset.source: got 'stdlb'; allowed stdlib, or the absolute path of a folder in the "
+        "image or the data volume; did you mean stdlib?",
+    ),
+    "impossible version of data": (
+        lambda r: r["dataset"].update(version="v1"),
+        "dataset.version: got 'v1'; allowed latest, or 16 hexadecimal digits; copy it from the "
+        "dataset's folder, or leave it out",
+    ),
     "unknown GPU model": (
         lambda r: r.update(gpuModel="h100"),
         "gpuModel: got 'h100'; allowed a100; choose one, or add a pool",

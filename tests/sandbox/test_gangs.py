@@ -1,0 +1,234 @@
+"""Gangs on the real Kueue and JobSet: admitted as a whole, spot first, restarted by cause."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from infra import naming
+from infra.config import arguments, parse, promise
+from infra.outputs import Platform
+from infra.platform import kueue, priorities
+from infra.simulated import node_pools
+from infra.tenancy import access, team
+from tests.golden.example_runs import run
+from tests.sandbox.conftest import Cluster
+from tests.sandbox.node_kit import HOST, until
+from training.launchers import LAUNCHERS
+from training.spec import Resources, RunSpec
+
+pytestmark = pytest.mark.sandbox
+
+TEAM = "gang"
+NAMESPACE = naming.namespace(TEAM)
+SPOT, ON_DEMAND = "gang-spot", "gang-ondemand"
+RESTART_S = 120.0
+"""Two restarts of two processes, on a machine that may be busy with other tests."""
+
+_OWN_NAMES = {
+    naming.TOPOLOGY: "gang-topology",
+    **{name: f"gang-{name}" for name in priorities.PRIORITIES},
+}
+"""Cluster-wide objects that a stack on the same cluster has under their usual names."""
+
+
+def _values() -> dict[str, Any]:
+    def pool(name: str, capacity: str) -> dict[str, Any]:
+        return {
+            "name": name,
+            "capacity": capacity,
+            "instanceTypes": ["g6.xlarge"],
+            "min": 2,
+            "max": 2,
+            "zone": "gang-zone",
+            "nodes": "process",
+        }
+
+    return {
+        "cluster": {"provider": "existing", "name": "gangs"},
+        "taintKey": "dedicated",
+        "cohort": "gangs",
+        "nodePools": [pool(ON_DEMAND, "on-demand"), pool(SPOT, "spot")],
+        "storage": {"checkpoints": "1Gi", "datasets": "1Gi"},
+        "operators": {"kueue": {"provided": True}, "jobset": {"provided": True}},
+        "teams": [
+            {
+                "name": TEAM,
+                "tier": "research",
+                "guaranteed": {SPOT: 1},
+                "quota": {"cpu": "16", "memory": "64Gi", "gpus": 4},
+            }
+        ],
+    }
+
+
+def _renamed(manifest: dict[str, Any]) -> dict[str, Any]:
+    text = json.dumps(manifest)
+    for name, own in _OWN_NAMES.items():
+        text = text.replace(f'"{name}"', f'"{own}"')
+    renamed: dict[str, Any] = json.loads(text)
+    return renamed
+
+
+def _platform_objects() -> list[dict[str, Any]]:
+    """What the stack creates for one team, in the order of creation."""
+    config = parse(_values())
+    queues = arguments.queues(config)
+    nodes = [node_pools.node(pool, i) for pool in config.pools for i in range(pool.max)]
+    classes = [
+        build(name)
+        for name in priorities.PRIORITIES
+        for build in (priorities.priority_class, priorities.workload_priority_class)
+    ]
+    objects = [
+        *nodes,
+        *classes,
+        kueue.topology(),
+        *(kueue.flavor(pool) for pool in queues.pools),
+        kueue.cohort(queues.cohort, queues.pools, queues.teams),
+        *(kueue.cluster_queue(t, queues.cohort, queues.pools) for t in queues.teams),
+        team.namespace(TEAM),
+        access.service_account(TEAM),
+        team.local_queue(TEAM),
+    ]
+    return [_renamed(manifest) for manifest in objects]
+
+
+def _platform() -> Platform:
+    return promise.platform(parse(_values()), "gangs")
+
+
+def _delete(cluster: Cluster, manifest: dict[str, Any]) -> None:
+    stdin = json.dumps(manifest)
+    cluster.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-f", "-", stdin=stdin)
+
+
+@pytest.fixture(scope="module")
+def gangs(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster with a team, its queue and four process nodes; all gone in the end."""
+    objects = _platform_objects()
+    for manifest in objects:
+        cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
+    selector = f"{naming.POOL} in ({SPOT},{ON_DEMAND})"
+    cluster.kubectl("wait", "nodes", "-l", selector, "--for=condition=Ready", "--timeout=60s")
+    queue = f"clusterqueue/{naming.cluster_queue(TEAM)}"
+    cluster.kubectl("wait", queue, "--for=condition=Active", "--timeout=60s")
+    yield cluster
+    cluster.kubectl("delete", "jobsets", "-n", NAMESPACE, "--all", "--timeout=60s")
+    for manifest in reversed(objects):
+        _delete(cluster, manifest)
+
+
+def _gang(script: str, **changes: Any) -> tuple[RunSpec, dict[str, Any]]:
+    """A run of two nodes, and its JobSet with a shell in the trainer's place."""
+    spec = run(
+        name=changes.pop("name"),
+        team=TEAM,
+        processes_per_node=1,
+        resources=Resources(cpu="1", memory="1Gi", shm="64Mi"),
+        max_hours=None,
+        **changes,
+    )
+    manifest = copy.deepcopy(LAUNCHERS["jobset"].render(spec, _platform())[-1])
+    body = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    main = body["containers"][0]
+    main |= {"image": HOST, "command": ["sh", "-c", script], "workingDir": "/", "volumeMounts": []}
+    body |= {"volumes": [], "terminationGracePeriodSeconds": 5}
+    return spec, _renamed(manifest)
+
+
+def _start(cluster: Cluster, manifest: dict[str, Any]) -> None:
+    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
+
+
+def _status(cluster: Cluster, spec: RunSpec) -> dict[str, Any]:
+    text = cluster.kubectl("get", "jobset", spec.run_id, "-n", NAMESPACE, "-o", "json")
+    status: dict[str, Any] = json.loads(text).get("status", {})
+    return status
+
+
+def _running_nodes(cluster: Cluster, spec: RunSpec) -> list[str]:
+    """Nodes of the run's running pods."""
+    selector = f"{naming.RUN_ID}={spec.run_id}"
+    text = cluster.kubectl("get", "pods", "-n", NAMESPACE, "-l", selector, "-o", "json")
+    return sorted(
+        pod["spec"]["nodeName"]
+        for pod in json.loads(text)["items"]
+        if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]
+    )
+
+
+def test_a_gang_starts_on_spot_restarts_by_cause_and_moves_when_spot_is_gone(
+    gangs: Cluster,
+) -> None:
+    script = "case $TRAINYARD_ATTEMPT in 0) exit 75;; 1) exit 1;; *) sleep 600;; esac"
+    spec, manifest = _gang(script, name="by-cause")
+    _start(gangs, manifest)
+
+    def restarted() -> bool:
+        status = _status(gangs, spec)
+        return status.get("restarts") == 2 and len(_running_nodes(gangs, spec)) == 2
+
+    until(restarted, "two restarts, then two running pods", RESTART_S)
+    assert _running_nodes(gangs, spec) == [f"{SPOT}-0", f"{SPOT}-1"]
+    # The preemption (75) did not count, the failure (1) did.
+    assert _status(gangs, spec)["restartsCountTowardsMax"] == 1
+
+    gangs.kubectl("delete", "node", f"{SPOT}-1")
+    until(
+        lambda: _running_nodes(gangs, spec) == [f"{ON_DEMAND}-0", f"{ON_DEMAND}-1"],
+        "the whole gang runs on demand",
+        RESTART_S,
+    )
+    gangs.kubectl("delete", "jobset", spec.run_id, "-n", NAMESPACE, "--timeout=60s")
+
+
+def test_a_gang_with_a_bad_configuration_fails_at_once(gangs: Cluster) -> None:
+    spec, manifest = _gang("exit 78", name="bad-config", capacity_types=("on-demand",))
+    _start(gangs, manifest)
+    until(lambda: _status(gangs, spec).get("terminalState") == "Failed", "the JobSet failed", 60.0)
+    assert _status(gangs, spec).get("restarts", 0) == 0
+
+
+def test_a_gang_that_does_not_fit_as_a_whole_starts_no_pod(gangs: Cluster) -> None:
+    wide, manifest = _gang("sleep 600", name="too-wide", nodes=3, capacity_types=("on-demand",))
+    _start(gangs, manifest)
+
+    def told() -> bool:
+        text = gangs.kubectl("get", "workloads", "-n", NAMESPACE, "-o", "json")
+        return any(
+            condition["type"] == "QuotaReserved" and condition["reason"] == "Pending"
+            for workload in json.loads(text)["items"]
+            if workload["metadata"]["ownerReferences"][0]["name"] == wide.run_id
+            for condition in workload["status"].get("conditions", [])
+        )
+
+    until(told, "Kueue says why the gang waits", 60.0)
+    assert _running_nodes(gangs, wide) == []
+    pods = gangs.kubectl("get", "pods", "-n", NAMESPACE, "-o", "name")
+    assert wide.run_id not in pods
+
+
+def test_another_namespace_cannot_use_the_teams_queue(gangs: Cluster) -> None:
+    intruder = team.local_queue(TEAM)
+    intruder["metadata"]["namespace"] = "default"
+    intruder["metadata"]["name"] = "borrowed"
+    _start(gangs, intruder)
+    spec, manifest = _gang("sleep 600", name="intruder", capacity_types=("on-demand",))
+    manifest["metadata"]["namespace"] = "default"
+    manifest["metadata"]["labels"][naming.QUEUE_NAME] = "borrowed"
+    _start(gangs, manifest)
+    try:
+
+        def refused() -> bool:
+            text = gangs.kubectl("get", "workloads", "-n", "default", "-o", "json")
+            return "namespace doesn't match" in text.lower()
+
+        until(refused, "Kueue refuses the namespace", 60.0)
+    finally:
+        gangs.kubectl("delete", "jobset", spec.run_id, "-n", "default", "--timeout=60s")
+        _delete(gangs, intruder)
