@@ -16,9 +16,10 @@ from sandbox.node.logs_server import LogServer
 from sandbox.node.nodes import Heartbeat, node_info, ours
 from sandbox.node.records import pod_folder, pod_folders, prune_logs
 from sandbox.node.runtime import Exits
+from sandbox.node.shared import Shared
 from sandbox.node.volumes import Provisioner
 from sandbox.node.watch import Informer
-from sandbox.node.worker import PodWorker, Shared
+from sandbox.node.worker import PodWorker
 
 log = logging.getLogger("agent")
 

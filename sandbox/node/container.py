@@ -20,6 +20,7 @@ BACKOFF_LAST_S = 300.0
 BACKOFF_RESET_S = 600.0
 """The kubelet's: the first restart is immediate, then 10 s doubling to 5 min; 10 min of running resets."""
 PULL_BACKOFF_FIRST_S = 10.0
+PULL_BACKOFF_LAST_S = 300.0
 MESSAGE_BYTES = 4096
 
 

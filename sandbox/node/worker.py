@@ -10,56 +10,22 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
 
-from sandbox import paths
-from sandbox.node import hosts, images
-from sandbox.node.addresses import Addresses
-from sandbox.node.api import ApiError, ApiUnavailable, Client, Json, object_path, pod_path
-from sandbox.node.container import PULL_BACKOFF_FIRST_S, Container
-from sandbox.node.env import Fetch
-from sandbox.node.events import Events
-from sandbox.node.fields import BadReference, Placement
-from sandbox.node.hosttable import HostTable
-from sandbox.node.podfiles import compose, make_etc
-from sandbox.node.podvolumes import NotYet, PodVolumes
-from sandbox.node.probes import Prober, probed
-from sandbox.node.records import Attempt, PodFolder, pod_folder
-from sandbox.node.rootfs import BadMount
-from sandbox.node.runtime import Exits
-from sandbox.node.status import (
-    OWN_CONDITIONS,
-    Verdict,
-    disruption,
-    phase,
-    pod_status,
-    stamp_seconds,
-)
+from sandbox.node import hosts
+from sandbox.node.api import ApiError, ApiUnavailable, Json, pod_path
+from sandbox.node.container import Container
+from sandbox.node.podfiles import make_etc
+from sandbox.node.records import PodFolder, pod_folder
+from sandbox.node.report import Reporter
+from sandbox.node.shared import HOST_IP, RETRY_S, Shared
+from sandbox.node.starting import Starter
+from sandbox.node.status import Verdict, disruption, phase
 from sandbox.node.support import unsupported
 from sandbox.node.termination import Termination
 
 log = logging.getLogger("pod")
 
-HOST_IP = "127.0.0.1"
-RETRY_S = 2.0
-"""Between tries when the API server is away or a volume is not ready."""
-PULL_BACKOFF_LAST_S = 300.0
 NODE_LOST = Verdict(phase="Failed", reason="NodeLost", message="the node was taken away")
-
-
-@dataclass(frozen=True)
-class Shared:
-    """What all workers use."""
-
-    client: Client
-    state: paths.State
-    events: Events
-    exits: Exits
-    addresses: Addresses
-    hosts: HostTable
-    allocatable: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Node name -> allocatable resources."""
 
 
 class PodWorker:
@@ -69,6 +35,7 @@ class PodWorker:
         self.name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
         self.shared = shared
         self.pod = pod
+        self._taking = threading.Lock()
         self.settled = threading.Event()
         """Set once the worker has looked at its pod for the first time."""
         self.uid: str = pod["metadata"]["uid"]
@@ -80,16 +47,14 @@ class PodWorker:
         self.verdict: Verdict | None = _standing(pod)
         self.ended = False
         self._ip: str | None = None
-        self._volumes: PodVolumes | None = None
-        self._volumes_ready = False
         self._termination = Termination(self)
-        self._reported: Json | None = None
+        self._starter = Starter(self)
+        self._reporter = Reporter(self)
         self._wake = threading.Event()
         self._done = done
         self._gone = False
         self._lost = False
         self._over = False
-        self._adopted = False
 
     # What others tell a worker; each only sets a mark and wakes the thread.
 
@@ -99,9 +64,16 @@ class PodWorker:
 
     def update(self, pod: Json) -> None:
         """The Pod object changed."""
-        if _version(pod) >= _version(self.pod):
-            self.pod = pod
+        if self.take(pod):
             self._wake.set()
+
+    def take(self, pod: Json) -> bool:
+        """Keeps the object if it is not older than what is known."""
+        with self._taking:
+            if _version(pod) < _version(self.pod):
+                return False
+            self.pod = pod
+            return True
 
     def gone(self) -> None:
         """The Pod object is no more: nothing of it may go on running."""
@@ -144,6 +116,10 @@ class PodWorker:
         """The pod's address; empty before it has one."""
         return self._ip or str(self.folder.load().get("ip") or "")
 
+    def grace(self) -> float:
+        """The pod's grace period in seconds."""
+        return self._termination.grace()
+
     @property
     def is_gone(self) -> bool:
         """Whether the Pod object is known to be no more."""
@@ -156,8 +132,8 @@ class PodWorker:
             if attempt:
                 log.info("%s: found %s running", self.name, container.name)
                 self.shared.exits.watch(attempt, self.wake)
-                self._adopted = True
-                self._probe(container, attempt)
+                self._starter.adopted = True
+                self._starter.probe(container, attempt)
 
     def _step(self) -> float | None:
         """Does what is to be done now; gives seconds until the next look, None for no timer."""
@@ -167,12 +143,12 @@ class PodWorker:
         if not self._termination.begun:
             pause = None if self._is_over() else self._advance()
             if not self._is_over():
-                self._report()
+                self._reporter.send()
                 return self._sooner(pause, self._termination.deadline_in())
             self._termination.begin_sidecars()
         pause = self._termination.step()
         if pause is not None:
-            self._report()
+            self._reporter.send()
             return pause
         self.ended = True
         self._finish()
@@ -190,7 +166,7 @@ class PodWorker:
                 return pause
         for container in [*(c for c in self.inits if c.sidecar), *self.mains]:
             pause = self._sooner(pause, self._keep(container))
-        return self._sooner(pause, self._tokens())
+        return self._sooner(pause, self._starter.renew_tokens())
 
     def _admit(self) -> bool:
         if self._ip is None:
@@ -219,7 +195,7 @@ class PodWorker:
         self._ip = ip
         if not known.get("ip"):
             make_etc(self.folder, self.pod, "")
-        self._publish()
+        self.publish()
 
     def _initialize(self) -> tuple[bool, float | None]:
         """Init containers in order: (all done or, if sidecars, started; seconds until due)."""
@@ -241,10 +217,10 @@ class PodWorker:
         if container.attempts and not container.create_failures:
             wait = max(wait, container.next_start() - time.time())
             if wait > 0:
-                self._back_off(container, wait)
+                self._starter.back_off(container, wait)
         if wait > 0:
             return wait
-        return self._start(container)
+        return self._starter.start(container)
 
     def _wanted(self, container: Container) -> bool:
         code = container.exit_code()
@@ -253,124 +229,6 @@ class PodWorker:
         if container in self.inits:
             return code != 0 and self.policy != "Never"
         return self.policy == "Always" or (self.policy == "OnFailure" and code != 0)
-
-    def _back_off(self, container: Container, wait: float) -> None:
-        message = f"back-off {round(wait)}s restarting failed container={container.name}"
-        if container.waiting is None:
-            container.waiting = ("CrashLoopBackOff", message)
-            self.shared.events.pod(
-                self.pod, "BackOff", f"Back-off restarting failed container {container.name}", True
-            )
-
-    def _start(self, container: Container) -> float | None:
-        """Makes and starts the next attempt; what hinders it is reported as waiting."""
-        events, spec = self.shared.events, container.spec
-        try:
-            image = images.resolve(spec["image"], self.shared.state)
-            self._prepare_volumes()
-            attempt = container.new_attempt()
-            launch = compose(
-                self.pod,
-                spec,
-                image=image,
-                volumes=self._volume_set(),
-                placement=self._placement(),
-                attempt=attempt,
-                server=(self.shared.client.host, self.shared.client.port),
-                fetch=self._fetch,
-            )
-        except images.ImageError as error:
-            return self._pull_failed(container, str(error))
-        except NotYet as error:
-            events.pod(self.pod, "FailedMount", str(error), warning=True)
-            container.postpone("ContainerCreating", str(error), RETRY_S)
-            return RETRY_S
-        except (BadReference, BadMount, OSError) as error:
-            events.pod(self.pod, "Failed", f"Error: {error}", warning=True)
-            container.postpone("CreateContainerConfigError", str(error), RETRY_S * 5)
-            return RETRY_S * 5
-        container.image_id = image.reference
-        container.launch(
-            attempt,
-            launch.options,
-            launch.command,
-            lambda a, process: self.shared.exits.watch(a, self.wake, process),
-        )
-        events.pod(self.pod, "Started", f"Started container {container.name}")
-        self._probe(container, attempt)
-        self._publish()
-        return None
-
-    def _probe(self, container: Container, attempt: Attempt) -> None:
-        """Begins to probe a container that has started, if it has probes."""
-
-        def changed(what: str) -> None:
-            if "failed" in what:
-                self.shared.events.pod(self.pod, "Unhealthy", what, warning=True)
-            self.wake()
-
-        if probed(container.spec):
-            Prober(container, attempt, self.ip, self._termination.grace(), changed).start()
-
-    def _pull_failed(self, container: Container, message: str) -> float:
-        again = container.create_failures > 0
-        delay: float = min(PULL_BACKOFF_FIRST_S * 2**container.create_failures, PULL_BACKOFF_LAST_S)
-        reason = "ImagePullBackOff" if again else "ErrImagePull"
-        if again:
-            message = f"Back-off pulling image {container.spec['image']!r}: {message}"
-        self.shared.events.pod(self.pod, "Failed", f"{reason}: {message}", warning=True)
-        container.postpone(reason, message, delay)
-        return delay
-
-    def _volume_set(self) -> PodVolumes:
-        if self._volumes is None:
-            self._volumes = PodVolumes(
-                self.shared.client,
-                self.shared.state,
-                self.pod,
-                self.folder,
-                self._placement(),
-                self._fetch,
-            )
-        return self._volumes
-
-    def _prepare_volumes(self) -> None:
-        if not self._volumes_ready:
-            self._volume_set().prepare()
-            self._volumes_ready = True
-
-    def _tokens(self) -> float | None:
-        """Renews service account tokens in time; those that a former agent wrote, now."""
-        if self._adopted and any("projected" in v for v in self.pod["spec"].get("volumes") or []):
-            self._prepare_volumes()
-        self._adopted = False
-        volumes = self._volumes
-        if volumes is None or volumes.tokens_until is None:
-            return None
-        if time.time() >= volumes.tokens_until:
-            volumes.refresh_tokens()
-        return max(1.0, (volumes.tokens_until or time.time()) - time.time())
-
-    def _placement(self) -> Placement:
-        node = self.pod["spec"]["nodeName"]
-        return Placement(
-            pod_ip=self._ip or "",
-            host_ip=HOST_IP,
-            allocatable=self.shared.allocatable.get(node, {}),
-        )
-
-    @property
-    def _fetch(self) -> Fetch:
-        def fetch(kind: str, name: str) -> Json | None:
-            path = object_path("/api/v1", self.pod["metadata"]["namespace"], kind, name)
-            try:
-                return self.shared.client.get(path)
-            except ApiError as error:
-                if error.not_found:
-                    return None
-                raise
-
-        return fetch
 
     # Ends.
 
@@ -410,7 +268,7 @@ class PodWorker:
         They take a minute; here the pod is marked as disrupted (so that a podFailurePolicy can
         ignore it) and removed as soon as its processes are dead.
         """
-        status = self._status()
+        status = self._reporter.status()
         if (self.pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
             status = {}
         else:
@@ -418,7 +276,7 @@ class PodWorker:
             status["conditions"].append(disruption("DeletionByPodGC", text, time.time()))
         try:
             if status:
-                self._patch(status)
+                self._reporter.patch(status)
             self._delete()
         except ApiError as error:
             if not (error.not_found or error.conflict):
@@ -426,7 +284,7 @@ class PodWorker:
 
     def _finish(self) -> None:
         """Everything has ended: the last status, and the object if its deletion was asked for."""
-        self._report()
+        self._reporter.send()
         self._release()
         self.folder.clear(self.shared.state)
         if self.pod["metadata"].get("deletionTimestamp"):
@@ -446,9 +304,7 @@ class PodWorker:
             if not (error.not_found or error.conflict):
                 raise
 
-    # What the API server is told.
-
-    def _publish(self) -> None:
+    def publish(self) -> None:
         """Lets the other pods find this one by name."""
         if self._ip is None:
             return
@@ -456,70 +312,10 @@ class PodWorker:
         peer = hosts.peer_of(self.pod, self._ip, ready)
         self.shared.hosts.put(self.uid, peer, self.folder, self.pod["spec"].get("hostAliases"))
 
-    def _status(self) -> Json:
-        waiting = None if not self.inits else ("PodInitializing", "")
-        reported = self._reported or self.pod.get("status") or {}
-        previous = [c for c in reported.get("conditions") or [] if c["type"] in OWN_CONDITIONS]
-        known: dict[str, Any] = self.folder.load()
-        return pod_status(
-            self.pod,
-            [c.view(("PodInitializing", "")) for c in self.inits],
-            [c.view(waiting) for c in self.mains],
-            pod_ip=self._ip or known.get("ip"),
-            host_ip=HOST_IP,
-            started=self._start_time(known),
-            now=time.time(),
-            previous=previous,
-            verdict=self.verdict,
-            ended=self.ended,
-            stopped=any(c.last and c.last.marked("stopped") for c in self.mains),
-        )
-
-    def _start_time(self, known: Json) -> float:
-        at_server = (self.pod.get("status") or {}).get("startTime")
-        if at_server:
-            return stamp_seconds(at_server)
-        return float(known.get("started") or time.time())
-
-    def _report(self) -> None:
-        """Patches the status if it differs from what was said last."""
-        self._publish()
-        status = self._status()
-        # Also when somebody else has changed what is ours: a controller that took the node for dead
-        # marks its pods as not ready.
-        if status != self._reported or _differs(status, self.pod.get("status") or {}):
-            self._patch(status)
-            self._reported = status
-
-    def _patch(self, status: Json) -> None:
-        metadata = self.pod["metadata"]
-        body = {"metadata": {"uid": self.uid}, "status": status}
-        path = pod_path(metadata["namespace"], metadata["name"], "status")
-        try:
-            answer = self.shared.client.patch(path, body, "strategic")
-            if _version(answer) >= _version(self.pod):
-                self.pod = answer
-        except ApiError as error:
-            if not error.not_found and not error.conflict:
-                raise
-            log.debug("%s: status not taken: %s", self.name, error)
-
     @staticmethod
     def _sooner(one: float | None, other: float | None) -> float | None:
         found = [seconds for seconds in (one, other) if seconds is not None]
         return min(found) if found else None
-
-
-def _version(pod: Json) -> int:
-    """Of one object, a greater resourceVersion is a later one."""
-    return int(pod["metadata"]["resourceVersion"])
-
-
-def _differs(status: Json, known: Json) -> bool:
-    """Whether the API server has another phase, or another value of a condition of ours."""
-    ours = {c["type"]: c["status"] for c in status["conditions"]}
-    theirs = {c["type"]: c["status"] for c in known.get("conditions") or []}
-    return status["phase"] != known.get("phase") or not ours.items() <= theirs.items()
 
 
 def _standing(pod: Json) -> Verdict | None:
@@ -532,3 +328,8 @@ def _standing(pod: Json) -> Verdict | None:
         reason=status.get("reason") or "",
         message=status.get("message") or "",
     )
+
+
+def _version(pod: Json) -> int:
+    """Of one object, a greater resourceVersion is a later one."""
+    return int(pod["metadata"]["resourceVersion"])

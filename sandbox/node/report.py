@@ -1,0 +1,80 @@
+"""What the API server is told of a pod."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+from sandbox.node.api import ApiError, Json, pod_path
+from sandbox.node.shared import HOST_IP
+from sandbox.node.status import OWN_CONDITIONS, pod_status, stamp_seconds
+
+if TYPE_CHECKING:
+    from sandbox.node.worker import PodWorker
+
+log = logging.getLogger("report")
+
+
+class Reporter:
+    """Sends the status of one pod whenever it differs from what the API server has."""
+
+    def __init__(self, worker: PodWorker) -> None:
+        self._worker = worker
+        self._reported: Json | None = None
+
+    def status(self) -> Json:
+        """The status as it is now."""
+        waiting = None if not self._worker.inits else ("PodInitializing", "")
+        reported = self._reported or self._worker.pod.get("status") or {}
+        previous = [c for c in reported.get("conditions") or [] if c["type"] in OWN_CONDITIONS]
+        known: dict[str, Any] = self._worker.folder.load()
+        return pod_status(
+            self._worker.pod,
+            [c.view(("PodInitializing", "")) for c in self._worker.inits],
+            [c.view(waiting) for c in self._worker.mains],
+            pod_ip=self._worker.ip or None,
+            host_ip=HOST_IP,
+            started=self._start_time(known),
+            now=time.time(),
+            previous=previous,
+            verdict=self._worker.verdict,
+            ended=self._worker.ended,
+            stopped=any(c.last and c.last.marked("stopped") for c in self._worker.mains),
+        )
+
+    def _start_time(self, known: Json) -> float:
+        at_server = (self._worker.pod.get("status") or {}).get("startTime")
+        if at_server:
+            return stamp_seconds(at_server)
+        return float(known.get("started") or time.time())
+
+    def send(self) -> None:
+        """Patches the status if it differs from what was said last."""
+        self._worker.publish()
+        status = self.status()
+        # Also when somebody else has changed what is ours: a controller that took the node for dead
+        # marks its pods as not ready.
+        if status != self._reported or _differs(status, self._worker.pod.get("status") or {}):
+            self.patch(status)
+            self._reported = status
+
+    def patch(self, status: Json) -> None:
+        """Sends a status; a pod that is gone, or another one of that name by now, takes none."""
+        metadata = self._worker.pod["metadata"]
+        body = {"metadata": {"uid": self._worker.uid}, "status": status}
+        path = pod_path(metadata["namespace"], metadata["name"], "status")
+        try:
+            answer = self._worker.shared.client.patch(path, body, "strategic")
+            self._worker.take(answer)
+        except ApiError as error:
+            if not error.not_found and not error.conflict:
+                raise
+            log.debug("%s: status not taken: %s", self._worker.name, error)
+
+
+def _differs(status: Json, known: Json) -> bool:
+    """Whether the API server has another phase, or another value of a condition of ours."""
+    ours = {c["type"]: c["status"] for c in status["conditions"]}
+    theirs = {c["type"]: c["status"] for c in known.get("conditions") or []}
+    return status["phase"] != known.get("phase") or not ours.items() <= theirs.items()

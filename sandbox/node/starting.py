@@ -1,0 +1,156 @@
+"""How a container of a pod is started: image, volumes, environment, probes; and what hinders it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from sandbox.node import images
+from sandbox.node.api import ApiError, Json, object_path
+from sandbox.node.container import PULL_BACKOFF_FIRST_S, PULL_BACKOFF_LAST_S, Container
+from sandbox.node.env import Fetch
+from sandbox.node.fields import BadReference, Placement
+from sandbox.node.podfiles import compose
+from sandbox.node.podvolumes import NotYet, PodVolumes
+from sandbox.node.probes import Prober, probed
+from sandbox.node.records import Attempt
+from sandbox.node.rootfs import BadMount
+from sandbox.node.shared import HOST_IP, RETRY_S
+
+if TYPE_CHECKING:
+    from sandbox.node.worker import PodWorker
+
+
+class Starter:
+    """Starts the containers of one pod and keeps what they share: its volumes."""
+
+    def __init__(self, worker: PodWorker) -> None:
+        self._worker = worker
+        self._volumes: PodVolumes | None = None
+        self._volumes_ready = False
+        self.adopted = False
+        """Whether containers run that a former agent has started."""
+
+    def back_off(self, container: Container, wait: float) -> None:
+        message = f"back-off {round(wait)}s restarting failed container={container.name}"
+        if container.waiting is None:
+            container.waiting = ("CrashLoopBackOff", message)
+            self._worker.shared.events.pod(
+                self._worker.pod,
+                "BackOff",
+                f"Back-off restarting failed container {container.name}",
+                True,
+            )
+
+    def start(self, container: Container) -> float | None:
+        """Makes and starts the next attempt; what hinders it is reported as waiting."""
+        events, spec = self._worker.shared.events, container.spec
+        try:
+            image = images.resolve(spec["image"], self._worker.shared.state)
+            self._prepare_volumes()
+            attempt = container.new_attempt()
+            launch = compose(
+                self._worker.pod,
+                spec,
+                image=image,
+                volumes=self._volume_set(),
+                placement=self._placement(),
+                attempt=attempt,
+                server=(self._worker.shared.client.host, self._worker.shared.client.port),
+                fetch=self._fetch,
+            )
+        except images.ImageError as error:
+            return self._pull_failed(container, str(error))
+        except (NotYet, ApiError) as error:
+            events.pod(self._worker.pod, "FailedMount", str(error), warning=True)
+            container.postpone("ContainerCreating", str(error), RETRY_S)
+            return RETRY_S
+        except (BadReference, BadMount, OSError) as error:
+            events.pod(self._worker.pod, "Failed", f"Error: {error}", warning=True)
+            container.postpone("CreateContainerConfigError", str(error), RETRY_S * 5)
+            return RETRY_S * 5
+        container.image_id = image.reference
+        container.launch(
+            attempt,
+            launch.options,
+            launch.command,
+            lambda a, process: self._worker.shared.exits.watch(a, self._worker.wake, process),
+        )
+        events.pod(self._worker.pod, "Started", f"Started container {container.name}")
+        self.probe(container, attempt)
+        self._worker.publish()
+        return None
+
+    def probe(self, container: Container, attempt: Attempt) -> None:
+        """Begins to probe a container that has started, if it has probes."""
+
+        def changed(what: str) -> None:
+            if "failed" in what:
+                self._worker.shared.events.pod(self._worker.pod, "Unhealthy", what, warning=True)
+            self._worker.wake()
+
+        if probed(container.spec):
+            Prober(container, attempt, self._worker.ip, self._worker.grace(), changed).start()
+
+    def _pull_failed(self, container: Container, message: str) -> float:
+        again = container.create_failures > 0
+        delay: float = min(PULL_BACKOFF_FIRST_S * 2**container.create_failures, PULL_BACKOFF_LAST_S)
+        reason = "ImagePullBackOff" if again else "ErrImagePull"
+        if again:
+            message = f"Back-off pulling image {container.spec['image']!r}: {message}"
+        self._worker.shared.events.pod(
+            self._worker.pod, "Failed", f"{reason}: {message}", warning=True
+        )
+        container.postpone(reason, message, delay)
+        return delay
+
+    def _volume_set(self) -> PodVolumes:
+        if self._volumes is None:
+            self._volumes = PodVolumes(
+                self._worker.shared.client,
+                self._worker.shared.state,
+                self._worker.pod,
+                self._worker.folder,
+                self._placement(),
+                self._fetch,
+            )
+        return self._volumes
+
+    def _prepare_volumes(self) -> None:
+        if not self._volumes_ready:
+            self._volume_set().prepare()
+            self._volumes_ready = True
+
+    def renew_tokens(self) -> float | None:
+        """Renews service account tokens in time; those that a former agent wrote, now."""
+        volumes_spec = self._worker.pod["spec"].get("volumes") or []
+        if self.adopted and any("projected" in volume for volume in volumes_spec):
+            self._prepare_volumes()
+        self.adopted = False
+        volumes = self._volumes
+        if volumes is None or volumes.tokens_until is None:
+            return None
+        if time.time() >= volumes.tokens_until:
+            volumes.refresh_tokens()
+        return max(1.0, (volumes.tokens_until or time.time()) - time.time())
+
+    def _placement(self) -> Placement:
+        node = self._worker.pod["spec"]["nodeName"]
+        return Placement(
+            pod_ip=self._worker.ip,
+            host_ip=HOST_IP,
+            allocatable=self._worker.shared.allocatable.get(node, {}),
+        )
+
+    @property
+    def _fetch(self) -> Fetch:
+        def fetch(kind: str, name: str) -> Json | None:
+            path = object_path("/api/v1", self._worker.pod["metadata"]["namespace"], kind, name)
+            try:
+                return self._worker.shared.client.get(path)
+            except ApiError as error:
+                if error.not_found:
+                    return None
+                raise
+
+        return fetch
