@@ -163,10 +163,10 @@ def _segment(
                         times.refresh()
                     yield block, times.of(offset)
                     offset += len(block)
+                elif follow and _replaced(path, file.fileno()):
+                    break
                 elif over:
                     return
-                elif _replaced(path, file.fileno()):
-                    break
                 else:
                     time.sleep(FOLLOW_S)
         start = 0
