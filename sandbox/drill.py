@@ -74,6 +74,7 @@ def run(session: Session, console: Console) -> bool:
         DrillError: a run failed, or never got to the step of its interruption.
     """
     interval = _checkpoint_interval()
+    _let_others_finish(session, console)
     names = ["drill-reference"]
     console.print("[bold]Reference: a run that nobody disturbs[/bold]")
     reference = follow(session.reader, _deploy(session, names), console)
@@ -92,6 +93,14 @@ def run(session: Session, console: Console) -> bool:
             console.print(f"  node {node} is back", highlight=False)
     _show(session, reference, outcomes, console)
     return all(outcome.passed for outcome in outcomes)
+
+
+def _let_others_finish(session: Session, console: Console) -> None:
+    """Another run on the spot nodes would send the drill's to other capacity."""
+    for other in session.reader.runs():
+        if not session.reader.snapshot(other).outcome:
+            console.print(f"[bold]{other.run_id} is still going on; the drill waits for it[/bold]")
+            follow(session.reader, other, console)
 
 
 def first_difference(wanted: list[dict[str, Any]], got: list[dict[str, Any]]) -> int | None:
@@ -152,19 +161,19 @@ class _Watcher(threading.Thread):
         self._session, self._target = session, target
         self._before = session.reader.progress(target)
         self._attempt = int(self._before.metrics[-1]["attempt"])
-        self._started = time.monotonic()
+        self._since = time.monotonic()
         self._watched: Watched | None = None
 
     def run(self) -> None:
         most = self._before.step
-        while time.monotonic() - self._started < RESUME_TIMEOUT_S:
+        while time.monotonic() - self._since < RESUME_TIMEOUT_S:
             progress = self._session.reader.progress(self._target)
             lines = progress.metrics
             most = max([most, *(x["step"] for x in lines if x["attempt"] == self._attempt)])
             if lines and lines[-1]["attempt"] > self._attempt:
                 resumed = [e for e in progress.events if e.get("event") == "resumed"]
                 start = int(resumed[-1]["from_step"]) if resumed else 0
-                self._watched = Watched(most, start, time.monotonic() - self._started)
+                self._watched = Watched(most, start, time.monotonic() - self._since)
                 return
             time.sleep(POLL_S)
 

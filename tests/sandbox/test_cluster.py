@@ -1,0 +1,166 @@
+"""The embedded cluster: started once, restarted when something dies, on loopback only, ended exactly."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sandbox import cluster as embedded
+from sandbox import paths, process, toolchain
+from sandbox.process import Process
+
+if TYPE_CHECKING:
+    from tests.sandbox.conftest import Cluster
+
+pytestmark = pytest.mark.sandbox
+DEADLINE_S = 90.0
+
+
+def _until(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {DEADLINE_S:.0f} s: {what}"
+        select.select([], [], [], 0.1)
+
+
+def _pids(cluster: Cluster) -> dict[str, Process]:
+    found = {path.stem: process.load(path) for path in cluster.state.pids.glob("*.json")}
+    return {name: running for name, running in found.items() if running}
+
+
+def _healthy() -> bool:
+    return all(row.state == "running" for row in embedded.health())
+
+
+def _up(cluster: Cluster) -> None:
+    embedded.up(cluster.setting.tools, lambda _: None)
+
+
+def test_a_second_start_leaves_every_process_as_it_is(cluster: Cluster) -> None:
+    before = _pids(cluster)
+    _up(cluster)
+    assert _pids(cluster) == before
+
+
+@pytest.mark.parametrize("name", ["apiserver", "etcd", "kueue", "node"])
+def test_a_killed_service_comes_back_by_itself_and_nothing_is_lost(
+    cluster: Cluster, name: str
+) -> None:
+    cluster.kubectl("create", "configmap", f"kept-{name}", "-n", "default")
+    before = _pids(cluster)[name]
+    before.send(signal.SIGKILL)
+    _until(lambda: _pids(cluster)[name] != before and _healthy(), f"{name} is back")
+    assert f"kept-{name}" in cluster.kubectl("get", "configmap", "-n", "default", "-o", "name")
+
+
+def test_after_everything_was_killed_a_new_start_brings_all_of_it_back(cluster: Cluster) -> None:
+    cluster.kubectl("create", "configmap", "kept-through-it-all", "-n", "default")
+    before = _pids(cluster)
+    for running in sorted(before.values(), key=lambda p: p != before["supervisor"]):
+        running.send(signal.SIGKILL)
+    _up(cluster)
+    assert _healthy()
+    cluster.kubectl("get", "configmap", "kept-through-it-all", "-n", "default")
+
+
+def test_every_server_listens_on_loopback_only(cluster: Cluster) -> None:
+    _until(_healthy, "the cluster is healthy")
+    listed = subprocess.run(["ss", "-Hltnp"], capture_output=True, text=True, check=False)
+    if listed.returncode != 0:
+        pytest.skip("ss is not installed")
+    ours = {str(running.pid) for running in _pids(cluster).values()}
+    addresses = [
+        line.split()[3]
+        for line in listed.stdout.splitlines()
+        if ours & set(re.findall(r"pid=(\d+)", line))
+    ]
+    assert addresses
+    assert all(address.startswith("127.") for address in addresses), addresses
+
+
+def test_a_client_without_a_certificate_is_refused(cluster: Cluster) -> None:
+    url = f"https://127.0.0.1:{cluster.setting.ports['apiserver']}/api/v1/namespaces"
+    code = f"import ssl,urllib.request as u;u.urlopen({url!r},context=ssl._create_unverified_context())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "401" in done.stderr
+
+
+def test_two_sandboxes_live_side_by_side_and_down_ends_only_its_own(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = _pids(cluster)
+    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "second"))
+    embedded.up(cluster.setting.tools, lambda _: None)
+    second = paths.state()
+    started = [p for f in second.pids.glob("*.json") if (p := process.load(f))]
+    assert all(running.alive for running in started)
+    assert embedded.down(lambda _: None) == len(started)
+    assert not any(running.alive for running in started)
+    assert not _mentioning(str(second.home))
+    assert all(running.alive for running in first.values())
+
+
+def _mentioning(text: str) -> list[str]:
+    """Command lines of other processes that hold this text."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and folder.name != str(os.getpid()):
+            try:
+                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+            if text in command:
+                found.append(command)
+    return found
+
+
+def test_a_second_command_waits_until_the_first_is_done(cluster: Cluster) -> None:
+    code = (
+        "import sys; from sandbox.lock import exclusive\n"
+        "with exclusive('first', print):\n"
+        "    print('held', flush=True); sys.stdin.readline()\n"
+    )
+    env = os.environ | {"PYTHONPATH": str(paths.PROJECT)}
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=env,
+    )
+    assert holder.stdout and holder.stdin
+    assert holder.stdout.readline().strip() == "held"
+    other = subprocess.Popen(
+        [sys.executable, "-m", "sandbox", "up", "--cluster-only"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=env,
+    )
+    assert other.stdout
+    first_line = other.stdout.readline()
+    assert first_line == (
+        f"`first` (pid {holder.pid}) is working on this sandbox; waiting for it to finish\n"
+    )
+    holder.stdin.write("\n")
+    holder.stdin.flush()
+    assert other.wait(DEADLINE_S) == 0
+    other.stdout.close()
+    holder.stdin.close()
+    holder.stdout.close()
+    assert holder.wait(10) == 0
+
+
+def test_a_cached_toolchain_is_found_without_building(cluster: Cluster) -> None:
+    from rich.console import Console
+
+    assert "built" not in toolchain.ensure(Console(force_terminal=False)).sources.values()

@@ -1,0 +1,248 @@
+"""The whole length of the project: `make up`, plain Pulumi, `make interrupt`, faults, `destroy`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from sandbox import paths
+from sandbox.runs import Reader
+
+if TYPE_CHECKING:
+    from tests.sandbox.conftest import Cluster
+
+pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(1200)]
+STACK_FILE = paths.PROJECT / "Pulumi.local.yaml"
+RUNS = "trainyard:runs"
+
+
+def _sandbox(cluster: Cluster, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "sandbox", *args],
+        cwd=paths.PROJECT,
+        env=cluster.env | {"SANDBOX_HOME": str(cluster.state.home)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def _pulumi(cluster: Cluster, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["pulumi", *args, "--stack", "local", "--non-interactive"],
+        cwd=paths.PROJECT,
+        env=cluster.env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def _stack_with(runs: list[Any], folder: Path) -> Path:
+    """A copy of the stack file with other runs, so that the committed one stays as it is."""
+    stack = yaml.safe_load(STACK_FILE.read_text())
+    stack["config"][RUNS] = runs
+    file = folder / "Pulumi.local.yaml"
+    file.write_text(yaml.safe_dump(stack))
+    return file
+
+
+def _run_file(folder: Path, name: str, **changed: Any) -> str:
+    """A copy of the short drill run with another name."""
+    run = yaml.safe_load((paths.PROJECT / "training/runs/drill.yaml").read_text())
+    (folder / f"{name}.yaml").write_text(yaml.safe_dump(run | {"name": name} | changed))
+    return str(folder / f"{name}.yaml")
+
+
+def _jobsets(cluster: Cluster) -> dict[str, str]:
+    """uid of every JobSet by name."""
+    listed = json.loads(cluster.kubectl("get", "jobsets", "-A", "-o", "json"))
+    return {item["metadata"]["name"]: item["metadata"]["uid"] for item in listed["items"]}
+
+
+@pytest.fixture(scope="module")
+def first_up(cluster: Cluster) -> Iterator[subprocess.CompletedProcess[str]]:
+    """`make up`, once."""
+    done = _sandbox(cluster, "up")
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr
+    yield done
+
+
+def test_up_trains_a_model_that_beats_a_unigram_model_and_says_where_everything_is(
+    cluster: Cluster, first_up: subprocess.CompletedProcess[str]
+) -> None:
+    text = first_up.stdout
+    evaluation = re.search(
+        r"evaluation\W+([\d.]+) on held-out files, a unigram model has ([\d.]+)", text
+    )
+    assert evaluation, text[-3000:]
+    assert float(evaluation[1]) < 0.8 * float(evaluation[2])
+    assert re.search(r"admitted to spot after \d+ s", text)
+    assert "every hash verified" in re.sub(r"[│\s]+", " ", text)
+    assert list((cluster.state.home / "runs").glob("hello-*.png"))
+    assert "make interrupt" in text
+
+
+def test_a_second_up_changes_nothing(
+    cluster: Cluster, first_up: subprocess.CompletedProcess[str]
+) -> None:
+    before = _jobsets(cluster)
+    again = _sandbox(cluster, "up")
+    assert again.returncode == 0, again.stdout[-3000:] + again.stderr
+    assert re.search(r"\d+ unchanged", again.stdout)
+    assert not re.search(r"[-+~] \d+ (created|updated|deleted|replaced)", again.stdout)
+    assert _jobsets(cluster) == before
+
+
+def test_the_stack_file_stays_as_it_was_committed(
+    cluster: Cluster, first_up: subprocess.CompletedProcess[str]
+) -> None:
+    assert "encryptionsalt" not in STACK_FILE.read_text()
+
+
+def test_preview_and_refresh_right_after_up_see_no_change(
+    cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path
+) -> None:
+    config = ["--config-file", str(_stack_with(["hello"], tmp_path))]
+    preview = _pulumi(cluster, "preview", "--expect-no-changes", *config)
+    assert preview.returncode == 0, preview.stdout + preview.stderr
+    refresh = _pulumi(cluster, "refresh", "--yes", "--expect-no-changes", *config)
+    assert refresh.returncode == 0, refresh.stdout + refresh.stderr
+
+
+def test_the_policy_pack_passes_the_committed_stack(
+    cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path
+) -> None:
+    config = str(_stack_with(["hello"], tmp_path))
+    preview = _pulumi(cluster, "preview", "--policy-pack", "policies", "--config-file", config)
+    assert preview.returncode == 0, preview.stdout + preview.stderr
+    assert "trainyard" in preview.stdout
+    assert "mandatory" not in preview.stdout
+
+
+def test_kubectl_shows_nodes_workloads_and_jobsets(
+    cluster: Cluster, first_up: subprocess.CompletedProcess[str]
+) -> None:
+    shown = cluster.kubectl("get", "nodes,workloads,jobsets", "-A")
+    for expected in ("node/spot-0", "node/ondemand-1", "workload.kueue.x-k8s.io/", "hello-v1-"):
+        assert expected in shown
+    assert "NotReady" not in shown
+
+
+def test_an_added_run_leaves_the_old_one_alone_and_an_edited_one_gets_a_new_id(
+    cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path
+) -> None:
+    before = _jobsets(cluster)
+    short = {"steps": 2}
+    one = _run_file(tmp_path, "edited", overrides=short)
+    config = str(_stack_with(["hello", one], tmp_path))
+    done = _pulumi(cluster, "up", "--yes", "--skip-preview", "--config-file", config)
+    assert done.returncode == 0, done.stdout + done.stderr
+    added = _jobsets(cluster)
+    assert before.items() <= added.items()
+    (name,) = added.keys() - before.keys()
+    _run_file(tmp_path, "edited", overrides=short | {"seed": 7})
+    done = _pulumi(cluster, "up", "--yes", "--skip-preview", "--config-file", config)
+    assert done.returncode == 0, done.stdout + done.stderr
+    edited = _jobsets(cluster)
+    assert before.items() <= edited.items()
+    (new_name,) = edited.keys() - before.keys()
+    assert new_name != name
+    assert new_name.startswith("edited-v1-")
+
+
+def test_wait_exits_with_the_exit_code_of_a_run_that_cannot_work(
+    cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path
+) -> None:
+    run = _run_file(tmp_path, "impossible", dataset={"name": "absent", "version": "0" * 16})
+    config = str(_stack_with(["hello", run], tmp_path))
+    done = _pulumi(cluster, "up", "--yes", "--skip-preview", "--config-file", config)
+    assert done.returncode == 0, done.stdout + done.stderr
+    waited = _sandbox(cluster, "wait", "impossible")
+    assert waited.returncode == 78, waited.stdout + waited.stderr
+    run_seen = Reader(cluster.state).snapshot(Reader(cluster.state).find("impossible"))
+    assert run_seen.restarts == 0
+
+
+def test_a_bad_stack_file_ends_in_a_line_per_mistake_and_creates_nothing(
+    cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path
+) -> None:
+    stack = yaml.safe_load(STACK_FILE.read_text())
+    stack["config"]["trainyard:nodePools"][0]["min"] = 9
+    stack["config"]["trainyard:teamz"] = []
+    file = tmp_path / "Pulumi.local.yaml"
+    file.write_text(yaml.safe_dump(stack))
+    before = _jobsets(cluster)
+    done = _pulumi(cluster, "up", "--yes", "--skip-preview", "--config-file", str(file))
+    assert done.returncode != 0
+    shown = done.stdout + done.stderr
+    assert "nodePools[0].min" in shown
+    assert "teamz" in shown
+    assert "Traceback" not in shown
+    assert _jobsets(cluster) == before
+
+
+def test_an_up_that_is_killed_anywhere_converges_when_it_is_run_again(
+    cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path
+) -> None:
+    run = _run_file(tmp_path, "killed", overrides={"steps": 2})
+    config = str(_stack_with(["hello", run], tmp_path))
+    log = tmp_path / "up.log"
+    with log.open("w") as out:
+        engine = subprocess.Popen(
+            ["pulumi", "up", "--stack", "local", "--yes", "--skip-preview", "--config-file", config]
+            + ["--non-interactive"],
+            cwd=paths.PROJECT,
+            env=cluster.env,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + 60
+    while "creating" not in log.read_text():
+        assert time.monotonic() < deadline and engine.poll() is None, log.read_text()
+        select.select([], [], [], 0.02)
+    os.kill(engine.pid, signal.SIGKILL)
+    engine.wait()
+    again = _sandbox(cluster, "up")
+    assert again.returncode == 0, again.stdout[-3000:] + again.stderr
+    assert "its lock is released" in again.stdout
+    refresh = _pulumi(cluster, "refresh", "--yes", "--expect-no-changes")
+    assert refresh.returncode == 0, refresh.stdout + refresh.stderr
+    assert not [name for name in _jobsets(cluster) if name.startswith("killed-")]
+
+
+def test_a_run_survives_a_spot_reclaim_with_notice_and_without(
+    cluster: Cluster, first_up: subprocess.CompletedProcess[str]
+) -> None:
+    drill = _sandbox(cluster, "drill")
+    assert drill.returncode == 0, drill.stdout[-6000:] + drill.stderr
+    assert drill.stdout.count("bit for bit equal") == 2
+    assert "Every interruption was survived." in drill.stdout
+    assert all(name.startswith("hello-") for name in _jobsets(cluster))
+
+
+def test_destroy_ends_clean_and_leaves_nothing_of_the_stack(
+    cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path
+) -> None:
+    config = str(_stack_with(["hello"], tmp_path))
+    done = _pulumi(cluster, "destroy", "--yes", "--skip-preview", "--config-file", config)
+    assert done.returncode == 0, done.stdout + done.stderr
+    left = cluster.kubectl(
+        "get", "nodes,clusterqueues,resourceflavors,workloads,jobsets,pv", "-A", "-o", "name"
+    )
+    assert not [line for line in left.splitlines() if "spot" in line or "hello" in line], left
+    namespaces = cluster.kubectl("get", "namespaces", "-o", "name")
+    assert "team-" not in namespaces
