@@ -7,7 +7,7 @@ depend on it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pulumi
 
@@ -51,72 +51,69 @@ class Preparation:
         return f"prepare-{self.dataset}-{spec.content_hash(parts)[:_HASH_CHARS]}"
 
 
+def _container(preparation: Preparation) -> dict[str, Any]:
+    amounts = {"cpu": "1", "memory": "2Gi"}
+    return {
+        "name": _CONTAINER,
+        "image": preparation.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": [
+            "python",
+            "-m",
+            "training.prepare",
+            "--source",
+            preparation.source,
+            "--out",
+            Dataset(name=preparation.dataset).path,
+        ],
+        "workingDir": spec.WORKSPACE,
+        "env": [{"name": "PYTHONUNBUFFERED", "value": "1"}],
+        "resources": {"requests": dict(amounts), "limits": dict(amounts)},
+        "volumeMounts": [
+            {"name": "datasets", "mountPath": spec.DATA_MOUNT},
+            {"name": "tmp", "mountPath": "/tmp"},
+        ],
+        "securityContext": pod.restricted(),
+    }
+
+
+def _pod_spec(preparation: Preparation, platform: Platform) -> dict[str, Any]:
+    team = platform.teams[preparation.team]
+    cpu_pool = platform.cpu_pool
+    return {
+        "restartPolicy": "Never",
+        "serviceAccountName": team.service_account,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": pod.pod_security(),
+        **({"nodeSelector": {naming.POOL: cpu_pool.name}} if cpu_pool else {}),
+        "containers": [_container(preparation)],
+        "volumes": [
+            {"name": "datasets", "persistentVolumeClaim": {"claimName": team.datasets_claim}},
+            {"name": "tmp", "emptyDir": {}},
+        ],
+    }
+
+
 def job(preparation: Preparation, platform: Platform) -> Manifest:
     """The Job. It is kept when it has ended: a removed one would look like drift."""
-    team = platform.teams[preparation.team]
-    labels = {
-        naming.TEAM: preparation.team,
-        naming.DATASET: preparation.dataset,
-        naming.PART_OF: naming.PROJECT,
-        naming.MANAGED_BY: "pulumi",
-        naming.COMPONENT: "dataset-preparation",
-    }
-    amounts = {"cpu": "1", "memory": "2Gi"}
-    cpu_pool = platform.cpu_pool
-    placed = {"nodeSelector": {naming.POOL: cpu_pool.name}} if cpu_pool else {}
+    labels = naming.object_labels("dataset-preparation", preparation.team)
+    labels[naming.DATASET] = preparation.dataset
+    namespace = platform.teams[preparation.team].namespace
+    rules = [
+        pod.exit_code_rule("FailJob", spec.EXIT_BAD_CONFIG, _CONTAINER),
+        pod.disruption_rule("Ignore"),
+    ]
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": metadata(preparation.name, namespace=team.namespace, labels=labels),
+        "metadata": metadata(preparation.name, namespace=namespace, labels=labels),
         "spec": {
             "backoffLimit": 2,
-            "podFailurePolicy": {
-                "rules": [
-                    pod.exit_code_rule("FailJob", spec.EXIT_BAD_CONFIG, _CONTAINER),
-                    pod.disruption_rule("Ignore"),
-                ]
-            },
+            "podFailurePolicy": {"rules": rules},
             "template": {
-                "metadata": {"labels": labels},
-                "spec": {
-                    "restartPolicy": "Never",
-                    "serviceAccountName": team.service_account,
-                    "automountServiceAccountToken": False,
-                    "enableServiceLinks": False,
-                    "securityContext": pod.pod_security(),
-                    **placed,
-                    "containers": [
-                        {
-                            "name": _CONTAINER,
-                            "image": preparation.image,
-                            "imagePullPolicy": "IfNotPresent",
-                            "command": [
-                                "python",
-                                "-m",
-                                "training.prepare",
-                                "--source",
-                                preparation.source,
-                                "--out",
-                                Dataset(name=preparation.dataset).path,
-                            ],
-                            "workingDir": spec.WORKSPACE,
-                            "env": [{"name": "PYTHONUNBUFFERED", "value": "1"}],
-                            "resources": {"requests": amounts, "limits": amounts},
-                            "volumeMounts": [
-                                {"name": "datasets", "mountPath": spec.DATA_MOUNT},
-                                {"name": "tmp", "mountPath": "/tmp"},
-                            ],
-                            "securityContext": pod.restricted(),
-                        }
-                    ],
-                    "volumes": [
-                        {
-                            "name": "datasets",
-                            "persistentVolumeClaim": {"claimName": team.datasets_claim},
-                        },
-                        {"name": "tmp", "emptyDir": {}},
-                    ],
-                },
+                "metadata": {"labels": dict(labels)},
+                "spec": _pod_spec(preparation, platform),
             },
         },
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import pydantic
@@ -31,18 +31,8 @@ def unknown_names(
     file: RunFile, platform: Platform, references: Mapping[str, str]
 ) -> Iterator[Mistake]:
     """Names that the platform does not have, and a name that is too long for a run id."""
-
-    def unknown(path: str, got: str, known: Sequence[str], otherwise: str) -> Iterator[Mistake]:
-        if got not in known:
-            yield Mistake(
-                path=path,
-                got=shown(got),
-                allowed=one_of(known),
-                remedy=did_you_mean(got, known, otherwise),
-            )
-
-    yield from unknown("team", file.team, list(platform.teams), "add the team to the stack")
-    yield from unknown("launcher", file.launcher, list(LAUNCHERS), "choose one")
+    yield from _unknown("team", file.team, platform.teams, "add the team to the stack")
+    yield from _unknown("launcher", file.launcher, LAUNCHERS, "choose one")
     if file.launcher in LAUNCHERS and file.launcher not in platform.launchers:
         yield Mistake(
             path="launcher",
@@ -51,27 +41,9 @@ def unknown_names(
             remedy="choose one, or add the operator to the stack's operators",
         )
     if file.priority is not None:
-        yield from unknown("priority", file.priority, list(platform.priorities), "choose one")
-    if file.gpu_model is not None:
-        models = sorted({model for pool in platform.pools for model in pool.gpu_models})
-        if file.gpu_model not in models:
-            # Never a guess: a100 and h100 look alike and are not.
-            yield Mistake(
-                path="gpuModel",
-                got=shown(file.gpu_model),
-                allowed=one_of(models),
-                remedy="choose one, or add a pool",
-            )
-    if file.image not in references:
-        try:
-            _IMAGE.validate_python(file.image)
-        except pydantic.ValidationError:
-            yield Mistake(
-                path="image",
-                got=shown(file.image),
-                allowed=f"{one_of(references)}, or REPOSITORY@sha256:DIGEST",
-                remedy=did_you_mean(file.image, references, "name one, or pin a digest"),
-            )
+        yield from _unknown("priority", file.priority, platform.priorities, "choose one")
+    yield from _gpu_model(file, platform)
+    yield from _image(file, references)
     yield from _dataset(file)
     longest = spec.RUN_ID_MAX - _HASH_PART - len(str(file.version))
     if len(file.name) > longest:
@@ -80,6 +52,42 @@ def unknown_names(
             got=f"{len(file.name)} characters",
             allowed=f"at most {longest}, for names of pods are made from it",
             remedy="shorten it",
+        )
+
+
+def _unknown(path: str, got: str, known: Collection[str], otherwise: str) -> Iterator[Mistake]:
+    if got not in known:
+        yield Mistake(
+            path=path,
+            got=shown(got),
+            allowed=one_of(known),
+            remedy=did_you_mean(got, known, otherwise),
+        )
+
+
+def _gpu_model(file: RunFile, platform: Platform) -> Iterator[Mistake]:
+    models = {model for pool in platform.pools for model in pool.gpu_models}
+    if file.gpu_model is not None and file.gpu_model not in models:
+        # Never a guess: a100 and h100 look alike and are not.
+        yield Mistake(
+            path="gpuModel",
+            got=shown(file.gpu_model),
+            allowed=one_of(models),
+            remedy="choose one, or add a pool",
+        )
+
+
+def _image(file: RunFile, references: Mapping[str, str]) -> Iterator[Mistake]:
+    if file.image in references:
+        return
+    try:
+        _IMAGE.validate_python(file.image)
+    except pydantic.ValidationError:
+        yield Mistake(
+            path="image",
+            got=shown(file.image),
+            allowed=f"{one_of(references)}, or REPOSITORY@sha256:DIGEST",
+            remedy=did_you_mean(file.image, references, "name one, or pin a digest"),
         )
 
 

@@ -14,50 +14,42 @@ _NODE: Final = "node"
 """ReplicatedJob and container that Kubeflow Trainer takes for the trainer."""
 
 
-def render(run: RunSpec, platform: Platform) -> list[Manifest]:
-    """A TrainingRuntime named like the run, and the TrainJob that refers to it.
-
-    How to patch pods from a TrainJob changed between Kubeflow Trainer 2.1 and 2.2; a runtime per
-    run reads the same in both. Without the torch policy nobody sets PET_* behind our command line.
-    """
+def _runtime(run: RunSpec, platform: Platform) -> Manifest:
+    """The pods, as a TrainingRuntime of the run's own: a JobSet like launcher `jobset`'s."""
     first = f"{run.run_id}-{_NODE}-0-0.{run.run_id}"
-    main = pod.container(
-        run,
-        platform,
-        pod.torchrun_command(run, first),
-        name=_NODE,
-        more_env=[jobset.attempt_env()],
-    )
+    command = pod.torchrun_command(run, first)
+    main = pod.container(run, platform, command, name=_NODE, more_env=[jobset.attempt_env()])
     job = jobset.worker_job(run, pod.template(run, platform, main), _NODE)
     step = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
-    runtime: Manifest = {
+    nodes = {
+        "name": _NODE,
+        "replicas": 1,
+        "template": {"metadata": {"labels": pod.labels(run) | step}, "spec": job},
+    }
+    namespace = platform.teams[run.team].namespace
+    return {
         "apiVersion": _API,
         "kind": "TrainingRuntime",
-        "metadata": metadata(
-            run.run_id,
-            namespace=platform.teams[run.team].namespace,
-            labels=pod.labels(run),
-        ),
+        "metadata": metadata(run.run_id, namespace=namespace, labels=pod.labels(run)),
         "spec": {
             "mlPolicy": {"numNodes": run.nodes},
             "template": {
                 "spec": {
                     "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
                     "failurePolicy": jobset.failure_policy(run),
-                    "replicatedJobs": [
-                        {
-                            "name": _NODE,
-                            "replicas": 1,
-                            "template": {
-                                "metadata": {"labels": pod.labels(run) | step},
-                                "spec": job,
-                            },
-                        }
-                    ],
+                    "replicatedJobs": [nodes],
                 }
             },
         },
     }
+
+
+def render(run: RunSpec, platform: Platform) -> list[Manifest]:
+    """A TrainingRuntime named like the run, and the TrainJob that refers to it.
+
+    How to patch pods from a TrainJob changed between Kubeflow Trainer 2.1 and 2.2; a runtime per
+    run reads the same in both. Without the torch policy nobody sets PET_* behind our command line.
+    """
     train_job: Manifest = {
         "apiVersion": _API,
         "kind": "TrainJob",
@@ -71,4 +63,4 @@ def render(run: RunSpec, platform: Platform) -> list[Manifest]:
             "trainer": {"numNodes": run.nodes},
         },
     }
-    return [runtime, train_job]
+    return [_runtime(run, platform), train_job]
