@@ -271,7 +271,7 @@ class PodWorker:
         status = self._reporter.status()
         if (self.pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
             status = {}
-        else:
+        elif not self._disrupted():
             text = "PodGC: node no longer exists"
             status["conditions"].append(disruption("DeletionByPodGC", text, time.time()))
         try:
@@ -281,6 +281,11 @@ class PodWorker:
         except ApiError as error:
             if not (error.not_found or error.conflict):
                 raise
+
+    def _disrupted(self) -> bool:
+        """Whether somebody has said already that this pod's end is not its own doing."""
+        conditions = (self.pod.get("status") or {}).get("conditions") or []
+        return any(c["type"] == "DisruptionTarget" and c["status"] == "True" for c in conditions)
 
     def _finish(self) -> None:
         """Everything has ended: the last status, and the object if its deletion was asked for."""

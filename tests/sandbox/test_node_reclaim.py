@@ -79,9 +79,20 @@ def test_what_is_deaf_to_the_notice_is_killed_when_it_is_over(kit: Kit) -> None:
     assert not processes_with(marker)
     pod = kit.await_phase("deaf", "Failed")
     kit.release("deaf")
-    assert condition(pod, "DisruptionTarget")["status"] == "True"
+    assert condition(pod, "DisruptionTarget")["reason"] == "EvictionByEvictionAPI"
     assert terminated(pod)["exitCode"] == 137
     _back(kit, kit.nodes[0])
+
+
+@pytest.mark.parametrize("full_notice", [False, True])
+def test_an_idle_node_is_taken_at_once_or_at_the_end_of_its_notice_where_asked(
+    kit: Kit, full_notice: bool
+) -> None:
+    notice_s = 5.0
+    began = time.monotonic()
+    reclaim(kit.nodes[1], notice_s, full_notice=full_notice, state=kit.cluster.state)
+    assert (time.monotonic() - began >= notice_s) is full_notice
+    _back(kit, kit.nodes[1])
 
 
 def test_without_notice_everything_is_killed_at_once_and_nobody_is_asked(kit: Kit) -> None:

@@ -1,0 +1,85 @@
+"""What a process node says of itself, its probes, and the volumes that it provides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sandbox.node import nodes
+from sandbox.node.api import Json
+from sandbox.node.probes import Tally, resolve_port
+from sandbox.node.volumes import volume_for
+
+PLENTY = 2**40
+
+
+def _statuses(conditions: list[Json]) -> dict[str, str]:
+    return {c["type"]: c["status"] for c in conditions}
+
+
+def test_a_healthy_node_is_ready_and_under_no_pressure() -> None:
+    found = _statuses(nodes.conditions([], nodes.pressure(PLENTY, PLENTY), "", 0.0))
+    assert found.pop("Ready") == "True"
+    assert found.keys() == {"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"}
+    assert set(found.values()) == {"False"}
+
+
+def test_what_is_short_is_named_and_a_runtime_that_does_not_work_makes_it_unready() -> None:
+    short = nodes.pressure(2**20, 2**20)
+    conditions = nodes.conditions([], short, "bwrap not found; install bubblewrap", 0.0)
+    found = {c["type"]: c for c in conditions}
+    assert found["DiskPressure"]["message"] == "1 MiB are free on the sandbox's disk"
+    assert found["MemoryPressure"]["status"] == "True"
+    assert (found["Ready"]["status"], found["Ready"]["message"]) == (
+        "False",
+        "bwrap not found; install bubblewrap",
+    )
+
+
+def test_a_heartbeat_does_not_change_the_transition_time() -> None:
+    first = nodes.conditions([], {}, "", 0.0)
+    second = nodes.conditions(first, {}, "", 60.0)
+    assert {c["lastTransitionTime"] for c in second} == {"1970-01-01T00:00:00Z"}
+    assert {c["lastHeartbeatTime"] for c in second} == {"1970-01-01T00:01:00Z"}
+    third = nodes.conditions(second, {}, "broken", 120.0)
+    changed = [c["type"] for c in third if c["lastTransitionTime"] == "1970-01-01T00:02:00Z"]
+    assert changed == ["Ready"]
+
+
+def test_only_nodes_with_the_annotation_are_served() -> None:
+    def node(**annotations: str) -> Json:
+        return {"metadata": {"name": "n", "annotations": annotations}}
+
+    assert nodes.ours(node(**{"trainyard.dev/node-runtime": "process"}))
+    assert not nodes.ours(node(**{"kwok.x-k8s.io/node": "fake"}))
+    assert not nodes.ours({"metadata": {"name": "n"}})
+
+
+def test_a_probe_changes_its_verdict_only_at_its_threshold() -> None:
+    tally = Tally({"failureThreshold": 2, "successThreshold": 1}, passed=True)
+    assert [tally.count(ok) for ok in (False, True, False, False)] == [False, False, False, True]
+    assert not tally.passed
+    assert tally.count(True) and tally.passed
+
+
+def test_a_probe_finds_a_port_by_its_name() -> None:
+    container = {"ports": [{"name": "web", "containerPort": 8080}]}
+    assert resolve_port({"httpGet": {"port": "web"}}, container) == {"httpGet": {"port": 8080}}
+    assert resolve_port({"tcpSocket": {"port": 1}}, container) == {"tcpSocket": {"port": 1}}
+
+
+def test_a_volume_is_bound_to_its_claim_and_follows_its_class() -> None:
+    claim = {
+        "metadata": {"name": "c", "namespace": "n", "uid": "u"},
+        "spec": {
+            "storageClassName": "shared",
+            "accessModes": ["ReadWriteMany"],
+            "resources": {"requests": {"storage": "2Ti"}},
+        },
+    }
+    volume = volume_for(claim, {"reclaimPolicy": "Retain"}, Path("/v/n/c"))
+    spec = volume["spec"]
+    assert volume["metadata"]["name"] == "pvc-u"
+    assert spec["capacity"] == {"storage": "2Ti"} and spec["accessModes"] == ["ReadWriteMany"]
+    assert spec["persistentVolumeReclaimPolicy"] == "Retain"
+    assert spec["hostPath"]["path"] == "/v/n/c" and spec["claimRef"]["uid"] == "u"
+    assert volume_for(claim, {}, Path("/v"))["spec"]["persistentVolumeReclaimPolicy"] == "Delete"
