@@ -274,7 +274,8 @@ def _top_level(differences: Sequence[Difference]) -> list[str]:
 
 def _abort_unready(context: grpc.ServicerContext, written: Written) -> None:
     """Fail a call whose object exists: the engine keeps its state and tries again next time."""
-    message = f"{written.identifier} was written, but is not ready: {written.unready[0]}"
+    name = f"{written.properties.get('kind', '')} {written.identifier}"
+    message = f"{name} was written, but is not ready: {written.unready[0]}"
     inputs: Mapping[str, Any] | None = written.inputs
     detail = any_pb2.Any()
     detail.Pack(

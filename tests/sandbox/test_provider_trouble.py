@@ -37,7 +37,8 @@ def project(cluster: Any, tmp_path: Path) -> Project:
 def test_an_object_that_does_not_get_ready_is_kept_and_waited_for_again(project: Project) -> None:
     project.write(NEVER_READY.replace("ANNOTATIONS", '{"pulumi.com/timeoutSeconds": "1"}'))
     text = project.fail("up", "--yes", "--skip-preview")
-    assert f"{project.namespace}/claim was written, but is not ready: not ready after 1 s" in text
+    written = f"PersistentVolumeClaim {project.namespace}/claim was written"
+    assert f"{written}, but is not ready: not ready after 1 s" in text
     assert "the claim is Pending" in text
     claim = project.resources()["claim"]
     assert claim["outputs"]["spec"]["storageClassName"] == "none" and claim["initErrors"]
