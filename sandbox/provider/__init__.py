@@ -1,7 +1,7 @@
 """A stand-in for the official Kubernetes provider plugin, for machines that cannot download it.
 
 It speaks the engine's resource provider protocol and keeps the official plugin's resource types,
-ids and state, so a program and its state work with either. docs/provider.md lists what is matched.
+ids and state, so a program and its state work with either. README.md lists what is matched, and what is not.
 """
 
 VERSION = "4.34.2"

@@ -99,6 +99,10 @@ def create(cluster: Cluster, manifest: Object, manager: str, call: Call) -> tupl
     """
     body = _body(cluster, manifest)
     existing = _when_served(cluster, lambda: cluster.find(body), call)
+    if existing is not None and at(existing, ("metadata", "deletionTimestamp")):
+        # Its deletion was not waited for, or was asked for elsewhere; the new one has its name.
+        _gone(cluster, existing, manifest, call)
+        existing = None
     if existing is not None and not call.patch:
         if not cluster.settings.upsert:
             raise ProviderError(
@@ -175,12 +179,8 @@ def delete(cluster: Cluster, inputs: Object, live: Object, manager: str, call: C
             _relinquish(cluster, live, manager)
             return
         raise ProviderError(f"{describe(live)} cannot be deleted: {error}") from error
-    if is_annotated(inputs, SKIP_AWAIT):
-        return
-    try:
-        awaiters.until_gone(cluster, live, _seconds(inputs, call), call.say)
-    except NotInitialized as error:
-        raise ProviderError(f"{describe(live)}: {error}") from error
+    if not is_annotated(inputs, SKIP_AWAIT):
+        _gone(cluster, live, inputs, call)
 
 
 def unready(cluster: Cluster, inputs: Object, live: Object) -> list[str]:
@@ -227,6 +227,13 @@ def _body(cluster: Cluster, manifest: Object) -> Object:
     if cluster.serves(kind) and not cluster.resource(kind).namespaced:
         metadata(body).pop("namespace", None)
     return body
+
+
+def _gone(cluster: Cluster, live: Object, inputs: Object, call: Call) -> None:
+    try:
+        awaiters.until_gone(cluster, live, _seconds(inputs, call), call.say)
+    except NotInitialized as error:
+        raise ProviderError(f"{describe(live)}: {error}") from error
 
 
 def _when_served(cluster: Cluster, call: Callable[[], T], context: Call) -> T:

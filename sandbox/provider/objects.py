@@ -14,6 +14,7 @@ PATCH_FORCE = "pulumi.com/patchForce"
 PATCH_FIELD_MANAGER = "pulumi.com/patchFieldManager"
 DELETION_PROPAGATION = "pulumi.com/deletionPropagationPolicy"
 REPLACE_UNREADY = "pulumi.com/replaceUnready"
+WAIT_FOR = "pulumi.com/waitFor"
 AUTONAMED = "pulumi.com/autonamed"
 
 SERVER_METADATA = (

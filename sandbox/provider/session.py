@@ -16,7 +16,9 @@ from sandbox.provider.lifecycle import Call
 from sandbox.provider.objects import (
     REPLACE_UNREADY,
     SERVER_METADATA,
+    WAIT_FOR,
     Object,
+    annotation,
     is_annotated,
     is_patch,
     kind_of,
@@ -28,6 +30,7 @@ from sandbox.provider.objects import (
     type_token,
 )
 from sandbox.provider.ownership import manager_for
+from sandbox.provider.properties import reveal
 from sandbox.provider.secret_values import redacted
 
 Tree = dict[str, Any]
@@ -82,6 +85,8 @@ class Session:
         refused = check.refusal(token)
         if refused:
             raise ProviderError(refused)
+        if annotation(reveal(news), WAIT_FOR):
+            self._log.warning(urn, f"the provider stand-in ignores the annotation {WAIT_FOR}")
         if not self._cluster.reachable and self._cluster.settings.skip_update_unreachable and olds:
             self._log.warning(urn, f"skipped: {self._cluster.reason}")
             return olds

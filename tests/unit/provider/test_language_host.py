@@ -86,7 +86,10 @@ def test_both_streams_of_a_child_arrive_and_then_its_exit_code() -> None:
     children = Children()
     script = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
     child = start(children, script)
-    assert sorted(output(child)) == [("stderr", b"err\n"), ("stdout", b"out\n")]  # type: ignore[arg-type]
+    text = {"stdout": b"", "stderr": b""}
+    for stream, data in output(child):  # type: ignore[arg-type]
+        text[stream] += data
+    assert text == {"stdout": b"out\n", "stderr": b"err\n"}
     assert children.wait(child) == 3  # type: ignore[arg-type]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from sandbox.provider.properties import UNKNOWN, Secret, reveal
 from sandbox.provider.session import Session
 
 PREFIX = "urn:pulumi:s::p::"
+META = {"name": "a", "namespace": "team"}
 CONFIG = "kubernetes:core/v1:ConfigMap"
 CLAIM = "kubernetes:core/v1:PersistentVolumeClaim"
 
@@ -25,8 +27,7 @@ def session(cluster: FakeCluster) -> Session:
 
 
 def config_map(**fields: Any) -> dict[str, Any]:
-    meta = {"name": "a", "namespace": "team"}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"a": "1"}} | fields
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": META, "data": {"a": "1"}} | fields
 
 
 def check(
@@ -321,6 +322,26 @@ def test_a_deletion_that_is_held_back_names_the_finalizers() -> None:
         match=r"ConfigMap team/a: not gone after 0\.05 s; waiting for its finalizers: x/y",
     ):
         delete(FakeCluster(), finalizers=["x/y"])
+
+
+def test_a_deletion_that_nobody_waits_for_returns_at_once() -> None:
+    cluster = FakeCluster()
+    delete(cluster, finalizers=["x/y"], annotations={"pulumi.com/skipAwait": "true"})
+    assert cluster.deleted == [("team/a", "Foreground")]
+
+
+def test_a_new_object_waits_for_the_end_of_the_one_that_had_its_name() -> None:
+    cluster = FakeCluster()
+    meta = {"name": "a", "namespace": "team", "deletionTimestamp": "now", "finalizers": ["x/y"]}
+    cluster.put(config_map(metadata=meta))
+    with pytest.raises(ProviderError, match=r"not gone after .* its finalizers: x/y"):
+        create(cluster, metadata={**META, "annotations": {"pulumi.com/timeoutSeconds": "0.05"}})
+    assert cluster.applied == []
+
+    leaving = threading.Timer(0.2, cluster.objects.clear)
+    leaving.start()
+    create(cluster)
+    assert len(cluster.applied) == 1
 
 
 def test_a_patch_resource_shares_an_object_and_gives_its_fields_back() -> None:
