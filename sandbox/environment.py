@@ -50,6 +50,10 @@ def variables(setting: Setting) -> dict[str, str]:
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         "PULUMI_EXPERIMENTAL_NEO_TIPS": "false",
+        # A rerun after a killed `up` finds objects that are not in the state yet, and repairs fields
+        # that somebody has edited by hand (the node controller edits taints). Both plugins know these.
+        "PULUMI_K8S_UPSERT_EXISTING_OBJECTS": "true",
+        "PULUMI_K8S_ENABLE_PATCH_FORCE": "true",
         "AWS_ENDPOINT_URL": f"http://{LOOPBACK}:{setting.ports['s3']}",
         "AWS_ACCESS_KEY_ID": "sandbox",
         "AWS_SECRET_ACCESS_KEY": "sandbox",

@@ -108,9 +108,8 @@ def test_an_edit_updates_the_object_and_an_edit_of_a_fixed_field_replaces_it(
 
 
 def test_a_refresh_shows_what_was_changed_or_deleted_by_hand_and_up_repairs_it(
-    cluster: Any, tmp_path: Path
+    cluster: Any, project: Project
 ) -> None:
-    project = Project.create(tmp_path, cluster.env, PULUMI_K8S_ENABLE_PATCH_FORCE="true")
     program = CONFIG.replace("LABEL", "ours").replace("DATA", "1")
     program += CONFIG.replace('"config"', '"gone"').replace("LABEL", "x").replace("DATA", "1")
     project.write(program)
@@ -129,8 +128,9 @@ def test_a_refresh_shows_what_was_changed_or_deleted_by_hand_and_up_repairs_it(
 
 
 def test_an_object_that_exists_is_refused_unless_it_is_imported(
-    cluster: Any, project: Project
+    cluster: Any, tmp_path: Path
 ) -> None:
+    project = Project.create(tmp_path, cluster.env, PULUMI_K8S_UPSERT_EXISTING_OBJECTS="false")
     project.write("")
     project.up()
     cluster.kubectl("create", "configmap", "config", "--from-literal=a=1", "-n", project.namespace)

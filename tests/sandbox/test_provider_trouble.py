@@ -67,8 +67,7 @@ def test_a_wait_ends_when_the_engine_is_interrupted_and_leaves_no_process(
     assert project.resources()["claim"]["initErrors"]
 
 
-def test_a_killed_update_is_taken_up_where_it_was(cluster: Any, tmp_path: Path) -> None:
-    project = Project.create(tmp_path, cluster.env, PULUMI_K8S_UPSERT_EXISTING_OBJECTS="true")
+def test_a_killed_update_is_taken_up_where_it_was(cluster: Any, project: Project) -> None:
     before = NEVER_READY.replace("ANNOTATIONS", "{}")
     project.write(before)
     up = project.start("up", "--yes", "--skip-preview")
