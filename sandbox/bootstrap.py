@@ -1,8 +1,8 @@
 """Makes the Python environments, with nothing but a bare Python: `python3 sandbox/bootstrap.py`.
 
-`.venv` holds requirements.txt; `policies/.venv` holds the policy pack's own pins (pulumi-policy wants an older
-protobuf). An environment is made again when its pins change; one that is up to date costs a few milliseconds. Standard
-library only: this runs before anything is installed.
+`.venv` holds requirements.txt; `policies/.venv` holds the policy pack's own pins (pulumi-policy wants an
+older protobuf). An environment is made again when its pins change; one that is up to date costs a few
+milliseconds. Standard library only: this runs before anything is installed.
 """
 
 import fcntl
@@ -60,7 +60,9 @@ def _bubblewrap() -> None:
         return
     apt = shutil.which("apt-get")
     if os.geteuid() != 0 or apt is None:
-        print("bubblewrap is missing: install the package `bubblewrap` before `make up`", flush=True)
+        print(
+            "bubblewrap is missing: install the package `bubblewrap` before `make up`", flush=True
+        )
         return
     print("Installing bubblewrap with apt-get", flush=True)
     env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}

@@ -11,9 +11,10 @@ from rich.console import Console
 
 from sandbox import cluster, environment, paths, toolchain
 from sandbox.engine import Engine
-from sandbox.node import reclaim
+from sandbox.node import images, reclaim
 from sandbox.runs import Reader
 from sandbox.services import Setting
+from training import source
 
 Say = Callable[[str], None]
 
@@ -37,7 +38,11 @@ class Session:
         return Reader(self.state)
 
     def deploy(self, config_file: Path | None = None) -> dict[str, Any]:
-        """`pulumi up`; returns the stack's outputs."""
+        """`pulumi up`; returns the stack's outputs.
+
+        The image is taken first, so that an edit while the engine runs cannot leave a run without it.
+        """
+        images.snapshot(source.digest(paths.PROJECT), self.state)
         self.engine.up(config_file)
         return self.engine.outputs()
 

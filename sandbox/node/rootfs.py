@@ -94,14 +94,14 @@ def plan(root: Root) -> list[str]:
     )
     _refuse_bad_targets(mounts)
     inner = [m.target for m in mounts] + [f.target for f in root.files]
-    options: list[str] = []
+    options = ["--proc", "/proc", "--dev", "/dev", "--dir", "/run", "--dir", "/var"]
+    options += ["--symlink", "/tmp", "/var/tmp"]
+    # Before the image: a checkout, and with it the image's Python, may itself lie under /tmp.
+    options += ["--bind", str(root.scratch), "/tmp"] if root.scratch else ["--dir", "/tmp"]
     for bind in _drop_nested(root.image):
         options += _exploded(bind, inner)
     for text, path in root.symlinks:
         options += ["--symlink", text, path]
-    options += ["--proc", "/proc", "--dev", "/dev", "--dir", "/run", "--dir", "/var"]
-    options += ["--symlink", "/tmp", "/var/tmp"]
-    options += ["--bind", str(root.scratch), "/tmp"] if root.scratch else ["--dir", "/tmp"]
     for bind in [*root.files, *mounts]:
         options += ["--bind" if bind.writable else "--ro-bind", str(bind.source), bind.target]
     work_dir = _through(root.work_dir, links)

@@ -1,8 +1,8 @@
 """Builds a tool from its pinned modules into the cache.
 
-What is half done when a build is interrupted lies in Go's module cache and in a build cache of ours, so the next try
-goes on from there; the entry itself appears by one rename. The build cache is removed when everything is built: it is
-many times the size of what comes out.
+What is half done when a build is interrupted lies in Go's module cache and in a build cache of ours, so the
+next try goes on from there; the entry itself appears by one rename. The build cache is removed when everything
+is built: it is many times the size of what comes out.
 """
 
 from __future__ import annotations

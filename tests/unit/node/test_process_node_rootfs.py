@@ -85,3 +85,10 @@ def test_a_working_folder_that_nothing_provides_is_made(usr: Path) -> None:
 def test_a_folder_within_one_that_is_already_shown_is_not_bound_again(usr: Path) -> None:
     image = [Bind(usr / "lib", "/usr/lib"), Bind(usr, "/usr")]
     assert _triples(_plan(usr, image=image), "--ro-bind") == [(str(usr), "/usr")]
+
+
+def test_an_image_whose_folder_lies_under_tmp_is_still_seen(usr: Path, tmp_path: Path) -> None:
+    image = [Bind(usr, "/usr"), Bind(tmp_path, "/tmp/checkout/.venv")]
+    options = _plan(usr, image=image, scratch=tmp_path)
+    assert options.index("/tmp") < options.index("/tmp/checkout/.venv")
+    assert _triples(options, "--bind")[0] == (str(tmp_path), "/tmp")
