@@ -62,6 +62,8 @@ KUEUE_API: Final = "kueue.x-k8s.io/v1beta2"
 
 # Pulumi's Kubernetes provider.
 SKIP_AWAIT: Final = "pulumi.com/skipAwait"
+REPLACE_UNREADY: Final = "pulumi.com/replaceUnready"
+"""A Job that failed is replaced by the next update; without it that update could only fail again."""
 
 # Objects that have one name in every stack.
 SERVICE_ACCOUNT: Final = "llm-trainer"

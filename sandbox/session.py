@@ -56,10 +56,10 @@ def open_cluster(console: Console) -> Session:
     console.print("[bold]Toolchain[/bold]")
     tools = toolchain.ensure(console)
     origins: dict[str, list[str]] = {}
-    for name, source in tools.sources.items():
-        origins.setdefault(source, []).append(name)
-    for source, names in origins.items():
-        say(f"from {source}: {', '.join(sorted(names))}")
+    for name, origin in tools.sources.items():
+        origins.setdefault(origin, []).append(name)
+    for origin, names in origins.items():
+        say(f"from {origin}: {', '.join(sorted(names))}")
     console.print("[bold]Cluster[/bold]")
     setting = cluster.up(tools, say)
     provider = environment.install(setting, say)

@@ -201,9 +201,9 @@ def test_an_up_that_is_killed_anywhere_converges_when_it_is_run_again(
     config = str(_stack_with(["hello", run], tmp_path))
     log = tmp_path / "up.log"
     with log.open("w") as out:
+        command = ["pulumi", "up", "--stack", "local", "--yes", "--skip-preview"]
         engine = subprocess.Popen(
-            ["pulumi", "up", "--stack", "local", "--yes", "--skip-preview", "--config-file", config]
-            + ["--non-interactive"],
+            [*command, "--non-interactive", "--config-file", config],
             cwd=paths.PROJECT,
             env=cluster.env,
             stdout=out,

@@ -107,7 +107,12 @@ def job(preparation: Preparation, platform: Platform) -> Manifest:
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": metadata(preparation.name, namespace=namespace, labels=labels),
+        "metadata": metadata(
+            preparation.name,
+            namespace=namespace,
+            labels=labels,
+            annotations={naming.REPLACE_UNREADY: "true"},
+        ),
         "spec": {
             "backoffLimit": 2,
             "podFailurePolicy": {"rules": rules},
