@@ -6,6 +6,7 @@ Pure: paths, ports and certificates in, command lines out. `cluster.py` writes t
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections.abc import Mapping
@@ -258,6 +259,8 @@ def _node(at: Setting) -> Service:
         "SANDBOX_HOME": str(at.state.home),
         "PYTHONPATH": str(paths.PROJECT),
         "PYTHONUNBUFFERED": "1",
+        # Part of the command's fingerprint: an agent of older code is started again.
+        "SANDBOX_CODE": _code_digest(paths.PROJECT / "sandbox" / "node"),
     }
     # The agent answers the API server only, so its probe speaks as the API server.
     return Service("node", argv, at.https("node", "/healthz", "apiserver-kubelet-client"), env)
@@ -267,6 +270,13 @@ def _s3(at: Setting) -> Service:
     argv = [sys.executable, "-W", "ignore", "-m", "moto.server"]
     argv += ["-H", LOOPBACK, "-p", str(at.ports["s3"])]
     return Service("s3", argv, at.http("s3", "/moto-api/data.json"), {"PYTHONUNBUFFERED": "1"})
+
+
+def _code_digest(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def base_environment() -> dict[str, str]:

@@ -96,14 +96,21 @@ def plan(root: Root) -> list[str]:
     inner = [m.target for m in mounts] + [f.target for f in root.files]
     options = ["--proc", "/proc", "--dev", "/dev", "--dir", "/run", "--dir", "/var"]
     options += ["--symlink", "/tmp", "/var/tmp"]
-    # Before the image: a checkout, and with it the image's Python, may itself lie under /tmp.
     options += ["--bind", str(root.scratch), "/tmp"] if root.scratch else ["--dir", "/tmp"]
-    for bind in _drop_nested(root.image):
-        options += _exploded(bind, inner)
+    # A checkout, and with it the image's Python, may itself lie under /tmp or another mount: such a
+    # folder comes after the mount, which would hide it.
+    covers = ["/tmp", *(m.target for m in mounts)]
+    image = _drop_nested(root.image)
+    covered = [bind for bind in image if any(_inside(bind.target, c) for c in covers)]
+    for bind in image:
+        if bind not in covered:
+            options += _exploded(bind, inner)
     for text, path in root.symlinks:
         options += ["--symlink", text, path]
     for bind in [*root.files, *mounts]:
         options += ["--bind" if bind.writable else "--ro-bind", str(bind.source), bind.target]
+    for bind in covered:
+        options += ["--ro-bind", str(bind.source), bind.target]
     work_dir = _through(root.work_dir, links)
     if not _inside_any(work_dir, [b.target for b in [*root.image, *mounts]]):
         options += ["--dir", work_dir]
