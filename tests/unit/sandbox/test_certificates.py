@@ -27,9 +27,7 @@ def test_a_certificate_that_expires_soon_is_issued_again(
     monkeypatch.undo()
     new = Authority(tmp_path / "pki").issue(SERVER).certificate.read_bytes()
     assert new != old
-    left = x509.load_pem_x509_certificate(new).not_valid_after_utc - dt.datetime.now(
-        dt.UTC
-    )
+    left = x509.load_pem_x509_certificate(new).not_valid_after_utc - dt.datetime.now(dt.UTC)
     assert left > dt.timedelta(days=300)
 
 
