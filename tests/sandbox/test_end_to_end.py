@@ -219,7 +219,10 @@ def test_an_up_that_is_killed_anywhere_converges_when_it_is_run_again(
     again = _sandbox(cluster, "up")
     assert again.returncode == 0, again.stdout[-3000:] + again.stderr
     assert "its lock is released" in again.stdout
-    refresh = _pulumi(cluster, "refresh", "--yes", "--expect-no-changes")
+    committed = str(_stack_with(["hello"], tmp_path))
+    refresh = _pulumi(
+        cluster, "refresh", "--yes", "--expect-no-changes", "--config-file", committed
+    )
     assert refresh.returncode == 0, refresh.stdout + refresh.stderr
     assert not [name for name in _jobsets(cluster) if name.startswith("killed-")]
 
