@@ -21,7 +21,7 @@ from matplotlib import pyplot
 
 from training.spec import EVENTS_FILE, METRICS_FILE
 
-_SMOOTHING = 0.9
+_SMOOTHING = 0.8
 """Weight of the past in the moving average."""
 _COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:purple", "tab:brown", "tab:cyan")
 

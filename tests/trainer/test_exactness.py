@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -144,3 +145,33 @@ def test_the_number_of_ranks_may_change_between_attempts(
     assert [e["world_size"] for e in files.events("started")] == [2, 1, 4, 2]
     # The leader alone is as good as with others.
     assert {line["tokens"] for line in files.metrics()} == {8 * 16}
+
+
+def test_each_sample_is_used_once_across_interruptions_and_numbers_of_ranks(
+    trainer: Trainer,
+) -> None:
+    used = trainer.root / "used"
+
+    def note_samples(_: int) -> None:
+        from training.trainer.data import TrainingOrder
+
+        plain = TrainingOrder.take
+
+        def noted(order: TrainingOrder, first: int, count: int) -> Any:
+            with used.open("a") as stream:
+                stream.write(f"{first} {count}\n")
+            return plain(order, first, count)
+
+        TrainingOrder.take = noted  # type: ignore[method-assign]
+
+    files = trainer.files("run")
+    for world in (2, 1):
+        ranks = trainer.start("run", world=world, hook=note_samples)
+        goal = files.last_step() + 5
+        until(lambda g=goal: files.last_step() >= g, f"step {goal}")  # type: ignore[misc]
+        ranks.signal(signal.SIGTERM)
+        assert ranks.wait() == [75] * world
+    assert trainer.run("run", world=2, hook=note_samples) == [0, 0]
+    ranges = [tuple(map(int, line.split())) for line in used.read_text().splitlines()]
+    samples = sorted(k for first, count in ranges for k in range(first, first + count))
+    assert samples == list(range(STEPS * 8))

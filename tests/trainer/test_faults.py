@@ -150,13 +150,14 @@ def test_a_damaged_checkpoint_is_found_before_the_first_step_and_the_one_before_
     for number in range(100 if full else 1):
         files = trainer.files(f"run{number}")
         shutil.copytree(stopped.path, files.path)
-        name = chance.choice([*FILES, "manifest.json"])
+        names = [*FILES, "manifest.json"] if number else FILES
+        if kind == "swapped":  # random states that no step has drawn from are the same in both
+            names = [name for name in names if not name.startswith("rng")]
+        name = chance.choice(names)
         newest, older = (files.path / "checkpoints" / f"step-{s:08d}" for s in (12, 10))
         damage(kind, newest / name, older / name, chance)
         assert trainer.run(f"run{number}") == [0, 0]
         assert files.events("resumed")[-1]["from_step"] == 10
-        if (newest / "manifest.json").exists():
-            pass
         if not (kind == "missing" and name == "manifest.json"):  # then it is no checkpoint at all
             (corrupt,) = files.events("checkpoint_corrupt")
             assert corrupt["step"] == 12

@@ -15,7 +15,7 @@ from training.trainer.config import ModelConfig
 
 def build(config: ModelConfig, sequence_length: int) -> torch.nn.Module:
     """The model in float32 on the CPU, its weights drawn from torch's global generator."""
-    llama = LlamaConfig(  # type: ignore[call-arg]
+    llama = LlamaConfig(
         vocab_size=config.vocab_size,
         hidden_size=config.hidden_size,
         intermediate_size=config.intermediate_size,
