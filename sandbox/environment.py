@@ -45,7 +45,9 @@ def variables(setting: Setting) -> dict[str, str]:
         "PATH": os.pathsep.join([*own, *rest]),
         "KUBECONFIG": str(state.kubeconfig),
         "PULUMI_HOME": str(_pulumi_home(state)),
-        "PULUMI_BACKEND_URL": f"file://{state.backend}",
+        # Without metadata files beside the state: they are not written atomically, and one that a
+        # killed engine has left empty makes the state unreadable ("failed to load checkpoint: EOF").
+        "PULUMI_BACKEND_URL": f"file://{state.backend}?metadata=skip",
         "PULUMI_CONFIG_PASSPHRASE_FILE": str(_passphrase(state)),
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 COMMAND_SECONDS = 120.0
@@ -120,7 +121,7 @@ class Project:
 
     def plain_state(self) -> str:
         """The state as it lies on the disk, with all its backups and history."""
-        backend = Path(self.env["PULUMI_BACKEND_URL"].removeprefix("file://"))
+        backend = Path(urlsplit(self.env["PULUMI_BACKEND_URL"]).path)
         name = f"project-{self.namespace}"
         files = [path for path in backend.rglob("*") if path.is_file() and name in str(path)]
         assert files
