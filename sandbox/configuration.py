@@ -82,8 +82,8 @@ def audit_policy() -> Document:
 def kueue(ports: Mapping[str, int], certificates: Path) -> Document:
     """Kueue's configuration: gangs wait for all pods, a lost node sends the workload back to the queue.
 
-    `recoveryTimeout` is the second line of defence after topology-aware scheduling's own node replacement;
-    the backoff is short since a sandbox has nobody else to be fair to.
+    A gang that is not whole again after `recoveryTimeout` goes back to its queue; a restart in place takes about
+    3 s. The backoff is short since a sandbox has nobody else to be fair to. Docs: adr/0010.
     """
     return {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
@@ -96,12 +96,17 @@ def kueue(ports: Mapping[str, int], certificates: Path) -> Document:
         "webhook": {"port": ports["kueue-webhook"], "certDir": str(certificates)},
         "leaderElection": {"leaderElect": False},
         "internalCertManagement": {"enable": False},
-        "featureGates": {"VisibilityOnDemand": False},
+        "featureGates": {
+            "VisibilityOnDemand": False,
+            "TASFailedNodeReplacement": False,
+            "TASFailedNodeReplacementFailFast": False,
+            "TASReplaceNodeOnPodTermination": False,
+        },
         "manageJobsWithoutQueueName": False,
         "clientConnection": {"qps": 500, "burst": 1000},
         "waitForPodsReady": {
             "timeout": "5m",
-            "recoveryTimeout": "30s",
+            "recoveryTimeout": "10s",
             "blockAdmission": False,
             "requeuingStrategy": {
                 "timestamp": "Eviction",

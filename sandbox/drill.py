@@ -7,6 +7,7 @@ step after the interruption, and whether every loss is bit for bit that of the r
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from sandbox.runs import Run, RunStatus, run_dir
 from sandbox.session import Session
 
 RUN_FILE = paths.PROJECT / "training" / "runs" / "drill.yaml"
+PREFIX = "drill-"
 NOTICE_S = 120.0
 """What a spot instance of EC2 gets."""
 INTERRUPT_AT_STEP = 14
@@ -74,18 +76,21 @@ def run(session: Session, console: Console) -> bool:
         DrillError: a run failed, or never got to the step of its interruption.
     """
     interval = _checkpoint_interval()
+    _clear_earlier(session, console)
     _let_others_finish(session, console)
-    names = ["drill-reference"]
+    # The same spec would be the same run, and one that is finished has nothing left to interrupt.
+    stamp = time.strftime("%m%d%H%M%S")
+    names = [f"{PREFIX}reference-{stamp}"]
     console.print("[bold]Reference: a run that nobody disturbs[/bold]")
     reference = follow(session.reader, _deploy(session, names), console)
     _require_completed(reference)
     outcomes = []
     for name, title, notice_s, allowed in (
-        ("drill-notice", "reclaimed with notice", NOTICE_S, 0),
-        ("drill-kill", "gone without notice", 0.0, interval),
+        ("notice", "reclaimed with notice", NOTICE_S, 0),
+        ("kill", "gone without notice", 0.0, interval),
     ):
-        names.append(name)
-        console.print(f"[bold]{name}: a spot node is {title}[/bold]")
+        names.append(f"{PREFIX}{name}-{stamp}")
+        console.print(f"[bold]A spot node is {title}[/bold]")
         status, watched = _interrupt(session, _deploy(session, names), notice_s, console)
         differing = first_difference(reference.progress.metrics, status.progress.metrics)
         outcomes.append(Outcome(title, status, watched, allowed, differing))
@@ -93,6 +98,15 @@ def run(session: Session, console: Console) -> bool:
             console.print(f"  node {node} is back", highlight=False)
     _show(session, reference, outcomes, console)
     return all(outcome.passed for outcome in outcomes)
+
+
+def _clear_earlier(session: Session, console: Console) -> None:
+    """Remove what an earlier drill has left: its runs in the stack, if it was killed, and their folders."""
+    if any(run.name.startswith(PREFIX) for run in session.reader.runs()):
+        console.print("[bold]Removing the runs of an earlier drill[/bold]")
+        session.deploy()
+    for folder in session.state.volumes.glob(f"*/checkpoints/{PREFIX}*"):
+        shutil.rmtree(folder)
 
 
 def _let_others_finish(session: Session, console: Console) -> None:
