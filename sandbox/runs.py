@@ -253,12 +253,14 @@ def _outcome(owner: Json) -> tuple[str, str]:
 
 
 def _admitted_after(workload: Json | None) -> float | None:
-    admitted = _conditions(workload).get("Admitted")
-    if workload is None or admitted is None:
+    """Counted from the last time that it was put into the queue."""
+    true = _conditions(workload)
+    if workload is None or "Admitted" not in true:
         return None
-    return _seconds(admitted["lastTransitionTime"]) - _seconds(
-        workload["metadata"]["creationTimestamp"]
-    )
+    queued = workload["metadata"]["creationTimestamp"]
+    if "Requeued" in true:
+        queued = true["Requeued"]["lastTransitionTime"]
+    return max(0.0, _seconds(true["Admitted"]["lastTransitionTime"]) - _seconds(queued))
 
 
 def _evictions(workload: Json | None) -> tuple[str, ...]:

@@ -56,6 +56,12 @@ def test_a_restarted_run_tells_why_it_was_sent_back() -> None:
     )
 
 
+def test_the_wait_of_a_requeued_run_counts_from_its_return_to_the_queue() -> None:
+    requeued = _condition("Requeued", "2026-01-01T00:00:40Z")
+    workload = _workload(_condition("Admitted", "2026-01-01T00:00:43Z"), requeued)
+    assert headline(status(RUN, {}, workload, [], Progress())) == "admitted to spot after 3 s"
+
+
 def test_a_failed_run_tells_the_reason() -> None:
     owner = {"status": {"conditions": [_condition("Failed", message="exit code 78")]}}
     seen = status(RUN, owner, None, [], Progress())
