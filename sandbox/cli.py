@@ -18,7 +18,7 @@ Command = Callable[[argparse.Namespace, Console], int]
 def main(argv: list[str] | None = None) -> int:
     """Run one command; a failure is one line on stderr and exit code 1, an interrupt 130."""
     args = _parser().parse_args(argv)
-    console = Console(soft_wrap=not sys.stdout.isatty())
+    console = Console(width=None if sys.stdout.isatty() else 150)
     try:
         return int(args.run(args, console))
     except KeyboardInterrupt:

@@ -54,6 +54,7 @@ class Outcome:
 
     title: str
     status: RunStatus
+    capacity: str
     watched: Watched
     allowed: int
     differing_step: int | None
@@ -91,9 +92,9 @@ def run(session: Session, console: Console) -> bool:
     ):
         names.append(f"{PREFIX}{name}-{stamp}")
         console.print(f"[bold]A spot node is {title}[/bold]")
-        status, watched = _interrupt(session, _deploy(session, names), notice_s, console)
+        status, capacity, watched = _interrupt(session, _deploy(session, names), notice_s, console)
         differing = first_difference(reference.progress.metrics, status.progress.metrics)
-        outcomes.append(Outcome(title, status, watched, allowed, differing))
+        outcomes.append(Outcome(title, status, capacity, watched, allowed, differing))
         for node in reclaim.restore("all"):
             console.print(f"  node {node} is back", highlight=False)
     _show(session, reference, outcomes, console)
@@ -146,7 +147,7 @@ def _deploy(session: Session, names: list[str]) -> Run:
 
 def _interrupt(
     session: Session, target: Run, notice_s: float, console: Console
-) -> tuple[RunStatus, Watched]:
+) -> tuple[RunStatus, str, Watched]:
     """Reclaim a node of the run when it has got going, and follow it to its end."""
     before = follow(
         session.reader, target, console, until=lambda s: s.progress.step >= INTERRUPT_AT_STEP
@@ -162,9 +163,11 @@ def _interrupt(
     reclaim.reclaim(
         node, notice_s, on_event=lambda text: console.print(f"  {text}", highlight=False)
     )
+    after = follow(session.reader, target, console, until=lambda _: not watcher.is_alive())
+    watched = watcher.result()
     status = follow(session.reader, target, console)
     _require_completed(status)
-    return status, watcher.result()
+    return status, f"{', '.join(before.flavors)} -> {', '.join(after.flavors)}", watched
 
 
 class _Watcher(threading.Thread):
@@ -234,7 +237,6 @@ def _show(
         "a spot node was",
         "run",
         "steps lost",
-        "allowed",
         "to the next step",
         "losses",
         "capacity",
@@ -245,16 +247,10 @@ def _show(
         table.add_row(
             outcome.title,
             outcome.status.run.run_id,
-            str(outcome.steps_lost),
-            str(outcome.allowed),
+            f"{outcome.steps_lost} (allowed {outcome.allowed})",
             f"{outcome.watched.seconds:.1f} s",
             "bit for bit equal" if same else f"differ from step {outcome.differing_step}",
-            " -> ".join(outcome.status.flavors)
-            + (
-                f" (requeued: {', '.join(outcome.status.evictions)})"
-                if outcome.status.evictions
-                else ""
-            ),
+            outcome.capacity,
         )
     console.print(table)
     statuses = [reference, *(outcome.status for outcome in outcomes)]

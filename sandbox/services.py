@@ -19,6 +19,11 @@ from sandbox.ports import LOOPBACK
 from sandbox.toolchain import Toolchain
 
 
+CODE_ENV = "SANDBOX_CODE"
+"""Digest of the files that a service reads when it starts. It is part of the command's fingerprint, so a service
+with an older configuration, or of older code, is started again."""
+
+
 @dataclass(frozen=True)
 class Probe:
     """How to ask whether a service is ready: a GET that answers 200, with our CA and client certificate."""
@@ -222,12 +227,14 @@ def _kueue(at: Setting) -> Service:
         "--zap-log-level=info",
     ]
     env = {"KUBECONFIG": at.kubeconfig("kueue"), "POD_NAMESPACE": "kueue-system"}
+    env[CODE_ENV] = _digest([Path(at.config("kueue.yaml"))])
     return Service("kueue", argv, at.http("kueue-health", "/readyz"), env)
 
 
 def _jobset(at: Setting) -> Service:
     argv = [at.binary("jobset-manager"), f"--config={at.config('jobset.yaml')}"]
     env = {"KUBECONFIG": at.kubeconfig("jobset"), "POD_NAMESPACE": "jobset-system"}
+    env[CODE_ENV] = _digest([Path(at.config("jobset.yaml"))])
     return Service("jobset", argv, at.http("jobset-health", "/readyz"), env)
 
 
@@ -259,8 +266,7 @@ def _node(at: Setting) -> Service:
         "SANDBOX_HOME": str(at.state.home),
         "PYTHONPATH": str(paths.PROJECT),
         "PYTHONUNBUFFERED": "1",
-        # Part of the command's fingerprint: an agent of older code is started again.
-        "SANDBOX_CODE": _code_digest(paths.PROJECT / "sandbox" / "node"),
+        CODE_ENV: _digest(sorted((paths.PROJECT / "sandbox" / "node").glob("*.py"))),
     }
     # The agent answers the API server only, so its probe speaks as the API server.
     return Service("node", argv, at.https("node", "/healthz", "apiserver-kubelet-client"), env)
@@ -272,9 +278,9 @@ def _s3(at: Setting) -> Service:
     return Service("s3", argv, at.http("s3", "/moto-api/data.json"), {"PYTHONUNBUFFERED": "1"})
 
 
-def _code_digest(folder: Path) -> str:
+def _digest(files: list[Path]) -> str:
     digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.py")):
+    for path in files:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
