@@ -18,7 +18,6 @@ from sandbox.certificates import Pair
 from sandbox.ports import LOOPBACK
 from sandbox.toolchain import Toolchain
 
-
 CODE_ENV = "SANDBOX_CODE"
 """Digest of the files that a service reads when it starts. It is part of the command's fingerprint, so a service
 with an older configuration, or of older code, is started again."""
