@@ -93,7 +93,7 @@ def kueue(ports: Mapping[str, int], certificates: Path) -> Document:
             "bindAddress": f"{LOOPBACK}:{ports['kueue-metrics']}",
             "enableClusterQueueResources": True,
         },
-        "webhook": {"port": ports["kueue-webhook"], "certDir": str(certificates)},
+        "webhook": _webhook(ports["kueue-webhook"], certificates),
         "leaderElection": {"leaderElect": False},
         "internalCertManagement": {"enable": False},
         "featureGates": {
@@ -131,11 +131,16 @@ def jobset(ports: Mapping[str, int], certificates: Path) -> Document:
         "kind": "Configuration",
         "leaderElection": {"leaderElect": False},
         "internalCertManagement": {"enable": False},
-        "webhook": {"port": ports["jobset-webhook"], "certDir": str(certificates)},
+        "webhook": _webhook(ports["jobset-webhook"], certificates),
         "health": {"healthProbeBindAddress": f"{LOOPBACK}:{ports['jobset-health']}"},
         "metrics": {"bindAddress": f"{LOOPBACK}:{ports['jobset-metrics']}"},
         "clientConnection": {"qps": 500, "burst": 1000},
     }
+
+
+def _webhook(port: int, certificates: Path) -> Document:
+    """Without a host the managers would listen on every interface."""
+    return {"host": LOOPBACK, "port": port, "certDir": str(certificates)}
 
 
 _KUEUE_PATHS = ("-batch-v1-job", "-jobset-x-k8s-io-", "-kueue-x-k8s-io-")

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
 import socket
 from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
+
+RANGE = range(20000, 29400)
+"""Below the ports that the kernel gives to clients, which would take a stopped service's port away, and below the
+rendezvous ports of runs."""
 
 NAMES = (
     "etcd",
@@ -65,12 +70,10 @@ def is_free(port: int) -> bool:
 
 
 def _free(taken: set[int]) -> int:
-    while True:
-        with socket.socket() as probe:
-            probe.bind((LOOPBACK, 0))
-            port: int = probe.getsockname()[1]
-        if port not in taken:
+    for port in random.sample(RANGE, len(RANGE)):
+        if port not in taken and is_free(port):
             return port
+    raise OSError(f"no free loopback port from {RANGE.start} to {RANGE.stop - 1}")
 
 
 def _load(file: Path) -> dict[str, int]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 from sandbox import cluster as embedded
 from sandbox import paths, process, toolchain
@@ -89,7 +90,8 @@ def test_every_server_listens_on_loopback_only(cluster: Cluster) -> None:
 
 
 def test_a_client_without_a_certificate_is_refused(cluster: Cluster) -> None:
-    url = f"https://127.0.0.1:{cluster.setting.ports['apiserver']}/api/v1/namespaces"
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    url = config["clusters"][0]["cluster"]["server"] + "/api/v1/namespaces"
     code = f"import ssl,urllib.request as u;u.urlopen({url!r},context=ssl._create_unverified_context())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "401" in done.stderr
