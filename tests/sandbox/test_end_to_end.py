@@ -145,7 +145,7 @@ def test_an_added_run_leaves_the_old_one_alone_and_an_edited_one_gets_a_new_id(
     cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path
 ) -> None:
     before = _jobsets(cluster)
-    short = {"steps": 2}
+    short = {"steps": 12}
     one = _run_file(tmp_path, "edited", overrides=short)
     config = str(_stack_with(["hello", one], tmp_path))
     done = _pulumi(cluster, "up", "--yes", "--skip-preview", "--config-file", config)
@@ -197,7 +197,7 @@ def test_a_bad_stack_file_ends_in_a_line_per_mistake_and_creates_nothing(
 def test_an_up_that_is_killed_anywhere_converges_when_it_is_run_again(
     cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path
 ) -> None:
-    run = _run_file(tmp_path, "killed", overrides={"steps": 2})
+    run = _run_file(tmp_path, "killed", overrides={"steps": 12})
     config = str(_stack_with(["hello", run], tmp_path))
     log = tmp_path / "up.log"
     with log.open("w") as out:
