@@ -51,11 +51,10 @@ def node(pool: NodePool, index: int) -> Manifest:
         naming.REGION: catalog.load().region,
         naming.PART_OF: naming.PROJECT,
     }
-    annotations = {naming.SKIP_AWAIT: "true"}
     if pool.nodes is Nodes.KWOK:
-        annotations[naming.KWOK_NODE] = "fake"
+        annotations = {naming.KWOK_NODE: "fake"}
     else:
-        annotations[naming.NODE_RUNTIME] = "process"
+        annotations = {naming.NODE_RUNTIME: "process"}
     whole = _resources(instance, instance.vcpu * 1000, instance.memory_gib * quantity.GIB)
     usable = _resources(instance, instance.allocatable_milli_cpu, instance.allocatable_memory)
     return {
