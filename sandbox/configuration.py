@@ -82,8 +82,8 @@ def audit_policy() -> Document:
 def kueue(ports: Mapping[str, int], certificates: Path) -> Document:
     """Kueue's configuration: gangs wait for all pods, a lost node sends the workload back to the queue.
 
-    A gang that is not whole again after `recoveryTimeout` goes back to its queue; a restart in place takes about
-    3 s. The backoff is short since a sandbox has nobody else to be fair to. Docs: adr/0010.
+    A gang that is not whole `timeout` after its admission, or not whole again after `recoveryTimeout`, goes back
+    to its queue; process pods start, and restart in place, in about 3 s. The backoff is short since a sandbox has nobody else to be fair to. Docs: adr/0010.
     """
     return {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
@@ -105,7 +105,7 @@ def kueue(ports: Mapping[str, int], certificates: Path) -> Document:
         "manageJobsWithoutQueueName": False,
         "clientConnection": {"qps": 500, "burst": 1000},
         "waitForPodsReady": {
-            "timeout": "5m",
+            "timeout": "45s",
             "recoveryTimeout": "10s",
             "blockAdmission": False,
             "requeuingStrategy": {

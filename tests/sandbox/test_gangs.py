@@ -165,7 +165,9 @@ def _running_nodes(cluster: Cluster, spec: RunSpec) -> list[str]:
 def test_a_gang_starts_on_spot_restarts_by_cause_and_moves_when_spot_is_gone(
     gangs: Cluster,
 ) -> None:
-    script = "case $TRAINYARD_ATTEMPT in 0) exit 75;; 1) exit 1;; *) sleep 600;; esac"
+    # As a trainer does, it ends on SIGTERM; as process 1 of its container it would else ignore it.
+    work = "trap 'exit 75' TERM; sleep 600 & wait"
+    script = f"case $TRAINYARD_ATTEMPT in 0) exit 75;; 1) exit 1;; *) {work};; esac"
     spec, manifest = _gang(script, name="by-cause")
     _start(gangs, manifest)
 
