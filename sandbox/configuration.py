@@ -83,7 +83,8 @@ def kueue(ports: Mapping[str, int], certificates: Path) -> Document:
     """Kueue's configuration: gangs wait for all pods, a lost node sends the workload back to the queue.
 
     A gang that is not whole `timeout` after its admission, or not whole again after `recoveryTimeout`, goes back
-    to its queue; process pods start, and restart in place, in about 3 s. The backoff is short since a sandbox has nobody else to be fair to. Docs: adr/0010.
+    to its queue; process pods start, and restart in place, in about 3 s. The backoff is short since a sandbox has
+    nobody else to be fair to. Why so: docs/adr/0010.
     """
     return {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",

@@ -51,10 +51,8 @@ def node(pool: NodePool, index: int) -> Manifest:
         naming.REGION: catalog.load().region,
         naming.PART_OF: naming.PROJECT,
     }
-    if pool.nodes is Nodes.KWOK:
-        annotations = {naming.KWOK_NODE: "fake"}
-    else:
-        annotations = {naming.NODE_RUNTIME: "process"}
+    kwok = pool.nodes is Nodes.KWOK
+    annotations = {naming.KWOK_NODE: "fake"} if kwok else {naming.NODE_RUNTIME: "process"}
     whole = _resources(instance, instance.vcpu * 1000, instance.memory_gib * quantity.GIB)
     usable = _resources(instance, instance.allocatable_milli_cpu, instance.allocatable_memory)
     return {
