@@ -41,7 +41,8 @@ class Engine:
                 self._quiet("stack", "init", STACK)
         for owner in self._dead_lock_owners():
             say(f"an earlier pulumi (pid {owner}) was killed: its lock is released")
-            self._quiet("cancel", "--yes", "--stack", STACK)
+            with self._local_salt():
+                self._quiet("cancel", "--yes", "--stack", STACK)
 
     def up(self, config_file: Path | None = None) -> None:
         """`pulumi up` with its output shown.
@@ -61,9 +62,9 @@ class Engine:
 
     def outputs(self) -> dict[str, Any]:
         """The stack's outputs, secrets left out."""
-        found: dict[str, Any] = json.loads(
-            self._quiet("stack", "output", "--json", "--stack", STACK)
-        )
+        with self._local_salt():
+            text = self._quiet("stack", "output", "--json", "--stack", STACK)
+        found: dict[str, Any] = json.loads(text)
         return found
 
     def _stacks(self) -> set[str]:
