@@ -67,11 +67,11 @@ class Authority:
         pair = Pair(self._folder / "sa.pub", self._folder / "sa.key")
         if not pair.certificate.exists():
             key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-            _write(pair.key, _private_bytes(key))
+            write_private(pair.key, _private_bytes(key))
             public = key.public_key().public_bytes(
                 serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
             )
-            _write(pair.certificate, public)
+            write_private(pair.certificate, public)
         return pair
 
     def _make_ca(self) -> None:
@@ -82,8 +82,8 @@ class Authority:
             x509.BasicConstraints(ca=True, path_length=0), critical=True
         )
         builder = builder.add_extension(_usage(ca=True), critical=True)
-        _write(self.pair.key, _private_bytes(key))
-        _write(self.pair.certificate, _certificate_bytes(builder.sign(key, hashes.SHA256())))
+        write_private(self.pair.key, _private_bytes(key))
+        write_private(self.pair.certificate, _certificate_bytes(builder.sign(key, hashes.SHA256())))
 
     def _sign(self, pair: Pair, identity: Identity) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
@@ -98,8 +98,10 @@ class Authority:
             builder = builder.add_extension(names, critical=False)
         builder = builder.add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
         builder = builder.add_extension(_usage(ca=False), critical=True)
-        _write(pair.key, _private_bytes(key))
-        _write(pair.certificate, _certificate_bytes(builder.sign(self._key, hashes.SHA256())))
+        write_private(pair.key, _private_bytes(key))
+        write_private(
+            pair.certificate, _certificate_bytes(builder.sign(self._key, hashes.SHA256()))
+        )
 
     def _good(self, pair: Pair, identity: Identity) -> bool:
         if not (pair.certificate.exists() and pair.key.exists()):
@@ -189,7 +191,7 @@ def _certificate_bytes(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _write(path: Path, data: bytes) -> None:
+def write_private(path: Path, data: bytes) -> None:
     """Write with mode 0600 from the start, visible only when whole."""
     partial = path.with_suffix(path.suffix + ".partial")
     handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import signal
 import ssl
@@ -21,7 +20,7 @@ from typing import Any
 import yaml
 
 from sandbox import configuration, paths, ports, process, services, supervisor
-from sandbox.certificates import Authority
+from sandbox.certificates import Authority, write_private
 from sandbox.services import Probe, Service, Setting
 from sandbox.toolchain import Toolchain
 
@@ -225,11 +224,7 @@ def _write(path: Path, text: str) -> None:
     if path.exists() and path.read_text() == text:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w") as out:
-        out.write(text)
-    partial.rename(path)
+    write_private(path, text.encode())
 
 
 def _add_ons(at: Setting) -> list[dict[str, Any]]:

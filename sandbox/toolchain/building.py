@@ -23,7 +23,7 @@ Report = Callable[[str], None]
 """Takes one short phrase on what is being done now."""
 
 BYTES_NEEDED = 6 * 1024**3
-"""Free disk space that a build of everything needs: modules, build cache and binaries (measured 4.6 GiB)."""
+"""Free disk space that a build of everything needs: modules, build cache and binaries, by a generous guess."""
 
 
 class BuildError(Exception):

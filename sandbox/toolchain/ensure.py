@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -149,7 +149,8 @@ def _one(builder: Builder, tool: Tool, table: BuildTable) -> Found:
         assets = builder.fetch_assets(tool, lambda text: table.say(tool.name, text))
         found = Found("PATH", binaries, assets)
     else:
-        found = builder.build(tool, lambda text: table.say(tool.name, text))
+        made = builder.build(tool, lambda text: table.say(tool.name, text))
+        found = replace(made, source="built")
     table.done(tool.name, f"built in {time.monotonic() - started:.0f} s")
     return found
 
