@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from sandbox import paths, report
 from sandbox.engine import STACK
 from sandbox.follow import follow
 from sandbox.node import reclaim
-from sandbox.runs import Run, RunStatus, run_dir
+from sandbox.runs import Run, RunNotFoundError, RunStatus, run_dir
 from sandbox.session import Session
 
 RUN_FILE = paths.PROJECT / "training" / "runs" / "drill.yaml"
@@ -113,9 +114,11 @@ def _clear_earlier(session: Session, console: Console) -> None:
 def _let_others_finish(session: Session, console: Console) -> None:
     """Another run on the spot nodes would send the drill's to other capacity."""
     for other in session.reader.runs():
-        if not session.reader.snapshot(other).outcome:
-            console.print(f"[bold]{other.run_id} is still going on; the drill waits for it[/bold]")
-            follow(session.reader, other, console)
+        # One that is being deleted goes on until its last pod has saved and stopped.
+        with suppress(RunNotFoundError):
+            if not session.reader.snapshot(other).outcome:
+                console.print(f"[bold]The drill waits for {other.run_id}[/bold]")
+                follow(session.reader, other, console)
 
 
 def first_difference(wanted: list[dict[str, Any]], got: list[dict[str, Any]]) -> int | None:

@@ -111,6 +111,18 @@ def test_a_node_that_waits_for_another_leaves_at_once_when_told_to(
     assert node.wait(10) == 75
 
 
+def test_a_node_that_knocks_where_nobody_answers_leaves_at_once_when_told_to(
+    launch: Launch,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(DEADLINE_S)
+        arguments = node_of_two(silent.getsockname()[1])
+        node = launch(*arguments, "--rdzv-conf=is_host=0", "never-run.py")
+        with silent.accept()[0]:
+            node.send_signal(signal.SIGTERM)
+            assert node.wait(10) == 75
+
+
 def test_nodes_that_never_meet_give_up_at_the_deadline_with_a_line(
     launch: Launch, tmp_path: Path
 ) -> None:

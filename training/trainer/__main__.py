@@ -16,7 +16,7 @@ from typing import NoReturn
 from training.command_line import Parser
 from training.prepare.dataset import DatasetError
 from training.spec import EXIT_BAD_CONFIG, EXIT_PREEMPTED
-from training.trainer.exit_codes import report_exit_code, speaks
+from training.trainer.exit_codes import report_exit_code, report_mistakes
 from training.trainer.interruption import Notice
 from training.trainer.strict import ConfigError
 
@@ -29,8 +29,7 @@ def main() -> int:
     try:
         return _train(arguments, notice)
     except (ConfigError, DatasetError) as error:
-        if speaks():
-            print(error, file=sys.stderr)
+        report_mistakes(str(error))
         return EXIT_BAD_CONFIG
     except Exception as error:
         _explain(error)

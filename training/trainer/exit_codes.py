@@ -1,11 +1,13 @@
-"""How a rank's exit code reaches the launcher: torchrun turns every failure into 1.
+"""How a rank's exit code and its last words reach the launcher: torchrun turns every failure into 1.
 
-The launcher names a folder in the environment; each rank leaves its code there as `rank-N`.
+The launcher names a folder in the environment; each rank leaves its code there as `rank-N`, and what
+it has to say about a bad configuration as `mistakes-N`.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import Final
@@ -15,9 +17,17 @@ from training.spec import EXIT_BAD_CONFIG, EXIT_PREEMPTED
 EXIT_DIR_ENV: Final = "TRAINYARD_EXIT_DIR"
 
 
-def speaks() -> bool:
-    """Whether this rank tells the user what all ranks found."""
-    return os.environ.get("RANK", "0") == "0"
+def report_mistakes(text: str) -> None:
+    """Tell the user what every rank found, once.
+
+    The launcher does, if there is one: torchrun ends the other ranks with the first that fails, so
+    none of them can be relied on to speak for all.
+    """
+    folder, rank = os.environ.get(EXIT_DIR_ENV), os.environ.get("RANK", "0")
+    if folder:
+        (Path(folder) / f"mistakes-{rank}").write_text(text)
+    elif rank == "0":
+        print(text, file=sys.stderr)
 
 
 def report_exit_code(code: int) -> None:
@@ -30,6 +40,11 @@ def report_exit_code(code: int) -> None:
 def reported(folder: Path) -> list[int]:
     """The codes that ranks of this node left."""
     return [int(file.read_text()) for file in sorted(folder.glob("rank-*"))]
+
+
+def mistakes(folder: Path) -> list[str]:
+    """What ranks of this node found wrong; what several found, once."""
+    return sorted({file.read_text() for file in folder.glob("mistakes-*")})
 
 
 def verdict(codes: Collection[int], expected_ranks: int, torchrun_code: int) -> int:

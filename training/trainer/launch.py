@@ -10,15 +10,17 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import socket
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Final
 
 from training.spec import EXIT_PREEMPTED
-from training.trainer.exit_codes import EXIT_DIR_ENV, reported, verdict
+from training.trainer.exit_codes import EXIT_DIR_ENV, mistakes, reported, verdict
 
 DEFAULT_SHUTDOWN_TIMEOUT_S: Final = 90
 """For the ranks' last checkpoint; more than the trainer's default deadline."""
@@ -28,7 +30,7 @@ DEFAULT_JOIN_TIMEOUT_S: Final = 300
 
 def main(arguments: Sequence[str]) -> int:
     """Launch the ranks of this node and wait for them; returns the exit code for the pod."""
-    signal.signal(signal.SIGTERM, _stop_before_ranks)
+    _leave_when_told()
     from torch.distributed import run as torchrun
 
     options = torchrun.parse_args(list(arguments))  # type: ignore[no-untyped-call]
@@ -37,6 +39,8 @@ def main(arguments: Sequence[str]) -> int:
         os.environ[EXIT_DIR_ENV] = folder
         torchrun_code = _run(options)
         codes = reported(Path(folder))
+        for text in mistakes(Path(folder)):
+            print(text, file=sys.stderr)
         # Ranks that torchrun had to kill left no code; what the others said still holds.
         return verdict(
             codes, torchrun.determine_local_world_size(options.nproc_per_node), torchrun_code
@@ -79,11 +83,29 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _stop_before_ranks(_: int, __: FrameType | None) -> None:
-    """torchrun takes SIGTERM over once it has started ranks; until then there is nothing to save."""
-    print("launch: told to stop before any rank was started", file=sys.stderr)
-    sys.stderr.flush()
-    os._exit(EXIT_PREEMPTED)
+def _leave_when_told() -> None:
+    """Until torchrun has started ranks there is nothing to save: SIGTERM ends this process at once.
+
+    A thread reads the signals, since the main one may be inside torch for minutes, waiting for a
+    node that is gone, and Python runs a handler only between two bytecodes of the main thread.
+    """
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, _before_ranks)
+    threading.Thread(target=_read_signals, args=(reader,), daemon=True).start()
+
+
+def _read_signals(reader: socket.socket) -> None:
+    while number := reader.recv(1):
+        # With its first rank torchrun sets a handler of its own.
+        if number[0] == signal.SIGTERM and signal.getsignal(signal.SIGTERM) is _before_ranks:
+            print("launch: told to stop before any rank was started", file=sys.stderr, flush=True)
+            os._exit(EXIT_PREEMPTED)
+
+
+def _before_ranks(_: int, __: FrameType | None) -> None:
+    """A handler must be set for the wake-up to be written; the thread does the rest."""
 
 
 if __name__ == "__main__":
