@@ -1,0 +1,1 @@
+"""The platform's AWS half. Imported only for a stack whose cluster is `eks`."""

@@ -1,0 +1,46 @@
+"""What parts of the AWS half tell each other: ids and names, never resources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pulumi
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkRecord:
+    """A VPC, made by the stack or brought by its owner."""
+
+    vpc_id: pulumi.Input[str]
+    cidr: str
+    private_subnets: Mapping[str, pulumi.Input[str]]
+    """By availability zone; nodes, file systems and interface endpoints live in them."""
+    public_subnets: Mapping[str, pulumi.Input[str]]
+    """By availability zone, for load balancers and NAT; empty in a VPC that was brought."""
+    efa_security_group: pulumi.Input[str]
+    """Lets its members reach each other by any protocol, which EFA demands."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterRecord:
+    """An EKS cluster. `name` and `version` are plain: other names are built from them."""
+
+    name: str
+    version: str
+    endpoint: pulumi.Input[str]
+    certificate_authority: pulumi.Input[str]
+    """Base64, as EKS gives it."""
+    security_group: pulumi.Input[str]
+    """The one that EKS makes: control plane and nodes reach each other in it."""
+    kubeconfig: pulumi.Input[str]
+    node_role_arn: pulumi.Input[str]
+    node_role_name: pulumi.Input[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BucketRecord:
+    """A bucket. The name is plain: policies and URIs are built from it."""
+
+    name: str
+    arn: pulumi.Input[str]
