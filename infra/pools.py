@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from infra import catalog, naming
 from infra.catalog import InstanceType
+
+ROOT_GIB: Final = 300
+"""Root volume unless the pool says otherwise: training images are tens of GiB, some kept at once."""
 
 
 class Capacity(StrEnum):
@@ -30,10 +33,37 @@ class Nodes(StrEnum):
 
     EXISTING = "existing"
     """The cluster has them: the pool states facts."""
+    MANAGED = "managed"
+    """An EKS managed node group makes them."""
+    KARPENTER = "karpenter"
+    """Karpenter makes them, when pods wait for them."""
     PROCESS = "process"
     """Simulated, and pods on them run as local processes."""
     KWOK = "kwok"
     """Simulated, and pods on them only look as if they ran."""
+
+    @property
+    def simulated(self) -> bool:
+        """Whether there is no machine behind them: the stack makes the Node objects itself."""
+        return self in (Nodes.PROCESS, Nodes.KWOK)
+
+
+class ReservationKind(StrEnum):
+    """How capacity was reserved."""
+
+    CAPACITY_BLOCK = "capacity-block"
+    """Bought ahead for a fixed span of time; its instances end with it."""
+    ON_DEMAND = "on-demand-capacity-reservation"
+    """Held and paid for until it is cancelled."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reservation:
+    """Capacity that a pool launches into, and into nothing else."""
+
+    kind: ReservationKind
+    id: str
+    """`cr-` and 17 hexadecimal digits."""
 
 
 class Network(StrEnum):
@@ -76,6 +106,14 @@ class NodePool:
     taint_key: str
     """Key of the taint `KEY=gpu-training:NoSchedule` on GPU nodes."""
     extra_labels: Mapping[str, str] = field(default_factory=dict)
+    root_gib: int = ROOT_GIB
+    """Size of each node's root volume, which holds images and scratch data. Nodes on EC2 only."""
+    placement_group: bool = False
+    """Put all nodes near each other, in a cluster placement group. Nodes on EC2 only."""
+    reservation: Reservation | None = None
+    """None: capacity that anybody may buy. Nodes on EC2 only."""
+    max_unavailable: int = 1
+    """Nodes that an update may replace at once. Managed node groups only."""
 
     @property
     def types(self) -> tuple[InstanceType, ...]:

@@ -11,7 +11,7 @@ from infra.config import promise
 from infra.config.model import StackConfig
 from infra.platform.kueue import KueueQueuesArgs, QueueTeam
 from infra.platform.operators import OperatorsArgs
-from infra.pools import Nodes, Workload
+from infra.pools import Workload
 from infra.simulated.node_pools import SimulatedNodePoolsArgs
 from infra.tenancy.limits import Quota
 from infra.tenancy.team import TeamArgs
@@ -28,7 +28,7 @@ def provider(config: StackConfig) -> k8s.ProviderArgs:
 
 def simulated_nodes(config: StackConfig) -> SimulatedNodePoolsArgs:
     """Pools whose nodes the stack makes; perhaps none."""
-    simulated = tuple(pool for pool in config.pools if pool.nodes is not Nodes.EXISTING)
+    simulated = tuple(pool for pool in config.pools if pool.nodes.simulated)
     return SimulatedNodePoolsArgs(pools=simulated)
 
 

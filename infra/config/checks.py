@@ -10,7 +10,7 @@ from typing import Any, Final
 from infra import catalog, naming
 from infra.config.mistakes import Mistake, did_you_mean, join, one_of, shown
 from infra.config.model import SOURCE_SUFFIX, PoolConfig, StorageConfig, TeamConfig
-from infra.pools import Network, Nodes, Workload
+from infra.pools import Network, Workload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +188,7 @@ def gpu_quotas(parts: Parts) -> Iterator[Mistake]:
 
 def storage_class(parts: Parts) -> Iterator[Mistake]:
     """Only simulated nodes can mount the simulated storage."""
-    real = any(pool.nodes is Nodes.EXISTING for _, pool in parts.pools)
+    real = any(not pool.nodes.simulated for _, pool in parts.pools)
     if parts.storage and parts.storage.storage_class is None and real:
         yield Mistake(
             path="storage.storageClass",
@@ -201,7 +201,7 @@ def storage_class(parts: Parts) -> Iterator[Mistake]:
 def source_images(parts: Parts) -> Iterator[Mistake]:
     """Only simulated nodes can run the checkout itself; others pull from a registry."""
     images = parts.raw.get("images")
-    if not isinstance(images, dict) or all(p.nodes is not Nodes.EXISTING for _, p in parts.pools):
+    if not isinstance(images, dict) or all(p.nodes.simulated for _, p in parts.pools):
         return
     for name, reference in images.items():
         if isinstance(reference, str) and reference.endswith(SOURCE_SUFFIX):

@@ -6,7 +6,7 @@ from typing import Any
 
 from infra import naming
 from infra.outputs import Platform
-from infra.pools import Network, NodePool, Nodes
+from infra.pools import Network, NodePool
 from training.spec import RunSpec
 
 
@@ -82,7 +82,7 @@ def network_env(spec: RunSpec, pools: tuple[NodePool, ...]) -> dict[str, str]:
     nodes, which have no GPUs to speak NCCL.
     """
     networks = {pool.network for pool in pools}
-    if spec.nodes == 1 or len(networks) > 1 or any(p.nodes is not Nodes.EXISTING for p in pools):
+    if spec.nodes == 1 or len(networks) > 1 or any(p.nodes.simulated for p in pools):
         return {}
     if networks == {Network.EFA}:
         return {"FI_PROVIDER": "efa", "NCCL_DEBUG": "WARN"}

@@ -128,3 +128,14 @@ def test_memory_quantities_survive_reading_and_writing(text: str) -> None:
 def test_what_is_no_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a quantity"):
         quantity.parse(text)
+
+
+def test_only_nodes_without_a_machine_are_simulated() -> None:
+    assert {nodes.value for nodes in Nodes if nodes.simulated} == {"process", "kwok"}
+
+
+def test_a_pool_asks_for_nothing_special_of_ec2_unless_told() -> None:
+    assert pool().root_gib == 300
+    assert pool().reservation is None
+    assert not pool().placement_group
+    assert pool().max_unavailable == 1
