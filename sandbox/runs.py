@@ -88,17 +88,6 @@ class RunStatus:
     message: str
     progress: Progress
 
-    @property
-    def phase(self) -> str:
-        """Where it stands, in one word."""
-        if self.outcome:
-            return self.outcome.lower()
-        if self.admitted_after_s is None:
-            return "queued"
-        if self.progress.metrics and self.pods.get("Running"):
-            return "training"
-        return "starting"
-
 
 class Reader:
     """Reads runs from one cluster."""

@@ -44,4 +44,9 @@ def _container(container: Json) -> list[str]:
         found.append(f"container {name}: privileged is not supported on a process node")
     if container.get("volumeDevices"):
         found.append(f"container {name}: volumeDevices are not supported on a process node")
+    if "postStart" in (container.get("lifecycle") or {}):
+        found.append(
+            f"container {name}: lifecycle.postStart is not supported on a process node; "
+            "let the command itself do it"
+        )
     return found

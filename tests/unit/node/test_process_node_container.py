@@ -62,17 +62,20 @@ def test_a_container_is_the_user_that_its_pod_asks_for() -> None:
 
 def test_each_feature_that_is_not_there_is_named() -> None:
     privileged = {"name": "c", "securityContext": {"privileged": True}, "volumeDevices": [{}]}
+    hooked = {"name": "d", "lifecycle": {"postStart": {"exec": {}}, "preStop": {"exec": {}}}}
     volumes = [
         {"name": "h", "hostPath": {}},
         {"name": "n", "nfs": {}},
         {"name": "e", "emptyDir": {}},
     ]
-    found = unsupported({"spec": {"hostPID": True, "containers": [privileged], "volumes": volumes}})
+    containers = [privileged, hooked]
+    found = unsupported({"spec": {"hostPID": True, "containers": containers, "volumes": volumes}})
     assert [line.split(":")[0] for line in found] == [
         "spec.hostPID",
         "volume h",
         "volume n",
         "container c",
         "container c",
+        "container d",
     ]
     assert unsupported({"spec": {"containers": [{"name": "c"}]}}) == []
