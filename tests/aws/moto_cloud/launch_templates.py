@@ -1,0 +1,80 @@
+"""Launch templates; everything that one refers to must exist."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moto_cloud.cloud import Cloud, specification
+from moto_cloud.ec2 import arn, pascal
+from moto_cloud.registry import Inputs, Outputs, creates
+
+_OF_THE_RESOURCE = {"name", "namePrefix", "description", "tags", "tagsAll", "updateDefaultVersion"}
+"""Inputs that are not part of the template's data."""
+
+
+@creates("aws:ec2/launchTemplate:LaunchTemplate")
+def launch_template(inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
+    name = inputs.get("name", inputs["__name"])
+    _check(inputs, cloud)
+    made = cloud.ec2.create_launch_template(
+        LaunchTemplateName=name,
+        LaunchTemplateData=_data(inputs),
+        TagSpecifications=specification("launch-template", inputs),
+    )["LaunchTemplate"]
+    id_ = made["LaunchTemplateId"]
+    return id_, {
+        "arn": arn("launch-template", id_),
+        "name": name,
+        "latestVersion": 1,
+        "defaultVersion": 1,
+    }
+
+
+def _check(inputs: Inputs, cloud: Cloud) -> None:
+    interfaces = inputs.get("networkInterfaces", [])
+    if interfaces and "vpcSecurityGroupIds" in inputs:
+        raise ValueError("security groups belong to the network interfaces where there are any")
+    cloud.security_groups(inputs.get("vpcSecurityGroupIds", []))
+    for interface in interfaces:
+        cloud.security_groups(interface.get("securityGroups", []))
+    for mapping in inputs.get("blockDeviceMappings", []):
+        if key := mapping.get("ebs", {}).get("kmsKeyId"):
+            cloud.key(key)
+    if group := inputs.get("placement", {}).get("groupName"):
+        cloud.ec2.describe_placement_groups(GroupNames=[group])
+
+
+def _data(inputs: Inputs) -> dict[str, Any]:
+    data = {
+        key: value
+        for key, value in inputs.items()
+        if key not in _OF_THE_RESOURCE and not key.startswith("__")
+    }
+    if "vpcSecurityGroupIds" in data:
+        data["securityGroupIds"] = data.pop("vpcSecurityGroupIds")
+    if "networkInterfaces" in data:
+        data["networkInterfaces"] = [_interface(one) for one in data["networkInterfaces"]]
+    for mapping in data.get("blockDeviceMappings", []):
+        if "ebs" in mapping:
+            mapping["ebs"] = {key: _boolean(value) for key, value in mapping["ebs"].items()}
+    data["tagSpecifications"] = [
+        {
+            "resourceType": one["resourceType"],
+            "tags": [{"key": k, "value": v} for k, v in sorted(one["tags"].items())],
+        }
+        for one in data.get("tagSpecifications", [])
+    ]
+    converted: dict[str, Any] = pascal({key: _boolean(value) for key, value in data.items()})
+    return converted
+
+
+def _interface(interface: dict[str, Any]) -> dict[str, Any]:
+    renamed = dict(interface)
+    if "securityGroups" in renamed:
+        renamed["groups"] = renamed.pop("securityGroups")
+    return {key: _boolean(value) for key, value in renamed.items()}
+
+
+def _boolean(value: Any) -> Any:
+    """The provider takes some booleans of EC2 as text."""
+    return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value

@@ -1,0 +1,78 @@
+"""Look-ups of the AWS provider."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from moto_cloud.cloud import ACCOUNT, REGION, Cloud
+from moto_cloud.registry import Inputs, Outputs, answers
+
+ADDONS: Final = (
+    "aws-efs-csi-driver",
+    "aws-fsx-csi-driver",
+    "aws-mountpoint-s3-csi-driver",
+    "coredns",
+    "eks-node-monitoring-agent",
+    "eks-pod-identity-agent",
+    "kube-proxy",
+    "metrics-server",
+    "vpc-cni",
+)
+"""Add-ons that EKS offers for every version used here; moto knows none."""
+
+
+@answers("aws:index/getCallerIdentity:getCallerIdentity")
+def caller_identity(args: Inputs, cloud: Cloud) -> Outputs:
+    caller = cloud.client("sts").get_caller_identity()
+    return {
+        "accountId": caller["Account"],
+        "arn": caller["Arn"],
+        "userId": caller["UserId"],
+        "id": caller["Account"],
+    }
+
+
+@answers("aws:index/getAvailabilityZones:getAvailabilityZones")
+def availability_zones(args: Inputs, cloud: Cloud) -> Outputs:
+    zones: list[dict[str, Any]] = cloud.ec2.describe_availability_zones()["AvailabilityZones"]
+    return {
+        "id": REGION,
+        "names": [zone["ZoneName"] for zone in zones],
+        "zoneIds": [zone["ZoneId"] for zone in zones],
+    }
+
+
+@answers("aws:index/getRegion:getRegion")
+def region(args: Inputs, cloud: Cloud) -> Outputs:
+    return {"id": REGION, "name": REGION, "region": REGION}
+
+
+@answers("aws:index/getPartition:getPartition")
+def partition(args: Inputs, cloud: Cloud) -> Outputs:
+    return {"id": "aws", "partition": "aws", "dnsSuffix": "amazonaws.com"}
+
+
+@answers("aws:eks/getAddonVersion:getAddonVersion")
+def addon_version(args: Inputs, cloud: Cloud) -> Outputs:
+    name, kubernetes = args["addonName"], args["kubernetesVersion"]
+    if name not in ADDONS:
+        raise LookupError(f"EKS has no add-on {name}; it has {ADDONS}")
+    release = "v9" if args.get("mostRecent") else "v1"
+    return {
+        "id": name,
+        "addonName": name,
+        "kubernetesVersion": kubernetes,
+        "version": f"{release}.{kubernetes}.0-eksbuild.1",
+    }
+
+
+@answers("aws:ssm/getParameter:getParameter")
+def parameter(args: Inputs, cloud: Cloud) -> Outputs:
+    found = cloud.client("ssm").get_parameter(Name=args["name"])["Parameter"]
+    return {
+        "id": args["name"],
+        "name": args["name"],
+        "value": found["Value"],
+        "type": found["Type"],
+        "arn": f"arn:aws:ssm:{REGION}:{ACCOUNT}:parameter{args['name']}",
+    }

@@ -1,0 +1,82 @@
+"""What moto 5.2.5 lacks. Such a resource is echoed, and what it refers to must exist in moto."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from moto_cloud.cloud import ACCOUNT, REGION, Cloud
+from moto_cloud.registry import Inputs, Outputs
+
+Check = Callable[[Inputs, Cloud], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Missing:
+    """Why a resource is only echoed, what of it is checked, and its ARN's pattern if it has one."""
+
+    why: str
+    check: Check
+    arn: str | None = None
+    """`{name}` is the resource's name in Pulumi."""
+
+
+def _cluster(inputs: Inputs, cloud: Cloud) -> None:
+    cloud.cluster(inputs["clusterName"])
+
+
+def _addon(inputs: Inputs, cloud: Cloud) -> None:
+    cloud.cluster(inputs["clusterName"])
+    for association in inputs.get("podIdentityAssociations", []):
+        cloud.role(association["roleArn"], trusting="pods.eks.amazonaws.com")
+
+
+def _pod_identity(inputs: Inputs, cloud: Cloud) -> None:
+    cloud.cluster(inputs["clusterName"])
+    cloud.role(inputs["roleArn"], trusting="pods.eks.amazonaws.com")
+
+
+def _access_entry(inputs: Inputs, cloud: Cloud) -> None:
+    cloud.cluster(inputs["clusterName"])
+    if inputs.get("type") == "EC2_LINUX":
+        if set(inputs) & {"kubernetesGroups", "userName"}:
+            raise ValueError("an EC2_LINUX access entry takes neither groups nor a user name")
+        cloud.role(inputs["principalArn"], trusting="ec2.amazonaws.com")
+    for group in inputs.get("kubernetesGroups", []):
+        if group.startswith(("system:", "eks:", "aws:", "amazon:", "iam:")):
+            raise ValueError(f"EKS refuses the group {group} in an access entry")
+
+
+def _access_policy(inputs: Inputs, cloud: Cloud) -> None:
+    cloud.cluster(inputs["clusterName"])
+    if not inputs["policyArn"].startswith("arn:aws:eks::aws:cluster-access-policy/"):
+        raise ValueError(f"{inputs['policyArn']} is no access policy of EKS")
+
+
+_EKS: Final = f"arn:aws:eks:{REGION}:{ACCOUNT}"
+
+MISSING: Final[Mapping[str, Missing]] = {
+    "aws:eks/addon:Addon": Missing(
+        why="moto's EKS has no add-ons", check=_addon, arn=f"{_EKS}:addon/{{name}}"
+    ),
+    "aws:eks/podIdentityAssociation:PodIdentityAssociation": Missing(
+        why="moto's EKS has no Pod Identity", check=_pod_identity, arn=f"{_EKS}:pia/{{name}}"
+    ),
+    "aws:eks/accessEntry:AccessEntry": Missing(
+        why="moto's EKS has no access entries",
+        check=_access_entry,
+        arn=f"{_EKS}:access-entry/{{name}}",
+    ),
+    "aws:eks/accessPolicyAssociation:AccessPolicyAssociation": Missing(
+        why="moto's EKS has no access entries", check=_access_policy
+    ),
+}
+"""By type token."""
+
+
+def echo(token: str, name: str, inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
+    """The id and what a provider would add, once what the resource refers to was found."""
+    entry = MISSING[token]
+    entry.check(inputs, cloud)
+    return f"{name}-id", {"arn": entry.arn.format(name=name)} if entry.arn else {}

@@ -1,0 +1,5 @@
+"""Every service that the tests' cloud has. A new one is a module and a line here."""
+
+from moto_cloud import ec2, eks, iam, kms, launch_templates, logs, lookups
+
+__all__ = ["ec2", "eks", "iam", "kms", "launch_templates", "logs", "lookups"]

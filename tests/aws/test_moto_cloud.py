@@ -1,0 +1,107 @@
+"""The tests' own cloud: what would fail in AWS fails here, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pulumi
+import pulumi_aws.ec2 as ec2
+import pulumi_aws.iam as iam
+import pulumi_aws.sns as sns
+import pytest
+from botocore.exceptions import ClientError
+from moto_cloud import Cloud, Deployed
+
+Build = Callable[[Callable[[pulumi.ResourceOptions], Any]], Deployed]
+
+
+def child(opts: pulumi.ResourceOptions) -> pulumi.ResourceOptions:
+    return pulumi.ResourceOptions(
+        parent=pulumi.ComponentResource("trainyard:test:T", "t", None, opts)
+    )
+
+
+def test_a_resource_is_really_created(build: Build, cloud: Cloud) -> None:
+    deployed = build(lambda opts: ec2.Vpc("v", cidr_block="10.0.0.0/16", opts=child(opts)).id)
+    (vpc,) = cloud.ec2.describe_vpcs(VpcIds=[deployed.result])["Vpcs"]
+    assert vpc["CidrBlock"] == "10.0.0.0/16"
+    assert {"Key": "trainyard.dev/stack", "Value": "test"} in vpc["Tags"]
+
+
+def test_an_account_starts_empty(cloud: Cloud) -> None:
+    assert [v["CidrBlock"] for v in cloud.ec2.describe_vpcs()["Vpcs"]] == ["172.31.0.0/16"]
+
+
+def test_an_id_that_does_not_exist_fails(build: Build) -> None:
+    def program(opts: pulumi.ResourceOptions) -> None:
+        ec2.Subnet(
+            "s",
+            vpc_id="vpc-0",
+            cidr_block="10.0.0.0/24",
+            availability_zone="us-east-1a",
+            opts=child(opts),
+        )
+
+    with pytest.raises(ClientError, match="InvalidVpcID"):
+        build(program)
+
+
+def test_a_type_that_nobody_creates_fails_and_says_where_to_add_it(build: Build) -> None:
+    with pytest.raises(NotImplementedError, match=r"aws:sns/topic:Topic \(t\) is new .*missing.py"):
+        build(lambda opts: sns.Topic("t", opts=child(opts)))
+
+
+def test_a_resource_without_the_explicit_provider_fails(build: Build) -> None:
+    with pytest.raises(LookupError, match="has no explicit AWS provider"):
+        build(lambda opts: ec2.Vpc("v", cidr_block="10.0.0.0/16"))
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ('{"Version": "2012-10-17", "Statement": [{"Effect": "Allow"', "Expecting"),
+        ('{"Version": "2008-10-17", "Statement": []}', "policy version"),
+        (
+            '{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "GetObject", '
+            '"Resource": "*"}]}',
+            "names no service",
+        ),
+        (
+            '{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:GetObject", '
+            '"Resource": "bucket/*"}]}',
+            "is no ARN",
+        ),
+    ],
+)
+def test_a_bad_policy_fails(build: Build, policy: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build(lambda opts: iam.Policy("p", policy=policy, opts=child(opts)))
+
+
+def test_a_policy_that_aws_does_not_have_fails(build: Build) -> None:
+    trust = (
+        '{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", '
+        '"Principal": {"Service": "ec2.amazonaws.com"}}]}'
+    )
+
+    def program(opts: pulumi.ResourceOptions) -> None:
+        role = iam.Role("r", assume_role_policy=trust, opts=child(opts))
+        iam.RolePolicyAttachment(
+            "a",
+            role=role.name,
+            policy_arn="arn:aws:iam::aws:policy/AmazonEKSWorkerNodePolcy",
+            opts=pulumi.ResourceOptions(parent=role),
+        )
+
+    with pytest.raises(LookupError, match="no managed policy AmazonEKSWorkerNodePolcy"):
+        build(program)
+
+
+def test_an_exception_of_the_program_reaches_the_test(build: Build) -> None:
+    def program(opts: pulumi.ResourceOptions) -> None:
+        vpc = ec2.Vpc("v", cidr_block="10.0.0.0/16", opts=child(opts))
+        vpc.id.apply(lambda id_: {}["no such key"])
+
+    with pytest.raises(KeyError, match="no such key"):
+        build(program)
