@@ -27,14 +27,16 @@ def deploy_platform(config: StackConfig, on: k8s.Provider) -> dict[str, list[pul
     base: list[pulumi.Resource] = []
     if (nodes := arguments.simulated_nodes(config)).pools:
         base.append(SimulatedNodePools("nodes", nodes, opts))
-    if config.storage.storage_class is None:
-        base.append(SimulatedStorage("storage", opts))
+    named = arguments.named_storage(config)
+    storage = named or SimulatedStorage("storage", arguments.simulated_storage(config), opts)
+    if isinstance(storage, SimulatedStorage):
+        base.append(storage)
     if (operators := arguments.operators(config)).install:
         base.append(Operators("operators", operators, opts))
     after = pulumi.ResourceOptions(provider=on, depends_on=base)
     priorities = Priorities("priorities", after)
     queues = KueueQueues("queues", arguments.queues(config), after)
-    teams = arguments.teams(config, queues.cluster_queues)
+    teams = arguments.teams(config, queues.cluster_queues, storage)
     return {name: [Team(f"team-{name}", team, after), priorities] for name, team in teams.items()}
 
 

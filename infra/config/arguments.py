@@ -13,6 +13,8 @@ from infra.platform.kueue import KueueQueuesArgs, QueueTeam
 from infra.platform.operators import OperatorsArgs
 from infra.pools import Workload
 from infra.simulated.node_pools import SimulatedNodePoolsArgs
+from infra.simulated.storage import SimulatedStorageArgs
+from infra.storage import NamedStorageClass, SharedStorage, VolumeSizes
 from infra.tenancy.limits import Quota
 from infra.tenancy.team import TeamArgs
 
@@ -54,17 +56,32 @@ def queues(config: StackConfig) -> KueueQueuesArgs:
     )
 
 
+def volume_sizes(config: StackConfig) -> VolumeSizes:
+    """What each team gets."""
+    return VolumeSizes(checkpoints=config.storage.checkpoints, datasets=config.storage.datasets)
+
+
+def named_storage(config: StackConfig) -> NamedStorageClass | None:
+    """The class that the stack names; None: the stack makes its storage."""
+    if config.storage.storage_class is None:
+        return None
+    return NamedStorageClass(storage_class=config.storage.storage_class, sizes=volume_sizes(config))
+
+
+def simulated_storage(config: StackConfig) -> SimulatedStorageArgs:
+    """Storage without a cloud."""
+    return SimulatedStorageArgs(sizes=volume_sizes(config))
+
+
 def teams(
-    config: StackConfig, cluster_queues: Mapping[str, pulumi.Resource]
+    config: StackConfig, cluster_queues: Mapping[str, pulumi.Resource], storage: SharedStorage
 ) -> dict[str, TeamArgs]:
     """Every team, by name."""
     return {
         team.name: TeamArgs(
             team=team.name,
             quota=Quota(cpu=team.quota.cpu, memory=team.quota.memory, gpus=team.quota.gpus),
-            storage_class=promise.storage_class(config),
-            checkpoints=config.storage.checkpoints,
-            datasets=config.storage.datasets,
+            volumes=storage.volumes(team.name),
             protect_volumes=config.storage.protect,
             egress_cidrs=config.egress_cidrs,
             cluster_queue=cluster_queues[team.name],

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pulumi
 
 from infra import naming
 from infra.objects import KubernetesObject, Manifest, metadata
+from infra.storage import TeamVolumes, VolumeSizes, provisioned
 
 
 def storage_class() -> Manifest:
@@ -22,13 +25,22 @@ def storage_class() -> Manifest:
     }
 
 
-class SimulatedStorage(pulumi.ComponentResource):
-    """The class, under the name that claims use."""
+@dataclass(frozen=True, kw_only=True)
+class SimulatedStorageArgs:
+    """Sizes are what claims ask for; nothing holds a folder to its size."""
 
-    def __init__(self, name: str, opts: pulumi.ResourceOptions) -> None:
+    sizes: VolumeSizes
+
+
+class SimulatedStorage(pulumi.ComponentResource):
+    """The class; a folder for each claim."""
+
+    def __init__(self, name: str, args: SimulatedStorageArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("SimulatedStorage"), name, None, opts)
-        self.storage_class = naming.SIMULATED_STORAGE_CLASS
-        self.object = KubernetesObject(
-            f"{name}-class", storage_class(), pulumi.ResourceOptions(parent=self)
-        )
-        self.register_outputs({"storageClass": self.storage_class})
+        self._sizes = args.sizes
+        KubernetesObject(f"{name}-class", storage_class(), pulumi.ResourceOptions(parent=self))
+        self.register_outputs({"storageClass": naming.SIMULATED_STORAGE_CLASS})
+
+    def volumes(self, team: str) -> TeamVolumes:
+        """The class makes a volume for each claim, so every team's are its own."""
+        return provisioned(naming.SIMULATED_STORAGE_CLASS, self._sizes)

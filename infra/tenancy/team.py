@@ -10,6 +10,7 @@ import pulumi
 
 from infra import naming
 from infra.objects import KubernetesObject, Manifest, metadata
+from infra.storage import TeamVolumes
 from infra.tenancy import access, limits, volumes, walls
 
 
@@ -19,11 +20,7 @@ class TeamArgs:
 
     team: str
     quota: limits.Quota
-    storage_class: str
-    checkpoints: str
-    """Size of the checkpoint volume."""
-    datasets: str
-    """Size of the dataset volume."""
+    volumes: TeamVolumes
     protect_volumes: bool = False
     """Refuse to delete the claims, and keep them when they are dropped from the program."""
     egress_cidrs: tuple[str, ...] = ()
@@ -92,14 +89,15 @@ class Team(pulumi.ComponentResource):
         for role in access.ROLE_RULES:
             binding = access.role_binding(role, args.team)
             KubernetesObject(f"{name}-binding-{role}", binding, own(held[f"role-{role}"]))
-        for claim, size in (
-            (naming.CHECKPOINTS_CLAIM, args.checkpoints),
-            (naming.DATASETS_CLAIM, args.datasets),
+        for claim, volume in (
+            (naming.CHECKPOINTS_CLAIM, args.volumes.checkpoints),
+            (naming.DATASETS_CLAIM, args.volumes.datasets),
         ):
+            keep = args.protect_volumes
             KubernetesObject(
                 f"{name}-{claim}",
-                volumes.claim(args.team, claim, size, args.storage_class),
-                own(protect=args.protect_volumes, retain_on_delete=args.protect_volumes),
+                volumes.claim(args.team, claim, volume),
+                own(*volume.needs, protect=keep, retain_on_delete=keep),
             )
         KubernetesObject(f"{name}-queue", local_queue(args.team), own(args.cluster_queue))
         self.register_outputs(

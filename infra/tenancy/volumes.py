@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from infra import naming
 from infra.objects import Manifest, metadata
+from infra.storage import Volume
 
 
-def claim(team: str, name: str, size: str, storage_class: str) -> Manifest:
+def claim(team: str, name: str, volume: Volume) -> Manifest:
     """A ReadWriteMany claim: every pod of a gang writes its shards, and the next gang reads them."""
+    spec: Manifest = {
+        "accessModes": ["ReadWriteMany"],
+        "storageClassName": volume.storage_class,
+        "resources": {"requests": {"storage": volume.size}},
+    }
+    if volume.name is not None:
+        spec["volumeName"] = volume.name
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": metadata(
             name, namespace=naming.namespace(team), labels=naming.object_labels("storage", team)
         ),
-        "spec": {
-            "accessModes": ["ReadWriteMany"],
-            "storageClassName": storage_class,
-            "resources": {"requests": {"storage": size}},
-        },
+        "spec": spec,
     }

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from infra import naming
+from infra.storage import NamedStorageClass, Volume, VolumeSizes
 from infra.tenancy import access, limits, team, volumes, walls
 
 
@@ -120,10 +121,21 @@ def test_object_storage_is_reached_and_the_metadata_service_is_not(
 
 
 def test_volumes_are_shared_by_all_pods_of_a_gang() -> None:
-    claim = volumes.claim("research", "checkpoints", "5Ti", "shared")
+    volume = NamedStorageClass(
+        storage_class="shared", sizes=VolumeSizes(checkpoints="5Ti", datasets="2Ti")
+    ).volumes("research")
+    claim = volumes.claim("research", "checkpoints", volume.checkpoints)
     assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
     assert claim["spec"]["resources"]["requests"]["storage"] == "5Ti"
     assert claim["spec"]["storageClassName"] == "shared"
+    assert "volumeName" not in claim["spec"]
+
+
+def test_a_volume_that_exists_is_claimed_by_name_and_never_the_default_class() -> None:
+    made = Volume(size="5Ti", storage_class="", name="research-checkpoints")
+    spec = volumes.claim("research", "checkpoints", made)["spec"]
+    assert spec["volumeName"] == "research-checkpoints"
+    assert spec["storageClassName"] == ""
 
 
 def test_a_team_queues_in_its_own_cluster_queue() -> None:
