@@ -65,6 +65,10 @@ SKIP_AWAIT: Final = "pulumi.com/skipAwait"
 REPLACE_UNREADY: Final = "pulumi.com/replaceUnready"
 """A Job that failed is replaced by the next update; without it that update could only fail again."""
 
+# Tags of AWS resources.
+KARPENTER_DISCOVERY: Final = "karpenter.sh/discovery"
+"""On what Karpenter may use; the value is the cluster's name."""
+
 # Objects that have one name in every stack.
 SERVICE_ACCOUNT: Final = "llm-trainer"
 CHECKPOINTS_CLAIM: Final = "checkpoints"
