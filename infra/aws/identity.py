@@ -1,0 +1,103 @@
+"""Who a team's pods are to AWS: one role each, handed out by EKS Pod Identity."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Final
+
+import pulumi
+import pulumi_aws.eks as aws_eks
+from pulumi_aws import iam
+
+from infra import naming
+from infra.aws import bucket_access
+from infra.aws.bucket_access import TeamBuckets
+from infra.aws.records import ClusterRecord
+
+ROLE_NAME_MAX: Final = 64
+"""IAM's limit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeamIdentityArgs:
+    """One team's role; its pods run as `service_account` in `namespace`."""
+
+    team: str
+    namespace: str
+    service_account: str = naming.SERVICE_ACCOUNT
+    cluster: ClusterRecord
+    account: str
+    region: str
+    buckets: TeamBuckets
+    key_arn: pulumi.Input[str]
+    """KMS key of the buckets."""
+
+
+def role_name(cluster: str, team: str) -> str:
+    """CLUSTER-team-TEAM; cut, with a hash of the whole, where it would be too long for IAM."""
+    whole = f"{cluster}-team-{team}"
+    if len(whole) <= ROLE_NAME_MAX:
+        return whole
+    digest = hashlib.sha256(whole.encode()).hexdigest()[:8]
+    return f"{whole[: ROLE_NAME_MAX - len(digest) - 1]}-{digest}"
+
+
+class TeamIdentity(pulumi.ComponentResource):
+    """The role, what it may do with the team's prefix of each bucket, and whose it is."""
+
+    def __init__(self, name: str, args: TeamIdentityArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(naming.infra_type("AwsTeamIdentity"), name, None, opts)
+        own = pulumi.ResourceOptions(parent=self)
+        role = iam.Role(
+            f"{name}-role",
+            name=role_name(args.cluster.name, args.team),
+            description=f"Training pods of team {args.team}",
+            assume_role_policy=json.dumps(_trust(args)),
+            tags={naming.TEAM: args.team},
+            opts=own,
+        )
+        permissions = self._permissions(name, args, role)
+        cluster = args.cluster
+        self.association = aws_eks.PodIdentityAssociation(
+            f"{name}-association",
+            # The name is plain; the endpoint is there once the cluster is.
+            cluster_name=pulumi.Output.from_input(cluster.endpoint).apply(lambda _: cluster.name),
+            namespace=args.namespace,
+            service_account=args.service_account,
+            role_arn=role.arn,
+            # A pod that starts before its role may do anything would fail.
+            opts=pulumi.ResourceOptions(parent=self, depends_on=permissions),
+        )
+        self.role_arn = role.arn
+        self.register_outputs({"roleArn": role.arn})
+
+    def _permissions(
+        self, name: str, args: TeamIdentityArgs, role: iam.Role
+    ) -> list[pulumi.Resource]:
+        buckets = (args.buckets.datasets, args.buckets.checkpoints, args.buckets.artifacts)
+        key = pulumi.Output.from_input(args.key_arn).apply(
+            lambda arn: json.dumps(bucket_access.key_use(arn, args.region, buckets))
+        )
+        objects = json.dumps(bucket_access.team_access(args.team, args.buckets))
+        # Two policies, so that a preview shows the one whose resources are known by then.
+        return [
+            iam.RolePolicy(
+                f"{name}-{suffix}",
+                name=suffix,
+                role=role.name,
+                policy=policy,
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+            for suffix, policy in (("objects", objects), ("key", key))
+        ]
+
+
+def _trust(args: TeamIdentityArgs) -> bucket_access.Document:
+    return bucket_access.team_trust(
+        account=args.account,
+        cluster=bucket_access.cluster_arn(args.account, args.region, args.cluster.name),
+        namespace=args.namespace,
+        service_account=args.service_account,
+    )
