@@ -106,6 +106,8 @@ class NodePool:
     taint_key: str
     """Key of the taint `KEY=gpu-training:NoSchedule` on GPU nodes."""
     extra_labels: Mapping[str, str] = field(default_factory=dict)
+    region: str = catalog.DEFAULT_REGION
+    """Where the zone is, and whose prices count."""
     root_gib: int = ROOT_GIB
     """Size of each node's root volume, which holds images and scratch data. Nodes on EC2 only."""
     placement_group: bool = False
@@ -184,11 +186,15 @@ class NodePool:
         }
 
     @property
-    def usd_per_node_hour(self) -> float:
-        """Price of the dearest type of the pool."""
-        if self.capacity is Capacity.SPOT:
-            return max(t.spot_usd_hour for t in self.types)
-        return max(t.on_demand_usd_hour for t in self.types)
+    def usd_per_node_hour(self) -> float | None:
+        """Price of the dearest type of the pool in its region; None when no price is known.
+
+        A capacity block is paid for when it is bought, at a price of its own.
+        """
+        prices = [catalog.price(name, self.region) for name in self.instance_types]
+        spot = self.capacity is Capacity.SPOT
+        known = [p.spot_usd_hour if spot else p.on_demand_usd_hour for p in prices]
+        return max((usd for usd in known if usd is not None), default=None)
 
     def tolerations(self) -> list[dict[str, Any]]:
         """What a pod needs to be placed on the pool's nodes."""

@@ -48,7 +48,7 @@ def node(pool: NodePool, index: int) -> Manifest:
         naming.HOSTNAME: name,
         naming.OS: "linux",
         naming.ARCH: "amd64",
-        naming.REGION: catalog.load().region,
+        naming.REGION: pool.region,
         naming.PART_OF: naming.PROJECT,
     }
     kwok = pool.nodes is Nodes.KWOK

@@ -89,6 +89,7 @@ def network_env(spec: RunSpec, pools: tuple[NodePool, ...]) -> dict[str, str]:
     return {"NCCL_IB_DISABLE": "1", "NCCL_DEBUG": "WARN"}
 
 
-def usd_per_hour(spec: RunSpec, pools: tuple[NodePool, ...]) -> float:
-    """What the run costs per hour on the dearest pool it may be admitted to."""
-    return round(spec.nodes * max(pool.usd_per_node_hour for pool in pools), 4)
+def usd_per_hour(spec: RunSpec, pools: tuple[NodePool, ...]) -> float | None:
+    """What the run costs per hour on the dearest pool it may be admitted to; None: not known."""
+    known = [usd for pool in pools if (usd := pool.usd_per_node_hour) is not None]
+    return round(spec.nodes * max(known), 4) if len(known) == len(pools) else None

@@ -253,7 +253,15 @@ def _cost(run: RunSpec, pools: tuple[NodePool, ...]) -> Iterator[Mistake]:
         )
         return
     hourly = placement.usd_per_hour(run, pools)
-    if hourly * run.max_hours > run.cost_cap_usd:
+    if hourly is None:
+        names = [pool.name for pool in pools if pool.usd_per_node_hour is None]
+        yield Mistake(
+            path="costCapUsd",
+            got=f"a cap on pools whose price is not known: {', '.join(names)}",
+            allowed="a cap where infra/catalog.yaml has a price of every pool",
+            remedy="run python -m infra.catalog refresh, or remove the cap",
+        )
+    elif hourly * run.max_hours > run.cost_cap_usd:
         yield Mistake(
             path="costCapUsd",
             got=f"{run.cost_cap_usd:g}",

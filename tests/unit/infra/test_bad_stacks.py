@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from infra import catalog
 from infra.config import ConfigError, parse, stack_values
 from infra.config.__main__ import main
 from tests.golden.example_runs import IMAGE
@@ -17,6 +18,8 @@ from tests.golden.example_runs import stack_values as example
 Edit = Callable[[dict[str, Any]], object]
 
 KEYS = "cluster, cohort, egressCidrs, images, nodePools, operators, runs, storage, taintKey, teams"
+
+TYPES = ", ".join(sorted(catalog.load().types))
 
 BAD: dict[str, tuple[Edit, str]] = {
     "unknown key": (
@@ -82,8 +85,8 @@ BAD: dict[str, tuple[Edit, str]] = {
     ),
     "unknown instance type": (
         lambda s: s["nodePools"][0].update(instanceTypes=["p4d.24xlarg"]),
-        "nodePools[0].instanceTypes[0]: got 'p4d.24xlarg'; allowed g6.xlarge, m6i.4xlarge, "
-        "m6i.xlarge, p3.16xlarge, p3dn.24xlarge, p4d.24xlarge; did you mean p4d.24xlarge?",
+        f"nodePools[0].instanceTypes[0]: got 'p4d.24xlarg'; allowed {TYPES}; did you mean "
+        "p4d.24xlarge?",
     ),
     "CPU type in a GPU pool": (
         lambda s: s["nodePools"][2].update(workload="gpu-training"),

@@ -76,15 +76,26 @@ def test_a_mixed_pool_is_counted_by_its_smallest_type() -> None:
 
 
 def test_a_pool_costs_what_its_dearest_type_costs() -> None:
-    assert pool().usd_per_node_hour == 10.50
+    spot = [catalog.price(name).spot_usd_hour for name in pool().instance_types]
+    assert pool().usd_per_node_hour == max(usd for usd in spot if usd)
     assert pool(capacity=Capacity.ON_DEMAND).usd_per_node_hour == 24.48
+
+
+def test_a_pool_costs_what_its_own_region_asks() -> None:
+    on_demand = pool(capacity=Capacity.ON_DEMAND, region="eu-west-1")
+    assert on_demand.usd_per_node_hour == 26.44
+    assert pool(region="eu-west-1").usd_per_node_hour == 13.06
+
+
+def test_a_pool_whose_types_are_not_sold_there_has_no_price() -> None:
+    assert pool(instance_types=("p5.48xlarge",), region="eu-west-1").usd_per_node_hour is None
+    assert pool(region="ap-south-1").usd_per_node_hour is None
 
 
 @pytest.mark.parametrize("instance", catalog.load().types.values(), ids=lambda t: t.name)
 def test_every_type_leaves_something_for_runs(instance: catalog.InstanceType) -> None:
     assert 0 < instance.training_milli_cpu < instance.allocatable_milli_cpu < instance.vcpu * 1000
     assert 0 < instance.training_memory < instance.allocatable_memory
-    assert 0 < instance.spot_usd_hour < instance.on_demand_usd_hour
     assert bool(instance.gpus) == bool(instance.gpu_model) == bool(instance.gpu_memory_gib)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from infra import naming
+from infra import catalog, naming
 from tests.golden.example_runs import LAUNCHERS, platform, run, run_of, stack_values
 from training import spec
 from training.deployment import placement
@@ -227,7 +227,8 @@ def test_network_settings_follow_from_the_pools_network() -> None:
 
 def test_a_run_costs_its_nodes_on_the_dearest_pool_it_may_use() -> None:
     said = outputs(run(), platform())
-    assert said["usdPerHour"] == 2 * 21.96
+    one = catalog.price("p4d.24xlarge").on_demand_usd_hour
+    assert one and said["usdPerHour"] == round(2 * one, 4)
     assert said["checkpointUri"] == f"pvc://team-research/checkpoints/{run().run_id}/checkpoints"
     assert (said["kind"], said["queue"], said["namespace"]) == (
         "JobSet",

@@ -230,7 +230,7 @@ BAD: dict[str, tuple[Edit, str]] = {
     ),
     "dearer than its cap": (
         lambda r: r.update(costCapUsd=100, maxHours=10),
-        "costCapUsd: got 100; allowed at least 439.20, 10 h at 43.92 USD/h on the dearest pool it "
+        "costCapUsd: got 100; allowed at least 439.15, 10 h at 43.92 USD/h on the dearest pool it "
         "may use; raise it, lower maxHours, or use cheaper capacity",
     ),
     "bad name": (
@@ -274,6 +274,17 @@ def test_a_launcher_whose_operator_is_not_there_is_refused(project: Path) -> Non
     assert lines(project, operators=operators) == (
         "training/runs/llama.yaml: launcher: got 'mpijob', whose operator the stack lacks; allowed "
         "indexed-job, job, jobset; choose one, or add the operator to the stack's operators",
+    )
+
+
+def test_a_cap_on_pools_without_a_known_price_is_refused(project: Path) -> None:
+    pools = copy.deepcopy(stack_values()["nodePools"])
+    pools[0]["instanceTypes"] = ["p5e.48xlarge"]
+    write(project, GOOD | {"costCapUsd": 100, "maxHours": 10})
+    assert lines(project, nodePools=pools) == (
+        "training/runs/llama.yaml: costCapUsd: got a cap on pools whose price is not known: "
+        "ondemand; allowed a cap where infra/catalog.yaml has a price of every pool; run "
+        "python -m infra.catalog refresh, or remove the cap",
     )
 
 

@@ -1,0 +1,202 @@
+"""The instance catalog: what its file says, and how a refresh writes it anew."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+from moto import mock_aws
+
+from infra import catalog
+from infra.catalog import Price, __main__, data_file, refresh
+
+NOW = datetime.datetime(2027, 1, 2, tzinfo=datetime.UTC)
+
+FAMILIES = ("g5.", "g6.", "g6e.", "p3.", "p3dn.", "p4d.", "p4de.", "p5.", "p5e.", "p5en.")
+NEWEST = ("p6-b200.48xlarge", "p6-b300.48xlarge", "p6e-gb200.36xlarge")
+
+
+def types() -> list[catalog.InstanceType]:
+    """Every type of the committed file."""
+    return list(catalog.load().types.values())
+
+
+def test_the_families_that_train_models_are_there() -> None:
+    names = [t.name for t in types()]
+    assert all(any(name.startswith(family) for name in names) for family in FAMILIES)
+    assert set(NEWEST) <= set(names)
+
+
+def test_every_region_has_its_date_and_source() -> None:
+    regions = catalog.load().regions
+    assert list(regions) == ["us-east-1", "us-west-2", "eu-west-1"]
+    assert all(lookup.source for lookup in regions.values())
+    assert all(set(t.prices) == set(regions) for t in types())
+
+
+@pytest.mark.parametrize("instance", types(), ids=lambda t: t.name)
+def test_spot_is_cheaper_than_on_demand(instance: catalog.InstanceType) -> None:
+    for price in instance.prices.values():
+        assert price.spot_usd_hour is None or price.spot_usd_hour > 0
+        if price.spot_usd_hour and price.on_demand_usd_hour:
+            assert price.spot_usd_hour < price.on_demand_usd_hour
+
+
+def test_a_type_that_a_region_does_not_sell_has_no_price_there() -> None:
+    assert catalog.price("p5.48xlarge", "eu-west-1") == Price()
+    assert catalog.price("p5.48xlarge", "ap-south-1") == Price()
+    assert catalog.price("p5.48xlarge").on_demand_usd_hour == 55.04
+
+
+def test_efa_goes_on_the_cards_that_take_it() -> None:
+    known = catalog.load().types
+    assert known["p4d.24xlarge"].efa_card_indexes == (0, 1, 2, 3)
+    assert known["p5.48xlarge"].efa_cards == 32
+    assert known["p6-b300.48xlarge"].efa_card_indexes == tuple(range(1, 17))
+    assert known["p3.16xlarge"].efa_cards == 0
+
+
+def test_only_grace_is_arm() -> None:
+    arm = [t.name for t in types() if t.architecture is catalog.Architecture.ARM64]
+    assert arm == ["p6e-gb200.36xlarge"]
+
+
+def test_the_committed_file_is_what_a_refresh_would_write() -> None:
+    assert data_file.text(catalog.load()) == catalog.DATA.read_text(encoding="utf-8")
+
+
+def offer(usd: str, kind: str = "OnDemand") -> str:
+    """An entry of a price list, in the shape of the API's answers."""
+    term = {
+        "ABC.JRTCKXETXF": {
+            "effectiveDate": "2026-12-01T00:00:00Z",
+            "priceDimensions": {
+                "ABC.JRTCKXETXF.6YS6EN2CT7": {"unit": "Hrs", "pricePerUnit": {"USD": usd}}
+            },
+        }
+    }
+    return json.dumps({"product": {"sku": "ABC"}, "terms": {kind: term}})
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """AWS in this process, with credentials that are none."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    with mock_aws():
+        yield
+
+
+def region(name: str, answers: dict[str, list[str]]) -> refresh.Region:
+    """A region whose price list gives these answers, by type; it refuses any other question."""
+    price_list = boto3.client("pricing", region_name=refresh.PRICE_LIST_REGION)
+    stub = Stubber(price_list)
+    for instance in catalog.load().types:
+        fields = {
+            "instanceType": instance,
+            "regionCode": name,
+            "operatingSystem": "Linux",
+            "tenancy": "Shared",
+            "capacitystatus": "Used",
+            "preInstalledSw": "NA",
+            "marketoption": "OnDemand",
+        }
+        filters = [{"Type": "TERM_MATCH", "Field": k, "Value": v} for k, v in fields.items()]
+        stub.add_response(
+            "get_products",
+            {"FormatVersion": "aws_v1", "PriceList": answers.get(instance, [])},
+            {"ServiceCode": "AmazonEC2", "Filters": filters},
+        )
+    stub.activate()
+    return refresh.Region(
+        name=name, ec2=boto3.client("ec2", region_name=name), price_list=price_list
+    )
+
+
+def refreshed(answers: dict[str, list[str]]) -> catalog.Catalog:
+    """The committed catalog after a refresh of us-west-2."""
+    return refresh.refreshed(catalog.load(), [region("us-west-2", answers)], NOW)
+
+
+def test_a_refresh_takes_prices_of_its_region_only(aws: None) -> None:
+    before = catalog.load()
+    after = refreshed({"p4d.24xlarge": [offer("19.5000000000"), offer("0.0000000000")]})
+    p4d = after.types["p4d.24xlarge"]
+    assert p4d.prices["us-west-2"].on_demand_usd_hour == 19.5
+    assert p4d.prices["us-west-2"].spot_usd_hour == 0.0  # moto sells everything for 0.00001
+    assert p4d.prices["us-east-1"] == before.types["p4d.24xlarge"].prices["us-east-1"]
+    assert after.regions["us-west-2"].date == NOW.date()
+    assert after.regions["us-east-1"] == before.regions["us-east-1"]
+
+
+def test_a_type_that_left_the_region_loses_its_prices_and_keeps_its_hardware(aws: None) -> None:
+    before = catalog.load().types["p3.16xlarge"]
+    after = refreshed({}).types["p3.16xlarge"]
+    assert after.prices["us-west-2"] == Price()
+    assert (after.vcpu, after.gpus, after.memory_gib) == (before.vcpu, before.gpus, 488)
+
+
+def test_reserved_terms_are_no_price(aws: None) -> None:
+    after = refreshed({"p4d.24xlarge": [offer("9.9", kind="Reserved")]})
+    assert after.types["p4d.24xlarge"].prices["us-west-2"].on_demand_usd_hour is None
+
+
+def test_hardware_is_what_ec2_describes(aws: None) -> None:
+    wrong = data_file.text(catalog.load()).replace("vcpu: 96", "vcpu: 95")
+    wrong = wrong.replace("efaCards: [0, 1, 2, 3]", "efaCards: [0]").replace("2048", "1")
+    after = refresh.refreshed(catalog.parse(wrong), [region("us-west-2", {})], NOW)
+    for name, right in catalog.load().types.items():
+        for field in ("vcpu", "memory_gib", "gpus", "efa_card_indexes", "nvme_gb", "network_gbps"):
+            assert getattr(after.types[name], field) == getattr(right, field), (name, field)
+
+
+def test_changes_are_told_one_by_one(aws: None) -> None:
+    before = catalog.load()
+    after = refreshed({"p4d.24xlarge": [offer("19.5")]})
+    lines = [line for line in refresh.changes(before, after) if line.startswith("p4d.24xlarge ")]
+    assert lines == [
+        "p4d.24xlarge us-west-2 on_demand_usd_hour: 21.95764 -> 19.5",
+        "p4d.24xlarge us-west-2 spot_usd_hour: 9.53 -> 0.0",
+    ]
+    assert refresh.changes(before, before) == []
+
+
+def test_the_command_writes_the_file_and_says_what_changed(
+    aws: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "catalog.yaml"
+    monkeypatch.setattr(catalog, "DATA", file)
+    west = {"p4d.24xlarge": [offer("19.5")]}
+    monkeypatch.setattr(__main__, "regions", lambda names: [region(n, west) for n in names])
+    assert __main__.main(["refresh", "--region", "us-west-2"]) == 0
+    written = catalog.parse(file.read_text())
+    assert written.types["p4d.24xlarge"].prices["us-west-2"].on_demand_usd_hour == 19.5
+    shown = capsys.readouterr().out
+    assert "p4d.24xlarge us-west-2 on_demand_usd_hour: 21.95764 -> 19.5\n" in shown
+    assert shown.splitlines()[-1].startswith("catalog.yaml: us-west-2 as of ")
+
+
+def test_without_credentials_the_command_says_one_line_and_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file: Any = tmp_path / "catalog.yaml"
+    monkeypatch.setattr(catalog, "DATA", file)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    assert __main__.main(["refresh"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err == "AWS: got Unable to locate credentials; nothing was changed\n"
+    assert not file.exists()
