@@ -1,4 +1,13 @@
-"""The AWS half runs in an account of moto's own, new for each test."""
+"""The AWS half runs in an account of moto's own, new for each test.
+
+A module whose tests only look at one deployment shares it, which is many times faster:
+
+    @pytest.fixture(scope="module")
+    def network() -> Iterator[Deployed]:
+        yield from deployed_once(lambda opts: Network("network", ARGS, opts))
+
+and leaves tests that deploy something else to another module.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +20,7 @@ os.environ.setdefault("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
 
 import pulumi
 import pytest
-from moto import mock_aws
-from moto_cloud import Cloud, Deployed, deploy
+from moto_cloud import Cloud, Deployed, account, deploy
 
 Program = Callable[[pulumi.ResourceOptions], Any]
 
@@ -20,8 +28,8 @@ Program = Callable[[pulumi.ResourceOptions], Any]
 @pytest.fixture
 def cloud() -> Iterator[Cloud]:
     """An empty account, but for what AWS puts into each."""
-    with mock_aws():
-        yield Cloud()
+    with account() as found:
+        yield found
 
 
 @pytest.fixture

@@ -4,8 +4,19 @@ A service's module registers one function per type token with `@creates`, one pe
 what moto lacks is listed in `missing`. To add a service, add a module and import it in `services`.
 """
 
-from moto_cloud.cloud import ACCOUNT, REGION, Cloud
-from moto_cloud.deploying import Created, Deployed, deploy
+from moto_cloud.cloud import ACCOUNT, REGION, Cloud, account
+from moto_cloud.deploying import Created, Deployed, deploy, deployed_once
 from moto_cloud.registry import answers, creates
 
-__all__ = ["ACCOUNT", "REGION", "Cloud", "Created", "Deployed", "answers", "creates", "deploy"]
+__all__ = [
+    "ACCOUNT",
+    "REGION",
+    "Cloud",
+    "Created",
+    "Deployed",
+    "account",
+    "answers",
+    "creates",
+    "deploy",
+    "deployed_once",
+]

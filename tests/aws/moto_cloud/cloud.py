@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final
 
 import boto3
+from moto import mock_aws
 
 ACCOUNT: Final = "123456789012"
 """Moto's account."""
@@ -92,6 +94,22 @@ class Cloud:
         groups = self.client("logs").describe_log_groups(logGroupNamePrefix=name)["logGroups"]
         if name not in {group["logGroupName"] for group in groups}:
             raise LookupError(f"log group {name} does not exist")
+
+
+_open: list[Cloud] = []
+
+
+@contextmanager
+def account() -> Iterator[Cloud]:
+    """An empty account, but for what AWS puts into each; one at a time."""
+    if _open:
+        raise RuntimeError("this module shares one deployment: move the test to another module")
+    with mock_aws():
+        _open.append(Cloud())
+        try:
+            yield _open[0]
+        finally:
+            _open.clear()
 
 
 def _own_name(arn: str, kind: str) -> str:

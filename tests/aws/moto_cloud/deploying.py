@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import pulumi
@@ -15,7 +15,7 @@ from pulumi.runtime.stack import run_pulumi_func
 
 import moto_cloud.services  # noqa: F401  registers every service
 from moto_cloud import missing
-from moto_cloud.cloud import ACCOUNT, REGION, Cloud
+from moto_cloud.cloud import ACCOUNT, REGION, Cloud, account
 from moto_cloud.registry import ANSWERS, CREATORS
 
 DEFAULT_TAGS: Final = {"trainyard.dev/stack": "test"}
@@ -228,6 +228,12 @@ def deploy(program: Callable[[pulumi.ResourceOptions], Any], cloud: Cloud) -> De
         result=_plain(result[0]) if result else None,
         cloud=cloud,
     )
+
+
+def deployed_once(program: Callable[[pulumi.ResourceOptions], Any]) -> Iterator[Deployed]:
+    """One deployment in an account of its own, for all tests of a module."""
+    with account() as cloud:
+        yield deploy(program, cloud)
 
 
 def _abandon(loop: asyncio.AbstractEventLoop) -> None:

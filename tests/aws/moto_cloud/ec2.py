@@ -37,6 +37,10 @@ def vpc(inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
 
 @creates("aws:ec2/subnet:Subnet")
 def subnet(inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
+    # Moto would make a subnet in any zone, and a security group in any VPC.
+    zones = cloud.ec2.describe_availability_zones()["AvailabilityZones"]
+    if inputs["availabilityZone"] not in (names := [zone["ZoneName"] for zone in zones]):
+        raise LookupError(f"{inputs['availabilityZone']} is none of {REGION}'s zones {names}")
     made = cloud.ec2.create_subnet(
         VpcId=inputs["vpcId"],
         CidrBlock=inputs["cidrBlock"],
@@ -167,6 +171,7 @@ def flow_log(inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
 @creates("aws:ec2/securityGroup:SecurityGroup")
 def security_group(inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
     name = inputs.get("name", inputs["__name"])
+    cloud.ec2.describe_vpcs(VpcIds=[inputs["vpcId"]])
     id_ = cloud.ec2.create_security_group(
         GroupName=name,
         Description=inputs.get("description", "Managed by Pulumi"),

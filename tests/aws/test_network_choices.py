@@ -1,0 +1,79 @@
+"""Networks of other shapes: one NAT gateway, a VPC that its owner brings, mistakes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pulumi
+import pytest
+from botocore.exceptions import ClientError
+from moto_cloud import Cloud, Deployed
+from networks import ARGS, way_out, zone_of_nat
+
+from infra.aws.existing_network import ExistingNetwork, ExistingNetworkArgs
+from infra.aws.network import Nat, Network
+
+Build = Callable[[Callable[[pulumi.ResourceOptions], Any]], Deployed]
+
+
+def record(deployed: Deployed) -> dict[str, Any]:
+    found: dict[str, Any] = deployed.result["record"]
+    return found
+
+
+def test_with_a_single_nat_all_private_subnets_go_out_by_the_first_zone(
+    build: Build, cloud: Cloud
+) -> None:
+    deployed = build(lambda opts: Network("network", replace(ARGS, nat=Nat.SINGLE), opts))
+    gateways = {way_out(cloud, s) for s in record(deployed)["private_subnets"].values()}
+    assert [zone_of_nat(cloud, nat) for nat in gateways] == ["us-east-1a"]
+    assert len(deployed.all("aws:ec2/eip:Eip")) == 1
+
+
+def test_a_zone_of_another_region_is_refused_by_the_cloud(build: Build) -> None:
+    args = replace(ARGS, zones=("us-east-1a", "eu-west-1a"))
+    with pytest.raises(LookupError, match="eu-west-1a is none of us-east-1's zones"):
+        build(lambda opts: Network("network", args, opts))
+
+
+def existing(cloud: Cloud) -> ExistingNetworkArgs:
+    vpc = cloud.ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]
+    subnets = {
+        zone: cloud.ec2.create_subnet(VpcId=vpc, CidrBlock=cidr, AvailabilityZone=zone)["Subnet"]
+        for zone, cidr in (("us-east-1a", "10.9.0.0/20"), ("us-east-1b", "10.9.16.0/20"))
+    }
+    return ExistingNetworkArgs(
+        cluster="training",
+        vpc_id=vpc,
+        cidr="10.9.0.0/16",
+        private_subnets={zone: subnet["SubnetId"] for zone, subnet in subnets.items()},
+    )
+
+
+def test_an_existing_vpc_gives_the_same_record_and_gets_the_efa_group_only(
+    build: Build, cloud: Cloud
+) -> None:
+    args = existing(cloud)
+    deployed = build(lambda opts: ExistingNetwork("network", args, opts))
+    assert record(deployed) == {
+        "vpc_id": args.vpc_id,
+        "cidr": "10.9.0.0/16",
+        "private_subnets": dict(args.private_subnets),
+        "public_subnets": {},
+        "efa_security_group": deployed.one("aws:ec2/securityGroup:SecurityGroup").id,
+    }
+    assert {
+        one.type.rpartition(":")[2] for one in deployed.created if one.type.startswith("aws:")
+    } == {
+        "SecurityGroup",
+        "SecurityGroupIngressRule",
+        "SecurityGroupEgressRule",
+    }
+
+
+def test_an_existing_vpc_that_is_not_there_is_refused(build: Build, cloud: Cloud) -> None:
+    args = replace(existing(cloud), vpc_id="vpc-0abc")
+    with pytest.raises(ClientError, match="vpc-0abc"):
+        build(lambda opts: ExistingNetwork("network", args, opts))
