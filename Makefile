@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv/bin/python
 SANDBOX := $(VENV) -m sandbox
+STACK ?= local
 
 .PHONY: help up interrupt status down clean test check fast sandbox-test soak bench preview env
 .DEFAULT_GOAL := help
@@ -27,8 +28,8 @@ down: env ## stop everything; what was stored stays
 clean: env ## stop everything and remove what was stored
 	@$(SANDBOX) clean
 
-preview: env ## pulumi preview of the local stack with the policy pack
-	@eval "$$($(SANDBOX) env)" && pulumi preview --stack local --policy-pack policies
+preview: env ## what would change, with policies: make preview STACK=dev (default local)
+	@$(SANDBOX) preview $(STACK)
 
 check: env ## the gate, under a minute: lint, types, import rules, unit and golden tests
 	@$(VENV) -m ruff check .

@@ -34,9 +34,10 @@ def _expected() -> tuple[type[Exception], ...]:
     from sandbox.cluster import ClusterError
     from sandbox.drill import DrillError
     from sandbox.engine import EngineError
-    from sandbox.environment import SetupError
     from sandbox.node.api import ApiError, ApiUnavailable
     from sandbox.node.reclaim import ReclaimError
+    from sandbox.plugins import SetupError
+    from sandbox.preview import PreviewError
     from sandbox.runs import RunNotFoundError
     from sandbox.toolchain import ToolchainError
 
@@ -47,6 +48,7 @@ def _expected() -> tuple[type[Exception], ...]:
         SetupError,
         ApiError,
         ApiUnavailable,
+        PreviewError,
         ReclaimError,
         RunNotFoundError,
         ToolchainError,
@@ -68,6 +70,8 @@ def _parser() -> argparse.ArgumentParser:
     add("clean", _clean, "end the sandbox and remove all that it stored")
     add("status", _status, "what runs")
     add("env", _env, "shell lines that make pulumi, kubectl and aws work on the sandbox")
+    preview = add("preview", _preview, "what pulumi up would change on a stack, with policies")
+    preview.add_argument("stack", metavar="STACK", help="such as local or dev")
     wait = add("wait", _wait, "follow a run to its end; exits with the run's exit code")
     wait.add_argument("run_name", metavar="RUN", help="a run id, or a name for its newest run")
     interrupt = add("interrupt", _interrupt, "reclaim a node as a spot interruption does")
@@ -152,6 +156,13 @@ def _env(_args: argparse.Namespace, _console: Console) -> int:
     setting = cluster.current(toolchain.ensure(Console(stderr=True)))
     print(environment.shell_lines(environment.variables(setting)))
     return 0
+
+
+def _preview(args: argparse.Namespace, console: Console) -> int:
+    from sandbox import preview
+
+    with exclusive("sandbox preview", console.print):
+        return preview.run(args.stack, console)
 
 
 def _wait(args: argparse.Namespace, console: Console) -> int:

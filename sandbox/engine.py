@@ -1,4 +1,4 @@
-"""Runs the real Pulumi engine on the local stack."""
+"""Runs the real Pulumi engine: on the local stack, and for previews of every stack."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sandbox import environment, paths
-from sandbox.services import Setting
+from sandbox import paths
 
 STACK = "local"
 _SALT = re.compile(r"^encryptionsalt:.*\n", re.MULTILINE)
+_TEAM_KEY = re.compile(r"^(encryptionsalt|encryptedkey|secretsprovider):.*\n", re.MULTILINE)
 
 Say = Callable[[str], None]
 
@@ -27,12 +27,12 @@ class EngineError(Exception):
 
 
 class Engine:
-    """Pulumi with the sandbox's environment, in the checkout."""
+    """Pulumi in the checkout, with an environment of the sandbox (`environment.py` makes them)."""
 
-    def __init__(self, setting: Setting) -> None:
-        self._state = setting.state
-        self._env = os.environ | environment.variables(setting)
-        self._pulumi = str(setting.state.bin / "pulumi")
+    def __init__(self, state: paths.State, env: Mapping[str, str]) -> None:
+        self._state = state
+        self._env = dict(env)
+        self._pulumi = str(state.bin / "pulumi")
 
     def ensure_stack(self, say: Say) -> None:
         """Create the stack if need be, and release a lock whose owner is dead."""
@@ -60,12 +60,37 @@ class Engine:
         if code != 0:
             raise EngineError(f"pulumi up failed; everything it said is in {log}")
 
+    def preview(self, policies: Path) -> int:
+        """`pulumi preview` of the local stack with a policy pack, shown; returns its exit code."""
+        with self._local_salt():
+            return self._shown(preview_arguments(STACK, policies), self._preview_log(STACK))
+
+    def preview_apart(self, stack: str, policies: Path, scratch: Path) -> int:
+        """The same for another stack, of which nobody here has the state: it is previewed as new.
+
+        The engine writes the salt of a passphrase into the stack file that it reads, and making a stack
+        takes a team's key out of it. So it gets a copy, in a folder of its own.
+        """
+        scratch.mkdir(parents=True, exist_ok=True)
+        project = (paths.PROJECT / "Pulumi.yaml").read_text()
+        (scratch / "Pulumi.yaml").write_text(project)
+        if stack not in self._stacks():
+            self._quiet("stack", "init", stack, "--no-select", cwd=scratch)
+        copy = scratch / f"Pulumi.{stack}.yaml"
+        text = (paths.PROJECT / copy.name).read_text()
+        copy.write_text(_TEAM_KEY.sub("", text))
+        arguments = [*preview_arguments(stack, policies), "--config-file", str(copy)]
+        return self._shown(arguments, self._preview_log(stack))
+
     def outputs(self) -> dict[str, Any]:
         """The stack's outputs, secrets left out."""
         with self._local_salt():
             text = self._quiet("stack", "output", "--json", "--stack", STACK)
         found: dict[str, Any] = json.loads(text)
         return found
+
+    def _preview_log(self, stack: str) -> Path:
+        return self._state.logs / f"pulumi-preview-{stack}.log"
 
     def _stacks(self) -> set[str]:
         listed = json.loads(self._quiet("stack", "ls", "--json"))
@@ -98,10 +123,10 @@ class Engine:
                 running.wait()
                 raise
 
-    def _quiet(self, *args: str) -> str:
+    def _quiet(self, *args: str, cwd: Path = paths.PROJECT) -> str:
         done = subprocess.run(
             [self._pulumi, *args, "--non-interactive"],
-            cwd=paths.PROJECT,
+            cwd=cwd,
             env=self._env,
             capture_output=True,
             text=True,
@@ -109,6 +134,7 @@ class Engine:
         )
         if done.returncode != 0:
             log = self._state.logs / "pulumi.log"
+            log.parent.mkdir(parents=True, exist_ok=True)
             log.write_text(done.stdout + done.stderr)
             last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
             raise EngineError(f"pulumi {' '.join(args[:2])} failed: {last} (all of it: {log})")
@@ -138,6 +164,11 @@ class Engine:
             yield
         finally:
             strip_salt(file)
+
+
+def preview_arguments(stack: str, policies: Path) -> list[str]:
+    """What a preview is by hand, in CI and here."""
+    return ["preview", "--stack", stack, "--policy-pack", str(policies), "--non-interactive"]
 
 
 def strip_salt(file: Path) -> None:

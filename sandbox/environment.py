@@ -1,7 +1,8 @@
 """The environment in which plain `pulumi`, `kubectl` and `aws` work on the sandbox.
 
 `install` puts the commands into `State.bin` and the chosen Kubernetes provider into the sandbox's own
-`PULUMI_HOME`; `variables` is what `python -m sandbox env` prints.
+`PULUMI_HOME`; `variables` is what `python -m sandbox env` prints. `install_for_previews` and
+`preview_variables` are the same for previews of the other stacks, which need no cluster.
 """
 
 from __future__ import annotations
@@ -11,56 +12,59 @@ import os
 import secrets
 import shlex
 import shutil
-import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 
-from sandbox import paths
+from sandbox import paths, plugins
+from sandbox.plugins import Say
 from sandbox.ports import LOOPBACK
 from sandbox.services import Setting
-from sandbox.toolchain import official
-from sandbox.toolchain.tools import KUBERNETES_PLUGIN_VERSION
+from sandbox.toolchain import Toolchain
 
-PROVIDER_ENV = "SANDBOX_PROVIDER"
-PROVIDERS = ("official", "standin")
-PLUGIN = "pulumi-resource-kubernetes"
-PLUGIN_FOLDER = f"resource-kubernetes-v{KUBERNETES_PLUGIN_VERSION}"
-INSTALL_TIMEOUT_S = 300.0
-
-Say = Callable[[str], None]
-
-
-class SetupError(Exception):
-    """The environment cannot be set up as asked; the text is one line for the user."""
+_SANDBOX_KEY = "sandbox"
+_NO_CLUSTER = "{apiVersion: v1, kind: Config, clusters: [], contexts: [], users: []}\n"
 
 
 def variables(setting: Setting) -> dict[str, str]:
     """What to export; values are complete, PATH included."""
     state = setting.state
-    own = [str(state.bin), str(Path(sys.prefix) / "bin")]
-    rest = [p for p in os.environ.get("PATH", "").split(os.pathsep) if p and p not in own]
-    named = {"SANDBOX_HOME": str(state.home)} if "SANDBOX_HOME" in os.environ else {}
-    return named | {
-        "PATH": os.pathsep.join([*own, *rest]),
+    return _engine_variables(state, state.backend) | {
         "KUBECONFIG": str(state.kubeconfig),
-        "PULUMI_HOME": str(_pulumi_home(state)),
-        # Without metadata files beside the state: they are not written atomically, and one that a
-        # killed engine has left empty makes the state unreadable ("failed to load checkpoint: EOF").
-        "PULUMI_BACKEND_URL": f"file://{state.backend}?metadata=skip",
-        "PULUMI_CONFIG_PASSPHRASE_FILE": str(_passphrase(state)),
-        "PULUMI_SKIP_UPDATE_CHECK": "true",
-        "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
-        "PULUMI_EXPERIMENTAL_NEO_TIPS": "false",
         # A rerun after a killed `up` finds objects that are not in the state yet, and repairs fields
         # that somebody has edited by hand (the node controller edits taints). Both plugins know these.
         "PULUMI_K8S_UPSERT_EXISTING_OBJECTS": "true",
         "PULUMI_K8S_ENABLE_PATCH_FORCE": "true",
         "AWS_ENDPOINT_URL": f"http://{LOOPBACK}:{setting.ports['s3']}",
-        "AWS_ACCESS_KEY_ID": "sandbox",
-        "AWS_SECRET_ACCESS_KEY": "sandbox",
+        "AWS_ACCESS_KEY_ID": _SANDBOX_KEY,
+        "AWS_SECRET_ACCESS_KEY": _SANDBOX_KEY,
         "AWS_REGION": "us-east-1",
     }
+
+
+def preview_variables(state: paths.State, providers: Mapping[str, str]) -> dict[str, str]:
+    """The whole environment for previews of a stack that does not live here.
+
+    Its backend is apart from the local stack's. With the stand-in no kubeconfig of this machine is
+    used: the cluster of the stack is another one.
+    """
+    apart = preview_folder(state)
+    env = dict(os.environ)
+    if env.get("AWS_ACCESS_KEY_ID") == _SANDBOX_KEY:
+        for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            env.pop(name, None)
+    if providers[plugins.KUBERNETES.package] == "standin":
+        env["KUBECONFIG"] = str(apart / "no-cluster.yaml")
+    env |= _engine_variables(state, apart / "state")
+    if "official" in providers.values():
+        # The official eks plugin brings resources of plugin versions of its own.
+        env["PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION"] = "false"
+    return env
+
+
+def preview_folder(state: paths.State) -> Path:
+    """Where previews of other stacks keep their state and their copies of stack files."""
+    return state.home / "preview"
 
 
 def shell_lines(values: dict[str, str]) -> str:
@@ -75,22 +79,46 @@ def install(setting: Setting, say: Say) -> str:
         SetupError: SANDBOX_PROVIDER has another value, or the official plugin cannot be had.
     """
     state = setting.state
-    wanted = os.environ.get(PROVIDER_ENV, "")
-    if wanted and wanted not in PROVIDERS:
-        raise SetupError(
-            f"{PROVIDER_ENV}: got {wanted!r}; allowed {' or '.join(PROVIDERS)}; unset it to let"
-            " the official plugin win where there is one"
-        )
+    wanted = plugins.wanted()
     state.backend.mkdir(parents=True, exist_ok=True)
     _passphrase(state)
-    _install_commands(setting)
-    chosen = _choose_provider(setting, wanted, say)
-    (state.home / "provider").write_text(chosen + "\n")
-    return chosen
+    _install_commands(state, setting.tools)
+    return plugins.choose(plugins.KUBERNETES, state, setting.tools, wanted, say)
 
 
-def _pulumi_home(state: paths.State) -> Path:
-    return state.home / "pulumi-home"
+def install_for_previews(state: paths.State, tools: Toolchain, say: Say) -> dict[str, str]:
+    """Make pulumi, passphrase and the providers of all stacks ready; returns which by package.
+
+    Raises:
+        SetupError: SANDBOX_PROVIDER has another value, or an official plugin cannot be had.
+    """
+    wanted = plugins.wanted()
+    (preview_folder(state) / "state").mkdir(parents=True, exist_ok=True)
+    (preview_folder(state) / "no-cluster.yaml").write_text(_NO_CLUSTER)
+    state.home.chmod(0o700)
+    _passphrase(state)
+    _install_commands(state, tools)
+    return {
+        plugin.package: plugins.choose(plugin, state, tools, wanted, say)
+        for plugin in (plugins.KUBERNETES, *plugins.CLOUD)
+    }
+
+
+def _engine_variables(state: paths.State, backend: Path) -> dict[str, str]:
+    own = [str(state.bin), str(Path(sys.prefix) / "bin")]
+    rest = [p for p in os.environ.get("PATH", "").split(os.pathsep) if p and p not in own]
+    named = {"SANDBOX_HOME": str(state.home)} if "SANDBOX_HOME" in os.environ else {}
+    return named | {
+        "PATH": os.pathsep.join([*own, *rest]),
+        "PULUMI_HOME": str(plugins.home(state)),
+        # Without metadata files beside the state: they are not written atomically, and one that a
+        # killed engine has left empty makes the state unreadable ("failed to load checkpoint: EOF").
+        "PULUMI_BACKEND_URL": f"file://{backend}?metadata=skip",
+        "PULUMI_CONFIG_PASSPHRASE_FILE": str(_passphrase(state)),
+        "PULUMI_SKIP_UPDATE_CHECK": "true",
+        "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
+        "PULUMI_EXPERIMENTAL_NEO_TIPS": "false",
+    }
 
 
 def _passphrase(state: paths.State) -> Path:
@@ -103,12 +131,13 @@ def _passphrase(state: paths.State) -> Path:
     return path
 
 
-def _install_commands(setting: Setting) -> None:
+def _install_commands(state: paths.State, tools: Toolchain) -> None:
     """kubectl and pulumi; beside a pulumi that has no Python language host of its own, ours."""
-    folder = setting.state.bin
+    folder = state.bin
     folder.mkdir(parents=True, exist_ok=True)
-    _link(setting.tools.binaries["kubectl"], folder / "kubectl")
-    pulumi = setting.tools.binaries["pulumi"]
+    if kubectl := tools.binaries.get("kubectl"):
+        _link(kubectl, folder / "kubectl")
+    pulumi = tools.binaries["pulumi"]
     beside = pulumi.resolve().parent / "pulumi-language-python"
     if beside.exists():
         for name in ("pulumi", "pulumi-language-python", "pulumi-language-python-exec"):
@@ -117,86 +146,7 @@ def _install_commands(setting: Setting) -> None:
         return
     # The engine looks for language hosts beside its own file, so it must really lie here: a hard link.
     _same_file(pulumi, folder / "pulumi")
-    _script(folder / "pulumi-language-python", "sandbox.language_host")
-
-
-def _choose_provider(setting: Setting, wanted: str, say: Say) -> str:
-    """The official plugin where there is one, unless the stand-in is asked for."""
-    home = _pulumi_home(setting.state)
-    place = home / "plugins" / PLUGIN_FOLDER
-    if wanted != "standin":
-        if shutil.which(PLUGIN, path=_foreign_path(setting.state)):
-            shutil.rmtree(place, ignore_errors=True)
-            return "official"
-        if found := _official_plugin(setting, place, wanted, say):
-            if found != place:
-                shutil.rmtree(place, ignore_errors=True)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.symlink_to(found)
-            return "official"
-        if wanted == "official":
-            raise SetupError(
-                f"{PROVIDER_ENV}=official: no {PLUGIN} on PATH or among Pulumi's plugins, and its"
-                " download site cannot be reached; install it or unset the variable"
-            )
-    if place.is_symlink():
-        place.unlink()
-    place.mkdir(parents=True, exist_ok=True)
-    _script(place / PLUGIN, "sandbox.provider")
-    return "standin"
-
-
-def _official_plugin(setting: Setting, place: Path, wanted: str, say: Say) -> Path | None:
-    """Folder of the official plugin: the user's own, one installed here before, or a new download."""
-    of_user = Path(os.environ.get("PULUMI_HOME", Path.home() / ".pulumi")) / "plugins"
-    candidate = of_user / PLUGIN_FOLDER
-    if (candidate / PLUGIN).exists() and candidate.resolve() != place.resolve():
-        return candidate
-    if (place / PLUGIN).exists() and not _is_ours(place / PLUGIN):
-        return place
-    tried = (setting.state.home / "provider").exists()
-    if (tried and wanted != "official") or not official.reachable():
-        if not tried:
-            say("The official Kubernetes plugin cannot be downloaded here: the stand-in is used.")
-        return None
-    say("downloading the official Kubernetes plugin")
-    shutil.rmtree(place, ignore_errors=True)
-    command = [setting.binary("pulumi"), "plugin", "install", "resource", "kubernetes"]
-    env = os.environ | {"PULUMI_HOME": str(_pulumi_home(setting.state))}
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        subprocess.run(
-            [*command, KUBERNETES_PLUGIN_VERSION],
-            env=env,
-            capture_output=True,
-            timeout=INSTALL_TIMEOUT_S,
-            check=False,
-        )
-    return place if (place / PLUGIN).exists() else None
-
-
-def _foreign_path(state: paths.State) -> str:
-    """PATH without the sandbox's own folder."""
-    folders = os.environ.get("PATH", "").split(os.pathsep)
-    return os.pathsep.join(f for f in folders if f and Path(f) != state.bin)
-
-
-def _is_ours(path: Path) -> bool:
-    return path.stat().st_size < 4096 and "sandbox.provider" in path.read_text(errors="replace")
-
-
-def _script(path: Path, module: str) -> None:
-    """An executable that runs one of our modules with this checkout's Python."""
-    text = (
-        "#!/bin/sh\n"
-        f"PYTHONPATH={shlex.quote(str(paths.PROJECT))} exec {shlex.quote(sys.executable)}"
-        f' -m {module} "$@"\n'
-    )
-    if path.exists() and path.read_text() == text:
-        return
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text)
-    partial.chmod(0o755)
-    partial.rename(path)
+    plugins.script(folder / "pulumi-language-python", "sandbox.language_host")
 
 
 def _link(target: Path, link: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,6 @@ def open_cluster(console: Console) -> Session:
     say(f"ready; Kubernetes provider: {provider}; kubeconfig {setting.state.kubeconfig}")
     for node in reclaim.restore("all"):
         say(f"node {node} is back after its interruption")
-    engine = Engine(setting)
+    engine = Engine(setting.state, os.environ | environment.variables(setting))
     engine.ensure_stack(say)
     return Session(setting, engine, provider)

@@ -18,12 +18,9 @@ from sandbox.provider.objects import (
 )
 from sandbox.provider.properties import Unknown
 
-HELM_RELEASE = "kubernetes:helm.sh/v3:Release"
 _OFFICIAL = "use the official plugin (SANDBOX_PROVIDER=official)"
 
 _REFUSED = {
-    HELM_RELEASE: "the provider stand-in cannot fetch Helm charts; "
-    f"{_OFFICIAL}, or set `provided: true` for an add-on that the cluster already has",
     "kubernetes:helm.sh/v4:Chart": f"the provider stand-in cannot fetch Helm charts; {_OFFICIAL}",
     "kubernetes:kustomize/v2:Directory": f"the provider stand-in runs no kustomize; {_OFFICIAL}",
 }

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sandbox.provider import check, diff, lifecycle, replacement, state
+from sandbox.provider import check, diff, helm, lifecycle, replacement, state
 from sandbox.provider.autonaming import Mode
 from sandbox.provider.cluster import Cluster
 from sandbox.provider.engine_log import EngineLog
@@ -85,6 +85,8 @@ class Session:
         refused = check.refusal(token)
         if refused:
             raise ProviderError(refused)
+        if token == helm.RELEASE:
+            return news
         if annotation(reveal(news), WAIT_FOR):
             self._log.warning(urn, f"the provider stand-in ignores the annotation {WAIT_FOR}")
         if not self._cluster.reachable and self._cluster.settings.skip_update_unreachable and olds:
@@ -96,6 +98,8 @@ class Session:
         self, urn: str, stored: Tree, old_inputs: Tree, news: Tree, ignored: Sequence[str]
     ) -> Comparison:
         """What the new inputs change."""
+        if type_token(urn) == helm.RELEASE:
+            return Comparison(helm.differences(old_inputs, news), delete_first=True)
         checkpoint = state.parse(stored)
         old = state.to_manifest(old_inputs) if old_inputs else checkpoint.inputs
         new = state.to_manifest(news)
@@ -118,6 +122,8 @@ class Session:
 
     def create(self, urn: str, news: Tree, seconds: float, *, dry_run: bool) -> Written:
         """Create an object, or say what would be created."""
+        if type_token(urn) == helm.RELEASE:
+            return Written("", helm.planned(urn, news, dry_run=dry_run))
         manifest = state.to_manifest(news)
         call = self._call(urn, seconds, news)
         manager = manager_for(manifest)
@@ -133,6 +139,8 @@ class Session:
 
     def read(self, urn: str, identifier: str, stored: Tree, inputs: Tree) -> Written | None:
         """The live object, with drift in its inputs; None when it is gone."""
+        if type_token(urn) == helm.RELEASE:
+            raise helm.refuse(identifier)
         settings = self._cluster.settings
         if not self._cluster.reachable:
             self._log.warning(urn, f"the cluster cannot be reached: {self._cluster.reason}")
@@ -171,6 +179,8 @@ class Session:
         dry_run: bool,
     ) -> Written:
         """Apply new inputs, or say what they would make of the object."""
+        if type_token(urn) == helm.RELEASE:
+            return Written("", helm.planned(urn, news, dry_run=dry_run))
         manifest = state.to_manifest(news)
         checkpoint = state.parse(stored)
         call = self._call(urn, seconds, news)
@@ -188,6 +198,8 @@ class Session:
 
     def delete(self, urn: str, identifier: str, stored: Tree, seconds: float) -> None:
         """Delete an object and wait until it is gone."""
+        if type_token(urn) == helm.RELEASE:
+            raise helm.refuse(identifier)
         if not self._cluster.reachable and self._cluster.settings.delete_unreachable:
             self._log.warning(urn, f"only removed from the state: {self._cluster.reason}")
             return

@@ -19,7 +19,7 @@ from sandbox.toolchain.building import BYTES_NEEDED, Builder, BuildError, Cancel
 from sandbox.toolchain.finding import Found, entry, in_cache, on_path
 from sandbox.toolchain.golang import GoUnavailableError, find_go
 from sandbox.toolchain.progress import BuildTable
-from sandbox.toolchain.tools import TOOLS, Tool
+from sandbox.toolchain.tools import DEV_TOOLS, TOOLS, Tool
 
 BUILDS_AT_ONCE = 2
 """A build's link step uses one core only; a second build fills the others."""
@@ -38,8 +38,8 @@ class Toolchain:
     sources: dict[str, str]
 
 
-def ensure(console: Console) -> Toolchain:
-    """Every tool of the table, ready to run.
+def ensure(console: Console, *names: str) -> Toolchain:
+    """The named tools, ready to run; without names all that a sandbox is made of.
 
     A machine that has everything in the cache gets its answer in well under 2 s. `sources` tells per tool
     where it came from: PATH, cache, official, or built.
@@ -47,8 +47,9 @@ def ensure(console: Console) -> Toolchain:
     Raises:
         ToolchainError: no Go, no disk space, or a failed build (it names the log).
     """
-    found = {tool.name: hit for tool in TOOLS if (hit := _ready(tool))}
-    missing = [tool for tool in TOOLS if tool.name not in found]
+    wanted = [tool for tool in (*TOOLS, *DEV_TOOLS) if tool.name in names] or TOOLS
+    found = {tool.name: hit for tool in wanted if (hit := _ready(tool))}
+    missing = [tool for tool in wanted if tool.name not in found]
     if missing:
         with _cache_lock(console):
             missing = _take_finished_by_others(missing, found)

@@ -18,6 +18,9 @@ PULUMI_VERSION = "3.259.0"
 KUBERNETES_VERSION = "1.34.4"
 KUBERNETES_PLUGIN_VERSION = "4.34.2"
 """Version of the pulumi-kubernetes plugin that goes with the SDK in requirements.txt."""
+AWS_PLUGIN_VERSION = "7.51.1"
+EKS_PLUGIN_VERSION = "4.4.0"
+"""Versions of the plugins that go with the SDKs in requirements.txt; only stacks on AWS need them."""
 
 
 @dataclass(frozen=True)
@@ -131,3 +134,16 @@ TOOLS: tuple[Tool, ...] = (
     ),
 )
 """Longest build first: two builds run at a time, so the tail stays short."""
+
+DEV_TOOLS: tuple[Tool, ...] = (
+    Tool(
+        name="actionlint",
+        version="1.7.12",
+        module="github.com/rhysd/actionlint",
+        binaries=(
+            Binary("actionlint", "github.com/rhysd/actionlint/cmd/actionlint", ("-version",)),
+        ),
+        accepts=r"^1\.7\.(1[2-9]|[2-9]\d)",
+    ),
+)
+"""What only this project's own checks need; no sandbox is made of it."""

@@ -108,7 +108,6 @@ def test_a_kind_is_scoped_by_the_definition_that_the_program_registers_with_it()
 @pytest.mark.parametrize(
     ("token", "reason"),
     [
-        ("kubernetes:helm.sh/v3:Release", "cannot fetch Helm charts.*`provided: true`"),
         ("kubernetes:helm.sh/v4:Chart", "cannot fetch Helm charts"),
         ("kubernetes:core/v1:ConfigMapList", "lists only exist in manifests"),
     ],
@@ -116,6 +115,23 @@ def test_a_kind_is_scoped_by_the_definition_that_the_program_registers_with_it()
 def test_what_the_stand_in_cannot_do_is_refused_at_once(token: str, reason: str) -> None:
     with pytest.raises(ProviderError, match=reason):
         check(FakeCluster(), token, {})
+
+
+def test_a_helm_release_is_previewed_by_its_inputs_and_refused_when_it_would_be_made() -> None:
+    token, inputs = "kubernetes:helm.sh/v3:Release", {"chart": "oci://x/y", "version": "1.0.0"}
+    assert check(FakeCluster(), token, inputs) == inputs
+    urn, release = f"{PREFIX}{token}::operator", session(FakeCluster())
+    assert release.create(urn, inputs, 0, dry_run=True).properties == inputs
+    newer = inputs | {"version": "1.1.0", "namespace": "n"}
+    changed = release.diff(urn, inputs, inputs, newer, []).differences
+    assert [(item.property_path, item.replaces) for item in changed] == [
+        ("namespace", False),
+        ("version", False),
+    ]
+    with pytest.raises(
+        ProviderError, match=r"operator: .* cannot fetch Helm charts.*`provided: true`"
+    ):
+        release.create(urn, inputs, 0, dry_run=False)
 
 
 def test_secrets_stay_marked_through_check_and_create() -> None:

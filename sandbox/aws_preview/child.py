@@ -1,0 +1,43 @@
+"""One resource of a component, as the stand-in plans it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sandbox.provider.properties import reveal
+
+Tree = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Child:
+    """One resource. `parent` and `after` are keys of others; an empty parent is the component."""
+
+    key: str
+    type: str
+    name: str
+    inputs: Tree
+    package: str = "aws"
+    parent: str = ""
+    after: tuple[str, ...] = ()
+
+    @property
+    def custom(self) -> bool:
+        """Whether a provider makes it; else it only groups others."""
+        return not self.type.startswith("eks:")
+
+
+def after_cluster(key: str, token: str, name: str, inputs: Tree, package: str = "aws") -> Child:
+    """A resource that waits for the cluster."""
+    return Child(key=key, type=token, name=name, inputs=inputs, package=package, after=("cluster",))
+
+
+def tags(inputs: Mapping[str, Any], own: str) -> Tree:
+    """The tags of a resource: its own, and those that all of the component have."""
+    found: Tree = {}
+    for key in (own, "tags"):
+        given = reveal(inputs.get(key))
+        found |= given if isinstance(given, dict) else {}
+    return found

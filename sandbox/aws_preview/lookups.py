@@ -1,0 +1,140 @@
+"""Look-ups (invokes) of the `aws` provider, answered from data: no account is asked.
+
+The engine takes no unknown values in an answer, so each field is either right in form or left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from sandbox.aws_preview.errors import RefusedError, remedy
+from sandbox.toolchain.tools import AWS_PLUGIN_VERSION
+
+Answer = dict[str, Any]
+
+NO_ACCOUNT: Final = "000000000000"
+"""Stands for the account of a provider that allows any."""
+
+_ZONES: Final[Mapping[str, str]] = MappingProxyType(
+    {"us-east-1": "abcdef", "us-west-2": "abcd", "ap-northeast-1": "acd", "ca-central-1": "abd"}
+)
+"""Letters of a region's zones where they are not a, b, c."""
+
+_ADDONS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        "aws-ebs-csi-driver": ("1.53.0", "1"),
+        "aws-efs-csi-driver": ("2.1.15", "1"),
+        "aws-fsx-csi-driver": ("1.7.0", "1"),
+        "aws-mountpoint-s3-csi-driver": ("2.2.1", "1"),
+        "coredns": ("1.13.1", "1"),
+        "eks-node-monitoring-agent": ("1.5.1", "1"),
+        "eks-pod-identity-agent": ("1.3.10", "2"),
+        "metrics-server": ("0.8.0", "6"),
+        "snapshot-controller": ("8.3.0", "1"),
+        "vpc-cni": ("1.21.1", "1"),
+    }
+)
+"""Version and EKS build of an add-on. They show the form; AWS lists newer ones every month."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a provider works. `account` is one that it allows."""
+
+    account: str
+    region: str
+
+    @property
+    def partition(self) -> str:
+        """The part of an ARN that names the partition of the region."""
+        if self.region.startswith("cn-"):
+            return "aws-cn"
+        return "aws-us-gov" if self.region.startswith("us-gov-") else "aws"
+
+    @property
+    def dns_suffix(self) -> str:
+        """The domain of the partition's services."""
+        return "amazonaws.com.cn" if self.partition == "aws-cn" else "amazonaws.com"
+
+
+def answer(token: str, arguments: Mapping[str, Any], place: Place) -> Answer:
+    """What a look-up returns.
+
+    Raises:
+        RefusedError: nobody has told this stand-in the answer.
+    """
+    look_up = _ANSWERS.get(token)
+    if look_up is None:
+        raise RefusedError(
+            f"the preview stand-in of aws has no answer for the look-up {token}: only AWS knows it;"
+            f" {remedy('aws', AWS_PLUGIN_VERSION)}"
+        )
+    named = arguments.get("region")
+    return look_up(arguments, Place(place.account, named) if isinstance(named, str) else place)
+
+
+def _availability_zones(_arguments: Mapping[str, Any], place: Place) -> Answer:
+    letters = _ZONES.get(place.region, "abc")
+    names = [f"{place.region}{letter}" for letter in letters]
+    return {"id": place.region, "region": place.region, "names": names}
+
+
+def _caller_identity(_arguments: Mapping[str, Any], place: Place) -> Answer:
+    arn = f"arn:{place.partition}:sts::{place.account}:assumed-role/preview/preview"
+    return {"id": place.account, "accountId": place.account, "arn": arn, "userId": "PREVIEW"}
+
+
+def _region(_arguments: Mapping[str, Any], place: Place) -> Answer:
+    endpoint = f"ec2.{place.region}.{place.dns_suffix}"
+    return {
+        "id": place.region,
+        "name": place.region,
+        "region": place.region,
+        "endpoint": endpoint,
+        "description": place.region,
+    }
+
+
+def _partition(_arguments: Mapping[str, Any], place: Place) -> Answer:
+    reverse = ".".join(reversed(place.dns_suffix.split(".")))
+    return {
+        "id": place.partition,
+        "partition": place.partition,
+        "dnsSuffix": place.dns_suffix,
+        "reverseDnsPrefix": reverse,
+    }
+
+
+def _addon_version(arguments: Mapping[str, Any], place: Place) -> Answer:
+    name, kubernetes = str(arguments.get("addonName")), str(arguments.get("kubernetesVersion"))
+    # kube-proxy is built per Kubernetes version.
+    version, build = (
+        (f"{kubernetes}.0", "2") if name == "kube-proxy" else _ADDONS.get(name, ("", ""))
+    )
+    if not version:
+        raise RefusedError(
+            f"the preview stand-in of aws knows no version of the EKS add-on {name}; allowed"
+            f" {', '.join(sorted([*_ADDONS, 'kube-proxy']))}; add it to"
+            " sandbox/aws_preview/lookups.py"
+        )
+    return {
+        "id": name,
+        "addonName": name,
+        "kubernetesVersion": kubernetes,
+        "region": place.region,
+        "version": f"v{version}-eksbuild.{build}",
+    }
+
+
+_ANSWERS: Final[Mapping[str, Callable[[Mapping[str, Any], Place], Answer]]] = MappingProxyType(
+    {
+        "aws:index/getAvailabilityZones:getAvailabilityZones": _availability_zones,
+        "aws:index/getCallerIdentity:getCallerIdentity": _caller_identity,
+        "aws:index/getRegion:getRegion": _region,
+        "aws:index/getPartition:getPartition": _partition,
+        "aws:eks/getAddonVersion:getAddonVersion": _addon_version,
+    }
+)

@@ -1,0 +1,236 @@
+"""The resource provider protocol, as far as a preview needs it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from functools import wraps
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
+
+import grpc
+from google.protobuf import empty_pb2
+from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
+
+from sandbox.aws_preview import eks_cluster, lookups
+from sandbox.aws_preview.errors import RefusedError, remedy
+from sandbox.aws_preview.monitor import Monitor
+from sandbox.provider.properties import UNKNOWN, decode, encode, reveal
+from sandbox.toolchain.tools import AWS_PLUGIN_VERSION, EKS_PLUGIN_VERSION
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_COMPUTED_WITHIN: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProxyType(
+    {
+        "aws:eks/cluster:Cluster": (
+            ("vpcConfig", "clusterSecurityGroupId"),
+            ("vpcConfig", "vpcId"),
+        )
+    }
+)
+"""Fields that AWS fills in inside an input. An echo would say that they are empty."""
+
+
+def _reports_errors(method: F) -> F:
+    """Turn what goes wrong in a call into its gRPC status: one line, never a traceback."""
+
+    @wraps(method)
+    def call(self: Any, request: Any, context: grpc.ServicerContext) -> Any:
+        try:
+            return method(self, request, context)
+        except RefusedError as error:
+            context.abort(grpc.StatusCode.UNKNOWN, str(error))
+        except grpc.RpcError as error:
+            # The engine has refused a child of a component and told the user why.
+            context.abort(error.code(), str(error.details()))
+
+    return call  # type: ignore[return-value]
+
+
+class PreviewProvider(provider_pb2_grpc.ResourceProviderServicer):
+    """What both packages share."""
+
+    package = ""
+    version = ""
+
+    def Handshake(self, request: Any, context: grpc.ServicerContext) -> Any:
+        return provider_pb2.ProviderHandshakeResponse(accept_secrets=True)
+
+    def GetPluginInfo(self, request: Any, context: grpc.ServicerContext) -> Any:
+        return plugin_pb2.PluginInfo(version=self.version)
+
+    def Attach(self, request: Any, context: grpc.ServicerContext) -> Any:
+        return empty_pb2.Empty()
+
+    def Cancel(self, request: Any, context: grpc.ServicerContext) -> Any:
+        return empty_pb2.Empty()
+
+    def GetMapping(self, request: Any, context: grpc.ServicerContext) -> Any:
+        return provider_pb2.GetMappingResponse()
+
+    def GetMappings(self, request: Any, context: grpc.ServicerContext) -> Any:
+        return provider_pb2.GetMappingsResponse()
+
+    def CheckConfig(self, request: Any, context: grpc.ServicerContext) -> Any:
+        return provider_pb2.CheckResponse(inputs=request.news)
+
+    def DiffConfig(self, request: Any, context: grpc.ServicerContext) -> Any:
+        return _difference(request)
+
+    def Configure(self, request: Any, context: grpc.ServicerContext) -> Any:
+        return provider_pb2.ConfigureResponse(acceptSecrets=True, supportsPreview=True)
+
+    @_reports_errors
+    def GetSchema(self, request: Any, context: grpc.ServicerContext) -> Any:
+        raise self._refused("has no schema")
+
+    @_reports_errors
+    def Invoke(self, request: Any, context: grpc.ServicerContext) -> Any:
+        raise self._refused(f"has no answer for the look-up {request.tok}")
+
+    @_reports_errors
+    def Construct(self, request: Any, context: grpc.ServicerContext) -> Any:
+        raise self._refused(f"does not know the component {request.type} ({request.name})")
+
+    @_reports_errors
+    def Call(self, request: Any, context: grpc.ServicerContext) -> Any:
+        raise self._refused(f"does not know the method {request.tok}")
+
+    def _refused(self, what: str) -> RefusedError:
+        return RefusedError(
+            f"the preview stand-in of {self.package} {what}; {remedy(self.package, self.version)}"
+        )
+
+
+class AwsProvider(PreviewProvider):
+    """Resources of AWS: checked by nobody, previewed by echo, never made."""
+
+    package = "aws"
+    version = AWS_PLUGIN_VERSION
+
+    def __init__(self) -> None:
+        self._place = lookups.Place(lookups.NO_ACCOUNT, "")
+
+    def CheckConfig(self, request: Any, context: grpc.ServicerContext) -> Any:
+        failures = []
+        if not _region(reveal(decode(request.news))):
+            reason = "missing; set aws:region, AWS_REGION or the provider's region"
+            failures.append(provider_pb2.CheckFailure(property="region", reason=reason))
+        return provider_pb2.CheckResponse(inputs=request.news, failures=failures)
+
+    def Configure(self, request: Any, context: grpc.ServicerContext) -> Any:
+        config = reveal(decode(request.args))
+        # Lists come as JSON in a provider's configuration.
+        allowed = config.get("allowedAccountIds") or "[]"
+        accounts = json.loads(allowed) if isinstance(allowed, str) else []
+        account = accounts[0] if accounts else lookups.NO_ACCOUNT
+        self._place = lookups.Place(account, _region(config))
+        return super().Configure(request, context)
+
+    def Check(self, request: Any, context: grpc.ServicerContext) -> Any:
+        return provider_pb2.CheckResponse(inputs=request.news)
+
+    def Diff(self, request: Any, context: grpc.ServicerContext) -> Any:
+        return _difference(request)
+
+    @_reports_errors
+    def Create(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._only_in_preview(request, "create")
+        planned = planned_outputs(_type(request.urn), decode(request.properties))
+        return provider_pb2.CreateResponse(properties=encode(planned))
+
+    @_reports_errors
+    def Update(self, request: Any, context: grpc.ServicerContext) -> Any:
+        self._only_in_preview(request, "update")
+        planned = planned_outputs(_type(request.urn), decode(request.news))
+        return provider_pb2.UpdateResponse(properties=encode(planned))
+
+    @_reports_errors
+    def Delete(self, request: Any, context: grpc.ServicerContext) -> Any:
+        raise self._refused(f"cannot delete {_described(request.urn)}: it only previews")
+
+    @_reports_errors
+    def Read(self, request: Any, context: grpc.ServicerContext) -> Any:
+        """A resource that the program looks up by id is taken to exist; a refresh is refused."""
+        if request.inputs.fields:
+            raise self._refused(f"cannot refresh {_described(request.urn)}: it only previews")
+        return provider_pb2.ReadResponse(id=request.id, properties=request.properties)
+
+    @_reports_errors
+    def Invoke(self, request: Any, context: grpc.ServicerContext) -> Any:
+        found = lookups.answer(request.tok, reveal(decode(request.args)), self._place)
+        response = provider_pb2.InvokeResponse()
+        getattr(response, "return").CopyFrom(encode(found))  # a keyword of Python
+        return response
+
+    def _only_in_preview(self, request: Any, verb: str) -> None:
+        if not request.preview:
+            raise self._refused(f"cannot {verb} {_described(request.urn)}: it only previews")
+
+
+class EksProvider(PreviewProvider):
+    """The component eks.Cluster, made of the resources that the official one registers."""
+
+    package = "eks"
+    version = EKS_PLUGIN_VERSION
+
+    @_reports_errors
+    def Construct(self, request: Any, context: grpc.ServicerContext) -> Any:
+        if request.type != eks_cluster.TYPE:
+            return super().Construct(request, context)
+        if not request.dryRun:
+            raise self._refused(f"cannot create {request.type} {request.name}: it only previews")
+        inputs = decode(request.inputs)
+        children = eks_cluster.children(request.name, inputs)
+        with Monitor(request) as monitor:
+            component = monitor.register_component(inputs)
+            urns = monitor.register_children(component, children)
+            outputs = eks_cluster.outputs(inputs, urns)
+            monitor.register_outputs(component, outputs)
+        dependencies = {
+            name: provider_pb2.ConstructResponse.PropertyDependencies(urns=[urns["cluster"]])
+            for name in outputs
+        }
+        return provider_pb2.ConstructResponse(
+            urn=component, state=encode(outputs), stateDependencies=dependencies
+        )
+
+    @_reports_errors
+    def Call(self, request: Any, context: grpc.ServicerContext) -> Any:
+        if request.tok != f"{eks_cluster.TYPE}/getKubeconfig":
+            return super().Call(request, context)
+        response = provider_pb2.CallResponse()
+        getattr(response, "return").CopyFrom(encode({"result": UNKNOWN}))
+        return response
+
+
+def planned_outputs(token: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Inputs as outputs. What is missing is unknown to the program: SDKs take it so in a preview."""
+    outputs = dict(inputs)
+    for outer, inner in _COMPUTED_WITHIN.get(token, ()):
+        if isinstance(block := outputs.get(outer), dict):
+            outputs[outer] = {inner: UNKNOWN, **block}
+    return outputs
+
+
+def _difference(request: Any) -> Any:
+    """Changed properties. Which of them replace the resource only the official plugin knows."""
+    olds = decode(request.old_inputs if request.HasField("old_inputs") else request.olds)
+    news = decode(request.news)
+    changed = sorted(key for key in {*olds, *news} if olds.get(key) != news.get(key))
+    some = provider_pb2.DiffResponse.DIFF_SOME if changed else provider_pb2.DiffResponse.DIFF_NONE
+    return provider_pb2.DiffResponse(changes=some, diffs=changed)
+
+
+def _region(config: Mapping[str, Any]) -> str:
+    named = config.get("region") or os.environ.get("AWS_REGION")
+    return str(named or os.environ.get("AWS_DEFAULT_REGION") or "")
+
+
+def _type(urn: str) -> str:
+    return str(urn.split("::")[2].rpartition("$")[2])
+
+
+def _described(urn: str) -> str:
+    return f"{_type(urn)} {urn.rpartition('::')[2]}"

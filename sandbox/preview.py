@@ -1,0 +1,74 @@
+"""`python -m sandbox preview STACK`: what `pulumi up` would change, with the policy pack.
+
+The local stack is previewed against its running cluster. Of every other stack nobody here has the state, so
+it is previewed as if it were new, with no cluster and no cloud account; CI previews the difference.
+"""
+
+from __future__ import annotations
+
+import os
+
+from rich.console import Console
+
+from sandbox import environment, paths, toolchain
+from sandbox.engine import STACK, Engine
+
+POLICIES = paths.PROJECT / "policies"
+
+
+class PreviewError(Exception):
+    """The preview cannot start; the text is one line for the user."""
+
+
+def run(stack: str, console: Console) -> int:
+    """Preview a stack; returns 0 when it would converge, else the engine's exit code.
+
+    Raises:
+        PreviewError: there is no such stack, or the local one is not up.
+    """
+    if not (paths.PROJECT / f"Pulumi.{stack}.yaml").exists():
+        known = sorted(path.name.split(".")[1] for path in paths.PROJECT.glob("Pulumi.*.yaml"))
+        raise PreviewError(
+            f"stack: got {stack!r}; allowed {', '.join(known)}; another one needs a Pulumi.{stack}.yaml"
+        )
+    code = _local(console) if stack == STACK else _apart(stack, console)
+    if code:
+        console.print(
+            f"Next: mend what is said above, then preview {stack} again; nothing was changed."
+        )
+    elif stack == STACK:
+        console.print("Next: [bold]make up[/bold] makes these changes.")
+    else:
+        console.print(
+            f"Next: nothing was created. A pull request previews {stack} against its account;"
+            " docs/previews.md tells how to read it and how it is deployed."
+        )
+    return code
+
+
+def _local(console: Console) -> int:
+    from sandbox import cluster
+
+    state = paths.state()
+    if not state.kubeconfig.exists():
+        raise PreviewError(
+            "the local stack is not up; run `make up` first, or preview another stack"
+        )
+    setting = cluster.current(toolchain.ensure(console))
+    engine = Engine(state, os.environ | environment.variables(setting))
+    return engine.preview(POLICIES)
+
+
+def _apart(stack: str, console: Console) -> int:
+    state = paths.state()
+    tools = toolchain.ensure(console, "pulumi")
+
+    def say(text: str) -> None:
+        console.print(f"  {text}", highlight=False)
+
+    providers = environment.install_for_previews(state, tools, say)
+    named = ", ".join(f"{package} {which}" for package, which in sorted(providers.items()))
+    say(f"providers: {named}; state in {environment.preview_folder(state)}")
+    engine = Engine(state, environment.preview_variables(state, providers))
+    scratch = environment.preview_folder(state) / "project"
+    return engine.preview_apart(stack, POLICIES, scratch)

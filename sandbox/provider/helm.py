@@ -1,0 +1,45 @@
+"""Helm releases: previewed as they are written, since a preview needs no chart; never made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sandbox.provider.diff import Change, Difference
+from sandbox.provider.errors import ProviderError
+
+RELEASE = "kubernetes:helm.sh/v3:Release"
+
+_FIXED = ("name", "namespace")
+"""What makes another release of it."""
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Difference, ...]:
+    """The inputs that change, by their top-level names."""
+    return tuple(
+        Difference((key,), _change(old, new, key), key in _FIXED and key in old and key in new)
+        for key in sorted({*old, *new})
+        if old.get(key) != new.get(key)
+    )
+
+
+def planned(urn: str, news: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
+    """What a release would be; raises ProviderError when it shall be made."""
+    if not dry_run:
+        raise refuse(urn.rpartition("::")[2])
+    return news
+
+
+def refuse(name: str) -> ProviderError:
+    """Why a release cannot be had here, and the ways out."""
+    return ProviderError(
+        f"Helm release {name}: the provider stand-in cannot fetch Helm charts, it only previews"
+        " them; use the official plugin (SANDBOX_PROVIDER=official), or set `provided: true` for"
+        " an add-on that the cluster already has"
+    )
+
+
+def _change(old: Mapping[str, Any], new: Mapping[str, Any], key: str) -> Change:
+    if key not in old:
+        return Change.ADD
+    return Change.UPDATE if key in new else Change.DELETE
