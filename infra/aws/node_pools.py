@@ -65,16 +65,16 @@ class NodePools(pulumi.ComponentResource):
 
     groups: dict[str, aws_eks.NodeGroup]
     """By pool."""
-    autoscaling_groups: dict[str, pulumi.Output[str]]
-    """Name of the Auto Scaling group behind each pool."""
 
     def __init__(self, name: str, args: NodePoolsArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("AwsNodePools"), name, None, opts)
         self.groups = {pool.name: self._group(name, pool, args) for pool in args.pools}
-        self.autoscaling_groups = {
-            pool: group.resources.apply(_autoscaling_group) for pool, group in self.groups.items()
-        }
-        self.register_outputs({"autoscalingGroups": self.autoscaling_groups})
+        names = {pool: group.node_group_name for pool, group in self.groups.items()}
+        self.register_outputs({"nodeGroups": names})
+
+    def autoscaling_group(self, pool: str) -> pulumi.Output[str]:
+        """Name of the Auto Scaling group that EKS keeps for a pool."""
+        return self.groups[pool].resources.apply(_autoscaling_group)
 
     def _group(self, name: str, pool: NodePool, args: NodePoolsArgs) -> aws_eks.NodeGroup:
         own = pulumi.ResourceOptions(parent=self)
