@@ -54,6 +54,20 @@ def _access_policy(inputs: Inputs, cloud: Cloud) -> None:
         raise ValueError(f"{inputs['policyArn']} is no access policy of EKS")
 
 
+def _autoscaling_tag(inputs: Inputs, cloud: Cloud) -> None:
+    group, eks = inputs["autoscalingGroupName"], cloud.client("eks")
+    behind = {
+        one["name"]
+        for cluster in eks.list_clusters()["clusters"]
+        for name in eks.list_nodegroups(clusterName=cluster)["nodegroups"]
+        for one in eks.describe_nodegroup(clusterName=cluster, nodegroupName=name)["nodegroup"][
+            "resources"
+        ]["autoScalingGroups"]
+    }
+    if group not in behind:
+        raise LookupError(f"Auto Scaling group {group} is behind no node group")
+
+
 _EKS: Final = f"arn:aws:eks:{REGION}:{ACCOUNT}"
 
 MISSING: Final[Mapping[str, Missing]] = {
@@ -70,6 +84,10 @@ MISSING: Final[Mapping[str, Missing]] = {
     ),
     "aws:eks/accessPolicyAssociation:AccessPolicyAssociation": Missing(
         why="moto's EKS has no access entries", check=_access_policy
+    ),
+    "aws:autoscaling/tag:Tag": Missing(
+        why="moto's EKS names the Auto Scaling group of a node group, but makes none",
+        check=_autoscaling_tag,
     ),
 }
 """By type token."""
