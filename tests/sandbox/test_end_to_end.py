@@ -67,9 +67,10 @@ def _run_file(folder: Path, name: str, **changed: Any) -> str:
 
 
 def _jobsets(cluster: Cluster) -> dict[str, str]:
-    """uid of every JobSet by name."""
+    """uid of every JobSet by name; one that is being deleted stays until its pods have saved."""
     listed = json.loads(cluster.kubectl("get", "jobsets", "-A", "-o", "json"))
-    return {item["metadata"]["name"]: item["metadata"]["uid"] for item in listed["items"]}
+    found = [item["metadata"] for item in listed["items"]]
+    return {meta["name"]: meta["uid"] for meta in found if "deletionTimestamp" not in meta}
 
 
 @pytest.fixture(scope="module")
