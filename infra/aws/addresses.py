@@ -68,12 +68,7 @@ def network(cidr: str) -> IPv4Network:
 
     Raises ValueError, in one line, for what is no network, is public or collides with Services.
     """
-    try:
-        found = IPv4Network(cidr)
-    except ValueError as error:
-        raise ValueError(
-            f"{cidr} is no IPv4 network: {error}; write it like 10.20.0.0/16"
-        ) from None
+    found = parse(cidr)
     if not found.is_private and not found.subnet_of(IPv4Network("100.64.0.0/10")):
         raise ValueError(
             f"{cidr} is public; take it from 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16"
@@ -83,3 +78,13 @@ def network(cidr: str) -> IPv4Network:
             f"{cidr} overlaps {SERVICES}, which Kubernetes Services have; take another"
         )
     return found
+
+
+def parse(cidr: str) -> IPv4Network:
+    """A network. Raises ValueError, in one line, for what is none."""
+    try:
+        return IPv4Network(cidr)
+    except ValueError as error:
+        raise ValueError(
+            f"{cidr} is no IPv4 network: {error}; write it like 10.20.0.0/16"
+        ) from None

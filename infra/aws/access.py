@@ -1,0 +1,89 @@
+"""Who may use the cluster's API: EKS access entries, never the ConfigMap aws-auth.
+
+Whoever creates the cluster is its administrator from then on; EKS sees to that. Beyond that:
+
+- an admin has all rights. A pipeline that runs `pulumi up` over the whole stack is one: it installs
+  operators, CustomResourceDefinitions and RBAC rules.
+- a deployer is in the group `trainyard:deployer`, which each team's namespace binds to a Role: it may
+  create and stop runs there. That is all that `pulumi up` needs while only run files have changed, since
+  Pulumi asks the API about nothing else. On the AWS side it needs read access (`ReadOnlyAccess`, for
+  previews) and the state's bucket and key. Whatever else has changed, its update is refused.
+- a node's role may register nodes, nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import pulumi
+import pulumi_aws.eks as aws_eks
+
+from infra import naming
+
+ADMIN_POLICY: Final = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
+NODES: Final = "EC2_LINUX"
+"""Type of a node role's entry; EKS gives it the groups of nodes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccessArgs:
+    """ARNs of IAM principals (roles, rather than users), each of them in one place only."""
+
+    cluster: pulumi.Input[str]
+    admins: tuple[str, ...]
+    deployers: tuple[str, ...]
+    node_role_arn: pulumi.Input[str]
+
+
+class Access(pulumi.ComponentResource):
+    """An access entry for each principal.
+
+    Raises ValueError for one that is admin and deployer: EKS has one entry for a principal.
+    """
+
+    nodes: pulumi.Resource
+    """The entry that lets nodes join."""
+
+    def __init__(self, name: str, args: AccessArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(naming.infra_type("AwsAccess"), name, None, opts)
+        if both := sorted(set(args.admins) & set(args.deployers)):
+            raise ValueError(f"{both[0]} is admin and deployer; an admin needs no second entry")
+        child = pulumi.ResourceOptions(parent=self)
+        for arn in args.admins:
+            entry = aws_eks.AccessEntry(
+                f"{name}-admin-{principal(arn)}",
+                cluster_name=args.cluster,
+                principal_arn=arn,
+                opts=child,
+            )
+            aws_eks.AccessPolicyAssociation(
+                f"{name}-admin-{principal(arn)}",
+                cluster_name=args.cluster,
+                principal_arn=entry.principal_arn,
+                policy_arn=ADMIN_POLICY,
+                access_scope=aws_eks.AccessPolicyAssociationAccessScopeArgs(type="cluster"),
+                opts=child,
+            )
+        for arn in args.deployers:
+            aws_eks.AccessEntry(
+                f"{name}-deployer-{principal(arn)}",
+                cluster_name=args.cluster,
+                principal_arn=arn,
+                kubernetes_groups=[naming.DEPLOYER_GROUP],
+                opts=child,
+            )
+        self.nodes = aws_eks.AccessEntry(
+            f"{name}-nodes",
+            cluster_name=args.cluster,
+            principal_arn=args.node_role_arn,
+            type=NODES,
+            opts=child,
+        )
+        self.register_outputs({"admins": list(args.admins), "deployers": list(args.deployers)})
+
+
+def principal(arn: str) -> str:
+    """What tells a principal from others in a resource's name: account, path and name."""
+    _, _, _, _, account, path = arn.split(":", 5)
+    return f"{account}-{path.replace('/', '-')}"

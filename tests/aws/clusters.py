@@ -1,0 +1,82 @@
+"""A whole cluster for tests, composed as a stack composes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import pulumi
+from moto_cloud import ACCOUNT, REGION
+from networks import ARGS as NETWORK
+
+from infra.aws import addons
+from infra.aws.addons import Addons, AddonsArgs
+from infra.aws.cluster import Cluster, ClusterArgs
+from infra.aws.keys import Keys, KeysArgs
+from infra.aws.network import Network
+from infra.aws.records import ClusterRecord, NetworkRecord
+from infra.aws.system_nodes import SystemNodes, SystemNodesArgs
+
+ADMIN: Final = f"arn:aws:iam::{ACCOUNT}:role/platform-admin"
+DEPLOYER: Final = f"arn:aws:iam::{ACCOUNT}:role/ci/trainyard-deployer"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Base:
+    """What the parts of a cluster are made on."""
+
+    network: NetworkRecord
+    keys: Keys
+
+
+def base(opts: pulumi.ResourceOptions) -> Base:
+    """Network and keys."""
+    keys = KeysArgs(cluster="training", account=ACCOUNT, region=REGION)
+    return Base(network=Network("network", NETWORK, opts).record, keys=Keys("keys", keys, opts))
+
+
+def cluster_args(on: Base, *, public_cidrs: tuple[str, ...] = ()) -> ClusterArgs:
+    """A private cluster with one admin and one deployer, unless told otherwise."""
+    return ClusterArgs(
+        name="training",
+        version="1.35",
+        network=on.network,
+        key_arn=on.keys.cluster_key_arn,
+        public_cidrs=public_cidrs,
+        admins=(ADMIN,),
+        deployers=(DEPLOYER,),
+        log_retention_days=90,
+    )
+
+
+def addons_args(record: ClusterRecord, *which: addons.Addon) -> AddonsArgs:
+    """Add-ons of the cluster."""
+    return AddonsArgs(account=ACCOUNT, region=REGION, cluster=record, addons=which)
+
+
+def program(opts: pulumi.ResourceOptions) -> Cluster:
+    """Network, keys, cluster, add-ons, system nodes, and the rest of the add-ons."""
+
+    def after(*resources: pulumi.Resource) -> pulumi.ResourceOptions:
+        return pulumi.ResourceOptions.merge(
+            opts, pulumi.ResourceOptions(depends_on=list(resources))
+        )
+
+    on = base(opts)
+    cluster = Cluster("cluster", cluster_args(on), opts)
+    first = Addons("networking", addons_args(cluster.record, *addons.BEFORE_NODES), after(cluster))
+    nodes = SystemNodes(
+        "system",
+        SystemNodesArgs(
+            cluster=cluster.record,
+            network=on.network,
+            data_key_arn=on.keys.data_key_arn,
+            instance_types=("m6i.xlarge",),
+            min=2,
+            max=4,
+        ),
+        after(first),
+    )
+    rest = (*addons.AFTER_NODES, addons.FSX, addons.EFS)
+    Addons("addons", addons_args(cluster.record, *rest), after(nodes))
+    return cluster

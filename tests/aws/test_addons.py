@@ -1,0 +1,109 @@
+"""Add-ons: their order, their versions, and what they may do in AWS."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from clusters import program
+from moto_cloud import ACCOUNT, Cloud, Deployed, deployed_once
+
+from infra.aws import addons
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Deployed]:
+    yield from deployed_once(program)
+
+
+@pytest.fixture
+def cloud(stack: Deployed) -> Cloud:
+    return stack.cloud
+
+
+def order(stack: Deployed) -> list[str]:
+    """Add-ons and node groups as they were created."""
+    return [
+        one.inputs.get("addonName", "nodes")
+        for one in stack.created
+        if one.type in ("aws:eks/addon:Addon", "aws:eks/nodeGroup:NodeGroup")
+    ]
+
+
+def test_what_makes_a_node_ready_comes_before_nodes_and_what_runs_on_them_after(
+    stack: Deployed,
+) -> None:
+    before, after = order(stack), order(stack)
+    nodes = before.index("nodes")
+    assert set(before[:nodes]) == {"eks-pod-identity-agent", "kube-proxy", "vpc-cni"}
+    assert set(after[nodes + 1 :]) == {
+        "coredns",
+        "metrics-server",
+        "eks-node-monitoring-agent",
+        "aws-fsx-csi-driver",
+        "aws-efs-csi-driver",
+    }
+
+
+def test_versions_are_those_that_eks_recommends_for_the_clusters_version(stack: Deployed) -> None:
+    versions = {one.inputs["addonVersion"] for one in stack.all("aws:eks/addon:Addon")}
+    # The cloud of these tests calls the recommended v1, the most recent v9.
+    assert versions == {"v1.1.35.0-eksbuild.1"}
+
+
+def test_the_network_plugin_has_its_own_role_rather_than_the_nodes(
+    stack: Deployed, cloud: Cloud
+) -> None:
+    plugin = stack.one("aws:eks/addon:Addon", "networking-vpc-cni")
+    (association,) = plugin.inputs["podIdentityAssociations"]
+    assert association["serviceAccount"] == "aws-node"
+    role = association["roleArn"].rpartition("/")[2]
+    attached = cloud.iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"]
+    assert [policy["PolicyName"] for policy in attached] == ["AmazonEKS_CNI_Policy"]
+
+
+@pytest.mark.parametrize(
+    ("addon", "account"),
+    [
+        ("networking-vpc-cni", "aws-node"),
+        ("addons-aws-efs-csi-driver", "efs-csi-controller-sa"),
+    ],
+)
+def test_a_role_is_for_one_service_account_of_this_cluster(
+    stack: Deployed, cloud: Cloud, addon: str, account: str
+) -> None:
+    (association,) = stack.one("aws:eks/addon:Addon", addon).inputs["podIdentityAssociations"]
+    role = cloud.role(association["roleArn"], trusting="pods.eks.amazonaws.com")
+    (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
+    assert statement["Condition"]["StringEquals"] == {
+        "aws:RequestTag/eks-cluster-arn": f"arn:aws:eks:us-east-1:{ACCOUNT}:cluster/training",
+        "aws:RequestTag/kubernetes-namespace": "kube-system",
+        "aws:RequestTag/kubernetes-service-account": account,
+    }
+
+
+def test_add_ons_that_call_nothing_in_aws_have_no_role(stack: Deployed) -> None:
+    with_role = {
+        one.inputs["addonName"]
+        for one in stack.all("aws:eks/addon:Addon")
+        if one.inputs.get("podIdentityAssociations")
+    }
+    assert with_role == {"vpc-cni", "aws-efs-csi-driver"}
+
+
+def test_no_pod_of_an_add_on_reaches_a_bucket(cloud: Cloud) -> None:
+    for role in cloud.iam.list_roles()["Roles"]:
+        for policy in cloud.iam.list_attached_role_policies(RoleName=role["RoleName"])[
+            "AttachedPolicies"
+        ]:
+            version = cloud.iam.get_policy(PolicyArn=policy["PolicyArn"])["Policy"]
+            found = cloud.iam.get_policy_version(
+                PolicyArn=policy["PolicyArn"], VersionId=version["DefaultVersionId"]
+            )["PolicyVersion"]["Document"]
+            assert '"s3:' not in json.dumps(found), policy["PolicyName"]
+
+
+def test_drivers_are_installed_only_when_asked_for() -> None:
+    installed = {addon.name for addon in (*addons.BEFORE_NODES, *addons.AFTER_NODES)}
+    assert not {addons.FSX.name, addons.EFS.name} & installed

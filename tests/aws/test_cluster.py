@@ -1,0 +1,193 @@
+"""The cluster and its nodes, as the cloud has them once the program ran."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from clusters import ADMIN, DEPLOYER, program
+from moto_cloud import Cloud, Deployed, deployed_once
+from moto_cloud.deploying import DEFAULT_TAGS
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Deployed]:
+    yield from deployed_once(program)
+
+
+@pytest.fixture
+def cloud(stack: Deployed) -> Cloud:
+    return stack.cloud
+
+
+@pytest.fixture
+def cluster(cloud: Cloud) -> dict[str, Any]:
+    return cloud.cluster("training")
+
+
+def asked(stack: Deployed) -> Any:
+    """Inputs of the remote component."""
+    return stack.one("eks:index:Cluster").inputs
+
+
+def test_the_control_plane_is_in_the_private_subnets_of_two_zones(
+    cluster: dict[str, Any], cloud: Cloud, stack: Deployed
+) -> None:
+    subnets = cloud.subnets(cluster["resourcesVpcConfig"]["subnetIds"])
+    names = {t["Value"] for s in subnets for t in s["Tags"] if t["Key"] == "Name"}
+    assert names == {"training-private-us-east-1a", "training-private-us-east-1b"}
+    assert cluster["version"] == "1.35"
+
+
+def test_the_endpoint_is_private_unless_cidrs_are_listed(cluster: dict[str, Any]) -> None:
+    access = cluster["resourcesVpcConfig"]
+    assert access["endpointPrivateAccess"] is True
+    assert access["endpointPublicAccess"] is False
+
+
+def test_all_five_logs_are_written_to_a_group_that_forgets(
+    cluster: dict[str, Any], cloud: Cloud, stack: Deployed
+) -> None:
+    (logging,) = [one for one in cluster["logging"]["clusterLogging"] if one["enabled"]]
+    assert set(logging["types"]) == {
+        "api",
+        "audit",
+        "authenticator",
+        "controllerManager",
+        "scheduler",
+    }
+    groups = cloud.client("logs").describe_log_groups(logGroupNamePrefix="/aws/eks")["logGroups"]
+    assert [(g["logGroupName"], g["retentionInDays"]) for g in groups] == [
+        ("/aws/eks/training/cluster", 90)
+    ]
+    # Else EKS makes it first, without an end.
+    assert "cluster-logs" in stack.one("eks:index:Cluster").depends_on
+
+
+def test_secrets_are_encrypted_with_a_key_of_ours_that_is_rotated(
+    cluster: dict[str, Any], cloud: Cloud, stack: Deployed
+) -> None:
+    (config,) = cluster["encryptionConfig"]
+    key = stack.one("aws:kms/key:Key", "keys-cluster")
+    assert config["provider"]["keyArn"] == key.outputs["arn"]
+    assert config["resources"] == ["secrets"]
+    assert cloud.client("kms").get_key_rotation_status(KeyId=key.id)["KeyRotationEnabled"]
+
+
+def test_keys_outlive_a_mistaken_destroy(stack: Deployed) -> None:
+    keys = stack.all("aws:kms/key:Key")
+    assert {key.name for key in keys} == {"keys-cluster", "keys-data"}
+    assert all(key.protect and key.retain_on_delete for key in keys)
+    assert {key.inputs["deletionWindowInDays"] for key in keys} == {30}
+
+
+def test_the_data_key_lets_volumes_be_encrypted_for_this_account_only(stack: Deployed) -> None:
+    policy = json.loads(stack.one("aws:kms/key:Key", "keys-data").inputs["policy"])
+    open_to_all = [s for s in policy["Statement"] if s["Principal"] == {"AWS": "*"}]
+    assert open_to_all
+    for statement in open_to_all:
+        limits = statement["Condition"]["StringEquals"]
+        assert limits["kms:CallerAccount"] == "123456789012"
+        assert "ec2.us-east-1.amazonaws.com" in limits["kms:ViaService"]
+
+
+def test_eks_refuses_to_delete_the_cluster_and_makes_no_nodes_or_identity_provider(
+    stack: Deployed,
+) -> None:
+    inputs = asked(stack)
+    assert inputs["deletionProtection"] is True
+    assert inputs["skipDefaultNodeGroup"] is True
+    assert inputs["createOidcProvider"] is False
+    assert inputs["createInstanceRole"] is False
+
+
+def test_the_clusters_group_is_the_one_that_eks_makes(
+    stack: Deployed, cluster: dict[str, Any]
+) -> None:
+    assert asked(stack)["skipDefaultSecurityGroups"] is True
+    record = stack.result["record"]
+    assert record["security_group"] == cluster["resourcesVpcConfig"]["clusterSecurityGroupId"]
+    assert record["endpoint"] == cluster["endpoint"]
+    assert record["certificate_authority"] == cluster["certificateAuthority"]["data"]
+    assert cluster["endpoint"] in record["kubeconfig"]
+
+
+def test_access_is_by_entries_and_never_by_the_config_map(stack: Deployed) -> None:
+    assert asked(stack)["authenticationMode"] == "API"
+    assert not {"roleMappings", "userMappings", "instanceRoles"} & set(asked(stack))
+    assert not [one for one in stack.created if one.type.startswith("kubernetes:")]
+    role = stack.result["record"]["node_role_arn"]
+    entries = {
+        one.inputs["principalArn"]: (
+            one.inputs.get("type"),
+            one.inputs.get("kubernetesGroups"),
+        )
+        for one in stack.all("aws:eks/accessEntry:AccessEntry")
+    }
+    assert entries == {
+        ADMIN: (None, None),
+        DEPLOYER: (None, ["trainyard:deployer"]),
+        role: ("EC2_LINUX", None),
+    }
+
+
+def test_only_admins_have_a_policy_of_the_whole_cluster(stack: Deployed) -> None:
+    (association,) = stack.all("aws:eks/accessPolicyAssociation:AccessPolicyAssociation")
+    assert association.inputs["principalArn"] == ADMIN
+    assert association.inputs["policyArn"].endswith("/AmazonEKSClusterAdminPolicy")
+    assert association.inputs["accessScope"] == {"type": "cluster"}
+
+
+def test_a_node_may_join_and_pull_images_and_nothing_else(stack: Deployed, cloud: Cloud) -> None:
+    role = stack.result["record"]["node_role_name"]
+    attached = cloud.iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"]
+    assert {policy["PolicyName"] for policy in attached} == {
+        "AmazonEKSWorkerNodeMinimalPolicy",
+        "AmazonEC2ContainerRegistryPullOnly",
+    }
+    assert cloud.iam.list_role_policies(RoleName=role)["PolicyNames"] == []
+    assert cloud.role(stack.result["record"]["node_role_arn"], trusting="ec2.amazonaws.com")
+
+
+def test_system_nodes_are_few_cpu_nodes_bought_on_demand_in_every_zone(
+    cloud: Cloud, cluster: dict[str, Any]
+) -> None:
+    (name,) = cloud.client("eks").list_nodegroups(clusterName="training")["nodegroups"]
+    group = cloud.client("eks").describe_nodegroup(clusterName="training", nodegroupName=name)
+    found = group["nodegroup"]
+    assert found["capacityType"] == "ON_DEMAND"
+    assert found["amiType"] == "AL2023_x86_64_STANDARD"
+    assert found["instanceTypes"] == ["m6i.xlarge"]
+    assert found["scalingConfig"] == {"minSize": 2, "maxSize": 4, "desiredSize": 2}
+    assert set(found["subnets"]) == set(cluster["resourcesVpcConfig"]["subnetIds"])
+    assert found.get("taints", []) == []
+
+
+def test_pods_on_system_nodes_cannot_take_the_nodes_credentials(
+    cloud: Cloud, stack: Deployed
+) -> None:
+    template = stack.one("aws:ec2/launchTemplate:LaunchTemplate").id
+    (version,) = cloud.ec2.describe_launch_template_versions(LaunchTemplateId=template)[
+        "LaunchTemplateVersions"
+    ]
+    data = version["LaunchTemplateData"]
+    assert data["MetadataOptions"]["HttpTokens"] == "required"
+    assert data["MetadataOptions"]["HttpPutResponseHopLimit"] == 1
+    (root,) = data["BlockDeviceMappings"]
+    key = stack.one("aws:kms/key:Key", "keys-data").outputs["arn"]
+    assert (root["Ebs"]["VolumeType"], root["Ebs"]["Encrypted"]) == ("gp3", True)
+    assert root["Ebs"]["KmsKeyId"] == key
+    assert data["SecurityGroupIds"] == [stack.result["record"]["security_group"]]
+
+
+def test_everything_goes_through_the_explicit_provider_and_carries_the_stacks_tags(
+    stack: Deployed, cluster: dict[str, Any], cloud: Cloud
+) -> None:
+    own = [one for one in stack.created if one.type.startswith(("aws:", "eks:"))]
+    assert {one.provider for one in own} == {"aws", "aws, cluster"}
+    assert DEFAULT_TAGS.items() <= cluster["tags"].items()
+    for role in stack.all("aws:iam/role:Role"):
+        tags = cloud.iam.list_role_tags(RoleName=role.id)["Tags"]
+        assert {"Key": "trainyard.dev/stack", "Value": "test"} in tags
