@@ -69,6 +69,10 @@ class Project:
         header = HEADER.format(namespace=self.namespace)
         (self.folder / "__main__.py").write_text(header + program)
 
+    def write_whole(self, program: str) -> None:
+        """Make this the program, with nothing above it."""
+        (self.folder / "__main__.py").write_text(program)
+
     def run(self, *arguments: str) -> Result:
         """Run a command of the engine to its end."""
         done = subprocess.run(

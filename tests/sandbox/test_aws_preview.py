@@ -1,0 +1,193 @@
+"""Stacks on AWS previewed by the real engine: no account, no cluster, and nothing that could be made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pulumi_project import Project
+from rich.console import Console
+
+from sandbox import environment, paths, toolchain
+from sandbox.paths import PROJECT
+
+pytestmark = pytest.mark.sandbox
+
+PLATFORM = """
+import pulumi
+import pulumi_aws.ec2 as ec2
+import pulumi_aws.eks as aws_eks
+import pulumi_aws.iam as iam
+import pulumi_eks as eks
+import pulumi_kubernetes as kubernetes
+from pulumi import InvokeOptions, ResourceOptions
+from pulumi_aws import Provider, get_availability_zones, get_caller_identity
+
+aws = Provider("aws", region="eu-west-1", allowed_account_ids=["111122223333"])
+on_aws, ask = ResourceOptions(provider=aws), InvokeOptions(provider=aws)
+zones = get_availability_zones(opts=ask).names[:2]
+vpc = ec2.Vpc("vpc", cidr_block="10.20.0.0/16", opts=on_aws)
+subnets = [
+    ec2.Subnet(zone, vpc_id=vpc.id, cidr_block=f"10.20.{n}.0/24", availability_zone=zone, opts=on_aws)
+    for n, zone in enumerate(zones)
+]
+ids = [subnet.id for subnet in subnets]
+nodes = iam.Role("nodes", assume_role_policy="{}", opts=on_aws)
+cluster = eks.Cluster(
+    "cluster",
+    name="training",
+    version="1.35",
+    vpc_id=vpc.id,
+    private_subnet_ids=ids,
+    authentication_mode="API",
+    skip_default_node_group=True,
+    skip_default_security_groups=True,
+    access_entries={
+        "admin": {
+            "principal_arn": "arn:aws:iam::111122223333:role/admin",
+            "access_policies": {"all": {"policy_arn": "arn:p", "access_scope": {"type": "cluster"}}},
+        }
+    },
+    opts=ResourceOptions(providers={"aws": aws}),
+)
+made = cluster.eks_cluster
+version = aws_eks.get_addon_version(addon_name="vpc-cni", kubernetes_version="1.35", opts=ask).version
+aws_eks.Addon("cni", cluster_name=made.name, addon_name="vpc-cni", addon_version=version, opts=on_aws)
+aws_eks.NodeGroup("gpu", cluster_name=made.name, node_role_arn=nodes.arn, subnet_ids=ids,
+    scaling_config={"min_size": 0, "desired_size": 0, "max_size": 8},
+    instance_types=["p4d.24xlarge"], labels={"workload-type": "gpu-training"}, taints=TAINTS,
+    opts=on_aws)
+inside = ResourceOptions(provider=kubernetes.Provider("inside", kubeconfig=cluster.kubeconfig_json))
+kubernetes.core.v1.ConfigMap("record", metadata={"name": "r"}, data={"at": made.endpoint}, opts=inside)
+kubernetes.helm.v3.Release("kueue", chart="oci://registry.k8s.io/kueue/charts/kueue",
+    version="0.20.3", namespace="kueue-system", opts=inside)
+pulumi.export("account", get_caller_identity(opts=ask).account_id)
+pulumi.export("name", made.name)
+pulumi.export("endpoint", made.endpoint)
+pulumi.export("group", made.vpc_config.cluster_security_group_id)
+"""
+TAINT = {"key": "dedicated", "value": "gpu-training", "effect": "NO_SCHEDULE"}
+UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
+
+
+@pytest.fixture(scope="module")
+def env(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment that `python -m sandbox preview` gives the engine, with no cluster started."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SANDBOX_HOME", str(tmp_path_factory.mktemp("preview")))
+        patch.setenv("SANDBOX_PROVIDER", "standin")
+        state = paths.state()
+        tools = toolchain.ensure(Console(force_terminal=False), "pulumi")
+        providers = environment.install_for_previews(state, tools, lambda _: None)
+        assert set(providers.values()) == {"standin"}
+        yield environment.preview_variables(state, providers)
+
+
+@pytest.fixture
+def project(env: dict[str, str], tmp_path: Path) -> Project:
+    return Project.create(tmp_path, env)
+
+
+def planned(project: Project, *arguments: str) -> dict[str, dict[str, Any]]:
+    """What a preview would create, by type and name."""
+    steps = json.loads(project.succeed("preview", "--json", *arguments))["steps"]
+    assert {step["op"] for step in steps} == {"create"}
+    states = [step["newState"] for step in steps]
+    return {f"{state['type']} {state['urn'].rpartition('::')[2]}": state for state in states}
+
+
+def platform(*taints: dict[str, str]) -> str:
+    return PLATFORM.replace("TAINTS", repr(list(taints)))
+
+
+def test_a_platform_on_aws_is_previewed_down_to_what_runs_in_its_cluster(project: Project) -> None:
+    project.write_whole(platform(TAINT))
+    found = planned(project, "--policy-pack", str(PROJECT / "policies"))
+    assert sorted(kind for kind in found if not kind.startswith("pulumi:pulumi:Stack")) == [
+        "aws:ec2/subnet:Subnet eu-west-1a",
+        "aws:ec2/subnet:Subnet eu-west-1b",
+        "aws:ec2/vpc:Vpc vpc",
+        "aws:eks/accessEntry:AccessEntry cluster-admin",
+        "aws:eks/accessPolicyAssociation:AccessPolicyAssociation cluster-admin-all",
+        "aws:eks/addon:Addon cluster-kube-proxy",
+        "aws:eks/addon:Addon cni",
+        "aws:eks/cluster:Cluster cluster-eksCluster",
+        "aws:eks/nodeGroup:NodeGroup gpu",
+        "aws:iam/role:Role cluster-eksRole-role",
+        "aws:iam/role:Role nodes",
+        "aws:iam/rolePolicyAttachment:RolePolicyAttachment cluster-eksRole-4b490823",
+        "eks:index:Cluster cluster",
+        "eks:index:ServiceRole cluster-eksRole",
+        "kubernetes:core/v1:ConfigMap record",
+        "kubernetes:helm.sh/v3:Release kueue",
+        "pulumi:providers:aws aws",
+        "pulumi:providers:kubernetes cluster-eks-k8s",
+        "pulumi:providers:kubernetes inside",
+    ]
+    control_plane = found["aws:eks/cluster:Cluster cluster-eksCluster"]
+    assert control_plane["inputs"]["version"] == "1.35"
+    assert control_plane["inputs"]["vpcConfig"] == {"subnetIds": [UNKNOWN, UNKNOWN]}
+    assert "::aws::" in control_plane["provider"]
+    assert found["aws:eks/nodeGroup:NodeGroup gpu"]["inputs"]["clusterName"] == "training"
+    assert found["kubernetes:core/v1:ConfigMap record"]["inputs"]["data"] == {"at": UNKNOWN}
+
+
+def test_what_only_aws_knows_is_unknown_and_what_is_given_is_shown(project: Project) -> None:
+    project.write_whole(platform(TAINT))
+    shown = project.succeed("preview")
+    for line in (
+        'account : "111122223333"',
+        "endpoint: [unknown]",
+        "group   : [unknown]",
+        'name    : "training"',
+    ):
+        assert line in shown
+
+
+def test_policies_judge_what_a_stand_in_previews(project: Project) -> None:
+    project.write_whole(platform())
+    said = project.fail("preview", "--policy-pack", str(PROJECT / "policies"))
+    assert "[mandatory]  gpu-pool-taints  (aws:eks:NodeGroup: gpu)" in said
+
+
+def test_an_update_is_refused_in_one_line_and_makes_nothing(project: Project) -> None:
+    project.write_whole(platform(TAINT))
+    said = project.fail("up", "--yes", "--skip-preview")
+    assert (
+        "error: the preview stand-in of aws cannot create aws:ec2/vpc:Vpc vpc: it only previews;"
+        " run it where the official plugin can be had (pulumi plugin install resource aws 7.51.1)"
+    ) in said
+    assert {kept["type"] for kept in project.resources().values()} <= {
+        "pulumi:pulumi:Stack",
+        "pulumi:providers:aws",
+    }
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (
+            "from pulumi_aws.ec2 import get_vpc\nget_vpc(default=True)\n",
+            "the preview stand-in of aws has no answer for the look-up aws:ec2/getVpc:getVpc:"
+            " only AWS knows it; run it where the official plugin can be had",
+        ),
+        (
+            "import pulumi_eks\npulumi_eks.Cluster('c', vpc_id='vpc-1', fargate=True)\n",
+            "the preview stand-in of eks does not know fargate, a default node group"
+            " (skipDefaultNodeGroup is not true) of eks:index:Cluster c; run it where",
+        ),
+    ],
+)
+def test_what_a_stand_in_does_not_know_is_named_in_one_line(
+    project: Project, program: str, message: str
+) -> None:
+    project.write_whole(program)
+    assert message in project.run("preview", "--config", "aws:region=eu-west-1").text
+
+
+def test_a_provider_without_a_region_is_refused_as_the_official_one_does(project: Project) -> None:
+    project.write_whole("import pulumi_aws.ec2 as ec2\nec2.Vpc('vpc', cidr_block='10.0.0.0/16')\n")
+    assert "missing; set aws:region, AWS_REGION or the provider's region" in project.fail("preview")
