@@ -29,8 +29,8 @@ class PrivateBucketArgs:
     """KMS key of the objects; None: keys of S3's own."""
     rules: tuple[s3.BucketLifecycleConfigurationRuleArgs, ...] = ()
     """Lifecycle rules besides those for abandoned uploads and old versions."""
-    logs: pulumi.Input[str] | None = None
-    """Bucket that gets the access logs; None: there are none."""
+    logs: str | None = None
+    """Name of the bucket that gets the access logs; None: there are none."""
     protect: bool = True
 
 

@@ -177,7 +177,7 @@ def guarded_bucket(bucket: str, account: str, *more: Statement) -> Document:
         {
             "Sid": "DenyWithoutTls",
             "Effect": "Deny",
-            "Principal": "*",
+            "Principal": {"AWS": "*"},
             "Action": "s3:*",
             "Resource": both,
             "Condition": {"Bool": {"aws:SecureTransport": "false"}},
@@ -185,7 +185,7 @@ def guarded_bucket(bucket: str, account: str, *more: Statement) -> Document:
         {
             "Sid": "DenyOtherAccounts",
             "Effect": "Deny",
-            "Principal": "*",
+            "Principal": {"AWS": "*"},
             "Action": "s3:*",
             "Resource": both,
             "Condition": {
@@ -198,17 +198,16 @@ def guarded_bucket(bucket: str, account: str, *more: Statement) -> Document:
     )
 
 
-def log_delivery(bucket: str, account: str, sources: Sequence[str]) -> Statement:
-    """S3 may write access logs of these buckets into `bucket`."""
+def log_delivery(bucket: str, account: str, source: str) -> Statement:
+    """S3 may write access logs of `source` into `bucket`, below a prefix of its own."""
     return {
-        "Sid": "AccessLogs",
         "Effect": "Allow",
         "Principal": {"Service": LOG_DELIVERY},
         "Action": "s3:PutObject",
-        "Resource": [f"{bucket_arn(bucket)}/{log_prefix(source)}*" for source in sources],
+        "Resource": f"{bucket_arn(bucket)}/{log_prefix(source)}*",
         "Condition": {
             "StringEquals": {"aws:SourceAccount": account},
-            "ArnEquals": {"aws:SourceArn": [bucket_arn(source) for source in sources]},
+            "ArnEquals": {"aws:SourceArn": bucket_arn(source)},
         },
     }
 

@@ -75,7 +75,10 @@ class Buckets(pulumi.ComponentResource):
     def __init__(self, name: str, args: BucketsArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("AwsBuckets"), name, None, opts)
         self.names = team_buckets(args.prefix)
-        self.logs = self._logs(name, args)
+        logs = self._logs(name, args)
+        self.logs = logs.record
+        # S3 checks that it may deliver, so the bucket of logs comes with its policy first.
+        self._after_logs = pulumi.ResourceOptions(parent=self, depends_on=[logs])
         self.datasets = self._shared(name, args, self.names.datasets)
         self.checkpoints = self._shared(
             name, args, self.names.checkpoints, old_checkpoints(args.old_checkpoint_days)
@@ -84,19 +87,19 @@ class Buckets(pulumi.ComponentResource):
         records = (self.datasets, self.checkpoints, self.artifacts, self.logs)
         self.register_outputs({"names": [record.name for record in records]})
 
-    def _logs(self, name: str, args: BucketsArgs) -> BucketRecord:
+    def _logs(self, name: str, args: BucketsArgs) -> PrivateBucket:
         own = f"{args.prefix}-{LOGS}"
         sources = (self.names.datasets, self.names.checkpoints, self.names.artifacts)
-        delivery = log_delivery(own, args.account, sources)
+        deliveries = [log_delivery(own, args.account, source) for source in sources]
         bucket = PrivateBucketArgs(
             bucket=own,
-            policy=guarded_bucket(own, args.account, delivery),
+            policy=guarded_bucket(own, args.account, *deliveries),
             # S3 delivers its access logs to no bucket that is encrypted by a key of ours.
             key_arn=None,
             rules=(old_logs(),),
             protect=args.protect,
         )
-        return PrivateBucket(f"{name}-{LOGS}", bucket, self._child()).record
+        return PrivateBucket(f"{name}-{LOGS}", bucket, pulumi.ResourceOptions(parent=self))
 
     def _shared(
         self,
@@ -106,16 +109,12 @@ class Buckets(pulumi.ComponentResource):
         *rules: s3.BucketLifecycleConfigurationRuleArgs,
     ) -> BucketRecord:
         role = own.removeprefix(f"{args.prefix}-")
-        logs = self.logs
         bucket = PrivateBucketArgs(
             bucket=own,
             policy=guarded_bucket(own, args.account),
             key_arn=args.key_arn,
             rules=rules,
-            logs=pulumi.Output.from_input(logs.arn).apply(lambda _: logs.name),
+            logs=self.logs.name,
             protect=args.protect,
         )
-        return PrivateBucket(f"{name}-{role}", bucket, self._child()).record
-
-    def _child(self) -> pulumi.ResourceOptions:
-        return pulumi.ResourceOptions(parent=self)
+        return PrivateBucket(f"{name}-{role}", bucket, self._after_logs).record

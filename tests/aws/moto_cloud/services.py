@@ -1,5 +1,5 @@
 """Every service that the tests' cloud has. A new one is a module and a line here."""
 
-from moto_cloud import ec2, eks, iam, kms, launch_templates, logs, lookups
+from moto_cloud import ec2, eks, events, iam, kms, launch_templates, logs, lookups, s3, sqs
 
-__all__ = ["ec2", "eks", "iam", "kms", "launch_templates", "logs", "lookups"]
+__all__ = ["ec2", "eks", "events", "iam", "kms", "launch_templates", "logs", "lookups", "s3", "sqs"]

@@ -1,0 +1,156 @@
+"""The buckets as S3 has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pulumi
+import pytest
+from moto import mock_aws
+from moto_cloud import ACCOUNT, Cloud, Deployed, deploy
+
+from infra.aws.buckets import Buckets, BucketsArgs
+
+ROLES = ("datasets", "checkpoints", "artifacts", "logs")
+SHARED = ("datasets", "checkpoints", "artifacts")
+
+
+def bucket(role: str) -> str:
+    return f"acme-training-{role}"
+
+
+def buckets(prefix: str, key: str, opts: pulumi.ResourceOptions, *, protect: bool) -> Buckets:
+    args = BucketsArgs(
+        prefix=prefix, account=ACCOUNT, key_arn=key, old_checkpoint_days=90, protect=protect
+    )
+    return Buckets(prefix, args, opts)
+
+
+def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> dict[str, Any]:
+    key = cloud.client("kms").create_key()["KeyMetadata"]["Arn"]
+    buckets("acme-trial", key, opts, protect=False)
+    return {"key": key, "buckets": buckets("acme-training", key, opts, protect=True)}
+
+
+@pytest.fixture(scope="module")
+def deployed() -> Iterator[Deployed]:
+    """One stack that protects its buckets, and one that does not; the tests only look at them."""
+    with mock_aws():
+        cloud = Cloud()
+        yield deploy(lambda opts: program(cloud, opts), cloud)
+
+
+def test_four_buckets_are_made_and_told_by_name_and_arn(deployed: Deployed) -> None:
+    found = {one["Name"] for one in deployed.cloud.client("s3").list_buckets()["Buckets"]}
+    assert {name for name in found if "trial" not in name} == {bucket(role) for role in ROLES}
+    for role in ROLES:
+        record = deployed.result["buckets"][role]
+        assert record == {"name": bucket(role), "arn": f"arn:aws:s3:::{bucket(role)}"}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_bucket_is_private_versioned_and_without_access_lists(
+    deployed: Deployed, role: str
+) -> None:
+    s3 = deployed.cloud.client("s3")
+    name = bucket(role)
+    blocked = s3.get_public_access_block(Bucket=name)["PublicAccessBlockConfiguration"]
+    assert set(blocked.values()) == {True}
+    assert len(blocked) == 4
+    assert s3.get_bucket_versioning(Bucket=name)["Status"] == "Enabled"
+    [rule] = s3.get_bucket_ownership_controls(Bucket=name)["OwnershipControls"]["Rules"]
+    assert rule["ObjectOwnership"] == "BucketOwnerEnforced"
+
+
+def encryption(deployed: Deployed, role: str) -> dict[str, Any]:
+    s3 = deployed.cloud.client("s3")
+    found = s3.get_bucket_encryption(Bucket=bucket(role))
+    [rule] = found["ServerSideEncryptionConfiguration"]["Rules"]
+    return dict(rule)
+
+
+@pytest.mark.parametrize("role", SHARED)
+def test_objects_are_encrypted_by_the_stacks_key_with_one_call_to_kms_for_many(
+    deployed: Deployed, role: str
+) -> None:
+    assert encryption(deployed, role) == {
+        "ApplyServerSideEncryptionByDefault": {
+            "SSEAlgorithm": "aws:kms",
+            "KMSMasterKeyID": deployed.result["key"],
+        },
+        "BucketKeyEnabled": True,
+    }
+
+
+def test_logs_are_encrypted_by_s3_itself_which_delivers_them_nowhere_else(
+    deployed: Deployed,
+) -> None:
+    default = encryption(deployed, "logs")["ApplyServerSideEncryptionByDefault"]
+    assert default == {"SSEAlgorithm": "AES256"}
+
+
+@pytest.mark.parametrize("role", SHARED)
+def test_access_to_every_shared_bucket_is_logged_under_its_name(
+    deployed: Deployed, role: str
+) -> None:
+    found = deployed.cloud.client("s3").get_bucket_logging(Bucket=bucket(role))["LoggingEnabled"]
+    assert found["TargetBucket"] == bucket("logs")
+    assert found["TargetPrefix"] == f"s3/{bucket(role)}/"
+
+
+def rules(deployed: Deployed, role: str) -> dict[str, dict[str, Any]]:
+    found = deployed.cloud.client("s3").get_bucket_lifecycle_configuration(Bucket=bucket(role))
+    return {rule["ID"]: rule for rule in found["Rules"]}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_abandoned_uploads_go_after_a_week_and_old_versions_after_a_month(
+    deployed: Deployed, role: str
+) -> None:
+    rule = rules(deployed, role)["housekeeping"]
+    assert rule["Status"] == "Enabled"
+    assert rule["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 7}
+    assert rule["NoncurrentVersionExpiration"] == {"NoncurrentDays": 30}
+    assert rule["Expiration"] == {"ExpiredObjectDeleteMarker": True}
+
+
+def test_old_checkpoints_get_cheaper_and_are_still_read_at_once(deployed: Deployed) -> None:
+    rule = rules(deployed, "checkpoints")["old-checkpoints"]
+    assert rule["Status"] == "Enabled"
+    assert rule["Transitions"] == [{"Days": 90, "StorageClass": "GLACIER_IR"}]
+
+
+@pytest.mark.parametrize("role", SHARED)
+def test_no_current_object_of_a_team_is_ever_deleted_by_age(deployed: Deployed, role: str) -> None:
+    for rule in rules(deployed, role).values():
+        assert "Days" not in rule.get("Expiration", {})
+
+
+def test_logs_go_after_a_year(deployed: Deployed) -> None:
+    assert rules(deployed, "logs")["old-logs"]["Expiration"] == {"Days": 365}
+
+
+@pytest.mark.parametrize(("prefix", "kept"), [("acme-training", True), ("acme-trial", False)])
+def test_a_bucket_and_its_guards_are_protected_and_kept_together(
+    deployed: Deployed, prefix: str, kept: bool
+) -> None:
+    made = [
+        one
+        for one in deployed.created
+        if one.type.startswith("aws:s3/") and one.inputs["bucket"].startswith(prefix)
+    ]
+    assert len({one.type for one in made}) == 8
+    for one in made:
+        assert (one.protect, one.retain_on_delete) == (kept, kept), one.name
+
+
+def test_no_bucket_is_emptied_to_be_deleted(deployed: Deployed) -> None:
+    for one in deployed.all("aws:s3/bucket:Bucket"):
+        assert one.inputs["forceDestroy"] is False
+
+
+def test_everything_carries_the_stacks_tags(deployed: Deployed) -> None:
+    for role in ROLES:
+        tags = deployed.cloud.client("s3").get_bucket_tagging(Bucket=bucket(role))["TagSet"]
+        assert {"Key": "trainyard.dev/stack", "Value": "test"} in tags

@@ -1,0 +1,95 @@
+"""The judge of the other tests: it knows IAM's rules, and says so when it does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from iam_evaluation import Request, allowed, matches
+
+READ = Request(action="s3:GetObject", resource="arn:aws:s3:::b/a/x", account="1")
+
+
+def policy(effect: str, **more: Any) -> dict[str, Any]:
+    return {"Statement": {"Effect": effect, "Action": "s3:Get*", "Resource": "*"} | more}
+
+
+def open_to(principal: Any, effect: str = "Allow", **more: Any) -> dict[str, Any]:
+    return policy(effect, Principal=principal, **more)
+
+
+def test_nothing_is_allowed_that_no_statement_names() -> None:
+    assert not allowed(READ, owner="1")
+    assert not allowed(READ, identity=[policy("Allow", Action="s3:Put*")], owner="1")
+    assert not allowed(READ, identity=[policy("Allow", Resource="arn:aws:s3:::c/*")], owner="1")
+    assert allowed(READ, identity=[policy("Allow")], owner="1")
+
+
+def test_a_deny_wins_on_either_side() -> None:
+    allow, deny = policy("Allow"), policy("Deny")
+    assert not allowed(READ, identity=[allow, deny], owner="1")
+    assert not allowed(READ, identity=[allow], resource=open_to("*", "Deny"), owner="1")
+
+
+def test_one_side_is_enough_within_an_account_and_both_are_needed_across() -> None:
+    assert allowed(READ, resource=open_to({"AWS": "arn:aws:iam::1:root"}), owner="1")
+    assert not allowed(READ, identity=[policy("Allow")], owner="2")
+    assert not allowed(READ, resource=open_to("*"), owner="2")
+    assert allowed(READ, identity=[policy("Allow")], resource=open_to("*"), owner="2")
+
+
+def test_a_service_is_no_account() -> None:
+    service = Request(action="s3:GetObject", resource="x", account=None, service="x.amazonaws.com")
+    assert allowed(service, resource=open_to({"Service": "x.amazonaws.com"}), owner="1")
+    assert not allowed(service, resource=open_to({"Service": "y.amazonaws.com"}), owner="1")
+    assert not allowed(service, resource=open_to({"AWS": "arn:aws:iam::1:root"}), owner="1")
+    assert allowed(service, resource=open_to({"AWS": "*"}), owner="1")
+
+
+@pytest.mark.parametrize(
+    ("condition", "context", "applies"),
+    [
+        ({"StringEquals": {"k": ["a", "b"]}}, {"k": "b"}, True),
+        ({"StringEquals": {"k": "a*"}}, {"k": "ab"}, False),
+        ({"StringEquals": {"k": "a"}}, {}, False),
+        ({"StringNotEquals": {"k": ["a", "b"]}}, {"k": "b"}, False),
+        ({"StringNotEquals": {"k": "a"}}, {}, True),
+        ({"StringLike": {"k": "a/*"}}, {"k": "a/"}, True),
+        ({"StringLike": {"k": "a/*"}}, {"k": "a2/"}, False),
+        ({"StringLike": {"k": "a/*"}}, {}, False),
+        ({"Bool": {"k": "false"}}, {"k": "False"}, True),
+        ({"Bool": {"k": "false"}}, {}, False),
+        ({"BoolIfExists": {"k": "false"}}, {}, True),
+        ({"Null": {"k": "true"}}, {}, True),
+        ({"Null": {"k": "true"}}, {"k": "x"}, False),
+        ({"ArnLike": {"k": "arn:aws:iam::1:role/a*"}}, {"k": "arn:aws:iam::1:role/ab"}, True),
+        ({"ArnLike": {"k": "arn:*:role/a"}}, {"k": "arn:aws:iam::1:role/a"}, False),
+        ({"StringEquals": {"k": "a"}, "Bool": {"m": "true"}}, {"k": "a"}, False),
+    ],
+)
+def test_conditions_mean_what_iam_means(
+    condition: dict[str, Any], context: dict[str, str], applies: bool
+) -> None:
+    request = Request(action="s3:GetObject", resource="x", account="1", context=context)
+    found = allowed(request, identity=[policy("Allow", Condition=condition)], owner="1")
+    assert found is applies
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        policy("Allow", Condition={"DateLessThan": {"aws:CurrentTime": "2030-01-01"}}),
+        policy("Allow", Condition={"ForAllValues:StringLike": {"k": "a"}}),
+        policy("Allow", Resource="arn:aws:s3:::b/${aws:PrincipalTag/team}/*"),
+        policy("Allow", NotAction="s3:PutObject"),
+        policy("allow"),
+    ],
+)
+def test_what_is_not_understood_is_never_taken_for_an_answer(statement: dict[str, Any]) -> None:
+    with pytest.raises(NotImplementedError):
+        allowed(READ, identity=[statement], owner="1")
+
+
+def test_brackets_and_dots_are_no_wildcards() -> None:
+    assert matches("a.b[c]*", "a.b[c]/d")
+    assert not matches("a.b", "axb")
