@@ -8,6 +8,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from infra.config import promise
+from infra.config.aws_model import EksClusterConfig
 from infra.config.model import StackConfig
 from infra.platform.kueue import KueueQueuesArgs, QueueTeam
 from infra.platform.operators import OperatorsArgs
@@ -19,8 +20,13 @@ from infra.tenancy.limits import Quota
 from infra.tenancy.team import TeamArgs
 
 
-def provider(config: StackConfig) -> k8s.ProviderArgs:
-    """The cluster; without a path of its own it is what KUBECONFIG names."""
+def provider(config: StackConfig, kubeconfig: pulumi.Input[str] | None = None) -> k8s.ProviderArgs:
+    """The cluster: by the kubeconfig of one that the stack makes, else as the file says.
+
+    Without either it is what KUBECONFIG names.
+    """
+    if isinstance(config.cluster, EksClusterConfig):
+        return k8s.ProviderArgs(kubeconfig=kubeconfig, enable_server_side_apply=True)
     return k8s.ProviderArgs(
         kubeconfig=config.cluster.kubeconfig_path,
         context=config.cluster.context,
@@ -82,7 +88,7 @@ def teams(
             team=team.name,
             quota=Quota(cpu=team.quota.cpu, memory=team.quota.memory, gpus=team.quota.gpus),
             volumes=storage.volumes(team.name),
-            protect_volumes=config.storage.protect,
+            protect_volumes=config.protected,
             egress_cidrs=config.egress_cidrs,
             cluster_queue=cluster_queues[team.name],
         )

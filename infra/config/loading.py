@@ -14,28 +14,34 @@ from pulumi.runtime import config as engine_config
 
 from infra import naming
 from infra.config import checks
-from infra.config.mistakes import ConfigError, Mistake, from_pydantic, one_of
-from infra.config.model import (
-    PoolConfig,
-    Section,
-    StackConfig,
-    StorageConfig,
-    TeamConfig,
+from infra.config.aws_model import (
+    AwsConfig,
+    EksClusterConfig,
+    ExistingNetworkConfig,
+    MadeNetworkConfig,
 )
+from infra.config.checks.parts import UNKNOWN, UNKNOWN_ACCOUNT, Parts
+from infra.config.fields import Section
+from infra.config.mistakes import ConfigError, Mistake, from_pydantic, one_of
+from infra.config.model import PoolConfig, StackConfig, StorageConfig, TeamConfig
 
 _STACK_FILE_KEYS: Final = frozenset(
     {"config", "environment", "encryptionsalt", "encryptedkey", "secretsprovider"}
 )
 _NEUTRAL_POOL: Final[Mapping[str, Any]] = {
     "capacity": "on-demand",
-    "instanceTypes": ["unknown"],
+    "instanceTypes": [UNKNOWN],
     "max": 1_000_000,
-    "zone": "unknown",
+    "zone": UNKNOWN,
 }
 _NEUTRAL_TEAM: Final[Mapping[str, Any]] = {
     "tier": "research",
     "quota": {"cpu": "1", "memory": "1", "gpus": 0},
 }
+_NEUTRAL_EKS: Final[Mapping[str, Any]] = {"name": UNKNOWN}
+_NEUTRAL_AWS: Final[Mapping[str, Any]] = {"region": UNKNOWN, "account": UNKNOWN_ACCOUNT}
+_NEUTRAL_NETWORK: Final[Mapping[str, Any]] = {"cidr": "10.0.0.0/16", "zones": [UNKNOWN]}
+_NEUTRAL_STORAGE: Final[Mapping[str, Any]] = {"checkpoints": "1Gi", "datasets": "1Gi"}
 """What stands in for fields that are missing or malformed: it contradicts nothing else."""
 
 _S = TypeVar("_S", bound=Section)
@@ -141,19 +147,30 @@ def parse(values: Mapping[str, Any]) -> StackConfig:
     return StackConfig.model_validate(dict(values))
 
 
-def _parts(values: Mapping[str, Any]) -> tuple[list[Mistake], checks.Parts]:
+def _parts(values: Mapping[str, Any]) -> tuple[list[Mistake], Parts]:
     mistakes: list[Mistake] = []
     try:
         StackConfig.model_validate(dict(values))
     except pydantic.ValidationError as error:
         mistakes = from_pydantic(error, StackConfig)
-    parts = checks.Parts(
+    cluster = values.get("cluster")
+    on_eks = isinstance(cluster, dict) and cluster.get("provider") == EksClusterConfig.TAG
+    parts = Parts(
         pools=_items(values.get("nodePools"), PoolConfig, _NEUTRAL_POOL),
         teams=_items(values.get("teams"), TeamConfig, _NEUTRAL_TEAM),
-        storage=_repaired(values.get("storage"), StorageConfig, {}),
+        storage=_repaired(values.get("storage"), StorageConfig, _NEUTRAL_STORAGE),
+        eks=_repaired(cluster, EksClusterConfig, _NEUTRAL_EKS) if on_eks else None,
+        aws=_repaired(values.get("aws"), AwsConfig, _NEUTRAL_AWS) if on_eks else None,
+        network=_network(values.get("network")) if on_eks else None,
         raw=dict(values),
     )
     return mistakes, parts
+
+
+def _network(value: Any) -> MadeNetworkConfig | ExistingNetworkConfig | None:
+    if isinstance(value, dict) and "existing" in value:
+        return _repaired(value, ExistingNetworkConfig, {})
+    return _repaired(value, MadeNetworkConfig, _NEUTRAL_NETWORK)
 
 
 def _items(value: Any, model: type[_S], neutral: Mapping[str, Any]) -> list[tuple[int, _S]]:

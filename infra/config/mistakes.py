@@ -28,6 +28,9 @@ _ALLOWED: Final = {
 }
 """What pydantic's kinds of errors mean to somebody who writes YAML."""
 
+_KEY: Final = "[key]"
+"""Ends pydantic's location of a mapping's key that is wrong itself."""
+
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Mistake:
@@ -103,24 +106,39 @@ def _keys(model: type[pydantic.BaseModel]) -> list[str]:
     return [f.alias or name for name, f in model.model_fields.items()]
 
 
-def _model_at(
+def _place(
     model: type[pydantic.BaseModel], location: Sequence[str | int]
-) -> type[pydantic.BaseModel] | None:
-    """The nested model that holds the key at the end of `location`."""
-    found: type[pydantic.BaseModel] | None = model
-    for part in location[:-1]:
-        if found is None or isinstance(part, int):
+) -> tuple[type[pydantic.BaseModel] | None, tuple[str | int, ...]]:
+    """The nested model that holds the key at the end of `location`, and the place in the file.
+
+    Where a key has one of several models, pydantic's location has the tag of the chosen one, too.
+    """
+    holder: type[pydantic.BaseModel] | None = model
+    choices: list[type[pydantic.BaseModel]] = []
+    place: list[str | int] = []
+    for part in location:
+        if part == _KEY:
             continue
-        fields = {f.alias or n: f for n, f in found.model_fields.items()}
-        found = _nested(fields[part].annotation) if part in fields else None
-    return found
+        tagged = next((m for m in choices if part == getattr(m, "TAG", None)), None)
+        if tagged and len(choices) > 1:
+            holder, choices = tagged, []
+            continue
+        place.append(part)
+        if isinstance(part, int):
+            continue
+        if choices:
+            holder = choices[0]
+        fields = {f.alias or n: f for n, f in holder.model_fields.items()} if holder else {}
+        choices = _nested(fields[part].annotation) if part in fields else []
+    return holder, tuple(place)
 
 
-def _nested(annotation: Any) -> type[pydantic.BaseModel] | None:
-    candidates = [annotation, *getattr(annotation, "__args__", ())]
-    return next(
-        (c for c in candidates if isinstance(c, type) and issubclass(c, pydantic.BaseModel)), None
-    )
+def _nested(annotation: Any) -> list[type[pydantic.BaseModel]]:
+    """Models of a field that may be a list of them, one of several, or nothing."""
+    if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
+        return [annotation]
+    inner = [getattr(annotation, "__origin__", None), *getattr(annotation, "__args__", ())]
+    return [model for part in inner if part for model in _nested(part)]
 
 
 def from_pydantic(
@@ -142,7 +160,7 @@ def from_pydantic(
 def _meant(error: dict[str, Any], model: type[pydantic.BaseModel]) -> tuple[str | int, ...] | None:
     """The location of the key that an unknown one probably stands for."""
     location: tuple[str | int, ...] = error["loc"]
-    holder = _model_at(model, location)
+    holder, _ = _place(model, location)
     near = nearest(str(location[-1]), _keys(holder)) if holder else None
     return (*location[:-1], near) if near else None
 
@@ -154,9 +172,11 @@ def within(file: str, mistakes: Iterable[Mistake]) -> list[Mistake]:
 
 def _translate(error: dict[str, Any], model: type[pydantic.BaseModel]) -> Mistake:
     location: tuple[str | int, ...] = error["loc"]
-    path = join("", location)
+    holder, place = _place(model, location)
+    path = join("", place)
     kind: str = error["type"]
-    holder = _model_at(model, location)
+    if kind in ("union_tag_invalid", "union_tag_not_found"):
+        return _wrong_tag(error, path, _tags(holder, location[-1]))
     if kind == "extra_forbidden" and holder:
         known = _keys(holder)
         return Mistake(
@@ -177,12 +197,37 @@ def _translate(error: dict[str, Any], model: type[pydantic.BaseModel]) -> Mistak
         )
     allowed = _ALLOWED.get(kind, error["msg"].removeprefix("Input should be "))
     allowed = allowed.format(**error.get("ctx", {}))
-    remedy = "change it"
-    expected = error.get("ctx", {}).get("expected")
-    if expected and isinstance(error["input"], str):
-        names = [name.strip("' ") for name in expected.replace(" or ", ", ").split(",")]
-        remedy = did_you_mean(error["input"], names, "choose one of them")
+    remedy = _nearest_choice(error["input"], error.get("ctx", {}).get("expected"))
     return Mistake(path=path, got=shown(error["input"]), allowed=allowed, remedy=remedy)
+
+
+def _nearest_choice(given: Any, expected: str | None) -> str:
+    """A remedy where pydantic expects one of a few quoted names."""
+    if not expected:
+        return "change it"
+    names = [name.strip("' ") for name in expected.replace(" or ", ", ").split(",")]
+    if not isinstance(given, str):
+        return "put it in quotes" if str(given) in names else "choose one of them"
+    return did_you_mean(given, names, "choose one of them")
+
+
+def _tags(holder: type[pydantic.BaseModel] | None, key: str | int) -> list[str]:
+    """Values of the key that decides between several shapes of a section."""
+    fields = {f.alias or n: f for n, f in holder.model_fields.items()} if holder else {}
+    found = _nested(fields[str(key)].annotation) if key in fields else []
+    return [m.TAG for m in found if hasattr(m, "TAG")]
+
+
+def _wrong_tag(error: dict[str, Any], path: str, tags: Sequence[str]) -> Mistake:
+    """The key that decides between several shapes of a section is missing, or has no such value."""
+    ctx = error["ctx"]
+    given = ctx.get("tag")
+    return Mistake(
+        path=f"{path}.{ctx['discriminator'].strip(chr(39))}",
+        got=shown(given),
+        allowed=one_of(tags),
+        remedy="add it" if given is None else did_you_mean(given, tags, "choose one of them"),
+    )
 
 
 def _described(holder: type[pydantic.BaseModel] | None, location: Sequence[str | int]) -> str:

@@ -2,83 +2,54 @@
 
 from __future__ import annotations
 
-import ipaddress
-import re
-from typing import Annotated, Final, Literal
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field
 
-from infra import naming, quantity
-from infra.pools import Capacity, Network, NodePool, Nodes, Workload
+from infra import catalog, regions
+from infra.config.aws_model import (
+    AwsConfig,
+    BucketsConfig,
+    EfsConfig,
+    EksClusterConfig,
+    ExistingNetworkConfig,
+    FsxConfig,
+    InterruptionConfig,
+    MadeNetworkConfig,
+    NetworkConfig,
+    ReservationConfig,
+)
+from infra.config.fields import Bool, Cidr, DnsLabel, Image, Int, Quantity, Section, Str
+from infra.pools import ROOT_GIB, Capacity, Network, NodePool, Nodes, Workload
 
 OPERATORS: Final = ("kueue", "jobset", "kubeflowTrainer", "trainingOperator", "mpiOperator")
 
-SOURCE_SUFFIX: Final = "@source"
-"""An image reference that ends so stands for the trainer's source in this checkout."""
 
-_DIGEST: Final = re.compile(r".+@sha256:[0-9a-f]{64}")
-_REPOSITORY: Final = re.compile(r"[a-z0-9][a-z0-9.:_/-]*[a-z0-9]")
+class Autoscaler(StrEnum):
+    """What adds nodes when admitted pods wait for them, and removes idle ones."""
 
-
-def _dns_label(value: str) -> str:
-    if not naming.is_dns_label(value):
-        raise ValueError(
-            "lower-case letters, digits and hyphens, starting and ending with a letter or digit, "
-            "at most 63; rename it"
-        )
-    return value
+    KARPENTER = "karpenter"
+    CLUSTER_AUTOSCALER = "cluster-autoscaler"
+    NONE = "none"
 
 
-def _quantity(value: str) -> str:
-    try:
-        positive = quantity.parse(value) > 0
-    except ValueError:
-        positive = False
-    if not positive:
-        raise ValueError("a positive quantity such as 500m, 32 or 4Ti; correct it")
-    return value
+class StorageKind(StrEnum):
+    """What keeps the bytes of shared volumes."""
+
+    SIMULATED = "simulated"
+    STORAGE_CLASS = "storageClass"
+    FSX = "fsx"
+    EFS = "efs"
 
 
-def _cidr(value: str) -> str:
-    try:
-        ipaddress.ip_network(value)
-    except ValueError:
-        raise ValueError("a CIDR block such as 10.0.0.0/16; correct it") from None
-    return value
+class ExistingClusterConfig(Section):
+    """A cluster that is there already: any, by kubeconfig."""
 
+    TAG: ClassVar[str] = "existing"
 
-def _image(value: str) -> str:
-    repository = value.partition("@")[0]
-    pinned = value.endswith(SOURCE_SUFFIX) or _DIGEST.fullmatch(value)
-    if not pinned or not _REPOSITORY.fullmatch(repository):
-        raise ValueError(
-            "REPOSITORY@sha256:DIGEST (64 hexadecimal digits); "
-            "a tag can be moved, so pin the digest that the registry shows"
-        )
-    return value
-
-
-Str = Annotated[str, Field(strict=True, min_length=1)]
-Int = Annotated[int, Field(strict=True)]
-Bool = Annotated[bool, Field(strict=True)]
-Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-DnsLabel = Annotated[Str, AfterValidator(_dns_label)]
-Quantity = Annotated[Str, AfterValidator(_quantity)]
-Cidr = Annotated[Str, AfterValidator(_cidr)]
-Image = Annotated[Str, AfterValidator(_image)]
-
-
-class Section(BaseModel):
-    """Base of every part of a file that people write."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
-
-
-class ClusterConfig(Section):
-    """Which cluster the stack lives on."""
-
-    provider: Literal["existing"] = Field(description="existing: any cluster, by kubeconfig")
+    provider: Literal["existing"]
     name: DnsLabel = Field(description="a DNS label")
     kubeconfig_path: Str | None = None
     """Default: what KUBECONFIG names."""
@@ -100,7 +71,11 @@ class PoolConfig(Section):
     zone: DnsLabel = Field(description="an availability zone")
     nodes: Nodes = Nodes.EXISTING
     network: Network = Network.TCP
-    labels: dict[Str, Str] = {}
+    labels: dict[Str, Str] = Field(default={})
+    root_gib: Int = Field(default=ROOT_GIB, ge=50, le=16384, alias="rootGiB")
+    placement_group: Bool = False
+    reservation: ReservationConfig | None = None
+    max_unavailable: Int = Field(default=1, ge=1, le=100)
 
     def pool(self, taint_key: str) -> NodePool:
         """The pool that the platform works with."""
@@ -116,18 +91,36 @@ class PoolConfig(Section):
             network=self.network,
             taint_key=taint_key,
             extra_labels=self.labels,
+            region=regions.of_zone(self.zone) or catalog.DEFAULT_REGION,
+            root_gib=self.root_gib,
+            placement_group=self.placement_group,
+            reservation=self.reservation.reservation if self.reservation else None,
+            max_unavailable=self.max_unavailable,
         )
 
 
 class StorageConfig(Section):
-    """Shared volumes of every team."""
+    """Shared volumes of every team: at most one of storageClass, fsx and efs; else simulated."""
 
     storage_class: DnsLabel | None = None
-    """A class that serves ReadWriteMany; none: the simulated one, made by the stack."""
+    """A class of the cluster that serves ReadWriteMany."""
+    fsx: FsxConfig | None = None
+    efs: EfsConfig | None = None
     checkpoints: Quantity = Field(description="a size such as 5Ti")
     datasets: Quantity = Field(description="a size such as 2Ti")
-    protect: Bool = False
-    """Refuse to delete the claims, and keep their data when they are unprotected and removed."""
+    protect: Bool | None = None
+    """Refuse to delete claims, buckets, keys and file systems, and keep them when they are dropped from
+    the file. Default: true on a cluster that the stack makes, else false."""
+    buckets: BucketsConfig | None = None
+
+    @property
+    def kind(self) -> StorageKind:
+        """What keeps the bytes."""
+        if self.fsx:
+            return StorageKind.FSX
+        if self.efs:
+            return StorageKind.EFS
+        return StorageKind.STORAGE_CLASS if self.storage_class else StorageKind.SIMULATED
 
 
 class OperatorConfig(Section):
@@ -159,29 +152,64 @@ class TeamConfig(Section):
 
     name: DnsLabel = Field(description="a DNS label")
     tier: Literal["research", "production"] = Field(description="research or production")
-    guaranteed: dict[DnsLabel, Annotated[Int, Field(ge=0)]] = {}
+    guaranteed: dict[DnsLabel, Annotated[Int, Field(ge=0)]] = Field(default={})
     """Nodes per pool that are the team's whenever it wants them; the rest of a pool is shared."""
     quota: QuotaConfig = Field(description="cpu, memory and gpus")
     fair_weight: Annotated[Int, Field(ge=1, le=1000)] = 1
     """Share of what nobody is guaranteed, relative to other teams."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class OnAws:
+    """The parts that a stack on AWS has for certain."""
+
+    cluster: EksClusterConfig
+    aws: AwsConfig
+    network: MadeNetworkConfig | ExistingNetworkConfig
+    buckets: BucketsConfig
+
+
 class StackConfig(Section):
     """A whole stack file."""
 
-    cluster: ClusterConfig = Field(description="provider and name")
+    cluster: Annotated[
+        ExistingClusterConfig | EksClusterConfig, Field(discriminator="provider")
+    ] = Field(description="provider and name")
+    aws: AwsConfig | None = None
+    network: NetworkConfig | None = None
     taint_key: Str = Field(description="the key of the GPU nodes' taint, such as dedicated")
     cohort: DnsLabel = Field(description="a DNS label")
     node_pools: tuple[PoolConfig, ...] = Field(min_length=1, description="a list of node pools")
     storage: StorageConfig = Field(description="checkpoints and datasets")
     operators: OperatorsConfig = Field(description="kueue at least")
     teams: tuple[TeamConfig, ...] = Field(min_length=1, description="a list of teams")
-    images: dict[DnsLabel, Image] = {}
+    images: dict[DnsLabel, Image] = Field(default={})
     """References by digest that run files may name."""
     runs: tuple[Str, ...] = ()
     """Stems of files in training/runs, or paths that end in .yaml."""
     egress_cidrs: tuple[Cidr, ...] = ()
     """What training pods may reach by HTTPS (object storage); the metadata service never."""
+    autoscaler: Autoscaler = Autoscaler.NONE
+    interruption: InterruptionConfig = InterruptionConfig()
+
+    @property
+    def on_aws(self) -> OnAws | None:
+        """The AWS half; None where the cluster exists already."""
+        buckets = self.storage.buckets
+        if isinstance(self.cluster, EksClusterConfig) and self.aws and self.network and buckets:
+            return OnAws(cluster=self.cluster, aws=self.aws, network=self.network, buckets=buckets)
+        return None
+
+    @property
+    def protected(self) -> bool:
+        """Whether stateful things refuse to be deleted."""
+        if self.storage.protect is None:
+            return isinstance(self.cluster, EksClusterConfig)
+        return self.storage.protect
+
+    def pools_of(self, *nodes: Nodes) -> tuple[NodePool, ...]:
+        """Pools whose nodes come from any of these."""
+        return tuple(pool for pool in self.pools if pool.nodes in nodes)
 
     @property
     def pools(self) -> tuple[NodePool, ...]:

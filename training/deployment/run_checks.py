@@ -11,8 +11,8 @@ import pydantic
 
 from infra import quantity
 from infra.catalog import SPOT_NOTICE_S
+from infra.config.fields import Image
 from infra.config.mistakes import Mistake, did_you_mean, one_of, shown
-from infra.config.model import Image
 from infra.outputs import Platform
 from infra.pools import Capacity, NodePool
 from training import spec

@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import pydantic
 
-from infra.config.checks import secrets_in
+from infra.config.checks.secrets import secrets_in
+from infra.config.fields import SOURCE_SUFFIX
 from infra.config.loading import read_yaml
 from infra.config.mistakes import (
     ConfigError,
@@ -23,7 +24,6 @@ from infra.config.mistakes import (
     shown,
     within,
 )
-from infra.config.model import SOURCE_SUFFIX
 from infra.outputs import Platform
 from infra.pools import Capacity
 from training import source, spec

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from infra.config.model import Bool, DnsLabel, Int, Number, Quantity, Section, Str
+from infra.config.fields import Bool, DnsLabel, Int, Number, Quantity, Section, Str
 from training import spec
 
 

@@ -17,7 +17,10 @@ from tests.golden.example_runs import stack_values as example
 
 Edit = Callable[[dict[str, Any]], object]
 
-KEYS = "cluster, cohort, egressCidrs, images, nodePools, operators, runs, storage, taintKey, teams"
+KEYS = (
+    "autoscaler, aws, cluster, cohort, egressCidrs, images, interruption, network, nodePools, "
+    "operators, runs, storage, taintKey, teams"
+)
 
 TYPES = ", ".join(sorted(catalog.load().types))
 
@@ -162,7 +165,7 @@ BAD: dict[str, tuple[Edit, str]] = {
     ),
     "provider of another kind": (
         lambda s: s["cluster"].update(provider="gke"),
-        "cluster.provider: got 'gke'; allowed 'existing'; choose one of them",
+        "cluster.provider: got 'gke'; allowed eks, existing; choose one of them",
     ),
 }
 

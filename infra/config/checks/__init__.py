@@ -1,0 +1,48 @@
+"""What one field cannot know: names that must exist or be unique, sums that must fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from infra.config.checks import (
+    names,
+    network,
+    nodes,
+    pools,
+    secrets,
+    sections,
+    storage,
+    teams,
+)
+from infra.config.checks.parts import Parts
+from infra.config.mistakes import Mistake
+
+ALL: Final[tuple[Callable[[Parts], Iterator[Mistake]], ...]] = (
+    sections.sections,
+    sections.accounts,
+    sections.system_nodes,
+    network.region,
+    network.zones,
+    network.addresses_of_vpc,
+    network.subnets,
+    names.unique_names,
+    pools.pool_sizes,
+    pools.instance_types,
+    pools.reserved_labels,
+    nodes.provider_has_nodes,
+    nodes.options,
+    nodes.placement_groups,
+    nodes.reservations,
+    nodes.architectures,
+    nodes.autoscalers,
+    network.places,
+    network.one_zone_for_efa,
+    teams.guaranteed_nodes,
+    teams.production_guarantees,
+    teams.gpu_quotas,
+    storage.one_storage,
+    storage.real_storage,
+    storage.source_images,
+    secrets.plaintext_secrets,
+)

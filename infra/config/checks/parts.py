@@ -1,0 +1,59 @@
+"""What checks look at: the parts of a stack file, as far as they can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from infra import catalog
+from infra.config.aws_model import (
+    AwsConfig,
+    EksClusterConfig,
+    ExistingNetworkConfig,
+    MadeNetworkConfig,
+)
+from infra.config.model import PoolConfig, StorageConfig, TeamConfig
+
+UNKNOWN: Final = "unknown"
+"""Stands for a name that is missing or malformed: no check complains of it."""
+
+UNKNOWN_ACCOUNT: Final = "000000000000"
+"""Stands for such an account."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """The parts of a stack file with their places; malformed fields are replaced by neutral ones."""
+
+    pools: Sequence[tuple[int, PoolConfig]]
+    teams: Sequence[tuple[int, TeamConfig]]
+    storage: StorageConfig | None
+    eks: EksClusterConfig | None
+    aws: AwsConfig | None
+    network: MadeNetworkConfig | ExistingNetworkConfig | None
+    raw: dict[str, Any]
+
+    @property
+    def provider(self) -> str:
+        """`existing`, `eks`, or what else the file says."""
+        cluster = self.raw.get("cluster")
+        return str(cluster.get("provider")) if isinstance(cluster, dict) else UNKNOWN
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """Zones in which the network has subnets; none when that is not known."""
+        return self.network.zone_names if self.network else ()
+
+    @property
+    def pool_names(self) -> frozenset[str]:
+        """Every pool that the file names."""
+        return frozenset(pool.name for _, pool in self.pools)
+
+    @property
+    def all_known(self) -> bool:
+        """Whether there are pools, and the catalog knows all their types."""
+        known = catalog.load().types
+        return bool(self.pools) and all(
+            name in known for _, pool in self.pools for name in pool.instance_types
+        )

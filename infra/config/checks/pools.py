@@ -1,0 +1,88 @@
+"""Pools by themselves: sizes, types that fit, labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from infra import catalog, naming
+from infra.config.checks.parts import Parts
+from infra.config.mistakes import Mistake, did_you_mean, one_of, shown
+from infra.config.model import PoolConfig
+from infra.pools import Network, Workload
+
+
+def pool_sizes(parts: Parts) -> Iterator[Mistake]:
+    """min <= max."""
+    for index, pool in parts.pools:
+        if pool.min > pool.max:
+            yield Mistake(
+                path=f"nodePools[{index}].min",
+                got=str(pool.min),
+                allowed=f"at most max, {pool.max}",
+                remedy="lower min or raise max",
+            )
+
+
+def instance_types(parts: Parts) -> Iterator[Mistake]:
+    """Types are in the catalog, have what the pool is for, and can take each other's place."""
+    known = catalog.load().types
+    for index, pool in parts.pools:
+        for place, name in enumerate(pool.instance_types):
+            path = f"nodePools[{index}].instanceTypes[{place}]"
+            if name not in known and _is_named(parts, index, place):
+                yield Mistake(
+                    path=path,
+                    got=shown(name),
+                    allowed=one_of(known),
+                    remedy=did_you_mean(name, known, "choose one, or add it to infra/catalog.yaml"),
+                )
+            elif name in known:
+                yield from _fits_pool(path, pool, name)
+
+
+def _is_named(parts: Parts, index: int, place: int) -> bool:
+    """Whether the file itself names a type there; a neutral one is nobody's mistake."""
+    named = parts.raw["nodePools"][index].get("instanceTypes")
+    return isinstance(named, list) and place < len(named) and isinstance(named[place], str)
+
+
+def _fits_pool(path: str, pool: PoolConfig, name: str) -> Iterator[Mistake]:
+    instance = catalog.load().types[name]
+    if pool.workload is Workload.GPU_TRAINING and not instance.gpus:
+        yield Mistake(
+            path=path,
+            got=f"{shown(name)}, which has no GPU",
+            allowed="instance types with GPUs in a gpu-training pool",
+            remedy="choose a GPU type, or set workload: cpu",
+        )
+    elif pool.workload is Workload.CPU and instance.gpus:
+        yield Mistake(
+            path=path,
+            got=f"{shown(name)}, which has {instance.gpus} GPUs",
+            allowed="instance types without GPUs in a cpu pool",
+            remedy="choose a CPU type, or set workload: gpu-training",
+        )
+    elif pool.network is Network.EFA and not instance.efa_cards:
+        yield Mistake(
+            path=path,
+            got=f"{shown(name)}, which has no EFA",
+            allowed="instance types with EFA in a pool of network efa",
+            remedy="choose another type, or set network: tcp",
+        )
+
+
+def reserved_labels(parts: Parts) -> Iterator[Mistake]:
+    """Extra labels do not contradict what follows from the pool."""
+    for index, pool in parts.pools:
+        if any(name not in catalog.load().types for name in pool.instance_types):
+            continue
+        bare = pool.model_copy(update={"labels": {}}).pool("x")
+        own = {*bare.labels(), naming.GPU_MODEL, naming.INSTANCE_TYPE, naming.HOSTNAME}
+        for key in pool.labels:
+            if key in own:
+                yield Mistake(
+                    path=f"nodePools[{index}].labels.{key}",
+                    got="a label that follows from the pool",
+                    allowed="other labels",
+                    remedy="remove it",
+                )

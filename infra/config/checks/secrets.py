@@ -1,0 +1,52 @@
+"""Nothing in a file that is committed looks like a credential."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from infra.config.checks.parts import Parts
+from infra.config.mistakes import Mistake, join
+
+_SECRET_VALUES: Final = re.compile(
+    r"AKIA[0-9A-Z]{16}|ASIA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{30,}|hf_[A-Za-z0-9]{30,}"
+    r"|xox[bapr]-[A-Za-z0-9-]{10,}|sk-[A-Za-z0-9]{20,}|-----BEGIN [A-Z ]*PRIVATE KEY-----"
+)
+_SECRET_KEYS: Final = re.compile(
+    r"(.*[-_])?(password|passwd|secret|secretkey|secretaccesskey|apikey|api[-_]key|accesskey"
+    r"|access[-_]key|authtoken|accesstoken|access[-_]token|privatekey|private[-_]key)",
+    re.IGNORECASE,
+)
+
+
+def plaintext_secrets(parts: Parts) -> Iterator[Mistake]:
+    """Nothing in the file looks like a credential."""
+    return secrets_in(parts.raw, "")
+
+
+def secrets_in(value: Any, path: str) -> Iterator[Mistake]:
+    """Every place in a parsed file that looks like a credential in plain text."""
+    if isinstance(value, dict):
+        if set(value) == {"secure"}:
+            return
+        for key, inner in value.items():
+            place = join(path, [str(key)])
+            if isinstance(inner, str) and inner and _SECRET_KEYS.fullmatch(str(key)):
+                yield _secret(place)
+            else:
+                yield from secrets_in(inner, place)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from secrets_in(inner, f"{path}[{index}]")
+    elif isinstance(value, str) and _SECRET_VALUES.search(value):
+        yield _secret(path)
+
+
+def _secret(path: str) -> Mistake:
+    return Mistake(
+        path=path,
+        got="what looks like a secret in plain text",
+        allowed="no secrets in a file that is committed",
+        remedy="put it in a Kubernetes Secret, and change it where it is valid",
+    )

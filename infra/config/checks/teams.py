@@ -1,0 +1,78 @@
+"""Teams against pools: guarantees and quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from infra import catalog
+from infra.config.checks.parts import Parts
+from infra.config.mistakes import Mistake, did_you_mean, one_of
+from infra.pools import Capacity, Workload
+
+
+def guaranteed_nodes(parts: Parts) -> Iterator[Mistake]:
+    """Guarantees name GPU pools, and together are no more than the pool has."""
+    # Of two pools with one name, which is a mistake of its own, the first counts.
+    pools = {pool.name: (index, pool) for index, pool in reversed(parts.pools)}
+    if not pools:
+        return
+    promised: dict[str, int] = {}
+    for index, team in parts.teams:
+        for name, nodes in team.guaranteed.items():
+            path = f"teams[{index}].guaranteed.{name}"
+            if name not in parts.pool_names:
+                yield Mistake(
+                    path=path,
+                    got="an unknown pool",
+                    allowed=one_of(parts.pool_names),
+                    remedy=did_you_mean(name, parts.pool_names, "name a pool of nodePools"),
+                )
+                continue
+            pool = pools[name][1]
+            if pool.workload is Workload.CPU:
+                yield Mistake(
+                    path=path,
+                    got="a cpu pool",
+                    allowed="gpu-training pools, for only GPU nodes are queued for",
+                    remedy="remove it",
+                )
+                continue
+            before = promised.get(name, 0)
+            promised[name] = before + nodes
+            if promised[name] > pool.max:
+                yield Mistake(
+                    path=path,
+                    got=f"{nodes}, {promised[name]} with the teams above",
+                    allowed=f"at most {pool.max - before}, for the pool has at most {pool.max}",
+                    remedy=f"lower it, or raise nodePools[{pools[name][0]}].max",
+                )
+
+
+def gpu_quotas(parts: Parts) -> Iterator[Mistake]:
+    """A team's GPU quota is not above what all pools have."""
+    if not parts.all_known:
+        return
+    known = catalog.load().types
+    total = sum(p.max * min(known[t].gpus for t in p.instance_types) for _, p in parts.pools)
+    for index, team in parts.teams:
+        if team.quota.gpus > total:
+            yield Mistake(
+                path=f"teams[{index}].quota.gpus",
+                got=str(team.quota.gpus),
+                allowed=f"at most {total}, all GPUs of all pools",
+                remedy="lower it, or enlarge a pool",
+            )
+
+
+def production_guarantees(parts: Parts) -> Iterator[Mistake]:
+    """What production is promised is not capacity that AWS may take back at any moment."""
+    capacity = {pool.name: pool.capacity for _, pool in parts.pools}
+    for index, team in parts.teams:
+        promised = [capacity.get(name) for name, nodes in team.guaranteed.items() if nodes]
+        if team.tier == "production" and set(promised) == {Capacity.SPOT}:
+            yield Mistake(
+                path=f"teams[{index}].guaranteed",
+                got="spot pools only",
+                allowed="nodes of an on-demand pool for a team of tier production",
+                remedy="guarantee it on-demand nodes, too, or set tier: research",
+            )

@@ -1,0 +1,184 @@
+"""Kinds of values in files that people write, each with the line that a wrong one gets."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from infra import naming, quantity
+
+SOURCE_SUFFIX: Final = "@source"
+"""An image reference that ends so stands for the trainer's source in this checkout."""
+
+_DIGEST: Final = re.compile(r".+@sha256:[0-9a-f]{64}")
+_REPOSITORY: Final = re.compile(r"[a-z0-9][a-z0-9.:_/-]*[a-z0-9]")
+
+_LOG_DAYS: Final = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827)
+_LOG_DAYS_TEXT: Final = ", ".join(map(str, _LOG_DAYS))
+
+PRIVATE: Final = "private"
+"""In place of CIDR blocks: the Kubernetes API is reached from the VPC only."""
+
+_PRIVATE_RANGES: Final = tuple(
+    ipaddress.ip_network(block)
+    for block in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
+)
+_WIDEST_PUBLIC: Final = {4: 8, 6: 32}
+"""By IP version: a shorter prefix is not somebody's network any more, two of /1 are the internet."""
+
+
+class Section(BaseModel):
+    """Base of every part of a file that people write."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=False
+    )
+
+
+def _dns_label(value: str) -> str:
+    if not naming.is_dns_label(value):
+        raise ValueError(
+            "lower-case letters, digits and hyphens, starting and ending with a letter or digit, "
+            "at most 63; rename it"
+        )
+    return value
+
+
+def _quantity(value: str) -> str:
+    try:
+        positive = quantity.parse(value) > 0
+    except ValueError:
+        positive = False
+    if not positive:
+        raise ValueError("a positive quantity such as 500m, 32 or 4Ti; correct it")
+    return value
+
+
+def _cidr(value: str) -> str:
+    try:
+        ipaddress.ip_network(value)
+    except ValueError:
+        raise ValueError("a CIDR block such as 10.0.0.0/16; correct it") from None
+    return value
+
+
+def _public_cidr(value: str) -> str:
+    block = ipaddress.ip_network(_cidr(value))
+    if block.prefixlen < _WIDEST_PUBLIC[block.version]:
+        raise ValueError(
+            f"blocks of your own networks, /{_WIDEST_PUBLIC[4]} or smaller (IPv6: "
+            f"/{_WIDEST_PUBLIC[6]}); name them, or set endpoint: {PRIVATE}"
+        )
+    if any(block.version == r.version and block.subnet_of(r) for r in _PRIVATE_RANGES):  # type: ignore[arg-type]
+        raise ValueError(
+            "public addresses, for the VPC reaches the API by its private endpoint anyway; "
+            "name the public addresses that people come from, or remove it"
+        )
+    return value
+
+
+def _endpoint(value: Any) -> Any:
+    if value == PRIVATE:
+        return ()
+    if isinstance(value, list) and value:
+        return value
+    raise ValueError(f"{PRIVATE}, or a list of CIDR blocks that may reach it; correct it")
+
+
+def _image(value: str) -> str:
+    repository = value.partition("@")[0]
+    pinned = value.endswith(SOURCE_SUFFIX) or _DIGEST.fullmatch(value)
+    if not pinned or not _REPOSITORY.fullmatch(repository):
+        raise ValueError(
+            "REPOSITORY@sha256:DIGEST (64 hexadecimal digits); "
+            "a tag can be moved, so pin the digest that the registry shows"
+        )
+    return value
+
+
+def _log_days(value: int) -> int:
+    if value not in _LOG_DAYS:
+        raise ValueError(f"a number of days that CloudWatch knows: {_LOG_DAYS_TEXT}; choose one")
+    return value
+
+
+def _of_form(pattern: str, allowed: str, remedy: str) -> Callable[[str], str]:
+    """A validator of text by its form."""
+    form = re.compile(pattern)
+
+    def check(value: str) -> str:
+        if not form.fullmatch(value):
+            raise ValueError(f"{allowed}; {remedy}")
+        return value
+
+    return check
+
+
+def _bucket_prefix(value: str) -> str:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]*[a-z0-9]", value) or len(value) > BUCKET_PREFIX_MAX:
+        raise ValueError(
+            "lower-case letters, digits and hyphens, starting and ending with a letter or digit, "
+            f"2 to {BUCKET_PREFIX_MAX} of them; rename it"
+        )
+    if value.startswith(("xn--", "sthree-", "amzn-s3-demo-")):
+        raise ValueError("a prefix that S3 does not keep for itself; rename it")
+    return value
+
+
+def _tag_key(value: str) -> str:
+    if value.lower().startswith("aws:") or len(value) > 128:
+        raise ValueError("tags of your own, not aws:..., at most 128 characters; rename it")
+    return value
+
+
+BUCKET_PREFIX_MAX: Final = 63 - len("-checkpoints")
+"""S3's limit less the longest of the suffixes."""
+
+Str = Annotated[str, Field(strict=True, min_length=1)]
+Int = Annotated[int, Field(strict=True)]
+Bool = Annotated[bool, Field(strict=True)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+DnsLabel = Annotated[Str, AfterValidator(_dns_label)]
+Quantity = Annotated[Str, AfterValidator(_quantity)]
+Cidr = Annotated[Str, AfterValidator(_cidr)]
+Image = Annotated[Str, AfterValidator(_image)]
+LogDays = Annotated[Int, AfterValidator(_log_days)]
+Endpoint = Annotated[
+    tuple[Annotated[Str, AfterValidator(_public_cidr)], ...], BeforeValidator(_endpoint)
+]
+"""CIDR blocks that may reach the public endpoint; none where the file says `private`."""
+BucketPrefix = Annotated[Str, AfterValidator(_bucket_prefix)]
+TagKey = Annotated[Str, AfterValidator(_tag_key)]
+AccountId = Annotated[
+    Str, AfterValidator(_of_form(r"[0-9]{12}", "12 digits in quotes", "correct it"))
+]
+RoleArn = Annotated[
+    Str,
+    AfterValidator(
+        _of_form(
+            r"arn:aws:iam::[0-9]{12}:role/([\w+=,.@-]+/)*[\w+=,.@-]{1,64}",
+            "the ARN of a role, such as arn:aws:iam::111122223333:role/platform-admin",
+            "correct it",
+        )
+    ),
+]
+VpcId = Annotated[
+    Str, AfterValidator(_of_form(r"vpc-[0-9a-f]{8,17}", "an id such as vpc-0a1b2c3d", "correct it"))
+]
+SubnetId = Annotated[
+    Str,
+    AfterValidator(
+        _of_form(r"subnet-[0-9a-f]{8,17}", "an id such as subnet-0a1b2c3d", "correct it")
+    ),
+]
+ReservationId = Annotated[
+    Str,
+    AfterValidator(
+        _of_form(r"cr-[0-9a-f]{17}", "cr- and 17 hexadecimal digits", "copy it from EC2's console")
+    ),
+]
