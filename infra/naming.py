@@ -71,6 +71,8 @@ KARPENTER_DISCOVERY: Final = "karpenter.sh/discovery"
 
 # Objects that have one name in every stack.
 SERVICE_ACCOUNT: Final = "llm-trainer"
+TRAINING_USER: Final = 1000
+"""User and group of training pods and of what they write; the image has this user."""
 CHECKPOINTS_CLAIM: Final = "checkpoints"
 DATASETS_CLAIM: Final = "datasets"
 TOPOLOGY: Final = "zone-host"

@@ -14,9 +14,6 @@ from training.spec import RunSpec
 
 CONTAINER: Final = "trainer"
 
-_USER: Final = 1000
-"""The image's user; any other than root would do."""
-
 
 def labels(run: RunSpec) -> dict[str, str]:
     """Labels of every object of a run: who launched what."""
@@ -141,9 +138,9 @@ def pod_security() -> dict[str, Any]:
     """A pod's securityContext as Pod Security's restricted level wants it."""
     return {
         "runAsNonRoot": True,
-        "runAsUser": _USER,
-        "runAsGroup": _USER,
-        "fsGroup": _USER,
+        "runAsUser": naming.TRAINING_USER,
+        "runAsGroup": naming.TRAINING_USER,
+        "fsGroup": naming.TRAINING_USER,
         # Changing the owner of every checkpoint at each start would take longer than the run.
         "fsGroupChangePolicy": "OnRootMismatch",
         "seccompProfile": {"type": "RuntimeDefault"},
