@@ -47,39 +47,9 @@ def team_prefix(team: str) -> str:
     return f"{team}/"
 
 
-def cluster_arn(account: str, region: str, cluster: str) -> str:
-    """ARN of an EKS cluster."""
-    return f"arn:aws:eks:{region}:{account}:cluster/{cluster}"
-
-
 def document(*statements: Statement) -> Document:
     """A policy of these statements."""
     return {"Version": VERSION, "Statement": list(statements)}
-
-
-def team_trust(*, account: str, cluster: str, namespace: str, service_account: str) -> Document:
-    """Only EKS Pod Identity may hand out the role: in this cluster, to this service account.
-
-    `cluster` is an ARN: another cluster may have the same namespaces. The tags are those that Pod
-    Identity puts on each session. There is no condition on aws:SourceArn: EKS does not document what
-    it sets it to here, and a wrong guess would lock every pod out.
-    """
-    return document(
-        {
-            "Sid": "PodsOfTheTeam",
-            "Effect": "Allow",
-            "Principal": {"Service": "pods.eks.amazonaws.com"},
-            "Action": ["sts:AssumeRole", "sts:TagSession"],
-            "Condition": {
-                "StringEquals": {
-                    "aws:SourceAccount": account,
-                    "aws:RequestTag/eks-cluster-arn": cluster,
-                    "aws:RequestTag/kubernetes-namespace": namespace,
-                    "aws:RequestTag/kubernetes-service-account": service_account,
-                }
-            },
-        }
-    )
 
 
 def team_access(team: str, buckets: TeamBuckets) -> Document:

@@ -12,7 +12,7 @@ import pulumi_aws.eks as aws_eks
 from pulumi_aws import iam
 
 from infra import naming
-from infra.aws import bucket_access
+from infra.aws import bucket_access, pod_identity
 from infra.aws.bucket_access import TeamBuckets
 from infra.aws.records import ClusterRecord
 
@@ -22,11 +22,9 @@ ROLE_NAME_MAX: Final = 64
 
 @dataclass(frozen=True, kw_only=True)
 class TeamIdentityArgs:
-    """One team's role; its pods run as `service_account` in `namespace`."""
+    """One team's role."""
 
     team: str
-    namespace: str
-    service_account: str = naming.SERVICE_ACCOUNT
     cluster: ClusterRecord
     account: str
     region: str
@@ -54,18 +52,24 @@ class TeamIdentity(pulumi.ComponentResource):
             f"{name}-role",
             name=role_name(args.cluster.name, args.team),
             description=f"Training pods of team {args.team}",
-            assume_role_policy=json.dumps(_trust(args)),
+            assume_role_policy=json.dumps(
+                pod_identity.trust(
+                    pod_identity.cluster_arn(args.account, args.region, args.cluster.name),
+                    naming.namespace(args.team),
+                    naming.SERVICE_ACCOUNT,
+                )
+            ),
             tags={naming.TEAM: args.team},
             opts=own,
         )
         permissions = self._permissions(name, args, role)
         cluster = args.cluster
-        self.association = aws_eks.PodIdentityAssociation(
+        aws_eks.PodIdentityAssociation(
             f"{name}-association",
             # The name is plain; the endpoint is there once the cluster is.
             cluster_name=pulumi.Output.from_input(cluster.endpoint).apply(lambda _: cluster.name),
-            namespace=args.namespace,
-            service_account=args.service_account,
+            namespace=naming.namespace(args.team),
+            service_account=naming.SERVICE_ACCOUNT,
             role_arn=role.arn,
             # A pod that starts before its role may do anything would fail.
             opts=pulumi.ResourceOptions(parent=self, depends_on=permissions),
@@ -92,12 +96,3 @@ class TeamIdentity(pulumi.ComponentResource):
             )
             for suffix, policy in (("objects", objects), ("key", key))
         ]
-
-
-def _trust(args: TeamIdentityArgs) -> bucket_access.Document:
-    return bucket_access.team_trust(
-        account=args.account,
-        cluster=bucket_access.cluster_arn(args.account, args.region, args.cluster.name),
-        namespace=args.namespace,
-        service_account=args.service_account,
-    )

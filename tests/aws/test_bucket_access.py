@@ -15,7 +15,7 @@ from moto import mock_aws
 from moto_cloud import ACCOUNT, REGION, Cloud, deploy
 
 from infra import naming
-from infra.aws import bucket_access
+from infra.aws import bucket_access, pod_identity
 from infra.aws.buckets import Buckets, BucketsArgs
 from infra.aws.identity import TeamIdentity, TeamIdentityArgs
 from infra.aws.records import ClusterRecord
@@ -42,7 +42,7 @@ class Tenant:
 
     @property
     def arn(self) -> str:
-        return bucket_access.cluster_arn(ACCOUNT, REGION, self.cluster)
+        return pod_identity.cluster_arn(ACCOUNT, REGION, self.cluster)
 
     def bucket(self, role: str) -> str:
         return f"acme-{self.cluster}-{role}"
@@ -98,7 +98,6 @@ def _program(cloud: Cloud, opts: pulumi.ResourceOptions) -> None:
             if tenant.cluster == cluster:
                 args = TeamIdentityArgs(
                     team=tenant.team,
-                    namespace=naming.namespace(tenant.team),
                     cluster=record,
                     account=ACCOUNT,
                     region=REGION,
@@ -297,7 +296,6 @@ def test_access_logs_are_delivered_for_the_stacks_own_buckets_only(rendered: Ren
 
 def assumption(tenant: Tenant, action: str, **changed: str) -> Request:
     context = {
-        "aws:SourceAccount": ACCOUNT,
         "aws:RequestTag/eks-cluster-arn": tenant.arn,
         "aws:RequestTag/kubernetes-namespace": naming.namespace(tenant.team),
         "aws:RequestTag/kubernetes-service-account": naming.SERVICE_ACCOUNT,
@@ -326,7 +324,8 @@ def test_a_role_goes_to_its_own_teams_pods_in_its_own_cluster_only(
 @pytest.mark.parametrize(
     "changed",
     [
-        {"aws:SourceAccount": OTHER_ACCOUNT},
+        # A cluster of the same name and with the same namespaces, in another account.
+        {"aws:RequestTag/eks-cluster-arn": f"arn:aws:eks:{REGION}:{OTHER_ACCOUNT}:cluster/dev"},
         {"aws:RequestTag/kubernetes-service-account": "default"},
         {"service": "ec2.amazonaws.com"},
     ],
