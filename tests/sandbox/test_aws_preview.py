@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -91,9 +93,9 @@ def project(env: dict[str, str], tmp_path: Path) -> Project:
     return Project.create(tmp_path, env)
 
 
-def planned(project: Project, *arguments: str) -> dict[str, dict[str, Any]]:
+def planned(project: Project) -> dict[str, dict[str, Any]]:
     """What a preview would create, by type and name."""
-    steps = json.loads(project.succeed("preview", "--json", *arguments))["steps"]
+    steps = json.loads(project.succeed("preview", "--json"))["steps"]
     assert {step["op"] for step in steps} == {"create"}
     states = [step["newState"] for step in steps]
     return {f"{state['type']} {state['urn'].rpartition('::')[2]}": state for state in states}
@@ -105,7 +107,7 @@ def platform(*taints: dict[str, str]) -> str:
 
 def test_a_platform_on_aws_is_previewed_down_to_what_runs_in_its_cluster(project: Project) -> None:
     project.write_whole(platform(TAINT))
-    found = planned(project, "--policy-pack", str(PROJECT / "policies"))
+    found = planned(project)
     assert sorted(kind for kind in found if not kind.startswith("pulumi:pulumi:Stack")) == [
         "aws:ec2/subnet:Subnet eu-west-1a",
         "aws:ec2/subnet:Subnet eu-west-1b",
@@ -135,22 +137,17 @@ def test_a_platform_on_aws_is_previewed_down_to_what_runs_in_its_cluster(project
     assert found["kubernetes:core/v1:ConfigMap record"]["inputs"]["data"] == {"at": UNKNOWN}
 
 
-def test_what_only_aws_knows_is_unknown_and_what_is_given_is_shown(project: Project) -> None:
-    project.write_whole(platform(TAINT))
-    shown = project.succeed("preview")
+def test_policies_judge_a_preview_in_which_what_only_aws_knows_is_unknown(project: Project) -> None:
+    project.write_whole(platform())
+    said = project.fail("preview", "--policy-pack", str(PROJECT / "policies"))
+    assert "[mandatory]  gpu-pool-taints  (aws:eks:NodeGroup: gpu)" in said
     for line in (
         'account : "111122223333"',
         "endpoint: [unknown]",
         "group   : [unknown]",
         'name    : "training"',
     ):
-        assert line in shown
-
-
-def test_policies_judge_what_a_stand_in_previews(project: Project) -> None:
-    project.write_whole(platform())
-    said = project.fail("preview", "--policy-pack", str(PROJECT / "policies"))
-    assert "[mandatory]  gpu-pool-taints  (aws:eks:NodeGroup: gpu)" in said
+        assert line in said
 
 
 def test_an_update_is_refused_in_one_line_and_makes_nothing(project: Project) -> None:
@@ -166,28 +163,30 @@ def test_an_update_is_refused_in_one_line_and_makes_nothing(project: Project) ->
     }
 
 
-@pytest.mark.parametrize(
-    ("program", "message"),
-    [
-        (
-            "from pulumi_aws.ec2 import get_vpc\nget_vpc(default=True)\n",
-            "the preview stand-in of aws has no answer for the look-up aws:ec2/getVpc:getVpc:"
-            " only AWS knows it; run it where the official plugin can be had",
-        ),
-        (
-            "import pulumi_eks\npulumi_eks.Cluster('c', vpc_id='vpc-1', fargate=True)\n",
-            "the preview stand-in of eks does not know fargate, a default node group"
-            " (skipDefaultNodeGroup is not true) of eks:index:Cluster c; run it where",
-        ),
-    ],
-)
-def test_what_a_stand_in_does_not_know_is_named_in_one_line(
-    project: Project, program: str, message: str
+def test_a_look_up_that_a_stand_in_does_not_know_is_named_in_one_line(project: Project) -> None:
+    project.write_whole("from pulumi_aws.ec2 import get_vpc\nget_vpc(default=True)\n")
+    said = project.run("preview", "--config", "aws:region=eu-west-1").text
+    assert (
+        "the preview stand-in of aws has no answer for the look-up aws:ec2/getVpc:getVpc:"
+        " only AWS knows it; run it where the official plugin can be had"
+    ) in said
+
+
+@pytest.mark.parametrize("stack", ["dev", "prod"])
+def test_a_stack_of_this_checkout_is_previewed_with_its_policies_and_its_file_stays_as_it_is(
+    env: dict[str, str], stack: str
 ) -> None:
-    project.write_whole(program)
-    assert message in project.run("preview", "--config", "aws:region=eu-west-1").text
-
-
-def test_a_provider_without_a_region_is_refused_as_the_official_one_does(project: Project) -> None:
-    project.write_whole("import pulumi_aws.ec2 as ec2\nec2.Vpc('vpc', cidr_block='10.0.0.0/16')\n")
-    assert "missing; set aws:region, AWS_REGION or the provider's region" in project.fail("preview")
+    file = PROJECT / f"Pulumi.{stack}.yaml"
+    before = file.read_bytes()
+    done = subprocess.run(
+        [sys.executable, "-m", "sandbox", "preview", stack],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "providers: aws standin, eks standin, kubernetes standin" in done.stdout
+    assert "trainyard@v0.1.0" in done.stdout and "to create" in done.stdout
+    assert done.stdout.rstrip().splitlines()[-1].startswith("Next: nothing was created.")
+    assert file.read_bytes() == before

@@ -1,0 +1,243 @@
+"""What the stand-ins for aws and eks answer, and what a preview apart does to stacks and files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pulumi.runtime.proto import provider_pb2
+from rich.console import Console
+
+from sandbox import environment, paths, preview
+from sandbox.aws_preview import eks_cluster, lookups
+from sandbox.aws_preview.errors import RefusedError
+from sandbox.aws_preview.lookups import Place
+from sandbox.aws_preview.server import AwsProvider, planned_outputs
+from sandbox.engine import Engine
+from sandbox.provider.properties import UNKNOWN, encode
+
+HERE = Place("111122223333", "us-east-1")
+CLUSTER: dict[str, Any] = {
+    "name": "training",
+    "vpcId": "vpc-1",
+    "privateSubnetIds": ["subnet-1"],
+    "skipDefaultNodeGroup": True,
+    "skipDefaultSecurityGroups": True,
+}
+
+
+def invoke(name: str, place: Place = HERE, **arguments: Any) -> dict[str, Any]:
+    module = "eks" if name == "getAddonVersion" else "index"
+    return lookups.answer(f"aws:{module}/{name}:{name}", arguments, place)
+
+
+def made(**inputs: Any) -> dict[str, eks_cluster.Child]:
+    found = eks_cluster.children("c", CLUSTER | inputs)
+    return {child.name: child for child in found}
+
+
+def test_look_ups_are_answered_for_the_provider_s_account_and_region() -> None:
+    assert invoke("getCallerIdentity")["accountId"] == "111122223333"
+    assert invoke("getAvailabilityZones")["names"][0] == "us-east-1a"
+    assert invoke("getAvailabilityZones", region="eu-west-1")["names"][0] == "eu-west-1a"
+    assert invoke("getRegion")["region"] == "us-east-1"
+    assert invoke("getPartition")["partition"] == "aws"
+    abroad = Place("111122223333", "cn-north-1")
+    assert invoke("getPartition", abroad)["reverseDnsPrefix"] == "cn.com.amazonaws"
+
+
+def test_an_add_on_has_a_version_of_the_form_that_eks_gives() -> None:
+    for addon in ("vpc-cni", "kube-proxy", "metrics-server"):
+        version = invoke("getAddonVersion", addonName=addon, kubernetesVersion="1.35")["version"]
+        assert version.startswith("v") and "-eksbuild." in version
+    proxy = invoke("getAddonVersion", addonName="kube-proxy", kubernetesVersion="1.34")
+    assert proxy["version"].startswith("v1.34.")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        (
+            "getInstance",
+            {},
+            r"no answer for the look-up aws:index/getInstance:getInstance: .*run it",
+        ),
+        (
+            "getAddonVersion",
+            {"addonName": "none"},
+            "no version of the EKS add-on none; allowed aws",
+        ),
+    ],
+)
+def test_what_nobody_told_the_stand_in_is_refused_by_name(
+    name: str, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(RefusedError, match=message) as refused:
+        invoke(name, **arguments)
+    assert "\n" not in str(refused.value)
+
+
+def test_inputs_are_outputs_and_what_aws_fills_in_is_unknown() -> None:
+    inputs = {"version": "1.35", "vpcConfig": {"subnetIds": ["a"]}}
+    planned = planned_outputs("aws:eks/cluster:Cluster", inputs)
+    assert planned["vpcConfig"]["clusterSecurityGroupId"] is UNKNOWN
+    assert planned["vpcConfig"]["subnetIds"] == ["a"] and planned["version"] == "1.35"
+    assert inputs["vpcConfig"] == {"subnetIds": ["a"]}
+    assert planned_outputs("aws:ec2/vpc:Vpc", {"cidrBlock": "x"}) == {"cidrBlock": "x"}
+
+
+def test_a_provider_needs_a_region_as_the_official_one_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+
+    def failures(**config: str) -> list[str]:
+        request = provider_pb2.CheckRequest(news=encode(config))
+        return [item.property for item in AwsProvider().CheckConfig(request, None).failures]
+
+    assert failures() == ["region"] and failures(region="eu-west-1") == []
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    assert failures() == []
+
+
+def test_a_cluster_that_is_told_to_bring_nothing_along_has_its_role_its_plane_and_a_provider() -> (
+    None
+):
+    found = made(kubeProxyAddonOptions={"enabled": False}, useDefaultVpcCni=True)
+    assert list(found) == [
+        "c-eksRole",
+        "c-eksRole-role",
+        "c-eksRole-4b490823",
+        "c-eksCluster",
+        "c-eks-k8s",
+    ]
+    assert found["c-eksCluster"].inputs["vpcConfig"] == {"subnetIds": ["subnet-1"]}
+
+
+def test_a_cluster_has_the_parts_that_it_is_asked_for() -> None:
+    found = made(
+        skipDefaultSecurityGroups=False,
+        createInstanceRole=True,
+        createOidcProvider=True,
+        useDefaultVpcCni=False,
+        corednsAddonOptions={"enabled": True},
+        encryptionConfigKeyArn="arn:key",
+        authenticationMode="API",
+        kubernetesServiceIpAddressRange="10.100.0.0/16",
+        tags={"team": "platform"},
+        accessEntries={"dev": {"principalArn": "arn:dev", "username": "dev"}},
+    )
+    assert {
+        "c-eksClusterSecurityGroup",
+        "c-nodeSecurityGroup",
+        "c-eksClusterIngressRule",
+        "c-instanceRole-role",
+        "c-oidcProvider",
+        "c-kube-proxy",
+        "c-coredns",
+        "c-vpc-cni",
+        "c-dev",
+    } <= set(found)
+    plane = found["c-eksCluster"].inputs
+    assert plane["encryptionConfig"] == {
+        "provider": {"keyArn": "arn:key"},
+        "resources": ["secrets"],
+    }
+    assert plane["accessConfig"]["authenticationMode"] == "API"
+    assert plane["kubernetesNetworkConfig"]["serviceIpv4Cidr"] == "10.100.0.0/16"
+    assert plane["tags"] == {"Name": "c-eksCluster", "team": "platform"}
+    assert found["c-dev"].inputs == {
+        "clusterName": "training",
+        "userName": "dev",
+        "principalArn": "arn:dev",
+    }
+
+
+def test_every_part_comes_after_what_it_waits_for() -> None:
+    children = eks_cluster.children("c", CLUSTER | {"skipDefaultSecurityGroups": False})
+    seen: set[str] = set()
+    for child in children:
+        assert child.parent in seen | {""}
+        assert set(child.after) & {other.key for other in children} <= seen
+        seen.add(child.key)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "named"),
+    [
+        ({"fargate": True}, "fargate"),
+        ({"autoMode": {"enabled": True}}, "autoMode"),
+        ({"skipDefaultNodeGroup": False}, "a default node group"),
+    ],
+)
+def test_a_part_that_is_not_simulated_is_refused_rather_than_left_out(
+    inputs: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(
+        RefusedError, match=f"does not know .*{named}.* of eks:index:Cluster c; run"
+    ):
+        made(**inputs)
+
+
+def test_a_preview_apart_uses_neither_the_local_stack_nor_the_sandbox_s_own_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = paths.State(tmp_path)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "sandbox")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("KUBECONFIG", "mine")
+    env = environment.preview_variables(state, {"kubernetes": "standin", "aws": "standin"})
+    assert not {"AWS_ACCESS_KEY_ID", "AWS_ENDPOINT_URL"} & set(env)
+    assert str(state.backend) not in env["PULUMI_BACKEND_URL"]
+    assert env["KUBECONFIG"] != "mine"
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIA")
+    env = environment.preview_variables(state, {"kubernetes": "official", "aws": "official"})
+    assert env["AWS_ACCESS_KEY_ID"] == "AKIA" and env["KUBECONFIG"] == "mine"
+
+
+def test_a_preview_apart_gives_the_engine_a_copy_of_the_stack_file_without_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, checkout = paths.State(tmp_path / "home"), tmp_path / "checkout"
+    checkout.mkdir()
+    state.bin.mkdir(parents=True)
+    committed = "secretsprovider: awskms://alias/x\nencryptedkey: abc\nconfig:\n  a:b: c\n"
+    (checkout / "Pulumi.yaml").write_text("name: p\nruntime: python\n")
+    (checkout / "Pulumi.dev.yaml").write_text(committed)
+    pulumi = state.bin / "pulumi"
+    pulumi.write_text(
+        '#!/bin/sh\necho "$PWD $*" >> "$LOG"\n'
+        'case "$*" in *"stack ls"*) echo "[]";; preview*) exit 7;; esac\n'
+    )
+    pulumi.chmod(0o755)
+    monkeypatch.setattr(paths, "PROJECT", checkout)
+    engine = Engine(state, os.environ | {"LOG": str(tmp_path / "log")})
+
+    scratch = tmp_path / "scratch"
+    assert engine.preview_apart("dev", Path("policies"), scratch) == 7
+
+    assert (checkout / "Pulumi.dev.yaml").read_text() == committed
+    assert (scratch / "Pulumi.dev.yaml").read_text() == "config:\n  a:b: c\n"
+    made, previewed = (tmp_path / "log").read_text().splitlines()[1:]
+    assert made.startswith(f"{scratch} stack init dev")
+    assert previewed.startswith(f"{checkout} preview --stack dev --policy-pack policies")
+    assert f"--config-file {scratch}/Pulumi.dev.yaml" in previewed
+
+
+def test_a_stack_that_does_not_exist_is_named_with_those_that_do() -> None:
+    with pytest.raises(preview.PreviewError, match=r"got 'staging'; allowed dev, local, prod"):
+        preview.run("staging", Console())
+
+
+def test_the_local_stack_must_be_up_to_be_previewed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path))
+    with pytest.raises(
+        preview.PreviewError, match="the local stack is not up; run `make up` first"
+    ):
+        preview.run("local", Console())
