@@ -40,6 +40,8 @@ class Created:
     """Names of the resources that must exist before, through inputs or `depends_on`."""
     protect: bool
     retain_on_delete: bool
+    ignore_changes: frozenset[str]
+    """Inputs that later updates leave as they are."""
     provider: str
     """Name of the explicit provider; empty where the program left the default one."""
 
@@ -117,6 +119,7 @@ class _Monitor(mocks.MockMonitor):
             depends_on=frozenset(_name(urn) for urn in request.dependencies),
             protect=request.protect,
             retain_on_delete=request.retainOnDelete,
+            ignore_changes=frozenset(request.ignoreChanges),
             provider=", ".join(sorted(_name(ref) for ref in _providers(request))),
         )
         return (id_ if request.custom else None), outputs

@@ -206,17 +206,6 @@ def egress_rule(inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
     return made["SecurityGroupRules"][0]["SecurityGroupRuleId"], {}
 
 
-@creates("aws:ec2/placementGroup:PlacementGroup")
-def placement_group(inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
-    name = inputs.get("name", inputs["__name"])
-    cloud.ec2.create_placement_group(
-        GroupName=name,
-        Strategy=inputs["strategy"],
-        TagSpecifications=specification("placement-group", inputs),
-    )
-    return name, {"name": name, "arn": arn("placement-group", name)}
-
-
 def _default_group(vpc_id: str, cloud: Cloud) -> str:
     found = cloud.ec2.describe_security_groups(
         Filters=[

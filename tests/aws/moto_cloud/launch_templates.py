@@ -41,7 +41,11 @@ def _check(inputs: Inputs, cloud: Cloud) -> None:
         if key := mapping.get("ebs", {}).get("kmsKeyId"):
             cloud.key(key)
     if group := inputs.get("placement", {}).get("groupName"):
-        cloud.ec2.describe_placement_groups(GroupNames=[group])
+        # Moto has no placement groups: those that the program made are all there are.
+        made = inputs["__monitor"].created.values()
+        groups = [one for one in made if one.type == "aws:ec2/placementGroup:PlacementGroup"]
+        if group not in {one.inputs.get("name", one.name) for one in groups}:
+            raise LookupError(f"placement group {group} does not exist")
 
 
 def _data(inputs: Inputs) -> dict[str, Any]:
@@ -54,9 +58,10 @@ def _data(inputs: Inputs) -> dict[str, Any]:
         data["securityGroupIds"] = data.pop("vpcSecurityGroupIds")
     if "networkInterfaces" in data:
         data["networkInterfaces"] = [_interface(one) for one in data["networkInterfaces"]]
-    for mapping in data.get("blockDeviceMappings", []):
-        if "ebs" in mapping:
-            mapping["ebs"] = {key: _boolean(value) for key, value in mapping["ebs"].items()}
+    data["blockDeviceMappings"] = [
+        mapping | {"ebs": {key: _boolean(value) for key, value in mapping.get("ebs", {}).items()}}
+        for mapping in data.get("blockDeviceMappings", [])
+    ]
     data["tagSpecifications"] = [
         {
             "resourceType": one["resourceType"],

@@ -54,6 +54,11 @@ def _access_policy(inputs: Inputs, cloud: Cloud) -> None:
         raise ValueError(f"{inputs['policyArn']} is no access policy of EKS")
 
 
+def _placement_group(inputs: Inputs, cloud: Cloud) -> None:
+    if inputs["strategy"] not in ("cluster", "partition", "spread"):
+        raise ValueError(f"EC2 has no placement strategy {inputs['strategy']}")
+
+
 def _autoscaling_tag(inputs: Inputs, cloud: Cloud) -> None:
     group, eks = inputs["autoscalingGroupName"], cloud.client("eks")
     behind = {
@@ -84,6 +89,11 @@ MISSING: Final[Mapping[str, Missing]] = {
     ),
     "aws:eks/accessPolicyAssociation:AccessPolicyAssociation": Missing(
         why="moto's EKS has no access entries", check=_access_policy
+    ),
+    "aws:ec2/placementGroup:PlacementGroup": Missing(
+        why="moto's EC2 has no placement groups",
+        check=_placement_group,
+        arn=f"arn:aws:ec2:{REGION}:{ACCOUNT}:placement-group/{{name}}",
     ),
     "aws:autoscaling/tag:Tag": Missing(
         why="moto's EKS names the Auto Scaling group of a node group, but makes none",

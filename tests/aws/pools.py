@@ -1,0 +1,167 @@
+"""Pools for tests, and the least of an account that nodes can be made in."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pulumi
+from moto import mock_aws
+from moto_cloud import Cloud, Created, Deployed, deploy
+
+from infra.aws.records import ClusterRecord, NetworkRecord
+from infra.pools import Capacity, Network, NodePool, Nodes, Reservation, ReservationKind, Workload
+
+CLUSTER: Final = "training"
+ZONES: Final = ("us-east-1a", "us-east-1b")
+TAGS: Final = {"cost-center": "research"}
+BLOCK: Final = Reservation(kind=ReservationKind.CAPACITY_BLOCK, id="cr-0123456789abcdef0")
+HELD: Final = Reservation(kind=ReservationKind.ON_DEMAND, id="cr-0fedcba9876543210")
+
+
+def pool(**changes: object) -> NodePool:
+    """A managed spot pool of two types in the second zone."""
+    base = NodePool(
+        name="spot",
+        workload=Workload.GPU_TRAINING,
+        capacity=Capacity.SPOT,
+        instance_types=("p4d.24xlarge", "p3dn.24xlarge"),
+        min=0,
+        max=50,
+        zone=ZONES[1],
+        nodes=Nodes.MANAGED,
+        network=Network.TCP,
+        taint_key="dedicated",
+        extra_labels={"team": "any"},
+    )
+    return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
+
+
+SPOT: Final = pool()
+ONDEMAND: Final = pool(
+    name="ondemand",
+    capacity=Capacity.ON_DEMAND,
+    instance_types=("p5.48xlarge",),
+    min=1,
+    max=4,
+    network=Network.EFA,
+    placement_group=True,
+    root_gib=500,
+    max_unavailable=2,
+)
+RESERVED: Final = pool(
+    name="block", capacity=Capacity.ON_DEMAND, instance_types=("p5.48xlarge",), reservation=BLOCK
+)
+CPU: Final = pool(
+    name="cpu",
+    workload=Workload.CPU,
+    capacity=Capacity.ON_DEMAND,
+    instance_types=("m6i.4xlarge",),
+    min=1,
+    max=4,
+    zone=ZONES[0],
+)
+ALL: Final = (SPOT, ONDEMAND, RESERVED, CPU)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """What pools are made in."""
+
+    network: NetworkRecord
+    cluster: ClusterRecord
+    key: str
+
+    def common(self, *pools: NodePool) -> dict[str, Any]:
+        """What both renderings take."""
+        return {
+            "pools": pools,
+            "network": self.network,
+            "cluster": self.cluster,
+            "data_key_arn": self.key,
+            "tags": TAGS,
+        }
+
+
+def place(cloud: Cloud) -> Place:
+    """A VPC with a subnet in each zone, two security groups, two roles, a key, a cluster."""
+    vpc = cloud.ec2.create_vpc(CidrBlock="10.20.0.0/16")["Vpc"]["VpcId"]
+    subnets = {
+        zone: cloud.ec2.create_subnet(
+            VpcId=vpc, CidrBlock=f"10.20.{index}.0/24", AvailabilityZone=zone
+        )["Subnet"]["SubnetId"]
+        for index, zone in enumerate(ZONES)
+    }
+    own, efa = (
+        cloud.ec2.create_security_group(GroupName=name, Description=name, VpcId=vpc)["GroupId"]
+        for name in ("cluster", "efa")
+    )
+    service, nodes = (_role(cloud, name) for name in ("eks", "ec2"))
+    made = cloud.client("eks").create_cluster(
+        name=CLUSTER,
+        version="1.35",
+        roleArn=service,
+        resourcesVpcConfig={"subnetIds": list(subnets.values())},
+    )["cluster"]
+    return Place(
+        network=NetworkRecord(
+            vpc_id=vpc,
+            cidr="10.20.0.0/16",
+            private_subnets=subnets,
+            public_subnets={},
+            efa_security_group=efa,
+        ),
+        cluster=ClusterRecord(
+            name=CLUSTER,
+            version="1.35",
+            endpoint=made["endpoint"],
+            certificate_authority="",
+            security_group=own,
+            kubeconfig="",
+            node_role_arn=nodes,
+            node_role_name="ec2",
+        ),
+        key=cloud.client("kms").create_key()["KeyMetadata"]["Arn"],
+    )
+
+
+def _role(cloud: Cloud, name: str) -> str:
+    trust = {
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Effect": "Allow",
+                "Action": "sts:AssumeRole",
+                "Principal": {"Service": f"{name}.amazonaws.com"},
+            }
+        ],
+    }
+    made = cloud.iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps(trust))
+    arn: str = made["Role"]["Arn"]
+    return arn
+
+
+def deployed_once(
+    program: Callable[[Place, pulumi.ResourceOptions], Any],
+) -> tuple[Place, Deployed]:
+    """For a fixture that the tests of a module share: what was made, of an account that is gone."""
+    with mock_aws():
+        cloud = Cloud()
+        where = place(cloud)
+        return where, deploy(lambda opts: program(where, opts), cloud)
+
+
+def needs(deployed: Deployed, one: Created) -> set[str]:
+    """Names of all that a resource depends on, directly or not: all that a destroy deletes later."""
+    by_name = {other.name: other for other in deployed.created}
+    found: set[str] = set()
+    todo = list(one.depends_on)
+    while todo:
+        name = todo.pop()
+        if name in by_name and name not in found:
+            found.add(name)
+            todo += by_name[name].depends_on
+    return found

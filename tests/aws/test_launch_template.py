@@ -1,0 +1,174 @@
+"""Launch templates: what an instance of a managed pool is like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pools
+import pytest
+from moto_cloud import Cloud, Deployed
+
+from infra import catalog
+from infra.aws import efa
+from infra.aws.efa import Interface, InterfaceType
+from infra.aws.imds_sidecar import MetadataAccess
+from infra.aws.launch_template import template_args
+from infra.aws.node_pools import NodePools, NodePoolsArgs
+from infra.pools import Network, NodePool
+
+HELD = pools.pool(name="held", instance_types=("p5.48xlarge",), reservation=pools.HELD)
+
+
+@pytest.fixture(scope="module")
+def built() -> tuple[pools.Place, Deployed]:
+    every = (*pools.ALL, HELD)
+    return pools.deployed_once(
+        lambda place, opts: NodePools("nodes", NodePoolsArgs(**place.common(*every)), opts)
+    )
+
+
+@pytest.fixture
+def place(built: tuple[pools.Place, Deployed]) -> pools.Place:
+    return built[0]
+
+
+@pytest.fixture
+def made(built: tuple[pools.Place, Deployed]) -> Deployed:
+    return built[1]
+
+
+def template(made: Deployed, pool: NodePool) -> Any:
+    name = f"nodes-{pool.name}-template"
+    return made.one("aws:ec2/launchTemplate:LaunchTemplate", name).inputs
+
+
+@pytest.mark.parametrize("pool", pools.ALL, ids=lambda pool: pool.name)
+def test_pods_cannot_reach_the_metadata_service(made: Deployed, pool: NodePool) -> None:
+    metadata = template(made, pool)["metadataOptions"]
+    assert metadata["httpTokens"] == "required"
+    assert metadata["httpPutResponseHopLimit"] == 1
+
+
+def test_a_stack_may_let_pods_reach_the_metadata_service(cloud: Cloud) -> None:
+    common = pools.place(cloud).common(pools.SPOT)
+    args = NodePoolsArgs(**common, metadata_access=MetadataAccess.PODS)
+    metadata: Any = template_args(pools.SPOT, args, None).metadata_options
+    assert metadata.http_put_response_hop_limit == 2
+    assert metadata.http_tokens == "required"
+
+
+def test_the_root_volume_is_encrypted_with_our_key_and_sized_for_images(
+    made: Deployed, place: pools.Place
+) -> None:
+    (mapping,) = template(made, pools.ONDEMAND)["blockDeviceMappings"]
+    assert mapping == {
+        "deviceName": "/dev/xvda",
+        "ebs": {
+            "encrypted": "true",
+            "kmsKeyId": place.key,
+            "volumeType": "gp3",
+            "volumeSize": 500,
+            "iops": 6000,
+            "throughput": 500,
+            "deleteOnTermination": "true",
+        },
+    }
+
+
+def test_a_node_without_efa_has_the_clusters_security_group_only(
+    made: Deployed, place: pools.Place
+) -> None:
+    data = template(made, pools.SPOT)
+    assert data["vpcSecurityGroupIds"] == [place.cluster.security_group]
+    assert "networkInterfaces" not in data
+
+
+def test_a_p5_node_has_32_efa_interfaces_of_one_card_each(made: Deployed) -> None:
+    found = template(made, pools.ONDEMAND)["networkInterfaces"]
+    places = [(one["networkCardIndex"], one["deviceIndex"]) for one in found]
+    assert places == [(0, 0), (0, 1), *((card, 0) for card in range(1, 32))]
+    assert [one["interfaceType"] for one in found] == ["interface", *["efa-only"] * 32]
+
+
+def test_efa_traffic_and_pod_traffic_have_their_own_security_groups(
+    made: Deployed, place: pools.Place
+) -> None:
+    data = template(made, pools.ONDEMAND)
+    primary, *others = data["networkInterfaces"]
+    efa_group = place.network.efa_security_group
+    assert primary["securityGroups"] == [place.cluster.security_group, efa_group]
+    assert [one["securityGroups"] for one in others] == [[efa_group]] * 32
+    assert "vpcSecurityGroupIds" not in data
+
+
+def test_no_node_has_a_public_address(made: Deployed) -> None:
+    primary, *others = template(made, pools.ONDEMAND)["networkInterfaces"]
+    assert primary["associatePublicIpAddress"] == "false"
+    assert not any("associatePublicIpAddress" in one for one in others)
+
+
+@pytest.mark.parametrize("name", [t.name for t in catalog.load().types.values() if t.efa_cards])
+def test_every_efa_type_gets_as_many_interfaces_as_the_catalog_says(name: str) -> None:
+    row = catalog.load().types[name]
+    primary, *others = efa.interfaces(pools.pool(instance_types=(name,), network=Network.EFA))
+    assert primary == Interface(card=0, device=0, type=InterfaceType.ENA)
+    assert [one.card for one in others] == list(row.efa_card_indexes)
+    assert {one.type for one in others} == {InterfaceType.EFA_ONLY}
+    assert len({(one.card, one.device) for one in (primary, *others)}) == row.efa_cards + 1
+
+
+def test_a_mixed_efa_pool_uses_the_cards_that_all_its_types_have() -> None:
+    mixed = pools.pool(instance_types=("p5.48xlarge", "p4d.24xlarge"), network=Network.EFA)
+    assert len(efa.interfaces(mixed)) == 1 + 4
+
+
+def test_a_pool_without_efa_uses_none_though_its_types_have_it() -> None:
+    assert efa.interfaces(pools.SPOT) == (efa.PRIMARY,)
+
+
+def test_a_capacity_block_is_bought_in_its_own_market_and_nowhere_else(made: Deployed) -> None:
+    data = template(made, pools.RESERVED)
+    assert data["instanceMarketOptions"] == {"marketType": "capacity-block"}
+    assert data["instanceType"] == "p5.48xlarge"
+    assert data["capacityReservationSpecification"] == {
+        "capacityReservationTarget": {"capacityReservationId": pools.BLOCK.id}
+    }
+
+
+def test_an_on_demand_reservation_is_targeted_in_the_usual_market(made: Deployed) -> None:
+    data = template(made, HELD)
+    assert data["capacityReservationSpecification"] == {
+        "capacityReservationTarget": {"capacityReservationId": pools.HELD.id}
+    }
+    assert "instanceMarketOptions" not in data and "instanceType" not in data
+
+
+def test_nothing_is_reserved_unless_the_pool_says(made: Deployed) -> None:
+    assert "capacityReservationSpecification" not in template(made, pools.ONDEMAND)
+
+
+def test_a_placement_group_holds_the_nodes_of_one_pool(made: Deployed) -> None:
+    group = made.one("aws:ec2/placementGroup:PlacementGroup").inputs
+    assert (group["name"], group["strategy"]) == ("training-ondemand", "cluster")
+    assert template(made, pools.ONDEMAND)["placement"] == {"groupName": "training-ondemand"}
+    assert "placement" not in template(made, pools.SPOT)
+
+
+def test_instances_and_volumes_carry_the_stacks_tags(made: Deployed) -> None:
+    found = template(made, pools.SPOT)["tagSpecifications"]
+    tags = {
+        "cost-center": "research",
+        "Name": "training-spot",
+        "trainyard.dev/pool": "spot",
+    }
+    kinds = ("instance", "volume", "network-interface")
+    assert found == [{"resourceType": kind, "tags": tags} for kind in kinds]
+
+
+def test_instances_report_every_minute(made: Deployed) -> None:
+    assert template(made, pools.SPOT)["monitoring"] == {"enabled": True}
+
+
+def test_a_template_keeps_its_name_over_updates(made: Deployed) -> None:
+    assert template(made, pools.SPOT)["name"] == "training-spot"
+    assert template(made, pools.SPOT)["updateDefaultVersion"] is True

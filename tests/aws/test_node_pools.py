@@ -1,0 +1,151 @@
+"""Managed node groups: what EKS is told of each pool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pools
+import pulumi
+import pytest
+from moto_cloud import Cloud, Deployed, deploy
+
+from infra import naming
+from infra.aws.node_pools import NodePools, NodePoolsArgs, scaling
+from infra.aws.pool_nodes import ami_type
+from infra.objects import KubernetesObject
+from infra.pools import Capacity, NodePool
+
+
+def program(place: pools.Place, opts: pulumi.ResourceOptions) -> NodePools:
+    """All pools, after something that they must wait for."""
+    manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "addons"}}
+    addons = KubernetesObject("addons", manifest, opts)
+    after = pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=[addons]))
+    return NodePools("nodes", NodePoolsArgs(**place.common(*pools.ALL)), after)
+
+
+@pytest.fixture(scope="module")
+def built() -> tuple[pools.Place, Deployed]:
+    return pools.deployed_once(program)
+
+
+@pytest.fixture
+def made(built: tuple[pools.Place, Deployed]) -> Deployed:
+    return built[1]
+
+
+def group(made: Deployed, pool: NodePool) -> Any:
+    return made.one("aws:eks/nodeGroup:NodeGroup", f"nodes-{pool.name}").inputs
+
+
+def test_each_pool_is_a_group_in_its_zones_private_subnet(
+    built: tuple[pools.Place, Deployed],
+) -> None:
+    place, made = built
+    assert len(made.all("aws:eks/nodeGroup:NodeGroup")) == len(pools.ALL)
+    for pool in pools.ALL:
+        assert group(made, pool)["subnetIds"] == [place.network.private_subnets[pool.zone]]
+
+
+def test_a_spot_group_may_be_of_several_types(made: Deployed) -> None:
+    spot = group(made, pools.SPOT)
+    assert spot["capacityType"] == "SPOT"
+    assert spot["instanceTypes"] == ["p4d.24xlarge", "p3dn.24xlarge"]
+
+
+def test_other_groups_are_bought_as_their_pools_say(made: Deployed) -> None:
+    bought = {pool.name: group(made, pool)["capacityType"] for pool in pools.ALL}
+    assert bought == {
+        "spot": "SPOT",
+        "ondemand": "ON_DEMAND",
+        "block": "CAPACITY_BLOCK",
+        "cpu": "ON_DEMAND",
+    }
+
+
+def test_a_capacity_block_leaves_its_type_to_the_template(made: Deployed) -> None:
+    assert "instanceTypes" not in group(made, pools.RESERVED)
+
+
+@pytest.mark.parametrize("pool", pools.ALL, ids=lambda pool: pool.name)
+def test_labels_are_the_pools_own(made: Deployed, pool: NodePool) -> None:
+    given = group(made, pool)["labels"]
+    set_by_the_cloud = {naming.ZONE, naming.INSTANCE_TYPE}
+    assert given == {k: v for k, v in pool.labels().items() if k not in set_by_the_cloud}
+    assert (given[naming.POOL], given["team"]) == (pool.name, "any")
+
+
+@pytest.mark.parametrize("pool", pools.ALL, ids=lambda pool: pool.name)
+def test_taints_are_the_pools_own(made: Deployed, pool: NodePool) -> None:
+    given = group(made, pool).get("taints", [])
+    assert given == [
+        {"key": taint.key, "value": taint.value, "effect": "NO_SCHEDULE"} for taint in pool.taints
+    ]
+
+
+def test_sizes_are_the_pools_and_start_at_the_least(made: Deployed) -> None:
+    assert group(made, pools.ONDEMAND)["scalingConfig"] == {
+        "minSize": 1,
+        "maxSize": 4,
+        "desiredSize": 1,
+    }
+
+
+def test_a_capacity_block_starts_with_no_node() -> None:
+    block = pools.pool(capacity=Capacity.ON_DEMAND, min=2, max=4, reservation=pools.BLOCK)
+    sizes = scaling(block)
+    assert (sizes.min_size, sizes.desired_size, sizes.max_size) == (0, 0, 4)
+
+
+def test_an_update_leaves_the_size_to_the_autoscaler(made: Deployed) -> None:
+    for one in made.all("aws:eks/nodeGroup:NodeGroup"):
+        assert one.ignore_changes == {"scalingConfig.desiredSize"}
+
+
+def test_broken_nodes_are_repaired(made: Deployed) -> None:
+    for pool in pools.ALL:
+        assert group(made, pool)["nodeRepairConfig"] == {"enabled": True}
+
+
+def test_an_update_takes_no_more_nodes_than_the_pool_allows(made: Deployed) -> None:
+    assert group(made, pools.ONDEMAND)["updateConfig"] == {"maxUnavailable": 2}
+    assert group(made, pools.SPOT)["updateConfig"] == {"maxUnavailable": 1}
+
+
+@pytest.mark.parametrize(
+    ("pool", "image"),
+    [
+        (pools.SPOT, "AL2023_x86_64_NVIDIA"),
+        (pools.CPU, "AL2023_x86_64_STANDARD"),
+        (pools.pool(instance_types=("p6e-gb200.36xlarge",)), "AL2023_ARM_64_NVIDIA"),
+    ],
+    ids=["gpu", "cpu", "arm"],
+)
+def test_the_machine_image_fits_the_hardware(pool: NodePool, image: str) -> None:
+    assert ami_type(pool) == image
+
+
+def test_nodes_have_the_clusters_version(made: Deployed) -> None:
+    assert {group(made, pool)["version"] for pool in pools.ALL} == {"1.35"}
+
+
+def test_a_group_uses_the_newest_version_of_its_own_template(made: Deployed) -> None:
+    for pool in pools.ALL:
+        template = made.one("aws:ec2/launchTemplate:LaunchTemplate", f"nodes-{pool.name}-template")
+        assert group(made, pool)["launchTemplate"] == {
+            "id": template.id,
+            "version": str(template.outputs["latestVersion"]),
+        }
+
+
+def test_groups_are_destroyed_before_what_their_component_waits_for(made: Deployed) -> None:
+    (component,) = made.all("trainyard:infra:AwsNodePools")
+    assert "addons" in component.depends_on
+    for pool in pools.ALL:
+        assert made.one("aws:eks/nodeGroup:NodeGroup", f"nodes-{pool.name}").parent == "nodes"
+
+
+def test_a_zone_without_a_private_subnet_fails(cloud: Cloud) -> None:
+    args = NodePoolsArgs(**pools.place(cloud).common(pools.pool(zone="us-east-1f")))
+    with pytest.raises(KeyError, match="us-east-1f"):
+        deploy(lambda opts: NodePools("nodes", args, opts), cloud)
