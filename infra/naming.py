@@ -76,6 +76,7 @@ TRAINING_USER: Final = 1000
 CHECKPOINTS_CLAIM: Final = "checkpoints"
 DATASETS_CLAIM: Final = "datasets"
 TOPOLOGY: Final = "zone-host"
+EFS_STORAGE_CLASS: Final = "efs"
 SIMULATED_STORAGE_CLASS: Final = "sandbox-shared"
 SIMULATED_PROVISIONER: Final = "sandbox.trainyard.dev/shared"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from infra import naming
-from infra.config.model import OPERATORS, StackConfig
+from infra.config.model import OPERATORS, StackConfig, StorageKind
 from infra.outputs import Platform, TeamOutputs
 from infra.platform import kueue, operators, priorities
 from infra.pools import Workload
@@ -22,8 +22,14 @@ def to_install(config: StackConfig) -> tuple[str, ...]:
 
 
 def storage_class(config: StackConfig) -> str:
-    """The class of every claim."""
-    return config.storage.storage_class or naming.SIMULATED_STORAGE_CLASS
+    """The class of every claim; empty where volumes are there before their claims (FSx)."""
+    classes = {
+        StorageKind.SIMULATED: naming.SIMULATED_STORAGE_CLASS,
+        StorageKind.STORAGE_CLASS: config.storage.storage_class or "",
+        StorageKind.EFS: naming.EFS_STORAGE_CLASS,
+        StorageKind.FSX: "",
+    }
+    return classes[config.storage.kind]
 
 
 def platform(config: StackConfig, stack: str) -> Platform:

@@ -36,6 +36,7 @@ ALL: Final[tuple[Callable[[Parts], Iterator[Mistake]], ...]] = (
     nodes.reservations,
     nodes.architectures,
     nodes.autoscalers,
+    nodes.managed_sizes,
     network.places,
     network.one_zone_for_efa,
     teams.guaranteed_nodes,

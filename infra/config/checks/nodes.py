@@ -9,7 +9,7 @@ from infra import catalog
 from infra.config.checks.parts import Parts
 from infra.config.mistakes import Mistake, shown
 from infra.config.model import Autoscaler
-from infra.pools import Capacity, Network, Nodes
+from infra.pools import Capacity, Network, Nodes, ReservationKind, Workload
 
 _BY_PROVIDER: Final = {
     "eks": (Nodes.MANAGED, Nodes.KARPENTER),
@@ -127,6 +127,27 @@ def autoscalers(parts: Parts) -> Iterator[Mistake]:
             allowed="karpenter with autoscaler: karpenter",
             remedy="set autoscaler: karpenter, or nodes: managed",
         )
+
+
+def managed_sizes(parts: Parts) -> Iterator[Mistake]:
+    """Queues promise a pool's maximum, so something must be able to bring it about."""
+    chosen = parts.raw.get("autoscaler", Autoscaler.NONE.value)
+    if parts.provider != "eks" or chosen == Autoscaler.CLUSTER_AUTOSCALER:
+        return
+    for index, pool in parts.pools:
+        kind = pool.reservation.kind if pool.reservation else None
+        if (
+            pool.nodes is Nodes.MANAGED
+            and pool.workload is Workload.GPU_TRAINING
+            and pool.min < pool.max
+            and kind is not ReservationKind.CAPACITY_BLOCK
+        ):
+            yield Mistake(
+                path=f"nodePools[{index}].min",
+                got=f"{pool.min} with max {pool.max} and autoscaler: {chosen}",
+                allowed="max in a managed pool that nothing adds nodes to, for queues count on them",
+                remedy="set autoscaler: cluster-autoscaler, nodes: karpenter, or min to max",
+            )
 
 
 def _idle(chosen: str, nodes: str) -> Mistake:

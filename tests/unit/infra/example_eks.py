@@ -25,6 +25,7 @@ def stack_values() -> dict[str, Any]:
                 "name": "ondemand",
                 "capacity": "on-demand",
                 "instanceTypes": ["p4d.24xlarge"],
+                "min": 4,
                 "max": 4,
                 "zone": "us-east-1a",
                 "network": "efa",

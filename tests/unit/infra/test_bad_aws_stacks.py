@@ -345,13 +345,19 @@ POOLS: dict[str, tuple[Edit, str]] = {
         pool(0, rootGiB=20),
         "nodePools[0].rootGiB: got 20; allowed at least 50; change it",
     ),
+    "managed pool that nobody enlarges": (
+        pool(0, min=2),
+        "nodePools[0].min: got 2 with max 4 and autoscaler: karpenter; allowed max in a managed "
+        "pool that nothing adds nodes to, for queues count on them; set autoscaler: "
+        "cluster-autoscaler, nodes: karpenter, or min to max",
+    ),
     "Karpenter's pool without Karpenter": (
         lambda s: s.update(autoscaler="none"),
         "nodePools[1].nodes: got 'karpenter' with autoscaler: none; allowed karpenter with "
         "autoscaler: karpenter; set autoscaler: karpenter, or nodes: managed",
     ),
     "Karpenter without a pool": (
-        pool(1, nodes="managed"),
+        pool(1, nodes="managed", min=50),
         "autoscaler: got 'karpenter' without a pool for it; allowed it with a pool whose nodes are "
         "karpenter; set nodes: karpenter on a pool, or autoscaler: none",
     ),
@@ -367,7 +373,7 @@ POOLS: dict[str, tuple[Edit, str]] = {
         "karpenter with autoscaler: karpenter; set autoscaler: karpenter, or nodes: managed",
     ),
     "misspelt autoscaler": (
-        lambda s: (s.update(autoscaler="karpentr"), pool(1, nodes="managed")(s)),
+        lambda s: (s.update(autoscaler="karpentr"), pool(1, nodes="managed", min=50)(s)),
         "autoscaler: got 'karpentr'; allowed 'karpenter', 'cluster-autoscaler' or 'none'; did you "
         "mean karpenter?",
     ),
@@ -551,6 +557,12 @@ def test_a_pool_takes_its_reservation_and_its_regions_prices() -> None:
     assert (reserved.placement_group, reserved.max_unavailable) == (True, 2)
     assert reserved.region == "us-east-1"
     assert reserved.usd_per_node_hour == catalog.price("p4d.24xlarge").on_demand_usd_hour
+
+
+def test_a_capacity_block_begins_without_nodes() -> None:
+    values = example()
+    values["nodePools"][0].update(min=0, reservation=BLOCK)
+    assert parse(values).on_aws
 
 
 def test_a_spot_pool_of_one_type_is_allowed() -> None:
