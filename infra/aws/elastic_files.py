@@ -15,7 +15,7 @@ from infra import naming
 from infra.objects import KubernetesObject, Manifest, metadata
 from infra.storage import TeamVolumes, VolumeSizes, provisioned
 
-STORAGE_CLASS: Final = "efs"
+STORAGE_CLASS: Final = naming.EFS_STORAGE_CLASS
 NFS_PORT: Final = 2049
 
 
