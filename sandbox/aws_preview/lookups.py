@@ -37,7 +37,7 @@ _ADDONS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "vpc-cni": ("1.21.1", "1"),
     }
 )
-"""Version and EKS build of an add-on. They show the form; AWS lists newer ones every month."""
+"""Version and EKS build of an add-on. They show the form; which ones AWS has, only AWS knows."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,84 @@
+"""Official plugins win where there are any; a stand-in is written where there are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandbox import paths, plugins
+from sandbox.toolchain import Toolchain
+
+AWS = plugins.CLOUD[0]
+TOOLS = Toolchain({"pulumi": Path("pulumi")}, {}, {})
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> paths.State:
+    """A sandbox on a machine without plugins that cannot reach the download site."""
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "user"))
+    monkeypatch.setattr(plugins, "_site_reachable", lambda: False)
+    return paths.State(tmp_path / "home")
+
+
+def official(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    binary = folder / AWS.binary
+    binary.write_bytes(b"\x7fELF" + bytes(8192))
+    binary.chmod(0o755)
+    return binary
+
+
+def choose(state: paths.State, asked: str = "", said: list[str] | None = None) -> str:
+    return plugins.choose(AWS, state, TOOLS, asked, (said if said is not None else []).append)
+
+
+def test_a_machine_that_can_have_no_official_plugin_gets_the_stand_in_and_hears_so_once(
+    state: paths.State,
+) -> None:
+    said: list[str] = []
+    assert choose(state, said=said) == choose(state, said=said) == "standin"
+    assert said == ["The official aws plugin cannot be downloaded: the stand-in is used."]
+    script = (AWS.place(state) / AWS.binary).read_text()
+    assert "-m sandbox.aws_preview aws" in script
+
+
+def test_an_official_plugin_on_path_or_of_the_user_replaces_the_stand_in(
+    state: paths.State, tmp_path: Path
+) -> None:
+    choose(state)
+    theirs = official(tmp_path / "user/plugins" / AWS.folder)
+    assert choose(state) == "official"
+    assert (AWS.place(state) / AWS.binary).resolve() == theirs
+
+    official(tmp_path / "path")
+    assert choose(state) == "official"
+    assert not AWS.place(state).exists()
+
+
+def test_the_stand_in_can_be_asked_for_beside_an_official_plugin_which_stays(
+    state: paths.State, tmp_path: Path
+) -> None:
+    theirs = official(tmp_path / "user/plugins" / AWS.folder)
+    assert choose(state) == "official"
+    assert choose(state, asked="standin") == "standin"
+    assert theirs.stat().st_size > 8192
+
+
+def test_an_official_plugin_that_is_asked_for_and_cannot_be_had_is_an_error(
+    state: paths.State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(
+        plugins.SetupError, match=r"SANDBOX_PROVIDER=official: no pulumi-resource-aws"
+    ):
+        choose(state, asked="official")
+    monkeypatch.setenv("SANDBOX_PROVIDER", "real")
+    with pytest.raises(plugins.SetupError, match="got 'real'; allowed official or standin"):
+        plugins.wanted()
+
+
+def test_the_plugins_go_with_the_installed_sdks() -> None:
+    pins = (paths.PROJECT / "requirements.in").read_text()
+    for plugin in (plugins.KUBERNETES, *plugins.CLOUD):
+        assert f"pulumi-{plugin.package}=={plugin.version}\n" in pins
