@@ -24,6 +24,11 @@ def test_each_stack_renders_its_committed_resources(stack: str, golden: Compare)
     golden(f"stacks/{stack}.yaml", render(stack, stack_values(ROOT / f"Pulumi.{stack}.yaml")))
 
 
+def test_a_stack_on_a_cluster_that_exists_renders_its_committed_resources(golden: Compare) -> None:
+    values = stack_values(ROOT / "tests/golden/existing-cluster.yaml")
+    golden("stacks/existing-cluster.yaml", render("existing-cluster", values))
+
+
 def test_rendering_twice_gives_the_same_text() -> None:
     values = stack_values(ROOT / "Pulumi.local.yaml")
     assert render("local", values) == render("local", values)

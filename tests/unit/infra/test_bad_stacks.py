@@ -241,10 +241,18 @@ def test_a_missing_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     )
 
 
-@pytest.mark.parametrize("stack", ["local", "dev", "prod"])
-def test_the_committed_stacks_are_ok(stack: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "file",
+    [
+        "Pulumi.local.yaml",
+        "Pulumi.dev.yaml",
+        "Pulumi.prod.yaml",
+        "tests/golden/existing-cluster.yaml",
+    ],
+)
+def test_the_committed_stacks_are_ok(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     root = Path(__file__).resolve().parents[3]
-    assert main(["check", str(root / f"Pulumi.{stack}.yaml")]) == 0
+    assert main(["check", str(root / file)]) == 0
     assert capsys.readouterr().out == "ok\n"
 
 
