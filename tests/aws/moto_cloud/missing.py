@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from moto_cloud.cloud import ACCOUNT, REGION, Cloud
+from moto_cloud.efs import check_backup_policy
+from moto_cloud.fsx import check_association
 from moto_cloud.registry import Inputs, Outputs
 
 Check = Callable[[Inputs, Cloud], None]
@@ -98,6 +100,12 @@ MISSING: Final[Mapping[str, Missing]] = {
     "aws:autoscaling/tag:Tag": Missing(
         why="moto's EKS names the Auto Scaling group of a node group, but makes none",
         check=_autoscaling_tag,
+    ),
+    "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation": Missing(
+        why="moto's FSx has no data repository associations", check=check_association
+    ),
+    "aws:efs/backupPolicy:BackupPolicy": Missing(
+        why="moto's EFS describes backup policies, but sets none", check=check_backup_policy
     ),
 }
 """By type token."""

@@ -1,5 +1,31 @@
 """Every service that the tests' cloud has. A new one is a module and a line here."""
 
-from moto_cloud import ec2, eks, events, iam, kms, launch_templates, logs, lookups, s3, sqs
+from moto_cloud import (
+    ec2,
+    efs,
+    eks,
+    events,
+    fsx,
+    iam,
+    kms,
+    launch_templates,
+    logs,
+    lookups,
+    s3,
+    sqs,
+)
 
-__all__ = ["ec2", "eks", "events", "iam", "kms", "launch_templates", "logs", "lookups", "s3", "sqs"]
+__all__ = [
+    "ec2",
+    "efs",
+    "eks",
+    "events",
+    "fsx",
+    "iam",
+    "kms",
+    "launch_templates",
+    "logs",
+    "lookups",
+    "s3",
+    "sqs",
+]
