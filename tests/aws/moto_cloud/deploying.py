@@ -42,6 +42,8 @@ class Created:
     retain_on_delete: bool
     ignore_changes: frozenset[str]
     """Inputs that later updates leave as they are."""
+    delete_timeout: str
+    """How long its deletion may take, such as `45m`; empty for the provider's default."""
     provider: str
     """Name of the explicit provider; empty where the program left the default one."""
 
@@ -120,6 +122,7 @@ class _Monitor(mocks.MockMonitor):
             protect=request.protect,
             retain_on_delete=request.retainOnDelete,
             ignore_changes=frozenset(request.ignoreChanges),
+            delete_timeout=request.customTimeouts.delete,
             provider=", ".join(sorted(_name(ref) for ref in _providers(request))),
         )
         return (id_ if request.custom else None), outputs

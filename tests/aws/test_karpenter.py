@@ -1,0 +1,338 @@
+"""Karpenter: its objects for each pool, what it may do, and the order in which it is taken down."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pools
+import pytest
+from iam_evaluation import Request, allowed
+from moto_cloud import ACCOUNT, REGION, Deployed
+
+from infra import naming
+from infra.aws import karpenter_manifests
+from infra.aws.karpenter import Karpenter, KarpenterArgs
+from infra.aws.karpenter_access import ControllerScope, controller_policy
+from infra.aws.karpenter_manifests import node_pool
+from infra.pools import NodePool, Nodes
+
+MINE = [dataclasses.replace(pool, nodes=Nodes.KARPENTER) for pool in pools.ALL]
+SPOT, ONDEMAND, RESERVED, CPU = MINE
+
+CLASS = "kubernetes:karpenter.k8s.aws/v1:EC2NodeClass"
+POOL = "kubernetes:karpenter.sh/v1:NodePool"
+RELEASE = "kubernetes:helm.sh/v3:Release"
+
+
+@pytest.fixture(scope="module")
+def built() -> tuple[pools.Place, Deployed]:
+    return pools.deployed_once(
+        lambda place, opts: Karpenter(
+            "karpenter",
+            KarpenterArgs(**place.common(*MINE), region=REGION, account=ACCOUNT),
+            opts,
+        )
+    )
+
+
+@pytest.fixture
+def place(built: tuple[pools.Place, Deployed]) -> pools.Place:
+    return built[0]
+
+
+@pytest.fixture
+def made(built: tuple[pools.Place, Deployed]) -> Deployed:
+    return built[1]
+
+
+def node_class(made: Deployed, pool: NodePool) -> Any:
+    return made.one(CLASS, f"karpenter-{pool.name}-class").inputs["spec"]
+
+
+def requirement(pool: NodePool, key: str) -> Any:
+    found = node_pool(pool)["spec"]["template"]["spec"]["requirements"]
+    (values,) = [one["values"] for one in found if one["key"] == key]
+    return values
+
+
+def test_every_pool_is_a_nodepool_and_a_node_class_of_its_name(made: Deployed) -> None:
+    for type_ in (POOL, CLASS):
+        names = {one.inputs["metadata"]["name"] for one in made.all(type_)}
+        assert names == {pool.name for pool in MINE}
+    for one in made.all(POOL):
+        reference = one.inputs["spec"]["template"]["spec"]["nodeClassRef"]
+        assert reference["name"] == one.inputs["metadata"]["name"]
+
+
+def test_training_nodes_never_expire_and_only_empty_ones_are_removed() -> None:
+    for pool in MINE:
+        spec = node_pool(pool)["spec"]
+        assert spec["template"]["spec"]["expireAfter"] == "Never"
+        assert spec["disruption"]["consolidationPolicy"] == "WhenEmpty"
+
+
+def test_no_more_than_a_tenth_of_a_pool_is_disrupted_at_once() -> None:
+    assert node_pool(SPOT)["spec"]["disruption"]["budgets"] == [{"nodes": "10%"}]
+
+
+def test_a_pool_grows_to_its_maximum_of_gpus_and_nodes() -> None:
+    assert node_pool(ONDEMAND)["spec"]["limits"] == {"nodes": "4", "nvidia.com/gpu": str(4 * 8)}
+    assert node_pool(SPOT)["spec"]["limits"] == {"nodes": "50", "nvidia.com/gpu": str(50 * 8)}
+    assert node_pool(CPU)["spec"]["limits"] == {"nodes": "4"}
+
+
+def test_spot_pools_may_fall_back_to_on_demand_but_never_the_other_way() -> None:
+    capacity = "karpenter.sh/capacity-type"
+    assert requirement(SPOT, capacity) == ["spot", "on-demand"]
+    assert requirement(ONDEMAND, capacity) == ["on-demand"]
+    assert requirement(CPU, capacity) == ["on-demand"]
+
+
+def test_a_pool_with_a_reservation_launches_into_nothing_else(made: Deployed) -> None:
+    assert requirement(RESERVED, "karpenter.sh/capacity-type") == ["reserved"]
+    terms = node_class(made, RESERVED)["capacityReservationSelectorTerms"]
+    assert terms == [{"id": pools.BLOCK.id}]
+    assert "capacityReservationSelectorTerms" not in node_class(made, ONDEMAND)
+
+
+def test_nodes_are_of_the_pools_types_and_zone() -> None:
+    assert requirement(SPOT, naming.INSTANCE_TYPE) == ["p4d.24xlarge", "p3dn.24xlarge"]
+    assert requirement(SPOT, naming.ZONE) == ["us-east-1b"]
+
+
+@pytest.mark.parametrize("pool", MINE, ids=lambda pool: pool.name)
+def test_labels_and_taints_are_the_pools_own(pool: NodePool) -> None:
+    template = node_pool(pool)["spec"]["template"]
+    set_by_the_cloud = {naming.ZONE, naming.INSTANCE_TYPE}
+    own = {k: v for k, v in pool.labels().items() if k not in set_by_the_cloud}
+    assert template["metadata"]["labels"] == own
+    assert template["spec"]["taints"] == [taint.manifest() for taint in pool.taints]
+
+
+def test_nodes_start_in_the_pools_subnet_with_the_clusters_groups(
+    made: Deployed, place: pools.Place
+) -> None:
+    own, efa = place.cluster.security_group, place.network.efa_security_group
+    spot = node_class(made, SPOT)
+    assert spot["subnetSelectorTerms"] == [{"id": place.network.private_subnets["us-east-1b"]}]
+    assert spot["securityGroupSelectorTerms"] == [{"id": own}]
+    assert node_class(made, ONDEMAND)["securityGroupSelectorTerms"] == [{"id": own}, {"id": efa}]
+    assert spot["associatePublicIPAddress"] is False
+
+
+def test_pods_cannot_reach_the_metadata_service(made: Deployed) -> None:
+    for pool in MINE:
+        options = node_class(made, pool)["metadataOptions"]
+        assert (options["httpTokens"], options["httpPutResponseHopLimit"]) == ("required", 1)
+
+
+def test_root_volumes_are_encrypted_with_our_key(made: Deployed, place: pools.Place) -> None:
+    (mapping,) = node_class(made, ONDEMAND)["blockDeviceMappings"]
+    assert mapping["ebs"]["encrypted"] is True
+    assert mapping["ebs"]["kmsKeyID"] == place.key
+    assert mapping["ebs"]["volumeSize"] == "500Gi"
+
+
+def test_every_node_of_an_efa_pool_has_its_efa_interfaces(made: Deployed) -> None:
+    found = node_class(made, ONDEMAND)["networkInterfaces"]
+    assert [one["interfaceType"] for one in found] == ["interface", *["efa-only"] * 32]
+    assert "networkInterfaces" not in node_class(made, SPOT)
+
+
+def test_a_placement_group_is_made_for_the_pool_that_asks(made: Deployed) -> None:
+    (group,) = made.all("aws:ec2/placementGroup:PlacementGroup")
+    assert node_class(made, ONDEMAND)["placementGroupSelector"] == {"name": group.inputs["name"]}
+    assert "placementGroupSelector" not in node_class(made, SPOT)
+
+
+def test_the_machine_image_is_pinned_to_a_day() -> None:
+    family, day = karpenter_manifests.IMAGE.split("@v")
+    assert family == "al2023"
+    assert len(day) == 8 and day.isdigit()
+
+
+def test_nodes_get_the_node_role_by_a_profile_of_the_stacks(made: Deployed) -> None:
+    profile = made.one("aws:iam/instanceProfile:InstanceProfile")
+    assert profile.inputs["role"] == "ec2"
+    assert node_class(made, SPOT)["instanceProfile"] == profile.outputs["name"]
+
+
+def test_the_crds_are_a_release_of_their_own_and_of_the_same_version(made: Deployed) -> None:
+    crds, controller = (made.one(RELEASE, f"karpenter-{name}") for name in ("crd", "controller"))
+    assert crds.inputs["chart"] == "oci://public.ecr.aws/karpenter/karpenter-crd"
+    assert controller.inputs["skipCrds"] is True
+    assert crds.inputs["version"] == controller.inputs["version"]
+    assert "karpenter-crd" in controller.depends_on
+
+
+def test_the_controller_listens_to_the_interruption_queue(made: Deployed) -> None:
+    settings = made.one(RELEASE, "karpenter-controller").inputs["values"]["settings"]
+    assert settings["interruptionQueue"] == made.one("aws:sqs/queue:Queue").outputs["name"]
+    assert settings["clusterName"] == pools.CLUSTER
+
+
+def test_the_controllers_service_account_has_the_role_and_the_role_trusts_it(
+    made: Deployed,
+) -> None:
+    association = made.one("aws:eks/podIdentityAssociation:PodIdentityAssociation").inputs
+    assert (association["namespace"], association["serviceAccount"]) == (
+        "kube-system",
+        "karpenter",
+    )
+    trust = json.loads(made.one("aws:iam/role:Role").inputs["assumeRolePolicy"])
+    assert trust["Statement"][0]["Condition"]["StringEquals"] == {
+        "aws:RequestTag/eks-cluster-arn": f"arn:aws:eks:{REGION}:{ACCOUNT}:cluster/training",
+        "aws:RequestTag/kubernetes-namespace": "kube-system",
+        "aws:RequestTag/kubernetes-service-account": "karpenter",
+    }
+
+
+def test_a_destroy_ends_nodes_before_the_controller_and_that_before_its_rights(
+    made: Deployed,
+) -> None:
+    """A controller that is gone, or that may no longer end instances, would leave finalizers."""
+    needed = {
+        "karpenter-spot-class",
+        "karpenter-controller",
+        "karpenter-crd",
+        "karpenter-policy",
+        "karpenter-association",
+        "karpenter-interruption-queue",
+        "karpenter-nodes",
+    }
+    assert needed <= pools.needs(made, made.one(POOL, "karpenter-spot"))
+    assert "karpenter-controller" in made.one(CLASS, "karpenter-spot-class").depends_on
+    assert "karpenter-crd" in made.one(RELEASE, "karpenter-controller").depends_on
+
+
+def test_a_node_that_will_not_drain_is_ended_before_its_deletion_times_out(
+    made: Deployed,
+) -> None:
+    spec = node_pool(SPOT)["spec"]["template"]["spec"]
+    drain_minutes = int(spec["terminationGracePeriod"].removesuffix("m"))
+    for one in (made.one(POOL, "karpenter-spot"), made.one(CLASS, "karpenter-spot-class")):
+        assert int(one.delete_timeout.removesuffix("m")) > drain_minutes
+
+
+def instance(cluster: str, **more: str) -> dict[str, str]:
+    """Tags of an instance that Karpenter of a cluster launched, as IAM sees them."""
+    return {
+        f"aws:ResourceTag/kubernetes.io/cluster/{cluster}": "owned",
+        "aws:ResourceTag/karpenter.sh/nodepool": "spot",
+        **more,
+    }
+
+
+SCOPE = ControllerScope(
+    cluster="training",
+    region=REGION,
+    account=ACCOUNT,
+    subnets=["subnet-1"],
+    security_groups=["sg-1"],
+    placement_groups=["training-ondemand"],
+    reservations=[pools.BLOCK.id],
+    node_role_arn=f"arn:aws:iam::{ACCOUNT}:role/nodes",
+    queue_arn=f"arn:aws:sqs:{REGION}:{ACCOUNT}:q",
+    data_key_arn=f"arn:aws:kms:{REGION}:{ACCOUNT}:key/k",
+)
+EC2 = f"arn:aws:ec2:{REGION}:{ACCOUNT}"
+
+
+def may(action: str, resource: str, **context: str) -> bool:
+    request = Request(action=action, resource=resource, account=ACCOUNT, context=context)
+    return allowed(request, identity=[controller_policy(SCOPE)], owner=ACCOUNT)
+
+
+def test_karpenter_ends_its_own_instances_and_no_others() -> None:
+    own, other = instance("training"), instance("other")
+    one = f"{EC2}:instance/i-1"
+    assert may("ec2:TerminateInstances", one, **own)
+    assert not may("ec2:TerminateInstances", one, **other)
+    assert not may("ec2:TerminateInstances", one)
+    managed = {"aws:ResourceTag/kubernetes.io/cluster/training": "owned"}
+    assert not may("ec2:TerminateInstances", one, **managed)
+
+
+def test_karpenter_cannot_make_a_strange_instance_its_own() -> None:
+    tags = {
+        "aws:RequestTag/kubernetes.io/cluster/training": "owned",
+        "aws:RequestTag/karpenter.sh/nodepool": "spot",
+    }
+    one = f"{EC2}:instance/i-1"
+    assert may("ec2:CreateTags", one, **tags, **{"ec2:CreateAction": "RunInstances"})
+    assert not may("ec2:CreateTags", one, **tags)
+    assert not may("ec2:CreateTags", one, **tags, **instance("other"))
+
+
+@pytest.mark.parametrize(
+    ("own", "other"),
+    [
+        ("subnet/subnet-1", "subnet/subnet-2"),
+        ("security-group/sg-1", "security-group/sg-2"),
+        ("placement-group/training-ondemand", "placement-group/other"),
+        (f"capacity-reservation/{pools.BLOCK.id}", f"capacity-reservation/{pools.HELD.id}"),
+    ],
+)
+def test_karpenter_launches_into_the_clusters_places_only(own: str, other: str) -> None:
+    assert may("ec2:RunInstances", f"{EC2}:{own}")
+    assert not may("ec2:RunInstances", f"{EC2}:{other}")
+
+
+def test_karpenter_launches_nothing_without_the_clusters_tags() -> None:
+    one = f"{EC2}:instance/*"
+    assert may(
+        "ec2:RunInstances",
+        one,
+        **{
+            "aws:RequestTag/kubernetes.io/cluster/training": "owned",
+            "aws:RequestTag/karpenter.sh/nodepool": "spot",
+        },
+    )
+    assert not may("ec2:RunInstances", one)
+
+
+def test_karpenter_gives_the_node_role_to_instances_and_no_other_role() -> None:
+    to_ec2 = {"iam:PassedToService": "ec2.amazonaws.com"}
+    assert may("iam:PassRole", SCOPE.node_role_arn, **to_ec2)
+    assert not may("iam:PassRole", f"arn:aws:iam::{ACCOUNT}:role/admin", **to_ec2)
+    assert not may("iam:PassRole", SCOPE.node_role_arn, **{"iam:PassedToService": "eks"})
+
+
+def test_karpenter_changes_nothing_in_iam() -> None:
+    profile = f"arn:aws:iam::{ACCOUNT}:instance-profile/any"
+    for action in ("CreateInstanceProfile", "AddRoleToInstanceProfile", "DeleteInstanceProfile"):
+        assert not may(f"iam:{action}", profile)
+    assert may("iam:GetInstanceProfile", profile)
+
+
+def test_karpenter_reads_its_own_queue_and_sends_nothing() -> None:
+    assert may("sqs:ReceiveMessage", SCOPE.queue_arn)
+    assert not may("sqs:ReceiveMessage", f"arn:aws:sqs:{REGION}:{ACCOUNT}:other")
+    assert not may("sqs:SendMessage", SCOPE.queue_arn)
+
+
+def test_karpenter_uses_the_data_key_for_volumes_only() -> None:
+    via = {"kms:ViaService": f"ec2.{REGION}.amazonaws.com"}
+    assert may("kms:GenerateDataKeyWithoutPlaintext", SCOPE.data_key_arn, **via)
+    assert not may("kms:Decrypt", SCOPE.data_key_arn)
+    assert not may("kms:CreateGrant", SCOPE.data_key_arn, **via)
+
+
+def test_the_roles_policy_is_written_for_the_pools_real_places(
+    made: Deployed, place: pools.Place
+) -> None:
+    policy = json.loads(made.one("aws:iam/rolePolicy:RolePolicy").inputs["policy"])
+    statements = {one["Sid"]: one for one in policy["Statement"]}
+    places = {arn.rpartition("/")[2] for arn in statements["LaunchIntoTheCluster"]["Resource"]}
+    assert places == {
+        "*",
+        *place.network.private_subnets.values(),
+        place.cluster.security_group,
+        place.network.efa_security_group,
+        "training-ondemand",
+        pools.BLOCK.id,
+    }
+    assert statements["GiveNodesTheirRole"]["Resource"] == place.cluster.node_role_arn
+    assert len(json.dumps(policy)) < 10_240, "IAM's limit for a role's own policies"
