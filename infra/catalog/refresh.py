@@ -109,7 +109,6 @@ def on_demand_price(price_list: Client, name: str, region: str) -> float | None:
         "tenancy": "Shared",
         "capacitystatus": "Used",
         "preInstalledSw": "NA",
-        "marketoption": "OnDemand",
     }
     filters = [{"Type": "TERM_MATCH", "Field": k, "Value": v} for k, v in wanted.items()]
     pages = price_list.get_paginator("get_products").paginate(
@@ -119,10 +118,11 @@ def on_demand_price(price_list: Client, name: str, region: str) -> float | None:
     prices = {
         float(dimension["pricePerUnit"]["USD"])
         for offer in offers
+        if offer["product"]["attributes"].get("marketoption", "OnDemand") == "OnDemand"
         for term in offer["terms"].get("OnDemand", {}).values()
         for dimension in term["priceDimensions"].values()
     }
-    # Reservations and dedicated hosts appear as products of 0 USD.
+    # What is paid for elsewhere, such as use of a reservation, is listed at 0 USD.
     return max((usd for usd in prices if usd > 0), default=None)
 
 

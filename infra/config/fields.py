@@ -35,9 +35,7 @@ _WIDEST_PUBLIC: Final = {4: 8, 6: 32}
 class Section(BaseModel):
     """Base of every part of a file that people write."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=False
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
 
 
 def _dns_label(value: str) -> str:

@@ -71,7 +71,7 @@ def test_the_committed_file_is_what_a_refresh_would_write() -> None:
     assert data_file.text(catalog.load()) == catalog.DATA.read_text(encoding="utf-8")
 
 
-def offer(usd: str, kind: str = "OnDemand") -> str:
+def offer(usd: str, *, kind: str = "OnDemand", market: str = "OnDemand") -> str:
     """An entry of a price list, in the shape of the API's answers."""
     term = {
         "ABC.JRTCKXETXF": {
@@ -81,7 +81,8 @@ def offer(usd: str, kind: str = "OnDemand") -> str:
             },
         }
     }
-    return json.dumps({"product": {"sku": "ABC"}, "terms": {kind: term}})
+    product = {"sku": "ABC", "attributes": {"tenancy": "Shared", "marketoption": market}}
+    return json.dumps({"product": product, "terms": {kind: term}})
 
 
 @pytest.fixture
@@ -105,7 +106,6 @@ def region(name: str, answers: dict[str, list[str]]) -> refresh.Region:
             "tenancy": "Shared",
             "capacitystatus": "Used",
             "preInstalledSw": "NA",
-            "marketoption": "OnDemand",
         }
         filters = [{"Type": "TERM_MATCH", "Field": k, "Value": v} for k, v in fields.items()]
         stub.add_response(
@@ -142,8 +142,9 @@ def test_a_type_that_left_the_region_loses_its_prices_and_keeps_its_hardware(aws
     assert (after.vcpu, after.gpus, after.memory_gib) == (before.vcpu, before.gpus, 488)
 
 
-def test_reserved_terms_are_no_price(aws: None) -> None:
-    after = refreshed({"p4d.24xlarge": [offer("9.9", kind="Reserved")]})
+def test_reservations_and_capacity_blocks_are_no_price(aws: None) -> None:
+    answers = [offer("9.9", kind="Reserved"), offer("11.8", market="CapacityBlock")]
+    after = refreshed({"p4d.24xlarge": answers})
     assert after.types["p4d.24xlarge"].prices["us-west-2"].on_demand_usd_hour is None
 
 
