@@ -82,7 +82,7 @@ class AddonsArgs:
 class Addons(pulumi.ComponentResource):
     """Add-ons of one of the two moments: `BEFORE_NODES`, or `AFTER_NODES` and the drivers asked for.
 
-    The first depends on the cluster, the second on the system nodes: pass that in `depends_on`.
+    The second comes after system nodes: pass them in `depends_on`.
     """
 
     def __init__(self, name: str, args: AddonsArgs, opts: pulumi.ResourceOptions) -> None:
@@ -101,7 +101,7 @@ class Addons(pulumi.ComponentResource):
         ).version
         return aws_eks.Addon(
             f"{self._name}-{addon.name}",
-            cluster_name=self._args.cluster.name,
+            cluster_name=self._args.cluster.created_name,
             addon_name=addon.name,
             addon_version=version,
             resolve_conflicts_on_create="OVERWRITE",

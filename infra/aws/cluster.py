@@ -39,7 +39,7 @@ class ClusterArgs:
     log_retention_days: int
     """Days that control plane logs are kept; one of those that CloudWatch allows."""
     protect: bool = True
-    """Whether EKS refuses to delete the cluster."""
+    """Whether Pulumi and EKS refuse to delete the cluster."""
 
 
 class Cluster(pulumi.ComponentResource):
@@ -115,7 +115,8 @@ class Cluster(pulumi.ComponentResource):
             use_default_vpc_cni=True,
             kube_proxy_addon_options=pulumi_eks.KubeProxyAddonOptionsArgs(enabled=False),
             coredns_addon_options=pulumi_eks.CoreDnsAddonOptionsArgs(enabled=False),
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[logs]),
+            # EKS refuses, too, but only once the nodes are gone; Pulumi does before anything goes.
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[logs], protect=args.protect),
         )
 
 

@@ -37,6 +37,11 @@ class ClusterRecord:
     node_role_arn: pulumi.Input[str]
     node_role_name: pulumi.Input[str]
 
+    @property
+    def created_name(self) -> pulumi.Output[str]:
+        """The name once the cluster is there: what resources inside it take, so that they come after."""
+        return pulumi.Output.from_input(self.endpoint).apply(lambda _: self.name)
+
 
 @dataclass(frozen=True, kw_only=True)
 class BucketRecord:

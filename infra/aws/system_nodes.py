@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import pulumi
@@ -34,6 +35,8 @@ class SystemNodesArgs:
     min: int
     """Two at least, in two zones, if DNS shall outlive a node."""
     max: int
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """Tags of instances and volumes: a provider's default tags do not reach what EC2 launches later."""
 
 
 class SystemNodes(pulumi.ComponentResource):
@@ -102,7 +105,8 @@ def template_args(args: SystemNodesArgs) -> ec2.LaunchTemplateArgs:
         ],
         tag_specifications=[
             ec2.LaunchTemplateTagSpecificationArgs(
-                resource_type=kind, tags={"Name": f"{args.cluster.name}-{SYSTEM}"}
+                resource_type=kind,
+                tags={**args.tags, "Name": f"{args.cluster.name}-{SYSTEM}", naming.POOL: SYSTEM},
             )
             for kind in ("instance", "volume")
         ],

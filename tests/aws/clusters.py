@@ -64,7 +64,7 @@ def program(opts: pulumi.ResourceOptions) -> Cluster:
 
     on = base(opts)
     cluster = Cluster("cluster", cluster_args(on), opts)
-    first = Addons("networking", addons_args(cluster.record, *addons.BEFORE_NODES), after(cluster))
+    first = Addons("networking", addons_args(cluster.record, *addons.BEFORE_NODES), opts)
     nodes = SystemNodes(
         "system",
         SystemNodesArgs(
@@ -74,6 +74,7 @@ def program(opts: pulumi.ResourceOptions) -> Cluster:
             instance_types=("m6i.xlarge",),
             min=2,
             max=4,
+            tags={"cost-center": "research"},
         ),
         after(first),
     )

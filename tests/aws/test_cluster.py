@@ -98,6 +98,7 @@ def test_eks_refuses_to_delete_the_cluster_and_makes_no_nodes_or_identity_provid
 ) -> None:
     inputs = asked(stack)
     assert inputs["deletionProtection"] is True
+    assert stack.one("eks:index:Cluster").protect
     assert inputs["skipDefaultNodeGroup"] is True
     assert inputs["createOidcProvider"] is False
     assert inputs["createInstanceRole"] is False
@@ -165,7 +166,7 @@ def test_system_nodes_are_few_cpu_nodes_bought_on_demand_in_every_zone(
     assert found.get("taints", []) == []
 
 
-def test_pods_on_system_nodes_cannot_take_the_nodes_credentials(
+def test_system_nodes_keep_their_credentials_from_pods_and_their_disks_encrypted(
     cloud: Cloud, stack: Deployed
 ) -> None:
     template = stack.one("aws:ec2/launchTemplate:LaunchTemplate").id
@@ -179,6 +180,9 @@ def test_pods_on_system_nodes_cannot_take_the_nodes_credentials(
     key = stack.one("aws:kms/key:Key", "keys-data").outputs["arn"]
     assert (root["Ebs"]["VolumeType"], root["Ebs"]["Encrypted"]) == ("gp3", True)
     assert root["Ebs"]["KmsKeyId"] == key
+    tags = {one["ResourceType"]: one["Tags"] for one in data["TagSpecifications"]}
+    assert {"Key": "cost-center", "Value": "research"} in tags["instance"]
+    assert {"Key": "cost-center", "Value": "research"} in tags["volume"]
     assert data["SecurityGroupIds"] == [stack.result["record"]["security_group"]]
 
 

@@ -70,4 +70,6 @@ def test_a_key_that_is_not_there_is_refused(build: Build) -> None:
 
 def test_a_cluster_that_may_go_is_not_protected(build: Build) -> None:
     deployed = build(lambda opts: of(base(opts), opts, protect=False))
-    assert deployed.one("eks:index:Cluster").inputs["deletionProtection"] is False
+    cluster = deployed.one("eks:index:Cluster")
+    assert cluster.inputs["deletionProtection"] is False
+    assert not cluster.protect
