@@ -134,7 +134,7 @@ class _Monitor(mocks.MockMonitor):
             if type_ in CREATORS:
                 return CREATORS[type_](inputs | {"__name": name, "__monitor": self}, self.cloud)
             if type_ in missing.MISSING:
-                return missing.echo(type_, name, inputs, self.cloud)
+                return missing.echo(type_, name, inputs | {"__monitor": self}, self.cloud)
         except Exception as error:
             error.add_note(f"while creating {type_} {name}")
             raise
