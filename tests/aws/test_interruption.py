@@ -22,7 +22,7 @@ from training.trainer import interruption as trainer
 
 Build = Callable[[Any], Deployed]
 
-SAMPLES = {
+SAMPLES: dict[str, tuple[str, str, dict[str, str]]] = {
     "spot-interruption": ("aws.ec2", "EC2 Spot Instance Interruption Warning", {}),
     "rebalance": ("aws.ec2", "EC2 Instance Rebalance Recommendation", {}),
     "state-change": ("aws.ec2", "EC2 Instance State-change Notification", {"state": "stopping"}),
@@ -37,7 +37,7 @@ SAMPLES = {
         {},
     ),
 }
-OTHERS = (
+OTHERS: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("aws.ec2", "EC2 Instance State-change Notification", {"state": "running"}),
     ("aws.health", "AWS Health Event", {"service": "RDS", "eventTypeCategory": "scheduledChange"}),
     ("aws.health", "AWS Health Event", {"service": "EC2", "eventTypeCategory": "issue"}),
