@@ -1,0 +1,61 @@
+"""What storage is put into: a network, a cluster's security group, a key, two buckets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from moto_cloud import Cloud
+
+from infra.storage import TeamVolumes, VolumeSizes
+
+SIZES = VolumeSizes(checkpoints="5Ti", datasets="2Ti")
+TEAMS = ("a", "a2")
+
+VOLUME = "kubernetes:core/v1:PersistentVolume"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """Ids of what exists before."""
+
+    vpc: str
+    subnets: dict[str, str]
+    """By zone."""
+    nodes: str
+    """Security group of the cluster's nodes."""
+    key: str
+
+
+def site(cloud: Cloud) -> Site:
+    """Makes it, with buckets acme-datasets and acme-checkpoints."""
+    vpc = cloud.ec2.create_vpc(CidrBlock="10.20.0.0/16")["Vpc"]["VpcId"]
+    subnets = {}
+    for zone, cidr in (("us-east-1a", "10.20.0.0/20"), ("us-east-1b", "10.20.16.0/20")):
+        made = cloud.ec2.create_subnet(VpcId=vpc, CidrBlock=cidr, AvailabilityZone=zone)
+        subnets[zone] = made["Subnet"]["SubnetId"]
+    group = cloud.ec2.create_security_group(GroupName="eks", Description="eks", VpcId=vpc)
+    for bucket in ("acme-datasets", "acme-checkpoints"):
+        cloud.client("s3").create_bucket(Bucket=bucket)
+    key = cloud.client("kms").create_key()["KeyMetadata"]["Arn"]
+    return Site(vpc=vpc, subnets=subnets, nodes=group["GroupId"], key=key)
+
+
+def plain(team: TeamVolumes) -> dict[str, Any]:
+    """A team's volumes without the resources that they need."""
+    return {
+        "checkpoints": replace(team.checkpoints, needs=()),
+        "datasets": replace(team.datasets, needs=()),
+    }
+
+
+def permissions(cloud: Cloud, group: str, direction: str) -> set[tuple[int, int, str]]:
+    """First port, last port and peer of every rule; fails if a rule is not TCP between groups."""
+    [found] = cloud.security_groups([group])
+    assert all(rule["IpProtocol"] == "tcp" for rule in found[direction])
+    assert not any(rule["IpRanges"] or rule["Ipv6Ranges"] for rule in found[direction])
+    return {
+        (rule["FromPort"], rule["ToPort"], pair["GroupId"])
+        for rule in found[direction]
+        for pair in rule["UserIdGroupPairs"]
+    }

@@ -1,0 +1,155 @@
+"""EFS: the file system as AWS has it, and the class that claims use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pulumi
+import pytest
+from iam_evaluation import Request, allowed
+from moto import mock_aws
+from moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deploy
+from storage_site import SIZES, TEAMS, permissions, plain, site
+
+from infra.aws.elastic_files import EfsStorage, EfsStorageArgs, file_system_policy
+from infra.storage import SharedStorage
+
+FILE_SYSTEM = "aws:efs/fileSystem:FileSystem"
+CLASS = "kubernetes:storage.k8s.io/v1:StorageClass"
+
+
+def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> dict[str, Any]:
+    """Storage that is kept, and a trial's that is not."""
+    found = site(cloud)
+    args = EfsStorageArgs(
+        cluster="training",
+        sizes=SIZES,
+        vpc_id=found.vpc,
+        subnet_ids=found.subnets,
+        cluster_security_group=found.nodes,
+        key_arn=found.key,
+    )
+    storage: SharedStorage = EfsStorage("storage", args, opts)
+    EfsStorage("trial", replace(args, protect=False), opts)
+    return {
+        "site": found,
+        "volumes": {team: plain(storage.volumes(team)) for team in TEAMS},
+        "needs": [one.pulumi_resource_name for one in storage.volumes("a").datasets.needs],
+    }
+
+
+@pytest.fixture(scope="module")
+def deployed() -> Iterator[Deployed]:
+    """The tests only look at it."""
+    with mock_aws():
+        cloud = Cloud()
+        yield deploy(lambda opts: program(cloud, opts), cloud)
+
+
+def files(deployed: Deployed) -> dict[str, Any]:
+    """The file system that is kept, as EFS describes it."""
+    id_ = deployed.one(FILE_SYSTEM, "storage-files").id
+    [found] = deployed.cloud.client("efs").describe_file_systems(FileSystemId=id_)["FileSystems"]
+    return dict(found)
+
+
+def test_efs_is_encrypted_backed_up_and_mounted_in_every_zone(deployed: Deployed) -> None:
+    made, site = files(deployed), deployed.result["site"]
+    assert made["Encrypted"] and made["KmsKeyId"] == site["key"]
+    client = deployed.cloud.client("efs")
+    targets = client.describe_mount_targets(FileSystemId=made["FileSystemId"])["MountTargets"]
+    assert {one["SubnetId"] for one in targets} == set(site["subnets"].values())
+    backups = deployed.one("aws:efs/backupPolicy:BackupPolicy", "storage-backups").inputs
+    assert backups["backupPolicy"] == {"status": "ENABLED"}
+
+
+def test_only_the_clusters_nodes_reach_the_mount_targets(deployed: Deployed) -> None:
+    servers = deployed.one("aws:ec2/securityGroup:SecurityGroup", "storage-servers").id
+    found = permissions(deployed.cloud, servers, "IpPermissions")
+    assert found == {(2049, 2049, deployed.result["site"]["nodes"])}
+
+
+@pytest.mark.parametrize(
+    ("changed", "mounts"),
+    [
+        ({}, True),
+        ({"aws:SecureTransport": "false"}, False),
+        ({"elasticfilesystem:AccessedViaMountTarget": "false"}, False),
+        ({"elasticfilesystem:AccessPointArn": None}, False),
+    ],
+)
+@pytest.mark.parametrize("action", ["ClientMount", "ClientWrite"])
+def test_a_mount_needs_tls_a_mount_target_and_an_access_point(
+    deployed: Deployed, action: str, changed: dict[str, str | None], mounts: bool
+) -> None:
+    made = files(deployed)
+    client = deployed.cloud.client("efs")
+    policy = client.describe_file_system_policy(FileSystemId=made["FileSystemId"])["Policy"]
+    context = {
+        "aws:SecureTransport": "true",
+        "elasticfilesystem:AccessedViaMountTarget": "true",
+        "elasticfilesystem:AccessPointArn": "arn:aws:elasticfilesystem:::access-point/fsap-1",
+    } | changed
+    asked = Request(
+        action=f"elasticfilesystem:{action}",
+        resource=made["FileSystemArn"],
+        account=None,
+        context={key: value for key, value in context.items() if value is not None},
+    )
+    assert allowed(asked, resource=json.loads(policy), owner=ACCOUNT) is mounts
+
+
+def test_nobody_is_root_on_efs() -> None:
+    arn = f"arn:aws:elasticfilesystem:{REGION}:{ACCOUNT}:file-system/fs-1"
+    asked = Request(
+        action="elasticfilesystem:ClientRootAccess",
+        resource=arn,
+        account=None,
+        context={
+            "aws:SecureTransport": "true",
+            "elasticfilesystem:AccessedViaMountTarget": "true",
+            "elasticfilesystem:AccessPointArn": "arn:aws:elasticfilesystem:::access-point/fsap-1",
+        },
+    )
+    assert not allowed(asked, resource=file_system_policy(arn), owner=ACCOUNT)
+
+
+def test_each_claim_gets_an_access_point_to_a_directory_of_its_own(deployed: Deployed) -> None:
+    made = deployed.one(CLASS, "storage-class").inputs
+    parameters = made["parameters"]
+    assert parameters["provisioningMode"] == "efs-ap"
+    assert parameters["fileSystemId"] == files(deployed)["FileSystemId"]
+    assert parameters["directoryPerms"] == "700"
+    assert parameters["subPathPattern"] == "${.PVC.namespace}/${.PVC.name}"
+    # The user that training pods run as, for root is refused.
+    assert parameters["uid"] == parameters["gid"] == "1000"
+    for team in TEAMS:
+        for claim in ("checkpoints", "datasets"):
+            volume = deployed.result["volumes"][team][claim]
+            assert volume["storage_class"] == made["metadata"]["name"]
+            assert volume["name"] is None
+
+
+@pytest.mark.parametrize(
+    ("storage", "kept", "policy"), [("storage", True, "Retain"), ("trial", False, "Delete")]
+)
+def test_efs_is_kept_with_its_claims(
+    deployed: Deployed, storage: str, kept: bool, policy: str
+) -> None:
+    made = deployed.one(FILE_SYSTEM, f"{storage}-files")
+    assert (made.protect, made.retain_on_delete) == (kept, kept)
+    assert deployed.one(CLASS, f"{storage}-class").inputs["reclaimPolicy"] == policy
+
+
+def test_a_claim_waits_for_the_class_and_the_class_for_what_mounts_need(
+    deployed: Deployed,
+) -> None:
+    assert deployed.result["needs"] == ["storage-class"]
+    targets = {"storage-us-east-1a", "storage-us-east-1b"}
+    assert (
+        targets | {"storage-policy", "storage-from-nodes"}
+        <= deployed.one(CLASS, "storage-class").depends_on
+    )

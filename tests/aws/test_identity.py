@@ -1,0 +1,83 @@
+"""A team's role as IAM has it; what its documents allow is judged in test_bucket_access."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pulumi
+import pytest
+from moto import mock_aws
+from moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deploy
+
+from infra.aws.bucket_access import TeamBuckets
+from infra.aws.identity import ROLE_NAME_MAX, TeamIdentity, TeamIdentityArgs, role_name
+from infra.aws.records import ClusterRecord
+
+KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/data"
+ROLE = "training-team-research"
+
+
+def cluster(cloud: Cloud) -> ClusterRecord:
+    role = f"arn:aws:iam::{ACCOUNT}:role/eks"
+    cloud.client("eks").create_cluster(name="training", roleArn=role, resourcesVpcConfig={})
+    return ClusterRecord(
+        name="training",
+        version="1.35",
+        endpoint="https://eks",
+        certificate_authority="",
+        security_group="",
+        kubeconfig="",
+        node_role_arn="",
+        node_role_name="",
+    )
+
+
+def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> TeamIdentity:
+    args = TeamIdentityArgs(
+        team="research",
+        cluster=cluster(cloud),
+        account=ACCOUNT,
+        region=REGION,
+        buckets=TeamBuckets(datasets="d", checkpoints="c", artifacts="a"),
+        key_arn=KEY,
+    )
+    return TeamIdentity("identity", args, opts)
+
+
+@pytest.fixture(scope="module")
+def deployed() -> Iterator[Deployed]:
+    """The tests only look at it."""
+    with mock_aws():
+        cloud = Cloud()
+        yield deploy(lambda opts: program(cloud, opts), cloud)
+
+
+def test_the_role_has_the_two_policies_of_its_own_and_no_other(deployed: Deployed) -> None:
+    iam = deployed.cloud.iam
+    assert set(iam.list_role_policies(RoleName=ROLE)["PolicyNames"]) == {"objects", "key"}
+    assert iam.list_attached_role_policies(RoleName=ROLE)["AttachedPolicies"] == []
+
+
+def test_the_role_says_whose_it_is(deployed: Deployed) -> None:
+    role = deployed.cloud.iam.get_role(RoleName=ROLE)["Role"]
+    assert deployed.result["role_arn"] == role["Arn"]
+    tags = {tag["Key"]: tag["Value"] for tag in role["Tags"]}
+    assert tags["trainyard.dev/team"] == "research"
+
+
+def test_pods_of_the_teams_service_account_get_the_role_once_it_may_do_something(
+    deployed: Deployed,
+) -> None:
+    made = deployed.one("aws:eks/podIdentityAssociation:PodIdentityAssociation")
+    assert made.inputs["clusterName"] == "training"
+    assert made.inputs["namespace"] == "team-research"
+    assert made.inputs["serviceAccount"] == "llm-trainer"
+    assert made.inputs["roleArn"] == deployed.result["role_arn"]
+    assert {"identity-objects", "identity-key"} <= made.depends_on
+
+
+def test_a_long_name_is_cut_and_stays_apart_from_its_likes() -> None:
+    assert role_name("training", "research") == ROLE
+    long = [role_name("training-production-eu-west-1", f"{'t' * 50}{one}") for one in "ab"]
+    assert len(set(long)) == 2
+    assert all(len(name) == ROLE_NAME_MAX for name in long)

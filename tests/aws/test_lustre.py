@@ -1,0 +1,232 @@
+"""FSx for Lustre: the file systems as AWS has them, and what of them Kubernetes sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pulumi
+import pytest
+from moto import mock_aws
+from moto_cloud import Cloud, Deployed, deploy
+from moto_cloud.deploying import Created
+from storage_site import SIZES, TEAMS, VOLUME, Site, permissions, plain, site
+
+from infra.aws.lustre import LustreStorage, LustreStorageArgs
+from infra.aws.lustre_volumes import capacity_gib, volume_name
+from infra.aws.records import BucketRecord
+from infra.storage import SharedStorage, VolumeSizes
+from infra.tenancy import volumes
+
+FILE_SYSTEM = "aws:fsx/lustreFileSystem:LustreFileSystem"
+INGRESS = "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule"
+LINK = "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation"
+
+
+def arguments(found: Site) -> LustreStorageArgs:
+    return LustreStorageArgs(
+        cluster="training",
+        teams=TEAMS,
+        sizes=SIZES,
+        throughput_per_tib=250,
+        vpc_id=found.vpc,
+        subnet_id=found.subnets["us-east-1b"],
+        cluster_security_group=found.nodes,
+        key_arn=found.key,
+        datasets=BucketRecord(name="acme-datasets", arn="arn:aws:s3:::acme-datasets"),
+        checkpoints=BucketRecord(name="acme-checkpoints", arn="arn:aws:s3:::acme-checkpoints"),
+    )
+
+
+def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> dict[str, Any]:
+    """Storage that is kept, and a trial's that is not."""
+    found = site(cloud)
+    args = arguments(found)
+    storage: SharedStorage = LustreStorage("storage", args, opts)
+    LustreStorage("trial", replace(args, teams=("trial",), protect=False), opts)
+    team = storage.volumes("a")
+    claim = volumes.claim("a", "datasets", team.datasets)
+    return {
+        "site": found,
+        "volumes": {team: plain(storage.volumes(team)) for team in TEAMS},
+        "claim": claim,
+        "needs": [one.pulumi_resource_name for one in team.datasets.needs],
+    }
+
+
+@pytest.fixture(scope="module")
+def deployed() -> Iterator[Deployed]:
+    """The tests only look at it."""
+    with mock_aws():
+        cloud = Cloud()
+        yield deploy(lambda opts: program(cloud, opts), cloud)
+
+
+def made(deployed: Deployed, type_: str, storage: str = "storage") -> list[Created]:
+    return [one for one in deployed.all(type_) if one.name.startswith(f"{storage}-")]
+
+
+@pytest.mark.parametrize(
+    ("checkpoints", "datasets", "sold"),
+    [
+        ("1Gi", "1Gi", 1200),
+        ("1000Gi", "200Gi", 1200),
+        ("1000Gi", "201Gi", 2400),
+        ("1Ti", "1Ti", 2400),
+        ("2399Gi", "1Gi", 2400),
+        ("2400Gi", "1Mi", 4800),
+        ("5Ti", "2Ti", 7200),
+        ("100Ti", "20Ti", 124800),
+    ],
+)
+def test_a_file_system_is_the_smallest_that_is_sold_and_large_enough(
+    checkpoints: str, datasets: str, sold: int
+) -> None:
+    assert capacity_gib(VolumeSizes(checkpoints=checkpoints, datasets=datasets)) == sold
+
+
+def test_each_team_has_a_file_system_of_its_own_in_the_zone_of_its_pools(
+    deployed: Deployed,
+) -> None:
+    ids = [one.id for one in made(deployed, FILE_SYSTEM)]
+    found = deployed.cloud.client("fsx").describe_file_systems(FileSystemIds=ids)["FileSystems"]
+    assert len(found) == len(TEAMS)
+    for one in found:
+        assert one["SubnetIds"] == [deployed.result["site"]["subnets"]["us-east-1b"]]
+        assert one["StorageCapacity"] == 7200
+        assert one["KmsKeyId"] == deployed.result["site"]["key"]
+        assert one["LustreConfiguration"]["DeploymentType"] == "PERSISTENT_2"
+        assert one["LustreConfiguration"]["PerUnitStorageThroughput"] == 250
+        assert one["LustreConfiguration"]["DataCompressionType"] == "LZ4"
+        assert one["LustreConfiguration"]["MetadataConfiguration"] == {"Mode": "AUTOMATIC"}
+        tags = {tag["Key"]: tag["Value"] for tag in one["Tags"]}
+        assert tags["Name"] == f"training-team-{tags['trainyard.dev/team']}"
+    teams = {tag["Value"] for one in found for tag in one["Tags"] if tag["Key"].endswith("/team")}
+    assert teams == set(TEAMS)
+
+
+def test_only_the_clusters_nodes_reach_the_servers_and_only_on_lustres_ports(
+    deployed: Deployed,
+) -> None:
+    servers = deployed.one("aws:ec2/securityGroup:SecurityGroup", "storage-servers").id
+    nodes = deployed.result["site"]["nodes"]
+    ports = ((988, 988), (1018, 1023))
+    both = {(*pair, peer) for pair in ports for peer in (servers, nodes)}
+    assert permissions(deployed.cloud, servers, "IpPermissions") == both
+    assert permissions(deployed.cloud, servers, "IpPermissionsEgress") == both
+    from_servers = {(*pair, servers) for pair in ports}
+    assert from_servers <= permissions(deployed.cloud, nodes, "IpPermissions")
+
+
+def links(deployed: Deployed) -> dict[tuple[str, str], Created]:
+    """By team and path."""
+    team_of = {
+        one.id: one.inputs["tags"]["trainyard.dev/team"] for one in made(deployed, FILE_SYSTEM)
+    }
+    return {
+        (team_of[one.inputs["fileSystemId"]], one.inputs["fileSystemPath"]): one
+        for one in made(deployed, LINK)
+    }
+
+
+@pytest.mark.parametrize("team", TEAMS)
+def test_datasets_are_the_same_on_the_file_system_and_below_the_teams_prefix(
+    deployed: Deployed, team: str
+) -> None:
+    link = links(deployed)[team, "/datasets"].inputs
+    assert link["dataRepositoryPath"] == f"s3://acme-datasets/{team}/"
+    everything = {"events": ["NEW", "CHANGED", "DELETED"]}
+    assert link["s3"] == {"autoImportPolicy": everything, "autoExportPolicy": everything}
+
+
+@pytest.mark.parametrize("team", TEAMS)
+def test_checkpoints_are_copied_to_the_teams_prefix_and_nothing_there_changes_a_file(
+    deployed: Deployed, team: str
+) -> None:
+    link = links(deployed)[team, "/checkpoints"].inputs
+    assert link["dataRepositoryPath"] == f"s3://acme-checkpoints/{team}/"
+    assert link["s3"] == {"autoExportPolicy": {"events": ["NEW", "CHANGED", "DELETED"]}}
+
+
+def test_a_file_system_that_is_made_anew_knows_what_the_buckets_have(
+    deployed: Deployed,
+) -> None:
+    for link in made(deployed, LINK):
+        assert link.inputs["batchImportMetaDataOnCreate"] is True
+        assert link.inputs["deleteDataInFilesystem"] is False
+
+
+def test_no_backups_are_asked_of_a_linked_file_system(deployed: Deployed) -> None:
+    for one in made(deployed, FILE_SYSTEM):
+        assert one.inputs["automaticBackupRetentionDays"] == 0
+
+
+@pytest.mark.parametrize("team", TEAMS)
+@pytest.mark.parametrize("claim", ["checkpoints", "datasets"])
+def test_a_claim_is_bound_to_its_teams_own_directory_and_to_nothing_else(
+    deployed: Deployed, team: str, claim: str
+) -> None:
+    [files] = [
+        one
+        for one in made(deployed, FILE_SYSTEM)
+        if one.inputs["tags"]["Name"].endswith(f"-{team}")
+    ]
+    volume = deployed.result["volumes"][team][claim]
+    [manifest] = [
+        one.inputs
+        for one in made(deployed, VOLUME)
+        if one.inputs["metadata"]["name"] == volume["name"]
+    ]
+    spec = manifest["spec"]
+    assert (spec["claimRef"]["namespace"], spec["claimRef"]["name"]) == (f"team-{team}", claim)
+    assert spec["csi"]["driver"] == "fsx.csi.aws.com"
+    assert spec["csi"]["volumeAttributes"] == {
+        "dnsname": files.outputs["dnsName"],
+        "mountname": f"{files.outputs['mountName']}/{claim}",
+    }
+    assert spec["storageClassName"] == volume["storage_class"] == ""
+    assert spec["capacity"]["storage"] == volume["size"] == getattr(SIZES, claim)
+    assert spec["persistentVolumeReclaimPolicy"] == "Retain"
+
+
+def test_no_two_volumes_have_the_same_name_or_handle(deployed: Deployed) -> None:
+    manifests = [one.inputs for one in made(deployed, VOLUME)]
+    assert len({one["metadata"]["name"] for one in manifests}) == len(manifests) == 4
+    assert len({one["spec"]["csi"]["volumeHandle"] for one in manifests}) == 4
+    assert volume_name("a", "datasets") != volume_name("a2", "datasets")
+
+
+def test_the_kubelet_gives_a_new_directory_to_training_pods(deployed: Deployed) -> None:
+    for one in made(deployed, VOLUME):
+        spec = one.inputs["spec"]
+        # The driver takes the first mode; the kubelet looks for ReadWriteOnce among them all.
+        assert spec["accessModes"] == ["ReadWriteMany", "ReadWriteOnce"]
+        assert spec["csi"]["fsType"] == "lustre"
+
+
+def test_a_volume_comes_after_its_directory_and_a_file_system_after_its_ports(
+    deployed: Deployed,
+) -> None:
+    for volume in made(deployed, VOLUME):
+        assert {volume.name.replace("-volume", "-link")} <= volume.depends_on
+    rules = {one.name for one in made(deployed, INGRESS)}
+    for files in made(deployed, FILE_SYSTEM):
+        assert rules <= files.depends_on
+
+
+def test_a_claim_names_its_volume_and_waits_for_it(deployed: Deployed) -> None:
+    spec = deployed.result["claim"]["spec"]
+    assert spec["volumeName"] == volume_name("a", "datasets")
+    assert spec["storageClassName"] == ""
+    assert deployed.result["needs"] == ["storage-a-datasets-volume"]
+
+
+@pytest.mark.parametrize(("storage", "kept"), [("storage", True), ("trial", False)])
+def test_what_holds_data_is_protected_and_kept(
+    deployed: Deployed, storage: str, kept: bool
+) -> None:
+    holding = [*made(deployed, FILE_SYSTEM, storage), *made(deployed, VOLUME, storage)]
+    assert holding
+    for one in holding:
+        assert (one.protect, one.retain_on_delete) == (kept, kept)
