@@ -10,7 +10,7 @@ from moto_cloud.registry import Inputs, Outputs, creates
 
 @creates("aws:cloudwatch/eventRule:EventRule")
 def rule(inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
-    name: str = inputs.get("name", inputs["__name"])
+    name = str(inputs.get("name", inputs["__name"]))
     made = cloud.client("events").put_rule(
         Name=name,
         EventPattern=json.dumps(json.loads(inputs["eventPattern"])),
