@@ -6,14 +6,23 @@ from collections.abc import Callable
 from typing import Any
 
 import pulumi
+import pulumi_aws.cloudwatch as cloudwatch
 import pulumi_aws.ec2 as ec2
+import pulumi_aws.eks as eks
 import pulumi_aws.iam as iam
 import pulumi_aws.sns as sns
 import pytest
 from botocore.exceptions import ClientError
-from moto_cloud import Cloud, Deployed
+from moto_cloud import Cloud, Deployed, account, missing
+from moto_cloud.registry import CREATORS
 
 Build = Callable[[Callable[[pulumi.ResourceOptions], Any]], Deployed]
+
+
+TRUST = (
+    '{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", '
+    '"Principal": {"Service": "ec2.amazonaws.com"}}]}'
+)
 
 
 def child(opts: pulumi.ResourceOptions) -> pulumi.ResourceOptions:
@@ -80,13 +89,9 @@ def test_a_bad_policy_fails(build: Build, policy: str, message: str) -> None:
 
 
 def test_a_policy_that_aws_does_not_have_fails(build: Build) -> None:
-    trust = (
-        '{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", '
-        '"Principal": {"Service": "ec2.amazonaws.com"}}]}'
-    )
 
     def program(opts: pulumi.ResourceOptions) -> None:
-        role = iam.Role("r", assume_role_policy=trust, opts=child(opts))
+        role = iam.Role("r", assume_role_policy=TRUST, opts=child(opts))
         iam.RolePolicyAttachment(
             "a",
             role=role.name,
@@ -105,3 +110,66 @@ def test_an_exception_of_the_program_reaches_the_test(build: Build) -> None:
 
     with pytest.raises(KeyError, match="no such key"):
         build(program)
+
+
+def test_a_role_that_a_service_may_not_assume_fails(build: Build) -> None:
+    def program(opts: pulumi.ResourceOptions) -> None:
+        role = iam.Role("r", assume_role_policy=TRUST, opts=child(opts))
+        inside = pulumi.ResourceOptions(parent=role)
+        vpc = ec2.Vpc("v", cidr_block="10.0.0.0/16", opts=inside)
+        logs = cloudwatch.LogGroup("l", retention_in_days=30, opts=inside)
+        ec2.FlowLog(
+            "f",
+            vpc_id=vpc.id,
+            traffic_type="ALL",
+            log_destination=logs.arn,
+            iam_role_arn=role.arn,
+            opts=inside,
+        )
+
+    with pytest.raises(PermissionError, match="not vpc-flow-logs"):
+        build(program)
+
+
+def test_a_retention_that_cloudwatch_does_not_have_fails(build: Build) -> None:
+    with pytest.raises(ValueError, match="not 31"):
+        build(lambda opts: cloudwatch.LogGroup("l", retention_in_days=31, opts=child(opts)))
+
+
+def test_what_moto_lacks_still_refers_to_what_exists(build: Build) -> None:
+    def program(opts: pulumi.ResourceOptions) -> None:
+        eks.Addon("a", cluster_name="none", addon_name="coredns", opts=child(opts))
+
+    with pytest.raises(ClientError, match="No cluster found for name: none"):
+        build(program)
+
+
+def test_a_program_that_deploys_while_its_module_shares_an_account_is_told_so(
+    cloud: Cloud,
+) -> None:
+    with pytest.raises(RuntimeError, match="move the test to another module"), account():
+        pass
+
+
+def test_what_is_listed_as_missing_is_not_created_as_well() -> None:
+    assert not set(missing.MISSING) & set(CREATORS)
+
+
+@pytest.mark.parametrize(
+    ("service", "call", "arguments"),
+    [
+        ("eks", "create_addon", {"clusterName": "c", "addonName": "coredns"}),
+        ("eks", "create_access_entry", {"clusterName": "c", "principalArn": "arn"}),
+        (
+            "eks",
+            "create_pod_identity_association",
+            {"clusterName": "c", "namespace": "n", "serviceAccount": "s", "roleArn": "arn"},
+        ),
+    ],
+)
+def test_what_is_listed_as_missing_from_eks_is_missing(
+    cloud: Cloud, service: str, call: str, arguments: dict[str, str]
+) -> None:
+    # Once moto has it, create it there.
+    with pytest.raises((ClientError, NotImplementedError), match=r"404|not been implemented"):
+        getattr(cloud.client(service), call)(**arguments)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from moto_cloud.cloud import ACCOUNT, REGION, Cloud, document, specification
+from moto_cloud.cloud import ACCOUNT, REGION, Cloud, document, specification, tags_of
 from moto_cloud.registry import Inputs, Outputs, creates
 
 
@@ -186,6 +186,7 @@ def security_group(inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
 @creates("aws:ec2/defaultSecurityGroup:DefaultSecurityGroup")
 def default_security_group(inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
     id_ = _default_group(inputs["vpcId"], cloud)
+    cloud.ec2.create_tags(Resources=[id_], Tags=tags_of(inputs))
     _replace_rules(id_, inputs, cloud)
     return id_, {"arn": arn("security-group", id_)}
 
@@ -193,7 +194,9 @@ def default_security_group(inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
 @creates("aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule")
 def ingress_rule(inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
     made = cloud.ec2.authorize_security_group_ingress(
-        GroupId=inputs["securityGroupId"], IpPermissions=[_rule(inputs, cloud)]
+        GroupId=inputs["securityGroupId"],
+        IpPermissions=[_rule(inputs, cloud)],
+        TagSpecifications=specification("security-group-rule", inputs),
     )
     return made["SecurityGroupRules"][0]["SecurityGroupRuleId"], {}
 
@@ -201,7 +204,9 @@ def ingress_rule(inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
 @creates("aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule")
 def egress_rule(inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
     made = cloud.ec2.authorize_security_group_egress(
-        GroupId=inputs["securityGroupId"], IpPermissions=[_rule(inputs, cloud)]
+        GroupId=inputs["securityGroupId"],
+        IpPermissions=[_rule(inputs, cloud)],
+        TagSpecifications=specification("security-group-rule", inputs),
     )
     return made["SecurityGroupRules"][0]["SecurityGroupRuleId"], {}
 
