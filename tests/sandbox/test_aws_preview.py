@@ -71,6 +71,15 @@ pulumi.export("name", made.name)
 pulumi.export("endpoint", made.endpoint)
 pulumi.export("group", made.vpc_config.cluster_security_group_id)
 """
+ONE_VPC = """
+import pulumi_aws.ec2 as ec2
+from pulumi import ResourceOptions
+from pulumi_aws import Provider
+
+aws = Provider("aws", region="eu-west-1")
+vpc = ec2.Vpc("vpc", cidr_block="10.20.0.0/16", opts=ResourceOptions(provider=aws))
+ec2.Subnet("subnet", vpc_id=vpc.id, opts=ResourceOptions(provider=aws))
+"""
 TAINT = {"key": "dedicated", "value": "gpu-training", "effect": "NO_SCHEDULE"}
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 
@@ -151,7 +160,7 @@ def test_policies_judge_a_preview_in_which_what_only_aws_knows_is_unknown(projec
 
 
 def test_an_update_is_refused_in_one_line_and_makes_nothing(project: Project) -> None:
-    project.write_whole(platform(TAINT))
+    project.write_whole(ONE_VPC)
     said = project.fail("up", "--yes", "--skip-preview")
     assert (
         "error: the preview stand-in of aws cannot create aws:ec2/vpc:Vpc vpc: it only previews;"
