@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
+
+_READS: Final = (
+    "autoscaling:DescribeAutoScalingGroups",
+    "autoscaling:DescribeAutoScalingInstances",
+    "autoscaling:DescribeLaunchConfigurations",
+    "autoscaling:DescribeScalingActivities",
+    "autoscaling:DescribeTags",
+    "ec2:DescribeImages",
+    "ec2:DescribeInstanceTypes",
+    "ec2:DescribeLaunchTemplateVersions",
+    "ec2:GetInstanceTypesFromInstanceRequirements",
+)
 
 
 def autoscaler_policy(account: str, region: str, cluster: str) -> dict[str, Any]:
@@ -14,17 +26,7 @@ def autoscaler_policy(account: str, region: str, cluster: str) -> dict[str, Any]
             {
                 "Sid": "SeeGroupsAndTypes",
                 "Effect": "Allow",
-                "Action": [
-                    "autoscaling:DescribeAutoScalingGroups",
-                    "autoscaling:DescribeAutoScalingInstances",
-                    "autoscaling:DescribeLaunchConfigurations",
-                    "autoscaling:DescribeScalingActivities",
-                    "autoscaling:DescribeTags",
-                    "ec2:DescribeImages",
-                    "ec2:DescribeInstanceTypes",
-                    "ec2:DescribeLaunchTemplateVersions",
-                    "ec2:GetInstanceTypesFromInstanceRequirements",
-                ],
+                "Action": list(_READS),
                 "Resource": "*",
                 "Condition": {"StringEquals": {"aws:RequestedRegion": region}},
             },

@@ -75,6 +75,16 @@ def reservation(
     )
 
 
+def metadata_options(args: PoolNodesArgs) -> ec2.LaunchTemplateMetadataOptionsArgs:
+    """Sessions with tokens only, which travel no further than the stack allows."""
+    return ec2.LaunchTemplateMetadataOptionsArgs(
+        http_endpoint="enabled",
+        http_tokens="required",
+        http_put_response_hop_limit=args.metadata_access.hop_limit,
+        instance_metadata_tags="disabled",
+    )
+
+
 def template_args(
     pool: NodePool, args: PoolNodesArgs, group: ec2.PlacementGroup | None
 ) -> ec2.LaunchTemplateArgs:
@@ -97,12 +107,7 @@ def template_args(
         if block
         else None,
         capacity_reservation_specification=reservation(pool),
-        metadata_options=ec2.LaunchTemplateMetadataOptionsArgs(
-            http_endpoint="enabled",
-            http_tokens="required",
-            http_put_response_hop_limit=args.metadata_access.hop_limit,
-            instance_metadata_tags="disabled",
-        ),
+        metadata_options=metadata_options(args),
         block_device_mappings=[root_volume(pool, args.data_key_arn)],
         network_interfaces=interfaces,
         vpc_security_group_ids=None if interfaces else args.security_groups(pool),
