@@ -46,7 +46,7 @@ def refreshed(catalog: Catalog, regions: Sequence[Region], now: datetime.datetim
         spot = _spot_prices(region.ec2, types, now)
         for name, instance in types.items():
             if name in found and name not in described:
-                instance = dataclasses.replace(instance, **_hardware(found[name]))
+                instance = dataclasses.replace(instance, **hardware(found[name]))
                 described.add(name)
             new = Price(
                 on_demand_usd_hour=on_demand_price(region.price_list, name, region.name),
@@ -65,23 +65,28 @@ def _describe(ec2: Client, names: Mapping[str, InstanceType]) -> Iterator[dict[s
         yield from page["InstanceTypes"]
 
 
-def _hardware(row: Mapping[str, Any]) -> dict[str, Any]:
+def hardware(row: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of InstanceType from an answer of DescribeInstanceTypes."""
     gpus = row.get("GpuInfo", {}).get("Gpus", [])
-    cards = row["NetworkInfo"].get("NetworkCards", [])
     found: dict[str, Any] = {
         "vcpu": row["VCpuInfo"]["DefaultVCpus"],
         "memory_gib": row["MemoryInfo"]["SizeInMiB"] // 1024,
         "gpus": sum(gpu["Count"] for gpu in gpus),
         "gpu_memory_gib": min((gpu["MemoryInfo"]["SizeInMiB"] // 1024 for gpu in gpus), default=0),
-        "efa_card_indexes": tuple(
-            card["NetworkCardIndex"] for card in cards if "efa" in card.get("InterfaceTypes", ())
-        ),
+        "efa_card_indexes": _efa_cards(row["NetworkInfo"]),
         "nvme_gb": row.get("InstanceStorageInfo", {}).get("TotalSizeInGB", 0),
         "architecture": _ARCHITECTURES[row["ProcessorInfo"]["SupportedArchitectures"][0]],
     }
     speed = _GIGABITS.search(row["NetworkInfo"].get("NetworkPerformance", ""))
     return found | ({"network_gbps": float(speed[2]) * int(speed[1] or 1)} if speed else {})
+
+
+def _efa_cards(network: Mapping[str, Any]) -> tuple[int, ...]:
+    """Network cards that take EFA; where the API does not say which, the first ones."""
+    cards = network.get("NetworkCards", [])
+    if any("InterfaceTypes" in card for card in cards):
+        return tuple(c["NetworkCardIndex"] for c in cards if "efa" in c["InterfaceTypes"])
+    return tuple(range(network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0)))
 
 
 def _spot_prices(

@@ -72,6 +72,12 @@ def test_components_do_not_import_sibling_components() -> None:
         assert offenders(files(f"infra/{room}"), *siblings) == []
 
 
+def test_only_the_aws_half_imports_the_libraries_of_aws() -> None:
+    outside = (p for p in inner("infra", "training") if p.parent.name != "aws")
+    outside = (p for p in [*outside, ROOT / "__main__.py"])
+    assert offenders(outside, "pulumi_aws", "pulumi_eks", "boto3", "botocore") == []
+
+
 def test_what_deploys_a_run_never_imports_torch() -> None:
     deploying = files("training/job.py", "training/launchers", "training/deployment", "infra")
     assert offenders(deploying, "torch", "transformers") == []

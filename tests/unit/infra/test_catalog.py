@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 from collections.abc import Iterator
@@ -85,12 +86,12 @@ def offer(usd: str, *, kind: str = "OnDemand", market: str = "OnDemand") -> str:
     return json.dumps({"product": product, "terms": {kind: term}})
 
 
-@pytest.fixture
-def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+@contextlib.contextmanager
+def aws() -> Iterator[None]:
     """AWS in this process, with credentials that are none."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-    with mock_aws():
+    with pytest.MonkeyPatch.context() as patch, mock_aws():
+        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
         yield
 
 
@@ -119,14 +120,23 @@ def region(name: str, answers: dict[str, list[str]]) -> refresh.Region:
     )
 
 
-def refreshed(answers: dict[str, list[str]]) -> catalog.Catalog:
-    """The committed catalog after a refresh of us-west-2."""
-    return refresh.refreshed(catalog.load(), [region("us-west-2", answers)], NOW)
+ANSWERS = {
+    "p4d.24xlarge": [offer("19.5000000000"), offer("0.0000000000")],
+    "p5.48xlarge": [offer("9.9", kind="Reserved"), offer("31.4", market="CapacityBlock")],
+}
 
 
-def test_a_refresh_takes_prices_of_its_region_only(aws: None) -> None:
+@pytest.fixture(scope="module")
+def after() -> catalog.Catalog:
+    """A catalog with wrong hardware, after a refresh of us-west-2."""
+    wrong = data_file.text(catalog.load()).replace("vcpu: 96", "vcpu: 95")
+    wrong = wrong.replace("efaCards: [0, 1, 2, 3]", "efaCards: [0]").replace("2048", "1")
+    with aws():
+        return refresh.refreshed(catalog.parse(wrong), [region("us-west-2", ANSWERS)], NOW)
+
+
+def test_a_refresh_takes_prices_of_its_region_only(after: catalog.Catalog) -> None:
     before = catalog.load()
-    after = refreshed({"p4d.24xlarge": [offer("19.5000000000"), offer("0.0000000000")]})
     p4d = after.types["p4d.24xlarge"]
     assert p4d.prices["us-west-2"].on_demand_usd_hour == 19.5
     assert p4d.prices["us-west-2"].spot_usd_hour == 0.0  # moto sells everything for 0.00001
@@ -135,31 +145,36 @@ def test_a_refresh_takes_prices_of_its_region_only(aws: None) -> None:
     assert after.regions["us-east-1"] == before.regions["us-east-1"]
 
 
-def test_a_type_that_left_the_region_loses_its_prices_and_keeps_its_hardware(aws: None) -> None:
-    before = catalog.load().types["p3.16xlarge"]
-    after = refreshed({}).types["p3.16xlarge"]
-    assert after.prices["us-west-2"] == Price()
-    assert (after.vcpu, after.gpus, after.memory_gib) == (before.vcpu, before.gpus, 488)
+def test_a_type_that_left_the_region_loses_its_prices_and_keeps_its_hardware(
+    after: catalog.Catalog,
+) -> None:
+    before, now = catalog.load().types["p3.16xlarge"], after.types["p3.16xlarge"]
+    assert now.prices["us-west-2"] == Price()
+    assert (now.vcpu, now.gpus, now.memory_gib) == (before.vcpu, before.gpus, 488)
 
 
-def test_reservations_and_capacity_blocks_are_no_price(aws: None) -> None:
-    answers = [offer("9.9", kind="Reserved"), offer("11.8", market="CapacityBlock")]
-    after = refreshed({"p4d.24xlarge": answers})
-    assert after.types["p4d.24xlarge"].prices["us-west-2"].on_demand_usd_hour is None
+def test_reservations_and_capacity_blocks_are_no_price(after: catalog.Catalog) -> None:
+    assert after.types["p5.48xlarge"].prices["us-west-2"].on_demand_usd_hour is None
 
 
-def test_hardware_is_what_ec2_describes(aws: None) -> None:
-    wrong = data_file.text(catalog.load()).replace("vcpu: 96", "vcpu: 95")
-    wrong = wrong.replace("efaCards: [0, 1, 2, 3]", "efaCards: [0]").replace("2048", "1")
-    after = refresh.refreshed(catalog.parse(wrong), [region("us-west-2", {})], NOW)
+def test_hardware_is_what_ec2_describes(after: catalog.Catalog) -> None:
     for name, right in catalog.load().types.items():
         for field in ("vcpu", "memory_gib", "gpus", "efa_card_indexes", "nvme_gb", "network_gbps"):
             assert getattr(after.types[name], field) == getattr(right, field), (name, field)
 
 
-def test_changes_are_told_one_by_one(aws: None) -> None:
+def test_efa_is_found_where_cards_do_not_tell_their_interfaces() -> None:
+    row = {
+        "VCpuInfo": {"DefaultVCpus": 192},
+        "MemoryInfo": {"SizeInMiB": 2097152},
+        "NetworkInfo": {"NetworkCards": [{}], "EfaInfo": {"MaximumEfaInterfaces": 32}},
+        "ProcessorInfo": {"SupportedArchitectures": ["x86_64"]},
+    }
+    assert refresh.hardware(row)["efa_card_indexes"] == tuple(range(32))
+
+
+def test_changes_are_told_one_by_one(after: catalog.Catalog) -> None:
     before = catalog.load()
-    after = refreshed({"p4d.24xlarge": [offer("19.5")]})
     lines = [line for line in refresh.changes(before, after) if line.startswith("p4d.24xlarge ")]
     assert lines == [
         "p4d.24xlarge us-west-2 on_demand_usd_hour: 21.95764 -> 19.5",
@@ -169,16 +184,13 @@ def test_changes_are_told_one_by_one(aws: None) -> None:
 
 
 def test_the_command_writes_the_file_and_says_what_changed(
-    aws: None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "catalog.yaml"
     monkeypatch.setattr(catalog, "DATA", file)
-    west = {"p4d.24xlarge": [offer("19.5")]}
-    monkeypatch.setattr(__main__, "regions", lambda names: [region(n, west) for n in names])
-    assert __main__.main(["refresh", "--region", "us-west-2"]) == 0
+    monkeypatch.setattr(__main__, "regions", lambda names: [region(n, ANSWERS) for n in names])
+    with aws():
+        assert __main__.main(["refresh", "--region", "us-west-2"]) == 0
     written = catalog.parse(file.read_text())
     assert written.types["p4d.24xlarge"].prices["us-west-2"].on_demand_usd_hour == 19.5
     shown = capsys.readouterr().out
