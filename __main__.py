@@ -6,60 +6,54 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from infra.config import ConfigError, StackConfig, arguments, engine_values
-from infra.outputs import Platform
 from infra.platform.kueue import KueueQueues
 from infra.platform.operators import Operators
 from infra.platform.priorities import Priorities
 from infra.simulated.node_pools import SimulatedNodePools
 from infra.simulated.storage import SimulatedStorage
+from infra.site import Site
 from infra.tenancy.team import Team
-from training.deployment import lineage, plan
-from training.deployment.preparation import DatasetPreparation, DatasetPreparationArgs, Preparation
-from training.job import TrainingJob, TrainingJobArgs
-from training.spec import RunSpec
+from training.deployment import plan, runs
 
 ROOT = Path(__file__).resolve().parent
 
 
-def deploy_platform(config: StackConfig, on: k8s.Provider) -> dict[str, list[pulumi.Resource]]:
-    """Nodes, storage, operators, queues, teams; by team, what its runs depend on."""
+def made_on_aws(config: StackConfig) -> Site | None:
+    """A cluster of the stack's own, if it wants one."""
+    if config.on_aws is None:
+        return None
+    # Loading pulumi_aws takes seconds that no other stack shall pay.
+    from infra.aws import foundation
+    from infra.config import aws_arguments
+
+    args = aws_arguments.foundation(config, config.on_aws, pulumi.get_stack())
+    return foundation.deploy("aws", args)
+
+
+def given(config: StackConfig) -> Site:
+    """A cluster that is there already, and what is simulated in it."""
+    on = k8s.Provider("cluster", arguments.provider(config))
     opts = pulumi.ResourceOptions(provider=on)
-    base: list[pulumi.Resource] = []
+    ready: list[pulumi.Resource] = []
     if (nodes := arguments.simulated_nodes(config)).pools:
-        base.append(SimulatedNodePools("nodes", nodes, opts))
-    named = arguments.named_storage(config)
-    storage = named or SimulatedStorage("storage", arguments.simulated_storage(config), opts)
-    if isinstance(storage, SimulatedStorage):
-        base.append(storage)
+        ready.append(SimulatedNodePools("nodes", nodes, opts))
+    if named := arguments.named_storage(config):
+        return Site(kubernetes=on, ready=ready, storage=named)
+    simulated = SimulatedStorage("storage", arguments.simulated_storage(config), opts)
+    return Site(kubernetes=on, ready=[*ready, simulated], storage=simulated)
+
+
+def deploy_platform(config: StackConfig, site: Site) -> dict[str, list[pulumi.Resource]]:
+    """Operators, queues, teams; by team, what its runs depend on."""
+    base = list(site.ready)
     if (operators := arguments.operators(config)).install:
-        base.append(Operators("operators", operators, opts))
-    after = pulumi.ResourceOptions(provider=on, depends_on=base)
+        first = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=base)
+        base = [*base, Operators("operators", operators, first)]
+    after = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=base)
     priorities = Priorities("priorities", after)
     queues = KueueQueues("queues", arguments.queues(config), after)
-    teams = arguments.teams(config, queues.cluster_queues, storage)
+    teams = arguments.teams(config, queues.cluster_queues, site.storage)
     return {name: [Team(f"team-{name}", team, after), priorities] for name, team in teams.items()}
-
-
-def deploy_runs(
-    runs: list[RunSpec],
-    platform: Platform,
-    ready: dict[str, list[pulumi.Resource]],
-    on: k8s.Provider,
-) -> dict[str, TrainingJob]:
-    """Each dataset is prepared once, before the runs that read it."""
-    prepared: dict[Preparation | None, list[pulumi.Resource]] = {None: []}
-    jobs: dict[str, TrainingJob] = {}
-    commit = lineage.git_commit(ROOT)
-    for run in runs:
-        need = Preparation.of(run)
-        if need and need not in prepared:
-            opts = pulumi.ResourceOptions(provider=on, depends_on=ready[run.team])
-            work = DatasetPreparationArgs(preparation=need, platform=platform)
-            prepared[need] = [DatasetPreparation(f"{run.team}-{need.name}", work, opts)]
-        opts = pulumi.ResourceOptions(provider=on, depends_on=[*ready[run.team], *prepared[need]])
-        args = TrainingJobArgs(run=run, platform=platform, git_commit=commit)
-        jobs[run.run_id] = TrainingJob(run.run_id, args, opts)
-    return jobs
 
 
 def main() -> None:
@@ -68,10 +62,12 @@ def main() -> None:
         planned = plan.make(engine_values(), pulumi.get_stack(), ROOT)
     except ConfigError as error:
         raise pulumi.RunError(str(error)) from None
-    on = k8s.Provider("cluster", arguments.provider(planned.config))
-    ready = deploy_platform(planned.config, on)
-    jobs = deploy_runs(planned.runs, planned.platform, ready, on)
+    site = made_on_aws(planned.config) or given(planned.config)
+    ready = deploy_platform(planned.config, site)
+    jobs = runs.deploy(planned.runs, planned.platform, ready, site.kubernetes, ROOT)
     pulumi.export("platform", planned.platform.export())
+    if site.outputs:
+        pulumi.export("site", dict(site.outputs))
     pulumi.export("runs", {run_id: job.outputs for run_id, job in jobs.items()})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -46,6 +46,14 @@ class Nodes(StrEnum):
     def simulated(self) -> bool:
         """Whether there is no machine behind them: the stack makes the Node objects itself."""
         return self in (Nodes.PROCESS, Nodes.KWOK)
+
+
+class Autoscaler(StrEnum):
+    """What adds nodes when queued runs wait for them, and removes idle ones."""
+
+    KARPENTER = "karpenter"
+    CLUSTER_AUTOSCALER = "cluster-autoscaler"
+    NONE = "none"
 
 
 class ReservationKind(StrEnum):
@@ -199,3 +207,12 @@ class NodePool:
     def tolerations(self) -> list[dict[str, Any]]:
         """What a pod needs to be placed on the pool's nodes."""
         return [dict(taint.toleration()) for taint in self.taints]
+
+
+def topology_aware(pools: Iterable[NodePool]) -> bool:
+    """Whether Kueue may choose the nodes of a gang itself.
+
+    It chooses among nodes that exist, and Karpenter's do not yet; Kueue would wait for them for ever. A
+    queue mixes pools, and a run is placed in one way or the other, so one such pool decides for all.
+    """
+    return all(pool.nodes is not Nodes.KARPENTER for pool in pools)

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pulumi
+from google.protobuf.struct_pb2 import Struct
 from pulumi.runtime import mocks, rpc, settings
 from pulumi.runtime.proto import resource_pb2
 from pulumi.runtime.stack import run_pulumi_func
 
-from infra import naming
+from infra import naming, render_outputs
 from infra.config import ConfigError
 from infra.config.loading import stack_values
 
@@ -32,17 +33,20 @@ _STACK: Final = "pulumi:pulumi:Stack"
 
 
 class _NoCloud(mocks.Mocks):
-    """Refuses look-ups; resources are answered by the recorder."""
+    """Answers what can be known without one; resources are answered by the recorder."""
 
     def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
         raise RuntimeError(f"the program reads {args.typ} {args.name}, which needs a cloud")
 
-    def call(self, args: mocks.MockCallArgs) -> tuple[dict[str, Any], list[tuple[str, str]] | None]:
-        raise RuntimeError(f"the program calls {args.token}, which needs a cloud")
+    def call(self, args: mocks.MockCallArgs) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+        return render_outputs.looked_up(args.token, args.args), []
 
 
 class _Recorder(mocks.MockMonitor):
-    """Keeps what the program says of each resource, and echoes its inputs as its outputs."""
+    """Keeps what the program says of each resource, and echoes its inputs as its outputs.
+
+    What only a cloud could add to them is a placeholder.
+    """
 
     def __init__(self) -> None:
         super().__init__(_NoCloud())
@@ -53,8 +57,24 @@ class _Recorder(mocks.MockMonitor):
         if request.type != _STACK:
             self.records[urn] = self._record(request)
         return resource_pb2.RegisterResourceResponse(
-            urn=urn, id=request.name if request.custom else "", object=request.object
+            urn=urn, id=request.name if request.custom else "", object=self._outputs(request)
         )
+
+    def _outputs(self, request: Any) -> Struct:
+        inputs = rpc.deserialize_properties(request.object)
+        outputs = Struct()
+        outputs.CopyFrom(request.object)
+        outputs.update(render_outputs.added(request.type, request.name, inputs))
+        if request.type == render_outputs.EKS_COMPONENT:
+            outputs.update({"eksCluster": self._reference(request.name, inputs)})
+        return outputs
+
+    def _reference(self, name: str, inputs: Mapping[str, Any]) -> Record:
+        """The cluster inside of the remote component, where Pulumi will look its state up."""
+        urn = self.make_urn("", render_outputs.EKS_CLUSTER, name)
+        state = render_outputs.eks_cluster(name, inputs)
+        self.resources[urn] = mocks.MockMonitor.ResourceRegistration(urn, name, state)
+        return {rpc._special_sig_key: rpc._special_resource_sig, "urn": urn, "id": name}
 
     def _record(self, request: Any) -> Record:
         record: Record = {

@@ -8,11 +8,10 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from infra.config import promise
-from infra.config.aws_model import EksClusterConfig
-from infra.config.model import StackConfig
+from infra.config.model import ExistingClusterConfig, StackConfig
 from infra.platform.kueue import KueueQueuesArgs, QueueTeam
 from infra.platform.operators import OperatorsArgs
-from infra.pools import Workload
+from infra.pools import Autoscaler, Workload
 from infra.simulated.node_pools import SimulatedNodePoolsArgs
 from infra.simulated.storage import SimulatedStorageArgs
 from infra.storage import NamedStorageClass, SharedStorage, VolumeSizes
@@ -20,13 +19,9 @@ from infra.tenancy.limits import Quota
 from infra.tenancy.team import TeamArgs
 
 
-def provider(config: StackConfig, kubeconfig: pulumi.Input[str] | None = None) -> k8s.ProviderArgs:
-    """The cluster: by the kubeconfig of one that the stack makes, else as the file says.
-
-    Without either it is what KUBECONFIG names.
-    """
-    if isinstance(config.cluster, EksClusterConfig):
-        return k8s.ProviderArgs(kubeconfig=kubeconfig, enable_server_side_apply=True)
+def provider(config: StackConfig) -> k8s.ProviderArgs:
+    """The cluster that is there; without a path of its own it is what KUBECONFIG names."""
+    assert isinstance(config.cluster, ExistingClusterConfig)
     return k8s.ProviderArgs(
         kubeconfig=config.cluster.kubeconfig_path,
         context=config.cluster.context,
@@ -59,6 +54,7 @@ def queues(config: StackConfig) -> KueueQueuesArgs:
             )
             for team in config.teams
         ),
+        gang_scale_up=config.autoscaler is Autoscaler.CLUSTER_AUTOSCALER,
     )
 
 

@@ -22,17 +22,9 @@ from infra.config.aws_model import (
     ReservationConfig,
 )
 from infra.config.fields import Bool, Cidr, DnsLabel, Image, Int, Quantity, Section, Str
-from infra.pools import ROOT_GIB, Capacity, Network, NodePool, Nodes, Workload
+from infra.pools import ROOT_GIB, Autoscaler, Capacity, Network, NodePool, Nodes, Workload
 
 OPERATORS: Final = ("kueue", "jobset", "kubeflowTrainer", "trainingOperator", "mpiOperator")
-
-
-class Autoscaler(StrEnum):
-    """What adds nodes when admitted pods wait for them, and removes idle ones."""
-
-    KARPENTER = "karpenter"
-    CLUSTER_AUTOSCALER = "cluster-autoscaler"
-    NONE = "none"
 
 
 class StorageKind(StrEnum):

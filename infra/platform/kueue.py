@@ -15,7 +15,8 @@ import pulumi
 
 from infra import naming, quantity
 from infra.objects import KubernetesObject, Manifest, metadata
-from infra.pools import Capacity, NodePool
+from infra.platform.scale_up import GangScaleUp, checks_strategy
+from infra.pools import Capacity, NodePool, topology_aware
 
 _PREFERRED: Final[Mapping[str, Capacity]] = {
     "research": Capacity.SPOT,
@@ -50,8 +51,11 @@ def topology() -> Manifest:
     }
 
 
-def flavor(pool: NodePool) -> Manifest:
-    """The ResourceFlavor of a pool: runs admitted to it get its selector and its tolerations."""
+def flavor(pool: NodePool, *, by_topology: bool = True) -> Manifest:
+    """The ResourceFlavor of a pool: runs admitted to it get its selector and its tolerations.
+
+    `by_topology`: Kueue chooses the nodes, too; else the scheduler does. See `pools.topology_aware`.
+    """
     return {
         "apiVersion": naming.KUEUE_API,
         "kind": "ResourceFlavor",
@@ -60,7 +64,7 @@ def flavor(pool: NodePool) -> Manifest:
             "nodeLabels": {naming.POOL: pool.name},
             "nodeTaints": [taint.manifest() for taint in pool.taints],
             "tolerations": pool.tolerations(),
-            "topologyName": naming.TOPOLOGY,
+            **({"topologyName": naming.TOPOLOGY} if by_topology else {}),
         },
     }
 
@@ -110,8 +114,12 @@ def cohort(name: str, pools: Sequence[NodePool], teams: Sequence[QueueTeam]) -> 
     }
 
 
-def cluster_queue(team: QueueTeam, cohort_name: str, pools: Sequence[NodePool]) -> Manifest:
+def cluster_queue(
+    team: QueueTeam, cohort_name: str, pools: Sequence[NodePool], *, gang_scale_up: bool = False
+) -> Manifest:
     """A team's queue over all pools.
+
+    With `gang_scale_up` a run waits, once it has its quota, until there are nodes for all of its pods.
 
     Research borrows on its preferred capacity before it looks at the other, and moves on rather
     than preempt. Production stops at its preferred capacity and takes it back from borrowers.
@@ -140,8 +148,14 @@ def cluster_queue(team: QueueTeam, cohort_name: str, pools: Sequence[NodePool]) 
             },
             "fairSharing": {"weight": str(team.fair_weight)},
             "stopPolicy": "None",
+            **(_scale_up_checks(pools) if gang_scale_up else {}),
         },
     }
+
+
+def _scale_up_checks(pools: Sequence[NodePool]) -> dict[str, Any]:
+    strategy = checks_strategy(pools)
+    return {"admissionChecksStrategy": strategy} if strategy else {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +165,8 @@ class KueueQueuesArgs:
     cohort: str
     pools: tuple[NodePool, ...]
     teams: tuple[QueueTeam, ...]
+    gang_scale_up: bool = False
+    """Cluster Autoscaler answers Kueue's ProvisioningRequests."""
 
 
 class KueueQueues(pulumi.ComponentResource):
@@ -166,9 +182,13 @@ class KueueQueues(pulumi.ComponentResource):
         def own(*needs: pulumi.Resource) -> pulumi.ResourceOptions:
             return pulumi.ResourceOptions(parent=self, depends_on=list(needs))
 
-        zones = KubernetesObject(f"{name}-topology", topology(), own())
+        checks = [GangScaleUp(f"{name}-scale-up", own())] if args.gang_scale_up else []
+        by_topology = topology_aware(args.pools)
+        zones = [KubernetesObject(f"{name}-topology", topology(), own())] if by_topology else []
         flavors = [
-            KubernetesObject(f"{name}-flavor-{pool.name}", flavor(pool), own(zones))
+            KubernetesObject(
+                f"{name}-flavor-{pool.name}", flavor(pool, by_topology=by_topology), own(*zones)
+            )
             for pool in args.pools
         ]
         shared = KubernetesObject(
@@ -177,8 +197,8 @@ class KueueQueues(pulumi.ComponentResource):
         self.cluster_queues = {
             team.name: KubernetesObject(
                 f"{name}-{team.name}",
-                cluster_queue(team, args.cohort, args.pools),
-                own(shared, *flavors),
+                cluster_queue(team, args.cohort, args.pools, gang_scale_up=args.gang_scale_up),
+                own(shared, *flavors, *checks),
             )
             for team in args.teams
         }

@@ -6,7 +6,7 @@ from typing import Any
 
 from infra import naming
 from infra.outputs import Platform
-from infra.pools import Network, NodePool
+from infra.pools import Network, NodePool, topology_aware
 from training.spec import RunSpec
 
 
@@ -63,8 +63,15 @@ def tolerations(pools: tuple[NodePool, ...]) -> list[dict[str, Any]]:
     return found
 
 
-def topology_annotation(spec: RunSpec, pools: tuple[NodePool, ...]) -> dict[str, str]:
-    """Asks Kueue for nodes of one zone: a must where collectives run over EFA, else a wish."""
+def topology_annotation(
+    spec: RunSpec, platform: Platform, pools: tuple[NodePool, ...]
+) -> dict[str, str]:
+    """Asks Kueue for nodes of one zone: a must where collectives run over EFA, else a wish.
+
+    Nothing where the queue's nodes are the scheduler's choice: each pool is in one zone anyway.
+    """
+    if not topology_aware(platform.gpu_pools(spec.team)):
+        return {}
     if spec.nodes > 1 and any(pool.network is Network.EFA for pool in pools):
         return {naming.REQUIRED_TOPOLOGY: naming.ZONE}
     return {naming.PREFERRED_TOPOLOGY: naming.ZONE}

@@ -221,7 +221,7 @@ def template(
     return {
         "metadata": {
             "labels": labels(run) | {naming.WORKER_OF: run.run_id},
-            "annotations": placement.topology_annotation(run, pools),
+            "annotations": placement.topology_annotation(run, platform, pools),
         },
         "spec": pod_spec(run, platform, main, restart=restart),
     }

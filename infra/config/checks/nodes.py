@@ -8,8 +8,7 @@ from typing import Final
 from infra import catalog
 from infra.config.checks.parts import Parts
 from infra.config.mistakes import Mistake, shown
-from infra.config.model import Autoscaler
-from infra.pools import Capacity, Network, Nodes, ReservationKind, Workload
+from infra.pools import Autoscaler, Capacity, Network, Nodes, ReservationKind, Workload
 
 _BY_PROVIDER: Final = {
     "eks": (Nodes.MANAGED, Nodes.KARPENTER),

@@ -1,0 +1,311 @@
+"""A stack's AWS half put together: from an account to a cluster with nodes, storage and identities.
+
+The one module of this package that knows the order of its parts. Imported only for a stack whose cluster is
+`eks`: loading pulumi_aws takes seconds, which no other stack shall pay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import pulumi
+import pulumi_kubernetes as k8s
+
+from infra import naming
+from infra.aws.addons import AFTER_NODES, BEFORE_NODES, EFS, FSX, Addon, Addons, AddonsArgs
+from infra.aws.autoscaling import ClusterAutoscaler, ClusterAutoscalerArgs
+from infra.aws.buckets import Buckets, BucketsArgs
+from infra.aws.cluster import Cluster, ClusterArgs
+from infra.aws.elastic_files import EfsStorage, EfsStorageArgs
+from infra.aws.existing_network import ExistingNetwork, ExistingNetworkArgs
+from infra.aws.identity import TeamIdentity, TeamIdentityArgs
+from infra.aws.imds_sidecar import MetadataAccess
+from infra.aws.karpenter import Karpenter, KarpenterArgs
+from infra.aws.keys import Keys, KeysArgs
+from infra.aws.lustre import LustreStorage, LustreStorageArgs
+from infra.aws.network import Network, NetworkArgs
+from infra.aws.node_pools import NodePools, NodePoolsArgs
+from infra.aws.provider import ProviderArgs, aws_provider, default_tags
+from infra.aws.records import ClusterRecord, NetworkRecord
+from infra.aws.system_nodes import SystemNodes, SystemNodesArgs
+from infra.pools import Autoscaler, NodePool, Nodes
+from infra.site import Site
+from infra.storage import NamedStorageClass, SharedStorage, VolumeSizes
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterChoice:
+    """What a stack decides about its cluster; see `ClusterArgs` and `SystemNodesArgs`."""
+
+    version: str
+    public_cidrs: tuple[str, ...]
+    admins: tuple[str, ...]
+    deployers: tuple[str, ...]
+    log_retention_days: int
+    system_types: tuple[str, ...]
+    system_min: int
+    system_max: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LustreChoice:
+    """One file system of FSx for Lustre per team."""
+
+    zone: str
+    throughput_per_tib: int
+    """MB/s."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EfsChoice:
+    """One EFS file system, an access point per claim."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundationArgs:
+    """All that an AWS stack is made of; every value is plain."""
+
+    site: ProviderArgs
+    """Account, region, tags, and the cluster's name."""
+    network: NetworkArgs | ExistingNetworkArgs
+    cluster: ClusterChoice
+    pools: tuple[NodePool, ...]
+    autoscaler: Autoscaler
+    metadata_access: MetadataAccess
+    storage: LustreChoice | EfsChoice | NamedStorageClass
+    sizes: VolumeSizes
+    """Of each team's volumes."""
+    bucket_prefix: str
+    old_checkpoint_days: int
+    teams: tuple[str, ...]
+    protect: bool
+    """Keep buckets, keys, file systems and the cluster whatever happens to the program."""
+
+    def rendered_as(self, nodes: Nodes) -> tuple[NodePool, ...]:
+        """Pools whose nodes come from there."""
+        return tuple(pool for pool in self.pools if pool.nodes is nodes)
+
+
+class Foundation(pulumi.ComponentResource):
+    """An EKS cluster with its network, nodes, storage and identities; give it the AWS provider.
+
+    Add-ons that make a node ready come before nodes, those that run on nodes after the system nodes,
+    and whatever makes further nodes after those.
+    """
+
+    site: Site
+
+    def __init__(self, name: str, args: FoundationArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(naming.infra_type("AwsFoundation"), name, None, opts)
+        self._name, self._args = name, args
+        self._keys = Keys(
+            f"{name}-keys",
+            KeysArgs(
+                cluster=args.site.cluster,
+                account=args.site.account,
+                region=args.site.region,
+                protect=args.protect,
+            ),
+            self._own(),
+        )
+        self._network = self._make_network()
+        self._cluster = self._make_cluster()
+        base = self._addons("base", BEFORE_NODES)
+        system = self._system_nodes(base)
+        addons = self._addons("addons", (*AFTER_NODES, *self._drivers()), system)
+        self._kubernetes = k8s.Provider(
+            "cluster",
+            kubeconfig=self._cluster.kubeconfig,
+            enable_server_side_apply=True,
+            opts=self._own(system),
+        )
+        nodes = self._nodes(base, addons)
+        buckets = self._make_buckets()
+        outputs = {
+            "region": args.site.region,
+            "endpoint": self._cluster.endpoint,
+            "vpcId": self._network.vpc_id,
+            "buckets": {
+                "datasets": buckets.datasets.name,
+                "checkpoints": buckets.checkpoints.name,
+                "artifacts": buckets.artifacts.name,
+                "logs": buckets.logs.name,
+            },
+            "teamRoles": self._identities(buckets),
+        }
+        self.site = Site(
+            kubernetes=self._kubernetes,
+            ready=[addons, *nodes],
+            storage=self._storage(buckets, addons),
+            outputs=outputs,
+        )
+        self.register_outputs(outputs)
+
+    def _own(self, *needs: pulumi.Resource) -> pulumi.ResourceOptions:
+        return pulumi.ResourceOptions(parent=self, depends_on=list(needs))
+
+    def _in_cluster(self, *needs: pulumi.Resource) -> pulumi.ResourceOptions:
+        """For parts that have objects in the cluster, too."""
+        return pulumi.ResourceOptions.merge(
+            self._own(*needs), pulumi.ResourceOptions(providers=[self._kubernetes])
+        )
+
+    def _make_network(self) -> NetworkRecord:
+        name, wanted = f"{self._name}-network", self._args.network
+        if isinstance(wanted, NetworkArgs):
+            return Network(name, wanted, self._own()).record
+        return ExistingNetwork(name, wanted, self._own()).record
+
+    def _make_cluster(self) -> ClusterRecord:
+        args, choice = self._args, self._args.cluster
+        wanted = ClusterArgs(
+            name=args.site.cluster,
+            version=choice.version,
+            network=self._network,
+            key_arn=self._keys.cluster_key_arn,
+            public_cidrs=choice.public_cidrs,
+            admins=choice.admins,
+            deployers=choice.deployers,
+            log_retention_days=choice.log_retention_days,
+            protect=args.protect,
+        )
+        return Cluster(f"{self._name}-cluster", wanted, self._own()).record
+
+    def _addons(self, moment: str, addons: tuple[Addon, ...], *needs: pulumi.Resource) -> Addons:
+        site = self._args.site
+        wanted = AddonsArgs(
+            account=site.account, region=site.region, cluster=self._cluster, addons=addons
+        )
+        return Addons(f"{self._name}-{moment}", wanted, self._own(*needs))
+
+    def _drivers(self) -> tuple[Addon, ...]:
+        """Storage drivers that the stack's volumes need."""
+        if isinstance(self._args.storage, LustreChoice):
+            return (FSX,)
+        return (EFS,) if isinstance(self._args.storage, EfsChoice) else ()
+
+    def _system_nodes(self, base: pulumi.Resource) -> SystemNodes:
+        choice = self._args.cluster
+        wanted = SystemNodesArgs(
+            cluster=self._cluster,
+            network=self._network,
+            data_key_arn=self._keys.data_key_arn,
+            instance_types=choice.system_types,
+            min=choice.system_min,
+            max=choice.system_max,
+        )
+        return SystemNodes(f"{self._name}-system", wanted, self._own(base))
+
+    def _nodes(self, base: pulumi.Resource, addons: pulumi.Resource) -> list[pulumi.Resource]:
+        """Node groups, and whoever sizes them or makes nodes in their stead."""
+        made: list[pulumi.Resource] = []
+        if managed := self._args.rendered_as(Nodes.MANAGED):
+            groups = self._node_groups(managed, base)
+            made.append(groups)
+            if self._args.autoscaler is Autoscaler.CLUSTER_AUTOSCALER:
+                made.append(self._cluster_autoscaler(managed, groups, addons))
+        if grown := self._args.rendered_as(Nodes.KARPENTER):
+            made.append(self._karpenter(grown, addons))
+        return made
+
+    def _node_groups(self, pools: tuple[NodePool, ...], base: pulumi.Resource) -> NodePools:
+        wanted = NodePoolsArgs(
+            pools=pools,
+            network=self._network,
+            cluster=self._cluster,
+            data_key_arn=self._keys.data_key_arn,
+            metadata_access=self._args.metadata_access,
+            tags=default_tags(self._args.site),
+        )
+        return NodePools(f"{self._name}-pools", wanted, self._own(base))
+
+    def _cluster_autoscaler(
+        self, pools: tuple[NodePool, ...], groups: NodePools, addons: pulumi.Resource
+    ) -> ClusterAutoscaler:
+        wanted = ClusterAutoscalerArgs(
+            cluster=self._cluster,
+            region=self._args.site.region,
+            account=self._args.site.account,
+            pools=pools,
+            autoscaling_groups={pool.name: groups.autoscaling_group(pool.name) for pool in pools},
+        )
+        return ClusterAutoscaler(f"{self._name}-autoscaler", wanted, self._in_cluster(addons))
+
+    def _karpenter(self, pools: tuple[NodePool, ...], addons: pulumi.Resource) -> Karpenter:
+        wanted = KarpenterArgs(
+            pools=pools,
+            network=self._network,
+            cluster=self._cluster,
+            data_key_arn=self._keys.data_key_arn,
+            metadata_access=self._args.metadata_access,
+            tags=default_tags(self._args.site),
+            region=self._args.site.region,
+            account=self._args.site.account,
+        )
+        return Karpenter(f"{self._name}-karpenter", wanted, self._in_cluster(addons))
+
+    def _make_buckets(self) -> Buckets:
+        args = self._args
+        wanted = BucketsArgs(
+            prefix=args.bucket_prefix,
+            account=args.site.account,
+            key_arn=self._keys.data_key_arn,
+            old_checkpoint_days=args.old_checkpoint_days,
+            protect=args.protect,
+        )
+        return Buckets(f"{self._name}-buckets", wanted, self._own())
+
+    def _storage(self, buckets: Buckets, addons: pulumi.Resource) -> SharedStorage:
+        args, choice = self._args, self._args.storage
+        name, opts = f"{self._name}-storage", self._in_cluster(addons)
+        if isinstance(choice, LustreChoice):
+            lustre = LustreStorageArgs(
+                cluster=args.site.cluster,
+                teams=args.teams,
+                sizes=args.sizes,
+                throughput_per_tib=choice.throughput_per_tib,
+                vpc_id=self._network.vpc_id,
+                subnet_id=self._network.private_subnets[choice.zone],
+                cluster_security_group=self._cluster.security_group,
+                key_arn=self._keys.data_key_arn,
+                datasets=buckets.datasets,
+                checkpoints=buckets.checkpoints,
+                protect=args.protect,
+            )
+            return LustreStorage(name, lustre, opts)
+        if isinstance(choice, EfsChoice):
+            efs = EfsStorageArgs(
+                cluster=args.site.cluster,
+                sizes=args.sizes,
+                vpc_id=self._network.vpc_id,
+                subnet_ids=self._network.private_subnets,
+                cluster_security_group=self._cluster.security_group,
+                key_arn=self._keys.data_key_arn,
+                protect=args.protect,
+            )
+            return EfsStorage(name, efs, opts)
+        return choice
+
+    def _identities(self, buckets: Buckets) -> dict[str, pulumi.Output[str]]:
+        """ARN of each team's role."""
+        args = self._args
+        return {
+            team: TeamIdentity(
+                f"{self._name}-team-{team}",
+                TeamIdentityArgs(
+                    team=team,
+                    cluster=self._cluster,
+                    account=args.site.account,
+                    region=args.site.region,
+                    buckets=buckets.names,
+                    key_arn=self._keys.data_key_arn,
+                ),
+                self._own(),
+            ).role_arn
+            for team in args.teams
+        }
+
+
+def deploy(name: str, args: FoundationArgs) -> Site:
+    """The whole AWS half, through a provider of its own."""
+    aws = aws_provider(f"{name}-provider", args.site)
+    return Foundation(name, args, pulumi.ResourceOptions(providers=[aws])).site

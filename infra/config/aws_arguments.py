@@ -1,0 +1,81 @@
+"""From a stack file to the arguments of its AWS half. Loads pulumi_aws: imported for such stacks only."""
+
+from __future__ import annotations
+
+from infra.aws.existing_network import ExistingNetworkArgs
+from infra.aws.foundation import ClusterChoice, EfsChoice, FoundationArgs, LustreChoice
+from infra.aws.imds_sidecar import MetadataAccess
+from infra.aws.network import Nat, NetworkArgs
+from infra.aws.provider import ProviderArgs
+from infra.config import arguments
+from infra.config.aws_model import EksClusterConfig, MadeNetworkConfig
+from infra.config.model import OnAws, StackConfig
+from infra.pools import Nodes
+from infra.storage import NamedStorageClass
+
+
+def foundation(config: StackConfig, on: OnAws, stack: str) -> FoundationArgs:
+    """All of the AWS half."""
+    return FoundationArgs(
+        site=ProviderArgs(
+            region=on.aws.region,
+            account=on.aws.account,
+            stack=stack,
+            cluster=on.cluster.name,
+            tags=on.aws.tags,
+        ),
+        network=_network(on),
+        cluster=_cluster(on.cluster),
+        pools=config.pools_of(Nodes.MANAGED, Nodes.KARPENTER),
+        autoscaler=config.autoscaler,
+        metadata_access=(
+            MetadataAccess.PODS if config.interruption.imds_sidecar else MetadataAccess.NODE
+        ),
+        storage=_storage(config),
+        sizes=arguments.volume_sizes(config),
+        bucket_prefix=on.buckets.prefix,
+        old_checkpoint_days=on.buckets.old_checkpoint_days,
+        teams=tuple(team.name for team in config.teams),
+        protect=config.protected,
+    )
+
+
+def _network(on: OnAws) -> NetworkArgs | ExistingNetworkArgs:
+    if isinstance(on.network, MadeNetworkConfig):
+        return NetworkArgs(
+            cluster=on.cluster.name,
+            region=on.aws.region,
+            cidr=on.network.cidr,
+            zones=on.network.zones,
+            nat=Nat(on.network.nat),
+            flow_log_days=on.network.flow_log_days,
+        )
+    return ExistingNetworkArgs(
+        cluster=on.cluster.name,
+        vpc_id=on.network.existing.vpc_id,
+        cidr=on.network.existing.cidr,
+        private_subnets=on.network.existing.private_subnets,
+    )
+
+
+def _cluster(cluster: EksClusterConfig) -> ClusterChoice:
+    return ClusterChoice(
+        version=cluster.version,
+        public_cidrs=cluster.endpoint,
+        admins=cluster.admins,
+        deployers=cluster.deployers,
+        log_retention_days=cluster.log_retention_days,
+        system_types=cluster.system_nodes.instance_types,
+        system_min=cluster.system_nodes.min,
+        system_max=cluster.system_nodes.max,
+    )
+
+
+def _storage(config: StackConfig) -> LustreChoice | EfsChoice | NamedStorageClass:
+    storage = config.storage
+    if storage.fsx:
+        return LustreChoice(
+            zone=storage.fsx.zone, throughput_per_tib=storage.fsx.throughput_per_tib
+        )
+    named = arguments.named_storage(config)
+    return named or EfsChoice()

@@ -1,0 +1,60 @@
+"""What rendered resources say of themselves: outputs that only a cloud could know, as `${NAME.output}`.
+
+Only those that another resource's inputs are made of. A reviewer reads in them what refers to what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+EKS_COMPONENT: Final = "eks:index:Cluster"
+EKS_CLUSTER: Final = "aws:eks/cluster:Cluster"
+_AWS: Final = "aws:"
+
+_OF_ALL: Final = ("arn", "name")
+_MORE: Final[Mapping[str, tuple[str, ...]]] = {
+    "aws:kms/key:Key": ("keyId",),
+    "aws:ec2/launchTemplate:LaunchTemplate": ("latestVersion",),
+    "aws:ec2/eip:Eip": ("allocationId",),
+    "aws:eks/nodeGroup:NodeGroup": ("nodeGroupName",),
+    "aws:fsx/lustreFileSystem:LustreFileSystem": ("dnsName", "mountName"),
+    "aws:sqs/queue:Queue": ("url",),
+}
+
+
+def added(type_: str, name: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Outputs of a resource beyond its inputs; none for types that are not AWS's."""
+    if type_ == EKS_COMPONENT:
+        return {"kubeconfigJson": placeholder(name, "kubeconfig")}
+    if not type_.startswith(_AWS):
+        return {}
+    wanted = (*_OF_ALL, *_MORE.get(type_, ()))
+    found: dict[str, Any] = {key: placeholder(name, key) for key in wanted if key not in inputs}
+    if type_ == "aws:eks/nodeGroup:NodeGroup":
+        group = {"name": placeholder(name, "autoscalingGroup")}
+        found["resources"] = [{"autoscalingGroups": [group]}]
+    return found
+
+
+def eks_cluster(name: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """State of the cluster inside of pulumi_eks' component."""
+    return {
+        "name": inputs["name"],
+        "arn": placeholder(name, "arn"),
+        "endpoint": placeholder(name, "endpoint"),
+        "certificateAuthority": {"data": placeholder(name, "certificateAuthority")},
+        "vpcConfig": {"clusterSecurityGroupId": placeholder(name, "securityGroup")},
+    }
+
+
+def looked_up(token: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer to a look-up. Raises LookupError for one that has none here."""
+    if token == "aws:eks/getAddonVersion:getAddonVersion":
+        return {"version": f"recommended for Kubernetes {args['kubernetesVersion']}"}
+    raise LookupError(f"the program calls {token}, which needs a cloud")
+
+
+def placeholder(name: str, output: str) -> str:
+    """What stands for a value that the cloud decides."""
+    return f"${{{name}.{output}}}"

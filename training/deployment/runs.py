@@ -1,0 +1,41 @@
+"""All runs of a stack, each after what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from infra.outputs import Platform
+from training.deployment import lineage
+from training.deployment.preparation import DatasetPreparation, DatasetPreparationArgs, Preparation
+from training.job import TrainingJob, TrainingJobArgs
+from training.spec import RunSpec
+
+
+def deploy(
+    runs: Iterable[RunSpec],
+    platform: Platform,
+    ready: Mapping[str, Sequence[pulumi.Resource]],
+    on: k8s.Provider,
+    root: Path,
+) -> dict[str, TrainingJob]:
+    """Runs by id. Each dataset is prepared once, before the runs that read it.
+
+    `ready`: by team, what its runs come after. `root`: the project, whose commit is recorded.
+    """
+    prepared: dict[Preparation | None, list[pulumi.Resource]] = {None: []}
+    jobs: dict[str, TrainingJob] = {}
+    commit = lineage.git_commit(root)
+    for run in runs:
+        need = Preparation.of(run)
+        if need and need not in prepared:
+            opts = pulumi.ResourceOptions(provider=on, depends_on=list(ready[run.team]))
+            work = DatasetPreparationArgs(preparation=need, platform=platform)
+            prepared[need] = [DatasetPreparation(f"{run.team}-{need.name}", work, opts)]
+        opts = pulumi.ResourceOptions(provider=on, depends_on=[*ready[run.team], *prepared[need]])
+        args = TrainingJobArgs(run=run, platform=platform, git_commit=commit)
+        jobs[run.run_id] = TrainingJob(run.run_id, args, opts)
+    return jobs
