@@ -135,6 +135,11 @@ CLUSTER: dict[str, tuple[Edit, str]] = {
         "cluster.systemNodes.instanceTypes[0]: got 'g6.xlarge' with GPUs; allowed m6i.4xlarge, "
         "m6i.xlarge; did you mean m6i.xlarge?",
     ),
+    "misspelt key of system nodes": (
+        cluster(systemNodes={"mni": 1}),
+        "cluster.systemNodes.mni: got an unknown key; allowed instanceTypes, max, min; did you mean "
+        "min?",
+    ),
     "more system nodes than there may be": (
         cluster(systemNodes={"min": 5}),
         "cluster.systemNodes.min: got 5; allowed at most max, 4; lower min or raise max",
@@ -221,6 +226,11 @@ PLACES: dict[str, tuple[Edit, str]] = {
         network(cidr="fd00::/16"),
         "network.cidr: got 'fd00::/16'; allowed an IPv4 block such as 10.20.0.0/16; take one from "
         "10.0.0.0/8",
+    ),
+    "misspelt key of the network": (
+        lambda s: s["network"].update(zons=s["network"].pop("zones")),
+        "network.zons: got an unknown key; allowed cidr, flowLogDays, nat, zones; did you mean "
+        "zones?",
     ),
     "NAT of another kind": (
         network(nat="per-zones"),
