@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Final
 
 import pulumi
-from moto_cloud import ACCOUNT, REGION
+from moto_cloud import ACCOUNT, REGION, Cloud
 from networks import ARGS as NETWORK
+from networks import existing_vpc
 
 from infra.aws import addons
 from infra.aws.addons import Addons, AddonsArgs
 from infra.aws.cluster import Cluster, ClusterArgs
+from infra.aws.existing_network import ExistingNetwork
 from infra.aws.keys import Keys, KeysArgs
 from infra.aws.network import Network
 from infra.aws.records import ClusterRecord, NetworkRecord
@@ -33,6 +35,13 @@ def base(opts: pulumi.ResourceOptions) -> Base:
     """Network and keys."""
     keys = KeysArgs(cluster="training", account=ACCOUNT, region=REGION)
     return Base(network=Network("network", NETWORK, opts).record, keys=Keys("keys", keys, opts))
+
+
+def existing_base(opts: pulumi.ResourceOptions, cloud: Cloud) -> Base:
+    """A network that was there before, and keys: a tenth of the work."""
+    keys = KeysArgs(cluster="training", account=ACCOUNT, region=REGION)
+    network = ExistingNetwork("network", existing_vpc(cloud), opts)
+    return Base(network=network.record, keys=Keys("keys", keys, opts))
 
 
 def cluster_args(on: Base, *, public_cidrs: tuple[str, ...] = ()) -> ClusterArgs:

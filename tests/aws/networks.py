@@ -6,6 +6,7 @@ from typing import Final
 
 from moto_cloud import Cloud
 
+from infra.aws.existing_network import ExistingNetworkArgs
 from infra.aws.network import Nat, NetworkArgs
 
 ARGS: Final = NetworkArgs(
@@ -33,3 +34,18 @@ def zone_of_nat(cloud: Cloud, gateway: str) -> str:
     (subnet,) = cloud.subnets([nat["SubnetId"]])
     zone: str = subnet["AvailabilityZone"]
     return zone
+
+
+def existing_vpc(cloud: Cloud) -> ExistingNetworkArgs:
+    """A VPC with a private subnet in two zones, made without Pulumi."""
+    vpc = cloud.ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]
+    subnets = {
+        zone: cloud.ec2.create_subnet(VpcId=vpc, CidrBlock=cidr, AvailabilityZone=zone)["Subnet"]
+        for zone, cidr in (("us-east-1a", "10.9.0.0/20"), ("us-east-1b", "10.9.16.0/20"))
+    }
+    return ExistingNetworkArgs(
+        cluster="training",
+        vpc_id=vpc,
+        cidr="10.9.0.0/16",
+        private_subnets={zone: subnet["SubnetId"] for zone, subnet in subnets.items()},
+    )

@@ -1,30 +1,45 @@
-"""Clusters of other shapes: a public endpoint, and mistakes that would end in AWS, or worse."""
+"""Clusters of other shapes, in a VPC that was there before; and mistakes that AWS would find late."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pulumi
 import pytest
 from botocore.exceptions import ClientError
-from clusters import ADMIN, Base, base, cluster_args
+from clusters import ADMIN, cluster_args, existing_base
 from moto_cloud import Cloud, Deployed
 
 from infra.aws.cluster import Cluster
 
-Build = Callable[[Callable[[pulumi.ResourceOptions], Any]], Deployed]
+Make = Callable[..., Deployed]
+Keep = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
-def of(on: Base, opts: pulumi.ResourceOptions, **changed: Any) -> Cluster:
-    return Cluster("cluster", replace(cluster_args(on), **changed), opts)
+@pytest.fixture
+def make(
+    build: Callable[[Callable[[pulumi.ResourceOptions], Any]], Deployed], cloud: Cloud
+) -> Make:
+    """Deploys the usual cluster with some of its arguments changed; of its subnets only those that `keep` keeps."""
+
+    def made(keep: Keep = dict, **changed: Any) -> Deployed:
+        def program(opts: pulumi.ResourceOptions) -> None:
+            on = existing_base(opts, cloud)
+            subnets = keep(on.network.private_subnets)
+            args = replace(cluster_args(on), network=replace(on.network, private_subnets=subnets))
+            Cluster("cluster", replace(args, **changed), opts)
+
+        return build(program)
+
+    return made
 
 
 def test_a_public_endpoint_is_open_to_the_listed_cidrs_and_the_private_one_stays(
-    build: Build, cloud: Cloud
+    make: Make, cloud: Cloud
 ) -> None:
-    build(lambda opts: of(base(opts), opts, public_cidrs=("203.0.113.0/24",)))
+    make(public_cidrs=("203.0.113.0/24",))
     access = cloud.cluster("training")["resourcesVpcConfig"]
     assert access["endpointPublicAccess"] is True
     assert access["publicAccessCidrs"] == ["203.0.113.0/24"]
@@ -32,44 +47,32 @@ def test_a_public_endpoint_is_open_to_the_listed_cidrs_and_the_private_one_stays
 
 
 @pytest.mark.parametrize("cidr", ["0.0.0.0/0", "0.0.0.0/0 "])
-def test_an_endpoint_for_everybody_is_refused(build: Build, cidr: str) -> None:
+def test_an_endpoint_for_everybody_is_refused(make: Make, cidr: str) -> None:
     with pytest.raises(ValueError, match=r"0\.0\.0\.0/0"):
-        build(lambda opts: of(base(opts), opts, public_cidrs=("203.0.113.0/24", cidr)))
+        make(public_cidrs=("203.0.113.0/24", cidr))
 
 
-def test_a_principal_that_is_admin_and_deployer_is_refused(build: Build) -> None:
+def test_a_principal_that_is_admin_and_deployer_is_refused(make: Make) -> None:
     with pytest.raises(ValueError, match="role/platform-admin is admin and deployer"):
-        build(lambda opts: of(base(opts), opts, deployers=(ADMIN,)))
+        make(deployers=(ADMIN,))
 
 
-def test_a_subnet_that_is_not_there_is_refused(build: Build) -> None:
-    def program(opts: pulumi.ResourceOptions) -> None:
-        on = base(opts)
-        network = replace(on.network, private_subnets={"us-east-1a": "subnet-0abc"})
-        of(on, opts, network=network)
-
+def test_a_subnet_that_is_not_there_is_refused(make: Make) -> None:
     with pytest.raises(ClientError, match="subnet-0abc"):
-        build(program)
+        make(keep=lambda _: {"us-east-1a": "subnet-0abc"})
 
 
-def test_subnets_of_one_zone_are_refused(build: Build) -> None:
-    def program(opts: pulumi.ResourceOptions) -> None:
-        on = base(opts)
-        one = {"us-east-1a": on.network.private_subnets["us-east-1a"]}
-        of(on, opts, network=replace(on.network, private_subnets=one))
-
+def test_subnets_of_one_zone_are_refused(make: Make) -> None:
     with pytest.raises(ValueError, match="two zones"):
-        build(program)
+        make(keep=lambda subnets: {"us-east-1a": subnets["us-east-1a"]})
 
 
-def test_a_key_that_is_not_there_is_refused(build: Build) -> None:
-    key = "arn:aws:kms:us-east-1:123456789012:key/none"
+def test_a_key_that_is_not_there_is_refused(make: Make) -> None:
     with pytest.raises(ClientError, match="key/none"):
-        build(lambda opts: of(base(opts), opts, key_arn=key))
+        make(key_arn="arn:aws:kms:us-east-1:123456789012:key/none")
 
 
-def test_a_cluster_that_may_go_is_not_protected(build: Build) -> None:
-    deployed = build(lambda opts: of(base(opts), opts, protect=False))
-    cluster = deployed.one("eks:index:Cluster")
+def test_a_cluster_that_may_go_is_not_protected(make: Make) -> None:
+    cluster = make(protect=False).one("eks:index:Cluster")
     assert cluster.inputs["deletionProtection"] is False
     assert not cluster.protect

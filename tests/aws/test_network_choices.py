@@ -10,9 +10,9 @@ import pulumi
 import pytest
 from botocore.exceptions import ClientError
 from moto_cloud import Cloud, Deployed
-from networks import ARGS, way_out, zone_of_nat
+from networks import ARGS, existing_vpc, way_out, zone_of_nat
 
-from infra.aws.existing_network import ExistingNetwork, ExistingNetworkArgs
+from infra.aws.existing_network import ExistingNetwork
 from infra.aws.network import Nat, Network
 
 Build = Callable[[Callable[[pulumi.ResourceOptions], Any]], Deployed]
@@ -38,24 +38,10 @@ def test_a_zone_of_another_region_is_refused_by_the_cloud(build: Build) -> None:
         build(lambda opts: Network("network", args, opts))
 
 
-def existing(cloud: Cloud) -> ExistingNetworkArgs:
-    vpc = cloud.ec2.create_vpc(CidrBlock="10.9.0.0/16")["Vpc"]["VpcId"]
-    subnets = {
-        zone: cloud.ec2.create_subnet(VpcId=vpc, CidrBlock=cidr, AvailabilityZone=zone)["Subnet"]
-        for zone, cidr in (("us-east-1a", "10.9.0.0/20"), ("us-east-1b", "10.9.16.0/20"))
-    }
-    return ExistingNetworkArgs(
-        cluster="training",
-        vpc_id=vpc,
-        cidr="10.9.0.0/16",
-        private_subnets={zone: subnet["SubnetId"] for zone, subnet in subnets.items()},
-    )
-
-
 def test_an_existing_vpc_gives_the_same_record_and_gets_the_efa_group_only(
     build: Build, cloud: Cloud
 ) -> None:
-    args = existing(cloud)
+    args = existing_vpc(cloud)
     deployed = build(lambda opts: ExistingNetwork("network", args, opts))
     assert record(deployed) == {
         "vpc_id": args.vpc_id,
@@ -74,6 +60,6 @@ def test_an_existing_vpc_gives_the_same_record_and_gets_the_efa_group_only(
 
 
 def test_an_existing_vpc_that_is_not_there_is_refused(build: Build, cloud: Cloud) -> None:
-    args = replace(existing(cloud), vpc_id="vpc-0abc")
+    args = replace(existing_vpc(cloud), vpc_id="vpc-0abc")
     with pytest.raises(ClientError, match="vpc-0abc"):
         build(lambda opts: ExistingNetwork("network", args, opts))
