@@ -62,17 +62,16 @@ def _placement_group(inputs: Inputs, cloud: Cloud) -> None:
 
 
 def _autoscaling_tag(inputs: Inputs, cloud: Cloud) -> None:
-    group, eks = inputs["autoscalingGroupName"], cloud.client("eks")
     behind = {
-        one["name"]
-        for cluster in eks.list_clusters()["clusters"]
-        for name in eks.list_nodegroups(clusterName=cluster)["nodegroups"]
-        for one in eks.describe_nodegroup(clusterName=cluster, nodegroupName=name)["nodegroup"][
-            "resources"
-        ]["autoScalingGroups"]
+        group["name"]
+        for one in inputs["__monitor"].created.values()
+        if one.type == "aws:eks/nodeGroup:NodeGroup"
+        for group in one.outputs["resources"][0]["autoscalingGroups"]
     }
-    if group not in behind:
-        raise LookupError(f"Auto Scaling group {group} is behind no node group")
+    if inputs["autoscalingGroupName"] not in behind:
+        raise LookupError(
+            f"Auto Scaling group {inputs['autoscalingGroupName']} is behind no node group"
+        )
 
 
 _EKS: Final = f"arn:aws:eks:{REGION}:{ACCOUNT}"
