@@ -22,7 +22,7 @@ Keep = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 def make(
     build: Callable[[Callable[[pulumi.ResourceOptions], Any]], Deployed], cloud: Cloud
 ) -> Make:
-    """Deploys the usual cluster with some of its arguments changed; of its subnets only those that `keep` keeps."""
+    """Deploys the usual cluster with some arguments changed, in those subnets that `keep` keeps."""
 
     def made(keep: Keep = dict, **changed: Any) -> Deployed:
         def program(opts: pulumi.ResourceOptions) -> None:
