@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from typing import Any
 
-from moto_cloud import Cloud
+from moto_cloud import ACCOUNT, REGION, Cloud
 
+from infra.aws import bucket_access
+from infra.aws.lustre import LustreStorageArgs
+from infra.aws.records import BucketRecord
 from infra.storage import TeamVolumes, VolumeSizes
 
 SIZES = VolumeSizes(checkpoints="5Ti", datasets="2Ti")
@@ -35,10 +39,29 @@ def site(cloud: Cloud) -> Site:
         made = cloud.ec2.create_subnet(VpcId=vpc, CidrBlock=cidr, AvailabilityZone=zone)
         subnets[zone] = made["Subnet"]["SubnetId"]
     group = cloud.ec2.create_security_group(GroupName="eks", Description="eks", VpcId=vpc)
-    for bucket in ("acme-datasets", "acme-checkpoints"):
-        cloud.client("s3").create_bucket(Bucket=bucket)
-    key = cloud.client("kms").create_key()["KeyMetadata"]["Arn"]
+    buckets = ("acme-datasets", "acme-checkpoints")
+    key = cloud.client("kms").create_key(Policy=key_policy(*buckets))["KeyMetadata"]["Arn"]
+    for bucket in buckets:
+        encrypted_bucket(bucket, key, cloud)
     return Site(vpc=vpc, subnets=subnets, nodes=group["GroupId"], key=key)
+
+
+def key_policy(*buckets: str) -> str:
+    """Of a key that FSx may use for these buckets."""
+    linked = bucket_access.lustre_key_statement(ACCOUNT, REGION, buckets)
+    return json.dumps(bucket_access.document(linked))
+
+
+def encrypted_bucket(bucket: str, key: str, cloud: Cloud) -> None:
+    """Makes a bucket whose objects the key encrypts."""
+    cloud.client("s3").create_bucket(Bucket=bucket)
+    default = {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": key}
+    cloud.client("s3").put_bucket_encryption(
+        Bucket=bucket,
+        ServerSideEncryptionConfiguration={
+            "Rules": [{"ApplyServerSideEncryptionByDefault": default}]
+        },
+    )
 
 
 def plain(team: TeamVolumes) -> dict[str, Any]:
@@ -59,3 +82,19 @@ def permissions(cloud: Cloud, group: str, direction: str) -> set[tuple[int, int,
         for rule in found[direction]
         for pair in rule["UserIdGroupPairs"]
     }
+
+
+def lustre_arguments(found: Site) -> LustreStorageArgs:
+    """Storage for both teams, in the second zone."""
+    return LustreStorageArgs(
+        cluster="training",
+        teams=TEAMS,
+        sizes=SIZES,
+        throughput_per_tib=250,
+        vpc_id=found.vpc,
+        subnet_id=found.subnets["us-east-1b"],
+        cluster_security_group=found.nodes,
+        key_arn=found.key,
+        datasets=BucketRecord(name="acme-datasets", arn="arn:aws:s3:::acme-datasets"),
+        checkpoints=BucketRecord(name="acme-checkpoints", arn="arn:aws:s3:::acme-checkpoints"),
+    )

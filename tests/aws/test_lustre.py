@@ -11,11 +11,18 @@ import pytest
 from moto import mock_aws
 from moto_cloud import Cloud, Deployed, deploy
 from moto_cloud.deploying import Created
-from storage_site import SIZES, TEAMS, VOLUME, Site, permissions, plain, site
+from storage_site import (
+    SIZES,
+    TEAMS,
+    VOLUME,
+    lustre_arguments,
+    permissions,
+    plain,
+    site,
+)
 
-from infra.aws.lustre import LustreStorage, LustreStorageArgs
+from infra.aws.lustre import LustreStorage
 from infra.aws.lustre_volumes import capacity_gib, volume_name
-from infra.aws.records import BucketRecord
 from infra.storage import SharedStorage, VolumeSizes
 from infra.tenancy import volumes
 
@@ -24,25 +31,10 @@ INGRESS = "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule"
 LINK = "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation"
 
 
-def arguments(found: Site) -> LustreStorageArgs:
-    return LustreStorageArgs(
-        cluster="training",
-        teams=TEAMS,
-        sizes=SIZES,
-        throughput_per_tib=250,
-        vpc_id=found.vpc,
-        subnet_id=found.subnets["us-east-1b"],
-        cluster_security_group=found.nodes,
-        key_arn=found.key,
-        datasets=BucketRecord(name="acme-datasets", arn="arn:aws:s3:::acme-datasets"),
-        checkpoints=BucketRecord(name="acme-checkpoints", arn="arn:aws:s3:::acme-checkpoints"),
-    )
-
-
 def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> dict[str, Any]:
     """Storage that is kept, and a trial's that is not."""
     found = site(cloud)
-    args = arguments(found)
+    args = lustre_arguments(found)
     storage: SharedStorage = LustreStorage("storage", args, opts)
     LustreStorage("trial", replace(args, teams=("trial",), protect=False), opts)
     team = storage.volumes("a")

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from moto_cloud.cloud import Cloud, tags_of
+from iam_evaluation import Request, allowed
+
+from moto_cloud.cloud import ACCOUNT, REGION, Cloud, document, listed, tags_of
 from moto_cloud.ec2 import pascal
 from moto_cloud.registry import Inputs, Outputs, creates
 
+_LINKED_ROLE = (
+    f"arn:aws:iam::{ACCOUNT}:role/aws-service-role/s3.data-source.lustre.fsx.amazonaws.com/"
+    "AWSServiceRoleForFSxS3Access"
+)
 _CONFIGURATION = (
     "deploymentType",
     "perUnitStorageThroughput",
@@ -81,6 +87,35 @@ def check_association(inputs: Inputs, cloud: Cloud) -> None:
     uri = inputs["dataRepositoryPath"]
     if not uri.startswith("s3://") or not uri.endswith("/"):
         raise ValueError(f"{uri!r} is not s3://BUCKET/PREFIX/")
-    cloud.bucket(uri.removeprefix("s3://").partition("/")[0])
+    _check_bucket(uri.removeprefix("s3://").partition("/")[0], inputs["fileSystemId"], cloud)
     if not inputs["fileSystemPath"].startswith("/"):
         raise ValueError(f"{inputs['fileSystemPath']!r} does not start at the root")
+
+
+def _check_bucket(bucket: str, file_system: str, cloud: Cloud) -> None:
+    """FSx reads and writes it as a role that only the key's own policy can let use the key."""
+    encryption = cloud.client("s3").get_bucket_encryption(Bucket=bucket)
+    for rule in encryption["ServerSideEncryptionConfiguration"]["Rules"]:
+        key = rule["ApplyServerSideEncryptionByDefault"].get("KMSMasterKeyID")
+        if key is None:
+            continue
+        text = cloud.client("kms").get_key_policy(KeyId=key, PolicyName="default")["Policy"]
+        # Statements for the account leave it to IAM policies, and this role's cannot be changed.
+        own = [
+            one
+            for one in listed(document(text)["Statement"])
+            if one["Principal"] != {"AWS": f"arn:aws:iam::{ACCOUNT}:root"}
+        ]
+        asked = Request(
+            action="kms:GenerateDataKey",
+            resource=key,
+            account=ACCOUNT,
+            context={
+                "aws:PrincipalArn": f"{_LINKED_ROLE}_{file_system}",
+                "kms:CallerAccount": ACCOUNT,
+                "kms:ViaService": f"s3.{REGION}.amazonaws.com",
+                "kms:EncryptionContext:aws:s3:arn": f"arn:aws:s3:::{bucket}",
+            },
+        )
+        if not allowed(asked, resource={"Statement": own}, owner=ACCOUNT):
+            raise PermissionError(f"FSx may not use {key}, which encrypts {bucket}")

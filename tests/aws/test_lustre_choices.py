@@ -1,0 +1,35 @@
+"""File systems that FSx would refuse, each in an account of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pulumi
+import pytest
+from botocore.exceptions import ClientError
+from moto_cloud import Cloud, Deployed
+from storage_site import encrypted_bucket, key_policy, lustre_arguments, site
+
+from infra.aws.lustre import LustreStorage
+from infra.aws.records import BucketRecord
+
+Build = Callable[[Callable[[pulumi.ResourceOptions], Any]], Deployed]
+
+
+def test_a_bucket_whose_key_fsx_may_not_use_is_refused(build: Build, cloud: Cloud) -> None:
+    found = site(cloud)
+    key = cloud.client("kms").create_key(Policy=key_policy("acme-checkpoints"))
+    encrypted_bucket("acme-closed", key["KeyMetadata"]["Arn"], cloud)
+    closed = BucketRecord(name="acme-closed", arn="arn:aws:s3:::acme-closed")
+    args = replace(lustre_arguments(found), datasets=closed)
+    with pytest.raises(PermissionError, match="which encrypts acme-closed"):
+        build(lambda opts: LustreStorage("closed", args, opts))
+
+
+def test_a_bucket_that_is_not_there_is_refused(build: Build, cloud: Cloud) -> None:
+    nowhere = BucketRecord(name="acme-nowhere", arn="arn:aws:s3:::acme-nowhere")
+    args = replace(lustre_arguments(site(cloud)), datasets=nowhere)
+    with pytest.raises(ClientError, match="NoSuchBucket"):
+        build(lambda opts: LustreStorage("nowhere", args, opts))
