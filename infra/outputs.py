@@ -6,7 +6,7 @@ Values are plain, known while planning: they decide which objects exist and what
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from infra import naming
@@ -51,6 +51,9 @@ class Platform:
     default_priority: Mapping[str, str]
     """Priority of a run that names none, by tier."""
     storage_class: str
+    pod_additions: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """What each pod of a run gains, by field: `initContainers` (without image: the trainer's) and `volumes`
+    of the pod, `env` and `volumeMounts` of the trainer's container."""
 
     def gpu_pools(self, team: str) -> tuple[NodePool, ...]:
         """The GPU pools that a team's queue may use, in the queue's order."""

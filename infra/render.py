@@ -99,6 +99,9 @@ def _reference(urn: str) -> str:
         return ""
     _, _, kind, name = urn.split("::", 3)
     own = kind.rpartition("$")[2]
+    if own == render_outputs.EKS_CLUSTER:
+        # It is inside of a remote component, which is what the program registers.
+        own = render_outputs.EKS_COMPONENT
     return "" if own == _STACK else f"{own}::{name}"
 
 

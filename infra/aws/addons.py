@@ -7,8 +7,9 @@ cluster brings theirs along, and a preview shows it.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import pulumi
 import pulumi_aws.eks as aws_eks
@@ -37,6 +38,8 @@ class Addon:
 
     name: str
     role: AddonRole | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Values of its own schema; empty: its defaults."""
 
 
 BEFORE_NODES: Final = (
@@ -44,7 +47,10 @@ BEFORE_NODES: Final = (
     Addon(name="eks-pod-identity-agent"),
     Addon(name="kube-proxy"),
     Addon(
-        name="vpc-cni", role=AddonRole(service_account="aws-node", policy="AmazonEKS_CNI_Policy")
+        name="vpc-cni",
+        role=AddonRole(service_account="aws-node", policy="AmazonEKS_CNI_Policy"),
+        # Else NetworkPolicies are stored and nobody enforces them.
+        settings={"enableNetworkPolicy": "true"},
     ),
 )
 """DaemonSets without which no node gets ready."""
@@ -104,6 +110,7 @@ class Addons(pulumi.ComponentResource):
             cluster_name=self._args.cluster.created_name,
             addon_name=addon.name,
             addon_version=version,
+            configuration_values=json.dumps(dict(addon.settings)) if addon.settings else None,
             resolve_conflicts_on_create="OVERWRITE",
             resolve_conflicts_on_update="OVERWRITE",
             pod_identity_associations=[self._association(addon.name, addon.role)]

@@ -7,6 +7,7 @@ The one module of this package that knows the order of its parts. Imported only 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
 import pulumi
 import pulumi_kubernetes as k8s
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, Final
 
-IMDS: Final = "http://169.254.169.254/latest"
-IMDS_CIDR: Final = "169.254.169.254/32"
+IMDS_ADDRESS: Final = "169.254.169.254"
 """A namespace that denies egress must let its pods reach this."""
+IMDS: Final = f"http://{IMDS_ADDRESS}/latest"
 
 POLL_SECONDS: Final = 5.0
 """AWS asks for a look every 5 s; the notice comes 120 s before the end."""

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import pulumi
 import pulumi_kubernetes as k8s
 
+from infra import naming
+from infra.aws import imds_sidecar
 from infra.config import promise
 from infra.config.model import ExistingClusterConfig, StackConfig
 from infra.platform.kueue import KueueQueuesArgs, QueueTeam
@@ -86,7 +88,15 @@ def teams(
             volumes=storage.volumes(team.name),
             protect_volumes=config.protected,
             egress_cidrs=config.egress_cidrs,
+            node_services=_node_services(config),
             cluster_queue=cluster_queues[team.name],
         )
         for team in config.teams
     }
+
+
+def _node_services(config: StackConfig) -> tuple[str, ...]:
+    if config.on_aws is None:
+        return ()
+    metadata = (imds_sidecar.IMDS_ADDRESS,) if config.interruption.imds_sidecar else ()
+    return (naming.POD_IDENTITY_AGENT, *metadata)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from infra import naming
+from infra.aws import imds_sidecar
 from infra.config.model import OPERATORS, StackConfig, StorageKind
 from infra.outputs import Platform, TeamOutputs
 from infra.platform import kueue, operators, priorities
@@ -57,4 +58,5 @@ def platform(config: StackConfig, stack: str) -> Platform:
         priorities=priorities.PRIORITIES,
         default_priority=priorities.DEFAULT_BY_TIER,
         storage_class=storage_class(config),
+        pod_additions=(imds_sidecar.pod_additions() if config.interruption.imds_sidecar else {}),
     )

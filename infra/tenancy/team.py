@@ -24,6 +24,8 @@ class TeamArgs:
     protect_volumes: bool = False
     """Refuse to delete the claims, and keep them when they are dropped from the program."""
     egress_cidrs: tuple[str, ...] = ()
+    node_services: tuple[str, ...] = ()
+    """Link-local addresses of services on its node that a pod may ask, such as who hands out its role."""
     cluster_queue: pulumi.Resource
     """The team's ClusterQueue: its LocalQueue goes before it."""
 
@@ -65,7 +67,7 @@ def _held(args: TeamArgs) -> Iterator[tuple[str, Manifest]]:
     yield "service-account", access.service_account(team)
     for role in access.ROLE_RULES:
         yield f"role-{role}", access.role(role, team)
-    for policy in walls.policies(team, args.egress_cidrs):
+    for policy in walls.policies(team, args.egress_cidrs, args.node_services):
         yield policy["metadata"]["name"], policy
 
 

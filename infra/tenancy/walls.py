@@ -92,6 +92,24 @@ def allow_object_storage(team: str, cidrs: Sequence[str]) -> Manifest:
     )
 
 
+def allow_node_services(team: str, addresses: Sequence[str]) -> Manifest:
+    """HTTP to services of the pod's own node, each by its one link-local address."""
+    return _policy(
+        "allow-node-services",
+        team,
+        {
+            "podSelector": {},
+            "policyTypes": ["Egress"],
+            "egress": [
+                {
+                    "to": [{"ipBlock": {"cidr": f"{address}/32"}} for address in addresses],
+                    "ports": [{"protocol": "TCP", "port": 80}],
+                }
+            ],
+        },
+    )
+
+
 def _block(cidr: str) -> dict[str, Any]:
     network = ipaddress.ip_network(cidr)
     if isinstance(network, ipaddress.IPv4Network) and _LINK_LOCAL.subnet_of(network):
@@ -99,9 +117,13 @@ def _block(cidr: str) -> dict[str, Any]:
     return {"cidr": cidr}
 
 
-def policies(team: str, egress_cidrs: Sequence[str]) -> list[Manifest]:
+def policies(
+    team: str, egress_cidrs: Sequence[str], node_services: Sequence[str] = ()
+) -> list[Manifest]:
     """All network policies of a team's namespace."""
     found = [default_deny(team), allow_dns(team), allow_run_traffic(team)]
     if egress_cidrs:
         found.append(allow_object_storage(team, egress_cidrs))
+    if node_services:
+        found.append(allow_node_services(team, node_services))
     return found

@@ -52,6 +52,11 @@ def test_versions_are_those_that_eks_recommends_for_the_clusters_version(stack: 
     assert versions == {"v1.1.35.0-eksbuild.1"}
 
 
+def test_network_policies_are_enforced(stack: Deployed) -> None:
+    plugin = stack.one("aws:eks/addon:Addon", "networking-vpc-cni")
+    assert json.loads(plugin.inputs["configurationValues"]) == {"enableNetworkPolicy": "true"}
+
+
 def test_the_network_plugin_has_its_own_role_rather_than_the_nodes(
     stack: Deployed, cloud: Cloud
 ) -> None:

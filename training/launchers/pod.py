@@ -186,9 +186,13 @@ def container(
         "imagePullPolicy": "IfNotPresent",
         "command": list(command),
         "workingDir": spec.WORKSPACE,
-        "env": [*environment(run, platform), *(dict(e) for e in more_env)],
+        "env": [
+            *environment(run, platform),
+            *(dict(e) for e in more_env),
+            *_added(platform, "env"),
+        ],
         "resources": resources(run, platform),
-        "volumeMounts": _mounts(),
+        "volumeMounts": [*_mounts(), *_added(platform, "volumeMounts")],
         "securityContext": restricted(),
     }
 
@@ -198,6 +202,7 @@ def pod_spec(
 ) -> dict[str, Any]:
     """The pod around the trainer's container."""
     pools = placement.eligible_pools(run, platform)
+    sidecars = [one | {"image": run.image} for one in _added(platform, "initContainers")]
     return {
         "restartPolicy": restart,
         "serviceAccountName": platform.teams[run.team].service_account,
@@ -208,9 +213,15 @@ def pod_spec(
         "securityContext": pod_security(),
         "tolerations": placement.tolerations(pools),
         "affinity": placement.affinity(run, pools),
+        **({"initContainers": sidecars} if sidecars else {}),
         "containers": [dict(main)],
-        "volumes": _volumes(run, platform),
+        "volumes": [*_volumes(run, platform), *_added(platform, "volumes")],
     }
+
+
+def _added(platform: Platform, field: str) -> list[dict[str, Any]]:
+    """What the platform adds to a field of every pod, or of its trainer's container."""
+    return list(platform.pod_additions.get(field, []))
 
 
 def template(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -95,6 +97,7 @@ def test_operators_are_there_before_the_objects_that_they_serve() -> None:
     for queue in of_kind("dev", "ClusterQueue"):
         releases = [name for name in before("dev", queue) if "helm.sh/v3:Release" in name]
         assert sorted(name.rpartition("::")[2] for name in releases) == [
+            "aws-autoscaler-controller",
             "operators-jobset",
             "operators-kubeflowTrainer",
             "operators-kueue",
@@ -103,16 +106,36 @@ def test_operators_are_there_before_the_objects_that_they_serve() -> None:
 
 @pytest.mark.parametrize("stack", STACKS)
 def test_everything_is_created_by_the_stacks_own_provider(stack: str) -> None:
+    own = {
+        "kubernetes": "pulumi:providers:kubernetes::cluster",
+        "aws": "pulumi:providers:aws::aws-provider",
+    }
     for record in rendered(stack).values():
-        if not record["type"].startswith("pulumi:providers:"):
-            assert record["provider"] == "pulumi:providers:kubernetes::cluster", record["name"]
-    [provider] = [r for r in rendered(stack).values() if r["type"].startswith("pulumi:")]
-    assert provider["inputs"] == {"enableServerSideApply": "true"}
+        package = record["type"].partition(":")[0]
+        if package in own:
+            assert record["provider"] == own[package], record["name"]
+    providers = {r["name"]: r for r in rendered(stack).values() if r["type"].startswith("pulumi:")}
+    assert providers["cluster"]["inputs"]["enableServerSideApply"] == "true"
+    assert set(providers) == ({"cluster"} if stack == "local" else {"aws-provider", "cluster"})
 
 
-@pytest.mark.parametrize("stack", STACKS)
-def test_names_of_resources_are_unique(stack: str) -> None:
-    names = [r["name"] for r in rendered(stack).values()]
+def test_a_stack_on_aws_can_be_updated_in_one_account_only() -> None:
+    provider = rendered("prod")["pulumi:providers:aws::aws-provider"]["inputs"]
+    assert provider["allowedAccountIds"] == '["111122223333"]'
+
+
+def test_nothing_of_aws_is_loaded_for_the_local_stack() -> None:
+    program = (
+        "import sys; from infra.render import main; main(['local']); "
+        "sys.exit(any(name.partition('.')[0] in ('pulumi_aws', 'pulumi_eks', 'boto3') "
+        "for name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_names_of_resources_are_unique() -> None:
+    names = [r["name"] for r in rendered("local").values()]
     assert len(names) == len(set(names))
 
 

@@ -120,6 +120,13 @@ def test_object_storage_is_reached_and_the_metadata_service_is_not(
     assert spec["egress"][0]["ports"] == [{"protocol": "TCP", "port": 443}]
 
 
+def test_a_service_of_the_node_is_reached_by_its_own_address_only() -> None:
+    found = walls.policies("research", [], [naming.POD_IDENTITY_AGENT])
+    spec = found[-1]["spec"]
+    assert spec["egress"][0]["to"] == [{"ipBlock": {"cidr": "169.254.170.23/32"}}]
+    assert spec["egress"][0]["ports"] == [{"protocol": "TCP", "port": 80}]
+
+
 def test_volumes_are_shared_by_all_pods_of_a_gang() -> None:
     volume = NamedStorageClass(
         storage_class="shared", sizes=VolumeSizes(checkpoints="5Ti", datasets="2Ti")

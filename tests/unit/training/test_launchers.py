@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from infra import catalog, naming
+from infra.config import StackConfig, promise
 from tests.golden.example_runs import LAUNCHERS, platform, run, run_of, stack_values
 from training import spec
 from training.deployment import placement
@@ -15,6 +16,7 @@ from training.deployment.preparation import Preparation
 from training.deployment.preparation import job as preparation_job
 from training.job import manifests, outputs
 from training.launchers import LAUNCHERS as KNOWN
+from training.launchers import pod
 
 
 def pods(value: Any) -> Iterator[dict[str, Any]]:
@@ -212,13 +214,17 @@ def test_network_settings_follow_from_the_pools_network() -> None:
     efa = placement.eligible_pools(run(), platform())
     assert placement.network_env(run(), efa)["FI_PROVIDER"] == "efa"
     assert placement.network_devices(run(), efa) == 4
-    assert placement.topology_annotation(run(), efa) == {naming.REQUIRED_TOPOLOGY: naming.ZONE}
+    assert placement.topology_annotation(run(), platform(), efa) == {
+        naming.REQUIRED_TOPOLOGY: naming.ZONE
+    }
 
     plain = [p | {"network": "tcp"} for p in stack_values()["nodePools"]]
     tcp = placement.eligible_pools(run(), platform(nodePools=plain))
     assert placement.network_env(run(), tcp)["NCCL_IB_DISABLE"] == "1"
     assert placement.network_devices(run(), tcp) == 0
-    assert placement.topology_annotation(run(), tcp) == {naming.PREFERRED_TOPOLOGY: naming.ZONE}
+    assert placement.topology_annotation(run(), platform(), tcp) == {
+        naming.PREFERRED_TOPOLOGY: naming.ZONE
+    }
 
     assert placement.network_env(run(nodes=1), efa) == {}
     mixed = (efa[0], tcp[1])
@@ -255,3 +261,23 @@ def test_a_preparation_is_named_by_its_content() -> None:
     assert one is not None and other is not None
     assert one.name != other.name
     assert Preparation.of(run(dataset=spec.Dataset(name="stdlib"))) is None
+
+
+def test_a_run_queued_for_nodes_that_karpenter_makes_is_placed_by_the_scheduler() -> None:
+    pools = stack_values()["nodePools"]
+    mixed = [pools[0] | {"nodes": "karpenter"}, *pools[1:]]
+    found = promise.platform(StackConfig.model_validate(stack_values() | {"nodePools": mixed}), "x")
+    assert placement.topology_annotation(run(), found, found.gpu_pools("research")) == {}
+
+
+def test_a_stack_that_asks_for_it_has_a_sidecar_that_polls_for_notices() -> None:
+    found = platform(interruption={"imdsSidecar": True})
+    main = pod.container(run(), found, ["train"])
+    spec = pod.pod_spec(run(), found, main)
+    [sidecar] = spec["initContainers"]
+    assert (sidecar["restartPolicy"], sidecar["image"]) == ("Always", run().image)
+    [notice] = [e["value"] for e in main["env"] if e["name"] == "TRAINYARD_NOTICE_FILE"]
+    [mount] = [m["mountPath"] for m in sidecar["volumeMounts"]]
+    assert notice.startswith(mount)
+    assert mount in {m["mountPath"] for m in main["volumeMounts"]}
+    assert "initContainers" not in pod.pod_spec(run(), platform(), main)

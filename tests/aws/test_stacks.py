@@ -1,0 +1,85 @@
+"""The committed stacks, whole: the program itself, each of its AWS resources created in moto."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from collections.abc import Iterator
+from typing import Any
+
+import pulumi
+import pytest
+from moto_cloud import ACCOUNT, Deployed, deployed_once
+
+from infra import naming
+from infra.config import stack_values
+from infra.render import ROOT, engine_config
+
+
+def whole(stack: str) -> Any:
+    """The program on a stack file, in the tests' own account."""
+    text = json.dumps(stack_values(ROOT / f"Pulumi.{stack}.yaml"))
+    values = json.loads(text.replace("111122223333", ACCOUNT))
+
+    def program(_: pulumi.ResourceOptions) -> None:
+        pulumi.runtime.set_all_config(engine_config(values))
+        runpy.run_path(str(ROOT / "__main__.py"), run_name="__main__")
+
+    return program
+
+
+@pytest.fixture(scope="module", params=["dev", "prod"])
+def stack(request: pytest.FixtureRequest) -> Iterator[Deployed]:
+    yield from deployed_once(whole(request.param))
+
+
+def test_every_pool_that_is_managed_is_a_node_group_in_its_zone(stack: Deployed) -> None:
+    groups = stack.cloud.client("eks").list_nodegroups(clusterName=_cluster(stack))["nodegroups"]
+    made = {one.name for one in stack.all("aws:eks/nodeGroup:NodeGroup")}
+    assert len(groups) == len(made)
+    subnets = stack.cloud.ec2.describe_subnets()["Subnets"]
+    zones = {one["SubnetId"]: one["AvailabilityZone"] for one in subnets}
+    for group in stack.all("aws:eks/nodeGroup:NodeGroup"):
+        if group.parent == "aws-pools":
+            assert [zones[one] for one in group.inputs["subnetIds"]] == ["us-east-1a"]
+
+
+def test_every_team_has_a_role_and_its_service_account_has_the_claim_to_it(stack: Deployed) -> None:
+    claims = {
+        (one.inputs["namespace"], one.inputs["serviceAccount"]): one.inputs["roleArn"]
+        for one in stack.all("aws:eks/podIdentityAssociation:PodIdentityAssociation")
+    }
+    roles = [claims[f"team-{team}", naming.SERVICE_ACCOUNT] for team in ("research", "production")]
+    assert len(set(roles)) == 2
+
+
+def test_every_bucket_is_private_encrypted_and_versioned(stack: Deployed) -> None:
+    s3 = stack.cloud.client("s3")
+    buckets = [bucket["Name"] for bucket in s3.list_buckets()["Buckets"]]
+    assert len(buckets) == 4
+    for bucket in buckets:
+        assert all(
+            s3.get_public_access_block(Bucket=bucket)["PublicAccessBlockConfiguration"].values()
+        )
+        assert s3.get_bucket_versioning(Bucket=bucket)["Status"] == "Enabled"
+        assert s3.get_bucket_encryption(Bucket=bucket)["ServerSideEncryptionConfiguration"]
+
+
+def test_every_object_in_the_cluster_goes_through_the_clusters_own_provider(
+    stack: Deployed,
+) -> None:
+    objects = [one for one in stack.created if one.type.startswith("kubernetes:")]
+    assert objects
+    assert {one.provider for one in objects} == {"cluster"}
+
+
+def test_every_aws_resource_goes_through_the_provider_of_the_stacks_account(
+    stack: Deployed,
+) -> None:
+    resources = [one for one in stack.created if one.type.startswith(("aws:", "eks:"))]
+    assert len(resources) > 100
+    assert {one.provider for one in resources} == {"aws-provider"}
+
+
+def _cluster(stack: Deployed) -> str:
+    return str(stack.one("eks:index:Cluster").inputs["name"])
