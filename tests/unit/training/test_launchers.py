@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from infra import catalog, naming
+from infra.aws import imds_sidecar
 from infra.config import StackConfig, promise
 from tests.golden.example_runs import LAUNCHERS, platform, run, run_of, stack_values
 from training import spec
@@ -16,7 +18,7 @@ from training.deployment.preparation import Preparation
 from training.deployment.preparation import job as preparation_job
 from training.job import manifests, outputs
 from training.launchers import LAUNCHERS as KNOWN
-from training.launchers import pod
+from training.launchers import pod as pods_of_runs
 
 
 def pods(value: Any) -> Iterator[dict[str, Any]]:
@@ -271,13 +273,13 @@ def test_a_run_queued_for_nodes_that_karpenter_makes_is_placed_by_the_scheduler(
 
 
 def test_a_stack_that_asks_for_it_has_a_sidecar_that_polls_for_notices() -> None:
-    found = platform(interruption={"imdsSidecar": True})
-    main = pod.container(run(), found, ["train"])
-    spec = pod.pod_spec(run(), found, main)
-    [sidecar] = spec["initContainers"]
+    found = replace(platform(), pod_additions=imds_sidecar.pod_additions())
+    main = pods_of_runs.container(run(), found, ["train"])
+    body = pods_of_runs.pod_spec(run(), found, main)
+    [sidecar] = body["initContainers"]
     assert (sidecar["restartPolicy"], sidecar["image"]) == ("Always", run().image)
     [notice] = [e["value"] for e in main["env"] if e["name"] == "TRAINYARD_NOTICE_FILE"]
     [mount] = [m["mountPath"] for m in sidecar["volumeMounts"]]
     assert notice.startswith(mount)
     assert mount in {m["mountPath"] for m in main["volumeMounts"]}
-    assert "initContainers" not in pod.pod_spec(run(), platform(), main)
+    assert "initContainers" not in pods_of_runs.pod_spec(run(), platform(), main)
