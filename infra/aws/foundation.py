@@ -14,14 +14,15 @@ import pulumi_kubernetes as k8s
 from infra import naming
 from infra.aws.addons import AFTER_NODES, BEFORE_NODES, EFS, FSX, Addon, Addons, AddonsArgs
 from infra.aws.autoscaling import ClusterAutoscaler, ClusterAutoscalerArgs
-from infra.aws.buckets import Buckets, BucketsArgs
+from infra.aws.bucket_access import lustre_key_statement
+from infra.aws.buckets import Buckets, BucketsArgs, team_buckets
 from infra.aws.cluster import Cluster, ClusterArgs
 from infra.aws.elastic_files import EfsStorage, EfsStorageArgs
 from infra.aws.existing_network import ExistingNetwork, ExistingNetworkArgs
 from infra.aws.identity import TeamIdentity, TeamIdentityArgs
 from infra.aws.imds_sidecar import MetadataAccess
 from infra.aws.karpenter import Karpenter, KarpenterArgs
-from infra.aws.keys import Keys, KeysArgs
+from infra.aws.keys import Keys, KeysArgs, Statement
 from infra.aws.lustre import LustreStorage, LustreStorageArgs
 from infra.aws.network import Network, NetworkArgs
 from infra.aws.node_pools import NodePools, NodePoolsArgs
@@ -104,6 +105,7 @@ class Foundation(pulumi.ComponentResource):
                 cluster=args.site.cluster,
                 account=args.site.account,
                 region=args.site.region,
+                data_statements=self._linked_file_systems(),
                 protect=args.protect,
             ),
             self._own(),
@@ -149,6 +151,14 @@ class Foundation(pulumi.ComponentResource):
         return pulumi.ResourceOptions.merge(
             self._own(*needs), pulumi.ResourceOptions(providers=[self._kubernetes])
         )
+
+    def _linked_file_systems(self) -> tuple[Statement, ...]:
+        """What FSx needs of the data key, to read and write the buckets that it links."""
+        if not isinstance(self._args.storage, LustreChoice):
+            return ()
+        site, names = self._args.site, team_buckets(self._args.bucket_prefix)
+        linked = (names.datasets, names.checkpoints)
+        return (lustre_key_statement(site.account, site.region, linked),)
 
     def _make_network(self) -> NetworkRecord:
         name, wanted = f"{self._name}-network", self._args.network
