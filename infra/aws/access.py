@@ -1,6 +1,7 @@
 """Who may use the cluster's API: EKS access entries, never the ConfigMap aws-auth.
 
-Whoever creates the cluster is its administrator from then on; EKS sees to that. Beyond that:
+The principal that creates the cluster is its administrator from then on: pulumi_eks has EKS make that
+entry, and one of ours for the same principal would be refused (ResourceInUseException). Beyond that:
 
 - an admin has all rights. A pipeline that runs `pulumi up` over the whole stack is one: it installs
   operators, CustomResourceDefinitions and RBAC rules.
@@ -32,6 +33,7 @@ class AccessArgs:
 
     cluster: pulumi.Input[str]
     admins: tuple[str, ...]
+    """Without the one that creates the cluster."""
     deployers: tuple[str, ...]
     node_role_arn: pulumi.Input[str]
 

@@ -33,7 +33,7 @@ class ClusterArgs:
     public_cidrs: tuple[str, ...] = ()
     """Who may reach the public endpoint; empty: there is none. The private one is always there."""
     admins: tuple[str, ...]
-    """ARNs of IAM principals with all rights; see `access`."""
+    """ARNs of IAM principals with all rights, without the one that creates the cluster; see `access`."""
     deployers: tuple[str, ...]
     """ARNs of IAM principals in the group trainyard:deployer."""
     log_retention_days: int
