@@ -39,7 +39,7 @@ check: env ## the gate, under a minute: lint, types, import rules, unit and gold
 	@$(VENV) -m pytest -q tests/unit tests/golden tests/policy
 
 test: check ## everything that CI runs
-	@$(VENV) -m pytest -q tests/trainer tests/sandbox
+	@$(VENV) -m pytest -q tests/aws tests/trainer tests/sandbox
 
 soak: env ## the fault suites with full counts
 	@$(VENV) -m pytest -q tests/trainer tests/sandbox --full
