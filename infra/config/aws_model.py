@@ -46,7 +46,8 @@ class EksClusterConfig(Section):
     endpoint: Endpoint = ()
     """CIDR blocks that may reach the Kubernetes API from the internet. Default: none."""
     admins: tuple[RoleArn, ...] = ()
-    """IAM roles that may do anything in the cluster."""
+    """IAM roles that may do anything in the cluster, besides the one that creates it: that one EKS
+    admits by itself, and refuses to admit twice."""
     deployers: tuple[RoleArn, ...] = ()
     """IAM roles in the Kubernetes group trainyard:deployer."""
     log_retention_days: LogDays = 90
