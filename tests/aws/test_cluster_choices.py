@@ -10,7 +10,7 @@ import pulumi
 import pytest
 from botocore.exceptions import ClientError
 from clusters import ADMIN, cluster_args, existing_base
-from moto_cloud import Cloud, Deployed
+from moto_cloud import ACCOUNT, Cloud, Deployed
 
 from infra.aws.cluster import Cluster
 
@@ -55,6 +55,11 @@ def test_an_endpoint_for_everybody_is_refused(make: Make, cidr: str) -> None:
 def test_a_principal_that_is_admin_and_deployer_is_refused(make: Make) -> None:
     with pytest.raises(ValueError, match="role/platform-admin is admin and deployer"):
         make(deployers=(ADMIN,))
+
+
+def test_the_clusters_creator_cannot_be_admitted_twice(make: Make) -> None:
+    with pytest.raises(ValueError, match="user/moto made the cluster"):
+        make(admins=(f"arn:aws:iam::{ACCOUNT}:user/moto",))
 
 
 def test_a_subnet_that_is_not_there_is_refused(make: Make) -> None:

@@ -41,6 +41,9 @@ def _pod_identity(inputs: Inputs, cloud: Cloud) -> None:
 
 def _access_entry(inputs: Inputs, cloud: Cloud) -> None:
     cloud.cluster(inputs["clusterName"])
+    creator = cloud.client("sts").get_caller_identity()["Arn"].replace(":sts:", ":iam:")
+    if inputs["principalArn"] == creator:
+        raise ValueError(f"ResourceInUseException: {creator} made the cluster, so it has an entry")
     if inputs.get("type") == "EC2_LINUX":
         if set(inputs) & {"kubernetesGroups", "userName"}:
             raise ValueError("an EC2_LINUX access entry takes neither groups nor a user name")
