@@ -6,13 +6,16 @@ import dataclasses
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import pulumi
 from moto import mock_aws
 from moto_cloud import Cloud, Created, Deployed, deploy
 
+from infra.aws.node_pools import NodePools, NodePoolsArgs
 from infra.aws.records import ClusterRecord, NetworkRecord
+from infra.objects import KubernetesObject
 from infra.pools import Capacity, Network, NodePool, Nodes, Reservation, ReservationKind, Workload
 
 CLUSTER: Final = "training"
@@ -55,6 +58,12 @@ ONDEMAND: Final = pool(
 RESERVED: Final = pool(
     name="block", capacity=Capacity.ON_DEMAND, instance_types=("p5.48xlarge",), reservation=BLOCK
 )
+IN_RESERVATION: Final = pool(
+    name="held",
+    capacity=Capacity.ON_DEMAND,
+    instance_types=("p5.48xlarge",),
+    reservation=HELD,
+)
 CPU: Final = pool(
     name="cpu",
     workload=Workload.CPU,
@@ -64,7 +73,7 @@ CPU: Final = pool(
     max=4,
     zone=ZONES[0],
 )
-ALL: Final = (SPOT, ONDEMAND, RESERVED, CPU)
+ALL: Final = (SPOT, ONDEMAND, RESERVED, IN_RESERVATION, CPU)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +161,19 @@ def deployed_once(
         cloud = Cloud()
         where = place(cloud)
         return where, deploy(lambda opts: program(where, opts), cloud)
+
+
+@cache
+def managed() -> tuple[Place, Deployed]:
+    """All pools as managed groups, after an object that they must wait for."""
+
+    def program(where: Place, opts: pulumi.ResourceOptions) -> NodePools:
+        manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "addons"}}
+        first = pulumi.ResourceOptions(depends_on=[KubernetesObject("addons", manifest, opts)])
+        args = NodePoolsArgs(**where.common(*ALL))
+        return NodePools("nodes", args, pulumi.ResourceOptions.merge(opts, first))
+
+    return deployed_once(program)
 
 
 def needs(deployed: Deployed, one: Created) -> set[str]:

@@ -22,18 +22,20 @@ from infra.platform.scale_up import GangScaleUp
 from infra.pools import Nodes
 
 RELEASE = "kubernetes:helm.sh/v3:Release"
+POOLS = (pools.SPOT, pools.ONDEMAND)
+
 _TEMPLATE = "k8s.io/cluster-autoscaler/node-template"
 
 
 def program(place: pools.Place, opts: pulumi.ResourceOptions) -> None:
     """Groups, the autoscaler, and Kueue's check after it."""
-    nodes = NodePools("nodes", NodePoolsArgs(**place.common(*pools.ALL)), opts)
+    nodes = NodePools("nodes", NodePoolsArgs(**place.common(*POOLS)), opts)
     args = ClusterAutoscalerArgs(
         cluster=place.cluster,
         region=REGION,
         account=ACCOUNT,
-        pools=pools.ALL,
-        autoscaling_groups={pool.name: nodes.autoscaling_group(pool.name) for pool in pools.ALL},
+        pools=POOLS,
+        autoscaling_groups={pool.name: nodes.autoscaling_group(pool.name) for pool in POOLS},
     )
     autoscaler = ClusterAutoscaler("autoscaler", args, opts)
     after = pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=[autoscaler]))
@@ -67,7 +69,7 @@ def test_spot_groups_say_their_second_taint_and_cpu_groups_no_devices() -> None:
 
 
 def test_each_tag_is_on_the_auto_scaling_group_of_its_pool(made: Deployed) -> None:
-    for pool in pools.ALL:
+    for pool in POOLS:
         node_group = made.one("aws:eks/nodeGroup:NodeGroup", f"nodes-{pool.name}")
         group = node_group.outputs["resources"][0]["autoscalingGroups"][0]["name"]
         tags = {

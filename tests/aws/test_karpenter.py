@@ -17,7 +17,7 @@ from infra.aws.karpenter_manifests import node_pool
 from infra.pools import NodePool, Nodes
 
 MINE = [dataclasses.replace(pool, nodes=Nodes.KARPENTER) for pool in pools.ALL]
-SPOT, ONDEMAND, RESERVED, CPU = MINE
+SPOT, ONDEMAND, RESERVED, _, CPU = MINE
 
 CLASS = "kubernetes:karpenter.k8s.aws/v1:EC2NodeClass"
 POOL = "kubernetes:karpenter.sh/v1:NodePool"
@@ -227,6 +227,7 @@ def test_the_roles_policy_is_written_for_the_pools_real_places(
         place.network.efa_security_group,
         "training-ondemand",
         pools.BLOCK.id,
+        pools.HELD.id,
     }
     assert statements["GiveNodesTheirRole"]["Resource"] == place.cluster.node_role_arn
     assert len(json.dumps(policy)) < 10_240, "IAM's limit for a role's own policies"

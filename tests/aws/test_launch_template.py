@@ -13,28 +13,18 @@ from infra.aws import efa
 from infra.aws.efa import Interface, InterfaceType
 from infra.aws.imds_sidecar import MetadataAccess
 from infra.aws.launch_template import template_args
-from infra.aws.node_pools import NodePools, NodePoolsArgs
+from infra.aws.node_pools import NodePoolsArgs
 from infra.pools import Network, NodePool
 
-HELD = pools.pool(name="held", instance_types=("p5.48xlarge",), reservation=pools.HELD)
 
-
-@pytest.fixture(scope="module")
-def built() -> tuple[pools.Place, Deployed]:
-    every = (*pools.ALL, HELD)
-    return pools.deployed_once(
-        lambda place, opts: NodePools("nodes", NodePoolsArgs(**place.common(*every)), opts)
-    )
+@pytest.fixture
+def place() -> pools.Place:
+    return pools.managed()[0]
 
 
 @pytest.fixture
-def place(built: tuple[pools.Place, Deployed]) -> pools.Place:
-    return built[0]
-
-
-@pytest.fixture
-def made(built: tuple[pools.Place, Deployed]) -> Deployed:
-    return built[1]
+def made() -> Deployed:
+    return pools.managed()[1]
 
 
 def template(made: Deployed, pool: NodePool) -> Any:
@@ -136,7 +126,7 @@ def test_a_capacity_block_is_bought_in_its_own_market_and_nowhere_else(made: Dep
 
 
 def test_an_on_demand_reservation_is_targeted_in_the_usual_market(made: Deployed) -> None:
-    data = template(made, HELD)
+    data = template(made, pools.IN_RESERVATION)
     assert data["capacityReservationSpecification"] == {
         "capacityReservationTarget": {"capacityReservationId": pools.HELD.id}
     }

@@ -5,43 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 import pools
-import pulumi
 import pytest
 from moto_cloud import Cloud, Deployed, deploy
 
 from infra import naming
 from infra.aws.node_pools import NodePools, NodePoolsArgs, scaling
 from infra.aws.pool_nodes import ami_type
-from infra.objects import KubernetesObject
 from infra.pools import Capacity, NodePool
 
 
-def program(place: pools.Place, opts: pulumi.ResourceOptions) -> NodePools:
-    """All pools, after something that they must wait for."""
-    manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "addons"}}
-    addons = KubernetesObject("addons", manifest, opts)
-    after = pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=[addons]))
-    return NodePools("nodes", NodePoolsArgs(**place.common(*pools.ALL)), after)
-
-
-@pytest.fixture(scope="module")
-def built() -> tuple[pools.Place, Deployed]:
-    return pools.deployed_once(program)
-
-
 @pytest.fixture
-def made(built: tuple[pools.Place, Deployed]) -> Deployed:
-    return built[1]
+def made() -> Deployed:
+    return pools.managed()[1]
 
 
 def group(made: Deployed, pool: NodePool) -> Any:
     return made.one("aws:eks/nodeGroup:NodeGroup", f"nodes-{pool.name}").inputs
 
 
-def test_each_pool_is_a_group_in_its_zones_private_subnet(
-    built: tuple[pools.Place, Deployed],
-) -> None:
-    place, made = built
+def test_each_pool_is_a_group_in_its_zones_private_subnet(made: Deployed) -> None:
+    place = pools.managed()[0]
     assert len(made.all("aws:eks/nodeGroup:NodeGroup")) == len(pools.ALL)
     for pool in pools.ALL:
         assert group(made, pool)["subnetIds"] == [place.network.private_subnets[pool.zone]]
@@ -59,6 +42,7 @@ def test_other_groups_are_bought_as_their_pools_say(made: Deployed) -> None:
         "spot": "SPOT",
         "ondemand": "ON_DEMAND",
         "block": "CAPACITY_BLOCK",
+        "held": "ON_DEMAND",
         "cpu": "ON_DEMAND",
     }
 
