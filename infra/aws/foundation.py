@@ -6,8 +6,6 @@ The one module of this package that knows the order of its parts. Imported only 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pulumi
 import pulumi_kubernetes as k8s
 
@@ -16,75 +14,22 @@ from infra.aws.addons import AFTER_NODES, BEFORE_NODES, EFS, FSX, Addon, Addons,
 from infra.aws.autoscaling import ClusterAutoscaler, ClusterAutoscalerArgs
 from infra.aws.bucket_access import lustre_key_statement
 from infra.aws.buckets import Buckets, BucketsArgs, team_buckets
+from infra.aws.choices import EfsChoice, FoundationArgs, LustreChoice
 from infra.aws.cluster import Cluster, ClusterArgs
 from infra.aws.elastic_files import EfsStorage, EfsStorageArgs
-from infra.aws.existing_network import ExistingNetwork, ExistingNetworkArgs
+from infra.aws.existing_network import ExistingNetwork
 from infra.aws.identity import TeamIdentity, TeamIdentityArgs
-from infra.aws.imds_sidecar import MetadataAccess
 from infra.aws.karpenter import Karpenter, KarpenterArgs
 from infra.aws.keys import Keys, KeysArgs, Statement
 from infra.aws.lustre import LustreStorage, LustreStorageArgs
 from infra.aws.network import Network, NetworkArgs
 from infra.aws.node_pools import NodePools, NodePoolsArgs
-from infra.aws.provider import ProviderArgs, aws_provider, default_tags
+from infra.aws.provider import aws_provider, default_tags
 from infra.aws.records import ClusterRecord, NetworkRecord
 from infra.aws.system_nodes import SystemNodes, SystemNodesArgs
 from infra.pools import Autoscaler, NodePool, Nodes
 from infra.site import Site
-from infra.storage import NamedStorageClass, SharedStorage, VolumeSizes
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterChoice:
-    """What a stack decides about its cluster; see `ClusterArgs` and `SystemNodesArgs`."""
-
-    version: str
-    public_cidrs: tuple[str, ...]
-    admins: tuple[str, ...]
-    deployers: tuple[str, ...]
-    log_retention_days: int
-    system_types: tuple[str, ...]
-    system_min: int
-    system_max: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class LustreChoice:
-    """One file system of FSx for Lustre per team."""
-
-    zone: str
-    throughput_per_tib: int
-    """MB/s."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EfsChoice:
-    """One EFS file system, an access point per claim."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FoundationArgs:
-    """All that an AWS stack is made of; every value is plain."""
-
-    site: ProviderArgs
-    """Account, region, tags, and the cluster's name."""
-    network: NetworkArgs | ExistingNetworkArgs
-    cluster: ClusterChoice
-    pools: tuple[NodePool, ...]
-    autoscaler: Autoscaler
-    metadata_access: MetadataAccess
-    storage: LustreChoice | EfsChoice | NamedStorageClass
-    sizes: VolumeSizes
-    """Of each team's volumes."""
-    bucket_prefix: str
-    old_checkpoint_days: int
-    teams: tuple[str, ...]
-    protect: bool
-    """Keep buckets, keys, file systems and the cluster whatever happens to the program."""
-
-    def rendered_as(self, nodes: Nodes) -> tuple[NodePool, ...]:
-        """Pools whose nodes come from there."""
-        return tuple(pool for pool in self.pools if pool.nodes is nodes)
+from infra.storage import SharedStorage
 
 
 class Foundation(pulumi.ComponentResource):

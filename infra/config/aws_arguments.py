@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from infra.aws.choices import ClusterChoice, EfsChoice, FoundationArgs, LustreChoice
 from infra.aws.existing_network import ExistingNetworkArgs
-from infra.aws.foundation import ClusterChoice, EfsChoice, FoundationArgs, LustreChoice
 from infra.aws.imds_sidecar import MetadataAccess
 from infra.aws.network import Nat, NetworkArgs
 from infra.aws.provider import ProviderArgs

@@ -1,0 +1,65 @@
+"""What a stack decides about its AWS half. Plain values: they say which resources there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from infra.aws.existing_network import ExistingNetworkArgs
+from infra.aws.imds_sidecar import MetadataAccess
+from infra.aws.network import NetworkArgs
+from infra.aws.provider import ProviderArgs
+from infra.pools import Autoscaler, NodePool, Nodes
+from infra.storage import NamedStorageClass, VolumeSizes
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterChoice:
+    """What a stack decides about its cluster; see `ClusterArgs` and `SystemNodesArgs`."""
+
+    version: str
+    public_cidrs: tuple[str, ...]
+    admins: tuple[str, ...]
+    deployers: tuple[str, ...]
+    log_retention_days: int
+    system_types: tuple[str, ...]
+    system_min: int
+    system_max: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LustreChoice:
+    """One file system of FSx for Lustre per team."""
+
+    zone: str
+    throughput_per_tib: int
+    """MB/s."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EfsChoice:
+    """One EFS file system, an access point per claim."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundationArgs:
+    """All that an AWS stack is made of."""
+
+    site: ProviderArgs
+    """Account, region, tags, and the cluster's name."""
+    network: NetworkArgs | ExistingNetworkArgs
+    cluster: ClusterChoice
+    pools: tuple[NodePool, ...]
+    autoscaler: Autoscaler
+    metadata_access: MetadataAccess
+    storage: LustreChoice | EfsChoice | NamedStorageClass
+    sizes: VolumeSizes
+    """Of each team's volumes."""
+    bucket_prefix: str
+    old_checkpoint_days: int
+    teams: tuple[str, ...]
+    protect: bool
+    """Keep buckets, keys, file systems and the cluster whatever happens to the program."""
+
+    def rendered_as(self, nodes: Nodes) -> tuple[NodePool, ...]:
+        """Pools whose nodes come from there."""
+        return tuple(pool for pool in self.pools if pool.nodes is nodes)
