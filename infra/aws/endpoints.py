@@ -61,6 +61,24 @@ class Endpoints(pulumi.ComponentResource):
                 tags={"Name": f"{args.cluster}-{service}"},
                 opts=child,
             )
+        group = self._group(name, args)
+        for service in args.services:
+            ec2.VpcEndpoint(
+                f"{name}-{service}",
+                vpc_id=args.vpc_id,
+                service_name=service_name(args.region, service),
+                vpc_endpoint_type="Interface",
+                private_dns_enabled=True,
+                subnet_ids=list(args.subnets),
+                security_group_ids=[group.id],
+                tags={"Name": f"{args.cluster}-{service}"},
+                opts=child,
+            )
+        self.register_outputs({"services": [*GATEWAYS, *args.services]})
+
+    def _group(self, name: str, args: EndpointsArgs) -> ec2.SecurityGroup:
+        """Who may use the interfaces: the VPC, by HTTPS."""
+        child = pulumi.ResourceOptions(parent=self)
         group = ec2.SecurityGroup(
             f"{name}-group",
             description="HTTPS from the VPC to AWS services",
@@ -77,19 +95,7 @@ class Endpoints(pulumi.ComponentResource):
             to_port=HTTPS,
             opts=child,
         )
-        for service in args.services:
-            ec2.VpcEndpoint(
-                f"{name}-{service}",
-                vpc_id=args.vpc_id,
-                service_name=service_name(args.region, service),
-                vpc_endpoint_type="Interface",
-                private_dns_enabled=True,
-                subnet_ids=list(args.subnets),
-                security_group_ids=[group.id],
-                tags={"Name": f"{args.cluster}-{service}"},
-                opts=child,
-            )
-        self.register_outputs({"services": [*GATEWAYS, *args.services]})
+        return group
 
 
 def service_name(region: str, service: str) -> str:

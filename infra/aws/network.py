@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -62,38 +62,10 @@ class Network(pulumi.ComponentResource):
         self._args = args
         self._child = pulumi.ResourceOptions(parent=self)
         plan = addresses.subnets(args.cidr, args.zones)
-        vpc = ec2.Vpc(
-            f"{name}-vpc",
-            cidr_block=args.cidr,
-            enable_dns_support=True,
-            # Private names of interface endpoints need it.
-            enable_dns_hostnames=True,
-            tags={"Name": args.cluster},
-            opts=self._child,
-        )
-        ec2.DefaultSecurityGroup(
-            f"{name}-default-group",
-            vpc_id=vpc.id,
-            ingress=[],
-            egress=[],
-            tags={"Name": f"{args.cluster}-default-unused"},
-            opts=self._child,
-        )
+        vpc = self._vpc()
         public = self._public_subnets(vpc, plan)
         private, tables = self._private_subnets(vpc, plan, self._gateways(public))
-        Endpoints(
-            f"{name}-endpoints",
-            EndpointsArgs(
-                cluster=args.cluster,
-                region=args.region,
-                vpc_id=vpc.id,
-                cidr=args.cidr,
-                subnets=tuple(subnet.id for subnet in private.values()),
-                route_tables=tuple(table.id for table in tables),
-                services=args.endpoint_services,
-            ),
-            self._child,
-        )
+        self._endpoints(vpc, private, tables)
         self._flow_log(vpc)
         efa = EfaSecurityGroup(
             f"{name}-efa", EfaSecurityGroupArgs(cluster=args.cluster, vpc_id=vpc.id), self._child
@@ -106,6 +78,43 @@ class Network(pulumi.ComponentResource):
             efa_security_group=efa.group_id,
         )
         self.register_outputs({"vpcId": vpc.id})
+
+    def _vpc(self) -> ec2.Vpc:
+        vpc = ec2.Vpc(
+            f"{self._name}-vpc",
+            cidr_block=self._args.cidr,
+            enable_dns_support=True,
+            # Private names of interface endpoints need it.
+            enable_dns_hostnames=True,
+            tags={"Name": self._args.cluster},
+            opts=self._child,
+        )
+        ec2.DefaultSecurityGroup(
+            f"{self._name}-default-group",
+            vpc_id=vpc.id,
+            ingress=[],
+            egress=[],
+            tags={"Name": f"{self._args.cluster}-default-unused"},
+            opts=self._child,
+        )
+        return vpc
+
+    def _endpoints(
+        self, vpc: ec2.Vpc, private: Mapping[str, ec2.Subnet], tables: Sequence[ec2.RouteTable]
+    ) -> None:
+        Endpoints(
+            f"{self._name}-endpoints",
+            EndpointsArgs(
+                cluster=self._args.cluster,
+                region=self._args.region,
+                vpc_id=vpc.id,
+                cidr=self._args.cidr,
+                subnets=tuple(subnet.id for subnet in private.values()),
+                route_tables=tuple(table.id for table in tables),
+                services=self._args.endpoint_services,
+            ),
+            self._child,
+        )
 
     def _subnet(self, vpc: ec2.Vpc, kind: str, zone: str, cidr: str) -> ec2.Subnet:
         return ec2.Subnet(

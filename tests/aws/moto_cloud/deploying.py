@@ -208,9 +208,8 @@ def deploy(program: Callable[[pulumi.ResourceOptions], Any], cloud: Cloud) -> De
     asyncio.set_event_loop(loop)
     # The first error is raised; what failed because of it has nothing to add.
     loop.set_exception_handler(lambda _loop, _context: None)
-    # An earlier program's stack would lend this one its name, a failed one its unfinished work.
+    # An earlier program's stack would lend this one its name.
     settings.set_root_resource(None)  # type: ignore[arg-type]
-    settings.SETTINGS.outputs.clear()
     mocks.set_mocks(monitor, "trainyard", "test", preview=False, monitor=monitor)
     pulumi.runtime.set_all_config({})
     result: list[Any] = []
@@ -249,6 +248,8 @@ def _abandon(loop: asyncio.AbstractEventLoop) -> None:
         task.cancel()
     loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
     loop.run_until_complete(loop.shutdown_default_executor())
+    # The next program, perhaps a rendering, would wait for it.
+    settings.SETTINGS.outputs.clear()
     asyncio.set_event_loop(None)
     loop.close()
 
