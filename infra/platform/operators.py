@@ -50,7 +50,7 @@ clientConnection:
   qps: 50
   burst: 100
 waitForPodsReady:
-  timeout: 10m
+  timeout: 20m
   recoveryTimeout: 3m
   requeuingStrategy:
     timestamp: Eviction

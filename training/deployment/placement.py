@@ -37,7 +37,7 @@ def affinity(spec: RunSpec, pools: tuple[NodePool, ...]) -> dict[str, Any]:
         {"key": naming.POOL, "operator": "In", "values": [pool.name for pool in pools]},
     ]
     if spec.gpu_model:
-        terms.append({"key": naming.GPU_MODEL, "operator": "In", "values": [spec.gpu_model]})
+        terms.append(_model_term(spec.gpu_model, pools))
     return {
         "nodeAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": {
@@ -53,6 +53,18 @@ def affinity(spec: RunSpec, pools: tuple[NodePool, ...]) -> dict[str, Any]:
             ]
         },
     }
+
+
+def _model_term(model: str, pools: tuple[NodePool, ...]) -> dict[str, Any]:
+    """Nodes with these GPUs: by their label, or by instance type where a pool has several types.
+
+    A node group labels all of its nodes alike, so on a mixed pool nobody sets `gpu.model`; the type is
+    set by every cloud.
+    """
+    if all(pool.labels().get(naming.GPU_MODEL) == model for pool in pools):
+        return {"key": naming.GPU_MODEL, "operator": "In", "values": [model]}
+    types = sorted({t.name for pool in pools for t in pool.types if t.gpu_model == model})
+    return {"key": naming.INSTANCE_TYPE, "operator": "In", "values": types}
 
 
 def tolerations(pools: tuple[NodePool, ...]) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 
 from sandbox import process
@@ -44,7 +45,10 @@ def test_a_process_without_a_pid_file_is_found_by_its_mark(tmp_path: Path) -> No
     marker = f"{tmp_path}/lost"
     running = _spawn(tmp_path, "import signal; signal.pause()", marker)
     try:
-        assert process.marked(marker) == [running]
+        # Popen returns a moment before the kernel shows the new program's environment.
+        deadline = time.monotonic() + 5
+        while process.marked(marker) != [running]:
+            assert time.monotonic() < deadline, process.marked(marker)
         assert process.marked(f"{tmp_path}/other") == []
     finally:
         running.end(5)

@@ -283,3 +283,16 @@ def test_a_stack_that_asks_for_it_has_a_sidecar_that_polls_for_notices() -> None
     assert notice.startswith(mount)
     assert mount in {m["mountPath"] for m in main["volumeMounts"]}
     assert "initContainers" not in pods_of_runs.pod_spec(run(), platform(), main)
+
+
+def test_on_a_pool_of_several_types_a_model_is_asked_for_by_type() -> None:
+    pools = stack_values()["nodePools"]
+    types = ["p4d.24xlarge", "p3dn.24xlarge"]
+    mixed = [pools[0], pools[1] | {"instanceTypes": types, "network": "tcp"}, *pools[2:]]
+    found = platform(nodePools=mixed)
+    wanted = run(gpu_model="a100")
+    affinity = placement.affinity(wanted, placement.eligible_pools(wanted, found))
+    terms = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    keys = {t["key"]: t["values"] for t in terms["nodeSelectorTerms"][0]["matchExpressions"]}
+    assert keys[naming.INSTANCE_TYPE] == ["p4d.24xlarge"]
+    assert naming.GPU_MODEL not in keys
