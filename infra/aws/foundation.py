@@ -148,6 +148,7 @@ class Foundation(pulumi.ComponentResource):
             instance_types=choice.system_types,
             min=choice.system_min,
             max=choice.system_max,
+            tags=default_tags(self._args.site),
         )
         return SystemNodes(f"{self._name}-system", wanted, self._own(base))
 
