@@ -92,7 +92,8 @@ def _environment(venv: Path, requirements: Path) -> None:
         shutil.rmtree(venv, ignore_errors=True)
         _run([sys.executable, "-m", "venv", str(venv)], "making it needs Python's venv module")
     _run([str(python), "-m", "pip", "install", "--quiet", UV], "installing uv failed")
-    uv = [str(venv / "bin" / "uv"), "pip", "install", "--python", str(python)]
+    # Compiled now: pods mount the environment read-only, where each start would compile all of torch again.
+    uv = [str(venv / "bin" / "uv"), "pip", "install", "--compile-bytecode", "--python", str(python)]
     if not sys.stderr.isatty():
         uv.append("--quiet")
     _run([*uv, *_index(python), "-r", str(requirements)], f"installing {requirements.name} failed")
