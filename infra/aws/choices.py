@@ -20,6 +20,7 @@ class ClusterChoice:
     public_cidrs: tuple[str, ...]
     admins: tuple[str, ...]
     deployers: tuple[str, ...]
+    viewers: tuple[str, ...]
     log_retention_days: int
     system_types: tuple[str, ...]
     system_min: int

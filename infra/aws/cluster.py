@@ -36,6 +36,8 @@ class ClusterArgs:
     """ARNs of IAM principals with all rights, without the one that creates the cluster; see `access`."""
     deployers: tuple[str, ...]
     """ARNs of IAM principals in the group trainyard:deployer."""
+    viewers: tuple[str, ...] = ()
+    """ARNs of IAM principals that may read everything."""
     log_retention_days: int
     """Days that control plane logs are kept; one of those that CloudWatch allows."""
     protect: bool = True
@@ -69,6 +71,7 @@ class Cluster(pulumi.ComponentResource):
                 cluster=made.eks_cluster.name,
                 admins=args.admins,
                 deployers=args.deployers,
+                viewers=args.viewers,
                 node_role_arn=role.arn,
             ),
             child,

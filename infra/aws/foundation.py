@@ -121,6 +121,7 @@ class Foundation(pulumi.ComponentResource):
             public_cidrs=choice.public_cidrs,
             admins=choice.admins,
             deployers=choice.deployers,
+            viewers=choice.viewers,
             log_retention_days=choice.log_retention_days,
             protect=args.protect,
         )

@@ -64,6 +64,7 @@ def _cluster(cluster: EksClusterConfig) -> ClusterChoice:
         public_cidrs=cluster.endpoint,
         admins=cluster.admins,
         deployers=cluster.deployers,
+        viewers=cluster.viewers,
         log_retention_days=cluster.log_retention_days,
         system_types=cluster.system_nodes.instance_types,
         system_min=cluster.system_nodes.min,

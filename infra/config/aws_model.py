@@ -50,6 +50,8 @@ class EksClusterConfig(Section):
     admits by itself, and refuses to admit twice."""
     deployers: tuple[RoleArn, ...] = ()
     """IAM roles in the Kubernetes group trainyard:deployer."""
+    viewers: tuple[RoleArn, ...] = ()
+    """IAM roles that may read the cluster, secrets among it: what a preview needs."""
     log_retention_days: LogDays = 90
     """Days that logs of the control plane are kept."""
     system_nodes: SystemNodesConfig = SystemNodesConfig()

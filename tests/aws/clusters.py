@@ -20,6 +20,7 @@ from infra.aws.records import ClusterRecord, NetworkRecord
 from infra.aws.system_nodes import SystemNodes, SystemNodesArgs
 
 ADMIN: Final = f"arn:aws:iam::{ACCOUNT}:role/platform-admin"
+VIEWER: Final = f"arn:aws:iam::{ACCOUNT}:role/ci/trainyard-preview"
 DEPLOYER: Final = f"arn:aws:iam::{ACCOUNT}:role/ci/trainyard-deployer"
 
 
@@ -54,6 +55,7 @@ def cluster_args(on: Base, *, public_cidrs: tuple[str, ...] = ()) -> ClusterArgs
         public_cidrs=public_cidrs,
         admins=(ADMIN,),
         deployers=(DEPLOYER,),
+        viewers=(VIEWER,),
         log_retention_days=90,
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from clusters import ADMIN, DEPLOYER, program
+from clusters import ADMIN, DEPLOYER, VIEWER, program
 from moto_cloud import Cloud, Deployed, deployed_once
 from moto_cloud.deploying import DEFAULT_TAGS
 
@@ -130,15 +130,19 @@ def test_access_is_by_entries_and_never_by_the_config_map(stack: Deployed) -> No
     assert entries == {
         ADMIN: (None, None),
         DEPLOYER: (None, ["trainyard:deployer"]),
+        VIEWER: (None, None),
         role: ("EC2_LINUX", None),
     }
 
 
-def test_only_admins_have_a_policy_of_the_whole_cluster(stack: Deployed) -> None:
-    (association,) = stack.all("aws:eks/accessPolicyAssociation:AccessPolicyAssociation")
-    assert association.inputs["principalArn"] == ADMIN
-    assert association.inputs["policyArn"].endswith("/AmazonEKSClusterAdminPolicy")
-    assert association.inputs["accessScope"] == {"type": "cluster"}
+def test_admins_may_do_everything_and_viewers_only_look(stack: Deployed) -> None:
+    associations = stack.all("aws:eks/accessPolicyAssociation:AccessPolicyAssociation")
+    policies = {a.inputs["principalArn"]: a.inputs["policyArn"] for a in associations}
+    assert {arn: policy.rpartition("/")[2] for arn, policy in policies.items()} == {
+        ADMIN: "AmazonEKSClusterAdminPolicy",
+        VIEWER: "AmazonEKSAdminViewPolicy",
+    }
+    assert all(a.inputs["accessScope"] == {"type": "cluster"} for a in associations)
 
 
 def test_a_node_may_join_and_pull_images_and_nothing_else(stack: Deployed, cloud: Cloud) -> None:

@@ -51,7 +51,7 @@ def accounts(parts: Parts) -> Iterator[Mistake]:
     if not parts.eks:
         return
     seen: dict[str, str] = {}
-    for key in ("admins", "deployers"):
+    for key in ("admins", "deployers", "viewers"):
         for index, arn in enumerate(getattr(parts.eks, key)):
             path = f"cluster.{key}[{index}]"
             account = arn.split(":")[4]

@@ -73,7 +73,7 @@ CLUSTER: dict[str, tuple[Edit, str]] = {
     "key of the other provider": (
         cluster(context="mine"),
         "cluster.context: got an unknown key; allowed admins, deployers, endpoint, "
-        "logRetentionDays, name, provider, systemNodes, version; remove it",
+        "logRetentionDays, name, provider, systemNodes, version, viewers; remove it",
     ),
     "unsupported Kubernetes": (
         cluster(version="1.29"),
