@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv/bin/python
 SANDBOX := $(VENV) -m sandbox
+# Two at a time: one half of the tests mostly waits for a cluster.
+PYTEST := $(VENV) -m pytest -q -n 2 --dist loadgroup
 STACK ?= local
 
 .PHONY: help up interrupt status down clean test check fast sandbox-test soak bench preview env
@@ -36,10 +38,10 @@ check: env ## the gate, under a minute: lint, types, import rules, unit and gold
 	@$(VENV) -m ruff format --check .
 	@$(VENV) -m mypy infra training sandbox __main__.py
 	@cd policies && ../$(VENV) -m mypy --config-file ../pyproject.toml --python-executable .venv/bin/python .
-	@$(VENV) -m pytest -q tests/unit tests/golden tests/policy
+	@$(PYTEST) tests/unit tests/golden tests/policy
 
 test: check ## everything that CI runs
-	@$(VENV) -m pytest -q tests/aws tests/trainer tests/sandbox
+	@$(PYTEST) tests/aws tests/trainer tests/sandbox
 
 soak: env ## the fault suites with full counts
 	@$(VENV) -m pytest -q tests/trainer tests/sandbox --full

@@ -69,6 +69,11 @@ class Kit:
 
         return until(ready, f"node {name} is ready")
 
+    def await_service_account(self) -> None:
+        """The namespace's own, without which it admits no pod."""
+        path = object_path("/api/v1", self.namespace, "serviceaccounts")
+        until(lambda: self.client.get(path)["items"], "the default service account")
+
     def create(self, kind: str, name: str, body: Json, api: str = "/api/v1") -> Json:
         """Creates an object in the namespace; `kind` is the plural."""
         body = {**body, "metadata": {"name": name, **body.get("metadata", {})}}
@@ -181,6 +186,7 @@ def serving(cluster: Cluster, name: str, nodes: int = 2) -> Iterator[Kit]:
             kit.client.create(node_path(), node_manifest(node))
         for node in kit.nodes:
             kit.await_node(node)
+        kit.await_service_account()
         yield kit
     finally:
         for node in kit.nodes:
