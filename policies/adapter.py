@@ -44,7 +44,14 @@ def _item(container: Any, key: Any) -> Any:
 
 
 def _resource(found: ResourceValidationArgs | PolicyResource) -> Resource:
-    return Resource(type=found.resource_type, props=plain(found.props), urn=found.urn)
+    refers = found.property_dependencies if isinstance(found, PolicyResource) else {}
+    return Resource(
+        type=found.resource_type,
+        props=plain(found.props),
+        urn=found.urn,
+        protected=found.opts.protect,
+        refers={name: frozenset(r.urn for r in targets) for name, targets in refers.items()},
+    )
 
 
 def _config(rule: Rule, given: Config) -> Config:

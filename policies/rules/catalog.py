@@ -6,12 +6,25 @@ import difflib
 from collections.abc import Iterable
 from typing import Final
 
+from .buckets import BUCKET_SETTINGS
+from .budget import HOURLY_BUDGET
+from .cluster import EKS_ACCESS_ENTRIES, EKS_VERSION
+from .efa import EFA_INTERFACES, EFA_ONE_ZONE
+from .encryption import ENCRYPTION_AT_REST
+from .exposure import NO_PUBLIC_ENDPOINTS
+from .flavors import FLAVOR_TAINTS
 from .grace import GRACE_BUDGET, GRACE_OF_RUNS
 from .images import IMAGES_BY_DIGEST
+from .karpenter import KARPENTER_DISRUPTION
+from .metadata import INSTANCE_METADATA
 from .model import Config, Rule, Violation
 from .placement import GPU_PLACEMENT
 from .pools import GPU_POOL_TAINTS
+from .production import SPOT_FOR_PRODUCTION
+from .protection import PROTECTED_STATE
 from .quota import QUOTA_FITS_POOLS
+from .sharing import TIME_SLICING
+from .tags import AWS_TAGS
 
 RULES: Final[tuple[Rule, ...]] = (
     IMAGES_BY_DIGEST,
@@ -20,6 +33,21 @@ RULES: Final[tuple[Rule, ...]] = (
     GRACE_BUDGET,
     GRACE_OF_RUNS,
     QUOTA_FITS_POOLS,
+    FLAVOR_TAINTS,
+    TIME_SLICING,
+    SPOT_FOR_PRODUCTION,
+    KARPENTER_DISRUPTION,
+    EFA_INTERFACES,
+    EFA_ONE_ZONE,
+    EKS_ACCESS_ENTRIES,
+    EKS_VERSION,
+    INSTANCE_METADATA,
+    NO_PUBLIC_ENDPOINTS,
+    ENCRYPTION_AT_REST,
+    BUCKET_SETTINGS,
+    PROTECTED_STATE,
+    AWS_TAGS,
+    HOURLY_BUDGET,
 )
 
 

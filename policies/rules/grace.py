@@ -110,7 +110,7 @@ def _check_pod(resource: Resource, config: Config) -> Iterable[Violation]:
             yield from _inside_notice(template, grace, config["noticeSeconds"])
 
 
-def _run_record(template: PodTemplate, stack: Stack) -> Mapping[str, Any]:
+def run_record(template: PodTemplate, stack: Stack) -> Mapping[str, Any]:
     """The run record that the pod mounts; empty if it mounts none that can be read here."""
     for volume in elements(template.spec.get("volumes")):
         name = dig(volume, "configMap", "name")
@@ -156,7 +156,7 @@ def _check_stack(resources: Sequence[Resource], config: Config) -> Iterable[Viol
     stack, spot = Stack(resources), Taint.parse(config["spotTaint"])
     for resource in resources:
         for template in pod_templates(resource):
-            record = _run_record(template, stack)
+            record = run_record(template, stack)
             found = [*_deadline_inside_timeout(template, record)]
             grace = grace_period(template)
             # A pod that tolerates the taint itself was judged before it was created.

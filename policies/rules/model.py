@@ -29,6 +29,11 @@ class Resource:
     props: Mapping[str, Any]
     """Plain data; numbers without a fraction are int; what is not known yet is UNKNOWN."""
     urn: str = ""
+    protected: bool = False
+    """The resource option `protect`."""
+    refers: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Per property: URNs of the resources whose outputs it uses. Stack rules only: the engine
+    does not tell the others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +107,21 @@ def dig(value: Any, *keys: str) -> Any:
             return UNKNOWN
         value = mapping(value).get(key)
     return value
+
+
+def number(value: Any) -> float | None:
+    """A number, or a text that is one; None for all else, so for what is not known yet."""
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return None
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def is_true(value: Any) -> bool:
+    """Some providers take true, others "true"; what is not known yet counts, too."""
+    return value in (True, "true", UNKNOWN)
 
 
 def show(value: Any) -> str:

@@ -32,3 +32,15 @@ RUN_RECORD_FILE: Final = "run.json"
 
 SPOT_NOTICE_S: Final = 120
 """Seconds between a spot reclaim's notice and the end of the node."""
+POOL_LABEL: Final = "trainyard.dev/pool"
+TIER_LABEL: Final = "trainyard.dev/tier"
+TIER_PRODUCTION: Final = "production"
+
+PLATFORM_TAGS: Final = (
+    "app.kubernetes.io/part-of",
+    "app.kubernetes.io/managed-by",
+    "trainyard.dev/stack",
+    "trainyard.dev/cluster",
+)
+"""Keys of the tags that every AWS resource of the platform has."""
+TEAM_TAG: Final = "trainyard.dev/team"

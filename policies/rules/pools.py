@@ -24,11 +24,6 @@ from .taints import Taint, taint_schema
 _GPU_FAMILY: Final = re.compile(r"(p[2-9]|g[3-9])[a-z0-9-]*\..+")
 """EC2 instance families with accelerators."""
 _GPU_AMI: Final = re.compile(r"NVIDIA|_GPU")
-_EKS_EFFECTS: Final = {
-    "NO_SCHEDULE": "NoSchedule",
-    "NO_EXECUTE": "NoExecute",
-    "PREFER_NO_SCHEDULE": "PreferNoSchedule",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,12 +98,9 @@ def gpu_pool(resource: Resource) -> GpuPool | None:
 
 
 def _has(pool: GpuPool, taint: Taint) -> bool:
-    for entry in elements(pool.taints):
-        effect = dig(entry, "effect")
-        found = (dig(entry, "key"), dig(entry, "value") or "", _EKS_EFFECTS.get(effect, effect))
-        if entry is UNKNOWN or found == (taint.key, taint.value, taint.effect):
-            return True
-    return pool.taints is UNKNOWN
+    if pool.taints is UNKNOWN:
+        return True
+    return any(e is UNKNOWN or Taint.read(e) == taint for e in elements(pool.taints))
 
 
 def _missing(pool: GpuPool, taint: Taint, what: str) -> Iterator[Violation]:

@@ -6,9 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .model import UNKNOWN, elements, mapping
+from .model import UNKNOWN, dig, elements, mapping
 
 _TAINT_PATTERN: Final = r"^[^=:\s]+=[^=:\s]*:(NoSchedule|NoExecute|PreferNoSchedule)$"
+
+EKS_EFFECTS: Final = {
+    "NO_SCHEDULE": "NoSchedule",
+    "NO_EXECUTE": "NoExecute",
+    "PREFER_NO_SCHEDULE": "PreferNoSchedule",
+}
+"""What EKS calls the effects of Kubernetes."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +33,13 @@ class Taint:
         key, _, value = rest.partition("=")
         return cls(key, value, effect)
 
+    @classmethod
+    def read(cls, entry: Any) -> Taint:
+        """A taint of a node, a pool or a flavor; the effect as Kubernetes or EKS calls it."""
+        effect = str(dig(entry, "effect"))
+        value = str(dig(entry, "value") or "")
+        return cls(str(dig(entry, "key")), value, EKS_EFFECTS.get(effect, effect))
+
     def __str__(self) -> str:
         return f"{self.key}={self.value}:{self.effect}"
 
@@ -38,6 +52,14 @@ class Taint:
         if not key:
             return exists
         return key == self.key and (exists or (toleration.get("value") or "") == self.value)
+
+
+def read_taints(value: Any) -> frozenset[Taint] | None:
+    """The taints of a list; None if it waits for the output of another resource."""
+    entries = elements(value)
+    if value is UNKNOWN or any(e is UNKNOWN or UNKNOWN in mapping(e).values() for e in entries):
+        return None
+    return frozenset(map(Taint.read, entries))
 
 
 def taint_schema(default: str, description: str) -> dict[str, str]:

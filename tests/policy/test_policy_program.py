@@ -6,7 +6,7 @@ import copy
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,32 @@ def rendered(stack: str) -> list[Resource]:
         check=True,
     )
     records = [json.loads(line) for line in done.stdout.splitlines()]
-    return [Resource(type=r["type"], props=r["inputs"], urn=r["name"]) for r in records]
+    urns = {
+        r["name"]: f"{r['type']}::{r['name']}"
+        for r in records
+        if not r["type"].startswith("trainyard:")
+    }
+    return [
+        Resource(
+            type=r["type"],
+            props=r["inputs"],
+            urn=f"{r['type']}::{r['name']}",
+            protected=r["protect"],
+            refers={key: frozenset(references(value, urns)) for key, value in r["inputs"].items()},
+        )
+        for r in records
+    ]
+
+
+def references(value: Any, urns: Mapping[str, str]) -> Iterator[str]:
+    """What a rendered input takes from other resources: NAME is an id, ${NAME.FIELD} another."""
+    if isinstance(value, str):
+        name = value.removeprefix("${").partition(".")[0] if value.startswith("${") else value
+        if name in urns:
+            yield urns[name]
+    elif isinstance(value, (dict, list)):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from references(inner, urns)
 
 
 def findings(resources: list[Resource]) -> list[str]:

@@ -1,0 +1,99 @@
+"""Buckets: each has its encryption and its public access block, which are resources beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from .model import UNKNOWN, Config, Resource, StackRule, Violation, dig, elements, is_true, show
+from .tokens import BUCKET, PUBLIC_ACCESS_BLOCK
+
+_ENCRYPTION: Final = (
+    "aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration",
+    "aws:s3/bucketServerSideEncryptionConfigurationV2:BucketServerSideEncryptionConfigurationV2",
+)
+_ALGORITHMS: Final = ("aws:kms", "aws:kms:dsse", "AES256")
+_FLAGS: Final = (
+    "blockPublicAcls",
+    "blockPublicPolicy",
+    "ignorePublicAcls",
+    "restrictPublicBuckets",
+)
+
+
+def _of(bucket: Resource, settings: Iterable[Resource]) -> list[Resource]:
+    """Those of the settings that name the bucket, by its output or by its name."""
+    name = bucket.props.get("bucket")
+    return [
+        setting
+        for setting in settings
+        if bucket.urn in setting.refers.get("bucket", ())
+        or (isinstance(name, str) and setting.props.get("bucket") == name)
+    ]
+
+
+def _lacks(bucket: Resource, what: str, remedy: str) -> Violation:
+    return Violation(
+        path="bucket",
+        got=f"no {what} beside it",
+        allowed="one for every bucket",
+        remedy=remedy,
+        urn=bucket.urn,
+    )
+
+
+def _encrypted(resource: Resource) -> Iterator[Violation]:
+    rules = resource.props.get("rules")
+    algorithms: list[Any] = [
+        dig(rule, "applyServerSideEncryptionByDefault", "sseAlgorithm") for rule in elements(rules)
+    ]
+    if rules is UNKNOWN or any(found in (*_ALGORITHMS, UNKNOWN) for found in algorithms):
+        return
+    yield Violation(
+        path="rules[0].applyServerSideEncryptionByDefault.sseAlgorithm",
+        got=show(algorithms),
+        allowed=", ".join(_ALGORITHMS),
+        remedy="set it to aws:kms, with the key of the stack",
+        urn=resource.urn,
+    )
+
+
+def _closed(resource: Resource) -> Iterator[Violation]:
+    for flag in _FLAGS:
+        if not is_true(resource.props.get(flag)):
+            yield Violation(
+                path=flag,
+                got=show(resource.props.get(flag)),
+                allowed="true",
+                remedy="set it to true: all four together close the bucket",
+                urn=resource.urn,
+            )
+
+
+def _check(resources: Sequence[Resource], _: Config) -> Iterable[Violation]:
+    encryptions = [resource for resource in resources if resource.type in _ENCRYPTION]
+    blocks = [resource for resource in resources if resource.type == PUBLIC_ACCESS_BLOCK]
+    for setting in encryptions:
+        yield from _encrypted(setting)
+    for block in blocks:
+        yield from _closed(block)
+    for bucket in resources:
+        if bucket.type not in BUCKET:
+            continue
+        if not _of(bucket, encryptions) and not bucket.props.get(
+            "serverSideEncryptionConfiguration"
+        ):
+            yield _lacks(
+                bucket,
+                "BucketServerSideEncryptionConfiguration",
+                "add one with sseAlgorithm aws:kms",
+            )
+        if not _of(bucket, blocks):
+            yield _lacks(bucket, "BucketPublicAccessBlock", f"add one with {', '.join(_FLAGS)}")
+
+
+BUCKET_SETTINGS: Final = StackRule(
+    name="bucket-settings",
+    description="Every bucket is encrypted, and closed to the public by all four settings.",
+    check=_check,
+)

@@ -1,0 +1,100 @@
+"""Budget: what the stack costs in the hour in which every pool is as large as it may be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from .facts import instance_types
+from .model import Config, Resource, StackRule, Violation, dig
+from .names import CAPACITY_SPOT
+from .node_pools import NodePool, node_pools
+from .tokens import AWS_PROVIDER
+
+_HOME_REGION: Final = "us-east-1"
+"""Whose prices stand for a stack that names no region."""
+
+
+def _region(resources: Sequence[Resource]) -> str:
+    for resource in resources:
+        region = dig(resource.props, "region")
+        if resource.type == AWS_PROVIDER and isinstance(region, str):
+            return region
+    return _HOME_REGION
+
+
+def _dearest(pool: NodePool, region: str) -> float | None:
+    """USD an hour of the dearest node that the pool may make; None if a price is not known.
+
+    Where spot has no price, or is not all that the pool may buy, on-demand counts.
+    """
+    spot_only = pool.capacity_types == {CAPACITY_SPOT}
+    prices: list[float | None] = []
+    for name in pool.instance_types:
+        facts = instance_types().get(name)
+        spot = facts.spot.get(region) if facts and spot_only else None
+        prices.append(spot or (facts.on_demand.get(region) if facts else None))
+    known = [price for price in prices if price is not None]
+    return max(known) if known and len(known) == len(prices) else None
+
+
+def _unbounded(pool: NodePool) -> Violation:
+    return Violation(
+        path="spec.limits.nodes",
+        got=f"no limit (pool {pool.name})",
+        allowed="a limit, where the stack has an hourly budget",
+        remedy="set the pool's max",
+        urn=pool.resource.urn,
+    )
+
+
+def _unpriced(pool: NodePool, region: str) -> Violation:
+    return Violation(
+        path="instance types",
+        got=f"{', '.join(pool.instance_types) or 'none'} (pool {pool.name})",
+        allowed=f"types whose price in {region} is known",
+        remedy="refresh infra/catalog.yaml, or turn the limit off",
+        urn=pool.resource.urn,
+    )
+
+
+def _over(costs: Mapping[str, tuple[float, float]], limit: float) -> Iterable[Violation]:
+    total = sum(nodes * usd for nodes, usd in costs.values())
+    if total > limit:
+        parts = (f"{name} {nodes:g} x {usd:.2f}" for name, (nodes, usd) in costs.items())
+        yield Violation(
+            path="all node pools",
+            got=f"{total:.2f} USD an hour when all are full: {' + '.join(parts)}",
+            allowed=f"{limit:.2f}",
+            remedy="lower a pool's max, or raise hourly-budget.limitUsdPerHour",
+        )
+
+
+def _check(resources: Sequence[Resource], config: Config) -> Iterable[Violation]:
+    if not config["limitUsdPerHour"]:
+        return
+    region, costs = _region(resources), {}
+    for pool in node_pools(resources):
+        usd = _dearest(pool, region)
+        if not pool.bounded:
+            yield _unbounded(pool)
+        elif usd is None:
+            yield _unpriced(pool, region)
+        elif pool.max_nodes is not None:
+            costs[pool.name] = (pool.max_nodes, usd)
+    yield from _over(costs, config["limitUsdPerHour"])
+
+
+HOURLY_BUDGET: Final = StackRule(
+    name="hourly-budget",
+    description="Node pools at their largest cost no more than the stack's limit.",
+    check=_check,
+    schema={
+        "limitUsdPerHour": {
+            "type": "number",
+            "minimum": 0,
+            "default": 0,
+            "description": "USD an hour for all nodes, at the prices of infra/catalog.yaml; 0: off",
+        }
+    },
+)

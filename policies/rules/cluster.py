@@ -1,0 +1,70 @@
+"""The EKS cluster: who may enter it is state of AWS, and its version is one that is maintained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from .model import UNKNOWN, Config, Resource, ResourceRule, Violation, dig, show
+from .tokens import CLUSTER, CLUSTER_COMPONENT, NODE_GROUP
+
+_MODES: Final = {
+    CLUSTER: ("accessConfig", "authenticationMode"),
+    CLUSTER_COMPONENT: ("authenticationMode",),
+}
+
+
+def _hidden(resource: Resource) -> bool:
+    """A component that does not show its inputs: the cluster that it makes is judged."""
+    return resource.type == CLUSTER_COMPONENT and not resource.props
+
+
+def _check_mode(resource: Resource, _: Config) -> Iterable[Violation]:
+    keys = _MODES.get(resource.type)
+    if keys is None or _hidden(resource):
+        return
+    mode = dig(resource.props, *keys)
+    if mode in (None, "CONFIG_MAP"):
+        yield Violation(
+            path=".".join(keys),
+            got="none, which is CONFIG_MAP" if mode is None else show(mode),
+            allowed='"API"',
+            remedy="set it: whoever edits the ConfigMap aws-auth is an administrator",
+        )
+
+
+def _check_version(resource: Resource, config: Config) -> Iterable[Violation]:
+    if resource.type not in (*_MODES, NODE_GROUP) or _hidden(resource):
+        return
+    version = resource.props.get("version")
+    # A node group without one takes its cluster's.
+    if version is UNKNOWN or (version is None and resource.type == NODE_GROUP):
+        return
+    if version not in config["versions"]:
+        yield Violation(
+            path="version",
+            got=show(version),
+            allowed=", ".join(config["versions"]),
+            remedy="choose one of them: the platform is tested on these, and EKS maintains them",
+        )
+
+
+EKS_ACCESS_ENTRIES: Final = ResourceRule(
+    name="eks-access-entries",
+    description="Access to the cluster is given by access entries, not by the ConfigMap aws-auth.",
+    check=_check_mode,
+)
+
+EKS_VERSION: Final = ResourceRule(
+    name="eks-version",
+    description="Control plane and nodes run a version of Kubernetes that is maintained.",
+    check=_check_version,
+    schema={
+        "versions": {
+            "type": "array",
+            "items": {"type": "string", "minLength": 1},
+            "default": ["1.33", "1.34", "1.35"],
+            "description": "Versions that the stack may run",
+        }
+    },
+)

@@ -1,0 +1,79 @@
+"""EFA: a node gets every interface that its type has, beside the file system that feeds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from .facts import instance_types
+from .model import Config, Resource, StackRule, Violation
+from .node_pools import NodePool, node_pools, zones_of
+from .tokens import FSX
+
+
+def _miscounted(pool: NodePool, name: str) -> Violation | None:
+    facts = instance_types().get(name)
+    if facts is not None and facts.efa_interfaces == pool.efa_interfaces:
+        return None
+    if facts is None:
+        allowed, remedy = (
+            "instance types of infra/catalog.yaml",
+            "add the type: refresh the catalog",
+        )
+    else:
+        allowed = f"{facts.efa_interfaces}, which is what {name} has"
+        remedy = "give each network card one; put types that differ into pools of their own"
+    return Violation(
+        path=pool.interfaces_path,
+        got=f"{pool.efa_interfaces} EFA interfaces on {name} (pool {pool.name})",
+        allowed=allowed,
+        remedy=remedy,
+        urn=pool.resource.urn,
+    )
+
+
+def _check_interfaces(resources: Sequence[Resource], _: Config) -> Iterable[Violation]:
+    for pool in node_pools(resources):
+        if pool.efa_interfaces:
+            found = (_miscounted(pool, name) for name in pool.instance_types)
+            yield from (violation for violation in found if violation)
+
+
+def _check_zone(resources: Sequence[Resource], _: Config) -> Iterable[Violation]:
+    file_systems = [resource for resource in resources if resource.type in FSX]
+    served = frozenset(
+        zone for files in file_systems for zone in zones_of(files, "subnetIds", resources)
+    )
+    for pool in node_pools(resources):
+        if not pool.efa_interfaces or not pool.zones:
+            continue
+        zones = ", ".join(sorted(pool.zones))
+        if len(pool.zones) > 1:
+            yield Violation(
+                path="subnets",
+                got=f"zones {zones} (pool {pool.name})",
+                allowed="one zone: EFA does not leave it",
+                remedy="make one pool for each zone",
+                urn=pool.resource.urn,
+            )
+        elif served and not pool.zones <= served:
+            yield Violation(
+                path="subnets",
+                got=f"zone {zones} (pool {pool.name})",
+                allowed=f"{', '.join(sorted(served))}, where the file systems are",
+                remedy="move the pool: bytes between zones are slower, and paid for",
+                urn=pool.resource.urn,
+            )
+
+
+EFA_INTERFACES: Final = StackRule(
+    name="efa-interfaces",
+    description="Nodes of an EFA pool have as many EFA interfaces as their instance type has.",
+    check=_check_interfaces,
+)
+
+EFA_ONE_ZONE: Final = StackRule(
+    name="efa-one-zone",
+    description="An EFA pool is in one zone, and in that of the FSx file systems.",
+    check=_check_zone,
+)

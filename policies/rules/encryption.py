@@ -1,0 +1,135 @@
+"""Encryption at rest, of everything that keeps bytes. Buckets: buckets.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from .model import (
+    UNKNOWN,
+    Config,
+    Resource,
+    ResourceRule,
+    Violation,
+    dig,
+    elements,
+    is_true,
+    mapping,
+    show,
+)
+from .tokens import CLUSTER, CLUSTER_COMPONENT, EFS, FSX, KMS_KEY, LAUNCH_TEMPLATE, NODE_CLASS
+
+_Props = Mapping[str, Any]
+_SYMMETRIC: Final = (None, "SYMMETRIC_DEFAULT", UNKNOWN)
+
+
+def _disks(path: str, mappings: Any) -> Iterator[Violation]:
+    if mappings is UNKNOWN:
+        return
+    if not elements(mappings):
+        yield Violation(
+            path=path,
+            got="no volumes",
+            allowed="the root volume with encrypted: true and volumeType: gp3",
+            remedy="name it, or the image decides",
+        )
+    for index, entry in enumerate(elements(mappings)):
+        ebs = mapping(dig(entry, "ebs"))
+        if not ebs:
+            continue
+        if not is_true(ebs.get("encrypted")):
+            yield _unencrypted(f"{path}[{index}].ebs.encrypted", ebs.get("encrypted"))
+        if ebs.get("volumeType") not in ("gp3", UNKNOWN):
+            yield Violation(
+                path=f"{path}[{index}].ebs.volumeType",
+                got=show(ebs.get("volumeType")),
+                allowed='"gp3"',
+                remedy="set it: its speed does not hang on its size, and it costs less than gp2",
+            )
+
+
+def _unencrypted(path: str, value: Any) -> Violation:
+    return Violation(path=path, got=show(value), allowed="true", remedy="set it to true")
+
+
+def _keyless(path: str, what: str) -> Violation:
+    return Violation(
+        path=path,
+        got="no key",
+        allowed="the ARN of a KMS key of the stack",
+        remedy=f"set it, so that who may use the key decides who reads {what}",
+    )
+
+
+def _launch_template(props: _Props) -> Iterator[Violation]:
+    yield from _disks("blockDeviceMappings", props.get("blockDeviceMappings"))
+
+
+def _node_class(props: _Props) -> Iterator[Violation]:
+    yield from _disks("spec.blockDeviceMappings", dig(props, "spec", "blockDeviceMappings"))
+
+
+def _volume(props: _Props) -> Iterator[Violation]:
+    if not is_true(props.get("encrypted")):
+        yield _unencrypted("encrypted", props.get("encrypted"))
+
+
+def _cluster(props: _Props) -> Iterator[Violation]:
+    if not dig(props, "encryptionConfig", "provider", "keyArn"):
+        yield _keyless("encryptionConfig.provider.keyArn", "the cluster's secrets")
+
+
+def _component(props: _Props) -> Iterator[Violation]:
+    if props and not props.get("encryptionConfigKeyArn"):
+        yield _keyless("encryptionConfigKeyArn", "the cluster's secrets")
+
+
+def _fsx(props: _Props) -> Iterator[Violation]:
+    if not props.get("kmsKeyId"):
+        yield _keyless("kmsKeyId", "the file system")
+
+
+def _efs(props: _Props) -> Iterator[Violation]:
+    yield from _volume(props)
+    yield from _fsx(props)
+
+
+def _key(props: _Props) -> Iterator[Violation]:
+    rotates = props.get("customerMasterKeySpec") in _SYMMETRIC
+    if rotates and not is_true(props.get("enableKeyRotation")):
+        yield _unencrypted("enableKeyRotation", props.get("enableKeyRotation"))
+
+
+def _queue(props: _Props) -> Iterator[Violation]:
+    if not is_true(props.get("sqsManagedSseEnabled")) and not props.get("kmsMasterKeyId"):
+        yield Violation(
+            path="sqsManagedSseEnabled",
+            got=show(props.get("sqsManagedSseEnabled")),
+            allowed="true, or a kmsMasterKeyId",
+            remedy="set it to true",
+        )
+
+
+_JUDGES: Final[Mapping[str, Callable[[_Props], Iterable[Violation]]]] = {
+    LAUNCH_TEMPLATE: _launch_template,
+    NODE_CLASS: _node_class,
+    "aws:ebs/volume:Volume": _volume,
+    CLUSTER: _cluster,
+    CLUSTER_COMPONENT: _component,
+    EFS: _efs,
+    **dict.fromkeys(FSX, _fsx),
+    KMS_KEY: _key,
+    "aws:sqs/queue:Queue": _queue,
+}
+
+
+def _check(resource: Resource, _: Config) -> Iterable[Violation]:
+    judge = _JUDGES.get(resource.type)
+    return judge(resource.props) if judge else ()
+
+
+ENCRYPTION_AT_REST: Final = ResourceRule(
+    name="encryption-at-rest",
+    description="Disks, file systems, queues and the cluster's secrets are encrypted; keys rotate.",
+    check=_check,
+)

@@ -1,0 +1,158 @@
+"""Exposure: nothing of the platform answers the whole internet. Buckets: buckets.py."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from .model import UNKNOWN, Config, Resource, ResourceRule, Violation, dig, elements, mapping, show
+from .tokens import CLUSTER, CLUSTER_COMPONENT, LAUNCH_TEMPLATE, NODE_CLASS
+
+_Props = Mapping[str, Any]
+_LB: Final = "service.beta.kubernetes.io/aws-load-balancer"
+_INTERNAL: Final = ((f"{_LB}-scheme", "internal"), (f"{_LB}-internal", "true"))
+_ALB_SCHEME: Final = "alb.ingress.kubernetes.io/scheme"
+
+
+def _anywhere(cidr: Any) -> bool:
+    """Whether the range is all of IPv4 or IPv6, however it is written."""
+    if not isinstance(cidr, str):
+        return False
+    try:
+        return ipaddress.ip_network(cidr, strict=False).prefixlen == 0
+    except ValueError:
+        return False
+
+
+def _endpoint(path: str, config: Any) -> Iterator[Violation]:
+    """A cluster that names neither has a public endpoint for everyone."""
+    public, cidrs = dig(config, "endpointPublicAccess"), dig(config, "publicAccessCidrs")
+    if public in (False, "false", UNKNOWN) or cidrs is UNKNOWN or config is UNKNOWN:
+        return
+    if not elements(cidrs) or any(map(_anywhere, elements(cidrs))):
+        yield Violation(
+            path=f"{path}publicAccessCidrs",
+            got=show(list(elements(cidrs))),
+            allowed="the ranges of those who work with the cluster, or endpointPublicAccess: false",
+            remedy="name the ranges; nodes and pods use the private endpoint",
+        )
+
+
+def _cluster(props: _Props) -> Iterator[Violation]:
+    yield from _endpoint("vpcConfig.", props.get("vpcConfig"))
+
+
+def _component(props: _Props) -> Iterator[Violation]:
+    if props:
+        yield from _endpoint("", props)
+
+
+def _open(path: str, cidrs: Iterable[Any]) -> Iterator[Violation]:
+    for cidr in cidrs:
+        if _anywhere(cidr):
+            yield Violation(
+                path=path,
+                got=show(cidr),
+                allowed="a range of the network, or a security group",
+                remedy="name who may come in",
+            )
+
+
+def _ingress_rule(props: _Props) -> Iterator[Violation]:
+    for name in ("cidrIpv4", "cidrIpv6"):
+        yield from _open(name, [props.get(name)])
+
+
+def _blocks(prefix: str, rule: Any) -> Iterator[Violation]:
+    for name in ("cidrBlocks", "ipv6CidrBlocks"):
+        yield from _open(f"{prefix}{name}", elements(dig(rule, name)))
+
+
+def _group(props: _Props) -> Iterator[Violation]:
+    for index, rule in enumerate(elements(props.get("ingress"))):
+        yield from _blocks(f"ingress[{index}].", rule)
+
+
+def _group_rule(props: _Props) -> Iterator[Violation]:
+    if props.get("type") == "ingress":
+        yield from _blocks("", props)
+
+
+def _load_balancer(props: _Props) -> Iterator[Violation]:
+    if props.get("internal") not in (True, "true", UNKNOWN):
+        yield Violation(
+            path="internal", got=show(props.get("internal")), allowed="true", remedy="set it"
+        )
+
+
+def _service(props: _Props) -> Iterator[Violation]:
+    annotations = dig(props, "metadata", "annotations")
+    if dig(props, "spec", "type") != "LoadBalancer" or annotations is UNKNOWN:
+        return
+    if not any(dig(annotations, key) in (value, UNKNOWN) for key, value in _INTERNAL):
+        yield Violation(
+            path="metadata.annotations",
+            got=f"a load balancer without {_INTERNAL[0][0]}",
+            allowed=f"{_INTERNAL[0][0]}: internal",
+            remedy="annotate it, or use a ClusterIP and `kubectl port-forward`",
+        )
+
+
+def _ingress(props: _Props) -> Iterator[Violation]:
+    scheme = mapping(dig(props, "metadata", "annotations")).get(_ALB_SCHEME)
+    if scheme == "internet-facing":
+        yield Violation(
+            path=f"metadata.annotations[{_ALB_SCHEME}]",
+            got=show(scheme),
+            allowed='"internal"',
+            remedy="set it; internal is what it is without the annotation, too",
+        )
+
+
+def _addressed(path: str, value: Any) -> Iterator[Violation]:
+    if value in (True, "true"):
+        yield Violation(
+            path=path,
+            got="true",
+            allowed="false: nodes have private addresses only",
+            remedy="set it to false; nodes reach out through the NAT gateway and the endpoints",
+        )
+
+
+def _template(props: _Props) -> Iterator[Violation]:
+    for index, interface in enumerate(elements(props.get("networkInterfaces"))):
+        path = f"networkInterfaces[{index}].associatePublicIpAddress"
+        yield from _addressed(path, dig(interface, "associatePublicIpAddress"))
+
+
+def _node_class(props: _Props) -> Iterator[Violation]:
+    value = dig(props, "spec", "associatePublicIPAddress")
+    yield from _addressed("spec.associatePublicIPAddress", value)
+
+
+_JUDGES: Final[Mapping[str, Callable[[_Props], Iterable[Violation]]]] = {
+    CLUSTER: _cluster,
+    CLUSTER_COMPONENT: _component,
+    "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule": _ingress_rule,
+    "aws:ec2/securityGroup:SecurityGroup": _group,
+    "aws:ec2/defaultSecurityGroup:DefaultSecurityGroup": _group,
+    "aws:ec2/securityGroupRule:SecurityGroupRule": _group_rule,
+    "aws:lb/loadBalancer:LoadBalancer": _load_balancer,
+    "kubernetes:core/v1:Service": _service,
+    "kubernetes:networking.k8s.io/v1:Ingress": _ingress,
+    LAUNCH_TEMPLATE: _template,
+    NODE_CLASS: _node_class,
+}
+
+
+def _check(resource: Resource, _: Config) -> Iterable[Violation]:
+    judge = _JUDGES.get(resource.type)
+    return judge(resource.props) if judge else ()
+
+
+NO_PUBLIC_ENDPOINTS: Final = ResourceRule(
+    name="no-public-endpoints",
+    description="API server, security groups, load balancers and nodes are closed to the internet.",
+    check=_check,
+)

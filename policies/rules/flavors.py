@@ -1,0 +1,78 @@
+"""Flavors: what Kueue lets pods tolerate is what keeps them off the nodes, no less and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from .model import Config, Resource, StackRule, Violation, dig, elements, mapping, show
+from .node_pools import NodePool, pools_and_nodes
+from .stack import RESOURCE_FLAVOR, Stack
+from .taints import Taint, read_taints, tolerations_known
+
+_KEEPS_OUT: Final = ("NoSchedule", "NoExecute")
+
+
+def _shown(taints: Iterable[Taint]) -> str:
+    return ", ".join(sorted(map(str, taints))) or "none"
+
+
+def _untolerated(flavor: Resource, pool: NodePool, taints: frozenset[Taint]) -> Iterator[Violation]:
+    given = [mapping(entry) for entry in elements(dig(flavor.props, "spec", "tolerations"))]
+    for taint in sorted(taints, key=str):
+        if taint.effect in _KEEPS_OUT and not any(taint.tolerated_by(entry) for entry in given):
+            yield Violation(
+                path="spec.tolerations",
+                got=f"no toleration of {taint}",
+                allowed=f"the taints of the pool {pool.name}: {_shown(taints)}",
+                remedy="add it, or runs that are admitted here never start",
+                urn=flavor.urn,
+            )
+    for index, entry in enumerate(given):
+        exact = entry.get("key") and any(taint.tolerated_by(entry) for taint in taints)
+        if not exact:
+            yield Violation(
+                path=f"spec.tolerations[{index}]",
+                got=show(entry),
+                allowed=f"the taints of the pool {pool.name}: {_shown(taints)}",
+                remedy="remove it: runs would pass taints that are meant for others",
+                urn=flavor.urn,
+            )
+
+
+def _other_taints(
+    flavor: Resource, pool: NodePool, taints: frozenset[Taint]
+) -> Iterator[Violation]:
+    stated = dig(flavor.props, "spec", "nodeTaints")
+    told = read_taints(stated)
+    if stated is not None and told is not None and told != taints:
+        yield Violation(
+            path="spec.nodeTaints",
+            got=_shown(told),
+            allowed=f"the taints of the pool {pool.name}: {_shown(taints)}",
+            remedy="take them from the pool",
+            urn=flavor.urn,
+        )
+
+
+def _check(resources: Sequence[Resource], _: Config) -> Iterable[Violation]:
+    pools = list(pools_and_nodes(resources))
+    for flavor in Stack(resources).kueue(RESOURCE_FLAVOR):
+        spec = mapping(flavor.props.get("spec"))
+        alike: dict[tuple[str, frozenset[Taint]], NodePool] = {}
+        for pool in pools:
+            taints = read_taints(pool.taints)
+            if taints is not None and pool.has(mapping(spec.get("nodeLabels"))):
+                alike.setdefault((pool.name, taints), pool)
+        for (_name, taints), pool in alike.items():
+            found = [*_other_taints(flavor, pool, taints)]
+            if tolerations_known(spec):
+                found += _untolerated(flavor, pool, taints)
+            yield from found
+
+
+FLAVOR_TAINTS: Final = StackRule(
+    name="flavor-taints",
+    description="A ResourceFlavor tolerates exactly the taints of the nodes that it stands for.",
+    check=_check,
+)

@@ -1,0 +1,81 @@
+"""Karpenter: it makes room for training, and does not tidy up beneath it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from .model import UNKNOWN, Config, Resource, ResourceRule, Violation, dig, elements, number, show
+from .pools import gpu_pool
+from .tokens import KARPENTER_POOL
+
+
+def _expected(path: str, got: Any, allowed: str, remedy: str) -> Iterator[Violation]:
+    if got not in (allowed, UNKNOWN):
+        yield Violation(path=path, got=show(got), allowed=show(allowed), remedy=remedy)
+
+
+def _within(budget: Any, percent: int, most_nodes: float | None) -> bool:
+    """Whether the budget holds always, for all reasons, and lets no more than `percent` go."""
+    nodes = dig(budget, "nodes")
+    if UNKNOWN in (budget, nodes):
+        return True
+    if dig(budget, "schedule") or elements(dig(budget, "reasons")):
+        return False
+    if isinstance(nodes, str) and nodes.endswith("%"):
+        share = number(nodes.removesuffix("%"))
+        return share is not None and share <= percent
+    count = number(nodes)
+    # Karpenter rounds a percentage up, so that one node of a few may always go.
+    most = math.ceil((most_nodes or 0) * percent / 100)
+    return count is not None and count <= most
+
+
+def _budgets(spec: Any, percent: int) -> Iterator[Violation]:
+    budgets = dig(spec, "disruption", "budgets")
+    if budgets is UNKNOWN or (budgets is None and percent >= 10):
+        return  # Karpenter's own budget is 10 %.
+    most_nodes = number(dig(spec, "limits", "nodes"))
+    if not any(_within(budget, percent, most_nodes) for budget in elements(budgets)):
+        yield Violation(
+            path="spec.disruption.budgets",
+            got=show(budgets),
+            allowed=f"one of at most {percent}% without schedule and reasons (the smallest counts)",
+            remedy=f'add {{"nodes": "{percent}%"}}, or an upgrade of images ends many gangs at once',
+        )
+
+
+def _check(resource: Resource, config: Config) -> Iterable[Violation]:
+    if resource.type != KARPENTER_POOL or gpu_pool(resource) is None:
+        return
+    spec: Mapping[str, Any] = dig(resource.props, "spec")
+    yield from _expected(
+        "spec.disruption.consolidationPolicy",
+        dig(spec, "disruption", "consolidationPolicy"),
+        "WhenEmpty",
+        "set it: a gang loses all its work since the last checkpoint when one pod is moved",
+    )
+    yield from _expected(
+        "spec.template.spec.expireAfter",
+        dig(spec, "template", "spec", "expireAfter"),
+        "Never",
+        "set it: the default ends every node, and its gang, after 720 hours",
+    )
+    yield from _budgets(spec, config["maxBudgetPercent"])
+
+
+KARPENTER_DISRUPTION: Final = ResourceRule(
+    name="karpenter-disruption",
+    description="Karpenter removes training nodes when they are empty, few at a time, never by age.",
+    check=_check,
+    schema={
+        "maxBudgetPercent": {
+            "type": "integer",
+            "minimum": 0,
+            "maximum": 100,
+            "default": 10,
+            "description": "Share of a pool's nodes that may be disrupted at once",
+        }
+    },
+)

@@ -1,0 +1,114 @@
+"""Production: its runs go to capacity that can be reclaimed only where the run itself says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from .grace import run_record
+from .model import UNKNOWN, Config, Resource, StackRule, Violation, dig, elements
+from .names import (
+    CAPACITY_LABEL,
+    CAPACITY_SPOT,
+    POOL_LABEL,
+    QUEUE_LABEL,
+    SPOT_TAINT,
+    TIER_LABEL,
+    TIER_PRODUCTION,
+)
+from .stack import RESOURCE_FLAVOR, Stack, name_of
+from .taints import Taint, taint_schema, tolerating
+from .workloads import DAEMON_SET, PodTemplate, pod_templates
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def _spot_values(stack: Stack, spot: Taint) -> Mapping[str, set[Any]]:
+    """Per node label: values that only nodes on spot have."""
+    names = stack.spot_flavors(spot)
+    pools = {
+        dig(flavor.props, "spec", "nodeLabels", POOL_LABEL)
+        for flavor in stack.kueue(RESOURCE_FLAVOR)
+        if name_of(flavor) in names
+    }
+    return {POOL_LABEL: pools, CAPACITY_LABEL: {CAPACITY_SPOT}}
+
+
+def _stays_off(spec: Mapping[str, Any], spot_values: Mapping[str, set[Any]]) -> bool:
+    """Whether the pod's node selector or required affinity admits no node on spot."""
+    for label, reclaimed in spot_values.items():
+        chosen = dig(spec, "nodeSelector", label)
+        if chosen is not None and chosen not in reclaimed:
+            return True
+    terms = dig(spec, "affinity", "nodeAffinity", _REQUIRED, "nodeSelectorTerms")
+    if terms is UNKNOWN:
+        return True
+    return bool(terms) and all(_term_stays_off(term, spot_values) for term in elements(terms))
+
+
+def _term_stays_off(term: Any, spot_values: Mapping[str, set[Any]]) -> bool:
+    for expression in elements(dig(term, "matchExpressions")):
+        reclaimed = spot_values.get(str(dig(expression, "key")), set())
+        given = elements(dig(expression, "values"))
+        if UNKNOWN in given:
+            return True
+        values = {value for value in given if isinstance(value, str)}
+        if dig(expression, "operator") == "In" and reclaimed and not values & reclaimed:
+            return True
+        if dig(expression, "operator") == "NotIn" and reclaimed and reclaimed <= values:
+            return True
+    return False
+
+
+def _led_to_spot(template: PodTemplate, stack: Stack, spot: Taint) -> bool:
+    if tolerating(template.spec, spot) is not None:
+        return True
+    queue = dig(template.owner_labels, QUEUE_LABEL)
+    if not queue or queue is UNKNOWN:
+        return False
+    return bool(stack.flavors_of_queue(template.namespace, queue) & stack.spot_flavors(spot))
+
+
+def _opted_in(template: PodTemplate, stack: Stack) -> bool:
+    """Whether the run's record says so, or cannot be read yet."""
+    for volume in elements(template.spec.get("volumes")):
+        name = dig(volume, "configMap", "name")
+        if name is UNKNOWN or UNKNOWN in stack.config_map(template.namespace, str(name)).values():
+            return True
+    return CAPACITY_SPOT in elements(run_record(template, stack).get("capacity_types"))
+
+
+def _check(resources: Sequence[Resource], config: Config) -> Iterable[Violation]:
+    stack, spot = Stack(resources), Taint.parse(config["spotTaint"])
+    spot_values = _spot_values(stack, spot)
+    for resource in resources:
+        for template in pod_templates(resource):
+            tier = dig(template.owner_labels, TIER_LABEL)
+            if tier != config["tier"] or template.kind == DAEMON_SET or not template.complete:
+                continue
+            if _opted_in(template, stack) or _stays_off(template.spec, spot_values):
+                continue
+            if not _led_to_spot(template, stack, spot):
+                continue
+            yield Violation(
+                path=template.path,
+                got=f"a run of the tier {tier} that may land on spot",
+                allowed="on-demand capacity, unless the run says otherwise",
+                remedy="set allow_spot: true in its run file, or keep it off the spot pools",
+                urn=resource.urn,
+            )
+
+
+SPOT_FOR_PRODUCTION: Final = StackRule(
+    name="spot-for-production",
+    description="A production run lands on spot only where its run file says allow_spot: true.",
+    check=_check,
+    schema={
+        "tier": {
+            "type": "string",
+            "default": TIER_PRODUCTION,
+            "description": "Tier whose runs must opt in, as in the label trainyard.dev/tier",
+        },
+        "spotTaint": taint_schema(SPOT_TAINT, "Taint of nodes that can be reclaimed"),
+    },
+)

@@ -1,0 +1,35 @@
+"""Protected state: what holds data survives a mistaken `pulumi destroy`, where a stack wants that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from .model import Config, Resource, ResourceRule, Violation
+from .tokens import BUCKET, EFS, FSX, KMS_KEY
+
+_STATE: Final = frozenset({*BUCKET, *FSX, EFS, KMS_KEY})
+
+
+def _check(resource: Resource, config: Config) -> Iterable[Violation]:
+    if config["required"] and resource.type in _STATE and not resource.protected:
+        yield Violation(
+            path="resource options: protect",
+            got="false",
+            allowed="true on buckets, keys and file systems",
+            remedy="set trainyard:storage.protect to true",
+        )
+
+
+PROTECTED_STATE: Final = ResourceRule(
+    name="protected-state",
+    description="Buckets, keys and file systems are protected from deletion, where that is wanted.",
+    check=_check,
+    schema={
+        "required": {
+            "type": "boolean",
+            "default": False,
+            "description": "Whether the stack holds state that must outlive mistakes",
+        }
+    },
+)

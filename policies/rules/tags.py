@@ -1,0 +1,104 @@
+"""Tags: what costs money names the platform and who it is for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from .model import UNKNOWN, Config, Resource, ResourceRule, Violation, dig, elements, mapping, show
+from .names import PLATFORM_TAGS, TEAM_TAG
+from .tokens import AWS_PROVIDER, FSX, LAUNCH_TEMPLATE, NODE_CLASS
+
+_AUTO_SCALING_GROUP: Final = "aws:autoscaling/group:Group"
+_OF_TEMPLATES: Final = ("instance", "volume")
+"""What EC2 makes of a launch template; default tags reach the template and no further."""
+
+
+def _missing(path: str, tags: Any, wanted: Sequence[str], remedy: str) -> Iterator[Violation]:
+    absent = [] if tags is UNKNOWN else [key for key in wanted if key not in mapping(tags)]
+    if absent:
+        yield Violation(
+            path=path,
+            got=f"no {', '.join(absent)}",
+            allowed=f"at least the tags {', '.join(wanted)}",
+            remedy=remedy,
+        )
+
+
+def _launch_template(props: Mapping[str, Any], wanted: Sequence[str]) -> Iterator[Violation]:
+    given = props.get("tagSpecifications")
+    if given is UNKNOWN or UNKNOWN in elements(given):
+        return
+    found = {dig(entry, "resourceType"): dig(entry, "tags") for entry in elements(given)}
+    for kind in _OF_TEMPLATES:
+        remedy = "add them there; the provider's default tags do not reach what the template makes"
+        yield from _missing(f"tagSpecifications[{kind}].tags", found.get(kind), wanted, remedy)
+
+
+def _group(props: Mapping[str, Any], wanted: Sequence[str]) -> Iterator[Violation]:
+    tags = {
+        dig(entry, "key"): dig(entry, "value")
+        for entry in elements(props.get("tags"))
+        if dig(entry, "propagateAtLaunch")
+    }
+    yield from _missing("tags", tags, wanted, "add them with propagateAtLaunch: true")
+
+
+def _decoded(value: Any) -> Any:
+    """Providers take their nested inputs as JSON text."""
+    if isinstance(value, str):
+        try:
+            return json.loads(value)
+        except json.JSONDecodeError:
+            return value
+    return value
+
+
+def _provider(props: Mapping[str, Any], wanted: Sequence[str]) -> Iterator[Violation]:
+    tags = dig(_decoded(props.get("defaultTags")), "tags")
+    yield from _missing("defaultTags.tags", tags, wanted, "add them; every resource takes them")
+    accounts = _decoded(props.get("allowedAccountIds"))
+    if accounts is not UNKNOWN and not elements(accounts):
+        yield Violation(
+            path="allowedAccountIds",
+            got=show(accounts),
+            allowed="the account of the stack",
+            remedy="set it, or credentials of another account make the stack there",
+        )
+
+
+def _check(resource: Resource, config: Config) -> Iterable[Violation]:
+    props, wanted, team = resource.props, config["tags"], config["teamTag"]
+    if resource.type == LAUNCH_TEMPLATE:
+        yield from _launch_template(props, wanted)
+    elif resource.type == NODE_CLASS:
+        remedy = "add them; Karpenter gives its nodes no others"
+        yield from _missing("spec.tags", dig(props, "spec", "tags"), wanted, remedy)
+    elif resource.type == _AUTO_SCALING_GROUP:
+        yield from _group(props, wanted)
+    elif resource.type == AWS_PROVIDER:
+        yield from _provider(props, wanted)
+    elif resource.type in FSX and team:
+        remedy = "add it, so that its price is the team's"
+        yield from _missing("tags", props.get("tags"), [team], remedy)
+
+
+AWS_TAGS: Final = ResourceRule(
+    name="aws-tags",
+    description="AWS resources carry the platform's tags, also where default tags do not reach.",
+    check=_check,
+    schema={
+        "tags": {
+            "type": "array",
+            "items": {"type": "string", "minLength": 1},
+            "default": list(PLATFORM_TAGS),
+            "description": "Keys that every resource is tagged with",
+        },
+        "teamTag": {
+            "type": "string",
+            "default": TEAM_TAG,
+            "description": "Key that a file system of one team is tagged with; empty: none",
+        },
+    },
+)

@@ -1,0 +1,208 @@
+"""The rules about the EKS cluster, its nodes' metadata, Karpenter, and state that is protected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from policy_examples import paths, violations
+
+from policies.rules.cluster import EKS_ACCESS_ENTRIES, EKS_VERSION
+from policies.rules.karpenter import KARPENTER_DISRUPTION
+from policies.rules.metadata import INSTANCE_METADATA
+from policies.rules.model import UNKNOWN, Resource
+from policies.rules.protection import PROTECTED_STATE
+
+CLUSTER = "aws:eks/cluster:Cluster"
+COMPONENT = "eks:index:Cluster"
+NODE_GROUP = "aws:eks/nodeGroup:NodeGroup"
+TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
+NODE_CLASS = "kubernetes:karpenter.k8s.aws/v1:EC2NodeClass"
+BUCKET = "aws:s3/bucket:Bucket"
+
+
+@pytest.mark.parametrize(
+    ("kind", "props"),
+    [
+        (CLUSTER, {"accessConfig": {"authenticationMode": "API"}}),
+        (CLUSTER, {"accessConfig": {"authenticationMode": "API_AND_CONFIG_MAP"}}),
+        (CLUSTER, {"accessConfig": UNKNOWN}),
+        (COMPONENT, {"authenticationMode": "API"}),
+        (COMPONENT, {}),
+    ],
+)
+def test_a_cluster_with_access_entries_passes(kind: str, props: dict[str, Any]) -> None:
+    assert violations(EKS_ACCESS_ENTRIES, Resource(type=kind, props=props)) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "props", "where"),
+    [
+        (
+            CLUSTER,
+            {"accessConfig": {"authenticationMode": "CONFIG_MAP"}},
+            "accessConfig.authenticationMode",
+        ),
+        (CLUSTER, {}, "accessConfig.authenticationMode"),
+        (COMPONENT, {"authenticationMode": "CONFIG_MAP"}, "authenticationMode"),
+        (COMPONENT, {"version": "1.35"}, "authenticationMode"),
+    ],
+)
+def test_a_cluster_whose_doors_are_a_config_map_is_refused(
+    kind: str, props: dict[str, Any], where: str
+) -> None:
+    assert paths(violations(EKS_ACCESS_ENTRIES, Resource(type=kind, props=props))) == [where]
+
+
+@pytest.mark.parametrize("version", ["1.33", "1.34", "1.35", UNKNOWN])
+@pytest.mark.parametrize("kind", [CLUSTER, COMPONENT, NODE_GROUP])
+def test_a_maintained_version_passes(kind: str, version: Any) -> None:
+    assert violations(EKS_VERSION, Resource(type=kind, props={"version": version})) == []
+
+
+@pytest.mark.parametrize("kind", [CLUSTER, COMPONENT, NODE_GROUP])
+def test_another_version_is_refused(kind: str) -> None:
+    old = Resource(type=kind, props={"version": "1.32"})
+    assert str(violations(EKS_VERSION, old)[0]) == (
+        'version: got "1.32"; allowed 1.33, 1.34, 1.35; choose one of them: the platform is'
+        " tested on these, and EKS maintains them"
+    )
+    assert violations(EKS_VERSION, old, versions=["1.32"]) == []
+
+
+def test_a_cluster_must_name_its_version_and_a_node_group_may_take_its_clusters() -> None:
+    unnamed = {"name": "training"}
+    assert paths(violations(EKS_VERSION, Resource(type=CLUSTER, props=unnamed))) == ["version"]
+    assert violations(EKS_VERSION, Resource(type=NODE_GROUP, props=unnamed)) == []
+    assert violations(EKS_VERSION, Resource(type=COMPONENT, props={})) == []
+
+
+def options(**changes: Any) -> dict[str, Any]:
+    return {"httpTokens": "required", "httpPutResponseHopLimit": 1} | changes
+
+
+def metadata(given: Any) -> list[Resource]:
+    return [
+        Resource(type=TEMPLATE, props={"metadataOptions": given}),
+        Resource(type=NODE_CLASS, props={"spec": {"metadataOptions": given}}),
+    ]
+
+
+@pytest.mark.parametrize(
+    "given", [options(), {"httpEndpoint": "disabled"}, UNKNOWN, options(httpTokens=UNKNOWN)]
+)
+def test_metadata_against_a_token_and_for_the_node_alone_passes(given: Any) -> None:
+    assert [
+        v for resource in metadata(given) for v in violations(INSTANCE_METADATA, resource)
+    ] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "fields"),
+    [
+        (options(httpTokens="optional"), ["httpTokens"]),
+        (options(httpPutResponseHopLimit=2), ["httpPutResponseHopLimit"]),
+        (options(httpPutResponseHopLimit=None), ["httpPutResponseHopLimit"]),
+        (None, ["httpTokens", "httpPutResponseHopLimit"]),
+    ],
+)
+def test_metadata_that_pods_can_reach_is_refused(given: Any, fields: list[str]) -> None:
+    template, node_class = metadata(given)
+    at = [f"metadataOptions.{field}" for field in fields]
+    assert paths(violations(INSTANCE_METADATA, template)) == at
+    assert paths(violations(INSTANCE_METADATA, node_class)) == [f"spec.{path}" for path in at]
+
+
+def test_two_hops_are_the_stacks_own_choice() -> None:
+    template, _ = metadata(options(httpPutResponseHopLimit=2))
+    assert violations(INSTANCE_METADATA, template, maxHopLimit=2) == []
+    assert str(violations(INSTANCE_METADATA, template)[0]) == (
+        "metadataOptions.httpPutResponseHopLimit: got 2; allowed at most 1; lower it; pods, one"
+        " hop further than the node, have Pod Identity"
+    )
+
+
+STATE = [
+    BUCKET,
+    "aws:kms/key:Key",
+    "aws:efs/fileSystem:FileSystem",
+    "aws:fsx/lustreFileSystem:LustreFileSystem",
+]
+
+
+@pytest.mark.parametrize("kind", STATE)
+def test_state_is_protected_where_the_stack_requires_it(kind: str) -> None:
+    bare, kept = (Resource(type=kind, props={}, protected=on) for on in (False, True))
+    assert violations(PROTECTED_STATE, bare) == []
+    assert violations(PROTECTED_STATE, kept, required=True) == []
+    assert str(violations(PROTECTED_STATE, bare, required=True)[0]) == (
+        "resource options: protect: got false; allowed true on buckets, keys and file systems;"
+        " set trainyard:storage.protect to true"
+    )
+
+
+def test_what_holds_no_state_needs_no_protection() -> None:
+    queue = Resource(type="aws:sqs/queue:Queue", props={})
+    assert violations(PROTECTED_STATE, queue, required=True) == []
+
+
+def pool(
+    policy: Any = "WhenEmpty",
+    expire: Any = "Never",
+    budgets: Any = None,
+    limits: Any = None,
+    instance: str = "p4d.24xlarge",
+) -> Resource:
+    requirement = {
+        "key": "node.kubernetes.io/instance-type",
+        "operator": "In",
+        "values": [instance],
+    }
+    disruption = {"consolidationPolicy": policy, "budgets": budgets}
+    template = {"spec": {"expireAfter": expire, "requirements": [requirement]}}
+    spec = {"disruption": disruption, "limits": limits, "template": template}
+    return Resource(type="kubernetes:karpenter.sh/v1:NodePool", props={"spec": spec})
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        pool(),
+        pool(budgets=[{"nodes": "10%"}]),
+        pool(budgets=[{"nodes": "50%"}, {"nodes": "0"}]),
+        pool(budgets=[{"nodes": "1"}], limits={"nodes": "8"}),
+        pool(policy=UNKNOWN, expire=UNKNOWN, budgets=UNKNOWN),
+        pool("WhenEmptyOrUnderutilized", "720h", [{"nodes": "100%"}], instance="m7i.large"),
+    ],
+)
+def test_karpenter_that_leaves_training_alone_passes(resource: Resource) -> None:
+    assert violations(KARPENTER_DISRUPTION, resource) == []
+
+
+@pytest.mark.parametrize(
+    ("resource", "where"),
+    [
+        (pool(policy="WhenEmptyOrUnderutilized"), "spec.disruption.consolidationPolicy"),
+        (pool(policy=None), "spec.disruption.consolidationPolicy"),
+        (pool(expire="720h"), "spec.template.spec.expireAfter"),
+        (pool(expire=None), "spec.template.spec.expireAfter"),
+        (pool(budgets=[]), "spec.disruption.budgets"),
+        (pool(budgets=[{"nodes": "11%"}]), "spec.disruption.budgets"),
+        (pool(budgets=[{"nodes": "2"}], limits={"nodes": "8"}), "spec.disruption.budgets"),
+        (pool(budgets=[{"nodes": "2"}]), "spec.disruption.budgets"),
+        (pool(budgets=[{"nodes": "0", "schedule": "@daily"}]), "spec.disruption.budgets"),
+        (pool(budgets=[{"nodes": "0", "reasons": ["Drifted"]}]), "spec.disruption.budgets"),
+    ],
+)
+def test_karpenter_that_tidies_up_beneath_training_is_refused(
+    resource: Resource, where: str
+) -> None:
+    assert paths(violations(KARPENTER_DISRUPTION, resource)) == [where]
+
+
+def test_the_budget_of_disruption_is_the_configured_one() -> None:
+    quarter = pool(budgets=[{"nodes": "25%"}])
+    assert violations(KARPENTER_DISRUPTION, quarter, maxBudgetPercent=25) == []
+    assert paths(violations(KARPENTER_DISRUPTION, pool(), maxBudgetPercent=5)) == [
+        "spec.disruption.budgets"
+    ]

@@ -1,0 +1,160 @@
+"""The rules that what keeps bytes is encrypted, and buckets closed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from policy_examples import of_stack, paths, violations
+
+from policies.rules.buckets import BUCKET_SETTINGS
+from policies.rules.encryption import ENCRYPTION_AT_REST
+from policies.rules.model import UNKNOWN, Resource
+
+DISK = {"encrypted": True, "volumeType": "gp3", "kmsKeyId": UNKNOWN}
+TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
+NODE_CLASS = "kubernetes:karpenter.k8s.aws/v1:EC2NodeClass"
+CLUSTER = "aws:eks/cluster:Cluster"
+COMPONENT = "eks:index:Cluster"
+LUSTRE = "aws:fsx/lustreFileSystem:LustreFileSystem"
+EFS = "aws:efs/fileSystem:FileSystem"
+KEY = "aws:kms/key:Key"
+QUEUE = "aws:sqs/queue:Queue"
+VOLUME = "aws:ebs/volume:Volume"
+
+
+def disks(**changes: Any) -> list[dict[str, Any]]:
+    return [{"deviceName": "/dev/xvda", "ebs": DISK | changes}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "props"),
+    [
+        (TEMPLATE, {"blockDeviceMappings": disks()}),
+        (TEMPLATE, {"blockDeviceMappings": disks(encrypted="true")}),
+        (TEMPLATE, {"blockDeviceMappings": [*disks(), {"virtualName": "ephemeral0"}]}),
+        (TEMPLATE, {"blockDeviceMappings": UNKNOWN}),
+        (NODE_CLASS, {"spec": {"blockDeviceMappings": disks()}}),
+        (CLUSTER, {"encryptionConfig": {"provider": {"keyArn": UNKNOWN}}}),
+        (COMPONENT, {"encryptionConfigKeyArn": UNKNOWN, "version": "1.35"}),
+        (COMPONENT, {}),
+        (LUSTRE, {"kmsKeyId": UNKNOWN}),
+        (EFS, {"encrypted": True, "kmsKeyId": "arn"}),
+        (KEY, {"enableKeyRotation": True}),
+        (KEY, {"customerMasterKeySpec": "RSA_2048"}),
+        (QUEUE, {"sqsManagedSseEnabled": True}),
+        (QUEUE, {"kmsMasterKeyId": UNKNOWN}),
+        (VOLUME, {"encrypted": True}),
+    ],
+)
+def test_encrypted_resources_pass(kind: str, props: dict[str, Any]) -> None:
+    assert violations(ENCRYPTION_AT_REST, Resource(type=kind, props=props)) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "props", "where"),
+    [
+        (TEMPLATE, {}, ["blockDeviceMappings"]),
+        (
+            TEMPLATE,
+            {"blockDeviceMappings": disks(encrypted="false")},
+            ["blockDeviceMappings[0].ebs.encrypted"],
+        ),
+        (
+            TEMPLATE,
+            {"blockDeviceMappings": [*disks(), *disks(encrypted=None)]},
+            ["blockDeviceMappings[1].ebs.encrypted"],
+        ),
+        (
+            TEMPLATE,
+            {"blockDeviceMappings": disks(volumeType="gp2")},
+            ["blockDeviceMappings[0].ebs.volumeType"],
+        ),
+        (
+            NODE_CLASS,
+            {"spec": {"blockDeviceMappings": disks(encrypted=False)}},
+            ["spec.blockDeviceMappings[0].ebs.encrypted"],
+        ),
+        (NODE_CLASS, {"spec": {}}, ["spec.blockDeviceMappings"]),
+        (CLUSTER, {"version": "1.35"}, ["encryptionConfig.provider.keyArn"]),
+        (COMPONENT, {"version": "1.35"}, ["encryptionConfigKeyArn"]),
+        (LUSTRE, {}, ["kmsKeyId"]),
+        (EFS, {"encrypted": True}, ["kmsKeyId"]),
+        (EFS, {"kmsKeyId": "arn"}, ["encrypted"]),
+        (KEY, {}, ["enableKeyRotation"]),
+        (KEY, {"enableKeyRotation": False}, ["enableKeyRotation"]),
+        (QUEUE, {}, ["sqsManagedSseEnabled"]),
+        (VOLUME, {}, ["encrypted"]),
+    ],
+)
+def test_what_is_not_encrypted_is_refused(
+    kind: str, props: dict[str, Any], where: list[str]
+) -> None:
+    assert paths(violations(ENCRYPTION_AT_REST, Resource(type=kind, props=props))) == where
+
+
+def test_the_message_names_the_disk() -> None:
+    template = Resource(type=TEMPLATE, props={"blockDeviceMappings": disks(encrypted="false")})
+    (found,) = violations(ENCRYPTION_AT_REST, template)
+    assert str(found) == (
+        'blockDeviceMappings[0].ebs.encrypted: got "false"; allowed true; set it to true'
+    )
+
+
+BUCKET = Resource(type="aws:s3/bucket:Bucket", props={"bucket": "b"}, urn="urn:b")
+FLAGS = ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets")
+
+
+def encryption(algorithm: Any = "aws:kms", refers: str = "urn:b") -> Resource:
+    rules = [{"applyServerSideEncryptionByDefault": {"sseAlgorithm": algorithm}}]
+    return Resource(
+        type="aws:s3/bucketServerSideEncryptionConfiguration"
+        ":BucketServerSideEncryptionConfiguration",
+        props={"bucket": UNKNOWN, "rules": rules},
+        urn="urn:encryption",
+        refers={"bucket": frozenset({refers})},
+    )
+
+
+def block(**flags: Any) -> Resource:
+    """It names its bucket by name, as one that another stack made is named."""
+    return Resource(
+        type="aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock",
+        props=dict.fromkeys(FLAGS, True) | {"bucket": "b"} | flags,
+        urn="urn:block",
+    )
+
+
+@pytest.mark.parametrize("algorithm", ["aws:kms", "aws:kms:dsse", "AES256", UNKNOWN])
+def test_an_encrypted_and_closed_bucket_passes(algorithm: Any) -> None:
+    assert of_stack(BUCKET_SETTINGS, [BUCKET, encryption(algorithm), block()]) == []
+
+
+@pytest.mark.parametrize(
+    ("others", "found"),
+    [
+        ([block()], [("bucket", "urn:b")]),
+        ([encryption()], [("bucket", "urn:b")]),
+        ([encryption(refers="urn:other"), block()], [("bucket", "urn:b")]),
+        ([encryption(), block(bucket="other")], [("bucket", "urn:b")]),
+        (
+            [encryption(None), block()],
+            [("rules[0].applyServerSideEncryptionByDefault.sseAlgorithm", "urn:encryption")],
+        ),
+        *([[encryption(), block(**{flag: False})], [(flag, "urn:block")]] for flag in FLAGS),
+        ([encryption(), block(blockPublicAcls=None)], [("blockPublicAcls", "urn:block")]),
+    ],
+)
+def test_a_bucket_without_a_setting_is_refused(
+    others: list[Resource], found: list[tuple[str, str]]
+) -> None:
+    said = of_stack(BUCKET_SETTINGS, [BUCKET, *others])
+    assert [(violation.path, violation.urn) for violation in said] == found
+
+
+def test_the_message_says_what_the_bucket_lacks() -> None:
+    (found,) = of_stack(BUCKET_SETTINGS, [BUCKET, encryption()])
+    assert str(found) == (
+        "bucket: got no BucketPublicAccessBlock beside it; allowed one for every bucket; add one"
+        " with blockPublicAcls, blockPublicPolicy, ignorePublicAcls, restrictPublicBuckets"
+    )

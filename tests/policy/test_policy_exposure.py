@@ -1,0 +1,121 @@
+"""The rule that nothing answers the whole internet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from policy_examples import paths, violations
+
+from policies.rules.exposure import NO_PUBLIC_ENDPOINTS
+from policies.rules.model import UNKNOWN, Resource
+
+CLUSTER = "aws:eks/cluster:Cluster"
+COMPONENT = "eks:index:Cluster"
+RULE = "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule"
+OLD_RULE = "aws:ec2/securityGroupRule:SecurityGroupRule"
+GROUP = "aws:ec2/securityGroup:SecurityGroup"
+LOAD_BALANCER = "aws:lb/loadBalancer:LoadBalancer"
+TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
+NODE_CLASS = "kubernetes:karpenter.k8s.aws/v1:EC2NodeClass"
+SERVICE = "kubernetes:core/v1:Service"
+INGRESS = "kubernetes:networking.k8s.io/v1:Ingress"
+OFFICE = ["203.0.113.0/24"]
+SCHEME = "service.beta.kubernetes.io/aws-load-balancer-scheme"
+CIDRS = "publicAccessCidrs"
+
+
+def endpoint(public: Any, cidrs: Any = None) -> dict[str, Any]:
+    return {"endpointPublicAccess": public, CIDRS: cidrs}
+
+
+def service(kind: str, annotations: Any) -> dict[str, Any]:
+    return {"metadata": {"annotations": annotations}, "spec": {"type": kind}}
+
+
+def ingress(scheme: str) -> dict[str, Any]:
+    return {"metadata": {"annotations": {"alb.ingress.kubernetes.io/scheme": scheme}}}
+
+
+def interfaces(public: str) -> dict[str, Any]:
+    return {"networkInterfaces": [{"associatePublicIpAddress": public}]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "props"),
+    [
+        (CLUSTER, {"vpcConfig": endpoint(False)}),
+        (CLUSTER, {"vpcConfig": endpoint(True, OFFICE)}),
+        (CLUSTER, {"vpcConfig": endpoint(True, UNKNOWN)}),
+        (CLUSTER, {"vpcConfig": UNKNOWN}),
+        (COMPONENT, endpoint(True, OFFICE)),
+        (COMPONENT, {}),
+        (RULE, {"cidrIpv4": "10.0.0.0/16"}),
+        (RULE, {"referencedSecurityGroupId": UNKNOWN, "cidrIpv4": UNKNOWN}),
+        (GROUP, {"ingress": [{"cidrBlocks": ["10.0.0.0/8"]}], "egress": [{}]}),
+        (GROUP, {"egress": [{"cidrBlocks": ["0.0.0.0/0"]}]}),
+        (OLD_RULE, {"type": "egress", "cidrBlocks": ["0.0.0.0/0"]}),
+        (OLD_RULE, {"type": "ingress", "cidrBlocks": OFFICE}),
+        (LOAD_BALANCER, {"internal": True}),
+        (TEMPLATE, interfaces("false")),
+        (NODE_CLASS, {"spec": {"associatePublicIPAddress": False}}),
+        (SERVICE, service("ClusterIP", None)),
+        (SERVICE, service("LoadBalancer", {SCHEME: "internal"})),
+        (
+            SERVICE,
+            service(
+                "LoadBalancer", {"service.beta.kubernetes.io/aws-load-balancer-internal": "true"}
+            ),
+        ),
+        (SERVICE, service("LoadBalancer", UNKNOWN)),
+        (INGRESS, ingress("internal")),
+    ],
+)
+def test_what_is_closed_passes(kind: str, props: dict[str, Any]) -> None:
+    assert violations(NO_PUBLIC_ENDPOINTS, Resource(type=kind, props=props)) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "props", "where"),
+    [
+        (CLUSTER, {}, [f"vpcConfig.{CIDRS}"]),
+        (CLUSTER, {"vpcConfig": endpoint(True)}, [f"vpcConfig.{CIDRS}"]),
+        (CLUSTER, {"vpcConfig": endpoint(None, ["0.0.0.0/0"])}, [f"vpcConfig.{CIDRS}"]),
+        (CLUSTER, {"vpcConfig": endpoint(True, [*OFFICE, "::/0"])}, [f"vpcConfig.{CIDRS}"]),
+        (COMPONENT, endpoint(True, ["0.0.0.0/0"]), [CIDRS]),
+        (COMPONENT, {"version": "1.35"}, [CIDRS]),
+        (RULE, {"cidrIpv4": "0.0.0.0/0"}, ["cidrIpv4"]),
+        (RULE, {"cidrIpv4": "10.0.0.0/0"}, ["cidrIpv4"]),
+        (RULE, {"cidrIpv6": "::/0"}, ["cidrIpv6"]),
+        (GROUP, {"ingress": [{}, {"cidrBlocks": ["0.0.0.0/0"]}]}, ["ingress[1].cidrBlocks"]),
+        (OLD_RULE, {"type": "ingress", "ipv6CidrBlocks": ["::/0"]}, ["ipv6CidrBlocks"]),
+        (LOAD_BALANCER, {}, ["internal"]),
+        (LOAD_BALANCER, {"internal": False}, ["internal"]),
+        (TEMPLATE, interfaces("true"), ["networkInterfaces[0].associatePublicIpAddress"]),
+        (
+            NODE_CLASS,
+            {"spec": {"associatePublicIPAddress": True}},
+            ["spec.associatePublicIPAddress"],
+        ),
+        (SERVICE, service("LoadBalancer", None), ["metadata.annotations"]),
+        (SERVICE, service("LoadBalancer", {SCHEME: "internet-facing"}), ["metadata.annotations"]),
+        (
+            INGRESS,
+            ingress("internet-facing"),
+            ["metadata.annotations[alb.ingress.kubernetes.io/scheme]"],
+        ),
+    ],
+)
+def test_what_is_open_to_the_internet_is_refused(
+    kind: str, props: dict[str, Any], where: list[str]
+) -> None:
+    assert paths(violations(NO_PUBLIC_ENDPOINTS, Resource(type=kind, props=props))) == where
+
+
+def test_the_message_names_the_range() -> None:
+    rule = Resource(type=RULE, props={"cidrIpv4": "0.0.0.0/0"})
+    (found,) = violations(NO_PUBLIC_ENDPOINTS, rule)
+    assert str(found) == (
+        'cidrIpv4: got "0.0.0.0/0"; allowed a range of the network, or a security group;'
+        " name who may come in"
+    )
