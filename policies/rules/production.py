@@ -94,14 +94,14 @@ def _check(resources: Sequence[Resource], config: Config) -> Iterable[Violation]
                 path=template.path,
                 got=f"a run of the tier {tier} that may land on spot",
                 allowed="on-demand capacity, unless the run says otherwise",
-                remedy="set allow_spot: true in its run file, or keep it off the spot pools",
+                remedy="set allowSpot: true in its run file, or keep it off the spot pools",
                 urn=resource.urn,
             )
 
 
 SPOT_FOR_PRODUCTION: Final = StackRule(
     name="spot-for-production",
-    description="A production run lands on spot only where its run file says allow_spot: true.",
+    description="A production run lands on spot only where its run file says allowSpot: true.",
     check=_check,
     schema={
         "tier": {

@@ -23,6 +23,9 @@ def test_the_names_of_the_pack_are_the_names_of_the_program() -> None:
     assert (names.CAPACITY_LABEL, names.CAPACITY_SPOT) == (naming.CAPACITY, Capacity.SPOT)
     assert names.QUEUE_LABEL == naming.QUEUE_NAME
     assert names.GPU_RESOURCE == naming.GPU
+    assert (names.POOL_LABEL, names.TIER_LABEL) == (naming.POOL, naming.TIER)
+    assert names.TEAM_TAG == naming.TEAM
+    assert {naming.PART_OF, naming.MANAGED_BY} < set(names.PLATFORM_TAGS)
     assert names.RUN_RECORD_FILE == spec.RUN_RECORD_FILE
 
 

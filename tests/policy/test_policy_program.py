@@ -3,79 +3,22 @@
 from __future__ import annotations
 
 import copy
-import json
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from policy_stacks import findings, rendered
 
 from infra.outputs import Platform, TeamOutputs
 from infra.pools import Capacity, Network, NodePool, Nodes, Workload
-from policies.rules.catalog import RULES
-from policies.rules.model import Resource, ResourceRule, defaults
+from policies.rules.model import Resource
 from policies.rules.names import TRAINER_LAUNCH_MODULE
 from policies.rules.workloads import pod_templates
 from training.job import manifests
 from training.launchers import LAUNCHERS, pod
 from training.spec import Dataset, Resources, RunSpec
 
-ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "sandbox.trainyard.dev/trainer@sha256:" + "0123456789abcdef" * 4
-
-
-def rendered(stack: str) -> list[Resource]:
-    """Every resource of a committed stack."""
-    done = subprocess.run(
-        [sys.executable, "-m", "infra.render", stack],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    records = [json.loads(line) for line in done.stdout.splitlines()]
-    urns = {
-        r["name"]: f"{r['type']}::{r['name']}"
-        for r in records
-        if not r["type"].startswith("trainyard:")
-    }
-    return [
-        Resource(
-            type=r["type"],
-            props=r["inputs"],
-            urn=f"{r['type']}::{r['name']}",
-            protected=r["protect"],
-            refers={key: frozenset(references(value, urns)) for key, value in r["inputs"].items()},
-        )
-        for r in records
-    ]
-
-
-def references(value: Any, urns: Mapping[str, str]) -> Iterator[str]:
-    """What a rendered input takes from other resources: NAME is an id, ${NAME.FIELD} another."""
-    if isinstance(value, str):
-        name = value.removeprefix("${").partition(".")[0] if value.startswith("${") else value
-        if name in urns:
-            yield urns[name]
-    elif isinstance(value, (dict, list)):
-        for inner in value.values() if isinstance(value, dict) else value:
-            yield from references(inner, urns)
-
-
-def findings(resources: list[Resource]) -> list[str]:
-    """RULE: MESSAGE for every violation of any rule with its default configuration."""
-    found: list[str] = []
-    for rule in RULES:
-        config = defaults(rule.schema)
-        if isinstance(rule, ResourceRule):
-            violations = [v for resource in resources for v in rule.check(resource, config)]
-        else:
-            violations = list(rule.check(resources, config))
-        found += [f"{rule.name}: {violation}" for violation in violations]
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,71 @@
+"""The committed stacks as the rules see them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from policies.rules.catalog import RULES
+from policies.rules.model import Resource, ResourceRule, defaults
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@cache
+def rendered(stack: str) -> list[Resource]:
+    """Every resource of a committed stack; copy them before breaking one."""
+    done = subprocess.run(
+        [sys.executable, "-m", "infra.render", stack],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    urns: dict[str, set[str]] = {}
+    for r in records:
+        urns.setdefault(r["name"], set()).add(f"{r['type']}::{r['name']}")
+    return [
+        Resource(
+            type=r["type"],
+            props=r["inputs"],
+            urn=f"{r['type']}::{r['name']}",
+            protected=r["protect"],
+            refers={key: frozenset(references(value, urns)) for key, value in r["inputs"].items()},
+        )
+        for r in records
+    ]
+
+
+def references(value: Any, urns: Mapping[str, set[str]]) -> Iterator[str]:
+    """What a rendered input takes from other resources: NAME is an id, ${NAME.FIELD} another."""
+    if isinstance(value, str):
+        name = value.removeprefix("${").partition(".")[0] if value.startswith("${") else value
+        yield from urns.get(name, ())
+    elif isinstance(value, (dict, list)):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from references(inner, urns)
+
+
+def findings(resources: list[Resource], **configured: Any) -> list[str]:
+    """RULE: MESSAGE for every violation of any rule.
+
+    Args:
+        configured: properties of all rules that have them, in place of their defaults.
+    """
+    found: list[str] = []
+    for rule in RULES:
+        own = {key: value for key, value in configured.items() if key in rule.schema}
+        config = defaults(rule.schema) | own
+        if isinstance(rule, ResourceRule):
+            violations = [v for resource in resources for v in rule.check(resource, config)]
+        else:
+            violations = list(rule.check(resources, config))
+        found += [f"{rule.name}: {violation}" for violation in violations]
+    return found

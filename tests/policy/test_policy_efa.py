@@ -1,0 +1,218 @@
+"""The rules about EFA, its zone, and the price of pools at their largest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from policy_examples import of_stack
+from policy_pools import karpenter_pool, node_class, node_group, subnet, template
+
+from infra import catalog
+from policies.rules.budget import HOURLY_BUDGET
+from policies.rules.efa import EFA_INTERFACES, EFA_ONE_ZONE
+from policies.rules.facts import instance_types
+from policies.rules.model import UNKNOWN, Resource
+
+A, B = "us-east-1a", "us-east-1b"
+
+
+def test_the_facts_are_those_of_the_program() -> None:
+    types = catalog.load().types
+    assert set(instance_types()) == set(types)
+    for name, facts in instance_types().items():
+        assert facts.efa_interfaces == types[name].efa_cards
+        for region, price in types[name].prices.items():
+            assert facts.on_demand[region] == price.on_demand_usd_hour
+            assert facts.spot[region] == price.spot_usd_hour
+
+
+@pytest.mark.parametrize(
+    "resources",
+    [
+        [node_group("a", "p4d.24xlarge"), template("a", efa=4)],
+        [node_group("a", "p4d.24xlarge", "p4de.24xlarge"), template("a", efa=4)],
+        [node_group("a"), template("a", efa=32, instance_type="p5.48xlarge")],
+        [node_group("a", "p4d.24xlarge"), template("a", efa=0)],
+        [node_group("a"), template("a", efa=32, instance_type=UNKNOWN)],
+        [karpenter_pool("a", "p4d.24xlarge"), node_class("a", efa=4)],
+        [karpenter_pool("a", "p4d.24xlarge"), node_class("other", efa=1)],
+    ],
+)
+def test_nodes_with_every_efa_interface_or_none_pass(resources: list[Resource]) -> None:
+    assert of_stack(EFA_INTERFACES, resources) == []
+
+
+@pytest.mark.parametrize(
+    ("resources", "got"),
+    [
+        (
+            [node_group("a", "p4d.24xlarge"), template("a", efa=3)],
+            ["3 EFA interfaces on p4d.24xlarge (pool a)"],
+        ),
+        (
+            [node_group("a", "p4d.24xlarge", "p5.48xlarge"), template("a", efa=4)],
+            ["4 EFA interfaces on p5.48xlarge (pool a)"],
+        ),
+        (
+            [node_group("a"), template("a", efa=31, instance_type="p5.48xlarge")],
+            ["31 EFA interfaces on p5.48xlarge (pool a)"],
+        ),
+        (
+            [karpenter_pool("a", "p4d.24xlarge"), node_class("a", efa=8)],
+            ["8 EFA interfaces on p4d.24xlarge (pool a)"],
+        ),
+        (
+            [karpenter_pool("a", "p99.huge"), node_class("a", efa=8)],
+            ["8 EFA interfaces on p99.huge (pool a)"],
+        ),
+    ],
+)
+def test_another_number_of_efa_interfaces_is_refused(
+    resources: list[Resource], got: list[str]
+) -> None:
+    assert [v.got for v in of_stack(EFA_INTERFACES, resources)] == got
+
+
+def test_the_message_names_pool_type_and_number() -> None:
+    resources = [node_group("a", "p4d.24xlarge"), template("a", efa=3)]
+    (found,) = of_stack(EFA_INTERFACES, resources)
+    assert found.urn == "urn:a"
+    assert str(found) == (
+        "networkInterfaces of its launch template: got 3 EFA interfaces on p4d.24xlarge (pool a);"
+        " allowed 4, which is what p4d.24xlarge has; give each network card one; put types that"
+        " differ into pools of their own"
+    )
+
+
+def lustre(zone: str) -> Resource:
+    return Resource(
+        type="aws:fsx/lustreFileSystem:LustreFileSystem",
+        props={"subnetIds": UNKNOWN},
+        urn="urn:files",
+        refers={"subnetIds": frozenset({f"urn:subnet-{zone}"})},
+    )
+
+
+def group_in(*zones: str, efa: int = 4) -> list[Resource]:
+    group = node_group("a", "p4d.24xlarge", zones=zones)
+    return [subnet(A), subnet(B), group, template("a", efa=efa)]
+
+
+def karpenter_in(*zones: str, by_class: bool = False) -> list[Resource]:
+    pool = karpenter_pool("a", "p4d.24xlarge", zones=() if by_class else zones)
+    return [subnet(A), subnet(B), pool, node_class("a", efa=4, zones=zones)]
+
+
+@pytest.mark.parametrize(
+    "resources",
+    [
+        [*group_in(A), lustre(A)],
+        group_in(A),
+        [*group_in(A, B, efa=0), lustre(A)],
+        [*group_in(), lustre(A)],
+        [*karpenter_in(A), lustre(A)],
+        [*karpenter_in(A, by_class=True), lustre(A)],
+    ],
+)
+def test_efa_beside_its_file_system_passes(resources: list[Resource]) -> None:
+    assert of_stack(EFA_ONE_ZONE, resources) == []
+
+
+@pytest.mark.parametrize(
+    ("resources", "got"),
+    [
+        ([*group_in(B), lustre(A)], f"zone {B} (pool a)"),
+        (group_in(A, B), f"zones {A}, {B} (pool a)"),
+        ([*karpenter_in(B), lustre(A)], f"zone {B} (pool a)"),
+        (karpenter_in(A, B, by_class=True), f"zones {A}, {B} (pool a)"),
+    ],
+)
+def test_efa_away_from_its_file_system_or_across_zones_is_refused(
+    resources: list[Resource], got: str
+) -> None:
+    assert [(v.got, v.urn) for v in of_stack(EFA_ONE_ZONE, resources)] == [(got, "urn:a")]
+
+
+def test_the_message_names_both_zones() -> None:
+    (found,) = of_stack(EFA_ONE_ZONE, [*group_in(B), lustre(A)])
+    assert str(found) == (
+        "subnets: got zone us-east-1b (pool a); allowed us-east-1a, where the file systems are;"
+        " move the pool: bytes between zones are slower, and paid for"
+    )
+
+
+def sized(most: Any, *types: str, capacity: str = "ON_DEMAND", name: str = "a") -> Resource:
+    return node_group(name, *types, scalingConfig={"maxSize": most}, capacityType=capacity)
+
+
+def usd(name: str, *, spot: bool = False) -> float:
+    facts = instance_types()[name]
+    price = (facts.spot if spot else facts.on_demand)["us-east-1"]
+    assert price
+    return price
+
+
+DEAR, CHEAP = "p4d.24xlarge", "m6i.xlarge"
+
+
+@pytest.mark.parametrize(
+    ("pools", "cost"),
+    [
+        ([sized(4, DEAR)], 4 * usd(DEAR)),
+        ([sized(4, CHEAP, DEAR)], 4 * usd(DEAR)),
+        ([sized(4, DEAR, capacity="SPOT")], 4 * usd(DEAR, spot=True)),
+        ([sized(4, DEAR), sized(2, CHEAP, name="b")], 4 * usd(DEAR) + 2 * usd(CHEAP)),
+        ([karpenter_pool("a", DEAR, limits={"nodes": "8"})], 8 * usd(DEAR)),
+        (
+            [karpenter_pool("a", DEAR, capacity=("spot", "on-demand"), limits={"nodes": "8"})],
+            8 * usd(DEAR),
+        ),
+        (
+            [karpenter_pool("a", DEAR, capacity=("spot",), limits={"nodes": "8"})],
+            8 * usd(DEAR, spot=True),
+        ),
+    ],
+)
+def test_the_pools_at_their_largest_fit_the_limit_or_are_refused(
+    pools: list[Resource], cost: float
+) -> None:
+    assert of_stack(HOURLY_BUDGET, pools, limitUsdPerHour=cost + 0.01) == []
+    (found,) = of_stack(HOURLY_BUDGET, pools, limitUsdPerHour=cost - 0.01)
+    assert found.got.startswith(f"{cost:.2f} USD an hour when all are full: a ")
+    assert found.allowed == f"{cost - 0.01:.2f}"
+
+
+def test_without_a_limit_nothing_is_counted() -> None:
+    unlimited = karpenter_pool("a", "p99.huge")
+    assert of_stack(HOURLY_BUDGET, [sized(10_000, DEAR), unlimited]) == []
+
+
+@pytest.mark.parametrize(
+    ("pool", "where"),
+    [
+        (karpenter_pool("a", DEAR), "spec.limits.nodes"),
+        (sized(1, "p99.huge"), "instance types"),
+        (sized(1, DEAR, "p99.huge"), "instance types"),
+    ],
+)
+def test_a_pool_that_cannot_be_counted_is_refused_where_there_is_a_limit(
+    pool: Resource, where: str
+) -> None:
+    (found,) = of_stack(HOURLY_BUDGET, [pool], limitUsdPerHour=1e9)
+    assert (found.path, found.urn) == (where, "urn:a")
+
+
+def test_prices_are_those_of_the_providers_region() -> None:
+    there = Resource(type="pulumi:providers:aws", props={"region": "eu-west-1"})
+    price = instance_types()[DEAR].on_demand["eu-west-1"]
+    assert price and price != usd(DEAR)
+    (found,) = of_stack(HOURLY_BUDGET, [there, sized(1, DEAR)], limitUsdPerHour=1)
+    assert str(found) == (
+        f"all node pools: got {price:.2f} USD an hour when all are full: a 1 x {price:.2f};"
+        " allowed 1.00; lower a pool's max, or raise hourly-budget.limitUsdPerHour"
+    )
+
+
+def test_a_size_that_is_not_known_yet_is_left_to_the_update() -> None:
+    assert of_stack(HOURLY_BUDGET, [sized(UNKNOWN, DEAR)], limitUsdPerHour=1) == []

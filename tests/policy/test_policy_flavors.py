@@ -1,0 +1,252 @@
+"""The rules between queues and pools: taints that agree, slices of one team, production off spot."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from policy_examples import GPU_TOLERATION, SPOT_TOLERATION, gpu_pod, kubernetes, of_stack, paths
+from policy_pools import GPU, SPOT, cluster_queue, flavor, karpenter_pool, kueue, node_group
+
+from policies.rules.flavors import FLAVOR_TAINTS
+from policies.rules.model import UNKNOWN, Resource
+from policies.rules.production import SPOT_FOR_PRODUCTION
+from policies.rules.sharing import TIME_SLICING
+
+EVERYTHING = {"operator": "Exists"}
+
+
+def node(pool: str, taints: Any) -> Resource:
+    metadata = {"name": "n", "labels": {"trainyard.dev/pool": pool}}
+    return Resource(
+        type="kubernetes:core/v1:Node", props={"metadata": metadata, "spec": {"taints": taints}}
+    )
+
+
+@pytest.mark.parametrize(
+    "resources",
+    [
+        [node_group("a"), flavor("a", [GPU_TOLERATION], [GPU])],
+        [node_group("a"), flavor("a", [{"key": "dedicated", "operator": "Exists"}])],
+        [karpenter_pool("a", taints=[GPU, SPOT]), flavor("a", [GPU_TOLERATION, SPOT_TOLERATION])],
+        [node("a", [GPU]), flavor("a", [GPU_TOLERATION])],
+        [node("a", None), flavor("a", None)],
+        [node("a", [GPU | {"effect": "PreferNoSchedule"}]), flavor("a", [])],
+        [node("a", [GPU | {"value": UNKNOWN}]), flavor("a", [])],
+        [node("a", [GPU]), flavor("a", UNKNOWN)],
+        [node("other", [GPU]), flavor("a", [])],
+    ],
+)
+def test_a_flavor_that_tolerates_the_taints_of_its_pool_passes(resources: list[Resource]) -> None:
+    assert of_stack(FLAVOR_TAINTS, resources) == []
+
+
+@pytest.mark.parametrize(
+    ("resources", "where"),
+    [
+        ([node_group("a"), flavor("a", [])], ["spec.tolerations"]),
+        ([node_group("a"), flavor("a", None)], ["spec.tolerations"]),
+        (
+            [karpenter_pool("a", taints=[GPU, SPOT]), flavor("a", [GPU_TOLERATION])],
+            ["spec.tolerations"],
+        ),
+        (
+            [node_group("a"), flavor("a", [GPU_TOLERATION, SPOT_TOLERATION])],
+            ["spec.tolerations[1]"],
+        ),
+        ([node_group("a"), flavor("a", [EVERYTHING])], ["spec.tolerations[0]"]),
+        ([node("a", []), node("a", []), flavor("a", [GPU_TOLERATION])], ["spec.tolerations[0]"]),
+        (
+            [node_group("a"), flavor("a", [GPU_TOLERATION], [GPU, SPOT])],
+            ["spec.nodeTaints"],
+        ),
+    ],
+)
+def test_a_flavor_that_tolerates_more_or_less_is_refused(
+    resources: list[Resource], where: list[str]
+) -> None:
+    found = of_stack(FLAVOR_TAINTS, resources)
+    assert paths(found) == where
+    assert {violation.urn for violation in found} == {"urn:ResourceFlavor-a"}
+
+
+def test_the_message_names_pool_and_taints() -> None:
+    (found,) = of_stack(FLAVOR_TAINTS, [node_group("a"), flavor("a", [])])
+    assert str(found) == (
+        "spec.tolerations: got no toleration of dedicated=gpu-training:NoSchedule; allowed the"
+        " taints of the pool a: dedicated=gpu-training:NoSchedule; add it, or runs that are"
+        " admitted here never start"
+    )
+
+
+def plugin(replicas: int = 4) -> str:
+    """The configuration of NVIDIA's device plugin, as its ConfigMap holds it."""
+    entry = f"{{name: nvidia.com/gpu, replicas: {replicas}}}"
+    return f"version: v1\nsharing:\n  timeSlicing:\n    resources: [{entry}]\n"
+
+
+def config_map(text: Any, key: str = "sliced") -> Resource:
+    return Resource(type="kubernetes:core/v1:ConfigMap", props={"data": {key: text}}, urn="urn:map")
+
+
+def release(values: Any) -> Resource:
+    return Resource(
+        type="kubernetes:helm.sh/v3:Release", props={"values": values}, urn="urn:release"
+    )
+
+
+def cluster_policy(default: Any) -> Resource:
+    config = {"name": "plugin", "default": default}
+    return kubernetes("nvidia.com/v1:ClusterPolicy", {"devicePlugin": {"config": config}})
+
+
+def pool_of(*teams: str, config: str = "") -> list[Resource]:
+    label = {"nvidia.com/device-plugin.config": config} if config else {}
+    return [
+        karpenter_pool("a", "g6.xlarge", **label),
+        flavor("a", [GPU_TOLERATION]),
+        *(cluster_queue(team, "a") for team in teams),
+    ]
+
+
+@pytest.mark.parametrize(
+    "resources",
+    [
+        [*pool_of("one"), config_map(plugin())],
+        [*pool_of("one", "two"), config_map(plugin(replicas=1))],
+        [*pool_of("one", "two"), config_map("version: v1")],
+        [*pool_of("one", "two"), config_map("timeSlicing: [")],
+        [*pool_of("one", "two"), config_map(UNKNOWN)],
+        [*pool_of("one", "two"), config_map(plugin()), cluster_policy("whole")],
+        [*pool_of("one", "two"), config_map(plugin()), cluster_policy(UNKNOWN)],
+        [*pool_of("one", "two", config="whole"), config_map(plugin())],
+        [*pool_of("one", "two"), release({"devicePlugin": {"config": {"default": "whole"}}})],
+        [node("a", []), flavor("a", []), config_map(plugin())],
+    ],
+)
+def test_slices_of_one_team_and_whole_gpus_pass(resources: list[Resource]) -> None:
+    assert of_stack(TIME_SLICING, resources) == []
+
+
+@pytest.mark.parametrize(
+    ("resources", "where"),
+    [
+        ([*pool_of("one", "two"), config_map(plugin())], "data.sliced"),
+        (
+            [*pool_of("one", "two"), config_map(plugin()), cluster_policy("sliced")],
+            "data.sliced",
+        ),
+        (
+            [*pool_of("one", "two", config="sliced"), config_map(plugin()), cluster_policy("x")],
+            "data.sliced",
+        ),
+        (
+            [
+                *pool_of("one", "two"),
+                release({"devicePlugin": {"config": {"data": {"any": plugin()}}}}),
+            ],
+            "values.devicePlugin.config.data.any",
+        ),
+        (
+            [*pool_of("one", "two"), release({"config": {"map": {"any": plugin()}}})],
+            "values.config.map.any",
+        ),
+    ],
+)
+def test_slices_on_a_pool_of_several_teams_are_refused(
+    resources: list[Resource], where: str
+) -> None:
+    assert paths(of_stack(TIME_SLICING, resources)) == [where]
+
+
+def test_the_message_names_the_queues_that_would_share() -> None:
+    (found,) = of_stack(TIME_SLICING, [*pool_of("one", "two"), config_map(plugin())])
+    assert found.urn == "urn:map"
+    assert str(found) == (
+        "data.sliced: got time-slicing on the pool a of team-one, team-two; allowed time-slicing"
+        " on a pool of one team; label a team's own pool with nvidia.com/device-plugin.config,"
+        " or use MIG"
+    )
+
+
+QUEUES = [
+    kueue("LocalQueue", "research", {"clusterQueue": "team-research"}, "team-research"),
+    cluster_queue("research", "spot", "ondemand"),
+    flavor("spot", [GPU_TOLERATION, SPOT_TOLERATION]),
+    flavor("ondemand", [GPU_TOLERATION]),
+]
+"""The queue of the examples' namespace, with both kinds of capacity behind it."""
+
+
+def affinity(key: str, operator: str, *values: Any) -> dict[str, Any]:
+    term = {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+    required = {"nodeSelectorTerms": [term]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
+def run(pod: dict[str, Any], tier: str = "production") -> Resource:
+    labels = {"kueue.x-k8s.io/queue-name": "research", "trainyard.dev/tier": tier}
+    return kubernetes("batch/v1:Job", {"template": {"spec": pod}}, labels)
+
+
+def record(*capacity: str) -> Resource:
+    metadata = {"name": "demo-v1-0a1b2c3d", "namespace": "team-research"}
+    data = {"run.json": json.dumps({"capacity_types": capacity})}
+    return Resource(type="kubernetes:core/v1:ConfigMap", props={"metadata": metadata, "data": data})
+
+
+ON_POOL = affinity("trainyard.dev/pool", "In", "ondemand")
+UNTOLERANT = [GPU_TOLERATION]
+
+
+@pytest.mark.parametrize(
+    "resources",
+    [
+        [run(gpu_pod()), record("on-demand", "spot"), *QUEUES],
+        [run(gpu_pod(), tier="research"), record("spot"), *QUEUES],
+        [run(gpu_pod(affinity=ON_POOL)), record("on-demand"), *QUEUES],
+        [run(gpu_pod(affinity=affinity("trainyard.dev/pool", "NotIn", "spot"))), *QUEUES],
+        [run(gpu_pod(affinity=affinity("trainyard.dev/pool", "In", UNKNOWN))), *QUEUES],
+        [run(gpu_pod(affinity=UNKNOWN)), *QUEUES],
+        [run(gpu_pod(nodeSelector={"trainyard.dev/capacity": "on-demand"})), *QUEUES],
+        [run(gpu_pod(nodeSelector={"trainyard.dev/pool": "ondemand"})), *QUEUES],
+        [run(gpu_pod(tolerations=UNTOLERANT))],
+        [run(gpu_pod(volumes=[{"configMap": {"name": UNKNOWN}}])), *QUEUES],
+    ],
+)
+def test_a_production_run_off_spot_or_by_its_own_word_passes(resources: list[Resource]) -> None:
+    assert of_stack(SPOT_FOR_PRODUCTION, resources) == []
+
+
+@pytest.mark.parametrize(
+    "resources",
+    [
+        [run(gpu_pod()), record("on-demand")],
+        [run(gpu_pod())],
+        [run(gpu_pod(tolerations=UNTOLERANT)), record("on-demand"), *QUEUES],
+        [
+            run(gpu_pod(affinity=affinity("trainyard.dev/pool", "In", "spot", "ondemand"))),
+            record("on-demand"),
+            *QUEUES,
+        ],
+        [run(gpu_pod(nodeSelector={"trainyard.dev/pool": "spot"})), *QUEUES],
+        [run(gpu_pod(affinity=affinity("zone", "In", "a"))), record("on-demand"), *QUEUES],
+    ],
+)
+def test_a_production_run_that_may_land_on_spot_unasked_is_refused(
+    resources: list[Resource],
+) -> None:
+    (found,) = of_stack(SPOT_FOR_PRODUCTION, resources)
+    assert (str(found), found.urn) == (
+        "spec.template.spec: got a run of the tier production that may land on spot; allowed"
+        " on-demand capacity, unless the run says otherwise; set allowSpot: true in its run file,"
+        " or keep it off the spot pools",
+        "urn:demo",
+    )
+
+
+def test_the_tier_that_must_opt_in_is_the_configured_one() -> None:
+    resources = [run(gpu_pod(), tier="gold"), *QUEUES]
+    assert of_stack(SPOT_FOR_PRODUCTION, resources) == []
+    assert len(of_stack(SPOT_FOR_PRODUCTION, resources, tier="gold")) == 1

@@ -1,0 +1,115 @@
+"""Each rule finds its mistake in the production stack as committed, and no other rule does."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from policy_stacks import findings, rendered
+
+from policies.rules.model import Resource
+
+
+def test_production_is_protected_and_has_a_price() -> None:
+    most = {"required": True, "limitUsdPerHour": 100_000}
+    assert findings(rendered("prod"), **most) == []
+    (finding,) = findings(rendered("prod"), limitUsdPerHour=100)
+    assert finding.startswith("hourly-budget: all node pools: got ")
+    kept = {f.partition(":")[0] for f in findings(rendered("dev"), required=True)}
+    assert kept == {"protected-state"}
+
+
+def props_of(resources: list[Resource], urn: str) -> Any:
+    """The inputs of the one resource whose URN ends so: NAME, or KIND::NAME."""
+    end = urn if "::" in urn else f"::{urn}"
+    (found,) = [resource for resource in resources if resource.urn.endswith(end)]
+    return found.props
+
+
+def set_at(urn: str, *path: Any, to: Any) -> Callable[[list[Resource]], None]:
+    """Break one input of one resource."""
+
+    def spoil(resources: list[Resource]) -> None:
+        target = props_of(resources, urn)
+        for key in path[:-1]:
+            target = target[key]
+        target[path[-1]] = to
+
+    return spoil
+
+
+def without(urn: str) -> Callable[[list[Resource]], None]:
+    """Remove one resource."""
+
+    def spoil(resources: list[Resource]) -> None:
+        resources[:] = [r for r in resources if not r.urn.endswith(f"::{urn}")]
+
+    return spoil
+
+
+BLOCK = "aws-pools-block-template"
+CLASS = "aws-karpenter-spot-class"
+POOL = "aws-karpenter-spot"
+CLUSTER = "aws-cluster-eks"
+SLICED = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4}]}}"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "rule"),
+    [
+        (set_at(BLOCK, "tagSpecifications", 1, "tags", to={}), "aws-tags"),
+        (set_at(CLASS, "spec", "tags", to={}), "aws-tags"),
+        (set_at("aws-provider", "allowedAccountIds", to="[]"), "aws-tags"),
+        (set_at("aws-storage-research-files", "tags", to={}), "aws-tags"),
+        (set_at(BLOCK, "blockDeviceMappings", 0, "ebs", "encrypted", to="false"), "encryption"),
+        (set_at("Key::aws-keys-data", "enableKeyRotation", to=False), "encryption"),
+        (set_at(CLUSTER, "encryptionConfigKeyArn", to=None), "encryption"),
+        (set_at("aws-storage-research-files", "kmsKeyId", to=None), "encryption"),
+        (set_at("aws-karpenter-interruption-queue", "sqsManagedSseEnabled", to=None), "encryption"),
+        (without("aws-buckets-logs-encryption"), "bucket-settings"),
+        (without("aws-buckets-logs-private"), "bucket-settings"),
+        (set_at("aws-buckets-datasets-private", "blockPublicAcls", to=False), "bucket-settings"),
+        (set_at(CLUSTER, "endpointPublicAccess", to=True), "no-public-endpoints"),
+        (
+            set_at("aws-network-endpoints-https", "cidrIpv4", to="0.0.0.0/0"),
+            "no-public-endpoints",
+        ),
+        (set_at(CLUSTER, "authenticationMode", to="CONFIG_MAP"), "eks-access-entries"),
+        (set_at(CLUSTER, "version", to="1.32"), "eks-version"),
+        (
+            set_at(BLOCK, "metadataOptions", "httpPutResponseHopLimit", to=2.0),
+            "instance-metadata",
+        ),
+        (
+            set_at(CLASS, "spec", "metadataOptions", "httpTokens", to="optional"),
+            "instance-metadata",
+        ),
+        (set_at(BLOCK, "networkInterfaces", 1, "interfaceType", to="interface"), "efa-interfaces"),
+        (set_at(CLASS, "spec", "networkInterfaces", to=[{"interfaceType": "efa"}]), "efa-int"),
+        (
+            set_at("Subnet::aws-network-private-us-east-1a", "availabilityZone", to="us-east-1f"),
+            "efa-one-zone",
+        ),
+        (
+            set_at(POOL, "spec", "disruption", "consolidationPolicy", to="WhenUnderutilized"),
+            "karpenter-disruption",
+        ),
+        (set_at(POOL, "spec", "template", "spec", "expireAfter", to="1h"), "karpenter-disruption"),
+        (set_at("queues-flavor-block", "spec", "tolerations", to=[]), "flavor-taints"),
+        (
+            lambda resources: resources.append(
+                Resource(type="kubernetes:core/v1:ConfigMap", props={"data": {"all": SLICED}})
+            ),
+            "time-slicing-one-team",
+        ),
+    ],
+)
+def test_one_mistake_in_production_is_found_by_its_rule(
+    spoil: Callable[[list[Resource]], None], rule: str
+) -> None:
+    resources = copy.deepcopy(rendered("prod"))
+    spoil(resources)
+    found = {finding.partition(":")[0] for finding in findings(resources)}
+    assert len(found) == 1 and found.pop().startswith(rule)
