@@ -18,10 +18,26 @@ from pulumi_policy import (
 )
 from pulumi_policy.proxy import UnknownValueError
 from rules.catalog import unknown_properties
-from rules.model import UNKNOWN, Config, Resource, ResourceRule, Rule, StackRule, defaults
+from rules.model import (
+    UNKNOWN,
+    Config,
+    Resource,
+    ResourceRule,
+    Rule,
+    StackRule,
+    defaults,
+    with_inputs,
+)
 
 _STACK = "pulumi:pulumi:Stack"
 """Every deployment has one of these resources, so it is where configuration mistakes are told."""
+
+_inputs: dict[str, dict[str, Any]] = {}
+"""Per URN: what the program asked for, as told before the resource is touched.
+
+Stack policies are told outputs. A preview knows none of an object whose cluster is yet to be made, so
+without the inputs those policies would judge empty objects.
+"""
 
 
 def plain(value: Any) -> Any:
@@ -44,10 +60,15 @@ def _item(container: Any, key: Any) -> Any:
 
 
 def _resource(found: ResourceValidationArgs | PolicyResource) -> Resource:
-    refers = found.property_dependencies if isinstance(found, PolicyResource) else {}
+    refers, props = {}, plain(found.props)
+    if isinstance(found, PolicyResource):
+        refers = found.property_dependencies
+        props = with_inputs(props, _inputs.get(found.urn, {}))
+    else:
+        _inputs[found.urn] = props
     return Resource(
         type=found.resource_type,
-        props=plain(found.props),
+        props=props,
         urn=found.urn,
         protected=found.opts.protect,
         refers={name: frozenset(r.urn for r in targets) for name, targets in refers.items()},

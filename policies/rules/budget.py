@@ -61,7 +61,7 @@ def _unpriced(pool: NodePool, region: str) -> Violation:
 def _over(costs: Mapping[str, tuple[float, float]], limit: float) -> Iterable[Violation]:
     total = sum(nodes * usd for nodes, usd in costs.values())
     if total > limit:
-        parts = (f"{name} {nodes:g} x {usd:.2f}" for name, (nodes, usd) in costs.items())
+        parts = (f"{name} {nodes:g} x {usd:.2f}" for name, (nodes, usd) in sorted(costs.items()))
         yield Violation(
             path="all node pools",
             got=f"{total:.2f} USD an hour when all are full: {' + '.join(parts)}",

@@ -90,6 +90,12 @@ def defaults(schema: Schema) -> dict[str, Any]:
     return {key: value["default"] for key, value in schema.items()}
 
 
+def with_inputs(outputs: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """A resource's properties: outputs, and inputs in the place of those that are not known yet."""
+    known = {key: value for key, value in outputs.items() if value is not UNKNOWN}
+    return {**outputs, **inputs, **known}
+
+
 def mapping(value: Any) -> Mapping[str, Any]:
     """`value` if it is an object, else an empty one."""
     return value if isinstance(value, Mapping) else {}

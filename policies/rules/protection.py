@@ -14,7 +14,7 @@ _STATE: Final = frozenset({*BUCKET, *FSX, EFS, KMS_KEY})
 def _check(resource: Resource, config: Config) -> Iterable[Violation]:
     if config["required"] and resource.type in _STATE and not resource.protected:
         yield Violation(
-            path="resource options: protect",
+            path="the resource option protect",
             got="false",
             allowed="true on buckets, keys and file systems",
             remedy="set trainyard:storage.protect to true",

@@ -136,7 +136,7 @@ def test_state_is_protected_where_the_stack_requires_it(kind: str) -> None:
     assert violations(PROTECTED_STATE, bare) == []
     assert violations(PROTECTED_STATE, kept, required=True) == []
     assert str(violations(PROTECTED_STATE, bare, required=True)[0]) == (
-        "resource options: protect: got false; allowed true on buckets, keys and file systems;"
+        "the resource option protect: got false; allowed true on buckets, keys and file systems;"
         " set trainyard:storage.protect to true"
     )
 
