@@ -53,16 +53,17 @@ def references(value: Any, urns: Mapping[str, set[str]]) -> Iterator[str]:
             yield from references(inner, urns)
 
 
-def findings(resources: list[Resource], **configured: Any) -> list[str]:
+def findings(
+    resources: list[Resource], configured: Mapping[str, Mapping[str, Any]] | None = None
+) -> list[str]:
     """RULE: MESSAGE for every violation of any rule.
 
     Args:
-        configured: properties of all rules that have them, in place of their defaults.
+        configured: properties by rule, in place of their defaults.
     """
     found: list[str] = []
     for rule in RULES:
-        own = {key: value for key, value in configured.items() if key in rule.schema}
-        config = defaults(rule.schema) | own
+        config = defaults(rule.schema) | (configured or {}).get(rule.name, {})
         if isinstance(rule, ResourceRule):
             violations = [v for resource in resources for v in rule.check(resource, config)]
         else:

@@ -89,7 +89,7 @@ def metadata(given: Any) -> list[Resource]:
 
 
 @pytest.mark.parametrize(
-    "given", [options(), {"httpEndpoint": "disabled"}, UNKNOWN, options(httpTokens=UNKNOWN)]
+    "given", [options(), {"httpEndpoint": "disabled"}, UNKNOWN, dict.fromkeys(options(), UNKNOWN)]
 )
 def test_metadata_against_a_token_and_for_the_node_alone_passes(given: Any) -> None:
     assert [

@@ -3,22 +3,47 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from policy_stacks import findings, rendered
 
+from policies.rules.catalog import RULES, unknown_properties
 from policies.rules.model import Resource
 
+STACKS = Path(__file__).resolve().parents[2] / "policies" / "stacks"
 
-def test_production_is_protected_and_has_a_price() -> None:
-    most = {"required": True, "limitUsdPerHour": 100_000}
-    assert findings(rendered("prod"), **most) == []
-    (finding,) = findings(rendered("prod"), limitUsdPerHour=100)
+
+def configured(stack: str) -> dict[str, dict[str, Any]]:
+    """The policy configuration of a stack, as the engine is given it."""
+    config: dict[str, dict[str, Any]] = json.loads((STACKS / f"{stack}.json").read_text())
+    return config
+
+
+def test_there_is_a_policy_configuration_for_each_stack_in_an_account() -> None:
+    assert sorted(path.stem for path in STACKS.iterdir()) == ["dev", "prod"]
+
+
+@pytest.mark.parametrize("stack", ["dev", "prod"])
+def test_a_stack_as_committed_obeys_the_rules_as_it_configures_them(stack: str) -> None:
+    config = configured(stack)
+    rules = {rule.name: rule for rule in RULES}
+    assert [
+        v for name, given in config.items() for v in unknown_properties(rules[name], given)
+    ] == []
+    assert findings(rendered(stack), config) == []
+
+
+def test_production_must_be_protected_and_its_budget_is_close_to_what_it_may_cost() -> None:
+    demanded = {"protected-state": configured("prod")["protected-state"]}
+    said = findings(rendered("dev"), demanded)
+    assert {finding.partition(":")[0] for finding in said} == {"protected-state"}
+    limit = 0.9 * configured("prod")["hourly-budget"]["limitUsdPerHour"]
+    (finding,) = findings(rendered("prod"), {"hourly-budget": {"limitUsdPerHour": limit}})
     assert finding.startswith("hourly-budget: all node pools: got ")
-    kept = {f.partition(":")[0] for f in findings(rendered("dev"), required=True)}
-    assert kept == {"protected-state"}
 
 
 def props_of(resources: list[Resource], urn: str) -> Any:

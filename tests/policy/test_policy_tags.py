@@ -12,6 +12,7 @@ from policies.rules.model import UNKNOWN, Resource
 from policies.rules.names import PLATFORM_TAGS
 from policies.rules.tags import AWS_TAGS
 
+TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
 TAGS = dict.fromkeys(PLATFORM_TAGS, "x")
 NO_CLUSTER = {key: "x" for key in PLATFORM_TAGS if key != "trainyard.dev/cluster"}
 
@@ -21,11 +22,11 @@ def template(instance: Any, volume: Any) -> Resource:
         {"resourceType": "instance", "tags": instance},
         {"resourceType": "volume", "tags": volume},
     ]
-    return Resource(type="aws:ec2/launchTemplate:LaunchTemplate", props={"tagSpecifications": tags})
+    return Resource(type=TEMPLATE, props={"tagSpecifications": tags})
 
 
 def bare_template() -> Resource:
-    return Resource(type="aws:ec2/launchTemplate:LaunchTemplate", props={"tags": TAGS})
+    return Resource(type=TEMPLATE, props={"tags": TAGS})
 
 
 def node_class(tags: Any) -> Resource:
@@ -55,6 +56,8 @@ def file_system(tags: Any) -> Resource:
     [
         template(TAGS, TAGS | {"more": "y"}),
         template(UNKNOWN, TAGS),
+        Resource(type=TEMPLATE, props={"tagSpecifications": UNKNOWN}),
+        Resource(type=TEMPLATE, props={"tagSpecifications": [UNKNOWN]}),
         node_class(TAGS),
         node_class(UNKNOWN),
         group(propagated=True),
