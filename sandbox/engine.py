@@ -167,8 +167,11 @@ class Engine:
 
 
 def preview_arguments(stack: str, policies: Path) -> list[str]:
-    """What a preview is by hand, in CI and here."""
-    return ["preview", "--stack", stack, "--policy-pack", str(policies), "--non-interactive"]
+    """What a preview is by hand, in CI and here; some stacks configure the pack."""
+    config = policies / "stacks" / f"{stack}.json"
+    configured = ["--policy-pack-config", str(config)] if config.exists() else []
+    pack = ["--policy-pack", str(policies), *configured]
+    return ["preview", "--stack", stack, *pack, "--non-interactive"]
 
 
 def strip_salt(file: Path) -> None:
