@@ -14,20 +14,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write golden files anew")
 
 
-RUNS = ("test_end_to_end.py", "test_gangs.py")
-"""Tests of whole runs: half of the time of tests/sandbox, on a cluster of their own."""
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Under pytest-xdist a group of tests keeps to one process.
 
-    A process of tests/sandbox has one cluster, and the processes of tests/trainer would starve each other.
+    One cluster serves all of tests/sandbox, and the processes of tests/trainer would starve each other.
     Elsewhere a module's tests share what it has set up.
     """
     for item in items:
         tier = item.path.relative_to(TESTS).parts[0]
         group = tier if tier in ("sandbox", "trainer") else str(item.path)
-        item.add_marker(pytest.mark.xdist_group("runs" if item.path.name in RUNS else group))
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")
