@@ -18,6 +18,10 @@ EKS_EFFECTS: Final = {
 """What EKS calls the effects of Kubernetes."""
 
 
+_CONDITIONS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+"""Keys of taints that say how a node is, and that a live node has for a while."""
+
+
 @dataclass(frozen=True)
 class Taint:
     """What a node says to keep other pods away."""
@@ -40,6 +44,11 @@ class Taint:
         value = str(dig(entry, "value") or "")
         return cls(str(dig(entry, "key")), value, EKS_EFFECTS.get(effect, effect))
 
+    @property
+    def passing(self) -> bool:
+        """Whether Kubernetes itself sets and removes it, as on a node that is not ready yet."""
+        return self.key.startswith(_CONDITIONS)
+
     def __str__(self) -> str:
         return f"{self.key}={self.value}:{self.effect}"
 
@@ -55,11 +64,11 @@ class Taint:
 
 
 def read_taints(value: Any) -> frozenset[Taint] | None:
-    """The taints of a list; None if it waits for the output of another resource."""
+    """The lasting taints of a list; None if it waits for the output of another resource."""
     entries = elements(value)
     if value is UNKNOWN or any(e is UNKNOWN or UNKNOWN in mapping(e).values() for e in entries):
         return None
-    return frozenset(map(Taint.read, entries))
+    return frozenset(taint for taint in map(Taint.read, entries) if not taint.passing)
 
 
 def taint_schema(default: str, description: str) -> dict[str, str]:

@@ -15,6 +15,7 @@ from policies.rules.production import SPOT_FOR_PRODUCTION
 from policies.rules.sharing import TIME_SLICING
 
 EVERYTHING = {"operator": "Exists"}
+NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 
 
 def node(pool: str, taints: Any) -> Resource:
@@ -36,6 +37,8 @@ def node(pool: str, taints: Any) -> Resource:
         [node("a", [GPU | {"value": UNKNOWN}]), flavor("a", [])],
         [node("a", [GPU]), flavor("a", UNKNOWN)],
         [node("other", [GPU]), flavor("a", [])],
+        # A live node that has just come up, as a preview of a running cluster sees it.
+        [node("a", [GPU, NOT_READY]), flavor("a", [GPU_TOLERATION], [GPU])],
     ],
 )
 def test_a_flavor_that_tolerates_the_taints_of_its_pool_passes(resources: list[Resource]) -> None:
