@@ -54,6 +54,18 @@ def test_a_cluster_whose_doors_are_a_config_map_is_refused(
     assert paths(violations(EKS_ACCESS_ENTRIES, Resource(type=kind, props=props))) == [where]
 
 
+def test_the_message_tells_a_stated_mode_from_none() -> None:
+    for props, got in (
+        ({"accessConfig": {"authenticationMode": "CONFIG_MAP"}}, '"CONFIG_MAP"'),
+        ({}, "none, which is CONFIG_MAP"),
+    ):
+        (found,) = violations(EKS_ACCESS_ENTRIES, Resource(type=CLUSTER, props=props))
+        assert str(found) == (
+            f'accessConfig.authenticationMode: got {got}; allowed "API"; set it: whoever edits the'
+            " ConfigMap aws-auth is an administrator"
+        )
+
+
 @pytest.mark.parametrize("version", ["1.33", "1.34", "1.35", UNKNOWN])
 @pytest.mark.parametrize("kind", [CLUSTER, COMPONENT, NODE_GROUP])
 def test_a_maintained_version_passes(kind: str, version: Any) -> None:
@@ -171,6 +183,8 @@ def pool(
         pool(budgets=[{"nodes": "10%"}]),
         pool(budgets=[{"nodes": "50%"}, {"nodes": "0"}]),
         pool(budgets=[{"nodes": "1"}], limits={"nodes": "8"}),
+        pool(budgets=[{"nodes": 1}], limits={"nodes": 8}),
+        Resource(type=NODE_GROUP, props={"instanceTypes": ["p4d.24xlarge"]}),
         pool(policy=UNKNOWN, expire=UNKNOWN, budgets=UNKNOWN),
         pool("WhenEmptyOrUnderutilized", "720h", [{"nodes": "100%"}], instance="m7i.large"),
     ],
@@ -188,6 +202,8 @@ def test_karpenter_that_leaves_training_alone_passes(resource: Resource) -> None
         (pool(expire=None), "spec.template.spec.expireAfter"),
         (pool(budgets=[]), "spec.disruption.budgets"),
         (pool(budgets=[{"nodes": "11%"}]), "spec.disruption.budgets"),
+        (pool(budgets=[{"nodes": "few%"}]), "spec.disruption.budgets"),
+        (pool(budgets=[{"nodes": "few"}]), "spec.disruption.budgets"),
         (pool(budgets=[{"nodes": "2"}], limits={"nodes": "8"}), "spec.disruption.budgets"),
         (pool(budgets=[{"nodes": "2"}]), "spec.disruption.budgets"),
         (pool(budgets=[{"nodes": "0", "schedule": "@daily"}]), "spec.disruption.budgets"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -128,6 +129,24 @@ def block(**flags: Any) -> Resource:
 @pytest.mark.parametrize("algorithm", ["aws:kms", "aws:kms:dsse", "AES256", UNKNOWN])
 def test_an_encrypted_and_closed_bucket_passes(algorithm: Any) -> None:
     assert of_stack(BUCKET_SETTINGS, [BUCKET, encryption(algorithm), block()]) == []
+
+
+def test_rules_of_encryption_that_are_not_known_yet_are_left_to_the_update() -> None:
+    later = replace(encryption(), props={"bucket": UNKNOWN, "rules": UNKNOWN})
+    assert of_stack(BUCKET_SETTINGS, [BUCKET, later, block()]) == []
+
+
+def test_a_bucket_may_state_its_encryption_itself() -> None:
+    whole = replace(
+        BUCKET, props={"bucket": "b", "serverSideEncryptionConfiguration": {"rule": {}}}
+    )
+    assert of_stack(BUCKET_SETTINGS, [whole, block()]) == []
+
+
+def test_names_that_are_not_known_yet_do_not_match() -> None:
+    unnamed = replace(BUCKET, props={"bucket": UNKNOWN})
+    found = of_stack(BUCKET_SETTINGS, [unnamed, encryption(), block(bucket=UNKNOWN)])
+    assert paths(found) == ["bucket"]
 
 
 @pytest.mark.parametrize(

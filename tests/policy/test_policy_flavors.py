@@ -37,6 +37,7 @@ def node(pool: str, taints: Any) -> Resource:
         [node("a", [GPU | {"value": UNKNOWN}]), flavor("a", [])],
         [node("a", [GPU]), flavor("a", UNKNOWN)],
         [node("other", [GPU]), flavor("a", [])],
+        [node("a", [GPU]), flavor("a", [GPU_TOLERATION], UNKNOWN)],
         # A live node that has just come up, as a preview of a running cluster sees it.
         [node("a", [GPU, NOT_READY]), flavor("a", [GPU_TOLERATION], [GPU])],
     ],
@@ -83,10 +84,22 @@ def test_the_message_names_pool_and_taints() -> None:
     )
 
 
+def test_the_message_says_where_a_pool_has_no_taints() -> None:
+    (found,) = of_stack(FLAVOR_TAINTS, [node("a", []), flavor("a", [EVERYTHING])])
+    assert str(found) == (
+        'spec.tolerations[0]: got {"operator": "Exists"}; allowed the taints of the pool a: none;'
+        " remove it: runs would pass taints that are meant for others"
+    )
+
+
 def plugin(replicas: int = 4) -> str:
     """The configuration of NVIDIA's device plugin, as its ConfigMap holds it."""
     entry = f"{{name: nvidia.com/gpu, replicas: {replicas}}}"
     return f"version: v1\nsharing:\n  timeSlicing:\n    resources: [{entry}]\n"
+
+
+UNCOUNTED = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu}]}}"
+WHOLE = {"devicePlugin": {"config": {"default": "whole"}}}
 
 
 def config_map(text: Any, key: str = "sliced") -> Resource:
@@ -119,12 +132,15 @@ def pool_of(*teams: str, config: str = "") -> list[Resource]:
         [*pool_of("one"), config_map(plugin())],
         [*pool_of("one", "two"), config_map(plugin(replicas=1))],
         [*pool_of("one", "two"), config_map("version: v1")],
+        [*pool_of("one", "two"), config_map(UNCOUNTED)],
         [*pool_of("one", "two"), config_map("timeSlicing: [")],
         [*pool_of("one", "two"), config_map(UNKNOWN)],
         [*pool_of("one", "two"), config_map(plugin()), cluster_policy("whole")],
         [*pool_of("one", "two"), config_map(plugin()), cluster_policy(UNKNOWN)],
         [*pool_of("one", "two", config="whole"), config_map(plugin())],
-        [*pool_of("one", "two"), release({"devicePlugin": {"config": {"default": "whole"}}})],
+        [*pool_of("one", "two"), config_map(plugin()), release(WHOLE)],
+        [*pool_of("one", "two"), config_map(plugin()), release({"config": {"default": "whole"}})],
+        [*pool_of("one"), config_map(plugin()), release({"config": {"default": {"a": 1}}})],
         [node("a", []), flavor("a", []), config_map(plugin())],
     ],
 )
@@ -140,6 +156,7 @@ def test_slices_of_one_team_and_whole_gpus_pass(resources: list[Resource]) -> No
             [*pool_of("one", "two"), config_map(plugin()), cluster_policy("sliced")],
             "data.sliced",
         ),
+        ([*pool_of("one", "two"), config_map(plugin()), cluster_policy("")], "data.sliced"),
         (
             [*pool_of("one", "two", config="sliced"), config_map(plugin()), cluster_policy("x")],
             "data.sliced",

@@ -10,7 +10,7 @@ from infra import naming
 from infra.pools import Capacity
 from policies.rules import names
 from policies.rules.catalog import RULES, unknown_properties
-from policies.rules.model import Rule, defaults
+from policies.rules.model import Resource, ResourceRule, Rule, defaults
 from policies.rules.taints import Taint
 from training import spec
 
@@ -38,6 +38,17 @@ def test_rules_have_names_of_their_own() -> None:
     rule_names = [rule.name for rule in RULES]
     assert len(set(rule_names)) == len(rule_names)
     assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", name) for name in rule_names)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_rule_is_silent_about_what_it_does_not_know(rule: Rule) -> None:
+    config = defaults(rule.schema)
+    for kind in ("aws:sns/topic:Topic", "kubernetes:example.com/v1:Unheard"):
+        other = Resource(type=kind, props={"spec": {}})
+        if isinstance(rule, ResourceRule):
+            assert list(rule.check(other, config)) == []
+        else:
+            assert list(rule.check([other], config)) == []
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
