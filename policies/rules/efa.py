@@ -45,7 +45,7 @@ def _check_zone(resources: Sequence[Resource], _: Config) -> Iterable[Violation]
         zone for files in file_systems for zone in zones_of(files, "subnetIds", resources)
     )
     for pool in node_pools(resources):
-        if not pool.efa_interfaces or not pool.zones:
+        if not pool.efa_interfaces:
             continue
         zones = ", ".join(sorted(pool.zones))
         if len(pool.zones) > 1:

@@ -28,7 +28,7 @@ def _anywhere(cidr: Any) -> bool:
 def _endpoint(path: str, config: Any) -> Iterator[Violation]:
     """A cluster that names neither has a public endpoint for everyone."""
     public, cidrs = dig(config, "endpointPublicAccess"), dig(config, "publicAccessCidrs")
-    if public in (False, "false", UNKNOWN) or cidrs is UNKNOWN or config is UNKNOWN:
+    if public in (False, "false", UNKNOWN) or cidrs is UNKNOWN:
         return
     if not elements(cidrs) or any(map(_anywhere, elements(cidrs))):
         yield Violation(
@@ -88,7 +88,7 @@ def _load_balancer(props: _Props) -> Iterator[Violation]:
 
 def _service(props: _Props) -> Iterator[Violation]:
     annotations = dig(props, "metadata", "annotations")
-    if dig(props, "spec", "type") != "LoadBalancer" or annotations is UNKNOWN:
+    if dig(props, "spec", "type") != "LoadBalancer":
         return
     if not any(dig(annotations, key) in (value, UNKNOWN) for key, value in _INTERNAL):
         yield Violation(

@@ -22,13 +22,14 @@ class NodePool:
     resource: Resource
     name: str
     labels: Any
-    """Of its nodes; UNKNOWN if not known yet."""
+    """Of its nodes; None if it states none, UNKNOWN if not known yet."""
     taints: Any
-    """A list of key, value, effect; UNKNOWN if not known yet."""
+    """A list of key, value, effect; None if it states none, UNKNOWN if not known yet."""
     instance_types: tuple[str, ...] = ()
     """Empty if not known, and for single nodes."""
     capacity_types: frozenset[str] = frozenset()
-    """How nodes may be bought: spot, on-demand. A capacity block counts as on-demand."""
+    """How nodes may be bought: spot, on-demand. Empty: as Karpenter chooses. A capacity block counts
+    as on-demand."""
     max_nodes: float | None = None
     """None: without a limit, or not known; `bounded` tells which."""
     bounded: bool = True
@@ -82,8 +83,8 @@ def _node_group(resource: Resource, resources: Sequence[Resource]) -> NodePool:
     return NodePool(
         resource=resource,
         name=_named(props.get("labels"), resource.urn),
-        labels=props.get("labels") or {},
-        taints=props.get("taints") or [],
+        labels=props.get("labels"),
+        taints=props.get("taints"),
         instance_types=own or _texts([template.get("instanceType")]),
         capacity_types=frozenset(
             {CAPACITY_SPOT if props.get("capacityType") == "SPOT" else _ON_DEMAND}
@@ -112,7 +113,7 @@ def _node_class(name: Any, resources: Sequence[Resource]) -> Resource | None:
 
 def _karpenter(resource: Resource, resources: Sequence[Resource]) -> NodePool:
     template = dig(resource.props, "spec", "template")
-    labels = dig(template, "metadata", "labels") or {}
+    labels = dig(template, "metadata", "labels")
     own_class = _node_class(dig(template, "spec", "nodeClassRef", "name"), resources)
     zones = frozenset(_among(template, "topology.kubernetes.io/zone"))
     limit = dig(resource.props, "spec", "limits", "nodes")
@@ -120,9 +121,9 @@ def _karpenter(resource: Resource, resources: Sequence[Resource]) -> NodePool:
         resource=resource,
         name=_named(labels, str(dig(resource.props, "metadata", "name"))),
         labels=labels,
-        taints=dig(template, "spec", "taints") or [],
+        taints=dig(template, "spec", "taints"),
         instance_types=_among(template, "node.kubernetes.io/instance-type"),
-        capacity_types=frozenset(_among(template, "karpenter.sh/capacity-type") or {_ON_DEMAND}),
+        capacity_types=frozenset(_among(template, "karpenter.sh/capacity-type")),
         max_nodes=number(limit),
         bounded=limit is not None,
         efa_interfaces=_efa(dig(own_class.props, "spec", "networkInterfaces")) if own_class else 0,
@@ -132,12 +133,12 @@ def _karpenter(resource: Resource, resources: Sequence[Resource]) -> NodePool:
 
 
 def _node(resource: Resource) -> NodePool:
-    labels = dig(resource.props, "metadata", "labels") or {}
+    labels = dig(resource.props, "metadata", "labels")
     return NodePool(
         resource=resource,
         name=_named(labels, str(dig(resource.props, "metadata", "name"))),
         labels=labels,
-        taints=dig(resource.props, "spec", "taints") or [],
+        taints=dig(resource.props, "spec", "taints"),
     )
 
 

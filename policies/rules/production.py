@@ -64,8 +64,6 @@ def _led_to_spot(template: PodTemplate, stack: Stack, spot: Taint) -> bool:
     if tolerating(template.spec, spot) is not None:
         return True
     queue = dig(template.owner_labels, QUEUE_LABEL)
-    if not queue or queue is UNKNOWN:
-        return False
     return bool(stack.flavors_of_queue(template.namespace, queue) & stack.spot_flavors(spot))
 
 

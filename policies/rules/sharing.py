@@ -73,7 +73,7 @@ def _follows(pool: NodePool, key: str, default_keys: set[Any]) -> bool:
     own = mapping(pool.labels).get(_CONFIG_LABEL)
     if own is not None:
         return bool(own == key)
-    return UNKNOWN not in default_keys and (not default_keys or key in default_keys)
+    return not default_keys or key in default_keys
 
 
 def _queues(pool: NodePool, stack: Stack) -> list[str]:

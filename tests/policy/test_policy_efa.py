@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -134,6 +135,15 @@ def test_efa_away_from_its_file_system_or_across_zones_is_refused(
     assert [(v.got, v.urn) for v in of_stack(EFA_ONE_ZONE, resources)] == [(got, "urn:a")]
 
 
+def test_a_requirement_narrows_the_zones_of_a_node_class_and_an_exclusion_names_none() -> None:
+    pool = karpenter_pool("a", "p4d.24xlarge", zones=(A,))
+    around = [subnet(A), subnet(B), lustre(A)]
+    assert of_stack(EFA_ONE_ZONE, [*around, pool, node_class("a", efa=4, zones=(A, B))]) == []
+    avoids = copy.deepcopy(karpenter_pool("a", "p4d.24xlarge", zones=(B,)))
+    avoids.props["spec"]["template"]["spec"]["requirements"][-1]["operator"] = "NotIn"
+    assert of_stack(EFA_ONE_ZONE, [*around, avoids, node_class("a", efa=4, zones=(A,))]) == []
+
+
 def test_the_message_names_both_zones() -> None:
     (found,) = of_stack(EFA_ONE_ZONE, [*group_in(B), lustre(A)])
     assert str(found) == (
@@ -193,7 +203,9 @@ def test_without_a_limit_nothing_is_counted() -> None:
     [
         (karpenter_pool("a", DEAR), "spec.limits.nodes"),
         (sized(1, "p99.huge"), "instance types"),
+        (sized(1, "p99.huge", capacity="SPOT"), "instance types"),
         (sized(1, DEAR, "p99.huge"), "instance types"),
+        (sized(1), "instance types"),
     ],
 )
 def test_a_pool_that_cannot_be_counted_is_refused_where_there_is_a_limit(
@@ -203,11 +215,33 @@ def test_a_pool_that_cannot_be_counted_is_refused_where_there_is_a_limit(
     assert (found.path, found.urn) == (where, "urn:a")
 
 
+def test_a_limit_may_be_used_up() -> None:
+    assert of_stack(HOURLY_BUDGET, [sized(4, DEAR)], limitUsdPerHour=4 * usd(DEAR)) == []
+
+
+@pytest.mark.parametrize(
+    ("types", "named"), [((), "none"), (("p98.huge", "p99.huge"), "p98.huge, p99.huge")]
+)
+def test_types_without_a_price_are_named(types: tuple[str, ...], named: str) -> None:
+    (found,) = of_stack(HOURLY_BUDGET, [sized(1, *types)], limitUsdPerHour=1e9)
+    assert str(found) == (
+        f"instance types: got {named} (pool a); allowed types whose price in us-east-1 is known;"
+        " refresh infra/catalog.yaml, or turn the limit off"
+    )
+
+
+def test_a_region_that_is_not_known_yet_has_the_prices_of_the_first() -> None:
+    later = Resource(type="pulumi:providers:aws", props={"region": UNKNOWN})
+    (found,) = of_stack(HOURLY_BUDGET, [later, sized(1, DEAR)], limitUsdPerHour=1)
+    assert found.got.startswith(f"{usd(DEAR):.2f} USD")
+
+
 def test_prices_are_those_of_the_providers_region() -> None:
     there = Resource(type="pulumi:providers:aws", props={"region": "eu-west-1"})
+    elsewhere = Resource(type="aws:s3/bucket:Bucket", props={"region": "us-west-2"})
     price = instance_types()[DEAR].on_demand["eu-west-1"]
     assert price and price != usd(DEAR)
-    (found,) = of_stack(HOURLY_BUDGET, [there, sized(1, DEAR)], limitUsdPerHour=1)
+    (found,) = of_stack(HOURLY_BUDGET, [elsewhere, there, sized(1, DEAR)], limitUsdPerHour=1)
     assert str(found) == (
         f"all node pools: got {price:.2f} USD an hour when all are full: a 1 x {price:.2f};"
         " allowed 1.00; lower a pool's max, or raise hourly-budget.limitUsdPerHour"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -37,6 +38,7 @@ def node(pool: str, taints: Any) -> Resource:
         [node("a", [GPU | {"value": UNKNOWN}]), flavor("a", [])],
         [node("a", [GPU]), flavor("a", UNKNOWN)],
         [node("other", [GPU]), flavor("a", [])],
+        [node("a", [GPU]), kueue("ResourceFlavor", "a", {"tolerations": []})],
         [node("a", [GPU]), flavor("a", [GPU_TOLERATION], UNKNOWN)],
         # A live node that has just come up, as a preview of a running cluster sees it.
         [node("a", [GPU, NOT_READY]), flavor("a", [GPU_TOLERATION], [GPU])],
@@ -218,6 +220,7 @@ def record(*capacity: str) -> Resource:
 
 ON_POOL = affinity("trainyard.dev/pool", "In", "ondemand")
 UNTOLERANT = [GPU_TOLERATION]
+LATER = {"run.json": UNKNOWN}
 
 
 @pytest.mark.parametrize(
@@ -233,6 +236,7 @@ UNTOLERANT = [GPU_TOLERATION]
         [run(gpu_pod(nodeSelector={"trainyard.dev/pool": "ondemand"})), *QUEUES],
         [run(gpu_pod(tolerations=UNTOLERANT))],
         [run(gpu_pod(volumes=[{"configMap": {"name": UNKNOWN}}])), *QUEUES],
+        [run(gpu_pod()), replace(record(), props={**record().props, "data": LATER}), *QUEUES],
     ],
 )
 def test_a_production_run_off_spot_or_by_its_own_word_passes(resources: list[Resource]) -> None:
@@ -252,6 +256,8 @@ def test_a_production_run_off_spot_or_by_its_own_word_passes(resources: list[Res
         ],
         [run(gpu_pod(nodeSelector={"trainyard.dev/pool": "spot"})), *QUEUES],
         [run(gpu_pod(affinity=affinity("zone", "In", "a"))), record("on-demand"), *QUEUES],
+        [run(gpu_pod(affinity=affinity("zone", "NotIn", "a"))), *QUEUES],
+        [run(gpu_pod(affinity=affinity("trainyard.dev/pool", "NotIn", "ondemand"))), *QUEUES],
     ],
 )
 def test_a_production_run_that_may_land_on_spot_unasked_is_refused(
@@ -264,6 +270,13 @@ def test_a_production_run_that_may_land_on_spot_unasked_is_refused(
         " or keep it off the spot pools",
         "urn:demo",
     )
+
+
+@pytest.mark.parametrize("kind", ["apps/v1:DaemonSet", "batch/v1:JobPatch"])
+def test_what_is_on_every_node_and_what_is_not_whole_passes(kind: str) -> None:
+    labels = {"trainyard.dev/tier": "production"}
+    resource = kubernetes(kind, {"template": {"spec": gpu_pod()}}, labels)
+    assert of_stack(SPOT_FOR_PRODUCTION, [resource]) == []
 
 
 def test_the_tier_that_must_opt_in_is_the_configured_one() -> None:
