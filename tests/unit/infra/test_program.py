@@ -240,3 +240,8 @@ def test_an_unknown_stack_is_one_line(capsys: pytest.CaptureFixture[str]) -> Non
     assert shown.err == (
         "Pulumi.staging.yaml: got no such file; allowed a YAML file; check the name\n"
     )
+
+
+def test_the_salt_of_one_machine_is_in_no_committed_stack_file() -> None:
+    """It would keep every other clone from decrypting its own state (docs/adr/0003)."""
+    assert "encryptionsalt" not in (ROOT / "Pulumi.local.yaml").read_text()
