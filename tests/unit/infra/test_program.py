@@ -242,6 +242,11 @@ def test_an_unknown_stack_is_one_line(capsys: pytest.CaptureFixture[str]) -> Non
     )
 
 
-def test_the_salt_of_one_machine_is_in_no_committed_stack_file() -> None:
+def test_the_salt_of_one_machine_is_not_committed() -> None:
     """It would keep every other clone from decrypting its own state (docs/adr/0003)."""
-    assert "encryptionsalt" not in (ROOT / "Pulumi.local.yaml").read_text()
+    # Pulumi by hand writes it into the file, which `make up` mends; what counts is what git has.
+    shown = subprocess.run(["git", "show", ":Pulumi.local.yaml"], cwd=ROOT, capture_output=True)
+    if shown.returncode:
+        pytest.skip("not a git checkout")
+    assert b"config:" in shown.stdout
+    assert b"encryptionsalt" not in shown.stdout
