@@ -39,7 +39,7 @@ def _check(resource: Resource, config: Config) -> Iterable[Violation]:
     if keys is None:
         return
     options = dig(resource.props, *keys)
-    if options is not UNKNOWN and mapping(options).get("httpEndpoint") != "disabled":
+    if mapping(options).get("httpEndpoint") != "disabled":
         yield from _mistakes(".".join(keys), options, config["maxHopLimit"])
 
 

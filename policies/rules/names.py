@@ -1,7 +1,7 @@
 """Names that the pack shares with the program it judges.
 
 The pack runs in an environment of its own and must not import the program, so it states them again;
-tests/policy/test_names.py holds them equal to the program's.
+tests/policy/test_policy_pack.py holds them equal to the program's.
 """
 
 from __future__ import annotations

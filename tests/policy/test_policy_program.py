@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -124,8 +125,8 @@ def platform() -> Platform:
         pools=pools,
         teams={"research": team},
         launchers=frozenset(LAUNCHERS),
-        priorities={"research": 1000},
-        default_priority={"research": "research"},
+        priorities={"research": 1000, "production": 100_000},
+        default_priority={"research": "research", "production": "production"},
         storage_class="shared",
     )
 
@@ -146,14 +147,37 @@ def run_with(launcher: str) -> RunSpec:
     )
 
 
+def made_of(run: RunSpec) -> list[Resource]:
+    """The objects of a run."""
+    return [
+        Resource(type=f"kubernetes:{_group(m['apiVersion'])}:{m['kind']}", props=m)
+        for m in manifests(run, platform(), "unknown")
+    ]
+
+
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_a_run_of_every_launcher_obeys_every_rule(launcher: str) -> None:
-    resources = [
-        Resource(type=f"kubernetes:{_group(m['apiVersion'])}:{m['kind']}", props=m)
-        for m in manifests(run_with(launcher), platform(), "unknown")
-    ]
+    resources = made_of(run_with(launcher))
     assert any(list(pod_templates(resource)) for resource in resources)
     assert findings(resources) == []
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("capacity", [("on-demand",), ("on-demand", "spot")])
+def test_a_production_run_obeys_every_rule_on_spot_if_it_asks_for_that(
+    launcher: str, capacity: tuple[str, ...]
+) -> None:
+    run = replace(run_with(launcher), tier="production", capacity_types=capacity)
+    assert findings(made_of(run)) == []
+
+
+def test_a_production_run_whose_record_does_not_ask_for_spot_is_found_there() -> None:
+    run = replace(run_with("jobset"), tier="production")
+    resources = made_of(replace(run, capacity_types=("on-demand", "spot")))
+    (record,) = [r for r in resources if r.type.endswith(":ConfigMap")]
+    record.props["data"]["run.json"] = record.props["data"]["run.json"].replace('"spot"', '"x"')
+    (finding,) = findings(resources)
+    assert finding.startswith("spot-for-production: spec.replicatedJobs[0].template.spec.template")
 
 
 def _group(api_version: str) -> str:
