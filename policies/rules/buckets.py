@@ -80,9 +80,7 @@ def _check(resources: Sequence[Resource], _: Config) -> Iterable[Violation]:
     for bucket in resources:
         if bucket.type not in BUCKET:
             continue
-        if not _of(bucket, encryptions) and not bucket.props.get(
-            "serverSideEncryptionConfiguration"
-        ):
+        if not _of(bucket, encryptions):
             yield _lacks(
                 bucket,
                 "BucketServerSideEncryptionConfiguration",

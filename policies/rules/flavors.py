@@ -11,6 +11,16 @@ from .stack import RESOURCE_FLAVOR, Stack
 from .taints import Taint, read_taints, tolerations_known
 
 _KEEPS_OUT: Final = ("NoSchedule", "NoExecute")
+_PASSING: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/")
+"""Taints that controllers put on a node for a while: not ready, unschedulable, about to go."""
+
+
+def _own_taints(pool: NodePool) -> frozenset[Taint] | None:
+    """The taints that the pool's nodes are made with; None if not known yet."""
+    taints = read_taints(pool.taints)
+    if taints is None:
+        return None
+    return frozenset(taint for taint in taints if not taint.key.startswith(_PASSING))
 
 
 def _shown(taints: Iterable[Taint]) -> str:
@@ -61,7 +71,7 @@ def _check(resources: Sequence[Resource], _: Config) -> Iterable[Violation]:
         spec = mapping(flavor.props.get("spec"))
         alike: dict[tuple[str, frozenset[Taint]], NodePool] = {}
         for pool in pools:
-            taints = read_taints(pool.taints)
+            taints = _own_taints(pool)
             if taints is not None and pool.has(mapping(spec.get("nodeLabels"))):
                 alike.setdefault((pool.name, taints), pool)
         for (_name, taints), pool in alike.items():

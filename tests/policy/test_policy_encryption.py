@@ -136,11 +136,9 @@ def test_rules_of_encryption_that_are_not_known_yet_are_left_to_the_update() -> 
     assert of_stack(BUCKET_SETTINGS, [BUCKET, later, block()]) == []
 
 
-def test_a_bucket_may_state_its_encryption_itself() -> None:
-    whole = replace(
-        BUCKET, props={"bucket": "b", "serverSideEncryptionConfiguration": {"rule": {}}}
-    )
-    assert of_stack(BUCKET_SETTINGS, [whole, block()]) == []
+def test_what_aws_says_of_a_bucket_is_no_setting_of_ours() -> None:
+    told = replace(BUCKET, props={"bucket": "b", "serverSideEncryptionConfiguration": UNKNOWN})
+    assert paths(of_stack(BUCKET_SETTINGS, [told, block()])) == ["bucket"]
 
 
 def test_names_that_are_not_known_yet_do_not_match() -> None:

@@ -17,6 +17,7 @@ from policies.rules.sharing import TIME_SLICING
 
 EVERYTHING = {"operator": "Exists"}
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 
 
 def node(pool: str, taints: Any) -> Resource:
@@ -35,6 +36,7 @@ def node(pool: str, taints: Any) -> Resource:
         [node("a", [GPU]), flavor("a", [GPU_TOLERATION])],
         [node("a", None), flavor("a", None)],
         [node("a", [GPU | {"effect": "PreferNoSchedule"}]), flavor("a", [])],
+        [node("a", [GPU, NOT_READY]), flavor("a", [GPU_TOLERATION], [GPU])],
         [node("a", [GPU | {"value": UNKNOWN}]), flavor("a", [])],
         [node("a", [GPU]), flavor("a", UNKNOWN)],
         [node("other", [GPU]), flavor("a", [])],

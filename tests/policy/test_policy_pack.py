@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -10,9 +11,11 @@ from infra import naming
 from infra.pools import Capacity
 from policies.rules import names
 from policies.rules.catalog import RULES, unknown_properties
-from policies.rules.model import Resource, ResourceRule, Rule, defaults
+from policies.rules.model import Resource, ResourceRule, Rule, StackRule, defaults
 from policies.rules.taints import Taint
 from training import spec
+
+TABLE = Path(__file__).resolve().parents[2] / "docs" / "policies.md"
 
 
 def test_the_names_of_the_pack_are_the_names_of_the_program() -> None:
@@ -38,6 +41,16 @@ def test_rules_have_names_of_their_own() -> None:
     rule_names = [rule.name for rule in RULES]
     assert len(set(rule_names)) == len(rule_names)
     assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", name) for name in rule_names)
+
+
+def test_the_table_of_rules_names_every_rule_its_kind_and_its_properties() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)`( \*S\*)? \| .* \|(.*)\|$", TABLE.read_text(), re.MULTILINE)
+    assert {name: bool(kind) for name, kind, _ in rows} == {
+        rule.name: isinstance(rule, StackRule) for rule in RULES
+    }
+    properties = {name: told for name, _, told in rows}
+    for rule in RULES:
+        assert all(f"`{key}`" in properties[rule.name] for key in rule.schema), rule.name
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
