@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import runpy
 from collections.abc import Iterator
-from typing import Any
 
-import pulumi
 import pytest
-from moto_cloud import ACCOUNT, Deployed, deployed_once
+from moto_cloud import Deployed, deployed_once
+from programs import whole
 
 from infra import naming
-from infra.config import stack_values
-from infra.render import ROOT, engine_config
-
-
-def whole(stack: str) -> Any:
-    """The program on a stack file, in the tests' own account."""
-    text = json.dumps(stack_values(ROOT / f"Pulumi.{stack}.yaml"))
-    values = json.loads(text.replace("111122223333", ACCOUNT))
-
-    def program(_: pulumi.ResourceOptions) -> None:
-        pulumi.runtime.set_all_config(engine_config(values))
-        runpy.run_path(str(ROOT / "__main__.py"), run_name="__main__")
-
-    return program
 
 
 @pytest.fixture(scope="module", params=["dev", "prod"])
