@@ -39,6 +39,8 @@ def node(pool: str, taints: Any) -> Resource:
         [node("a", [GPU, NOT_READY]), flavor("a", [GPU_TOLERATION], [GPU])],
         [node("a", [GPU | {"value": UNKNOWN}]), flavor("a", [])],
         [node("a", [GPU]), flavor("a", UNKNOWN)],
+        [node("a", UNKNOWN), flavor("a", [GPU_TOLERATION])],
+        [node("a", [UNKNOWN]), flavor("a", [GPU_TOLERATION])],
         [node("other", [GPU]), flavor("a", [])],
         [node("a", [GPU]), kueue("ResourceFlavor", "a", {"tolerations": []})],
         [node("a", [GPU]), flavor("a", [GPU_TOLERATION], UNKNOWN)],
