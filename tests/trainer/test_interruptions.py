@@ -167,3 +167,16 @@ def test_back_pressure_is_said_and_changes_no_bit(trainer: Trainer, control: Run
     (waited,) = trainer.files("run").events("checkpoint_waited")
     assert waited["step"] == 10 and waited["seconds"] > 0
     assert_same(trainer.files("run"), control)
+
+
+def test_a_rank_that_is_late_to_hear_how_it_ended_still_hears_it(trainer: Trainer) -> None:
+    told = before("training.trainer.loop", "learning_rate", 6, 0, told_to_stop)
+    world = ("training.trainer.parallel", "World.told_by_leader")
+    late = before(*world, 1, 1, lambda: time.sleep(3))
+
+    def both(rank: int) -> None:
+        told(rank)
+        late(rank)
+
+    ranks = trainer.start("run", hook=both)
+    assert ranks.wait() == [75, 75], ranks.said()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -22,6 +22,8 @@ from torch.nn.parallel import DistributedDataParallel
 from training.trainer.config import TrainerConfig
 
 _STORE_TIMEOUT = timedelta(seconds=120)
+_HEARD_TIMEOUT = timedelta(seconds=10)
+"""For ranks that only have to read a number; one that cannot is gone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,11 +76,18 @@ class World:
         The leader gives `value`; the others give None and wait. Each name is used once. Raises
         dist.DistStoreError on timeout.
         """
+        heard = [f"{name}/heard-by-{rank}" for rank in range(1, self.size)]
         if value is not None:
             self.store.set(name, str(value))
+            # The store ends with the leader, or with its launcher: not before the others have read it.
+            if heard:
+                with suppress(dist.DistStoreError):
+                    self.store.wait(heard, _HEARD_TIMEOUT)
             return value
         self.store.wait([name], timedelta(seconds=timeout_s))
-        return int(self.store.get(name))
+        told = int(self.store.get(name))
+        self.store.set(heard[self.rank - 1], "")
+        return told
 
 
 @contextmanager
