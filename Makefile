@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV := .venv/bin/python
 SANDBOX := $(VENV) -m sandbox
-# Two at a time: one half of the tests mostly waits for a cluster.
-PYTEST := $(VENV) -m pytest -q -n 2 --dist loadgroup
+# Two files at a time, the longest first: one half of the tests mostly waits for a cluster.
+PYTEST := $(VENV) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 STACK ?= local
 
 .PHONY: help up interrupt status down clean test check fast sandbox-test soak bench preview env
@@ -41,7 +41,7 @@ check: env ## the gate, under a minute: lint, types, import rules, unit and gold
 	@$(PYTEST) tests/unit tests/golden tests/policy
 
 test: check ## everything that CI runs
-	@$(PYTEST) tests/aws tests/trainer tests/sandbox
+	@$(PYTEST) tests/sandbox/test_end_to_end.py tests/sandbox tests/trainer tests/aws
 
 soak: env ## the fault suites with full counts
 	@$(VENV) -m pytest -q tests/trainer tests/sandbox --full
