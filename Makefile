@@ -41,7 +41,7 @@ check: env ## the gate, under a minute: lint, types, import rules, unit and gold
 	@$(PYTEST) tests/unit tests/golden tests/policy
 
 test: check ## everything that CI runs
-	@$(PYTEST) tests/sandbox/test_end_to_end.py tests/sandbox tests/trainer tests/aws
+	@$(PYTEST) tests/sandbox tests/trainer tests/aws
 
 soak: env ## the fault suites with full counts
 	@$(VENV) -m pytest -q tests/trainer tests/sandbox --full
