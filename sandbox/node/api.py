@@ -10,6 +10,7 @@ import base64
 import json
 import ssl
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +30,9 @@ _PATCH_TYPES: Mapping[PatchKind, str] = {
 }
 CONNECT_TIMEOUT_S = 3.0
 READ_TIMEOUT_S = 15.0
+_TURNED_AWAY = 429
+_TRIES = 10
+"""As often as client-go asks again when a server that is busy or not warm yet turns a request away."""
 FIELD_MANAGER = "trainyard-node"
 
 
@@ -110,6 +114,11 @@ class Client:
         content_type: str = "application/json",
     ) -> Json:
         response = self._send(method, path, query, body, content_type, None)
+        for _ in range(_TRIES - 1):
+            if not _turned_away(response):
+                break
+            time.sleep(float(response.headers["Retry-After"]))
+            response = self._send(method, path, query, body, content_type, None)
         if response.status >= 400:
             raise _error(response.status, response.data)
         answer: Json = json.loads(response.data)
@@ -164,6 +173,16 @@ def node_path(name: str = "", subresource: str = "") -> str:
     """The path of the Nodes, of one Node, or of one of its subresources."""
     path = object_path("/api/v1", None, "nodes", name)
     return f"{path}/{subresource}" if subresource else path
+
+
+def _turned_away(response: urllib3.BaseHTTPResponse) -> bool:
+    """Whether the server did nothing and names a time to ask again.
+
+    A disruption budget answers an eviction with the same code; whether to insist is the caller's business.
+    """
+    if response.status != _TURNED_AWAY or "Retry-After" not in response.headers:
+        return False
+    return b"DisruptionBudget" not in response.data
 
 
 def _error(status: int, body: bytes) -> ApiError | ApiUnavailable:
