@@ -37,7 +37,7 @@ def run(stack: str, console: Console) -> int:
             f"Next: mend what is said above, then preview {stack} again; nothing was changed."
         )
     elif stack == STACK:
-        console.print("Next: [bold]make up[/bold] makes these changes.")
+        console.print("Next: [bold]make up[/bold] makes the changes above, if there are any.")
     else:
         console.print(
             f"Next: nothing was created. A pull request previews {stack} against its account;"
