@@ -12,6 +12,7 @@ from infra.platform.priorities import Priorities
 from infra.simulated.node_pools import SimulatedNodePools
 from infra.simulated.storage import SimulatedStorage
 from infra.site import Site
+from infra.tenancy.shared_view import SharedView
 from infra.tenancy.team import Team
 from training.deployment import plan, runs
 
@@ -50,6 +51,7 @@ def deploy_platform(config: StackConfig, site: Site) -> dict[str, list[pulumi.Re
         first = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=base)
         base = [*base, Operators("operators", operators, first)]
     after = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=base)
+    SharedView("shared-view", arguments.shared_view(config), after)
     priorities = Priorities("priorities", after)
     queues = KueueQueues("queues", arguments.queues(config), after)
     teams = arguments.teams(config, queues.cluster_queues, site.storage)

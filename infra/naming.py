@@ -75,6 +75,10 @@ KARPENTER_DISCOVERY: Final = "karpenter.sh/discovery"
 SERVICE_ACCOUNT: Final = "llm-trainer"
 TRAINING_USER: Final = 1000
 """User and group of training pods and of what they write; the image has this user."""
+RENDEZVOUS_PORTS: Final = (29400, 29500)
+"""First and last; training.spec gives each run one of them, and operators of launchers use the last."""
+MPI_SSH_PORT: Final = 2222
+"""sshd cannot bind 22 without root."""
 CHECKPOINTS_CLAIM: Final = "checkpoints"
 DATASETS_CLAIM: Final = "datasets"
 TOPOLOGY: Final = "zone-host"

@@ -18,6 +18,7 @@ from infra.simulated.node_pools import SimulatedNodePoolsArgs
 from infra.simulated.storage import SimulatedStorageArgs
 from infra.storage import NamedStorageClass, SharedStorage, VolumeSizes
 from infra.tenancy.limits import Quota
+from infra.tenancy.shared_view import SharedViewArgs
 from infra.tenancy.team import TeamArgs
 
 
@@ -93,6 +94,11 @@ def teams(
         )
         for team in config.teams
     }
+
+
+def shared_view(config: StackConfig) -> SharedViewArgs:
+    """Whose people may read the fleet and its queues."""
+    return SharedViewArgs(teams=tuple(team.name for team in config.teams))
 
 
 def _node_services(config: StackConfig) -> tuple[str, ...]:

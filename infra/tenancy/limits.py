@@ -33,6 +33,9 @@ def resource_quota(team: str, quota: Quota) -> Manifest:
                 "requests.memory": quota.memory,
                 # Extended resources have no limits of their own in a quota: limits == requests.
                 f"requests.{naming.GPU}": str(quota.gpus),
+                # Runs talk among themselves; nothing of a team is to be reached from outside.
+                "services.loadbalancers": "0",
+                "services.nodeports": "0",
             }
         },
     }

@@ -1,4 +1,9 @@
-"""What a team's pods may reach: each other within a run, DNS, and object storage. Nothing else."""
+"""What a team's pods may reach: each other on a run's ports, DNS, and object storage. Nothing else.
+
+"Each other" is the team, not the run: a policy cannot say "pods with the same run id as mine", and one
+policy per run would have to be written by who deploys runs. Policies only ever add, so whoever may write
+one may open everything. Runs of a team share its volumes anyway.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +14,20 @@ from typing import Any, Final
 from infra import naming
 from infra.objects import Manifest, metadata
 
-_LINK_LOCAL: Final = ipaddress.IPv4Network("169.254.0.0/16")
-"""The instance metadata service lives here; a pod that reaches it has the node's identity."""
+METADATA_BLOCKS: Final = (
+    ipaddress.ip_network("169.254.0.0/16"),
+    ipaddress.ip_network("fd00:ec2::/32"),
+)
+"""The instance metadata service lives here; a pod that reaches it has the node's identity. By IPv6 it is
+fd00:ec2::254: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-data-retrieval.html"""
+
+EPHEMERAL_PORTS: Final = (32768, 60999)
+"""NCCL, gloo, torch's stores and Open MPI listen on port 0, so the kernel chooses: Linux gives each network
+namespace this range, whatever its host has (net.ipv4.ip_local_port_range)."""
+
+RUN_PORTS: Final = (naming.RENDEZVOUS_PORTS, EPHEMERAL_PORTS, (naming.MPI_SSH_PORT,) * 2)
+"""First and last of each range on which a run's pods listen. EFA is not seen by network policies: its
+security group holds it."""
 
 _RUN_PODS: Final = {"matchExpressions": [{"key": naming.RUN_ID, "operator": "Exists"}]}
 
@@ -60,16 +77,17 @@ def allow_dns(team: str) -> Manifest:
 
 
 def allow_run_traffic(team: str) -> Manifest:
-    """Training pods of the team among themselves, on all ports: NCCL and gloo choose theirs."""
+    """Training pods of the team among themselves, on the ports on which a run listens."""
     peers = [{"podSelector": _RUN_PODS}]
+    ports = [_ports(first, last) for first, last in RUN_PORTS]
     return _policy(
         "allow-run-traffic",
         team,
         {
             "podSelector": _RUN_PODS,
             "policyTypes": ["Ingress", "Egress"],
-            "ingress": [{"from": peers}],
-            "egress": [{"to": peers}],
+            "ingress": [{"from": peers, "ports": ports}],
+            "egress": [{"to": peers, "ports": ports}],
         },
     )
 
@@ -110,11 +128,14 @@ def allow_node_services(team: str, addresses: Sequence[str]) -> Manifest:
     )
 
 
+def _ports(first: int, last: int) -> dict[str, Any]:
+    return {"protocol": "TCP", "port": first} | ({"endPort": last} if last > first else {})
+
+
 def _block(cidr: str) -> dict[str, Any]:
     network = ipaddress.ip_network(cidr)
-    if isinstance(network, ipaddress.IPv4Network) and _LINK_LOCAL.subnet_of(network):
-        return {"cidr": cidr, "except": [str(_LINK_LOCAL)]}
-    return {"cidr": cidr}
+    held = [str(b) for b in METADATA_BLOCKS if b.version == network.version and b.overlaps(network)]
+    return {"cidr": cidr} | ({"except": held} if held else {})
 
 
 def policies(

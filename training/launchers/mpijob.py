@@ -11,9 +11,6 @@ from training import spec
 from training.launchers import pod
 from training.spec import RunSpec
 
-_SSH_PORT: Final = 2222
-"""sshd cannot bind 22 without root."""
-
 # Open MPI names ranks its own way; the trainer reads torchrun's names.
 _RANK_SHELL: Final = (
     "export RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE "
@@ -65,7 +62,14 @@ def _launcher_template(run: RunSpec, platform: Platform) -> dict[str, Any]:
 
 def render(run: RunSpec, platform: Platform) -> list[Manifest]:
     """One MPIJob: a launcher with mpirun, and a worker per node with sshd."""
-    sshd = ["/usr/sbin/sshd", "-De", "-p", str(_SSH_PORT), "-f", "/home/trainer/.sshd_config"]
+    sshd = [
+        "/usr/sbin/sshd",
+        "-De",
+        "-p",
+        str(naming.MPI_SSH_PORT),
+        "-f",
+        "/home/trainer/.sshd_config",
+    ]
     worker = pod.container(run, platform, sshd, name="worker")
     return [
         {

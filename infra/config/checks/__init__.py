@@ -26,6 +26,7 @@ ALL: Final[tuple[Callable[[Parts], Iterator[Mistake]], ...]] = (
     network.zones,
     network.addresses_of_vpc,
     network.subnets,
+    network.egress,
     names.unique_names,
     pools.pool_sizes,
     pools.instance_types,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 from infra import regions
 from infra.config.aws_model import MadeNetworkConfig
@@ -12,6 +12,7 @@ from infra.config.checks.parts import UNKNOWN, Parts
 from infra.config.mistakes import Mistake, did_you_mean, one_of, shown
 from infra.pools import Network
 
+_METADATA: Final = tuple(map(ipaddress.ip_network, ("169.254.0.0/16", "fd00:ec2::/32")))
 _PRIVATE: Final = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
 
 
@@ -119,6 +120,24 @@ def subnets(parts: Parts) -> Iterator[Mistake]:
                 remedy="name a subnet of that zone",
             )
         seen.setdefault(subnet, zone)
+
+
+def egress(parts: Parts) -> Iterator[Mistake]:
+    """Nothing in the file opens the metadata service, whose answer is the node's own credentials."""
+    blocks: Any = parts.raw.get("egressCidrs")
+    for index, text in enumerate(blocks if isinstance(blocks, list) else ()):
+        try:
+            block = ipaddress.ip_network(text)
+        except ValueError:
+            continue
+        for held in _METADATA:
+            if held.version == block.version and held.supernet_of(block):  # type: ignore[arg-type]
+                yield Mistake(
+                    path=f"egressCidrs[{index}]",
+                    got=shown(text),
+                    allowed=f"no part of {held}, where the metadata service hands out the node's role",
+                    remedy="remove it; pods get a role of their own by EKS Pod Identity",
+                )
 
 
 def places(parts: Parts) -> Iterator[Mistake]:

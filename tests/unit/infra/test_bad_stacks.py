@@ -151,6 +151,12 @@ BAD: dict[str, tuple[Edit, str]] = {
         lambda s: s.update(egressCidrs=["10.0.0.0/33"]),
         "egressCidrs[0]: got '10.0.0.0/33'; allowed a CIDR block such as 10.0.0.0/16; correct it",
     ),
+    "egress to the metadata service": (
+        lambda s: s.update(egressCidrs=["10.0.0.0/8", "169.254.169.254/32"]),
+        "egressCidrs[1]: got '169.254.169.254/32'; allowed no part of 169.254.0.0/16, where the "
+        "metadata service hands out the node's role; remove it; pods get a role of their own by EKS "
+        "Pod Identity",
+    ),
     "plaintext secret by its value": (
         lambda s: s["nodePools"][0].update(labels={"owner": "AKIAIOSFODNN7EXAMPLE"}),
         "nodePools[0].labels.owner: got what looks like a secret in plain text; allowed no secrets "

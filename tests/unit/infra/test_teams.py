@@ -8,7 +8,8 @@ import pytest
 
 from infra import naming
 from infra.storage import NamedStorageClass, Volume, VolumeSizes
-from infra.tenancy import access, limits, team, volumes, walls
+from infra.tenancy import access, limits, shared_view, team, volumes, walls
+from training import spec
 
 
 def test_the_strictest_pod_security_is_enforced() -> None:
@@ -23,6 +24,8 @@ def test_the_quota_has_the_resources_that_runs_are_bounded_by() -> None:
         "requests.cpu": "512",
         "requests.memory": "4Ti",
         "requests.nvidia.com/gpu": "32",
+        "services.loadbalancers": "0",
+        "services.nodeports": "0",
     }
 
 
@@ -71,6 +74,15 @@ def test_researchers_change_nothing_leads_stop_runs_and_ci_deploys_them() -> Non
     assert ("jobset.x-k8s.io", "jobsets", "create") in rules("deployer")
 
 
+def test_what_no_namespace_holds_is_read_only_and_walls_are_shown_to_auditors_alone() -> None:
+    found = [rule for rules in shared_view.RULES.values() for rule in rules]
+    assert all(rule["verbs"] == ["get", "list", "watch"] for rule in found)
+    resources = {resource for rule in found for resource in rule["resources"]}
+    assert not resources & {"*", "secrets", "nodes/proxy", "persistentvolumes"}
+    assert shared_view.groups(shared_view.AUDIT, ("research",)) == ("trainyard:auditor",)
+    assert "trainyard:research:researcher" in shared_view.groups(shared_view.FLEET, ("research",))
+
+
 def test_each_role_is_bound_to_its_group() -> None:
     def group(role: str) -> str:
         found: str = access.role_binding(role, "research")["subjects"][0]["name"]
@@ -101,7 +113,31 @@ def test_pods_of_runs_reach_each_other_and_dns_only() -> None:
     peers = found["allow-run-traffic"]["ingress"][0]["from"]
     # No namespaceSelector: pods of other teams stay outside.
     assert [set(peer) for peer in peers] == [{"podSelector"}]
+    assert found["allow-run-traffic"]["egress"][0]["to"] == peers
     assert {p["port"] for p in found["allow-dns"]["egress"][0]["ports"]} == {53}
+
+
+@pytest.mark.parametrize("direction", ["ingress", "egress"])
+@pytest.mark.parametrize(
+    ("port", "open_"),
+    [
+        *((port, True) for port in (29400, 29499, 29500, 32768, 60999, 2222)),
+        # ssh, the API server and HTTPS, notebooks, the kubelet, NodePorts
+        *((port, False) for port in (22, 443, 8080, 8888, 10250, 30000, 32767)),
+    ],
+)
+def test_pods_of_runs_reach_each_other_on_the_ports_of_a_run_only(
+    direction: str, port: int, open_: bool
+) -> None:
+    ports = walls.allow_run_traffic("research")["spec"][direction][0]["ports"]
+    assert {p["protocol"] for p in ports} == {"TCP"}
+    assert any(p["port"] <= port <= p.get("endPort", p["port"]) for p in ports) == open_
+
+
+def test_every_port_that_a_run_may_be_given_is_open() -> None:
+    first, last = naming.RENDEZVOUS_PORTS
+    assert first <= spec.RENDEZVOUS_PORT_BASE
+    assert last >= spec.RENDEZVOUS_PORT_BASE + spec.RENDEZVOUS_PORT_COUNT - 1
 
 
 @pytest.mark.parametrize(
@@ -110,6 +146,7 @@ def test_pods_of_runs_reach_each_other_and_dns_only() -> None:
         ("0.0.0.0/0", {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}),
         ("10.0.0.0/16", {"cidr": "10.0.0.0/16"}),
         ("2600::/16", {"cidr": "2600::/16"}),
+        ("::/0", {"cidr": "::/0", "except": ["fd00:ec2::/32"]}),
     ],
 )
 def test_object_storage_is_reached_and_the_metadata_service_is_not(

@@ -1,0 +1,111 @@
+"""What no namespace holds, for people to read: the fleet and its queues, and for auditors the walls.
+
+Without these a run's wait cannot be explained: who holds a quota, and which node has which taint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pulumi
+
+from infra import naming
+from infra.objects import KubernetesObject, Manifest, metadata
+
+_READ: Final = ["get", "list", "watch"]
+_API_GROUP: Final = "rbac.authorization.k8s.io"
+
+FLEET: Final = f"{naming.PROJECT}-fleet-viewer"
+"""ClusterRole of everybody who has a role in a team."""
+AUDIT: Final = f"{naming.PROJECT}-auditor"
+"""ClusterRole of auditors, beside the other."""
+
+
+def _rule(group: str, *resources: str) -> dict[str, Any]:
+    return {"apiGroups": [group], "resources": list(resources), "verbs": _READ}
+
+
+RULES: Final[Mapping[str, list[dict[str, Any]]]] = {
+    FLEET: [
+        _rule("", "nodes"),
+        _rule(
+            "kueue.x-k8s.io",
+            "clusterqueues",
+            "cohorts",
+            "resourceflavors",
+            "topologies",
+            "workloadpriorityclasses",
+        ),
+        _rule("scheduling.k8s.io", "priorityclasses"),
+    ],
+    AUDIT: [
+        _rule("", "namespaces"),
+        _rule(_API_GROUP, "clusterroles", "clusterrolebindings"),
+        _rule(
+            "admissionregistration.k8s.io",
+            "validatingadmissionpolicies",
+            "validatingadmissionpolicybindings",
+        ),
+        _rule("policy.sigstore.dev", "clusterimagepolicies"),
+    ],
+}
+"""Rules by ClusterRole: reading, by name, of what holds no secret."""
+
+
+def groups(name: str, teams: tuple[str, ...]) -> tuple[str, ...]:
+    """The groups that get a ClusterRole."""
+    if name == AUDIT:
+        return (naming.AUDITOR_GROUP,)
+    people = [naming.group(team, role) for team in teams for role in ("researcher", "lead")]
+    return (*people, naming.AUDITOR_GROUP, naming.DEPLOYER_GROUP)
+
+
+def cluster_role(name: str) -> Manifest:
+    """One of the ClusterRoles."""
+    return {
+        "apiVersion": f"{_API_GROUP}/v1",
+        "kind": "ClusterRole",
+        "metadata": metadata(name, labels=naming.object_labels("access")),
+        "rules": RULES[name],
+    }
+
+
+def cluster_role_binding(name: str, teams: tuple[str, ...]) -> Manifest:
+    """Its binding to groups."""
+    return {
+        "apiVersion": f"{_API_GROUP}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": metadata(name, labels=naming.object_labels("access")),
+        "roleRef": {"apiGroup": _API_GROUP, "kind": "ClusterRole", "name": name},
+        "subjects": [
+            {"apiGroup": _API_GROUP, "kind": "Group", "name": group}
+            for group in groups(name, teams)
+        ],
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedViewArgs:
+    """Whose people may look."""
+
+    teams: tuple[str, ...]
+
+
+class SharedView(pulumi.ComponentResource):
+    """ClusterRoles that only read, and their bindings."""
+
+    def __init__(self, name: str, args: SharedViewArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(naming.infra_type("SharedView"), name, None, opts)
+        for role in RULES:
+            suffix = role.removeprefix(f"{naming.PROJECT}-")
+            made = KubernetesObject(
+                f"{name}-{suffix}", cluster_role(role), pulumi.ResourceOptions(parent=self)
+            )
+            KubernetesObject(
+                f"{name}-{suffix}-binding",
+                cluster_role_binding(role, args.teams),
+                pulumi.ResourceOptions(parent=self, depends_on=[made]),
+            )
+        self.register_outputs({})
