@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from infra.platform import kueue_settings
 from sandbox.certificates import Identity, Pair
 from sandbox.ports import LOOPBACK
 
@@ -79,15 +80,18 @@ def audit_policy() -> Document:
     }
 
 
+_PATIENCE = kueue_settings.Patience(start=45, recovery=10, backoff_base=1, backoff_max=30)
+
+
 def kueue(ports: Mapping[str, int], certificates: Path) -> Document:
     """Kueue's configuration: gangs wait for all pods, a lost node sends the workload back to the queue.
 
-    A gang that is not whole `timeout` after its admission, or not whole again after `recoveryTimeout`, goes back
-    to its queue; process pods start, and restart in place, in about 3 s. The backoff is short since a sandbox has
-    nobody else to be fair to. Why so: docs/adr/0010.
+    All but ports, paths and patience is what a cluster of machines has. Process pods start, and restart in place,
+    in about 3 s. The backoff is short since a sandbox has nobody else to be fair to. Why so: docs/adr/0010.
     """
+    behaviour = kueue_settings.behaviour(_PATIENCE, ["batch/job", "jobset.x-k8s.io/jobset"])
     return {
-        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "apiVersion": kueue_settings.API,
         "kind": "Configuration",
         "health": {"healthProbeBindAddress": f"{LOOPBACK}:{ports['kueue-health']}"},
         "metrics": {
@@ -97,31 +101,10 @@ def kueue(ports: Mapping[str, int], certificates: Path) -> Document:
         "webhook": _webhook(ports["kueue-webhook"], certificates),
         "leaderElection": {"leaderElect": False},
         "internalCertManagement": {"enable": False},
-        "featureGates": {
-            "VisibilityOnDemand": False,
-            "TASFailedNodeReplacement": False,
-            "TASFailedNodeReplacementFailFast": False,
-            "TASReplaceNodeOnPodTermination": False,
-        },
-        "manageJobsWithoutQueueName": False,
         "clientConnection": {"qps": 500, "burst": 1000},
-        "waitForPodsReady": {
-            "timeout": "45s",
-            "recoveryTimeout": "10s",
-            "blockAdmission": False,
-            "requeuingStrategy": {
-                "timestamp": "Eviction",
-                "backoffBaseSeconds": 1,
-                "backoffMaxSeconds": 30,
-            },
-        },
-        "fairSharing": {
-            "preemptionStrategies": ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
-        },
-        "integrations": {
-            "frameworks": ["batch/job", "jobset.x-k8s.io/jobset"],
-            "labelKeysToCopy": ["trainyard.dev/run-id", "trainyard.dev/team"],
-        },
+        **behaviour,
+        # Nothing in the sandbox serves aggregated APIs.
+        "featureGates": behaviour["featureGates"] | {"VisibilityOnDemand": False},
     }
 
 

@@ -11,9 +11,11 @@ from typing import Any, Final
 
 import pulumi
 import pulumi_kubernetes as k8s
+import yaml
 
 from infra import naming
 from infra.objects import KubernetesObject, metadata
+from infra.platform import kueue_settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,51 +28,19 @@ class Chart:
     values: Mapping[str, Any]
 
 
-_KUEUE_CONTROLLER: Final = """\
-apiVersion: config.kueue.x-k8s.io/v1beta2
-kind: Configuration
-health:
-  healthProbeBindAddress: :8081
-metrics:
-  bindAddress: :8443
-webhook:
-  port: 9443
-leaderElection:
-  leaderElect: true
-  resourceName: c1f6bfd2.kueue.x-k8s.io
-controller:
-  groupKindConcurrency:
-    Job.batch: 5
-    Pod: 5
-    Workload.kueue.x-k8s.io: 5
-    LocalQueue.kueue.x-k8s.io: 1
-    ClusterQueue.kueue.x-k8s.io: 1
-    ResourceFlavor.kueue.x-k8s.io: 1
-clientConnection:
-  qps: 50
-  burst: 100
-waitForPodsReady:
-  timeout: 20m
-  recoveryTimeout: 3m
-  requeuingStrategy:
-    timestamp: Eviction
-    backoffBaseSeconds: 60
-    backoffMaxSeconds: 3600
-integrations:
-  frameworks:
-    - batch/job
-    - jobset.x-k8s.io/jobset
-    - trainer.kubeflow.org/trainjob
-    - kubeflow.org/pytorchjob
-    - kubeflow.org/mpijob
-"""
-
 CHARTS: Final[Mapping[str, Chart]] = {
     "kueue": Chart(
         chart="oci://registry.k8s.io/kueue/charts/kueue",
         version="0.20.3",
         namespace="kueue-system",
-        values={"managerConfig": {"controllerManagerConfigYaml": _KUEUE_CONTROLLER}},
+        values={
+            "managerConfig": {
+                # The chart wants it as text.
+                "controllerManagerConfigYaml": yaml.safe_dump(
+                    kueue_settings.of_chart(), sort_keys=False
+                )
+            }
+        },
     ),
     "jobset": Chart(
         chart="oci://registry.k8s.io/jobset/charts/jobset",

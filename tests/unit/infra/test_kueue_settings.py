@@ -1,0 +1,60 @@
+"""Kueue behaves alike wherever it runs: on machines by its chart, in the sandbox by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.platform import kueue_settings, operators
+from sandbox import configuration
+from sandbox.ports import NAMES
+
+
+def chart() -> dict[str, Any]:
+    """The configuration in the chart's values."""
+    values = operators.CHARTS["kueue"].values["managerConfig"]["controllerManagerConfigYaml"]
+    parsed: dict[str, Any] = yaml.safe_load(values)
+    return parsed
+
+
+def sandbox() -> dict[str, Any]:
+    """The configuration of the sandbox's Kueue."""
+    return configuration.kueue(dict.fromkeys(NAMES, 1), Path("/certificates"))
+
+
+@pytest.mark.parametrize("key", ["apiVersion", "fairSharing", "manageJobsWithoutQueueName"])
+def test_the_chart_and_the_sandbox_agree(key: str) -> None:
+    assert chart()[key] == sandbox()[key]
+
+
+def test_both_send_a_gang_that_is_not_whole_back_to_its_queue_without_end() -> None:
+    for found in (chart(), sandbox()):
+        waiting = found["waitForPodsReady"]
+        assert waiting["blockAdmission"] is False
+        assert waiting["requeuingStrategy"]["timestamp"] == "Eviction"
+        assert "backoffLimitCount" not in waiting["requeuingStrategy"]
+
+
+def test_machines_get_more_time_than_processes() -> None:
+    assert chart()["waitForPodsReady"]["timeout"] == "1200s"
+    assert sandbox()["waitForPodsReady"]["timeout"] == "45s"
+
+
+def test_no_node_of_a_gang_is_replaced_by_kueue() -> None:
+    gates = [*kueue_settings.NODE_REPLACEMENT_GATES]
+    assert {gate for gate in gates if sandbox()["featureGates"][gate] is False} == {*gates}
+    gates.append(kueue_settings.TAINT_REPLACEMENT_GATE)
+    assert chart()["featureGates"] == dict.fromkeys(gates, False)
+
+
+def test_the_older_kueue_is_not_told_of_gates_that_it_lacks() -> None:
+    assert kueue_settings.TAINT_REPLACEMENT_GATE not in sandbox()["featureGates"]
+
+
+def test_the_chart_knows_every_kind_of_run() -> None:
+    frameworks = chart()["integrations"]["frameworks"]
+    assert {*sandbox()["integrations"]["frameworks"]} < {*frameworks}
+    assert "kubeflow.org/mpijob" in frameworks
