@@ -1,0 +1,188 @@
+"""Everything that somebody may do on a cluster, asked of its API server: verb by resource by place.
+
+A SubjectAccessReview answers each cell. A SelfSubjectRulesReview lists the rules behind the answers: it
+tells of resources that this cluster does not serve, and of paths that are no resources.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+from sandbox.node.api import Client, Json
+from tests.sandbox.conftest import Cluster
+
+VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+
+SPECIAL = {
+    "bind": [("rbac.authorization.k8s.io", "roles"), ("rbac.authorization.k8s.io", "clusterroles")],
+    "escalate": [
+        ("rbac.authorization.k8s.io", "roles"),
+        ("rbac.authorization.k8s.io", "clusterroles"),
+    ],
+    "impersonate": [
+        ("", "users"),
+        ("", "groups"),
+        ("", "serviceaccounts"),
+        ("authentication.k8s.io", "uids"),
+        ("authentication.k8s.io", "userextras/scopes"),
+    ],
+    "approve": [("certificates.k8s.io", "signers")],
+    "attest": [("certificates.k8s.io", "signers")],
+    "sign": [("certificates.k8s.io", "signers")],
+    "use": [
+        ("policy", "podsecuritypolicies"),
+        ("security.openshift.io", "securitycontextconstraints"),
+    ],
+    "request-serviceaccounts-token-audience": [("", "serviceaccounts")],
+}
+"""Verbs beside those of requests, with the resources on which some part of Kubernetes asks for them."""
+
+CLUSTER = ""
+"""In place of a namespace: all of them, and what is in none."""
+
+
+class Cell(NamedTuple):
+    """One question: may somebody do this there?"""
+
+    place: str
+    """A namespace, or CLUSTER."""
+    group: str
+    resource: str
+    """With its subresource: pods/log."""
+    verb: str
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Who asks: groups beside `system:authenticated`, which everybody is in."""
+
+    user: str
+    groups: tuple[str, ...] = ()
+
+    @property
+    def all_groups(self) -> list[str]:
+        return [*self.groups, "system:authenticated"]
+
+
+class Resource(NamedTuple):
+    """A resource, or a subresource, that the API server serves."""
+
+    group: str
+    name: str
+    namespaced: bool
+
+
+def served(client: Client) -> list[Resource]:
+    """All resources of all versions, subresources included, as discovery lists them."""
+    paths = {"": ["/api/v1"]}
+    for group in client.get("/apis")["groups"]:
+        paths[group["name"]] = [f"/apis/{v['groupVersion']}" for v in group["versions"]]
+    found = {
+        Resource(group, one["name"], one["namespaced"])
+        for group, versions in paths.items()
+        for path in versions
+        for one in client.get(path)["resources"]
+    }
+    return sorted(found)
+
+
+def cells(resources: Iterable[Resource], places: Iterable[str]) -> Iterator[Cell]:
+    """Every question there is: each verb on each resource in each place that the resource can be in."""
+    for place in places:
+        for resource in resources:
+            if resource.namespaced or place == CLUSTER:
+                for verb in VERBS:
+                    yield Cell(place, resource.group, resource.name, verb)
+        for verb, targets in SPECIAL.items():
+            for group, name in targets:
+                yield Cell(place, group, name, verb)
+        # Only a rule with wildcards answers this one.
+        yield Cell(place, "*", "*", "*")
+
+
+def rules(cluster: Cluster, subject: Subject, place: str) -> Json:
+    """The rules that a subject has in a namespace; in one that is not there: those of all namespaces."""
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectRulesReview",
+        "spec": {"namespace": place or "no-such-namespace"},
+    }
+    groups = [f"--as-group={group}" for group in subject.all_groups]
+    command = ["create", "--validate=false", "-f", "-", "-o", "json", f"--as={subject.user}"]
+    text = cluster.kubectl(*command, *groups, stdin=json.dumps(review))
+    status: Json = json.loads(text)["status"]
+    assert not status["incomplete"], status
+    return status
+
+
+def named(found: Json) -> Iterator[Resource]:
+    """Resources that rules name, whether or not the cluster serves them. RBAC does not care."""
+    for rule in found["resourceRules"]:
+        for group in rule["apiGroups"]:
+            for name in rule["resources"]:
+                yield Resource(group, name, namespaced=True)
+
+
+def paths(found: Json) -> list[str]:
+    """Paths that are no resources, as `/healthz get`."""
+    return sorted(
+        {
+            f"{path} {verb}"
+            for rule in found["nonResourceRules"]
+            for path in rule["nonResourceURLs"]
+            for verb in rule["verbs"]
+        }
+    )
+
+
+def may(client: Client, subject: Subject, cell: Cell) -> bool:
+    """The API server's own answer to one cell."""
+    resource, _, subresource = cell.resource.partition("/")
+    attributes = {
+        "namespace": cell.place,
+        "verb": cell.verb,
+        "group": cell.group,
+        "resource": resource,
+        "subresource": subresource,
+    }
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": subject.user,
+            "groups": subject.all_groups,
+            "resourceAttributes": attributes,
+        },
+    }
+    answer = client.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    return bool(answer["status"]["allowed"])
+
+
+def answers(client: Client, subject: Subject, asked: list[Cell]) -> dict[Cell, bool]:
+    """The API server's answers to many cells."""
+    with ThreadPoolExecutor(4) as pool:
+        return dict(zip(asked, pool.map(lambda c: may(client, subject, c), asked), strict=True))
+
+
+def matrix(cluster: Cluster, client: Client, subject: Subject, places: Mapping[str, str]) -> str:
+    """What a subject may do, as text: a section per place, in it a line per resource."""
+    found = {place: rules(cluster, subject, place) for place in places.values()}
+    known = {(r.group, r.name): r for r in served(client)}
+    for review in found.values():
+        for one in named(review):
+            known.setdefault((one.group, one.name), one)
+    given = answers(client, subject, list(cells(known.values(), places.values())))
+    lines: list[str] = []
+    for title, place in places.items():
+        lines += [f"# {title}"]
+        allowed = sorted(cell for cell, yes in given.items() if yes and cell.place == place)
+        for (group, resource), of_one in groupby(allowed, lambda c: (c.group, c.resource)):
+            verbs = " ".join(cell.verb for cell in of_one)
+            lines.append(f"{f'{resource}.{group}'.rstrip('.')}: {verbs}")
+    lines += ["# paths", *paths(found[CLUSTER])]
+    return "\n".join(lines) + "\n"

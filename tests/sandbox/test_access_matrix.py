@@ -1,0 +1,213 @@
+"""Who may do what, by the real API server: all of it is committed, and everything else is denied."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra import naming
+from infra.tenancy import access, shared_view, team
+from sandbox.node.api import Client
+from tests.sandbox.access_matrix import CLUSTER, Cell, Subject, answers, matrix
+from tests.sandbox.conftest import Cluster
+from tests.sandbox.node_kit import until
+
+pytestmark = pytest.mark.sandbox
+
+FOLDER = Path(__file__).resolve().parents[1] / "golden/access"
+OWN, OTHER = "access-a", "access-b"
+NAMESPACE = naming.namespace(OWN)
+PLACES = {
+    "own namespace": NAMESPACE,
+    "another team's namespace": naming.namespace(OTHER),
+    "kube-system": "kube-system",
+    "everywhere, and what is in no namespace": CLUSTER,
+}
+
+
+def _account(name: str) -> Subject:
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}")
+    return Subject(f"system:serviceaccount:{NAMESPACE}:{name}", groups)
+
+
+SUBJECTS = {
+    "researcher": Subject("ada", (naming.group(OWN, "researcher"),)),
+    "lead": Subject("grace", (naming.group(OWN, "lead"),)),
+    "auditor": Subject("alan", (naming.AUDITOR_GROUP,)),
+    "deployer": Subject("ci", (naming.DEPLOYER_GROUP,)),
+    "training-pod": _account(naming.SERVICE_ACCOUNT),
+    "other-pod": _account("default"),
+    "nobody": Subject("eve"),
+}
+
+GUARDED = [
+    *(
+        Cell(NAMESPACE, "", resource, verb)
+        for resource, verb in (
+            ("secrets", "get"),
+            ("secrets", "list"),
+            ("pods", "create"),
+            ("pods/exec", "create"),
+            ("pods/exec", "get"),
+            ("pods/attach", "create"),
+            ("pods/portforward", "create"),
+            ("pods/proxy", "get"),
+            ("services/proxy", "get"),
+            ("pods/ephemeralcontainers", "patch"),
+            ("pods/binding", "create"),
+            ("pods/eviction", "create"),
+            ("bindings", "create"),
+            ("serviceaccounts/token", "create"),
+            ("serviceaccounts", "impersonate"),
+            ("resourcequotas", "patch"),
+            ("limitranges", "delete"),
+            ("persistentvolumeclaims", "delete"),
+        )
+    ),
+    Cell(NAMESPACE, "rbac.authorization.k8s.io", "roles", "escalate"),
+    Cell(NAMESPACE, "rbac.authorization.k8s.io", "roles", "bind"),
+    Cell(NAMESPACE, "rbac.authorization.k8s.io", "rolebindings", "create"),
+    Cell(NAMESPACE, "networking.k8s.io", "networkpolicies", "create"),
+    Cell(NAMESPACE, "kueue.x-k8s.io", "localqueues", "create"),
+    Cell(NAMESPACE, "kueue.x-k8s.io", "localqueues", "patch"),
+    Cell(NAMESPACE, "kueue.x-k8s.io", "workloads", "create"),
+    Cell(NAMESPACE, "kueue.x-k8s.io", "workloads", "update"),
+    Cell(NAMESPACE, "kueue.x-k8s.io", "workloads/status", "patch"),
+    Cell(NAMESPACE, "external-secrets.io", "externalsecrets", "create"),
+    Cell(NAMESPACE, "apps", "deployments", "create"),
+    Cell(NAMESPACE, "batch", "jobs/status", "patch"),
+]
+"""What nobody of a team may do in its own namespace; the matrix holds all the rest, too."""
+
+GUARDED_EVERYWHERE = [
+    Cell(CLUSTER, "", "nodes", "patch"),
+    Cell(CLUSTER, "", "nodes/proxy", "get"),
+    Cell(CLUSTER, "", "persistentvolumes", "create"),
+    Cell(CLUSTER, "", "namespaces", "patch"),
+    Cell(CLUSTER, "", "users", "impersonate"),
+    Cell(CLUSTER, "", "groups", "impersonate"),
+    Cell(CLUSTER, "rbac.authorization.k8s.io", "clusterroles", "bind"),
+    Cell(CLUSTER, "rbac.authorization.k8s.io", "clusterroles", "escalate"),
+    Cell(CLUSTER, "admissionregistration.k8s.io", "validatingadmissionpolicybindings", "delete"),
+    Cell(CLUSTER, "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "create"),
+    Cell(CLUSTER, "certificates.k8s.io", "certificatesigningrequests", "create"),
+    Cell(CLUSTER, "certificates.k8s.io", "signers", "approve"),
+    Cell(CLUSTER, "kueue.x-k8s.io", "clusterqueues", "update"),
+    Cell(CLUSTER, "kueue.x-k8s.io", "cohorts", "create"),
+    Cell(CLUSTER, "scheduling.k8s.io", "priorityclasses", "create"),
+    Cell(CLUSTER, "*", "*", "*"),
+]
+
+
+def _shared(name: str) -> list[dict[str, Any]]:
+    """A ClusterRole and its binding; a stack on the same cluster has them under their usual names."""
+    made = [shared_view.cluster_role(name), shared_view.cluster_role_binding(name, (OWN, OTHER))]
+    text = json.dumps(made).replace(f'"{name}"', f'"access-{name}"')
+    found: list[dict[str, Any]] = json.loads(text)
+    return found
+
+
+def _objects() -> list[dict[str, Any]]:
+    teams = [
+        manifest
+        for name in (OWN, OTHER)
+        for manifest in (
+            team.namespace(name),
+            access.service_account(name),
+            *(access.role(role, name) for role in access.ROLE_RULES),
+            *(access.role_binding(role, name) for role in access.ROLE_RULES),
+        )
+    ]
+    return [*teams, *(one for name in shared_view.RULES for one in _shared(name))]
+
+
+def _list(objects: list[dict[str, Any]]) -> str:
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+
+
+@pytest.fixture(scope="module")
+def teams(cluster: Cluster) -> Iterator[Cluster]:
+    """Two teams with their roles; gone in the end."""
+    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=_list(_objects()))
+    client = Client(cluster.kubeconfig)
+    seen = Cell(naming.namespace(OTHER), "", "pods", "get")
+    until(lambda: answers(client, SUBJECTS["auditor"], [seen])[seen], "roles are in force")
+    yield cluster
+    stdin = _list(list(reversed(_objects())))
+    cluster.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-f", "-", stdin=stdin)
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_everybody_may_do_what_is_committed_and_nothing_else(
+    teams: Cluster, name: str, request: pytest.FixtureRequest
+) -> None:
+    found = matrix(teams, Client(teams.kubeconfig), SUBJECTS[name], PLACES)
+    path = FOLDER / f"{name}.txt"
+    if request.config.getoption("--update-golden"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(found)
+    committed = path.read_text()
+    difference = difflib.unified_diff(
+        committed.splitlines(), found.splitlines(), "committed", "allowed", lineterm="", n=0
+    )
+    assert committed == found, "\n".join([f"{name} may do other things:", *difference])
+
+
+def _granted(name: str, groups: list[str]) -> list[dict[str, Any]]:
+    """Objects that give groups every guarded cell."""
+    api = "rbac.authorization.k8s.io"
+    subjects = [{"apiGroup": api, "kind": "Group", "name": group} for group in groups]
+
+    def rules(cells: list[Cell]) -> list[dict[str, Any]]:
+        return [
+            {"apiGroups": [c.group], "resources": [c.resource], "verbs": [c.verb]} for c in cells
+        ]
+
+    def pair(prefix: str, cells: list[Cell], **meta: str) -> list[dict[str, Any]]:
+        metadata = {"name": name, **meta}
+        role = {"apiGroup": api, "kind": f"{prefix}Role", "name": name}
+        common = {"apiVersion": f"{api}/v1", "metadata": metadata}
+        return [
+            common | {"kind": f"{prefix}Role", "rules": rules(cells)},
+            common | {"kind": f"{prefix}RoleBinding", "roleRef": role, "subjects": subjects},
+        ]
+
+    return [*pair("", GUARDED, namespace=NAMESPACE), *pair("Cluster", GUARDED_EVERYWHERE)]
+
+
+def test_what_is_guarded_is_denied_to_everybody_and_a_role_that_allowed_it_would_be_seen(
+    teams: Cluster,
+) -> None:
+    client = Client(teams.kubeconfig)
+    cells = [*GUARDED, *GUARDED_EVERYWHERE]
+    for name, subject in SUBJECTS.items():
+        allowed = [cell for cell, yes in answers(client, subject, cells).items() if yes]
+        assert allowed == [], name
+    broken = _granted("access-broken-guard", [SUBJECTS["researcher"].groups[0]])
+    teams.kubectl("apply", "--server-side", "-f", "-", stdin=_list(broken))
+    try:
+        until(
+            lambda: all(answers(client, SUBJECTS["researcher"], cells).values()),
+            "every guarded cell is open",
+        )
+    finally:
+        teams.kubectl("delete", "-f", "-", stdin=_list(broken))
+    until(
+        lambda: not any(answers(client, SUBJECTS["researcher"], cells).values()),
+        "every guarded cell is closed again",
+    )
+
+
+def test_a_request_is_answered_as_the_matrix_says(teams: Cluster) -> None:
+    researcher = [f"--as={SUBJECTS['researcher'].user}"]
+    researcher += [f"--as-group={group}" for group in SUBJECTS["researcher"].all_groups]
+    teams.kubectl("get", "configmaps,jobsets,workloads", "-n", NAMESPACE, *researcher)
+    teams.kubectl("get", "nodes,clusterqueues", *researcher)
+    for denied in (["secrets", "-n", NAMESPACE], ["pods", "-n", naming.namespace(OTHER)]):
+        with pytest.raises(Exception, match="forbidden"):
+            teams.kubectl("get", *denied, *researcher)
