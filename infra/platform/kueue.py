@@ -17,6 +17,7 @@ from infra import naming, quantity
 from infra.objects import KubernetesObject, Manifest, metadata
 from infra.platform.scale_up import GangScaleUp, checks_strategy
 from infra.pools import Capacity, NodePool, topology_aware
+from infra.topology import FLAT, RACKS, Topology, of_pool
 
 _PREFERRED: Final[Mapping[str, Capacity]] = {
     "research": Capacity.SPOT,
@@ -41,13 +42,13 @@ def flavor_order(tier: str, pools: Sequence[NodePool]) -> list[NodePool]:
     return sorted(pools, key=lambda pool: pool.capacity is not preferred)
 
 
-def topology() -> Manifest:
-    """Zones and hosts: Kueue counts free room per node and keeps a gang in one zone."""
+def topology(of: Topology = RACKS) -> Manifest:
+    """Levels of the network: Kueue counts free room per node and packs a gang in few domains."""
     return {
         "apiVersion": naming.KUEUE_API,
         "kind": "Topology",
-        "metadata": metadata(naming.TOPOLOGY, labels=naming.object_labels("queues")),
-        "spec": {"levels": [{"nodeLabel": naming.ZONE}, {"nodeLabel": naming.HOSTNAME}]},
+        "metadata": metadata(of.name, labels=naming.object_labels("queues")),
+        "spec": {"levels": [{"nodeLabel": label} for label in of.levels]},
     }
 
 
@@ -64,7 +65,7 @@ def flavor(pool: NodePool, *, by_topology: bool = True) -> Manifest:
             "nodeLabels": {naming.POOL: pool.name},
             "nodeTaints": [taint.manifest() for taint in pool.taints],
             "tolerations": pool.tolerations(),
-            **({"topologyName": naming.TOPOLOGY} if by_topology else {}),
+            **({"topologyName": of_pool(pool).name} if by_topology else {}),
         },
     }
 
@@ -158,6 +159,11 @@ def _scale_up_checks(pools: Sequence[NodePool]) -> dict[str, Any]:
     return {"admissionChecksStrategy": strategy} if strategy else {}
 
 
+def _suffix(of: Topology) -> str:
+    """The first kind that there was has none: a resource of another name would be another resource."""
+    return "" if of == FLAT else f"-{of.name}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class KueueQueuesArgs:
     """Pools that can be queued for, and who queues."""
@@ -184,10 +190,16 @@ class KueueQueues(pulumi.ComponentResource):
 
         checks = [GangScaleUp(f"{name}-scale-up", own())] if args.gang_scale_up else []
         by_topology = topology_aware(args.pools)
-        zones = [KubernetesObject(f"{name}-topology", topology(), own())] if by_topology else []
+        levels = {of_pool(pool) for pool in args.pools} if by_topology else set()
+        topologies = {
+            of: KubernetesObject(f"{name}-topology{_suffix(of)}", topology(of), own())
+            for of in sorted(levels, key=lambda of: of.name)
+        }
         flavors = [
             KubernetesObject(
-                f"{name}-flavor-{pool.name}", flavor(pool, by_topology=by_topology), own(*zones)
+                f"{name}-flavor-{pool.name}",
+                flavor(pool, by_topology=by_topology),
+                own(*([topologies[of_pool(pool)]] if by_topology else [])),
             )
             for pool in args.pools
         ]

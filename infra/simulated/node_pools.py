@@ -6,6 +6,7 @@ KWOK answers for the fake ones, the sandbox's node agent for those that run pods
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import pulumi
 
@@ -15,6 +16,9 @@ from infra.objects import KubernetesObject, Manifest, metadata
 from infra.pools import NodePool, Nodes
 
 _STORAGE = 100 * quantity.GIB
+
+NODES_PER_RACK: Final = 4
+"""A rack of GPU servers holds about so many: power is what is short."""
 
 
 def node_name(pool: NodePool, index: int) -> str:
@@ -49,6 +53,7 @@ def node(pool: NodePool, index: int) -> Manifest:
         naming.OS: "linux",
         naming.ARCH: "amd64",
         naming.REGION: pool.region,
+        naming.RACK: f"{pool.name}-{index // NODES_PER_RACK}",
         naming.PART_OF: naming.PROJECT,
     }
     kwok = pool.nodes is Nodes.KWOK

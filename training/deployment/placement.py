@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra import naming
+from infra import naming, topology
 from infra.outputs import Platform
 from infra.pools import Network, NodePool, topology_aware
 from training.spec import RunSpec
@@ -78,15 +78,18 @@ def tolerations(pools: tuple[NodePool, ...]) -> list[dict[str, Any]]:
 def topology_annotation(
     spec: RunSpec, platform: Platform, pools: tuple[NodePool, ...]
 ) -> dict[str, str]:
-    """Asks Kueue for nodes of one zone: a must where collectives run over EFA, else a wish.
+    """Asks Kueue for nodes near each other.
 
-    Nothing where the queue's nodes are the scheduler's choice: each pool is in one zone anyway.
+    A gang wishes for one rack where the labels of its nodes tell racks; Kueue then takes as few as it can.
+    Else it is kept in one zone: a must where collectives run over EFA, else a wish. Nothing where the
+    queue's nodes are the scheduler's choice: each pool is in one zone anyway.
     """
     if not topology_aware(platform.gpu_pools(spec.team)):
         return {}
-    if spec.nodes > 1 and any(pool.network is Network.EFA for pool in pools):
-        return {naming.REQUIRED_TOPOLOGY: naming.ZONE}
-    return {naming.PREFERRED_TOPOLOGY: naming.ZONE}
+    level = topology.gang_level(pools) if spec.nodes > 1 else naming.ZONE
+    efa = spec.nodes > 1 and any(pool.network is Network.EFA for pool in pools)
+    must = efa and level == naming.ZONE
+    return {naming.REQUIRED_TOPOLOGY if must else naming.PREFERRED_TOPOLOGY: level}
 
 
 def network_devices(spec: RunSpec, pools: tuple[NodePool, ...]) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from infra import naming, quantity
+from infra import naming, quantity, topology
 from infra.config import arguments, parse
 from infra.platform import kueue, priorities
 from infra.platform.kueue import KueueQueuesArgs
@@ -92,7 +92,7 @@ def test_a_flavor_selects_and_tolerates_its_pool() -> None:
     assert spec["nodeLabels"] == {naming.POOL: "spot"}
     assert spec["nodeTaints"] == [t.manifest() for t in pool.taints]
     assert spec["tolerations"] == pool.tolerations()
-    assert spec["topologyName"] == kueue.topology()["metadata"]["name"]
+    assert spec["topologyName"] == kueue.topology(topology.FLAT)["metadata"]["name"]
 
 
 def test_cpu_pools_are_not_queued_for() -> None:

@@ -1,0 +1,109 @@
+"""Levels of the network: named only where every node of a pool has the label."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from infra import catalog, naming, topology
+from infra.config import parse
+from infra.platform import kueue
+from infra.pools import NodePool, Nodes
+from infra.simulated import node_pools
+from tests.golden.example_runs import platform, run, stack_values
+from tests.unit.infra.test_pools import pool
+from training.deployment import placement
+
+
+def simulated(**changes: Any) -> NodePool:
+    return pool(nodes=Nodes.KWOK, **changes)
+
+
+def managed(*types: str, nodes: Nodes = Nodes.MANAGED) -> NodePool:
+    return pool(nodes=nodes, instance_types=types)
+
+
+def test_nodes_that_are_there_already_tell_zones_only() -> None:
+    assert topology.of_pool(pool()).levels == (naming.ZONE, naming.HOSTNAME)
+
+
+def test_simulated_nodes_stand_in_racks_of_four() -> None:
+    five = simulated(instance_types=("p4d.24xlarge",), max=5)
+    racks = [
+        node_pools.node(five, index)["metadata"]["labels"][naming.RACK] for index in range(five.max)
+    ]
+    assert racks == ["spot-0"] * 4 + ["spot-1"]
+
+
+@pytest.mark.parametrize("nodes", [Nodes.KWOK, Nodes.PROCESS])
+def test_simulated_nodes_have_the_label_of_every_level(nodes: Nodes) -> None:
+    one = pool(nodes=nodes)
+    labels = node_pools.node(one, 0)["metadata"]["labels"]
+    assert set(topology.of_pool(one).levels) <= labels.keys()
+
+
+def test_ec2_tells_the_place_of_types_for_training() -> None:
+    levels = topology.of_pool(managed("p4d.24xlarge", "p5.48xlarge")).levels
+    assert levels == (naming.ZONE, *topology.EC2_LAYERS, naming.HOSTNAME)
+
+
+def test_one_type_without_a_place_takes_the_levels_from_its_pool() -> None:
+    assert topology.of_pool(managed("p4d.24xlarge", "p3.16xlarge")) == topology.FLAT
+
+
+def test_types_with_a_place_are_types_of_the_catalog() -> None:
+    assert catalog.load().types.keys() >= topology.EC2_PLACED
+
+
+def test_a_gang_is_packed_by_the_narrowest_level_that_all_its_pools_have() -> None:
+    near, far = managed("p4d.24xlarge"), managed("p3.16xlarge")
+    assert topology.gang_level([near]) == topology.EC2_LAYERS[-1]
+    assert topology.gang_level([near, far]) == naming.ZONE
+    assert topology.gang_level([simulated(), near]) == naming.ZONE
+    assert topology.gang_level([simulated(), simulated()]) == naming.RACK
+
+
+def on(nodes: str, network: str) -> list[dict[str, Any]]:
+    """The example's pools with other nodes and another network."""
+    pools = copy.deepcopy(stack_values()["nodePools"])
+    for one in pools:
+        one |= {"nodes": nodes}
+        if one.get("workload") != "cpu":
+            one |= {"network": network}
+    return pools
+
+
+@pytest.mark.parametrize(
+    ("nodes", "network", "annotation", "level"),
+    [
+        ("existing", "efa", naming.REQUIRED_TOPOLOGY, naming.ZONE),
+        ("existing", "tcp", naming.PREFERRED_TOPOLOGY, naming.ZONE),
+        ("kwok", "efa", naming.PREFERRED_TOPOLOGY, naming.RACK),
+        ("kwok", "tcp", naming.PREFERRED_TOPOLOGY, naming.RACK),
+    ],
+)
+def test_a_gang_wishes_for_a_rack_and_over_efa_insists_on_a_zone(
+    nodes: str, network: str, annotation: str, level: str
+) -> None:
+    offered = platform(nodePools=on(nodes, network))
+    gang = run()
+    pools = placement.eligible_pools(gang, offered)
+    assert placement.topology_annotation(gang, offered, pools) == {annotation: level}
+
+
+def test_a_run_of_one_node_has_nothing_to_gather() -> None:
+    offered = platform(nodePools=on("kwok", "efa"))
+    single = run(nodes=1)
+    pools = placement.eligible_pools(single, offered)
+    found = placement.topology_annotation(single, offered, pools)
+    assert found == {naming.PREFERRED_TOPOLOGY: naming.ZONE}
+
+
+def test_each_flavor_names_the_levels_of_its_own_pool() -> None:
+    values = stack_values()
+    values["nodePools"][1] |= {"nodes": "kwok"}
+    names = {p.name: kueue.flavor(p)["spec"]["topologyName"] for p in parse(values).pools}
+    assert names["spot"] == topology.RACKS.name
+    assert names["ondemand"] == topology.FLAT.name
