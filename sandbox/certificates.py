@@ -1,7 +1,7 @@
 """The control plane's own certificate authority: kept between runs, rotated before it expires.
 
 Everything is signed by one CA that lives in `State.pki` (0700, keys 0600). A certificate is issued again when it
-expires within `RENEW_BEFORE`, was signed by another CA, or names other hosts than are wanted now.
+expires within `RENEW_BEFORE`, was signed by another CA, or names another subject or other hosts than are wanted.
 """
 
 from __future__ import annotations
@@ -87,10 +87,7 @@ class Authority:
 
     def _sign(self, pair: Pair, identity: Identity) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
-        parts = [x509.NameAttribute(NameOID.COMMON_NAME, identity.common_name)]
-        if identity.organization:
-            parts.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, identity.organization))
-        builder = _builder(x509.Name(parts), self._certificate.subject, key, LIFETIME)
+        builder = _builder(_subject(identity), self._certificate.subject, key, LIFETIME)
         purposes = [ExtendedKeyUsageOID.CLIENT_AUTH]
         if identity.hosts:
             purposes.append(ExtendedKeyUsageOID.SERVER_AUTH)
@@ -112,7 +109,16 @@ class Authority:
             _matching_key(certificate, pair.key)
         except Exception:  # any failed check means the same: issue it again
             return False
-        return not _expires_soon(certificate) and _hosts(certificate) == set(identity.hosts)
+        same = certificate.subject == _subject(identity)
+        same = same and _hosts(certificate) == set(identity.hosts)
+        return same and not _expires_soon(certificate)
+
+
+def _subject(identity: Identity) -> x509.Name:
+    parts = [x509.NameAttribute(NameOID.COMMON_NAME, identity.common_name)]
+    if identity.organization:
+        parts.append(x509.NameAttribute(NameOID.ORGANIZATION_NAME, identity.organization))
+    return x509.Name(parts)
 
 
 def _builder(

@@ -16,9 +16,11 @@ from sandbox.ports import LOOPBACK
 Document = dict[str, Any]
 
 SERVER_NAMES = (LOOPBACK, "localhost")
+_MASTERS = "system:masters"
+_SERVICE_ACCOUNT = "system:serviceaccount"
 
 IDENTITIES: tuple[Identity, ...] = (
-    Identity("admin", "trainyard-admin", "system:masters"),
+    Identity("admin", "trainyard-admin", _MASTERS),
     Identity("etcd", "etcd", hosts=SERVER_NAMES),
     Identity("etcd-peer", "etcd-peer", hosts=SERVER_NAMES),
     Identity("apiserver-etcd-client", "apiserver-etcd-client"),
@@ -27,17 +29,18 @@ IDENTITIES: tuple[Identity, ...] = (
         "kube-apiserver",
         hosts=(*SERVER_NAMES, "10.0.0.1", "kubernetes.default.svc", "kubernetes.default"),
     ),
-    Identity("apiserver-kubelet-client", "kube-apiserver-kubelet-client", "system:masters"),
+    Identity("apiserver-kubelet-client", "kube-apiserver-kubelet-client", _MASTERS),
     Identity("controller-manager", "system:kube-controller-manager", hosts=SERVER_NAMES),
     Identity("scheduler", "system:kube-scheduler", hosts=SERVER_NAMES),
-    Identity("kueue", "kueue-controller-manager", "system:masters"),
-    Identity("jobset", "jobset-controller-manager", "system:masters"),
-    Identity("kwok", "kwok-controller", "system:masters"),
+    Identity("kueue", f"{_SERVICE_ACCOUNT}:kueue-system:kueue-controller-manager", _MASTERS),
+    Identity("jobset", f"{_SERVICE_ACCOUNT}:jobset-system:jobset-controller-manager", _MASTERS),
+    Identity("kwok", "kwok-controller", _MASTERS),
     Identity("kubelet", "trainyard-process-node", hosts=SERVER_NAMES),
     Identity("webhook", "trainyard-webhooks", hosts=SERVER_NAMES),
 )
 """Everybody who speaks on the sandbox's wires. The add-ons run as members of system:masters: the sandbox has one
-user, and their RBAC is the business of the stacks that install them."""
+user, and their RBAC is the business of the stacks that install them. Their names are those that they have on
+clusters where they run as pods: the walls around team namespaces know controllers by name."""
 
 CLIENTS = ("admin", "controller-manager", "scheduler", "kueue", "jobset", "kwok")
 """Identities that get a kubeconfig."""

@@ -226,14 +226,14 @@ def _kueue(at: Setting) -> Service:
         "--zap-log-level=info",
     ]
     env = {"KUBECONFIG": at.kubeconfig("kueue"), "POD_NAMESPACE": "kueue-system"}
-    env[CODE_ENV] = _digest([Path(at.config("kueue.yaml"))])
+    env[CODE_ENV] = _digest([Path(at.config("kueue.yaml")), Path(at.kubeconfig("kueue"))])
     return Service("kueue", argv, at.http("kueue-health", "/readyz"), env)
 
 
 def _jobset(at: Setting) -> Service:
     argv = [at.binary("jobset-manager"), f"--config={at.config('jobset.yaml')}"]
     env = {"KUBECONFIG": at.kubeconfig("jobset"), "POD_NAMESPACE": "jobset-system"}
-    env[CODE_ENV] = _digest([Path(at.config("jobset.yaml"))])
+    env[CODE_ENV] = _digest([Path(at.config("jobset.yaml")), Path(at.kubeconfig("jobset"))])
     return Service("jobset", argv, at.http("jobset-health", "/readyz"), env)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,16 @@ def test_a_new_authority_replaces_every_certificate_of_the_old_one(tmp_path: Pat
     ca = x509.load_pem_x509_certificate(authority.pair.certificate.read_bytes())
     new.verify_directly_issued_by(ca)
     assert old != authority.issue(SERVER).certificate.read_bytes()
+
+
+def test_a_certificate_of_somebody_else_is_issued_again(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "pki")
+    old = authority.issue(SERVER).certificate.read_bytes()
+    renamed = replace(SERVER, common_name="another-server", organization="system:masters")
+    new = authority.issue(renamed).certificate.read_bytes()
+    assert new != old
+    assert "another-server" in x509.load_pem_x509_certificate(new).subject.rfc4514_string()
+    assert authority.issue(renamed).certificate.read_bytes() == new
 
 
 def test_a_server_certificate_names_its_loopback_address(tmp_path: Path) -> None:
