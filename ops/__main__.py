@@ -1,0 +1,109 @@
+"""Commands on a live stack of any kind, with nothing but a kubeconfig."""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from infra import naming
+from ops import collect, drain, report
+from ops.cluster import Cluster, ClusterError, ForbiddenError
+from ops.collect import NoSuchRunError
+
+DRAIN_TIMEOUT_S = 600.0
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command. 0: answered, or done. 1: no such run, or not drained in time. 2: no answer."""
+    args = _parser().parse_args(argv)
+    console = Console()
+    try:
+        return int(args.run(args, Cluster(args.kubeconfig, args.context), console))
+    except NoSuchRunError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except ClusterError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m ops", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    everywhere = argparse.ArgumentParser(add_help=False)
+    everywhere.add_argument("--kubeconfig", type=Path, metavar="FILE", help="as kubectl's")
+    everywhere.add_argument("--context", metavar="NAME", help="as kubectl's")
+    everywhere.add_argument("--team", metavar="TEAM", help="look at this team only")
+
+    def add(name: str, run: object, text: str) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=text, description=text, parents=[everywhere])
+        command.set_defaults(run=run)
+        return command
+
+    why = add("why", _why, "why a run waits, or how it ended")
+    why.add_argument("run_name", metavar="RUN", help="a run id, or a name for its newest run")
+    why.add_argument("--json", action="store_true", help="one JSON object")
+    stop = add("drain", _drain, "stop the queues: runs save, stop and wait")
+    stop.add_argument("--timeout", type=_seconds, default=DRAIN_TIMEOUT_S, metavar="SECONDS")
+    add("resume", _resume, "open the queues again")
+    return parser
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"got {text}; allowed 0 or more seconds")
+    return value
+
+
+def _why(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
+    namespace = naming.namespace(args.team) if args.team else None
+    try:
+        known = collect.runs(cluster, namespace)
+    except ForbiddenError as error:
+        if namespace is not None:
+            raise
+        raise ClusterError(f"{error}; name your team with --team") from None
+    run = collect.find(known, args.run_name)
+    taken = collect.snapshot(cluster, run, dt.datetime.now(dt.UTC))
+    if args.json:
+        print(report.as_json(taken))
+    else:
+        report.show(taken, console)
+    return 0
+
+
+def _drain(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
+    def say(text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True)
+
+    left = drain.drain(cluster, args.team, args.timeout, say)
+    team = f" --team {args.team}" if args.team else ""
+    if not left.nothing:
+        for pod in left.pods:
+            say(f"  still there: {pod}")
+        say(f"Not drained after {args.timeout:g} s; python -m ops drain{team} goes on waiting.")
+        return 1
+    say("Drained: nothing runs; queued runs wait.")
+    say(
+        f"Next: python -m ops resume{team} lets them run again; pulumi destroy takes the stack down."
+    )
+    return 0
+
+
+def _resume(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
+    opened = drain.resume(cluster, args.team)
+    what = ", ".join(opened) if opened else "no queue was stopped"
+    console.print(f"Open: {what}", highlight=False, soft_wrap=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

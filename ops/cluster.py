@@ -1,0 +1,114 @@
+"""Reading and patching a cluster as the user of a kubeconfig."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import urllib3
+from kubernetes import client, config
+
+from ops.objects import Json
+
+FIELD_MANAGER: Final = "trainyard-ops"
+TIMEOUT_S: Final = 30.0
+
+
+class ClusterError(Exception):
+    """The cluster cannot be reached, or refuses; the text says what to do."""
+
+
+class ForbiddenError(ClusterError):
+    """The caller may not do this."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Where the objects of a kind are."""
+
+    api: str
+    """Group and version, as in `apiVersion`."""
+    plural: str
+    kind: str
+
+    def path(self, namespace: str | None = None, name: str = "") -> str:
+        """Path of the collection, of all namespaces or of one, or of one object."""
+        prefix = f"/api/{self.api}" if self.api == "v1" else f"/apis/{self.api}"
+        place = f"/namespaces/{namespace}" if namespace else ""
+        return f"{prefix}{place}/{self.plural}" + (f"/{name}" if name else "")
+
+
+class Cluster:
+    """One API server. `kubeconfig` None: what kubectl would use."""
+
+    def __init__(self, kubeconfig: Path | None, context: str | None = None) -> None:
+        path = None if kubeconfig is None else str(kubeconfig)
+        try:
+            # The client's own annotations stop at its front door.
+            self._api: Any = config.new_client_from_config(path, context)  # type: ignore[no-untyped-call]
+        except (config.ConfigException, OSError) as error:
+            raise ClusterError(
+                f"no usable kubeconfig: {error}; name one with --kubeconfig"
+            ) from None
+
+    def items(self, kind: Kind, namespace: str | None = None, selector: str = "") -> list[Json]:
+        """Objects with their `kind` set; none where the cluster does not know the kind.
+
+        Raises ForbiddenError.
+        """
+        query = [("labelSelector", selector)] if selector else []
+        answer = self._call("GET", kind.path(namespace), query)
+        items = [] if answer is None else answer["items"]
+        return [item | {"kind": kind.kind, "apiVersion": kind.api} for item in items]
+
+    def get(self, kind: Kind, name: str, namespace: str | None = None) -> Json | None:
+        """One object; None: there is none. Raises ForbiddenError."""
+        return self._call("GET", kind.path(namespace, name))
+
+    def patch(self, kind: Kind, name: str, change: Mapping[str, Any]) -> None:
+        """Merge a change into a cluster-wide object."""
+        query = [("fieldManager", FIELD_MANAGER)]
+        path = kind.path(None, name)
+        if self._call("PATCH", path, query, dict(change)) is None:
+            raise ClusterError(f"{kind.plural}/{name} is gone")
+
+    def _call(
+        self, method: str, path: str, query: list[tuple[str, str]] | None = None, body: Any = None
+    ) -> Json | None:
+        headers = {"Accept": "application/json"}
+        if body is not None:
+            headers["Content-Type"] = "application/merge-patch+json"
+        request = self._api.param_serialize(
+            method,
+            path,
+            query_params=query or [],
+            header_params=headers,
+            body=body,
+            auth_settings=["BearerToken"],
+        )
+        try:
+            answer = self._api.call_api(*request, _request_timeout=TIMEOUT_S)
+            status, data = answer.status, answer.read()
+        except client.ApiException as error:
+            status, data = int(error.status), error.body
+        except urllib3.exceptions.HTTPError as error:
+            raise ClusterError(f"the API server does not answer: {error}") from None
+        return _decoded(status, data, f"{method} {path}")
+
+
+def _decoded(status: int, data: Any, what: str) -> Json | None:
+    """The answer's body; None for 404."""
+    if status == 404:
+        return None
+    if status < 400:
+        found: Json = json.loads(data)
+        return found
+    try:
+        message = str(json.loads(data).get("message", ""))
+    except (ValueError, TypeError):
+        message = ""
+    kind = ForbiddenError if status in (401, 403) else ClusterError
+    raise kind(f"{what}: {message or f'HTTP {status}'}")

@@ -1,0 +1,126 @@
+"""Reading Kubernetes objects as decoded from JSON: conditions, quantities, owners, times."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+from infra import naming
+
+Json = dict[str, Any]
+"""One object, as decoded from JSON."""
+
+_SUFFIXES: Final[Mapping[str, int]] = {
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+    "Pi": 2**50,
+    "k": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "P": 10**15,
+}
+
+
+def meta(item: Json) -> Json:
+    """ObjectMeta."""
+    found: Json = item.get("metadata") or {}
+    return found
+
+
+def name(item: Json) -> str:
+    return str(meta(item).get("name", ""))
+
+
+def label(item: Json, key: str) -> str:
+    """A label's value, empty without it."""
+    return str((meta(item).get("labels") or {}).get(key, ""))
+
+
+def status(item: Json | None) -> Json:
+    found: Json = (item or {}).get("status") or {}
+    return found
+
+
+def condition(item: Json | None, kind: str) -> Json:
+    """The condition of a type, whatever its status; empty without it."""
+    conditions = status(item).get("conditions") or []
+    return next((c for c in conditions if c["type"] == kind), {})
+
+
+def holds(item: Json | None, kind: str) -> bool:
+    """Whether a condition is True."""
+    return bool(condition(item, kind).get("status") == "True")
+
+
+def owned_by(item: Json, uid: str) -> bool:
+    return any(owner["uid"] == uid for owner in meta(item).get("ownerReferences") or [])
+
+
+def owner(item: Json) -> str:
+    """Name of the controlling owner, empty without one."""
+    owners = meta(item).get("ownerReferences") or []
+    return next((str(o["name"]) for o in owners if o.get("controller")), "")
+
+
+def time(text: str | None) -> dt.datetime | None:
+    """An RFC 3339 time stamp."""
+    return dt.datetime.fromisoformat(text.replace("Z", "+00:00")) if text else None
+
+
+def amount(text: Any) -> Decimal:
+    """A quantity as a plain number: `500m` is 0.5, `2Gi` is 2147483648."""
+    value = str(text)
+    for suffix, factor in _SUFFIXES.items():
+        if value.endswith(suffix):
+            return Decimal(value[: -len(suffix)]) * factor
+    return Decimal(value[:-1]) / 1000 if value.endswith("m") else Decimal(value)
+
+
+def containers(pod_spec: Json) -> Iterator[Json]:
+    """All containers that request something for the pod's whole life."""
+    yield from pod_spec.get("containers") or []
+
+
+def requests(pod_spec: Json) -> dict[str, Decimal]:
+    """What a pod requests, by resource.
+
+    As the scheduler counts: the sum of its containers, and no less than any init container wants.
+    """
+    total: dict[str, Decimal] = {}
+    for container in containers(pod_spec):
+        for resource, value in _requests(container).items():
+            total[resource] = total.get(resource, Decimal(0)) + value
+    for container in pod_spec.get("initContainers") or []:
+        sidecar = container.get("restartPolicy") == "Always"
+        for resource, value in _requests(container).items():
+            known = total.get(resource, Decimal(0))
+            total[resource] = known + value if sidecar else max(known, value)
+    return total
+
+
+def _requests(container: Json) -> dict[str, Decimal]:
+    resources = container.get("resources") or {}
+    wanted = (resources.get("limits") or {}) | (resources.get("requests") or {})
+    return {resource: amount(value) for resource, value in wanted.items()}
+
+
+def newest(items: Iterable[Json]) -> list[Json]:
+    """By creation, the newest first."""
+    return sorted(items, key=lambda item: str(meta(item).get("creationTimestamp")), reverse=True)
+
+
+def reference(item: Json) -> str:
+    """What to type after `kubectl get`: `jobset/NAME -n NAMESPACE`."""
+    kind = str(item.get("kind", "object")).lower()
+    namespace = meta(item).get("namespace")
+    return f"{kind}/{name(item)}" + (f" -n {namespace}" if namespace else "")
+
+
+def run_label(item: Json) -> str:
+    """The run that an object belongs to: by its label, else by its owner's name."""
+    return label(item, naming.RUN_ID) or owner(item) or name(item)

@@ -1,0 +1,124 @@
+"""Which nodes and flavors a pod may use: the scheduler's rules as far as runs need them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+
+from infra import naming
+from ops import objects
+from ops.objects import Json
+
+_STOPPING = ("NoSchedule", "NoExecute")
+
+
+def matches(pod_spec: Json, labels: Mapping[str, str], *, known_keys_only: bool = False) -> bool:
+    """Whether a pod's node selector and required node affinity accept these labels.
+
+    `known_keys_only`: terms on other keys than those of `labels` are left to the nodes themselves, as
+    Kueue does with a flavor's labels.
+    """
+    for key, value in (pod_spec.get("nodeSelector") or {}).items():
+        if labels.get(key) != value and (key in labels or not known_keys_only):
+            return False
+    affinity = (pod_spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    terms = required.get("nodeSelectorTerms") or []
+    return not terms or any(
+        all(
+            _holds(expression, labels)
+            for expression in term.get("matchExpressions") or []
+            if expression["key"] in labels or not known_keys_only
+        )
+        for term in terms
+    )
+
+
+def _holds(expression: Json, labels: Mapping[str, str]) -> bool:
+    key, operator, values = (
+        expression["key"],
+        expression["operator"],
+        expression.get("values") or [],
+    )
+    if operator == "In":
+        return labels.get(key) in values
+    if operator == "NotIn":
+        return labels.get(key) not in values
+    if operator == "Exists":
+        return key in labels
+    if operator == "DoesNotExist":
+        return key not in labels
+    number = labels.get(key, "")
+    if not number.isdigit():
+        return False
+    return int(number) > int(values[0]) if operator == "Gt" else int(number) < int(values[0])
+
+
+def untolerated(pod_spec: Json, taints: Iterable[Json], *more: Json) -> list[str]:
+    """Taints, as `KEY=VALUE:EFFECT`, that keep the pod away; `more`: tolerations that it will gain."""
+    tolerations = [*(pod_spec.get("tolerations") or []), *more]
+    return [
+        _taint_text(taint)
+        for taint in taints
+        if taint["effect"] in _STOPPING and not any(_tolerates(t, taint) for t in tolerations)
+    ]
+
+
+def _taint_text(taint: Json) -> str:
+    value = f"={taint['value']}" if taint.get("value") else ""
+    return f"{taint['key']}{value}:{taint['effect']}"
+
+
+def _tolerates(toleration: Json, taint: Json) -> bool:
+    if toleration.get("effect") not in (None, "", taint["effect"]):
+        return False
+    if toleration.get("operator") == "Exists":
+        return toleration.get("key") in (None, "", taint["key"])
+    same_value = toleration.get("value", "") == taint.get("value", "")
+    return bool(toleration.get("key") == taint["key"] and same_value)
+
+
+def flavor_refusal(pod_spec: Json, flavor: Json) -> str:
+    """Why a run can never be admitted to a flavor, empty if it can."""
+    spec = flavor.get("spec") or {}
+    if not matches(pod_spec, spec.get("nodeLabels") or {}, known_keys_only=True):
+        return "the run's node affinity leaves it out"
+    taints = untolerated(pod_spec, spec.get("nodeTaints") or [], *(spec.get("tolerations") or []))
+    return f"the run does not tolerate {', '.join(taints)}" if taints else ""
+
+
+def node_refusals(pod_spec: Json, nodes: Iterable[Json], *more: Json) -> Counter[str]:
+    """How many GPU nodes turn the pod away, by reason; those that would take it count under ``""``.
+
+    `more`: tolerations that the pod gains when it is admitted. What runs on the nodes is not looked at.
+    """
+    return Counter(
+        _node_refusal(pod_spec, node, more)
+        for node in nodes
+        if objects.amount((objects.status(node).get("allocatable") or {}).get(naming.GPU, "0"))
+    )
+
+
+def _node_refusal(pod_spec: Json, node: Json, more: tuple[Json, ...]) -> str:
+    if not matches(pod_spec, objects.meta(node).get("labels") or {}):
+        return "do not have the labels that the run wants"
+    if not objects.holds(node, "Ready"):
+        return "are not ready"
+    spec = node.get("spec") or {}
+    if spec.get("unschedulable"):
+        return "are cordoned"
+    if taints := untolerated(pod_spec, spec.get("taints") or [], *more):
+        return f"have the taint {', '.join(taints)}"
+    room = objects.status(node).get("allocatable") or {}
+    for resource, wanted in objects.requests(pod_spec).items():
+        if wanted > objects.amount(room.get(resource, "0")):
+            return f"are too small: {plain(wanted)} {resource} per pod is asked for"
+    return ""
+
+
+def plain(value: Decimal) -> str:
+    """A number without an exponent and without trailing zeros; bytes in GiB."""
+    if value >= 2**30:
+        return f"{value / 2**30:.4g}Gi"
+    return f"{value.normalize():f}"

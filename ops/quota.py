@@ -1,0 +1,213 @@
+"""Quotas of a cohort: what a run asks of each flavor, what it could get, and who holds the rest.
+
+The arithmetic is Kueue's: a queue owns its nominal quota less what it lends; what it lends and what
+the cohort has of its own is shared; a borrowing limit bounds what a queue takes of the shared part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+from infra import naming
+from ops import objects, placement
+from ops.objects import Json
+from ops.snapshot import Snapshot
+
+_NONE: Final = Decimal(0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quota:
+    """One queue's, or the cohort's, share of one resource of one flavor."""
+
+    nominal: Decimal = _NONE
+    borrowing_limit: Decimal | None = None
+    lending_limit: Decimal | None = None
+    used: Decimal = _NONE
+
+    @property
+    def kept(self) -> Decimal:
+        """What nobody else can borrow."""
+        return (
+            _NONE if self.lending_limit is None else max(_NONE, self.nominal - self.lending_limit)
+        )
+
+    @property
+    def lent(self) -> Decimal:
+        return self.nominal - self.kept
+
+    @property
+    def used_of_shared(self) -> Decimal:
+        return max(_NONE, self.used - self.kept)
+
+    def left_by_limit(self) -> Decimal | None:
+        """What the borrowing limit still permits to take of the shared part; None: no limit."""
+        if self.borrowing_limit is None:
+            return None
+        return self.lent - self.used_of_shared + self.borrowing_limit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """What one flavor has for a run, of the resource that lacks most (GPUs if nothing does)."""
+
+    flavor: str
+    resource: str
+    asked: Decimal
+    free: Decimal
+    most: Decimal
+    """What the run's queue could have if nobody else had anything."""
+    limited: bool
+    """The queue's borrowing limit is what keeps it from more, not a lack of free quota."""
+    borrowing_limit: Decimal | None
+
+    @property
+    def enough(self) -> bool:
+        return self.asked <= self.free
+
+    @property
+    def possible(self) -> bool:
+        return self.asked <= self.most
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holder:
+    """A run that holds quota of a flavor."""
+
+    run_id: str
+    team: str
+    flavor: str
+    gpus: Decimal
+    nodes: int
+
+
+def asked(workload: Json) -> dict[str, Decimal]:
+    """What the whole gang asks for, by resource."""
+    total: dict[str, Decimal] = {}
+    for pod_set in workload["spec"]["podSets"]:
+        for resource, value in objects.requests(pod_set["template"]["spec"]).items():
+            total[resource] = total.get(resource, _NONE) + value * pod_set.get("count", 1)
+    return total
+
+
+def pod_specs(workload: Json) -> list[Json]:
+    return [pod_set["template"]["spec"] for pod_set in workload["spec"]["podSets"]]
+
+
+def refusals(snapshot: Snapshot) -> dict[str, str]:
+    """Why the run cannot use a flavor of its queue, by flavor; empty text: it can."""
+    assert snapshot.workload is not None
+    by_name = {objects.name(f): f for f in snapshot.flavors}
+    found = {}
+    for flavor in queue_flavors(snapshot.cluster_queue):
+        specs = pod_specs(snapshot.workload)
+        known = by_name.get(flavor)
+        texts = [placement.flavor_refusal(spec, known) for spec in specs] if known else []
+        found[flavor] = next((text for text in texts if text), "")
+    return found
+
+
+def queue_flavors(cluster_queue: Json | None) -> list[str]:
+    """In the order in which they are tried."""
+    return [flavor["name"] for flavor in _flavors(cluster_queue)]
+
+
+def rooms(snapshot: Snapshot) -> list[Room]:
+    """What each flavor that suits the run has for it, in its queue's order."""
+    assert snapshot.workload is not None
+    suiting = [flavor for flavor, why in refusals(snapshot).items() if not why]
+    wanted = asked(snapshot.workload)
+    return [_tightest(snapshot, flavor, wanted) for flavor in suiting]
+
+
+def _tightest(snapshot: Snapshot, flavor: str, wanted: dict[str, Decimal]) -> Room:
+    covered = _covered(snapshot.cluster_queue, flavor)
+    found = [_room(snapshot, flavor, resource, wanted.get(resource, _NONE)) for resource in covered]
+    lacking = [room for room in found if not room.enough]
+    gpus = [room for room in lacking or found if room.resource == naming.GPU]
+    return (gpus or lacking or found)[0]
+
+
+def _room(snapshot: Snapshot, flavor: str, resource: str, wanted: Decimal) -> Room:
+    own = _quota(snapshot.cluster_queue, flavor, resource)
+    members = [_quota(queue, flavor, resource) for queue in snapshot.cluster_queues] or [own]
+    top = _quota(snapshot.cohort, flavor, resource)
+    pot = top.nominal + sum((q.lent for q in members), _NONE)
+    shared = pot - sum((q.used_of_shared for q in members), _NONE)
+    permitted = own.left_by_limit()
+    got = shared if permitted is None else min(shared, permitted)
+    most = own.kept + pot
+    if own.borrowing_limit is not None:
+        most = min(most, own.nominal + own.borrowing_limit)
+    return Room(
+        flavor=flavor,
+        resource=resource,
+        asked=wanted,
+        free=max(_NONE, own.kept - own.used) + max(_NONE, got),
+        most=most,
+        limited=permitted is not None and permitted < min(shared, wanted),
+        borrowing_limit=own.borrowing_limit,
+    )
+
+
+def _flavors(item: Json | None) -> Iterator[Json]:
+    for group in ((item or {}).get("spec") or {}).get("resourceGroups") or []:
+        yield from group["flavors"]
+
+
+def _covered(item: Json | None, flavor: str) -> list[str]:
+    return [r["name"] for f in _flavors(item) if f["name"] == flavor for r in f["resources"]]
+
+
+def _quota(item: Json | None, flavor: str, resource: str) -> Quota:
+    for entry in _resources(_flavors(item), flavor, resource):
+        borrowing, lending = entry.get("borrowingLimit"), entry.get("lendingLimit")
+        return Quota(
+            nominal=objects.amount(entry["nominalQuota"]),
+            borrowing_limit=None if borrowing is None else objects.amount(borrowing),
+            lending_limit=None if lending is None else objects.amount(lending),
+            used=_used(item, flavor, resource),
+        )
+    return Quota(used=_used(item, flavor, resource))
+
+
+def _used(item: Json | None, flavor: str, resource: str) -> Decimal:
+    reserved = objects.status(item).get("flavorsReservation") or []
+    entries = _resources(iter(reserved), flavor, resource)
+    return sum((objects.amount(entry.get("total", "0")) for entry in entries), _NONE)
+
+
+def _resources(flavors: Iterator[Json], flavor: str, resource: str) -> Iterator[Json]:
+    for entry in flavors:
+        if entry["name"] == flavor:
+            yield from (r for r in entry.get("resources") or [] if r["name"] == resource)
+
+
+def holders(workloads: Iterable[Json], flavors: Sequence[str]) -> list[Holder]:
+    """Runs that hold GPUs of these flavors, the biggest first."""
+    found = []
+    for workload in workloads:
+        admission = objects.status(workload).get("admission") or {}
+        for one in admission.get("podSetAssignments") or []:
+            flavor = str((one.get("flavors") or {}).get(naming.GPU, ""))
+            if flavor in flavors and not objects.holds(workload, "Finished"):
+                gpus = objects.amount((one.get("resourceUsage") or {}).get(naming.GPU, "0"))
+                found.append(
+                    Holder(
+                        run_id=objects.run_label(workload),
+                        team=team_of(workload),
+                        flavor=flavor,
+                        gpus=gpus,
+                        nodes=int(one.get("count", 1)),
+                    )
+                )
+    return sorted(found, key=lambda h: (-h.gpus, h.run_id))
+
+
+def team_of(item: Json) -> str:
+    """By label, else by the name of its namespace."""
+    namespace = str(objects.meta(item).get("namespace", ""))
+    return objects.label(item, naming.TEAM) or namespace.removeprefix(naming.namespace(""))

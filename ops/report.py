@@ -1,0 +1,53 @@
+"""An answer, for people and for scripts."""
+
+from __future__ import annotations
+
+import json
+
+from rich.console import Console
+from rich.markup import escape
+
+from ops import objects
+from ops.snapshot import Snapshot
+from ops.symptoms import explain, history
+
+
+def as_json(snapshot: Snapshot) -> str:
+    """One JSON object: run, kind, namespace, team, symptom, headline, evidence, history, remedy, hidden."""
+    verdict = explain(snapshot)
+    return json.dumps(
+        {
+            "run": snapshot.run_id,
+            "kind": snapshot.run.get("kind"),
+            "namespace": snapshot.namespace,
+            "team": snapshot.team,
+            "symptom": verdict.symptom,
+            "headline": verdict.headline,
+            "evidence": list(verdict.evidence),
+            "history": history(snapshot),
+            "remedy": list(verdict.remedy),
+            "hidden": sorted(snapshot.hidden),
+        },
+        indent=2,
+    )
+
+
+def show(snapshot: Snapshot, console: Console) -> None:
+    """The headline, what proves it, what happened before, what helps."""
+    verdict = explain(snapshot)
+    _print(console, f"[bold]{escape(snapshot.run_id)}[/bold] {escape(verdict.headline)}")
+    for line in verdict.evidence:
+        _print(console, f"  {escape(line)}")
+    for line in history(snapshot):
+        _print(console, f"  [dim]before:[/dim] {escape(line)}")
+    for line in verdict.remedy:
+        _print(console, f"  [green]->[/green] {escape(line)}")
+    if snapshot.hidden:
+        plurals = ", ".join(sorted(snapshot.hidden))
+        _print(console, f"  [dim]you may not read {plurals}; a platform engineer sees more[/dim]")
+    _print(console, f"  [dim]kubectl get {escape(objects.reference(snapshot.run))} -o yaml[/dim]")
+
+
+def _print(console: Console, text: str) -> None:
+    # Commands are copied from here: no line breaks of ours, no colours inside of them.
+    console.print(text, highlight=False, soft_wrap=True)

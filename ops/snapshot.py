@@ -1,0 +1,79 @@
+"""Everything that can say why a run is where it is, read at one moment."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from infra import naming
+from ops import objects
+from ops.objects import Json
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """One run and all that surrounds it. Objects carry their `kind`."""
+
+    run: Json
+    now: dt.datetime
+    workload: Json | None = None
+    local_queue: Json | None = None
+    cluster_queue: Json | None = None
+    cohort: Json | None = None
+    cluster_queues: Sequence[Json] = ()
+    """Those of the cohort, the run's own among them."""
+    workloads: Sequence[Json] = ()
+    """Of all teams that may be read."""
+    flavors: Sequence[Json] = ()
+    jobs: Sequence[Json] = ()
+    """Jobs that belong to the run."""
+    pods: Sequence[Json] = ()
+    events: Sequence[Json] = ()
+    """Of the namespace; see `events_of`."""
+    nodes: Sequence[Json] = ()
+    provisioning: Sequence[Json] = ()
+    """ProvisioningRequests of the namespace."""
+    hidden: frozenset[str] = field(default_factory=frozenset)
+    """Plurals that the caller may not read: what is missing of them is not known to be absent."""
+
+    @property
+    def run_id(self) -> str:
+        return objects.run_label(self.run)
+
+    @property
+    def team(self) -> str:
+        return objects.label(self.run, naming.TEAM)
+
+    @property
+    def namespace(self) -> str:
+        return str(objects.meta(self.run)["namespace"])
+
+    @property
+    def queue_name(self) -> str:
+        """The LocalQueue that the run names."""
+        return objects.label(self.run, naming.QUEUE_NAME)
+
+    @property
+    def admitted(self) -> bool:
+        """Whether its pods may run."""
+        return objects.holds(self.workload, "Admitted")
+
+    def events_of(self, *items: Json) -> list[Json]:
+        """Events of these objects, the newest last."""
+        uids = {objects.meta(item).get("uid") for item in items}
+        mine = [e for e in self.events if (e.get("involvedObject") or {}).get("uid") in uids]
+        return sorted(mine, key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or ""))
+
+    def ago(self, text: str | None) -> str:
+        """How long ago a time stamp was: `40 s`, `12 min`, `3 h`, `2 days`."""
+        then = objects.time(text)
+        return span((self.now - then).total_seconds()) if then else "some time"
+
+
+def span(seconds: float) -> str:
+    """A duration for people, in its largest unit that is at least 2."""
+    for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"

@@ -1,0 +1,197 @@
+"""Runs that are over, or about to be: finished, failed and by what, stopped, being deleted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from ops import objects
+from ops.objects import Json
+from ops.snapshot import Snapshot
+from ops.verdict import Verdict
+from training import spec
+
+_GOOD: Final = ("Completed", "Complete", "Succeeded")
+"""JobSet, Job and TrainJob, Training Operator and MPI Operator."""
+_EXIT_CODE: Final = re.compile(r"exit code (\d+)")
+_MAX_TIME: Final = "MaximumExecutionTimeExceeded"
+OUT_OF_MEMORY: Final = "OOMKilled"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exit:
+    """How a container ended. `pod`: its name, empty where only the Job still tells."""
+
+    pod: str
+    container: str
+    code: int
+    reason: str
+
+
+def exits(snapshot: Snapshot) -> Iterator[Exit]:
+    """Containers of the run that ended badly, as far as anything still tells."""
+    for pod in snapshot.pods:
+        status = objects.status(pod)
+        for one in [*status.get("containerStatuses", []), *status.get("initContainerStatuses", [])]:
+            for state in (one.get("state") or {}, one.get("lastState") or {}):
+                ended = state.get("terminated") or {}
+                if ended.get("exitCode"):
+                    yield Exit(
+                        pod=objects.name(pod),
+                        container=one["name"],
+                        code=int(ended["exitCode"]),
+                        reason=str(ended.get("reason", "")),
+                    )
+    for job in snapshot.jobs:
+        message = str(objects.condition(job, "Failed").get("message", ""))
+        if found := _EXIT_CODE.search(message):
+            yield Exit(pod="", container="", code=int(found[1]), reason="")
+
+
+def finished(snapshot: Snapshot) -> Verdict | None:
+    """It did all it had to."""
+    for kind in _GOOD:
+        condition = objects.condition(snapshot.run, kind)
+        if condition.get("status") == "True":
+            when = snapshot.ago(condition.get("lastTransitionTime"))
+            return Verdict(
+                symptom="finished",
+                headline=f"finished {when} ago, with all its steps",
+                evidence=(_says(snapshot.run, condition),),
+                remedy=(
+                    f"nothing; its checkpoints are in {spec.CHECKPOINT_MOUNT}/{snapshot.run_id}"
+                    " of the team's volume",
+                ),
+            )
+    return None
+
+
+def bad_configuration(snapshot: Snapshot) -> Verdict | None:
+    """The trainer said that its configuration cannot work."""
+    found = next((e for e in exits(snapshot) if e.code == spec.EXIT_BAD_CONFIG), None)
+    if found is None or not _failed(snapshot):
+        return None
+    return Verdict(
+        symptom="bad-configuration",
+        headline=f"failed: its configuration cannot work (exit code {spec.EXIT_BAD_CONFIG})",
+        evidence=(*_exit_line(found), _says(snapshot.run, _failed(snapshot))),
+        remedy=(
+            *log_lines(snapshot, found),
+            "correct the run file; what changes is a new run, and this one is never retried",
+        ),
+    )
+
+
+def out_of_memory(snapshot: Snapshot) -> Verdict | None:
+    """A container took more memory than its limit, and was killed."""
+    found = next((e for e in exits(snapshot) if e.reason == OUT_OF_MEMORY), None)
+    if found is None:
+        return None
+    over = _failed(snapshot)
+    how = "failed" if over else f"restarts ({restarts(snapshot)} so far)"
+    return Verdict(
+        symptom="out-of-memory",
+        headline=f"{how}: the container {found.container} was killed for want of memory",
+        evidence=(*_exit_line(found), *([_says(snapshot.run, over)] if over else [])),
+        remedy=(
+            "raise resources.memory in the run file (or resources.shm, which counts towards it),"
+            " or lower the batch per rank",
+            *log_lines(snapshot, found),
+        ),
+    )
+
+
+def failed(snapshot: Snapshot) -> Verdict | None:
+    """It ended badly in any other way."""
+    condition = _failed(snapshot)
+    if not condition:
+        return None
+    known = list(exits(snapshot))
+    first = next((e for e in known if e.code != spec.EXIT_PREEMPTED), known[0] if known else None)
+    code = f" with exit code {first.code}" if first else ""
+    limit = " after its last restart" if "Restarts" in condition.get("reason", "") else ""
+    return Verdict(
+        symptom="failed",
+        headline=f"failed{code}{limit}",
+        evidence=(_says(snapshot.run, condition), *(_exit_line(first) if first else ())),
+        remedy=(
+            *log_lines(snapshot, first),
+            "to try the same again, raise `version` in the run file; it starts from its own checkpoints"
+            " only under its own id",
+        ),
+    )
+
+
+def stopped(snapshot: Snapshot) -> Verdict | None:
+    """Kueue gave it up: it had its hours, or was sent back too often, or a check refused it."""
+    workload = snapshot.workload
+    if workload is None or workload["spec"].get("active", True):
+        return None
+    evicted = objects.condition(workload, "Evicted")
+    if _MAX_TIME in str(evicted.get("reason")) or _MAX_TIME in str(evicted.get("message")):
+        headline = "was stopped: it ran for all of its maxHours, which is what its cost cap permits"
+        remedy = "raise maxHours (and costCapUsd) and `version` in the run file"
+    else:
+        headline = f"was given up: {evicted.get('message') or 'its Workload is not active'}"
+        remedy = (
+            f"kubectl patch {objects.reference(workload)} --type merge -p '"
+            '{"spec":{"active":true}}' + "' lets it queue again"
+        )
+    return Verdict(
+        symptom="stopped", headline=headline, evidence=(_says(workload, evicted),), remedy=(remedy,)
+    )
+
+
+def leaving(snapshot: Snapshot) -> Verdict | None:
+    """It is being deleted, and its pods save first."""
+    since = objects.meta(snapshot.run).get("deletionTimestamp")
+    if not since:
+        return None
+    alive = [p for p in snapshot.pods if objects.status(p).get("phase") in ("Pending", "Running")]
+    held = objects.meta(snapshot.run).get("finalizers") or []
+    return Verdict(
+        symptom="leaving",
+        headline=f"is being deleted since {snapshot.ago(since)}; {len(alive)} pods still save",
+        evidence=tuple(
+            [f"{objects.reference(p)}: {objects.status(p).get('phase')}" for p in alive]
+            + [f"{objects.reference(snapshot.run)}: held by {finalizer}" for finalizer in held]
+        ),
+        remedy=("wait; each pod has its grace period to write a checkpoint",),
+    )
+
+
+def restarts(snapshot: Snapshot) -> int:
+    """Attempts after the first."""
+    return int(objects.status(snapshot.run).get("restarts") or 0)
+
+
+def log_lines(snapshot: Snapshot, ended: Exit | None) -> list[str]:
+    """Where the last words are."""
+    if ended is not None and ended.pod:
+        return [f"kubectl logs -n {snapshot.namespace} {ended.pod} -c {ended.container}"]
+    pods = objects.newest(snapshot.pods)
+    if pods:
+        return [f"kubectl logs -n {snapshot.namespace} {objects.name(pods[0])}"]
+    return [
+        f"its pods are gone; {spec.CHECKPOINT_MOUNT}/{snapshot.run_id}/{spec.EVENTS_FILE} on the team's"
+        " volume says what the trainer did last"
+    ]
+
+
+def _failed(snapshot: Snapshot) -> Json:
+    condition = objects.condition(snapshot.run, "Failed")
+    return condition if condition.get("status") == "True" else {}
+
+
+def _exit_line(ended: Exit) -> tuple[str, ...]:
+    if not ended.pod:
+        return ()
+    reason = f" ({ended.reason})" if ended.reason else ""
+    return (f"pod/{ended.pod}: container {ended.container} exited with {ended.code}{reason}",)
+
+
+def _says(item: Json, condition: Json) -> str:
+    text = condition.get("message") or condition.get("reason") or "says nothing"
+    return f"{objects.reference(item)}: {text}"

@@ -1,0 +1,76 @@
+"""What happened to a run before: preempted by whom, sent back, restarted."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ops import objects, quota
+from ops.objects import Json
+from ops.snapshot import Snapshot
+from ops.symptoms import ended
+from training import spec
+
+_PREEMPTOR: Final = re.compile(r"workload \(UID: ([^,)]*), JobUID: ([^)]*)\) due to ([^;]*)")
+
+
+def preempted_by(snapshot: Snapshot) -> list[str]:
+    """Who took its place, and by what right."""
+    condition = objects.condition(snapshot.workload, "Preempted")
+    if not condition:
+        return []
+    when = snapshot.ago(condition.get("lastTransitionTime"))
+    found = _PREEMPTOR.search(condition.get("message", ""))
+    if found is None:
+        return [f"preempted {when} ago: {condition.get('message') or condition.get('reason')}"]
+    uid, job_uid, why = found.groups()
+    return [f"preempted {when} ago by {_who(snapshot, uid, job_uid)}: {why}"]
+
+
+def _who(snapshot: Snapshot, uid: str, job_uid: str) -> str:
+    for workload in snapshot.workloads:
+        mine = objects.meta(workload).get("uid")
+        if mine == uid or objects.owned_by(workload, job_uid):
+            return f"{objects.run_label(workload)} (team {quota.team_of(workload)})"
+    return f"a run that is gone (Workload UID {uid})"
+
+
+def sent_back(snapshot: Snapshot) -> list[str]:
+    """How often Kueue took it back, by reason."""
+    stats = objects.status(snapshot.workload).get("schedulingStats") or {}
+    return [
+        f"sent back {_times(entry)}: {_reason(entry)}" for entry in stats.get("evictions") or []
+    ]
+
+
+def _reason(entry: Json) -> str:
+    reason = {
+        "Preempted": "another run was given its place",
+        "PodsReadyTimeout": "its pods were not all ready in time",
+        "AdmissionCheck": "no nodes were found for it",
+        "ClusterQueueStopped": "its queue was drained",
+        "LocalQueueStopped": "its queue was drained",
+        "NodeFailures": "a node was lost",
+        "Deactivated": "it was given up",
+    }.get(str(entry["reason"]), str(entry["reason"]))
+    cause = entry.get("underlyingCause")
+    return f"{reason} ({cause})" if cause else reason
+
+
+def _times(entry: Json) -> str:
+    count = int(entry.get("count", 1))
+    return "once" if count == 1 else f"{count} times"
+
+
+def restarted(snapshot: Snapshot) -> list[str]:
+    """Restarts in place: for good checkpoints, and for failures, which count."""
+    total = ended.restarts(snapshot)
+    if not total:
+        return []
+    counted = int(objects.status(snapshot.run).get("restartsCountTowardsMax") or 0)
+    most = ((snapshot.run.get("spec") or {}).get("failurePolicy") or {}).get("maxRestarts")
+    kept = total - counted
+    saved = f"{kept} from a checkpoint after a preemption (exit code {spec.EXIT_PREEMPTED})"
+    failures = f"{counted} after failures, of {most} permitted"
+    told = [text for text, n in ((saved, kept), (failures, counted)) if n]
+    return [f"restarted {total} times: {', '.join(told)}"]

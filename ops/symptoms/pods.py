@@ -1,0 +1,238 @@
+"""Runs that are admitted: pods that cannot be made, placed, started or kept, and those that train."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from infra import naming
+from ops import objects
+from ops.objects import Json
+from ops.snapshot import Snapshot
+from ops.symptoms import ended
+from ops.symptoms.scarcity import node_lines
+from ops.verdict import Verdict
+from training import spec
+
+_IMAGE: Final = (
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+    "RegistryUnavailable",
+)
+_SETUP: Final = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+_VOLUME_EVENTS: Final = ("FailedMount", "FailedAttachVolume")
+
+
+def refused(snapshot: Snapshot) -> Verdict | None:
+    """The API server turns its pods away."""
+    if not snapshot.admitted or _live(snapshot):
+        return None
+    events = snapshot.events_of(snapshot.run, *snapshot.jobs)
+    refusals = [e for e in events if e.get("reason") == "FailedCreate"]
+    if not refusals:
+        return None
+    return Verdict(
+        symptom="pods-refused",
+        headline="is admitted, but its pods are refused by a policy or a quota of the namespace",
+        evidence=(f"{_subject(refusals[-1])}: {refusals[-1].get('message')}",),
+        remedy=(
+            "the message names the policy or quota; the run cannot be changed: correct its file and"
+            " raise `version`",
+            f"kubectl get resourcequota,limitrange -n {snapshot.namespace}",
+        ),
+    )
+
+
+def image(snapshot: Snapshot) -> Verdict | None:
+    """Its image cannot be had."""
+    for pod, container, waiting in _waiting(snapshot):
+        if waiting.get("reason") in _IMAGE:
+            return Verdict(
+                symptom="image",
+                headline=f"cannot start: the image of {container['name']} cannot be had",
+                evidence=(
+                    f"{objects.reference(pod)}: {waiting['reason']}: {waiting.get('message', '')}",
+                    f"{objects.reference(pod)}: {container.get('image')}",
+                ),
+                remedy=(
+                    "is the digest in the registry, and may the nodes read it? `images` in the"
+                    " stack's file says which one runs get",
+                ),
+            )
+    return None
+
+
+def setup(snapshot: Snapshot) -> Verdict | None:
+    """A container cannot be made: a ConfigMap, a Secret or a volume is not there."""
+    for pod, container, waiting in _waiting(snapshot):
+        if waiting.get("reason") in _SETUP:
+            line = f"{objects.reference(pod)}: {waiting['reason']}: {waiting.get('message', '')}"
+            return _setup(f"the container {container['name']} cannot be made", line)
+    pending = [p for p in _live(snapshot) if objects.status(p).get("phase") == "Pending"]
+    for event in reversed(snapshot.events_of(*pending)):
+        if event.get("reason") in _VOLUME_EVENTS:
+            return _setup("a volume cannot be mounted", f"{_subject(event)}: {event['message']}")
+    return None
+
+
+def _setup(what: str, line: str) -> Verdict:
+    return Verdict(
+        symptom="setup",
+        headline=f"cannot start: {what}",
+        evidence=(line,),
+        remedy=("the message names what is missing; `pulumi up` creates what the stack owns",),
+    )
+
+
+def unschedulable(snapshot: Snapshot) -> Verdict | None:
+    """The scheduler finds no node for a pod."""
+    stuck = [
+        (pod, condition)
+        for pod in _live(snapshot)
+        if (condition := objects.condition(pod, "PodScheduled")).get("reason") == "Unschedulable"
+    ]
+    if not stuck:
+        return None
+    pod, condition = stuck[0]
+    lines = node_lines(snapshot, pod["spec"], ()) if snapshot.nodes else []
+    return Verdict(
+        symptom="unschedulable",
+        headline=f"is admitted, but {len(stuck)} of its pods fit no node",
+        evidence=(f"{objects.reference(pod)}: {condition.get('message', '')}", *lines),
+        remedy=(
+            f"kubectl get nodes -L {naming.POOL}: is a node lost, cordoned, tainted or occupied?",
+            "where an autoscaler makes nodes, wait for it; else Kueue takes the run back and tries"
+            " elsewhere",
+        ),
+    )
+
+
+def restarting(snapshot: Snapshot) -> Verdict | None:
+    """An attempt has just ended badly, and the next one is not up yet."""
+    if not snapshot.admitted or _trains(snapshot):
+        return None
+    bad = [e for e in ended.exits(snapshot) if e.pod and e.code != spec.EXIT_PREEMPTED]
+    if not bad:
+        return None
+    most = ((snapshot.run.get("spec") or {}).get("failurePolicy") or {}).get("maxRestarts")
+    counted = objects.status(snapshot.run).get("restartsCountTowardsMax") or 0
+    limit = f", {counted} of {most} restarts used" if most is not None else ""
+    return Verdict(
+        symptom="restarting",
+        headline=f"restarts: an attempt ended with exit code {bad[0].code}{limit}",
+        evidence=(
+            f"pod/{bad[0].pod}: container {bad[0].container} exited with {bad[0].code}"
+            f" {bad[0].reason}",
+        ),
+        remedy=tuple(ended.log_lines(snapshot, bad[0])),
+    )
+
+
+def starting(snapshot: Snapshot) -> Verdict | None:
+    """It is admitted and not whole yet."""
+    if not snapshot.admitted or _trains(snapshot):
+        return None
+    ready = objects.condition(snapshot.workload, "PodsReady")
+    since = objects.condition(snapshot.workload, "Admitted").get("lastTransitionTime")
+    pods = _live(snapshot)
+    waiting = [p for p in pods if not objects.holds(p, "Ready")]
+    return Verdict(
+        symptom="not-ready",
+        headline=f"was admitted {snapshot.ago(since)} ago and is not whole yet:"
+        f" {len(pods) - len(waiting)} of {_wanted(snapshot)} pods are ready",
+        evidence=(
+            *(f"{objects.reference(p)}: {_pod_state(p)}" for p in waiting),
+            *(
+                [f"{objects.reference(snapshot.workload or {})}: {ready['message']}"]
+                if ready
+                else []
+            ),
+        ),
+        remedy=(
+            "wait: a gang that is not whole in time goes back to the queue by itself",
+            *([f"kubectl describe {objects.reference(waiting[0])}"] if waiting else []),
+        ),
+    )
+
+
+def running(snapshot: Snapshot) -> Verdict | None:
+    """It trains."""
+    pods = _live(snapshot)
+    if not _trains(snapshot):
+        return None
+    starts = [str(objects.status(p).get("startTime") or "") for p in pods]
+    nodes = Counter(str(p["spec"].get("nodeName", "")) for p in pods)
+    return Verdict(
+        symptom="running",
+        headline=f"trains since {snapshot.ago(max(starts))} on {', '.join(sorted(nodes))}",
+        evidence=tuple(f"{objects.reference(p)}: {_pod_state(p)}" for p in pods),
+        remedy=(f"kubectl logs -n {snapshot.namespace} {objects.name(pods[0])} -f",),
+    )
+
+
+def unknown(snapshot: Snapshot) -> Verdict:
+    """None of the others: what there is, unexplained."""
+    pods = [f"{objects.reference(p)}: {_pod_state(p)}" for p in snapshot.pods]
+    conditions = [
+        f"{objects.reference(item)}: {c['type']} is {c['status']}: {c.get('message', '')}"
+        for item in (snapshot.run, snapshot.workload)
+        if item is not None
+        for c in objects.status(item).get("conditions") or []
+    ]
+    return Verdict(
+        symptom="unknown",
+        headline="is in a state that is not known here",
+        evidence=(*conditions, *pods),
+        remedy=(f"kubectl describe {objects.reference(snapshot.run)}",),
+    )
+
+
+def _live(snapshot: Snapshot) -> list[Json]:
+    """Pods that are not over and not being taken away."""
+    return [
+        pod
+        for pod in snapshot.pods
+        if objects.status(pod).get("phase") in ("Pending", "Running", None)
+        and "deletionTimestamp" not in objects.meta(pod)
+    ]
+
+
+def _wanted(snapshot: Snapshot) -> int:
+    sets = ((snapshot.workload or {}).get("spec") or {}).get("podSets") or []
+    return sum(int(one.get("count", 1)) for one in sets)
+
+
+def _trains(snapshot: Snapshot) -> bool:
+    """Whether all of its pods are there and ready."""
+    pods = _live(snapshot)
+    ready = [pod for pod in pods if objects.holds(pod, "Ready")]
+    return bool(pods) and len(ready) == len(pods) and len(pods) >= _wanted(snapshot)
+
+
+def _waiting(snapshot: Snapshot) -> list[tuple[Json, Json, Json]]:
+    """Pods, their container statuses, and what these wait for."""
+    found = []
+    for pod in _live(snapshot):
+        status = objects.status(pod)
+        for one in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]:
+            if waiting := (one.get("state") or {}).get("waiting"):
+                found.append((pod, one, waiting))
+    return found
+
+
+def _pod_state(pod: Json) -> str:
+    status = objects.status(pod)
+    scheduled = objects.condition(pod, "PodScheduled")
+    if scheduled.get("status") == "False":
+        return f"not on a node: {scheduled.get('message') or scheduled.get('reason')}"
+    ready = objects.condition(pod, "Ready")
+    why = "" if ready.get("status") == "True" else f", {ready.get('message') or 'not ready'}"
+    return f"{status.get('phase')} on {pod['spec'].get('nodeName', 'no node')}{why}"
+
+
+def _subject(event: Json) -> str:
+    about = event.get("involvedObject") or {}
+    return f"{str(about.get('kind', 'object')).lower()}/{about.get('name')}"
