@@ -155,6 +155,8 @@ def _apiserver(at: Setting) -> Service:
         "--authorization-mode=Node,RBAC",
         "--anonymous-auth=false",
         "--enable-admission-plugins=NodeRestriction",
+        # As on any other cluster: who may have privileges, Pod Security decides.
+        "--allow-privileged=true",
         "--profiling=false",
         f"--audit-log-path={at.state.logs / 'audit.log'}",
         f"--audit-policy-file={at.config('audit.yaml')}",
