@@ -1,0 +1,197 @@
+"""Quota and limits on the real API server: nothing takes more of a team's share than it says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from infra import naming
+from infra.tenancy import access, limits, team
+from sandbox.cluster import ClusterError
+from tests.sandbox.conftest import Cluster
+from tests.sandbox.node_kit import HOST, until
+from training.launchers import pod as pods
+
+pytestmark = pytest.mark.sandbox
+
+TEAM = "quotas"
+NAMESPACE = naming.namespace(TEAM)
+QUOTA = limits.Quota(cpu="4", memory="8Gi", gpus=2)
+OVER = "exceeded quota: training"
+
+
+def _container(name: str = "main", **requests: str) -> dict[str, Any]:
+    amounts = {key.replace("gpu", naming.GPU): value for key, value in requests.items()}
+    found = {"name": name, "image": HOST, "securityContext": pods.restricted()}
+    return found | ({"resources": {"requests": amounts, "limits": amounts}} if amounts else {})
+
+
+def _pod(*containers: dict[str, Any], name: str = "attempt", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "serviceAccountName": naming.SERVICE_ACCOUNT,
+            "securityContext": pods.pod_security(),
+            "containers": list(containers),
+            # No node has this label, so nothing starts.
+            "nodeSelector": {"quotas": "none"},
+            **spec,
+        },
+    }
+
+
+def _service(**spec: Any) -> dict[str, Any]:
+    ports = [{"name": "http", "port": 80}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "attempt", "namespace": NAMESPACE},
+        "spec": {"selector": {"app": "any"}, "ports": ports, **spec},
+    }
+
+
+@pytest.fixture(scope="module")
+def held(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster with a team's namespace, its quota and its limits; gone in the end."""
+    for manifest in (team.namespace(TEAM), access.service_account(TEAM), *_guards()):
+        _apply(cluster, manifest)
+    _await_quota(cluster)
+    yield cluster
+    cluster.kubectl("delete", "namespace", NAMESPACE, "--timeout=60s")
+
+
+def _guards() -> tuple[dict[str, Any], dict[str, Any]]:
+    return limits.resource_quota(TEAM, QUOTA), limits.limit_range(TEAM)
+
+
+def _apply(cluster: Cluster, manifest: dict[str, Any]) -> None:
+    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
+
+
+def _await_quota(cluster: Cluster) -> None:
+    """Until the quota has counted what is there; before that it refuses everything."""
+
+    def counted() -> bool:
+        text = cluster.kubectl("get", "resourcequota", "training", "-n", NAMESPACE, "-o", "json")
+        return bool(json.loads(text).get("status", {}).get("used"))
+
+    until(counted, "the quota has counted")
+
+
+def _try(cluster: Cluster, manifest: dict[str, Any]) -> dict[str, Any]:
+    """The object as admission leaves it; nothing is created."""
+    command = ["create", "--dry-run=server", "-o", "json", "-f", "-"]
+    found: dict[str, Any] = json.loads(cluster.kubectl(*command, stdin=json.dumps(manifest)))
+    return found
+
+
+@contextmanager
+def _without(cluster: Cluster, *kinds: str) -> Iterator[None]:
+    """The namespace without some of its guards; they are put back."""
+    guards = [manifest for manifest in _guards() if manifest["kind"] in kinds]
+    for manifest in guards:
+        name = manifest["metadata"]["name"]
+        cluster.kubectl("delete", manifest["kind"], name, "-n", NAMESPACE)
+    try:
+        yield
+    finally:
+        for manifest in guards:
+            _apply(cluster, manifest)
+        _await_quota(cluster)
+
+
+def _refused(cluster: Cluster, manifest: dict[str, Any], words: str) -> None:
+    def refused() -> bool:
+        try:
+            _try(cluster, manifest)
+        except ClusterError as error:
+            return words in str(error)
+        return False
+
+    # Admission reads guards from a cache, which a guard that was just put back reaches a moment later.
+    until(refused, f"refused: {words}")
+
+
+def _let_in(cluster: Cluster, manifest: dict[str, Any]) -> None:
+    def let_in() -> bool:
+        try:
+            return bool(_try(cluster, manifest))
+        except ClusterError:
+            return False
+
+    until(let_in, "let in")
+
+
+def test_a_container_that_asks_for_nothing_is_counted_all_the_same(held: Cluster) -> None:
+    found = _try(held, _pod(_container()))
+    requests = found["spec"]["containers"][0]["resources"]["requests"]
+    assert requests == {"cpu": "250m", "memory": "256Mi"}
+    # Sixteen of them are 4 cores; seventeen are more than the team has.
+    several = [_container(f"c{i}") for i in range(17)]
+    _try(held, _pod(*several[:16]))
+    _refused(held, _pod(*several), OVER)
+
+
+def test_without_limits_a_pod_must_say_what_it_takes_and_without_both_it_takes_what_it_likes(
+    held: Cluster,
+) -> None:
+    with _without(held, "LimitRange"):
+        _refused(held, _pod(_container()), "must specify requests.cpu")
+        _let_in(held, _pod(_container(cpu="1", memory="1Gi")))
+    with _without(held, "LimitRange", "ResourceQuota"):
+        _let_in(held, _pod(_container()))
+        _let_in(held, _pod(_container(cpu="64", memory="1Ti", gpu="16")))
+    _refused(held, _pod(_container(cpu="64", memory="1Ti", gpu="16")), OVER)
+
+
+@pytest.mark.parametrize(
+    ("resource", "fits", "over"),
+    [("cpu", "4", "5"), ("memory", "8Gi", "9Gi"), ("gpu", "2", "3")],
+)
+@pytest.mark.parametrize("place", ["main", "init", "sidecar"])
+def test_every_kind_of_container_counts(
+    held: Cluster, resource: str, fits: str, over: str, place: str
+) -> None:
+    small = {"cpu": "1", "memory": "1Gi"}
+
+    def asking(amount: str) -> dict[str, Any]:
+        wanted = small | {resource: amount}
+        if place == "main":
+            return _pod(_container(**wanted))
+        if place == "init":
+            # Only the largest of init and main counts: they do not run at once.
+            return _pod(_container(**small), initContainers=[_container("init", **wanted)])
+        # A sidecar runs beside the main container, so both count; here the main one has its defaults.
+        less = {"cpu": "3500m", "memory": "7Gi", "gpu": "2"}[resource]
+        sidecar = _container("side", **(small | {resource: less if amount == fits else amount}))
+        return _pod(_container(), initContainers=[sidecar | {"restartPolicy": "Always"}])
+
+    _let_in(held, asking(fits))
+    _refused(held, asking(over), OVER)
+
+
+def test_pods_count_together_and_give_back_when_they_end(held: Cluster) -> None:
+    first = _pod(_container(cpu="1", memory="1Gi", gpu="1"), name="first")
+    one, two = (_pod(_container(cpu="1", memory="1Gi", gpu=n), name="second") for n in ("1", "2"))
+    held.kubectl("create", "-f", "-", stdin=json.dumps(first))
+    _let_in(held, one)
+    _refused(held, two, OVER)
+    held.kubectl("delete", "pod", "first", "-n", NAMESPACE, "--now")
+    _let_in(held, two)
+
+
+@pytest.mark.parametrize("kind", ["LoadBalancer", "NodePort"])
+def test_no_service_is_reached_from_outside(held: Cluster, kind: str) -> None:
+    _refused(held, _service(type=kind), OVER)
+    _let_in(held, _service(type="ClusterIP"))
+    _let_in(held, _service(clusterIP="None"))
+    with _without(held, "ResourceQuota"):
+        _let_in(held, _service(type=kind))
