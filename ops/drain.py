@@ -16,6 +16,7 @@ from ops import objects
 from ops.cluster import Cluster, ClusterError
 from ops.collect import CLUSTER_QUEUES, PODS, WORKLOADS
 from ops.objects import Json
+from ops.snapshot import counted
 
 POLL_S: Final = 1.0
 DRAINED: Final = "HoldAndDrain"
@@ -103,7 +104,7 @@ def drain(cluster: Cluster, team: str | None, timeout_s: float, say: Say) -> Lef
     said = ""
     while True:
         now = read_left(cluster, found)
-        line = f"{len(now.runs)} runs, {len(now.pods)} pods left" + (
+        line = f"{counted(len(now.runs), 'run')}, {counted(len(now.pods), 'pod')} left" + (
             f": {', '.join(now.runs)}" if now.runs else ""
         )
         if line != said:

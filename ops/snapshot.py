@@ -77,3 +77,8 @@ def span(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{max(0.0, seconds):.0f} s"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 pod`, `2 pods`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

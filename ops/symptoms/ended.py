@@ -9,7 +9,7 @@ from typing import Final
 
 from ops import objects
 from ops.objects import Json
-from ops.snapshot import Snapshot
+from ops.snapshot import Snapshot, counted
 from ops.verdict import Verdict
 from training import spec
 
@@ -153,7 +153,8 @@ def leaving(snapshot: Snapshot) -> Verdict | None:
     held = objects.meta(snapshot.run).get("finalizers") or []
     return Verdict(
         symptom="leaving",
-        headline=f"is being deleted since {snapshot.ago(since)}; {len(alive)} pods still save",
+        headline=f"is being deleted since {snapshot.ago(since)}; "
+        f"{counted(len(alive), 'pod')} still {'saves' if len(alive) == 1 else 'save'}",
         evidence=tuple(
             [f"{objects.reference(p)}: {objects.status(p).get('phase')}" for p in alive]
             + [f"{objects.reference(snapshot.run)}: held by {finalizer}" for finalizer in held]

@@ -7,7 +7,7 @@ from typing import Final
 
 from ops import objects, quota
 from ops.objects import Json
-from ops.snapshot import Snapshot
+from ops.snapshot import Snapshot, counted
 from ops.symptoms import ended
 from training import spec
 
@@ -67,10 +67,10 @@ def restarted(snapshot: Snapshot) -> list[str]:
     total = ended.restarts(snapshot)
     if not total:
         return []
-    counted = int(objects.status(snapshot.run).get("restartsCountTowardsMax") or 0)
+    failed = int(objects.status(snapshot.run).get("restartsCountTowardsMax") or 0)
     most = ((snapshot.run.get("spec") or {}).get("failurePolicy") or {}).get("maxRestarts")
-    kept = total - counted
+    kept = total - failed
     saved = f"{kept} from a checkpoint after a preemption (exit code {spec.EXIT_PREEMPTED})"
-    failures = f"{counted} after failures, of {most} permitted"
-    told = [text for text, n in ((saved, kept), (failures, counted)) if n]
-    return [f"restarted {total} times: {', '.join(told)}"]
+    failures = f"{failed} after failures, of {most} permitted"
+    told = [text for text, n in ((saved, kept), (failures, failed)) if n]
+    return [f"restarted {counted(total, 'time')}: {', '.join(told)}"]

@@ -8,7 +8,7 @@ from typing import Final
 from infra import naming
 from ops import objects
 from ops.objects import Json
-from ops.snapshot import Snapshot
+from ops.snapshot import Snapshot, counted
 from ops.symptoms import ended
 from ops.symptoms.scarcity import node_lines
 from ops.verdict import Verdict
@@ -100,7 +100,7 @@ def unschedulable(snapshot: Snapshot) -> Verdict | None:
     lines = node_lines(snapshot, pod["spec"], ()) if snapshot.nodes else []
     return Verdict(
         symptom="unschedulable",
-        headline=f"is admitted, but {len(stuck)} of its pods fit no node",
+        headline=f"is admitted, but {len(stuck)} of its {counted(len(_live(snapshot)), 'pod')} fit no node",
         evidence=(f"{objects.reference(pod)}: {condition.get('message', '')}", *lines),
         remedy=(
             f"kubectl get nodes -L {naming.POOL}: is a node lost, cordoned, tainted or occupied?",

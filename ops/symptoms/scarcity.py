@@ -11,7 +11,7 @@ from ops import objects, quota
 from ops.objects import Json
 from ops.placement import node_refusals, plain
 from ops.quota import Room
-from ops.snapshot import Snapshot
+from ops.snapshot import Snapshot, counted
 from ops.symptoms.waiting import kueue_says, pending, place, workload_name
 from ops.verdict import Verdict
 
@@ -168,9 +168,9 @@ def _holder_lines(snapshot: Snapshot, rooms: Sequence[Room]) -> list[str]:
     flavors = [room.flavor for room in rooms] or [objects.name(f) for f in snapshot.flavors]
     found = quota.holders(snapshot.workloads, flavors)
     lines = [
-        f"{h.flavor}: {h.run_id} (team {h.team}) holds {plain(h.gpus)} GPUs on {h.nodes} nodes"
+        f"{h.flavor}: {h.run_id} (team {h.team}) holds {plain(h.gpus)} GPUs on {counted(h.nodes, 'node')}"
         for h in found[:_SHOWN]
     ]
     rest = found[_SHOWN:]
     total = sum((h.gpus for h in rest), start=found[0].gpus * 0) if found else 0
-    return [*lines, *([f"{len(rest)} more runs hold {total} GPUs"] if rest else [])]
+    return [*lines, *([f"{counted(len(rest), 'more run')} hold {total} GPUs"] if rest else [])]

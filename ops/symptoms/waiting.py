@@ -6,7 +6,7 @@ from typing import Final
 
 from ops import objects
 from ops.objects import Json
-from ops.snapshot import Snapshot, span
+from ops.snapshot import Snapshot, counted, span
 from ops.verdict import Verdict
 
 _SHOWN: Final = 6
@@ -30,7 +30,7 @@ def backoff(snapshot: Snapshot) -> Verdict | None:
         headline=f"{why}; it is tried again at {until:%H:%M:%S} UTC, in {span(left)}",
         evidence=(
             f"{workload_name(snapshot)}: {evicted.get('message', 'evicted')}",
-            f"{workload_name(snapshot)}: sent back {state.get('count', 1)} times",
+            f"{workload_name(snapshot)}: sent back {counted(int(state.get('count', 1)), 'time')}",
         ),
         remedy=(
             "what its pods said then: kubectl get events -n"

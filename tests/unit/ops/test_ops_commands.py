@@ -1,0 +1,190 @@
+"""The front door: finding a run, what scripts read, and which exit code they get."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from infra import naming
+from ops import __main__ as front_door
+from ops import collect, drain
+from ops.cluster import ClusterError, ForbiddenError, Kind, _decoded
+from ops.collect import NoSuchRunError
+from ops.objects import Json, amount
+from tests.unit.ops.snapshots import (
+    RUN_ID,
+    at,
+    cluster_queue,
+    condition,
+    pod,
+    run,
+    runs_on,
+    waits,
+    workload,
+)
+
+
+class FakeCluster:
+    """Answers from lists by plural; `forbidden` plurals are refused outside of namespaces."""
+
+    def __init__(self, forbidden: tuple[str, ...] = (), **items: list[Json]) -> None:
+        self._items = items
+        self._forbidden = forbidden
+        self.patched: list[tuple[str, Any]] = []
+
+    def items(self, kind: Kind, namespace: str | None = None, selector: str = "") -> list[Json]:
+        if kind.plural in self._forbidden and namespace is None:
+            raise ForbiddenError(f"{kind.plural} is forbidden")
+        found = [i for i in self._items.get(kind.plural, []) if i["kind"] == kind.kind]
+        wanted = [term.partition("=")[::2] for term in selector.split(",") if "=" in term]
+        return [
+            item
+            for item in found
+            if namespace in (None, item["metadata"].get("namespace"))
+            and all(item["metadata"].get("labels", {}).get(k) == v for k, v in wanted)
+        ]
+
+    def patch(self, kind: Kind, name: str, change: Any) -> None:
+        self.patched.append((name, change))
+
+
+def call(monkeypatch: pytest.MonkeyPatch, cluster: FakeCluster, *argv: str) -> int:
+    monkeypatch.setattr(front_door, "Cluster", lambda *_: cluster)
+    return front_door.main(list(argv))
+
+
+def stack(*more: Json, **items: list[Json]) -> FakeCluster:
+    """A cluster with the run `hello`, waiting, and its queue."""
+    queue = cluster_queue(spot=16)
+    queue["metadata"]["labels"][naming.PART_OF] = naming.PROJECT
+    usual: dict[str, list[Json]] = {
+        "jobsets": [run(), *more],
+        "clusterqueues": [queue],
+        "localqueues": [],
+        "workloads": [workload(waits(""))],
+    }
+    return FakeCluster(**(usual | items))
+
+
+def test_a_run_is_found_by_its_id_or_as_the_newest_of_its_name() -> None:
+    newer = run()
+    newer["metadata"] = newer["metadata"] | {"creationTimestamp": at(1), "name": "hello-v2-b"}
+    newer["metadata"]["labels"] = newer["metadata"]["labels"] | {naming.RUN_ID: "hello-v2-b"}
+    known = collect.runs(stack(newer))  # type: ignore[arg-type]
+    assert collect.find(known, "hello")["metadata"]["name"] == "hello-v2-b"
+    assert collect.find(known, RUN_ID)["metadata"]["name"] == RUN_ID
+
+
+def test_jobs_inside_of_a_run_are_no_runs() -> None:
+    inner = run(kind="Job")
+    inner["metadata"] |= {"ownerReferences": [{"uid": "x", "name": RUN_ID, "controller": True}]}
+    known = collect.runs(stack(jobs=[inner]))  # type: ignore[arg-type]
+    assert [item["kind"] for item in known] == ["JobSet"]
+
+
+def test_a_run_that_is_not_there_is_answered_with_those_that_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, stack(), "why", "helo") == 1
+    told = capsys.readouterr().err
+    assert told == f"no run 'helo'; did you mean hello? There are: {RUN_ID}\n"
+    with pytest.raises(NoSuchRunError, match="there are no runs here"):
+        collect.find([], "hello")
+
+
+def test_an_answer_has_a_headline_evidence_and_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, stack(), "why", "hello") == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].startswith(f"{RUN_ID} waits for a queue that does not exist")
+    assert told[1] == "  localqueue/research -n team-research: not found"
+    assert told[2].startswith("  -> ")
+
+
+def test_scripts_read_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, stack(), "why", "hello", "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["run"], answer["symptom"]) == (RUN_ID, "queue-missing")
+    assert answer["hidden"] == []
+
+
+def test_who_may_read_one_namespace_only_is_asked_for_the_team(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forbidden = ("jobsets", "jobs", "workloads", "clusterqueues", "resourceflavors", "nodes")
+    cluster = FakeCluster(forbidden, jobsets=[run()], workloads=[workload(waits("insufficient"))])
+    assert call(monkeypatch, cluster, "why", "hello") == 2
+    assert "name your team with --team" in capsys.readouterr().err
+    assert call(monkeypatch, cluster, "why", "hello", "--team", "research", "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert {"nodes", "clusterqueues"} <= set(answer["hidden"])
+    assert "workloads" not in answer["hidden"]
+
+
+def test_drain_stops_the_teams_queue_and_waits_until_nothing_is_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = stack()
+    assert call(monkeypatch, cluster, "drain", "--team", "research") == 0
+    assert cluster.patched == [("team-research", {"spec": {"stopPolicy": "HoldAndDrain"}})]
+    assert "python -m ops resume --team research" in capsys.readouterr().out
+
+
+def test_drain_that_is_not_over_in_time_says_what_is_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = stack(workloads=[runs_on()], pods=[pod("a")])
+    assert call(monkeypatch, cluster, "drain", "--timeout", "0") == 1
+    told = capsys.readouterr().out
+    assert f"1 run, 1 pod left: {RUN_ID}" in told
+    assert "still there: team-research/a" in told
+
+
+def test_draining_and_resuming_twice_changes_nothing() -> None:
+    queue = cluster_queue(spot=1, stop="HoldAndDrain")
+    cluster = stack()
+    assert drain.set_policy(cluster, [queue], drain.DRAINED) == []  # type: ignore[arg-type]
+    assert drain.set_policy(cluster, [queue], drain.OPEN) == ["team-research"]  # type: ignore[arg-type]
+    assert cluster.patched == [("team-research", {"spec": {"stopPolicy": "None"}})]
+
+
+def test_a_team_without_a_queue_is_told_which_teams_have_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, stack(), "drain", "--team", "reserch") == 2
+    assert "team 'reserch' has no ClusterQueue; teams with one: research" in capsys.readouterr().err
+
+
+def test_what_is_left_counts_only_the_drained_teams() -> None:
+    queue = cluster_queue(spot=1)
+    foreign = pod("x")
+    foreign["metadata"]["labels"] = foreign["metadata"]["labels"] | {naming.TEAM: "production"}
+    over = workload(condition("Finished"), flavor="spot", run_id="over-v1-1")
+    left = drain.left([queue], [runs_on(), over], [pod("a"), pod("b", "Succeeded"), foreign])
+    assert left.runs == (RUN_ID,)
+    assert left.pods == ("team-research/a",)
+
+
+def test_what_the_api_server_says_is_passed_on() -> None:
+    assert _decoded(404, b"", "GET /x") is None
+    with pytest.raises(ForbiddenError, match="GET /x: no"):
+        _decoded(403, b'{"message": "no"}', "GET /x")
+    with pytest.raises(ClusterError, match="HTTP 500"):
+        _decoded(500, b"<html>", "GET /x")
+
+
+def test_paths_follow_the_group_and_the_namespace() -> None:
+    assert Kind("v1", "pods", "Pod").path("ns") == "/api/v1/namespaces/ns/pods"
+    assert Kind("a.io/v1", "bs", "B").path(None, "c") == "/apis/a.io/v1/bs/c"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("500m", 0.5), ("2", 2), ("1k", 1000), ("2Gi", 2**31), ("1e3", 1000)]
+)
+def test_quantities_are_numbers(text: str, value: float) -> None:
+    assert float(amount(text)) == value

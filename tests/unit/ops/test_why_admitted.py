@@ -1,0 +1,113 @@
+"""Why an admitted run does not train, or that it does."""
+
+from __future__ import annotations
+
+import pytest
+
+from ops.symptoms import SYMPTOMS, explain
+from tests.unit.ops.snapshots import (
+    condition,
+    ended,
+    event,
+    node,
+    pod,
+    run,
+    runs_on,
+    snapshot,
+    waiting,
+)
+
+
+def test_a_whole_gang_trains() -> None:
+    verdict = explain(snapshot(workload=runs_on(), pods=[pod("a"), pod("b")]))
+    assert verdict.symptom == "running"
+    assert verdict.headline == "trains since 30 s on spot-0"
+
+
+def test_half_a_gang_does_not_train() -> None:
+    verdict = explain(snapshot(workload=runs_on(), pods=[pod("a"), pod("b", "Pending")]))
+    assert verdict.symptom == "not-ready"
+    assert verdict.headline.endswith("1 of 2 pods are ready")
+
+
+def test_a_gang_whose_pods_are_not_all_made_does_not_train() -> None:
+    assert explain(snapshot(workload=runs_on(), pods=[pod("a")])).symptom == "not-ready"
+
+
+@pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff", "InvalidImageName"])
+def test_an_image_that_cannot_be_had_is_named(reason: str) -> None:
+    stuck = pod("a", "Pending", **waiting(reason, "no such manifest"))
+    verdict = explain(snapshot(workload=runs_on(), pods=[stuck]))
+    assert verdict.symptom == "image"
+    assert verdict.evidence == (
+        f"pod/a -n team-research: {reason}: no such manifest",
+        "pod/a -n team-research: img@sha256:1",
+    )
+
+
+def test_a_missing_secret_is_told_in_the_kubelets_words() -> None:
+    stuck = pod("a", "Pending", **waiting("CreateContainerConfigError", 'secret "x" not found'))
+    verdict = explain(snapshot(workload=runs_on(), pods=[stuck]))
+    assert verdict.symptom == "setup"
+    assert 'secret "x" not found' in verdict.evidence[0]
+
+
+def test_a_volume_that_cannot_be_mounted_is_told() -> None:
+    stuck = pod("a", "Pending", **waiting("ContainerCreating"))
+    failed = event(stuck, "FailedMount", 'configmap "hello" not found')
+    verdict = explain(snapshot(workload=runs_on(), pods=[stuck], events=[failed]))
+    assert verdict.symptom == "setup"
+    assert verdict.evidence == ('pod/a: configmap "hello" not found',)
+    assert explain(snapshot(workload=runs_on(), pods=[stuck])).symptom == "not-ready"
+
+
+def test_pods_that_fit_no_node_come_with_a_count_of_the_nodes() -> None:
+    why = condition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available")
+    stuck = pod("a", "Pending", conditions=[why])
+    tainted = node("spot-0", "spot", {"key": "broken", "effect": "NoExecute"})
+    verdict = explain(snapshot(workload=runs_on(), pods=[stuck], nodes=[tainted]))
+    assert verdict.symptom == "unschedulable"
+    assert verdict.evidence == (
+        "pod/a -n team-research: 0/3 nodes are available",
+        "nodes: 1 of 1 have the taint broken:NoExecute",
+    )
+
+
+def test_pods_that_are_refused_show_the_refusal() -> None:
+    job = {"kind": "Job", "metadata": {"name": "hello-worker-0", "uid": "j"}, "status": {}}
+    refusal = event(job, "FailedCreate", "pods is forbidden: exceeded quota")
+    taken = snapshot(workload=runs_on(), jobs=[job], events=[refusal])
+    verdict = explain(taken)
+    assert verdict.symptom == "pods-refused"
+    assert verdict.evidence == ("job/hello-worker-0: pods is forbidden: exceeded quota",)
+    # Later the pods could be made after all.
+    with_pods = snapshot(workload=runs_on(), jobs=[job], events=[refusal], pods=[pod(), pod("b")])
+    assert explain(with_pods).symptom == "running"
+
+
+def test_an_attempt_that_failed_is_told_until_the_next_one_trains() -> None:
+    status = {"restarts": 1, "restartsCountTowardsMax": 1}
+    failed = pod("a", "Failed", **ended(1))
+    verdict = explain(snapshot(run=run(status=status), workload=runs_on(), pods=[failed]))
+    assert verdict.symptom == "restarting"
+    assert verdict.headline == "restarts: an attempt ended with exit code 1, 1 of 3 restarts used"
+    again = snapshot(workload=runs_on(), pods=[failed, pod("b"), pod("c")])
+    assert explain(again).symptom == "running"
+
+
+def test_an_attempt_that_saved_and_stopped_did_not_fail() -> None:
+    saved = pod("a", "Failed", **ended(75))
+    assert explain(snapshot(workload=runs_on(), pods=[saved])).symptom == "not-ready"
+
+
+def test_memory_is_named_while_the_run_restarts() -> None:
+    killed = pod("a", "Failed", **ended(137, "OOMKilled"))
+    verdict = explain(snapshot(workload=runs_on(), pods=[killed]))
+    assert verdict.symptom == "out-of-memory"
+    assert "resources.memory" in verdict.remedy[0]
+
+
+def test_every_symptom_of_the_table_answers_none_for_a_run_that_trains_but_one() -> None:
+    taken = snapshot(workload=runs_on(), pods=[pod("a"), pod("b")])
+    found = [verdict.symptom for symptom in SYMPTOMS if (verdict := symptom(taken))]
+    assert found == ["running"]

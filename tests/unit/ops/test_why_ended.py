@@ -1,0 +1,107 @@
+"""Why a run ended, or is about to."""
+
+from __future__ import annotations
+
+import pytest
+
+from ops.objects import Json
+from ops.symptoms import explain
+from tests.unit.ops.snapshots import (
+    NOW,
+    at,
+    condition,
+    ended,
+    pod,
+    run,
+    runs_on,
+    snapshot,
+    workload,
+)
+
+FAILED = condition("Failed", reason="FailedJobs", message="jobset failed due to job failures")
+
+
+def failed_run(**changes: object) -> Json:
+    return run(status={"conditions": [FAILED]}, **changes)
+
+
+@pytest.mark.parametrize("kind", ["Completed", "Complete", "Succeeded"])
+def test_a_run_that_did_all_of_its_steps_is_finished_whatever_its_kind_says(kind: str) -> None:
+    verdict = explain(snapshot(run=run(status={"conditions": [condition(kind)]})))
+    assert verdict.symptom == "finished"
+    assert verdict.headline == "finished 60 s ago, with all its steps"
+
+
+def test_exit_code_78_is_a_bad_configuration_and_says_where_the_log_is() -> None:
+    verdict = explain(snapshot(run=failed_run(), pods=[pod("hello-0", "Failed", **ended(78))]))
+    assert verdict.symptom == "bad-configuration"
+    assert verdict.evidence[0] == "pod/hello-0: container trainer exited with 78 (Error)"
+    assert "kubectl logs -n team-research hello-0 -c trainer" in verdict.remedy
+
+
+def test_a_bad_configuration_is_known_from_the_job_when_its_pods_are_gone() -> None:
+    message = "Container trainer for pod a/b failed with exit code 78 matching FailJob rule"
+    job = {
+        "kind": "Job",
+        "metadata": {"name": "hello-worker-0"},
+        "status": {"conditions": [condition("Failed", message=message)]},
+    }
+    verdict = explain(snapshot(run=failed_run(), jobs=[job]))
+    assert verdict.symptom == "bad-configuration"
+    assert "its pods are gone" in verdict.remedy[0]
+
+
+def test_exit_code_78_of_an_attempt_says_nothing_while_the_run_goes_on() -> None:
+    taken = snapshot(workload=runs_on(), pods=[pod("a", "Failed", **ended(78))])
+    assert explain(taken).symptom != "bad-configuration"
+
+
+def test_any_other_failure_tells_its_exit_code() -> None:
+    verdict = explain(snapshot(run=failed_run(), pods=[pod("hello-0", "Failed", **ended(3))]))
+    assert (verdict.symptom, verdict.headline) == ("failed", "failed with exit code 3")
+
+
+def test_a_run_that_used_all_its_restarts_says_so() -> None:
+    reason = condition("Failed", reason="ReachedMaxRestarts", message="reaching max restarts")
+    verdict = explain(snapshot(run=run(status={"conditions": [reason]})))
+    assert verdict.headline == "failed after its last restart"
+
+
+def test_a_container_that_took_too_much_memory_is_told_apart_from_other_kills() -> None:
+    killed = pod("hello-0", "Failed", **ended(137, "OOMKilled"))
+    assert explain(snapshot(run=failed_run(), pods=[killed])).symptom == "out-of-memory"
+    other = pod("hello-0", "Failed", **ended(137, "Error"))
+    assert explain(snapshot(run=failed_run(), pods=[other])).symptom == "failed"
+
+
+def test_a_run_that_is_being_deleted_names_what_holds_it() -> None:
+    leaving = run()
+    leaving["metadata"] |= {"deletionTimestamp": at(10), "finalizers": ["example.com/hold"]}
+    verdict = explain(snapshot(run=leaving, pods=[pod()]))
+    assert verdict.symptom == "leaving"
+    assert verdict.headline == "is being deleted since 10 s; 1 pod still saves"
+    assert any("held by example.com/hold" in line for line in verdict.evidence)
+
+
+def test_a_run_that_had_its_hours_is_stopped_by_its_cost_cap() -> None:
+    evicted = condition("Evicted", reason="DeactivatedDueToMaximumExecutionTimeExceeded")
+    verdict = explain(snapshot(workload=workload(evicted, active=False)))
+    assert verdict.symptom == "stopped"
+    assert "maxHours" in verdict.headline
+    assert "costCapUsd" in verdict.remedy[0]
+
+
+def test_a_run_that_was_given_up_can_be_queued_again_by_hand() -> None:
+    evicted = condition("Evicted", reason="Deactivated", message="The workload is deactivated")
+    verdict = explain(snapshot(workload=workload(evicted, active=False)))
+    assert verdict.headline == "was given up: The workload is deactivated"
+    assert '{"spec":{"active":true}}' in verdict.remedy[0]
+
+
+def test_times_are_counted_from_the_moment_of_the_snapshot() -> None:
+    taken = snapshot()
+    assert taken.ago(at(90)) == "90 s"
+    assert taken.ago(at(60 * 12)) == "12 min"
+    assert taken.ago(at(3600 * 5)) == "5 h"
+    assert taken.ago(None) == "some time"
+    assert taken.now == NOW

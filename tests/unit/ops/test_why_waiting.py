@@ -1,0 +1,323 @@
+"""Why a queued run waits."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+
+from ops import quota
+from ops.objects import Json
+from ops.symptoms import explain, history
+from ops.verdict import Verdict
+from tests.unit.ops.snapshots import (
+    NOW,
+    cluster_queue,
+    cohort,
+    condition,
+    flavor,
+    local_queue,
+    node,
+    pod_spec,
+    run,
+    snapshot,
+    waits,
+    workload,
+)
+
+NO_PLACE = "couldn't assign flavors: topology \"zone-host\" doesn't allow to fit any of 2 pod(s)"
+
+
+def queues(own: Json, *others: Json, **shared: Any) -> dict[str, Any]:
+    """A cohort of these queues."""
+    return {
+        "cluster_queue": own,
+        "cluster_queues": [own, *others],
+        "cohort": cohort(**({"spot": 0, "ondemand": 0} | shared)),
+    }
+
+
+def full() -> dict[str, Any]:
+    """Everything is taken: spot by the team's own run, on-demand by production's."""
+    return queues(
+        cluster_queue(spot=16, ondemand=0, used={"spot": 16}),
+        cluster_queue("production", spot=0, ondemand=8, used={"ondemand": 8}),
+    )
+
+
+def holders() -> list[Json]:
+    own = workload(condition("QuotaReserved"), run_id="big-v1-bbbbbbbb", uid="b", flavor="spot")
+    other = workload(
+        condition("QuotaReserved"),
+        run_id="prod-v2-cccccccc",
+        uid="c",
+        nodes=1,
+        namespace="team-production",
+        flavor="ondemand",
+    )
+    return [own, other]
+
+
+def quota_verdict(**changes: Any) -> Verdict:
+    mine = workload(waits())
+    return explain(snapshot(workload=mine, workloads=[mine, *holders()], **(full() | changes)))
+
+
+def test_a_run_without_a_queue_is_never_admitted() -> None:
+    unlabelled = run()
+    unlabelled["metadata"]["labels"].pop("kueue.x-k8s.io/queue-name")
+    assert explain(snapshot(run=unlabelled)).symptom == "no-queue"
+
+
+def test_a_queue_that_does_not_exist_is_named() -> None:
+    verdict = explain(snapshot(local_queue=None, cluster_queue=None))
+    assert verdict.headline == "waits for a queue that does not exist: localqueue/research"
+    verdict = explain(snapshot(cluster_queue=None))
+    assert verdict.headline == "waits for a queue that does not exist: clusterqueue/team-research"
+
+
+def test_a_queue_that_may_not_be_read_is_not_called_missing() -> None:
+    hidden = frozenset({"clusterqueues"})
+    mine = workload(waits("couldn't assign: insufficient unused quota for nvidia.com/gpu"))
+    taken = snapshot(cluster_queue=None, cluster_queues=[], hidden=hidden, workload=mine)
+    verdict = explain(taken)
+    assert verdict.symptom == "quota-exhausted"
+    assert "insufficient unused quota for nvidia.com/gpu" in verdict.evidence[0]
+
+
+@pytest.mark.parametrize("policy", ["Hold", "HoldAndDrain"])
+def test_a_stopped_queue_says_how_to_open_it(policy: str) -> None:
+    stopped = cluster_queue(spot=16, stop=policy)
+    verdict = explain(snapshot(cluster_queue=stopped, workload=workload(waits())))
+    assert verdict.symptom == "queue-held"
+    assert verdict.evidence == (f"clusterqueue/team-research: stopPolicy {policy}",)
+    assert verdict.remedy[0].startswith("python -m ops resume --team research")
+
+
+def test_a_stopped_local_queue_is_opened_by_hand() -> None:
+    verdict = explain(snapshot(local_queue=local_queue("Hold"), workload=workload(waits())))
+    assert verdict.symptom == "queue-held"
+    assert "kubectl patch localqueue/research -n team-research" in verdict.remedy[0]
+
+
+def test_a_queue_that_names_what_is_not_there_is_inactive() -> None:
+    broken = cluster_queue(spot=16)
+    why = condition("Active", "False", "FlavorNotFound", "flavor spot is not found")
+    broken["status"]["conditions"] = [why]
+    verdict = explain(snapshot(cluster_queue=broken, workload=workload(waits())))
+    assert verdict.symptom == "queue-inactive"
+    assert "flavor spot is not found" in verdict.evidence[0]
+
+
+def test_a_queue_of_another_team_is_closed() -> None:
+    mine = workload(waits("Workload namespace doesn't match ClusterQueue selector"))
+    assert explain(snapshot(workload=mine)).symptom == "queue-closed"
+
+
+def test_a_run_that_kueue_has_not_looked_at_is_new_or_kueue_is_silent() -> None:
+    old = explain(snapshot())
+    assert (old.symptom, old.headline) == (
+        "kueue-silent",
+        "was created 300 s ago and Kueue has not looked at it",
+    )
+    new = run()
+    new["metadata"]["creationTimestamp"] = NOW.isoformat()
+    assert explain(snapshot(run=new)).symptom == "just-created"
+
+
+def test_a_kind_that_kueue_does_not_queue_is_told() -> None:
+    assert explain(snapshot(run=run(spec={}))).symptom == "not-queued"
+    suspended = run(kind="MPIJob", spec={"runPolicy": {"suspend": True}})
+    assert explain(snapshot(run=suspended)).symptom == "kueue-silent"
+
+
+def test_exhausted_quota_says_what_is_asked_what_is_free_and_who_holds_it() -> None:
+    verdict = quota_verdict()
+    assert verdict.symptom == "quota-exhausted"
+    assert verdict.headline == "waits for quota: 16 nvidia.com/gpu asked, 0 free in spot"
+    assert verdict.evidence == (
+        "resourceflavor/spot: 16 nvidia.com/gpu asked, 0 free of 16",
+        "resourceflavor/ondemand: 16 nvidia.com/gpu asked, 0 free of 8",
+        "spot: big-v1-bbbbbbbb (team research) holds 16 GPUs on 2 nodes",
+        "ondemand: prod-v2-cccccccc (team production) holds 8 GPUs on 1 node",
+    )
+
+
+def test_the_same_run_with_free_quota_is_only_queued() -> None:
+    assert explain(snapshot(workload=workload(waits("")))).symptom == "queued"
+
+
+def test_holders_of_flavors_that_do_not_suit_are_not_blamed() -> None:
+    mine = workload(waits(), spec=pod_spec(("spot",)))
+    taken = snapshot(workload=mine, workloads=[mine, *holders()], **full())
+    text = " ".join(explain(taken).evidence)
+    assert "big-v1-bbbbbbbb" in text
+    assert "prod-v2-cccccccc" not in text
+
+
+def test_a_run_that_asks_for_more_than_there_can_be_will_never_start() -> None:
+    verdict = explain(snapshot(workload=workload(waits(), nodes=3)))
+    assert verdict.symptom == "too-big"
+    assert "resourceflavor/spot: 24 nvidia.com/gpu asked, 16 at most" in verdict.evidence
+
+
+def test_a_borrowing_limit_is_told_apart_from_a_lack_of_quota() -> None:
+    limited = {"nominalQuota": "0", "borrowingLimit": "8"}
+    mine = workload(waits(), nodes=1, spec=pod_spec(("ondemand",)))
+    own = cluster_queue(spot=0, ondemand=limited, used={"ondemand": 8})
+    free = cluster_queue("production", spot=0, ondemand=16)
+    verdict = explain(snapshot(workload=mine, **queues(own, free)))
+    assert verdict.symptom == "cost-cap"
+    assert verdict.evidence[0] == (
+        "resourceflavor/ondemand: 8 nvidia.com/gpu asked, 0 free of 8 (borrowing limit 8)"
+    )
+    taken = cluster_queue("production", spot=0, ondemand=16, used={"ondemand": 16})
+    own = cluster_queue(spot=0, ondemand=limited)
+    assert explain(snapshot(workload=mine, **queues(own, taken))).symptom == "quota-exhausted"
+
+
+def test_what_is_not_lent_is_not_free_for_others() -> None:
+    mine = workload(waits(), nodes=1, spec=pod_spec(("ondemand",)))
+    own = cluster_queue(spot=0, ondemand=0)
+    keeps = {"nominalQuota": "16", "lendingLimit": "8"}
+    lender = cluster_queue("production", spot=0, ondemand=keeps, used={"ondemand": 8})
+    (room,) = quota.rooms(snapshot(workload=mine, **queues(own, lender)))
+    # The lender uses what it keeps first, so all that it lends is still there.
+    assert (room.free, room.most) == (8, 8)
+    lender = cluster_queue("production", spot=0, ondemand=keeps, used={"ondemand": 16})
+    (room,) = quota.rooms(snapshot(workload=mine, **queues(own, lender)))
+    assert (room.free, room.most) == (0, 8)
+
+
+def test_what_the_cohort_has_of_its_own_is_free_for_all() -> None:
+    mine = workload(waits(), nodes=1, spec=pod_spec(("ondemand",)))
+    own = cluster_queue(spot=0, ondemand=8, used={"ondemand": 8})
+    (room,) = quota.rooms(snapshot(workload=mine, **queues(own, ondemand=24)))
+    assert (room.free, room.most) == (24, 32)
+
+
+def test_affinity_that_fits_no_pool_is_told_before_quota() -> None:
+    mine = workload(waits("flavor spot doesn't match node affinity"), spec=pod_spec(("gone",)))
+    verdict = explain(snapshot(workload=mine, **full()))
+    assert verdict.symptom == "no-flavor"
+    assert "resourceflavor/spot: the run's node affinity leaves it out" in verdict.evidence
+
+
+def test_a_taint_that_is_not_tolerated_is_named() -> None:
+    spec = pod_spec()
+    spec["tolerations"] = []
+    verdict = explain(snapshot(workload=workload(waits(), spec=spec)))
+    assert verdict.symptom == "no-flavor"
+    assert "does not tolerate dedicated=gpu-training:NoSchedule" in verdict.evidence[0]
+
+
+def test_tolerations_that_a_flavor_adds_count() -> None:
+    spec = pod_spec()
+    spec["tolerations"] = []
+    kind = flavor("spot")
+    kind["spec"]["tolerations"] = [{"key": "dedicated", "operator": "Exists"}]
+    taken = snapshot(workload=workload(waits(""), spec=spec), flavors=[kind])
+    assert explain(taken).symptom == "queued"
+
+
+def test_quota_without_nodes_counts_the_nodes_by_what_is_wrong_with_them() -> None:
+    bad = {"key": "maintenance", "effect": "NoSchedule"}
+    lost = node("spot-2")
+    lost["status"]["conditions"] = [condition("Ready", "False")]
+    nodes = [
+        node("spot-0", "spot", bad),
+        node("spot-1", unschedulable=True),
+        lost,
+        node("cpu", "cpu"),
+    ]
+    verdict = explain(snapshot(workload=workload(waits(NO_PLACE)), nodes=nodes))
+    assert verdict.symptom == "no-nodes"
+    assert set(verdict.evidence[:3]) == {
+        "nodes: 1 of 3 have the taint maintenance:NoSchedule",
+        "nodes: 1 of 3 are cordoned",
+        "nodes: 1 of 3 are not ready",
+    }
+
+
+def test_a_pool_without_nodes_is_told() -> None:
+    verdict = explain(snapshot(workload=workload(waits(NO_PLACE)), nodes=[]))
+    assert verdict.evidence[0] == "nodes: none in spot, ondemand"
+
+
+def test_its_place_in_the_queue_is_by_priority_then_by_age() -> None:
+    mine = workload(waits(""))
+    first = workload(waits(""), run_id="urgent-v1-1", uid="u", priority=5000, age_s=10)
+    older = workload(waits(""), run_id="older-v1-2", uid="o", age_s=900)
+    younger = workload(waits(""), run_id="younger-v1-3", uid="y", age_s=20)
+    foreign = workload(waits(""), run_id="f-v1-4", uid="f", age_s=999, namespace="team-production")
+    line = [younger, mine, foreign, older, first]
+    verdict = explain(snapshot(workload=mine, workloads=line))
+    assert verdict.headline == "waits for its turn, place 3 of 4 in its queue"
+    assert [e.split()[3] for e in verdict.evidence] == ["urgent-v1-1", "older-v1-2"]
+
+
+def test_a_run_that_was_not_ready_in_time_waits_until_its_backoff_ends() -> None:
+    evicted = condition("Evicted", "True", "PodsReadyTimeout", "Exceeded the PodsReady timeout x")
+    until = (NOW + dt.timedelta(seconds=40)).isoformat()
+    mine = workload(waits(""), evicted, requeueState={"count": 2, "requeueAt": until})
+    verdict = explain(snapshot(workload=mine))
+    assert verdict.symptom == "backoff"
+    assert verdict.headline == (
+        "it was not whole in time; it is tried again at 12:00:40 UTC, in 40 s"
+    )
+    past = workload(waits(""), evicted, requeueState={"count": 2, "requeueAt": NOW.isoformat()})
+    assert explain(snapshot(workload=past)).symptom == "queued"
+
+
+def test_quota_without_admission_waits_for_nodes_that_are_made() -> None:
+    check = {"name": "gang-scale-up", "state": "Pending", "message": "waiting for capacity"}
+    mine = workload(condition("QuotaReserved"), flavor="spot", admissionChecks=[check])
+    request = {
+        "kind": "ProvisioningRequest",
+        "metadata": {
+            "name": "request-1",
+            "namespace": "team-research",
+            "ownerReferences": [{"uid": mine["metadata"]["uid"]}],
+        },
+        "status": {"conditions": [condition("Accepted", message="accepted by the autoscaler")]},
+    }
+    verdict = explain(snapshot(workload=mine, provisioning=[request]))
+    assert verdict.symptom == "waiting-for-nodes"
+    assert "provisioningrequest/request-1" in verdict.evidence[0]
+    assert "accepted by the autoscaler" in verdict.evidence[0]
+    assert "gang-scale-up is Pending: waiting for capacity" in verdict.evidence[1]
+
+
+def test_a_run_for_which_others_are_stopped_is_about_to_start() -> None:
+    mine = workload(waits("couldn't assign flavors. Pending the preemption of 1 workload(s)"))
+    assert explain(snapshot(workload=mine, **full())).symptom == "preempting"
+
+
+def test_history_names_who_preempted_it_and_why() -> None:
+    (_, preemptor) = holders()
+    text = (
+        f"Preempted to accommodate a workload (UID: {preemptor['metadata']['uid']}, JobUID: c) due"
+        " to reclamation within the cohort; preemptor path: /t/p; preemptee path: /t/r"
+    )
+    stats = {"evictions": [{"reason": "Preempted", "count": 1, "underlyingCause": ""}]}
+    mine = workload(
+        waits(""),
+        condition("Preempted", "True", "InCohortReclamation", text),
+        schedulingStats=stats,
+    )
+    taken = snapshot(workload=mine, workloads=[mine, preemptor])
+    assert history(taken) == [
+        "preempted 60 s ago by prod-v2-cccccccc (team production): reclamation within the cohort",
+        "sent back once: another run was given its place",
+    ]
+    gone = snapshot(workload=mine)
+    assert "a run that is gone" in history(gone)[0]
+
+
+def test_history_tells_restarts_after_preemption_from_failures() -> None:
+    status = {"restarts": 3, "restartsCountTowardsMax": 1}
+    assert history(snapshot(run=run(status=status))) == [
+        "restarted 3 times: 2 from a checkpoint after a preemption (exit code 75),"
+        " 1 after failures, of 3 permitted"
+    ]
