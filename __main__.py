@@ -6,9 +6,9 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from infra.config import ConfigError, StackConfig, arguments, engine_values
-from infra.platform.kueue import KueueQueues
 from infra.platform.operators import Operators
 from infra.platform.priorities import Priorities
+from infra.platform.schedulers import deploy as deploy_queues
 from infra.simulated.node_pools import SimulatedNodePools
 from infra.simulated.storage import SimulatedStorage
 from infra.site import Site
@@ -52,10 +52,11 @@ def deploy_platform(config: StackConfig, site: Site) -> dict[str, list[pulumi.Re
         base = [*base, Operators("operators", operators, first)]
     after = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=base)
     SharedView("shared-view", arguments.shared_view(config), after)
-    priorities = Priorities("priorities", after)
-    queues = KueueQueues("queues", arguments.queues(config), after)
+    priorities = Priorities("priorities", config.scheduler, after)
+    queues = deploy_queues("queues", arguments.team_queues(config), after)
     teams = arguments.teams(config, queues.cluster_queues, site.storage)
-    return {name: [Team(f"team-{name}", team, after), priorities] for name, team in teams.items()}
+    shared = [priorities, *queues.named_by_runs]
+    return {name: [Team(f"team-{name}", team, after), *shared] for name, team in teams.items()}
 
 
 def main() -> None:

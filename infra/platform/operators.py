@@ -16,6 +16,8 @@ import yaml
 from infra import naming
 from infra.objects import KubernetesObject, metadata
 from infra.platform import kueue_settings
+from infra.platform.schedulers import volcano, yunikorn
+from infra.schedulers import UNSUITED, Scheduler
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +28,8 @@ class Chart:
     version: str
     namespace: str
     values: Mapping[str, Any]
+    repository: str = ""
+    """URL of an index of charts; empty: `chart` is an OCI reference."""
 
 
 CHARTS: Final[Mapping[str, Chart]] = {
@@ -41,6 +45,21 @@ CHARTS: Final[Mapping[str, Chart]] = {
                 )
             }
         },
+    ),
+    "volcano": Chart(
+        chart="volcano",
+        version="1.15.1",
+        namespace="volcano-system",
+        values={"custom": {"scheduler_config_override": volcano.SCHEDULER_CONFIG}},
+        repository="https://volcano-sh.github.io/helm-charts",
+    ),
+    "yunikorn": Chart(
+        chart="yunikorn",
+        version="1.9.0",
+        namespace=yunikorn.NAMESPACE,
+        # Its webhook would hand every pod of the cluster to YuniKorn; runs name it themselves.
+        values={"embedAdmissionController": False, "service": {"type": "ClusterIP"}},
+        repository="https://apache.github.io/yunikorn-release",
     ),
     "jobset": Chart(
         chart="oci://registry.k8s.io/jobset/charts/jobset",
@@ -59,19 +78,22 @@ CHARTS: Final[Mapping[str, Chart]] = {
 """Operators that can be installed; the others must be provided."""
 
 NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "job": ("kueue",),
-    "indexed-job": ("kueue",),
-    "jobset": ("kueue", "jobset"),
-    "trainjob": ("kueue", "jobset", "kubeflowTrainer"),
-    "pytorchjob": ("kueue", "trainingOperator"),
-    "mpijob": ("kueue", "mpiOperator"),
+    "job": (),
+    "indexed-job": (),
+    "jobset": ("jobset",),
+    "trainjob": ("jobset", "kubeflowTrainer"),
+    "pytorchjob": ("trainingOperator",),
+    "mpijob": ("mpiOperator",),
 }
-"""Operators that each launcher's objects need."""
+"""Operators that each launcher's objects need, beside the scheduler."""
 
 
-def launchers(present: frozenset[str]) -> frozenset[str]:
-    """Launchers that a cluster with these operators can run."""
-    return frozenset(name for name, needs in NEEDS.items() if present.issuperset(needs))
+def launchers(present: frozenset[str], scheduler: Scheduler) -> frozenset[str]:
+    """Launchers that a cluster with these operators can run, and this scheduler hold together."""
+    unsuited = UNSUITED.get(scheduler, {})
+    return frozenset(
+        name for name, needs in NEEDS.items() if present.issuperset(needs) and name not in unsuited
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +101,10 @@ class OperatorsArgs:
     """Names from CHARTS of the operators to install, in order of installation."""
 
     install: tuple[str, ...]
+
+
+def _repository(chart: Chart) -> k8s.helm.v3.RepositoryOptsArgs | None:
+    return k8s.helm.v3.RepositoryOptsArgs(repo=chart.repository) if chart.repository else None
 
 
 class Operators(pulumi.ComponentResource):
@@ -104,6 +130,7 @@ class Operators(pulumi.ComponentResource):
                 chart=chart.chart,
                 version=chart.version,
                 namespace=chart.namespace,
+                repository_opts=_repository(chart),
                 values=dict(chart.values),
                 atomic=True,
                 timeout=600,

@@ -9,6 +9,7 @@ import pulumi
 
 from infra import naming
 from infra.objects import KubernetesObject, Manifest, metadata
+from infra.schedulers import Scheduler
 
 PRIORITIES: Final[Mapping[str, int]] = {
     "production-training": 100_000,
@@ -29,10 +30,14 @@ _DESCRIPTIONS: Final[Mapping[str, str]] = {
 }
 
 
-def priority_class(name: str) -> Manifest:
+_PREEMPTING: Final = (Scheduler.VOLCANO, Scheduler.YUNIKORN)
+
+
+def priority_class(name: str, scheduler: Scheduler = Scheduler.KUEUE) -> Manifest:
     """The scheduler's class.
 
-    It never preempts by itself: it would take single pods out of a gang. Kueue preempts whole runs.
+    kube-scheduler never preempts by it: it would take single pods out of a gang. Kueue preempts whole
+    runs. Volcano and YuniKorn take lent nodes back only for pods whose class lets them preempt.
     """
     return {
         "apiVersion": "scheduling.k8s.io/v1",
@@ -40,7 +45,7 @@ def priority_class(name: str) -> Manifest:
         "metadata": metadata(name, labels=naming.object_labels("priorities")),
         "value": PRIORITIES[name],
         "globalDefault": False,
-        "preemptionPolicy": "Never",
+        "preemptionPolicy": "PreemptLowerPriority" if scheduler in _PREEMPTING else "Never",
         "description": _DESCRIPTIONS[name],
     }
 
@@ -59,10 +64,12 @@ def workload_priority_class(name: str) -> Manifest:
 class Priorities(pulumi.ComponentResource):
     """All priority classes."""
 
-    def __init__(self, name: str, opts: pulumi.ResourceOptions) -> None:
+    def __init__(self, name: str, scheduler: Scheduler, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("Priorities"), name, None, opts)
         for priority in PRIORITIES:
             own = pulumi.ResourceOptions(parent=self)
-            KubernetesObject(f"{name}-{priority}", priority_class(priority), own)
-            KubernetesObject(f"{name}-{priority}-workload", workload_priority_class(priority), own)
+            KubernetesObject(f"{name}-{priority}", priority_class(priority, scheduler), own)
+            if scheduler is Scheduler.KUEUE:
+                workload = workload_priority_class(priority)
+                KubernetesObject(f"{name}-{priority}-workload", workload, own)
         self.register_outputs({"names": list(PRIORITIES)})

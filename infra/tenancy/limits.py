@@ -17,8 +17,18 @@ class Quota:
     gpus: int
 
 
-def resource_quota(team: str, quota: Quota) -> Manifest:
-    """A hard bound behind the queue: it holds for pods that never queued, too."""
+def resource_quota(team: str, quota: Quota, *, of_pods: bool = True) -> Manifest:
+    """A hard bound behind the queue: it holds for pods that never queued, too.
+
+    Without `of_pods` it bounds no CPU, memory or GPUs. It counts pods that wait, and where those of
+    waiting runs exist, two gangs could each get half of their pods made and wait for ever.
+    """
+    pods = {
+        "requests.cpu": quota.cpu,
+        "requests.memory": quota.memory,
+        # Extended resources have no limits of their own in a quota: limits == requests.
+        f"requests.{naming.GPU}": str(quota.gpus),
+    }
     return {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
@@ -29,10 +39,7 @@ def resource_quota(team: str, quota: Quota) -> Manifest:
         ),
         "spec": {
             "hard": {
-                "requests.cpu": quota.cpu,
-                "requests.memory": quota.memory,
-                # Extended resources have no limits of their own in a quota: limits == requests.
-                f"requests.{naming.GPU}": str(quota.gpus),
+                **(pods if of_pods else {}),
                 # Runs talk among themselves; nothing of a team is to be reached from outside.
                 "services.loadbalancers": "0",
                 "services.nodeports": "0",

@@ -26,8 +26,10 @@ class TeamArgs:
     egress_cidrs: tuple[str, ...] = ()
     node_services: tuple[str, ...] = ()
     """Link-local addresses of services on its node that a pod may ask, such as who hands out its role."""
-    cluster_queue: pulumi.Resource
-    """The team's ClusterQueue: its LocalQueue goes before it."""
+    cluster_queue: pulumi.Resource | None
+    """The team's ClusterQueue: its LocalQueue goes before it. None where Kueue does not queue."""
+    queue_holds_quota: bool = False
+    """Another scheduler's queue bounds what the team's pods hold, so its namespace does not."""
 
 
 def namespace(team: str) -> Manifest:
@@ -62,7 +64,7 @@ def local_queue(team: str) -> Manifest:
 def _held(args: TeamArgs) -> Iterator[tuple[str, Manifest]]:
     """Objects that must be there before the first pod: limits, walls, roles."""
     team = args.team
-    yield "quota", limits.resource_quota(team, args.quota)
+    yield "quota", limits.resource_quota(team, args.quota, of_pods=not args.queue_holds_quota)
     yield "limits", limits.limit_range(team)
     yield "service-account", access.service_account(team)
     for role in access.ROLE_RULES:
@@ -101,10 +103,8 @@ class Team(pulumi.ComponentResource):
                 volumes.claim(args.team, claim, volume),
                 own(*volume.needs, protect=keep, retain_on_delete=keep),
             )
-        KubernetesObject(f"{name}-queue", local_queue(args.team), own(args.cluster_queue))
-        self.register_outputs(
-            {
-                "namespace": naming.namespace(args.team),
-                "localQueue": naming.local_queue(args.team),
-            }
-        )
+        found = {"namespace": naming.namespace(args.team)}
+        if args.cluster_queue:
+            KubernetesObject(f"{name}-queue", local_queue(args.team), own(args.cluster_queue))
+            found["localQueue"] = naming.local_queue(args.team)
+        self.register_outputs(found)

@@ -19,7 +19,7 @@ Edit = Callable[[dict[str, Any]], object]
 
 KEYS = (
     "autoscaler, aws, cluster, cohort, egressCidrs, images, interruption, network, nodePools, "
-    "operators, runs, storage, taintKey, teams"
+    "operators, runs, scheduler, storage, taintKey, teams"
 )
 
 TYPES = ", ".join(sorted(catalog.load().types))

@@ -1,0 +1,129 @@
+"""Mistakes about the scheduler in stack files: each is one exact line, each with its allowed twin."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from infra.config import ConfigError, parse
+from infra.schedulers import Scheduler
+from tests.golden.example_runs import stack_values as example
+from tests.unit.infra import example_eks
+
+Edit = Callable[[dict[str, Any]], object]
+
+_PROVIDED = {"provided": True}
+
+
+def choose(scheduler: str) -> Edit:
+    """A whole and correct stack of another scheduler."""
+
+    def edit(stack: dict[str, Any]) -> None:
+        stack["scheduler"] = scheduler
+        del stack["operators"]["kueue"]
+        if scheduler != "native":
+            stack["operators"][scheduler] = _PROVIDED
+            return
+        stack["cluster"]["version"] = "1.37"
+        for team in stack["teams"]:
+            del team["guaranteed"]
+
+    return edit
+
+
+def both(*edits: Edit) -> Edit:
+    """One edit after the other."""
+
+    def edit(stack: dict[str, Any]) -> None:
+        for one in edits:
+            one(stack)
+
+    return edit
+
+
+BAD: dict[str, tuple[Edit, str]] = {
+    "no such scheduler": (
+        lambda s: s.update(scheduler="volcanoo"),
+        "scheduler: got 'volcanoo'; allowed 'kueue', 'volcano', 'yunikorn' or 'native'; "
+        "did you mean volcano?",
+    ),
+    "Kueue without its operator": (
+        lambda s: s["operators"].pop("kueue"),
+        "operators.kueue: got nothing; allowed {provided: true} or {provided: false}; add it",
+    ),
+    "Volcano without its operator": (
+        both(choose("volcano"), lambda s: s["operators"].pop("volcano")),
+        "operators.volcano: got nothing; allowed {provided: true} or {provided: false} with "
+        "scheduler volcano; add it",
+    ),
+    "two schedulers": (
+        both(choose("yunikorn"), lambda s: s["operators"].update(kueue=_PROVIDED)),
+        "operators.kueue: got a second scheduler of runs; allowed the operator of scheduler "
+        "yunikorn only, which queues them; remove it, or set scheduler: kueue",
+    ),
+    "a second scheduler beside Kubernetes' own": (
+        both(choose("native"), lambda s: s["operators"].update(volcano=_PROVIDED)),
+        "operators.volcano: got a second scheduler of runs; allowed the operator of scheduler "
+        "native only, which queues them; remove it, or set scheduler: volcano",
+    ),
+    "native without a version": (
+        both(choose("native"), lambda s: s["cluster"].pop("version")),
+        "cluster.version: got nothing; allowed 1.36 or 1.37 with scheduler native, for its API of "
+        "pod groups is of these versions; name the cluster's version, and turn GenericWorkload and "
+        "GangScheduling on there",
+    ),
+    "native in a version of another form": (
+        both(choose("native"), lambda s: s["cluster"].update(version="1.35")),
+        "cluster.version: got '1.35'; allowed 1.36 or 1.37 with scheduler native, for its API of "
+        "pod groups is of these versions; name the cluster's version, and turn GenericWorkload and "
+        "GangScheduling on there",
+    ),
+    "weights that Volcano's queues do not know": (
+        both(choose("volcano"), lambda s: s["teams"][0].update(fairWeight=3)),
+        "teams[0].fairWeight: got 3; allowed 1 with scheduler volcano, which shares by guarantees, "
+        "not by weights; remove it, or set scheduler: kueue",
+    ),
+    "guarantees without queues": (
+        both(choose("native"), lambda s: s["teams"][1].update(guaranteed={"ondemand": 1})),
+        "teams[1].guaranteed: got nodes of ondemand; allowed nothing with scheduler native, which "
+        "has no queues; remove it, or choose a scheduler with queues",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_mistake_about_schedulers_is_one_exact_line(name: str) -> None:
+    edit, expected = BAD[name]
+    values = copy.deepcopy(example())
+    edit(values)
+    with pytest.raises(ConfigError) as caught:
+        parse(values)
+    assert caught.value.lines == (expected,)
+
+
+@pytest.mark.parametrize("scheduler", [s.value for s in Scheduler if s is not Scheduler.KUEUE])
+def test_every_scheduler_can_be_chosen(scheduler: str) -> None:
+    values = copy.deepcopy(example())
+    choose(scheduler)(values)
+    assert parse(values).scheduler == scheduler
+
+
+def test_kueue_is_what_a_stack_gets_that_names_none() -> None:
+    assert parse(example()).scheduler is Scheduler.KUEUE
+
+
+def test_native_gangs_are_refused_on_eks() -> None:
+    values = example_eks.stack_values()
+    values["scheduler"] = "native"
+    values["operators"].pop("kueue")
+    for team in values["teams"]:
+        team.pop("guaranteed", None)
+    with pytest.raises(ConfigError) as caught:
+        parse(values)
+    assert caught.value.lines == (
+        "scheduler: got native on EKS, which does not serve the API of pod groups; allowed kueue, "
+        "volcano or yunikorn; choose one",
+    )
