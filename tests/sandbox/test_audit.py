@@ -1,0 +1,139 @@
+"""The audit log tells who launched, changed and ended which run, and who tried to; never what is in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from infra import naming
+from infra.tenancy import access, team
+from sandbox.cluster import ClusterError
+from tests.golden.example_runs import platform, run
+from tests.sandbox.conftest import Cluster
+from tests.sandbox.node_kit import until
+from training import job
+from training.spec import RunSpec
+
+pytestmark = pytest.mark.sandbox
+
+TEAM = "audited"
+NAMESPACE = naming.namespace(TEAM)
+VALUE = "a value that only the run may know"
+
+
+def _person(name: str, group: str) -> list[str]:
+    return [f"--as={name}", f"--as-group={group}", "--as-group=system:authenticated"]
+
+
+CI = _person("ci-of-the-team", naming.DEPLOYER_GROUP)
+LEAD = _person("grace", naming.group(TEAM, "lead"))
+RESEARCHER = _person("ada", naming.group(TEAM, "researcher"))
+
+
+@pytest.fixture(scope="module")
+def audited(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster with a team and its roles; gone in the end."""
+    roles = list(access.ROLE_RULES)
+    objects = [
+        team.namespace(TEAM),
+        *(access.role(role, TEAM) for role in roles),
+        *(access.role_binding(role, TEAM) for role in roles),
+    ]
+    items = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=items)
+    may = ["auth", "can-i", "create", "configmaps", "-n", NAMESPACE, *CI]
+
+    def in_force() -> bool:
+        try:
+            return cluster.kubectl(*may).strip() == "yes"
+        except ClusterError:
+            return False
+
+    until(in_force, "roles are in force")
+    yield cluster
+    cluster.kubectl("delete", "namespace", NAMESPACE, "--timeout=60s")
+
+
+def _manifest() -> tuple[RunSpec, dict[str, Any]]:
+    """A run, and its ConfigMap, which names it as every object of a run does."""
+    spec = run(name="audited-run")
+    manifest = job.config_map(spec, platform(), spec.record(stack="s", git_commit="c" * 40))
+    manifest["metadata"]["namespace"] = NAMESPACE
+    manifest["data"]["more"] = VALUE
+    return spec, manifest
+
+
+def _log(cluster: Cluster) -> str:
+    return (cluster.state.logs / "audit.log").read_text()
+
+
+def _events(cluster: Cluster) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in _log(cluster).splitlines()]
+    return [e for e in found if e.get("objectRef", {}).get("namespace") == NAMESPACE]
+
+
+def _told(cluster: Cluster, name: str, resource: str, code: int) -> set[tuple[str, str]]:
+    """(who, verb) of what was asked about one object and answered so."""
+    return {
+        (event["impersonatedUser"]["username"], event["verb"])
+        for event in _events(cluster)
+        if event["objectRef"].get("name") == name
+        and event["objectRef"]["resource"] == resource
+        and event["responseStatus"]["code"] == code
+        and "impersonatedUser" in event
+    }
+
+
+def test_who_launched_changed_and_ended_a_run_is_told_by_its_id(audited: Cluster) -> None:
+    spec, manifest = _manifest()
+    text = json.dumps(manifest)
+    audited.kubectl("create", "-f", "-", *CI, stdin=text)
+    audited.kubectl("label", "configmap", spec.run_id, "-n", NAMESPACE, "seen=yes", *CI)
+    with pytest.raises(ClusterError, match="forbidden"):
+        audited.kubectl("delete", "configmap", spec.run_id, "-n", NAMESPACE, *LEAD)
+    audited.kubectl("delete", "configmap", spec.run_id, "-n", NAMESPACE, *CI)
+    created = {("ci-of-the-team", "create")}
+    until(lambda: created <= _told(audited, spec.run_id, "configmaps", 201), "the creation is told")
+    done = _told(audited, spec.run_id, "configmaps", 200)
+    assert done == {("ci-of-the-team", "patch"), ("ci-of-the-team", "delete")}
+    assert _told(audited, spec.run_id, "configmaps", 403) == {("grace", "delete")}
+
+
+def test_who_asks_for_a_secret_or_a_shell_is_told_and_who_looks_at_a_run_is_not(
+    audited: Cluster,
+) -> None:
+    audited.kubectl("get", "configmaps", "-n", NAMESPACE, *RESEARCHER)
+    with pytest.raises(ClusterError, match="forbidden"):
+        audited.kubectl("get", "secret", "token", "-n", NAMESPACE, *RESEARCHER)
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods/worker/exec?command=sh"
+    with pytest.raises(ClusterError, match="forbidden"):
+        audited.kubectl("create", "--raw", path, "-f", "-", *RESEARCHER, stdin="{}")
+    until(
+        lambda: _told(audited, "token", "secrets", 403) == {("ada", "get")},
+        "the attempt at the secret is told",
+    )
+    assert _told(audited, "worker", "pods", 403) == {("ada", "create")}
+    reads = [e for e in _events(audited) if e["verb"] in ("get", "list", "watch")]
+    assert {e["objectRef"]["resource"] for e in reads} == {"secrets"}
+
+
+def test_the_log_has_no_contents_and_no_chatter_of_controllers(audited: Cluster) -> None:
+    spec, manifest = _manifest()
+    audited.kubectl("create", "-f", "-", *CI, stdin=json.dumps(manifest))
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "canary", "namespace": NAMESPACE},
+        "stringData": {"token": VALUE},
+    }
+    audited.kubectl("create", "-f", "-", stdin=json.dumps(secret))
+    until(lambda: '"name":"canary"' in _log(audited), "the Secret's creation is told")
+    assert VALUE not in _log(audited)
+    events = [json.loads(line) for line in _log(audited).splitlines()]
+    assert not [e for e in events if "requestObject" in e or "responseObject" in e]
+    users = {event["user"]["username"] for event in events}
+    assert not [user for user in users if "controller" in user or "scheduler" in user]
+    audited.kubectl("delete", "configmap", spec.run_id, "-n", NAMESPACE)
