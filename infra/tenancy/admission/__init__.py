@@ -1,0 +1,75 @@
+"""Walls: what no object in a team's namespace may do, whoever creates it. See docs/security.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pulumi
+
+from infra import naming
+from infra.objects import KubernetesObject, Manifest
+from infra.tenancy.admission import (
+    amounts,
+    audit,
+    changes,
+    images,
+    placement,
+    pod_security,
+    priorities,
+    queues,
+)
+from infra.tenancy.admission.policy import binding
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdmissionWallsArgs:
+    """Facts of the whole stack; those of a team are labels of its namespace."""
+
+    taint_key: str
+    """Key of the taint on GPU nodes."""
+    registries: tuple[str, ...]
+    """Registries or repositories that images may come from; none: no pod is admitted."""
+    priorities: Mapping[str, int]
+    """Priority classes and their values."""
+    ceilings: Mapping[str, str]
+    """The highest class of each tier."""
+    schedulers: tuple[str, ...] = ("system:kube-scheduler",)
+    """Users that may bind pods to nodes."""
+
+
+def policies(args: AdmissionWallsArgs) -> list[Manifest]:
+    """Every policy, in the order of their names' meaning: queue first, notes last."""
+    return [
+        queues.through_the_queue(args.taint_key),
+        changes.runs_stay(),
+        changes.pods_stay(),
+        changes.status_is_told(),
+        changes.no_orphans(),
+        changes.admission_is_kueues(),
+        placement.where_they_belong(args.taint_key),
+        placement.bound_by(args.schedulers),
+        amounts.said_and_counted(),
+        amounts.no_claims(),
+        images.by_digest(args.registries),
+        priorities.not_above_the_tier(args.priorities, args.ceilings),
+        pod_security.restricted_but_for_rdma(),
+        audit.launches(),
+    ]
+
+
+class AdmissionWalls(pulumi.ComponentResource):
+    """All policies, each with its binding. Teams come after them, so that no namespace is ever without."""
+
+    def __init__(self, name: str, args: AdmissionWallsArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(naming.infra_type("AdmissionWalls"), name, None, opts)
+        found = policies(args)
+        for manifest in found:
+            own = manifest["metadata"]["name"].removeprefix(f"{naming.PROJECT}-")
+            wall = KubernetesObject(f"{name}-{own}", manifest, pulumi.ResourceOptions(parent=self))
+            KubernetesObject(
+                f"{name}-{own}-binding",
+                binding(manifest),
+                pulumi.ResourceOptions(parent=self, depends_on=[wall]),
+            )
+        self.register_outputs({"policies": [manifest["metadata"]["name"] for manifest in found]})

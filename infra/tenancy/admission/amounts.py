@@ -1,0 +1,67 @@
+"""What is asked for is said, and is of a kind that quotas and queues count."""
+
+from __future__ import annotations
+
+from infra import naming
+from infra.objects import Manifest
+from infra.tenancy.admission import pods
+from infra.tenancy.admission.policy import Rule, policy, resources, texts
+
+_COUNTED = ("cpu", "memory", "ephemeral-storage", naming.GPU, naming.EFA)
+
+
+def _said(resource: str) -> str:
+    """CEL: container `c` asks for some of it; a limit alone counts as a request."""
+    asked = f"c.?resources.?requests.?{resource}"
+    limited = f"c.?resources.?limits.?{resource}"
+    return f"quantity(string({asked}.orValue({limited}.orValue('0')))).isGreaterThan(quantity('0'))"
+
+
+def _each(test: str) -> str:
+    return f"variables.containers.all(cs, cs.all(c, {test}))"
+
+
+def said_and_counted() -> Manifest:
+    """Requests on every container, of countable resources, and no way to devices beside them."""
+    counted = f"r in {texts(_COUNTED)} || r.startsWith('hugepages-')"
+    return policy(
+        "requests",
+        matches=[
+            *pods.everything_with_pods(),
+        ],
+        conditions=pods.NEW_PODS,
+        variables=pods.PODS,
+        rules=[
+            Rule(
+                holds=_each(f"{_said('cpu')} && {_said('memory')}"),
+                message="every container, init containers too, must request cpu and memory",
+            ),
+            Rule(
+                holds=_each(
+                    " && ".join(
+                        f"c.?resources.?{part}.orValue({{}}).all(r, {counted})"
+                        for part in ("requests", "limits")
+                    )
+                ),
+                message=f"no queue counts this resource; ask for {', '.join(_COUNTED)} only",
+            ),
+            Rule(
+                holds="variables.pods.all(p, p.spec.?resourceClaims.orValue([]).size() == 0)",
+                message="no queue counts resource claims; ask for nvidia.com/gpu instead",
+            ),
+        ],
+    )
+
+
+def no_claims() -> Manifest:
+    """Devices are asked for by number, not claimed: neither queue nor quota would see a claim."""
+    return policy(
+        "claims",
+        matches=[resources("resource.k8s.io", "resourceclaims", "resourceclaimtemplates")],
+        rules=[
+            Rule(
+                holds="has(object.metadata.deletionTimestamp)",
+                message="no queue counts resource claims; ask for nvidia.com/gpu instead",
+            )
+        ],
+    )

@@ -1,0 +1,182 @@
+"""A run stays what it was when it was created, and its pods stay its own (docs/adr/0004).
+
+Four ways around a queue lead through changes: unsuspending a run, making it look like a part of another one,
+calling it finished while its pods run, and deleting it without them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from infra import naming
+from infra.objects import Manifest
+from infra.tenancy.admission import pods
+from infra.tenancy.admission.controllers import (
+    GARBAGE_COLLECTOR,
+    KUEUE,
+    OWNERS,
+    RUN_CONTROLLERS,
+    SPEC_WRITERS,
+    is_one_of,
+)
+from infra.tenancy.admission.policy import Rule, policy, resources
+
+_UPDATED: Final = "request.operation == 'UPDATE'"
+
+
+def _owners(of: str) -> str:
+    return f"{of}.metadata.?ownerReferences.orValue([])"
+
+
+def _finalizers(of: str) -> str:
+    return f"{of}.metadata.?finalizers.orValue([])"
+
+
+def _labels(of: str) -> str:
+    return f"{of}.metadata.?labels.orValue({{}})"
+
+
+def _kept_labels() -> str:
+    """CEL: labels that decide how a run queues, and by which it is known, are as they were."""
+    ours = f"(k.startsWith('kueue.x-k8s.io/') || k.startsWith('{naming.DOMAIN}/'))"
+    new, old = _labels("object"), _labels("oldObject")
+    return (
+        f"{new}.all(k, !{ours} || (k in {old} && {old}[k] == {new}[k])) && "
+        f"{old}.all(k, !{ours} || k in {new})"
+    )
+
+
+def _ownership(users: tuple[str, ...]) -> Rule:
+    by_hand = f"request.operation == 'UPDATE' ? {_owners('object')} == {_owners('oldObject')} : "
+    return Rule(
+        holds=f"{is_one_of(users)} || ({by_hand}{_owners('object')}.size() == 0)",
+        message="only controllers say what an object belongs to; remove metadata.ownerReferences",
+    )
+
+
+def runs_stay() -> Manifest:
+    """Of a run, only controllers change the spec."""
+    return policy(
+        "changes",
+        matches=pods.runs(),
+        rules=[
+            Rule(
+                holds=(
+                    f"!({_UPDATED}) || object.spec == oldObject.spec || {is_one_of(SPEC_WRITERS)}"
+                ),
+                message=(
+                    "a run is never changed, and only Kueue starts it; delete it, raise the run "
+                    "file's version and deploy that"
+                ),
+            ),
+            Rule(
+                holds=f"!({_UPDATED}) || {is_one_of(RUN_CONTROLLERS)} || ({_kept_labels()})",
+                message=(
+                    "a run keeps its queue, its priority and its id; delete it and deploy another"
+                ),
+            ),
+            _ownership((*OWNERS, *GARBAGE_COLLECTOR)),
+            Rule(
+                holds=f"!('orphan' in {_finalizers('object')})",
+                message="a run's pods go with it; remove the finalizer orphan",
+            ),
+        ],
+    )
+
+
+def pods_stay() -> Manifest:
+    """Of a pod that is there, nothing changes but what controllers note on it; nobody joins it."""
+    same_labels = f"{_labels('object')} == {_labels('oldObject')}"
+    return policy(
+        "live-pods",
+        matches=[resources("", "pods", "pods/ephemeralcontainers", "pods/resize")],
+        rules=[
+            Rule(
+                holds="request.?subResource.orValue('') != 'ephemeralcontainers'",
+                message="no container joins a running pod; read its log, or start a run of your own",
+            ),
+            Rule(
+                holds=f"!({_UPDATED}) || object.spec == oldObject.spec || {is_one_of(KUEUE)}",
+                message="a pod is never changed; delete it, and its run makes another",
+            ),
+            Rule(
+                holds=f"!({_UPDATED}) || {same_labels} || {is_one_of(RUN_CONTROLLERS)}",
+                message="a pod's labels are how its run finds it; annotate it instead",
+            ),
+            _ownership((*OWNERS, *GARBAGE_COLLECTOR)),
+        ],
+    )
+
+
+def status_is_told() -> Manifest:
+    """Only controllers say how a run is: one that seems finished gives its quota back."""
+    return policy(
+        "status",
+        matches=pods.runs("status", operations=("UPDATE",)),
+        rules=[
+            Rule(
+                holds=f"object.status == oldObject.status || {is_one_of(RUN_CONTROLLERS)}",
+                message="only controllers say how a run is; delete the run to end it",
+            )
+        ],
+    )
+
+
+def no_orphans() -> Manifest:
+    """Whoever deletes a run deletes its pods: orphans would run on with their quota given away."""
+    return policy(
+        "deletion",
+        matches=pods.runs(operations=("DELETE",)),
+        # What the API does to a Job's pods when nothing is said is to leave them alone.
+        variables={
+            "unsaid": (
+                "dyn(request.options).?orphanDependents.orValue("
+                "request.resource.group == 'batch') ? 'Orphan' : 'Background'"
+            )
+        },
+        rules=[
+            Rule(
+                holds=(
+                    "dyn(request.options).?propagationPolicy.orValue(variables.unsaid) != 'Orphan'"
+                ),
+                message="a run's pods go with it; delete with propagationPolicy Background",
+            )
+        ],
+    )
+
+
+def admission_is_kueues() -> Manifest:
+    """Only Kueue writes Workloads: they are what says that a run is admitted. Anybody may stop one."""
+
+    def others(of: str, against: str) -> str:
+        return (
+            f"{of}.spec.all(k, k == 'active' || (k in {against}.spec && "
+            f"{of}.spec[k] == {against}.spec[k]))"
+        )
+
+    same = [
+        others("dyn(object)", "dyn(oldObject)"),
+        others("dyn(oldObject)", "dyn(object)"),
+        f"{_owners('object')} == {_owners('oldObject')}",
+        f"{_finalizers('object')} == {_finalizers('oldObject')}",
+        f"{_labels('object')} == {_labels('oldObject')}",
+    ]
+    matches: list[dict[str, Any]] = [
+        resources("kueue.x-k8s.io", "workloads", "workloads/status"),
+    ]
+    return policy(
+        "workloads",
+        matches=matches,
+        rules=[
+            Rule(
+                holds=(
+                    f"{is_one_of((*KUEUE, *GARBAGE_COLLECTOR))} || ({_UPDATED} && "
+                    f"request.?subResource.orValue('') == '' && {' && '.join(same)})"
+                ),
+                message=(
+                    "only Kueue writes Workloads; queue a run by its label "
+                    "kueue.x-k8s.io/queue-name, stop it with spec.active: false"
+                ),
+            )
+        ],
+    )

@@ -1,0 +1,89 @@
+"""Only the scheduler places pods, and only where they belong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from infra import naming
+from infra.objects import Manifest
+from infra.tenancy.admission import pods
+from infra.tenancy.admission.controllers import DAEMON_SET, is_one_of
+from infra.tenancy.admission.policy import Rule, policy, resources, text, texts
+
+_CONDITIONS: Final = [
+    f"node.kubernetes.io/{condition}"
+    for condition in (
+        "not-ready",
+        "unreachable",
+        "memory-pressure",
+        "disk-pressure",
+        "pid-pressure",
+        "network-unavailable",
+    )
+]
+"""Taints that say how a node is: Kubernetes itself makes pods tolerate them."""
+
+
+def _exact(key: str, value: str) -> str:
+    return (
+        f"(t.?key.orValue('') == {text(key)} && t.?operator.orValue('Equal') == 'Equal' && "
+        f"t.?value.orValue('') == {text(value)} && t.?effect.orValue('') == 'NoSchedule')"
+    )
+
+
+def _tolerated(taint_key: str) -> str:
+    """CEL: `t` tolerates one of our taints exactly, a device's own taint, or a node's condition."""
+    devices = [key for key in (naming.GPU, naming.EFA) if key != taint_key]
+    return " || ".join(
+        [
+            f"t.?key.orValue('') in {texts(_CONDITIONS)}",
+            _exact(taint_key, naming.GPU_TRAINING),
+            _exact(naming.SPOT_TAINT, "true"),
+            # The API server adds these to pods that ask for the device, where it is configured so.
+            f"(t.?key.orValue('') in {texts(devices)} && t.?effect.orValue('') == 'NoSchedule')",
+            f"(t.?key.orValue('') == 'node.kubernetes.io/unschedulable' && {is_one_of(DAEMON_SET)})",
+        ]
+    )
+
+
+def where_they_belong(taint_key: str) -> Manifest:
+    """No pod names its node, its runtime, or a taint that is none of its business."""
+    ours = f"{taint_key}={naming.GPU_TRAINING}:NoSchedule and {naming.SPOT_TAINT}=true:NoSchedule"
+    return policy(
+        "placement",
+        matches=pods.everything_with_pods(),
+        conditions=pods.NEW_PODS,
+        variables=pods.PODS,
+        rules=[
+            Rule(
+                holds="variables.pods.all(p, p.spec.?nodeName.orValue('') == '')",
+                message="the scheduler chooses the node; remove nodeName, or use nodeSelector",
+            ),
+            Rule(
+                holds=(
+                    "variables.pods.all(p, p.spec.?tolerations.orValue([]).all(t, "
+                    f"{_tolerated(taint_key)}))"
+                ),
+                message=f"tolerations are for {ours}, by key and value; remove the others",
+            ),
+            Rule(
+                holds="variables.pods.all(p, p.spec.?runtimeClassName.orValue('') == '')",
+                message="a runtime class can bring tolerations of its own; remove runtimeClassName",
+            ),
+        ],
+    )
+
+
+def bound_by(schedulers: Sequence[str]) -> Manifest:
+    """Binding a pod to a node is placing it."""
+    return policy(
+        "binding",
+        matches=[resources("", "pods/binding", "bindings", operations=("CREATE",))],
+        rules=[
+            Rule(
+                holds=is_one_of(schedulers),
+                message="only the scheduler binds pods to nodes; use nodeSelector or affinity",
+            )
+        ],
+    )

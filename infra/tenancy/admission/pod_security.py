@@ -1,0 +1,212 @@
+"""Pod Security's restricted level in our own words, but for one capability.
+
+RDMA pins memory, which takes IPC_LOCK, and no level of Pod Security allows that one alone. The namespace of a
+team with `rdma` is therefore on the level `privileged`, and this policy holds all the controls of `restricted`
+(https://kubernetes.io/docs/concepts/security/pod-security-standards/) as of Kubernetes 1.34 in its place.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from infra import naming
+from infra.objects import Manifest
+from infra.tenancy.admission import pods
+from infra.tenancy.admission.policy import Rule, policy, texts
+
+RDMA_LABELS: Final = {naming.RDMA: "true"}
+
+_CAPABILITIES: Final = ["IPC_LOCK", "NET_BIND_SERVICE"]
+_VOLUMES: Final = [
+    "configMap",
+    "csi",
+    "downwardAPI",
+    "emptyDir",
+    "ephemeral",
+    "image",
+    "persistentVolumeClaim",
+    "projected",
+    "secret",
+]
+_SELINUX_TYPES: Final = [
+    "",
+    "container_t",
+    "container_init_t",
+    "container_kvm_t",
+    "container_engine_t",
+]
+_SYSCTLS: Final = [
+    "kernel.shm_rmid_forced",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.ping_group_range",
+    "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_wmem",
+]
+_PROFILES: Final = ["RuntimeDefault", "Localhost"]
+_APPARMOR_ANNOTATION: Final = "container.apparmor.security.beta.kubernetes.io/"
+_HANDLERS: Final = (
+    "c.?livenessProbe",
+    "c.?readinessProbe",
+    "c.?startupProbe",
+    "c.?lifecycle.?postStart",
+    "c.?lifecycle.?preStop",
+)
+
+
+def _pods(test: str) -> str:
+    return f"variables.pods.all(p, {test})"
+
+
+def _containers(test: str) -> str:
+    """CEL: `test` holds of every container `c` of every pod `p`."""
+    every = (
+        "(p.spec.?containers.orValue([]) + p.spec.?initContainers.orValue([]) + "
+        "p.spec.?ephemeralContainers.orValue([]))"
+    )
+    return _pods(f"{every}.all(c, {test})")
+
+
+_POD: Final = "p.spec.?securityContext"
+_OWN: Final = "c.?securityContext"
+
+
+def _both(test: str) -> str:
+    """CEL: `test`, with SECURITY for a securityContext, holds of pods and of their containers alike."""
+    return (
+        f"{_pods(test.replace('SECURITY', _POD))} && {_containers(test.replace('SECURITY', _OWN))}"
+    )
+
+
+def _host_access() -> list[Rule]:
+    return [
+        Rule(
+            holds=_pods(
+                " && ".join(
+                    f"!p.spec.?{name}.orValue(false)"
+                    for name in ("hostNetwork", "hostPID", "hostIPC")
+                )
+            ),
+            message="pods share nothing with their host; remove hostNetwork, hostPID and hostIPC",
+        ),
+        Rule(
+            holds=_containers("c.?ports.orValue([]).all(q, q.?hostPort.orValue(0) == 0)"),
+            message="pods take no port of their host; remove hostPort",
+        ),
+        Rule(
+            holds=_containers(
+                " && ".join(
+                    f"{handler}.?{kind}.?host.orValue('') == ''"
+                    for handler in _HANDLERS
+                    for kind in ("httpGet", "tcpSocket")
+                )
+            ),
+            message="probes and hooks ask the pod itself; remove their host",
+        ),
+        Rule(
+            holds=_pods(
+                "p.spec.?volumes.orValue([]).all(v, "
+                f"v.all(k, k == 'name' || k in {texts(_VOLUMES)}))"
+            ),
+            message=f"a volume is one of {', '.join(_VOLUMES)}; use a claim",
+        ),
+        Rule(
+            holds=_both("!SECURITY.?windowsOptions.?hostProcess.orValue(false)"),
+            message="no process runs as the host's; remove hostProcess",
+        ),
+    ]
+
+
+def _privilege() -> list[Rule]:
+    return [
+        Rule(
+            holds=_containers(f"!{_OWN}.?privileged.orValue(false)"),
+            message="no container is privileged; remove privileged",
+        ),
+        Rule(
+            holds=_containers(f"!{_OWN}.?allowPrivilegeEscalation.orValue(true)"),
+            message="set securityContext.allowPrivilegeEscalation: false on every container",
+        ),
+        Rule(
+            holds=_containers(
+                f"'ALL' in {_OWN}.?capabilities.?drop.orValue([]) && "
+                f"{_OWN}.?capabilities.?add.orValue([]).all(a, a in {texts(_CAPABILITIES)})"
+            ),
+            message=f"drop ALL capabilities, and add none but {' and '.join(_CAPABILITIES)}",
+        ),
+        Rule(
+            holds=(
+                _both("SECURITY.?runAsUser.orValue(1) != 0")
+                + " && "
+                + _containers(f"{_OWN}.?runAsNonRoot.orValue({_POD}.?runAsNonRoot.orValue(false))")
+            ),
+            message="nothing runs as root; set runAsNonRoot: true, and a runAsUser other than 0",
+        ),
+    ]
+
+
+def _confinement() -> list[Rule]:
+    return [
+        Rule(
+            holds=(
+                _pods(
+                    f"{_POD}.?seccompProfile.?type.orValue('{_PROFILES[0]}') in {texts(_PROFILES)}"
+                )
+                + " && "
+                + _containers(
+                    f"{_OWN}.?seccompProfile.?type.orValue("
+                    f"{_POD}.?seccompProfile.?type.orValue('')) in {texts(_PROFILES)}"
+                )
+            ),
+            message="set seccompProfile.type: RuntimeDefault",
+        ),
+        Rule(
+            holds=(
+                _both(
+                    f"SECURITY.?appArmorProfile.?type.orValue('{_PROFILES[0]}') "
+                    f"in {texts(_PROFILES)}"
+                )
+                + " && "
+                + _pods(
+                    "p.?metadata.?annotations.orValue({})"
+                    f".all(k, !k.startsWith('{_APPARMOR_ANNOTATION}') || "
+                    "p.metadata.annotations[k].matches('^(runtime/default|localhost/.*)?$'))"
+                )
+            ),
+            message="AppArmor stays on; remove the profile Unconfined",
+        ),
+        Rule(
+            holds=_both(
+                f"SECURITY.?seLinuxOptions.?type.orValue('') in {texts(_SELINUX_TYPES)} && "
+                "SECURITY.?seLinuxOptions.?user.orValue('') == '' && "
+                "SECURITY.?seLinuxOptions.?role.orValue('') == ''"
+            ),
+            message="SELinux stays as the node has it; remove seLinuxOptions",
+        ),
+        Rule(
+            holds=_containers(f"{_OWN}.?procMount.orValue('Default') == 'Default'"),
+            message="/proc is masked; remove procMount",
+        ),
+        Rule(
+            holds=_pods(f"{_POD}.?sysctls.orValue([]).all(s, s.name in {texts(_SYSCTLS)})"),
+            message=f"of the kernel's settings a pod may set {', '.join(_SYSCTLS)} only",
+        ),
+    ]
+
+
+def restricted_but_for_rdma() -> Manifest:
+    """The policy, for namespaces of teams with `rdma`."""
+    return policy(
+        "rdma-pods",
+        matches=pods.everything_with_pods(),
+        conditions=pods.NEW_PODS,
+        variables={"pods": pods.PODS["pods"]},
+        rules=[*_host_access(), *_privilege(), *_confinement()],
+        also_labelled=RDMA_LABELS,
+    )

@@ -1,0 +1,133 @@
+"""Where the pods are in each kind of object, and what an expression can ask of them.
+
+One list serves all kinds: rules about pods are written once, and hold for a pod and for whatever makes pods.
+What makes pods in a kind that is not listed here is caught when the pods come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from infra import naming
+from infra.tenancy.admission.controllers import SPEC_WRITERS, is_one_of
+from infra.tenancy.admission.policy import WRITES, resources, text, texts
+
+RUN_KINDS: Final = ("Job", "JobSet", "TrainJob", "PyTorchJob", "MPIJob")
+"""Kinds that a queue can hold back."""
+
+_RUN_RESOURCES: Final = (
+    ("batch", ("jobs",)),
+    ("jobset.x-k8s.io", ("jobsets",)),
+    ("trainer.kubeflow.org", ("trainjobs",)),
+    ("kubeflow.org", ("pytorchjobs", "mpijobs")),
+)
+
+_TEMPLATE_RESOURCES: Final = (
+    ("", ("replicationcontrollers",)),
+    ("apps", ("deployments", "statefulsets", "daemonsets", "replicasets")),
+    ("batch", ("cronjobs",)),
+    ("trainer.kubeflow.org", ("trainingruntimes",)),
+)
+
+PODSET: Final = "kueue.x-k8s.io/podset"
+"""Kueue puts this label on the pods of a run when it admits the run, and takes it away when it evicts it."""
+
+
+def runs(*subresources: str, operations: tuple[str, ...] = WRITES) -> list[dict[str, Any]]:
+    """Resource rules for kinds of runs, or for a subresource of each."""
+    found = []
+    for group, names in _RUN_RESOURCES:
+        each = [f"{name}/{sub}" for name in names for sub in subresources] or names
+        found.append(resources(group, *each, operations=operations))
+    return found
+
+
+def templates() -> list[dict[str, Any]]:
+    """Resource rules for everything else that makes pods."""
+    return [resources(group, *names) for group, names in _TEMPLATE_RESOURCES]
+
+
+def everything_with_pods() -> list[dict[str, Any]]:
+    """Resource rules for pods themselves, when they are made, and for whatever makes them."""
+    return [resources("", "pods", operations=("CREATE",)), *runs(), *templates()]
+
+
+NEW_PODS: Final = {
+    # A change that is not about pods must always pass: else an object that an older rule admitted could not
+    # even lose its finalizer. Controllers only tell a run where to go; its pods are looked at once more.
+    "makes-pods": (
+        "request.operation == 'CREATE' || "
+        f"(object.spec != oldObject.spec && !({is_one_of(SPEC_WRITERS)}))"
+    )
+}
+"""Match condition of rules about what is in a pod."""
+
+_SPEC: Final = "dyn(object).spec"
+_JOBS: Final = ".?replicatedJobs.orValue([]).map(j, j.template.spec.template)"
+
+
+def _replicas(field: str) -> str:
+    each = f"{_SPEC}.?{field}.orValue({{}})"
+    return f"{each}.map(k, {each}[k].template)"
+
+
+_TEMPLATES: Final[Mapping[str, str]] = {
+    "Pod": "[dyn(object)]",
+    "CronJob": f"[{_SPEC}.jobTemplate.spec.template]",
+    "JobSet": f"{_SPEC}{_JOBS}",
+    "TrainingRuntime": f"{_SPEC}.template.?spec{_JOBS}",
+    # Its pods are in a runtime that it names.
+    "TrainJob": "[]",
+    "PyTorchJob": _replicas("pytorchReplicaSpecs"),
+    "MPIJob": _replicas("mpiReplicaSpecs"),
+}
+
+
+def _by_kind() -> str:
+    cases = [
+        f"request.kind.kind == {text(kind)} ? {found} : " for kind, found in _TEMPLATES.items()
+    ]
+    return f"{''.join(cases)}[{_SPEC}.template]"
+
+
+PODS: Final = {
+    "pods": _by_kind(),
+    "containers": (
+        "variables.pods.map(p, p.spec.?containers.orValue([]) + "
+        "p.spec.?initContainers.orValue([]) + p.spec.?ephemeralContainers.orValue([]))"
+    ),
+}
+"""Variables: `pods`, every pod or pod template of the object; `containers`, all containers of each of them."""
+
+TEAM: Final = {
+    "team": f"namespaceObject.metadata.labels[{text(naming.TEAM)}]",
+    "tier": f"namespaceObject.metadata.labels[?{text(naming.TIER)}].orValue('')",
+}
+"""Variables: what only the platform can say of a namespace."""
+
+
+def tainted_keys(taint_key: str) -> list[str]:
+    """Keys of the taints that keep pods off GPU nodes, ours and those of the usual device plugins."""
+    return sorted({taint_key, naming.SPOT_TAINT, naming.GPU, naming.EFA})
+
+
+def on_gpu_nodes(taint_key: str) -> dict[str, str]:
+    """Variable `gpu`: a pod asks for a device, or may be placed where only pods that do have a place."""
+    device = f"r.startsWith('nvidia.com/') || r == {text(naming.EFA)}"
+    asks = " || ".join(
+        f"c.?resources.?{part}.orValue({{}}).exists(r, {device})" for part in ("requests", "limits")
+    )
+    tolerated = f"t.?key.orValue('') == '' || t.key in {texts(tainted_keys(taint_key))}"
+    return {
+        "gpu": (
+            "request.kind.kind == 'TrainJob' || "
+            f"variables.containers.exists(cs, cs.exists(c, {asks})) || "
+            f"variables.pods.exists(p, p.spec.?tolerations.orValue([]).exists(t, {tolerated}))"
+        )
+    }
+
+
+def label(name: str, of: str = "object") -> str:
+    """CEL: a label's value, empty where there is none."""
+    return f"{of}.metadata.?labels[?{text(name)}].orValue('')"

@@ -1,0 +1,69 @@
+"""No run goes before those of a higher tier."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from infra import naming
+from infra.objects import Manifest
+from infra.tenancy.admission import pods
+from infra.tenancy.admission.policy import Rule, policy, text, texts
+
+
+def allowed(priorities: Mapping[str, int], ceilings: Mapping[str, str]) -> dict[str, list[str]]:
+    """Classes by tier: those whose value is not above that of the tier's own class."""
+    return {
+        tier: sorted(name for name, value in priorities.items() if value <= priorities[own])
+        for tier, own in ceilings.items()
+    }
+
+
+def not_above_the_tier(priorities: Mapping[str, int], ceilings: Mapping[str, str]) -> Manifest:
+    """Both the scheduler's classes and Kueue's; `ceilings`: the highest class of each tier."""
+    lists = [f"{text(t)}: {texts(found)}" for t, found in allowed(priorities, ceilings).items()]
+    values = [f"{text(tier)}: {priorities[own]}" for tier, own in ceilings.items()]
+    legacy = "dyn(object).spec.?runPolicy.?schedulingPolicy.?priorityClass.orValue('')"
+    return policy(
+        "priority",
+        matches=pods.everything_with_pods(),
+        conditions={
+            # Labels may change without the spec.
+            "may-go-first": (
+                f"{pods.NEW_PODS['makes-pods']} || "
+                f"{pods.label(naming.WORKLOAD_PRIORITY)} != "
+                f"{pods.label(naming.WORKLOAD_PRIORITY, 'oldObject')}"
+            )
+        },
+        variables={
+            **pods.TEAM,
+            **pods.PODS,
+            "allowed": f"['']+{{{', '.join(lists)}}}[?variables.tier].orValue([])",
+            "ceiling": f"{{{', '.join(values)}}}[?variables.tier].orValue(0)",
+        },
+        rules=[
+            Rule(
+                holds=(
+                    "variables.pods.all(p, p.spec.?priorityClassName.orValue('') "
+                    "in variables.allowed)"
+                ),
+                message="this priorityClassName is above the team's tier; leave it to the run file",
+            ),
+            Rule(
+                holds=(
+                    "request.kind.kind != 'Pod' || "
+                    "dyn(object).spec.?priority.orValue(0) <= variables.ceiling"
+                ),
+                message="this priority is above the team's tier; remove priority",
+            ),
+            Rule(
+                holds=(
+                    f"{pods.label(naming.WORKLOAD_PRIORITY)} in variables.allowed && "
+                    f"{legacy} in variables.allowed"
+                ),
+                message=(
+                    f"this {naming.WORKLOAD_PRIORITY} is above the team's tier; "
+                    "leave it to the run file"
+                ),
+            ),
+        ],
+    )
