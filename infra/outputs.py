@@ -11,7 +11,6 @@ from typing import Any
 
 from infra import naming
 from infra.pools import Capacity, NodePool, Workload
-from infra.schedulers import Scheduler
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,10 +21,11 @@ class TeamOutputs:
     tier: str
     namespace: str
     local_queue: str
-    """What its runs name to queue in: a LocalQueue, or the queue of another scheduler; empty: none."""
     cluster_queue: str
     flavors: tuple[str, ...]
     """Pools that its queue may use, in the order in which they are tried."""
+    most_nodes: Mapping[str, int]
+    """Nodes that it can have at once at the most, by pool, while all others are idle."""
     gpu_quota: int
     """GPUs that its namespace may hold at once."""
     service_account: str = naming.SERVICE_ACCOUNT
@@ -48,10 +48,6 @@ class Platform:
     teams: Mapping[str, TeamOutputs]
     launchers: frozenset[str]
     """Launchers whose operators the cluster has."""
-    scheduler: Scheduler = Scheduler.KUEUE
-    """What queues runs and admits their gangs."""
-    gang_api: str = ""
-    """With the native scheduler: the apiVersion of its PodGroup."""
     priorities: Mapping[str, int]
     """Name of each PriorityClass and WorkloadPriorityClass, and its value."""
     default_priority: Mapping[str, str]

@@ -21,14 +21,10 @@ from infra.config.aws_model import (
     NetworkConfig,
     ReservationConfig,
 )
-from infra.config.fields import Bool, Cidr, DnsLabel, Image, Int, Quantity, Section, Str
+from infra.config.fields import Bool, Cidr, DnsLabel, Image, Int, Number, Quantity, Section, Str
 from infra.pools import ROOT_GIB, Autoscaler, Capacity, Network, NodePool, Nodes, Workload
-from infra.schedulers import Scheduler
 
-OPERATORS: Final = (
-    *("kueue", "volcano", "yunikorn"),
-    *("jobset", "kubeflowTrainer", "trainingOperator", "mpiOperator"),
-)
+OPERATORS: Final = ("kueue", "jobset", "kubeflowTrainer", "trainingOperator", "mpiOperator")
 
 
 class StorageKind(StrEnum):
@@ -51,8 +47,6 @@ class ExistingClusterConfig(Section):
     """Default: what KUBECONFIG names."""
     context: Str | None = None
     """Default: the kubeconfig's current context."""
-    version: Str | None = None
-    """Of Kubernetes, such as 1.37. Needed with `scheduler: native` only, whose API varies by it."""
 
 
 class PoolConfig(Section):
@@ -130,10 +124,7 @@ class OperatorConfig(Section):
 class OperatorsConfig(Section):
     """Controllers by name; one that is not named is not there."""
 
-    kueue: OperatorConfig | None = None
-    volcano: OperatorConfig | None = None
-    yunikorn: OperatorConfig | None = None
-    """The one that `scheduler` names, and no other of these three."""
+    kueue: OperatorConfig = Field(description="{provided: true} or {provided: false}")
     jobset: OperatorConfig | None = None
     kubeflow_trainer: OperatorConfig | None = None
     training_operator: OperatorConfig | None = None
@@ -156,8 +147,15 @@ class TeamConfig(Section):
     guaranteed: dict[DnsLabel, Annotated[Int, Field(ge=0)]] = Field(default={})
     """Nodes per pool that are the team's whenever it wants them; the rest of a pool is shared."""
     quota: QuotaConfig = Field(description="cpu, memory and gpus")
-    fair_weight: Annotated[Int, Field(ge=1, le=1000)] = 1
-    """Share of what nobody is guaranteed, relative to other teams."""
+    borrowing: dict[DnsLabel, Annotated[Int, Field(ge=0)]] = Field(default={})
+    """Most nodes per pool beyond its own. A pool that is not named: all that others leave."""
+    lending: dict[DnsLabel, Annotated[Int, Field(ge=0)]] = Field(default={})
+    """Most of its own nodes per pool that others may use meanwhile. A pool that is not named: all."""
+    on_demand_usd_per_hour: Annotated[Number, Field(ge=0)] | None = None
+    """Most that a research team's runs on on-demand pools may cost, its own nodes there included; 0: never
+    on demand. Default: no bound but the pools."""
+    fair_weight: Annotated[Int, Field(ge=1, le=1000)] | None = None
+    """Share of what nobody is guaranteed, relative to other teams. Default: 1, for production 10."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,9 +180,7 @@ class StackConfig(Section):
     cohort: DnsLabel = Field(description="a DNS label")
     node_pools: tuple[PoolConfig, ...] = Field(min_length=1, description="a list of node pools")
     storage: StorageConfig = Field(description="checkpoints and datasets")
-    scheduler: Scheduler = Scheduler.KUEUE
-    """What queues runs and admits their gangs: kueue, volcano, yunikorn or native."""
-    operators: OperatorsConfig = Field(description="that of the scheduler at least")
+    operators: OperatorsConfig = Field(description="kueue at least")
     teams: tuple[TeamConfig, ...] = Field(min_length=1, description="a list of teams")
     images: dict[DnsLabel, Image] = Field(default={})
     """References by digest that run files may name."""

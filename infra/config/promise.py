@@ -6,9 +6,9 @@ from infra import naming
 from infra.aws import imds_sidecar
 from infra.config.model import OPERATORS, StackConfig, StorageKind
 from infra.outputs import Platform, TeamOutputs
-from infra.platform import kueue, operators, priorities
+from infra.platform import operators, priorities, quotas
+from infra.platform.quotas import QueueTeam
 from infra.pools import Workload
-from infra.schedulers import NATIVE_GANG_APIS, Scheduler
 
 
 def present_operators(config: StackConfig) -> frozenset[str]:
@@ -34,25 +34,36 @@ def storage_class(config: StackConfig) -> str:
     return classes[config.storage.kind]
 
 
-def gang_api(config: StackConfig) -> str:
-    """API of Kubernetes' own PodGroup in the cluster's version; empty where nothing needs it."""
-    if config.scheduler is not Scheduler.NATIVE:
-        return ""
-    return NATIVE_GANG_APIS[config.cluster.version or ""]
+def queue_teams(config: StackConfig) -> tuple[QueueTeam, ...]:
+    """What queues know of the teams."""
+    return tuple(
+        QueueTeam(
+            name=team.name,
+            tier=team.tier,
+            guaranteed=team.guaranteed,
+            borrowing=team.borrowing,
+            lending=team.lending,
+            on_demand_usd_per_hour=team.on_demand_usd_per_hour,
+            fair_weight=team.fair_weight or quotas.FAIR_WEIGHT[team.tier],
+        )
+        for team in config.teams
+    )
 
 
 def platform(config: StackConfig, stack: str) -> Platform:
     """The record for a stack of this name."""
     gpu_pools = [pool for pool in config.pools if pool.workload is Workload.GPU_TRAINING]
+    queued = {team.name: team for team in queue_teams(config)}
     teams = {
         team.name: TeamOutputs(
             name=team.name,
             tier=team.tier,
             namespace=naming.namespace(team.name),
-            local_queue=config.scheduler.queue(team.name, config.cohort),
+            local_queue=naming.local_queue(team.name),
             cluster_queue=naming.cluster_queue(team.name),
             gpu_quota=team.quota.gpus,
-            flavors=tuple(pool.name for pool in kueue.flavor_order(team.tier, gpu_pools)),
+            flavors=tuple(pool.name for pool in quotas.usable(queued[team.name], gpu_pools)),
+            most_nodes=quotas.most_nodes(queued[team.name], gpu_pools, tuple(queued.values())),
         )
         for team in config.teams
     }
@@ -62,9 +73,7 @@ def platform(config: StackConfig, stack: str) -> Platform:
         cohort=config.cohort,
         pools=config.pools,
         teams=teams,
-        launchers=operators.launchers(present_operators(config), config.scheduler),
-        scheduler=config.scheduler,
-        gang_api=gang_api(config),
+        launchers=operators.launchers(present_operators(config)),
         priorities=priorities.PRIORITIES,
         default_priority=priorities.DEFAULT_BY_TIER,
         storage_class=storage_class(config),

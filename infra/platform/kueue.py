@@ -8,38 +8,18 @@ to everything else. The namespace's ResourceQuota bounds it instead.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any
 
 import pulumi
 
 from infra import naming, quantity
 from infra.objects import KubernetesObject, Manifest, metadata
+from infra.platform import quotas
+from infra.platform.quotas import QueueTeam, Share
 from infra.platform.scale_up import GangScaleUp, checks_strategy
-from infra.pools import Capacity, NodePool, topology_aware
+from infra.pools import NodePool, topology_aware
 from infra.topology import FLAT, RACKS, Topology, of_pool
-
-_PREFERRED: Final[Mapping[str, Capacity]] = {
-    "research": Capacity.SPOT,
-    "production": Capacity.ON_DEMAND,
-}
-
-
-@dataclass(frozen=True, kw_only=True)
-class QueueTeam:
-    """What a queue needs to know of its team."""
-
-    name: str
-    tier: str
-    guaranteed: Mapping[str, int] = field(default_factory=dict)
-    """Nodes by pool."""
-    fair_weight: int = 1
-
-
-def flavor_order(tier: str, pools: Sequence[NodePool]) -> list[NodePool]:
-    """Pools in the order in which a tier tries them: its preferred capacity first, else as listed."""
-    preferred = _PREFERRED[tier]
-    return sorted(pools, key=lambda pool: pool.capacity is not preferred)
 
 
 def topology(of: Topology = RACKS) -> Manifest:
@@ -76,25 +56,35 @@ def covered_resources(pools: Sequence[NodePool]) -> list[str]:
     return ["cpu", "memory", naming.GPU, *efa]
 
 
-def _resource_group(pools: Sequence[NodePool], nodes: Mapping[str, int]) -> dict[str, Any]:
-    """One group of all pools, in this order, each with the quota of so many nodes."""
+def _resource_group(pools: Sequence[NodePool], shares: Mapping[str, Share]) -> dict[str, Any]:
+    """One group of all pools, in this order, each with the quotas of a share of its nodes."""
     covered = covered_resources(pools)
     return {
         "coveredResources": covered,
         "flavors": [
             {
                 "name": pool.name,
-                "resources": [
-                    {"name": name, "nominalQuota": _quota(name, pool, nodes.get(pool.name, 0))}
-                    for name in covered
-                ],
+                "resources": [_quotas(name, pool, shares[pool.name]) for name in covered],
             }
             for pool in pools
         ],
     }
 
 
-def _quota(resource: str, pool: NodePool, nodes: int) -> str:
+def _quotas(resource: str, pool: NodePool, share: Share) -> dict[str, str]:
+    limits = {"borrowingLimit": share.borrowing, "lendingLimit": share.lending}
+    return {
+        "name": resource,
+        "nominalQuota": _amount(resource, pool, share.guaranteed),
+        **{
+            key: _amount(resource, pool, nodes)
+            for key, nodes in limits.items()
+            if nodes is not None
+        },
+    }
+
+
+def _amount(resource: str, pool: NodePool, nodes: int) -> str:
     amount = pool.node_quota[resource] * nodes
     if resource == "cpu":
         return quantity.cpu(amount)
@@ -103,8 +93,9 @@ def _quota(resource: str, pool: NodePool, nodes: int) -> str:
 
 def cohort(name: str, pools: Sequence[NodePool], teams: Sequence[QueueTeam]) -> Manifest:
     """What no team is guaranteed: any of them may borrow it."""
+    promised = {p.name: sum(team.guaranteed.get(p.name, 0) for team in teams) for p in pools}
     shared = {
-        pool.name: pool.max - sum(team.guaranteed.get(pool.name, 0) for team in teams)
+        pool.name: Share(guaranteed=pool.max - promised[pool.name], borrowing=None, lending=None)
         for pool in pools
     }
     return {
@@ -118,15 +109,15 @@ def cohort(name: str, pools: Sequence[NodePool], teams: Sequence[QueueTeam]) -> 
 def cluster_queue(
     team: QueueTeam, cohort_name: str, pools: Sequence[NodePool], *, gang_scale_up: bool = False
 ) -> Manifest:
-    """A team's queue over all pools.
+    """A team's queue over all pools that it may use.
 
     With `gang_scale_up` a run waits, once it has its quota, until there are nodes for all of its pods.
 
     Research borrows on its preferred capacity before it looks at the other, and moves on rather
     than preempt. Production stops at its preferred capacity and takes it back from borrowers.
+    Both get back what they are guaranteed. Why so: docs/adr/0016.
     """
     production = team.tier == "production"
-    ordered = flavor_order(team.tier, pools)
     return {
         "apiVersion": naming.KUEUE_API,
         "kind": "ClusterQueue",
@@ -138,13 +129,16 @@ def cluster_queue(
             # LocalQueues are easy to write; this is what keeps other namespaces out.
             "namespaceSelector": {"matchLabels": {naming.TEAM: team.name}},
             "queueingStrategy": "BestEffortFIFO",
-            "resourceGroups": [_resource_group(ordered, team.guaranteed)],
+            "resourceGroups": [
+                _resource_group(quotas.usable(team, pools), quotas.shares(team, pools))
+            ],
             "flavorFungibility": {
                 "whenCanBorrow": "MayStopSearch",
                 "whenCanPreempt": "MayStopSearch" if production else "TryNextFlavor",
             },
             "preemption": {
-                "reclaimWithinCohort": "Any" if production else "LowerPriority",
+                # What is guaranteed is the team's again whenever it wants it, whoever borrowed it.
+                "reclaimWithinCohort": "Any",
                 "withinClusterQueue": "LowerPriority",
             },
             "fairSharing": {"weight": str(team.fair_weight)},

@@ -117,7 +117,7 @@ def misfits(file: RunFile, run: RunSpec, platform: Platform) -> Iterator[Mistake
     if not pools:
         yield _nowhere(run, platform)
         return
-    yield from _sizes(run, pools)
+    yield from _sizes(run, platform, pools)
     yield from _grace(run, pools)
     yield from _cost(run, pools)
 
@@ -168,9 +168,10 @@ def _nowhere(run: RunSpec, platform: Platform) -> Mistake:
     if not bought:
         return Mistake(
             path="allowSpot",
-            got="false, on a platform with spot pools only",
-            allowed="true, or an on-demand pool",
-            remedy="set allowSpot: true, or add a pool",
+            got=f"false, where team {run.team} has spot pools only",
+            allowed="true, or on-demand nodes for the team",
+            remedy="set allowSpot: true, add a pool, or raise the team's onDemandUsdPerHour or "
+            "borrowing",
         )
     if not modelled:
         return Mistake(
@@ -193,8 +194,10 @@ def _names(pools: Sequence[NodePool]) -> str:
     return ", ".join(pool.name for pool in pools)
 
 
-def _sizes(run: RunSpec, pools: Sequence[NodePool]) -> Iterator[Mistake]:
+def _gang(run: RunSpec, platform: Platform, pools: Sequence[NodePool]) -> Iterator[Mistake]:
+    """A gang is in one pool, and may be as large as its team's share of it."""
     largest = max(pool.max for pool in pools)
+    share = max(platform.teams[run.team].most_nodes[pool.name] for pool in pools)
     if run.nodes > largest:
         yield Mistake(
             path="nodes",
@@ -202,6 +205,17 @@ def _sizes(run: RunSpec, pools: Sequence[NodePool]) -> Iterator[Mistake]:
             allowed=f"at most {largest}, the largest pool of {_names(pools)}",
             remedy="ask for fewer, or raise the pool's max",
         )
+    elif run.nodes > share:
+        yield Mistake(
+            path="nodes",
+            got=str(run.nodes),
+            allowed=f"at most {share}, what team {run.team} can have at once of {_names(pools)}",
+            remedy="ask for fewer, or raise the team's guaranteed, borrowing or onDemandUsdPerHour",
+        )
+
+
+def _sizes(run: RunSpec, platform: Platform, pools: Sequence[NodePool]) -> Iterator[Mistake]:
+    yield from _gang(run, platform, pools)
     asked = {
         "cpu": quantity.millicores(run.resources.cpu),
         "memory": quantity.bytes_(run.resources.memory),

@@ -14,6 +14,7 @@ from infra.config.aws_model import (
     MadeNetworkConfig,
 )
 from infra.config.model import PoolConfig, StorageConfig, TeamConfig
+from infra.pools import Workload
 
 UNKNOWN: Final = "unknown"
 """Stands for a name that is missing or malformed: no check complains of it."""
@@ -49,6 +50,13 @@ class Parts:
     def pool_names(self) -> frozenset[str]:
         """Every pool that the file names."""
         return frozenset(pool.name for _, pool in self.pools)
+
+    def gpu_pool(self, name: str) -> tuple[int, PoolConfig] | None:
+        """The GPU pool of a name and its place; of two with one name, which is a mistake, the first."""
+        for index, pool in self.pools:
+            if pool.name == name:
+                return (index, pool) if pool.workload is Workload.GPU_TRAINING else None
+        return None
 
     @property
     def all_known(self) -> bool:

@@ -3,48 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from infra import catalog
 from infra.config.checks.parts import Parts
 from infra.config.mistakes import Mistake, did_you_mean, one_of
 from infra.pools import Capacity, Workload
 
+_BY_POOL: Final = ("guaranteed", "borrowing", "lending")
+"""Options of a team that give nodes by pool."""
+
+
+def queued_pools(parts: Parts) -> Iterator[Mistake]:
+    """What a team has by pool names GPU pools."""
+    # Of two pools with one name, which is a mistake of its own, the first counts.
+    workloads = {pool.name: pool.workload for _, pool in reversed(parts.pools)}
+    if not workloads:
+        return
+    for index, team in parts.teams:
+        for option in _BY_POOL:
+            for name in getattr(team, option):
+                path = f"teams[{index}].{option}.{name}"
+                if name not in workloads:
+                    yield Mistake(
+                        path=path,
+                        got="an unknown pool",
+                        allowed=one_of(parts.pool_names),
+                        remedy=did_you_mean(name, parts.pool_names, "name a pool of nodePools"),
+                    )
+                elif workloads[name] is Workload.CPU:
+                    yield Mistake(
+                        path=path,
+                        got="a cpu pool",
+                        allowed="gpu-training pools, for only GPU nodes are queued for",
+                        remedy="remove it",
+                    )
+
 
 def guaranteed_nodes(parts: Parts) -> Iterator[Mistake]:
-    """Guarantees name GPU pools, and together are no more than the pool has."""
-    # Of two pools with one name, which is a mistake of its own, the first counts.
-    pools = {pool.name: (index, pool) for index, pool in reversed(parts.pools)}
-    if not pools:
-        return
+    """Guarantees are together no more than the pool has."""
     promised: dict[str, int] = {}
     for index, team in parts.teams:
         for name, nodes in team.guaranteed.items():
-            path = f"teams[{index}].guaranteed.{name}"
-            if name not in parts.pool_names:
-                yield Mistake(
-                    path=path,
-                    got="an unknown pool",
-                    allowed=one_of(parts.pool_names),
-                    remedy=did_you_mean(name, parts.pool_names, "name a pool of nodePools"),
-                )
+            if (found := parts.gpu_pool(name)) is None:
                 continue
-            pool = pools[name][1]
-            if pool.workload is Workload.CPU:
-                yield Mistake(
-                    path=path,
-                    got="a cpu pool",
-                    allowed="gpu-training pools, for only GPU nodes are queued for",
-                    remedy="remove it",
-                )
-                continue
+            place, pool = found
             before = promised.get(name, 0)
             promised[name] = before + nodes
             if promised[name] > pool.max:
                 yield Mistake(
-                    path=path,
+                    path=f"teams[{index}].guaranteed.{name}",
                     got=f"{nodes}, {promised[name]} with the teams above",
                     allowed=f"at most {pool.max - before}, for the pool has at most {pool.max}",
-                    remedy=f"lower it, or raise nodePools[{pools[name][0]}].max",
+                    remedy=f"lower it, or raise nodePools[{place}].max",
                 )
 
 

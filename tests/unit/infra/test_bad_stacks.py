@@ -126,6 +126,55 @@ BAD: dict[str, tuple[Edit, str]] = {
         "teams[1].guaranteed.ondemand: got 2, 5 with the teams above; allowed at most 1, for the "
         "pool has at most 4; lower it, or raise nodePools[0].max",
     ),
+    "borrowing from an unknown pool": (
+        lambda s: s["teams"][0].update(borrowing={"sport": 1}),
+        "teams[0].borrowing.sport: got an unknown pool; allowed cpu, ondemand, spot; "
+        "did you mean spot?",
+    ),
+    "lending a CPU pool": (
+        lambda s: s["teams"][0].update(lending={"cpu": 0}),
+        "teams[0].lending.cpu: got a cpu pool; allowed gpu-training pools, for only GPU nodes are "
+        "queued for; remove it",
+    ),
+    "lending more than its own": (
+        lambda s: s["teams"][0].update(lending={"spot": 5}),
+        "teams[0].lending.spot: got 5; allowed at most 4, the nodes of spot that the team is "
+        "guaranteed; lower it, or remove it to lend all",
+    ),
+    "borrowing more than there is": (
+        lambda s: s["teams"][0].update(borrowing={"spot": 47}),
+        "teams[0].borrowing.spot: got 47; allowed at most 46, what spot has beside the team's own; "
+        "lower it, or remove it to borrow without a limit",
+    ),
+    "cost cap for production": (
+        lambda s: s["teams"][1].update(onDemandUsdPerHour=50.0),
+        "teams[1].onDemandUsdPerHour: got 50 for a team of tier production; allowed it for tier "
+        "research, for on-demand nodes are what production lives on; remove it, and set borrowing "
+        "where production must be bounded",
+    ),
+    "cost cap that buys nothing": (
+        lambda s: s["teams"][0].update(onDemandUsdPerHour=21.5),
+        "teams[0].onDemandUsdPerHour: got 21.5; allowed 0 for never, or at least 21.96, the price "
+        "of one node; raise it, or set 0",
+    ),
+    "cost cap below the guarantee": (
+        lambda s: s["teams"][0].update(guaranteed={"ondemand": 2}, onDemandUsdPerHour=40.0),
+        "teams[0].onDemandUsdPerHour: got 40; allowed at least 43.92, what its guaranteed on-demand "
+        "nodes cost; raise it, or guarantee fewer",
+    ),
+    "cost cap without a price": (
+        lambda s: (
+            [p.update(zone="eu-north-1a") for p in s["nodePools"]],
+            s["teams"][0].update(onDemandUsdPerHour=100.0),
+        ),
+        "teams[0].onDemandUsdPerHour: got a cap on pools whose price is not known: ondemand; "
+        "allowed a cap where catalog.yaml has a price of every on-demand pool; run python -m "
+        "infra.catalog refresh, or set borrowing in its place",
+    ),
+    "negative cost cap": (
+        lambda s: s["teams"][0].update(onDemandUsdPerHour=-1),
+        "teams[0].onDemandUsdPerHour: got -1; allowed at least 0.0; change it",
+    ),
     "quota above all pools": (
         lambda s: s["teams"][0]["quota"].update(gpus=433),
         "teams[0].quota.gpus: got 433; allowed at most 432, all GPUs of all pools; "

@@ -43,9 +43,24 @@ def test_research_tries_spot_first_and_production_on_demand_first() -> None:
 
 def test_research_moves_on_where_production_takes_back_what_it_lent() -> None:
     assert queue("research")["flavorFungibility"]["whenCanPreempt"] == "TryNextFlavor"
-    assert queue("research")["preemption"]["reclaimWithinCohort"] == "LowerPriority"
     assert queue("production")["flavorFungibility"]["whenCanPreempt"] == "MayStopSearch"
-    assert queue("production")["preemption"]["reclaimWithinCohort"] == "Any"
+
+
+@pytest.mark.parametrize("team", ["research", "production"])
+def test_a_team_gets_back_what_it_is_guaranteed_whoever_borrowed_it(team: str) -> None:
+    assert queue(team)["preemption"]["reclaimWithinCohort"] == "Any"
+
+
+@pytest.mark.parametrize("team", ["research", "production"])
+def test_within_a_team_the_more_urgent_run_goes_first(team: str) -> None:
+    assert queue(team)["preemption"]["withinClusterQueue"] == "LowerPriority"
+
+
+def test_research_does_not_take_from_production_in_the_name_of_fairness_alone() -> None:
+    assert queue("research")["fairSharing"] == {"weight": "1"}
+    assert queue("production")["fairSharing"] == {"weight": "10"}
+    teams = [{**team, "fairWeight": 3} for team in stack_values()["teams"]]
+    assert [team.fair_weight for team in args(teams=teams).teams] == [3, 3]
 
 
 def test_research_borrows_spot_rather_than_take_on_demand() -> None:

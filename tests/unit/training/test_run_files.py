@@ -301,6 +301,31 @@ def test_more_nodes_than_a_pool_has_are_refused(project: Path) -> None:
     )
 
 
+def test_more_nodes_than_its_team_can_ever_have_are_refused(project: Path) -> None:
+    first, second = stack_values()["teams"]
+    big = {"quota": {"cpu": "4096", "memory": "40Ti", "gpus": 400}}
+    bounded = [first | big | {"borrowing": {"spot": 1}, "onDemandUsdPerHour": 44}, second]
+    write(project, GOOD | {"nodes": 6, "overrides": {"batch": {"global_samples": 768}}})
+    assert lines(project, teams=bounded) == (
+        "training/runs/llama.yaml: nodes: got 6; allowed at most 5, what team research can have at "
+        "once of spot, ondemand; ask for fewer, or raise the team's guaranteed, borrowing or "
+        "onDemandUsdPerHour",
+    )
+    write(project, GOOD | {"nodes": 5, "overrides": {"batch": {"global_samples": 640}}})
+    assert load(project, teams=bounded)
+
+
+def test_a_run_that_refuses_spot_needs_a_team_that_may_buy_on_demand(project: Path) -> None:
+    first, second = stack_values()["teams"]
+    write(project, GOOD | {"allowSpot": False})
+    assert lines(project, teams=[first | {"onDemandUsdPerHour": 0}, second]) == (
+        "training/runs/llama.yaml: allowSpot: got false, where team research has spot pools only; "
+        "allowed true, or on-demand nodes for the team; set allowSpot: true, add a pool, or raise the "
+        "team's onDemandUsdPerHour or borrowing",
+    )
+    assert load(project, teams=[first | {"onDemandUsdPerHour": 44}, second])
+
+
 def test_a_file_that_is_not_there_is_named() -> None:
     root = Path(__file__).resolve().parents[3]
     with pytest.raises(ConfigError) as caught:

@@ -1,0 +1,101 @@
+"""What a team lends, borrows and may spend, against its guarantees and the pools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from infra import catalog
+from infra.config.checks.parts import UNKNOWN, Parts
+from infra.config.mistakes import Mistake, shown
+from infra.config.model import TeamConfig
+from infra.platform import quotas
+from infra.platform.quotas import QueueTeam
+from infra.pools import NodePool, Workload
+
+
+def lending(parts: Parts) -> Iterator[Mistake]:
+    """Nobody lends what is not its own; what no team is guaranteed is everybody's already."""
+    for index, team in parts.teams:
+        for name, nodes in team.lending.items():
+            own = team.guaranteed.get(name, 0)
+            if parts.gpu_pool(name) and nodes > own:
+                yield Mistake(
+                    path=f"teams[{index}].lending.{name}",
+                    got=str(nodes),
+                    allowed=f"at most {own}, the nodes of {name} that the team is guaranteed",
+                    remedy="lower it, or remove it to lend all",
+                )
+
+
+def borrowing(parts: Parts) -> Iterator[Mistake]:
+    """Nobody may borrow more than there is beside its own."""
+    for index, team in parts.teams:
+        for name, nodes in team.borrowing.items():
+            found = parts.gpu_pool(name)
+            own = team.guaranteed.get(name, 0)
+            if found and own <= found[1].max < own + nodes:
+                yield Mistake(
+                    path=f"teams[{index}].borrowing.{name}",
+                    got=str(nodes),
+                    allowed=f"at most {found[1].max - own}, what {name} has beside the team's own",
+                    remedy="lower it, or remove it to borrow without a limit",
+                )
+
+
+def on_demand(parts: Parts) -> Iterator[Mistake]:
+    """A cap on on-demand nodes is research's, has prices to go by, and pays for what is guaranteed."""
+    for index, team in parts.teams:
+        cap = team.on_demand_usd_per_hour
+        if cap is None:
+            continue
+        path = f"teams[{index}].onDemandUsdPerHour"
+        if team.tier == "production":
+            yield Mistake(
+                path=path,
+                got=f"{cap:g} for a team of tier production",
+                allowed="it for tier research, for on-demand nodes are what production lives on",
+                remedy="remove it, and set borrowing where production must be bounded",
+            )
+        elif parts.all_known:
+            yield from _affordable(path, cap, team, _on_demand_pools(parts))
+
+
+def _on_demand_pools(parts: Parts) -> list[NodePool]:
+    pools = [pool.pool(UNKNOWN) for _, pool in parts.pools]
+    return [
+        pool
+        for pool in pools
+        if pool.workload is Workload.GPU_TRAINING and quotas.by_the_hour(pool)
+    ]
+
+
+def _affordable(
+    path: str, cap: float, team: TeamConfig, pools: Sequence[NodePool]
+) -> Iterator[Mistake]:
+    unknown = [pool.name for pool in pools if pool.usd_per_node_hour is None]
+    if unknown:
+        yield Mistake(
+            path=path,
+            got=f"a cap on pools whose price is not known: {', '.join(unknown)}",
+            allowed=f"a cap where {catalog.DATA.name} has a price of every on-demand pool",
+            remedy="run python -m infra.catalog refresh, or set borrowing in its place",
+        )
+        return
+    own = quotas.guaranteed_usd_per_hour(
+        QueueTeam(name=team.name, tier=team.tier, guaranteed=team.guaranteed), pools
+    )
+    cheapest = min((pool.usd_per_node_hour or 0.0 for pool in pools), default=0.0)
+    if cap < own:
+        yield Mistake(
+            path=path,
+            got=f"{cap:g}",
+            allowed=f"at least {own:.2f}, what its guaranteed on-demand nodes cost",
+            remedy="raise it, or guarantee fewer",
+        )
+    elif 0 < cap < cheapest:
+        yield Mistake(
+            path=path,
+            got=f"{cap:g}",
+            allowed=f"0 for never, or at least {cheapest:.2f}, the price of one node",
+            remedy=f"raise it, or set {shown(0)}",
+        )

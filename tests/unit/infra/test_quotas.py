@@ -1,0 +1,204 @@
+"""Shares of pools: what is guaranteed, borrowed, lent and paid for, and that it never exceeds the pools."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from typing import Any
+
+import pytest
+
+from infra import naming
+from infra.config import arguments, parse
+from infra.platform import kueue, quotas
+from infra.platform.quotas import QueueTeam, Share
+from infra.pools import Capacity, NodePool, Reservation, ReservationKind
+from tests.golden.example_runs import platform, run, stack_values
+from tests.unit.infra.test_pools import pool
+from training.deployment import placement
+
+P4D = ("p4d.24xlarge",)
+PRICE = 21.957642
+"""USD for an hour of p4d.24xlarge in us-east-1."""
+
+SPOT = pool(name="spot", max=10, instance_types=P4D)
+ON_DEMAND = pool(name="ondemand", capacity=Capacity.ON_DEMAND, max=4, instance_types=P4D)
+BLOCK = dataclasses.replace(
+    ON_DEMAND,
+    name="block",
+    reservation=Reservation(kind=ReservationKind.CAPACITY_BLOCK, id="cr-0123456789abcdef0"),
+)
+POOLS = (ON_DEMAND, BLOCK, SPOT)
+
+
+def team(**changes: Any) -> QueueTeam:
+    """A research team that owns two spot nodes."""
+    base = QueueTeam(name="a", tier="research", guaranteed={"spot": 2})
+    return dataclasses.replace(base, **changes)
+
+
+def gpus(found: QueueTeam, flavor: str) -> dict[str, str]:
+    """What a team's ClusterQueue says of the GPUs of a flavor."""
+    spec = kueue.cluster_queue(found, "c", POOLS)["spec"]
+    flavors = {f["name"]: f["resources"] for f in spec["resourceGroups"][0]["flavors"]}
+    return next(dict(r) for r in flavors[flavor] if r["name"] == naming.GPU)
+
+
+def test_research_tries_what_is_cheap_first_and_production_what_is_sure() -> None:
+    names = {t: [p.name for p in quotas.flavor_order(t, POOLS)] for t in ("research", "production")}
+    assert names["research"] == ["spot", "block", "ondemand"]
+    assert names["production"] == ["block", "ondemand", "spot"]
+
+
+def test_without_options_a_team_borrows_and_lends_all() -> None:
+    assert gpus(team(), "spot") == {"name": naming.GPU, "nominalQuota": "16"}
+
+
+def test_limits_are_counted_in_whole_nodes() -> None:
+    limited = team(borrowing={"spot": 3}, lending={"spot": 1})
+    assert gpus(limited, "spot") == {
+        "name": naming.GPU,
+        "nominalQuota": "16",
+        "borrowingLimit": "24",
+        "lendingLimit": "8",
+    }
+
+
+def test_every_resource_of_a_flavor_has_the_same_limits() -> None:
+    spec = kueue.cluster_queue(team(borrowing={"spot": 3}), "c", POOLS)["spec"]
+    resources = spec["resourceGroups"][0]["flavors"][0]["resources"]
+    assert [r["name"] for r in resources if "borrowingLimit" in r] == ["cpu", "memory", naming.GPU]
+
+
+@pytest.mark.parametrize(
+    ("cap", "nodes"),
+    [(PRICE, 1), (2 * PRICE, 2), (2 * PRICE - 0.01, 1), (1000.0, 4), (3 * 21.0, 2)],
+)
+def test_a_cost_cap_is_the_nodes_that_it_pays_for(cap: float, nodes: int) -> None:
+    found = quotas.shares(team(on_demand_usd_per_hour=cap), POOLS)
+    assert found["ondemand"] == Share(guaranteed=0, borrowing=nodes, lending=None)
+    assert found["spot"].borrowing is None
+    assert found["block"].borrowing is None, "a block is paid for already"
+
+
+def test_guaranteed_nodes_count_into_the_cap() -> None:
+    rich = team(guaranteed={"ondemand": 1}, on_demand_usd_per_hour=2.5 * PRICE)
+    assert quotas.shares(rich, POOLS)["ondemand"] == Share(guaranteed=1, borrowing=1, lending=None)
+
+
+def test_one_cap_holds_for_all_on_demand_pools_together() -> None:
+    second = dataclasses.replace(ON_DEMAND, name="second")
+    found = quotas.shares(team(on_demand_usd_per_hour=6 * PRICE), [ON_DEMAND, second])
+    assert [found[name].borrowing for name in ("ondemand", "second")] == [4, 2]
+
+
+def test_the_smaller_of_limit_and_cap_counts() -> None:
+    both = team(borrowing={"ondemand": 1}, on_demand_usd_per_hour=3 * PRICE)
+    assert quotas.shares(both, POOLS)["ondemand"].borrowing == 1
+
+
+def test_a_pool_of_which_a_team_may_have_nothing_is_not_in_its_queue() -> None:
+    never = team(on_demand_usd_per_hour=0.0)
+    assert [p.name for p in quotas.usable(never, POOLS)] == ["spot", "block"]
+    spec = kueue.cluster_queue(never, "c", POOLS)["spec"]
+    assert [f["name"] for f in spec["resourceGroups"][0]["flavors"]] == ["spot", "block"]
+    assert len(quotas.usable(team(), POOLS)) == 3
+
+
+def test_the_most_a_team_can_have_leaves_out_what_others_keep() -> None:
+    others = [
+        team(),
+        QueueTeam(name="b", tier="research", guaranteed={"spot": 4}, lending={"spot": 1}),
+    ]
+    assert quotas.most_nodes(others[0], POOLS, others)["spot"] == 10 - 3
+    assert quotas.most_nodes(others[1], POOLS, others)["spot"] == 10
+    bounded = team(borrowing={"spot": 1})
+    assert quotas.most_nodes(bounded, POOLS, others)["spot"] == 3
+
+
+def teams_of(**changes: Any) -> list[dict[str, Any]]:
+    """The example's teams, the first changed."""
+    first, second = stack_values()["teams"]
+    return [first | changes, second]
+
+
+def test_runs_do_not_look_at_pools_that_their_team_may_not_use() -> None:
+    names = [p.name for p in placement.eligible_pools(run(), platform())]
+    never = platform(teams=teams_of(onDemandUsdPerHour=0))
+    assert names == ["spot", "ondemand"]
+    assert [p.name for p in placement.eligible_pools(run(), never)] == ["spot"]
+
+
+def _random_stack(rng: random.Random) -> tuple[list[NodePool], list[QueueTeam]]:
+    """Pools, and teams whose guarantees fit them; limits at random."""
+    pools = [
+        dataclasses.replace(rng.choice(POOLS), name=f"p{n}", max=rng.randint(1, 9))
+        for n in range(rng.randint(1, 4))
+    ]
+    left = {p.name: p.max for p in pools}
+    teams = []
+    for n in range(rng.randint(1, 5)):
+        own = {name: rng.randint(0, rest) for name, rest in left.items() if rng.random() < 0.7}
+        for name, nodes in own.items():
+            left[name] -= nodes
+        room = {p.name: p.max - own.get(p.name, 0) for p in pools}
+        teams.append(
+            QueueTeam(
+                name=f"t{n}",
+                tier=rng.choice(["research", "production"]),
+                guaranteed=own,
+                borrowing={
+                    name: rng.randint(0, m) for name, m in room.items() if rng.random() < 0.4
+                },
+                lending={name: rng.randint(0, m) for name, m in own.items() if rng.random() < 0.4},
+                on_demand_usd_per_hour=rng.choice([None, 0.0, rng.uniform(0, 300)]),
+            )
+        )
+    return pools, teams
+
+
+def test_whatever_the_teams_quotas_are_exactly_the_pools_and_nobody_can_have_more() -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    for _ in range(300):
+        pools, teams = _random_stack(rng)
+        shares = {t.name: quotas.shares(t, pools) for t in teams}
+        kept = kueue.cohort("c", pools, teams)["spec"]["resourceGroups"][0]["flavors"]
+        shared = {
+            f["name"]: int(r["nominalQuota"])
+            for f in kept
+            for r in f["resources"]
+            if r["name"] == naming.GPU
+        }
+        for one in pools:
+            own = sum(s[one.name].guaranteed for s in shares.values())
+            assert own * one.gpus_per_node + shared[one.name] == one.max * one.gpus_per_node
+            assert shared[one.name] >= 0
+            for t in teams:
+                share = shares[t.name][one.name]
+                assert 0 <= quotas.most_nodes(t, pools, teams)[one.name] <= one.max
+                assert share.guaranteed <= quotas.most_nodes(t, pools, teams)[one.name]
+        for t in teams:
+            _within_its_cap(t, pools)
+
+
+def _within_its_cap(found: QueueTeam, pools: list[NodePool]) -> None:
+    cap = found.on_demand_usd_per_hour
+    if cap is None:
+        return
+    shares = quotas.shares(found, pools)
+    borrowed = sum(
+        (shares[p.name].borrowing or 0) * (p.usd_per_node_hour or 0.0)
+        for p in pools
+        if quotas.by_the_hour(p)
+    )
+    own = quotas.guaranteed_usd_per_hour(found, pools)
+    assert borrowed == 0 or own + borrowed <= cap + 1e-6
+
+
+def test_options_of_the_stack_file_reach_the_queues() -> None:
+    options = {"borrowing": {"spot": 3}, "lending": {"spot": 1}, "onDemandUsdPerHour": 44}
+    first = arguments.queues(parse(stack_values() | {"teams": teams_of(**options)})).teams[0]
+    assert (first.borrowing, first.lending) == ({"spot": 3}, {"spot": 1})
+    assert first.on_demand_usd_per_hour == 44
