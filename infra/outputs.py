@@ -11,6 +11,7 @@ from typing import Any
 
 from infra import naming
 from infra.pools import Capacity, NodePool, Workload
+from infra.schedulers import Scheduler
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +22,7 @@ class TeamOutputs:
     tier: str
     namespace: str
     local_queue: str
+    """What its runs name to queue in: a LocalQueue, or the queue of another scheduler; empty: none."""
     cluster_queue: str
     flavors: tuple[str, ...]
     """Pools that its queue may use, in the order in which they are tried."""
@@ -48,6 +50,10 @@ class Platform:
     teams: Mapping[str, TeamOutputs]
     launchers: frozenset[str]
     """Launchers whose operators the cluster has."""
+    scheduler: Scheduler = Scheduler.KUEUE
+    """What queues runs and admits their gangs."""
+    gang_api: str = ""
+    """With the native scheduler: the apiVersion of its PodGroup."""
     priorities: Mapping[str, int]
     """Name of each PriorityClass and WorkloadPriorityClass, and its value."""
     default_priority: Mapping[str, str]

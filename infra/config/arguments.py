@@ -7,12 +7,14 @@ from collections.abc import Mapping
 import pulumi
 import pulumi_kubernetes as k8s
 
-from infra import naming
+from infra import naming, quantity
 from infra.aws import imds_sidecar
 from infra.config import promise
-from infra.config.model import ExistingClusterConfig, StackConfig
+from infra.config.model import ExistingClusterConfig, QuotaConfig, StackConfig
 from infra.platform.kueue import KueueQueuesArgs
 from infra.platform.operators import OperatorsArgs
+from infra.platform.schedulers import TeamQueuesArgs
+from infra.platform.schedulers.shares import QueueShare, SharedQueuesArgs
 from infra.pools import Autoscaler, Workload
 from infra.simulated.node_pools import SimulatedNodePoolsArgs
 from infra.simulated.storage import SimulatedStorageArgs
@@ -53,6 +55,25 @@ def queues(config: StackConfig) -> KueueQueuesArgs:
     )
 
 
+def team_queues(config: StackConfig) -> TeamQueuesArgs:
+    """The same pools and teams, as the stack's scheduler counts them."""
+    kueue = queues(config)
+    shares = tuple(
+        QueueShare(team=team.name, quota=_amounts(team.quota), guaranteed=team.guaranteed)
+        for team in config.teams
+    )
+    shared = SharedQueuesArgs(cohort=kueue.cohort, pools=kueue.pools, shares=shares)
+    return TeamQueuesArgs(scheduler=config.scheduler, kueue=kueue, shared=shared)
+
+
+def _amounts(quota: QuotaConfig) -> dict[str, int]:
+    return {
+        "cpu": quantity.millicores(quota.cpu),
+        "memory": quantity.bytes_(quota.memory),
+        naming.GPU: quota.gpus,
+    }
+
+
 def volume_sizes(config: StackConfig) -> VolumeSizes:
     """What each team gets."""
     return VolumeSizes(checkpoints=config.storage.checkpoints, datasets=config.storage.datasets)
@@ -82,7 +103,8 @@ def teams(
             protect_volumes=config.protected,
             egress_cidrs=config.egress_cidrs,
             node_services=_node_services(config),
-            cluster_queue=cluster_queues[team.name],
+            cluster_queue=cluster_queues.get(team.name),
+            queue_holds_quota=config.scheduler.has_queues and not config.scheduler.holds_pods_back,
         )
         for team in config.teams
     }

@@ -23,8 +23,12 @@ from infra.config.aws_model import (
 )
 from infra.config.fields import Bool, Cidr, DnsLabel, Image, Int, Number, Quantity, Section, Str
 from infra.pools import ROOT_GIB, Autoscaler, Capacity, Network, NodePool, Nodes, Workload
+from infra.schedulers import Scheduler
 
-OPERATORS: Final = ("kueue", "jobset", "kubeflowTrainer", "trainingOperator", "mpiOperator")
+OPERATORS: Final = (
+    *("kueue", "volcano", "yunikorn"),
+    *("jobset", "kubeflowTrainer", "trainingOperator", "mpiOperator"),
+)
 
 
 class StorageKind(StrEnum):
@@ -47,6 +51,8 @@ class ExistingClusterConfig(Section):
     """Default: what KUBECONFIG names."""
     context: Str | None = None
     """Default: the kubeconfig's current context."""
+    version: Str | None = None
+    """Of Kubernetes, such as 1.37. Needed with `scheduler: native` only, whose API varies by it."""
 
 
 class PoolConfig(Section):
@@ -124,7 +130,10 @@ class OperatorConfig(Section):
 class OperatorsConfig(Section):
     """Controllers by name; one that is not named is not there."""
 
-    kueue: OperatorConfig = Field(description="{provided: true} or {provided: false}")
+    kueue: OperatorConfig | None = None
+    volcano: OperatorConfig | None = None
+    yunikorn: OperatorConfig | None = None
+    """The one that `scheduler` names, and no other of these three."""
     jobset: OperatorConfig | None = None
     kubeflow_trainer: OperatorConfig | None = None
     training_operator: OperatorConfig | None = None
@@ -180,7 +189,9 @@ class StackConfig(Section):
     cohort: DnsLabel = Field(description="a DNS label")
     node_pools: tuple[PoolConfig, ...] = Field(min_length=1, description="a list of node pools")
     storage: StorageConfig = Field(description="checkpoints and datasets")
-    operators: OperatorsConfig = Field(description="kueue at least")
+    scheduler: Scheduler = Scheduler.KUEUE
+    """What queues runs and admits their gangs: kueue, volcano, yunikorn or native."""
+    operators: OperatorsConfig = Field(description="that of the scheduler at least")
     teams: tuple[TeamConfig, ...] = Field(min_length=1, description="a list of teams")
     images: dict[DnsLabel, Image] = Field(default={})
     """References by digest that run files may name."""

@@ -9,6 +9,7 @@ from infra.outputs import Platform, TeamOutputs
 from infra.platform import operators, priorities, quotas
 from infra.platform.quotas import QueueTeam
 from infra.pools import Workload
+from infra.schedulers import NATIVE_GANG_APIS, Scheduler
 
 
 def present_operators(config: StackConfig) -> frozenset[str]:
@@ -32,6 +33,13 @@ def storage_class(config: StackConfig) -> str:
         StorageKind.FSX: "",
     }
     return classes[config.storage.kind]
+
+
+def gang_api(config: StackConfig) -> str:
+    """API of Kubernetes' own PodGroup in the cluster's version; empty where nothing needs it."""
+    if config.scheduler is not Scheduler.NATIVE:
+        return ""
+    return NATIVE_GANG_APIS[config.cluster.version or ""]
 
 
 def queue_teams(config: StackConfig) -> tuple[QueueTeam, ...]:
@@ -59,7 +67,7 @@ def platform(config: StackConfig, stack: str) -> Platform:
             name=team.name,
             tier=team.tier,
             namespace=naming.namespace(team.name),
-            local_queue=naming.local_queue(team.name),
+            local_queue=config.scheduler.queue(team.name, config.cohort),
             cluster_queue=naming.cluster_queue(team.name),
             gpu_quota=team.quota.gpus,
             flavors=tuple(pool.name for pool in quotas.usable(queued[team.name], gpu_pools)),
@@ -73,7 +81,9 @@ def platform(config: StackConfig, stack: str) -> Platform:
         cohort=config.cohort,
         pools=config.pools,
         teams=teams,
-        launchers=operators.launchers(present_operators(config)),
+        launchers=operators.launchers(present_operators(config), config.scheduler),
+        scheduler=config.scheduler,
+        gang_api=gang_api(config),
         priorities=priorities.PRIORITIES,
         default_priority=priorities.DEFAULT_BY_TIER,
         storage_class=storage_class(config),
