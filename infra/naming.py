@@ -79,6 +79,8 @@ KARPENTER_DISCOVERY: Final = "karpenter.sh/discovery"
 SERVICE_ACCOUNT: Final = "llm-trainer"
 TRAINING_USER: Final = 1000
 """User and group of training pods and of what they write; the image has this user."""
+EXTERNAL_SECRETS: Final = "external-secrets"
+"""Namespace and service account of External Secrets."""
 RENDEZVOUS_PORTS: Final = (29400, 29500)
 """First and last; training.spec gives each run one of them, and operators of launchers use the last."""
 MPI_SSH_PORT: Final = 2222
