@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
-from typing import Final
 
 import pulumi
 import pulumi_aws.eks as aws_eks
@@ -15,9 +13,7 @@ from infra import naming
 from infra.aws import bucket_access, pod_identity
 from infra.aws.bucket_access import TeamBuckets
 from infra.aws.records import ClusterRecord
-
-ROLE_NAME_MAX: Final = 64
-"""IAM's limit."""
+from infra.aws.role_names import role_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,15 +27,6 @@ class TeamIdentityArgs:
     buckets: TeamBuckets
     key_arn: pulumi.Input[str]
     """KMS key of the buckets."""
-
-
-def role_name(cluster: str, team: str) -> str:
-    """CLUSTER-team-TEAM; cut, with a hash of the whole, where it would be too long for IAM."""
-    whole = f"{cluster}-team-{team}"
-    if len(whole) <= ROLE_NAME_MAX:
-        return whole
-    digest = hashlib.sha256(whole.encode()).hexdigest()[:8]
-    return f"{whole[: ROLE_NAME_MAX - len(digest) - 1]}-{digest}"
 
 
 class TeamIdentity(pulumi.ComponentResource):

@@ -10,8 +10,9 @@ from moto import mock_aws
 from moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deploy
 
 from infra.aws.bucket_access import TeamBuckets
-from infra.aws.identity import ROLE_NAME_MAX, TeamIdentity, TeamIdentityArgs, role_name
+from infra.aws.identity import TeamIdentity, TeamIdentityArgs
 from infra.aws.records import ClusterRecord
+from infra.aws.role_names import ROLE_NAME_MAX, role_name
 
 KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/data"
 ROLE = "training-team-research"

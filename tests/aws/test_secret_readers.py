@@ -1,0 +1,119 @@
+"""Who reads which secret: the documents as IAM holds them, judged for every pair of teams."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pulumi
+import pytest
+from iam_evaluation import Document, Request, allowed
+from moto import mock_aws
+from moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deploy
+
+from infra.aws import secret_access
+from infra.aws.records import ClusterRecord
+from infra.aws.role_names import role_name
+from infra.aws.secret_readers import SecretReaders, SecretReadersArgs
+
+SECRETS = {
+    # Names that begin, end or are written into each other.
+    "a": ("acme/a/hub", "acme/hub"),
+    "a2": ("acme/a2/hub", "acme/hub2"),
+    "a-secrets": ("acme/a/hub-more",),
+}
+PAIRS = list(itertools.product(SECRETS, SECRETS))
+
+
+def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> SecretReaders:
+    role = f"arn:aws:iam::{ACCOUNT}:role/eks"
+    cloud.client("eks").create_cluster(name="training", roleArn=role, resourcesVpcConfig={})
+    cluster = ClusterRecord(
+        name="training",
+        version="1.35",
+        endpoint="https://eks",
+        certificate_authority="",
+        security_group="",
+        kubeconfig="",
+        node_role_arn="",
+        node_role_name="",
+    )
+    args = SecretReadersArgs(cluster=cluster, account=ACCOUNT, region=REGION, secrets=SECRETS)
+    return SecretReaders("secrets", args, opts)
+
+
+@pytest.fixture(scope="module")
+def deployed() -> Iterator[Deployed]:
+    """The tests only look at it."""
+    with mock_aws():
+        cloud = Cloud()
+        yield deploy(lambda opts: program(cloud, opts), cloud)
+
+
+def _may(document: Document, action: str, resource: str) -> bool:
+    call = Request(action=action, resource=resource, account=ACCOUNT)
+    return allowed(call, identity=[document], owner=ACCOUNT)
+
+
+def _reader(deployed: Deployed, team: str) -> dict[str, Any]:
+    found: dict[str, Any] = deployed.cloud.iam.get_role(
+        RoleName=role_name("training", team, secret_access.OF)
+    )["Role"]
+    return found
+
+
+def _policy(deployed: Deployed, role: str, name: str) -> dict[str, Any]:
+    iam = deployed.cloud.iam
+    assert iam.list_role_policies(RoleName=role)["PolicyNames"] == [name]
+    assert iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"] == []
+    found: dict[str, Any] = iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"]
+    return found
+
+
+def _controller(deployed: Deployed) -> str:
+    made = deployed.one("aws:eks/podIdentityAssociation:PodIdentityAssociation")
+    return str(made.inputs["roleArn"])
+
+
+@pytest.mark.parametrize(("reader", "owner"), PAIRS)
+def test_a_teams_reader_reads_the_secrets_of_its_team_only(
+    deployed: Deployed, reader: str, owner: str
+) -> None:
+    role = _reader(deployed, reader)["RoleName"]
+    document = _policy(deployed, role, "secrets")
+    for name in SECRETS[owner]:
+        arn = f"arn:aws:secretsmanager:{REGION}:{ACCOUNT}:secret:{name}-AbCdEf"
+        assert _may(document, "secretsmanager:GetSecretValue", arn) == (reader == owner)
+        for action in ("PutSecretValue", "DeleteSecret", "UpdateSecret", "ListSecrets"):
+            assert not _may(document, f"secretsmanager:{action}", arn)
+
+
+def test_only_the_controller_becomes_a_reader_and_by_itself_it_reads_nothing(
+    deployed: Deployed,
+) -> None:
+    arn = _controller(deployed)
+    document = _policy(deployed, arn.rpartition("/")[2], "readers")
+    for team in SECRETS:
+        reader = _reader(deployed, team)
+        [statement] = reader["AssumeRolePolicyDocument"]["Statement"]
+        assert statement["Principal"] == {"AWS": arn}
+        assert _may(document, "sts:AssumeRole", reader["Arn"])
+        assert reader["Arn"] == secret_access.reader_arn(ACCOUNT, "training", team)
+    pods = f"arn:aws:iam::{ACCOUNT}:role/{role_name('training', 'a')}"
+    assert not _may(document, "sts:AssumeRole", pods)
+    assert "secretsmanager" not in json.dumps(document)
+
+
+def test_the_controllers_pods_get_its_role_once_it_may_do_something(deployed: Deployed) -> None:
+    made = deployed.one("aws:eks/podIdentityAssociation:PodIdentityAssociation")
+    assert made.inputs["namespace"] == "external-secrets"
+    assert made.inputs["serviceAccount"] == "external-secrets"
+    assert "secrets-controller-readers" in made.depends_on
+
+
+def test_a_readers_role_is_never_that_of_a_teams_pods() -> None:
+    pods = {role_name("training", team) for team in SECRETS}
+    readers = {role_name("training", team, secret_access.OF) for team in SECRETS}
+    assert len(pods | readers) == 2 * len(SECRETS)
