@@ -12,6 +12,7 @@ from infra.platform.schedulers import deploy as deploy_queues
 from infra.simulated.node_pools import SimulatedNodePools
 from infra.simulated.storage import SimulatedStorage
 from infra.site import Site
+from infra.tenancy.admission import AdmissionWalls
 from infra.tenancy.shared_view import SharedView
 from infra.tenancy.team import Team
 from training.deployment import plan, runs
@@ -53,10 +54,12 @@ def deploy_platform(config: StackConfig, site: Site) -> dict[str, list[pulumi.Re
     after = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=base)
     SharedView("shared-view", arguments.shared_view(config), after)
     priorities = Priorities("priorities", config.scheduler, after)
+    walls = AdmissionWalls("admission", arguments.admission(config), after)
     queues = deploy_queues("queues", arguments.team_queues(config), after)
     teams = arguments.teams(config, queues.cluster_queues, site.storage)
-    shared = [priorities, *queues.named_by_runs]
-    return {name: [Team(f"team-{name}", team, after), *shared] for name, team in teams.items()}
+    shared = [priorities, walls, *queues.named_by_runs]
+    inside = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=[*base, walls])
+    return {name: [Team(f"team-{name}", team, inside), *shared] for name, team in teams.items()}
 
 
 def main() -> None:

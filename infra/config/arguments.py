@@ -8,9 +8,11 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from infra import naming, quantity
-from infra.aws import imds_sidecar
+from infra.aws import imds_sidecar, secret_access
 from infra.config import promise
+from infra.config.fields import repository_of
 from infra.config.model import ExistingClusterConfig, QuotaConfig, StackConfig
+from infra.platform import priorities
 from infra.platform.kueue import KueueQueuesArgs
 from infra.platform.operators import OperatorsArgs
 from infra.platform.schedulers import TeamQueuesArgs
@@ -19,7 +21,9 @@ from infra.pools import Autoscaler, Workload
 from infra.simulated.node_pools import SimulatedNodePoolsArgs
 from infra.simulated.storage import SimulatedStorageArgs
 from infra.storage import NamedStorageClass, SharedStorage, VolumeSizes
+from infra.tenancy.admission import AdmissionWallsArgs
 from infra.tenancy.limits import Quota
+from infra.tenancy.secrets import SecretsManager
 from infra.tenancy.shared_view import SharedViewArgs
 from infra.tenancy.team import TeamArgs
 
@@ -98,11 +102,15 @@ def teams(
     return {
         team.name: TeamArgs(
             team=team.name,
+            tier=team.tier,
+            rdma=team.rdma,
             quota=Quota(cpu=team.quota.cpu, memory=team.quota.memory, gpus=team.quota.gpus),
             volumes=storage.volumes(team.name),
             protect_volumes=config.protected,
             egress_cidrs=config.egress_cidrs,
             node_services=_node_services(config),
+            secrets=tuple(secret.secret for secret in team.secrets),
+            secrets_manager=_secrets_manager(config, team.name),
             cluster_queue=cluster_queues.get(team.name),
             queue_holds_quota=config.scheduler.has_queues and not config.scheduler.holds_pods_back,
         )
@@ -113,6 +121,28 @@ def teams(
 def shared_view(config: StackConfig) -> SharedViewArgs:
     """Whose people may read the fleet and its queues."""
     return SharedViewArgs(teams=tuple(team.name for team in config.teams))
+
+
+def admission(config: StackConfig) -> AdmissionWallsArgs:
+    """What the walls around all team namespaces know of the stack."""
+    registries = config.registries
+    if registries is None:
+        registries = tuple(sorted({repository_of(image) for image in config.images.values()}))
+    return AdmissionWallsArgs(
+        taint_key=config.taint_key,
+        registries=registries,
+        priorities=priorities.PRIORITIES,
+        ceilings=priorities.DEFAULT_BY_TIER,
+        scheduler=config.scheduler,
+    )
+
+
+def _secrets_manager(config: StackConfig, team: str) -> SecretsManager | None:
+    if config.on_aws is None:
+        return None
+    aws = config.on_aws.aws
+    reader = secret_access.reader_arn(aws.account, config.cluster.name, team)
+    return SecretsManager(region=aws.region, role_arn=reader)
 
 
 def _node_services(config: StackConfig) -> tuple[str, ...]:

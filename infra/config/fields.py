@@ -99,6 +99,22 @@ def _image(value: str) -> str:
     return value
 
 
+def _repository(value: str) -> str:
+    if not _REPOSITORY.fullmatch(value):
+        raise ValueError(
+            "a registry or a repository in one, such as registry.example.com/training, "
+            "without tag or digest; correct it"
+        )
+    return value
+
+
+def repository_of(image: str) -> str:
+    """The repository of an image reference: what is before its tag and its digest."""
+    name = image.partition("@")[0]
+    path, slash, last = name.rpartition("/")
+    return f"{path}{slash}{last.partition(':')[0]}"
+
+
 def _log_days(value: int) -> int:
     if value not in _LOG_DAYS:
         raise ValueError(f"a number of days that CloudWatch knows: {_LOG_DAYS_TEXT}; choose one")
@@ -145,6 +161,7 @@ DnsLabel = Annotated[Str, AfterValidator(_dns_label)]
 Quantity = Annotated[Str, AfterValidator(_quantity)]
 Cidr = Annotated[Str, AfterValidator(_cidr)]
 Image = Annotated[Str, AfterValidator(_image)]
+Repository = Annotated[Str, AfterValidator(_repository)]
 LogDays = Annotated[Int, AfterValidator(_log_days)]
 Endpoint = Annotated[
     tuple[Annotated[Str, AfterValidator(_public_cidr)], ...], BeforeValidator(_endpoint)

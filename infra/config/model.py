@@ -21,13 +21,26 @@ from infra.config.aws_model import (
     NetworkConfig,
     ReservationConfig,
 )
-from infra.config.fields import Bool, Cidr, DnsLabel, Image, Int, Number, Quantity, Section, Str
+from infra.config.fields import (
+    Bool,
+    Cidr,
+    DnsLabel,
+    Image,
+    Int,
+    Number,
+    Quantity,
+    Repository,
+    Section,
+    Str,
+)
+from infra.config.secrets_model import TeamSecretConfig
 from infra.pools import ROOT_GIB, Autoscaler, Capacity, Network, NodePool, Nodes, Workload
 from infra.schedulers import Scheduler
 
 OPERATORS: Final = (
     *("kueue", "volcano", "yunikorn"),
     *("jobset", "kubeflowTrainer", "trainingOperator", "mpiOperator"),
+    "externalSecrets",
 )
 
 
@@ -138,6 +151,8 @@ class OperatorsConfig(Section):
     kubeflow_trainer: OperatorConfig | None = None
     training_operator: OperatorConfig | None = None
     mpi_operator: OperatorConfig | None = None
+    external_secrets: OperatorConfig | None = None
+    """Fetches secrets that teams keep in a store."""
 
 
 class QuotaConfig(Section):
@@ -165,6 +180,10 @@ class TeamConfig(Section):
     on demand. Default: no bound but the pools."""
     fair_weight: Annotated[Int, Field(ge=1, le=1000)] | None = None
     """Share of what nobody is guaranteed, relative to other teams. Default: 1, for production 10."""
+    secrets: tuple[TeamSecretConfig, ...] = ()
+    """Secrets that its runs may name."""
+    rdma: Bool = False
+    """Its pods may have the capability IPC_LOCK, which RDMA over EFA needs; all else stays restricted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,6 +214,8 @@ class StackConfig(Section):
     teams: tuple[TeamConfig, ...] = Field(min_length=1, description="a list of teams")
     images: dict[DnsLabel, Image] = Field(default={})
     """References by digest that run files may name."""
+    registries: tuple[Repository, ...] | None = None
+    """Registries or repositories that pods of teams may have images from. Default: those of `images`."""
     runs: tuple[Str, ...] = ()
     """Stems of files in training/runs, or paths that end in .yaml."""
     egress_cidrs: tuple[Cidr, ...] = ()

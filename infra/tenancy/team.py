@@ -11,7 +11,8 @@ import pulumi
 from infra import naming
 from infra.objects import KubernetesObject, Manifest, metadata
 from infra.storage import TeamVolumes
-from infra.tenancy import access, limits, volumes, walls
+from infra.tenancy import access, limits, secrets, volumes, walls
+from infra.tenancy.secrets import SecretsManager, TeamSecret
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +20,9 @@ class TeamArgs:
     """One team; see the stack file's `teams` and `storage`."""
 
     team: str
+    tier: str = naming.LOWEST_TIER
+    rdma: bool = False
+    """Pods may lock memory, as RDMA does; see admission/pod_security.py for what holds them then."""
     quota: limits.Quota
     volumes: TeamVolumes
     protect_volumes: bool = False
@@ -26,24 +30,33 @@ class TeamArgs:
     egress_cidrs: tuple[str, ...] = ()
     node_services: tuple[str, ...] = ()
     """Link-local addresses of services on its node that a pod may ask, such as who hands out its role."""
+    secrets: tuple[TeamSecret, ...] = ()
+    secrets_manager: SecretsManager | None = None
+    """AWS Secrets Manager as the team reads it; None elsewhere than on AWS."""
     cluster_queue: pulumi.Resource | None
     """The team's ClusterQueue: its LocalQueue goes before it. None where Kueue does not queue."""
     queue_holds_quota: bool = False
     """Another scheduler's queue bounds what the team's pods hold, so its namespace does not."""
 
 
-def namespace(team: str) -> Manifest:
-    """The namespace; Pod Security's strictest level is enforced in it."""
+def namespace(team: str, tier: str = naming.LOWEST_TIER, *, rdma: bool = False) -> Manifest:
+    """The namespace: its labels are what the walls know of the team.
+
+    Pod Security's strictest level is enforced in it; with `rdma` a policy of ours does that, and Pod
+    Security only tells of what it would have refused.
+    """
     levels: dict[str, str] = {}
     for mode in ("enforce", "audit", "warn"):
-        levels[f"pod-security.kubernetes.io/{mode}"] = "restricted"
+        ours = rdma and mode == "enforce"
+        levels[f"pod-security.kubernetes.io/{mode}"] = "privileged" if ours else "restricted"
         levels[f"pod-security.kubernetes.io/{mode}-version"] = "latest"
+    labels = naming.object_labels("team", team) | {naming.TIER: tier} | levels
+    if rdma:
+        labels[naming.RDMA] = "true"
     return {
         "apiVersion": "v1",
         "kind": "Namespace",
-        "metadata": metadata(
-            naming.namespace(team), labels=naming.object_labels("team", team) | levels
-        ),
+        "metadata": metadata(naming.namespace(team), labels=labels),
     }
 
 
@@ -71,6 +84,8 @@ def _held(args: TeamArgs) -> Iterator[tuple[str, Manifest]]:
         yield f"role-{role}", access.role(role, team)
     for policy in walls.policies(team, args.egress_cidrs, args.node_services):
         yield policy["metadata"]["name"], policy
+    for manifest in secrets.manifests(team, args.secrets, args.secrets_manager):
+        yield f"{manifest['kind'].lower()}-{manifest['metadata']['name']}", manifest
 
 
 class Team(pulumi.ComponentResource):
@@ -79,7 +94,9 @@ class Team(pulumi.ComponentResource):
     def __init__(self, name: str, args: TeamArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("Team"), name, None, opts)
         home = KubernetesObject(
-            f"{name}-namespace", namespace(args.team), pulumi.ResourceOptions(parent=self)
+            f"{name}-namespace",
+            namespace(args.team, args.tier, rdma=args.rdma),
+            pulumi.ResourceOptions(parent=self),
         )
 
         def own(*needs: pulumi.Resource, **more: Any) -> pulumi.ResourceOptions:

@@ -15,7 +15,9 @@ from infra.config.checks import (
     sections,
     shares,
     storage,
+    team_secrets,
     teams,
+    walls,
 )
 from infra.config.checks.parts import Parts
 from infra.config.mistakes import Mistake
@@ -55,5 +57,9 @@ ALL: Final[tuple[Callable[[Parts], Iterator[Mistake]], ...]] = (
     storage.one_storage,
     storage.real_storage,
     storage.source_images,
+    walls.registries,
+    walls.rdma,
+    team_secrets.names,
+    team_secrets.stores,
     secrets.plaintext_secrets,
 )

@@ -9,6 +9,7 @@ import pulumi
 
 from infra import naming
 from infra.objects import KubernetesObject, Manifest
+from infra.schedulers import Scheduler
 from infra.tenancy.admission import (
     amounts,
     audit,
@@ -19,6 +20,7 @@ from infra.tenancy.admission import (
     priorities,
     queues,
 )
+from infra.tenancy.admission.controllers import BINDERS
 from infra.tenancy.admission.policy import binding
 
 
@@ -34,21 +36,27 @@ class AdmissionWallsArgs:
     """Priority classes and their values."""
     ceilings: Mapping[str, str]
     """The highest class of each tier."""
-    schedulers: tuple[str, ...] = ("system:kube-scheduler",)
-    """Users that may bind pods to nodes."""
+    scheduler: Scheduler = Scheduler.KUEUE
+    """What queues runs. Only Kueue can prove that it admitted one; see docs/security.md."""
+
+
+def _queue(args: AdmissionWallsArgs) -> list[Manifest]:
+    if args.scheduler.holds_pods_back:
+        return [queues.through_the_queue(args.taint_key), changes.admission_is_kueues()]
+    own = args.scheduler.pod_scheduler
+    return [queues.by_the_scheduler(args.taint_key, own)] if own else []
 
 
 def policies(args: AdmissionWallsArgs) -> list[Manifest]:
     """Every policy, in the order of their names' meaning: queue first, notes last."""
     return [
-        queues.through_the_queue(args.taint_key),
+        *_queue(args),
         changes.runs_stay(),
         changes.pods_stay(),
         changes.status_is_told(),
         changes.no_orphans(),
-        changes.admission_is_kueues(),
         placement.where_they_belong(args.taint_key),
-        placement.bound_by(args.schedulers),
+        placement.bound_by(BINDERS[args.scheduler]),
         amounts.said_and_counted(),
         amounts.no_claims(),
         images.by_digest(args.registries),

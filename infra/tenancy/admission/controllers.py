@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from infra.schedulers import Scheduler
 from infra.tenancy.admission.policy import text, texts
 
 Parent = tuple[str, str]
@@ -40,6 +41,16 @@ JOB: Final = (_kubernetes("job-controller"),)
 CRON_JOB: Final = (_kubernetes("cronjob-controller"),)
 DAEMON_SET: Final = (_kubernetes("daemon-set-controller"),)
 GARBAGE_COLLECTOR: Final = (_kubernetes("generic-garbage-collector"),)
+VOLCANO: Final = (_account("volcano-system", "volcano-scheduler"),)
+YUNIKORN: Final = (_account("yunikorn", "yunikorn-admin"),)
+
+BINDERS: Final[Mapping[Scheduler, tuple[str, ...]]] = {
+    Scheduler.KUEUE: ("system:kube-scheduler",),
+    Scheduler.VOLCANO: ("system:kube-scheduler", *VOLCANO),
+    Scheduler.YUNIKORN: ("system:kube-scheduler", *YUNIKORN),
+    Scheduler.NATIVE: ("system:kube-scheduler",),
+}
+"""Who places pods, by the stack's scheduler."""
 
 RUN_CONTROLLERS: Final = (*KUEUE, *JOBSET, *TRAINER, *TRAINING_OPERATOR, *MPI_OPERATOR, *JOB)
 """Who turns a run into pods, and says how it is."""
@@ -51,6 +62,7 @@ OWNERS: Final = (
     *RUN_CONTROLLERS,
     *CRON_JOB,
     *DAEMON_SET,
+    *YUNIKORN,  # its placeholders belong to the pods that they keep room for
     *(_kubernetes(f"{kind}-controller") for kind in ("replicaset", "replication", "statefulset")),
 )
 """Who makes objects that belong to others."""

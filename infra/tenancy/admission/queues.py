@@ -99,3 +99,25 @@ def through_the_queue(taint_key: str) -> Manifest:
         },
         rules=_rules(),
     )
+
+
+def by_the_scheduler(taint_key: str, scheduler: str) -> Manifest:
+    """The policy where another scheduler queues: pods for GPU nodes name it, so its queues count them.
+
+    Weaker than Kueue's: in which of the scheduler's queues a pod counts is up to the pod.
+    """
+    return policy(
+        "queue",
+        matches=pods.everything_with_pods(),
+        conditions=pods.NEW_PODS,
+        variables={**pods.PODS, **pods.on_gpu_nodes(taint_key)},
+        rules=[
+            Rule(
+                holds=(
+                    "!variables.gpu || variables.pods.all(p, "
+                    f"p.spec.?schedulerName.orValue('') == {text(scheduler)})"
+                ),
+                message=f"GPUs are had through {scheduler} only; set schedulerName: {scheduler}",
+            )
+        ],
+    )

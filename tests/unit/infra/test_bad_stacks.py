@@ -19,7 +19,7 @@ Edit = Callable[[dict[str, Any]], object]
 
 KEYS = (
     "autoscaler, aws, cluster, cohort, egressCidrs, images, interruption, network, nodePools, "
-    "operators, runs, scheduler, storage, taintKey, teams"
+    "operators, registries, runs, scheduler, storage, taintKey, teams"
 )
 
 TYPES = ", ".join(sorted(catalog.load().types))
@@ -189,6 +189,66 @@ BAD: dict[str, tuple[Edit, str]] = {
         lambda s: s.update(images={"trainer": "registry.example.com/trainer:v1"}),
         "images.trainer: got 'registry.example.com/trainer:v1'; allowed REPOSITORY@sha256:DIGEST "
         "(64 hexadecimal digits); a tag can be moved, so pin the digest that the registry shows",
+    ),
+    "registry with a tag": (
+        lambda s: s.update(registries=["registry.example.com/trainer@v1"], images={}),
+        "registries[0]: got 'registry.example.com/trainer@v1'; allowed a registry or a repository "
+        "in one, such as registry.example.com/training, without tag or digest; correct it",
+    ),
+    "image of a registry that is not allowed": (
+        lambda s: s.update(registries=["registry.example.com/train"]),
+        "images.trainer: got 'registry.example.com/trainer'; allowed images from registries: "
+        "registry.example.com/train; add its registry to registries, or push it to one of them",
+    ),
+    "rdma without a network for it": (
+        lambda s: (
+            [pool.update(network="tcp") for pool in s["nodePools"]],
+            s["teams"][0].update(rdma=True),
+        ),
+        "teams[0].rdma: got true; allowed it where a pool has network: efa; remove it",
+    ),
+    "secret without a variable": (
+        lambda s: s["teams"][0].update(secrets=[{"name": "hub", "env": []}]),
+        "teams[0].secrets[0].env: got a list of 0; allowed at least 1 of them; change it",
+    ),
+    "secret in no variable that a shell could have": (
+        lambda s: s["teams"][0].update(secrets=[{"name": "hub", "env": ["hf-token"]}]),
+        "teams[0].secrets[0].env[0]: got 'hf-token'; allowed a variable such as HF_TOKEN: capitals, "
+        "digits and underscores; rename it",
+    ),
+    "duplicate secret": (
+        lambda s: s["teams"][0].update(
+            secrets=[{"name": "hub", "env": ["A"]}, {"name": "hub", "env": ["B"]}]
+        ),
+        "teams[0].secrets[1].name: got 'hub'; allowed a name of its own (teams[0].secrets[0].name "
+        "has this one); rename one of them",
+    ),
+    "two secrets in one variable": (
+        lambda s: s["teams"][0].update(
+            secrets=[{"name": "hub", "env": ["A"]}, {"name": "bus", "env": ["B", "A"]}]
+        ),
+        "teams[0].secrets[1].env[1]: got 'A'; allowed a name of its own (teams[0].secrets[0].env[0] "
+        "has this one); rename one of them",
+    ),
+    "store of a secret that is there": (
+        lambda s: s["teams"][0].update(secrets=[{"name": "hub", "env": ["A"], "store": "vault"}]),
+        "teams[0].secrets[0].store: got 'vault'; allowed a store for a secret with a remoteKey; add "
+        "remoteKey, or remove store",
+    ),
+    "remote secret without a store": (
+        lambda s: (
+            s["teams"][0].update(secrets=[{"name": "hub", "env": ["A"], "remoteKey": "acme/hub"}]),
+            s["operators"].update(externalSecrets={"provided": True}),
+        ),
+        "teams[0].secrets[0].store: got nothing; allowed a ClusterSecretStore of the cluster, for "
+        "only EKS has one by itself; name it, or make the Secret by hand and remove remoteKey",
+    ),
+    "remote secret that nobody fetches": (
+        lambda s: s["teams"][0].update(
+            secrets=[{"name": "hub", "env": ["A"], "remoteKey": "acme/hub", "store": "vault"}]
+        ),
+        "teams[0].secrets[0].remoteKey: got 'acme/hub'; allowed remote secrets where the operator "
+        "externalSecrets is; add externalSecrets: {provided: false} to operators",
     ),
     "checkout as an image of real nodes": (
         lambda s: s.update(images={"trainer": "registry.example.com/trainer@source"}),
