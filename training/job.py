@@ -14,7 +14,7 @@ from infra.objects import KubernetesObject, Manifest, metadata
 from infra.outputs import Platform
 from training import spec
 from training.deployment import placement
-from training.launchers import LAUNCHERS, pod
+from training.launchers import LAUNCHERS, gang, pod
 from training.spec import RunRecord, RunSpec
 
 _NEVER_CHANGED: Final = ["metadata", "spec", "data", "immutable"]
@@ -47,10 +47,11 @@ def _plain(value: Any) -> Any:
 
 
 def manifests(run: RunSpec, platform: Platform, git_commit: str) -> list[Manifest]:
-    """Every object of a run, in the order of creation; the last is the one that Kueue queues."""
+    """Every object of a run, in the order of creation; the last is the run itself, which queues."""
     record = run.record(stack=platform.stack, git_commit=git_commit)
     return [
         config_map(run, platform, record),
+        *gang.groups(run, platform, pod.resources(run, platform)["requests"]),
         *LAUNCHERS[run.launcher].render(run, platform),
     ]
 

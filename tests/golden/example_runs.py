@@ -7,6 +7,7 @@ from typing import Any
 
 from infra.config import parse, promise
 from infra.outputs import Platform
+from infra.schedulers import Scheduler
 from training.spec import Dataset, Resources, RunSpec
 
 IMAGE = "registry.example.com/trainer@sha256:" + "5" * 64
@@ -82,6 +83,24 @@ def run(**changes: Any) -> RunSpec:
     return dataclasses.replace(base, **changes)
 
 
-def run_of(launcher: str) -> RunSpec:
+def run_of(launcher: str, **changes: Any) -> RunSpec:
     """The example run by a launcher; on one node where the launcher knows no more."""
-    return run(launcher=launcher, nodes=1 if launcher == "job" else 2)
+    return run(launcher=launcher, nodes=1 if launcher == "job" else 2, **changes)
+
+
+def scheduler_values(scheduler: Scheduler) -> dict[str, Any]:
+    """The same stack under a scheduler: its operator in place of Kueue's, and nothing it cannot do."""
+    values = stack_values()
+    operators = {name: one for name, one in values["operators"].items() if name != "kueue"}
+    if scheduler.operator:
+        operators[scheduler.operator] = {"provided": True}
+    values |= {"scheduler": scheduler.value, "operators": operators}
+    if not scheduler.has_queues:
+        values["cluster"] = {**values["cluster"], "version": "1.37"}
+        values["teams"] = [{**team, "guaranteed": {}} for team in values["teams"]]
+    return values
+
+
+def platform_of(scheduler: Scheduler, **changes: Any) -> Platform:
+    """The platform that `scheduler_values` promises, with top-level keys replaced."""
+    return promise.platform(parse(scheduler_values(scheduler) | changes), "example")

@@ -7,6 +7,7 @@ from typing import Any
 from infra import naming, topology
 from infra.outputs import Platform
 from infra.pools import Network, NodePool, topology_aware
+from infra.schedulers import Scheduler
 from training.spec import RunSpec
 
 
@@ -30,8 +31,13 @@ def eligible_pools(spec: RunSpec, platform: Platform) -> tuple[NodePool, ...]:
     return tuple(pool for pool in platform.gpu_pools(spec.team) if suits(spec, pool))
 
 
-def affinity(spec: RunSpec, pools: tuple[NodePool, ...]) -> dict[str, Any]:
-    """Nodes of the eligible pools only, and never two pods of the run on one node."""
+def affinity(
+    spec: RunSpec, pools: tuple[NodePool, ...], *, in_order: bool = False
+) -> dict[str, Any]:
+    """Nodes of the eligible pools only, and never two pods of the run on one node.
+
+    `in_order`: and rather those of the first pool's capacity. Kueue knows the order by its queues.
+    """
     terms = [
         {"key": naming.WORKLOAD_TYPE, "operator": "In", "values": [naming.GPU_TRAINING]},
         {"key": naming.POOL, "operator": "In", "values": [pool.name for pool in pools]},
@@ -42,7 +48,8 @@ def affinity(spec: RunSpec, pools: tuple[NodePool, ...]) -> dict[str, Any]:
         "nodeAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": {
                 "nodeSelectorTerms": [{"matchExpressions": terms}]
-            }
+            },
+            **(_preferred(pools) if in_order else {}),
         },
         "podAntiAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": [
@@ -52,6 +59,19 @@ def affinity(spec: RunSpec, pools: tuple[NodePool, ...]) -> dict[str, Any]:
                 }
             ]
         },
+    }
+
+
+def _preferred(pools: tuple[NodePool, ...]) -> dict[str, Any]:
+    """The capacity of the first pool, before all others."""
+    first = [pool.name for pool in pools if pool.capacity is pools[0].capacity]
+    if len(first) == len(pools):
+        return {}
+    term = {"key": naming.POOL, "operator": "In", "values": first}
+    return {
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 100, "preference": {"matchExpressions": [term]}}
+        ]
     }
 
 
@@ -84,7 +104,9 @@ def topology_annotation(
     Else it is kept in one zone: a must where collectives run over EFA, else a wish. Nothing where the
     queue's nodes are the scheduler's choice: each pool is in one zone anyway.
     """
-    if not topology_aware(platform.gpu_pools(spec.team)):
+    if platform.scheduler is not Scheduler.KUEUE or not topology_aware(
+        platform.gpu_pools(spec.team)
+    ):
         return {}
     level = topology.gang_level(pools) if spec.nodes > 1 else naming.ZONE
     efa = spec.nodes > 1 and any(pool.network is Network.EFA for pool in pools)

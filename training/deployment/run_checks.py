@@ -15,6 +15,7 @@ from infra.config.fields import Image
 from infra.config.mistakes import Mistake, did_you_mean, one_of, shown
 from infra.outputs import Platform
 from infra.pools import Capacity, NodePool
+from infra.schedulers import UNSUITED
 from training import spec
 from training.deployment import placement
 from training.deployment.run_schema import RunFile
@@ -33,7 +34,8 @@ def unknown_names(
     """Names that the platform does not have, and a name that is too long for a run id."""
     yield from _unknown("team", file.team, platform.teams, "add the team to the stack")
     yield from _unknown("launcher", file.launcher, LAUNCHERS, "choose one")
-    if file.launcher in LAUNCHERS and file.launcher not in platform.launchers:
+    unsuited = UNSUITED.get(platform.scheduler, {})
+    if file.launcher in LAUNCHERS and file.launcher not in {*platform.launchers, *unsuited}:
         yield Mistake(
             path="launcher",
             got=f"{shown(file.launcher)}, whose operator the stack lacks",

@@ -27,7 +27,7 @@ from infra.config.mistakes import (
 from infra.outputs import Platform
 from infra.pools import Capacity
 from training import source, spec
-from training.deployment import run_checks
+from training.deployment import run_checks, scheduler_checks
 from training.deployment.run_schema import RunFile
 from training.spec import Dataset, RunSpec
 from training.trainer import config as trainer_config
@@ -81,6 +81,7 @@ def load(
             if run:
                 runs.append((where, run))
     problems += _reused_versions(runs)
+    problems += scheduler_checks.together(runs, platform) if platform else ()
     if problems:
         raise ConfigError(problems)
     return [run for _, run in runs]
@@ -142,6 +143,7 @@ def _run(
         return None, [*from_pydantic(error, RunFile), *problems]
     if platform:
         problems += run_checks.unknown_names(file, platform, references)
+        problems += scheduler_checks.unsuited(file, platform)
     known = not problems
     settings, found = _settings(file, root)
     problems += found
@@ -149,6 +151,7 @@ def _run(
         return None, problems
     run = _spec(file, platform, references, settings)
     problems += run_checks.misfits(file, run, platform)
+    problems += scheduler_checks.zones(run, platform)
     return (None if problems else run), problems
 
 

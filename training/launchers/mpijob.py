@@ -8,7 +8,7 @@ from infra import naming
 from infra.objects import Manifest
 from infra.outputs import Platform
 from training import spec
-from training.launchers import pod
+from training.launchers import gang, pod
 from training.spec import RunSpec
 
 # Open MPI names ranks its own way; the trainer reads torchrun's names.
@@ -57,6 +57,8 @@ def _launcher_template(run: RunSpec, platform: Platform) -> dict[str, Any]:
     # Anti-affinity keeps workers apart; the launcher must not need a node of its own.
     del template["spec"]["affinity"]["podAntiAffinity"]
     del template["metadata"]["labels"][naming.WORKER_OF]
+    # A placeholder of a worker's size is no place for it.
+    template["metadata"]["annotations"].pop(gang.YUNIKORN_GROUP, None)
     return template
 
 

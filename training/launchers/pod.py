@@ -8,8 +8,10 @@ from typing import Any, Final
 from infra import naming
 from infra.objects import Manifest, metadata
 from infra.outputs import Platform
+from infra.schedulers import Scheduler
 from training import spec
 from training.deployment import placement
+from training.launchers import gang
 from training.spec import RunSpec
 
 CONTAINER: Final = "trainer"
@@ -29,27 +31,12 @@ def labels(run: RunSpec) -> dict[str, str]:
     }
 
 
-def queue_labels(run: RunSpec, platform: Platform) -> dict[str, str]:
-    """Labels of the object that Kueue queues.
-
-    It is never created with `suspend`: Kueue's webhook sets that, and a value of ours would suspend
-    the run again with every update.
-    """
-    found = {
-        naming.QUEUE_NAME: platform.teams[run.team].local_queue,
-        naming.WORKLOAD_PRIORITY: run.priority or platform.default_priority[run.tier],
-    }
-    if run.max_hours is not None:
-        found[naming.MAX_EXEC_SECONDS] = str(round(run.max_hours * 3600))
-    return labels(run) | found
-
-
 def run_metadata(run: RunSpec, platform: Platform) -> Manifest:
-    """ObjectMeta of the object that Kueue queues; Pulumi does not wait for runs to end."""
+    """ObjectMeta of the run's own object; Pulumi does not wait for runs to end."""
     return metadata(
         run.run_id,
         namespace=platform.teams[run.team].namespace,
-        labels=queue_labels(run, platform),
+        labels=labels(run) | gang.queue_labels(run, platform),
         annotations={naming.SKIP_AWAIT: "true"},
     )
 
@@ -212,7 +199,9 @@ def pod_spec(
         "terminationGracePeriodSeconds": run.grace.termination_grace_s,
         "securityContext": pod_security(),
         "tolerations": placement.tolerations(pools),
-        "affinity": placement.affinity(run, pools),
+        "affinity": placement.affinity(
+            run, pools, in_order=platform.scheduler is not Scheduler.KUEUE
+        ),
         **({"initContainers": sidecars} if sidecars else {}),
         "containers": [dict(main)],
         "volumes": [*_volumes(run, platform), *_added(platform, "volumes")],
@@ -229,12 +218,15 @@ def template(
 ) -> dict[str, Any]:
     """The pod template of a gang's workers."""
     pools = placement.eligible_pools(run, platform)
+    spec = pod_spec(run, platform, main, restart=restart)
+    member = gang.membership(run, platform, spec, resources(run, platform)["requests"])
+    near = placement.topology_annotation(run, platform, pools)
     return {
         "metadata": {
-            "labels": labels(run) | {naming.WORKER_OF: run.run_id},
-            "annotations": placement.topology_annotation(run, platform, pools),
+            "labels": {**labels(run), naming.WORKER_OF: run.run_id, **member.labels},
+            "annotations": {**near, **member.annotations},
         },
-        "spec": pod_spec(run, platform, main, restart=restart),
+        "spec": {**spec, **member.spec},
     }
 
 

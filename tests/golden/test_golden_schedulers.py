@@ -1,0 +1,61 @@
+"""What each scheduler other than Kueue changes: its operator, its queues, a run of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from infra.render import render
+from infra.schedulers import Scheduler
+from tests.golden.conftest import Compare
+from tests.golden.example_runs import platform_of, run_of, scheduler_values
+from training.job import manifests
+
+_RUNS = {
+    Scheduler.VOLCANO: "jobset",
+    Scheduler.YUNIKORN: "mpijob",
+    Scheduler.NATIVE: "indexed-job",
+}
+
+
+def stack(scheduler: Scheduler) -> list[dict[str, Any]]:
+    """The example stack's resources; it installs its scheduler where that can be installed."""
+    values = scheduler_values(scheduler)
+    if scheduler.operator:
+        values["operators"][scheduler.operator] = {"provided": False}
+    return render("example", values)
+
+
+def concerned(record: dict[str, Any]) -> bool:
+    """Whether a resource is about scheduling, not one that all stacks have alike."""
+    name = record["name"]
+    about = name.startswith(("operators", "priorities", "queues")) or name.endswith("-quota")
+    return about and record["inputs"] != {}
+
+
+@pytest.mark.parametrize("scheduler", _RUNS)
+def test_each_scheduler_renders_its_committed_resources(
+    scheduler: Scheduler, golden: Compare
+) -> None:
+    golden(f"schedulers/{scheduler}-stack.yaml", list(filter(concerned, stack(scheduler))))
+
+
+@pytest.mark.parametrize(("scheduler", "launcher"), _RUNS.items())
+def test_each_scheduler_renders_its_committed_run(
+    scheduler: Scheduler, launcher: str, golden: Compare
+) -> None:
+    found = manifests(run_of(launcher, max_hours=None), platform_of(scheduler), "c" * 40)
+    golden(f"schedulers/{scheduler}-{launcher}.yaml", found)
+
+
+@pytest.mark.parametrize("scheduler", _RUNS)
+def test_without_kueue_a_stack_has_no_object_of_kueue(scheduler: Scheduler) -> None:
+    assert [r["type"] for r in stack(scheduler) if "kueue" in r["type"].lower()] == []
+
+
+def test_with_kueue_it_has() -> None:
+    kinds = {
+        r["type"].rpartition(":")[2] for r in render("example", scheduler_values(Scheduler.KUEUE))
+    }
+    assert {"ClusterQueue", "LocalQueue", "WorkloadPriorityClass", "ResourceFlavor"} <= kinds

@@ -1,0 +1,161 @@
+"""Queues of Volcano and YuniKorn: from the same pools and teams as Kueue's, and never above them."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from infra import naming, quantity
+from infra.config import arguments, parse
+from infra.platform import operators, priorities
+from infra.platform.schedulers import shares, volcano, yunikorn
+from infra.platform.schedulers.shares import SharedQueuesArgs
+from infra.schedulers import Scheduler
+from tests.golden.example_runs import scheduler_values
+
+_YUNIKORN_NAME = re.compile(r"[a-zA-Z0-9_:#/@-]{1,64}")
+"""Names of queues that YuniKorn's validation admits."""
+
+
+def args(scheduler: Scheduler = Scheduler.VOLCANO, **changes: Any) -> SharedQueuesArgs:
+    """The example's pools and teams."""
+    return arguments.team_queues(parse(scheduler_values(scheduler) | changes)).shared
+
+
+def teams(*guaranteed: dict[str, int], gpus: int = 32) -> list[dict[str, Any]]:
+    """Research teams with these guarantees."""
+    base = copy.deepcopy(scheduler_values(Scheduler.VOLCANO)["teams"][0])
+    quota = base["quota"] | {"gpus": gpus}
+    return [
+        base | {"name": f"team{i}", "guaranteed": nodes, "quota": quota}
+        for i, nodes in enumerate(guaranteed)
+    ]
+
+
+def amount(resource: str, text: str) -> int:
+    """A quantity as a plain number."""
+    return quantity.millicores(text) if resource == "cpu" else quantity.bytes_(text)
+
+
+def spec(found: SharedQueuesArgs, index: int) -> dict[str, Any]:
+    """The spec of a team's Queue."""
+    made: dict[str, Any] = volcano.queue(found.shares[index], found)["spec"]
+    return made
+
+
+def tree(found: SharedQueuesArgs) -> dict[str, Any]:
+    """YuniKorn's queue of the cohort, as its scheduler reads it."""
+    text = yunikorn.config_map(found)["data"]["queues.yaml"]
+    [partition] = yaml.safe_load(text)["partitions"]
+    [root] = partition["queues"]
+    [cohort] = root["queues"]
+    read: dict[str, Any] = cohort
+    return read
+
+
+def test_a_queue_holds_at_most_the_teams_quota() -> None:
+    assert spec(args(), 0)["capability"][naming.GPU] == "32"
+    assert spec(args(teams=teams({}, gpus=8)), 0)["capability"][naming.GPU] == "8"
+
+
+def test_a_queue_holds_at_most_what_the_pools_have() -> None:
+    pools = [p | {"max": 2} for p in scheduler_values(Scheduler.VOLCANO)["nodePools"]]
+    found = args(nodePools=pools, teams=teams({}))
+    assert spec(found, 0)["capability"][naming.GPU] == "32"
+    assert amount("cpu", spec(found, 0)["capability"]["cpu"]) < quantity.millicores("512")
+
+
+def test_guaranteed_nodes_are_got_back_and_not_locked() -> None:
+    found = spec(args(teams=teams({"ondemand": 1, "spot": 1})), 0)
+    assert found["deserved"][naming.GPU] == "16"
+    assert "guarantee" not in found
+    assert found["reclaimable"] is True
+
+
+def test_a_team_without_guarantees_deserves_nothing() -> None:
+    assert spec(args(teams=teams({})), 0)["deserved"][naming.GPU] == "0"
+
+
+@pytest.mark.parametrize("gpus", [0, 8, 32, 100])
+def test_no_guarantee_is_above_what_its_queue_may_hold(gpus: int) -> None:
+    found = args(teams=teams({"ondemand": 4}, {"spot": 10}, gpus=gpus))
+    for share in found.shares:
+        most = shares.most(share, found)
+        assert all(n <= most[r] for r, n in shares.guaranteed(share, found).items())
+
+
+def test_all_guarantees_together_fit_the_pools() -> None:
+    found = args(teams=teams({"ondemand": 4, "spot": 20}, {"spot": 30}, gpus=432))
+    pools = shares.everything(found)
+    for resource in pools:
+        total = sum(shares.guaranteed(share, found)[resource] for share in found.shares)
+        assert total <= pools[resource]
+
+
+def test_network_devices_are_counted_where_pools_have_them() -> None:
+    assert naming.EFA in shares.everything(args())
+    tcp = [p | {"network": "tcp"} for p in scheduler_values(Scheduler.VOLCANO)["nodePools"]]
+    assert naming.EFA not in shares.everything(args(nodePools=tcp))
+
+
+def test_yunikorns_tree_is_root_cohort_team() -> None:
+    found = args(Scheduler.YUNIKORN)
+    assert tree(found)["name"] == "trainyard"
+    assert [q["name"] for q in tree(found)["queues"]] == ["research", "production"]
+    for queue in tree(found)["queues"]:
+        path = f"root.{tree(found)['name']}.{queue['name']}"
+        assert path == Scheduler.YUNIKORN.queue(queue["name"], "trainyard")
+        assert all(_YUNIKORN_NAME.fullmatch(part) for part in path.split("."))
+
+
+def test_yunikorn_has_guarantees_within_limits_within_the_cohorts() -> None:
+    cohort = tree(args(Scheduler.YUNIKORN))
+    above = cohort["resources"]["max"]
+    for queue in cohort["queues"]:
+        within, kept = queue["resources"]["max"], queue["resources"]["guaranteed"]
+        assert within.keys() == kept.keys() == above.keys()
+        for name in within:
+            kind = "cpu" if name == "vcore" else name
+            most = amount(kind, within[name])
+            assert amount(kind, kept[name]) <= most <= amount(kind, above[name])
+
+
+def test_yunikorn_starts_gangs_one_after_the_other_and_makes_no_queue_that_a_pod_invents() -> None:
+    found = args(Scheduler.YUNIKORN)
+    assert {q["properties"]["application.sort.policy"] for q in tree(found)["queues"]} == {"fifo"}
+    [partition] = yunikorn.queues(found)["partitions"]
+    assert partition["placementrules"] == [{"name": "provided", "create": False}]
+
+
+def test_volcano_asks_for_nodes_that_do_not_exist_yet() -> None:
+    config = yaml.safe_load(volcano.SCHEDULER_CONFIG)
+    actions = config["actions"].split(", ")
+    assert "enqueue" not in actions
+    assert {"allocate", "reclaim"} <= set(actions)
+    plugins = [p["name"] for tier in config["tiers"] for p in tier["plugins"]]
+    assert {"gang", "capacity"} <= set(plugins)
+    assert "proportion" not in plugins
+
+
+@pytest.mark.parametrize("scheduler", [s for s in Scheduler if s.operator])
+def test_every_scheduler_can_be_installed_at_one_version(scheduler: Scheduler) -> None:
+    chart = operators.CHARTS[scheduler.operator or ""]
+    assert re.fullmatch(r"\d+\.\d+\.\d+", chart.version)
+    assert chart.repository.startswith("https://") or chart.chart.startswith("oci://")
+
+
+def test_who_takes_nodes_back_by_itself_may_preempt() -> None:
+    policy = {
+        scheduler: priorities.priority_class("production-training", scheduler)["preemptionPolicy"]
+        for scheduler in Scheduler
+    }
+    assert policy == {
+        Scheduler.KUEUE: "Never",
+        Scheduler.VOLCANO: "PreemptLowerPriority",
+        Scheduler.YUNIKORN: "PreemptLowerPriority",
+        Scheduler.NATIVE: "Never",
+    }

@@ -1,0 +1,244 @@
+"""Runs under each scheduler: one gang, in the team's queue, and what cannot work is refused."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra import naming
+from infra.config import ConfigError
+from infra.outputs import Platform
+from infra.schedulers import UNSUITED, Scheduler
+from tests.golden.example_runs import IMAGE, LAUNCHERS, platform_of, run, run_of, scheduler_values
+from training.deployment import run_files
+from training.job import manifests
+from training.launchers import gang
+
+OTHERS = [s for s in Scheduler if s is not Scheduler.KUEUE]
+
+GOOD: dict[str, Any] = {
+    "name": "llama",
+    "version": 1,
+    "team": "research",
+    "launcher": "indexed-job",
+    "nodes": 2,
+    "gpusPerNode": 8,
+    "image": "trainer",
+    "config": "base",
+    "dataset": {"name": "stdlib", "source": "stdlib"},
+    "resources": {"cpu": "80", "memory": "900Gi", "shm": "64Gi"},
+}
+
+BASE = {
+    "steps": 1000,
+    "seed": 5,
+    "batch": {"global_samples": 256, "micro_samples": 16},
+    "schedule": {"warmup_steps": 10},
+    "checkpoint": {"every_steps": 50},
+}
+
+
+def suited(scheduler: Scheduler) -> list[str]:
+    """Launchers that the scheduler can hold together."""
+    return [name for name in LAUNCHERS if name not in UNSUITED.get(scheduler, {})]
+
+
+EVERY = [(scheduler, launcher) for scheduler in OTHERS for launcher in suited(scheduler)]
+
+
+def rendered(launcher: str, on: Platform, **changes: Any) -> list[dict[str, Any]]:
+    """Manifests of the example run, which has no time limit here."""
+    return manifests(run_of(launcher, max_hours=None, **changes), on, "c" * 40)
+
+
+def templates(value: Any) -> Iterator[dict[str, Any]]:
+    """Every pod template in manifests."""
+    if isinstance(value, dict):
+        if "containers" in value.get("spec", {}):
+            yield value
+        for inner in value.values():
+            yield from templates(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from templates(inner)
+
+
+def workers(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Templates of pods with GPUs."""
+    return [
+        pod
+        for pod in templates(found)
+        if naming.GPU in pod["spec"]["containers"][0]["resources"]["limits"]
+    ]
+
+
+@pytest.mark.parametrize(("scheduler", "launcher"), EVERY)
+def test_without_kueue_nothing_of_a_run_names_a_queue_of_kueue(
+    scheduler: Scheduler, launcher: str
+) -> None:
+    assert "kueue.x-k8s.io" not in json.dumps(rendered(launcher, platform_of(scheduler)))
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_with_kueue_pods_go_to_the_default_scheduler(launcher: str) -> None:
+    for pod in templates(rendered(launcher, platform_of(Scheduler.KUEUE))):
+        assert not {"schedulerName", "schedulingGroup"} & pod["spec"].keys()
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_with_volcano_every_pod_is_of_the_group_that_goes_before_the_run(launcher: str) -> None:
+    found = rendered(launcher, platform_of(Scheduler.VOLCANO))
+    [group] = [m for m in found if m["kind"] == "PodGroup"]
+    assert found.index(group) < len(found) - 1
+    nodes = 1 if launcher == "job" else 2
+    assert group["spec"]["minMember"] == nodes
+    assert group["spec"]["queue"] == "team-research"
+    assert group["spec"]["minResources"][naming.GPU] == str(8 * nodes)
+    for pod in templates(found):
+        assert pod["spec"]["schedulerName"] == "volcano"
+        assert pod["metadata"]["annotations"][gang.VOLCANO_GROUP] == group["metadata"]["name"]
+        assert pod["metadata"]["annotations"][gang.VOLCANO_QUEUE] == "team-research"
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_with_yunikorn_placeholders_are_as_many_and_as_large_as_the_workers(launcher: str) -> None:
+    found = rendered(launcher, platform_of(Scheduler.YUNIKORN))
+    for pod in templates(found):
+        assert pod["spec"]["schedulerName"] == "yunikorn"
+        assert pod["metadata"]["labels"][gang.YUNIKORN_QUEUE] == "root.trainyard.research"
+    for pod in workers(found):
+        if launcher == "job":
+            assert gang.YUNIKORN_GROUPS not in pod["metadata"]["annotations"]
+            continue
+        [group] = json.loads(pod["metadata"]["annotations"][gang.YUNIKORN_GROUPS])
+        assert group["minMember"] == 2
+        assert group["minResource"] == pod["spec"]["containers"][0]["resources"]["requests"]
+        assert group["tolerations"] == pod["spec"]["tolerations"]
+        assert group["name"] == pod["metadata"]["annotations"][gang.YUNIKORN_GROUP]
+
+
+def test_with_yunikorn_mpirun_takes_no_placeholder_of_a_worker() -> None:
+    found = rendered("mpijob", platform_of(Scheduler.YUNIKORN))
+    [launcher] = [pod for pod in templates(found) if pod not in workers(found)]
+    assert gang.YUNIKORN_GROUP not in launcher["metadata"]["annotations"]
+    assert all(gang.YUNIKORN_GROUP in p["metadata"]["annotations"] for p in workers(found))
+
+
+def test_with_native_gangs_pods_name_their_group() -> None:
+    found = rendered("indexed-job", platform_of(Scheduler.NATIVE))
+    [group] = [m for m in found if m["kind"] == "PodGroup"]
+    assert group["apiVersion"] == "scheduling.k8s.io/v1beta1"
+    assert group["spec"] == {"schedulingPolicy": {"gang": {"minCount": 2}}}
+    [pod] = templates(found)
+    assert pod["spec"]["schedulingGroup"] == {"podGroupName": group["metadata"]["name"]}
+
+
+def test_one_pod_alone_is_no_gang_of_kubernetes() -> None:
+    found = rendered("job", platform_of(Scheduler.NATIVE))
+    assert "PodGroup" not in [m["kind"] for m in found]
+    assert all("schedulingGroup" not in pod["spec"] for pod in templates(found))
+
+
+@pytest.mark.parametrize("scheduler", OTHERS)
+def test_pods_prefer_the_capacity_of_their_tier_where_no_queue_does(scheduler: Scheduler) -> None:
+    first = {"research": "spot", "production": "ondemand"}
+    for tier, pool in first.items():
+        on = platform_of(scheduler)
+        found = rendered("indexed-job", on, team=tier, tier=tier)
+        [pod] = templates(found)
+        [wish] = pod["spec"]["affinity"]["nodeAffinity"][
+            "preferredDuringSchedulingIgnoredDuringExecution"
+        ]
+        assert wish["preference"]["matchExpressions"][0]["values"] == [pool]
+
+
+def test_a_run_of_one_kind_of_capacity_has_no_wish() -> None:
+    found = rendered("indexed-job", platform_of(Scheduler.VOLCANO), capacity_types=("on-demand",))
+    [pod] = templates(found)
+    assert list(pod["spec"]["affinity"]["nodeAffinity"]) == [
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project with one trainer configuration."""
+    (tmp_path / "training/configs").mkdir(parents=True)
+    (tmp_path / "training/runs").mkdir()
+    (tmp_path / "training/configs/base.yaml").write_text(yaml.safe_dump(BASE))
+    return tmp_path
+
+
+def lines(project: Path, on: Platform, *documents: Mapping[str, Any]) -> tuple[str, ...]:
+    """The mistakes of a run file, without its name; none if it is good."""
+    path = project / "training/runs/llama.yaml"
+    path.write_text(yaml.safe_dump_all([dict(d) for d in documents]))
+    try:
+        run_files.load(("llama",), on, {"trainer": IMAGE}, project)
+    except ConfigError as error:
+        return tuple(line.removeprefix("training/runs/llama.yaml: ") for line in error.lines)
+    return ()
+
+
+@pytest.mark.parametrize("scheduler", Scheduler)
+def test_a_gang_of_plain_jobs_runs_under_every_scheduler(
+    project: Path, scheduler: Scheduler
+) -> None:
+    assert lines(project, platform_of(scheduler), GOOD) == ()
+
+
+@pytest.mark.parametrize("launcher", UNSUITED[Scheduler.NATIVE])
+def test_launchers_whose_objects_drop_the_group_are_refused(project: Path, launcher: str) -> None:
+    assert lines(project, platform_of(Scheduler.NATIVE), GOOD | {"launcher": launcher}) == (
+        f"launcher: got '{launcher}'; allowed indexed-job, job with scheduler native, whose group "
+        "in a pod's spec is not in the definition of such objects and is dropped; choose one, or "
+        "another scheduler for the stack",
+    )
+    assert lines(project, platform_of(Scheduler.VOLCANO), GOOD | {"launcher": launcher}) == ()
+
+
+def test_a_time_limit_that_nobody_keeps_is_refused(project: Path) -> None:
+    limited = GOOD | {"maxHours": 12}
+    assert lines(project, platform_of(Scheduler.KUEUE), limited) == ()
+    assert lines(project, platform_of(Scheduler.YUNIKORN), limited) == (
+        "maxHours: got 12; allowed nothing with scheduler yunikorn, for only Kueue ends a run "
+        "after its hours; remove it, and costCapUsd, which needs it",
+    )
+
+
+def test_a_gang_over_efa_is_not_left_to_two_zones(project: Path) -> None:
+    pools = copy.deepcopy(scheduler_values(Scheduler.VOLCANO)["nodePools"])
+    pools[1]["zone"] = "us-east-1b"
+    assert lines(project, platform_of(Scheduler.KUEUE, nodePools=pools), GOOD) == ()
+    apart = platform_of(Scheduler.VOLCANO, nodePools=pools)
+    assert lines(project, apart, GOOD | {"allowSpot": False}) == ()
+    assert lines(project, apart, GOOD) == (
+        "nodes: got 2 on EFA pools in us-east-1a, us-east-1b; allowed pools of one zone with "
+        "scheduler volcano, which does not keep a gang in one; set gpuModel or allowSpot so that "
+        "one zone is left, or ask for one node",
+    )
+
+
+def test_runs_that_do_not_fit_their_quota_together_need_a_queue(project: Path) -> None:
+    runs = [GOOD | {"version": version} for version in (1, 2, 3)]
+    assert lines(project, platform_of(Scheduler.NATIVE), *runs[:2]) == ()
+    assert lines(project, platform_of(Scheduler.VOLCANO), *runs) == ()
+    assert lines(project, platform_of(Scheduler.NATIVE), *runs) == (
+        "training/runs/llama.yaml document 3: got 16 GPUs, 48 with the runs above; allowed 32, the "
+        "quota of team research, for all of its runs at once with scheduler native, which queues "
+        "none; take a run off the stack's list, or choose a scheduler with queues",
+    )
+
+
+def test_a_run_keeps_its_id_whatever_schedules_it() -> None:
+    names = {
+        rendered("indexed-job", platform_of(scheduler))[-1]["metadata"]["name"]
+        for scheduler in Scheduler
+    }
+    assert names == {run(launcher="indexed-job", max_hours=None).run_id}
