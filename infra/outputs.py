@@ -30,6 +30,8 @@ class TeamOutputs:
     """Nodes that it can have at once at the most, by pool, while all others are idle."""
     gpu_quota: int
     """GPUs that its namespace may hold at once."""
+    secrets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Variables of each secret that its runs may name."""
     service_account: str = naming.SERVICE_ACCOUNT
     checkpoints_claim: str = naming.CHECKPOINTS_CLAIM
     datasets_claim: str = naming.DATASETS_CLAIM

@@ -194,6 +194,8 @@ class RunSpec:
     """Wall-clock limit while admitted; None: no limit."""
     cost_cap_usd: float | None = None
     """The preview fails if max_hours at the dearest permitted price exceeds this; None: no cap."""
+    secrets: tuple[str, ...] = ()
+    """Names of its team's secrets that it gets as environment; never their values."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -208,7 +210,11 @@ class RunSpec:
     @property
     def spec_hash(self) -> str:
         """SHA-256 over every field: 64 hexadecimal characters."""
-        return content_hash(dataclasses.asdict(self))
+        values = dataclasses.asdict(self)
+        if not self.secrets:
+            # A field that came later: runs without it keep the ids that they had.
+            del values["secrets"]
+        return content_hash(values)
 
     @property
     def run_id(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from infra.aws.existing_network import ExistingNetworkArgs
@@ -58,6 +59,8 @@ class FoundationArgs:
     bucket_prefix: str
     old_checkpoint_days: int
     teams: tuple[str, ...]
+    remote_secrets: Mapping[str, tuple[str, ...]]
+    """By team, the names of its secrets in AWS Secrets Manager; teams without any are left out."""
     protect: bool
     """Keep buckets, keys, file systems and the cluster whatever happens to the program."""
 

@@ -36,8 +36,18 @@ def foundation(config: StackConfig, on: OnAws, stack: str) -> FoundationArgs:
         bucket_prefix=on.buckets.prefix,
         old_checkpoint_days=on.buckets.old_checkpoint_days,
         teams=tuple(team.name for team in config.teams),
+        remote_secrets=_remote_secrets(config),
         protect=config.protected,
     )
+
+
+def _remote_secrets(config: StackConfig) -> dict[str, tuple[str, ...]]:
+    """Names in Secrets Manager by team, each once."""
+    found = {
+        team.name: sorted({s.remote_key for s in team.secrets if s.remote_key and not s.store})
+        for team in config.teams
+    }
+    return {team: tuple(names) for team, names in found.items() if names}
 
 
 def _network(on: OnAws) -> NetworkArgs | ExistingNetworkArgs:

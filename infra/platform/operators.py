@@ -74,6 +74,13 @@ CHARTS: Final[Mapping[str, Chart]] = {
         # JobSet is a release of its own; two would fight over its CRDs.
         values={"jobset": {"install": False}},
     ),
+    "externalSecrets": Chart(
+        chart="oci://ghcr.io/external-secrets/charts/external-secrets",
+        version="2.13.0",
+        namespace=naming.EXTERNAL_SECRETS,
+        # On AWS the controller's role is handed to this account.
+        values={"serviceAccount": {"name": naming.EXTERNAL_SECRETS}},
+    ),
 }
 """Operators that can be installed; the others must be provided."""
 

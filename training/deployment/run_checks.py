@@ -19,7 +19,7 @@ from infra.schedulers import UNSUITED
 from training import spec
 from training.deployment import placement
 from training.deployment.run_schema import RunFile
-from training.launchers import LAUNCHERS
+from training.launchers import LAUNCHERS, pod
 from training.prepare.source import STDLIB
 from training.spec import RunSpec
 
@@ -44,6 +44,7 @@ def unknown_names(
         )
     if file.priority is not None:
         yield from _unknown("priority", file.priority, platform.priorities, "choose one")
+    yield from _secrets(file, platform)
     yield from _gpu_model(file, platform)
     yield from _image(file, references)
     yield from _dataset(file)
@@ -65,6 +66,14 @@ def _unknown(path: str, got: str, known: Collection[str], otherwise: str) -> Ite
             allowed=one_of(known),
             remedy=did_you_mean(got, known, otherwise),
         )
+
+
+def _secrets(file: RunFile, platform: Platform) -> Iterator[Mistake]:
+    if file.team in platform.teams:
+        known = platform.teams[file.team].secrets
+        for index, name in enumerate(file.secrets):
+            otherwise = f"add it to the secrets of team {file.team}"
+            yield from _unknown(f"secrets[{index}]", name, known, otherwise)
 
 
 def _gpu_model(file: RunFile, platform: Platform) -> Iterator[Mistake]:
@@ -119,6 +128,7 @@ def misfits(file: RunFile, run: RunSpec, platform: Platform) -> Iterator[Mistake
     if not pools:
         yield _nowhere(run, platform)
         return
+    yield from _variables(run, platform)
     yield from _sizes(run, platform, pools)
     yield from _grace(run, pools)
     yield from _cost(run, pools)
@@ -148,6 +158,19 @@ def _world(file: RunFile, run: RunSpec) -> Iterator[Mistake]:
             allowed=f"1 with launcher {run.launcher}",
             remedy="set launcher: jobset",
         )
+
+
+def _variables(run: RunSpec, platform: Platform) -> Iterator[Mistake]:
+    """Secrets do not replace what the platform says, which the API server would refuse as a double."""
+    own = {one["name"] for one in pod.environment(run, platform)} | {spec.ATTEMPT_ENV}
+    for name in run.secrets:
+        for key in sorted(own & set(platform.teams[run.team].secrets[name])):
+            yield Mistake(
+                path="secrets",
+                got=f"{shown(name)} with {key}, which the platform sets",
+                allowed="variables of your own",
+                remedy=f"rename the key in the Secret and in the secrets of team {run.team}",
+            )
 
 
 def _quota(run: RunSpec, platform: Platform) -> Iterator[Mistake]:

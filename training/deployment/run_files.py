@@ -248,4 +248,5 @@ def _spec(
         max_restarts=file.max_restarts,
         max_hours=file.max_hours,
         cost_cap_usd=file.cost_cap_usd,
+        secrets=tuple(sorted(set(file.secrets))),
     )

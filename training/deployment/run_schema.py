@@ -58,6 +58,8 @@ class RunFile(Section):
     checkpoint: CheckpointSection = CheckpointSection()
     save_seconds: Number = Field(default=30.0, gt=0)
     """The slowest checkpoint save, measured or declared; every shutdown timeout follows from it."""
+    secrets: tuple[Str, ...] = ()
+    """Names of the team's secrets, whose variables the run gets."""
     priority: Str | None = None
     max_restarts: Int = Field(default=3, ge=0)
     max_hours: Number | None = Field(default=None, gt=0)

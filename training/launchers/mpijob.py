@@ -49,7 +49,8 @@ def _mpirun(run: RunSpec, exported: list[str]) -> list[str]:
 
 def _launcher_template(run: RunSpec, platform: Platform) -> dict[str, Any]:
     """mpirun's own pod: no GPU, so it may sit on any node of the run's pools beside a worker."""
-    exported = [e["name"] for e in pod.environment(run, platform)]
+    variables = [*pod.environment(run, platform), *pod.secret_environment(run, platform)]
+    exported = [one["name"] for one in variables]
     main = pod.container(run, platform, _mpirun(run, exported), name="launcher")
     small = {"cpu": "500m", "memory": "512Mi"}
     main["resources"] = {"requests": small, "limits": small}

@@ -99,6 +99,16 @@ def environment(run: RunSpec, platform: Platform) -> list[dict[str, Any]]:
     return [{"name": name, "value": variables[name]} for name in sorted(variables)]
 
 
+def secret_environment(run: RunSpec, platform: Platform) -> list[dict[str, Any]]:
+    """Variables from the secrets that the run names; the kubelet reads the values, nobody else."""
+    known = platform.teams[run.team].secrets
+    return [
+        {"name": key, "valueFrom": {"secretKeyRef": {"name": name, "key": key}}}
+        for name in run.secrets
+        for key in known[name]
+    ]
+
+
 def resources(run: RunSpec, platform: Platform) -> dict[str, dict[str, str]]:
     """Limits equal requests: GPUs must, and a gang must not lose a pod to memory pressure."""
     amounts = {
@@ -175,6 +185,7 @@ def container(
         "workingDir": spec.WORKSPACE,
         "env": [
             *environment(run, platform),
+            *secret_environment(run, platform),
             *(dict(e) for e in more_env),
             *_added(platform, "env"),
         ],

@@ -209,7 +209,7 @@ BAD: dict[str, tuple[Edit, str]] = {
     ),
     "secret without a variable": (
         lambda s: s["teams"][0].update(secrets=[{"name": "hub", "env": []}]),
-        "teams[0].secrets[0].env: got a list of 0; allowed at least 1 of them; change it",
+        "teams[0].secrets[0].env: got a list of 0; allowed at least one variable; add the keys of the Secret",
     ),
     "secret in no variable that a shell could have": (
         lambda s: s["teams"][0].update(secrets=[{"name": "hub", "env": ["hf-token"]}]),

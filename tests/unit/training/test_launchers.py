@@ -75,6 +75,27 @@ def test_every_object_of_a_run_is_named_and_labelled_by_it(launcher: str) -> Non
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_every_worker_gets_the_secrets_that_the_run_names_by_reference_and_no_others(
+    launcher: str,
+) -> None:
+    teams = stack_values()["teams"]
+    teams[0]["secrets"] = [
+        {"name": "hub", "env": ["HF_TOKEN", "HF_USER"]},
+        {"name": "tracking", "env": ["WANDB_API_KEY"]},
+    ]
+    here = platform(teams=teams)
+    named = replace(run_of(launcher), secrets=("hub",))
+    found = list(pods(manifests(named, here, "c" * 40)))
+    assert found
+    for pod in found:
+        env = {one["name"]: one for one in pod["spec"]["containers"][0]["env"]}
+        for key in ("HF_TOKEN", "HF_USER"):
+            assert env[key]["valueFrom"] == {"secretKeyRef": {"name": "hub", "key": key}}
+        assert "WANDB_API_KEY" not in env
+    assert "secretKeyRef" not in str(manifests(run_of(launcher), here, "c" * 40))
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_gpus_are_in_limits_and_equal_requests(launcher: str) -> None:
     for pod in workers(launcher):
         resources = pod["spec"]["containers"][0]["resources"]

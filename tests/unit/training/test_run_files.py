@@ -53,7 +53,16 @@ def write(project: Path, *documents: Mapping[str, Any], name: str = "llama") -> 
 
 def load(project: Path, *names: str, **stack: Any) -> list[RunSpec]:
     """The runs of these files on the example platform."""
+    stack = {"teams": with_secrets()} | stack
     return run_files.load(names or ("llama",), platform(**stack), {"trainer": IMAGE}, project)
+
+
+def with_secrets() -> list[dict[str, Any]]:
+    """The example's teams; research has secrets."""
+    research, *others = stack_values()["teams"]
+    hub = {"name": "hub", "env": ["HF_TOKEN"]}
+    loud = {"name": "loud", "env": ["TORCH_DISTRIBUTED_DEBUG"]}
+    return [research | {"secrets": [hub, loud]}, *others]
 
 
 def lines(project: Path, *names: str, **stack: Any) -> tuple[str, ...]:
@@ -89,6 +98,19 @@ def test_an_edited_document_is_a_new_run(project: Path) -> None:
     write(project, GOOD | {"saveSeconds": 60})
     [after] = load(project)
     assert before.run_id != after.run_id
+
+
+def test_secrets_are_part_of_a_run_by_name_and_runs_without_any_keep_their_ids(
+    project: Path,
+) -> None:
+    write(project, GOOD)
+    [plain] = load(project)
+    write(project, GOOD | {"secrets": []})
+    assert load(project)[0].run_id == plain.run_id
+    write(project, GOOD | {"secrets": ["hub"]})
+    [secret] = load(project)
+    assert secret.secrets == ("hub",)
+    assert secret.run_id != plain.run_id
 
 
 def test_an_edited_configuration_is_a_new_run(project: Path) -> None:
@@ -132,8 +154,8 @@ BAD: dict[str, tuple[Edit, str]] = {
         lambda r: r.update(gpuPerNode=8),
         "gpuPerNode: got an unknown key; allowed allowSpot, checkpoint, config, costCapUsd, "
         "dataset, gpuModel, gpusPerNode, image, launcher, maxHours, maxRestarts, name, nodes, "
-        "overrides, parallelism, priority, resources, saveSeconds, team, version, worldSize; "
-        "did you mean gpusPerNode?",
+        "overrides, parallelism, priority, resources, saveSeconds, secrets, team, version, "
+        "worldSize; did you mean gpusPerNode?",
     ),
     "unknown team": (
         lambda r: r.update(team="reserch"),
@@ -148,6 +170,15 @@ BAD: dict[str, tuple[Edit, str]] = {
         lambda r: r.update(priority="urgent"),
         "priority: got 'urgent'; allowed best-effort-training, production-training, "
         "research-training; choose one",
+    ),
+    "unknown secret": (
+        lambda r: r.update(secrets=["huub"]),
+        "secrets[0]: got 'huub'; allowed hub, loud; did you mean hub?",
+    ),
+    "secret in a variable of the platform": (
+        lambda r: r.update(secrets=["loud"]),
+        "secrets: got 'loud' with TORCH_DISTRIBUTED_DEBUG, which the platform sets; allowed "
+        "variables of your own; rename the key in the Secret and in the secrets of team research",
     ),
     "unknown config": (
         lambda r: r.update(config="bass"),

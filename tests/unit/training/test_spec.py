@@ -28,6 +28,7 @@ def test_equal_specs_are_the_same_run() -> None:
         {"save_seconds": 46.0},
         {"capacity_types": ("on-demand",)},
         {"parallelism": {"data": 4, "tensor": 4}},
+        {"secrets": ("hub",)},
     ],
 )
 def test_any_change_makes_a_new_run(change: dict[str, object]) -> None:
@@ -37,6 +38,10 @@ def test_any_change_makes_a_new_run(change: dict[str, object]) -> None:
 def test_the_order_of_settings_is_not_a_change() -> None:
     turned = {"batch": {"global_samples": 256}, "threads": 4, "steps": 1000}
     assert run(config=turned).run_id == run().run_id
+
+
+def test_runs_of_before_there_were_secrets_keep_their_ids() -> None:
+    assert run().run_id == "llama-v3-b001237d"
 
 
 def test_every_field_is_part_of_the_identity() -> None:

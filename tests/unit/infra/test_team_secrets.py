@@ -1,0 +1,79 @@
+"""Secrets of teams: names in the program, values in Kubernetes or in a store."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from infra.config import parse, promise
+from infra.render import render
+from infra.tenancy import secrets
+from infra.tenancy.secrets import SecretsManager, TeamSecret
+from tests.golden.example_runs import stack_values
+from tests.unit.infra.example_eks import stack_values as eks_values
+
+OWN = SecretsManager(region="us-east-1", role_arn="arn:aws:iam::111122223333:role/reader")
+THERE = TeamSecret(name="tracking", env=("WANDB_API_KEY",))
+REMOTE = TeamSecret(name="hub", env=("HF_TOKEN", "HF_USER"), remote_key="acme/hub")
+ELSEWHERE = TeamSecret(name="bus", env=("BUS_KEY",), remote_key="bus", store="vault")
+
+
+def test_a_secret_that_is_there_already_needs_nothing() -> None:
+    assert secrets.manifests("research", (THERE,), OWN) == []
+
+
+def test_a_secret_in_secrets_manager_is_read_as_the_team_and_key_by_key() -> None:
+    store, external = secrets.manifests("research", (THERE, REMOTE), OWN)
+    assert store["spec"]["provider"]["aws"] == {
+        "service": "SecretsManager",
+        "region": "us-east-1",
+        "role": OWN.role_arn,
+    }
+    assert external["metadata"]["namespace"] == "team-research"
+    assert external["spec"]["secretStoreRef"] == {"kind": "SecretStore", "name": "team"}
+    assert external["spec"]["target"]["name"] == "hub"
+    assert [one["secretKey"] for one in external["spec"]["data"]] == ["HF_TOKEN", "HF_USER"]
+    assert {one["remoteRef"]["key"] for one in external["spec"]["data"]} == {"acme/hub"}
+
+
+def test_a_secret_of_another_store_needs_no_store_of_the_team() -> None:
+    [external] = secrets.manifests("research", (ELSEWHERE,), OWN)
+    assert external["spec"]["secretStoreRef"] == {"kind": "ClusterSecretStore", "name": "vault"}
+
+
+def test_runs_are_told_the_variables_of_their_own_teams_secrets_only() -> None:
+    values = copy.deepcopy(stack_values())
+    values["teams"][0]["secrets"] = [{"name": "tracking", "env": ["WANDB_API_KEY"]}]
+    platform = promise.platform(parse(values), "example")
+    assert platform.teams["research"].secrets == {"tracking": ("WANDB_API_KEY",)}
+    assert platform.teams["production"].secrets == {}
+
+
+def _eks(**secret: Any) -> list[dict[str, Any]]:
+    values = copy.deepcopy(eks_values())
+    values["operators"]["externalSecrets"] = {"provided": False}
+    values["teams"][0]["secrets"] = [{"name": "hub", "env": ["HF_TOKEN"], **secret}]
+    return render("example", values)
+
+
+def test_on_eks_the_store_names_the_role_that_the_stack_makes() -> None:
+    records = _eks(remoteKey="acme/hub")
+    [store] = [r for r in records if r["inputs"].get("kind") == "SecretStore"]
+    [reader] = [
+        r
+        for r in records
+        if r["type"] == "aws:iam/role:Role" and "secrets-of-team" in str(r["inputs"].get("name"))
+    ]
+    role = store["inputs"]["spec"]["provider"]["aws"]["role"]
+    assert role.endswith(f":role/{reader['inputs']['name']}")
+    assert [r for r in records if r["inputs"].get("name") == "externalsecrets"]
+
+
+@pytest.mark.parametrize("secret", [{}, {"remoteKey": "acme/hub", "store": "vault"}])
+def test_no_role_is_made_for_secrets_that_are_not_in_secrets_manager(
+    secret: dict[str, str],
+) -> None:
+    assert "secrets-of-team" not in json.dumps(_eks(**secret))
