@@ -1,0 +1,114 @@
+"""P9: gangs admitted per second, with our queues, quotas and policies against a minimal configuration."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from bench import fleet, gangs, rounds
+from bench.api import Api, Json
+from bench.embedded import Embedded
+from bench.fleet import Arm, Fleet
+from bench.rounds import RoundResult
+
+GOAL: Final = 0.95
+"""The least that ours may be of the minimal one, after `performance.md` P9."""
+
+Progress = Callable[[str, int, int], None]
+"""Is told what is going on, of how many gangs, and how many of them have finished."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """How much is measured."""
+
+    nodes: int
+    workloads: int
+    """Gangs of one round: queued first, then released at once."""
+    pairs: int
+    """Rounds of each configuration; first ours then the other, then the other way round, and so on."""
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """All rounds, in the order in which they were played."""
+
+    size: Size
+    rounds: tuple[RoundResult, ...]
+
+    def of(self, arm: str) -> list[RoundResult]:
+        """Rounds of one configuration."""
+        return [r for r in self.rounds if r.arm == arm]
+
+    @property
+    def ratios(self) -> list[float]:
+        """Ours to minimal, admitted per second, pair by pair."""
+        pairs = zip(self.of("ours"), self.of("minimal"), strict=True)
+        return [ours.admitted_per_s / least.admitted_per_s for ours, least in pairs]
+
+    @property
+    def violations(self) -> int:
+        """Over all rounds."""
+        return sum(r.violations for r in self.rounds)
+
+
+def run(cluster: Embedded, size: Size, told: Progress) -> Outcome:
+    """Play all rounds on a cluster that nothing else uses."""
+    api = Api(cluster.kubeconfig)
+    told("rendering the fleet", 0, 0)
+    made = fleet.fleet(size.nodes)
+    kueue = cluster.kueue_configuration()
+    ours, least = fleet.our_arm(made, kueue), fleet.minimal_arm(made, kueue)
+    told(f"creating {size.nodes} nodes", 0, 0)
+    rounds.install(api, made, fleet.minimal_home())
+    results: list[RoundResult] = []
+    last: Sequence[Arm] = ()
+    for number, arm in enumerate(_order(ours, least, size.pairs)):
+        pair = number // 2
+        title = f"pair {pair + 1} of {size.pairs}, {arm.name}"
+        told(f"{title}: queueing", size.workloads, 0)
+        rounds.switch(api, cluster, arm, [other for other in last if other is not arm])
+        last = (arm,)
+        load = _load(made, arm, size, pair)
+        gpus = made.gpus if arm is ours else {fleet.MINIMAL: sum(made.gpus.values())}
+        results.append(rounds.play(api, arm, load, gpus, partial(told, title, size.workloads)))
+    return Outcome(size=size, rounds=tuple(results))
+
+
+def _order(ours: Arm, least: Arm, pairs: int) -> list[Arm]:
+    """A B, B A, A B ...: what drifts with time touches both alike."""
+    turns = itertools.cycle([(ours, least), (least, ours)])
+    return [arm for _, pair in zip(range(pairs), turns, strict=False) for arm in pair]
+
+
+def _load(made: Fleet, arm: Arm, size: Size, pair: int) -> list[Json]:
+    """The gangs of a pair: the same for both of its rounds."""
+    fitting = gangs.sizes(made.platform)
+    found = gangs.gangs(size.workloads, size.seed + pair, f"p{pair}", fitting)
+    manifests = [gangs.manifest(gang, made.platform) for gang in found]
+    return manifests if arm.name == "ours" else [gangs.for_minimal(m) for m in manifests]
+
+
+def median_and_bound(ratios: Sequence[float]) -> tuple[float, float, float]:
+    """The median, and an interval that holds the true one with about 95 % or more.
+
+    The bounds are order statistics: from six pairs on there are some, with fewer it is the whole range.
+    """
+    ordered = sorted(ratios)
+    drop = _dropped(len(ordered))
+    return statistics.median(ordered), ordered[drop], ordered[-1 - drop]
+
+
+def _dropped(count: int) -> int:
+    """How many may be left out at each end: two tails of the binomial with one half stay under 5 %."""
+    tail, term, drop = 0.0, 0.5**count, -1
+    while tail + term <= 0.025:
+        tail += term
+        drop += 1
+        term *= (count - drop) / (drop + 1)
+    return max(drop, 0)

@@ -1,0 +1,207 @@
+"""Requests to an API server, many at once, as JSON and without models.
+
+The generated classes of the `kubernetes` package would cost more than the server's own work; only its
+reading of kubeconfigs and its connection pool are used.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import kubernetes
+import urllib3
+
+Json = dict[str, Any]
+
+WRITERS: Final = 16
+"""Requests in flight: enough to keep a small server busy, too few to be turned away by it."""
+FIELD_MANAGER: Final = "trainyard-bench"
+METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+WATCH_METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+_PATCH_TYPES: Final = {
+    "apply": "application/apply-patch+yaml",
+    "merge": "application/merge-patch+json",
+}
+_RETRY_S: Final = 0.25
+_PATIENCE_S: Final = 120.0
+"""How long a request is repeated while a webhook or the server is away; both are killed on purpose."""
+
+
+class ApiError(Exception):
+    """The API server's refusal. `status`: the HTTP code."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(f"HTTP {status}: {text[:500]}")
+        self.status = status
+
+
+class Api:
+    """One API server, as the user of a kubeconfig. Threads may share it."""
+
+    def __init__(self, kubeconfig: str) -> None:
+        settings = kubernetes.client.Configuration()
+        load: Callable[..., None] = kubernetes.config.load_kube_config
+        load(kubeconfig, client_configuration=settings)
+        settings.connection_pool_maxsize = WRITERS + 8
+        self._pool = kubernetes.client.ApiClient(settings).rest_client.pool_manager
+        self._server: str = settings.host
+        self._plurals: dict[tuple[str, str], tuple[str, bool]] = {}
+
+    def get(self, path: str, **query: str) -> Json:
+        """One object or list."""
+        answer: Json = json.loads(self._send("GET", path, query))
+        return answer
+
+    def text(self, path: str) -> str:
+        """An answer that is not JSON, such as metrics."""
+        return self._send("GET", path, {}).decode()
+
+    def uids(self, path: str) -> list[str]:
+        """Uids of all objects of a collection."""
+        raw = self._send("GET", path, {}, accept=METADATA_ONLY)
+        return [item["metadata"]["uid"] for item in json.loads(raw)["items"]]
+
+    def create(self, manifest: Json) -> None:
+        """Create an object; that it is there already is as good, since a lost answer is asked for again."""
+        try:
+            self._send("POST", self.collection(manifest), {}, manifest)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+
+    def apply(self, manifest: Json) -> None:
+        """Server-side apply."""
+        query = {"fieldManager": FIELD_MANAGER, "force": "true"}
+        self._send("PATCH", self.path(manifest), query, manifest, _PATCH_TYPES["apply"])
+
+    def merge(self, path: str, changes: Json) -> None:
+        """A merge patch."""
+        self._send("PATCH", path, {}, changes, _PATCH_TYPES["merge"])
+
+    def delete(self, path: str, **query: str) -> None:
+        """Delete an object, or all of a collection; what is gone already is deleted."""
+        options = {"propagationPolicy": "Background", "gracePeriodSeconds": 0}
+        try:
+            self._send("DELETE", path, query, options)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+
+    def gone(self, path: str) -> bool:
+        """Whether there is no such object."""
+        try:
+            self.get(path)
+        except ApiError as error:
+            if error.status == 404:
+                return True
+            raise
+        return False
+
+    def watch(self, path: str, version: str, *, metadata_only: bool = False) -> Iterator[Json]:
+        """Events after `version`, until the server ends the watch."""
+        query = {"watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true"}
+        response = self._pool.request(
+            "GET",
+            f"{self._server}{path}?{urlencode(query)}",
+            headers={"Accept": WATCH_METADATA_ONLY if metadata_only else "application/json"},
+            preload_content=False,
+            timeout=urllib3.Timeout(connect=5.0, read=3600.0),
+        )
+        try:
+            if response.status >= 400:
+                raise ApiError(response.status, response.read().decode(errors="replace"))
+            rest = b""
+            for chunk in response.stream(1 << 16):
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    yield json.loads(line)
+        finally:
+            response.close()
+
+    def collection(self, manifest: Json) -> str:
+        """Where objects like this one are."""
+        version, kind = manifest["apiVersion"], manifest["kind"]
+        plural, namespaced = self._plural(version, kind)
+        prefix = f"/api/{version}" if "/" not in version else f"/apis/{version}"
+        inner = f"/namespaces/{manifest['metadata']['namespace']}" if namespaced else ""
+        return f"{prefix}{inner}/{plural}"
+
+    def path(self, manifest: Json) -> str:
+        """Where this object is."""
+        return f"{self.collection(manifest)}/{manifest['metadata']['name']}"
+
+    def _plural(self, version: str, kind: str) -> tuple[str, bool]:
+        if (version, kind) not in self._plurals:
+            found = self.get(f"/api/{version}" if "/" not in version else f"/apis/{version}")
+            for entry in found["resources"]:
+                if "/" not in entry["name"]:
+                    self._plurals[version, entry["kind"]] = entry["name"], entry["namespaced"]
+        return self._plurals[version, kind]
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str],
+        body: Json | None = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+    ) -> bytes:
+        url = f"{self._server}{path}" + (f"?{urlencode(query)}" if query else "")
+        headers = {"Accept": accept, "Content-Type": content_type}
+        data = None if body is None else json.dumps(body).encode()
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                answer = self._pool.request(
+                    method, url, body=data, headers=headers, timeout=60.0, retries=False
+                )
+                if answer.status < 400:
+                    return bytes(answer.data)
+                error: Exception = ApiError(answer.status, answer.data.decode(errors="replace"))
+                passing = answer.status == 429 or answer.status >= 500
+            except (urllib3.exceptions.HTTPError, OSError) as lost:
+                error, passing = lost, True
+            if not passing or time.monotonic() > deadline:
+                raise error
+            time.sleep(_RETRY_S)
+
+
+def each(action: Callable[[Any], None], items: Iterable[Any], told: Callable[[], None]) -> None:
+    """Do `action` for all items, WRITERS at a time; the first failure ends it. `told` after each."""
+    with ThreadPoolExecutor(WRITERS) as threads:
+        running = [threads.submit(action, item) for item in items]
+        try:
+            for one in running:
+                one.result()
+                told()
+        except BaseException:
+            for one in running:
+                one.cancel()
+            raise
+
+
+def until(found: Callable[[], Any], what: str, deadline_s: float, poll_s: float = 0.2) -> Any:
+    """The first truthy `found()`. Raises TimeoutError."""
+    end = time.monotonic() + deadline_s
+    while not (value := found()):
+        if time.monotonic() > end:
+            raise TimeoutError(f"not within {deadline_s:.0f} s: {what}")
+        time.sleep(poll_s)
+    return value
+
+
+def await_gone(api: Api, paths: Iterable[str], deadline_s: float) -> None:
+    """Wait until none of these objects is left."""
+    left = list(paths)
+
+    def gone() -> bool:
+        left[:] = [path for path in left if not api.gone(path)]
+        return not left
+
+    until(gone, f"{', '.join(left)} to be gone", deadline_s)

@@ -1,0 +1,168 @@
+"""A cluster of the benchmarks' own: brought up by the sandbox's command, in a folder of its own.
+
+The sandbox's defaults are for a laptop. `Embedded.tune` raises what would bound every measurement at the
+clients' own limits (20 requests per second of kube-controller-manager, for one), and leaves out what a
+benchmark does not use. It edits the sandbox's list of services, which the sandbox's supervisor reads again
+on SIGHUP.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import urllib3
+import yaml
+
+from bench.api import Json, until
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+START_S: Final = 1800.0
+"""The first time the toolchain is built."""
+READY_S: Final = 60.0
+
+RUNS_FOR: Final = "trainyard.dev/bench-runs-for"
+"""Annotation of a pod: how long it runs, as a Go duration."""
+
+UNUSED: Final = ("node", "s3")
+CLIENT_LIMITS: Final = ("--kube-api-qps=1000", "--kube-api-burst=2000")
+MORE_ARGUMENTS: Final = {
+    "controller-manager": (*CLIENT_LIMITS, "--concurrent-job-syncs=20", "--concurrent-gc-syncs=20"),
+    "scheduler": CLIENT_LIMITS,
+}
+"""Kueue and JobSet have raised limits in the sandbox already."""
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """A running sandbox in `home`."""
+
+    home: Path
+
+    @property
+    def kubeconfig(self) -> str:
+        return str(self.home / "kubeconfig")
+
+    def tune(self) -> None:
+        """Raise the clients' limits, and let pods run as long as they say."""
+        services = [s for s in self._services() if s["name"] not in UNUSED]
+        for service in services:
+            service["argv"] += MORE_ARGUMENTS.get(service["name"], ())
+            if service["name"] == "kwok":
+                service["argv"] = [self._timed(argument) for argument in service["argv"]]
+        self._write(services)
+        for name in UNUSED:
+            self._signal(name, signal.SIGTERM)
+
+    def kueue_configuration(self) -> Json:
+        """The Kueue configuration that the sandbox has made."""
+        text = (self.home / "config" / "kueue.yaml").read_text()
+        configuration: Json = yaml.safe_load(text)
+        return configuration
+
+    def restart_kueue(self, configuration: Json) -> None:
+        """Start Kueue anew with this configuration, and wait until it is ready."""
+        file = self.home / "config" / "kueue-bench.yaml"
+        file.write_text(yaml.safe_dump(configuration))
+        services = self._services()
+        kueue = next(s for s in services if s["name"] == "kueue")
+        kueue["argv"] = [
+            f"--config={file}" if a.startswith("--config=") else a for a in kueue["argv"]
+        ]
+        # The command is the same for another configuration; this makes it another service.
+        kueue["env"]["BENCH_START"] = str(int(kueue["env"].get("BENCH_START", "0")) + 1)
+        before = self.pid("kueue")
+        self._write(services)
+        until(lambda: self.pid("kueue") != before, "Kueue starts again", READY_S)
+        until(lambda: _answers(kueue["probe"]["url"]), "Kueue is ready", READY_S)
+
+    def kill(self, service: str) -> None:
+        """SIGKILL to a service and all it has started; the supervisor starts it again."""
+        self._signal(service, signal.SIGKILL)
+
+    def pid(self, service: str) -> int | None:
+        """The process of a service, or the last one it had."""
+        try:
+            return int(json.loads((self.home / "pids" / f"{service}.json").read_text())["pid"])
+        except (OSError, ValueError):
+            return None
+
+    def _signal(self, service: str, number: signal.Signals) -> None:
+        pid = self.pid(service)
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, number)
+
+    def _services(self) -> list[dict[str, Any]]:
+        services: list[dict[str, Any]] = json.loads((self.home / "services.json").read_text())
+        return services
+
+    def _write(self, services: list[dict[str, Any]]) -> None:
+        partial = self.home / "services.partial"
+        partial.write_text(json.dumps(services))
+        partial.rename(self.home / "services.json")
+        supervisor = self.pid("supervisor")
+        if supervisor is not None:
+            os.kill(supervisor, signal.SIGHUP)
+
+    def _timed(self, argument: str) -> str:
+        """KWOK's stage that ends pods at once, made to wait as long as the pod's annotation says."""
+        if not argument.endswith("/pod-complete.yaml"):
+            return argument
+        stage = yaml.safe_load(Path(argument.removeprefix("--config=")).read_text())
+        expression = f'.metadata.annotations["{RUNS_FOR}"]'
+        stage["spec"]["delay"] = {
+            "durationMilliseconds": 0,
+            "durationFrom": {"expressionFrom": expression},
+        }
+        file = self.home / "config" / "pod-complete.yaml"
+        file.write_text(yaml.safe_dump(stage))
+        return f"--config={file}"
+
+
+def _answers(url: str) -> bool:
+    try:
+        return urllib3.request("GET", url, timeout=2.0, retries=False).status == 200
+    except urllib3.exceptions.HTTPError:
+        return False
+
+
+@contextlib.contextmanager
+def running(say: Callable[[str], None]) -> Iterator[Embedded]:
+    """A tuned cluster that is gone in the end, with all that it stored, however this ends."""
+    home = Path(tempfile.mkdtemp(prefix="trainyard-bench-"))
+    env = os.environ | {"SANDBOX_HOME": str(home)}
+
+    def sandbox(*command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "sandbox", *command],
+            cwd=ROOT,
+            env=env,
+            text=True,
+            capture_output=True,
+            timeout=START_S,
+            check=False,
+        )
+
+    try:
+        say("bringing a cluster up")
+        done = sandbox("up", "--cluster-only")
+        if done.returncode:
+            raise RuntimeError(f"python -m sandbox up: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+        cluster = Embedded(home)
+        cluster.tune()
+        yield cluster
+    finally:
+        say("taking the cluster down")
+        sandbox("clean")
+        shutil.rmtree(home, ignore_errors=True)

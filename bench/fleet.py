@@ -1,0 +1,220 @@
+"""The fleet and its two configurations: ours, as the program renders it, and the least that Kueue works with."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bench.api import Json
+from infra import naming, render
+from infra.config import parse, promise
+from infra.outputs import Platform
+from infra.pools import NodePool
+
+POOLS: Final = (
+    ("ondemand-a", "on-demand", "us-east-1a"),
+    ("ondemand-b", "on-demand", "us-east-1b"),
+    ("spot-a", "spot", "us-east-1a"),
+    ("spot-b", "spot", "us-east-1b"),
+)
+"""Name, capacity and zone."""
+TEAMS: Final = (
+    ("vision", "research"),
+    ("language", "research"),
+    ("speech", "production"),
+    ("assistant", "production"),
+)
+"""Name and tier."""
+INSTANCE_TYPE: Final = "p4d.24xlarge"
+GPUS_PER_NODE: Final = 8
+GUARANTEED_PART: Final = 8
+"""Each team is guaranteed an eighth of each pool of its tier's own capacity; the rest is borrowed."""
+
+IMAGE: Final = "registry.example.com/trainer@sha256:" + "5" * 64
+
+_NOT_NEEDED: Final = frozenset({"PersistentVolumeClaim", "StorageClass", "ConfigMap"})
+"""Pods on simulated nodes mount nothing."""
+_SWAPPED: Final = frozenset(
+    {
+        "Topology",
+        "ResourceFlavor",
+        "Cohort",
+        "ClusterQueue",
+        "LocalQueue",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+    }
+)
+"""What makes the configuration. The rest is there for both: it binds only the teams' namespaces."""
+_ORDER: Final = ("Namespace", "Topology", "ResourceFlavor", "Cohort", "ClusterQueue", "LocalQueue")
+
+MINIMAL: Final = "bench-minimal"
+"""Name of all that the minimal configuration has."""
+
+
+def stack_values(nodes: int) -> dict[str, Any]:
+    """A stack file's values: `nodes` simulated p4d nodes in four pools, and four teams."""
+    size, more = divmod(nodes, len(POOLS))
+    sizes = {name: size + (index < more) for index, (name, _, _) in enumerate(POOLS)}
+    capacity = {"research": "spot", "production": "on-demand"}
+    return {
+        "cluster": {"provider": "existing", "name": "bench"},
+        "taintKey": "dedicated",
+        "cohort": "bench",
+        "nodePools": [
+            {
+                "name": name,
+                "capacity": bought,
+                "instanceTypes": [INSTANCE_TYPE],
+                "min": sizes[name],
+                "max": sizes[name],
+                "zone": zone,
+                "network": "efa",
+                "nodes": "kwok",
+            }
+            for name, bought, zone in POOLS
+        ],
+        "storage": {"checkpoints": "1Gi", "datasets": "1Gi"},
+        "operators": {"kueue": {"provided": True}, "jobset": {"provided": True}},
+        "images": {"trainer": IMAGE},
+        "teams": [
+            {
+                "name": team,
+                "tier": tier,
+                "guaranteed": {
+                    name: sizes[name] // GUARANTEED_PART
+                    for name, bought, _ in POOLS
+                    if bought == capacity[tier]
+                },
+                "quota": {
+                    "cpu": str(96 * nodes),
+                    "memory": f"{2 * nodes}Ti",
+                    "gpus": GPUS_PER_NODE * nodes,
+                },
+            }
+            for team, tier in TEAMS
+        ],
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arm:
+    """One configuration of the queues. `queues`: paths need no name but theirs."""
+
+    name: str
+    objects: tuple[Json, ...]
+    """In the order of creation."""
+    namespaces: tuple[str, ...]
+    kueue: Mapping[str, Any]
+    """Kueue's own configuration file."""
+
+    @property
+    def cluster_queues(self) -> tuple[str, ...]:
+        """Names of its ClusterQueues."""
+        found = (o for o in self.objects if o["kind"] == "ClusterQueue")
+        return tuple(o["metadata"]["name"] for o in found)
+
+    def held(self) -> list[Json]:
+        """The objects, with queues that do not admit yet."""
+        objects = copy.deepcopy(list(self.objects))
+        for queue in objects:
+            if queue["kind"] == "ClusterQueue":
+                queue["spec"]["stopPolicy"] = "Hold"
+        return objects
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fleet:
+    """Nodes, what is there for both configurations, and the platform that runs are rendered for."""
+
+    nodes: tuple[Json, ...]
+    common: tuple[Json, ...]
+    ours: tuple[Json, ...]
+    platform: Platform
+
+    @property
+    def gpus(self) -> dict[str, int]:
+        """GPUs of each pool: what its flavor may never exceed."""
+        return {pool.name: pool.max * pool.gpus_per_node for pool in self.platform.pools}
+
+
+def fleet(nodes: int) -> Fleet:
+    """What the program renders for so many nodes."""
+    values = stack_values(nodes)
+    records = render.render("bench", values)
+    manifests = [r["inputs"] for r in records if r["type"].startswith("kubernetes:")]
+    kept = [m for m in manifests if "kind" in m and m["kind"] not in _NOT_NEEDED]
+    return Fleet(
+        nodes=tuple(m for m in kept if m["kind"] == "Node"),
+        common=tuple(_ordered([m for m in kept if m["kind"] not in _SWAPPED | {"Node"}])),
+        ours=tuple(_ordered([m for m in kept if m["kind"] in _SWAPPED])),
+        platform=promise.platform(parse(values), "bench"),
+    )
+
+
+def our_arm(made: Fleet, kueue: Json) -> Arm:
+    """Our queues, quotas and policies; `kueue`: Kueue's configuration as the sandbox has it."""
+    namespaces = tuple(team.namespace for team in made.platform.teams.values())
+    return Arm(name="ours", objects=made.ours, namespaces=namespaces, kueue=kueue)
+
+
+def minimal_arm(made: Fleet, kueue: Json) -> Arm:
+    """One flavor without labels, one ClusterQueue without a cohort, Kueue without options.
+
+    The ports, certificates, client limits and frameworks stay: without them the arms would differ in
+    what is not meant.
+    """
+    plain = {k: v for k, v in kueue.items() if k not in ("waitForPodsReady", "fairSharing")}
+    return Arm(
+        name="minimal",
+        objects=tuple(minimal_objects(made.platform.pools)),
+        namespaces=(MINIMAL,),
+        kueue=plain,
+    )
+
+
+def minimal_objects(pools: Sequence[NodePool]) -> list[Json]:
+    """The flavor, the ClusterQueue with the quota of all pools, its LocalQueue."""
+    resources = ("cpu", "memory", naming.GPU, naming.EFA)
+    total = {r: sum(p.node_quota[r] * p.max for p in pools) for r in resources}
+    quota = {r: f"{amount}m" if r == "cpu" else str(amount) for r, amount in total.items()}
+    flavor = {
+        "name": MINIMAL,
+        "resources": [{"name": r, "nominalQuota": quota[r]} for r in resources],
+    }
+    specs: dict[str, dict[str, Any]] = {
+        "ResourceFlavor": {},
+        "ClusterQueue": {
+            "namespaceSelector": {},
+            "resourceGroups": [{"coveredResources": list(resources), "flavors": [flavor]}],
+        },
+        "LocalQueue": {"clusterQueue": MINIMAL},
+    }
+    return [
+        {
+            "apiVersion": naming.KUEUE_API,
+            "kind": kind,
+            "metadata": {"name": MINIMAL}
+            | ({"namespace": MINIMAL} if kind == "LocalQueue" else {}),
+            "spec": spec,
+        }
+        for kind, spec in specs.items()
+    ]
+
+
+def minimal_home() -> list[Json]:
+    """The namespace of the minimal configuration, and the account that pods name."""
+    account = {"name": naming.SERVICE_ACCOUNT, "namespace": MINIMAL}
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": MINIMAL}},
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account},
+    ]
+
+
+def _ordered(manifests: list[Json]) -> list[Json]:
+    """What others name goes first; else as rendered."""
+    rank = {kind: index for index, kind in enumerate(_ORDER)}
+    # Walls come last of the swapped: they may name nothing, and nothing names them.
+    return sorted(manifests, key=lambda m: rank.get(m["kind"], len(_ORDER)))

@@ -1,0 +1,97 @@
+"""The load: gangs of several sizes as Jobs and JobSets, the same for every configuration of the queues."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bench import fleet
+from bench.api import Json
+from bench.embedded import RUNS_FOR
+from infra import naming
+from infra.outputs import Platform
+from training.launchers import LAUNCHERS
+from training.spec import Dataset, Resources, RunSpec
+
+SIZES: Final = (1, 1, 1, 2, 2, 4, 8)
+"""Nodes of a gang, each as likely as the others."""
+JOBSET_PART: Final = 4
+"""Every fourth gang is a JobSet, the others are Jobs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gang:
+    """One run of the load."""
+
+    name: str
+    team: str
+    size: int
+    jobset: bool
+    seconds: float = 0.0
+    """How long its pods run; less than a second here, where only the queue is looked at."""
+    priority: str = ""
+    """Empty: the team's default."""
+
+
+def sizes(platform: Platform) -> tuple[int, ...]:
+    """Sizes that fit: a gang is admitted to one pool as a whole."""
+    smallest = min(pool.max for pool in platform.pools)
+    return tuple(size for size in SIZES if size <= smallest)
+
+
+def gangs(count: int, seed: int, prefix: str, fitting: Sequence[int] = SIZES) -> Iterator[Gang]:
+    """So many gangs, dealt out to the teams in turn; the same for the same seed."""
+    dice = random.Random(seed)
+    names = [team for team, _ in fleet.TEAMS]
+    for index in range(count):
+        yield Gang(
+            name=f"{prefix}-{index}",
+            team=names[index % len(names)],
+            size=dice.choice(fitting),
+            jobset=dice.randrange(JOBSET_PART) == 0,
+        )
+
+
+def manifest(gang: Gang, platform: Platform) -> Json:
+    """The Job or JobSet as its launcher renders it, less the volumes, which simulated nodes lack."""
+    tier = dict(fleet.TEAMS)[gang.team]
+    launcher = "jobset" if gang.jobset else "job" if gang.size == 1 else "indexed-job"
+    run = RunSpec(
+        name=gang.name,
+        version=1,
+        team=gang.team,
+        tier=tier,
+        launcher=launcher,
+        nodes=gang.size,
+        processes_per_node=fleet.GPUS_PER_NODE,
+        image=fleet.IMAGE,
+        config={},
+        dataset=Dataset(name="none"),
+        resources=Resources(cpu="80", memory="900Gi", shm="1Gi", network_devices=0),
+        priority=gang.priority,
+    )
+    made: Json = LAUNCHERS[launcher].render(run, platform)[-1]
+    spec = made["spec"]["replicatedJobs"][0]["template"]["spec"] if gang.jobset else made["spec"]
+    template = spec["template"]
+    annotations = dict(template["metadata"].get("annotations") or {})
+    template["metadata"]["annotations"] = annotations | {RUNS_FOR: f"{gang.seconds:g}s"}
+    template["spec"]["volumes"] = []
+    for container in template["spec"]["containers"]:
+        container["volumeMounts"] = []
+    return made
+
+
+def for_minimal(made: Json) -> Json:
+    """The same gang for the minimal configuration: nothing that asks Kueue for more than its turn."""
+    labels = made["metadata"]["labels"]
+    labels[naming.QUEUE_NAME] = fleet.MINIMAL
+    labels.pop(naming.WORKLOAD_PRIORITY, None)
+    made["metadata"]["namespace"] = fleet.MINIMAL
+    replicated = made["spec"].get("replicatedJobs")
+    spec = replicated[0]["template"]["spec"] if replicated else made["spec"]
+    annotations = spec["template"]["metadata"]["annotations"]
+    for key in (naming.PREFERRED_TOPOLOGY, naming.REQUIRED_TOPOLOGY):
+        annotations.pop(key, None)
+    return made

@@ -1,0 +1,52 @@
+"""How long the API server takes to answer, from the histograms that it keeps itself."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Final
+
+HISTOGRAM: Final = "apiserver_request_duration_seconds_bucket"
+WRITES: Final = frozenset({"POST", "PUT", "PATCH", "APPLY", "DELETE"})
+_LINE: Final = re.compile(HISTOGRAM + r"\{(?P<labels>[^}]*)\} (?P<value>\S+)")
+_LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
+
+Buckets = Mapping[float, float]
+"""Requests that took at most so many seconds, cumulative."""
+
+
+def writes(metrics: str) -> dict[float, float]:
+    """The buckets of all writes, from the text of `/metrics`."""
+    found: defaultdict[float, float] = defaultdict(float)
+    for match in _LINE.finditer(metrics):
+        labels = dict(_LABEL.findall(match["labels"]))
+        if labels["verb"] in WRITES:
+            found[float(labels["le"])] += float(match["value"])
+    return dict(found)
+
+
+def between(before: Buckets, after: Buckets) -> dict[float, float]:
+    """The buckets of what came in between."""
+    return {bound: after[bound] - before.get(bound, 0.0) for bound in after}
+
+
+def quantile(buckets: Buckets, part: float) -> float:
+    """The duration, in seconds, that this part of the requests did not exceed; linear within a bucket.
+
+    NaN without requests. A bound of infinity is answered with the bound before it.
+    """
+    bounds = sorted(buckets)
+    if not bounds or buckets[bounds[-1]] <= 0:
+        return math.nan
+    wanted = part * buckets[bounds[-1]]
+    lower, below = 0.0, 0.0
+    for bound in bounds:
+        count = buckets[bound]
+        if count >= wanted:
+            if math.isinf(bound) or count == below:
+                return lower
+            return lower + (bound - lower) * (wanted - below) / (count - below)
+        lower, below = bound, count
+    return lower

@@ -1,0 +1,216 @@
+"""What is true at every moment, told from watch events: no flavor over its quota, no gang in part.
+
+One revision counter orders all changes in etcd, so the events of one kind, in their order, are the states
+that the API server went through: a check after each event misses none. Pods are another kind with a watch
+of its own; their creations are compared with the gangs' admissions by revision, in the end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from infra import naming
+
+Key = tuple[str, str]
+"""Namespace and name of a gang's Job or JobSet."""
+
+MOST_TOLD: Final = 20
+"""Violations that are kept in words; the others are only counted."""
+
+
+@dataclass
+class GangRecord:
+    """What became of one gang."""
+
+    admissions: list[tuple[int, int | None]] = field(default_factory=list)
+    """Revisions at which it got its quota and gave it back; None while it holds it."""
+    first_admitted: float | None = None
+    """Seconds, on the observer's clock."""
+    finished: float | None = None
+    times_finished: int = 0
+    succeeded: bool = False
+    size: int = 0
+    """Pods that it asks for."""
+    evictions: Counter[str] = field(default_factory=Counter)
+    """By reason."""
+    pods: dict[str, int] = field(default_factory=dict)
+    """Revision of creation, by uid."""
+
+
+@dataclass
+class _Workload:
+    """The last that was heard of a Workload."""
+
+    key: Key
+    holds: Mapping[str, int]
+    """GPUs by flavor; none while it is not admitted or when it has finished."""
+    admitted: bool = False
+    finished: bool = False
+    evicted_at: str = ""
+
+
+class Ledger:
+    """Takes events in, keeps count. Not safe for several threads: one lock around it."""
+
+    def __init__(self, gpus: Mapping[str, int]) -> None:
+        """`gpus`: the most that each flavor may have in use."""
+        self.gpus = dict(gpus)
+        self._workloads: dict[str, _Workload] = {}
+        self.used: Counter[str] = Counter()
+        self.peak_total = 0
+        self.gangs: dict[Key, GangRecord] = defaultdict(GangRecord)
+        self.violations = 0
+        self.told: list[str] = []
+        self.events = 0
+
+    def workload(self, kind: str, item: Mapping[str, Any], now: float) -> None:
+        """An ADDED, MODIFIED or DELETED event of a Workload."""
+        self.events += 1
+        uid, revision = item["metadata"]["uid"], int(item["metadata"]["resourceVersion"])
+        key = (item["metadata"]["namespace"], _owner(item))
+        known = self._workloads.get(uid) or _Workload(key, {})
+        gang = self.gangs[key]
+        gang.size = sum(s["count"] for s in item["spec"]["podSets"])
+        self._admission(known, gang, item, revision, now, deleted=kind == "DELETED")
+        self._eviction(known, gang, item)
+        self._finish(known, gang, item, now)
+        self._workloads[uid] = known
+        if kind == "DELETED":
+            del self._workloads[uid]
+
+    def _admission(
+        self,
+        known: _Workload,
+        gang: GangRecord,
+        item: Mapping[str, Any],
+        revision: int,
+        now: float,
+        *,
+        deleted: bool,
+    ) -> None:
+        over = deleted or _condition(item, "Finished").get("status") == "True"
+        status = {} if over else item.get("status") or {}
+        admission = status.get("admission")
+        holds = _gpus_by_flavor(status)
+        if admission and not known.admitted:
+            gang.admissions.append((revision, None))
+            gang.first_admitted = now if gang.first_admitted is None else gang.first_admitted
+            if not _whole(item, admission):
+                self._violation(f"{'/'.join(known.key)} is admitted in part")
+        elif known.admitted and not admission:
+            gang.admissions[-1] = (gang.admissions[-1][0], revision)
+        self.used.subtract(known.holds)
+        self.used.update(holds)
+        known.holds, known.admitted = holds, admission is not None
+        self.peak_total = max(self.peak_total, self.used.total())
+        for flavor in holds:
+            used, most = self.used[flavor], self.gpus.get(flavor, 0)
+            if used > most:
+                self._violation(f"flavor {flavor}: {used} GPUs in use, its quota is {most}")
+
+    def _eviction(self, known: _Workload, gang: GangRecord, item: Mapping[str, Any]) -> None:
+        evicted = _condition(item, "Evicted")
+        since = evicted.get("lastTransitionTime", "")
+        if evicted.get("status") != "True":
+            known.evicted_at = ""
+        elif known.evicted_at != since:
+            known.evicted_at = since
+            gang.evictions[evicted["reason"]] += 1
+
+    def _finish(
+        self, known: _Workload, gang: GangRecord, item: Mapping[str, Any], now: float
+    ) -> None:
+        finished = _condition(item, "Finished")
+        if finished.get("status") == "True" and not known.finished:
+            known.finished = True
+            gang.finished = now
+            gang.times_finished += 1
+            gang.succeeded = finished["reason"] == "Succeeded"
+
+    def pod(self, kind: str, item: Mapping[str, Any]) -> None:
+        """An event of a gang's pod; only creations count."""
+        metadata = item["metadata"]
+        run_id = (metadata.get("labels") or {}).get(naming.RUN_ID)
+        if kind == "ADDED" and run_id:
+            gang = self.gangs[metadata["namespace"], run_id]
+            gang.pods[metadata["uid"]] = int(metadata["resourceVersion"])
+
+    def broken(self, message: str) -> None:
+        """The record has a gap."""
+        self._violation(message)
+
+    def _violation(self, message: str) -> None:
+        self.violations += 1
+        if len(self.told) < MOST_TOLD:
+            self.told.append(message)
+
+    def close(self) -> None:
+        """What can only be judged in the end: pods without an admission, gangs that ended in part or twice."""
+        for key, gang in self.gangs.items():
+            for message in _pods_against_admissions(gang):
+                self._violation(f"{'/'.join(key)} {message}")
+            if gang.times_finished != 1 or not gang.succeeded:
+                self._violation(f"{'/'.join(key)} finished {gang.times_finished} times, not once")
+
+
+def _pods_against_admissions(gang: GangRecord) -> Iterator[str]:
+    """Every pod was made within an admission, and the last admission had all of the gang's pods."""
+    last = gang.admissions[-1] if gang.admissions else None
+    within = 0
+    for created in gang.pods.values():
+        if not any(a <= created and (b is None or created <= b) for a, b in gang.admissions):
+            yield f"had a pod (revision {created}) without an admission"
+        if last and last[0] <= created:
+            within += 1
+    if gang.succeeded and within != gang.size:
+        yield f"finished with {within} pods in its last admission, it has {gang.size}"
+
+
+def _owner(item: Mapping[str, Any]) -> str:
+    owners = item["metadata"].get("ownerReferences") or [{}]
+    return str(owners[0].get("name", item["metadata"]["name"]))
+
+
+def _condition(item: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    conditions = (item.get("status") or {}).get("conditions") or []
+    return next((c for c in conditions if c["type"] == kind), {})
+
+
+def _gpus_by_flavor(status: Mapping[str, Any]) -> dict[str, int]:
+    """What an admission takes; Kueue gives back the share of pods that have succeeded already."""
+    back = {r["name"]: r["count"] for r in status.get("reclaimablePods") or []}
+    found: Counter[str] = Counter()
+    for assignment in (status.get("admission") or {}).get("podSetAssignments") or []:
+        flavor = (assignment.get("flavors") or {}).get(naming.GPU)
+        count = assignment.get("count", 1)
+        if flavor and count:
+            gpus = int(assignment["resourceUsage"][naming.GPU])
+            found[flavor] += gpus * (count - back.get(assignment["name"], 0)) // count
+    return dict(found)
+
+
+def _whole(item: Mapping[str, Any], admission: Mapping[str, Any] | None) -> bool:
+    """Whether each pod set got all of its pods, on one node each where Kueue chose the nodes."""
+    wanted = {s["name"]: s["count"] for s in item["spec"]["podSets"]}
+    got = {a["name"]: a for a in (admission or {})["podSetAssignments"]}
+    if wanted != {name: a.get("count", wanted.get(name)) for name, a in got.items()}:
+        return False
+    placed = {
+        n: _placed(a["topologyAssignment"]) for n, a in got.items() if "topologyAssignment" in a
+    }
+    return all(count == wanted[name] for name, count in placed.items())
+
+
+def _placed(topology: Mapping[str, Any]) -> int:
+    """Pods that a topology assignment places."""
+    if "domains" in topology:
+        return sum(domain["count"] for domain in topology["domains"])
+    placed = 0
+    for part in topology.get("slices") or []:
+        counts = part["podCounts"]
+        each = counts.get("individual")
+        placed += sum(each) if each else counts["universal"] * part["domainCount"]
+    return placed

@@ -1,0 +1,113 @@
+"""Two watches that feed a ledger: Workloads, and the metadata of pods."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import urllib3
+
+from bench.api import Api, ApiError, until
+from bench.ledger import Ledger
+
+_WORKLOADS_CRD: Final = "workloads.kueue.x-k8s.io"
+_CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+PODS: Final = "/api/v1/pods"
+_EXPIRED: Final = 410
+_PAUSE_S: Final = 0.2
+
+
+def workloads_path(api: Api) -> str:
+    """All Workloads, in the version in which they are stored.
+
+    In any other one each event would go through Kueue's conversion webhook: slower, and gone with Kueue.
+    """
+    versions = api.get(f"{_CRDS}/{_WORKLOADS_CRD}")["spec"]["versions"]
+    stored = next(version["name"] for version in versions if version["storage"])
+    return f"/apis/kueue.x-k8s.io/{stored}/workloads"
+
+
+class Observer:
+    """Watches from now on; `ledger` may be read under `lock`."""
+
+    def __init__(self, api: Api, gpus: Mapping[str, int]) -> None:
+        self.ledger = Ledger(gpus)
+        self.lock = threading.Lock()
+        self._api = api
+        self._stop = threading.Event()
+        self.workloads = workloads_path(api)
+        self._threads = [
+            threading.Thread(target=self._follow, args=(path, take, bare), daemon=True)
+            for path, take, bare in (
+                (self.workloads, self._workload, False),
+                (PODS, self._pod, True),
+            )
+        ]
+
+    def start(self) -> None:
+        """Start both watches; there must be neither workloads nor pods yet."""
+        for thread in self._threads:
+            thread.start()
+
+    def count(self, holds: Callable[[Any], bool]) -> int:
+        """Gangs of which this holds."""
+        with self.lock:
+            return sum(1 for gang in self.ledger.gangs.values() if holds(gang))
+
+    def in_use(self) -> int:
+        """GPUs that gangs hold now."""
+        with self.lock:
+            return self.ledger.used.total()
+
+    def catch_up(self, deadline_s: float) -> None:
+        """Wait until the watch of pods has seen every pod that is there. Raises TimeoutError."""
+        there = set(self._api.uids(PODS))
+
+        def seen() -> bool:
+            with self.lock:
+                return there <= {uid for gang in self.ledger.gangs.values() for uid in gang.pods}
+
+        until(seen, "the watch of pods caught up", deadline_s)
+
+    def stop(self) -> None:
+        """Take no more events; the threads end with their watches."""
+        self._stop.set()
+
+    def _workload(self, kind: str, item: Any) -> None:
+        self.ledger.workload(kind, item, time.monotonic())
+
+    def _pod(self, kind: str, item: Any) -> None:
+        self.ledger.pod(kind, item)
+
+    def _follow(self, path: str, take: Callable[[str, Any], None], bare: bool) -> None:
+        version = self._api.get(path, limit="1")["metadata"]["resourceVersion"]
+        while not self._stop.is_set():
+            with contextlib.suppress(urllib3.exceptions.HTTPError, OSError, ValueError):
+                for kind, item in self._events(path, version, bare):
+                    version = item["metadata"]["resourceVersion"]
+                    if kind != "BOOKMARK":
+                        with self.lock:
+                            take(kind, item)
+            self._stop.wait(_PAUSE_S)
+
+    def _events(self, path: str, version: str, bare: bool) -> Iterator[tuple[str, Any]]:
+        """Events until the watch ends; a gap that cannot be closed is a violation."""
+        try:
+            for event in self._api.watch(path, version, metadata_only=bare):
+                if self._stop.is_set():
+                    return
+                if event["type"] == "ERROR":
+                    self._lost(path, event["object"].get("code"))
+                    return
+                yield event["type"], event["object"]
+        except ApiError as error:
+            self._lost(path, error.status)
+
+    def _lost(self, path: str, code: int | None) -> None:
+        if code == _EXPIRED:
+            with self.lock:
+                self.ledger.broken(f"the watch of {path} has a gap")
+            self._stop.set()

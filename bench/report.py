@@ -1,0 +1,135 @@
+"""Results as Markdown: what was measured, on what, against which limit."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import statistics
+import subprocess
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from bench.admission import GOAL, median_and_bound
+from bench.admission import Outcome as AdmissionOutcome
+from bench.embedded import ROOT
+from bench.storm import HIGH, LOW, MOST_EVICTIONS
+from bench.storm import Outcome as StormOutcome
+
+HEAD: Final = """# Results
+
+Written by `make bench`; each section is what one command printed last. The machine is small and shared, so
+speeds are told as ratios of rounds that were played in turns, with their spread; the counts do not depend on it.
+"""
+_TOOLS: Final = {
+    "Kubernetes": ("kubernetes", "k8s.io/kubernetes"),
+    "etcd": ("etcd", "go.etcd.io/etcd/server/v3"),
+    "Kueue": ("kueue", "sigs.k8s.io/kueue"),
+    "JobSet": ("jobset", "sigs.k8s.io/jobset"),
+    "KWOK": ("kwok", "sigs.k8s.io/kwok"),
+}
+"""Folder of the sandbox's recipe and module, by the name in the table."""
+
+
+def admission(outcome: AdmissionOutcome) -> str:
+    """The table of an admission benchmark."""
+    size = outcome.size
+    middle, low, high = median_and_bound(outcome.ratios)
+    lines = [
+        f"{size.nodes} nodes; {size.workloads} gangs queued, then released at once, in each of"
+        f" {2 * size.pairs} rounds (seed {size.seed}); {_facts()}",
+        "",
+        "| configuration | admitted/s, median (range) | finished/s, median | API server write p99, worst"
+        " | evictions | violations |",
+        "|---|---|---|---|---|---|",
+    ]
+    for arm in ("ours", "minimal"):
+        rounds = outcome.of(arm)
+        speeds = [r.admitted_per_s for r in rounds]
+        lines.append(
+            f"| {arm} | {statistics.median(speeds):.2f} ({min(speeds):.2f} to {max(speeds):.2f})"
+            f" | {statistics.median(r.finished_per_s for r in rounds):.2f}"
+            f" | {max(r.write_p99_s for r in rounds) * 1000:.0f} ms"
+            f" | {sum(r.evictions for r in rounds)} | {sum(r.violations for r in rounds)} |"
+        )
+    met = "met" if middle >= GOAL else "not met"
+    lines += [
+        "",
+        f"Ratio ours / minimal: **{middle:.3f}** ({low:.3f} to {high:.3f}, {size.pairs} pairs);"
+        f" the goal of {GOAL} is {met}.",
+        *_told([line for r in outcome.rounds for line in r.told]),
+    ]
+    return "\n".join(lines)
+
+
+def storm(outcome: StormOutcome) -> str:
+    """The table of a preemption storm."""
+    size = outcome.size
+    kills = ", ".join(f"{k.service} at {k.at:g} s" for k in outcome.kills) or "none"
+    reasons = ", ".join(f"{n} {reason}" for reason, n in sorted(outcome.evictions.items()))
+    lines = [
+        f"{size.nodes} nodes; {size.low} gangs of low priority, then {size.high} of high (seed"
+        f" {size.seed}); {_facts()}",
+        "",
+        "| what | got | must be |",
+        "|---|---|---|",
+        f"| low priority finished once | {outcome.finished[LOW]} | {size.low} |",
+        f"| high priority finished once | {outcome.finished[HIGH]} | {size.high} |",
+        f"| most evictions of one gang | {outcome.most_evictions} | at most {MOST_EVICTIONS} |",
+        f"| violations (over quota, gangs in part) | {outcome.violations} | 0 |",
+        f"| most GPUs in use at once | {outcome.peak_part:.0%} | at most 100% |",
+        f"| controllers killed | {len(outcome.kills)} | {size.kills} |",
+        "",
+        f"{outcome.seconds:.0f} s from the first of high priority to the last finished. Evictions:"
+        f" {reasons or 'none'}; of high priority {outcome.evictions_of_high.total()}. Killed: {kills}.",
+        *_told(list(outcome.told)),
+    ]
+    return "\n".join(lines)
+
+
+def _told(messages: list[str]) -> list[str]:
+    return ["", "Violations, the first of them:", *(f"- {m}" for m in messages)] if messages else []
+
+
+def _facts() -> str:
+    """Date, machine and versions, without a word of where on the machine."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1024**3
+    cores = len(os.sched_getaffinity(0))
+    versions = ", ".join(f"{name} {_version(*where)}" for name, where in _TOOLS.items())
+    return (
+        f"{datetime.now(UTC):%Y-%m-%d}, commit {_commit()}; {cores} cores ({_processor()}),"
+        f" {memory:.0f} GiB, Linux {platform.release().partition('-')[0]},"
+        f" Python {platform.python_version()}; {versions}."
+    )
+
+
+def _processor() -> str:
+    text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    found = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
+    return found[1] if found else platform.machine()
+
+
+def _version(recipe: str, module: str) -> str:
+    text = (ROOT / "sandbox" / "toolchain" / recipe / "go.mod").read_text()
+    found = re.search(rf"^\s*(?:require )?{re.escape(module)} v(\S+)", text, re.MULTILINE)
+    return found[1] if found else "unknown"
+
+
+def _commit() -> str:
+    command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def record(file: Path, sections: Mapping[str, str]) -> None:
+    """Write these sections into the file, and leave its others as they are."""
+    text = file.read_text() if file.exists() else HEAD
+    for name, body in sections.items():
+        block = f"## {name}\n\n{body}\n"
+        old = re.compile(rf"^## {name}\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+        found = old.search(text)
+        before, after = (text[: found.start()], text[found.end() :]) if found else (text, "")
+        text = f"{before.rstrip()}\n\n{block}\n{after}"
+    file.write_text(text.rstrip() + "\n")

@@ -1,0 +1,164 @@
+"""One round of the admission benchmark: a backlog that is queued, released at once, and worked off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from time import monotonic, sleep
+from typing import Final
+
+from bench import latency
+from bench.api import Api, Json, await_gone, each, until
+from bench.embedded import Embedded
+from bench.fleet import Arm, Fleet
+from bench.observer import PODS, Observer
+from infra import naming
+
+JOBS: Final = "/apis/batch/v1"
+JOBSETS: Final = "/apis/jobset.x-k8s.io/v1alpha2"
+QUEUES: Final = f"/apis/{naming.KUEUE_API}"
+SETTLE_S: Final = 600.0
+"""Longest wait for a configuration to be in force, or for objects to be gone."""
+POLL_S: Final = 0.2
+STALL_S: Final = 180.0
+"""A round in which nothing is admitted or finished for so long has failed."""
+
+Progress = Callable[[int], None]
+"""Is told again and again how many gangs have finished."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundResult:
+    """What one round has shown."""
+
+    arm: str
+    gangs: int
+    admitted_per_s: float
+    """Gangs over the time from the release of the queues to the last first admission."""
+    finished_per_s: float
+    write_p99_s: float
+    """The API server's own, over all writes of the round."""
+    evictions: int
+    violations: int
+    told: tuple[str, ...]
+
+
+def install(api: Api, made: Fleet, more: Iterable[Json]) -> None:
+    """Nodes and all that is there for every configuration; waits until pods can be admitted."""
+    for manifest in [*made.common, *more]:
+        api.apply(manifest)
+    # A server-side apply would drop a new Node's status.
+    each(api.create, made.nodes, lambda: None)
+    until(lambda: _ready_nodes(api) >= len(made.nodes), "all nodes are ready", SETTLE_S, 1.0)
+
+
+def _ready_nodes(api: Api) -> int:
+    nodes = api.get("/api/v1/nodes")["items"]
+    return sum(not node["spec"].get("unschedulable") and _is_ready(node) for node in nodes)
+
+
+def _is_ready(node: Json) -> bool:
+    taints = [t["key"] for t in node["spec"].get("taints") or []]
+    conditions = {c["type"]: c["status"] for c in node["status"].get("conditions") or []}
+    return conditions.get("Ready") == "True" and "node.kubernetes.io/not-ready" not in taints
+
+
+def switch(api: Api, cluster: Embedded, arm: Arm, others: Sequence[Arm]) -> None:
+    """Put this configuration in the others' place; its queues hold until `release`."""
+    gone = [manifest for other in others for manifest in reversed(other.objects)]
+    for manifest in gone:
+        api.delete(api.path(manifest))
+    await_gone(api, map(api.path, gone), SETTLE_S)
+    cluster.restart_kueue(dict(arm.kueue))
+    for manifest in arm.held():
+        api.apply(manifest)
+    until(lambda: _held(api, arm), f"the queues of {arm.name} hold", SETTLE_S)
+
+
+def _held(api: Api, arm: Arm) -> bool:
+    found = {q["metadata"]["name"]: q for q in api.get(f"{QUEUES}/clusterqueues")["items"]}
+    return all(
+        any(
+            condition["type"] == "Active" and condition["reason"] == "Stopped"
+            for condition in (found.get(name, {}).get("status") or {}).get("conditions") or []
+        )
+        for name in arm.cluster_queues
+    )
+
+
+def release(api: Api, arm: Arm) -> None:
+    """Let the queues admit."""
+    for name in arm.cluster_queues:
+        api.merge(f"{QUEUES}/clusterqueues/{name}", {"spec": {"stopPolicy": "None"}})
+
+
+def play(
+    api: Api, arm: Arm, load: Sequence[Json], gpus: dict[str, int], told: Progress
+) -> RoundResult:
+    """Queue the load, release it, wait until all of it has finished, and remove it."""
+    observer = Observer(api, gpus)
+    observer.start()
+    try:
+        each(api.create, load, lambda: None)
+        until(
+            lambda: observer.count(lambda gang: gang.size > 0) == len(load), "all queued", SETTLE_S
+        )
+        before, start = latency.writes(api.text("/metrics")), monotonic()
+        release(api, arm)
+        wait_finished(observer, len(load), told)
+        after = latency.writes(api.text("/metrics"))
+        observer.catch_up(SETTLE_S)
+    finally:
+        observer.stop()
+    discard(api, arm)
+    return _result(observer, arm, len(load), start, latency.between(before, after))
+
+
+def wait_finished(observer: Observer, gangs: int, told: Progress) -> None:
+    """Wait until so many gangs have finished. Raises TimeoutError when none does for STALL_S."""
+    last, moved = -1, monotonic()
+    while last < gangs:
+        finished = observer.count(lambda gang: gang.finished is not None)
+        told(finished)
+        if finished != last:
+            last, moved = finished, monotonic()
+        elif monotonic() - moved > STALL_S:
+            raise TimeoutError(f"{last} of {gangs} gangs finished, then none for {STALL_S:.0f} s")
+        sleep(POLL_S)
+
+
+def _result(
+    observer: Observer, arm: Arm, count: int, start: float, buckets: dict[float, float]
+) -> RoundResult:
+    with observer.lock:
+        ledger = observer.ledger
+        ledger.close()
+        gangs = ledger.gangs.values()
+        admitted = max(gang.first_admitted or start for gang in gangs) - start
+        finished = max(gang.finished or start for gang in gangs) - start
+        return RoundResult(
+            arm=arm.name,
+            gangs=count,
+            admitted_per_s=count / admitted,
+            finished_per_s=count / finished,
+            write_p99_s=latency.quantile(buckets, 0.99),
+            evictions=sum(gang.evictions.total() for gang in gangs),
+            violations=ledger.violations,
+            told=tuple(ledger.told),
+        )
+
+
+def discard(api: Api, arm: Arm) -> None:
+    """Remove a round's objects, and wait until nothing of them is left."""
+    for namespace in arm.namespaces:
+        for kind in (
+            f"{JOBSETS}/namespaces/{namespace}/jobsets",
+            f"{JOBS}/namespaces/{namespace}/jobs",
+        ):
+            api.delete(kind)
+    paths = (PODS, f"{JOBS}/jobs", f"{QUEUES}/workloads", f"{JOBSETS}/jobsets")
+    until(lambda: not any(_some(api, path) for path in paths), "the round is cleared", SETTLE_S)
+
+
+def _some(api: Api, path: str) -> bool:
+    return bool(api.get(path, limit="1")["items"])
