@@ -68,7 +68,7 @@ def run(cluster: Embedded, size: Size, told: Progress) -> Outcome:
     rounds.install(api, made, fleet.minimal_home())
     results: list[RoundResult] = []
     last: Sequence[Arm] = ()
-    for number, arm in enumerate(_order(ours, least, size.pairs)):
+    for number, arm in enumerate(order(ours, least, size.pairs)):
         pair = number // 2
         title = f"pair {pair + 1} of {size.pairs}, {arm.name}"
         told(f"{title}: queueing", size.workloads, 0)
@@ -80,7 +80,7 @@ def run(cluster: Embedded, size: Size, told: Progress) -> Outcome:
     return Outcome(size=size, rounds=tuple(results))
 
 
-def _order(ours: Arm, least: Arm, pairs: int) -> list[Arm]:
+def order(ours: Arm, least: Arm, pairs: int) -> list[Arm]:
     """A B, B A, A B ...: what drifts with time touches both alike."""
     turns = itertools.cycle([(ours, least), (least, ours)])
     return [arm for _, pair in zip(range(pairs), turns, strict=False) for arm in pair]

@@ -153,7 +153,9 @@ class Ledger:
             for message in _pods_against_admissions(gang):
                 self._violation(f"{'/'.join(key)} {message}")
             if gang.times_finished != 1 or not gang.succeeded:
-                self._violation(f"{'/'.join(key)} finished {gang.times_finished} times, not once")
+                self._violation(
+                    f"{'/'.join(key)} finished {gang.times_finished} times, not once and well"
+                )
 
 
 def _pods_against_admissions(gang: GangRecord) -> Iterator[str]:

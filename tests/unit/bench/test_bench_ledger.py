@@ -1,0 +1,204 @@
+"""The ledger finds what it is there to find: each wrong history beside the right one."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from bench.ledger import Ledger
+from infra import naming
+
+FLAVOR = "spot"
+NAMESPACE = "team-vision"
+
+
+class History:
+    """Events of one etcd: each has the next revision."""
+
+    def __init__(self, gpus: int = 16) -> None:
+        self.ledger = Ledger({FLAVOR: gpus})
+        self._revisions = itertools.count(100)
+
+    def workload(
+        self,
+        run: str,
+        *,
+        size: int = 2,
+        admitted: int | None = None,
+        kind: str = "MODIFIED",
+        **status: Any,
+    ) -> None:
+        """A run of `size` pods with 8 GPUs each; `admitted`: of how many pods."""
+        if admitted is not None:
+            usage = {naming.GPU: str(8 * admitted)}
+            assignment = {
+                "name": "main",
+                "count": admitted,
+                "flavors": {naming.GPU: FLAVOR},
+                "resourceUsage": usage,
+            }
+            status["admission"] = {"podSetAssignments": [assignment | status.pop("assigned", {})]}
+        self.ledger.workload(
+            kind,
+            {
+                "metadata": {
+                    "uid": f"uid-{run}",
+                    "name": f"job-{run}",
+                    "namespace": NAMESPACE,
+                    "resourceVersion": str(next(self._revisions)),
+                    "ownerReferences": [{"name": run}],
+                },
+                "spec": {"podSets": [{"name": "main", "count": size}]},
+                "status": status,
+            },
+            0.0,
+        )
+
+    def pods(self, run: str, *names: str) -> None:
+        for name in names:
+            metadata = {
+                "uid": f"{run}-{name}",
+                "namespace": NAMESPACE,
+                "resourceVersion": str(next(self._revisions)),
+                "labels": {naming.RUN_ID: run},
+            }
+            self.ledger.pod("ADDED", {"metadata": metadata})
+
+    def finish(self, run: str, reason: str = "Succeeded") -> None:
+        self.workload(run, conditions=[_condition("Finished", reason)])
+
+    def verdict(self) -> list[str]:
+        self.ledger.close()
+        return self.ledger.told
+
+
+def _condition(kind: str, reason: str, since: str = "t0") -> dict[str, str]:
+    return {"type": kind, "status": "True", "reason": reason, "lastTransitionTime": since}
+
+
+def _good(history: History, run: str = "a") -> None:
+    history.workload(run)
+    history.workload(run, admitted=2)
+    history.pods(run, "0", "1")
+    history.finish(run)
+
+
+def test_a_gang_that_is_admitted_as_a_whole_and_finishes_once_is_fine() -> None:
+    history = History()
+    _good(history)
+    assert history.verdict() == []
+    assert history.ledger.used[FLAVOR] == 0
+    assert history.ledger.peak_total == 16
+
+
+def test_two_gangs_one_after_the_other_share_a_quota() -> None:
+    history = History(gpus=16)
+    _good(history, "a")
+    _good(history, "b")
+    assert history.verdict() == []
+
+
+def test_two_gangs_at_once_over_the_quota_are_found() -> None:
+    history = History(gpus=16)
+    history.workload("a", admitted=2)
+    history.workload("b", admitted=2)
+    assert history.ledger.told == ["flavor spot: 32 GPUs in use, its quota is 16"]
+
+
+def test_what_succeeded_pods_gave_back_may_be_used_by_others() -> None:
+    history = History(gpus=24)
+    history.workload("a", admitted=2, reclaimablePods=[{"name": "main", "count": 1}])
+    history.workload("b", admitted=2)
+    assert history.ledger.told == []
+
+
+def test_a_flavor_that_nobody_has_quota_for_is_found() -> None:
+    history = History()
+    history.workload("a", admitted=2, assigned={"flavors": {naming.GPU: "stolen"}})
+    assert history.ledger.told == ["flavor stolen: 16 GPUs in use, its quota is 0"]
+
+
+def test_an_admission_in_part_is_found() -> None:
+    history = History()
+    history.workload("a", size=4, admitted=2)
+    assert history.ledger.told == [f"{NAMESPACE}/a is admitted in part"]
+
+
+@pytest.mark.parametrize(
+    ("topology", "whole"),
+    [
+        ({"domains": [{"count": 1}, {"count": 1}]}, True),
+        ({"domains": [{"count": 1}]}, False),
+        ({"slices": [{"domainCount": 2, "podCounts": {"universal": 1}}]}, True),
+        ({"slices": [{"domainCount": 2, "podCounts": {"individual": [1, 1]}}]}, True),
+        ({"slices": [{"domainCount": 1, "podCounts": {"universal": 1}}]}, False),
+    ],
+)
+def test_a_placement_in_part_is_found(topology: dict[str, Any], whole: bool) -> None:
+    history = History()
+    history.workload("a", admitted=2, assigned={"topologyAssignment": topology})
+    assert (history.ledger.told == []) is whole
+
+
+def test_a_pod_without_an_admission_is_found() -> None:
+    history = History()
+    history.workload("a")
+    history.pods("a", "early")
+    history.workload("a", admitted=2)
+    history.pods("a", "0", "1")
+    history.finish("a")
+    assert history.verdict() == [f"{NAMESPACE}/a had a pod (revision 101) without an admission"]
+
+
+def test_a_gang_that_finishes_with_too_few_pods_is_found() -> None:
+    history = History()
+    history.workload("a", admitted=2)
+    history.pods("a", "0")
+    history.finish("a")
+    assert history.verdict() == [
+        f"{NAMESPACE}/a finished with 1 pods in its last admission, it has 2"
+    ]
+
+
+def test_a_gang_that_was_evicted_starts_with_new_pods() -> None:
+    history = History()
+    history.workload("a", admitted=2)
+    history.pods("a", "0", "1")
+    evicted = [_condition("Evicted", "Preempted")]
+    history.workload("a", admitted=2, conditions=evicted)
+    history.workload("a", conditions=evicted)
+    history.workload("a", admitted=2)
+    history.pods("a", "2", "3")
+    history.finish("a")
+    assert history.verdict() == []
+    assert history.ledger.gangs[NAMESPACE, "a"].evictions == {"Preempted": 1}
+
+
+def test_evictions_are_counted_once_each() -> None:
+    history = History()
+    for since in ("t1", "t1", "t2"):
+        evicted = [_condition("Evicted", "Preempted", since)]
+        history.workload("a", admitted=2, conditions=evicted)
+    assert history.ledger.gangs[NAMESPACE, "a"].evictions == {"Preempted": 2}
+
+
+def test_a_gang_that_fails_or_never_finishes_is_found() -> None:
+    history = History()
+    history.workload("a", admitted=2)
+    history.pods("a", "0", "1")
+    history.finish("a", "Failed")
+    history.workload("b")
+    assert history.verdict() == [
+        f"{NAMESPACE}/a finished 1 times, not once and well",
+        f"{NAMESPACE}/b finished 0 times, not once and well",
+    ]
+
+
+def test_a_deleted_workload_gives_its_quota_back() -> None:
+    history = History(gpus=16)
+    history.workload("a", admitted=2)
+    history.workload("a", admitted=2, kind="DELETED")
+    history.workload("b", admitted=2)
+    assert history.ledger.told == []

@@ -1,0 +1,126 @@
+"""The arithmetic of the benchmarks, and the load: the same for the same seed."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import admission, fleet, gangs, latency, report, storm
+from infra import naming
+
+METRICS = """
+apiserver_request_duration_seconds_bucket{verb="POST",resource="jobs",le="0.1"} 90
+apiserver_request_duration_seconds_bucket{verb="POST",resource="jobs",le="0.2"} 100
+apiserver_request_duration_seconds_bucket{verb="POST",resource="jobs",le="+Inf"} 100
+apiserver_request_duration_seconds_bucket{verb="PATCH",resource="pods",le="0.1"} 100
+apiserver_request_duration_seconds_bucket{verb="PATCH",resource="pods",le="0.2"} 100
+apiserver_request_duration_seconds_bucket{verb="PATCH",resource="pods",le="+Inf"} 100
+apiserver_request_duration_seconds_bucket{verb="WATCH",resource="pods",le="0.1"} 0
+apiserver_request_duration_seconds_bucket{verb="WATCH",resource="pods",le="+Inf"} 7000
+"""
+
+
+def test_the_latency_of_writes_leaves_reads_and_watches_out() -> None:
+    assert latency.writes(METRICS) == {0.1: 190.0, 0.2: 200.0, math.inf: 200.0}
+
+
+def test_a_quantile_is_linear_within_its_bucket() -> None:
+    buckets = {0.1: 190.0, 0.2: 200.0, math.inf: 200.0}
+    assert latency.quantile(buckets, 0.99) == pytest.approx(0.18)
+    assert latency.quantile(buckets, 0.5) == pytest.approx(0.1 * 100 / 190)
+
+
+def test_a_quantile_beyond_the_last_bound_is_that_bound_and_of_nothing_is_no_number() -> None:
+    assert latency.quantile({1.0: 5.0, math.inf: 10.0}, 0.99) == 1.0
+    assert math.isnan(latency.quantile({1.0: 0.0, math.inf: 0.0}, 0.99))
+
+
+def test_only_what_came_in_between_counts() -> None:
+    assert latency.between({0.1: 5.0, math.inf: 6.0}, {0.1: 7.0, math.inf: 9.0}) == {
+        0.1: 2.0,
+        math.inf: 3.0,
+    }
+
+
+@pytest.mark.parametrize(("count", "dropped"), [(1, 0), (5, 0), (8, 0), (9, 1), (10, 1), (20, 5)])
+def test_the_bound_of_a_median_leaves_out_what_95_percent_allow(count: int, dropped: int) -> None:
+    ratios = [float(n) for n in range(count)]
+    expected = (statistics.median(ratios), ratios[dropped], ratios[-1 - dropped])
+    assert admission.median_and_bound(ratios[::-1]) == expected
+
+
+def test_pairs_are_played_in_turns() -> None:
+    made = fleet.fleet(40)
+    ours, least = fleet.our_arm(made, {}), fleet.minimal_arm(made, {})
+    names = [arm.name for arm in admission.order(ours, least, 3)]
+    assert names == ["ours", "minimal", "minimal", "ours", "ours", "minimal"]
+
+
+def test_the_same_seed_gives_the_same_load_and_another_one_does_not() -> None:
+    assert list(gangs.gangs(30, 7, "a")) == list(gangs.gangs(30, 7, "a"))
+    assert list(gangs.gangs(30, 7, "a")) != list(gangs.gangs(30, 8, "a"))
+
+
+def test_both_configurations_get_the_same_pods() -> None:
+    made = fleet.fleet(40)
+    for gang in gangs.gangs(20, 1, "a"):
+        ours = gangs.manifest(gang, made.platform)
+        least = gangs.for_minimal(gangs.manifest(gang, made.platform))
+        assert least["metadata"]["namespace"] == fleet.MINIMAL
+        assert _pods(ours) == _pods(least)
+
+
+def _pods(made: dict[str, Any]) -> Any:
+    replicated = made["spec"].get("replicatedJobs")
+    spec = replicated[0]["template"]["spec"] if replicated else made["spec"]
+    return spec["template"]["spec"]
+
+
+def test_the_minimal_configuration_has_the_same_quota_in_one_queue() -> None:
+    made = fleet.fleet(40)
+    arm = fleet.minimal_arm(made, {"waitForPodsReady": {}, "fairSharing": {}, "health": {}})
+    assert [o["kind"] for o in arm.objects] == ["ResourceFlavor", "ClusterQueue", "LocalQueue"]
+    (group,) = arm.objects[1]["spec"]["resourceGroups"]
+    quotas = {r["name"]: r["nominalQuota"] for r in group["flavors"][0]["resources"]}
+    assert quotas[naming.GPU] == str(40 * fleet.GPUS_PER_NODE) == str(sum(made.gpus.values()))
+    assert dict(arm.kueue) == {"health": {}}
+
+
+def test_held_queues_admit_nothing_until_they_are_released() -> None:
+    arm = fleet.our_arm(fleet.fleet(40), {})
+    policies = {o["spec"]["stopPolicy"] for o in arm.held() if o["kind"] == "ClusterQueue"}
+    assert policies == {"Hold"}
+    assert {o["spec"]["stopPolicy"] for o in arm.objects if o["kind"] == "ClusterQueue"} == {"None"}
+
+
+SIZE = storm.Size(nodes=24, low=8, high=8, kills=8, kill_every_s=2.0, seconds=1.0, seed=3)
+
+
+def test_every_controller_dies_as_often_as_the_others_and_the_seed_says_when() -> None:
+    kills = storm.plan(SIZE)
+    assert storm.plan(SIZE) == kills
+    assert [k.at for k in kills] == sorted(k.at for k in kills)
+    assert {name: sum(k.service == name for k in kills) for name in storm.KILLED} == dict.fromkeys(
+        storm.KILLED, 2
+    )
+
+
+def test_low_priority_comes_from_research_only() -> None:
+    low, high = storm.load(SIZE, (1, 2))
+    tiers = dict(fleet.TEAMS)
+    assert {tiers[gang.team] for gang in low} == {"research"}
+    assert {tiers[gang.team] for gang in high} == {"research", "production"}
+
+
+def test_a_section_is_written_anew_and_the_others_stay(tmp_path: Path) -> None:
+    file = tmp_path / "RESULTS.md"
+    report.record(file, {"admission": "first", "storm": "kept"})
+    report.record(file, {"admission": "second"})
+    text = file.read_text()
+    assert text.startswith(report.HEAD)
+    assert "first" not in text
+    assert text.endswith("## admission\n\nsecond\n\n## storm\n\nkept\n")
