@@ -45,3 +45,7 @@ test: check ## everything that CI runs
 
 soak: env ## the fault suites with full counts
 	@$(VENV) -m pytest -q tests/trainer tests/sandbox --full
+	@$(VENV) -m bench storm --scale full
+
+bench: env ## the benchmarks, in full; writes bench/RESULTS.md
+	@$(VENV) -m bench --scale full --results bench/RESULTS.md
