@@ -25,7 +25,6 @@ from infra.aws.lustre import LustreStorage, LustreStorageArgs
 from infra.aws.network import Network, NetworkArgs
 from infra.aws.node_pools import NodePools, NodePoolsArgs
 from infra.aws.provider import aws_provider, default_tags
-from infra.aws.records import ClusterRecord, NetworkRecord
 from infra.aws.system_nodes import SystemNodes, SystemNodesArgs
 from infra.pools import Autoscaler, NodePool, Nodes
 from infra.site import Site
@@ -55,19 +54,24 @@ class Foundation(pulumi.ComponentResource):
             ),
             self._own(),
         )
-        self._network = self._make_network()
-        self._cluster = self._make_cluster()
-        base = self._addons("base", BEFORE_NODES)
+        network = self._make_network()
+        self._network = network.record
+        cluster = self._make_cluster()
+        self._cluster = cluster.record
+        # Nodes reach the cloud by routes, gateways and endpoints, which no id of theirs names.
+        base = self._addons("base", BEFORE_NODES, network)
         system = self._system_nodes(base)
         addons = self._addons("addons", (*AFTER_NODES, *self._drivers()), system)
         self._kubernetes = k8s.Provider(
             "cluster",
             kubeconfig=self._cluster.kubeconfig,
             enable_server_side_apply=True,
-            opts=self._own(system),
+            # Whoever destroys the stack needs its access to the cluster until the last object is gone.
+            opts=self._own(system, cluster),
         )
         nodes = self._nodes(base, addons)
         buckets = self._make_buckets()
+        identities = self._identities(buckets)
         outputs = {
             "region": args.site.region,
             "endpoint": self._cluster.endpoint,
@@ -78,11 +82,12 @@ class Foundation(pulumi.ComponentResource):
                 "artifacts": buckets.artifacts.name,
                 "logs": buckets.logs.name,
             },
-            "teamRoles": self._identities(buckets),
+            "teamRoles": {team: identity.role_arn for team, identity in identities.items()},
         }
         self.site = Site(
             kubernetes=self._kubernetes,
-            ready=[addons, *nodes],
+            # A run that saves at the end still writes to its team's bucket.
+            ready=[addons, *nodes, *identities.values()],
             storage=self._storage(buckets, addons),
             outputs=outputs,
         )
@@ -105,13 +110,13 @@ class Foundation(pulumi.ComponentResource):
         linked = (names.datasets, names.checkpoints)
         return (lustre_key_statement(site.account, site.region, linked),)
 
-    def _make_network(self) -> NetworkRecord:
+    def _make_network(self) -> Network | ExistingNetwork:
         name, wanted = f"{self._name}-network", self._args.network
         if isinstance(wanted, NetworkArgs):
-            return Network(name, wanted, self._own()).record
-        return ExistingNetwork(name, wanted, self._own()).record
+            return Network(name, wanted, self._own())
+        return ExistingNetwork(name, wanted, self._own())
 
-    def _make_cluster(self) -> ClusterRecord:
+    def _make_cluster(self) -> Cluster:
         args, choice = self._args, self._args.cluster
         wanted = ClusterArgs(
             name=args.site.cluster,
@@ -125,7 +130,7 @@ class Foundation(pulumi.ComponentResource):
             log_retention_days=choice.log_retention_days,
             protect=args.protect,
         )
-        return Cluster(f"{self._name}-cluster", wanted, self._own()).record
+        return Cluster(f"{self._name}-cluster", wanted, self._own())
 
     def _addons(self, moment: str, addons: tuple[Addon, ...], *needs: pulumi.Resource) -> Addons:
         site = self._args.site
@@ -243,8 +248,8 @@ class Foundation(pulumi.ComponentResource):
             return EfsStorage(name, efs, opts)
         return choice
 
-    def _identities(self, buckets: Buckets) -> dict[str, pulumi.Output[str]]:
-        """ARN of each team's role."""
+    def _identities(self, buckets: Buckets) -> dict[str, TeamIdentity]:
+        """Each team's role, which goes before the buckets that it may use."""
         args = self._args
         return {
             team: TeamIdentity(
@@ -257,8 +262,8 @@ class Foundation(pulumi.ComponentResource):
                     buckets=buckets.names,
                     key_arn=self._keys.data_key_arn,
                 ),
-                self._own(),
-            ).role_arn
+                self._own(buckets),
+            )
             for team in args.teams
         }
 

@@ -1,0 +1,291 @@
+"""What `destroy` does, read from the rendered graph: nothing goes while something still needs it.
+
+Pulumi deletes a resource before all that it depends on, before its parent, and before its provider;
+what depends on a component depends on all that is inside of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from infra import naming
+from infra.config import stack_values
+from infra.render import ROOT, Record, render
+
+Pick = Callable[[Record], bool]
+Related = Callable[[Record, Record], bool]
+
+STACKS = ("local", "dev", "prod")
+IMAGE = "111122223333.dkr.ecr.us-east-1.amazonaws.com/trainer@sha256:" + "1" * 64
+
+
+class Graph:
+    """A stack's resources, and for each all that goes after it."""
+
+    def __init__(self, records: list[Record]) -> None:
+        self.records = {f"{r['type']}::{r['name']}": r for r in records}
+        self._after: dict[str, frozenset[str]] = {}
+
+    def picked(self, pick: Pick) -> list[str]:
+        return [name for name, record in self.records.items() if pick(record)]
+
+    def goes_after(self, name: str) -> frozenset[str]:
+        """Everything that is deleted only when `name` is gone."""
+        if name not in self._after:
+            found: set[str] = set()
+            waiting = list(self._next(name))
+            while waiting:
+                one = waiting.pop()
+                if one not in found:
+                    found.add(one)
+                    waiting += self._next(one)
+            self._after[name] = frozenset(found)
+        return self._after[name]
+
+    def _next(self, name: str) -> Iterator[str]:
+        record = self.records[name]
+        for other in [*record["dependsOn"], record["parent"], *record["provider"].split(", ")]:
+            if other in self.records and other != name:
+                yield other
+
+    def wrong(self, first: Pick, then: Pick, related: Related) -> list[str]:
+        """Pairs of which the second may go while the first is still there."""
+        return [
+            f"{late} may go before {early}"
+            for early in self.picked(first)
+            for late in self.picked(then)
+            if related(self.records[early], self.records[late])
+            and late not in self.goes_after(early)
+        ]
+
+
+def of(*kinds: str) -> Pick:
+    """Resources whose type ends in one of these."""
+    return lambda record: record["type"].endswith(tuple(f":{kind}" for kind in kinds))
+
+
+def release(name: str) -> Pick:
+    """The Helm release of a controller."""
+    return lambda record: record["type"].endswith(":Release") and record["name"].endswith(name)
+
+
+def in_cluster(record: Record) -> bool:
+    return bool(record["type"].startswith("kubernetes:"))
+
+
+def runs(record: Record) -> bool:
+    return in_cluster(record) and naming.RUN_ID in _labels(record)
+
+
+def _labels(record: Record) -> dict[str, str]:
+    found: dict[str, str] = record["inputs"].get("metadata", {}).get("labels", {})
+    return found
+
+
+def _name(record: Record) -> str:
+    return str(record["inputs"]["metadata"]["name"])
+
+
+def _home(record: Record) -> str:
+    return str(record["inputs"]["metadata"].get("namespace"))
+
+
+def any_pair(_first: Record, _then: Record) -> bool:
+    return True
+
+
+def same_team(first: Record, then: Record) -> bool:
+    return _labels(first).get(naming.TEAM) == _labels(then).get(naming.TEAM)
+
+
+def its_namespace(first: Record, then: Record) -> bool:
+    return _home(first) == _name(then)
+
+
+def its_topology(first: Record, then: Record) -> bool:
+    return bool(first["inputs"]["spec"].get("topologyName") == _name(then))
+
+
+def its_role(first: Record, then: Record) -> bool:
+    """An identity is named after its team."""
+    return f"-team-{_labels(first)[naming.TEAM]}-" in f"{then['name']}-"
+
+
+def private(_first: Record, then: Record) -> bool:
+    return "private" in then["name"] or then["type"].endswith(":Vpc")
+
+
+NODES = of("Node", "NodePool", "NodeGroup")
+QUEUE_PARTS = of(
+    "LocalQueue",
+    "ClusterQueue",
+    "Cohort",
+    "ResourceFlavor",
+    "AdmissionCheck",
+    "WorkloadPriorityClass",
+)
+TOPOLOGIES = of("kueue.x-k8s.io/v1beta2:Topology")
+NETWORK = of(
+    "Vpc",
+    "Subnet",
+    "Route",
+    "RouteTable",
+    "RouteTableAssociation",
+    "NatGateway",
+    "InternetGateway",
+    "VpcEndpoint",
+)
+ACCESS = of("AccessEntry", "AccessPolicyAssociation")
+
+ORDER: dict[str, tuple[Pick, Pick, Related]] = {
+    "a run, then its queue": (runs, of("LocalQueue", "ClusterQueue"), same_team),
+    "a run, then its namespace": (runs, of("Namespace"), its_namespace),
+    "a run, then the role with which it saves": (
+        runs,
+        of("PodIdentityAssociation", "Role", "RolePolicy"),
+        its_role,
+    ),
+    "a run, then its priority": (runs, of("PriorityClass", "WorkloadPriorityClass"), any_pair),
+    "runs, then nodes": (runs, NODES, any_pair),
+    "LocalQueues, then their ClusterQueue": (of("LocalQueue"), of("ClusterQueue"), same_team),
+    "what a team has, then its namespace": (
+        lambda r: (
+            in_cluster(r) and naming.TEAM in _labels(r) and "namespace" in r["inputs"]["metadata"]
+        ),
+        of("Namespace"),
+        its_namespace,
+    ),
+    "ClusterQueues, then what they name": (
+        of("ClusterQueue"),
+        of("Cohort", "ResourceFlavor", "AdmissionCheck"),
+        any_pair,
+    ),
+    "cohorts, then flavors": (of("Cohort"), of("ResourceFlavor"), any_pair),
+    "flavors, then their topology": (of("ResourceFlavor"), TOPOLOGIES, its_topology),
+    "checks, then how they are made": (
+        of("AdmissionCheck"),
+        of("ProvisioningRequestConfig"),
+        any_pair,
+    ),
+    "queues, then nodes": (QUEUE_PARTS, NODES, any_pair),
+    "objects, then the connection to their cluster": (
+        in_cluster,
+        of("providers:kubernetes"),
+        any_pair,
+    ),
+    "objects, then the access of who deletes them": (in_cluster, ACCESS, any_pair),
+    "objects and nodes, then the ways to the cloud": (
+        lambda r: in_cluster(r) or NODES(r),
+        NETWORK,
+        any_pair,
+    ),
+    "nodes, then the cluster": (NODES, of("index:Cluster"), any_pair),
+    "the cluster, then its network": (of("index:Cluster"), of("Vpc", "Subnet"), private),
+}
+"""What goes first, and what only afterwards."""
+
+HOLDERS: dict[str, tuple[Pick, Pick, Related]] = {
+    "runs and Kueue": (runs, release("operators-kueue"), any_pair),
+    "runs and JobSet": (runs, release("operators-jobset"), any_pair),
+    "runs and Kubeflow Trainer": (runs, release("operators-kubeflowTrainer"), any_pair),
+    "queues and Kueue": (QUEUE_PARTS, release("operators-kueue"), any_pair),
+    "topologies and Kueue": (TOPOLOGIES, release("operators-kueue"), any_pair),
+    "Karpenter's pools and Karpenter": (
+        of("NodePool", "EC2NodeClass"),
+        release("karpenter-controller"),
+        any_pair,
+    ),
+    "Karpenter and its definitions": (
+        release("karpenter-controller"),
+        release("karpenter-crd"),
+        any_pair,
+    ),
+}
+"""Objects, and the controller that takes their finalizers off."""
+
+STATEFUL = of(
+    "Bucket", "Key", "FileSystem", "LustreFileSystem", "PersistentVolumeClaim", "PersistentVolume"
+)
+
+
+def _run_file(folder: Path, team: str) -> str:
+    run = {
+        "name": f"last-of-{team}",
+        "version": 1,
+        "team": team,
+        "launcher": "jobset",
+        "nodes": 2,
+        "gpusPerNode": 8,
+        "image": "trainer",
+        "config": "tests/golden/configs/hello.yaml",
+        "overrides": {"batch": {"global_samples": 256, "micro_samples": 16}},
+        "dataset": {"name": "corpus", "version": "0" * 16},
+        "resources": {"cpu": "8", "memory": "64Gi", "shm": "8Gi"},
+        "saveSeconds": 30,
+    }
+    path = folder / f"{team}.yaml"
+    path.write_text(yaml.safe_dump(run))
+    return str(path)
+
+
+def _with_runs(stack: str, folder: Path) -> Graph:
+    """The stack as committed, and a run of each team: runs are what is destroyed first.
+
+    Data of dev may go by that stack's own choice; here it is kept, as it is without one.
+    """
+    values = stack_values(ROOT / f"Pulumi.{stack}.yaml")
+    if stack != "local":
+        runs_of = [_run_file(folder, team) for team in ("research", "production")]
+        kept = values["storage"] | {"protect": True}
+        values |= {"runs": runs_of, "images": {"trainer": IMAGE}, "storage": kept}
+    return Graph(render(stack, values))
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Graph]:
+    folder = tmp_path_factory.mktemp("runs")
+    return {stack: _with_runs(stack, folder) for stack in STACKS}
+
+
+@pytest.mark.parametrize("rule", ORDER)
+@pytest.mark.parametrize("stack", STACKS)
+def test_what_is_needed_goes_last(stack: str, rule: str, graphs: dict[str, Graph]) -> None:
+    assert graphs[stack].wrong(*ORDER[rule]) == []
+
+
+@pytest.mark.parametrize("rule", HOLDERS)
+@pytest.mark.parametrize("stack", STACKS)
+def test_no_controller_goes_before_what_its_finalizers_hold(
+    stack: str, rule: str, graphs: dict[str, Graph]
+) -> None:
+    assert graphs[stack].wrong(*HOLDERS[rule]) == []
+
+
+@pytest.mark.parametrize("rule", [*ORDER, *HOLDERS])
+def test_every_rule_is_about_something(rule: str, graphs: dict[str, Graph]) -> None:
+    first, then, related = (ORDER | HOLDERS)[rule]
+    assert any(
+        related(graph.records[a], graph.records[b])
+        for graph in graphs.values()
+        for a in graph.picked(first)
+        for b in graph.picked(then)
+    )
+
+
+@pytest.mark.parametrize("stack", ["dev", "prod"])
+def test_what_holds_data_is_protected_and_stays_when_it_is_dropped(
+    stack: str, graphs: dict[str, Graph]
+) -> None:
+    graph = graphs[stack]
+    kept = [graph.records[name] for name in graph.picked(STATEFUL)]
+    assert kept
+    assert [r["name"] for r in kept if not (r["protect"] and r.get("retainOnDelete"))] == []
+
+
+def test_an_order_that_nothing_enforces_is_found(graphs: dict[str, Graph]) -> None:
+    found = graphs["local"].wrong(NODES, of("Namespace"), any_pair)
+    assert any("may go before kubernetes:core/v1:Node::" in line for line in found)
