@@ -252,24 +252,7 @@ def test_quota_affinity_nodes_and_the_queue_itself_are_told_apart(live: Live) ->
 
     live.start(_run("huge", WORK, nodes=3))
     live.await_symptom("huge", "too-big")
-    live.stop("strict", "second", "huge")
-
-
-def test_draining_leaves_nothing_running_and_resuming_brings_the_run_back(live: Live) -> None:
-    live.await_symptom("holder", "running")
-    code, text = live.command("drain", "--team", TEAM, "--timeout", "60")
-    assert code == 0, text
-    assert f"python -m ops resume --team {TEAM}" in text
-    assert live.pods() == []
-    answer = live.why("holder")
-    assert answer["symptom"] == "queue-held"
-    assert "sent back once: its queue was drained" in answer["history"]
-    assert live.command("drain", "--team", TEAM)[0] == 0
-
-    assert live.command("resume", "--team", TEAM) == (0, f"Open: team-{TEAM}\n")
-    assert live.command("resume", "--team", TEAM)[1] == "Open: no queue was stopped\n"
-    live.await_symptom("holder", "running")
-    live.stop("holder")
+    live.stop("strict", "second", "huge", "holder")
 
 
 def test_quota_without_nodes_says_what_is_wrong_with_the_nodes(live: Live) -> None:
@@ -289,6 +272,24 @@ def test_a_gang_that_was_not_whole_in_time_went_back_to_its_queue(live: Live) ->
 
     until(sent_back, "the run with the taint was sent back", 90.0)
     live.stop("tainted")
+
+
+def test_draining_leaves_nothing_running_and_resuming_brings_the_run_back(live: Live) -> None:
+    live.start(_run("drained", WORK, nodes=2))
+    live.await_symptom("drained", "running")
+    code, text = live.command("drain", "--team", TEAM, "--timeout", "60")
+    assert code == 0, text
+    assert f"python -m ops resume --team {TEAM}" in text
+    assert live.pods() == []
+    answer = live.why("drained")
+    assert answer["symptom"] == "queue-held"
+    assert "sent back once: its queue was drained" in answer["history"]
+    assert live.command("drain", "--team", TEAM)[0] == 0
+
+    assert live.command("resume", "--team", TEAM) == (0, f"Open: team-{TEAM}\n")
+    assert live.command("resume", "--team", TEAM)[1] == "Open: no queue was stopped\n"
+    live.await_symptom("drained", "running")
+    live.stop("drained")
 
 
 def test_a_run_that_is_not_there_is_exit_code_1(live: Live) -> None:
