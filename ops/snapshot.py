@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from infra import naming
@@ -56,8 +56,17 @@ class Snapshot:
 
     @property
     def admitted(self) -> bool:
-        """Whether its pods may run."""
-        return objects.holds(self.workload, "Admitted")
+        """Whether its pods may run; where Kueue does not queue it, they always may."""
+        return not self.queue_name or objects.holds(self.workload, "Admitted")
+
+    @property
+    def other_scheduler(self) -> str:
+        """Who schedules its gang in Kueue's stead: `volcano`, `yunikorn`, the cluster; empty: nobody."""
+        specs = [pod["spec"] for pod in self.pods] + list(_pod_specs(self.run))
+        names = [str(spec.get("schedulerName") or "") for spec in specs]
+        other = [name for name in names if name not in ("", "default-scheduler")]
+        grouped = any("schedulingGroup" in spec for spec in specs)
+        return other[0] if other else "the cluster" if grouped else ""
 
     def events_of(self, *items: Json) -> list[Json]:
         """Events of these objects, the newest last."""
@@ -69,6 +78,19 @@ class Snapshot:
         """How long ago a time stamp was: `40 s`, `12 min`, `3 h`, `2 days`."""
         then = objects.time(text)
         return span((self.now - then).total_seconds()) if then else "some time"
+
+
+def _pod_specs(value: object) -> Iterator[Json]:
+    """Pod specs anywhere inside of an object, whichever kind it is."""
+    if isinstance(value, dict):
+        if "containers" in value:
+            yield value
+        else:
+            for inner in value.values():
+                yield from _pod_specs(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _pod_specs(inner)
 
 
 def span(seconds: float) -> str:

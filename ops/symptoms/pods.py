@@ -136,9 +136,11 @@ def starting(snapshot: Snapshot) -> Verdict | None:
     if not snapshot.admitted or _trains(snapshot):
         return None
     ready = objects.condition(snapshot.workload, "PodsReady")
-    since = objects.condition(snapshot.workload, "Admitted").get("lastTransitionTime")
     pods = _live(snapshot)
     waiting = [p for p in pods if not objects.holds(p, "Ready")]
+    if not snapshot.queue_name:
+        return _gathering(snapshot, pods, waiting)
+    since = objects.condition(snapshot.workload, "Admitted").get("lastTransitionTime")
     return Verdict(
         symptom="not-ready",
         headline=f"was admitted {snapshot.ago(since)} ago and is not whole yet:"
@@ -154,6 +156,22 @@ def starting(snapshot: Snapshot) -> Verdict | None:
         remedy=(
             "wait: a gang that is not whole in time goes back to the queue by itself",
             *([f"kubectl describe {objects.reference(waiting[0])}"] if waiting else []),
+        ),
+    )
+
+
+def _gathering(snapshot: Snapshot, pods: list[Json], waiting: list[Json]) -> Verdict:
+    """As `starting`, where another scheduler decides."""
+    since = objects.meta(snapshot.run).get("creationTimestamp")
+    return Verdict(
+        symptom="not-ready",
+        headline=f"was created {snapshot.ago(since)} ago and is not whole yet:"
+        f" {len(pods) - len(waiting)} of {counted(len(pods), 'pod')} ready",
+        evidence=tuple(f"{objects.reference(p)}: {_pod_state(p)}" for p in waiting),
+        remedy=(
+            f"gangs are scheduled by {snapshot.other_scheduler or 'nobody'}:"
+            f" kubectl describe podgroups,pods -n {snapshot.namespace}"
+            f" -l {naming.RUN_ID}={snapshot.run_id}",
         ),
     )
 

@@ -17,8 +17,8 @@ _STOPPED: Final = ("Hold", "HoldAndDrain")
 
 
 def no_queue(snapshot: Snapshot) -> Verdict | None:
-    """It names no queue, so Kueue does not look at it."""
-    if snapshot.queue_name:
+    """It names no queue, nobody else schedules it, and it has no pods."""
+    if snapshot.queue_name or snapshot.pods or snapshot.other_scheduler:
         return None
     return Verdict(
         symptom="no-queue",
@@ -30,6 +30,8 @@ def no_queue(snapshot: Snapshot) -> Verdict | None:
 
 def queue_missing(snapshot: Snapshot) -> Verdict | None:
     """Its LocalQueue, or the ClusterQueue behind it, does not exist."""
+    if not snapshot.queue_name:
+        return None
     if snapshot.local_queue is None:
         if "localqueues" in snapshot.hidden:
             return None
@@ -104,6 +106,8 @@ def closed(snapshot: Snapshot) -> Verdict | None:
 
 def unseen(snapshot: Snapshot) -> Verdict | None:
     """Kueue has not looked at it."""
+    if not snapshot.queue_name:
+        return None
     if snapshot.workload is not None or "workloads" in snapshot.hidden:
         return None
     created = objects.time(objects.meta(snapshot.run).get("creationTimestamp"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from infra import naming
+from ops.objects import Json
 from ops.symptoms import SYMPTOMS, explain
 from tests.unit.ops.snapshots import (
     condition,
@@ -111,3 +113,27 @@ def test_every_symptom_of_the_table_answers_none_for_a_run_that_trains_but_one()
     taken = snapshot(workload=runs_on(), pods=[pod("a"), pod("b")])
     found = [verdict.symptom for symptom in SYMPTOMS if (verdict := symptom(taken))]
     assert found == ["running"]
+
+
+def unqueued(*, scheduler: str = "") -> Json:
+    """A run that Kueue does not queue."""
+    spec = {"containers": [], **({"schedulerName": scheduler} if scheduler else {})}
+    found = run(spec={"template": {"spec": spec}})
+    found["metadata"]["labels"].pop(naming.QUEUE_NAME)
+    return found
+
+
+def test_a_gang_of_another_scheduler_is_explained_by_its_pods() -> None:
+    why = condition("PodScheduled", "False", "Unschedulable", "pod group is not ready")
+    stuck = pod("a", "Pending", conditions=[why])
+    mine = unqueued(scheduler="volcano")
+    assert explain(snapshot(run=mine, pods=[stuck])).symptom == "unschedulable"
+    verdict = explain(snapshot(run=mine))
+    assert verdict.symptom == "not-ready"
+    assert "gangs are scheduled by volcano" in verdict.remedy[0]
+    assert explain(snapshot(run=mine, pods=[pod("a")])).symptom == "running"
+
+
+def test_a_run_that_nobody_queues_and_nobody_schedules_is_told() -> None:
+    assert explain(snapshot(run=unqueued())).symptom == "no-queue"
+    assert explain(snapshot(run=unqueued(), pods=[pod("a")])).symptom == "running"
