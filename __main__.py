@@ -48,7 +48,7 @@ def given(config: StackConfig) -> Site:
 def deploy_platform(config: StackConfig, site: Site) -> dict[str, list[pulumi.Resource]]:
     """Operators, queues, teams; by team, what its runs depend on."""
     base = list(site.ready)
-    if (operators := arguments.operators(config)).install:
+    if (operators := arguments.operators(config)).anything:
         first = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=base)
         base = [*base, Operators("operators", operators, first)]
     after = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=base)

@@ -81,6 +81,11 @@ KARPENTER_DISCOVERY: Final = "karpenter.sh/discovery"
 SERVICE_ACCOUNT: Final = "llm-trainer"
 TRAINING_USER: Final = 1000
 """User and group of training pods and of what they write; the image has this user."""
+SIGNED_IMAGES: Final = "policy.sigstore.dev/include"
+"""On namespaces whose images must be signed; the name is policy-controller's own."""
+SIGNATURES_NAMESPACE: Final = "cosign-system"
+SIGNATURES_ACCOUNT: Final = "policy-controller"
+"""Namespace and service account of policy-controller."""
 EXTERNAL_SECRETS: Final = "external-secrets"
 """Namespace and service account of External Secrets."""
 RENDEZVOUS_PORTS: Final = (29400, 29500)

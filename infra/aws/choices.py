@@ -43,6 +43,14 @@ class EfsChoice:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SignatureChoice:
+    """Images are signed, so that policy-controller reads signatures from the account's registry."""
+
+    kms_key_arn: str | None
+    """The key that signs; None: signatures are keyless."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class FoundationArgs:
     """All that an AWS stack is made of."""
 
@@ -61,6 +69,8 @@ class FoundationArgs:
     teams: tuple[str, ...]
     remote_secrets: Mapping[str, tuple[str, ...]]
     """By team, the names of its secrets in AWS Secrets Manager; teams without any are left out."""
+    signatures: SignatureChoice | None
+    """None: images need no signature."""
     protect: bool
     """Keep buckets, keys, file systems and the cluster whatever happens to the program."""
 

@@ -25,6 +25,8 @@ from infra.aws.lustre import LustreStorage, LustreStorageArgs
 from infra.aws.network import Network, NetworkArgs
 from infra.aws.node_pools import NodePools, NodePoolsArgs
 from infra.aws.provider import aws_provider, default_tags
+from infra.aws.secret_readers import SecretReaders, SecretReadersArgs
+from infra.aws.signature_reader import SignatureReader, SignatureReaderArgs
 from infra.aws.system_nodes import SystemNodes, SystemNodesArgs
 from infra.pools import Autoscaler, NodePool, Nodes
 from infra.site import Site
@@ -72,6 +74,7 @@ class Foundation(pulumi.ComponentResource):
         nodes = self._nodes(base, addons)
         buckets = self._make_buckets()
         identities = self._identities(buckets)
+        self._controller_roles()
         outputs = {
             "region": args.site.region,
             "endpoint": self._cluster.endpoint,
@@ -247,6 +250,21 @@ class Foundation(pulumi.ComponentResource):
             )
             return EfsStorage(name, efs, opts)
         return choice
+
+    def _controller_roles(self) -> None:
+        """What controllers in the cluster read in the account, where the stack has them."""
+        args, site, cluster = self._args, self._args.site, self._cluster
+        account, region = site.account, site.region
+        if secrets := args.remote_secrets:
+            readers = SecretReadersArgs(
+                cluster=cluster, account=account, region=region, secrets=secrets
+            )
+            SecretReaders(f"{self._name}-secrets", readers, self._own())
+        if signed := args.signatures:
+            reader = SignatureReaderArgs(
+                cluster=cluster, account=account, region=region, kms_key_arn=signed.kms_key_arn
+            )
+            SignatureReader(f"{self._name}-signatures", reader, self._own())
 
     def _identities(self, buckets: Buckets) -> dict[str, TeamIdentity]:
         """Each team's role, which goes before the buckets that it may use."""

@@ -46,7 +46,8 @@ def simulated_nodes(config: StackConfig) -> SimulatedNodePoolsArgs:
 
 def operators(config: StackConfig) -> OperatorsArgs:
     """Operators that the stack installs; perhaps none."""
-    return OperatorsArgs(install=promise.to_install(config))
+    signer = config.signatures.signer if config.signatures else None
+    return OperatorsArgs(install=promise.to_install(config), signer=signer)
 
 
 def queues(config: StackConfig) -> KueueQueuesArgs:
@@ -104,6 +105,7 @@ def teams(
             team=team.name,
             tier=team.tier,
             rdma=team.rdma,
+            signed_images=config.signatures is not None,
             quota=Quota(cpu=team.quota.cpu, memory=team.quota.memory, gpus=team.quota.gpus),
             volumes=storage.volumes(team.name),
             protect_volumes=config.protected,

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from infra.aws.choices import ClusterChoice, EfsChoice, FoundationArgs, LustreChoice
+from infra.aws.choices import (
+    ClusterChoice,
+    EfsChoice,
+    FoundationArgs,
+    LustreChoice,
+    SignatureChoice,
+)
 from infra.aws.existing_network import ExistingNetworkArgs
 from infra.aws.imds_sidecar import MetadataAccess
 from infra.aws.network import Nat, NetworkArgs
@@ -37,6 +43,9 @@ def foundation(config: StackConfig, on: OnAws, stack: str) -> FoundationArgs:
         old_checkpoint_days=on.buckets.old_checkpoint_days,
         teams=tuple(team.name for team in config.teams),
         remote_secrets=_remote_secrets(config),
+        signatures=(
+            SignatureChoice(kms_key_arn=config.signatures.kms_key) if config.signatures else None
+        ),
         protect=config.protected,
     )
 

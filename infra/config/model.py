@@ -34,6 +34,7 @@ from infra.config.fields import (
     Str,
 )
 from infra.config.secrets_model import TeamSecretConfig
+from infra.config.signatures_model import SignaturesConfig
 from infra.pools import ROOT_GIB, Autoscaler, Capacity, Network, NodePool, Nodes, Workload
 from infra.schedulers import Scheduler
 
@@ -214,6 +215,8 @@ class StackConfig(Section):
     teams: tuple[TeamConfig, ...] = Field(min_length=1, description="a list of teams")
     images: dict[DnsLabel, Image] = Field(default={})
     """References by digest that run files may name."""
+    signatures: SignaturesConfig | None = None
+    """Who signs images. Default: teams' images need no signature."""
     registries: tuple[Repository, ...] | None = None
     """Registries or repositories that pods of teams may have images from. Default: those of `images`."""
     runs: tuple[Str, ...] = ()

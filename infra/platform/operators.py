@@ -17,6 +17,7 @@ from infra import naming
 from infra.objects import KubernetesObject, metadata
 from infra.platform import kueue_settings
 from infra.platform.schedulers import volcano, yunikorn
+from infra.platform.signatures import Signatures, SignaturesArgs, Signer
 from infra.schedulers import UNSUITED, Scheduler
 
 
@@ -108,6 +109,13 @@ class OperatorsArgs:
     """Names from CHARTS of the operators to install, in order of installation."""
 
     install: tuple[str, ...]
+    signer: Signer | None = None
+    """Who signs images; None: they need no signature."""
+
+    @property
+    def anything(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.install or self.signer)
 
 
 def _repository(chart: Chart) -> k8s.helm.v3.RepositoryOptsArgs | None:
@@ -144,4 +152,7 @@ class Operators(pulumi.ComponentResource):
                 opts=pulumi.ResourceOptions(parent=self, depends_on=[namespace, *self.releases]),
             )
             self.releases.append(release)
+        if args.signer:
+            last = pulumi.ResourceOptions(parent=self, depends_on=list(self.releases))
+            Signatures(f"{name}-signatures", SignaturesArgs(signer=args.signer), last)
         self.register_outputs({"installed": list(args.install)})

@@ -23,6 +23,8 @@ class TeamArgs:
     tier: str = naming.LOWEST_TIER
     rdma: bool = False
     """Pods may lock memory, as RDMA does; see admission/pod_security.py for what holds them then."""
+    signed_images: bool = False
+    """Images without an accepted signature are refused; see platform/signatures.py."""
     quota: limits.Quota
     volumes: TeamVolumes
     protect_volumes: bool = False
@@ -39,7 +41,9 @@ class TeamArgs:
     """Another scheduler's queue bounds what the team's pods hold, so its namespace does not."""
 
 
-def namespace(team: str, tier: str = naming.LOWEST_TIER, *, rdma: bool = False) -> Manifest:
+def namespace(
+    team: str, tier: str = naming.LOWEST_TIER, *, rdma: bool = False, signed: bool = False
+) -> Manifest:
     """The namespace: its labels are what the walls know of the team.
 
     Pod Security's strictest level is enforced in it; with `rdma` a policy of ours does that, and Pod
@@ -53,6 +57,8 @@ def namespace(team: str, tier: str = naming.LOWEST_TIER, *, rdma: bool = False) 
     labels = naming.object_labels("team", team) | {naming.TIER: tier} | levels
     if rdma:
         labels[naming.RDMA] = "true"
+    if signed:
+        labels[naming.SIGNED_IMAGES] = "true"
     return {
         "apiVersion": "v1",
         "kind": "Namespace",
@@ -95,7 +101,7 @@ class Team(pulumi.ComponentResource):
         super().__init__(naming.infra_type("Team"), name, None, opts)
         home = KubernetesObject(
             f"{name}-namespace",
-            namespace(args.team, args.tier, rdma=args.rdma),
+            namespace(args.team, args.tier, rdma=args.rdma, signed=args.signed_images),
             pulumi.ResourceOptions(parent=self),
         )
 

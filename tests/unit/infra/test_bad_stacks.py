@@ -19,8 +19,14 @@ Edit = Callable[[dict[str, Any]], object]
 
 KEYS = (
     "autoscaler, aws, cluster, cohort, egressCidrs, images, interruption, network, nodePools, "
-    "operators, registries, runs, scheduler, storage, taintKey, teams"
+    "operators, registries, runs, scheduler, signatures, storage, taintKey, teams"
 )
+
+SIGNER = {
+    "issuer": "https://token.actions.githubusercontent.com",
+    "subject": "https://github.com/acme/training/.github/workflows/image.yaml@refs/heads/main",
+}
+KEY = "arn:aws:kms:us-east-1:111122223333:key/01234567-89ab-cdef-0123-456789abcdef"
 
 TYPES = ", ".join(sorted(catalog.load().types))
 
@@ -249,6 +255,24 @@ BAD: dict[str, tuple[Edit, str]] = {
         ),
         "teams[0].secrets[0].remoteKey: got 'acme/hub'; allowed remote secrets where the operator "
         "externalSecrets is; add externalSecrets: {provided: false} to operators",
+    ),
+    "signatures by nobody": (
+        lambda s: s.update(signatures={}),
+        "signatures: got no signer; allowed keyless or kmsKey; add one, or remove signatures",
+    ),
+    "signatures by two": (
+        lambda s: s.update(signatures={"keyless": SIGNER, "kmsKey": KEY}),
+        "signatures: got keyless and kmsKey; allowed keyless or kmsKey; remove one of them",
+    ),
+    "signatures by a key that nobody may read": (
+        lambda s: s.update(signatures={"kmsKey": KEY}),
+        "signatures.kmsKey: got a key of AWS; allowed keyless where cluster.provider is existing, "
+        "for nothing there may read the key; set keyless",
+    ),
+    "signatures by anybody": (
+        lambda s: s.update(signatures={"keyless": SIGNER | {"subject": "https://github.com/*"}}),
+        "signatures.keyless.subject: got 'https://github.com/*'; allowed one identity, without "
+        "wildcards; correct it",
     ),
     "checkout as an image of real nodes": (
         lambda s: s.update(images={"trainer": "registry.example.com/trainer@source"}),

@@ -1,0 +1,98 @@
+"""Signed images: who signs, where it holds, and what the controller may read for it."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from infra.aws import signature_access
+from infra.platform import signatures
+from infra.platform.signatures import Keyless, KmsKey
+from infra.render import Record, render
+from infra.tenancy import team
+from tests.unit.infra.example_eks import stack_values
+
+SUBJECT = "https://github.com/acme/training/.github/workflows/image.yaml@refs/heads/main"
+ISSUER = "https://token.actions.githubusercontent.com"
+KEY = "arn:aws:kms:us-east-1:111122223333:key/01234567-89ab-cdef-0123-456789abcdef"
+OPT_IN = "policy.sigstore.dev/include"
+
+
+def test_an_identity_is_named_exactly_with_its_issuer() -> None:
+    spec = signatures.image_policy(Keyless(issuer=ISSUER, subject=SUBJECT))["spec"]
+    [authority] = spec["authorities"]
+    assert authority["keyless"]["identities"] == [{"issuer": ISSUER, "subject": SUBJECT}]
+    assert authority["ctlog"]["url"] == "https://rekor.sigstore.dev"
+
+
+def test_a_key_is_named_where_it_lies() -> None:
+    [authority] = signatures.image_policy(KmsKey(uri=f"awskms:///{KEY}"))["spec"]["authorities"]
+    assert authority["key"] == {"kms": f"awskms:///{KEY}"}
+    assert "keyless" not in authority
+
+
+def test_every_image_is_asked_for_and_what_no_policy_knows_is_refused() -> None:
+    spec = signatures.image_policy(Keyless(issuer=ISSUER, subject=SUBJECT))["spec"]
+    assert spec["images"] == [{"glob": "**"}]
+    assert spec["mode"] == "enforce"
+    webhook = signatures.VALUES["webhook"]
+    assert webhook["failurePolicy"] == "Fail"
+    assert webhook["configData"]["no-match-policy"] == "deny"
+    assert webhook["replicaCount"] > 1
+
+
+def test_only_namespaces_that_opt_in_are_asked_and_teams_of_such_a_stack_do() -> None:
+    [expression] = signatures.VALUES["webhook"]["namespaceSelector"]["matchExpressions"]
+    assert expression == {"key": OPT_IN, "operator": "In", "values": ["true"]}
+    assert team.namespace("research", signed=True)["metadata"]["labels"][OPT_IN] == "true"
+    assert OPT_IN not in team.namespace("research")["metadata"]["labels"]
+
+
+def _rendered(signed: dict[str, Any] | None) -> list[Record]:
+    values = copy.deepcopy(stack_values())
+    if signed:
+        values["signatures"] = signed
+    return render("example", values)
+
+
+@pytest.mark.parametrize(
+    "signed", [{"keyless": {"issuer": ISSUER, "subject": SUBJECT}}, {"kmsKey": KEY}]
+)
+def test_teams_come_after_the_policy_that_holds_for_them(signed: dict[str, Any]) -> None:
+    records = {f"{r['type']}::{r['name']}": r for r in _rendered(signed)}
+    [policy] = [r for r in records.values() if r["inputs"].get("kind") == "ClusterImagePolicy"]
+    [controller] = [name for name in policy["dependsOn"] if "helm.sh/v3:Release" in name]
+    assert records[controller]["inputs"]["name"] == "policy-controller"
+    teams = [r for r in records.values() if r["type"] == "trainyard:infra:Team"]
+    assert teams
+    for one in teams:
+        namespace = records[f"kubernetes:core/v1:Namespace::{one['name']}-namespace"]
+        assert namespace["inputs"]["metadata"]["labels"][OPT_IN] == "true"
+        assert f"{policy['type']}::{policy['name']}" in one["dependsOn"]
+    documents = [
+        r["inputs"]["policy"]
+        for r in records.values()
+        if r["name"].endswith("-signatures-signatures")
+    ]
+    assert len(documents) == 1
+    assert ("kms:GetPublicKey" in documents[0]) == ("kmsKey" in signed)
+
+
+def test_without_signatures_there_is_no_controller_and_nobody_opts_in() -> None:
+    text = json.dumps(_rendered(None))
+    assert OPT_IN not in text
+    assert "policy-controller" not in text
+
+
+def test_the_controller_reads_signatures_and_writes_nothing() -> None:
+    document = signature_access.reading("111122223333", "us-east-1", KEY)
+    actions = [action for s in document["Statement"] for action in s["Action"]]
+    assert all(
+        action.partition(":")[2].startswith(("Get", "BatchGet", "BatchCheck", "Describe"))
+        for action in actions
+    )
+    wide = [s for s in document["Statement"] if s["Resource"] == "*"]
+    assert [s["Action"] for s in wide] == [["ecr:GetAuthorizationToken"]]
