@@ -72,6 +72,7 @@ def run(cluster: Embedded, size: Size, told: Progress) -> Outcome:
         pair = number // 2
         title = f"pair {pair + 1} of {size.pairs}, {arm.name}"
         told(f"{title}: queueing", size.workloads, 0)
+        rounds.clear(api)
         rounds.switch(api, cluster, arm, [other for other in last if other is not arm])
         last = (arm,)
         load = _load(made, arm, size, pair)

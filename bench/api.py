@@ -66,6 +66,12 @@ class Api:
         raw = self._send("GET", path, {}, accept=METADATA_ONLY)
         return [item["metadata"]["uid"] for item in json.loads(raw)["items"]]
 
+    def places(self, path: str) -> list[tuple[str, str]]:
+        """Namespace and name of all objects of a collection."""
+        raw = self._send("GET", path, {}, accept=METADATA_ONLY)
+        found = (item["metadata"] for item in json.loads(raw)["items"])
+        return [(metadata["namespace"], metadata["name"]) for metadata in found]
+
     def create(self, manifest: Json) -> None:
         """Create an object; that it is there already is as good, since a lost answer is asked for again."""
         try:
@@ -83,11 +89,11 @@ class Api:
         """A merge patch."""
         self._send("PATCH", path, {}, changes, _PATCH_TYPES["merge"])
 
-    def delete(self, path: str, **query: str) -> None:
-        """Delete an object, or all of a collection; what is gone already is deleted."""
+    def delete(self, path: str) -> None:
+        """Delete an object; what is gone already is deleted."""
         options = {"propagationPolicy": "Background", "gracePeriodSeconds": 0}
         try:
-            self._send("DELETE", path, query, options)
+            self._send("DELETE", path, {}, options)
         except ApiError as error:
             if error.status != 404:
                 raise

@@ -86,9 +86,12 @@ class Embedded:
         until(lambda: self.pid("kueue") != before, "Kueue starts again", READY_S)
         until(lambda: _answers(kueue["probe"]["url"]), "Kueue is ready", READY_S)
 
-    def kill(self, service: str) -> None:
-        """SIGKILL to a service and all it has started; the supervisor starts it again."""
-        self._signal(service, signal.SIGKILL)
+    def kill(self, service: str) -> bool:
+        """SIGKILL to a service and all it has started; the supervisor starts it again.
+
+        False when it is dead already.
+        """
+        return self._signal(service, signal.SIGKILL)
 
     def pid(self, service: str) -> int | None:
         """The process of a service, or the last one it had."""
@@ -97,11 +100,14 @@ class Embedded:
         except (OSError, ValueError):
             return None
 
-    def _signal(self, service: str, number: signal.Signals) -> None:
+    def _signal(self, service: str, number: signal.Signals) -> bool:
         pid = self.pid(service)
-        if pid is not None:
-            with contextlib.suppress(ProcessLookupError):
+        try:
+            if pid is not None:
                 os.killpg(pid, number)
+        except ProcessLookupError:
+            return False
+        return pid is not None
 
     def _services(self) -> list[dict[str, Any]]:
         services: list[dict[str, Any]] = json.loads((self.home / "services.json").read_text())
@@ -155,7 +161,7 @@ def running(say: Callable[[str], None]) -> Iterator[Embedded]:
         )
 
     try:
-        say("bringing a cluster up")
+        say("bringing a cluster up; the first time its tools are built, which takes long")
         done = sandbox("up", "--cluster-only")
         if done.returncode:
             raise RuntimeError(f"python -m sandbox up: {done.stdout[-2000:]}{done.stderr[-2000:]}")
@@ -164,5 +170,18 @@ def running(say: Callable[[str], None]) -> Iterator[Embedded]:
         yield cluster
     finally:
         say("taking the cluster down")
-        sandbox("clean")
-        shutil.rmtree(home, ignore_errors=True)
+        with _uninterrupted():
+            sandbox("clean")
+            shutil.rmtree(home, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Whoever is impatient twice would else leave a cluster behind; children inherit this."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

@@ -101,12 +101,11 @@ def stack_values(nodes: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Arm:
-    """One configuration of the queues. `queues`: paths need no name but theirs."""
+    """One configuration of the queues."""
 
     name: str
     objects: tuple[Json, ...]
     """In the order of creation."""
-    namespaces: tuple[str, ...]
     kueue: Mapping[str, Any]
     """Kueue's own configuration file."""
 
@@ -156,8 +155,7 @@ def fleet(nodes: int) -> Fleet:
 
 def our_arm(made: Fleet, kueue: Json) -> Arm:
     """Our queues, quotas and policies; `kueue`: Kueue's configuration as the sandbox has it."""
-    namespaces = tuple(team.namespace for team in made.platform.teams.values())
-    return Arm(name="ours", objects=made.ours, namespaces=namespaces, kueue=kueue)
+    return Arm(name="ours", objects=made.ours, kueue=kueue)
 
 
 def minimal_arm(made: Fleet, kueue: Json) -> Arm:
@@ -170,7 +168,6 @@ def minimal_arm(made: Fleet, kueue: Json) -> Arm:
     return Arm(
         name="minimal",
         objects=tuple(minimal_objects(made.platform.pools)),
-        namespaces=(MINIMAL,),
         kueue=plain,
     )
 
@@ -216,5 +213,4 @@ def minimal_home() -> list[Json]:
 def _ordered(manifests: list[Json]) -> list[Json]:
     """What others name goes first; else as rendered."""
     rank = {kind: index for index, kind in enumerate(_ORDER)}
-    # Walls come last of the swapped: they may name nothing, and nothing names them.
     return sorted(manifests, key=lambda m: rank.get(m["kind"], len(_ORDER)))

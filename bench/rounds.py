@@ -14,10 +14,8 @@ from bench.fleet import Arm, Fleet
 from bench.observer import PODS, Observer
 from infra import naming
 
-JOBS: Final = "/apis/batch/v1"
-JOBSETS: Final = "/apis/jobset.x-k8s.io/v1alpha2"
 QUEUES: Final = f"/apis/{naming.KUEUE_API}"
-SETTLE_S: Final = 600.0
+SETTLE_S: Final = 1800.0
 """Longest wait for a configuration to be in force, or for objects to be gone."""
 POLL_S: Final = 0.2
 STALL_S: Final = 180.0
@@ -95,7 +93,7 @@ def release(api: Api, arm: Arm) -> None:
 def play(
     api: Api, arm: Arm, load: Sequence[Json], gpus: dict[str, int], told: Progress
 ) -> RoundResult:
-    """Queue the load, release it, wait until all of it has finished, and remove it."""
+    """Queue the load, release it, and wait until all of it has finished."""
     observer = Observer(api, gpus)
     observer.start()
     try:
@@ -110,7 +108,6 @@ def play(
         observer.catch_up(SETTLE_S)
     finally:
         observer.stop()
-    discard(api, arm)
     return _result(observer, arm, len(load), start, latency.between(before, after))
 
 
@@ -148,16 +145,19 @@ def _result(
         )
 
 
-def discard(api: Api, arm: Arm) -> None:
-    """Remove a round's objects, and wait until nothing of them is left."""
-    for namespace in arm.namespaces:
-        for kind in (
-            f"{JOBSETS}/namespaces/{namespace}/jobsets",
-            f"{JOBS}/namespaces/{namespace}/jobs",
-        ):
-            api.delete(kind)
-    paths = (PODS, f"{JOBS}/jobs", f"{QUEUES}/workloads", f"{JOBSETS}/jobsets")
+def clear(api: Api) -> None:
+    """Remove all gangs, and wait until nothing of them is left."""
+    # One by one, since the server deletes the members of a collection one after the other.
+    for kind in ("jobset.x-k8s.io/v1alpha2/jobsets", "batch/v1/jobs"):
+        found = api.places(f"/apis/{kind}")
+        each(api.delete, [_member(kind, *place) for place in found], lambda: None)
+    paths = (PODS, "/apis/batch/v1/jobs", f"{QUEUES}/workloads")
     until(lambda: not any(_some(api, path) for path in paths), "the round is cleared", SETTLE_S)
+
+
+def _member(kind: str, namespace: str, name: str) -> str:
+    version, _, plural = kind.rpartition("/")
+    return f"/apis/{version}/namespaces/{namespace}/{plural}/{name}"
 
 
 def _some(api: Api, path: str) -> bool:

@@ -159,11 +159,11 @@ class _Storm:
         self.done: list[Kill] = []
 
     def due(self) -> None:
-        """Kill what should be dead by now."""
-        while self._left and monotonic() - self._start >= self._left[0].at:
-            kill = self._left.pop(0)
-            self._cluster.kill(kill.service)
-            self.done.append(kill)
+        """Kill what should be dead by now; one that has not come back yet waits for its turn."""
+        while self._left and (at := monotonic() - self._start) >= self._left[0].at:
+            if not self._cluster.kill(self._left[0].service):
+                return
+            self.done.append(replace(self._left.pop(0), at=round(at, 1)))
 
     def finished(self, gangs_finished: int) -> None:
         """Told how many gangs have finished."""
