@@ -54,7 +54,7 @@ def node(pool: NodePool, index: int) -> Manifest:
         naming.ARCH: "amd64",
         naming.REGION: pool.region,
         naming.RACK: f"{pool.name}-{index // NODES_PER_RACK}",
-        naming.PART_OF: naming.PROJECT,
+        **naming.object_labels("nodes"),
     }
     kwok = pool.nodes is Nodes.KWOK
     annotations = {naming.KWOK_NODE: "fake"} if kwok else {naming.NODE_RUNTIME: "process"}
