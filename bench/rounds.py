@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from time import monotonic, sleep
@@ -36,6 +37,8 @@ class RoundResult:
     finished_per_s: float
     write_p99_s: float
     """The API server's own, over all writes of the round."""
+    writes_per_gang: float
+    """From the release to the end, leases of nodes included."""
     evictions: int
     violations: int
     told: tuple[str, ...]
@@ -139,6 +142,7 @@ def _result(
             admitted_per_s=count / admitted,
             finished_per_s=count / finished,
             write_p99_s=latency.quantile(buckets, 0.99),
+            writes_per_gang=buckets.get(math.inf, 0.0) / count,
             evictions=sum(gang.evictions.total() for gang in gangs),
             violations=ledger.violations,
             told=tuple(ledger.told),

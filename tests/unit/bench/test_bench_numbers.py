@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from bench import admission, fleet, gangs, latency, report, storm
+from bench.fleet import Fleet
 from infra import naming
 
 METRICS = """
@@ -22,6 +23,11 @@ apiserver_request_duration_seconds_bucket{verb="PATCH",resource="pods",le="+Inf"
 apiserver_request_duration_seconds_bucket{verb="WATCH",resource="pods",le="0.1"} 0
 apiserver_request_duration_seconds_bucket{verb="WATCH",resource="pods",le="+Inf"} 7000
 """
+
+
+@pytest.fixture(scope="module")
+def made() -> Fleet:
+    return fleet.fleet(40)
 
 
 def test_the_latency_of_writes_leaves_reads_and_watches_out() -> None:
@@ -53,8 +59,7 @@ def test_the_bound_of_a_median_leaves_out_what_95_percent_allow(count: int, drop
     assert admission.median_and_bound(ratios[::-1]) == expected
 
 
-def test_pairs_are_played_in_turns() -> None:
-    made = fleet.fleet(40)
+def test_pairs_are_played_in_turns(made: Fleet) -> None:
     ours, least = fleet.our_arm(made, {}), fleet.minimal_arm(made, {})
     names = [arm.name for arm in admission.order(ours, least, 3)]
     assert names == ["ours", "minimal", "minimal", "ours", "ours", "minimal"]
@@ -65,8 +70,7 @@ def test_the_same_seed_gives_the_same_load_and_another_one_does_not() -> None:
     assert list(gangs.gangs(30, 7, "a")) != list(gangs.gangs(30, 8, "a"))
 
 
-def test_both_configurations_get_the_same_pods() -> None:
-    made = fleet.fleet(40)
+def test_both_configurations_get_the_same_pods(made: Fleet) -> None:
     for gang in gangs.gangs(20, 1, "a"):
         ours = gangs.manifest(gang, made.platform)
         least = gangs.for_minimal(gangs.manifest(gang, made.platform))
@@ -80,8 +84,7 @@ def _pods(made: dict[str, Any]) -> Any:
     return spec["template"]["spec"]
 
 
-def test_the_minimal_configuration_has_the_same_quota_in_one_queue() -> None:
-    made = fleet.fleet(40)
+def test_the_minimal_configuration_has_the_same_quota_in_one_queue(made: Fleet) -> None:
     arm = fleet.minimal_arm(made, {"waitForPodsReady": {}, "fairSharing": {}, "health": {}})
     assert [o["kind"] for o in arm.objects] == ["ResourceFlavor", "ClusterQueue", "LocalQueue"]
     (group,) = arm.objects[1]["spec"]["resourceGroups"]
@@ -90,8 +93,8 @@ def test_the_minimal_configuration_has_the_same_quota_in_one_queue() -> None:
     assert dict(arm.kueue) == {"health": {}}
 
 
-def test_held_queues_admit_nothing_until_they_are_released() -> None:
-    arm = fleet.our_arm(fleet.fleet(40), {})
+def test_held_queues_admit_nothing_until_they_are_released(made: Fleet) -> None:
+    arm = fleet.our_arm(made, {})
     policies = {o["spec"]["stopPolicy"] for o in arm.held() if o["kind"] == "ClusterQueue"}
     assert policies == {"Hold"}
     assert {o["spec"]["stopPolicy"] for o in arm.objects if o["kind"] == "ClusterQueue"} == {"None"}
