@@ -156,6 +156,15 @@ def test_holders_of_flavors_that_do_not_suit_are_not_blamed() -> None:
     assert "prod-v2-cccccccc" not in text
 
 
+def test_a_finished_run_holds_nothing() -> None:
+    mine, (held, _) = workload(waits()), holders()
+    over = workload(condition("Finished"), run_id="over-v1-dddddddd", uid="d", flavor="spot")
+    taken = snapshot(workload=mine, workloads=[mine, held, over], **full())
+    text = " ".join(explain(taken).evidence)
+    assert "big-v1-bbbbbbbb" in text
+    assert "over-v1-dddddddd" not in text
+
+
 def test_a_run_that_asks_for_more_than_there_can_be_will_never_start() -> None:
     verdict = explain(snapshot(workload=workload(waits(), nodes=3)))
     assert verdict.symptom == "too-big"
