@@ -1,0 +1,74 @@
+"""What policy-controller may read, as IAM has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pulumi
+import pytest
+from iam_evaluation import Request, allowed
+from moto import mock_aws
+from moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deploy
+
+from infra.aws.records import ClusterRecord
+from infra.aws.signature_reader import SignatureReader, SignatureReaderArgs
+
+KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/signing"
+OTHER_KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/data"
+IMAGES = f"arn:aws:ecr:{REGION}:{ACCOUNT}:repository/trainer"
+
+
+def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> SignatureReader:
+    role = f"arn:aws:iam::{ACCOUNT}:role/eks"
+    cloud.client("eks").create_cluster(name="training", roleArn=role, resourcesVpcConfig={})
+    cluster = ClusterRecord(
+        name="training",
+        version="1.35",
+        endpoint="https://eks",
+        certificate_authority="",
+        security_group="",
+        kubeconfig="",
+        node_role_arn="",
+        node_role_name="",
+    )
+    args = SignatureReaderArgs(cluster=cluster, account=ACCOUNT, region=REGION, kms_key_arn=KEY)
+    return SignatureReader("signatures", args, opts)
+
+
+@pytest.fixture(scope="module")
+def deployed() -> Iterator[Deployed]:
+    """The tests only look at it."""
+    with mock_aws():
+        cloud = Cloud()
+        yield deploy(lambda opts: program(cloud, opts), cloud)
+
+
+@pytest.mark.parametrize(
+    ("action", "resource", "may"),
+    [
+        ("ecr:GetAuthorizationToken", "*", True),
+        ("ecr:BatchGetImage", IMAGES, True),
+        ("ecr:PutImage", IMAGES, False),
+        ("ecr:BatchDeleteImage", IMAGES, False),
+        ("kms:GetPublicKey", KEY, True),
+        ("kms:GetPublicKey", OTHER_KEY, False),
+        ("kms:Sign", KEY, False),
+    ],
+)
+def test_signatures_and_the_public_key_are_read_and_nothing_is_written(
+    deployed: Deployed, action: str, resource: str, may: bool
+) -> None:
+    made = deployed.one("aws:eks/podIdentityAssociation:PodIdentityAssociation")
+    role = str(made.inputs["roleArn"]).rpartition("/")[2]
+    iam = deployed.cloud.iam
+    [name] = iam.list_role_policies(RoleName=role)["PolicyNames"]
+    document = iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"]
+    call = Request(action=action, resource=resource, account=ACCOUNT)
+    assert allowed(call, identity=[document], owner=ACCOUNT) == may
+
+
+def test_the_controllers_pods_get_the_role_once_it_may_do_something(deployed: Deployed) -> None:
+    made = deployed.one("aws:eks/podIdentityAssociation:PodIdentityAssociation")
+    assert made.inputs["namespace"] == "cosign-system"
+    assert made.inputs["serviceAccount"] == "policy-controller"
+    assert "signatures-signatures" in made.depends_on

@@ -1,0 +1,49 @@
+"""No team's pod reaches the instance metadata service, which would make it its node."""
+
+from __future__ import annotations
+
+import copy
+import ipaddress
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from infra.config import stack_values
+from infra.render import ROOT, render
+
+METADATA = ("169.254.169.254", "fd00:ec2::254")
+
+
+def _blocks(values: dict[str, Any], stack: str) -> Iterator[dict[str, Any]]:
+    """Every block of addresses that some policy of a team opens."""
+    for record in render(stack, values):
+        if record["inputs"].get("kind") == "NetworkPolicy":
+            for rule in record["inputs"]["spec"].get("egress", []):
+                # A rule without `to` opens everything.
+                for peer in rule.get("to") or [{"ipBlock": {"cidr": "0.0.0.0/0"}}]:
+                    if "ipBlock" in peer:
+                        yield peer["ipBlock"]
+
+
+def _opens(block: dict[str, Any], address: str) -> bool:
+    one = ipaddress.ip_address(address)
+    held = [ipaddress.ip_network(cidr) for cidr in block.get("except", [])]
+    return one in ipaddress.ip_network(block["cidr"]) and not any(one in h for h in held)
+
+
+@pytest.mark.parametrize("stack", ["local", "dev", "prod"])
+def test_no_policy_of_a_committed_stack_opens_it(stack: str) -> None:
+    blocks = list(_blocks(stack_values(ROOT / f"Pulumi.{stack}.yaml"), stack))
+    assert not [b for b in blocks for address in METADATA if _opens(b, address)]
+    # The other half: what is needed is open.
+    agent = any(_opens(block, "169.254.170.23") for block in blocks)
+    assert agent == (stack != "local")
+
+
+def test_blocks_of_the_whole_internet_do_not_open_it_either() -> None:
+    values = copy.deepcopy(stack_values(ROOT / "Pulumi.dev.yaml"))
+    values["egressCidrs"] = ["0.0.0.0/0", "::/0", "fd00::/8", "169.0.0.0/8"]
+    blocks = list(_blocks(values, "dev"))
+    assert not [b for b in blocks for address in METADATA if _opens(b, address)]
+    assert any(_opens(block, "52.216.1.1") for block in blocks)
