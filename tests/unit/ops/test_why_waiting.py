@@ -86,6 +86,14 @@ def test_a_queue_that_may_not_be_read_is_not_called_missing() -> None:
     assert "insufficient unused quota for nvidia.com/gpu" in verdict.evidence[0]
 
 
+def test_a_local_queue_that_may_not_be_read_is_not_called_missing() -> None:
+    hidden = frozenset({"localqueues", "clusterqueues"})
+    nothing: dict[str, Any] = {"local_queue": None, "cluster_queue": None, "cluster_queues": []}
+    assert explain(snapshot(workload=workload(waits("")), **nothing)).symptom == "queue-missing"
+    taken = snapshot(workload=workload(waits("")), hidden=hidden, **nothing)
+    assert explain(taken).symptom == "queued"
+
+
 @pytest.mark.parametrize("policy", ["Hold", "HoldAndDrain"])
 def test_a_stopped_queue_says_how_to_open_it(policy: str) -> None:
     stopped = cluster_queue(spot=16, stop=policy)
