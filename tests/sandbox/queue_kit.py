@@ -1,0 +1,253 @@
+"""A small fleet of simulated nodes with teams that queue for them on the real Kueue."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from infra import naming
+from infra.config import arguments, parse, promise
+from infra.platform import kueue, priorities
+from infra.simulated import node_pools
+from infra.tenancy import access, team
+from sandbox.node.api import ApiError, Client, object_path
+from tests.golden.example_runs import run
+from tests.sandbox.conftest import Cluster
+from tests.sandbox.node_kit import until
+from training.launchers import LAUNCHERS
+from training.spec import Resources
+
+Json = dict[str, Any]
+
+HOLD = "trainyard.dev/test-hold"
+"""A scheduling gate: KWOK ends pods of Jobs as soon as they run, so runs that shall last never start."""
+
+_JOBS = "/apis/batch/v1"
+_WORKLOADS = object_path(f"/apis/{naming.KUEUE_API}", None, "workloads")
+_GPUS = 8
+"""Of a p4d node."""
+
+
+def pool(name: str, nodes: int, capacity: str = "spot") -> Json:
+    """So many KWOK nodes with eight GPUs each."""
+    return {
+        "name": name,
+        "capacity": capacity,
+        "instanceTypes": ["p4d.24xlarge"],
+        "min": nodes,
+        "max": nodes,
+        "zone": "queue-zone",
+        "nodes": "kwok",
+    }
+
+
+def team_of(name: str, tier: str = "research", **options: Any) -> Json:
+    """A team whose namespace bounds nothing that these tests are about."""
+    quota = {"cpu": "9000", "memory": "90Ti", "gpus": _GPUS}
+    return {"name": name, "tier": tier, "quota": quota, **options}
+
+
+@dataclass
+class Fleet:
+    """What a stack makes of these pools and teams, by names of its own, and the runs on it."""
+
+    cluster: Cluster
+    name: str
+    """Of the cohort; also the prefix of cluster-wide objects that stacks have under usual names."""
+    pools: Sequence[Json]
+    teams: Sequence[Json]
+    client: Client = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.client = Client(self.cluster.kubeconfig)
+        self.config = parse(
+            {
+                "cluster": {"provider": "existing", "name": self.name},
+                "taintKey": "dedicated",
+                "cohort": self.name,
+                "nodePools": list(self.pools),
+                "storage": {"checkpoints": "1Gi", "datasets": "1Gi"},
+                "operators": {"kueue": {"provided": True}, "jobset": {"provided": True}},
+                "teams": list(self.teams),
+            }
+        )
+        self.platform = promise.platform(self.config, self.name)
+        self.namespaces = {naming.namespace(t.name) for t in self.config.teams}
+
+    def _own(self, manifest: Json) -> Json:
+        text = json.dumps(manifest)
+        for usual in (naming.TOPOLOGY, *priorities.PRIORITIES):
+            text = text.replace(f'"{usual}"', f'"{self.name}-{usual}"')
+        renamed: Json = json.loads(text)
+        return renamed
+
+    def objects(self) -> list[Json]:
+        """In the order of creation."""
+        queues = arguments.queues(self.config)
+        names = [t.name for t in self.config.teams]
+        return [
+            self._own(manifest)
+            for manifest in (
+                *(node_pools.node(p, i) for p in self.config.pools for i in range(p.max)),
+                *(priorities.priority_class(name) for name in priorities.PRIORITIES),
+                *(priorities.workload_priority_class(name) for name in priorities.PRIORITIES),
+                kueue.topology(),
+                *(kueue.flavor(p) for p in queues.pools),
+                kueue.cohort(queues.cohort, queues.pools, queues.teams),
+                *(kueue.cluster_queue(t, queues.cohort, queues.pools) for t in queues.teams),
+                *(team.namespace(name) for name in names),
+                *(access.service_account(name) for name in names),
+                *(team.local_queue(name) for name in names),
+            )
+        ]
+
+    @contextmanager
+    def deployed(self) -> Iterator[Fleet]:
+        """The fleet, ready; all gone in the end."""
+        objects = self.objects()
+        document = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+        self.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=document)
+        try:
+            queues = [f"clusterqueue/{naming.cluster_queue(t.name)}" for t in self.config.teams]
+            self.cluster.kubectl("wait", *queues, "--for=condition=Active", "--timeout=60s")
+            pools = ",".join(p.name for p in self.config.pools)
+            nodes = ("nodes", "-l", f"{naming.POOL} in ({pools})")
+            self.cluster.kubectl("wait", *nodes, "--for=condition=Ready", "--timeout=60s")
+            yield self
+        finally:
+            self.stop_all()
+            document = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects[::-1]})
+            options = ("--ignore-not-found", "--timeout=90s", "-f", "-")
+            self.cluster.kubectl("delete", *options, stdin=document)
+
+    def start(
+        self,
+        team_name: str,
+        name: str,
+        pools: Sequence[str],
+        *,
+        nodes: int = 1,
+        priority: str | None = None,
+        hold: bool = True,
+    ) -> str:
+        """Submits a run of whole nodes on these pools; its id. `hold`: it never starts, and never ends."""
+        tier = self.platform.teams[team_name].tier
+        spec = run(
+            name=name,
+            team=team_name,
+            tier=tier,
+            launcher="indexed-job",
+            nodes=nodes,
+            resources=Resources(cpu="8", memory="16Gi", shm="1Gi"),
+            priority=priority,
+            max_hours=None,
+        )
+        job = self._own(copy.deepcopy(LAUNCHERS["indexed-job"].render(spec, self.platform)[-1]))
+        body = job["spec"]["template"]["spec"]
+        [term] = body["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+            "nodeSelectorTerms"
+        ]
+        for wanted in term["matchExpressions"]:
+            if wanted["key"] == naming.POOL:
+                wanted["values"] = list(pools)
+        # The team's volumes are none of these tests' business.
+        body["volumes"] = []
+        body["containers"][0]["volumeMounts"] = []
+        if hold:
+            body["schedulingGates"] = [{"name": HOLD}]
+        self.client.create(object_path(_JOBS, naming.namespace(team_name), "jobs"), job)
+        return spec.run_id
+
+    def stop(self, team_name: str, *run_ids: str) -> None:
+        """Deletes runs."""
+        for run_id in run_ids:
+            path = object_path(_JOBS, naming.namespace(team_name), "jobs", run_id)
+            self.client.delete(path, {"propagationPolicy": "Background"})
+
+    def stop_all(self) -> None:
+        """Deletes all runs, and waits until nothing of them is left."""
+        for namespace in sorted(self.namespaces):
+            for job in self.client.get(object_path(_JOBS, namespace, "jobs"))["items"]:
+                path = object_path(_JOBS, namespace, "jobs", job["metadata"]["name"])
+                try:
+                    self.client.delete(path, {"propagationPolicy": "Background"})
+                except ApiError as error:
+                    if not error.not_found:
+                        raise
+        until(lambda: not self.workloads(), "all runs are gone")
+
+    def workloads(self) -> dict[str, Json]:
+        """Kueue's view of all runs, as of one moment, by run id."""
+        return {
+            workload["metadata"]["ownerReferences"][0]["name"]: workload
+            for workload in self.client.get(_WORKLOADS)["items"]
+            if workload["metadata"]["namespace"] in self.namespaces
+        }
+
+    def admitted(self) -> set[str]:
+        """Runs that hold quota now."""
+        return {run_id for run_id, workload in self.workloads().items() if holds_quota(workload)}
+
+    def waiting(self) -> set[str]:
+        """Runs of which Kueue has said that they do not fit."""
+        return {
+            run_id
+            for run_id, workload in self.workloads().items()
+            if not holds_quota(workload) and condition(workload, "QuotaReserved")
+        }
+
+    def pods(self, run_id: str) -> list[Json]:
+        """Pods of a run that are not about to go."""
+        found = []
+        for namespace in sorted(self.namespaces):
+            query = {"labelSelector": f"{naming.RUN_ID}={run_id}"}
+            found += self.client.get(object_path("/api/v1", namespace, "pods"), **query)["items"]
+        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+    def await_split(self, admitted: set[str], waiting: set[str]) -> None:
+        """Waits until exactly these runs hold quota, and those have been told to wait."""
+
+        def settled() -> bool:
+            return self.admitted() == admitted and self.waiting() >= waiting
+
+        try:
+            until(settled, "the queue has settled")
+        except AssertionError as error:
+            raise AssertionError(
+                f"{error}: wanted {sorted(admitted)} to run and {sorted(waiting)} to wait; "
+                f"{sorted(self.admitted())} run, {sorted(self.waiting())} wait"
+            ) from None
+
+
+def condition(workload: Json, kind: str) -> Json | None:
+    """A condition of a Workload by its type."""
+    found = workload.get("status", {}).get("conditions", [])
+    return next((c for c in found if c["type"] == kind), None)
+
+
+def holds_quota(workload: Json) -> bool:
+    """Whether it is admitted and has not ended."""
+    finished = condition(workload, "Finished")
+    ended = finished is not None and finished["status"] == "True"
+    return "admission" in workload.get("status", {}) and not ended
+
+
+def held(workload: Json) -> tuple[str, int]:
+    """The pool that an admitted run is in, and its nodes there."""
+    [assigned] = workload["status"]["admission"]["podSetAssignments"]
+    gpus = int(assigned["resourceUsage"][naming.GPU])
+    assert gpus == _GPUS * assigned["count"]
+    return assigned["flavors"][naming.GPU], assigned["count"]
+
+
+def evicted_because(workload: Json) -> str:
+    """Why it lost its quota; empty if it did not."""
+    for kind in ("Preempted", "Evicted"):
+        found = condition(workload, kind)
+        if found and found["status"] == "True":
+            return str(found["reason"])
+    return ""

@@ -1,0 +1,185 @@
+"""Shares of pools on the real Kueue: borrowed, lent, taken back, paid for; gangs go as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from infra import naming
+from tests.sandbox.conftest import Cluster
+from tests.sandbox.node_kit import until
+from tests.sandbox.queue_kit import Fleet, condition, evicted_because, held, pool, team_of
+
+pytestmark = pytest.mark.sandbox
+
+A, B, PRODUCTION, STUCK = "qa", "qb", "qp", "qs"
+LIMITED, LENT, OWNED, SHARED = "q-limited", "q-lent", "q-owned", "q-shared"
+DEAR, RACKS, SLOW = "q-dear", "q-racks", "qs-slow"
+
+_NOT_READY_S = 90.0
+"""Kueue waits 45 s for the sandbox's gangs; the rest is for a busy machine."""
+
+
+@pytest.fixture(scope="module")
+def unready(cluster: Cluster) -> Iterator[tuple[Fleet, str]]:
+    """A gang that never becomes ready, on nodes of its own; Kueue loses patience during the other tests."""
+    with Fleet(cluster, "queueing-slow", [pool(SLOW, 2)], [team_of(STUCK)]).deployed() as slow:
+        stuck = slow.start(STUCK, "stuck", [SLOW], nodes=2)
+        slow.await_split({stuck}, set())
+        yield slow, stuck
+
+
+@pytest.fixture(scope="module")
+def fleet(cluster: Cluster, unready: tuple[Fleet, str]) -> Iterator[Fleet]:
+    """Six pools, so that what tests hold of one is no other's."""
+    pools = [
+        *(pool(LIMITED, 4), pool(LENT, 2), pool(OWNED, 3), pool(SHARED, 4)),
+        *(pool(DEAR, 4, "on-demand"), pool(RACKS, 8)),
+    ]
+    teams = [
+        team_of(
+            A,
+            guaranteed={LIMITED: 1, LENT: 2, OWNED: 3},
+            borrowing={LIMITED: 1},
+            lending={LENT: 1},
+            onDemandUsdPerHour=44,
+        ),
+        team_of(B),
+        team_of(PRODUCTION, "production"),
+    ]
+    with Fleet(cluster, "queueing", pools, teams).deployed() as deployed:
+        yield deployed
+
+
+@pytest.fixture
+def runs(fleet: Fleet) -> Iterator[Fleet]:
+    """The fleet, empty again after the test."""
+    yield fleet
+    fleet.stop_all()
+
+
+def singles(fleet: Fleet, team: str, count: int, *pools: str) -> list[str]:
+    """So many runs of one node."""
+    return [fleet.start(team, f"{team}-{n}", pools) for n in range(count)]
+
+
+def test_a_team_borrows_up_to_its_limit_and_not_beyond(runs: Fleet) -> None:
+    first, second = singles(runs, A, 2, LIMITED)
+    runs.await_split({first, second}, set())
+    third = runs.start(A, "beyond", [LIMITED])
+    runs.await_split({first, second}, {third})
+    # Two nodes are idle, and one without such a limit may have them.
+    others = singles(runs, B, 2, LIMITED)
+    runs.await_split({first, second, *others}, {third})
+
+
+def test_a_team_lends_up_to_its_limit_and_takes_back_what_it_lent(runs: Fleet) -> None:
+    borrowed = runs.start(B, "borrowed", [LENT])
+    runs.await_split({borrowed}, set())
+    refused = runs.start(B, "refused", [LENT])
+    runs.await_split({borrowed}, {refused})
+    kept = runs.start(A, "kept", [LENT])
+    runs.await_split({borrowed, kept}, {refused})
+    back = runs.start(A, "back", [LENT])
+    runs.await_split({kept, back}, {refused, borrowed})
+    assert evicted_because(runs.workloads()[borrowed]).startswith("InCohort")
+
+
+def test_an_owner_preempts_a_borrower_as_a_whole_gang(runs: Fleet) -> None:
+    gang = runs.start(B, "gang", [OWNED], nodes=3)
+    until(lambda: len(runs.pods(gang)) == 3, "the borrower's three pods")
+    owner = runs.start(A, "owner", [OWNED])
+    runs.await_split({owner}, {gang})
+    # Two nodes are idle, and none of the gang's pods is on them.
+    until(lambda: not runs.pods(gang), "all of the gang's pods are gone")
+    assert len(runs.pods(owner)) == 1
+    runs.stop(A, owner)
+    runs.await_split({gang}, set())
+    until(lambda: len(runs.pods(gang)) == 3, "the gang is back as a whole")
+
+
+def test_within_a_team_the_more_urgent_gang_goes_first(runs: Fleet) -> None:
+    low = runs.start(A, "low", [OWNED], nodes=3, priority="best-effort-training")
+    runs.await_split({low}, set())
+    alike = runs.start(A, "alike", [OWNED], priority="best-effort-training")
+    runs.await_split({low}, {alike})
+    urgent = runs.start(A, "urgent", [OWNED], nodes=2)
+    runs.await_split({urgent, alike}, {low})
+    assert evicted_because(runs.workloads()[low]) == "InClusterQueue"
+
+
+def test_two_borrowers_of_equal_weight_end_with_equal_shares(runs: Fleet) -> None:
+    early = singles(runs, A, 4, SHARED)
+    runs.await_split(set(early), set())
+    late = singles(runs, B, 3, SHARED)
+
+    def even() -> bool:
+        running = runs.admitted()
+        return len(running & {*early}) == 2 and len(running & {*late}) == 2
+
+    until(even, "two nodes each")
+    until(lambda: len(runs.waiting()) == 3, "the other three wait")
+    assert even()
+
+
+def test_research_takes_nothing_from_production_for_fairness(runs: Fleet) -> None:
+    loans = singles(runs, PRODUCTION, 4, SHARED)
+    runs.await_split(set(loans), set())
+    hopeful = runs.start(A, "hopeful", [SHARED])
+    runs.await_split(set(loans), {hopeful})
+    # Production, by its weight, may do so.
+    runs.stop(PRODUCTION, *loans)
+    runs.await_split({hopeful}, set())
+    more = singles(runs, A, 3, SHARED)
+    runs.await_split({hopeful, *more}, set())
+    back = runs.start(PRODUCTION, "back", [SHARED])
+    until(lambda: back in runs.admitted(), "production has a node")
+
+
+def test_research_falls_back_to_on_demand_as_far_as_its_money_goes(runs: Fleet) -> None:
+    cheap = singles(runs, A, 4, SHARED, DEAR)
+    runs.await_split(set(cheap), set())
+    assert {held(w)[0] for w in runs.workloads().values()} == {SHARED}
+    paid = [runs.start(A, f"paid-{n}", [SHARED, DEAR]) for n in range(2)]
+    runs.await_split({*cheap, *paid}, set())
+    assert {held(runs.workloads()[run_id])[0] for run_id in paid} == {DEAR}
+    beyond = runs.start(A, "beyond", [SHARED, DEAR])
+    runs.await_split({*cheap, *paid}, {beyond})
+    # Two on-demand nodes are idle: a team without a cap gets them.
+    rich = singles(runs, B, 2, DEAR)
+    runs.await_split({*cheap, *paid, *rich}, {beyond})
+
+
+def test_a_gang_is_packed_into_one_rack_where_one_has_room(runs: Fleet) -> None:
+    first = runs.start(A, "first", [RACKS])
+    runs.await_split({first}, set())
+    gang = runs.start(A, "gang", [RACKS], nodes=4)
+    runs.await_split({first, gang}, set())
+
+    def placed() -> list[str]:
+        selectors = [pod["spec"].get("nodeSelector", {}) for pod in runs.pods(gang)]
+        return sorted(s[naming.HOSTNAME] for s in selectors if naming.HOSTNAME in s)
+
+    hosts = until(lambda: found if len(found := placed()) == 4 else None, "four nodes are chosen")
+    racks = {int(host.rpartition("-")[2]) // 4 for host in hosts}
+    assert len(racks) == 1, f"{hosts}"
+    # A gang that no rack can hold takes more than one: it is a wish.
+    wide = runs.start(A, "wide", [RACKS], nodes=3)
+    runs.await_split({first, gang, wide}, set())
+
+
+def test_a_gang_that_never_becomes_ready_goes_back_to_its_queue(
+    unready: tuple[Fleet, str],
+) -> None:
+    slow, stuck = unready
+
+    def sent_back() -> bool:
+        status = slow.workloads()[stuck]["status"]
+        return int(status.get("requeueState", {}).get("count", 0)) >= 1
+
+    until(sent_back, "Kueue takes the gang back", _NOT_READY_S)
+    evicted = condition(slow.workloads()[stuck], "Evicted")
+    assert evicted is not None
+    assert evicted["reason"] == "PodsReadyTimeout"
+    until(lambda: stuck in slow.admitted(), "the gang has another try")
