@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
@@ -81,18 +81,13 @@ def amount(text: Any) -> Decimal:
     return Decimal(value[:-1]) / 1000 if value.endswith("m") else Decimal(value)
 
 
-def containers(pod_spec: Json) -> Iterator[Json]:
-    """All containers that request something for the pod's whole life."""
-    yield from pod_spec.get("containers") or []
-
-
 def requests(pod_spec: Json) -> dict[str, Decimal]:
     """What a pod requests, by resource.
 
     As the scheduler counts: the sum of its containers, and no less than any init container wants.
     """
     total: dict[str, Decimal] = {}
-    for container in containers(pod_spec):
+    for container in pod_spec.get("containers") or []:
         for resource, value in _requests(container).items():
             total[resource] = total.get(resource, Decimal(0)) + value
     for container in pod_spec.get("initContainers") or []:

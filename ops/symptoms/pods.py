@@ -97,7 +97,7 @@ def unschedulable(snapshot: Snapshot) -> Verdict | None:
     if not stuck:
         return None
     pod, condition = stuck[0]
-    lines = node_lines(snapshot, pod["spec"], ()) if snapshot.nodes else []
+    lines = node_lines(snapshot, pod["spec"], ())
     return Verdict(
         symptom="unschedulable",
         headline=f"is admitted, but {len(stuck)} of its {counted(len(_live(snapshot)), 'pod')} fit no node",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Final
 
 from infra import naming
@@ -84,11 +85,10 @@ def quota_exhausted(snapshot: Snapshot) -> Verdict | None:
         return _by_message(snapshot)
     if any(room.enough for room in rooms):
         return None
-    asked = rooms[0]
-    best = max(rooms, key=lambda room: room.free)
+    best = max((room for room in rooms if room.possible), key=lambda room: room.free)
     return Verdict(
         symptom="quota-exhausted",
-        headline=f"waits for quota: {plain(asked.asked)} {asked.resource} asked,"
+        headline=f"waits for quota: {plain(best.asked)} {best.resource} asked,"
         f" {plain(best.free)} free in {best.flavor}{place(snapshot)}",
         evidence=(*map(_room_line, rooms), *_holder_lines(snapshot, rooms)),
         remedy=(
@@ -130,7 +130,9 @@ def no_place(snapshot: Snapshot) -> Verdict | None:
 
 
 def node_lines(snapshot: Snapshot, spec: Json, pools: Sequence[str]) -> list[str]:
-    """Counts of the pools' nodes by what keeps the pod away."""
+    """Counts of the pools' nodes by what keeps the pod away; none where nodes may not be read."""
+    if "nodes" in snapshot.hidden:
+        return []
     gained = [
         toleration
         for flavor in snapshot.flavors
@@ -172,5 +174,8 @@ def _holder_lines(snapshot: Snapshot, rooms: Sequence[Room]) -> list[str]:
         for h in found[:_SHOWN]
     ]
     rest = found[_SHOWN:]
-    total = sum((h.gpus for h in rest), start=found[0].gpus * 0) if found else 0
-    return [*lines, *([f"{counted(len(rest), 'more run')} hold {total} GPUs"] if rest else [])]
+    total = sum((h.gpus for h in rest), Decimal(0))
+    return [
+        *lines,
+        *([f"{counted(len(rest), 'more run')} hold {plain(total)} GPUs"] if rest else []),
+    ]

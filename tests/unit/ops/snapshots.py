@@ -80,17 +80,7 @@ def workload(
     """A gang's Workload; with `flavor` it holds eight GPUs a node of it."""
     queue = namespace.removeprefix("team-")
     if flavor:
-        status["admission"] = {
-            "clusterQueue": namespace,
-            "podSetAssignments": [
-                {
-                    "name": "worker",
-                    "count": nodes,
-                    "flavors": {naming.GPU: flavor},
-                    "resourceUsage": {naming.GPU: str(8 * nodes)},
-                }
-            ],
-        }
+        status["admission"] = _admission(namespace, flavor, nodes)
     return {
         "kind": "Workload",
         "metadata": {
@@ -111,6 +101,16 @@ def workload(
         },
         "status": {"conditions": list(conditions), **status},
     }
+
+
+def _admission(namespace: str, flavor: str, nodes: int) -> Json:
+    assigned = {
+        "name": "worker",
+        "count": nodes,
+        "flavors": {naming.GPU: flavor},
+        "resourceUsage": {naming.GPU: str(8 * nodes)},
+    }
+    return {"clusterQueue": namespace, "podSetAssignments": [assigned]}
 
 
 def waits(message: str = "insufficient unused quota") -> Json:

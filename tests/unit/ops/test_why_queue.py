@@ -1,0 +1,95 @@
+"""Runs whose queue is the trouble."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ops.symptoms import explain
+from tests.unit.ops.snapshots import (
+    NOW,
+    cluster_queue,
+    condition,
+    local_queue,
+    run,
+    snapshot,
+    waits,
+    workload,
+)
+
+
+def test_a_run_without_a_queue_is_never_admitted() -> None:
+    unlabelled = run()
+    unlabelled["metadata"]["labels"].pop("kueue.x-k8s.io/queue-name")
+    assert explain(snapshot(run=unlabelled)).symptom == "no-queue"
+
+
+def test_a_queue_that_does_not_exist_is_named() -> None:
+    verdict = explain(snapshot(local_queue=None, cluster_queue=None))
+    assert verdict.headline == "waits for a queue that does not exist: localqueue/research"
+    verdict = explain(snapshot(cluster_queue=None))
+    assert verdict.headline == "waits for a queue that does not exist: clusterqueue/team-research"
+
+
+def test_a_queue_that_may_not_be_read_is_not_called_missing() -> None:
+    hidden = frozenset({"clusterqueues"})
+    mine = workload(waits("couldn't assign: insufficient unused quota for nvidia.com/gpu"))
+    taken = snapshot(cluster_queue=None, cluster_queues=[], hidden=hidden, workload=mine)
+    verdict = explain(taken)
+    assert verdict.symptom == "quota-exhausted"
+    assert "insufficient unused quota for nvidia.com/gpu" in verdict.evidence[0]
+
+
+def test_a_local_queue_that_may_not_be_read_is_not_called_missing() -> None:
+    hidden = frozenset({"localqueues", "clusterqueues"})
+    nothing: dict[str, Any] = {"local_queue": None, "cluster_queue": None, "cluster_queues": []}
+    assert explain(snapshot(workload=workload(waits("")), **nothing)).symptom == "queue-missing"
+    taken = snapshot(workload=workload(waits("")), hidden=hidden, **nothing)
+    assert explain(taken).symptom == "queued"
+
+
+@pytest.mark.parametrize("policy", ["Hold", "HoldAndDrain"])
+def test_a_stopped_queue_says_how_to_open_it(policy: str) -> None:
+    stopped = cluster_queue(spot=16, stop=policy)
+    verdict = explain(snapshot(cluster_queue=stopped, workload=workload(waits())))
+    assert verdict.symptom == "queue-held"
+    assert verdict.evidence == (f"clusterqueue/team-research: stopPolicy {policy}",)
+    assert verdict.remedy[0].startswith("python -m ops resume --team research")
+
+
+def test_a_stopped_local_queue_is_opened_by_hand() -> None:
+    verdict = explain(snapshot(local_queue=local_queue("Hold"), workload=workload(waits())))
+    assert verdict.symptom == "queue-held"
+    assert "kubectl patch localqueue/research -n team-research" in verdict.remedy[0]
+
+
+def test_a_queue_that_names_what_is_not_there_is_inactive() -> None:
+    broken = cluster_queue(spot=16)
+    why = condition("Active", "False", "FlavorNotFound", "flavor spot is not found")
+    broken["status"]["conditions"] = [why]
+    verdict = explain(snapshot(cluster_queue=broken, workload=workload(waits())))
+    assert verdict.symptom == "queue-inactive"
+    assert "flavor spot is not found" in verdict.evidence[0]
+
+
+def test_a_queue_of_another_team_is_closed() -> None:
+    mine = workload(waits("Workload namespace doesn't match ClusterQueue selector"))
+    assert explain(snapshot(workload=mine)).symptom == "queue-closed"
+
+
+def test_a_run_that_kueue_has_not_looked_at_is_new_or_kueue_is_silent() -> None:
+    old = explain(snapshot())
+    assert (old.symptom, old.headline) == (
+        "kueue-silent",
+        "was created 300 s ago and Kueue has not looked at it",
+    )
+    new = run()
+    new["metadata"]["creationTimestamp"] = NOW.isoformat()
+    assert explain(snapshot(run=new)).symptom == "just-created"
+
+
+def test_a_kind_that_kueue_does_not_queue_is_told() -> None:
+    assert explain(snapshot(run=run(spec={}))).symptom == "not-queued"
+    suspended = run(kind="MPIJob", spec={"runPolicy": {"suspend": True}})
+    assert explain(snapshot(run=suspended)).symptom == "kueue-silent"
