@@ -77,7 +77,7 @@ def external_secret(team: str, secret: TeamSecret) -> Manifest:
         "spec": {
             "refreshInterval": REFRESH,
             "secretStoreRef": source,
-            # Without Merge, a Secret of that name which somebody else made is left alone.
+            # The Secret goes when this goes, and when the remote secret goes.
             "target": {"name": secret.name, "creationPolicy": "Owner", "deletionPolicy": "Delete"},
             "data": data,
         },
