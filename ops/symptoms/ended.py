@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from ops import objects
+from ops import gang, objects
 from ops.objects import Json
 from ops.snapshot import Snapshot, counted
 from ops.verdict import Verdict
@@ -87,9 +87,10 @@ def bad_configuration(snapshot: Snapshot) -> Verdict | None:
 def out_of_memory(snapshot: Snapshot) -> Verdict | None:
     """A container took more memory than its limit, and was killed."""
     found = next((e for e in exits(snapshot) if e.reason == OUT_OF_MEMORY), None)
-    if found is None:
-        return None
     over = _failed(snapshot)
+    # A plain Job keeps its failed pods beside the one that replaced them.
+    if found is None or (gang.trains(snapshot) and not over):
+        return None
     how = "failed" if over else f"restarts ({restarts(snapshot)} so far)"
     return Verdict(
         symptom="out-of-memory",

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Final
 
 from infra import naming
-from ops import objects
+from ops import gang, objects
 from ops.objects import Json
 from ops.snapshot import Snapshot, counted
 from ops.symptoms import ended
@@ -28,7 +28,7 @@ _VOLUME_EVENTS: Final = ("FailedMount", "FailedAttachVolume")
 
 def refused(snapshot: Snapshot) -> Verdict | None:
     """The API server turns its pods away."""
-    if not snapshot.admitted or _live(snapshot):
+    if not snapshot.admitted or gang.live(snapshot):
         return None
     events = snapshot.events_of(snapshot.run, *snapshot.jobs)
     refusals = [e for e in events if e.get("reason") == "FailedCreate"]
@@ -71,7 +71,7 @@ def setup(snapshot: Snapshot) -> Verdict | None:
         if waiting.get("reason") in _SETUP:
             line = f"{objects.reference(pod)}: {waiting['reason']}: {waiting.get('message', '')}"
             return _setup(f"the container {container['name']} cannot be made", line)
-    pending = [p for p in _live(snapshot) if objects.status(p).get("phase") == "Pending"]
+    pending = [p for p in gang.live(snapshot) if objects.status(p).get("phase") == "Pending"]
     for event in reversed(snapshot.events_of(*pending)):
         if event.get("reason") in _VOLUME_EVENTS:
             return _setup("a volume cannot be mounted", f"{_subject(event)}: {event['message']}")
@@ -91,7 +91,7 @@ def unschedulable(snapshot: Snapshot) -> Verdict | None:
     """The scheduler finds no node for a pod."""
     stuck = [
         (pod, condition)
-        for pod in _live(snapshot)
+        for pod in gang.live(snapshot)
         if (condition := objects.condition(pod, "PodScheduled")).get("reason") == "Unschedulable"
     ]
     if not stuck:
@@ -100,7 +100,7 @@ def unschedulable(snapshot: Snapshot) -> Verdict | None:
     lines = node_lines(snapshot, pod["spec"], ())
     return Verdict(
         symptom="unschedulable",
-        headline=f"is admitted, but {len(stuck)} of its {counted(len(_live(snapshot)), 'pod')} fit no node",
+        headline=f"is admitted, but {len(stuck)} of its {counted(len(gang.live(snapshot)), 'pod')} fit no node",
         evidence=(f"{objects.reference(pod)}: {condition.get('message', '')}", *lines),
         remedy=(
             f"kubectl get nodes -L {naming.POOL}: is a node lost, cordoned, tainted or occupied?",
@@ -112,7 +112,7 @@ def unschedulable(snapshot: Snapshot) -> Verdict | None:
 
 def restarting(snapshot: Snapshot) -> Verdict | None:
     """An attempt has just ended badly, and the next one is not up yet."""
-    if not snapshot.admitted or _trains(snapshot):
+    if not snapshot.admitted or gang.trains(snapshot):
         return None
     bad = [e for e in ended.exits(snapshot) if e.pod and e.code != spec.EXIT_PREEMPTED]
     if not bad:
@@ -133,10 +133,10 @@ def restarting(snapshot: Snapshot) -> Verdict | None:
 
 def starting(snapshot: Snapshot) -> Verdict | None:
     """It is admitted and not whole yet."""
-    if not snapshot.admitted or _trains(snapshot):
+    if not snapshot.admitted or gang.trains(snapshot):
         return None
     ready = objects.condition(snapshot.workload, "PodsReady")
-    pods = _live(snapshot)
+    pods = gang.live(snapshot)
     waiting = [p for p in pods if not objects.holds(p, "Ready")]
     if not snapshot.queue_name:
         return _gathering(snapshot, pods, waiting)
@@ -144,7 +144,7 @@ def starting(snapshot: Snapshot) -> Verdict | None:
     return Verdict(
         symptom="not-ready",
         headline=f"was admitted {snapshot.ago(since)} ago and is not whole yet:"
-        f" {len(pods) - len(waiting)} of {_wanted(snapshot)} pods are ready",
+        f" {len(pods) - len(waiting)} of {gang.wanted(snapshot)} pods are ready",
         evidence=(
             *(f"{objects.reference(p)}: {_pod_state(p)}" for p in waiting),
             *(
@@ -178,8 +178,8 @@ def _gathering(snapshot: Snapshot, pods: list[Json], waiting: list[Json]) -> Ver
 
 def running(snapshot: Snapshot) -> Verdict | None:
     """It trains."""
-    pods = _live(snapshot)
-    if not _trains(snapshot):
+    pods = gang.live(snapshot)
+    if not gang.trains(snapshot):
         return None
     starts = [str(objects.status(p).get("startTime") or "") for p in pods]
     nodes = Counter(str(p["spec"].get("nodeName", "")) for p in pods)
@@ -208,32 +208,10 @@ def unknown(snapshot: Snapshot) -> Verdict:
     )
 
 
-def _live(snapshot: Snapshot) -> list[Json]:
-    """Pods that are not over and not being taken away."""
-    return [
-        pod
-        for pod in snapshot.pods
-        if objects.status(pod).get("phase") in ("Pending", "Running", None)
-        and "deletionTimestamp" not in objects.meta(pod)
-    ]
-
-
-def _wanted(snapshot: Snapshot) -> int:
-    sets = ((snapshot.workload or {}).get("spec") or {}).get("podSets") or []
-    return sum(int(one.get("count", 1)) for one in sets)
-
-
-def _trains(snapshot: Snapshot) -> bool:
-    """Whether all of its pods are there and ready."""
-    pods = _live(snapshot)
-    ready = [pod for pod in pods if objects.holds(pod, "Ready")]
-    return bool(pods) and len(ready) == len(pods) and len(pods) >= _wanted(snapshot)
-
-
 def _waiting(snapshot: Snapshot) -> list[tuple[Json, Json, Json]]:
     """Pods, their container statuses, and what these wait for."""
     found = []
-    for pod in _live(snapshot):
+    for pod in gang.live(snapshot):
         status = objects.status(pod)
         for one in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]:
             if waiting := (one.get("state") or {}).get("waiting"):

@@ -107,6 +107,8 @@ def test_memory_is_named_while_the_run_restarts() -> None:
     verdict = explain(snapshot(workload=runs_on(), pods=[killed]))
     assert verdict.symptom == "out-of-memory"
     assert "resources.memory" in verdict.remedy[0]
+    replaced = snapshot(workload=runs_on(), pods=[killed, pod("b"), pod("c")])
+    assert explain(replaced).symptom == "running"
 
 
 def test_every_symptom_of_the_table_answers_none_for_a_run_that_trains_but_one() -> None:

@@ -1,0 +1,29 @@
+"""A run's pods as one gang: those that are alive, how many there must be, whether all are ready."""
+
+from __future__ import annotations
+
+from ops import objects
+from ops.objects import Json
+from ops.snapshot import Snapshot
+
+
+def live(snapshot: Snapshot) -> list[Json]:
+    """Pods that are not over and not being taken away."""
+    return [
+        pod
+        for pod in snapshot.pods
+        if objects.status(pod).get("phase") in ("Pending", "Running", None)
+        and "deletionTimestamp" not in objects.meta(pod)
+    ]
+
+
+def wanted(snapshot: Snapshot) -> int:
+    sets = ((snapshot.workload or {}).get("spec") or {}).get("podSets") or []
+    return sum(int(one.get("count", 1)) for one in sets)
+
+
+def trains(snapshot: Snapshot) -> bool:
+    """Whether all of its pods are there and ready."""
+    pods = live(snapshot)
+    ready = [pod for pod in pods if objects.holds(pod, "Ready")]
+    return bool(pods) and len(ready) == len(pods) and len(pods) >= wanted(snapshot)
