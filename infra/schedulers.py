@@ -42,6 +42,15 @@ class Scheduler(StrEnum):
         """`schedulerName` of GPU pods; None: Kubernetes' default."""
         return self.value if self in (Scheduler.VOLCANO, Scheduler.YUNIKORN) else None
 
+    @property
+    def pod_groups(self) -> str:
+        """API group of the PodGroup that a run brings; empty where it brings none."""
+        groups = {
+            Scheduler.VOLCANO: "scheduling.volcano.sh",
+            Scheduler.NATIVE: "scheduling.k8s.io",
+        }
+        return groups.get(self, "")
+
     def queue(self, team: str, cohort: str) -> str:
         """What a team's queue is called where runs name it; empty where there is none."""
         return {
@@ -65,6 +74,9 @@ another form, which 1.36 dropped.
 _DROPPED: Final = (
     "native, whose group in a pod's spec is not in the definition of such objects and is dropped"
 )
+
+YUNIKORN_QUEUE: Final = "yunikorn.apache.org/queue"
+"""Label of pods: the queue that they count in. YuniKorn reads it before any other of its names for it."""
 
 UNSUITED: Final[Mapping[Scheduler, Mapping[str, str]]] = {
     Scheduler.NATIVE: dict.fromkeys(("jobset", "trainjob", "pytorchjob", "mpijob"), _DROPPED)

@@ -15,9 +15,10 @@ from infra.config.model import ExistingClusterConfig, QuotaConfig, StackConfig
 from infra.platform import priorities
 from infra.platform.kueue import KueueQueuesArgs
 from infra.platform.operators import OperatorsArgs
-from infra.platform.schedulers import TeamQueuesArgs
+from infra.platform.schedulers import TeamQueuesArgs, yunikorn
 from infra.platform.schedulers.shares import QueueShare, SharedQueuesArgs
 from infra.pools import Autoscaler, Workload
+from infra.schedulers import Scheduler
 from infra.simulated.node_pools import SimulatedNodePoolsArgs
 from infra.simulated.storage import SimulatedStorageArgs
 from infra.storage import NamedStorageClass, SharedStorage, VolumeSizes
@@ -114,6 +115,7 @@ def teams(
             secrets=tuple(secret.secret for secret in team.secrets),
             secrets_manager=_secrets_manager(config, team.name),
             cluster_queue=cluster_queues.get(team.name),
+            pod_groups=config.scheduler.pod_groups,
             queue_holds_quota=config.scheduler.has_queues and not config.scheduler.holds_pods_back,
         )
         for team in config.teams
@@ -130,12 +132,15 @@ def admission(config: StackConfig) -> AdmissionWallsArgs:
     registries = config.registries
     if registries is None:
         registries = tuple(sorted({repository_of(image) for image in config.images.values()}))
+    if config.scheduler is Scheduler.YUNIKORN:
+        registries = (*registries, repository_of(yunikorn.PLACEHOLDER))
     return AdmissionWallsArgs(
         taint_key=config.taint_key,
         registries=registries,
         priorities=priorities.PRIORITIES,
         ceilings=priorities.DEFAULT_BY_TIER,
         scheduler=config.scheduler,
+        queue_prefix=config.scheduler.queue("", config.cohort),
     )
 
 

@@ -83,15 +83,20 @@ def group_of(role: str, team: str) -> str:
     return naming.group(team, role)
 
 
-def role(name: str, team: str) -> Manifest:
-    """A Role in the team's namespace."""
+def role(name: str, team: str, pod_groups: str = "") -> Manifest:
+    """A Role in the team's namespace.
+
+    `pod_groups`: the API group of the groups that runs bring with them, where the scheduler wants some.
+    """
+    verbs = [*_READ, *_WRITE] if name == "deployer" else _READ
+    more = [_rule(pod_groups, ["podgroups"], verbs)] if pod_groups else []
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "Role",
         "metadata": metadata(
             name, namespace=naming.namespace(team), labels=naming.object_labels("access", team)
         ),
-        "rules": ROLE_RULES[name],
+        "rules": [*ROLE_RULES[name], *more],
     }
 
 

@@ -39,6 +39,8 @@ class TeamArgs:
     """The team's ClusterQueue: its LocalQueue goes before it. None where Kueue does not queue."""
     queue_holds_quota: bool = False
     """Another scheduler's queue bounds what the team's pods hold, so its namespace does not."""
+    pod_groups: str = ""
+    """API group of the PodGroup that a run brings; empty where it brings none."""
 
 
 def namespace(
@@ -87,7 +89,7 @@ def _held(args: TeamArgs) -> Iterator[tuple[str, Manifest]]:
     yield "limits", limits.limit_range(team)
     yield "service-account", access.service_account(team)
     for role in access.ROLE_RULES:
-        yield f"role-{role}", access.role(role, team)
+        yield f"role-{role}", access.role(role, team, args.pod_groups)
     for policy in walls.policies(team, args.egress_cidrs, args.node_services):
         yield policy["metadata"]["name"], policy
     for manifest in secrets.manifests(team, args.secrets, args.secrets_manager):

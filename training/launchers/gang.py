@@ -14,14 +14,13 @@ from typing import Any, Final
 from infra import naming, quantity
 from infra.objects import Manifest, metadata
 from infra.outputs import Platform
-from infra.schedulers import Scheduler
+from infra.schedulers import YUNIKORN_QUEUE, Scheduler
 from training.spec import RunSpec
 
 VOLCANO_GROUP: Final = "scheduling.k8s.io/group-name"
 VOLCANO_QUEUE: Final = "scheduling.volcano.sh/queue-name"
 
 YUNIKORN_APP: Final = "yunikorn.apache.org/app-id"
-YUNIKORN_QUEUE: Final = "yunikorn.apache.org/queue"
 YUNIKORN_GROUP: Final = "yunikorn.apache.org/task-group-name"
 YUNIKORN_GROUPS: Final = "yunikorn.apache.org/task-groups"
 YUNIKORN_PARAMETERS: Final = "yunikorn.apache.org/schedulingPolicyParameters"

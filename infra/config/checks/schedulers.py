@@ -77,11 +77,17 @@ def team_options(parts: Parts) -> Iterator[Mistake]:
         return
     assert scheduler
     for index, team in parts.teams:
-        if team.fair_weight not in (None, 1):
+        kueues = {
+            "fairWeight": team.fair_weight not in (None, 1),
+            "borrowing": bool(team.borrowing),
+            "lending": bool(team.lending),
+            "onDemandUsdPerHour": team.on_demand_usd_per_hour is not None,
+        }
+        for option in (name for name, given in kueues.items() if given):
             yield Mistake(
-                path=f"teams[{index}].fairWeight",
-                got=str(team.fair_weight),
-                allowed=f"1{_with(scheduler)}, which shares by guarantees, not by weights",
+                path=f"teams[{index}].{option}",
+                got="what only Kueue's queues know",
+                allowed=f"nothing{_with(scheduler)}",
                 remedy="remove it, or set scheduler: kueue",
             )
         if not scheduler.has_queues and any(team.guaranteed.values()):

@@ -16,7 +16,7 @@ NAMESPACE: Final = "yunikorn"
 _CONFIG: Final = "yunikorn-configs"
 """The name that YuniKorn watches for; it goes before the chart's own defaults."""
 
-_PLACEHOLDER: Final = (
+PLACEHOLDER: Final = (
     "registry.k8s.io/pause@sha256:ee6521f290b2168b6e0935a181d4cff9be1ac3f505666ef0e3c98fae8199917a"
 )
 """pause 3.10, what YuniKorn's placeholder pods run; by digest like every image."""
@@ -71,7 +71,7 @@ def config_map(args: SharedQueuesArgs) -> Manifest:
         "metadata": metadata(_CONFIG, namespace=NAMESPACE, labels=naming.object_labels("queues")),
         "data": {
             "queues.yaml": yaml.safe_dump(queues(args), sort_keys=False, width=100),
-            "service.placeHolderImage": _PLACEHOLDER,
+            "service.placeHolderImage": PLACEHOLDER,
         },
     }
 

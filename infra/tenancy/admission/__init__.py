@@ -19,6 +19,7 @@ from infra.tenancy.admission import (
     pod_security,
     priorities,
     queues,
+    scheduler_queues,
 )
 from infra.tenancy.admission.controllers import BINDERS
 from infra.tenancy.admission.policy import binding
@@ -38,13 +39,20 @@ class AdmissionWallsArgs:
     """The highest class of each tier."""
     scheduler: Scheduler = Scheduler.KUEUE
     """What queues runs. Only Kueue can prove that it admitted one; see docs/security.md."""
+    queue_prefix: str = ""
+    """With a scheduler that names queues after teams: what comes before the team's name."""
 
 
 def _queue(args: AdmissionWallsArgs) -> list[Manifest]:
     if args.scheduler.holds_pods_back:
         return [queues.through_the_queue(args.taint_key), changes.admission_is_kueues()]
     own = args.scheduler.pod_scheduler
-    return [queues.by_the_scheduler(args.taint_key, own)] if own else []
+    if not own:
+        return []
+    return [
+        queues.by_the_scheduler(args.taint_key, own),
+        scheduler_queues.own_queue(args.scheduler, args.queue_prefix, args.taint_key),
+    ]
 
 
 def policies(args: AdmissionWallsArgs) -> list[Manifest]:

@@ -104,7 +104,7 @@ def through_the_queue(taint_key: str) -> Manifest:
 def by_the_scheduler(taint_key: str, scheduler: str) -> Manifest:
     """The policy where another scheduler queues: pods for GPU nodes name it, so its queues count them.
 
-    Weaker than Kueue's: in which of the scheduler's queues a pod counts is up to the pod.
+    Weaker than Kueue's: whatever names the scheduler may queue, be it a run or a pod alone.
     """
     return policy(
         "queue",

@@ -83,8 +83,23 @@ BAD: dict[str, tuple[Edit, str]] = {
     ),
     "weights that Volcano's queues do not know": (
         both(choose("volcano"), lambda s: s["teams"][0].update(fairWeight=3)),
-        "teams[0].fairWeight: got 3; allowed 1 with scheduler volcano, which shares by guarantees, "
-        "not by weights; remove it, or set scheduler: kueue",
+        "teams[0].fairWeight: got what only Kueue's queues know; allowed nothing with scheduler "
+        "volcano; remove it, or set scheduler: kueue",
+    ),
+    "a limit of borrowing that YuniKorn's queues do not know": (
+        both(choose("yunikorn"), lambda s: s["teams"][0].update(borrowing={"spot": 1})),
+        "teams[0].borrowing: got what only Kueue's queues know; allowed nothing with scheduler "
+        "yunikorn; remove it, or set scheduler: kueue",
+    ),
+    "a limit of lending that Volcano's queues do not know": (
+        both(choose("volcano"), lambda s: s["teams"][0].update(lending={"spot": 1})),
+        "teams[0].lending: got what only Kueue's queues know; allowed nothing with scheduler "
+        "volcano; remove it, or set scheduler: kueue",
+    ),
+    "a cap of cost that Volcano's queues do not know": (
+        both(choose("volcano"), lambda s: s["teams"][0].update(onDemandUsdPerHour=40.0)),
+        "teams[0].onDemandUsdPerHour: got what only Kueue's queues know; allowed nothing with "
+        "scheduler volcano; remove it, or set scheduler: kueue",
     ),
     "guarantees without queues": (
         both(choose("native"), lambda s: s["teams"][1].update(guaranteed={"ondemand": 1})),
@@ -109,6 +124,13 @@ def test_every_scheduler_can_be_chosen(scheduler: str) -> None:
     values = copy.deepcopy(example())
     choose(scheduler)(values)
     assert parse(values).scheduler == scheduler
+
+
+def test_with_kueue_all_of_that_is_allowed() -> None:
+    values = copy.deepcopy(example())
+    values["teams"][0] |= {"fairWeight": 3, "borrowing": {"spot": 1}, "lending": {"spot": 1}}
+    values["teams"][0]["onDemandUsdPerHour"] = 100.0
+    assert parse(values).teams[0].fair_weight == 3
 
 
 def test_kueue_is_what_a_stack_gets_that_names_none() -> None:

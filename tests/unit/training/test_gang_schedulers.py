@@ -14,7 +14,7 @@ import yaml
 from infra import naming
 from infra.config import ConfigError
 from infra.outputs import Platform
-from infra.schedulers import UNSUITED, Scheduler
+from infra.schedulers import UNSUITED, YUNIKORN_QUEUE, Scheduler
 from tests.golden.example_runs import IMAGE, LAUNCHERS, platform_of, run, run_of, scheduler_values
 from training.deployment import run_files
 from training.job import manifests
@@ -111,7 +111,7 @@ def test_with_yunikorn_placeholders_are_as_many_and_as_large_as_the_workers(laun
     found = rendered(launcher, platform_of(Scheduler.YUNIKORN))
     for pod in templates(found):
         assert pod["spec"]["schedulerName"] == "yunikorn"
-        assert pod["metadata"]["labels"][gang.YUNIKORN_QUEUE] == "root.trainyard.research"
+        assert pod["metadata"]["labels"][YUNIKORN_QUEUE] == "root.trainyard.research"
     for pod in workers(found):
         if launcher == "job":
             assert gang.YUNIKORN_GROUPS not in pod["metadata"]["annotations"]

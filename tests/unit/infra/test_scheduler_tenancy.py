@@ -1,0 +1,93 @@
+"""What a team's namespace gets under each scheduler: walls, rights and quota that fit it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from infra import naming
+from infra.config import arguments, parse
+from infra.platform.schedulers import yunikorn
+from infra.schedulers import Scheduler
+from infra.tenancy import access, admission, limits
+from tests.golden.example_runs import platform_of, scheduler_values
+
+
+def walls(scheduler: Scheduler) -> dict[str, dict[str, Any]]:
+    """Policies of the example stack by name, without the project's prefix."""
+    found = admission.policies(arguments.admission(parse(scheduler_values(scheduler))))
+    return {m["metadata"]["name"].removeprefix(f"{naming.PROJECT}-"): m for m in found}
+
+
+def expressions(policy: dict[str, Any]) -> str:
+    """All that a policy demands."""
+    return "\n".join(rule["expression"] for rule in policy["spec"]["validations"])
+
+
+def rules(role: str, scheduler: Scheduler) -> list[dict[str, Any]]:
+    """Rules of a team's role about groups of pods."""
+    made = access.role(role, "research", scheduler.pod_groups)
+    return [rule for rule in made["rules"] if "podgroups" in rule["resources"]]
+
+
+def test_each_scheduler_has_the_wall_of_its_queues() -> None:
+    own = {"queue", "queue-name", "admission"}
+    found = {scheduler: own & walls(scheduler).keys() for scheduler in Scheduler}
+    assert found[Scheduler.VOLCANO] == found[Scheduler.YUNIKORN] == {"queue", "queue-name"}
+    assert found[Scheduler.NATIVE] == set()
+    assert "queue" in found[Scheduler.KUEUE] and "queue-name" not in found[Scheduler.KUEUE]
+
+
+def test_all_other_walls_are_the_same_under_every_scheduler() -> None:
+    common = set.intersection(*(set(walls(scheduler)) for scheduler in Scheduler))
+    assert set(walls(Scheduler.NATIVE)) == common
+    assert len(common) >= 8
+
+
+@pytest.mark.parametrize("scheduler", [Scheduler.VOLCANO, Scheduler.YUNIKORN])
+def test_the_queue_that_a_run_names_is_the_one_that_the_wall_demands(scheduler: Scheduler) -> None:
+    named = platform_of(scheduler).teams["research"].local_queue
+    prefix = named.removesuffix("research")
+    assert f"'{prefix}' + variables.team" in expressions(walls(scheduler)["queue-name"])
+
+
+def test_placeholders_of_yunikorn_come_from_an_allowed_registry() -> None:
+    registry = yunikorn.PLACEHOLDER.partition("@")[0]
+    found = {
+        scheduler: registry in arguments.admission(parse(scheduler_values(scheduler))).registries
+        for scheduler in Scheduler
+    }
+    assert found == {scheduler: scheduler is Scheduler.YUNIKORN for scheduler in Scheduler}
+
+
+@pytest.mark.parametrize("scheduler", [Scheduler.VOLCANO, Scheduler.NATIVE])
+def test_only_who_deploys_runs_makes_their_groups(scheduler: Scheduler) -> None:
+    for role in access.ROLE_RULES:
+        [rule] = rules(role, scheduler)
+        assert rule["apiGroups"] == [scheduler.pod_groups]
+        assert ("create" in rule["verbs"]) == (role == "deployer")
+        assert "get" in rule["verbs"]
+
+
+@pytest.mark.parametrize("scheduler", [Scheduler.KUEUE, Scheduler.YUNIKORN])
+def test_where_runs_bring_no_group_nobody_has_a_right_to_any(scheduler: Scheduler) -> None:
+    assert [rules(role, scheduler) for role in access.ROLE_RULES] == [[]] * len(access.ROLE_RULES)
+
+
+@pytest.mark.parametrize("scheduler", Scheduler)
+def test_a_namespace_bounds_pods_unless_a_queue_does_while_they_wait(scheduler: Scheduler) -> None:
+    config = parse(scheduler_values(scheduler))
+    nobody: Any = {}
+    team = arguments.teams(config, nobody, _NoStorage())["research"]
+    hard = limits.resource_quota("research", team.quota, of_pods=not team.queue_holds_quota)
+    counts = f"requests.{naming.GPU}" in hard["spec"]["hard"]
+    assert counts == (scheduler in (Scheduler.KUEUE, Scheduler.NATIVE))
+    assert hard["spec"]["hard"]["services.nodeports"] == "0"
+
+
+class _NoStorage:
+    """Storage without volumes."""
+
+    def volumes(self, team: str) -> Any:
+        return None
