@@ -131,7 +131,7 @@ def _privilege() -> list[Rule]:
         ),
         Rule(
             holds=_containers(f"!{_OWN}.?allowPrivilegeEscalation.orValue(true)"),
-            message="set securityContext.allowPrivilegeEscalation: false on every container",
+            message="no process gains rights; set allowPrivilegeEscalation: false on every container",
         ),
         Rule(
             holds=_containers(
@@ -164,7 +164,7 @@ def _confinement() -> list[Rule]:
                     f"{_POD}.?seccompProfile.?type.orValue('')) in {texts(_PROFILES)}"
                 )
             ),
-            message="set seccompProfile.type: RuntimeDefault",
+            message="system calls are filtered; set seccompProfile.type: RuntimeDefault",
         ),
         Rule(
             holds=(

@@ -1,0 +1,225 @@
+"""The walls as they are rendered; what they do is tried on a real API server in tests/sandbox."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from infra import naming, render
+from infra.config import arguments, parse, stack_values
+from infra.config.fields import repository_of
+from infra.platform import operators, priorities
+from infra.schedulers import Scheduler
+from infra.tenancy import admission, team
+from infra.tenancy.admission import controllers, images, pods
+from infra.tenancy.admission import priorities as ranks
+from infra.tenancy.admission.policy import binding, text
+from sandbox.configuration import IDENTITIES
+from tests.golden.example_runs import IMAGE, platform, run_of
+from tests.golden.example_runs import stack_values as example
+from training.launchers import LAUNCHERS
+
+ROOT = Path(__file__).resolve().parents[3]
+DIGEST = "sha256:" + "a" * 64
+ARGS = arguments.admission(parse(example()))
+POLICIES = {manifest["metadata"]["name"]: manifest for manifest in admission.policies(ARGS)}
+
+
+def _args(scheduler: Scheduler) -> admission.AdmissionWallsArgs:
+    return admission.AdmissionWallsArgs(
+        taint_key="dedicated",
+        registries=("registry.example.com",),
+        priorities=priorities.PRIORITIES,
+        ceilings=priorities.DEFAULT_BY_TIER,
+        scheduler=scheduler,
+    )
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_wall_stands_in_all_team_namespaces_and_fails_closed(name: str) -> None:
+    spec = POLICIES[name]["spec"]
+    assert spec["failurePolicy"] == "Fail"
+    selector = spec["matchConstraints"]["namespaceSelector"]
+    assert selector["matchExpressions"] == [{"key": naming.TEAM, "operator": "Exists"}]
+    assert ("matchLabels" in selector) == (name == "trainyard-rdma-pods")
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_wall_is_put_to_work(name: str) -> None:
+    spec = binding(POLICIES[name])["spec"]
+    assert spec == {"policyName": name, "validationActions": ["Deny", "Audit"]}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_refusal_is_one_line_with_a_remedy(name: str) -> None:
+    for validation in POLICIES[name]["spec"].get("validations", []):
+        message = validation["message"]
+        assert "\n" not in message
+        assert len(message) < 500
+        assert re.search("[;,]", message), message
+
+
+def test_whatever_makes_pods_is_looked_at_by_every_rule_about_pods() -> None:
+    seen = {
+        name
+        for name, manifest in POLICIES.items()
+        if manifest["spec"]["matchConstraints"]["resourceRules"] == pods.everything_with_pods()
+    }
+    about_pods = ("queue", "placement", "requests", "images", "priority", "rdma-pods")
+    assert seen == {f"trainyard-{name}" for name in about_pods}
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_every_launcher_makes_a_kind_that_a_queue_holds_back(launcher: str) -> None:
+    manifest = LAUNCHERS[launcher].render(run_of(launcher), platform())[-1]
+    assert manifest["kind"] in pods.RUN_KINDS
+    group = manifest["apiVersion"].rpartition("/")[0]
+    matched = {g for rule in pods.runs() for g in rule["apiGroups"]}
+    assert group in matched
+
+
+ALLOWED = ("registry.example.com", "ghcr.io/acme/trainer")
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        f"registry.example.com/trainer@{DIGEST}",
+        f"registry.example.com/deep/er/trainer:v1@{DIGEST}",
+        f"ghcr.io/acme/trainer@{DIGEST}",
+        f"ghcr.io/acme/trainer:v1@{DIGEST}",
+        f"ghcr.io/acme/trainer/variant@{DIGEST}",
+    ],
+)
+def test_an_image_by_digest_from_an_allowed_registry_matches(image: str) -> None:
+    assert re.fullmatch(images.pattern(ALLOWED), image)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "registry.example.com/trainer:v1",
+        "registry.example.com/trainer",
+        f"registry.example.com:5000/trainer@{DIGEST}",
+        f"registry.example.com.evil.org/trainer@{DIGEST}",
+        f"registryxexample.com/trainer@{DIGEST}",
+        f"evil.org/registry.example.com/trainer@{DIGEST}",
+        f"ghcr.io/acme/trainers@{DIGEST}",
+        f"ghcr.io/acme@{DIGEST}",
+        f"registry.example.com/trainer@{DIGEST}0",
+        f"registry.example.com/trainer@{DIGEST[:-1]}",
+        f"registry.example.com/a@b@{DIGEST}",
+        "",
+    ],
+)
+def test_any_other_image_does_not_match(image: str) -> None:
+    assert not re.fullmatch(images.pattern(ALLOWED), image)
+
+
+def test_without_a_registry_no_image_matches() -> None:
+    for image in ("", IMAGE, f"a@{DIGEST}"):
+        assert not re.search(images.pattern(()), image)
+
+
+def test_registries_are_those_of_the_images_unless_the_stack_names_some() -> None:
+    assert ARGS.registries == ("registry.example.com/trainer",)
+    named = parse(example() | {"registries": ["registry.example.com"]})
+    assert arguments.admission(named).registries == ("registry.example.com",)
+    assert arguments.admission(parse(example() | {"images": {}})).registries == ()
+
+
+@pytest.mark.parametrize(
+    ("image", "repository"),
+    [
+        (
+            f"registry.example.com:5000/team/trainer:v1@{DIGEST}",
+            "registry.example.com:5000/team/trainer",
+        ),
+        (f"trainer@{DIGEST}", "trainer"),
+        ("sandbox.trainyard.dev/trainer@source", "sandbox.trainyard.dev/trainer"),
+    ],
+)
+def test_a_repository_is_an_image_without_tag_and_digest(image: str, repository: str) -> None:
+    assert repository_of(image) == repository
+
+
+def test_a_tier_may_have_its_own_class_and_lower_ones() -> None:
+    assert ranks.allowed(priorities.PRIORITIES, priorities.DEFAULT_BY_TIER) == {
+        "production": ["best-effort-training", "production-training", "research-training"],
+        "research": ["best-effort-training", "research-training"],
+    }
+
+
+def test_a_namespace_tells_the_walls_of_its_team() -> None:
+    labels = team.namespace("models", "production")["metadata"]["labels"]
+    assert labels[naming.TEAM] == "models"
+    assert labels[naming.TIER] == "production"
+    assert naming.RDMA not in labels
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_with_rdma_our_own_wall_takes_the_place_of_pod_security() -> None:
+    labels = team.namespace("models", rdma=True)["metadata"]["labels"]
+    assert labels[naming.RDMA] == "true"
+    assert labels[naming.TIER] == "research"
+    assert labels["pod-security.kubernetes.io/enforce"] == "privileged"
+    assert labels["pod-security.kubernetes.io/warn"] == "restricted"
+
+
+def test_the_sandboxes_controllers_are_those_that_the_walls_know() -> None:
+    names = {identity.name: identity.common_name for identity in IDENTITIES}
+    assert names["kueue"] in controllers.KUEUE
+    assert names["jobset"] in controllers.JOBSET
+
+
+@pytest.mark.parametrize(
+    ("operator", "accounts"),
+    [
+        ("kueue", controllers.KUEUE),
+        ("jobset", controllers.JOBSET),
+        ("kubeflowTrainer", controllers.TRAINER),
+        ("volcano", controllers.VOLCANO),
+        ("yunikorn", controllers.YUNIKORN),
+    ],
+)
+def test_an_installed_operator_is_trusted_in_its_own_namespace(
+    operator: str, accounts: tuple[str, ...]
+) -> None:
+    namespace = operators.CHARTS[operator].namespace
+    assert all(a.startswith(f"system:serviceaccount:{namespace}:") for a in accounts)
+
+
+def test_another_scheduler_has_a_wall_of_its_own_in_place_of_the_queues() -> None:
+    found = {m["metadata"]["name"]: m for m in admission.policies(_args(Scheduler.VOLCANO))}
+    assert "trainyard-workloads" not in found
+    (rule,) = found["trainyard-queue"]["spec"]["validations"]
+    assert "schedulerName" in rule["message"]
+    (bound,) = found["trainyard-binding"]["spec"]["validations"]
+    assert controllers.VOLCANO[0] in bound["expression"]
+
+
+def test_where_nothing_queues_there_is_no_wall_around_a_queue() -> None:
+    names = {m["metadata"]["name"] for m in admission.policies(_args(Scheduler.NATIVE))}
+    assert "trainyard-queue" not in names
+    assert {"trainyard-placement", "trainyard-images", "trainyard-requests"} <= names
+
+
+def test_text_in_an_expression_cannot_end_it() -> None:
+    assert text("it's \\ here") == "'it\\'s \\\\ here'"
+
+
+def test_teams_and_runs_come_after_the_walls() -> None:
+    records = {
+        r["name"]: r for r in render.render("local", stack_values(ROOT / "Pulumi.local.yaml"))
+    }
+    component = f"{naming.infra_type('AdmissionWalls')}::admission"
+    walls = {name for name, r in records.items() if r["parent"] == component}
+    assert len(walls) == 2 * len(POLICIES)
+    after = [name for name in records if name.startswith("team-") and not records[name]["parent"]]
+    runs = [name for name, r in records.items() if r["type"].endswith(":TrainingJob")]
+    assert after and runs
+    for name in (*after, *runs):
+        needs = {reference.partition("::")[2] for reference in records[name]["dependsOn"]}
+        assert walls <= {n.rpartition("::")[2] for n in needs}, name
