@@ -26,12 +26,12 @@ class TeamOutputs:
     cluster_queue: str
     flavors: tuple[str, ...]
     """Pools that its queue may use, in the order in which they are tried."""
-    most_nodes: Mapping[str, int]
-    """Nodes that it can have at once at the most, by pool, while all others are idle."""
     gpu_quota: int
     """GPUs that its namespace may hold at once."""
     secrets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Variables of each secret that its runs may name."""
+    most_nodes: Mapping[str, int] = field(default_factory=dict)
+    """Nodes that it can have at once at the most, while all others are idle; a pool that is not named: all."""
     service_account: str = naming.SERVICE_ACCOUNT
     checkpoints_claim: str = naming.CHECKPOINTS_CLAIM
     datasets_claim: str = naming.DATASETS_CLAIM

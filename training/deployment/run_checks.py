@@ -222,7 +222,8 @@ def _names(pools: Sequence[NodePool]) -> str:
 def _gang(run: RunSpec, platform: Platform, pools: Sequence[NodePool]) -> Iterator[Mistake]:
     """A gang is in one pool, and may be as large as its team's share of it."""
     largest = max(pool.max for pool in pools)
-    share = max(platform.teams[run.team].most_nodes[pool.name] for pool in pools)
+    most = platform.teams[run.team].most_nodes
+    share = max(most.get(pool.name, pool.max) for pool in pools)
     if run.nodes > largest:
         yield Mistake(
             path="nodes",
