@@ -74,7 +74,7 @@ class Foundation(pulumi.ComponentResource):
         nodes = self._nodes(base, addons)
         buckets = self._make_buckets()
         identities = self._identities(buckets)
-        self._controller_roles()
+        roles = self._controller_roles()
         outputs = {
             "region": args.site.region,
             "endpoint": self._cluster.endpoint,
@@ -89,8 +89,9 @@ class Foundation(pulumi.ComponentResource):
         }
         self.site = Site(
             kubernetes=self._kubernetes,
-            # A run that saves at the end still writes to its team's bucket.
-            ready=[addons, *nodes, *identities.values()],
+            # A run that saves at the end still writes to its team's bucket; and credentials reach only
+            # those pods that start after their association.
+            ready=[addons, *nodes, *identities.values(), *roles],
             storage=self._storage(buckets, addons),
             outputs=outputs,
         )
@@ -251,20 +252,22 @@ class Foundation(pulumi.ComponentResource):
             return EfsStorage(name, efs, opts)
         return choice
 
-    def _controller_roles(self) -> None:
+    def _controller_roles(self) -> list[pulumi.Resource]:
         """What controllers in the cluster read in the account, where the stack has them."""
+        roles: list[pulumi.Resource] = []
         args, site, cluster = self._args, self._args.site, self._cluster
         account, region = site.account, site.region
         if secrets := args.remote_secrets:
             readers = SecretReadersArgs(
                 cluster=cluster, account=account, region=region, secrets=secrets
             )
-            SecretReaders(f"{self._name}-secrets", readers, self._own())
+            roles.append(SecretReaders(f"{self._name}-secrets", readers, self._own()))
         if signed := args.signatures:
             reader = SignatureReaderArgs(
                 cluster=cluster, account=account, region=region, kms_key_arn=signed.kms_key_arn
             )
-            SignatureReader(f"{self._name}-signatures", reader, self._own())
+            roles.append(SignatureReader(f"{self._name}-signatures", reader, self._own()))
+        return roles
 
     def _identities(self, buckets: Buckets) -> dict[str, TeamIdentity]:
         """Each team's role, which goes before the buckets that it may use."""

@@ -149,6 +149,12 @@ ORDER: dict[str, tuple[Pick, Pick, Related]] = {
         of("PodIdentityAssociation", "Role", "RolePolicy"),
         its_role,
     ),
+    "a run, then its team's secrets": (runs, of("ExternalSecret", "SecretStore"), same_team),
+    "runs, then the walls around them": (
+        runs,
+        of("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
+        any_pair,
+    ),
     "a run, then its priority": (runs, of("PriorityClass", "WorkloadPriorityClass"), any_pair),
     "runs, then nodes": (runs, NODES, any_pair),
     "LocalQueues, then their ClusterQueue": (of("LocalQueue"), of("ClusterQueue"), same_team),
@@ -194,6 +200,26 @@ HOLDERS: dict[str, tuple[Pick, Pick, Related]] = {
     "runs and Kubeflow Trainer": (runs, release("operators-kubeflowTrainer"), any_pair),
     "queues and Kueue": (QUEUE_PARTS, release("operators-kueue"), any_pair),
     "topologies and Kueue": (TOPOLOGIES, release("operators-kueue"), any_pair),
+    "secrets and External Secrets": (
+        of("ExternalSecret", "SecretStore"),
+        release("operators-externalSecrets"),
+        any_pair,
+    ),
+    "External Secrets and what it reads them with": (
+        of("ExternalSecret"),
+        lambda r: r["type"].startswith("aws:") and r["name"].startswith("aws-secrets-"),
+        any_pair,
+    ),
+    "image policies and who checks them": (
+        of("ClusterImagePolicy"),
+        release("signatures-controller"),
+        any_pair,
+    ),
+    "who checks images and what it reads them with": (
+        release("signatures-controller"),
+        lambda r: r["type"].startswith("aws:") and r["name"].startswith("aws-signatures-"),
+        any_pair,
+    ),
     "Karpenter's pools and Karpenter": (
         of("NodePool", "EC2NodeClass"),
         release("karpenter-controller"),
