@@ -28,6 +28,8 @@ class TeamOutputs:
     """Pools that its queue may use, in the order in which they are tried."""
     gpu_quota: int
     """GPUs that its namespace may hold at once."""
+    rdma: bool = False
+    """Its pods may lock memory."""
     secrets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Variables of each secret that its runs may name."""
     most_nodes: Mapping[str, int] = field(default_factory=dict)

@@ -131,6 +131,15 @@ def restricted() -> dict[str, Any]:
     }
 
 
+def _security(run: RunSpec, platform: Platform) -> dict[str, Any]:
+    """The trainer's securityContext; RDMA pins memory, which the team must have been let."""
+    found = restricted()
+    pools = placement.eligible_pools(run, platform)
+    if platform.teams[run.team].rdma and placement.network_devices(run, pools):
+        found["capabilities"]["add"] = ["IPC_LOCK"]
+    return found
+
+
 def pod_security() -> dict[str, Any]:
     """A pod's securityContext as Pod Security's restricted level wants it."""
     return {
@@ -191,7 +200,7 @@ def container(
         ],
         "resources": resources(run, platform),
         "volumeMounts": [*_mounts(), *_added(platform, "volumeMounts")],
-        "securityContext": restricted(),
+        "securityContext": _security(run, platform),
     }
 
 
