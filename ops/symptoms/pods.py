@@ -23,6 +23,8 @@ _IMAGE: Final = (
     "RegistryUnavailable",
 )
 _SETUP: Final = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+_REFUSALS: Final = ("FailedCreate", "JobCreationFailed")
+"""Events of Jobs, and of JobSets."""
 _VOLUME_EVENTS: Final = ("FailedMount", "FailedAttachVolume")
 
 
@@ -31,7 +33,7 @@ def refused(snapshot: Snapshot) -> Verdict | None:
     if not snapshot.admitted or gang.live(snapshot):
         return None
     events = snapshot.events_of(snapshot.run, *snapshot.jobs)
-    refusals = [e for e in events if e.get("reason") == "FailedCreate"]
+    refusals = [e for e in events if e.get("reason") in _REFUSALS]
     if not refusals:
         return None
     return Verdict(

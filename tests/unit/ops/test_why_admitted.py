@@ -75,6 +75,12 @@ def test_pods_that_fit_no_node_come_with_a_count_of_the_nodes() -> None:
     )
 
 
+def test_jobs_that_are_refused_show_the_refusal() -> None:
+    refusal = event(run(), "JobCreationFailed", "jobs is forbidden: exceeded quota")
+    verdict = explain(snapshot(workload=runs_on(), events=[refusal]))
+    assert verdict.symptom == "pods-refused"
+
+
 def test_pods_that_are_refused_show_the_refusal() -> None:
     job = {"kind": "Job", "metadata": {"name": "hello-worker-0", "uid": "j"}, "status": {}}
     refusal = event(job, "FailedCreate", "pods is forbidden: exceeded quota")
