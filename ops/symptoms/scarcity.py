@@ -72,7 +72,8 @@ def cost_cap(snapshot: Snapshot) -> Verdict | None:
         headline=f"waits: team {snapshot.team} has borrowed all that it may of {names}",
         evidence=(*map(_room_line, rooms), *_holder_lines(snapshot, rooms)),
         remedy=(
-            "wait for the team's own runs, or raise its limit (its cost cap) in the stack's file",
+            "wait for the team's own runs, or raise its `borrowing` or `onDemandUsdPerHour` in the"
+            " stack's file",
             "it starts sooner if another pool above gets free",
         ),
     )
