@@ -64,12 +64,12 @@ class Api:
     def uids(self, path: str) -> list[str]:
         """Uids of all objects of a collection."""
         raw = self._send("GET", path, {}, accept=METADATA_ONLY)
-        return [item["metadata"]["uid"] for item in json.loads(raw)["items"]]
+        return [item["metadata"]["uid"] for item in json.loads(raw)["items"] or []]
 
     def places(self, path: str) -> list[tuple[str, str]]:
         """Namespace and name of all objects of a collection."""
         raw = self._send("GET", path, {}, accept=METADATA_ONLY)
-        found = (item["metadata"] for item in json.loads(raw)["items"])
+        found = (item["metadata"] for item in json.loads(raw)["items"] or [])
         return [(metadata["namespace"], metadata["name"]) for metadata in found]
 
     def create(self, manifest: Json) -> None:

@@ -34,6 +34,8 @@ class GangRecord:
     succeeded: bool = False
     size: int = 0
     """Pods that it asks for."""
+    needed: int = 0
+    """Pods that its last admission was for."""
     evictions: Counter[str] = field(default_factory=Counter)
     """By reason."""
     pods: dict[str, int] = field(default_factory=dict)
@@ -92,11 +94,11 @@ class Ledger:
         deleted: bool,
     ) -> None:
         over = deleted or _condition(item, "Finished").get("status") == "True"
-        status = {} if over else item.get("status") or {}
-        admission = status.get("admission")
-        holds = _gpus_by_flavor(status)
+        admission = None if over else (item.get("status") or {}).get("admission")
+        holds = _gpus_by_flavor(item, admission)
         if admission and not known.admitted:
             gang.admissions.append((revision, None))
+            gang.needed = sum(_pods_left(item).values())
             gang.first_admitted = now if gang.first_admitted is None else gang.first_admitted
             if not _whole(item, admission):
                 self._violation(f"{'/'.join(known.key)} is admitted in part")
@@ -109,7 +111,19 @@ class Ledger:
         for flavor in holds:
             used, most = self.used[flavor], self.gpus.get(flavor, 0)
             if used > most:
-                self._violation(f"flavor {flavor}: {used} GPUs in use, its quota is {most}")
+                self._violation(
+                    f"flavor {flavor}: {used} GPUs in use, its quota is {most};"
+                    f" held by {', '.join(self._holders(flavor, known))}"
+                )
+
+    def _holders(self, flavor: str, newest: _Workload) -> list[str]:
+        """`RUN xGPUS` of all that hold a flavor, the one that just changed last."""
+        others = [w for w in self._workloads.values() if w is not newest]
+        return [
+            f"{w.key[1]} x{w.holds[flavor]}{' (evicted)' if w.evicted_at else ''}"
+            for w in [*others, newest]
+            if w.holds.get(flavor)
+        ]
 
     def _eviction(self, known: _Workload, gang: GangRecord, item: Mapping[str, Any]) -> None:
         evicted = _condition(item, "Evicted")
@@ -167,8 +181,8 @@ def _pods_against_admissions(gang: GangRecord) -> Iterator[str]:
             yield f"had a pod (revision {created}) without an admission"
         if last and last[0] <= created:
             within += 1
-    if gang.succeeded and within != gang.size:
-        yield f"finished with {within} pods in its last admission, it has {gang.size}"
+    if gang.succeeded and within != gang.needed:
+        yield f"finished with {within} pods in its last admission, which was for {gang.needed}"
 
 
 def _owner(item: Mapping[str, Any]) -> str:
@@ -181,22 +195,31 @@ def _condition(item: Mapping[str, Any], kind: str) -> dict[str, Any]:
     return next((c for c in conditions if c["type"] == kind), {})
 
 
-def _gpus_by_flavor(status: Mapping[str, Any]) -> dict[str, int]:
-    """What an admission takes; Kueue gives back the share of pods that have succeeded already."""
-    back = {r["name"]: r["count"] for r in status.get("reclaimablePods") or []}
+def _pods_left(item: Mapping[str, Any]) -> dict[str, int]:
+    """Pods by pod set, less those that have succeeded: Kueue counts these no longer.
+
+    A gang that is evicted with some of its pods done is admitted again for the others only.
+    """
+    done = {r["name"]: r["count"] for r in (item.get("status") or {}).get("reclaimablePods") or []}
+    return {s["name"]: s["count"] - done.get(s["name"], 0) for s in item["spec"]["podSets"]}
+
+
+def _gpus_by_flavor(item: Mapping[str, Any], admission: Mapping[str, Any] | None) -> dict[str, int]:
+    """What an admission takes now."""
+    left = _pods_left(item)
     found: Counter[str] = Counter()
-    for assignment in (status.get("admission") or {}).get("podSetAssignments") or []:
+    for assignment in (admission or {}).get("podSetAssignments") or []:
         flavor = (assignment.get("flavors") or {}).get(naming.GPU)
-        count = assignment.get("count", 1)
+        count = assignment.get("count", 0)
         if flavor and count:
-            gpus = int(assignment["resourceUsage"][naming.GPU])
-            found[flavor] += gpus * (count - back.get(assignment["name"], 0)) // count
+            per_pod = int(assignment["resourceUsage"][naming.GPU]) // count
+            found[flavor] += per_pod * left[assignment["name"]]
     return dict(found)
 
 
 def _whole(item: Mapping[str, Any], admission: Mapping[str, Any] | None) -> bool:
     """Whether each pod set got all of its pods, on one node each where Kueue chose the nodes."""
-    wanted = {s["name"]: s["count"] for s in item["spec"]["podSets"]}
+    wanted = _pods_left(item)
     got = {a["name"]: a for a in (admission or {})["podSetAssignments"]}
     if wanted != {name: a.get("count", wanted.get(name)) for name, a in got.items()}:
         return False

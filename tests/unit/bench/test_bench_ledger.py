@@ -104,11 +104,14 @@ def test_two_gangs_at_once_over_the_quota_are_found() -> None:
     history = History(gpus=16)
     history.workload("a", admitted=2)
     history.workload("b", admitted=2)
-    assert history.ledger.told == ["flavor spot: 32 GPUs in use, its quota is 16"]
+    assert history.ledger.told == [
+        "flavor spot: 32 GPUs in use, its quota is 16; held by a x16, b x16"
+    ]
 
 
 def test_what_succeeded_pods_gave_back_may_be_used_by_others() -> None:
     history = History(gpus=24)
+    history.workload("a", admitted=2)
     history.workload("a", admitted=2, reclaimablePods=[{"name": "main", "count": 1}])
     history.workload("b", admitted=2)
     assert history.ledger.told == []
@@ -117,11 +120,11 @@ def test_what_succeeded_pods_gave_back_may_be_used_by_others() -> None:
 def test_a_flavor_that_nobody_has_quota_for_is_found() -> None:
     history = History()
     history.workload("a", admitted=2, assigned={"flavors": {naming.GPU: "stolen"}})
-    assert history.ledger.told == ["flavor stolen: 16 GPUs in use, its quota is 0"]
+    assert history.ledger.told == ["flavor stolen: 16 GPUs in use, its quota is 0; held by a x16"]
 
 
 def test_an_admission_in_part_is_found() -> None:
-    history = History()
+    history = History(gpus=32)
     history.workload("a", size=4, admitted=2)
     assert history.ledger.told == [f"{NAMESPACE}/a is admitted in part"]
 
@@ -158,7 +161,7 @@ def test_a_gang_that_finishes_with_too_few_pods_is_found() -> None:
     history.pods("a", "0")
     history.finish("a")
     assert history.verdict() == [
-        f"{NAMESPACE}/a finished with 1 pods in its last admission, it has 2"
+        f"{NAMESPACE}/a finished with 1 pods in its last admission, which was for 2"
     ]
 
 
@@ -174,6 +177,19 @@ def test_a_gang_that_was_evicted_starts_with_new_pods() -> None:
     history.finish("a")
     assert history.verdict() == []
     assert history.ledger.gangs[NAMESPACE, "a"].evictions == {"Preempted": 1}
+
+
+def test_a_gang_that_was_evicted_half_done_starts_with_the_other_half() -> None:
+    history = History(gpus=16)
+    half: dict[str, Any] = {"reclaimablePods": [{"name": "main", "count": 1}]}
+    history.workload("a", admitted=2)
+    history.pods("a", "0", "1")
+    history.workload("a", **half)
+    history.workload("a", admitted=1, **half)
+    assert history.ledger.used[FLAVOR] == 8
+    history.pods("a", "2")
+    history.finish("a")
+    assert history.verdict() == []
 
 
 def test_evictions_are_counted_once_each() -> None:
