@@ -79,13 +79,15 @@ class Platform:
 
     def export(self) -> dict[str, Any]:
         """The stack output `platform`."""
+        kueue = self.scheduler is Scheduler.KUEUE
         return {
             "stack": self.stack,
             "cluster": self.cluster,
             "cohort": self.cohort,
             "namespaces": {t.name: t.namespace for t in self.teams.values()},
             "queues": {t.name: t.local_queue for t in self.teams.values()},
-            "clusterQueues": {t.name: t.cluster_queue for t in self.teams.values()},
+            "clusterQueues": {t.name: t.cluster_queue for t in self.teams.values() if kueue},
+            "scheduler": self.scheduler.value,
             "flavors": [p.name for p in self.pools if p.workload is Workload.GPU_TRAINING],
             "pools": {p.name: _pool_output(p) for p in self.pools},
             "storage": {

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from infra.render import render
+from infra.config import stack_values
+from infra.render import ROOT, render
 from infra.schedulers import Scheduler
 from tests.golden.conftest import Compare
 from tests.golden.example_runs import platform_of, run_of, scheduler_values
@@ -59,3 +62,22 @@ def test_with_kueue_it_has() -> None:
         r["type"].rpartition(":")[2] for r in render("example", scheduler_values(Scheduler.KUEUE))
     }
     assert {"ClusterQueue", "LocalQueue", "WorkloadPriorityClass", "ResourceFlavor"} <= kinds
+
+
+@pytest.mark.parametrize("scheduler", [Scheduler.VOLCANO, Scheduler.YUNIKORN])
+def test_a_run_comes_after_the_queue_that_it_names_and_goes_before_it(
+    scheduler: Scheduler, tmp_path: Path
+) -> None:
+    hello = yaml.safe_load((ROOT / "training/runs/hello.yaml").read_text())
+    # Only Kueue ends a run after its hours.
+    unlimited = {k: v for k, v in hello.items() if k not in ("maxHours", "costCapUsd")}
+    file = tmp_path / "hello.yaml"
+    file.write_text(yaml.safe_dump(unlimited))
+    values = stack_values(ROOT / "Pulumi.local.yaml") | {"runs": [str(file)]}
+    operators = {name: one for name, one in values["operators"].items() if name != "kueue"}
+    values |= {"scheduler": scheduler.value, "operators": operators}
+    values["operators"][scheduler.operator] = {"provided": True}
+    found = render("local", values)
+    queues = {f"{r['type']}::{r['name']}" for r in found if r["parent"].endswith("::queues")}
+    [run] = [r for r in found if r["type"] == "trainyard:training:TrainingJob"]
+    assert queues and queues <= set(run["dependsOn"])
