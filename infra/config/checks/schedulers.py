@@ -48,7 +48,19 @@ def operators(parts: Parts) -> Iterator[Mistake]:
 
 def native(parts: Parts) -> Iterator[Mistake]:
     """Kubernetes' own gangs: only where the API is served, and promising no more than it does."""
-    if _chosen(parts) is not Scheduler.NATIVE:
+    scheduler = _chosen(parts)
+    cluster: Any = parts.raw.get("cluster")
+    version = cluster.get("version") if isinstance(cluster, dict) else None
+    if not isinstance(version, str | None):
+        return  # A mistake of its own.
+    if scheduler is not Scheduler.NATIVE:
+        if scheduler and parts.provider == "existing" and version is not None:
+            yield Mistake(
+                path="cluster.version",
+                got=shown(version),
+                allowed="nothing but with scheduler native, for nothing else depends on it",
+                remedy="remove it, or set scheduler: native",
+            )
         return
     versions = " or ".join(NATIVE_GANG_APIS)
     if parts.provider == "eks":
@@ -59,8 +71,6 @@ def native(parts: Parts) -> Iterator[Mistake]:
             remedy="choose one",
         )
         return
-    cluster: Any = parts.raw.get("cluster")
-    version = cluster.get("version") if isinstance(cluster, dict) else None
     if version not in NATIVE_GANG_APIS:
         yield Mistake(
             path="cluster.version",

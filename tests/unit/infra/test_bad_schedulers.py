@@ -81,6 +81,16 @@ BAD: dict[str, tuple[Edit, str]] = {
         "pod groups is of these versions; name the cluster's version, and turn GenericWorkload and "
         "GangScheduling on there",
     ),
+    "a version that nothing depends on": (
+        lambda s: s["cluster"].update(version="1.37"),
+        "cluster.version: got '1.37'; allowed nothing but with scheduler native, for nothing else "
+        "depends on it; remove it, or set scheduler: native",
+    ),
+    "a version that is a number": (
+        both(choose("native"), lambda s: s["cluster"].update(version=1.37)),
+        "cluster.version: got 1.37; allowed text (put it in quotes if it looks like a number); "
+        "change it",
+    ),
     "weights that Volcano's queues do not know": (
         both(choose("volcano"), lambda s: s["teams"][0].update(fairWeight=3)),
         "teams[0].fairWeight: got what only Kueue's queues know; allowed nothing with scheduler "
