@@ -17,8 +17,11 @@ def suits(spec: RunSpec, pool: NodePool) -> bool:
     A run of several nodes takes whole nodes: Kueue's topology assignment knows nothing of
     anti-affinity and would put two half-node pods on one node, where they could not both run.
     """
-    if pool.capacity.value not in spec.capacity_types:
-        return False
+    return pool.capacity.value in spec.capacity_types and fits(spec, pool)
+
+
+def fits(spec: RunSpec, pool: NodePool) -> bool:
+    """The same without regard to how the pool's nodes are bought."""
     if spec.gpu_model and spec.gpu_model not in pool.gpu_models:
         return False
     if spec.nodes > 1:

@@ -1,0 +1,131 @@
+"""Spot or on-demand: the arithmetic against a simulation, and what the command says."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+import statistics
+
+import pytest
+
+from training import advise as command
+from training.deployment.advice import Market, Work, advise
+
+WORK = Work(hours=40, nodes=4, save_s=60, checkpoint_every_s=1800)
+MARKET = Market(interruptions_per_node_hour=0.1, noticed=0.5, restart_s=600)
+SEED = 20260119
+
+
+def _simulated(work: Work, market: Market, draw: random.Random) -> float:
+    """Hours that one run takes: it goes from checkpoint to checkpoint until its work is done."""
+    rate = work.nodes * market.interruptions_per_node_hour / 3600
+    every, clock, done, total = work.checkpoint_every_s, 0.0, 0.0, work.hours * 3600
+    until = draw.expovariate(rate)
+    while done < total:
+        into = done % every
+        left = min(every - into, total - done)
+        stretch = left + (work.save_s if left == every - into else 0)
+        if until > stretch:
+            until -= stretch
+            clock += stretch
+            done = min(
+                total, round((done + left) / every) * every if left < total - done else total
+            )
+            continue
+        clock += until + market.restart_s
+        kept = draw.random() < market.noticed
+        done = done + min(until, left) if kept else done - into
+        until = draw.expovariate(rate)
+    return clock / 3600
+
+
+def test_the_expected_and_the_late_time_are_those_of_simulated_runs() -> None:
+    draw = random.Random(SEED)
+    print("seed", SEED)
+    hours = sorted(_simulated(WORK, MARKET, draw) for _ in range(2000))
+    outlook = advise(WORK, MARKET, 10, 30).spot
+    assert outlook.hours == pytest.approx(statistics.mean(hours), rel=0.03)
+    assert outlook.late_hours == pytest.approx(hours[1900], rel=0.05)
+
+
+def test_no_interval_between_checkpoints_loses_less_than_the_best() -> None:
+    best = advise(WORK, MARKET, 10, 30).best_checkpoint_every_s
+
+    def hours(every: float) -> float:
+        return advise(
+            dataclasses.replace(WORK, checkpoint_every_s=every), MARKET, 10, 30
+        ).spot.hours
+
+    assert hours(best) < hours(best * 0.7)
+    assert hours(best) < hours(best * 1.4)
+
+
+def test_a_long_run_without_a_deadline_goes_to_spot_for_its_price() -> None:
+    found = advise(WORK, MARKET, 10, 30)
+    assert found.capacity == "spot"
+    assert found.spot.usd is not None and found.on_demand.usd is not None
+    assert (
+        found.reason
+        == f"it is expected to cost {1 - found.spot.usd / found.on_demand.usd:.0%} less"
+    )
+
+
+def test_a_deadline_that_spot_may_miss_makes_it_on_demand() -> None:
+    tight = advise(WORK, MARKET, 10, 30)
+    deadline = (tight.on_demand.hours + tight.spot.late_hours) / 2
+    assert advise(dataclasses.replace(WORK, deadline_h=deadline), MARKET, 10, 30).capacity == (
+        "on-demand"
+    )
+    relaxed = dataclasses.replace(WORK, deadline_h=tight.spot.late_hours + 1)
+    assert advise(relaxed, MARKET, 10, 30).capacity == "spot"
+
+
+def test_a_deadline_that_nothing_meets_is_said() -> None:
+    found = advise(dataclasses.replace(WORK, deadline_h=10), MARKET, 10, 30)
+    assert found.reason == "even it misses the deadline of 10 h; ask for more nodes"
+
+
+def test_a_small_discount_does_not_pay_for_what_spot_repeats() -> None:
+    found = advise(WORK, MARKET, 29, 30)
+    assert (found.capacity, found.reason) == (
+        "on-demand",
+        "the work that spot repeats costs more than its discount",
+    )
+
+
+def test_a_market_that_interrupts_faster_than_a_run_recovers_is_left() -> None:
+    wild = dataclasses.replace(MARKET, interruptions_per_node_hour=2)
+    found = advise(WORK, wild, 1, 30)
+    assert found.capacity == "on-demand" and math.isinf(found.spot.hours)
+
+
+@pytest.mark.parametrize(
+    ("spot", "on_demand", "capacity", "missing"),
+    [(None, 30, "on-demand", "spot"), (10, None, "spot", "on-demand")],
+)
+def test_without_a_price_the_other_capacity_is_named(
+    spot: float | None, on_demand: float | None, capacity: str, missing: str
+) -> None:
+    found = advise(WORK, MARKET, spot, on_demand)
+    assert found.capacity == capacity
+    assert found.reason == f"no {missing} pool that the run may use has a known price"
+
+
+def test_the_command_advises_a_run_of_the_local_stack(capsys: pytest.CaptureFixture[str]) -> None:
+    stack = str(command.ROOT / "Pulumi.local.yaml")
+    assert command.main(["hello", "--stack", stack, "--hours", "40"]) == 0
+    said = capsys.readouterr().out
+    assert "Advice: spot: it is expected to cost" in said and "40.7 h" in said
+
+
+def test_the_command_names_a_run_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    stack = str(command.ROOT / "Pulumi.local.yaml")
+    assert command.main(["hallo", "--stack", stack, "--hours", "40"]) == 1
+    assert "got 'hallo'; allowed drill, hello" in capsys.readouterr().err
+
+
+def test_a_time_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["hello", "--stack", "Pulumi.local.yaml", "--hours", "0"])
+    assert "got 0; allowed a number above 0" in capsys.readouterr().err
