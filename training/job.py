@@ -51,7 +51,7 @@ def manifests(run: RunSpec, platform: Platform, git_commit: str) -> list[Manifes
     record = run.record(stack=platform.stack, git_commit=git_commit)
     return [
         config_map(run, platform, record),
-        *gang.groups(run, platform, pod.resources(run, platform)["requests"]),
+        *gang.groups(run, platform, pod.labels(run), pod.resources(run, platform)["requests"]),
         *LAUNCHERS[run.launcher].render(run, platform),
     ]
 

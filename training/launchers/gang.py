@@ -102,39 +102,34 @@ def _task_groups(
     }
 
 
-def groups(run: RunSpec, platform: Platform, requests: Mapping[str, str]) -> list[Manifest]:
-    """Objects that stand for the gang; they go before the run."""
+def groups(
+    run: RunSpec, platform: Platform, labels: Mapping[str, str], requests: Mapping[str, str]
+) -> list[Manifest]:
+    """Objects that stand for the gang; they go before the run, and have these labels."""
     if platform.scheduler is Scheduler.VOLCANO:
-        return [_volcano_group(run, platform, requests)]
-    if platform.scheduler is Scheduler.NATIVE and run.nodes > 1:
-        return [_native_group(run, platform)]
-    return []
-
-
-def _group(run: RunSpec, platform: Platform, api: str, spec: Mapping[str, Any]) -> Manifest:
-    labels = {naming.RUN_ID: run.run_id, naming.RUN: run.name, naming.TEAM: run.team}
-    return {
-        "apiVersion": api,
-        "kind": "PodGroup",
-        "metadata": metadata(
-            run.run_id, namespace=platform.teams[run.team].namespace, labels=labels
-        ),
-        "spec": dict(spec),
-    }
-
-
-def _volcano_group(run: RunSpec, platform: Platform, requests: Mapping[str, str]) -> Manifest:
-    return _group(
-        run,
-        platform,
-        "scheduling.volcano.sh/v1beta1",
+        api, spec = "scheduling.volcano.sh/v1beta1", _volcano_group(run, platform, requests)
+    elif platform.scheduler is Scheduler.NATIVE and run.nodes > 1:
+        api, spec = platform.gang_api, {"schedulingPolicy": {"gang": {"minCount": run.nodes}}}
+    else:
+        return []
+    namespace = platform.teams[run.team].namespace
+    return [
         {
-            "minMember": run.nodes,
-            "minResources": {name: _times(name, one, run.nodes) for name, one in requests.items()},
-            "queue": platform.teams[run.team].local_queue,
-            "priorityClassName": run.priority or platform.default_priority[run.tier],
-        },
-    )
+            "apiVersion": api,
+            "kind": "PodGroup",
+            "metadata": metadata(run.run_id, namespace=namespace, labels=labels),
+            "spec": spec,
+        }
+    ]
+
+
+def _volcano_group(run: RunSpec, platform: Platform, requests: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "minMember": run.nodes,
+        "minResources": {name: _times(name, one, run.nodes) for name, one in requests.items()},
+        "queue": platform.teams[run.team].local_queue,
+        "priorityClassName": run.priority or platform.default_priority[run.tier],
+    }
 
 
 def _times(resource: str, one: str, nodes: int) -> str:
@@ -143,8 +138,3 @@ def _times(resource: str, one: str, nodes: int) -> str:
         return quantity.cpu(quantity.millicores(one) * nodes)
     total = quantity.bytes_(one) * nodes
     return quantity.memory(total) if resource == "memory" else str(total)
-
-
-def _native_group(run: RunSpec, platform: Platform) -> Manifest:
-    spec = {"schedulingPolicy": {"gang": {"minCount": run.nodes}}}
-    return _group(run, platform, platform.gang_api, spec)
