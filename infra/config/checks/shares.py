@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from infra import catalog
@@ -60,6 +61,11 @@ def on_demand(parts: Parts) -> Iterator[Mistake]:
             yield from _affordable(path, cap, team, _on_demand_pools(parts))
 
 
+def _cents(usd: float) -> float:
+    """Rounded up to what people write, so that what a message asks for is enough."""
+    return math.ceil(round(usd * 100, 4)) / 100
+
+
 def _on_demand_pools(parts: Parts) -> list[NodePool]:
     pools = [pool.pool(UNKNOWN) for _, pool in parts.pools]
     return [
@@ -85,17 +91,17 @@ def _affordable(
         QueueTeam(name=team.name, tier=team.tier, guaranteed=team.guaranteed), pools
     )
     cheapest = min((pool.usd_per_node_hour or 0.0 for pool in pools), default=0.0)
-    if cap < own:
+    if cap < _cents(own):
         yield Mistake(
             path=path,
             got=f"{cap:g}",
-            allowed=f"at least {own:.2f}, what its guaranteed on-demand nodes cost",
+            allowed=f"at least {_cents(own):.2f}, what its guaranteed on-demand nodes cost",
             remedy="raise it, or guarantee fewer",
         )
-    elif 0 < cap < cheapest:
+    elif 0 < cap < _cents(cheapest):
         yield Mistake(
             path=path,
             got=f"{cap:g}",
-            allowed=f"0 for never, or at least {cheapest:.2f}, the price of one node",
+            allowed=f"0 for never, or at least {_cents(cheapest):.2f}, the price of one node",
             remedy=f"raise it, or set {shown(0)}",
         )

@@ -86,6 +86,13 @@ def test_guaranteed_nodes_count_into_the_cap() -> None:
     assert quotas.shares(rich, POOLS)["ondemand"] == Share(guaranteed=1, borrowing=1, lending=None)
 
 
+def test_a_cap_of_exactly_the_price_of_some_nodes_pays_for_them() -> None:
+    h100 = dataclasses.replace(ON_DEMAND, name="h100", instance_types=("p5.48xlarge",))
+    # 220.16 - 3 * 55.04 is a little less than 55.04 in floating point.
+    exact = team(guaranteed={"h100": 3}, on_demand_usd_per_hour=220.16)
+    assert quotas.shares(exact, [h100])["h100"].borrowing == 1
+
+
 def test_one_cap_holds_for_all_on_demand_pools_together() -> None:
     second = dataclasses.replace(ON_DEMAND, name="second")
     found = quotas.shares(team(on_demand_usd_per_hour=6 * PRICE), [ON_DEMAND, second])
@@ -195,6 +202,13 @@ def _within_its_cap(found: QueueTeam, pools: list[NodePool]) -> None:
     )
     own = quotas.guaranteed_usd_per_hour(found, pools)
     assert borrowed == 0 or own + borrowed <= cap + 1e-6
+
+
+def test_a_cap_of_what_the_message_asks_for_is_enough() -> None:
+    own = teams_of(guaranteed={"ondemand": 2}, onDemandUsdPerHour=43.92)
+    assert parse(stack_values() | {"teams": own})
+    first = teams_of(onDemandUsdPerHour=21.96)
+    assert parse(stack_values() | {"teams": first})
 
 
 def test_options_of_the_stack_file_reach_the_queues() -> None:
