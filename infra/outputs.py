@@ -63,6 +63,8 @@ class Platform:
     default_priority: Mapping[str, str]
     """Priority of a run that names none, by tier."""
     storage_class: str
+    registries: tuple[str, ...] = ()
+    """Registries or repositories that images may come from."""
     pod_additions: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
     """What each pod of a run gains, by field: `initContainers` (without image: the trainer's) and `volumes`
     of the pod, `env` and `volumeMounts` of the trainer's container."""

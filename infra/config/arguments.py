@@ -129,9 +129,7 @@ def shared_view(config: StackConfig) -> SharedViewArgs:
 
 def admission(config: StackConfig) -> AdmissionWallsArgs:
     """What the walls around all team namespaces know of the stack."""
-    registries = config.registries
-    if registries is None:
-        registries = tuple(sorted({repository_of(image) for image in config.images.values()}))
+    registries = promise.registries(config)
     if config.scheduler is Scheduler.YUNIKORN:
         registries = (*registries, repository_of(yunikorn.PLACEHOLDER))
     return AdmissionWallsArgs(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from infra import naming
 from infra.aws import imds_sidecar
+from infra.config.fields import repository_of
 from infra.config.model import OPERATORS, StackConfig, StorageKind
 from infra.outputs import Platform, TeamOutputs
 from infra.platform import operators, priorities, quotas
@@ -58,6 +59,13 @@ def queue_teams(config: StackConfig) -> tuple[QueueTeam, ...]:
     )
 
 
+def registries(config: StackConfig) -> tuple[str, ...]:
+    """Where images may come from: what the stack says, or from where its own images are."""
+    if config.registries is not None:
+        return config.registries
+    return tuple(sorted({repository_of(image) for image in config.images.values()}))
+
+
 def platform(config: StackConfig, stack: str) -> Platform:
     """The record for a stack of this name."""
     gpu_pools = [pool for pool in config.pools if pool.workload is Workload.GPU_TRAINING]
@@ -89,5 +97,6 @@ def platform(config: StackConfig, stack: str) -> Platform:
         priorities=priorities.PRIORITIES,
         default_priority=priorities.DEFAULT_BY_TIER,
         storage_class=storage_class(config),
+        registries=registries(config),
         pod_additions=(imds_sidecar.pod_additions() if config.interruption.imds_sidecar else {}),
     )

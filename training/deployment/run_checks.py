@@ -17,7 +17,7 @@ from infra.outputs import Platform
 from infra.pools import Capacity, NodePool
 from infra.schedulers import UNSUITED
 from training import spec
-from training.deployment import placement
+from training.deployment import placement, wall_checks
 from training.deployment.run_schema import RunFile
 from training.launchers import LAUNCHERS, pod
 from training.prepare.source import STDLIB
@@ -47,6 +47,7 @@ def unknown_names(
     yield from _secrets(file, platform)
     yield from _gpu_model(file, platform)
     yield from _image(file, references)
+    yield from wall_checks.refused(file, platform, references)
     yield from _dataset(file)
     longest = spec.RUN_ID_MAX - _HASH_PART - len(str(file.version))
     if len(file.name) > longest:

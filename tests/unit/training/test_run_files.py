@@ -161,6 +161,16 @@ BAD: dict[str, tuple[Edit, str]] = {
         lambda r: r.update(team="reserch"),
         "team: got 'reserch'; allowed production, research; did you mean research?",
     ),
+    "image from elsewhere": (
+        lambda r: r.update(image="ghcr.io/acme/trainer@sha256:" + "a" * 64),
+        "image: got 'ghcr.io/acme/trainer'; allowed images from registry.example.com/trainer; "
+        "push it there, or add its registry to the stack's registries",
+    ),
+    "priority above the tier": (
+        lambda r: r.update(priority="production-training"),
+        "priority: got 'production-training', which is above the team's tier; allowed "
+        "best-effort-training, research-training; choose one, or leave it to the tier",
+    ),
     "unknown launcher": (
         lambda r: r.update(launcher="job-set"),
         "launcher: got 'job-set'; allowed indexed-job, job, jobset, mpijob, pytorchjob, trainjob; "
