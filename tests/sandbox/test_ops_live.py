@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from infra import naming
+from infra.tenancy import access
 from ops import __main__ as ops
+from sandbox.cluster import ClusterError
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import HOST, node_manifest, until
 
@@ -174,6 +177,10 @@ class Live:
         except AssertionError as error:
             raise AssertionError(f"{error}; the last answer was {last}") from None
 
+    def apply(self, manifest: Json) -> None:
+        """As the platform does: server-side, by the manager that made it."""
+        self.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
+
     def start(self, manifest: Json) -> None:
         self.cluster.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
 
@@ -285,11 +292,52 @@ def test_draining_leaves_nothing_running_and_resuming_brings_the_run_back(live: 
     assert answer["symptom"] == "queue-held"
     assert "sent back once: its queue was drained" in answer["history"]
     assert live.command("drain", "--team", TEAM)[0] == 0
+    # Nobody opens the queue by accident: who else applies it is told of the conflict.
+    with pytest.raises(ClusterError, match="conflict"):
+        live.apply(_queue())
 
     assert live.command("resume", "--team", TEAM) == (0, f"Open: team-{TEAM}\n")
     assert live.command("resume", "--team", TEAM)[1] == "Open: no queue was stopped\n"
+    live.apply(_queue())
     live.await_symptom("drained", "running")
     live.stop("drained")
+
+
+@pytest.fixture
+def researcher(live: Live, tmp_path: Path) -> Path:
+    """A kubeconfig of somebody who has the researcher's role in the team, and nothing else."""
+    account: Json = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "reader"}}
+    account["metadata"]["namespace"] = NAMESPACE
+    binding = access.role_binding("researcher", TEAM)
+    binding["subjects"] = [{"kind": "ServiceAccount", "name": "reader", "namespace": NAMESPACE}]
+    for manifest in (account, access.role("researcher", TEAM), binding):
+        live.apply(manifest)
+    token = live.cluster.kubectl("create", "token", "reader", "-n", NAMESPACE).strip()
+    config = yaml.safe_load(live.cluster.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": token}
+    path = tmp_path / "researcher"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def test_a_researcher_is_answered_for_the_own_team_and_told_what_is_hidden(
+    live: Live, researcher: Path
+) -> None:
+    live.start(_run("mine", WORK, nodes=2))
+    live.await_symptom("mine", "running")
+    live.start(_run("late", WORK, nodes=2))
+    live.await_symptom("late", "quota-exhausted")
+
+    options = ["--kubeconfig", str(researcher)]
+    assert ops.main(["why", "late", *options]) == 2
+    assert "name your team with --team" in live.capsys.readouterr().err
+    assert ops.main(["why", "late", "--team", TEAM, "--json", *options]) == 0
+    answer = json.loads(live.capsys.readouterr().out)
+    assert answer["symptom"] == "quota-exhausted"
+    assert {"clusterqueues", "nodes"} <= set(answer["hidden"])
+    assert "insufficient unused quota" in answer["evidence"][0]
+    assert ops.main(["drain", *options]) == 2
+    live.stop("mine", "late")
 
 
 def test_a_run_that_is_not_there_is_exit_code_1(live: Live) -> None:
