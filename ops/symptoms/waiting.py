@@ -153,9 +153,10 @@ def _line(snapshot: Snapshot) -> list[Json]:
 
 
 def _queued_at(workload: Json) -> str:
-    """Eviction puts a run behind those that came meanwhile."""
+    """A run that could not start goes behind those that came meanwhile; a preempted one does not."""
     evicted = objects.condition(workload, "Evicted")
-    if evicted.get("status") == "True" and evicted.get("reason") == "PodsReadyTimeout":
+    back = evicted.get("reason") in ("PodsReadyTimeout", "AdmissionCheck")
+    if evicted.get("status") == "True" and back:
         return str(evicted["lastTransitionTime"])
     return str(objects.meta(workload).get("creationTimestamp"))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+import pytest
+
 from ops import quota
 from ops.objects import Json
 from ops.symptoms import explain, history
@@ -197,6 +199,18 @@ def test_its_place_in_the_queue_is_by_priority_then_by_age() -> None:
     verdict = explain(snapshot(workload=mine, workloads=line))
     assert verdict.headline == "waits for its turn, place 3 of 4 in its queue"
     assert [e.split()[3] for e in verdict.evidence] == ["urgent-v1-1", "older-v1-2"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "place"), [("PodsReadyTimeout", 2), ("AdmissionCheck", 2), ("Preempted", 1)]
+)
+def test_a_run_that_could_not_start_goes_behind_others_and_a_preempted_one_does_not(
+    reason: str, place: int
+) -> None:
+    mine = workload(waits(""), condition("Evicted", "True", reason), age_s=900)
+    other = workload(waits(""), run_id="other-v1-1", uid="o", age_s=500)
+    taken = snapshot(workload=mine, workloads=[other, mine], **full())
+    assert f"place {place} of 2" in explain(taken).headline
 
 
 def test_a_run_that_was_not_ready_in_time_waits_until_its_backoff_ends() -> None:
