@@ -1,0 +1,230 @@
+"""Teams behind walls on the real API server, and requests to it in anybody's name."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import urllib3
+
+from infra import naming
+from infra.config import arguments, parse
+from infra.platform import kueue, priorities
+from infra.simulated import node_pools
+from infra.tenancy import access, admission, limits, team
+from infra.tenancy.admission.policy import binding
+from sandbox.node.api import ApiError, Client
+from tests.sandbox.conftest import Cluster
+from tests.sandbox.escape_objects import (
+    KINDS,
+    PRODUCTION,
+    RDMA,
+    RESEARCH,
+    Json,
+    collection,
+    pod,
+    values,
+)
+from tests.sandbox.node_kit import until
+
+
+def walls() -> list[Json]:
+    """The policies of that stack."""
+    return admission.policies(arguments.admission(parse(values())))
+
+
+def home(name: str) -> list[Json]:
+    """A team's namespace with what bounds it."""
+    config = next(t for t in parse(values()).teams if t.name == name)
+    quota = limits.Quota(cpu=config.quota.cpu, memory=config.quota.memory, gpus=config.quota.gpus)
+    return [
+        team.namespace(name, config.tier, rdma=config.rdma),
+        limits.resource_quota(name, quota),
+        limits.limit_range(name),
+        access.service_account(name),
+        *(access.role(role, name) for role in access.ROLE_RULES),
+        *(access.role_binding(role, name) for role in access.ROLE_RULES),
+    ]
+
+
+def definitions() -> list[Json]:
+    """CustomResourceDefinitions that take anything."""
+    found = []
+    for kind, (group, version, plural) in KINDS.items():
+        names = {"kind": kind, "plural": plural, "singular": kind.lower()}
+        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        served = {"name": version, "served": True, "storage": True, "subresources": {"status": {}}}
+        found.append(
+            {
+                "apiVersion": "apiextensions.k8s.io/v1",
+                "kind": "CustomResourceDefinition",
+                "metadata": {"name": f"{plural}.{group}"},
+                "spec": {
+                    "group": group,
+                    "names": names,
+                    "scope": "Namespaced",
+                    "versions": [served | {"schema": {"openAPIV3Schema": schema}}],
+                },
+            }
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A request; a dry one unless said otherwise, in the administrator's name unless in another's."""
+
+    method: str
+    path: str
+    body: Json | None = None
+    user: str = ""
+    groups: tuple[str, ...] = ()
+    query: Mapping[str, str] = field(default_factory=lambda: {"dryRun": "All"})
+
+    def by(self, user: str, *groups: str) -> Ask:
+        """The same, asked by somebody else."""
+        return replace(self, user=user, groups=groups)
+
+    def for_real(self) -> Ask:
+        return replace(self, query={})
+
+
+class Asker:
+    """Sends requests, whoever they are from: an administrator may impersonate."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self._client = Client(kubeconfig)
+
+    def __call__(self, ask: Ask) -> Json:
+        """The answer. Raises ApiError."""
+        kind = "application/merge-patch+json" if ask.method == "PATCH" else "application/json"
+        headers = urllib3.HTTPHeaderDict({"Accept": "application/json", "Content-Type": kind})
+        if ask.user:
+            headers.add("Impersonate-User", ask.user)
+            for group in ask.groups:
+                headers.add("Impersonate-Group", group)
+        query = "?" + urlencode(ask.query) if ask.query else ""
+        answer = self._client._pool.urlopen(
+            ask.method,
+            ask.path + query,
+            headers=headers,
+            body=None if ask.body is None else json.dumps(ask.body).encode(),
+        )
+        body: Json = json.loads(answer.data)
+        if answer.status >= 400:
+            raise ApiError(answer.status, body.get("reason", ""), body.get("message", ""))
+        return body
+
+    def refusal(self, ask: Ask) -> str:
+        """Why it is refused; empty when it is not."""
+        try:
+            self(ask)
+        except ApiError as error:
+            return str(error)
+        return ""
+
+
+def create(manifest: Json) -> Ask:
+    """Creates an object."""
+    return Ask("POST", collection(manifest), manifest)
+
+
+def patch(manifest: Json, change: Json, subresource: str = "") -> Ask:
+    """Changes an object that is there."""
+    path = f"{collection(manifest)}/{manifest['metadata']['name']}"
+    return Ask("PATCH", f"{path}/{subresource}" if subresource else path, change)
+
+
+def delete(manifest: Json, **options: Any) -> Ask:
+    """Deletes an object that is there."""
+    # The query of a deletion that has a body does not count.
+    body = {"apiVersion": "v1", "kind": "DeleteOptions", "dryRun": ["All"], **options}
+    return Ask("DELETE", f"{collection(manifest)}/{manifest['metadata']['name']}", body)
+
+
+def get(manifest: Json) -> Ask:
+    """Reads an object that is there."""
+    return Ask("GET", f"{collection(manifest)}/{manifest['metadata']['name']}", query={})
+
+
+@dataclass
+class Walled:
+    """A cluster whose walls stand."""
+
+    cluster: Cluster
+    ask: Asker
+    policies: Mapping[str, Json]
+    """By name, without the project's."""
+
+    def apply(self, manifest: Mapping[str, Any]) -> None:
+        self.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
+
+    def await_refusal(self, ask: Ask) -> None:
+        until(lambda: self.ask.refusal(ask), "the walls hold")
+
+    @contextlib.contextmanager
+    def without(self, *names: str, proof: Ask) -> Iterator[None]:
+        """The cluster without some walls, once `proof` passes; they stand again in the end."""
+        bindings = [binding(self.policies[name]) for name in names]
+        for manifest in bindings:
+            path = f"{collection(manifest)}/{manifest['metadata']['name']}"
+            self.ask(Ask("DELETE", path, query={}))
+        try:
+            until(lambda: not self.ask.refusal(proof), f"nothing is left of {', '.join(names)}")
+            yield
+        finally:
+            for manifest in bindings:
+                self.ask(create(manifest).for_real())
+            self.await_refusal(proof)
+
+
+@contextlib.contextmanager
+def standing(cluster: Cluster) -> Iterator[Walled]:
+    """The stack's walls, and teams behind them; all gone in the end."""
+    policies = {p["metadata"]["name"].removeprefix(f"{naming.PROJECT}-"): p for p in walls()}
+    classes = [priorities.priority_class(name) for name in priorities.PRIORITIES]
+    guarded = [*policies.values(), *(binding(policy) for policy in policies.values())]
+    homes = [manifest for name in (RESEARCH, PRODUCTION, RDMA) for manifest in home(name)]
+    everything = [*definitions(), *classes, *guarded, *homes]
+    walled = Walled(cluster, Asker(cluster.kubeconfig), policies)
+    walled.apply({"apiVersion": "v1", "kind": "List", "items": everything})
+    try:
+        for name in (RESEARCH, PRODUCTION, RDMA):
+            walled.await_refusal(create(pod(gpu=True, team=name)))
+        for definition in definitions():
+            crd = f"crd/{definition['metadata']['name']}"
+            cluster.kubectl("wait", crd, "--for=condition=Established", "--timeout=30s")
+        yield walled
+    finally:
+        walls_first = [*guarded, *homes[::-1], *classes, *definitions()]
+        gone = json.dumps({"apiVersion": "v1", "kind": "List", "items": walls_first})
+        cluster.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-f", "-", stdin=gone)
+
+
+@contextlib.contextmanager
+def queue_of(walled: Walled, name: str) -> Iterator[None]:
+    """A queue for one team, and the only node of its pool; gone in the end."""
+    config = parse(values())
+    queues = arguments.queues(config)
+    [pool] = config.pools
+    own = next(t for t in queues.teams if t.name == name)
+    objects = [
+        node_pools.node(pool, 0),
+        kueue.flavor(pool, by_topology=False),
+        kueue.cohort(queues.cohort, queues.pools, queues.teams),
+        kueue.cluster_queue(own, queues.cohort, queues.pools),
+        team.local_queue(name),
+    ]
+    for manifest in objects:
+        walled.apply(manifest)
+    try:
+        yield
+    finally:
+        for manifest in reversed(objects):
+            gone = json.dumps(manifest)
+            walled.cluster.kubectl("delete", "--timeout=60s", "-f", "-", stdin=gone)

@@ -1,0 +1,243 @@
+"""Objects that somebody might try to get past the walls, each beside its harmless like."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from infra import naming
+from infra.config import parse, promise
+from infra.outputs import Platform
+from tests.golden.example_runs import run
+from training.launchers import LAUNCHERS
+from training.spec import Resources
+
+Json = dict[str, Any]
+
+RESEARCH, PRODUCTION, RDMA = "esc", "esc-prod", "esc-rdma"
+IMAGE = "sandbox.trainyard.dev/host@sha256:" + "0" * 64
+GPU_TAINT = {"key": "dedicated", "value": naming.GPU_TRAINING, "effect": "NoSchedule"}
+
+
+def values() -> Json:
+    """A stack of three teams that makes no nodes: whoever queues here waits."""
+    pool = {"zone": "esc-zone", "nodes": "kwok", "min": 1, "max": 1}
+    quota = {"cpu": "64", "memory": "128Gi", "gpus": 8}
+    return {
+        "cluster": {"provider": "existing", "name": "escapes"},
+        "taintKey": "dedicated",
+        "cohort": "escapes",
+        "nodePools": [
+            {
+                "name": "esc-pool",
+                "capacity": "on-demand",
+                "instanceTypes": ["p4d.24xlarge"],
+                "network": "efa",
+                **pool,
+            }
+        ],
+        "storage": {"checkpoints": "1Gi", "datasets": "1Gi"},
+        "operators": {
+            name: {"provided": True}
+            for name in ("kueue", "jobset", "kubeflowTrainer", "trainingOperator", "mpiOperator")
+        },
+        "teams": [
+            {"name": RESEARCH, "tier": "research", "quota": quota},
+            {"name": PRODUCTION, "tier": "production", "quota": quota},
+            {"name": RDMA, "tier": "research", "quota": quota, "rdma": True},
+        ],
+        "registries": ["sandbox.trainyard.dev"],
+    }
+
+
+KINDS = {
+    "TrainJob": ("trainer.kubeflow.org", "v1alpha1", "trainjobs"),
+    "TrainingRuntime": ("trainer.kubeflow.org", "v1alpha1", "trainingruntimes"),
+    "PyTorchJob": ("kubeflow.org", "v1", "pytorchjobs"),
+    "MPIJob": ("kubeflow.org", "v2beta1", "mpijobs"),
+}
+"""Kinds of operators that the sandbox does not run; walls need their definitions only."""
+
+
+_PLURALS = {kind: plural for kind, (_, _, plural) in KINDS.items()}
+
+
+def collection(manifest: Mapping[str, Any]) -> str:
+    """The path of an object's collection."""
+    version = manifest["apiVersion"]
+    prefix = "/api/v1" if version == "v1" else f"/apis/{version}"
+    plural = _PLURALS.get(manifest["kind"], manifest["kind"].lower() + "s")
+    namespace = manifest["metadata"].get("namespace")
+    inside = f"/namespaces/{namespace}" if namespace else ""
+    return f"{prefix}{inside}/{plural}"
+
+
+def _spec(gpu: bool, team_name: str) -> Json:
+    """What a run's pods say, without what needs other objects."""
+    spec = run(
+        name="escape",
+        team=team_name,
+        nodes=1,
+        launcher="job",
+        processes_per_node=8,
+        capacity_types=("on-demand",),
+        resources=Resources(cpu="1", memory="1Gi", shm="64Mi"),
+        image=IMAGE,
+    )
+    manifest = LAUNCHERS["job"].render(spec, platform())[-1]
+    body: Json = copy.deepcopy(manifest["spec"]["template"]["spec"])
+    for name in ("volumes", "affinity", "priorityClassName"):
+        body.pop(name, None)
+    main = body["containers"][0]
+    main.pop("volumeMounts")
+    if not gpu:
+        body.pop("tolerations")
+        for amounts in main["resources"].values():
+            amounts.pop(naming.GPU)
+    return body
+
+
+def platform() -> Platform:
+    """What the stack promises to runs."""
+    return promise.platform(parse(values()), "escapes")
+
+
+def template(*, gpu: bool = False, team: str = RESEARCH, **spec: Any) -> Json:
+    """A pod template; `spec` replaces fields of the pod."""
+    return {"metadata": {"labels": {"app": "escape"}}, "spec": _spec(gpu, team) | spec}
+
+
+def metadata(team_name: str, **fields: Any) -> Json:
+    return {"name": "escape", "namespace": naming.namespace(team_name), **fields}
+
+
+def pod(*, gpu: bool = False, team: str = RESEARCH, meta: Json | None = None, **spec: Any) -> Json:
+    """A pod by itself."""
+    body = template(gpu=gpu, team=team, **spec)["spec"]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata(team, **(meta or {})),
+        "spec": body,
+    }
+
+
+def queued(team: str = RESEARCH, **labels: str) -> Json:
+    """Labels of a run in the team's queue."""
+    return {"labels": {naming.QUEUE_NAME: team, **labels}}
+
+
+def job(
+    *, gpu: bool = False, team: str = RESEARCH, meta: Json | None = None, **fields: Any
+) -> Json:
+    """A Job; without `meta` one that is queued if it asks for GPUs."""
+    if meta is None:
+        meta = queued(team) if gpu else {}
+    found = {"template": template(gpu=gpu, team=team), "suspend": gpu}
+    spec = {**found, **fields}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata(team, **meta),
+        "spec": spec,
+    }
+
+
+def jobset(
+    *, gpu: bool = False, team: str = RESEARCH, meta: Json | None = None, **fields: Any
+) -> Json:
+    """A JobSet of one Job."""
+    if meta is None:
+        meta = queued(team) if gpu else {}
+    child = {"spec": {"parallelism": 1, "completions": 1, "template": template(gpu=gpu, team=team)}}
+    spec = {
+        "replicatedJobs": [{"name": "worker", "replicas": 1, "template": child}],
+        "suspend": gpu,
+        **fields,
+    }
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": metadata(team, **meta),
+        "spec": spec,
+    }
+
+
+def other_run(kind: str, *, gpu: bool, meta: Json, suspend: bool = True) -> Json:
+    """A run of an operator of Kubeflow."""
+    group, version, _ = KINDS[kind]
+    one = {"replicas": 1, "template": template(gpu=gpu)}
+    specs: dict[str, Json] = {
+        "TrainJob": {"suspend": suspend, "runtimeRef": {"name": "escape"}},
+        "PyTorchJob": {
+            "runPolicy": {"suspend": suspend},
+            "pytorchReplicaSpecs": {"Master": one, "Worker": one},
+        },
+        "MPIJob": {"runPolicy": {"suspend": suspend}, "mpiReplicaSpecs": {"Worker": one}},
+        "TrainingRuntime": {
+            "template": {
+                "spec": {
+                    "replicatedJobs": [
+                        {"name": "node", "template": {"spec": {"template": template(gpu=gpu)}}}
+                    ]
+                }
+            }
+        },
+    }
+    return {
+        "apiVersion": f"{group}/{version}",
+        "kind": kind,
+        "metadata": metadata(RESEARCH, **meta),
+        "spec": specs[kind],
+    }
+
+
+def launched(launcher: str, team: str = RESEARCH) -> Json:
+    """A run as its launcher makes it; suspended, as Kueue's webhooks would make it."""
+    spec = run(
+        name="launched",
+        team=team,
+        nodes=1 if LAUNCHERS[launcher].single_node else 2,
+        launcher=launcher,
+        capacity_types=("on-demand",),
+        image=IMAGE,
+    )
+    manifest: Json = copy.deepcopy(LAUNCHERS[launcher].render(spec, platform())[-1])
+    if manifest["kind"] in ("PyTorchJob", "MPIJob"):
+        manifest["spec"]["runPolicy"]["suspend"] = True
+    elif manifest["kind"] == "TrainJob":
+        manifest["spec"]["suspend"] = True
+    return manifest
+
+
+def controller(kind: str, *, gpu: bool, **spec: Any) -> Json:
+    """What Kubernetes itself makes pods of, and Kueue does not hold back."""
+    inner = template(gpu=gpu, **spec)
+    selector = {"matchLabels": {"app": "escape"}}
+    always = {"template": {**inner, "spec": inner["spec"] | {"restartPolicy": "Always"}}}
+    bodies: dict[str, tuple[str, Json]] = {
+        "Deployment": ("apps/v1", {"selector": selector, **always}),
+        "StatefulSet": ("apps/v1", {"selector": selector, "serviceName": "escape", **always}),
+        "DaemonSet": ("apps/v1", {"selector": selector, **always}),
+        "ReplicaSet": ("apps/v1", {"selector": selector, "replicas": 1, **always}),
+        "ReplicationController": ("v1", {"selector": {"app": "escape"}, **always}),
+        "CronJob": (
+            "batch/v1",
+            {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": {"template": inner}}},
+        ),
+    }
+    version, body = bodies[kind]
+    return {"apiVersion": version, "kind": kind, "metadata": metadata(RESEARCH), "spec": body}
+
+
+def claims(kind: str = "ResourceClaim") -> Json:
+    """A claim of a device."""
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}
+    spec: Json = {"devices": {"requests": [request]}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": kind,
+        "metadata": metadata(RESEARCH),
+        "spec": {"spec": spec} if kind.endswith("Template") else spec,
+    }

@@ -1,0 +1,159 @@
+"""What a pod might say of itself to get where it should not, each beside the nearest that is allowed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+from infra import naming
+from tests.sandbox.escape_attempts import Attempt, asking, first, main
+from tests.sandbox.escape_kit import Ask, create
+from tests.sandbox.escape_objects import (
+    GPU_TAINT,
+    IMAGE,
+    PRODUCTION,
+    RESEARCH,
+    claims,
+    job,
+    other_run,
+    pod,
+    queued,
+    template,
+)
+
+
+def to_other_places() -> Iterator[Attempt]:
+    """Nodes that are not for this pod."""
+    only = ("placement",)
+    chosen = {"nodeSelector": {naming.HOSTNAME: "some-node"}}
+    yield Attempt(
+        "a pod that names its node", only, create(pod(nodeName="n")), create(pod(**chosen))
+    )
+    yield Attempt(
+        "a job that names its node",
+        only,
+        create(job(template=template(nodeName="n"))),
+        create(job(template=template(**chosen))),
+    )
+    system = {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}
+    condition = {"key": "node.kubernetes.io/not-ready", "operator": "Exists"}
+    yield Attempt(
+        "a pod on the control plane",
+        only,
+        create(pod(tolerations=[system])),
+        create(pod(tolerations=[condition])),
+    )
+    exact = create(job(gpu=True))
+    for name, toleration in (
+        ("every taint", {"operator": "Exists"}),
+        ("whatever has the taint's key", {"key": "dedicated", "operator": "Exists"}),
+        ("another value", {**GPU_TAINT, "value": "inference"}),
+        ("every effect", {"key": "dedicated", "value": naming.GPU_TRAINING}),
+        ("cordoned nodes", {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}),
+    ):
+        widened = job(gpu=True, template=template(gpu=True, tolerations=[toleration]))
+        yield Attempt(f"a queued run that tolerates {name}", only, create(widened), exact)
+    yield Attempt(
+        "a pod that tolerates everything",
+        ("placement", "queue"),
+        create(pod(tolerations=[{"operator": "Exists"}])),
+        create(pod(tolerations=[condition])),
+    )
+    yield Attempt(
+        "a runtime of one's own",
+        only,
+        create(job(template=template(runtimeClassName="nvidia"))),
+        create(job()),
+    )
+
+
+def without_counting() -> Iterator[Attempt]:
+    """What no quota and no queue would see."""
+    only = ("requests",)
+    good = create(job(template=template(containers=asking(cpu="1", memory="1Gi"))))
+    for name, containers in (
+        ("nothing", main(resources={})),
+        ("no memory", asking(cpu="1")),
+        ("no cpu at all", asking(cpu="0", memory="1Gi")),
+        ("what nobody counts", asking(cpu="1", memory="1Gi", **{"example.com/fpga": "1"})),
+    ):
+        asked = create(job(template=template(containers=containers)))
+        yield Attempt(f"a container that asks for {name}", only, asked, good)
+    silent = [one | {"resources": {}} for one in first()]
+    yield Attempt(
+        "an init container that asks for nothing",
+        only,
+        create(job(template=template(initContainers=silent))),
+        create(job(template=template(initContainers=first()))),
+    )
+    yield Attempt(
+        "a slice of a GPU",
+        ("requests", "queue"),
+        create(pod(containers=asking(cpu="1", memory="1Gi", **{"nvidia.com/mig-1g.10gb": "1"}))),
+        create(pod()),
+    )
+    claimed = [{"name": "gpu", "resourceClaimName": "escape"}]
+    yield Attempt("a pod with a claim", only, create(pod(resourceClaims=claimed)), create(pod()))
+    for kind in ("ResourceClaim", "ResourceClaimTemplate"):
+        elsewhere = copy.deepcopy(claims(kind))
+        elsewhere["metadata"]["namespace"] = "default"
+        yield Attempt(f"a {kind}", ("claims",), create(claims(kind)), create(elsewhere))
+
+
+def with_other_images() -> Iterator[Attempt]:
+    """Programs that nobody pinned, or from where nobody allowed."""
+    digest = IMAGE.rpartition("@")[2]
+    good = create(pod(containers=main(image=f"sandbox.trainyard.dev/team/tool:v1@{digest}")))
+    for image in (
+        "sandbox.trainyard.dev/host:latest",
+        f"registry.example.com/host@{digest}",
+        f"sandbox.trainyard.dev.example.com/host@{digest}",
+        f"sandbox.trainyard.dev:5000/host@{digest}",
+        f"sandboxxtrainyard.dev/host@{digest}",
+        f"sandbox.trainyard.dev/host@{digest[:-1]}",
+        f"evil/sandbox.trainyard.dev/host@{digest}",
+    ):
+        bad = create(pod(containers=main(image=image)))
+        yield Attempt(f"image {image[:48]}", ("images",), bad, good)
+        if "latest" in image:
+            tagged = [one | {"image": image} for one in first()]
+            inside = create(job(template=template(initContainers=tagged)))
+            yield Attempt("an init container by tag", ("images",), inside, good)
+
+
+def before_others() -> Iterator[Attempt]:
+    """A place in the queue that is a higher tier's."""
+    only = ("priority",)
+
+    def of_class(name: str, team: str = RESEARCH) -> Ask:
+        return create(job(team=team, template=template(team=team, priorityClassName=name)))
+
+    def labelled(name: str) -> Ask:
+        return create(job(gpu=True, meta=queued(**{naming.WORKLOAD_PRIORITY: name})))
+
+    own = "research-training"
+    top = "production-training"
+    yield Attempt("a class of production", only, of_class(top), of_class(own))
+    yield Attempt(
+        "production's class, where it is allowed", only, of_class(top), of_class(top, PRODUCTION)
+    )
+    yield Attempt("a class of the system", only, of_class("system-node-critical"), of_class(own))
+    yield Attempt(
+        "a pod that is critical for the system",
+        only,
+        create(pod(priorityClassName="system-cluster-critical")),
+        create(pod(priorityClassName=own)),
+    )
+    yield Attempt("production's place in the queue", only, labelled(top), labelled(own))
+
+    def scheduled(name: str) -> Ask:
+        run = other_run("PyTorchJob", gpu=True, meta=queued())
+        run["spec"]["runPolicy"]["schedulingPolicy"] = {"priorityClass": name}
+        return create(run)
+
+    yield Attempt("production's class by an operator", only, scheduled(top), scheduled(own))
+
+
+def every() -> list[Attempt]:
+    """All of them."""
+    return [*to_other_places(), *without_counting(), *with_other_images(), *before_others()]
