@@ -1,0 +1,183 @@
+"""A secret that a run uses is where it must be, and nowhere else: not in state, logs, previews or outputs."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import yaml
+
+from infra.config import stack_values
+from infra.render import render
+from sandbox import paths
+from tests.sandbox.conftest import Cluster
+from tests.sandbox.node_kit import until
+
+pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(300)]
+
+TEAM = "canary"
+NAMESPACE = f"team-{TEAM}"
+STACK = "canary"
+RUN_S = 120.0
+
+VALUE = f"canary-{uuid4().hex}"
+TRACES = (VALUE.encode(), base64.b64encode(VALUE.encode()))
+
+
+def _stack(run: Path) -> dict[str, Any]:
+    node = {"capacity": "on-demand", "min": 1, "max": 1, "zone": "canary-1a", "nodes": "process"}
+    pools = [
+        node | {"name": "canary-gpu", "instanceTypes": ["g6.xlarge"]},
+        node | {"name": "canary-cpu", "instanceTypes": ["m6i.xlarge"], "workload": "cpu"},
+    ]
+    team = {
+        "name": TEAM,
+        "tier": "research",
+        "quota": {"cpu": "16", "memory": "64Gi", "gpus": 1},
+        "secrets": [{"name": "tracking", "env": ["TRACKING_TOKEN"]}],
+    }
+    return {
+        "cluster": {"provider": "existing", "name": "sandbox"},
+        "taintKey": "dedicated",
+        "cohort": "canary",
+        "nodePools": pools,
+        "storage": {"checkpoints": "1Gi", "datasets": "1Gi"},
+        "operators": {"kueue": {"provided": True}, "jobset": {"provided": True}},
+        "teams": [team],
+        "images": {"trainer": "sandbox.trainyard.dev/trainer@source"},
+        "runs": [str(run)],
+    }
+
+
+@dataclass
+class Told:
+    """A stack with a run that uses a secret, and all that commands have said so far."""
+
+    cluster: Cluster
+    folder: Path
+    said: list[str] = field(default_factory=list)
+
+    @property
+    def stack_file(self) -> Path:
+        return self.folder / f"Pulumi.{STACK}.yaml"
+
+    def pulumi(self, *args: str, cwd: Path = paths.PROJECT) -> str:
+        return self.told("pulumi", *args, "--stack", STACK, "--non-interactive", cwd=cwd)
+
+    def told(self, *command: str, cwd: Path = paths.PROJECT) -> str:
+        """What a command says, kept for the search."""
+        done = subprocess.run(
+            command,
+            cwd=cwd,
+            env=self.cluster.env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=RUN_S,
+        )
+        self.said.append(done.stdout + done.stderr)
+        assert done.returncode == 0, self.said[-1]
+        return done.stdout
+
+    def pods(self) -> list[dict[str, Any]]:
+        text = self.cluster.kubectl(
+            "get", "pods", "-n", NAMESPACE, "-l", "trainyard.dev/run=canary", "-o", "json"
+        )
+        found: list[dict[str, Any]] = json.loads(text)["items"]
+        return found
+
+
+@pytest.fixture(scope="module")
+def told(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+    """The stack, up; gone in the end."""
+    folder = tmp_path_factory.mktemp("canary")
+    run = yaml.safe_load((paths.PROJECT / "training/runs/drill.yaml").read_text())
+    run |= {"name": "canary", "team": TEAM, "nodes": 1, "launcher": "job", "allowSpot": False}
+    few = {"steps": 4, "schedule": {"warmup_steps": 1}, "evaluation": {"every_steps": 4}}
+    run |= {"overrides": few, "secrets": ["tracking"]}
+    run_file = folder / "canary.yaml"
+    run_file.write_text(yaml.safe_dump(run))
+    found = Told(cluster, folder)
+    config = {f"trainyard:{key}": value for key, value in _stack(run_file).items()}
+    found.stack_file.write_text(yaml.safe_dump({"config": config}))
+    # Making a stack writes the salt of a passphrase into the stack file beside the project's.
+    shutil.copy(paths.PROJECT / "Pulumi.yaml", folder)
+    found.told("pulumi", "stack", "init", STACK, "--no-select", "--non-interactive", cwd=folder)
+    config_file = ["--config-file", str(found.stack_file)]
+    try:
+        found.pulumi("up", "--yes", "--skip-preview", *config_file)
+        yield found
+    finally:
+        found.pulumi("destroy", "--yes", "--skip-preview", *config_file)
+        found.pulumi("stack", "rm", "--yes", cwd=folder)
+
+
+def _waits_for_its_secret(told: Told) -> bool:
+    states = [
+        status.get("state", {}).get("waiting", {}).get("reason")
+        for pod in told.pods()
+        for status in pod["status"].get("containerStatuses", [])
+    ]
+    return "CreateContainerConfigError" in states
+
+
+def _traces(told: Told) -> list[str]:
+    """Files of the sandbox with the value in them, apart from where the API server keeps Secrets."""
+    etcd = told.cluster.state.home / "etcd"
+    assert any(trace in _bytes(etcd) for trace in TRACES), "the search looks for the wrong thing"
+    return [
+        str(path)
+        for path in told.cluster.state.home.rglob("*")
+        if path.is_file()
+        and not path.is_symlink()
+        and etcd not in path.parents
+        and any(trace in path.read_bytes() for trace in TRACES)
+    ]
+
+
+def _bytes(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_run_gets_its_secret_and_nothing_else_does(told: Told) -> None:
+    until(lambda: _waits_for_its_secret(told), "the run waits for its Secret", RUN_S)
+    told.cluster.kubectl(
+        *("create", "secret", "generic", "tracking", "-n", NAMESPACE),
+        f"--from-literal=TRACKING_TOKEN={VALUE}",
+    )
+    until(
+        lambda: [p for p in told.pods() if p["status"]["phase"] == "Succeeded"],
+        "the run has trained to its end",
+        RUN_S,
+    )
+    [pod] = told.pods()
+    [variable] = [
+        one for one in pod["spec"]["containers"][0]["env"] if one["name"] == "TRACKING_TOKEN"
+    ]
+    source = {"secretKeyRef": {"name": "tracking", "key": "TRACKING_TOKEN"}}
+    assert variable == {"name": "TRACKING_TOKEN", "valueFrom": source}
+
+    config_file = ["--config-file", str(told.stack_file)]
+    told.pulumi("preview", "--diff", *config_file)
+    told.pulumi("refresh", "--yes", *config_file)
+    told.pulumi("stack", "output", "--json", "--show-secrets")
+    told.pulumi("stack", "export", "--show-secrets")
+    told.said.append(json.dumps(render(STACK, stack_values(told.stack_file))))
+    told.told("kubectl", "describe", "pods,jobs,workloads", "-n", NAMESPACE)
+    told.told("kubectl", "get", "events,pods,jobs,configmaps", "-n", NAMESPACE, "-o", "yaml")
+    told.told("kubectl", "logs", "-n", NAMESPACE, pod["metadata"]["name"])
+
+    leak = told.cluster.state.logs / "leak.log"
+    leak.write_bytes(b"Authorization: Basic " + TRACES[1])
+    assert _traces(told) == [str(leak)]
+    leak.unlink()
+    assert _traces(told) == []
+    assert not [text for text in told.said if any(trace in text.encode() for trace in TRACES)]
