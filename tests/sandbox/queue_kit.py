@@ -28,6 +28,9 @@ HOLD = "trainyard.dev/test-hold"
 
 _JOBS = "/apis/batch/v1"
 _WORKLOADS = object_path(f"/apis/{naming.KUEUE_API}", None, "workloads")
+_PREEMPTING = "Pending the preemption"
+"""Kueue's word to a run whose place it is about to make."""
+
 _GPUS = 8
 """Of a p4d node."""
 
@@ -121,8 +124,18 @@ class Fleet:
         finally:
             self.stop_all()
             document = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects[::-1]})
-            options = ("--ignore-not-found", "--timeout=90s", "-f", "-")
+            # Namespaces take their time; they are in nobody's way.
+            options = ("--ignore-not-found", "--wait=false", "-f", "-")
             self.cluster.kubectl("delete", *options, stdin=document)
+            until(lambda: not self._left(objects), "no queue is left")
+
+    def _left(self, objects: Sequence[Json]) -> list[str]:
+        """Kueue's cluster-wide objects that are still there: each waits for those that name it."""
+        found = []
+        for plural in ("clusterqueues", "cohorts", "resourceflavors", "topologies"):
+            path = object_path(f"/apis/{naming.KUEUE_API}", None, plural)
+            found += [item["metadata"]["name"] for item in self.client.get(path)["items"]]
+        return [o["metadata"]["name"] for o in objects if o["metadata"]["name"] in found]
 
     def start(
         self,
@@ -193,12 +206,13 @@ class Fleet:
         return {run_id for run_id, workload in self.workloads().items() if holds_quota(workload)}
 
     def waiting(self) -> set[str]:
-        """Runs of which Kueue has said that they do not fit."""
-        return {
-            run_id
-            for run_id, workload in self.workloads().items()
-            if not holds_quota(workload) and condition(workload, "QuotaReserved")
-        }
+        """Runs of which Kueue has said that they do not fit, and for which it takes nothing from others."""
+        found = set()
+        for run_id, workload in self.workloads().items():
+            told = condition(workload, "QuotaReserved")
+            if told and not holds_quota(workload) and _PREEMPTING not in told["message"]:
+                found.add(run_id)
+        return found
 
     def pods(self, run_id: str) -> list[Json]:
         """Pods of a run that are not about to go."""
