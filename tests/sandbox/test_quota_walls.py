@@ -188,10 +188,18 @@ def test_pods_count_together_and_give_back_when_they_end(held: Cluster) -> None:
     _let_in(held, two)
 
 
-@pytest.mark.parametrize("kind", ["LoadBalancer", "NodePort"])
-def test_no_service_is_reached_from_outside(held: Cluster, kind: str) -> None:
-    _refused(held, _service(type=kind), OVER)
+@pytest.mark.parametrize(
+    "outside",
+    [
+        {"type": "NodePort"},
+        {"type": "LoadBalancer"},
+        # It has no port on nodes, so only the quota of load balancers knows it.
+        {"type": "LoadBalancer", "allocateLoadBalancerNodePorts": False},
+    ],
+)
+def test_no_service_is_reached_from_outside(held: Cluster, outside: dict[str, Any]) -> None:
+    _refused(held, _service(**outside), OVER)
     _let_in(held, _service(type="ClusterIP"))
     _let_in(held, _service(clusterIP="None"))
     with _without(held, "ResourceQuota"):
-        _let_in(held, _service(type=kind))
+        _let_in(held, _service(**outside))
