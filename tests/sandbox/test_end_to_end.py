@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from sandbox import paths
-from sandbox.runs import Reader
+from sandbox.runs import Reader, Run
 from tests.sandbox.node_kit import until
 
 if TYPE_CHECKING:
@@ -263,6 +263,30 @@ def _pods_watched(cluster: Cluster, run_id: str, folder: Path) -> Iterator[Path]
             watcher.wait()
 
 
+def _ops(cluster: Cluster, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ops", *args],
+        cwd=paths.PROJECT,
+        env=cluster.env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def _drained_and_resumed(cluster: Cluster, reader: Reader, run: Run) -> None:
+    """The run saves and stops when its queue is drained, and goes on from there."""
+    assert "trains since" in _ops(cluster, "why", "last").stdout
+    drained = _ops(cluster, "drain", "--timeout", "100")
+    assert drained.returncode == 0, drained.stdout + drained.stderr
+    saved = reader.progress(run).step
+    assert "its queue is stopped" in _ops(cluster, "why", "last").stdout
+    assert _ops(cluster, "resume").returncode == 0
+    until(lambda: reader.progress(run).step > saved, "the run goes on", 180.0)
+    resumed = [e for e in reader.progress(run).events if e.get("event") == "resumed"]
+    assert resumed[-1]["from_step"] == saved, resumed
+
+
 def test_destroy_under_a_running_run_lets_it_save_and_leaves_nothing_of_the_stack(
     cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path
 ) -> None:
@@ -274,6 +298,7 @@ def test_destroy_under_a_running_run_lets_it_save_and_leaves_nothing_of_the_stac
     reader = Reader(cluster.state)
     run = reader.find("last")
     until(lambda: reader.progress(run).step > 0, "the run trains", 180.0)
+    _drained_and_resumed(cluster, reader, run)
 
     begun = time.monotonic()
     with _pods_watched(cluster, run.run_id, tmp_path) as seen:
