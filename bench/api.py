@@ -22,7 +22,6 @@ WRITERS: Final = 16
 """Requests in flight: enough to keep a small server busy, too few to be turned away by it."""
 FIELD_MANAGER: Final = "trainyard-bench"
 METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-WATCH_METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _PATCH_TYPES: Final = {
     "apply": "application/apply-patch+yaml",
     "merge": "application/merge-patch+json",
@@ -60,11 +59,6 @@ class Api:
     def text(self, path: str) -> str:
         """An answer that is not JSON, such as metrics."""
         return self._send("GET", path, {}).decode()
-
-    def uids(self, path: str) -> list[str]:
-        """Uids of all objects of a collection."""
-        raw = self._send("GET", path, {}, accept=METADATA_ONLY)
-        return [item["metadata"]["uid"] for item in json.loads(raw)["items"] or []]
 
     def places(self, path: str) -> list[tuple[str, str]]:
         """Namespace and name of all objects of a collection."""
@@ -108,13 +102,13 @@ class Api:
             raise
         return False
 
-    def watch(self, path: str, version: str, *, metadata_only: bool = False) -> Iterator[Json]:
+    def watch(self, path: str, version: str) -> Iterator[Json]:
         """Events after `version`, until the server ends the watch."""
         query = {"watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true"}
         response = self._pool.request(
             "GET",
             f"{self._server}{path}?{urlencode(query)}",
-            headers={"Accept": WATCH_METADATA_ONLY if metadata_only else "application/json"},
+            headers={"Accept": "application/json"},
             preload_content=False,
             timeout=urllib3.Timeout(connect=5.0, read=3600.0),
         )

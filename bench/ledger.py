@@ -2,7 +2,7 @@
 
 One revision counter orders all changes in etcd, so the events of one kind, in their order, are the states
 that the API server went through: a check after each event misses none. Pods are another kind with a watch
-of its own; their creations are compared with the gangs' admissions by revision, in the end.
+of its own; when they came to their nodes is compared with the gangs' admissions by revision, in the end.
 """
 
 from __future__ import annotations
@@ -34,12 +34,14 @@ class GangRecord:
     succeeded: bool = False
     size: int = 0
     """Pods that it asks for."""
-    needed: int = 0
-    """Pods that its last admission was for."""
     evictions: Counter[str] = field(default_factory=Counter)
     """By reason."""
-    pods: dict[str, int] = field(default_factory=dict)
-    """Revision of creation, by uid."""
+    pods: set[str] = field(default_factory=set)
+    """Uids of all it ever had."""
+    bound: dict[str, int] = field(default_factory=dict)
+    """Revision at which a pod was first seen on a node, by uid."""
+    done: set[str] = field(default_factory=set)
+    """Pods that succeeded."""
 
 
 @dataclass
@@ -64,6 +66,9 @@ class Ledger:
         self.used: Counter[str] = Counter()
         self.peak_total = 0
         self.gangs: dict[Key, GangRecord] = defaultdict(GangRecord)
+        self.over_after_restart: list[str] = []
+        """Admissions over quota while Kueue had just been started; told apart, since their cause is known."""
+        self._restarting_until = 0.0
         self.violations = 0
         self.told: list[str] = []
         self.events = 0
@@ -96,9 +101,9 @@ class Ledger:
         over = deleted or _condition(item, "Finished").get("status") == "True"
         admission = None if over else (item.get("status") or {}).get("admission")
         holds = _gpus_by_flavor(item, admission)
-        if admission and not known.admitted:
+        new = admission is not None and not known.admitted
+        if new:
             gang.admissions.append((revision, None))
-            gang.needed = sum(_pods_left(item).values())
             gang.first_admitted = now if gang.first_admitted is None else gang.first_admitted
             if not _whole(item, admission):
                 self._violation(f"{'/'.join(known.key)} is admitted in part")
@@ -108,13 +113,17 @@ class Ledger:
         self.used.update(holds)
         known.holds, known.admitted = holds, admission is not None
         self.peak_total = max(self.peak_total, self.used.total())
-        for flavor in holds:
+        for flavor in holds if new else ():
             used, most = self.used[flavor], self.gpus.get(flavor, 0)
             if used > most:
-                self._violation(
-                    f"flavor {flavor}: {used} GPUs in use, its quota is {most};"
-                    f" held by {', '.join(self._holders(flavor, known))}"
+                message = (
+                    f"{'/'.join(known.key)} is admitted to flavor {flavor}, which has then {used} GPUs"
+                    f" in use of {most}; held by {', '.join(self._holders(flavor, known))}"
                 )
+                if now < self._restarting_until:
+                    self.over_after_restart.append(message)
+                else:
+                    self._violation(message)
 
     def _holders(self, flavor: str, newest: _Workload) -> list[str]:
         """`RUN xGPUS` of all that hold a flavor, the one that just changed last."""
@@ -144,13 +153,26 @@ class Ledger:
             gang.times_finished += 1
             gang.succeeded = finished["reason"] == "Succeeded"
 
-    def pod(self, kind: str, item: Mapping[str, Any]) -> None:
-        """An event of a gang's pod; only creations count."""
+    def pod(self, item: Mapping[str, Any]) -> None:
+        """What a gang's pod was like at some revision.
+
+        One that is only created counts for nothing: a Job controller that has not heard yet of a
+        suspension makes some, and takes them away again.
+        """
         metadata = item["metadata"]
         run_id = (metadata.get("labels") or {}).get(naming.RUN_ID)
-        if kind == "ADDED" and run_id:
-            gang = self.gangs[metadata["namespace"], run_id]
-            gang.pods[metadata["uid"]] = int(metadata["resourceVersion"])
+        if not run_id:
+            return
+        gang = self.gangs[metadata["namespace"], run_id]
+        gang.pods.add(metadata["uid"])
+        if item["spec"].get("nodeName"):
+            gang.bound.setdefault(metadata["uid"], int(metadata["resourceVersion"]))
+        if (item.get("status") or {}).get("phase") == "Succeeded":
+            gang.done.add(metadata["uid"])
+
+    def restarting(self, until: float) -> None:
+        """Kueue is started anew, and knows the whole of its queues by this time of the observer's clock."""
+        self._restarting_until = until
 
     def broken(self, message: str) -> None:
         """The record has a gap."""
@@ -162,7 +184,7 @@ class Ledger:
             self.told.append(message)
 
     def close(self) -> None:
-        """What can only be judged in the end: pods without an admission, gangs that ended in part or twice."""
+        """What can only be judged in the end: pods that ran without an admission, gangs that ended in part."""
         for key, gang in self.gangs.items():
             for message in _pods_against_admissions(gang):
                 self._violation(f"{'/'.join(key)} {message}")
@@ -173,16 +195,15 @@ class Ledger:
 
 
 def _pods_against_admissions(gang: GangRecord) -> Iterator[str]:
-    """Every pod was made within an admission, and the last admission had all of the gang's pods."""
-    last = gang.admissions[-1] if gang.admissions else None
-    within = 0
-    for created in gang.pods.values():
-        if not any(a <= created and (b is None or created <= b) for a, b in gang.admissions):
-            yield f"had a pod (revision {created}) without an admission"
-        if last and last[0] <= created:
-            within += 1
-    if gang.succeeded and within != gang.needed:
-        yield f"finished with {within} pods in its last admission, which was for {gang.needed}"
+    """Every pod came to its node within an admission, and as many succeeded as the gang has.
+
+    More may succeed: a JobSet that is evicted half done starts all over.
+    """
+    for bound in gang.bound.values():
+        if not any(a <= bound and (b is None or bound <= b) for a, b in gang.admissions):
+            yield f"had a pod on a node (revision {bound}) without an admission"
+    if gang.succeeded and len(gang.done) < gang.size:
+        yield f"finished, but {len(gang.done)} of its {gang.size} pods succeeded"
 
 
 def _owner(item: Mapping[str, Any]) -> str:

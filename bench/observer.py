@@ -1,4 +1,4 @@
-"""Two watches that feed a ledger: Workloads, and the metadata of pods."""
+"""Two watches that feed a ledger: Workloads and pods."""
 
 from __future__ import annotations
 
@@ -40,11 +40,8 @@ class Observer:
         self._stop = threading.Event()
         self.workloads = workloads_path(api)
         self._threads = [
-            threading.Thread(target=self._follow, args=(path, take, bare), daemon=True)
-            for path, take, bare in (
-                (self.workloads, self._workload, False),
-                (PODS, self._pod, True),
-            )
+            threading.Thread(target=self._follow, args=(path, take), daemon=True)
+            for path, take in ((self.workloads, self._workload), (PODS, self._pod))
         ]
 
     def start(self) -> None:
@@ -57,20 +54,25 @@ class Observer:
         with self.lock:
             return sum(1 for gang in self.ledger.gangs.values() if holds(gang))
 
+    def restarting(self, until_s: float) -> None:
+        """See `Ledger.restarting`."""
+        with self.lock:
+            self.ledger.restarting(until_s)
+
     def in_use(self) -> int:
         """GPUs that gangs hold now."""
         with self.lock:
             return self.ledger.used.total()
 
     def catch_up(self, deadline_s: float) -> None:
-        """Wait until the watch of pods has seen every pod that is there. Raises TimeoutError."""
-        there = set(self._api.uids(PODS))
+        """Wait until the watch of pods has seen as many succeed as the gangs have, or the deadline."""
 
-        def seen() -> bool:
-            with self.lock:
-                return there <= {uid for gang in self.ledger.gangs.values() for uid in gang.pods}
+        def behind() -> int:
+            return self.count(lambda gang: len(gang.done) < gang.size)
 
-        until(seen, "the watch of pods caught up", deadline_s)
+        # Pods that are still missing then are missing: the ledger says of which gangs.
+        with contextlib.suppress(TimeoutError):
+            until(lambda: not behind(), "the watch of pods caught up", deadline_s)
 
     def stop(self) -> None:
         """Take no more events; the threads end with their watches."""
@@ -79,24 +81,24 @@ class Observer:
     def _workload(self, kind: str, item: Any) -> None:
         self.ledger.workload(kind, item, time.monotonic())
 
-    def _pod(self, kind: str, item: Any) -> None:
-        self.ledger.pod(kind, item)
+    def _pod(self, _kind: str, item: Any) -> None:
+        self.ledger.pod(item)
 
-    def _follow(self, path: str, take: Callable[[str, Any], None], bare: bool) -> None:
+    def _follow(self, path: str, take: Callable[[str, Any], None]) -> None:
         version = self._api.get(path, limit="1")["metadata"]["resourceVersion"]
         while not self._stop.is_set():
             with contextlib.suppress(urllib3.exceptions.HTTPError, OSError, ValueError):
-                for kind, item in self._events(path, version, bare):
+                for kind, item in self._events(path, version):
                     version = item["metadata"]["resourceVersion"]
                     if kind != "BOOKMARK":
                         with self.lock:
                             take(kind, item)
             self._stop.wait(_PAUSE_S)
 
-    def _events(self, path: str, version: str, bare: bool) -> Iterator[tuple[str, Any]]:
+    def _events(self, path: str, version: str) -> Iterator[tuple[str, Any]]:
         """Events until the watch ends; a gap that cannot be closed is a violation."""
         try:
-            for event in self._api.watch(path, version, metadata_only=bare):
+            for event in self._api.watch(path, version):
                 if self._stop.is_set():
                     return
                 if event["type"] == "ERROR":

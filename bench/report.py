@@ -15,7 +15,7 @@ from typing import Final
 from bench.admission import GOAL, median_and_bound
 from bench.admission import Outcome as AdmissionOutcome
 from bench.embedded import ROOT
-from bench.storm import HIGH, LOW, MOST_EVICTIONS
+from bench.storm import HIGH, LOW, MOST_EVICTIONS, RESTART_S
 from bench.storm import Outcome as StormOutcome
 
 HEAD: Final = """# Results
@@ -80,12 +80,14 @@ def storm(outcome: StormOutcome) -> str:
         f"| high priority finished once | {outcome.finished[HIGH]} | {size.high} |",
         f"| most evictions of one gang | {outcome.most_evictions} | at most {MOST_EVICTIONS} |",
         f"| violations (over quota, gangs in part) | {outcome.violations} | 0 |",
-        f"| most GPUs in use at once | {outcome.peak_part:.0%} | at most 100% |",
+        f"| admitted over quota within {RESTART_S:.0f} s of a death of Kueue |"
+        f" {len(outcome.over_after_restart)} | 0 |",
+        f"| most GPUs admitted at once | {outcome.peak_part:.0%} | at most 100% |",
         f"| controllers killed | {len(outcome.kills)} | {size.kills} |",
         "",
         f"{outcome.seconds:.0f} s from the first of high priority to the last finished. Evictions:"
         f" {reasons or 'none'}; of high priority {outcome.evictions_of_high.total()}. Killed: {kills}.",
-        *_told(list(outcome.told)),
+        *_told([*outcome.told, *outcome.over_after_restart]),
     ]
     return "\n".join(lines)
 

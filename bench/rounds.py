@@ -18,6 +18,7 @@ from infra import naming
 QUEUES: Final = f"/apis/{naming.KUEUE_API}"
 SETTLE_S: Final = 1800.0
 """Longest wait for a configuration to be in force, or for objects to be gone."""
+CATCH_UP_S: Final = 60.0
 POLL_S: Final = 0.2
 STALL_S: Final = 180.0
 """A round in which nothing is admitted or finished for so long has failed."""
@@ -108,7 +109,7 @@ def play(
         release(api, arm)
         wait_finished(observer, len(load), told)
         after = latency.writes(api.text("/metrics"))
-        observer.catch_up(SETTLE_S)
+        observer.catch_up(CATCH_UP_S)
     finally:
         observer.stop()
     return _result(observer, arm, len(load), start, latency.between(before, after))

@@ -21,6 +21,8 @@ MOST_EVICTIONS: Final = 8
 LOW: Final = "low"
 HIGH: Final = "high"
 _LOW_PRIORITY: Final = "best-effort-training"
+RESTART_S: Final = 20.0
+"""From Kueue's death until it surely knows all of its queues again."""
 FULL_PART: Final = 0.5
 """The high priority comes when so much of the fleet is taken."""
 
@@ -67,6 +69,8 @@ class Outcome:
     peak_part: float
     """GPUs in use at once, as a part of all."""
     kills: tuple[Kill, ...]
+    over_after_restart: tuple[str, ...]
+    """Admissions over quota within RESTART_S of a death of Kueue."""
     violations: int
     told: tuple[str, ...]
 
@@ -136,11 +140,13 @@ def run(cluster: Embedded, size: Size, told: Progress) -> Outcome:
         enough = FULL_PART * sum(made.gpus.values())
         until(lambda: observer.in_use() >= enough, "the fleet fills", rounds.SETTLE_S)
         start = monotonic()
-        storm = _Storm(cluster, kills, start, lambda done: told("storm", len(low + high), done))
+        storm = _Storm(
+            cluster, observer, kills, start, lambda done: told("storm", len(low + high), done)
+        )
         each(lambda gang: api.create(gangs.manifest(gang, made.platform)), high, storm.due)
         rounds.wait_finished(observer, len(low) + len(high), storm.finished)
         seconds = monotonic() - start
-        observer.catch_up(rounds.SETTLE_S)
+        observer.catch_up(rounds.CATCH_UP_S)
     finally:
         observer.stop()
     return _outcome(size, observer, seconds, tuple(storm.done))
@@ -150,9 +156,15 @@ class _Storm:
     """Kills what is due whenever it is asked."""
 
     def __init__(
-        self, cluster: Embedded, kills: list[Kill], start: float, told: Callable[[int], None]
+        self,
+        cluster: Embedded,
+        observer: Observer,
+        kills: list[Kill],
+        start: float,
+        told: Callable[[int], None],
     ) -> None:
         self._cluster = cluster
+        self._observer = observer
         self._left = list(kills)
         self._start = start
         self._told = told
@@ -163,6 +175,8 @@ class _Storm:
         while self._left and (at := monotonic() - self._start) >= self._left[0].at:
             if not self._cluster.kill(self._left[0].service):
                 return
+            if self._left[0].service == "kueue":
+                self._observer.restarting(monotonic() + RESTART_S)
             self.done.append(replace(self._left.pop(0), at=round(at, 1)))
 
     def finished(self, gangs_finished: int) -> None:
@@ -192,6 +206,7 @@ def _outcome(size: Size, observer: Observer, seconds: float, kills: tuple[Kill, 
             most_evictions=max(g.evictions.total() for g in ledger.gangs.values()),
             peak_part=ledger.peak_total / sum(ledger.gpus.values()),
             kills=kills,
+            over_after_restart=tuple(ledger.over_after_restart),
             violations=ledger.violations,
             told=tuple(ledger.told),
         )

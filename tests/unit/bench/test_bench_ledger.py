@@ -56,7 +56,7 @@ class History:
             0.0,
         )
 
-    def pods(self, run: str, *names: str) -> None:
+    def pods(self, run: str, *names: str, node: str = "n0", phase: str = "Succeeded") -> None:
         for name in names:
             metadata = {
                 "uid": f"{run}-{name}",
@@ -64,7 +64,8 @@ class History:
                 "resourceVersion": str(next(self._revisions)),
                 "labels": {naming.RUN_ID: run},
             }
-            self.ledger.pod("ADDED", {"metadata": metadata})
+            item = {"metadata": metadata, "spec": {"nodeName": node}, "status": {"phase": phase}}
+            self.ledger.pod(item)
 
     def finish(self, run: str, reason: str = "Succeeded") -> None:
         self.workload(run, conditions=[_condition("Finished", reason)])
@@ -105,8 +106,18 @@ def test_two_gangs_at_once_over_the_quota_are_found() -> None:
     history.workload("a", admitted=2)
     history.workload("b", admitted=2)
     assert history.ledger.told == [
-        "flavor spot: 32 GPUs in use, its quota is 16; held by a x16, b x16"
+        f"{NAMESPACE}/b is admitted to flavor spot, which has then 32 GPUs in use of 16;"
+        " held by a x16, b x16"
     ]
+
+
+def test_an_admission_over_the_quota_right_after_a_restart_is_told_apart() -> None:
+    history = History(gpus=16)
+    history.ledger.restarting(1.0)
+    history.workload("a", admitted=2)
+    history.workload("b", admitted=2)
+    assert len(history.ledger.over_after_restart) == 1
+    assert history.ledger.violations == 0
 
 
 def test_what_succeeded_pods_gave_back_may_be_used_by_others() -> None:
@@ -120,7 +131,9 @@ def test_what_succeeded_pods_gave_back_may_be_used_by_others() -> None:
 def test_a_flavor_that_nobody_has_quota_for_is_found() -> None:
     history = History()
     history.workload("a", admitted=2, assigned={"flavors": {naming.GPU: "stolen"}})
-    assert history.ledger.told == ["flavor stolen: 16 GPUs in use, its quota is 0; held by a x16"]
+    assert history.ledger.told == [
+        f"{NAMESPACE}/a is admitted to flavor stolen, which has then 16 GPUs in use of 0; held by a x16"
+    ]
 
 
 def test_an_admission_in_part_is_found() -> None:
@@ -145,24 +158,26 @@ def test_a_placement_in_part_is_found(topology: dict[str, Any], whole: bool) -> 
     assert (history.ledger.told == []) is whole
 
 
-def test_a_pod_without_an_admission_is_found() -> None:
+def test_a_pod_on_a_node_without_an_admission_is_found_and_one_without_a_node_is_fine() -> None:
     history = History()
     history.workload("a")
-    history.pods("a", "early")
+    history.pods("a", "placed", phase="Running")
+    history.pods("a", "stray", node="", phase="Pending")
     history.workload("a", admitted=2)
     history.pods("a", "0", "1")
     history.finish("a")
-    assert history.verdict() == [f"{NAMESPACE}/a had a pod (revision 101) without an admission"]
+    assert history.verdict() == [
+        f"{NAMESPACE}/a had a pod on a node (revision 101) without an admission"
+    ]
 
 
 def test_a_gang_that_finishes_with_too_few_pods_is_found() -> None:
     history = History()
     history.workload("a", admitted=2)
     history.pods("a", "0")
+    history.pods("a", "1", phase="Failed")
     history.finish("a")
-    assert history.verdict() == [
-        f"{NAMESPACE}/a finished with 1 pods in its last admission, which was for 2"
-    ]
+    assert history.verdict() == [f"{NAMESPACE}/a finished, but 1 of its 2 pods succeeded"]
 
 
 def test_a_gang_that_was_evicted_starts_with_new_pods() -> None:
