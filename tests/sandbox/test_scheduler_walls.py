@@ -1,0 +1,244 @@
+"""Walls with Volcano and YuniKorn, on the real API server: a GPU is had through the team's own queue only.
+
+Neither scheduler runs here. The policies need none, and Volcano's PodGroup is stood in for by a definition
+that admits everything: what is refused, a policy refuses.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from infra import naming
+from infra.config import arguments, parse
+from infra.schedulers import YUNIKORN_QUEUE, Scheduler
+from infra.tenancy import admission
+from infra.tenancy.admission.policy import binding
+from sandbox.cluster import ClusterError
+from tests.golden.example_runs import IMAGE, scheduler_values
+from tests.sandbox.conftest import Cluster
+from tests.sandbox.node_kit import until
+
+pytestmark = pytest.mark.sandbox
+
+GROUP = "scheduling.volcano.sh"
+_POLICIES = ("trainyard-queue", "trainyard-queue-name")
+
+
+def team_of(scheduler: Scheduler) -> str:
+    """A team for each scheduler; both are there at once."""
+    return f"walls-{scheduler.value}"
+
+
+def definition() -> dict[str, Any]:
+    """PodGroup with any content."""
+    open_schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"podgroups.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {"kind": "PodGroup", "plural": "podgroups", "singular": "podgroup"},
+            "versions": [
+                {
+                    "name": "v1beta1",
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": open_schema},
+                }
+            ],
+        },
+    }
+
+
+def policies(scheduler: Scheduler) -> list[dict[str, Any]]:
+    """The stack's policies about queues, in this scheduler's namespace only and under names of their own."""
+    config = parse(scheduler_values(scheduler))
+    found = []
+    for policy in admission.policies(arguments.admission(config)):
+        if policy["metadata"]["name"] in _POLICIES:
+            own = copy.deepcopy(policy)
+            own["metadata"]["name"] += f"-{scheduler.value}"
+            selector = own["spec"]["matchConstraints"]["namespaceSelector"]
+            selector["matchLabels"] = {naming.TEAM: team_of(scheduler)}
+            found.append(own)
+    assert len(found) == len(_POLICIES)
+    return found
+
+
+def namespace(scheduler: Scheduler) -> dict[str, Any]:
+    """The team's namespace, without Pod Security: it has tests of its own."""
+    team = team_of(scheduler)
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": naming.namespace(team), "labels": {naming.TEAM: team}},
+    }
+
+
+def pod(scheduler: Scheduler, *, gpus: int = 1, **spec: Any) -> dict[str, Any]:
+    """A pod in the team's namespace."""
+    amounts = {"cpu": "1", "memory": "1Gi"} | ({naming.GPU: str(gpus)} if gpus else {})
+    container = {"name": "main", "image": IMAGE, "resources": {"limits": amounts}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "attempt", "namespace": naming.namespace(team_of(scheduler))},
+        "spec": {"containers": [container], **spec},
+    }
+
+
+def labelled(manifest: dict[str, Any], queue: str) -> dict[str, Any]:
+    """The same, in a queue of YuniKorn's."""
+    manifest["metadata"]["labels"] = {YUNIKORN_QUEUE: queue}
+    return manifest
+
+
+def group(queue: str) -> dict[str, Any]:
+    """A PodGroup in the namespace of Volcano's team."""
+    return {
+        "apiVersion": f"{GROUP}/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {
+            "name": "attempt",
+            "namespace": naming.namespace(team_of(Scheduler.VOLCANO)),
+        },
+        "spec": {"minMember": 2, **({"queue": queue} if queue else {})},
+    }
+
+
+def apply(cluster: Cluster, manifest: dict[str, Any]) -> None:
+    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
+
+
+def refusal(cluster: Cluster, manifest: dict[str, Any]) -> str:
+    """What the API server says against an object; empty if it would take it."""
+    try:
+        cluster.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(manifest))
+    except ClusterError as error:
+        return str(error)
+    return ""
+
+
+def checked(cluster: Cluster, policy: str) -> dict[str, Any] | None:
+    """What the API server found in a policy's expressions; None before it has looked."""
+    found = json.loads(cluster.kubectl("get", "validatingadmissionpolicy", policy, "-o", "json"))
+    status: dict[str, Any] = found.get("status", {})
+    return status if status.get("observedGeneration") else None
+
+
+@pytest.fixture(scope="module")
+def walled(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster with both teams behind their walls; all gone in the end."""
+    both = (Scheduler.VOLCANO, Scheduler.YUNIKORN)
+    walls = [wall for scheduler in both for wall in policies(scheduler)]
+    objects = [
+        definition(),
+        *map(namespace, both),
+        *walls,
+        *map(binding, walls),
+    ]
+    for manifest in objects:
+        apply(cluster, manifest)
+    cluster.kubectl("wait", f"crd/podgroups.{GROUP}", "--for=condition=Established")
+    try:
+        # The API server takes a moment to know of them.
+        astray = pod(Scheduler.YUNIKORN, schedulerName="yunikorn")
+        for attempt in (pod(Scheduler.VOLCANO), pod(Scheduler.YUNIKORN), astray, group("default")):
+            until(lambda one=attempt: refusal(cluster, one), "the walls to stand")
+        yield cluster
+    finally:
+        for manifest in reversed(objects):
+            stdin = json.dumps(manifest)
+            cluster.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-f", "-", stdin=stdin)
+
+
+def test_the_api_server_finds_no_fault_in_the_policies(walled: Cluster) -> None:
+    for scheduler in (Scheduler.VOLCANO, Scheduler.YUNIKORN):
+        for policy in policies(scheduler):
+            name = policy["metadata"]["name"]
+            status = until(lambda n=name: checked(walled, n), f"{name} to be checked")
+            assert status.get("typeChecking", {}).get("expressionWarnings", []) == []
+
+
+@pytest.mark.parametrize("scheduler", [Scheduler.VOLCANO, Scheduler.YUNIKORN])
+def test_a_gpu_pod_goes_to_the_scheduler_whose_queues_count_it(
+    walled: Cluster, scheduler: Scheduler
+) -> None:
+    own = {"schedulerName": scheduler.value}
+    queue = f"root.trainyard.{team_of(scheduler)}"
+    said = refusal(walled, labelled(pod(scheduler), queue))
+    assert f"set schedulerName: {scheduler.value}" in said
+    assert refusal(walled, labelled(pod(scheduler, **own), queue)) == ""
+
+
+@pytest.mark.parametrize("scheduler", [Scheduler.VOLCANO, Scheduler.YUNIKORN])
+def test_a_pod_without_gpus_needs_no_queue(walled: Cluster, scheduler: Scheduler) -> None:
+    assert refusal(walled, pod(scheduler, gpus=0)) == ""
+
+
+def test_volcanos_groups_are_in_the_teams_own_queue(walled: Cluster) -> None:
+    own = f"team-{team_of(Scheduler.VOLCANO)}"
+    assert "set spec.queue: team-TEAM" in refusal(walled, group("team-production"))
+    assert "set spec.queue: team-TEAM" in refusal(walled, group(""))
+    assert refusal(walled, group(own)) == ""
+
+
+def test_volcanos_groups_stay_in_their_queue(walled: Cluster) -> None:
+    own = group(f"team-{team_of(Scheduler.VOLCANO)}")
+    apply(walled, own)
+    moved = {"spec": {"queue": "team-production"}}
+    try:
+        with pytest.raises(ClusterError, match="this queue is not the team's"):
+            _patch(walled, moved)
+        _patch(walled, {"spec": {"minMember": 1}})
+    finally:
+        walled.kubectl("delete", "-f", "-", stdin=json.dumps(own))
+
+
+def _patch(cluster: Cluster, change: dict[str, Any]) -> None:
+    where = ["-n", naming.namespace(team_of(Scheduler.VOLCANO)), f"podgroups.{GROUP}/attempt"]
+    cluster.kubectl("patch", *where, "--type=merge", "--dry-run=server", "-p", json.dumps(change))
+
+
+def test_yunikorns_pods_are_in_the_teams_own_queue(walled: Cluster) -> None:
+    scheduler = Scheduler.YUNIKORN
+    named = {"schedulerName": scheduler.value}
+    own = f"root.trainyard.{team_of(scheduler)}"
+    said = refusal(walled, labelled(pod(scheduler, **named), "root.trainyard.production"))
+    assert "this queue is not the team's" in said
+    assert "this queue is not the team's" in refusal(walled, pod(scheduler, **named))
+    assert refusal(walled, labelled(pod(scheduler, **named), own)) == ""
+
+
+def _astray(policy: str) -> dict[str, Any]:
+    """What only this policy refuses."""
+    volcano, yunikorn = Scheduler.VOLCANO, Scheduler.YUNIKORN
+    own = f"root.trainyard.{team_of(yunikorn)}"
+    return {
+        "trainyard-queue-volcano": pod(volcano),
+        "trainyard-queue-yunikorn": labelled(pod(yunikorn), own),
+        "trainyard-queue-name-volcano": group("team-production"),
+        "trainyard-queue-name-yunikorn": pod(yunikorn, schedulerName="yunikorn"),
+    }[policy]
+
+
+@pytest.mark.parametrize(
+    "policy", [f"{name}-{s}" for name in _POLICIES for s in ("volcano", "yunikorn")]
+)
+def test_without_its_binding_a_wall_lets_everything_through(walled: Cluster, policy: str) -> None:
+    attempt = _astray(policy)
+    assert refusal(walled, attempt)
+    stand = {"metadata": {"name": policy}}
+    walled.kubectl("delete", "validatingadmissionpolicybinding", policy)
+    try:
+        until(lambda: not refusal(walled, attempt), f"{policy} to be gone")
+    finally:
+        apply(walled, binding(stand))
+    until(lambda: refusal(walled, attempt), f"{policy} to stand again")
