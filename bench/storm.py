@@ -22,7 +22,12 @@ LOW: Final = "low"
 HIGH: Final = "high"
 _LOW_PRIORITY: Final = "best-effort-training"
 RESTART_S: Final = 20.0
-"""From Kueue's death until it surely knows all of its queues again."""
+"""From Kueue's death until it surely knows all of its queues again.
+
+The scheduler of Kueue 0.15 starts while its ClusterQueues are still being read: its `Start` waits for nothing.
+A queue that is read early may borrow from the cohort what gangs of a queue that is not read yet hold. Their pods
+find no free node and wait; they are told apart from what must never happen.
+"""
 FULL_PART: Final = 0.5
 """The high priority comes when so much of the fleet is taken."""
 
