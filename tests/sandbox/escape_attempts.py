@@ -272,6 +272,24 @@ def by_workloads() -> Iterator[Attempt]:
     yield Attempt("a Workload admitted by hand", only, admitted, stop)
 
 
+def by_services() -> Iterator[Attempt]:
+    """Traffic that is somebody else's. Load balancers and node ports have a quota of 0 besides."""
+    service: Json = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(RESEARCH) | {"name": "found"},
+        "spec": {"clusterIP": "None", "ports": [{"port": 29400}], "selector": {"app": "any"}},
+    }
+
+    def changed(**spec: Any) -> Ask:
+        return create(service | {"spec": service["spec"] | spec})
+
+    takes = changed(clusterIP="", externalIPs=["203.0.113.7"])
+    alias = changed(clusterIP="", type="ExternalName", externalName="example.com")
+    for name, attempt in (("an address of others", takes), ("a name of others", alias)):
+        yield Attempt(f"a Service with {name}", ("services",), attempt, create(service))
+
+
 def every() -> list[Attempt]:
     """All of them; those of escape_pods.py apart."""
-    return [*past_the_queue(), *by_changes(), *by_live_pods(), *by_workloads()]
+    return [*past_the_queue(), *by_changes(), *by_live_pods(), *by_workloads(), *by_services()]

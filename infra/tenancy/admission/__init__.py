@@ -20,6 +20,7 @@ from infra.tenancy.admission import (
     priorities,
     queues,
     scheduler_queues,
+    services,
 )
 from infra.tenancy.admission.controllers import BINDERS
 from infra.tenancy.admission.policy import binding
@@ -70,6 +71,7 @@ def policies(args: AdmissionWallsArgs) -> list[Manifest]:
         images.by_digest(args.registries),
         priorities.not_above_the_tier(args.priorities, args.ceilings),
         pod_security.restricted_but_for_rdma(),
+        services.inside_only(),
         audit.launches(),
     ]
 

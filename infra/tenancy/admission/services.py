@@ -1,0 +1,25 @@
+"""Services are for the pods of a run to find each other; they take nobody's traffic."""
+
+from __future__ import annotations
+
+from infra.objects import Manifest
+from infra.tenancy.admission.policy import Rule, policy, resources
+
+
+def inside_only() -> Manifest:
+    """No address of the outside world: with `externalIPs` whoever creates a Service gets the traffic that
+    all nodes send to that address (CVE-2020-8554), such as a bucket's."""
+    return policy(
+        "services",
+        matches=[resources("", "services")],
+        rules=[
+            Rule(
+                holds="object.spec.?externalIPs.orValue([]).size() == 0",
+                message="a Service takes no externalIPs; runs find each other by a headless Service",
+            ),
+            Rule(
+                holds="object.spec.?type.orValue('ClusterIP') == 'ClusterIP'",
+                message="a Service is of type ClusterIP; nothing of a team is reached from outside",
+            ),
+        ],
+    )
