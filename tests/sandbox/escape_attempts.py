@@ -76,6 +76,9 @@ def first(**resource: str) -> list[Json]:
 
 STANDING_RUN = job(gpu=True, meta=queued(**{naming.MAX_EXEC_SECONDS: "60"}) | {"name": "standing"})
 STANDING_SET = jobset(gpu=True, meta=queued() | {"name": "standing-set"})
+STANDING_SERVER = controller("Deployment", gpu=False)
+STANDING_SERVER["metadata"]["name"] = "standing"
+STANDING_SERVER["spec"]["replicas"] = 0
 STANDING_POD = pod(meta={"name": "standing"})
 STANDING_WORKLOAD: Json = {
     "apiVersion": naming.KUEUE_API,
@@ -203,6 +206,9 @@ def by_changes() -> Iterator[Attempt]:
     orphan = patch(STANDING_RUN, {"metadata": {"finalizers": ["orphan"]}})
     kept = patch(STANDING_RUN, {"metadata": {"finalizers": ["example.com/kept"]}})
     yield Attempt("a run that will leave its pods", only, orphan, kept)
+    wanting = patch(STANDING_SERVER, {"spec": controller("Deployment", gpu=True)["spec"]})
+    scaled = patch(STANDING_SERVER, {"spec": {"replicas": 1}})
+    yield Attempt("a Deployment that comes to want GPUs", ("queue",), wanting, scaled)
     told = patch(STANDING_RUN, {"status": {"active": 3}}, "status")
     yield Attempt("a run that somebody calls over", ("status",), told, told.by(JOB, MASTERS))
     background = delete(STANDING_RUN, propagationPolicy="Background")

@@ -79,6 +79,10 @@ def without_counting() -> Iterator[Attempt]:
     ):
         asked = create(job(template=template(containers=containers)))
         yield Attempt(f"a container that asks for {name}", only, asked, good)
+    for seconds in (3601, 10**9):
+        stays = create(job(template=template(terminationGracePeriodSeconds=seconds)))
+        goes = create(job(template=template(terminationGracePeriodSeconds=3600)))
+        yield Attempt(f"a pod that stays for {seconds} s when it is evicted", only, stays, goes)
     silent = [one | {"resources": {}} for one in first()]
     yield Attempt(
         "an init container that asks for nothing",

@@ -52,6 +52,7 @@ def walled(cluster: Cluster) -> Iterator[Walled]:
     with standing(cluster) as walled:
         walled.ask(create(escape_attempts.STANDING_RUN).for_real())
         walled.ask(create(escape_attempts.STANDING_SET).for_real())
+        walled.ask(create(escape_attempts.STANDING_SERVER).for_real())
         walled.ask(create(escape_attempts.STANDING_POD).for_real())
         workload = create(escape_attempts.STANDING_WORKLOAD).by(KUEUE, MASTERS)
         walled.ask(workload.for_real())

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from infra import naming
 from infra.objects import Manifest
 from infra.tenancy.admission import pods
 from infra.tenancy.admission.policy import Rule, policy, resources, texts
 
 _COUNTED = ("cpu", "memory", "ephemeral-storage", naming.GPU, naming.EFA)
+
+GRACE_S: Final = 3600
+"""Kueue gives an evicted run's quota to others at once, and its pods stop when their grace is over."""
 
 
 def _said(resource: str) -> str:
@@ -26,9 +31,7 @@ def said_and_counted() -> Manifest:
     counted = f"r in {texts(_COUNTED)} || r.startsWith('hugepages-')"
     return policy(
         "requests",
-        matches=[
-            *pods.everything_with_pods(),
-        ],
+        matches=pods.everything_with_pods(),
         conditions=pods.NEW_PODS,
         variables=pods.PODS,
         rules=[
@@ -44,6 +47,16 @@ def said_and_counted() -> Manifest:
                     )
                 ),
                 message=f"no queue counts this resource; ask for {', '.join(_COUNTED)} only",
+            ),
+            Rule(
+                holds=(
+                    "variables.pods.all(p, p.spec.?terminationGracePeriodSeconds.orValue(30) "
+                    f"<= {GRACE_S})"
+                ),
+                message=(
+                    "a pod that is told to stop gives its node back within an hour; lower "
+                    f"terminationGracePeriodSeconds to {GRACE_S}"
+                ),
             ),
             Rule(
                 holds="variables.pods.all(p, p.spec.?resourceClaims.orValue([]).size() == 0)",
