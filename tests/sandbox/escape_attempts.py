@@ -93,7 +93,7 @@ STANDING_WORKLOAD: Json = {
 
 
 def past_the_queue() -> Iterator[Attempt]:
-    """GPUs without a queue, in whatever kind of object."""
+    """GPUs for pods that nobody admitted."""
     only = ("queue",)
     yield Attempt("a GPU for a pod by itself", only, create(pod(gpu=True)), create(pod()))
     labelled = pod(gpu=True, meta=queued(**{PODSET: "main"}))
@@ -129,6 +129,11 @@ def past_the_queue() -> Iterator[Attempt]:
         create(pod(gpu=True, meta=_owned("TFJob", "kubeflow.org/v1", **{PODSET: "main"}))).by(JOB),
         create(of_job).by(JOB),
     )
+
+
+def by_what_is_no_run() -> Iterator[Attempt]:
+    """GPUs for what no queue holds back."""
+    only = ("queue",)
     for kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "CronJob"):
         yield Attempt(
             f"GPUs for a {kind}",
@@ -142,6 +147,11 @@ def past_the_queue() -> Iterator[Attempt]:
         create(controller("ReplicationController", gpu=True)),
         create(controller("ReplicationController", gpu=False)),
     )
+
+
+def by_runs() -> Iterator[Attempt]:
+    """Runs past their own team's queue."""
+    only = ("queue",)
     for make in (job, jobset):
         name = make.__name__
         good = create(make(gpu=True))
@@ -298,4 +308,5 @@ def by_services() -> Iterator[Attempt]:
 
 def every() -> list[Attempt]:
     """All of them; those of escape_pods.py apart."""
-    return [*past_the_queue(), *by_changes(), *by_live_pods(), *by_workloads(), *by_services()]
+    queue = [*past_the_queue(), *by_what_is_no_run(), *by_runs()]
+    return [*queue, *by_changes(), *by_live_pods(), *by_workloads(), *by_services()]

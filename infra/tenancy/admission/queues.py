@@ -28,7 +28,10 @@ _REMEDY = "deploy a run file of training/runs, or label the run kueue.x-k8s.io/q
 
 
 def _rules() -> list[Rule]:
-    child = "variables.child"
+    return [*_of_pods(), *_of_runs(), *_of_marks()]
+
+
+def _of_pods() -> list[Rule]:
     return [
         Rule(
             holds=(
@@ -46,6 +49,12 @@ def _rules() -> list[Rule]:
                 "remove nvidia.com/gpu and the toleration, or make it a run"
             ),
         ),
+    ]
+
+
+def _of_runs() -> list[Rule]:
+    child = "variables.child"
+    return [
         Rule(
             holds=f"!variables.gpu || !({_IS_RUN}) || {child} || {_QUEUE} == variables.team",
             message=f"a run on GPUs must name its own team's queue; {_REMEDY}",
@@ -61,6 +70,11 @@ def _rules() -> list[Rule]:
             ),
             message="a run on GPUs is created suspended, and Kueue starts it; set suspend: true",
         ),
+    ]
+
+
+def _of_marks() -> list[Rule]:
+    return [
         Rule(
             holds=(
                 "variables.controller || request.kind.kind == 'Pod' || "
