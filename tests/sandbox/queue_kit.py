@@ -31,6 +31,9 @@ _WORKLOADS = object_path(f"/apis/{naming.KUEUE_API}", None, "workloads")
 _PREEMPTING = "Pending the preemption"
 """Kueue's word to a run whose place it is about to make."""
 
+_GONE_S = 90.0
+"""A fresh cluster's garbage collector first looks at all there is, which took 20 s."""
+
 _GPUS = 8
 """Of a p4d node."""
 
@@ -191,7 +194,7 @@ class Fleet:
                 except ApiError as error:
                     if not error.not_found:
                         raise
-        until(lambda: not self.workloads(), "all runs are gone")
+        until(lambda: not self.workloads(), "all runs are gone", _GONE_S)
 
     def workloads(self) -> dict[str, Json]:
         """Kueue's view of all runs, as of one moment, by run id."""
