@@ -54,6 +54,9 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted; the cluster is gone, nothing was recorded", file=sys.stderr)
         return 130
+    except TimeoutError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     if args.results:
         report.record(args.results, {name: text for name, (text, _) in sections.items()})
         console.print(f"recorded in {args.results}")

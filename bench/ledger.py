@@ -43,6 +43,11 @@ class GangRecord:
     done: set[str] = field(default_factory=set)
     """Pods that succeeded."""
 
+    @property
+    def holds(self) -> bool:
+        """Whether it has its quota now."""
+        return bool(self.admissions) and self.admissions[-1][1] is None
+
 
 @dataclass
 class _Workload:

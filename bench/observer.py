@@ -64,6 +64,16 @@ class Observer:
         with self.lock:
             return self.ledger.used.total()
 
+    def unfinished(self) -> list[str]:
+        """Gangs that have not finished, and where they stand."""
+        with self.lock:
+            return [
+                f"{name} ({'admitted' if gang.holds else 'not admitted'}, {len(gang.bound)} pods came to nodes,"
+                f" {len(gang.done)} of {gang.size} succeeded, {gang.evictions.total()} evictions)"
+                for (_, name), gang in self.ledger.gangs.items()
+                if gang.finished is None
+            ]
+
     def catch_up(self, deadline_s: float) -> None:
         """Wait until the watch of pods has seen as many succeed as the gangs have, or the deadline."""
 

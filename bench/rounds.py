@@ -124,7 +124,10 @@ def wait_finished(observer: Observer, gangs: int, told: Progress) -> None:
         if finished != last:
             last, moved = finished, monotonic()
         elif monotonic() - moved > STALL_S:
-            raise TimeoutError(f"{last} of {gangs} gangs finished, then none for {STALL_S:.0f} s")
+            raise TimeoutError(
+                f"{last} of {gangs} gangs finished, then none for {STALL_S:.0f} s;"
+                f" left: {', '.join(observer.unfinished())}"
+            )
         sleep(POLL_S)
 
 
