@@ -12,7 +12,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench import admission, embedded, report, storm
+from bench import admission, embedded, parts, report, storm
 
 Told = Callable[[str, int, int], None]
 Section = tuple[str, bool]
@@ -26,6 +26,10 @@ ADMISSION: Final = {
 BACKLOG: Final = {
     "small": {"nodes": 40, "workloads": 80, "pairs": BACKLOG_PAIRS},
     "full": {"nodes": 1000, "workloads": 10_000, "pairs": BACKLOG_PAIRS},
+}
+PARTS: Final = {
+    "small": {"nodes": 40, "workloads": 40, "pairs": 1},
+    "full": {"nodes": 200, "workloads": 150, "pairs": 1},
 }
 STORM: Final = {
     "small": {"nodes": 24, "low": 20, "high": 20, "kills": 4, "kill_every_s": 2.0, "seconds": 2.0},
@@ -111,6 +115,11 @@ def _backlog(cluster: embedded.Embedded, args: argparse.Namespace, told: Told) -
     return report.admission(outcome), not outcome.violations
 
 
+def _parts(cluster: embedded.Embedded, args: argparse.Namespace, told: Told) -> Section:
+    outcome = parts.run(cluster, admission.Size(**_sizes(PARTS, args)), told)
+    return report.parts(outcome), not outcome.violations
+
+
 def _storm(cluster: embedded.Embedded, args: argparse.Namespace, told: Told) -> Section:
     outcome = storm.run(cluster, storm.Size(**_sizes(STORM, args)), told)
     return report.storm(outcome), outcome.good
@@ -119,6 +128,7 @@ def _storm(cluster: embedded.Embedded, args: argparse.Namespace, told: Told) -> 
 BENCHMARKS: Final[dict[str, Callable[[embedded.Embedded, argparse.Namespace, Told], Section]]] = {
     "admission": _admission,
     "backlog": _backlog,
+    "parts": _parts,
     "storm": _storm,
 }
 

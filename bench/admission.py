@@ -48,7 +48,7 @@ class Outcome:
     @property
     def ratios(self) -> list[float]:
         """Ours to minimal, admitted per second, pair by pair."""
-        pairs = zip(self.of("ours"), self.of("minimal"), strict=True)
+        pairs = zip(self.of(fleet.OURS), self.of(fleet.LEAST), strict=True)
         return [ours.admitted_per_s / least.admitted_per_s for ours, least in pairs]
 
     @property
@@ -75,10 +75,18 @@ def run(cluster: Embedded, size: Size, told: Progress) -> Outcome:
         rounds.clear(api)
         rounds.switch(api, cluster, arm, [other for other in last if other is not arm])
         last = (arm,)
-        load = _load(made, arm, size, pair)
-        gpus = made.gpus if arm is ours else {fleet.MINIMAL: sum(made.gpus.values())}
-        results.append(rounds.play(api, arm, load, gpus, partial(told, title, size.workloads)))
+        heard = partial(told, title, size.workloads)
+        results.append(play(api, cluster, made, arm, load(made, arm, size, pair), heard))
     return Outcome(size=size, rounds=tuple(results))
+
+
+def play(
+    api: Api, cluster: Embedded, made: Fleet, arm: Arm, gangs: Sequence[Json], told: rounds.Progress
+) -> RoundResult:
+    """One round of a configuration, which is in force already."""
+    whole = {fleet.MINIMAL: sum(made.gpus.values())}
+    gpus = whole if arm.name == fleet.LEAST else made.gpus
+    return rounds.play(api, cluster, arm, gangs, gpus, told)
 
 
 def order(ours: Arm, least: Arm, pairs: int) -> list[Arm]:
@@ -87,12 +95,12 @@ def order(ours: Arm, least: Arm, pairs: int) -> list[Arm]:
     return [arm for _, pair in zip(range(pairs), turns, strict=False) for arm in pair]
 
 
-def _load(made: Fleet, arm: Arm, size: Size, pair: int) -> list[Json]:
+def load(made: Fleet, arm: Arm, size: Size, pair: int) -> list[Json]:
     """The gangs of a pair: the same for both of its rounds."""
     fitting = gangs.sizes(made.platform)
     found = gangs.gangs(size.workloads, size.seed + pair, f"p{pair}", fitting)
     manifests = [gangs.manifest(gang, made.platform) for gang in found]
-    return manifests if arm.name == "ours" else [gangs.for_minimal(m) for m in manifests]
+    return [gangs.for_minimal(m) for m in manifests] if arm.name == fleet.LEAST else manifests
 
 
 def median_and_bound(ratios: Sequence[float]) -> tuple[float, float, float]:

@@ -34,6 +34,16 @@ READY_S: Final = 60.0
 RUNS_FOR: Final = "trainyard.dev/bench-runs-for"
 """Annotation of a pod: how long it runs, as a Go duration."""
 
+MEASURED: Final = (
+    "etcd",
+    "apiserver",
+    "controller-manager",
+    "scheduler",
+    "kueue",
+    "jobset",
+    "kwok",
+)
+"""What works for a gang; the benchmark's own process does not count."""
 UNUSED: Final = ("node", "s3")
 CLIENT_LIMITS: Final = ("--kube-api-qps=1000", "--kube-api-burst=2000")
 MORE_ARGUMENTS: Final = {
@@ -93,6 +103,12 @@ class Embedded:
         """
         return self._signal(service, signal.SIGKILL)
 
+    def cpu_seconds(self) -> float:
+        """CPU time that the services of the control plane have used since they were started."""
+        groups = {pid for name in MEASURED if (pid := self.pid(name)) is not None}
+        ticks = sum(_ticks(process, groups) for process in Path("/proc").glob("[0-9]*"))
+        return ticks / os.sysconf("SC_CLK_TCK")
+
     def pid(self, service: str) -> int | None:
         """The process of a service, or the last one it had."""
         try:
@@ -134,6 +150,16 @@ class Embedded:
         file = self.home / "config" / "pod-complete.yaml"
         file.write_text(yaml.safe_dump(stage))
         return f"--config={file}"
+
+
+def _ticks(process: Path, groups: set[int]) -> int:
+    """Clock ticks of a process if it is in one of the process groups, else 0; see proc(5)."""
+    try:
+        fields = (process / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    group, user, system = int(fields[2]), int(fields[11]), int(fields[12])
+    return user + system if group in groups else 0
 
 
 def _answers(url: str) -> bool:

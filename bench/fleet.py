@@ -50,6 +50,9 @@ _SWAPPED: Final = frozenset(
 """What makes the configuration. The rest is there for both: it binds only the teams' namespaces."""
 _ORDER: Final = ("Namespace", "Topology", "ResourceFlavor", "Cohort", "ClusterQueue", "LocalQueue")
 
+OURS: Final = "ours"
+LEAST: Final = "minimal"
+"""Names of the two configurations in tables."""
 MINIMAL: Final = "bench-minimal"
 """Name of all that the minimal configuration has."""
 
@@ -155,7 +158,7 @@ def fleet(nodes: int) -> Fleet:
 
 def our_arm(made: Fleet, kueue: Json) -> Arm:
     """Our queues, quotas and policies; `kueue`: Kueue's configuration as the sandbox has it."""
-    return Arm(name="ours", objects=made.ours, kueue=kueue)
+    return Arm(name=OURS, objects=made.ours, kueue=kueue)
 
 
 def minimal_arm(made: Fleet, kueue: Json) -> Arm:
@@ -166,7 +169,7 @@ def minimal_arm(made: Fleet, kueue: Json) -> Arm:
     """
     plain = {k: v for k, v in kueue.items() if k not in ("waitForPodsReady", "fairSharing")}
     return Arm(
-        name="minimal",
+        name=LEAST,
         objects=tuple(minimal_objects(made.platform.pools)),
         kueue=plain,
     )

@@ -40,6 +40,8 @@ class RoundResult:
     """The API server's own, over all writes of the round."""
     writes_per_gang: float
     """From the release to the end, leases of nodes included."""
+    cpu_s_per_gang: float
+    """CPU time of the control plane over the same span."""
     evictions: int
     violations: int
     told: tuple[str, ...]
@@ -95,7 +97,12 @@ def release(api: Api, arm: Arm) -> None:
 
 
 def play(
-    api: Api, arm: Arm, load: Sequence[Json], gpus: dict[str, int], told: Progress
+    api: Api,
+    cluster: Embedded,
+    arm: Arm,
+    load: Sequence[Json],
+    gpus: dict[str, int],
+    told: Progress,
 ) -> RoundResult:
     """Queue the load, release it, and wait until all of it has finished."""
     observer = Observer(api, gpus)
@@ -105,14 +112,15 @@ def play(
         until(
             lambda: observer.count(lambda gang: gang.size > 0) == len(load), "all queued", SETTLE_S
         )
-        before, start = latency.writes(api.text("/metrics")), monotonic()
+        before, used = latency.writes(api.text("/metrics")), cluster.cpu_seconds()
+        start = monotonic()
         release(api, arm)
         wait_finished(observer, len(load), told)
-        after = latency.writes(api.text("/metrics"))
+        after, used = latency.writes(api.text("/metrics")), cluster.cpu_seconds() - used
         observer.catch_up(CATCH_UP_S)
     finally:
         observer.stop()
-    return _result(observer, arm, len(load), start, latency.between(before, after))
+    return _result(observer, arm, len(load), start, latency.between(before, after), used)
 
 
 def wait_finished(observer: Observer, gangs: int, told: Progress) -> None:
@@ -132,7 +140,12 @@ def wait_finished(observer: Observer, gangs: int, told: Progress) -> None:
 
 
 def _result(
-    observer: Observer, arm: Arm, count: int, start: float, buckets: dict[float, float]
+    observer: Observer,
+    arm: Arm,
+    count: int,
+    start: float,
+    buckets: dict[float, float],
+    cpu_s: float,
 ) -> RoundResult:
     with observer.lock:
         ledger = observer.ledger
@@ -147,6 +160,7 @@ def _result(
             finished_per_s=count / finished,
             write_p99_s=latency.quantile(buckets, 0.99),
             writes_per_gang=buckets.get(math.inf, 0.0) / count,
+            cpu_s_per_gang=cpu_s / count,
             evictions=sum(gang.evictions.total() for gang in gangs),
             violations=ledger.violations,
             told=tuple(ledger.told),

@@ -1,0 +1,131 @@
+"""What each part of our configuration costs: the same load again and again, with one part taken out each time."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from bench import admission, fleet, rounds
+from bench.admission import Progress, Size
+from bench.api import Api, Json, until
+from bench.embedded import Embedded
+from bench.fleet import Arm
+from bench.rounds import RoundResult
+from infra import naming
+
+_QUOTA_S: Final = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The rounds, in the order in which they were played."""
+
+    size: Size
+    rounds: tuple[RoundResult, ...]
+
+    @property
+    def violations(self) -> int:
+        """Over all rounds."""
+        return sum(r.violations for r in self.rounds)
+
+
+def _without_objects(arm: Arm, *kinds: str) -> Arm:
+    return replace(arm, objects=tuple(o for o in arm.objects if o["kind"] not in kinds))
+
+
+def _without_setting(arm: Arm, setting: str) -> Arm:
+    return replace(arm, kueue={k: v for k, v in arm.kueue.items() if k != setting})
+
+
+def _changed(arm: Arm, kind: str, change: Callable[[Json], object]) -> Arm:
+    objects = copy.deepcopy(arm.objects)
+    for found in objects:
+        if found["kind"] == kind:
+            change(found["spec"])
+    return replace(arm, objects=objects)
+
+
+def _without_topology(arm: Arm) -> Arm:
+    plain = _changed(arm, "ResourceFlavor", lambda spec: spec.pop("topologyName", None))
+    return _without_objects(plain, "Topology")
+
+
+def _without_preemption(arm: Arm) -> Arm:
+    never = {"reclaimWithinCohort": "Never", "withinClusterQueue": "Never"}
+    return _changed(arm, "ClusterQueue", lambda spec: spec.update(preemption=never))
+
+
+QUOTA: Final = "the namespaces' ResourceQuota"
+PARTS: Final[Mapping[str, Callable[[Arm], Arm]]] = {
+    "walls": lambda arm: _without_objects(
+        arm, "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
+    ),
+    "topology": _without_topology,
+    "preemption": _without_preemption,
+    "fair sharing": lambda arm: _without_setting(arm, "fairSharing"),
+    "waiting for pods to be ready": lambda arm: _without_setting(arm, "waitForPodsReady"),
+    # Not an object of the queues: it is taken away below.
+    QUOTA: lambda arm: arm,
+}
+"""How to take each part out."""
+
+
+def arms(ours: Arm, least: Arm) -> list[tuple[str, Arm]]:
+    """Each round's part that is out (empty: none) and its configuration, the whole one first and last."""
+    out = [
+        (part, replace(take(ours), name=f"{fleet.OURS}, without {part}"))
+        for part, take in PARTS.items()
+    ]
+    return [("", ours), *out, ("", ours), ("", least)]
+
+
+def run(cluster: Embedded, size: Size, told: Progress) -> Outcome:
+    """Play all rounds on a cluster that nothing else uses."""
+    api = Api(cluster.kubeconfig)
+    told("rendering the fleet", 0, 0)
+    made, kueue = fleet.fleet(size.nodes), cluster.kueue_configuration()
+    told(f"creating {size.nodes} nodes", 0, 0)
+    rounds.install(api, made, fleet.minimal_home())
+    quotas = [o for o in made.common if o["kind"] == "ResourceQuota"]
+    results: list[RoundResult] = []
+    last: list[Arm] = []
+    for part, arm in arms(fleet.our_arm(made, kueue), fleet.minimal_arm(made, kueue)):
+        told(arm.name, size.workloads, 0)
+        rounds.clear(api)
+        _quotas(api, quotas, there=part != QUOTA)
+        rounds.switch(api, cluster, arm, [other for other in last if other is not arm])
+        last = [arm]
+        load = admission.load(made, arm, size, 0)
+        if part == "topology":
+            load = [_anywhere(manifest) for manifest in load]
+        heard = partial(told, arm.name, size.workloads)
+        results.append(admission.play(api, cluster, made, arm, load, heard))
+    return Outcome(size=size, rounds=tuple(results))
+
+
+def _quotas(api: Api, quotas: Iterable[Json], *, there: bool) -> None:
+    for quota in quotas:
+        if there:
+            api.apply(quota)
+            counted = partial(_counted, api, api.path(quota))
+            until(counted, "the quota is in force", _QUOTA_S)
+        else:
+            api.delete(api.path(quota))
+
+
+def _counted(api: Api, path: str) -> bool:
+    return bool((api.get(path).get("status") or {}).get("hard"))
+
+
+def _anywhere(manifest: Json) -> Json:
+    """The gang without a wish for nodes near each other."""
+    made = copy.deepcopy(manifest)
+    replicated = made["spec"].get("replicatedJobs")
+    spec = replicated[0]["template"]["spec"] if replicated else made["spec"]
+    annotations = spec["template"]["metadata"]["annotations"]
+    for key in (naming.PREFERRED_TOPOLOGY, naming.REQUIRED_TOPOLOGY):
+        annotations.pop(key, None)
+    return made
