@@ -74,6 +74,9 @@ class Ledger:
         self.over_after_restart: list[str] = []
         """Admissions over quota while Kueue had just been started; told apart, since their cause is known."""
         self._restarting_until = 0.0
+        self.late_pods = 0
+        """Pods that came to a node when their gang had been sent back already: the scheduler had not heard of it
+        yet, and the Job controller takes them away again."""
         self.violations = 0
         self.told: list[str] = []
         self.events = 0
@@ -191,6 +194,7 @@ class Ledger:
     def close(self) -> None:
         """What can only be judged in the end: pods that ran without an admission, gangs that ended in part."""
         for key, gang in self.gangs.items():
+            self.late_pods += sum(_is_late(gang, bound) for bound in gang.bound.values())
             for message in _pods_against_admissions(gang):
                 self._violation(f"{'/'.join(key)} {message}")
             if gang.times_finished != 1 or not gang.succeeded:
@@ -200,15 +204,21 @@ class Ledger:
 
 
 def _pods_against_admissions(gang: GangRecord) -> Iterator[str]:
-    """Every pod came to its node within an admission, and as many succeeded as the gang has.
+    """No pod came to a node before its gang was admitted, and as many succeeded as the gang has.
 
     More may succeed: a JobSet that is evicted half done starts all over.
     """
     for bound in gang.bound.values():
-        if not any(a <= bound and (b is None or bound <= b) for a, b in gang.admissions):
+        if not any(admitted <= bound for admitted, _ in gang.admissions):
             yield f"had a pod on a node (revision {bound}) without an admission"
     if gang.succeeded and len(gang.done) < gang.size:
         yield f"finished, but {len(gang.done)} of its {gang.size} pods succeeded"
+
+
+def _is_late(gang: GangRecord, bound: int) -> bool:
+    """Whether a pod came to its node after an admission had ended, and before the next."""
+    earlier = [ended for admitted, ended in gang.admissions if admitted <= bound]
+    return bool(earlier) and earlier[-1] is not None and earlier[-1] < bound
 
 
 def _owner(item: Mapping[str, Any]) -> str:

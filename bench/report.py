@@ -44,8 +44,8 @@ def admission(outcome: AdmissionOutcome) -> str:
         f" {2 * size.pairs} rounds (seed {size.seed}); {_facts()}",
         "",
         "| configuration | admitted/s, median (range) | finished/s, median | API writes per gang"
-        " | CPU s per gang | API server write p99, worst | evictions | violations |",
-        "|---|---|---|---|---|---|---|---|",
+        " | CPU s per gang | API server write p99, worst | evictions | late pods | violations |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for arm in (OURS, LEAST):
         rounds = outcome.of(arm)
@@ -56,7 +56,8 @@ def admission(outcome: AdmissionOutcome) -> str:
             f" | {statistics.median(r.writes_per_gang for r in rounds):.0f}"
             f" | {statistics.median(r.cpu_s_per_gang for r in rounds):.2f}"
             f" | {max(r.write_p99_s for r in rounds) * 1000:.0f} ms"
-            f" | {sum(r.evictions for r in rounds)} | {sum(r.violations for r in rounds)} |"
+            f" | {sum(r.evictions for r in rounds)} | {sum(r.late_pods for r in rounds)}"
+            f" | {sum(r.violations for r in rounds)} |"
         )
     met = "met" if middle >= GOAL else "not met"
     lines += [
@@ -104,6 +105,8 @@ def storm(outcome: StormOutcome) -> str:
         f"| high priority finished once | {outcome.finished[HIGH]} | {size.high} |",
         f"| most evictions of one gang | {outcome.most_evictions} | at most {MOST_EVICTIONS} |",
         f"| violations (over quota, gangs in part) | {outcome.violations} | 0 |",
+        f"| pods that came to a node when their gang had just been sent back | {outcome.late_pods} |"
+        " not bounded: the Job controller takes them away |",
         f"| admitted over quota within {RESTART_S:.0f} s of a death of Kueue |"
         f" {len(outcome.over_after_restart)} | not bounded: Kueue admits while it still reads its queues |",
         f"| most GPUs admitted at once | {outcome.peak_part:.0%} | at most 100% |",

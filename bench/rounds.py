@@ -43,6 +43,8 @@ class RoundResult:
     cpu_s_per_gang: float
     """CPU time of the control plane over the same span."""
     evictions: int
+    late_pods: int
+    """See `Ledger.late_pods`."""
     violations: int
     told: tuple[str, ...]
 
@@ -162,6 +164,7 @@ def _result(
             writes_per_gang=buckets.get(math.inf, 0.0) / count,
             cpu_s_per_gang=cpu_s / count,
             evictions=sum(gang.evictions.total() for gang in gangs),
+            late_pods=ledger.late_pods,
             violations=ledger.violations,
             told=tuple(ledger.told),
         )

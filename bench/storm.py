@@ -76,6 +76,8 @@ class Outcome:
     kills: tuple[Kill, ...]
     over_after_restart: tuple[str, ...]
     """Admissions over quota within RESTART_S of a death of Kueue."""
+    late_pods: int
+    """See `Ledger.late_pods`."""
     violations: int
     told: tuple[str, ...]
 
@@ -212,6 +214,7 @@ def _outcome(size: Size, observer: Observer, seconds: float, kills: tuple[Kill, 
             peak_part=ledger.peak_total / sum(ledger.gpus.values()),
             kills=kills,
             over_after_restart=tuple(ledger.over_after_restart),
+            late_pods=ledger.late_pods,
             violations=ledger.violations,
             told=tuple(ledger.told),
         )

@@ -171,6 +171,18 @@ def test_a_pod_on_a_node_without_an_admission_is_found_and_one_without_a_node_is
     ]
 
 
+def test_a_pod_that_comes_to_a_node_just_after_an_eviction_is_counted_as_late() -> None:
+    history = History()
+    history.workload("a", admitted=2)
+    history.workload("a", conditions=[_condition("Evicted", "Preempted")])
+    history.pods("a", "late", phase="Running")
+    history.workload("a", admitted=2)
+    history.pods("a", "0", "1")
+    history.finish("a")
+    assert history.verdict() == []
+    assert history.ledger.late_pods == 1
+
+
 def test_a_gang_that_finishes_with_too_few_pods_is_found() -> None:
     history = History()
     history.workload("a", admitted=2)
