@@ -62,7 +62,7 @@ def run(cluster: Embedded, size: Size, told: Progress) -> Outcome:
     api = Api(cluster.kubeconfig)
     told("rendering the fleet", 0, 0)
     made = fleet.fleet(size.nodes)
-    kueue = cluster.kueue_configuration()
+    kueue = fleet.as_on_machines(cluster.kueue_configuration())
     ours, least = fleet.our_arm(made, kueue), fleet.minimal_arm(made, kueue)
     told(f"creating {size.nodes} nodes", 0, 0)
     rounds.install(api, made, fleet.minimal_home())

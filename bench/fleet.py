@@ -11,6 +11,7 @@ from bench.api import Json
 from infra import naming, render
 from infra.config import parse, promise
 from infra.outputs import Platform
+from infra.platform import kueue_settings
 from infra.pools import NodePool
 
 POOLS: Final = (
@@ -156,8 +157,18 @@ def fleet(nodes: int) -> Fleet:
     )
 
 
+def as_on_machines(kueue: Json) -> Json:
+    """Kueue's configuration with the patience that it has on machines.
+
+    The sandbox's 45 s are for a control plane with nothing else to do: under load gangs would be sent back that
+    only wait for their turn.
+    """
+    patient = kueue_settings.wait_for_pods_ready(kueue_settings.ON_MACHINES)
+    return kueue | {"waitForPodsReady": patient}
+
+
 def our_arm(made: Fleet, kueue: Json) -> Arm:
-    """Our queues, quotas and policies; `kueue`: Kueue's configuration as the sandbox has it."""
+    """Our queues, quotas and policies; `kueue`: Kueue's own configuration."""
     return Arm(name=OURS, objects=made.ours, kueue=kueue)
 
 

@@ -86,7 +86,8 @@ def run(cluster: Embedded, size: Size, told: Progress) -> Outcome:
     """Play all rounds on a cluster that nothing else uses."""
     api = Api(cluster.kubeconfig)
     told("rendering the fleet", 0, 0)
-    made, kueue = fleet.fleet(size.nodes), cluster.kueue_configuration()
+    made = fleet.fleet(size.nodes)
+    kueue = fleet.as_on_machines(cluster.kueue_configuration())
     told(f"creating {size.nodes} nodes", 0, 0)
     rounds.install(api, made, fleet.minimal_home())
     quotas = [o for o in made.common if o["kind"] == "ResourceQuota"]

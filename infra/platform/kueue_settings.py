@@ -41,6 +41,22 @@ ON_MACHINES: Final = Patience(start=1200, recovery=180, backoff_base=60, backoff
 """A new GPU node needs minutes, and the image is tens of GiB."""
 
 
+def wait_for_pods_ready(patience: Patience) -> dict[str, Any]:
+    """When a gang that does not start gives its quota back, and when it may try again."""
+    return {
+        "timeout": f"{patience.start}s",
+        "recoveryTimeout": f"{patience.recovery}s",
+        # One gang that does not start must not hold up everybody else's.
+        "blockAdmission": False,
+        # Without a limit: a gang that waits for capacity is never given up.
+        "requeuingStrategy": {
+            "timestamp": "Eviction",
+            "backoffBaseSeconds": patience.backoff_base,
+            "backoffMaxSeconds": patience.backoff_max,
+        },
+    }
+
+
 def behaviour(
     patience: Patience, frameworks: Sequence[str], more_gates_off: Sequence[str] = ()
 ) -> dict[str, Any]:
@@ -48,18 +64,7 @@ def behaviour(
     return {
         "manageJobsWithoutQueueName": False,
         "featureGates": dict.fromkeys((*NODE_REPLACEMENT_GATES, *more_gates_off), False),
-        "waitForPodsReady": {
-            "timeout": f"{patience.start}s",
-            "recoveryTimeout": f"{patience.recovery}s",
-            # One gang that does not start must not hold up everybody else's.
-            "blockAdmission": False,
-            # Without a limit: a gang that waits for capacity is never given up.
-            "requeuingStrategy": {
-                "timestamp": "Eviction",
-                "backoffBaseSeconds": patience.backoff_base,
-                "backoffMaxSeconds": patience.backoff_max,
-            },
-        },
+        "waitForPodsReady": wait_for_pods_ready(patience),
         # Its presence turns fair sharing on.
         "fairSharing": {
             "preemptionStrategies": ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
