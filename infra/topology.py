@@ -1,7 +1,7 @@
 """Where nodes are in the network, as far as their labels tell: which levels Kueue may pack gangs by.
 
 Kueue ignores a node that lacks the label of any level, so a level is named only where every node of
-a pool has it. See docs/adr/0015.
+a pool has it. See docs/adr/0014.
 """
 
 from __future__ import annotations

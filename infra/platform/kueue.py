@@ -115,7 +115,7 @@ def cluster_queue(
 
     Research borrows on its preferred capacity before it looks at the other, and moves on rather
     than preempt. Production stops at its preferred capacity and takes it back from borrowers.
-    Both get back what they are guaranteed. Why so: docs/adr/0016.
+    Both get back what they are guaranteed. Why so: docs/adr/0015.
     """
     production = team.tier == "production"
     return {

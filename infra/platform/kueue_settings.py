@@ -1,6 +1,6 @@
 """How Kueue's controller behaves: one home for the chart's values and for the sandbox's own Kueue.
 
-Both read the API `config.kueue.x-k8s.io/v1beta2`. Why so: docs/adr/0010 and docs/adr/0015.
+Both read the API `config.kueue.x-k8s.io/v1beta2`. Why so: docs/adr/0010 and docs/adr/0014.
 """
 
 from __future__ import annotations

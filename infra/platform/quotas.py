@@ -14,7 +14,7 @@ from typing import Final
 from infra.pools import Capacity, NodePool
 
 FAIR_WEIGHT: Final[Mapping[str, int]] = {"research": 1, "production": 10}
-"""Share of what nobody is guaranteed, unless the team says otherwise. See docs/adr/0016."""
+"""Share of what nobody is guaranteed, unless the team says otherwise. See docs/adr/0015."""
 
 _ROUNDING: Final = 1e-9
 """A cap of exactly n nodes buys n, whatever the last bit of the quotient is."""
