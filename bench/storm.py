@@ -132,7 +132,7 @@ def run(cluster: Embedded, size: Size, told: Progress) -> Outcome:
     """Let the storm pass over a cluster that nothing else uses."""
     api = Api(cluster.kubeconfig)
     made = fleet.fleet(size.nodes)
-    arm = fleet.our_arm(made, cluster.kueue_configuration())
+    arm = fleet.our_arm(made, fleet.as_on_machines(cluster.kueue_configuration()))
     told(f"creating {size.nodes} nodes", 0, 0)
     rounds.install(api, made, ())
     rounds.switch(api, cluster, arm, ())
