@@ -6,7 +6,6 @@ import json
 from dataclasses import dataclass
 
 import pulumi
-import pulumi_aws.eks as aws_eks
 from pulumi_aws import iam
 
 from infra import naming
@@ -50,16 +49,9 @@ class TeamIdentity(pulumi.ComponentResource):
             opts=own,
         )
         permissions = self._permissions(name, args, role)
-        cluster = args.cluster
-        aws_eks.PodIdentityAssociation(
-            f"{name}-association",
-            # The name is plain; the endpoint is there once the cluster is.
-            cluster_name=pulumi.Output.from_input(cluster.endpoint).apply(lambda _: cluster.name),
-            namespace=naming.namespace(args.team),
-            service_account=naming.SERVICE_ACCOUNT,
-            role_arn=role.arn,
-            # A pod that starts before its role may do anything would fail.
-            opts=pulumi.ResourceOptions(parent=self, depends_on=permissions),
+        account = (naming.namespace(args.team), naming.SERVICE_ACCOUNT)
+        pod_identity.associate(
+            f"{name}-association", args.cluster, account, role, permissions, self
         )
         self.role_arn = role.arn
         self.register_outputs({"roleArn": role.arn})

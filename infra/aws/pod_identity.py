@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import pulumi
+import pulumi_aws.eks as aws_eks
+from pulumi_aws import iam
+
+from infra.aws.records import ClusterRecord
 
 
 def cluster_arn(account: str, region: str, cluster: str) -> str:
@@ -34,3 +41,27 @@ def trust(cluster: str, namespace: str, service_account: str) -> dict[str, Any]:
             }
         ],
     }
+
+
+def associate(
+    name: str,
+    cluster: ClusterRecord,
+    service_account: tuple[str, str],
+    role: iam.Role,
+    permissions: Sequence[pulumi.Resource],
+    parent: pulumi.Resource,
+) -> None:
+    """Hand the role to a service account, given as namespace and name, once the role may do something.
+
+    A pod that starts before that would fail.
+    """
+    namespace, account = service_account
+    aws_eks.PodIdentityAssociation(
+        name,
+        # The name is plain; the endpoint is there once the cluster is.
+        cluster_name=pulumi.Output.from_input(cluster.endpoint).apply(lambda _: cluster.name),
+        namespace=namespace,
+        service_account=account,
+        role_arn=role.arn,
+        opts=pulumi.ResourceOptions(parent=parent, depends_on=list(permissions)),
+    )

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pulumi
-import pulumi_aws.eks as aws_eks
 from pulumi_aws import iam
 
 from infra import naming
@@ -74,13 +73,7 @@ class SecretReaders(pulumi.ComponentResource):
             policy=json.dumps(secret_access.becoming(readers)),
             opts=own,
         )
-        aws_eks.PodIdentityAssociation(
-            f"{name}-association",
-            # The name is plain; the endpoint is there once the cluster is.
-            cluster_name=pulumi.Output.from_input(cluster.endpoint).apply(lambda _: cluster.name),
-            namespace=account,
-            service_account=account,
-            role_arn=role.arn,
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[policy]),
+        pod_identity.associate(
+            f"{name}-association", cluster, (account, account), role, [policy], self
         )
         return role

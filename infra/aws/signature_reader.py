@@ -6,7 +6,6 @@ import json
 from dataclasses import dataclass
 
 import pulumi
-import pulumi_aws.eks as aws_eks
 from pulumi_aws import iam
 
 from infra import naming
@@ -48,13 +47,7 @@ class SignatureReader(pulumi.ComponentResource):
             policy=json.dumps(document),
             opts=own,
         )
-        aws_eks.PodIdentityAssociation(
-            f"{name}-association",
-            # The name is plain; the endpoint is there once the cluster is.
-            cluster_name=pulumi.Output.from_input(cluster.endpoint).apply(lambda _: cluster.name),
-            namespace=namespace,
-            service_account=account,
-            role_arn=role.arn,
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[policy]),
+        pod_identity.associate(
+            f"{name}-association", cluster, (namespace, account), role, [policy], self
         )
         self.register_outputs({})
