@@ -32,6 +32,22 @@ class Base:
     keys: Keys
 
 
+def bare_cluster(cloud: Cloud, name: str = "training") -> ClusterRecord:
+    """A cluster that is there and has nothing but its name, for what only refers to one."""
+    role = f"arn:aws:iam::{ACCOUNT}:role/eks"
+    cloud.client("eks").create_cluster(name=name, roleArn=role, resourcesVpcConfig={})
+    return ClusterRecord(
+        name=name,
+        version="1.35",
+        endpoint="https://eks",
+        certificate_authority="",
+        security_group="",
+        kubeconfig="",
+        node_role_arn="",
+        node_role_name="",
+    )
+
+
 def base(opts: pulumi.ResourceOptions) -> Base:
     """Network and keys."""
     keys = KeysArgs(cluster="training", account=ACCOUNT, region=REGION)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pulumi
 import pytest
+from clusters import bare_cluster
 from iam_evaluation import Document, Request, allowed
 from moto import mock_aws
 from moto_cloud import ACCOUNT, REGION, Cloud, deploy
@@ -18,7 +19,6 @@ from infra import naming
 from infra.aws import bucket_access, pod_identity
 from infra.aws.buckets import Buckets, BucketsArgs
 from infra.aws.identity import TeamIdentity, TeamIdentityArgs
-from infra.aws.records import ClusterRecord
 
 KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/data"
 OTHER_ACCOUNT = "999999999999"
@@ -68,24 +68,9 @@ class Rendered:
     buckets: Mapping[str, Document]
 
 
-def _cluster(name: str, cloud: Cloud) -> ClusterRecord:
-    role = f"arn:aws:iam::{ACCOUNT}:role/eks"
-    cloud.client("eks").create_cluster(name=name, roleArn=role, resourcesVpcConfig={})
-    return ClusterRecord(
-        name=name,
-        version="1.35",
-        endpoint="https://eks",
-        certificate_authority="",
-        security_group="",
-        kubeconfig="",
-        node_role_arn="",
-        node_role_name="",
-    )
-
-
 def _program(cloud: Cloud, opts: pulumi.ResourceOptions) -> None:
     for cluster in sorted({tenant.cluster for tenant in TENANTS}):
-        record = _cluster(cluster, cloud)
+        record = bare_cluster(cloud, cluster)
         key = cloud.client("kms").create_key()["KeyMetadata"]["Arn"]
         buckets = Buckets(
             f"buckets-{cluster}",

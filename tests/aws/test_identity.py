@@ -6,37 +6,22 @@ from collections.abc import Iterator
 
 import pulumi
 import pytest
+from clusters import bare_cluster
 from moto import mock_aws
 from moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deploy
 
 from infra.aws.bucket_access import TeamBuckets
 from infra.aws.identity import TeamIdentity, TeamIdentityArgs
-from infra.aws.records import ClusterRecord
 from infra.aws.role_names import ROLE_NAME_MAX, role_name
 
 KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/data"
 ROLE = "training-team-research"
 
 
-def cluster(cloud: Cloud) -> ClusterRecord:
-    role = f"arn:aws:iam::{ACCOUNT}:role/eks"
-    cloud.client("eks").create_cluster(name="training", roleArn=role, resourcesVpcConfig={})
-    return ClusterRecord(
-        name="training",
-        version="1.35",
-        endpoint="https://eks",
-        certificate_authority="",
-        security_group="",
-        kubeconfig="",
-        node_role_arn="",
-        node_role_name="",
-    )
-
-
 def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> TeamIdentity:
     args = TeamIdentityArgs(
         team="research",
-        cluster=cluster(cloud),
+        cluster=bare_cluster(cloud),
         account=ACCOUNT,
         region=REGION,
         buckets=TeamBuckets(datasets="d", checkpoints="c", artifacts="a"),

@@ -9,12 +9,12 @@ from typing import Any
 
 import pulumi
 import pytest
+from clusters import bare_cluster
 from iam_evaluation import Document, Request, allowed
 from moto import mock_aws
 from moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deploy
 
 from infra.aws import secret_access
-from infra.aws.records import ClusterRecord
 from infra.aws.role_names import role_name
 from infra.aws.secret_readers import SecretReaders, SecretReadersArgs
 
@@ -28,19 +28,9 @@ PAIRS = list(itertools.product(SECRETS, SECRETS))
 
 
 def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> SecretReaders:
-    role = f"arn:aws:iam::{ACCOUNT}:role/eks"
-    cloud.client("eks").create_cluster(name="training", roleArn=role, resourcesVpcConfig={})
-    cluster = ClusterRecord(
-        name="training",
-        version="1.35",
-        endpoint="https://eks",
-        certificate_authority="",
-        security_group="",
-        kubeconfig="",
-        node_role_arn="",
-        node_role_name="",
+    args = SecretReadersArgs(
+        cluster=bare_cluster(cloud), account=ACCOUNT, region=REGION, secrets=SECRETS
     )
-    args = SecretReadersArgs(cluster=cluster, account=ACCOUNT, region=REGION, secrets=SECRETS)
     return SecretReaders("secrets", args, opts)
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pulumi
 import pytest
+from clusters import bare_cluster
 from iam_evaluation import Request, allowed
 from moto import mock_aws
 from moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deploy
 
-from infra.aws.records import ClusterRecord
 from infra.aws.signature_reader import SignatureReader, SignatureReaderArgs
 
 KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/signing"
@@ -19,19 +19,9 @@ IMAGES = f"arn:aws:ecr:{REGION}:{ACCOUNT}:repository/trainer"
 
 
 def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> SignatureReader:
-    role = f"arn:aws:iam::{ACCOUNT}:role/eks"
-    cloud.client("eks").create_cluster(name="training", roleArn=role, resourcesVpcConfig={})
-    cluster = ClusterRecord(
-        name="training",
-        version="1.35",
-        endpoint="https://eks",
-        certificate_authority="",
-        security_group="",
-        kubeconfig="",
-        node_role_arn="",
-        node_role_name="",
+    args = SignatureReaderArgs(
+        cluster=bare_cluster(cloud), account=ACCOUNT, region=REGION, kms_key_arn=KEY
     )
-    args = SignatureReaderArgs(cluster=cluster, account=ACCOUNT, region=REGION, kms_key_arn=KEY)
     return SignatureReader("signatures", args, opts)
 
 
