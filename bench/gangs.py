@@ -89,6 +89,11 @@ def for_minimal(made: Json) -> Json:
     labels[naming.QUEUE_NAME] = fleet.MINIMAL
     labels.pop(naming.WORKLOAD_PRIORITY, None)
     made["metadata"]["namespace"] = fleet.MINIMAL
+    return anywhere(made)
+
+
+def anywhere(made: Json) -> Json:
+    """The same gang without its wish for nodes near each other."""
     replicated = made["spec"].get("replicatedJobs")
     spec = replicated[0]["template"]["spec"] if replicated else made["spec"]
     annotations = spec["template"]["metadata"]["annotations"]

@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from bench import admission, fleet, rounds
+from bench import admission, fleet, gangs, rounds
 from bench.admission import Progress, Size
 from bench.api import Api, Json, until
 from bench.embedded import Embedded
 from bench.fleet import Arm
 from bench.rounds import RoundResult
-from infra import naming
 
 _QUOTA_S: Final = 60.0
 
@@ -101,7 +100,7 @@ def run(cluster: Embedded, size: Size, told: Progress) -> Outcome:
         last = [arm]
         load = admission.load(made, arm, size, 0)
         if part == "topology":
-            load = [_anywhere(manifest) for manifest in load]
+            load = [gangs.anywhere(manifest) for manifest in load]
         heard = partial(told, arm.name, size.workloads)
         results.append(admission.play(api, cluster, made, arm, load, heard))
     return Outcome(size=size, rounds=tuple(results))
@@ -119,14 +118,3 @@ def _quotas(api: Api, quotas: Iterable[Json], *, there: bool) -> None:
 
 def _counted(api: Api, path: str) -> bool:
     return bool((api.get(path).get("status") or {}).get("hard"))
-
-
-def _anywhere(manifest: Json) -> Json:
-    """The gang without a wish for nodes near each other."""
-    made = copy.deepcopy(manifest)
-    replicated = made["spec"].get("replicatedJobs")
-    spec = replicated[0]["template"]["spec"] if replicated else made["spec"]
-    annotations = spec["template"]["metadata"]["annotations"]
-    for key in (naming.PREFERRED_TOPOLOGY, naming.REQUIRED_TOPOLOGY):
-        annotations.pop(key, None)
-    return made
