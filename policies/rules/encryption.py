@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from .model import (
     UNKNOWN,
-    Config,
-    Resource,
+    Judges,
     ResourceRule,
     Violation,
+    by_type,
     dig,
     elements,
     is_true,
@@ -110,7 +110,7 @@ def _queue(props: _Props) -> Iterator[Violation]:
         )
 
 
-_JUDGES: Final[Mapping[str, Callable[[_Props], Iterable[Violation]]]] = {
+_JUDGES: Final[Judges] = {
     LAUNCH_TEMPLATE: _launch_template,
     NODE_CLASS: _node_class,
     "aws:ebs/volume:Volume": _volume,
@@ -123,13 +123,8 @@ _JUDGES: Final[Mapping[str, Callable[[_Props], Iterable[Violation]]]] = {
 }
 
 
-def _check(resource: Resource, _: Config) -> Iterable[Violation]:
-    judge = _JUDGES.get(resource.type)
-    return judge(resource.props) if judge else ()
-
-
 ENCRYPTION_AT_REST: Final = ResourceRule(
     name="encryption-at-rest",
     description="Disks, file systems, queues and the cluster's secrets are encrypted; keys rotate.",
-    check=_check,
+    check=by_type(_JUDGES),
 )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from .model import UNKNOWN, Config, Resource, ResourceRule, Violation, dig, elements, mapping, show
+from .model import UNKNOWN, Judges, ResourceRule, Violation, by_type, dig, elements, mapping, show
 from .tokens import CLUSTER, CLUSTER_COMPONENT, LAUNCH_TEMPLATE, NODE_CLASS
 
 _Props = Mapping[str, Any]
@@ -131,7 +131,7 @@ def _node_class(props: _Props) -> Iterator[Violation]:
     yield from _addressed("spec.associatePublicIPAddress", value)
 
 
-_JUDGES: Final[Mapping[str, Callable[[_Props], Iterable[Violation]]]] = {
+_JUDGES: Final[Judges] = {
     CLUSTER: _cluster,
     CLUSTER_COMPONENT: _component,
     "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule": _ingress_rule,
@@ -146,13 +146,8 @@ _JUDGES: Final[Mapping[str, Callable[[_Props], Iterable[Violation]]]] = {
 }
 
 
-def _check(resource: Resource, _: Config) -> Iterable[Violation]:
-    judge = _JUDGES.get(resource.type)
-    return judge(resource.props) if judge else ()
-
-
 NO_PUBLIC_ENDPOINTS: Final = ResourceRule(
     name="no-public-endpoints",
     description="API server, security groups, load balancers and nodes are closed to the internet.",
-    check=_check,
+    check=by_type(_JUDGES),
 )

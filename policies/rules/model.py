@@ -62,13 +62,28 @@ Schema = Mapping[str, Mapping[str, Any]]
 """JSON schema per property. Each states its `default`, so every property reaches the check."""
 
 
+Check = Callable[[Resource, Config], Iterable[Violation]]
+Judges = Mapping[str, Callable[[Mapping[str, Any]], Iterable[Violation]]]
+"""By type token, what is wrong with the properties of such a resource."""
+
+
+def by_type(judges: Judges) -> Check:
+    """A check that asks the judge of the resource's type; other types are none of its business."""
+
+    def check(resource: Resource, _: Config) -> Iterable[Violation]:
+        judge = judges.get(resource.type)
+        return judge(resource.props) if judge else ()
+
+    return check
+
+
 @dataclass(frozen=True, kw_only=True)
 class ResourceRule:
     """A rule that one resource alone can break; it is checked before the resource is touched."""
 
     name: str
     description: str
-    check: Callable[[Resource, Config], Iterable[Violation]]
+    check: Check
     schema: Schema = field(default_factory=dict)
 
 
