@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from infra.config import parse, promise
 from infra.outputs import Platform
@@ -13,6 +17,41 @@ from training.spec import Dataset, Resources, RunSpec
 IMAGE = "registry.example.com/trainer@sha256:" + "5" * 64
 
 LAUNCHERS = ("job", "indexed-job", "jobset", "trainjob", "pytorchjob", "mpijob")
+
+
+RUN_FILE: dict[str, Any] = {
+    "name": "llama",
+    "version": 1,
+    "team": "research",
+    "nodes": 2,
+    "gpusPerNode": 8,
+    "image": "trainer",
+    "config": "base",
+    "dataset": {"name": "stdlib", "source": "stdlib"},
+    "resources": {"cpu": "80", "memory": "900Gi", "shm": "64Gi"},
+}
+
+TRAINER_CONFIG: dict[str, Any] = {
+    "steps": 1000,
+    "seed": 5,
+    "batch": {"global_samples": 256, "micro_samples": 16},
+    "schedule": {"warmup_steps": 10},
+    "checkpoint": {"every_steps": 50},
+}
+
+
+def project_in(folder: Path) -> Path:
+    """A project with the trainer configuration `base` and no runs yet."""
+    (folder / "training/configs").mkdir(parents=True)
+    (folder / "training/runs").mkdir()
+    (folder / "training/configs/base.yaml").write_text(yaml.safe_dump(TRAINER_CONFIG))
+    return folder
+
+
+def write_runs(project: Path, *documents: Mapping[str, Any], name: str = "llama") -> None:
+    """A run file of so many versions."""
+    path = project / f"training/runs/{name}.yaml"
+    path.write_text(yaml.safe_dump_all([dict(d) for d in documents]))
 
 
 def stack_values() -> dict[str, Any]:

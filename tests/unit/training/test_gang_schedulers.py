@@ -9,39 +9,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from infra import naming
 from infra.config import ConfigError
 from infra.outputs import Platform
 from infra.schedulers import UNSUITED, YUNIKORN_QUEUE, Scheduler
-from tests.golden.example_runs import IMAGE, LAUNCHERS, platform_of, run, run_of, scheduler_values
+from tests.golden.example_runs import (
+    IMAGE,
+    LAUNCHERS,
+    RUN_FILE,
+    platform_of,
+    project_in,
+    run,
+    run_of,
+    scheduler_values,
+    write_runs,
+)
 from training.deployment import run_files
 from training.job import manifests
 from training.launchers import gang
 
 OTHERS = [s for s in Scheduler if s is not Scheduler.KUEUE]
 
-GOOD: dict[str, Any] = {
-    "name": "llama",
-    "version": 1,
-    "team": "research",
-    "launcher": "indexed-job",
-    "nodes": 2,
-    "gpusPerNode": 8,
-    "image": "trainer",
-    "config": "base",
-    "dataset": {"name": "stdlib", "source": "stdlib"},
-    "resources": {"cpu": "80", "memory": "900Gi", "shm": "64Gi"},
-}
-
-BASE = {
-    "steps": 1000,
-    "seed": 5,
-    "batch": {"global_samples": 256, "micro_samples": 16},
-    "schedule": {"warmup_steps": 10},
-    "checkpoint": {"every_steps": 50},
-}
+GOOD = RUN_FILE | {"launcher": "indexed-job"}
 
 
 def suited(scheduler: Scheduler) -> list[str]:
@@ -169,16 +159,12 @@ def test_a_run_of_one_kind_of_capacity_has_no_wish() -> None:
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A project with one trainer configuration."""
-    (tmp_path / "training/configs").mkdir(parents=True)
-    (tmp_path / "training/runs").mkdir()
-    (tmp_path / "training/configs/base.yaml").write_text(yaml.safe_dump(BASE))
-    return tmp_path
+    return project_in(tmp_path)
 
 
 def lines(project: Path, on: Platform, *documents: Mapping[str, Any]) -> tuple[str, ...]:
     """The mistakes of a run file, without its name; none if it is good."""
-    path = project / "training/runs/llama.yaml"
-    path.write_text(yaml.safe_dump_all([dict(d) for d in documents]))
+    write_runs(project, *documents)
     try:
         run_files.load(("llama",), on, {"trainer": IMAGE}, project)
     except ConfigError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,44 +11,23 @@ import pytest
 import yaml
 
 from infra.config import ConfigError
-from tests.golden.example_runs import IMAGE, platform, stack_values
+from tests.golden.example_runs import (
+    IMAGE,
+    RUN_FILE,
+    TRAINER_CONFIG,
+    platform,
+    project_in,
+    stack_values,
+    write_runs,
+)
 from training.deployment import plan, run_files
 from training.spec import RunSpec
-
-GOOD: dict[str, Any] = {
-    "name": "llama",
-    "version": 1,
-    "team": "research",
-    "nodes": 2,
-    "gpusPerNode": 8,
-    "image": "trainer",
-    "config": "base",
-    "dataset": {"name": "stdlib", "source": "stdlib"},
-    "resources": {"cpu": "80", "memory": "900Gi", "shm": "64Gi"},
-}
-
-BASE = {
-    "steps": 1000,
-    "seed": 5,
-    "batch": {"global_samples": 256, "micro_samples": 16},
-    "schedule": {"warmup_steps": 10},
-    "checkpoint": {"every_steps": 50},
-}
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """A project with one trainer configuration and no runs yet."""
-    (tmp_path / "training/configs").mkdir(parents=True)
-    (tmp_path / "training/runs").mkdir()
-    (tmp_path / "training/configs/base.yaml").write_text(yaml.safe_dump(BASE))
-    return tmp_path
-
-
-def write(project: Path, *documents: Mapping[str, Any], name: str = "llama") -> None:
-    """A run file of so many versions."""
-    path = project / f"training/runs/{name}.yaml"
-    path.write_text(yaml.safe_dump_all([dict(d) for d in documents]))
+    return project_in(tmp_path)
 
 
 def load(project: Path, *names: str, **stack: Any) -> list[RunSpec]:
@@ -73,19 +52,19 @@ def lines(project: Path, *names: str, **stack: Any) -> tuple[str, ...]:
 
 
 def test_a_run_file_becomes_a_run(project: Path) -> None:
-    write(project, GOOD)
+    write_runs(project, RUN_FILE)
     [run] = load(project)
     assert run.run_id.startswith("llama-v1-")
     assert (run.tier, run.launcher, run.world_size, run.seed) == ("research", "jobset", 16, 5)
     assert run.image == IMAGE
-    assert run.config == BASE
+    assert run.config == TRAINER_CONFIG
     assert run.capacity_types == ("spot", "on-demand")
 
 
 def test_each_document_is_a_run_of_its_own(project: Path) -> None:
-    write(project, GOOD)
+    write_runs(project, RUN_FILE)
     [alone] = load(project)
-    write(project, GOOD, GOOD | {"version": 2, "overrides": {"steps": 2000}})
+    write_runs(project, RUN_FILE, RUN_FILE | {"version": 2, "overrides": {"steps": 2000}})
     first, second = load(project)
     assert first.run_id == alone.run_id
     assert second.config["steps"] == 2000
@@ -93,9 +72,9 @@ def test_each_document_is_a_run_of_its_own(project: Path) -> None:
 
 
 def test_an_edited_document_is_a_new_run(project: Path) -> None:
-    write(project, GOOD)
+    write_runs(project, RUN_FILE)
     [before] = load(project)
-    write(project, GOOD | {"saveSeconds": 60})
+    write_runs(project, RUN_FILE | {"saveSeconds": 60})
     [after] = load(project)
     assert before.run_id != after.run_id
 
@@ -103,20 +82,22 @@ def test_an_edited_document_is_a_new_run(project: Path) -> None:
 def test_secrets_are_part_of_a_run_by_name_and_runs_without_any_keep_their_ids(
     project: Path,
 ) -> None:
-    write(project, GOOD)
+    write_runs(project, RUN_FILE)
     [plain] = load(project)
-    write(project, GOOD | {"secrets": []})
+    write_runs(project, RUN_FILE | {"secrets": []})
     assert load(project)[0].run_id == plain.run_id
-    write(project, GOOD | {"secrets": ["hub"]})
+    write_runs(project, RUN_FILE | {"secrets": ["hub"]})
     [secret] = load(project)
     assert secret.secrets == ("hub",)
     assert secret.run_id != plain.run_id
 
 
 def test_an_edited_configuration_is_a_new_run(project: Path) -> None:
-    write(project, GOOD)
+    write_runs(project, RUN_FILE)
     [before] = load(project)
-    (project / "training/configs/base.yaml").write_text(yaml.safe_dump(BASE | {"steps": 999}))
+    (project / "training/configs/base.yaml").write_text(
+        yaml.safe_dump(TRAINER_CONFIG | {"steps": 999})
+    )
     [after] = load(project)
     assert before.run_id != after.run_id
 
@@ -128,16 +109,16 @@ def test_overrides_and_the_checkpoint_policy_are_merged_into_the_configuration(
         "overrides": {"batch": {"micro_samples": 8}},
         "checkpoint": {"everySeconds": 1800},
     }
-    write(project, GOOD | extra)
+    write_runs(project, RUN_FILE | extra)
     [run] = load(project)
     assert run.config["batch"] == {"global_samples": 256, "micro_samples": 8}
     assert run.config["checkpoint"] == {"every_steps": None, "every_seconds": 1800.0}
 
 
 def test_production_runs_stay_off_spot_unless_they_ask_for_it(project: Path) -> None:
-    write(project, GOOD | {"team": "production"})
+    write_runs(project, RUN_FILE | {"team": "production"})
     assert load(project)[0].capacity_types == ("on-demand",)
-    write(project, GOOD | {"team": "production", "allowSpot": True})
+    write_runs(project, RUN_FILE | {"team": "production", "allowSpot": True})
     assert load(project)[0].capacity_types == ("on-demand", "spot")
 
 
@@ -295,22 +276,22 @@ BAD: dict[str, tuple[Edit, str]] = {
 @pytest.mark.parametrize("name", BAD)
 def test_a_mistake_is_one_exact_line(project: Path, name: str) -> None:
     edit, expected = BAD[name]
-    document = copy.deepcopy(GOOD)
+    document = copy.deepcopy(RUN_FILE)
     edit(document)
-    write(project, document)
+    write_runs(project, document)
     found = [line for line in lines(project) if "config.hub" not in line and "hub:" not in line]
     assert found == [f"training/runs/llama.yaml: {expected}"]
 
 
 def test_a_setting_that_the_trainer_does_not_know_is_named(project: Path) -> None:
-    write(project, GOOD | {"overrides": {"batch": {"micro_sample": 8}}})
+    write_runs(project, RUN_FILE | {"overrides": {"batch": {"micro_sample": 8}}})
     [line] = lines(project)
     assert line.startswith("training/runs/llama.yaml: config")
     assert "micro_sample" in line and "micro_samples" in line
 
 
 def test_a_launcher_whose_operator_is_not_there_is_refused(project: Path) -> None:
-    write(project, GOOD | {"launcher": "mpijob"})
+    write_runs(project, RUN_FILE | {"launcher": "mpijob"})
     operators = {"kueue": {"provided": True}, "jobset": {"provided": True}}
     assert lines(project, operators=operators) == (
         "training/runs/llama.yaml: launcher: got 'mpijob', whose operator the stack lacks; allowed "
@@ -321,7 +302,7 @@ def test_a_launcher_whose_operator_is_not_there_is_refused(project: Path) -> Non
 def test_a_cap_on_pools_without_a_known_price_is_refused(project: Path) -> None:
     pools = copy.deepcopy(stack_values()["nodePools"])
     pools[0]["instanceTypes"] = ["p5e.48xlarge"]
-    write(project, GOOD | {"costCapUsd": 100, "maxHours": 10})
+    write_runs(project, RUN_FILE | {"costCapUsd": 100, "maxHours": 10})
     assert lines(project, nodePools=pools) == (
         "training/runs/llama.yaml: costCapUsd: got a cap on pools whose price is not known: "
         "ondemand; allowed a cap where infra/catalog.yaml has a price of every pool; run "
@@ -335,7 +316,7 @@ def test_more_nodes_than_a_pool_has_are_refused(project: Path) -> None:
         for team in stack_values()["teams"]
     ]
     wide = {"team": "production", "nodes": 8, "overrides": {"batch": {"micro_samples": 4}}}
-    write(project, GOOD | wide)
+    write_runs(project, RUN_FILE | wide)
     assert lines(project, teams=teams) == (
         "training/runs/llama.yaml: nodes: got 8; allowed at most 4, the largest pool of ondemand; "
         "ask for fewer, or raise the pool's max",
@@ -346,19 +327,19 @@ def test_more_nodes_than_its_team_can_ever_have_are_refused(project: Path) -> No
     first, second = stack_values()["teams"]
     big = {"quota": {"cpu": "4096", "memory": "40Ti", "gpus": 400}}
     bounded = [first | big | {"borrowing": {"spot": 1}, "onDemandUsdPerHour": 44}, second]
-    write(project, GOOD | {"nodes": 6, "overrides": {"batch": {"global_samples": 768}}})
+    write_runs(project, RUN_FILE | {"nodes": 6, "overrides": {"batch": {"global_samples": 768}}})
     assert lines(project, teams=bounded) == (
         "training/runs/llama.yaml: nodes: got 6; allowed at most 5, what team research can have at "
         "once of spot, ondemand; ask for fewer, or raise the team's guaranteed, borrowing or "
         "onDemandUsdPerHour",
     )
-    write(project, GOOD | {"nodes": 5, "overrides": {"batch": {"global_samples": 640}}})
+    write_runs(project, RUN_FILE | {"nodes": 5, "overrides": {"batch": {"global_samples": 640}}})
     assert load(project, teams=bounded)
 
 
 def test_a_run_that_refuses_spot_needs_a_team_that_may_buy_on_demand(project: Path) -> None:
     first, second = stack_values()["teams"]
-    write(project, GOOD | {"allowSpot": False})
+    write_runs(project, RUN_FILE | {"allowSpot": False})
     assert lines(project, teams=[first | {"onDemandUsdPerHour": 0}, second]) == (
         "training/runs/llama.yaml: allowSpot: got false, where team research has spot pools only; "
         "allowed true, or on-demand nodes for the team; set allowSpot: true, add a pool, or raise the "
@@ -379,7 +360,7 @@ def test_a_file_that_is_not_there_is_named() -> None:
 
 def test_a_path_names_a_file_anywhere_in_the_project(project: Path) -> None:
     (project / "mine").mkdir()
-    (project / "mine/run.yaml").write_text(yaml.safe_dump(GOOD))
+    (project / "mine/run.yaml").write_text(yaml.safe_dump(RUN_FILE))
     assert load(project, "mine/run.yaml")[0].name == "llama"
     assert lines(project, "mine/other.yaml") == (
         "mine/other.yaml: got no such file; allowed a YAML file; check the name",
@@ -387,7 +368,7 @@ def test_a_path_names_a_file_anywhere_in_the_project(project: Path) -> None:
 
 
 def test_a_name_and_version_are_used_once(project: Path) -> None:
-    write(project, GOOD, GOOD | {"saveSeconds": 60})
+    write_runs(project, RUN_FILE, RUN_FILE | {"saveSeconds": 60})
     assert lines(project) == (
         "training/runs/llama.yaml document 2: version: got 1 of 'llama', which "
         "training/runs/llama.yaml document 1 has too; allowed one run per name and version; raise "
@@ -396,9 +377,9 @@ def test_a_name_and_version_are_used_once(project: Path) -> None:
 
 
 def test_mistakes_of_all_files_come_at_once(project: Path) -> None:
-    write(project, GOOD | {"team": "nobody", "launcher": "none"}, name="one")
+    write_runs(project, RUN_FILE | {"team": "nobody", "launcher": "none"}, name="one")
     (project / "training/runs/two.yaml").write_text("name: [")
-    write(project, GOOD, GOOD | {"version": 0}, name="three")
+    write_runs(project, RUN_FILE, RUN_FILE | {"version": 0}, name="three")
     found = [line.partition("; ")[0] for line in lines(project, "one", "two", "three", "four")]
     assert found == [
         "training/runs/one.yaml: team: got 'nobody'",
@@ -411,7 +392,7 @@ def test_mistakes_of_all_files_come_at_once(project: Path) -> None:
 
 
 def test_runs_of_a_broken_stack_are_checked_too(project: Path) -> None:
-    write(project, GOOD | {"version": "1"})
+    write_runs(project, RUN_FILE | {"version": "1"})
     values = stack_values() | {"runs": ["llama"], "cohort": "Bad Name"}
     with pytest.raises(ConfigError) as caught:
         plan.make(values, "example", project)
