@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from infra import naming
 from sandbox.node.api import (
     ApiError,
     ApiUnavailable,
@@ -26,6 +28,30 @@ from tests.sandbox.conftest import Cluster
 DEADLINE_S = 30.0
 HOST = "sandbox.trainyard.dev/host@sha256:" + "0" * 64
 T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def platform_in(
+    cluster: Cluster, objects: Sequence[Json], team: str, pools: Sequence[str]
+) -> Iterator[Cluster]:
+    """The cluster with these objects, the pools' nodes ready and the team's queue open; all gone in the end."""
+    for manifest in objects:
+        cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
+    selector = f"{naming.POOL} in ({','.join(pools)})"
+    cluster.kubectl("wait", "nodes", "-l", selector, "--for=condition=Ready", "--timeout=60s")
+    queue = f"clusterqueue/{naming.cluster_queue(team)}"
+    cluster.kubectl("wait", queue, "--for=condition=Active", "--timeout=60s")
+    yield cluster
+    namespace = naming.namespace(team)
+    cluster.kubectl("delete", "jobsets", "-n", namespace, "--all", "--timeout=60s")
+    for manifest in reversed(objects):
+        delete(cluster, manifest)
+
+
+def delete(cluster: Cluster, manifest: Json) -> None:
+    """Delete an object and wait until it is gone; that it is gone already is as good."""
+    stdin = json.dumps(manifest)
+    cluster.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-f", "-", stdin=stdin)
 
 
 def until(found: Callable[[], T | None], what: str, deadline_s: float = DEADLINE_S) -> T:

@@ -17,7 +17,7 @@ from infra.simulated import node_pools
 from infra.tenancy import access, team
 from tests.golden.example_runs import run
 from tests.sandbox.conftest import Cluster
-from tests.sandbox.node_kit import HOST, until
+from tests.sandbox.node_kit import HOST, delete, platform_in, until
 from training.launchers import LAUNCHERS
 from training.spec import Resources, RunSpec
 
@@ -102,25 +102,11 @@ def _platform() -> Platform:
     return promise.platform(parse(_values()), "gangs")
 
 
-def _delete(cluster: Cluster, manifest: dict[str, Any]) -> None:
-    stdin = json.dumps(manifest)
-    cluster.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-f", "-", stdin=stdin)
-
-
 @pytest.fixture(scope="module")
 def gangs(cluster: Cluster) -> Iterator[Cluster]:
     """The cluster with a team, its queue and four process nodes; all gone in the end."""
-    objects = _platform_objects()
-    for manifest in objects:
-        cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
-    selector = f"{naming.POOL} in ({SPOT},{ON_DEMAND})"
-    cluster.kubectl("wait", "nodes", "-l", selector, "--for=condition=Ready", "--timeout=60s")
-    queue = f"clusterqueue/{naming.cluster_queue(TEAM)}"
-    cluster.kubectl("wait", queue, "--for=condition=Active", "--timeout=60s")
-    yield cluster
-    cluster.kubectl("delete", "jobsets", "-n", NAMESPACE, "--all", "--timeout=60s")
-    for manifest in reversed(objects):
-        _delete(cluster, manifest)
+    with platform_in(cluster, _platform_objects(), TEAM, (SPOT, ON_DEMAND)) as ready:
+        yield ready
 
 
 def _gang(script: str, **changes: Any) -> tuple[RunSpec, dict[str, Any]]:
@@ -233,4 +219,4 @@ def test_another_namespace_cannot_use_the_teams_queue(gangs: Cluster) -> None:
         until(refused, "Kueue refuses the namespace", 60.0)
     finally:
         gangs.kubectl("delete", "jobset", spec.run_id, "-n", "default", "--timeout=60s")
-        _delete(gangs, intruder)
+        delete(gangs, intruder)

@@ -16,7 +16,7 @@ from infra.tenancy import access
 from ops import __main__ as ops
 from sandbox.cluster import ClusterError
 from tests.sandbox.conftest import Cluster
-from tests.sandbox.node_kit import HOST, node_manifest, until
+from tests.sandbox.node_kit import HOST, node_manifest, platform_in, until
 
 pytestmark = pytest.mark.sandbox
 
@@ -200,18 +200,8 @@ class Live:
 @pytest.fixture(scope="module")
 def team(cluster: Cluster) -> Iterator[Cluster]:
     """The team, its pools and its queue; all gone in the end."""
-    objects = _platform()
-    for manifest in objects:
-        cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
-    selector = f"{naming.POOL} in ({REAL},{BARE})"
-    cluster.kubectl("wait", "nodes", "-l", selector, "--for=condition=Ready", "--timeout=60s")
-    queue = f"clusterqueue/{naming.cluster_queue(TEAM)}"
-    cluster.kubectl("wait", queue, "--for=condition=Active", "--timeout=60s")
-    yield cluster
-    cluster.kubectl("delete", "jobsets", "-n", NAMESPACE, "--all", "--timeout=60s")
-    for manifest in reversed(objects):
-        stdin = json.dumps(manifest)
-        cluster.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-f", "-", stdin=stdin)
+    with platform_in(cluster, _platform(), TEAM, (REAL, BARE)) as ready:
+        yield ready
 
 
 @pytest.fixture
