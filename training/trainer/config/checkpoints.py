@@ -1,0 +1,35 @@
+"""When checkpoints are written and which are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from training.trainer.config.limits import Mistakes, positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointConfig:
+    """When checkpoints are written and which are kept. One is always written at the end."""
+
+    every_steps: int | None = 50
+    """Steps between checkpoints; null: not by steps."""
+    every_seconds: float | None = None
+    """Seconds of wall clock between checkpoints; null: not by time."""
+    milestone_every_steps: int | None = None
+    """Checkpoints at multiples of this are never deleted; null: no milestones."""
+    keep_latest: int = 2
+    """Newest checkpoints kept, besides the best, the milestones and the last known good one."""
+    deadline_s: float = 60.0
+    """Seconds from a notice to a committed checkpoint; a run record's grace budget wins."""
+
+    def mistakes(self) -> Mistakes:
+        """What cannot work, one line each: path, got, allowed, remedy."""
+        for name in ("every_steps", "every_seconds", "milestone_every_steps"):
+            yield from positive(f"checkpoint.{name}", getattr(self, name))
+        yield from positive("checkpoint.keep_latest", self.keep_latest)
+        yield from positive("checkpoint.deadline_s", self.deadline_s)
+        if self.every_steps is None and self.every_seconds is None:
+            yield (
+                "checkpoint: every_steps and every_seconds are both null; "
+                "set one, else a crash loses the whole run"
+            )

@@ -1,0 +1,101 @@
+"""What a run's checkpoints say about it, and which of them it may go on from."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+
+import torch
+
+from training.checkpoint.contents import Progress
+from training.checkpoint.fence import Fence
+from training.checkpoint.manifest import Manifest
+from training.checkpoint.posix import PosixStore
+from training.spec import CHECKPOINTS_DIR
+from training.trainer import lineage, parallel
+from training.trainer.checkpointing import Checkpointer
+from training.trainer.data import TrainingOrder
+from training.trainer.metrics import EventLog
+from training.trainer.parallel import World
+from training.trainer.request import Request
+from training.trainer.strict import ConfigError
+
+
+def beginning(request: Request, order: TrainingOrder) -> Progress:
+    """The progress of a run that has done nothing yet."""
+    config = request.config
+    cursor = order.cursor(0)
+    return Progress(
+        step=0,
+        samples=cursor.samples,
+        windows=cursor.windows,
+        seed=cursor.seed,
+        evaluated_step=0,
+        evaluation_loss=None,
+        dataset_version=request.index.version,
+        model={**asdict(config.model), "sequence_length": config.data.sequence_length},
+        tokens={"kind": "bytes", "boundary": request.index.boundary},
+    )
+
+
+def refuse_other_run(found: Progress, wanted: Progress) -> None:
+    """Raises ConfigError when a checkpoint cannot be continued with this configuration."""
+    mistakes = []
+    for name in ("seed", "dataset_version", "windows"):
+        if getattr(found, name) != getattr(wanted, name):
+            pair = f"{getattr(found, name)}, now {getattr(wanted, name)}"
+            mistakes.append(f"resume: {name}: the checkpoint has {pair}")
+    for key in sorted(found.model.keys() | wanted.model.keys()):
+        if found.model.get(key) != wanted.model.get(key):
+            pair = f"{found.model.get(key)}, now {wanted.model.get(key)}"
+            mistakes.append(f"resume: model.{key}: the checkpoint has {pair}")
+    if mistakes:
+        raise ConfigError([f"{line}; use another --run-dir or the old value" for line in mistakes])
+
+
+def checkpointer(
+    request: Request,
+    world: World,
+    fence: Fence,
+    network: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    events: EventLog,
+) -> Checkpointer:
+    """What saves and loads this run, on this rank."""
+    config, root = request.config, request.run_dir / CHECKPOINTS_DIR
+    made_by = lineage.describe(config, request.record, request.index.version)
+    milestone = config.checkpoint.milestone_every_steps
+
+    def describe(progress: Progress, reason: str) -> Manifest:
+        evaluated = progress.evaluated_step == progress.step
+        return Manifest(
+            step=progress.step,
+            reason=reason,
+            milestone=milestone is not None and progress.step % milestone == 0,
+            evaluation_loss=progress.evaluation_loss if evaluated else None,
+            attempt=fence.attempt,
+            saved_at=time.time(),
+            world_size=world.size,
+            parallelism={"data": world.size},
+            data_cursor={
+                "dataset": config.data.path,
+                "version": progress.dataset_version,
+                "samples": progress.samples,
+                "windows": progress.windows,
+                "seed": progress.seed,
+            },
+            run=request.record,
+            trainer=made_by,
+        )
+
+    return Checkpointer(
+        world=world,
+        store=PosixStore(root),
+        root=root,
+        fence=fence,
+        model=parallel.bare(network),
+        optimizer=optimizer,
+        describe=describe,
+        keep_latest=config.checkpoint.keep_latest,
+        events=events,
+    )

@@ -1,0 +1,27 @@
+"""The optimizer of a run."""
+
+from __future__ import annotations
+
+import torch
+
+from training.checkpoint import contents
+from training.trainer.config import TrainerConfig
+
+
+def adamw(network: torch.nn.Module, config: TrainerConfig) -> torch.optim.Optimizer:
+    """AdamW over the network, its state made already; weight decay on matrices only."""
+    settings = config.optimizer
+    matrices = [p for p in network.parameters() if p.ndim >= 2]
+    others = [p for p in network.parameters() if p.ndim < 2]
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": matrices, "weight_decay": settings.weight_decay},
+            {"params": others, "weight_decay": 0.0},
+        ],
+        lr=settings.learning_rate,
+        betas=(settings.beta1, settings.beta2),
+        eps=settings.epsilon,
+        fused=True,
+    )
+    contents.prepare_optimizer(network, optimizer)
+    return optimizer
