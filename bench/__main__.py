@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench import admission, embedded, parts, report, storm
+from bench import admission, embedded, parts, report, storm, trainer
 
 Told = Callable[[str, int, int], None]
 Section = tuple[str, bool]
@@ -48,13 +49,13 @@ def main(argv: list[str] | None = None) -> int:
     """Run what was asked for; 1 when a promise was broken, 130 when interrupted."""
     parser = _parser()
     args = parser.parse_args(argv)
-    if unknown := sorted(set(args.names) - BENCHMARKS.keys()):
-        parser.error(f"NAME: got {', '.join(unknown)}; allowed {', '.join(BENCHMARKS)}")
+    if unknown := sorted(set(args.names) - set(NAMES)):
+        parser.error(f"NAME: got {', '.join(unknown)}; allowed {', '.join(NAMES)}")
     signal.signal(signal.SIGTERM, _interrupted)
     console = Console(width=None if sys.stdout.isatty() else 150)
     console.print(f"seed {args.seed}")
     try:
-        good = [_run(name, args, console) for name in args.names or list(BENCHMARKS)]
+        good = [_run(name, args, console) for name in args.names or NAMES]
     except KeyboardInterrupt:
         print("interrupted; the cluster is gone, what had ended is recorded", file=sys.stderr)
         return 130
@@ -69,7 +70,7 @@ def _interrupted(_number: int, _frame: object) -> None:
 
 
 def _run(name: str, args: argparse.Namespace, console: Console) -> bool:
-    """One benchmark on a fresh cluster, recorded as soon as it ends; whether every promise was kept."""
+    """One benchmark, recorded as soon as it ends; whether every promise was kept."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -89,13 +90,21 @@ def _run(name: str, args: argparse.Namespace, console: Console) -> bool:
                 console.print(f"{name}: {what}")
             last = what
 
-        with embedded.running(told) as cluster:
-            text, good = BENCHMARKS[name](cluster, args, told)
+        text, good = _measure(name, args, told)
     console.print(text, markup=False, highlight=False)
     if args.results:
         report.record(args.results, {name: text})
         console.print(f"recorded in {args.results}")
     return good
+
+
+def _measure(name: str, args: argparse.Namespace, told: Told) -> Section:
+    """Alone, or on a fresh cluster."""
+    if name in trainer.MODULES:
+        found = cast(trainer.Benchmark, importlib.import_module(trainer.MODULES[name]))
+        return found.run(found.SIZES[args.scale], args.seed, told)
+    with embedded.running(told) as cluster:
+        return ON_A_CLUSTER[name](cluster, args, told)
 
 
 def _sizes(defaults: dict[str, dict[str, Any]], args: argparse.Namespace) -> dict[str, Any]:
@@ -125,18 +134,19 @@ def _storm(cluster: embedded.Embedded, args: argparse.Namespace, told: Told) -> 
     return report.storm(outcome), outcome.good
 
 
-BENCHMARKS: Final[dict[str, Callable[[embedded.Embedded, argparse.Namespace, Told], Section]]] = {
+ON_A_CLUSTER: Final[dict[str, Callable[[embedded.Embedded, argparse.Namespace, Told], Section]]] = {
     "admission": _admission,
     "backlog": _backlog,
     "parts": _parts,
     "storm": _storm,
 }
+NAMES: Final = [*trainer.MODULES, *ON_A_CLUSTER]
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; default all"
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; default all"
     )
     parser.add_argument("--scale", choices=("small", "full"), default="small")
     parser.add_argument("--seed", type=int, default=1)

@@ -1,0 +1,28 @@
+"""Benchmarks of the trainer and its parts (P1 to P7): they need no cluster.
+
+Each module measures one thing against its peers in one run:
+
+    SIZES: dict[str, dict[str, int]]         how much, by scale (small, full)
+    run(sizes, seed, told) -> (Markdown, whether all that must hold held)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+Told = Callable[[str, int, int], None]
+"""Is told what is going on, of how many, and how many are done."""
+
+
+class Benchmark(Protocol):
+    """What a module of this package offers."""
+
+    SIZES: dict[str, dict[str, int]]
+
+    def run(self, sizes: Mapping[str, int], seed: int, told: Told) -> tuple[str, bool]:
+        """Measure; the section for RESULTS.md, and whether what must hold held."""
+
+
+MODULES: dict[str, str] = {}
+"""Module by the benchmark's name."""
