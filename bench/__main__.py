@@ -103,7 +103,7 @@ def _measure(name: str, args: argparse.Namespace, told: Told) -> Section:
     if name in trainer.MODULES:
         found = cast(trainer.Benchmark, importlib.import_module(trainer.MODULES[name]))
         return found.run(found.SIZES[args.scale], args.seed, told)
-    with embedded.running(told) as cluster:
+    with embedded.running(lambda what: told(what, 0, 0)) as cluster:
         return ON_A_CLUSTER[name](cluster, args, told)
 
 
