@@ -14,6 +14,9 @@ class OptimizerConfig:
 
     learning_rate: float = 1e-3
     """Peak learning rate."""
+    scale_learning_rate: int | None = None
+    """Samples per step that `learning_rate` was found with: the peak is scaled linearly from there to
+    `batch.global_samples`; null: not scaled."""
     beta1: float = 0.9
     beta2: float = 0.95
     epsilon: float = 1e-8
@@ -25,6 +28,7 @@ class OptimizerConfig:
         """What cannot work, one line each: path, got, allowed, remedy."""
         for name in ("learning_rate", "epsilon", "clip_norm"):
             yield from positive(f"optimizer.{name}", getattr(self, name))
+        yield from positive("optimizer.scale_learning_rate", self.scale_learning_rate)
         yield from not_negative("optimizer.weight_decay", self.weight_decay)
         yield from fraction("optimizer.beta1", self.beta1)
         yield from fraction("optimizer.beta2", self.beta2)
