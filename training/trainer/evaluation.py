@@ -38,7 +38,7 @@ class Evaluator:
     def loss(self, model: torch.nn.Module, world: World, notice: Notice) -> float | None:
         """Mean loss, nats per token; None when the ranks agreed to stop because of a notice."""
         share = world.share_of(len(self.chosen))
-        most = -(-len(self.chosen) // world.size)
+        most = -(-len(self.chosen) // world.data_size)
         total = 0.0
         model.eval()
         try:
@@ -52,7 +52,7 @@ class Evaluator:
                     return None
         finally:
             model.train()
-        return world.sum([total])[0] / len(self.chosen)
+        return world.sum([total * world.counts])[0] / len(self.chosen)
 
 
 def to_device(rows: object, device: torch.device) -> torch.Tensor:

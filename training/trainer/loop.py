@@ -89,7 +89,7 @@ def one_step(run: Run) -> Exchange:
     share = run.world.share_of(config.batch.global_samples)
     rows = run.order.take(run.progress.samples + share.start, len(share))
     loaded = time.perf_counter()
-    lr = learning_rate(config.schedule, config.optimizer.learning_rate, step, config.steps)
+    lr = learning_rate(config.schedule, config.peak_learning_rate, step, config.steps)
     loss = _forward_backward(run, to_device(rows, run.world.device))
     torch.nn.utils.clip_grad_norm_(run.model.parameters(), config.optimizer.clip_norm)
     for group in run.optimizer.param_groups:
@@ -135,10 +135,10 @@ def exchange(run: Run, loss: float) -> Exchange:
     since_save = time.monotonic() - run.saved_at
     time_is_up = world.leads and run.save_policy.time_is_up(since_save)
     total, signals, files, clock = world.sum(
-        [loss, float(by_signal), float(given and not by_signal), float(time_is_up)]
+        [loss * world.counts, float(by_signal), float(given and not by_signal), float(time_is_up)]
     )
     notice = "signal" if signals else "file" if files else None
-    return Exchange(loss=total / world.size, notice=notice, time_is_up=bool(clock))
+    return Exchange(loss=total / world.data_size, notice=notice, time_is_up=bool(clock))
 
 
 def evaluate(run: Run) -> str | None:

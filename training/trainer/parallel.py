@@ -20,6 +20,8 @@ from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
 from training.trainer.config import TrainerConfig
+from training.trainer.config.parallel import Layout
+from training.trainer.strict import ConfigError
 
 _STORE_TIMEOUT = timedelta(seconds=120)
 _HEARD_TIMEOUT = timedelta(seconds=10)
@@ -32,8 +34,25 @@ class World:
 
     rank: int
     size: int
+    layout: Layout
+    """Ranks per dimension of the mesh."""
     device: torch.device
     store: Store
+
+    @property
+    def data_rank(self) -> int:
+        """Which of the `data_size` shares of the samples this rank reads."""
+        return self.layout.data_rank(self.rank)
+
+    @property
+    def data_size(self) -> int:
+        """Ranks that read different samples; others compute with some of these."""
+        return self.layout.data
+
+    @property
+    def counts(self) -> bool:
+        """Whether this rank's losses stand for its samples, which other ranks may compute too."""
+        return self.layout.counts(self.rank)
 
     @property
     def leads(self) -> bool:
@@ -41,9 +60,9 @@ class World:
         return self.rank == 0
 
     def share_of(self, count: int) -> range:
-        """This rank's contiguous part of range(count); sizes differ by one at most."""
-        begin = count * self.rank // self.size
-        return range(begin, count * (self.rank + 1) // self.size)
+        """This data rank's contiguous part of range(count); sizes differ by one at most."""
+        begin = count * self.data_rank // self.data_size
+        return range(begin, count * (self.data_rank + 1) // self.data_size)
 
     def sum(self, values: list[float]) -> list[float]:
         """Sums over all ranks, in float64, the same bits everywhere."""
@@ -106,7 +125,13 @@ def joined(config: TrainerConfig) -> Iterator[World]:
         world_size=size,
         timeout=timedelta(seconds=config.collective_timeout_s),
     )
-    yield World(rank=rank, size=size, device=device, store=PrefixStore("trainer", store))
+    yield World(
+        rank=rank,
+        size=size,
+        layout=config.parallel.layout(size),
+        device=device,
+        store=PrefixStore("trainer", store),
+    )
     dist.destroy_process_group()
 
 
@@ -122,6 +147,8 @@ def use_one_numerics(config: TrainerConfig) -> None:
 
 def replicate(model: torch.nn.Module, world: World) -> torch.nn.Module:
     """The model on this rank's device, its gradients averaged over all ranks."""
+    if not world.layout.plain:
+        raise ConfigError(["parallel: allowed replicate only, so far"])
     device_ids = [world.device.index] if world.device.type == "cuda" else None
     return DistributedDataParallel(
         model.to(world.device), device_ids=device_ids, gradient_as_bucket_view=True

@@ -58,6 +58,7 @@ def test_a_configuration_survives_being_written_and_read() -> None:
         (with_(device="tpu"), "c: device: got 'tpu'; allowed auto, cpu, cuda"),
         (with_(optimizer={"learning_rate": float("nan")}), "allowed a finite number"),
         (with_(optimizer={"beta1": 1.0}), "c: optimizer.beta1: got 1.0; allowed 0 up to"),
+        (with_(optimizer={"scale_learning_rate": 0}), "c: optimizer.scale_learning_rate: got 0"),
         (with_(optimizer=3), "c: optimizer: got 3; allowed a mapping"),
         (with_(checkpoint={"every_steps": 0}), "allowed > 0; use null to switch it off"),
         (with_(checkpoint={"every_steps": None}), "every_steps and every_seconds are both null"),
@@ -65,6 +66,10 @@ def test_a_configuration_survives_being_written_and_read() -> None:
         (with_(model={"hidden_size": 100, "heads": 8, "kv_heads": 8}), "2 x heads = 16"),
         (with_(model={"heads": 4, "kv_heads": 3}), "c: model.kv_heads: got 3"),
         (with_(batch={"global_samples": 10, "micro_samples": 4}), "batch.micro_samples = 4"),
+        (with_(parallel={"shard": 0}), "c: parallel.shard: got 0; allowed > 0"),
+        (with_(parallel={"schedule": "zb"}), "c: parallel.schedule: got 'zb'; allowed 1f1b, gpipe"),
+        (with_(precision={"compute": "fp8"}), "c: precision.compute: got 'fp8'; allowed float32"),
+        (with_(precision={"reduce": "bfloat16"}), "c: precision.reduce: got bfloat16; allowed"),
         (with_(schedule={"warmup_steps": 100}), "allowed < steps = 100"),
         ({"steps": 100}, "c: data.path: missing"),
     ],
@@ -118,7 +123,7 @@ def test_the_batch_must_divide_among_the_ranks() -> None:
     config = parse(with_(batch={"global_samples": 32, "micro_samples": 16}))
     assert world_mistakes(config, 2) == []
     (mistake,) = world_mistakes(config, 3)
-    assert "micro_samples x world size = 16 x 3" in mistake
+    assert "micro_samples x data ranks = 16 x 3; take 48, or change" in mistake
 
 
 def test_reading_a_configuration_loads_no_torch() -> None:

@@ -224,8 +224,8 @@ BAD: dict[str, tuple[Edit, str]] = {
     ),
     "batch that does not divide": (
         lambda r: r.update(overrides={"batch": {"micro_samples": 32}}),
-        "config: batch.global_samples: got 256; allowed a multiple of micro_samples x world size "
-        "= 32 x 16; change batch.global_samples or batch.micro_samples",
+        "config: batch.global_samples: got 256; allowed a multiple of micro_samples x data ranks "
+        "= 32 x 16; take 512, or change batch.micro_samples",
     ),
     "checkpoint interval 0": (
         lambda r: r.update(checkpoint={"everySteps": 0}),

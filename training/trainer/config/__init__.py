@@ -13,12 +13,14 @@ from typing import Any, Literal
 
 import yaml
 
+from training.batch import batch_mistakes, scaled_learning_rate, scaling_warnings
 from training.trainer.config.batch import BatchConfig
 from training.trainer.config.checkpoints import CheckpointConfig
 from training.trainer.config.data import DataConfig
 from training.trainer.config.limits import Mistakes, not_negative, positive
 from training.trainer.config.model import ModelConfig
 from training.trainer.config.optimization import OptimizerConfig, ScheduleConfig
+from training.trainer.config.parallel import BlocksConfig, ParallelConfig, PrecisionConfig
 from training.trainer.config.reporting import EvaluationConfig, ReportConfig
 from training.trainer.strict import ConfigError, build, merge_assignments
 
@@ -40,6 +42,9 @@ class TrainerConfig:
     collective_timeout_s: float = 120.0
     """A collective that waits longer ends the process with a cause instead of hanging."""
     model: ModelConfig = field(default_factory=ModelConfig)
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
+    precision: PrecisionConfig = field(default_factory=PrecisionConfig)
+    blocks: BlocksConfig = field(default_factory=BlocksConfig)
     data: DataConfig = field(default_factory=DataConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
@@ -47,6 +52,22 @@ class TrainerConfig:
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     report: ReportConfig = field(default_factory=ReportConfig)
+
+    @property
+    def peak_learning_rate(self) -> float:
+        """Of the schedule: scaled to the batch where that is asked for."""
+        reference = self.optimizer.scale_learning_rate
+        samples = self.batch.global_samples
+        return scaled_learning_rate(self.optimizer.learning_rate, samples, reference)
+
+    def warnings(self) -> list[str]:
+        """What may well be a mistake, one line each."""
+        return scaling_warnings(
+            self.optimizer.learning_rate,
+            self.batch.global_samples,
+            self.optimizer.scale_learning_rate,
+            self.schedule.warmup_steps,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, nested as in the file; `parse` turns it back."""
@@ -59,6 +80,9 @@ class TrainerConfig:
         yield from not_negative("seed", self.seed)
         for section in (
             self.model,
+            self.parallel,
+            self.precision,
+            self.blocks,
             self.data,
             self.batch,
             self.optimizer,
@@ -106,25 +130,25 @@ def load(file: Path, assignments: Sequence[str] = ()) -> TrainerConfig:
 
 
 def world_mistakes(config: TrainerConfig, world_size: int) -> list[str]:
-    """What is wrong with the batch for this many ranks; empty when it divides."""
-    per_pass = config.batch.micro_samples * world_size
-    if config.batch.global_samples % per_pass == 0:
-        return []
-    return [
-        f"batch.global_samples: got {config.batch.global_samples}; allowed a multiple of "
-        f"micro_samples x world size = {config.batch.micro_samples} x {world_size}; "
-        "change batch.global_samples or batch.micro_samples"
-    ]
+    """What is wrong with the mesh and the batch for this many ranks; empty when both fit."""
+    mistakes = list(config.parallel.world_mistakes(world_size))
+    if mistakes:
+        return mistakes
+    batch, data_ranks = config.batch, config.parallel.layout(world_size).data
+    return batch_mistakes(batch.global_samples, batch.micro_samples, data_ranks)
 
 
 __all__ = [
     "BatchConfig",
+    "BlocksConfig",
     "CheckpointConfig",
     "ConfigError",
     "DataConfig",
     "EvaluationConfig",
     "ModelConfig",
     "OptimizerConfig",
+    "ParallelConfig",
+    "PrecisionConfig",
     "ReportConfig",
     "ScheduleConfig",
     "TrainerConfig",

@@ -1,0 +1,65 @@
+"""Which rank does what: the arithmetic of the device mesh."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from training.trainer.config import parse, world_mistakes
+from training.trainer.config.parallel import Layout
+
+
+def of(**parallel: Any) -> Any:
+    return parse({"steps": 100, "data": {"path": "/x"}, "parallel": parallel})
+
+
+def test_by_default_every_rank_has_the_model_and_its_own_samples() -> None:
+    layout = of().parallel.layout(6)
+    assert layout.plain and layout.dimensions() == {"data": 6}
+    assert [layout.data_rank(rank) for rank in range(6)] == list(range(6))
+    assert all(layout.counts(rank) for rank in range(6))
+
+
+def test_neighbours_share_a_tensor_group_and_stages_are_far_apart() -> None:
+    layout = of(pipeline=2, tensor=2, shard=2).parallel.layout(8)
+    assert [layout.data_rank(rank) for rank in range(8)] == [0, 0, 1, 1, 0, 0, 1, 1]
+    assert [layout.stage(rank) for rank in range(8)] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert layout.dimensions() == {"pipeline": 2, "shard": 2, "tensor": 2}
+
+
+def test_each_share_of_the_samples_counts_once_in_any_layout() -> None:
+    generator = random.Random(1)
+    for _ in range(50):
+        pipeline, replicate, shard, tensor = (generator.choice((1, 2, 3)) for _ in range(4))
+        layout = Layout(pipeline=pipeline, replicate=replicate, shard=shard, tensor=tensor)
+        counting = [layout.data_rank(r) for r in range(layout.world) if layout.counts(r)]
+        assert sorted(counting) == list(range(layout.data))
+
+
+def test_replicas_fill_the_world_unless_their_number_is_given() -> None:
+    assert of(shard=2).parallel.layout(8).replicate == 4
+    assert world_mistakes(of(shard=2, replicate=1), 2) == []
+
+
+@pytest.mark.parametrize(
+    ("parallel", "world", "line"),
+    [
+        ({"shard": 3}, 4, "parallel: got pipeline 1 x shard 3 x tensor 1 = 3; allowed a divisor"),
+        ({"replicate": 2, "shard": 2}, 8, "replicate 2 x shard 2 x tensor 1 = 4; allowed the wor"),
+    ],
+)
+def test_dimensions_that_do_not_make_up_the_world_are_one_line(
+    parallel: dict[str, int], world: int, line: str
+) -> None:
+    (mistake,) = world_mistakes(of(**parallel), world)
+    assert line in mistake and "\n" not in mistake
+
+
+def test_the_batch_divides_among_the_ranks_that_read_different_samples() -> None:
+    config = of(tensor=4)
+    assert config.batch.global_samples == 32 and config.batch.micro_samples == 16
+    assert world_mistakes(config, 8) == []
+    (mistake,) = world_mistakes(config, 16)
+    assert "micro_samples x data ranks = 16 x 4" in mistake

@@ -1,0 +1,153 @@
+"""How the ranks divide the work, and how each of them computes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from training.trainer.config.limits import Mistakes, positive
+
+Dtype = Literal["float32", "bfloat16"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Ranks per dimension of the device mesh, slowest first; the product is the world size.
+
+    Neighbouring ranks share a tensor group, which needs the fastest links; pipeline stages are
+    farthest apart, for they exchange least.
+    """
+
+    pipeline: int
+    """Stages, each a run of the model's blocks."""
+    replicate: int
+    """Copies of the (sharded) model."""
+    shard: int
+    """Ranks over which parameters, gradients and optimizer state are cut."""
+    tensor: int
+    """Ranks that compute one block together."""
+
+    @property
+    def world(self) -> int:
+        """Ranks in all."""
+        return self.pipeline * self.data * self.tensor
+
+    @property
+    def data(self) -> int:
+        """Ranks that read different samples: replicate x shard."""
+        return self.replicate * self.shard
+
+    @property
+    def plain(self) -> bool:
+        """Whether every rank holds the whole model."""
+        return self.world == self.replicate
+
+    def data_rank(self, rank: int) -> int:
+        """Which of the `data` shares of the samples a rank reads, 0 first."""
+        return rank // self.tensor % self.data
+
+    def stage(self, rank: int) -> int:
+        """Which part of the pipeline a rank computes, 0 first."""
+        return rank // (self.tensor * self.data)
+
+    def counts(self, rank: int) -> bool:
+        """Whether a rank's loss is the one that counts for its samples: exactly one rank's does."""
+        return rank % self.tensor == 0 and self.stage(rank) == self.pipeline - 1
+
+    def dimensions(self) -> dict[str, int]:
+        """For records: the dimensions in use; `data` alone where every rank holds all."""
+        if self.plain:
+            return {"data": self.world}
+        sizes = {name: getattr(self, name) for name in ("pipeline", "replicate", "shard", "tensor")}
+        return {name: size for name, size in sizes.items() if size > 1}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelConfig:
+    """Ranks per dimension. The defaults replicate the model on every rank (DDP)."""
+
+    replicate: int | None = None
+    """Copies of the model; null: as many as the world leaves (needed for a changing world)."""
+    shard: int = 1
+    """Ranks that share one copy's parameters, gradients and optimizer state (FSDP2); with
+    `replicate` above 1 this is HSDP."""
+    tensor: int = 1
+    """Ranks that split each block's matrices (DTensor); divides the attention heads."""
+    pipeline: int = 1
+    """Stages that the blocks are cut into. The micro-batches of gradient accumulation are the
+    pipeline's: at least as many as stages."""
+    schedule: Literal["1f1b", "gpipe"] = "1f1b"
+    """Order of the pipeline's micro-batches: 1f1b holds fewer activations than gpipe."""
+
+    def mistakes(self) -> Mistakes:
+        """What cannot work, one line each: path, got, allowed, remedy."""
+        for name in ("replicate", "shard", "tensor", "pipeline"):
+            value = getattr(self, name)
+            if value is not None:
+                yield from positive(f"parallel.{name}", value)
+
+    @property
+    def fixed(self) -> int:
+        """Ranks that the dimensions need at least; the world size is a multiple of it."""
+        return (self.replicate or 1) * self.shard * self.tensor * self.pipeline
+
+    def fits(self, world_size: int) -> bool:
+        """Whether these dimensions make up a world of this size."""
+        if self.replicate is not None:
+            return self.fixed == world_size
+        return world_size % self.fixed == 0
+
+    def layout(self, world_size: int) -> Layout:
+        """The mesh of a world that `fits`."""
+        rest = world_size // (self.shard * self.tensor * self.pipeline)
+        return Layout(
+            pipeline=self.pipeline,
+            replicate=rest if self.replicate is None else self.replicate,
+            shard=self.shard,
+            tensor=self.tensor,
+        )
+
+    def world_mistakes(self, world_size: int) -> Mistakes:
+        """Why these dimensions do not make up a world of this size."""
+        if not self.fits(world_size):
+            names = [n for n in ("pipeline", "replicate", "shard", "tensor") if getattr(self, n)]
+            product = " x ".join(f"{name} {getattr(self, name)}" for name in names)
+            rule = "the world size" if self.replicate else "a divisor of the world size"
+            yield (
+                f"parallel: got {product} = {math.prod(getattr(self, n) for n in names)}; "
+                f"allowed {rule} = {world_size}; change them or the number of ranks"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrecisionConfig:
+    """Number formats. Parameters and optimizer state are always float32."""
+
+    compute: Dtype = "float32"
+    """Of matrix products and activations; bfloat16 is for GPUs that have it."""
+    reduce: Dtype = "float32"
+    """Of gradients while they are summed over the ranks of `parallel.shard`."""
+
+    def mistakes(self) -> Mistakes:
+        """What cannot work, one line each: path, got, allowed, remedy."""
+        if self.reduce == "bfloat16" and self.compute == "float32":
+            yield (
+                "precision.reduce: got bfloat16; allowed float32 when precision.compute is "
+                "float32; gradients would lose what computing them exactly has cost"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlocksConfig:
+    """How each of the model's blocks is run."""
+
+    recompute: bool = False
+    """Keep only the input of each block, and compute its activations again in the backward pass
+    (activation checkpointing): less memory, about a third more work."""
+    compile: bool = False
+    """torch.compile each block once; they share one compilation. The first step takes longer."""
+
+    def mistakes(self) -> Mistakes:
+        """Any combination works."""
+        yield from ()
