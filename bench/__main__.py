@@ -120,7 +120,7 @@ def _admission(cluster: embedded.Embedded, args: argparse.Namespace, told: Told)
 
 
 def _backlog(cluster: embedded.Embedded, args: argparse.Namespace, told: Told) -> Section:
-    outcome = admission.run(cluster, admission.Size(**_sizes(BACKLOG, args)), told)
+    outcome = admission.run(cluster, admission.Size(**_sizes(BACKLOG, args), pods=False), told)
     return report.admission(outcome), not outcome.violations
 
 

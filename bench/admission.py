@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from bench import fleet, gangs, rounds
+from bench import fleet, gangs, rounds, workloads
 from bench.api import Api, Json
 from bench.embedded import Embedded
 from bench.fleet import Arm, Fleet
@@ -32,6 +32,8 @@ class Size:
     pairs: int
     """Rounds of each configuration; first ours then the other, then the other way round, and so on."""
     seed: int
+    pods: bool = True
+    """Whether gangs are Jobs and JobSets with pods, or Workloads alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +61,8 @@ class Outcome:
 
 def run(cluster: Embedded, size: Size, told: Progress) -> Outcome:
     """Play all rounds on a cluster that nothing else uses."""
-    api = Api(cluster.kubeconfig)
+    user = {} if size.pods else {"user": workloads.MAKER, "group": workloads.MAKERS_GROUP}
+    api = Api(cluster.kubeconfig, **user)
     told("rendering the fleet", 0, 0)
     made = fleet.fleet(size.nodes)
     kueue = fleet.as_on_machines(cluster.kueue_configuration())
@@ -76,17 +79,25 @@ def run(cluster: Embedded, size: Size, told: Progress) -> Outcome:
         rounds.switch(api, cluster, arm, [other for other in last if other is not arm])
         last = (arm,)
         heard = partial(told, title, size.workloads)
-        results.append(play(api, cluster, made, arm, load(made, arm, size, pair), heard))
+        gangs_of_pair = load(made, arm, size, pair)
+        results.append(play(api, cluster, made, arm, gangs_of_pair, heard, with_pods=size.pods))
     return Outcome(size=size, rounds=tuple(results))
 
 
 def play(
-    api: Api, cluster: Embedded, made: Fleet, arm: Arm, gangs: Sequence[Json], told: rounds.Progress
+    api: Api,
+    cluster: Embedded,
+    made: Fleet,
+    arm: Arm,
+    gangs: Sequence[Json],
+    told: rounds.Progress,
+    *,
+    with_pods: bool = True,
 ) -> RoundResult:
     """One round of a configuration, which is in force already."""
     whole = {fleet.MINIMAL: sum(made.gpus.values())}
     gpus = whole if arm.name == fleet.LEAST else made.gpus
-    return rounds.play(api, cluster, arm, gangs, gpus, told)
+    return rounds.play(api, cluster, arm, gangs, gpus, told, with_pods=with_pods)
 
 
 def order(ours: Arm, least: Arm, pairs: int) -> list[Arm]:
@@ -100,7 +111,11 @@ def load(made: Fleet, arm: Arm, size: Size, pair: int) -> list[Json]:
     fitting = gangs.sizes(made.platform)
     found = gangs.gangs(size.workloads, size.seed + pair, f"p{pair}", fitting)
     manifests = [gangs.manifest(gang, made.platform) for gang in found]
-    return [gangs.for_minimal(m) for m in manifests] if arm.name == fleet.LEAST else manifests
+    if arm.name == fleet.LEAST:
+        manifests = [gangs.for_minimal(m) for m in manifests]
+    if size.pods:
+        return manifests
+    return [workloads.workload(m, made.priorities) for m in manifests]
 
 
 def median_and_bound(ratios: Sequence[float]) -> tuple[float, float, float]:

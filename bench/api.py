@@ -42,13 +42,15 @@ class ApiError(Exception):
 class Api:
     """One API server, as the user of a kubeconfig. Threads may share it."""
 
-    def __init__(self, kubeconfig: str) -> None:
+    def __init__(self, kubeconfig: str, user: str = "", group: str = "") -> None:
+        """`user` and `group`: in whose name; empty: in the kubeconfig's own."""
         settings = kubernetes.client.Configuration()
         load: Callable[..., None] = kubernetes.config.load_kube_config
         load(kubeconfig, client_configuration=settings)
         settings.connection_pool_maxsize = WRITERS + 8
         self._pool = kubernetes.client.ApiClient(settings).rest_client.pool_manager
         self._server: str = settings.host
+        self._as = {"Impersonate-User": user, "Impersonate-Group": group} if user else {}
         self._plurals: dict[tuple[str, str], tuple[str, bool]] = {}
 
     def get(self, path: str, **query: str) -> Json:
@@ -153,7 +155,7 @@ class Api:
         accept: str = "application/json",
     ) -> bytes:
         url = f"{self._server}{path}" + (f"?{urlencode(query)}" if query else "")
-        headers = {"Accept": accept, "Content-Type": content_type}
+        headers = {"Accept": accept, "Content-Type": content_type, **self._as}
         data = None if body is None else json.dumps(body).encode()
         deadline = time.monotonic() + _PATIENCE_S
         while True:

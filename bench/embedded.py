@@ -94,7 +94,7 @@ class Embedded:
         before = self.pid("kueue")
         self._write(services)
         until(lambda: self.pid("kueue") != before, "Kueue starts again", READY_S)
-        until(lambda: _answers(kueue["probe"]["url"]), "Kueue is ready", READY_S)
+        until(lambda: self.answers("kueue"), "Kueue is ready", READY_S)
 
     def kill(self, service: str) -> bool:
         """SIGKILL to a service and all it has started; the supervisor starts it again.
@@ -102,6 +102,11 @@ class Embedded:
         False when it is dead already.
         """
         return self._signal(service, signal.SIGKILL)
+
+    def answers(self, service: str) -> bool:
+        """Whether a service says that it is ready."""
+        found = next(s for s in self._services() if s["name"] == service)
+        return _answers(found["probe"]["url"])
 
     def cpu_seconds(self) -> float:
         """CPU time that the services of the control plane have used since they were started."""

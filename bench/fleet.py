@@ -138,6 +138,12 @@ class Fleet:
     platform: Platform
 
     @property
+    def priorities(self) -> dict[str, int]:
+        """Values of the WorkloadPriorityClasses, by name."""
+        classes = (m for m in self.common if m["kind"] == "WorkloadPriorityClass")
+        return {m["metadata"]["name"]: int(m["value"]) for m in classes}
+
+    @property
     def gpus(self) -> dict[str, int]:
         """GPUs of each pool: what its flavor may never exceed."""
         return {pool.name: pool.max * pool.gpus_per_node for pool in self.platform.pools}

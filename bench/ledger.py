@@ -64,9 +64,10 @@ class _Workload:
 class Ledger:
     """Takes events in, keeps count. Not safe for several threads: one lock around it."""
 
-    def __init__(self, gpus: Mapping[str, int]) -> None:
-        """`gpus`: the most that each flavor may have in use."""
+    def __init__(self, gpus: Mapping[str, int], *, with_pods: bool = True) -> None:
+        """`gpus`: the most that each flavor may have in use; `with_pods`: whether gangs have any."""
         self.gpus = dict(gpus)
+        self._with_pods = with_pods
         self._workloads: dict[str, _Workload] = {}
         self.used: Counter[str] = Counter()
         self.peak_total = 0
@@ -126,12 +127,17 @@ class Ledger:
             if used > most:
                 message = (
                     f"{'/'.join(known.key)} is admitted to flavor {flavor}, which has then {used} GPUs"
-                    f" in use of {most}; held by {', '.join(self._holders(flavor, known))}"
+                    f" in use of {most}; held by {', '.join(self._holders(flavor, known))}{self._since(now)}"
                 )
                 if now < self._restarting_until:
                     self.over_after_restart.append(message)
                 else:
                     self._violation(message)
+
+    def _since(self, now: float) -> str:
+        """How long ago Kueue knew its queues again after a restart; nothing without one."""
+        passed = now - self._restarting_until
+        return f"; {passed:.1f} s after it knew its queues" if 0 <= passed < now else ""
 
     def _holders(self, flavor: str, newest: _Workload) -> list[str]:
         """`RUN xGPUS` of all that hold a flavor, the one that just changed last."""
@@ -195,7 +201,7 @@ class Ledger:
         """What can only be judged in the end: pods that ran without an admission, gangs that ended in part."""
         for key, gang in self.gangs.items():
             self.late_pods += sum(_is_late(gang, bound) for bound in gang.bound.values())
-            for message in _pods_against_admissions(gang):
+            for message in _pods_against_admissions(gang) if self._with_pods else ():
                 self._violation(f"{'/'.join(key)} {message}")
             if gang.times_finished != 1 or not gang.succeeded:
                 self._violation(

@@ -33,8 +33,11 @@ def workloads_path(api: Api) -> str:
 class Observer:
     """Watches from now on; `ledger` may be read under `lock`."""
 
-    def __init__(self, api: Api, gpus: Mapping[str, int]) -> None:
-        self.ledger = Ledger(gpus)
+    def __init__(self, api: Api, gpus: Mapping[str, int], *, with_pods: bool = True) -> None:
+        """See `Ledger`."""
+        self.ledger = Ledger(gpus, with_pods=with_pods)
+        self.hears: Callable[[Any], None] | None = None
+        """Is given each Workload, too, as it was after an event."""
         self.lock = threading.Lock()
         self._api = api
         self._stop = threading.Event()
@@ -90,6 +93,8 @@ class Observer:
 
     def _workload(self, kind: str, item: Any) -> None:
         self.ledger.workload(kind, item, time.monotonic())
+        if self.hears:
+            self.hears(item)
 
     def _pod(self, _kind: str, item: Any) -> None:
         self.ledger.pod(item)

@@ -40,8 +40,9 @@ def admission(outcome: AdmissionOutcome) -> str:
     size = outcome.size
     middle, low, high = median_and_bound(outcome.ratios)
     lines = [
-        f"{size.nodes} nodes; {size.workloads} gangs queued, then released at once, in each of"
-        f" {2 * size.pairs} rounds (seed {size.seed}); {_facts()}",
+        f"{size.nodes} nodes; {size.workloads} gangs{'' if size.pods else ', as Workloads without pods,'}"
+        f" queued, then released at once, in each of {2 * size.pairs} rounds (seed {size.seed});"
+        f" {_facts()}",
         "",
         "| configuration | admitted/s, median (range) | finished/s, median | API writes per gang"
         " | CPU s per gang | API server write p99, worst | evictions | late pods | violations |",
@@ -107,7 +108,7 @@ def storm(outcome: StormOutcome) -> str:
         f"| violations (over quota, gangs in part) | {outcome.violations} | 0 |",
         f"| pods that came to a node when their gang had just been sent back | {outcome.late_pods} |"
         " not bounded: the Job controller takes them away |",
-        f"| admitted over quota within {RESTART_S:.0f} s of a death of Kueue |"
+        f"| admitted over quota until {RESTART_S:.0f} s after Kueue was back from a death |"
         f" {len(outcome.over_after_restart)} | not bounded: Kueue admits while it still reads its queues |",
         f"| most GPUs admitted at once | {outcome.peak_part:.0%} | at most 100% |",
         f"| controllers killed | {len(outcome.kills)} | {size.kills} |",

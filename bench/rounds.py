@@ -13,6 +13,7 @@ from bench.api import Api, Json, await_gone, each, until
 from bench.embedded import Embedded
 from bench.fleet import Arm, Fleet
 from bench.observer import PODS, Observer
+from bench.workloads import Finisher
 from infra import naming
 
 QUEUES: Final = f"/apis/{naming.KUEUE_API}"
@@ -22,6 +23,13 @@ CATCH_UP_S: Final = 60.0
 POLL_S: Final = 0.2
 STALL_S: Final = 180.0
 """A round in which nothing is admitted or finished for so long has failed."""
+
+_KINDS: Final = (
+    "jobset.x-k8s.io/v1alpha2/jobsets",
+    "batch/v1/jobs",
+    f"{naming.KUEUE_API}/workloads",
+)
+"""What a load is made of; a Workload that belongs to one of the others is gone with it."""
 
 Progress = Callable[[int], None]
 """Is told again and again how many gangs have finished."""
@@ -105,9 +113,16 @@ def play(
     load: Sequence[Json],
     gpus: dict[str, int],
     told: Progress,
+    *,
+    with_pods: bool = True,
 ) -> RoundResult:
-    """Queue the load, release it, and wait until all of it has finished."""
-    observer = Observer(api, gpus)
+    """Queue the load, release it, and wait until all of it has finished.
+
+    Without pods the load is Workloads, and each is ended as soon as it is admitted.
+    """
+    observer = Observer(api, gpus, with_pods=with_pods)
+    finisher = None if with_pods else Finisher(api, observer.workloads)
+    observer.hears = finisher.heard if finisher else None
     observer.start()
     try:
         each(api.create, load, lambda: None)
@@ -119,9 +134,12 @@ def play(
         release(api, arm)
         wait_finished(observer, len(load), told)
         after, used = latency.writes(api.text("/metrics")), cluster.cpu_seconds() - used
-        observer.catch_up(CATCH_UP_S)
+        if with_pods:
+            observer.catch_up(CATCH_UP_S)
     finally:
         observer.stop()
+        if finisher:
+            finisher.close()
     return _result(observer, arm, len(load), start, latency.between(before, after), used)
 
 
@@ -173,7 +191,7 @@ def _result(
 def clear(api: Api) -> None:
     """Remove all gangs, and wait until nothing of them is left."""
     # One by one, since the server deletes the members of a collection one after the other.
-    for kind in ("jobset.x-k8s.io/v1alpha2/jobsets", "batch/v1/jobs"):
+    for kind in _KINDS:
         found = api.places(f"/apis/{kind}")
         each(api.delete, [_member(kind, *place) for place in found], lambda: None)
     paths = (PODS, "/apis/batch/v1/jobs", f"{QUEUES}/workloads")

@@ -22,7 +22,7 @@ LOW: Final = "low"
 HIGH: Final = "high"
 _LOW_PRIORITY: Final = "best-effort-training"
 RESTART_S: Final = 20.0
-"""From Kueue's death until it surely knows all of its queues again.
+"""From when Kueue answers again after a death until it surely knows all of its queues.
 
 The scheduler of Kueue 0.15 starts while its ClusterQueues are still being read: its `Start` waits for nothing.
 A queue that is read early may borrow from the cohort what gangs of a queue that is not read yet hold. Their pods
@@ -75,7 +75,7 @@ class Outcome:
     """GPUs in use at once, as a part of all."""
     kills: tuple[Kill, ...]
     over_after_restart: tuple[str, ...]
-    """Admissions over quota within RESTART_S of a death of Kueue."""
+    """Admissions over quota from a death of Kueue until RESTART_S after it answered again."""
     late_pods: int
     """See `Ledger.late_pods`."""
     violations: int
@@ -175,16 +175,25 @@ class _Storm:
         self._left = list(kills)
         self._start = start
         self._told = told
+        self._kueue_is_away = False
         self.done: list[Kill] = []
 
     def due(self) -> None:
         """Kill what should be dead by now; one that has not come back yet waits for its turn."""
+        self._follow_kueue()
         while self._left and (at := monotonic() - self._start) >= self._left[0].at:
             if not self._cluster.kill(self._left[0].service):
                 return
             if self._left[0].service == "kueue":
-                self._observer.restarting(monotonic() + RESTART_S)
+                self._kueue_is_away = True
+                self._follow_kueue()
             self.done.append(replace(self._left.pop(0), at=round(at, 1)))
+
+    def _follow_kueue(self) -> None:
+        """Move the end of its restart on for as long as it does not answer."""
+        if self._kueue_is_away:
+            self._observer.restarting(monotonic() + RESTART_S)
+            self._kueue_is_away = not self._cluster.answers("kueue")
 
     def finished(self, gangs_finished: int) -> None:
         """Told how many gangs have finished."""
