@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Mapping, Sequence
+import signal
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -152,7 +154,8 @@ class Fleet:
 def fleet(nodes: int) -> Fleet:
     """What the program renders for so many nodes."""
     values = stack_values(nodes)
-    records = render.render("bench", values)
+    with _signals_wait():
+        records = render.render("bench", values)
     manifests = [r["inputs"] for r in records if r["type"].startswith("kubernetes:")]
     kept = [m for m in manifests if "kind" in m and m["kind"] not in _NOT_NEEDED]
     return Fleet(
@@ -161,6 +164,17 @@ def fleet(nodes: int) -> Fleet:
         ours=tuple(_ordered([m for m in kept if m["kind"] in _SWAPPED])),
         platform=promise.platform(parse(values), "bench"),
     )
+
+
+@contextlib.contextmanager
+def _signals_wait() -> Iterator[None]:
+    """An interruption inside Pulumi's event loop would leave it waiting for ever."""
+    numbers = {signal.SIGINT, signal.SIGTERM}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def as_on_machines(kueue: Json) -> Json:
