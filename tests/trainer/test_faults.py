@@ -23,7 +23,7 @@ def at_boundary(action: Callable[[int, str], None]) -> Hook:
 
     def hook(rank: int) -> None:
         if rank == 0:
-            from training.trainer import assembly
+            from training.checkpoint import opening
 
             crossed = [0]
 
@@ -31,7 +31,7 @@ def at_boundary(action: Callable[[int, str], None]) -> Hook:
                 crossed[0] += 1
                 action(crossed[0], name)
 
-            assembly.PosixStore = lambda root: PosixStore(root, at)  # type: ignore[assignment,misc]
+            opening.PosixStore = lambda root: PosixStore(root, at)  # type: ignore[assignment,misc]
 
     return hook
 

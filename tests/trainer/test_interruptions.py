@@ -51,7 +51,13 @@ MOMENTS = {
     "in the optimizer's step": ("training.trainer.loop", "learning_rate", 6, 0, 6),
     "in an evaluation": ("training.trainer.evaluation", "to_device", 2, 1, 8),
     "while a checkpoint is staged": ("training.checkpoint.rng", "capture", 1, 1, 6),
-    "while a checkpoint is written": ("training.checkpoint.posix", "PosixStore.write", 1, 0, None),
+    "while a checkpoint is written": (
+        "training.checkpoint.posix",
+        "PosixUpload.commit",
+        1,
+        0,
+        None,
+    ),
     "in the last step": ("training.trainer.loop", "learning_rate", STEPS, 1, STEPS),
     "in the last evaluation": ("training.trainer.evaluation", "to_device", 10, 1, STEPS),
 }
@@ -125,7 +131,7 @@ def test_a_save_that_misses_the_deadline_leaves_the_one_before_intact(
         told_to_stop()
         time.sleep(3600)
 
-    hook = before("training.checkpoint.posix", "PosixStore.write", 2, 0, hang_and_be_told)
+    hook = before("training.checkpoint.posix", "PosixUpload.commit", 2, 0, hang_and_be_told)
     begun = time.monotonic()
     ranks = trainer.start("run", "checkpoint.deadline_s=1.0", hook=hook)
     assert ranks.wait() == [75, 75], ranks.said()
@@ -143,7 +149,7 @@ def test_a_missed_deadline_without_any_checkpoint_is_a_failure(trainer: Trainer)
         told_to_stop()
         time.sleep(3600)
 
-    hook = before("training.checkpoint.posix", "PosixStore.write", 1, 0, hang_and_be_told)
+    hook = before("training.checkpoint.posix", "PosixUpload.commit", 1, 0, hang_and_be_told)
     assert trainer.run("run", "checkpoint.deadline_s=1.0", hook=hook) == [1, 1]
     assert trainer.files("run").events("finished")[-1]["reason"] == "preempted, not saved"
 
@@ -162,7 +168,7 @@ def test_a_rank_that_hangs_ends_the_others_with_a_cause(trainer: Trainer) -> Non
 
 
 def test_back_pressure_is_said_and_changes_no_bit(trainer: Trainer, control: RunFiles) -> None:
-    slow = before("training.checkpoint.posix", "PosixStore.write", 1, 0, lambda: time.sleep(0.5))
+    slow = before("training.checkpoint.posix", "PosixUpload.commit", 1, 0, lambda: time.sleep(0.5))
     assert trainer.run("run", hook=slow) == [0, 0]
     (waited,) = trainer.files("run").events("checkpoint_waited")
     assert waited["step"] == 10 and waited["seconds"] > 0

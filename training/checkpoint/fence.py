@@ -20,15 +20,15 @@ ATTEMPTS_DIR = "attempts"
 _FILE = re.compile(r"attempt-([0-9]{8})\.json")
 
 
-class Fence:
-    """One attempt's right to publish."""
+class PosixFence:
+    """A Fence in a run directory, whatever the file system: exclusive creation is all it needs."""
 
     def __init__(self, run_dir: Path, attempt: int) -> None:
         self._folder = run_dir / ATTEMPTS_DIR
         self.attempt = attempt
 
     @classmethod
-    def claim(cls, run_dir: Path) -> Fence:
+    def claim(cls, run_dir: Path) -> PosixFence:
         """Take the next number; every older attempt is fenced out from here on."""
         folder = run_dir / ATTEMPTS_DIR
         folder.mkdir(parents=True, exist_ok=True)

@@ -20,10 +20,17 @@ class CorruptCheckpoint(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class FileRecord:
-    """One shard."""
+    """One file of a checkpoint."""
 
     bytes: int
     sha256: str
+
+    def compare(self, name: str, size: int, sha256: str) -> None:
+        """Raises CorruptCheckpoint when a file's content was found to be another."""
+        if size != self.bytes:
+            raise CorruptCheckpoint(f"{name}: got {size} bytes; the manifest says {self.bytes}")
+        if sha256 != self.sha256:
+            raise CorruptCheckpoint(f"{name}: content differs from the manifest's SHA-256")
 
 
 @dataclass(frozen=True, kw_only=True)

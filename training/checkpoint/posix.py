@@ -1,7 +1,8 @@
-"""Checkpoints in a folder of a POSIX file system, local or shared.
+"""Checkpoints in a folder of a POSIX file system, local or shared by all ranks.
 
-Order of a write: every shard, fsynced; the manifest, fsynced; the hidden folder, fsynced; the
-fence; one rename; the parent, fsynced. A crash at any point leaves the old state or the new one.
+Order of a write: every file, fsynced by the rank that wrote it; then the leader: the manifest,
+fsynced; the hidden folder, fsynced; the fence; one rename; the parent, fsynced. A crash at any
+point leaves the old state or the new one.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from training.checkpoint.durable import BLOCK_BYTES, fsync_folder, write_file
+from training.checkpoint.known_good import last_known_good, mark_known_good
 from training.checkpoint.manifest import MANIFEST_FILE, CorruptCheckpoint, FileRecord, Manifest
-from training.checkpoint.store import Chunk, Payload, folder_name, step_of
+from training.checkpoint.store import Chunk, Source, folder_name, step_of
 
 _WRITING = ".writing-"
 _CORRUPT = ".corrupt-"
 _DELETING = ".deleting-"
-_CHUNK_BYTES = 8 * 1024 * 1024
-"""Hashed and written at a time: small enough to stay in cache between the two."""
 
 
 def _no_boundary(_: str) -> None:
@@ -33,20 +34,25 @@ class PosixStore:
 
     def __init__(self, root: Path, at_boundary: Callable[[str], None] = _no_boundary) -> None:
         """`at_boundary` is told before each write, fsync and rename: where tests inject faults."""
-        self._root = root
+        self.root = root
         self._at = at_boundary
+
+    @property
+    def place(self) -> str:
+        """The folder."""
+        return str(self.root)
 
     def steps(self) -> list[int]:
         """Steps whose folder has a manifest, ascending."""
         try:
-            names = os.listdir(self._root)
+            names = os.listdir(self.root)
         except FileNotFoundError:
             return []
         found = [(step_of(name), name) for name in names]
         return sorted(
             step
             for step, name in found
-            if step is not None and (self._root / name / MANIFEST_FILE).exists()
+            if step is not None and (self.root / name / MANIFEST_FILE).exists()
         )
 
     def manifest(self, step: int) -> Manifest:
@@ -60,8 +66,15 @@ class PosixStore:
             raise CorruptCheckpoint(f"{MANIFEST_FILE}: is of step {manifest.step}, not {step}")
         return manifest
 
+    def open(self, step: int, name: str) -> Source:
+        """The file, unbuffered. Raises CorruptCheckpoint."""
+        try:
+            return (self._folder(step) / name).open("rb", buffering=0)
+        except OSError as error:
+            raise CorruptCheckpoint(f"{name}: {error.strerror}") from None
+
     def read(self, step: int, name: str) -> bytes:
-        """A shard's bytes after comparing them with the manifest. Raises CorruptCheckpoint."""
+        """A file's bytes after comparing them with the manifest. Raises CorruptCheckpoint."""
         record = self.manifest(step).files.get(name)
         if record is None:
             raise CorruptCheckpoint(f"{name}: not in the manifest")
@@ -69,46 +82,28 @@ class PosixStore:
             content = (self._folder(step) / name).read_bytes()
         except OSError as error:
             raise CorruptCheckpoint(f"{name}: {error.strerror}") from None
-        mistake = _mistake(name, content, record)
-        if mistake:
-            raise CorruptCheckpoint(mistake)
+        record.compare(name, len(content), hashlib.sha256(content).hexdigest())
         return content
 
     def verify(self, step: int) -> list[str]:
-        """One line per shard that is missing, truncated or altered, or for a bad manifest."""
+        """One line per file that is missing, truncated or altered, or for a bad manifest."""
         try:
-            names = list(self.manifest(step).files)
+            files = self.manifest(step).files
         except CorruptCheckpoint as error:
             return [str(error)]
         mistakes = []
-        for name in names:
+        for name, record in files.items():
             try:
-                self.read(step, name)
+                self._verify_file(step, name, record)
             except CorruptCheckpoint as error:
                 mistakes.append(str(error))
         return mistakes
 
-    def write(
-        self, manifest: Manifest, payloads: Sequence[Payload], fence: Callable[[], None]
-    ) -> Manifest:
-        """Publish a checkpoint as the module says. A whole one of the same step is kept instead.
-
-        Raises OSError, or what `fence` raises; then nothing has become visible.
-        """
-        self._root.mkdir(parents=True, exist_ok=True)
-        staging = self._root / f"{_WRITING}{folder_name(manifest.step)}-{uuid.uuid4().hex[:8]}"
-        staging.mkdir()
-        try:
-            files = {
-                item.name: self._write_file(staging, item.name, item.chunks) for item in payloads
-            }
-            manifest = manifest.with_files(files)
-            self._write_file(staging, MANIFEST_FILE, [manifest.to_json().encode()])
-            self._fsync_folder(staging)
-            fence()
-            return self._publish(staging, manifest)
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
+    def begin(self, step: int, attempt: int) -> PosixUpload:
+        """A hidden folder, the same for all ranks of this attempt. Raises OSError."""
+        name = f"{_WRITING}{folder_name(step)}-attempt-{attempt:08d}"
+        (self.root / name).mkdir(parents=True, exist_ok=True)
+        return PosixUpload(self, self.root / name, self._at)
 
     def delete(self, step: int) -> None:
         """Hide it by a rename, then remove the files."""
@@ -120,52 +115,34 @@ class PosixStore:
 
     def sweep(self) -> None:
         """Remove hidden folders: unfinished writes, deletions and corrupt checkpoints."""
-        if self._root.is_dir():
-            for entry in self._root.iterdir():
+        if self.root.is_dir():
+            for entry in self.root.iterdir():
                 if entry.name.startswith((_WRITING, _CORRUPT, _DELETING)):
                     self._remove(entry)
 
-    def _publish(self, staging: Path, manifest: Manifest) -> Manifest:
-        final = self._folder(manifest.step)
-        if final.exists():
-            if not self.verify(manifest.step):
-                return self.manifest(manifest.step)
-            self.set_aside(manifest.step)
-        self._at(f"rename {final.name}")
-        staging.rename(final)
-        self._fsync_folder(self._root)
-        return manifest
+    def mark_known_good(self, step: int) -> None:
+        """A small file next to the checkpoints, replaced whole."""
+        mark_known_good(self.root, step)
 
-    def _write_file(self, folder: Path, name: str, chunks: Sequence[Chunk]) -> FileRecord:
+    def last_known_good(self) -> int | None:
+        """What that file says."""
+        return last_known_good(self.root)
+
+    def _verify_file(self, step: int, name: str, record: FileRecord) -> None:
         digest, size = hashlib.sha256(), 0
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        descriptor = os.open(folder / name, flags, 0o644)
-        try:
-            for chunk in chunks:
-                whole = memoryview(chunk).cast("B")
-                for start in range(0, len(whole), _CHUNK_BYTES):
-                    piece = whole[start : start + _CHUNK_BYTES]
-                    digest.update(piece)
-                    self._at(f"write {name}")
-                    _write_all(descriptor, piece)
-                    size += len(piece)
-            self._at(f"fsync {name}")
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        return FileRecord(bytes=size, sha256=digest.hexdigest())
-
-    def _fsync_folder(self, folder: Path) -> None:
-        self._at(f"fsync {'checkpoints' if folder == self._root else 'folder'}")
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        block = memoryview(bytearray(min(BLOCK_BYTES, record.bytes + 1)))
+        with self.open(step, name) as source:
+            try:
+                while got := source.readinto(block):
+                    digest.update(block[:got])
+                    size += got
+            except OSError as error:
+                raise CorruptCheckpoint(f"{name}: {error.strerror}") from None
+        record.compare(name, size, digest.hexdigest())
 
     def _hide(self, step: int, prefix: str) -> Path:
         folder = self._folder(step)
-        hidden = self._root / f"{prefix}{folder.name}-{uuid.uuid4().hex[:8]}"
+        hidden = self.root / f"{prefix}{folder.name}-{uuid.uuid4().hex[:8]}"
         with contextlib.suppress(FileNotFoundError):
             self._at(f"rename {hidden.name}")
             folder.rename(hidden)
@@ -176,17 +153,42 @@ class PosixStore:
         shutil.rmtree(folder, ignore_errors=True)
 
     def _folder(self, step: int) -> Path:
-        return self._root / folder_name(step)
+        return self.root / folder_name(step)
 
 
-def _write_all(descriptor: int, piece: memoryview) -> None:
-    while len(piece):
-        piece = piece[os.write(descriptor, piece) :]
+class PosixUpload:
+    """An Upload into a hidden folder that the leader renames."""
 
+    def __init__(self, store: PosixStore, folder: Path, at_boundary: Callable[[str], None]) -> None:
+        self._store = store
+        self._folder = folder
+        self._at = at_boundary
 
-def _mistake(name: str, content: bytes, record: FileRecord) -> str | None:
-    if len(content) != record.bytes:
-        return f"{name}: got {len(content)} bytes; the manifest says {record.bytes}"
-    if hashlib.sha256(content).hexdigest() != record.sha256:
-        return f"{name}: content differs from the manifest's SHA-256"
-    return None
+    def put(self, name: str, chunks: Sequence[Chunk]) -> FileRecord:
+        """Write one file, fsynced. Raises OSError."""
+        return write_file(self._folder / name, chunks, self._at)
+
+    def commit(self, manifest: Manifest, fence: Callable[[], None]) -> Manifest:
+        """The rest of what the module says. Raises OSError, or what `fence` raises."""
+        for name, record in manifest.files.items():
+            if (self._folder / name).stat().st_size != record.bytes:
+                raise OSError(f"{name}: is not as long as it was when it was written")
+        self.put(MANIFEST_FILE, [manifest.to_json().encode()])
+        self._at("fsync folder")
+        fsync_folder(self._folder)
+        fence()
+        final = self._store.root / folder_name(manifest.step)
+        if final.exists():
+            if not self._store.verify(manifest.step):
+                self.abort()
+                return self._store.manifest(manifest.step)
+            self._store.set_aside(manifest.step)
+        self._at(f"rename {final.name}")
+        self._folder.rename(final)
+        self._at("fsync checkpoints")
+        fsync_folder(self._store.root)
+        return manifest
+
+    def abort(self) -> None:
+        """Remove the folder, which after a commit is not there any more."""
+        shutil.rmtree(self._folder, ignore_errors=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from training.checkpoint import rng
-from training.checkpoint.fence import Fence
+from training.checkpoint.opening import claim_attempt, join_attempt, open_store
 from training.checkpoint.policy import SavePolicy
-from training.checkpoint.posix import PosixStore
-from training.spec import CHECKPOINTS_DIR, EVENTS_FILE, METRICS_FILE
+from training.checkpoint.store import Fence
+from training.spec import EVENTS_FILE, METRICS_FILE
 from training.trainer import lineage, model, parallel
 from training.trainer.announcing import announce
 from training.trainer.continuing import beginning, checkpointer, refuse_other_run
@@ -76,11 +76,11 @@ def assemble(request: Request, world: World, notice: Notice) -> Run:
 def _claim(run_dir: Path, world: World) -> Fence:
     """One number for all ranks of this attempt; unfinished writes of older ones are removed."""
     if world.leads:
-        fence = Fence.claim(run_dir)
-        PosixStore(run_dir / CHECKPOINTS_DIR).sweep()
+        fence = claim_attempt(run_dir, None)
+        open_store(run_dir, None).sweep()
         world.from_leader(fence.attempt)
         return fence
-    return Fence(run_dir, world.from_leader(0))
+    return join_attempt(run_dir, None, world.from_leader(0))
 
 
 def _settle_gradient_buckets(run: Run) -> None:

@@ -12,17 +12,14 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import safetensors.torch
 import torch
 
 from training.checkpoint import contents, policy, rng
 from training.checkpoint.contents import MODEL_FILE, OPTIMIZER_FILE, PROGRESS_FILE, Progress
-from training.checkpoint.fence import Fence
-from training.checkpoint.known_good import last_known_good, mark_known_good
 from training.checkpoint.manifest import CorruptCheckpoint, Manifest
-from training.checkpoint.store import CheckpointStore, Payload, StaleAttempt, folder_name
+from training.checkpoint.store import CheckpointStore, Chunk, Fence, StaleAttempt, folder_name
 from training.checkpoint.tensorfile import StagedFile, parse
 from training.checkpoint.writer import BackgroundWriter
 from training.spec import EXIT_PREEMPTED
@@ -47,8 +44,6 @@ class Checkpointer:
 
     world: World
     store: CheckpointStore
-    root: Path
-    """Where the store is, for events and the last-known-good mark."""
     fence: Fence
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer
@@ -86,11 +81,11 @@ class Checkpointer:
             return
         for name, tensors in self._tensors().items():
             self._staged[name].stage(tensors)
-        payloads = [
-            *(Payload(name=name, chunks=file.chunks()) for name, file in self._staged.items()),
-            *(Payload(name=contents.rng_file(rank), chunks=[s]) for rank, s in enumerate(states)),
-            Payload(name=PROGRESS_FILE, chunks=[progress.to_json()]),
-        ]
+        payloads: dict[str, Sequence[Chunk]] = {
+            **{name: file.chunks() for name, file in self._staged.items()},
+            **{contents.rng_file(rank): [state] for rank, state in enumerate(states)},
+            PROGRESS_FILE: [progress.to_json()],
+        }
         manifest = self.describe(progress, reason)
         self._writer.start(functools.partial(self._commit, manifest, payloads))
 
@@ -146,7 +141,7 @@ class Checkpointer:
             )
         if bad:
             raise NoUsableCheckpoint(
-                f"{self.root}: none of the {len(bad)} checkpoints can be loaded; "
+                f"{self.store.place}: none of the {len(bad)} checkpoints can be loaded; "
                 "move the folder away to begin again from step 0"
             )
         return None
@@ -188,7 +183,7 @@ class Checkpointer:
         if self.world.leads:
             for other in bad:
                 self.store.set_aside(other)
-            mark_known_good(self.root, step)
+            self.store.mark_known_good(step)
 
     def _wait_for_writer(self, step: int, give_up: Callable[[float], bool]) -> bool:
         """Whether staging memory is free, after waiting as long as it makes sense."""
@@ -205,13 +200,13 @@ class Checkpointer:
         self.raise_if_replaced()
         return True
 
-    def _commit(self, manifest: Manifest, payloads: Sequence[Payload]) -> None:
+    def _commit(self, manifest: Manifest, payloads: dict[str, Sequence[Chunk]]) -> None:
         begun = time.monotonic()
         self.events.write("checkpoint_begin", manifest.step, reason=manifest.reason)
         try:
             if self.metrics is not None:
                 self.metrics.sync()
-            written = self.store.write(manifest, payloads, self.fence.check)
+            written = self._write(manifest, payloads)
         except (OSError, StaleAttempt) as error:
             seconds = time.monotonic() - begun
             self.events.write("checkpoint_failed", manifest.step, seconds=seconds, error=str(error))
@@ -221,11 +216,20 @@ class Checkpointer:
             "checkpoint_commit",
             manifest.step,
             seconds=time.monotonic() - begun,
-            path=str(self.root / folder_name(manifest.step)),
+            path=f"{self.store.place}/{folder_name(manifest.step)}",
             bytes=written.bytes,
             reason=manifest.reason,
         )
         self._retain()
+
+    def _write(self, manifest: Manifest, payloads: dict[str, Sequence[Chunk]]) -> Manifest:
+        upload = self.store.begin(manifest.step, self.fence.attempt)
+        try:
+            files = {name: upload.put(name, chunks) for name, chunks in payloads.items()}
+            return upload.commit(manifest.with_files(files), self.fence.check)
+        except BaseException:
+            upload.abort()
+            raise
 
     def _retain(self) -> None:
         manifests = []
@@ -235,7 +239,7 @@ class Checkpointer:
             except CorruptCheckpoint:
                 continue
         for step in policy.to_delete(
-            manifests, keep_latest=self.keep_latest, last_known_good=last_known_good(self.root)
+            manifests, keep_latest=self.keep_latest, last_known_good=self.store.last_known_good()
         ):
             self.store.delete(step)
 

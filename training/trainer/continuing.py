@@ -8,10 +8,9 @@ from dataclasses import asdict
 import torch
 
 from training.checkpoint.contents import Progress
-from training.checkpoint.fence import Fence
 from training.checkpoint.manifest import Manifest
-from training.checkpoint.posix import PosixStore
-from training.spec import CHECKPOINTS_DIR
+from training.checkpoint.opening import open_store
+from training.checkpoint.store import Fence
 from training.trainer import lineage, parallel
 from training.trainer.checkpointing import Checkpointer
 from training.trainer.data import TrainingOrder
@@ -62,7 +61,7 @@ def checkpointer(
     events: EventLog,
 ) -> Checkpointer:
     """What saves and loads this run, on this rank."""
-    config, root = request.config, request.run_dir / CHECKPOINTS_DIR
+    config = request.config
     made_by = lineage.describe(config, request.record, request.index.version)
     milestone = config.checkpoint.milestone_every_steps
 
@@ -90,8 +89,7 @@ def checkpointer(
 
     return Checkpointer(
         world=world,
-        store=PosixStore(root),
-        root=root,
+        store=open_store(request.run_dir, None),
         fence=fence,
         model=parallel.bare(network),
         optimizer=optimizer,

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from training.checkpoint.manifest import CorruptCheckpoint
-from training.checkpoint.posix import PosixStore
+from training.checkpoint.opening import open_store
 from training.prepare.dataset import Index, resolve_version
-from training.spec import CHECKPOINTS_DIR, LATEST
+from training.spec import LATEST
 from training.trainer.config import TrainerConfig, load, world_mistakes
 from training.trainer.data import open_dataset
 from training.trainer.lineage import read_run_record
@@ -61,7 +61,7 @@ def _version_to_open(config: TrainerConfig, path: Path, run_dir: Path) -> str:
     """A named version, else the one that the run began with, else the newest."""
     if config.data.version != LATEST:
         return resolve_version(path, config.data.version)
-    store = PosixStore(run_dir / CHECKPOINTS_DIR)
+    store = open_store(run_dir, None)
     for step in reversed(store.steps()):
         try:
             return str(store.manifest(step).data_cursor["version"])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.trainer.checkpoints import draft
-from training.checkpoint.fence import Fence, newest_attempt
+from training.checkpoint.fence import PosixFence, newest_attempt
 from training.checkpoint.known_good import last_known_good, mark_known_good
 from training.checkpoint.policy import SavePolicy, to_delete
 from training.checkpoint.store import StaleAttempt
@@ -73,9 +73,9 @@ def test_the_only_checkpoint_is_never_deleted() -> None:
 
 
 def test_attempts_are_numbered_and_only_the_newest_passes(tmp_path: Path) -> None:
-    first = Fence.claim(tmp_path)
+    first = PosixFence.claim(tmp_path)
     first.check()
-    second = Fence.claim(tmp_path)
+    second = PosixFence.claim(tmp_path)
     assert (first.attempt, second.attempt, newest_attempt(tmp_path)) == (1, 2, 2)
     second.check()
     with pytest.raises(StaleAttempt, match="attempt 1 was replaced by attempt 2"):
@@ -85,7 +85,7 @@ def test_attempts_are_numbered_and_only_the_newest_passes(tmp_path: Path) -> Non
 def test_attempts_that_start_at_once_get_different_numbers(tmp_path: Path) -> None:
     claimed: list[int] = []
     threads = [
-        threading.Thread(target=lambda: claimed.append(Fence.claim(tmp_path).attempt))
+        threading.Thread(target=lambda: claimed.append(PosixFence.claim(tmp_path).attempt))
         for _ in range(16)
     ]
     for thread in threads:

@@ -13,29 +13,34 @@ import pytest
 from tests.unit.trainer.checkpoints import draft
 from training.checkpoint.manifest import CorruptCheckpoint, Manifest
 from training.checkpoint.posix import PosixStore
-from training.checkpoint.store import Payload, StaleAttempt, folder_name, step_of
+from training.checkpoint.store import Chunk, StaleAttempt, folder_name, step_of
 
 
-def payloads(step: int) -> list[Payload]:
+def payloads(step: int) -> dict[str, list[Chunk]]:
     """Content that differs from step to step, one shard longer than the store's chunks."""
     word = step.to_bytes(4, "little")
-    return [
-        Payload(name="model.safetensors", chunks=[b"head", memoryview(word * 2_500_000)]),
-        Payload(name="progress.json", chunks=[json.dumps({"step": step}).encode()]),
-    ]
+    return {
+        "model.safetensors": [b"head", memoryview(word * 2_500_000)],
+        "progress.json": [json.dumps({"step": step}).encode()],
+    }
 
 
 def no_fence() -> None:
     return None
 
 
-def save(store: PosixStore, step: int) -> Manifest:
-    return store.write(draft(step), payloads(step), no_fence)
+def save(store: PosixStore, step: int, fence: Callable[[], None] = no_fence) -> Manifest:
+    upload = store.begin(step, 1)
+    try:
+        files = {name: upload.put(name, chunks) for name, chunks in payloads(step).items()}
+        return upload.commit(draft(step).with_files(files), fence)
+    except BaseException:
+        upload.abort()
+        raise
 
 
 def content(step: int, name: str) -> bytes:
-    (payload,) = (item for item in payloads(step) if item.name == name)
-    return b"".join(bytes(chunk) for chunk in payload.chunks)
+    return b"".join(bytes(chunk) for chunk in payloads(step)[name])
 
 
 def assert_loads(store: PosixStore, step: int) -> None:
@@ -230,7 +235,7 @@ def test_a_fenced_out_writer_publishes_nothing(tmp_path: Path) -> None:
 
     store = PosixStore(tmp_path)
     with pytest.raises(StaleAttempt):
-        store.write(draft(10), payloads(10), stale)
+        save(store, 10, stale)
     assert os.listdir(tmp_path) == []
 
 
@@ -239,7 +244,7 @@ def test_the_fence_is_asked_after_everything_is_written_and_before_it_is_publish
 ) -> None:
     crossed: list[str] = []
     store = PosixStore(tmp_path, crossed.append)
-    store.write(draft(10), payloads(10), lambda: crossed.append("fence"))
+    save(store, 10, lambda: crossed.append("fence"))
     place = crossed.index("fence")
     assert crossed[place - 1] == "fsync folder"
     assert crossed[place + 1] == "rename step-00000010"
