@@ -169,12 +169,16 @@ def fleet(nodes: int) -> Fleet:
 @contextlib.contextmanager
 def _signals_wait() -> Iterator[None]:
     """An interruption inside Pulumi's event loop would leave it waiting for ever."""
-    numbers = {signal.SIGINT, signal.SIGTERM}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    came: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda number, _: came.append(number)) for number in numbers]
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+    for number in came[:1]:
+        signal.raise_signal(number)
 
 
 def as_on_machines(kueue: Json) -> Json:
