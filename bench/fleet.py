@@ -171,14 +171,14 @@ def _signals_wait() -> Iterator[None]:
     """An interruption inside Pulumi's event loop would leave it waiting for ever."""
     came: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda number, _: came.append(number)) for number in numbers]
+    before = [signal.signal(number, lambda got, _: came.append(got)) for number in numbers]
     try:
         yield
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
-    for number in came[:1]:
-        signal.raise_signal(number)
+    if came:
+        signal.raise_signal(came[0])
 
 
 def as_on_machines(kueue: Json) -> Json:
