@@ -1,12 +1,21 @@
-"""Says what a run is when it starts."""
+"""Says what a run is when it starts, and sets up what measures it."""
 
 from __future__ import annotations
 
 import os
+import platform
+import time
+from pathlib import Path
+
+import torch
 
 from training.spec import ATTEMPT_ENV
-from training.trainer import model
+from training.trainer import flops, model
 from training.trainer.loop import Run
+from training.trainer.meter import Meter
+from training.trainer.metrics import MetricsLog
+from training.trainer.parallel import World
+from training.trainer.progress import ProgressDisplay
 from training.trainer.request import Request
 
 
@@ -20,17 +29,69 @@ def announce(run: Run, request: Request, *, resumed: bool) -> None:
         parameters=parameters,
         world_size=run.world.size,
         device=run.world.device.type,
+        device_name=_device_name(run.world.device),
         dataset_version=request.index.version,
         tokens_per_step=run.config.batch.global_samples * run.config.data.sequence_length,
         unigram_loss=run.evaluator.unigram_loss,
         run_id=request.record.get("run_id"),
         restart=os.environ.get(ATTEMPT_ENV),
+        startup_s=_process_age_s(),
+        dropped=run.metrics.dropped,
+        config=run.config.to_dict(),
     )
     if resumed:
         run.events.write("resumed", run.progress.step, from_step=run.progress.step)
+    for warning in run.config.warnings():
+        run.display.say(f"warning: {warning}")
     run.display.say(
         f"{parameters:,} parameters on {run.world.size} x {run.world.device.type}, "
         f"attempt {run.attempt}, "
         + (f"resumed from step {run.progress.step}" if resumed else "from the beginning")
         + f", {run.config.steps} steps"
     )
+
+
+def meter_of(
+    request: Request,
+    world: World,
+    network: torch.nn.Module,
+    log: MetricsLog,
+    display: ProgressDisplay,
+    attempt: int,
+) -> Meter:
+    """What turns this run's steps into metrics."""
+    config = request.config
+    shape = config.model
+    token_flops = flops.flops_per_token(
+        parameters=model.parameter_count(network),
+        looked_up=0 if shape.tie_embeddings else shape.vocab_size * shape.hidden_size,
+        layers=shape.layers,
+        width=shape.hidden_size,
+        sequence_length=config.data.sequence_length,
+    )
+    return Meter(
+        log=log,
+        display=display,
+        attempt=attempt,
+        samples=config.batch.global_samples,
+        sequence_length=config.data.sequence_length,
+        token_flops=token_flops,
+        devices=world.size,
+        device_flops=flops.peak_flops(_device_name(world.device)),
+    )
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return platform.processor() or platform.machine()
+
+
+def _process_age_s() -> float:
+    """Seconds since this process began, 0 where the system does not tell."""
+    try:
+        after_name = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        began_s = int(after_name[19]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return 0.0
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - began_s)

@@ -10,7 +10,7 @@ from training.checkpoint.policy import SavePolicy
 from training.checkpoint.store import Fence
 from training.spec import EVENTS_FILE, METRICS_FILE
 from training.trainer import lineage, model, parallel
-from training.trainer.announcing import announce
+from training.trainer.announcing import announce, meter_of
 from training.trainer.continuing import beginning, checkpointer, refuse_other_run
 from training.trainer.evaluation import to_device
 from training.trainer.interruption import Notice
@@ -42,6 +42,9 @@ def assemble(request: Request, world: World, notice: Notice) -> Run:
     progress = loaded or progress
     metrics = MetricsLog(request.run_dir / METRICS_FILE, progress.step, enabled=world.leads)
     saver.metrics = metrics
+    display = ProgressDisplay(
+        config.steps, progress.step, config.report.every_seconds, enabled=world.leads
+    )
     saver.allocate()
     run = Run(
         config=config,
@@ -59,10 +62,9 @@ def assemble(request: Request, world: World, notice: Notice) -> Run:
         notice=notice,
         deadline_s=lineage.checkpoint_deadline_s(request.record, config),
         metrics=metrics,
+        meter=meter_of(request, world, network, metrics, display, fence.attempt),
         events=events,
-        display=ProgressDisplay(
-            config.steps, progress.step, config.report.every_seconds, enabled=world.leads
-        ),
+        display=display,
         progress=progress,
         attempt=fence.attempt,
     )

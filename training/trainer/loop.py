@@ -22,7 +22,8 @@ from training.trainer.config import TrainerConfig
 from training.trainer.data import TrainingOrder
 from training.trainer.evaluation import Evaluator, to_device
 from training.trainer.interruption import Notice
-from training.trainer.metrics import EventLog, MetricsLog, StepMetrics
+from training.trainer.meter import Meter
+from training.trainer.metrics import EventLog, MetricsLog
 from training.trainer.model import mean_loss
 from training.trainer.parallel import World
 from training.trainer.progress import ProgressDisplay
@@ -48,6 +49,7 @@ class Run:
     notice: Notice
     deadline_s: float
     metrics: MetricsLog
+    meter: Meter
     events: EventLog
     display: ProgressDisplay
     progress: Progress
@@ -91,27 +93,27 @@ def one_step(run: Run) -> Exchange:
     loaded = time.perf_counter()
     lr = learning_rate(config.schedule, config.peak_learning_rate, step, config.steps)
     loss = _forward_backward(run, to_device(rows, run.world.device))
-    torch.nn.utils.clip_grad_norm_(run.model.parameters(), config.optimizer.clip_norm)
+    grad_norm = torch.nn.utils.clip_grad_norm_(run.model.parameters(), config.optimizer.clip_norm)
     for group in run.optimizer.param_groups:
         group["lr"] = lr
     run.optimizer.step()
     run.optimizer.zero_grad(set_to_none=True)
+    computed = time.perf_counter()
     told = exchange(run, loss)
+    exchanged = time.perf_counter()
     if not math.isfinite(told.loss):
         raise LossNotFinite(f"step {step}: loss is {told.loss}; lower optimizer.learning_rate")
     samples = run.progress.samples + config.batch.global_samples
     run.progress = replace(run.progress, step=step, samples=samples)
-    metrics = StepMetrics(
+    run.meter.step(
         step=step,
         loss=told.loss,
-        tokens=config.batch.global_samples * config.data.sequence_length,
         lr=lr,
+        grad_norm=float(grad_norm),
         step_time_s=time.perf_counter() - begun,
         loader_time_s=loaded - begun,
-        attempt=run.attempt,
+        collective_time_s=exchanged - computed,
     )
-    run.metrics.append(metrics)
-    run.display.step(metrics)
     run.checkpointer.raise_if_replaced()
     return told
 
@@ -171,23 +173,26 @@ def save_if_due(run: Run, time_is_up: bool) -> None:
         def give_up(waited_s: float) -> bool:
             return waited_s > limit or run.notice.given()
 
+        begun = time.perf_counter()
         run.checkpointer.save(run.progress, reason, give_up)
+        run.meter.stalled(time.perf_counter() - begun)
         run.saved_at = time.monotonic()
 
 
 def finish(run: Run) -> int:
     """The last step is done: save it and wait until it is safe."""
-    patience = run.config.collective_timeout_s
+    begun, patience = time.perf_counter(), run.config.collective_timeout_s
     if run.checkpointer.saved_step != run.progress.step:
         run.checkpointer.save(run.progress, policy.END, lambda waited_s: waited_s > patience)
     code = run.checkpointer.conclude(EXIT_DONE, patience)
-    run.events.write("finished", run.progress.step, reason="done" if code == 0 else "not saved")
+    reason, seconds = "done" if code == EXIT_DONE else "not saved", time.perf_counter() - begun
+    run.events.write("finished", run.progress.step, reason=reason, saving_s=seconds)
     return code
 
 
 def stop(run: Run, notice: str) -> int:
     """Save what was done so far within the deadline, and end as preempted."""
-    step = run.progress.step
+    begun, step = time.perf_counter(), run.progress.step
     left = run.notice.seconds_left(run.deadline_s)
     run.events.write(
         "notice",
@@ -202,7 +207,8 @@ def stop(run: Run, notice: str) -> int:
     left = run.notice.seconds_left(run.deadline_s)
     code = run.checkpointer.conclude(EXIT_PREEMPTED, left)
     reason = "preempted" if code == EXIT_PREEMPTED else "preempted, not saved"
-    run.events.write("finished", step, reason=reason)
+    seconds = time.perf_counter() - begun
+    run.events.write("finished", step, reason=reason, saving_s=seconds)
     if run.world.leads and code == EXIT_PREEMPTED:
         run.notice.honoured()
     return code

@@ -11,10 +11,14 @@ import json
 import os
 import threading
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
+
+Line = tuple[str, dict[str, Any]]
+"""A line as it stands, and what it says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +34,21 @@ class StepMetrics:
     step_time_s: float
     """From the start of the step to its end, loader included, evaluation and saving not."""
     loader_time_s: float
+    """Of the step, waiting for its samples."""
     attempt: int
+    time: float
+    """Unix seconds when the step ended."""
+    tokens_per_s: float
+    samples_per_s: float
+    mfu: float | None
+    """Model FLOPs utilisation, 0 to 1 of dense bf16; null where the device's peak is not known."""
+    grad_norm: float
+    """Global 2-norm of the gradients before clipping."""
+    collective_time_s: float
+    """Of the step, waiting for the other ranks in the exchange that ends it. Gradients travel
+    during the backward pass and are not in it."""
+    checkpoint_stall_s: float
+    """Before the step, not in `step_time_s`: training stood still for the save after the last one."""
 
 
 class MetricsLog:
@@ -39,8 +57,12 @@ class MetricsLog:
     def __init__(self, file: Path, resumed_step: int, *, enabled: bool) -> None:
         """Keep steps 1 .. `resumed_step` of what is there, drop the rest."""
         self._stream: TextIOWrapper | None = None
+        self.dropped: list[dict[str, Any]] = []
+        """What the dropped steps had cost: one entry per attempt that made them."""
         if enabled:
-            kept = "".join(line + "\n" for line in kept_lines(file, resumed_step))
+            lines = _whole_lines(file)
+            self.dropped = dropped_steps(lines, resumed_step)
+            kept = "".join(line + "\n" for line in kept_lines(lines, resumed_step))
             fresh = file.with_name(f".{file.name}-{os.getpid()}")
             fresh.write_text(kept, encoding="utf-8")
             fresh.replace(file)
@@ -49,7 +71,7 @@ class MetricsLog:
     def append(self, metrics: StepMetrics) -> None:
         """One line, visible to readers at once; durable with the next `sync`."""
         if self._stream:
-            self._stream.write(json.dumps(asdict(metrics)) + "\n")
+            self._stream.write(json.dumps(vars(metrics)) + "\n")
             self._stream.flush()
 
     def sync(self) -> None:
@@ -65,24 +87,40 @@ class MetricsLog:
             self._stream = None
 
 
-def kept_lines(file: Path, last_step: int) -> list[str]:
-    """The lines of steps 1 .. `last_step`, each once, in order; torn lines are left out."""
-    lines: dict[int, str] = {}
+def kept_lines(lines: Sequence[Line], last_step: int) -> list[str]:
+    """The text of steps 1 .. `last_step`, each once, in order."""
+    kept: dict[int, str] = {}
+    for text, values in lines:
+        if 1 <= values["step"] <= last_step:
+            kept.setdefault(values["step"], text)
+    return [kept[step] for step in sorted(kept)]
+
+
+def dropped_steps(lines: Sequence[Line], last_step: int) -> list[dict[str, Any]]:
+    """What the steps after `last_step` had cost, in seconds, by the attempt that made them."""
+    found: dict[int, dict[str, Any]] = {}
+    for _, values in lines:
+        if values["step"] > last_step and "time" in values:
+            attempt = int(values["attempt"])
+            part = found.setdefault(attempt, {"attempt": attempt, "steps": 0, "seconds": 0.0})
+            part["steps"] += 1
+            part["seconds"] += values["step_time_s"] + values["checkpoint_stall_s"]
+            part["until"] = values["time"]
+    return [found[attempt] for attempt in sorted(found)]
+
+
+def _whole_lines(file: Path) -> list[Line]:
+    """Every line that is a step; torn ones are left out."""
+    found: list[Line] = []
     if file.exists():
-        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
-            step = _step_of(line)
-            if step is not None and 1 <= step <= last_step:
-                lines.setdefault(step, line)
-    return [lines[step] for step in sorted(lines)]
-
-
-def _step_of(line: str) -> int | None:
-    try:
-        values = json.loads(line)
-    except ValueError:
-        return None
-    step = values.get("step") if isinstance(values, dict) else None
-    return step if isinstance(step, int) else None
+        for text in file.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                values = json.loads(text)
+            except ValueError:
+                continue
+            if isinstance(values, dict) and isinstance(values.get("step"), int):
+                found.append((text, values))
+    return found
 
 
 class EventLog:
@@ -91,6 +129,8 @@ class EventLog:
     def __init__(self, file: Path, attempt: int, *, enabled: bool) -> None:
         self._attempt = attempt
         self._lock = threading.Lock()
+        self.heard: Callable[[dict[str, Any]], None] | None = None
+        """Is told every entry once it is written."""
         self._stream = file.open("a", encoding="utf-8") if enabled else None
 
     def write(self, event: str, step: int, **details: Any) -> None:
@@ -98,10 +138,13 @@ class EventLog:
         if self._stream is None:
             return
         entry = {"event": event, "time": time.time(), "step": step, "attempt": self._attempt}
+        entry.update(details)
         with self._lock:
-            self._stream.write(json.dumps({**entry, **details}) + "\n")
+            self._stream.write(json.dumps(entry) + "\n")
             self._stream.flush()
             os.fsync(self._stream.fileno())
+        if self.heard:
+            self.heard(entry)
 
     def close(self) -> None:
         """Stop writing."""

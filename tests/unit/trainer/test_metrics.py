@@ -19,6 +19,13 @@ def metrics(step: int, loss: float = 0.1, attempt: int = 1) -> StepMetrics:
         step_time_s=0.1,
         loader_time_s=0.0,
         attempt=attempt,
+        time=1000.0 + step,
+        tokens_per_s=80.0,
+        samples_per_s=10.0,
+        mfu=None,
+        grad_norm=1.0,
+        collective_time_s=0.01,
+        checkpoint_stall_s=0.02,
     )
 
 
@@ -39,6 +46,20 @@ def test_a_resumed_run_replaces_the_steps_that_it_does_again(tmp_path: Path) -> 
     write(file, 1, 7, resumed=0)
     write(file, 5, 9, resumed=4, attempt=2)
     assert steps_in(file) == [(s, 1) for s in range(1, 5)] + [(s, 2) for s in range(5, 10)]
+
+
+def test_what_the_dropped_steps_had_cost_is_told_by_the_attempt_that_made_them(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "metrics.jsonl"
+    write(file, 1, 4, resumed=0)
+    write(file, 4, 7, resumed=3, attempt=2)
+    third = MetricsLog(file, 2, enabled=True)
+    assert third.dropped == [
+        {"attempt": 1, "steps": 1, "seconds": pytest.approx(0.12), "until": 1003.0},
+        {"attempt": 2, "steps": 4, "seconds": pytest.approx(0.48), "until": 1007.0},
+    ]
+    assert MetricsLog(file, 2, enabled=True).dropped == []
 
 
 def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:

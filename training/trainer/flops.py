@@ -1,0 +1,62 @@
+"""Model FLOPs utilisation: the arithmetic that the model needs, as a part of what the chips could do.
+
+Pure and without torch, so that launchers and reports can count the same way. Recomputed activations
+do not count: this is what the model needs, not what the hardware was made to do.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PEAK_BF16_FLOPS: Final = (
+    # The makers' data sheets, dense bf16 tensor arithmetic; the longer names come first.
+    ("B300", 2.25e15),
+    ("B200", 2.25e15),
+    ("GH200", 989.4e12),
+    ("H200 NVL", 835.5e12),
+    ("H200", 989.4e12),
+    ("H100 NVL", 835.5e12),
+    ("H100 PCIe", 756e12),
+    ("H100", 989.4e12),
+    ("H20", 148e12),
+    ("A100", 312e12),
+    ("A10G", 70e12),
+    ("A10", 125e12),
+    ("L40S", 362e12),
+    ("L40", 181e12),
+    ("L4", 121e12),
+    ("MI300X", 1307.4e12),
+    ("MI250X", 383e12),
+)
+"""FLOP/s by a part of the device's name; V100 and older have no bf16."""
+
+
+def peak_flops(device_name: str) -> float | None:
+    """Dense bf16 FLOP/s of one device; None for a CPU and for a name that is not in the table."""
+    words = device_name.replace("-", " ")
+    for part, flops in PEAK_BF16_FLOPS:
+        if f" {part} " in f" {words} ":
+            return flops
+    return None
+
+
+def flops_per_token(
+    *, parameters: int, looked_up: int, layers: int, width: int, sequence_length: int
+) -> float:
+    """FLOPs of one token's forward and backward pass: 6 N + 12 L W S.
+
+    N is `parameters` without the `looked_up` ones (an input embedding that is not also the output
+    matrix multiplies nothing); W is attention heads x their size; S tokens per sample. Two FLOPs
+    per weight forward and four backward, and as much for each pair of positions in the attention,
+    the causal mask not subtracted. Source: Chowdhery et al. 2022, "PaLM", appendix B.
+    """
+    return 6.0 * (parameters - looked_up) + 12.0 * layers * width * sequence_length
+
+
+def utilisation(
+    tokens_per_s: float, token_flops: float, devices: int, device_flops: float | None
+) -> float | None:
+    """The part of all devices' peak, 0 to 1, that the model's arithmetic used; None without a peak."""
+    if not device_flops:
+        return None
+    return tokens_per_s * token_flops / (devices * device_flops)

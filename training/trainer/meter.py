@@ -1,0 +1,81 @@
+"""What a step measured, as one line for all who show it: the log, the display, Prometheus.
+
+Costs microseconds per step; whoever needs longer (a scrape, MLflow) takes its time elsewhere.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from training.trainer import flops
+from training.trainer.metrics import MetricsLog, StepMetrics
+from training.trainer.progress import ProgressDisplay
+
+
+@dataclass(kw_only=True)
+class Totals:
+    """Sums over this attempt, for counters."""
+
+    steps: int = 0
+    tokens: int = 0
+    samples: int = 0
+    step_time_s: float = 0.0
+    loader_time_s: float = 0.0
+    collective_time_s: float = 0.0
+    checkpoint_stall_s: float = 0.0
+    last: StepMetrics | None = None
+
+    def add(self, metrics: StepMetrics, samples: int) -> None:
+        """One more step."""
+        self.steps += 1
+        self.tokens += metrics.tokens
+        self.samples += samples
+        self.step_time_s += metrics.step_time_s
+        self.loader_time_s += metrics.loader_time_s
+        self.collective_time_s += metrics.collective_time_s
+        self.checkpoint_stall_s += metrics.checkpoint_stall_s
+        self.last = metrics
+
+
+@dataclass(kw_only=True)
+class Meter:
+    """One per rank; on ranks other than the leader the log and the display are silent."""
+
+    log: MetricsLog
+    display: ProgressDisplay
+    attempt: int
+    samples: int
+    """Of one step, over all ranks."""
+    sequence_length: int
+    token_flops: float
+    devices: int
+    device_flops: float | None
+    """Peak of one device; None where it is not known."""
+    totals: Totals = field(default_factory=Totals)
+    _stall_s: float = 0.0
+
+    def stalled(self, seconds: float) -> None:
+        """Training stood still for a save; told with the next step."""
+        self._stall_s += seconds
+
+    def step(self, *, step_time_s: float, **measured: Any) -> None:
+        """A step is done: `measured` are the other fields of StepMetrics that the loop knows."""
+        tokens = self.samples * self.sequence_length
+        tokens_per_s = tokens / step_time_s
+        metrics = StepMetrics(
+            tokens=tokens,
+            step_time_s=step_time_s,
+            attempt=self.attempt,
+            time=time.time(),
+            tokens_per_s=tokens_per_s,
+            samples_per_s=self.samples / step_time_s,
+            mfu=flops.utilisation(tokens_per_s, self.token_flops, self.devices, self.device_flops),
+            checkpoint_stall_s=self._stall_s,
+            **measured,
+        )
+        self._stall_s = 0.0
+        self.log.append(metrics)
+        self.totals.add(metrics, self.samples)
+        self.display.step(metrics)
