@@ -73,9 +73,23 @@ def test_components_do_not_import_sibling_components() -> None:
 
 
 def test_only_the_aws_half_imports_the_libraries_of_aws() -> None:
+    reads_buckets = ROOT / "training" / "objects"
     outside = (p for p in inner("infra", "training") if p.parent.name != "aws")
+    outside = (p for p in outside if p.parent != reads_buckets)
     outside = (p for p in [*outside, ROOT / "__main__.py"])
     assert offenders(outside, "pulumi_aws", "pulumi_eks", "boto3", "botocore") == []
+
+
+def test_objects_are_read_and_written_below_everything_else() -> None:
+    above = (
+        "torch",
+        "numpy",
+        "infra",
+        "training.checkpoint",
+        "training.trainer",
+        "training.prepare",
+    )
+    assert offenders(files("training/objects"), *above) == []
 
 
 def test_what_deploys_a_run_never_imports_torch() -> None:

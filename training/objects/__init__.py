@@ -1,0 +1,34 @@
+"""Objects of an S3 bucket, below one prefix: what checkpoints and datasets have in common.
+
+    location.py   s3://BUCKET/PREFIX
+    failures.py   what a request can end with, and what of it is worth another try
+    client.py     list, read, write on a condition, delete; each call within its patience
+    upload.py     one large object from pieces of memory, parts in parallel
+
+Keys are always relative to the location's prefix, so nobody leaves it by accident. Importing this
+needs the standard library only; botocore is loaded with the first request.
+"""
+
+from training.objects.client import Listed, Objects
+from training.objects.failures import (
+    AccessRefused,
+    ObjectError,
+    ObjectExists,
+    ObjectMissing,
+    ObjectsUnavailable,
+    Patience,
+)
+from training.objects.location import BadLocation, Location
+
+__all__ = [
+    "AccessRefused",
+    "BadLocation",
+    "Listed",
+    "Location",
+    "ObjectError",
+    "ObjectExists",
+    "ObjectMissing",
+    "Objects",
+    "ObjectsUnavailable",
+    "Patience",
+]

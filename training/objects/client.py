@@ -1,0 +1,209 @@
+"""Objects of one location: list, read, write on a condition, delete.
+
+Each call is tried again within its patience. A write that was answered with an error may have
+happened: what is there then decides, so that no write is reported as lost that was made.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import hashlib
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, TypeVar
+
+from training.objects.connection import Connection
+from training.objects.failures import ObjectError, ObjectExists, ObjectMissing, Patience, judge
+from training.objects.location import Location
+
+_Answer = TypeVar("_Answer")
+
+CHUNK_BYTES: Final = 8 * 1024 * 1024
+"""Read at a time by `chunks`."""
+_LISTED_AT_ONCE: Final = 1000
+CONNECTIONS: Final = 16
+"""At most so many requests at a time; more threads wait for one of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    """An object as a list shows it."""
+
+    name: str
+    """Its key below the location's prefix."""
+    bytes: int
+    etag: str
+    age_s: float
+    """Seconds since it was written, both times by S3's own clock."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objects:
+    """The objects below one location. Methods raise ObjectError. Threads may share it."""
+
+    location: Location
+    patience: Patience = field(default_factory=Patience)
+    until: float = float("inf")
+    """Monotonic seconds after which nothing is tried again; patience may end it before."""
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    """Once set, nothing is tried again."""
+    chance: random.Random = field(default_factory=random.Random, repr=False)
+    """Of the pauses between tries."""
+    connection: Connection = field(
+        default_factory=lambda: Connection(answer_s=Patience().answer_s, connections=CONNECTIONS),
+        repr=False,
+    )
+
+    @classmethod
+    def at(cls, url: str, patience: Patience | None = None, seed: int | None = None) -> Objects:
+        """The objects below `s3://BUCKET/PREFIX`. Raises BadLocation; connects to nothing yet."""
+        patience = patience or Patience()
+        return cls(
+            location=Location.parse(url),
+            patience=patience,
+            chance=random.Random(seed),
+            connection=Connection(answer_s=patience.answer_s, connections=CONNECTIONS),
+        )
+
+    def below(self, name: str) -> Objects:
+        """The objects of a folder, over the same connection."""
+        return dataclasses.replace(self, location=self.location.below(name))
+
+    def within(self, seconds: float) -> Objects:
+        """The same, but nothing is tried again after so many seconds from now, or once cancelled."""
+        until = min(self.until, time.monotonic() + seconds)
+        return dataclasses.replace(self, until=until, cancelled=threading.Event())
+
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[Listed]:
+        """Objects whose name begins with `prefix`, and comes after `after`, by name."""
+        more = {"StartAfter": self.location.key(after)} if after else {}
+        while True:
+            page = self.call("list_objects_v2", prefix, key="Prefix", **more)
+            now = parsedate_to_datetime(page["ResponseMetadata"]["HTTPHeaders"]["date"])
+            for entry in page.get("Contents", ()):
+                yield Listed(
+                    name=entry["Key"].removeprefix(self.location.prefix),
+                    bytes=entry["Size"],
+                    etag=entry["ETag"],
+                    age_s=(now - entry["LastModified"]).total_seconds(),
+                )
+            if not page.get("IsTruncated"):
+                return
+            more["ContinuationToken"] = page["NextContinuationToken"]
+
+    def folders(self) -> Iterator[str]:
+        """Names up to their first slash, each once: what a file system would call folders."""
+        more: dict[str, str] = {}
+        while True:
+            page = self.call("list_objects_v2", key="Prefix", Delimiter="/", **more)
+            for entry in page.get("CommonPrefixes", ()):
+                yield entry["Prefix"].removeprefix(self.location.prefix).removesuffix("/")
+            if not page.get("IsTruncated"):
+                return
+            more = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def size(self, name: str) -> int:
+        """Bytes of an object. Raises ObjectMissing."""
+        return int(self.call("head_object", name)["ContentLength"])
+
+    def read(self, name: str, start: int = 0, count: int | None = None) -> bytes:
+        """`count` bytes from `start`, or all that is left. Raises ObjectMissing."""
+        return self.read_tagged(name, start, count)[0]
+
+    def read_tagged(self, name: str, start: int = 0, count: int | None = None) -> tuple[bytes, str]:
+        """Bytes as `read`, and the ETag of what they were read from."""
+        if count == 0:
+            return b"", ""
+        end = "" if count is None else start + count - 1
+        which = {"Range": f"bytes={start}-{end}"} if start or count is not None else {}
+
+        def whole(answer: Any) -> tuple[bytes, str]:
+            content = answer["Body"].read()
+            if count is not None and len(content) != count:
+                got = f"got {len(content)} of {count} bytes from {start}"
+                raise ObjectError(f"{self.location.url(name)}: {got}")
+            return content, answer["ETag"]
+
+        return self._try(lambda client: whole(self._ask(client, "get_object", name, which)), name)
+
+    def chunks(self, name: str, start: int = 0, count: int | None = None) -> Iterator[bytes]:
+        """The same bytes, in pieces: what an object of any size is read with."""
+        left = self.size(name) - start if count is None else count
+        while left > 0:
+            piece = self.read(name, start, min(left, CHUNK_BYTES))
+            yield piece
+            start, left = start + len(piece), left - len(piece)
+
+    def put(self, name: str, content: bytes, *, sha256: str | None = None) -> str:
+        """Write a whole object over whatever is there; S3 compares its SHA-256. Returns its ETag."""
+        return self._put(name, content, sha256, {})
+
+    def create(self, name: str, content: bytes, *, instead_of: str | None = None) -> str:
+        """Write an object that is not there yet, or only in place of the one with this ETag.
+
+        `content` must be nobody else's: when the condition does not hold, but the object says what
+        was to be written, an earlier try has done it. Returns the ETag. Raises ObjectExists.
+        """
+        condition = {"IfMatch": instead_of} if instead_of else {"IfNoneMatch": "*"}
+        try:
+            return self._put(name, content, None, condition)
+        except (ObjectExists, ObjectMissing):
+            found, etag = b"", ""
+            with contextlib.suppress(ObjectMissing):
+                found, etag = self.read_tagged(name)
+            if found != content:
+                raise
+            return etag
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete objects; one that is not there is no error."""
+        left = list(names)
+        while left:
+            now, left = left[:_LISTED_AT_ONCE], left[_LISTED_AT_ONCE:]
+            keys = [{"Key": self.location.key(name)} for name in now]
+            answer = self.call("delete_objects", key=None, Delete={"Objects": keys, "Quiet": True})
+            for refused in answer.get("Errors", ()):
+                raise ObjectError(f"delete {refused['Key']}: {refused.get('Code')}")
+
+    def call(self, operation: str, name: str = "", *, key: str | None = "Key", **more: Any) -> Any:
+        """One of botocore's operations on an object of this location, tried within patience."""
+        return self._try(lambda client: self._ask(client, operation, name, more, key), name)
+
+    def _put(self, name: str, content: bytes, sha256: str | None, more: dict[str, str]) -> str:
+        digest = bytes.fromhex(sha256) if sha256 else hashlib.sha256(content).digest()
+        checksum = base64.b64encode(digest).decode()
+        answer = self.call("put_object", name, Body=content, ChecksumSHA256=checksum, **more)
+        return str(answer["ETag"])
+
+    def _ask(
+        self, client: Any, operation: str, name: str, more: Any, key: str | None = "Key"
+    ) -> Any:
+        named = {key: self.location.key(name)} if key else {}
+        return getattr(client, operation)(Bucket=self.location.bucket, **named, **more)
+
+    def _try(self, request: Callable[[Any], _Answer], name: str) -> _Answer:
+        last = min(self.until, time.monotonic() + self.patience.total_s)
+        tries = 0
+        while True:
+            client: Any = None
+            try:
+                client = self.connection.client()
+                return request(client)
+            except ObjectError:
+                raise
+            except Exception as error:
+                finding = judge(error, self.location.url(name))
+                pause = self.patience.pause_s(tries, self.chance)
+                if not finding.again or time.monotonic() + pause > last:
+                    raise finding.error from None
+                if finding.renew:
+                    self.connection.renew(client)
+            tries += 1
+            if self.cancelled.wait(pause):
+                raise finding.error

@@ -1,0 +1,55 @@
+"""Where objects are: a bucket, and a prefix of its keys."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+SCHEME: Final = "s3://"
+_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+"""docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html"""
+_MAX_KEY_BYTES: Final = 1024
+
+
+class BadLocation(ValueError):
+    """Not s3://BUCKET/PREFIX; one line: got, allowed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Location:
+    """A place for objects. Two of them are one place when they are equal."""
+
+    bucket: str
+    prefix: str
+    """Of every key: empty, or ending in a slash, so that `run` does not reach into `run2`."""
+
+    @classmethod
+    def parse(cls, text: str) -> Location:
+        """The location that `s3://BUCKET/PREFIX` names. Raises BadLocation."""
+        bucket, _, prefix = text.removeprefix(SCHEME).partition("/")
+        words = prefix.removesuffix("/").split("/") if prefix.removesuffix("/") else []
+        sound = bool(_BUCKET.fullmatch(bucket)) and not {"", ".", ".."} & set(words)
+        if not text.startswith(SCHEME) or not sound or len(prefix.encode()) > _MAX_KEY_BYTES // 2:
+            raise BadLocation(f"got {text!r}; allowed s3://BUCKET/PREFIX")
+        return cls(bucket=bucket, prefix="".join(f"{word}/" for word in words))
+
+    def below(self, name: str) -> Location:
+        """The location of a folder in this one."""
+        return Location(bucket=self.bucket, prefix=f"{self.prefix}{name}/")
+
+    def key(self, name: str) -> str:
+        """The whole key of an object in this location."""
+        return f"{self.prefix}{name}"
+
+    def url(self, name: str = "") -> str:
+        """`s3://BUCKET/PREFIX/NAME`, for people; without the slash at its end."""
+        return f"{SCHEME}{self.bucket}/{self.key(name)}".removesuffix("/")
+
+    def __str__(self) -> str:
+        return self.url()
+
+
+def is_location(text: str) -> bool:
+    """Whether a text means S3 rather than a path."""
+    return text.startswith(SCHEME)
