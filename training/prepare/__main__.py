@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from pathlib import Path
 
 from training.command_line import Parser
-from training.prepare.dataset import DatasetError, read_index
+from training.prepare.dataset import BYTES, DatasetError, read_index
+from training.prepare.fetching import as_folder
 from training.prepare.source import named
+from training.prepare.telling import Teller
+from training.prepare.wishes import wish
 from training.prepare.writing import Settings, prepare
 from training.spec import EXIT_BAD_CONFIG, EXIT_DONE
 
@@ -17,18 +21,25 @@ from training.spec import EXIT_BAD_CONFIG, EXIT_DONE
 def main() -> int:
     """Parse, prepare, say what is there."""
     arguments = _parse()
+    signal.signal(signal.SIGTERM, _interrupted)
     begun = time.monotonic()
-    settings = Settings(eval_fraction=arguments.eval_fraction, shard_tokens=arguments.shard_tokens)
+    told = Teller()
     try:
-        source = named(arguments.source, tuple(arguments.suffix))
-        folder, written = prepare(source, arguments.out, settings)
+        folder, written = _prepare(arguments, told)
         index = read_index(folder)
     except DatasetError as error:
+        told.close()
         print(f"prepare: {error}", file=sys.stderr)
         return EXIT_BAD_CONFIG
     except OSError as error:
+        told.close()
         print(f"prepare: {error.filename or arguments.out}: {error.strerror}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        told.close()
+        print("prepare: interrupted; nothing was left half done, run it again", file=sys.stderr)
+        return 128 + signal.SIGINT
+    told.close()
     print(
         f"{'wrote' if written else 'already there:'} {folder}: "
         f"{index.source['documents']} documents, {index.tokens('train'):,} tokens to train on, "
@@ -38,18 +49,49 @@ def main() -> int:
     return EXIT_DONE
 
 
+def _prepare(arguments: argparse.Namespace, told: Teller) -> tuple[Path, bool]:
+    settings = Settings(eval_fraction=arguments.eval_fraction, shard_tokens=arguments.shard_tokens)
+    tokens = wish(arguments.tokenizer, arguments.boundary_token)
+    suffixes = tuple(arguments.suffix)
+    with as_folder(arguments.source, arguments.out, suffixes, told) as place:
+        source = named(place, suffixes, arguments.column)
+        return prepare(source, arguments.out, settings, tokens, told)
+
+
+def _interrupted(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
 def _parse() -> argparse.Namespace:
     parser = Parser(
         prog="python -m training.prepare",
-        description="Cut text into sharded byte-level token files with an index and hashes.",
+        description="Cut text into sharded token files with an index and hashes.",
     )
     parser.add_argument(
         "--source",
         required=True,
-        help="stdlib (Python's own standard library on this machine) or a folder of text files",
+        help="stdlib (Python's own standard library on this machine), a folder of text or parquet "
+        "files, or s3://BUCKET/PREFIX with such",
     )
     parser.add_argument(
         "--out", required=True, type=Path, help="folder of the dataset, e.g. /data/NAME"
+    )
+    parser.add_argument(
+        "--tokenizer",
+        default=BYTES,
+        metavar="FILE|train:VOCAB|bytes",
+        help="a tokenizer.json, or train one of VOCAB tokens on this text (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--boundary-token",
+        metavar="TOKEN",
+        help="what ends a document, for a FILE (default: the usual ones, tried in turn)",
+    )
+    parser.add_argument(
+        "--column",
+        default="text",
+        metavar="NAME",
+        help="of .parquet files: each row of it is a document (default: %(default)s)",
     )
     parser.add_argument(
         "--suffix",
@@ -62,7 +104,7 @@ def _parse() -> argparse.Namespace:
         "--eval-fraction",
         type=float,
         default=Settings.eval_fraction,
-        help="part of the files that is held out (default: %(default)s)",
+        help="part of the documents that is held out (default: %(default)s)",
     )
     parser.add_argument(
         "--shard-tokens",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training.prepare.dataset import DatasetError
+from training.prepare.documents import PARQUET, Document, of_parquet_file, of_text_file
 
 STDLIB = "stdlib"
 _LEFT_OUT = {"site-packages", "dist-packages", "__pycache__", "test", "tests", "idlelib", "lib2to3"}
@@ -16,13 +17,23 @@ _LEFT_OUT = {"site-packages", "dist-packages", "__pycache__", "test", "tests", "
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A set of text files under one folder."""
+    """A set of files under one folder: each is a document, or holds one per row (parquet)."""
 
     kind: str
     """`stdlib` or `folder`."""
     root: Path
     suffixes: tuple[str, ...]
     left_out: frozenset[str]
+    column: str
+    """Of parquet files: the one that holds the text."""
+
+    def documents(self) -> Iterator[Document]:
+        """All of them, in the order of `files`. Raises DatasetError."""
+        for name, file in self.files():
+            if file.suffix == PARQUET:
+                yield from of_parquet_file(name, file, self.column)
+            else:
+                yield of_text_file(name, file)
 
     def files(self) -> Iterator[tuple[str, Path]]:
         """(path relative to the root, file), sorted by the relative path."""
@@ -35,16 +46,17 @@ class Source:
         yield from sorted(found)
 
 
-def named(source: str, suffixes: tuple[str, ...]) -> Source:
+def named(source: str, suffixes: tuple[str, ...], column: str = "text") -> Source:
     """The source that the command line names. Raises DatasetError for a folder that is not there.
 
     `suffixes` (with their dots) select files of a folder; none means every file.
     """
     if source == STDLIB:
         root = Path(sysconfig.get_path("stdlib"))
-        return Source(kind=STDLIB, root=root, suffixes=(".py",), left_out=frozenset(_LEFT_OUT))
+        left_out = frozenset(_LEFT_OUT)
+        return Source(kind=STDLIB, root=root, suffixes=(".py",), left_out=left_out, column=column)
     root = Path(source)
     if not root.is_dir():
         raise DatasetError(f"--source: {source} is no folder; allowed {STDLIB} or a folder of text")
     hidden = frozenset({"__pycache__", ".git", ".venv"})
-    return Source(kind="folder", root=root, suffixes=suffixes, left_out=hidden)
+    return Source(kind="folder", root=root, suffixes=suffixes, left_out=hidden, column=column)

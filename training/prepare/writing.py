@@ -1,39 +1,43 @@
-"""Cuts documents into token shards and makes a dataset version visible all at once."""
+"""Makes a dataset version from a source, visible all at once or not at all."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
-import os
 import shutil
 import tempfile
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from training.prepare.dataset import (
-    BOUNDARY,
-    DTYPE,
     FORMAT,
     INDEX_FILE,
     LATEST_FILE,
-    VOCAB_SIZE,
+    TOKENIZER_FILE,
     DatasetError,
     Index,
-    Shard,
     Split,
     read_index,
     resolve_version,
     shard_mistakes,
 )
+from training.prepare.shards import ShardWriter, fsync_folder, replace_text, write_durably
 from training.prepare.source import Source
-from training.spec import LATEST, content_hash
+from training.prepare.survey import SPLITS, Survey, Told, changed, front, survey
+from training.prepare.tokens import BytesEncoder, Encoder
+from training.spec import LATEST
 
-Tokens = npt.NDArray[np.uint16]
-_SPLITS: tuple[Split, ...] = ("train", "eval")
+BATCH_BYTES: Final = 4 * 1024 * 1024
+"""Text whose tokens are found in one call: the tokenizer's threads share it out."""
+BATCH_TEXTS: Final = 4096
+STAGING_PREFIX: Final = ".preparing-"
+LOCK_FILE: Final = ".lock"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,91 +45,98 @@ class Settings:
     """How the text is cut; part of the dataset's identity."""
 
     eval_fraction: float = 0.05
-    """Part of the files that is held out, chosen by the hash of their content."""
+    """Part of the documents that is held out, chosen by the hash of their content."""
     shard_tokens: int = 4 * 1024 * 1024
     """Most tokens in one shard."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Document:
-    """One file's text and where it belongs."""
+class Wish:
+    """A tokenizer that may have yet to be made."""
 
-    name: str
-    content: bytes = field(repr=False)
-    sha256: str
+    identity: str
+    """Equal ones make equal tokenizers from equal text: part of the dataset's identity."""
+    make: Callable[[Source, Survey], Encoder]
+    """Called once, when the dataset is not there already. Raises DatasetError."""
+
+
+BYTES_WISH: Final = Wish(identity="bytes", make=lambda _source, _survey: BytesEncoder())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """Text on its way to tokens."""
+
+    text: bytes
     split: Split
-
-    def tokens(self) -> Tokens:
-        """Its bytes, then the boundary."""
-        tokens = np.empty(len(self.content) + 1, dtype=np.uint16)
-        tokens[:-1] = np.frombuffer(self.content, dtype=np.uint8)
-        tokens[-1] = BOUNDARY
-        return tokens
+    begins: bool
+    """Whether it is its document's first."""
+    ends: bool
+    """Whether it is its document's last."""
 
 
-def prepare(source: Source, out: Path, settings: Settings) -> tuple[Path, bool]:
+def quiet(_what: str, _bytes: int) -> None:
+    """Tells nobody."""
+
+
+def prepare(
+    source: Source, out: Path, settings: Settings, wish: Wish = BYTES_WISH, told: Told = quiet
+) -> tuple[Path, bool]:
     """Make the dataset; returns its folder and whether it had to be written.
 
     Equal text and settings find the existing version and change nothing. Raises DatasetError when
     there is too little text, OSError when it cannot be written.
     """
-    documents = read_documents(source, settings.eval_fraction)
-    described = _describe(source, documents, settings)
+    found = survey(source, settings.eval_fraction, told)
+    described = {
+        "kind": source.kind,
+        "documents": found.documents,
+        "bytes": found.bytes,
+        "eval_fraction": settings.eval_fraction,
+        "shard_tokens": settings.shard_tokens,
+        "tokenizer": wish.identity,
+        "fingerprint": found.fingerprint,
+    }
     existing = _existing(out, described)
     if existing is not None:
         return existing, False
-    out.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=".preparing-", dir=out))
-    try:
-        index = _write_version(staging, documents, described, settings)
+    encoder = wish.make(source, found)
+    with staging_folder(out) as staging:
+        index = _write_version(staging, source, found, described, settings, encoder, told)
         folder = out / index.version
         if not _whole(folder):
             shutil.rmtree(folder, ignore_errors=True)
+            (staging / LOCK_FILE).unlink()
             staging.chmod(0o755)
             staging.rename(folder)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-    _replace_text(out / LATEST_FILE, index.version + "\n")
+    replace_text(out / LATEST_FILE, index.version + "\n")
     return folder, True
 
 
-def read_documents(source: Source, eval_fraction: float) -> list[Document]:
-    """Every non-empty file once, sorted by name. Raises DatasetError when a split stays empty."""
-    documents, seen = [], set()
-    for name, file in source.files():
+@contextmanager
+def staging_folder(out: Path) -> Iterator[Path]:
+    """A hidden folder in `out`, gone at the end; those that killed processes left go first."""
+    out.mkdir(parents=True, exist_ok=True)
+    for left in out.glob(f"{STAGING_PREFIX}*"):
+        _remove_if_left(left)
+    staging = Path(tempfile.mkdtemp(prefix=STAGING_PREFIX, dir=out))
+    with (staging / LOCK_FILE).open("w") as lock:
         try:
-            content = file.read_bytes()
-        except OSError as error:
-            raise DatasetError(f"{file}: cannot be read: {error.strerror}") from None
-        digest = hashlib.sha256(content).hexdigest()
-        if not content or digest in seen:  # a copy on the other side would leak what is held out
-            continue
-        seen.add(digest)
-        held_out = int(digest[:8], 16) < eval_fraction * 2**32
-        split: Split = "eval" if held_out else "train"
-        documents.append(Document(name=name, content=content, sha256=digest, split=split))
-    for split in _SPLITS:
-        if not any(document.split == split for document in documents):
-            raise DatasetError(
-                f"{source.root}: no text for the {split} split in {len(documents)} distinct files; "
-                "give more files or another --eval-fraction"
-            )
-    return documents
+            with contextlib.suppress(OSError):  # not every file system has locks
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield staging
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
 
 
-def _describe(source: Source, documents: list[Document], settings: Settings) -> dict[str, object]:
-    parts = [[document.name, document.sha256] for document in documents]
-    return {
-        "kind": source.kind,
-        "documents": len(documents),
-        "bytes": sum(len(document.content) for document in documents),
-        "eval_fraction": settings.eval_fraction,
-        "shard_tokens": settings.shard_tokens,
-        "fingerprint": content_hash(parts),
-    }
+def _remove_if_left(folder: Path) -> None:
+    """Remove it unless a living process holds it, or may."""
+    with contextlib.suppress(OSError), (folder / LOCK_FILE).open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _existing(out: Path, described: dict[str, object]) -> Path | None:
+def _existing(out: Path, described: dict[str, Any]) -> Path | None:
     """The newest version, if it was made of the same and is whole."""
     try:
         folder = out / resolve_version(out, LATEST)
@@ -143,71 +154,82 @@ def _whole(folder: Path) -> bool:
 
 
 def _write_version(
-    folder: Path, documents: list[Document], described: dict[str, object], settings: Settings
+    folder: Path,
+    source: Source,
+    found: Survey,
+    described: dict[str, Any],
+    settings: Settings,
+    encoder: Encoder,
+    told: Told,
 ) -> Index:
-    shards: list[Shard] = []
-    counts = np.zeros(VOCAB_SIZE, dtype=np.int64)
-    for split in _SPLITS:
-        texts = (document.tokens() for document in documents if document.split == split)
-        for number, tokens in enumerate(_cut(texts, settings.shard_tokens)):
-            name = f"shard-{split}-{number:05d}.bin"
-            raw = tokens.astype(DTYPE).tobytes()
-            _write_durably(folder / name, raw)
-            digest = hashlib.sha256(raw).hexdigest()
-            shards.append(Shard(name=name, split=split, tokens=len(tokens), sha256=digest))
-            if split == "train":
-                counts += np.bincount(tokens, minlength=VOCAB_SIZE)
+    writers = {
+        split: ShardWriter(
+            folder=folder,
+            split=split,
+            limit=settings.shard_tokens,
+            vocab_size=encoder.vocab_size,
+        )
+        for split in SPLITS
+    }
+    done = 0
+    end = np.array([encoder.boundary], dtype=encoder.dtype)
+    for batch in _batches(pieces(source, found)):
+        for piece, tokens in zip(
+            batch, encoder.encode([piece.text for piece in batch]), strict=True
+        ):
+            whole = np.concatenate([tokens, end]) if piece.ends else tokens
+            writers[piece.split].add(whole, begins=piece.begins)
+            done += len(piece.text)
+        told("writing", done)
+    for writer in writers.values():
+        writer.close()
+    if encoder.file is not None:
+        write_durably(folder / TOKENIZER_FILE, encoder.file)
     index = Index(
         format=FORMAT,
-        dtype=DTYPE,
-        vocab_size=VOCAB_SIZE,
-        boundary=BOUNDARY,
+        dtype=encoder.dtype,
+        vocab_size=encoder.vocab_size,
+        boundary=encoder.boundary,
+        tokenizer=encoder.record,
         source=described,
-        shards=tuple(shards),
-        unigram_counts=tuple(int(count) for count in counts),
+        shards=tuple(shard for split in SPLITS for shard in writers[split].shards),
+        unigram_counts=tuple(int(count) for count in writers["train"].counts),
     )
-    _write_durably(folder / INDEX_FILE, index.to_json().encode())
-    _fsync_folder(folder)
+    write_durably(folder / INDEX_FILE, index.to_json().encode())
+    fsync_folder(folder)
     return index
 
 
-def _cut(texts: Iterable[Tokens], limit: int) -> Iterable[Tokens]:
-    """Join documents into shards of at most `limit` tokens; only a longer document is cut."""
-    waiting: list[Tokens] = []
+def pieces(source: Source, found: Survey, part: float = 1.0) -> Iterator[Piece]:
+    """The distinct documents' pieces in order, checked to be what the survey saw.
+
+    `part` < 1: only about that part of the documents, always the same.
+    """
+    for document, split, expected in found.distinct(source):
+        if (expected & 0xFFFFFFFF) >= part * 2**32:
+            continue
+        digest = hashlib.sha256()
+        before: bytes | None = None
+        begins = True
+        for text in document.pieces():
+            digest.update(text)
+            if before is not None:
+                yield Piece(text=before, split=split, begins=begins, ends=False)
+                begins = False
+            before = text
+        if before is None or front(digest.digest()) != expected:
+            raise changed(source, document.name)
+        yield Piece(text=before, split=split, begins=begins, ends=True)
+
+
+def _batches(stream: Iterator[Piece]) -> Iterator[list[Piece]]:
+    batch: list[Piece] = []
     held = 0
-    for tokens in texts:
-        for start in range(0, len(tokens), limit):
-            piece = tokens[start : start + limit]
-            if held + len(piece) > limit:
-                yield np.concatenate(waiting)
-                waiting, held = [], 0
-            waiting.append(piece)
-            held += len(piece)
-    if waiting:
-        yield np.concatenate(waiting)
-
-
-def _write_durably(file: Path, content: bytes) -> None:
-    with file.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def _replace_text(file: Path, text: str) -> None:
-    temporary = file.with_name(f".{file.name}-{os.getpid()}")
-    try:
-        _write_durably(temporary, text.encode())
-        temporary.replace(file)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
-    _fsync_folder(file.parent)
-
-
-def _fsync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    for piece in stream:
+        batch.append(piece)
+        held += len(piece.text)
+        if held >= BATCH_BYTES or len(batch) == BATCH_TEXTS:
+            yield batch
+            batch, held = [], 0
+    if batch:
+        yield batch

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from training.prepare.dataset import DTYPE, DatasetError, Index, Split, read_index, shard_mistakes
+from training.prepare.dataset import DatasetError, Index, Split, read_index, shard_mistakes
 from training.trainer.permutation import Permutation
 
 Int64s = npt.NDArray[np.int64]
-Tokens = npt.NDArray[np.uint16]
+Tokens = npt.NDArray[np.unsignedinteger[Any]]
+"""uint16 or uint32, as the dataset's index says."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +52,7 @@ class TokenWindows:
             count = (shard.tokens - 1) // sequence_length
             if count < 1:
                 continue
-            tokens = np.memmap(folder / shard.name, dtype=DTYPE, mode="r").view(np.ndarray)
+            tokens = np.memmap(folder / shard.name, dtype=index.dtype, mode="r").view(np.ndarray)
             windows = np.lib.stride_tricks.sliding_window_view(tokens, sequence_length + 1)
             self._rows_S1.append(windows[::sequence_length][:count])
             starts.append(starts[-1] + count)
@@ -69,7 +71,8 @@ class TokenWindows:
         if len(self._rows_S1) == 1:
             return self._rows_S1[0][wanted_B]
         shards_B = np.searchsorted(self._starts, wanted_B, side="right") - 1
-        rows_BS1 = np.empty((len(wanted_B), self._rows_S1[0].shape[1]), dtype=np.uint16)
+        first = self._rows_S1[0]
+        rows_BS1 = np.empty((len(wanted_B), first.shape[1]), dtype=first.dtype)
         for shard in np.unique(shards_B):
             here = shards_B == shard
             rows_BS1[here] = self._rows_S1[shard][wanted_B[here] - self._starts[shard]]

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from training.prepare.dataset import DatasetError, Index, Shard, file_sha256
+from tests.unit.trainer.datasets import dataset
+from training.prepare.dataset import DatasetError
 from training.trainer.data import (
     TokenWindows,
     TrainingOrder,
@@ -19,35 +20,6 @@ from training.trainer.data import (
 )
 
 LENGTH = 4
-
-
-def dataset(
-    root: Path, train: list[list[int]], held_out: list[list[int]] | None = None
-) -> tuple[Path, Index]:
-    """A prepared dataset with exactly these shards."""
-    staging = root / "staging"
-    staging.mkdir(parents=True)
-    shards = []
-    for split, parts in (("train", train), ("eval", held_out or [[0] * 9])):
-        for number, tokens in enumerate(parts):
-            file = staging / f"shard-{split}-{number:05d}.bin"
-            np.array(tokens, dtype="<u2").tofile(file)
-            digest = file_sha256(file)
-            shards.append(
-                Shard(name=file.name, split=split, tokens=len(tokens), sha256=digest)  # type: ignore[arg-type]
-            )
-    counts = np.bincount(np.concatenate([np.array(part) for part in train]), minlength=257)
-    index = Index(
-        format=1,
-        dtype="<u2",
-        vocab_size=257,
-        boundary=256,
-        source={},
-        shards=tuple(shards),
-        unigram_counts=tuple(int(count) for count in counts),
-    )
-    (staging / "index.json").write_text(index.to_json())
-    return staging.rename(root / index.version), index
 
 
 @pytest.fixture

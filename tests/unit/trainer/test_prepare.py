@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from training.prepare.dataset import (
-    BOUNDARY,
+    BYTES_BOUNDARY,
     DatasetError,
     read_index,
     resolve_version,
@@ -35,14 +35,14 @@ def texts(tmp_path: Path) -> Path:
 
 
 def tokens_of(folder: Path, split: str) -> list[int]:
-    parts = [np.fromfile(file, dtype="<u2") for file in sorted(folder.glob(f"shard-{split}-*"))]
+    parts = [np.fromfile(file, dtype="<u2") for file in sorted(folder.glob(f"shard-{split}-*.bin"))]
     return [int(token) for token in np.concatenate(parts)]
 
 
 def documents_in(tokens: list[int]) -> list[bytes]:
     documents, current = [], bytearray()
     for token in tokens:
-        if token == BOUNDARY:
+        if token == BYTES_BOUNDARY:
             documents.append(bytes(current))
             current.clear()
         else:
@@ -182,7 +182,7 @@ def test_a_crash_leaves_nothing_that_looks_like_a_dataset(
     def fails(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("training.prepare.writing.os.fsync", fails)
+    monkeypatch.setattr("training.prepare.shards.os.fsync", fails)
     with pytest.raises(OSError, match="No space"):
         prepare(named(str(texts), ()), out, SETTINGS)
     assert list(out.iterdir()) == []

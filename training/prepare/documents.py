@@ -1,0 +1,82 @@
+"""Documents as streams of pieces: no text is ever held whole unless it is small."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from training.prepare.dataset import DatasetError
+
+PIECE_BYTES: Final = 16 * 1024 * 1024
+"""A longer document is read, and its tokens are found, in pieces that end after a line where one
+ends: a byte-pair token that would span two pieces is two tokens."""
+PARQUET: Final = ".parquet"
+_ROWS: Final = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """One text, read when it is asked for."""
+
+    name: str
+    pieces: Callable[[], Iterator[bytes]] = field(repr=False)
+    """Its text from the start, again each time. Raises DatasetError when it cannot be read."""
+
+
+def of_text_file(name: str, file: Path) -> Document:
+    """The document that a file is."""
+    return Document(name=name, pieces=partial(_pieces, file))
+
+
+def of_parquet_file(name: str, file: Path, column: str) -> Iterator[Document]:
+    """One document per row, empty ones and nulls left out. Raises DatasetError."""
+    from pyarrow import ArrowInvalid, parquet
+
+    try:
+        opened: Any = parquet.ParquetFile(file)  # type: ignore[no-untyped-call]
+    except (ArrowInvalid, OSError) as error:
+        raise DatasetError(f"{file}: not parquet: {' '.join(str(error).split())}") from None
+    with opened:
+        columns = opened.schema_arrow.names
+        if column not in columns:
+            raise DatasetError(
+                f"{file}: no column {column!r}; allowed {', '.join(columns)}; name it with --column"
+            )
+        row = 0
+        for batch in opened.iter_batches(batch_size=_ROWS, columns=[column]):
+            for value in batch.column(0).to_pylist():
+                text = value.encode("utf-8", "replace") if isinstance(value, str) else value
+                if text is not None and not isinstance(text, bytes):
+                    raise DatasetError(
+                        f"{file}: column {column!r} holds {type(value).__name__}; allowed text"
+                    )
+                if text:
+                    yield Document(name=f"{name}#{row}", pieces=partial(_cut, text))
+                row += 1
+
+
+def _pieces(file: Path) -> Iterator[bytes]:
+    try:
+        with file.open("rb") as stream:
+            while piece := stream.read(PIECE_BYTES):
+                if len(piece) == PIECE_BYTES:
+                    end = piece.rfind(b"\n") + 1
+                    if end:
+                        stream.seek(end - len(piece), 1)
+                        piece = piece[:end]
+                yield piece
+    except OSError as error:
+        raise DatasetError(f"{file}: cannot be read: {error.strerror}") from None
+
+
+def _cut(text: bytes) -> Iterator[bytes]:
+    start = 0
+    while start < len(text):
+        end = start + PIECE_BYTES
+        if end < len(text):
+            end = text.rfind(b"\n", start, end) + 1 or end
+        yield text[start:end]
+        start = end

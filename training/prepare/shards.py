@@ -1,0 +1,96 @@
+"""Writes tokens into shards, one open shard per split at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from training.prepare.dataset import START_DTYPE, Shard, Split
+from training.prepare.tokens import Tokens
+
+
+@dataclass(kw_only=True)
+class ShardWriter:
+    """The shards of one split; holds one shard's tokens in memory at most."""
+
+    folder: Path
+    split: Split
+    limit: int
+    """Most tokens in one shard."""
+    vocab_size: int
+    shards: list[Shard] = field(default_factory=list)
+    counts: npt.NDArray[np.int64] = field(init=False)
+    """How often each token was written."""
+    _waiting: list[Tokens] = field(default_factory=list)
+    _starts: list[int] = field(default_factory=list)
+    _held: int = 0
+
+    def __post_init__(self) -> None:
+        self.counts = np.zeros(self.vocab_size, dtype=np.int64)
+
+    def add(self, tokens: Tokens, *, begins: bool) -> None:
+        """Append a document's tokens, or the next of them; only what exceeds a shard is cut."""
+        for start in range(0, len(tokens), self.limit):
+            piece = tokens[start : start + self.limit]
+            if self._held + len(piece) > self.limit:
+                self.close()
+            if begins and start == 0:
+                self._starts.append(self._held)
+            self._waiting.append(piece)
+            self._held += len(piece)
+
+    def close(self) -> None:
+        """Write what is held, durably."""
+        if not self._waiting:
+            return
+        tokens = np.concatenate(self._waiting)
+        starts = np.array(self._starts, dtype=START_DTYPE)
+        name = f"shard-{self.split}-{len(self.shards):05d}.bin"
+        shard = Shard(
+            name=name,
+            split=self.split,
+            tokens=len(tokens),
+            sha256=hashlib.sha256(tokens.data).hexdigest(),
+            documents=len(starts),
+            starts_sha256=hashlib.sha256(starts.tobytes()).hexdigest(),
+        )
+        write_durably(self.folder / shard.name, tokens.data)
+        write_durably(self.folder / shard.starts_name, starts.tobytes())
+        self.shards.append(shard)
+        self.counts += np.bincount(tokens, minlength=self.vocab_size)
+        self._waiting, self._starts, self._held = [], [], 0
+
+
+def write_durably(file: Path, content: bytes | memoryview) -> None:
+    """Write a file and wait until the disk has it."""
+    with file.open("wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def replace_text(file: Path, text: str) -> None:
+    """Change a small file at once, or not at all."""
+    temporary = file.with_name(f".{file.name}-{os.getpid()}")
+    try:
+        write_durably(temporary, text.encode())
+        temporary.replace(file)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+    fsync_folder(file.parent)
+
+
+def fsync_folder(folder: Path) -> None:
+    """Wait until the disk knows the folder's names."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,136 @@
+"""From text to tokens: bytes as they are, or a tokenizer that `tokenizers` loads."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from training.prepare.dataset import (
+    BYTES,
+    BYTES_BOUNDARY,
+    BYTES_VOCAB_SIZE,
+    DatasetError,
+    dtype_of,
+)
+
+Tokens = npt.NDArray[np.unsignedinteger[Any]]
+
+BOUNDARY_TOKENS: Final = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]")
+"""What tokenizers call the end of a document; the first that one has is used."""
+
+
+class Encoder(Protocol):
+    """Turns texts into tokens."""
+
+    vocab_size: int
+    boundary: int
+
+    @property
+    def dtype(self) -> str:
+        """Of the tokens, as the index names it."""
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """What the index says of it."""
+
+    @property
+    def file(self) -> bytes | None:
+        """Content of the dataset's tokenizer.json; None when there is none."""
+
+    def encode(self, texts: Sequence[bytes]) -> list[Tokens]:
+        """The tokens of each text, without a boundary."""
+
+
+class BytesEncoder:
+    """Every byte is a token."""
+
+    vocab_size = BYTES_VOCAB_SIZE
+    boundary = BYTES_BOUNDARY
+    dtype = dtype_of(BYTES_VOCAB_SIZE)
+    record: Mapping[str, Any] = {"kind": BYTES}
+    file = None
+
+    def encode(self, texts: Sequence[bytes]) -> list[Tokens]:
+        """The bytes of each text."""
+        return [np.frombuffer(text, dtype=np.uint8).astype(self.dtype) for text in texts]
+
+
+class TokenizerEncoder:
+    """A tokenizer of the `tokenizers` library, over all cores (its own threads do that)."""
+
+    def __init__(self, content: bytes, boundary_token: str | None, where: str) -> None:
+        """Read tokenizer.json's content. Raises DatasetError; `where` names it there.
+
+        `boundary_token` None: the first of BOUNDARY_TOKENS that it knows.
+        """
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+        from tokenizers import Tokenizer
+
+        try:
+            self._tokenizer = Tokenizer.from_buffer(content)
+        except Exception as error:
+            reason = " ".join(str(error).split())
+            raise DatasetError(f"{where}: no tokenizer that `tokenizers` loads: {reason}") from None
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        # Text that spells a special token stays text: nothing in a document can end it.
+        self._tokenizer.encode_special_tokens = True
+        vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
+        self.vocab_size = max(vocabulary.values()) + 1
+        wanted = BOUNDARY_TOKENS if boundary_token is None else (boundary_token,)
+        found = [token for token in wanted if token in vocabulary]
+        if not found:
+            raise DatasetError(
+                f"{where}: has no token {' or '.join(wanted)} to end documents with; "
+                "name one of its own with --boundary-token"
+            )
+        self.boundary = vocabulary[found[0]]
+        self.dtype = dtype_of(self.vocab_size)
+        digest = hashlib.sha256(content).hexdigest()
+        self.record = {"kind": "tokenizers", "boundary_token": found[0], "sha256": digest}
+        self.file = content
+
+    def encode(self, texts: Sequence[bytes]) -> list[Tokens]:
+        """The tokens of each text; bytes that are no UTF-8 become U+FFFD."""
+        decoded = [text.decode("utf-8", "replace") for text in texts]
+        encodings = self._tokenizer.encode_batch_fast(decoded, add_special_tokens=False)
+        found: list[Tokens] = [np.array(e.ids, dtype=self.dtype) for e in encodings]
+        if any((tokens == self.boundary).any() for tokens in found):
+            raise DatasetError(
+                f"--boundary-token: {self.record['boundary_token']!r} occurs as an ordinary token; "
+                "name a special token"
+            )
+        return found
+
+
+def read_tokenizer(file: Path, boundary_token: str | None) -> TokenizerEncoder:
+    """The tokenizer of a file. Raises DatasetError."""
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise DatasetError(f"--tokenizer: {file}: {error.strerror}") from None
+    return TokenizerEncoder(content, boundary_token, str(file))
+
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int) -> TokenizerEncoder:
+    """A byte-level BPE tokenizer of `vocab_size` tokens (>= 257); equal texts give an equal one."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[BOUNDARY_TOKENS[0]],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return TokenizerEncoder(tokenizer.to_str().encode(), BOUNDARY_TOKENS[0], "--tokenizer")

@@ -1,0 +1,55 @@
+"""Which tokens the command line asks for."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from training.prepare.dataset import BYTES_VOCAB_SIZE, DatasetError
+from training.prepare.source import Source
+from training.prepare.survey import Survey
+from training.prepare.tokens import Encoder, read_tokenizer, train_tokenizer
+from training.prepare.writing import BYTES_WISH, Wish, pieces
+
+TRAIN: Final = "train:"
+MOST_VOCABULARY: Final = 1 << 20
+TRAINING_BYTES: Final = 256 * 1024 * 1024
+"""Text that a tokenizer is trained on, more or less: whole documents chosen by their digests."""
+
+
+def wish(asked: str, boundary_token: str | None) -> Wish:
+    """`bytes`, `train:VOCAB`, or a file that `tokenizers` loads. Raises DatasetError."""
+    if asked == BYTES_WISH.identity:
+        return BYTES_WISH
+    if asked.startswith(TRAIN):
+        size = _vocabulary(asked)
+        return Wish(identity=f"{TRAIN}{size}", make=partial(_trained, size))
+    encoder = read_tokenizer(Path(asked), boundary_token)
+    content = encoder.file or b""
+    identity = f"{hashlib.sha256(content).hexdigest()} {encoder.record['boundary_token']}"
+    return Wish(identity=identity, make=lambda _source, _survey: encoder)
+
+
+def _vocabulary(asked: str) -> int:
+    text = asked.removeprefix(TRAIN)
+    if not text.isdecimal() or not BYTES_VOCAB_SIZE <= int(text) <= MOST_VOCABULARY:
+        raise DatasetError(
+            f"--tokenizer: got {asked!r}; allowed {TRAIN}VOCAB with VOCAB from {BYTES_VOCAB_SIZE}"
+            f" to {MOST_VOCABULARY}"
+        )
+    return int(text)
+
+
+def _trained(vocab_size: int, source: Source, found: Survey) -> Encoder:
+    return train_tokenizer(_sample(source, found), vocab_size)
+
+
+def _sample(source: Source, found: Survey) -> Iterator[str]:
+    """Training documents, as many of them as make TRAINING_BYTES."""
+    part = min(1.0, TRAINING_BYTES / max(1, found.bytes))
+    for piece in pieces(source, found, part):
+        if piece.split == "train":
+            yield piece.text.decode("utf-8", "replace")
