@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from training.command_line import Parser
 from training.prepare.dataset import DatasetError
-from training.spec import EXIT_BAD_CONFIG, EXIT_PREEMPTED
+from training.spec import EXIT_BAD_CONFIG, EXIT_DONE, EXIT_PREEMPTED
 from training.trainer.exit_codes import report_exit_code, report_mistakes
 from training.trainer.interruption import Notice
 from training.trainer.strict import ConfigError
@@ -41,12 +41,13 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
     from training.trainer.request import make_request
 
     request = make_request(arguments.config, arguments.set, arguments.run_dir, arguments.run_record)
-    from training.trainer import assembly, loop, parallel
+    from training.trainer import assembly, loop, parallel, reporting
 
     parallel.use_one_numerics(request.config)
     with parallel.joined(request.config) as world:
         notice.work_begins()
         run = assembly.assemble(request, world, notice)
+        reports = reporting.Reports(run, request)
         try:
             with run.display:
                 code = loop.train(run)
@@ -55,6 +56,7 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
             raise
         run.metrics.close()
         run.events.close()
+    reports.close(patient=code == EXIT_DONE)
     return code
 
 

@@ -26,7 +26,6 @@ PEAK_BF16_FLOPS: Final = (
     ("L40", 181e12),
     ("L4", 121e12),
     ("MI300X", 1307.4e12),
-    ("MI250X", 383e12),
 )
 """FLOP/s by a part of the device's name; V100 and older have no bf16."""
 

@@ -70,6 +70,12 @@ def test_a_configuration_survives_being_written_and_read() -> None:
         (with_(parallel={"schedule": "zb"}), "c: parallel.schedule: got 'zb'; allowed 1f1b, gpipe"),
         (with_(precision={"compute": "fp8"}), "c: precision.compute: got 'fp8'; allowed float32"),
         (with_(precision={"reduce": "bfloat16"}), "c: precision.reduce: got bfloat16; allowed"),
+        (with_(report={"prometheus_port": 0}), "c: report.prometheus_port: got 0; allowed 1 to"),
+        (
+            with_(report={"mlflow": "runs/x.db"}),
+            "c: report.mlflow: got 'runs/x.db'; allowed sqlite",
+        ),
+        (with_(report={"mlflow": "http://a:b@c"}), "c: report.mlflow: got a URI with credentials"),
         (with_(schedule={"warmup_steps": 100}), "allowed < steps = 100"),
         ({"steps": 100}, "c: data.path: missing"),
     ],

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from training.trainer.config.limits import Mistakes, positive
 
+_SCHEMES = ("sqlite", "http", "https")
+
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig:
@@ -24,11 +26,38 @@ class EvaluationConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportConfig:
-    """What the console shows; metrics.jsonl always has every step."""
+    """Who is shown the run while it trains; metrics.jsonl always has every step."""
 
     every_seconds: float = 5.0
     """Seconds between progress lines."""
+    prometheus_port: int | None = None
+    """Where the leading rank answers GET /metrics, 1 to 65535; null: nowhere."""
+    prometheus_address: str = "127.0.0.1"
+    """Address it listens on; 0.0.0.0 in a pod, where a scraper comes from outside."""
+    mlflow: str | None = None
+    """Tracking URI: sqlite:///FILE, http://SERVER or https://SERVER; null: no MLflow. Who may
+    write is MLflow's environment (MLFLOW_TRACKING_TOKEN ...), never part of the URI."""
+    mlflow_experiment: str = "trainyard"
+    """Experiment of the MLflow run; made when it is missing."""
 
     def mistakes(self) -> Mistakes:
         """What cannot work, one line each: path, got, allowed, remedy."""
         yield from positive("report.every_seconds", self.every_seconds)
+        port = self.prometheus_port
+        if port is not None and not 0 < port < 65536:
+            yield f"report.prometheus_port: got {port}; allowed 1 to 65535, or null"
+        if self.mlflow is not None:
+            yield from _uri_mistakes(self.mlflow)
+
+
+def _uri_mistakes(uri: str) -> Mistakes:
+    scheme, separator, rest = uri.partition("://")
+    if not separator or scheme not in _SCHEMES or not rest:
+        yield (
+            f"report.mlflow: got {uri!r}; allowed sqlite:///FILE, http://SERVER or https://SERVER"
+        )
+    elif scheme != "sqlite" and "@" in rest.partition("/")[0]:
+        yield (
+            "report.mlflow: got a URI with credentials; allowed one without, since it is recorded; "
+            "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+        )

@@ -1,0 +1,135 @@
+"""What a scrape sees: names with units, labels of the run, and numbers that agree."""
+
+from __future__ import annotations
+
+import socket
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from training.trainer.meter import Meter
+from training.trainer.metrics import MetricsLog
+from training.trainer.progress import ProgressDisplay
+from training.trainer.prometheus import RunCollector, serve
+
+LABELS = {"run_id": "hello-v1-0a1b2c3d", "team": "research"}
+
+
+def meter(folder: Path, device_flops: float | None = None) -> Meter:
+    return Meter(
+        log=MetricsLog(folder / "metrics.jsonl", 0, enabled=True),
+        display=ProgressDisplay(10, 0, 5.0, enabled=False),
+        attempt=2,
+        samples=4,
+        sequence_length=8,
+        token_flops=100.0,
+        devices=2,
+        device_flops=device_flops,
+    )
+
+
+def step(of: Meter, number: int) -> None:
+    of.step(
+        step=number,
+        loss=3.5,
+        lr=0.01,
+        grad_norm=1.5,
+        step_time_s=0.5,
+        loader_time_s=0.1,
+        collective_time_s=0.05,
+    )
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def scraped(collector: RunCollector) -> dict[str, float]:
+    """Every sample by name, over a real connection; labels are checked on the way."""
+    port = free_port()
+    close = serve(collector, "127.0.0.1", port)
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+    finally:
+        close()
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = dict(sample.labels)
+            event = labels.pop("event", "")
+            assert labels == LABELS
+            found[sample.name + event] = sample.value
+    return found
+
+
+def test_counters_are_sums_and_gauges_are_the_newest_step(tmp_path: Path) -> None:
+    measured = meter(tmp_path, device_flops=1000.0)
+    measured.stalled(0.25)
+    step(measured, 7)
+    step(measured, 8)
+    found = scraped(RunCollector(measured.totals, LABELS, attempt=2, steps=10))
+    assert found["trainyard_steps_total"] == 2
+    assert found["trainyard_tokens_total"] == 64
+    assert found["trainyard_samples_total"] == 8
+    assert found["trainyard_step_seconds_total"] == pytest.approx(1.0)
+    assert found["trainyard_loader_seconds_total"] == pytest.approx(0.2)
+    assert found["trainyard_collective_seconds_total"] == pytest.approx(0.1)
+    assert found["trainyard_checkpoint_stall_seconds_total"] == 0.25
+    assert found["trainyard_step"] == 8
+    assert found["trainyard_loss_nats"] == 3.5
+    assert found["trainyard_tokens_per_second"] == 64.0
+    assert found["trainyard_model_flops_utilization_ratio"] == pytest.approx(64 * 100 / 2000)
+    assert (found["trainyard_attempt"], found["trainyard_planned_steps"]) == (2, 10)
+
+
+def test_before_the_first_step_and_without_a_known_peak_nothing_is_made_up(tmp_path: Path) -> None:
+    measured = meter(tmp_path)
+    collector = RunCollector(measured.totals, LABELS, attempt=1, steps=10)
+    assert "trainyard_loss_nats" not in scraped(collector)
+    step(measured, 1)
+    found = scraped(collector)
+    assert "trainyard_loss_nats" in found
+    assert "trainyard_model_flops_utilization_ratio" not in found
+
+
+def test_events_are_counted_and_the_newest_checkpoint_is_told(tmp_path: Path) -> None:
+    collector = RunCollector(meter(tmp_path).totals, LABELS, attempt=1, steps=10)
+    for number in (5, 10):
+        collector.hear(
+            {
+                "event": "checkpoint_commit",
+                "step": number,
+                "time": 1000.0 + number,
+                "seconds": 0.5,
+                "bytes": 77,
+            }
+        )
+    collector.hear({"event": "evaluated", "step": 10, "loss": 2.5})
+    found = scraped(collector)
+    assert found["trainyard_events_totalcheckpoint_commit"] == 2
+    assert found["trainyard_checkpoint_step"] == 10
+    assert found["trainyard_checkpoint_commit_timestamp_seconds"] == 1010.0
+    assert found["trainyard_evaluation_loss_nats"] == 2.5
+
+
+def test_a_port_in_use_is_an_os_error(tmp_path: Path) -> None:
+    collector = RunCollector(meter(tmp_path).totals, LABELS, attempt=1, steps=10)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(OSError, match="in use"):
+            serve(collector, "127.0.0.1", taken.getsockname()[1])
+
+
+def test_a_stall_is_told_once_with_the_step_after_it(tmp_path: Path) -> None:
+    measured = meter(tmp_path)
+    measured.stalled(0.25)
+    step(measured, 1)
+    assert measured.totals.last and measured.totals.last.checkpoint_stall_s == 0.25
+    step(measured, 2)
+    assert measured.totals.last.checkpoint_stall_s == 0.0

@@ -1,0 +1,95 @@
+"""Send one run directory to MLflow, once, or for as long as standard input stays open."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import signal
+import sys
+import time
+from pathlib import Path
+
+from training.tracking.sending import Sender
+
+_INTERVAL_S = 2.0
+"""Between two looks at the files."""
+_LONGEST_PAUSE_S = 60.0
+"""Between two tries when the server does not answer."""
+FLUSH_S = 10.0
+"""For the rest, once the trainer is gone."""
+
+
+def main() -> int:
+    """Returns 1 when not everything could be sent."""
+    arguments = _parse()
+    if arguments.follow:
+        # Signals of a terminal or a launcher reach this process too; it ends when the trainer has.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        os.nice(10)
+    from training.tracking.mlflow_server import MlflowServer
+
+    sender = Sender(
+        server=MlflowServer(arguments.uri),
+        run_dir=arguments.run_dir,
+        uri=arguments.uri,
+        experiment=arguments.experiment,
+        name=arguments.name or arguments.run_dir.resolve().name,
+        tags=dict(tag.partition("=")[::2] for tag in arguments.tag),
+    )
+    if arguments.follow:
+        follow(sender)
+    return 0 if finish(sender, FLUSH_S) else 1
+
+
+def follow(sender: Sender) -> None:
+    """Send what is new now and then, until standard input ends; a server may be away for long."""
+    pause = _INTERVAL_S
+    while not _input_ended(pause):
+        pause = _INTERVAL_S if _tried(sender, ending=False) else min(2 * pause, _LONGEST_PAUSE_S)
+
+
+def finish(sender: Sender, seconds: float) -> bool:
+    """Send the rest and the run's state; whether that worked within the time."""
+    limit, pause = time.monotonic() + seconds, 0.05
+    while not _tried(sender, ending=True):
+        if time.monotonic() + pause > limit:
+            return False
+        time.sleep(pause)
+        pause = min(2 * pause, 1.0)
+    return True
+
+
+def _tried(sender: Sender, *, ending: bool) -> bool:
+    try:
+        sender.send()
+        if ending:
+            sender.end()
+    except Exception as error:  # whatever goes wrong here must not matter to the run
+        text = " ".join(str(error).split())[:200]
+        print(f"mlflow: {sender.uri}: {text}; the run directory has it all", file=sys.stderr)
+        return False
+    return True
+
+
+def _input_ended(seconds: float) -> bool:
+    ready, _, _ = select.select([sys.stdin], [], [], seconds)
+    return bool(ready) and not os.read(sys.stdin.fileno(), 64)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m training.tracking", description=__doc__)
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+    parser.add_argument("--uri", required=True, help="sqlite:///FILE or http(s)://SERVER")
+    parser.add_argument("--experiment", default="trainyard", metavar="NAME")
+    parser.add_argument("--name", help="of the MLflow run; default: the folder's")
+    parser.add_argument("--tag", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument(
+        "--follow", action="store_true", help="go on until standard input is closed"
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""An endpoint for Prometheus on the leading rank: GET /metrics.
+
+A scrape reads what the meter has summed up; training itself does nothing for it. Seconds are
+counters, so that `rate(trainyard_loader_seconds_total[5m]) / rate(trainyard_step_seconds_total[5m])`
+is the part of the time that steps waited for data, over any window.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from wsgiref.simple_server import WSGIServer
+
+import prometheus_client
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from training.trainer.meter import Totals
+
+_COUNTERS = {
+    "steps": "Optimizer steps done by this attempt",
+    "tokens": "Tokens predicted by this attempt, over all ranks",
+    "samples": "Samples used by this attempt, over all ranks",
+    "step_seconds": "Time in steps, the loader's included",
+    "loader_seconds": "Time that steps waited for their samples",
+    "collective_seconds": "Time that steps waited for the other ranks in their last exchange",
+    "checkpoint_stall_seconds": "Time that training stood still to begin saves",
+}
+_GAUGES = {
+    "step": "Newest step",
+    "loss_nats": "Training loss of the newest step, per token",
+    "learning_rate": "Of the newest step",
+    "gradient_norm": "2-norm of the gradients of the newest step before clipping",
+    "tokens_per_second": "Of the newest step, over all ranks",
+    "samples_per_second": "Of the newest step, over all ranks",
+    "model_flops_utilization_ratio": "Part of the devices' dense bf16 peak",
+}
+
+
+class RunCollector(Collector):
+    """The numbers of one attempt, as Prometheus wants them."""
+
+    def __init__(self, totals: Totals, labels: Mapping[str, str], *, attempt: int, steps: int):
+        self._totals = totals
+        self._labels = dict(labels)
+        self._told: dict[str, float] = {"attempt": attempt, "planned_steps": steps}
+        """Gauges that change with events only."""
+        self._events: dict[str, int] = {}
+
+    def hear(self, entry: Mapping[str, Any]) -> None:
+        """An event was written."""
+        name = str(entry["event"])
+        self._events[name] = self._events.get(name, 0) + 1
+        if name == "evaluated":
+            self._told["evaluation_loss_nats"] = entry["loss"]
+        elif name == "checkpoint_commit":
+            self._told["checkpoint_step"] = entry["step"]
+            self._told["checkpoint_write_seconds"] = entry["seconds"]
+            self._told["checkpoint_size_bytes"] = entry["bytes"]
+            self._told["checkpoint_commit_timestamp_seconds"] = entry["time"]
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family; the newest step is read once, so that its numbers belong together."""
+        totals, last = self._totals, self._totals.last
+        counted = (
+            totals.steps,
+            totals.tokens,
+            totals.samples,
+            totals.step_time_s,
+            totals.loader_time_s,
+            totals.collective_time_s,
+            totals.checkpoint_stall_s,
+        )
+        for (name, text), value in zip(_COUNTERS.items(), counted, strict=True):
+            yield self._counter(name, text, value)
+        if last:
+            newest = (
+                last.step,
+                last.loss,
+                last.lr,
+                last.grad_norm,
+                last.tokens_per_s,
+                last.samples_per_s,
+                last.mfu,
+            )
+            for (name, text), number in zip(_GAUGES.items(), newest, strict=True):
+                if number is not None:
+                    yield self._gauge(name, text, number)
+        for name, value in list(self._told.items()):
+            yield self._gauge(name, "From the newest event that tells it", value)
+        events = CounterMetricFamily(
+            "trainyard_events", "Events of this attempt", labels=[*self._labels, "event"]
+        )
+        for name, count in list(self._events.items()):
+            events.add_metric([*self._labels.values(), name], count)
+        yield events
+
+    def _counter(self, name: str, text: str, value: float) -> Metric:
+        family = CounterMetricFamily(f"trainyard_{name}", text, labels=list(self._labels))
+        family.add_metric(list(self._labels.values()), value)
+        return family
+
+    def _gauge(self, name: str, text: str, value: float) -> Metric:
+        family = GaugeMetricFamily(f"trainyard_{name}", text, labels=list(self._labels))
+        family.add_metric(list(self._labels.values()), value)
+        return family
+
+
+def serve(collector: RunCollector, address: str, port: int) -> Callable[[], None]:
+    """Answer scrapes in a thread until the returned function is called. Raises OSError."""
+    registry = CollectorRegistry()
+    registry.register(collector)
+    server: WSGIServer
+    thread: threading.Thread
+    server, thread = prometheus_client.start_http_server(port, address, registry)
+
+    def close() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join(timeout=5.0)
+
+    return close

@@ -1,0 +1,67 @@
+"""Shows a run to those who asked for it in the configuration; nothing here can stop the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from training.trainer.loop import Run
+from training.trainer.request import Request
+from training.trainer.tracking import Tracker
+
+
+class Reports:
+    """What was opened for one attempt; empty on ranks other than the leader."""
+
+    def __init__(self, run: Run, request: Request) -> None:
+        self._tracker: Tracker | None = None
+        self._close_endpoint: Callable[[], None] | None = None
+        report = run.config.report
+        if run.world.leads and report.prometheus_port is not None:
+            self._close_endpoint = _endpoint(run, request)
+        if run.world.leads and report.mlflow is not None:
+            self._tracker = _tracker(run, request)
+
+    def close(self, *, patient: bool) -> None:
+        """The run has ended; `patient` when nobody waits for this process to leave."""
+        if self._close_endpoint:
+            self._close_endpoint()
+        if self._tracker:
+            self._tracker.close(patient=patient)
+
+
+def labels(record: dict[str, object], run_dir: Path) -> dict[str, str]:
+    """Who a run is: its id and team on the platform, else the name of its folder."""
+    run_id = record.get("run_id") or run_dir.resolve().name
+    return {"run_id": str(run_id), "team": str(record.get("team") or "")}
+
+
+def _endpoint(run: Run, request: Request) -> Callable[[], None] | None:
+    from training.trainer.prometheus import RunCollector, serve
+
+    report = run.config.report
+    assert report.prometheus_port is not None
+    collector = RunCollector(
+        run.meter.totals,
+        labels(request.record, request.run_dir),
+        attempt=run.attempt,
+        steps=run.config.steps,
+    )
+    try:
+        close = serve(collector, report.prometheus_address, report.prometheus_port)
+    except OSError as error:
+        where = f"{report.prometheus_address}:{report.prometheus_port}"
+        run.display.say(f"no endpoint for Prometheus at {where}: {error.strerror or error}")
+        return None
+    run.events.heard = collector.hear
+    return close
+
+
+def _tracker(run: Run, request: Request) -> Tracker | None:
+    named = labels(request.record, request.run_dir)
+    tags = {f"trainyard.{key}": value for key, value in named.items() if value}
+    try:
+        return Tracker(request.run_dir, run.config.report, named["run_id"], tags)
+    except OSError as error:
+        run.display.say(f"no MLflow: {error}")
+        return None
