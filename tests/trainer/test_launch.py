@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import socket
 import subprocess
@@ -57,12 +59,26 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def trainer_command(trainer: Trainer, run: Path) -> list[str]:
+    command = ["-m", "training.trainer", "--config", str(trainer.config), "--run-dir", str(run)]
+    return [*command, "--set", f"data.path={trainer.dataset}"]
+
+
+def leader(files: RunFiles) -> Path:
+    """Rank 0 of the newest attempt, as a folder in /proc."""
+    newest = max((files.path / "attempts").iterdir())
+    return Path("/proc", str(json.loads(newest.read_text())["pid"]))
+
+
+def parent(process: Path) -> int:
+    return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+
+
 def test_two_nodes_one_reclaimed_both_end_with_75_and_the_next_attempt_is_exact(
     trainer: Trainer, control: RunFiles, launch: Launch
 ) -> None:
     files, port = trainer.files("run"), free_port()
-    program = ["-m", "training.trainer", "--config", str(trainer.config)]
-    program += ["--run-dir", str(files.path), "--set", f"data.path={trainer.dataset}"]
+    program = trainer_command(trainer, files.path)
     nodes = [launch(*node_of_two(port), *program) for _ in range(2)]
     until(lambda: files.last_step() >= 3, "step 3")
     nodes[1].send_signal(signal.SIGTERM)
@@ -71,6 +87,25 @@ def test_two_nodes_one_reclaimed_both_end_with_75_and_the_next_attempt_is_exact(
     assert 3 <= stopped < STEPS
     assert trainer.run("run") == [0, 0]
     assert files.events("resumed")[-1]["from_step"] == stopped
+    assert_same(files, control)
+
+
+def test_a_killed_rank_is_replaced_under_a_live_launcher_and_a_notice_still_ends_it(
+    trainer: Trainer, control: RunFiles, launch: Launch, tmp_path: Path
+) -> None:
+    files = trainer.files("run")
+    shape = ["--standalone", "--nproc-per-node=2", "--max-restarts=2"]
+    node = launch(*shape, *trainer_command(trainer, files.path))
+    until(lambda: files.last_step() >= 3, "step 3")
+    warm_process = parent(leader(files))
+    assert parent(Path("/proc", str(warm_process))) == node.pid
+    os.kill(int(leader(files).name), signal.SIGKILL)
+    until(lambda: [line for line in files.metrics() if line["attempt"] == 2], "another attempt")
+    assert parent(leader(files)) == warm_process
+    os.kill(int(leader(files).name), signal.SIGTERM)
+    assert node.wait(DEADLINE_S) == 75, said(tmp_path)
+    assert [e["attempt"] for e in files.events("started")] == [1, 2]
+    assert trainer.run("run") == [0, 0]
     assert_same(files, control)
 
 

@@ -2,7 +2,10 @@
 
 It runs torch's own elastic agent in this process with the arguments of torchrun, and adds what a
 pod needs: the ranks' exit codes (75, 78) instead of 1, a SIGTERM honoured also before there are
-ranks, patience with their last checkpoint instead of torch's 30 s, and a deadline for meeting.
+ranks, patience with their last checkpoint instead of torch's 30 s, a deadline for meeting, and
+restarts (`--max-restarts`) that reach their next incarnation and follow crashes only. The trainer's
+ranks are forked from a process that loads what they need while the nodes meet (`warm`); any other
+program is started as torchrun does.
 """
 
 from __future__ import annotations
@@ -17,10 +20,11 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Final, NoReturn
 
 from training.spec import EXIT_PREEMPTED
 from training.trainer.exit_codes import EXIT_DIR_ENV, mistakes, reported, verdict
+from training.trainer.warm import PROGRAM
 
 DEFAULT_SHUTDOWN_TIMEOUT_S: Final = 90
 """For the ranks' last checkpoint; more than the trainer's default deadline."""
@@ -30,13 +34,20 @@ DEFAULT_JOIN_TIMEOUT_S: Final = 300
 
 def main(arguments: Sequence[str]) -> int:
     """Launch the ranks of this node and wait for them; returns the exit code for the pod."""
-    _leave_when_told()
+    signal.signal(signal.SIGTERM, _leave)
+    _use_one_thread()
     from torch.distributed import run as torchrun
 
     options = torchrun.parse_args(list(arguments))  # type: ignore[no-untyped-call]
+    from training.trainer import forked
+
+    if options.module and options.training_script == PROGRAM:
+        forked.fork_ranks_from(forked.WarmProcess.start())
+    _leave_when_told()
     _fill_in(options)
     with tempfile.TemporaryDirectory(prefix="trainyard-exit-") as folder:
         os.environ[EXIT_DIR_ENV] = folder
+        forked.restart_only_after_crashes(Path(folder))
         torchrun_code = _run(options)
         codes = reported(Path(folder))
         for text in mistakes(Path(folder)):
@@ -54,8 +65,9 @@ def _fill_in(options: argparse.Namespace) -> None:
     if "join_timeout" not in options.rdzv_conf:
         given = [options.rdzv_conf] if options.rdzv_conf else []
         options.rdzv_conf = ",".join([*given, f"join_timeout={DEFAULT_JOIN_TIMEOUT_S}"])
-    # Else torchrun sets it to 1 with a warning of six lines.
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    if options.max_restarts:
+        # The agent's own store would show restarted ranks the addresses of those before them.
+        os.environ.setdefault("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -83,6 +95,13 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
+def _use_one_thread() -> None:
+    """Numpy's library would start more when it is loaded, and what is forked should have one."""
+    # Else torchrun sets it to 1 with a warning of six lines.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
 def _leave_when_told() -> None:
     """Until torchrun has started ranks there is nothing to save: SIGTERM ends this process at once.
 
@@ -100,8 +119,12 @@ def _read_signals(reader: socket.socket) -> None:
     while number := reader.recv(1):
         # With its first rank torchrun sets a handler of its own.
         if number[0] == signal.SIGTERM and signal.getsignal(signal.SIGTERM) is _before_ranks:
-            print("launch: told to stop before any rank was started", file=sys.stderr, flush=True)
-            os._exit(EXIT_PREEMPTED)
+            _leave()
+
+
+def _leave(*_: object) -> NoReturn:
+    print("launch: told to stop before any rank was started", file=sys.stderr, flush=True)
+    os._exit(EXIT_PREEMPTED)
 
 
 def _before_ranks(_: int, __: FrameType | None) -> None:

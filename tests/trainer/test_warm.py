@@ -1,0 +1,175 @@
+"""The warm process: forks what it is told to, tells how that ended, and leaves nobody behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.ranks import DEADLINE_S, until
+from training.trainer import forked, warm
+from training.trainer.exit_codes import EXIT_DIR_ENV, reported
+from training.trainer.forked import WarmProcess
+from training.trainer.warm import RankOrder
+
+PROGRAM = """
+import os, signal, subprocess, sys
+print(sys.argv[1:], os.environ.get("RANK"), "HOME" in os.environ, flush=True)
+if sys.argv[1] == "listen":
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(11))
+elif sys.argv[1] == "start-another":
+    subprocess.run(["sleep", "3600"])
+elif sys.argv[1] != "pause":
+    sys.exit(int(sys.argv[1]))
+signal.pause()
+"""
+
+
+@pytest.fixture
+def starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[WarmProcess]]:
+    """Ready to start warm processes of a small program; ends those in the list."""
+    (tmp_path / "small_program.py").write_text(PROGRAM)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(warm, "PROGRAM", "small_program")
+    monkeypatch.setattr(warm, "PRELOADED", ())
+    started: list[WarmProcess] = []
+    yield started
+    for process in started:
+        process.channel.close()
+        os.waitpid(process.pid, 0)
+
+
+def started(starting: list[WarmProcess]) -> WarmProcess:
+    starting.append(WarmProcess.start())
+    assert starting[-1].wait_until_ready()
+    return starting[-1]
+
+
+def order(tmp_path: Path, *arguments: str, **environment: str) -> RankOrder:
+    out = str(tmp_path / "out")
+    return RankOrder(arguments=arguments, environment=environment, stdout=out, stderr=out)
+
+
+def exists(pid: int) -> bool:
+    """Whether it runs; one that waits for its parent's notice does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.parametrize("code", [0, 7, 75])
+def test_a_fork_runs_the_program_as_ordered_and_its_code_is_told(
+    code: int, starting: list[WarmProcess], tmp_path: Path
+) -> None:
+    process = started(starting)
+    pid = process.fork(order(tmp_path, str(code), "b", RANK="3"))
+    assert process.code(pid, DEADLINE_S) == code
+    assert (tmp_path / "out").read_text() == f"['{code}', 'b'] 3 False\n"
+
+
+def test_several_ranks_are_told_apart(starting: list[WarmProcess], tmp_path: Path) -> None:
+    process = started(starting)
+    pids = [process.fork(order(tmp_path, argument)) for argument in ("3", "pause", "0")]
+    assert process.code(pids[2], DEADLINE_S) == 0
+    assert process.code(pids[0], DEADLINE_S) == 3
+    assert process.code(pids[1], 0) is None
+    process.kill(pids[1], signal.SIGKILL)
+    assert process.code(pids[1], DEADLINE_S) == -signal.SIGKILL
+
+
+def test_told_to_stop_before_the_program_listens_a_rank_leaves_as_preempted(
+    starting: list[WarmProcess], tmp_path: Path
+) -> None:
+    process = started(starting)
+    pid = process.fork(order(tmp_path, "pause", RANK="1", **{EXIT_DIR_ENV: str(tmp_path)}))
+    process.kill(pid, signal.SIGTERM)
+    assert process.code(pid, DEADLINE_S) == 75
+    assert reported(tmp_path) == [75]
+
+
+def test_a_program_that_listens_gets_its_signal(
+    starting: list[WarmProcess], tmp_path: Path
+) -> None:
+    process = started(starting)
+    pid = process.fork(order(tmp_path, "listen"))
+    until(lambda: (tmp_path / "out").exists() and (tmp_path / "out").read_text(), "a word")
+    process.kill(pid, signal.SIGTERM)
+    assert process.code(pid, DEADLINE_S) in (11, 75)  # it may not have got as far as listening
+
+
+def children(pid: int) -> list[int]:
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in found]
+
+
+def test_a_killed_rank_takes_what_it_has_started_with_it(
+    starting: list[WarmProcess], tmp_path: Path
+) -> None:
+    process = started(starting)
+    pid = process.fork(order(tmp_path, "start-another", PATH=os.environ["PATH"]))
+    (grandchild,) = until(lambda: children(pid), "its own process")
+    process.kill(pid, signal.SIGKILL)
+    assert process.code(pid, DEADLINE_S) == -signal.SIGKILL
+    until(lambda: not exists(grandchild), "that to end")
+
+
+def test_when_the_warm_process_dies_its_ranks_end_with_it(
+    starting: list[WarmProcess], tmp_path: Path
+) -> None:
+    process = started(starting)
+    pid = process.fork(order(tmp_path, "pause"))
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.code(pid, DEADLINE_S) == -signal.SIGKILL
+    until(lambda: not exists(pid), "the rank to end")
+    with pytest.raises(OSError, match="cannot fork"):
+        process.fork(order(tmp_path, "0"))
+
+
+def test_when_the_launcher_is_gone_the_ranks_are_told_to_stop_and_nobody_is_left(
+    starting: list[WarmProcess], tmp_path: Path
+) -> None:
+    process = started(starting)
+    pid = process.fork(order(tmp_path, "pause", **{EXIT_DIR_ENV: str(tmp_path)}))
+    process.channel.close()
+    until(lambda: not exists(pid) and not exists(process.pid), "both to end")
+    assert reported(tmp_path) == [75]
+
+
+def test_what_cannot_be_loaded_is_said_and_ranks_start_cold(
+    starting: list[WarmProcess],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(warm, "PRELOADED", ("no_such_module",))
+    starting.append(WarmProcess.start())
+    assert not starting[-1].wait_until_ready()
+    assert "ranks start cold: ModuleNotFoundError" in capsys.readouterr().err
+
+
+def test_a_process_with_a_second_thread_forks_nobody(
+    starting: list[WarmProcess],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "starts_a_thread.py").write_text(
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    )
+    monkeypatch.setattr(warm, "PRELOADED", ("starts_a_thread",))
+    starting.append(WarmProcess.start())
+    assert not starting[-1].wait_until_ready()
+    assert "2 threads after loading" in capsys.readouterr().err
+
+
+def test_only_the_trainer_is_forked() -> None:
+    plain = {"entrypoint": sys.executable, "numa_options": None}
+    trainer = ("-u", "-m", "training.trainer", "--config", "x")
+    assert forked.runs_the_trainer({**plain, "args": {0: trainer}})
+    assert not forked.runs_the_trainer({**plain, "args": {0: ("-u", "script.py")}})
+    assert not forked.runs_the_trainer({**plain, "args": {0: trainer}, "entrypoint": "python2"})
+    assert not forked.runs_the_trainer({**plain, "args": {0: trainer}, "numa_options": object()})

@@ -1,0 +1,237 @@
+"""The launcher's side of the warm process: ranks that are forks, under torch's own elastic agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from torch.distributed.elastic.agent.server import local_elastic_agent
+from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing import PContext, SubprocessContext
+from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
+from torch.distributed.launcher import api as launcher
+
+from training.spec import EXIT_BAD_CONFIG, EXIT_PREEMPTED
+from training.trainer.exit_codes import reported
+from training.trainer.warm import PROGRAM, RankOrder, serve
+
+_ANSWER_S: Final = 60.0
+"""For an answer to one request; loading may take as long as the nodes take to meet."""
+_READY_S: Final = 600.0
+
+
+@dataclass
+class WarmProcess:
+    """What the launcher knows of the warm process. Only the main thread asks."""
+
+    pid: int
+    channel: socket.socket
+    ready: bool = False
+    lost: bool = False
+    """Whether it cannot be asked any more; then its ranks count as killed."""
+    _codes: dict[int, int | None] = field(default_factory=dict)
+    """By rank's process; None while it runs."""
+
+    @classmethod
+    def start(cls) -> WarmProcess:
+        """Fork it; the caller has no other thread."""
+        ours, theirs = socket.socketpair()
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            serve(theirs)
+        theirs.close()
+        return cls(pid, ours)
+
+    def wait_until_ready(self) -> bool:
+        """Whether it has loaded everything; says why if it could not."""
+        if not self.ready and not self.lost:
+            mistake = self._answer("ready", _READY_S)
+            self.ready = not self.lost and mistake is None
+            if not self.ready:
+                self._lose()
+                print(f"launch: ranks start cold: {mistake or 'no warm process'}", file=sys.stderr)
+        return self.ready
+
+    def fork(self, order: RankOrder) -> int:
+        """The id of a new rank's process. Raises OSError."""
+        self._send({"fork": asdict(order)})
+        pid = self._answer("forked", _ANSWER_S)
+        if pid is None:
+            raise OSError("the warm process cannot fork")
+        self._codes.setdefault(pid, None)
+        return int(pid)
+
+    def kill(self, pid: int, number: signal.Signals) -> None:
+        """Send a signal to a rank and what it has started; those that have ended get none."""
+        if not self.lost:
+            self._send({"kill": pid, "signal": int(number)})
+
+    def code(self, pid: int, timeout_s: float) -> int | None:
+        """How a rank ended, as subprocess says it; None when it has not within the timeout."""
+        limit = time.monotonic() + timeout_s
+        while self._codes[pid] is None and not self.lost:
+            left = max(0.0, limit - time.monotonic())
+            if not self._hear(left) and left == 0:
+                return None
+        return self._codes[pid]
+
+    def _answer(self, kind: str, timeout_s: float) -> Any:
+        limit = time.monotonic() + timeout_s
+        while not self.lost and (left := limit - time.monotonic()) > 0:
+            for message in self._hear(left):
+                if kind in message:
+                    return message[kind]
+        self._lose()
+        return None
+
+    def _hear(self, timeout_s: float) -> Sequence[dict[str, Any]]:
+        """What it says next; exits of ranks are noted on the way."""
+        if not select.select([self.channel], [], [], timeout_s)[0]:
+            return []
+        # torch's handlers raise in the middle of anything: what was not noted yet is read again.
+        content = self.channel.recv(65536, socket.MSG_PEEK)
+        whole = content.rfind(b"\n") + 1
+        messages: list[dict[str, Any]] = [json.loads(line) for line in content[:whole].splitlines()]
+        for message in messages:
+            if "ended" in message:
+                self._codes[message["ended"]] = message["code"]
+        self.channel.recv(whole)
+        if not content:
+            self._lose()
+        return messages
+
+    def _send(self, request: dict[str, Any]) -> None:
+        try:
+            self.channel.sendall(json.dumps(request).encode() + b"\n")
+        except OSError:
+            self._lose()
+
+    def _lose(self) -> None:
+        """Nobody can tell any more how its ranks end, so they end now."""
+        if self.lost:
+            return
+        self.lost = True
+        self.channel.close()
+        for pid, code in self._codes.items():
+            if code is None:
+                self._codes[pid] = -signal.SIGKILL
+                with suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
+
+
+class _Rank:
+    """A forked rank, with what torch's agent uses of subprocess.Popen."""
+
+    def __init__(self, warm: WarmProcess, pid: int) -> None:
+        self._warm = warm
+        self.pid = pid
+
+    def poll(self) -> int | None:
+        return self._warm.code(self.pid, 0)
+
+    def wait(self, timeout: float) -> int:
+        code = self._warm.code(self.pid, timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(PROGRAM, timeout)
+        return code
+
+
+class _Handler(SubprocessHandler):
+    """A forked rank as torch's agent holds a subprocess."""
+
+    def __init__(self, warm: WarmProcess, local_rank: int, order: RankOrder) -> None:
+        self._warm = warm
+        self.local_rank_id = local_rank
+        self.proc = _Rank(warm, warm.fork(order))  # type: ignore[assignment]
+
+    def close(self, death_sig: signal.Signals | None = None) -> None:
+        self._warm.kill(self.proc.pid, death_sig or signal.SIGTERM)
+
+
+class ForkedContext(SubprocessContext):
+    """The ranks of one attempt: torch's own bookkeeping over forks instead of subprocesses."""
+
+    def __init__(self, warm: WarmProcess, **options: Any) -> None:
+        super().__init__(**options)
+        self._warm = warm
+
+    def _start(self) -> None:
+        for rank in range(self.nprocs):
+            order = RankOrder(
+                arguments=[str(argument) for argument in self.args[rank][3:]],
+                environment={**os.environ, **self.envs[rank]},
+                stdout=self.stdouts[rank] or None,
+                stderr=self.stderrs[rank] or None,
+            )
+            self.subprocess_handlers[rank] = _Handler(self._warm, rank, order)
+
+
+def restart_only_after_crashes(folder: Path) -> None:
+    """Have torch's agent give up its restarts when ranks, by the codes in `folder`, meant to end.
+
+    To torch every code but 0 is a crash, and an attempt's codes are those of its own ranks.
+    """
+
+    class Agent(LocalElasticAgent):
+        def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+            for file in folder.iterdir():
+                file.unlink()
+            started: dict[int, Any] = super()._start_workers(worker_group)
+            return started
+
+        def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+            result: RunResult = super()._monitor_workers(worker_group)
+            if {EXIT_PREEMPTED, EXIT_BAD_CONFIG} & set(reported(folder)):
+                self._remaining_restarts = 0
+            return result
+
+    module: Any = launcher
+    module.LocalElasticAgent = Agent
+
+
+def fork_ranks_from(warm: WarmProcess) -> None:
+    """Have torch's agent in this process fork the trainer's ranks; other programs start as ever."""
+    agent: Any = local_elastic_agent
+    plain: Callable[..., PContext] = agent.start_processes
+
+    def start(**options: Any) -> PContext:
+        # Before torch sets its handlers: until there are ranks, SIGTERM ends the launcher at once.
+        if not runs_the_trainer(options) or not warm.wait_until_ready():
+            return plain(**options)
+        options = {
+            key: value
+            for key, value in options.items()
+            if key not in ("start_method", "numa_options")
+        }
+        context = ForkedContext(warm, **options)
+        try:
+            context.start()
+        except Exception:
+            context.close()
+            raise
+        return context
+
+    agent.start_processes = start
+
+
+def runs_the_trainer(options: dict[str, Any]) -> bool:
+    """Whether torchrun was asked for `-m training.trainer`, with nothing that a fork cannot do."""
+    first = options["args"][0]
+    return (
+        options["entrypoint"] == sys.executable
+        and tuple(first[:3]) == ("-u", "-m", PROGRAM)
+        and options["numa_options"] is None
+    )

@@ -1,0 +1,204 @@
+"""A process that has loaded everything a rank needs, and forks ranks on request.
+
+Importing torch, transformers and what they import late takes seconds; a fork of a process that has
+done so takes its first step at once. The warm process is forked from the launcher before that has a
+second thread; it stays single-threaded, computes nothing and never touches a GPU, so that its forks
+are sound. This module itself imports only the standard library.
+
+The launcher and the warm process speak in lines of JSON over a pair of sockets:
+
+    launcher: {"fork": {"arguments", "environment", "stdout", "stderr"}}   {"kill": PID, "signal": N}
+    warm:     {"ready": null or why not}   {"forked": PID or null}   {"ended": PID, "code": N}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, Final, NoReturn
+
+PROGRAM: Final = "training.trainer"
+"""The module that ranks run."""
+PRELOADED: Final = (
+    "training.trainer.assembly",
+    "training.trainer.loop",
+    "training.trainer.request",
+    "torch._dynamo",
+)
+"""All that a rank imports before its first step, most of it late."""
+_OF_THE_LAUNCHER: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+"""Signals to which the launcher answers, not the warm process."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankOrder:
+    """A rank to be forked."""
+
+    arguments: Sequence[str]
+    """Of `python -m training.trainer`."""
+    environment: Mapping[str, str]
+    """All of it: nothing is inherited."""
+    stdout: str | None
+    """A file to write to; None: where the launcher writes."""
+    stderr: str | None
+
+
+def serve(channel: socket.socket) -> NoReturn:
+    """Be the warm process until the launcher is gone and every rank has ended."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _OF_THE_LAUNCHER)
+    signal.set_wakeup_fd(-1)
+    mistake = _load()
+    channel.sendall(_line({"ready": mistake}))
+    if mistake is None:
+        _Nursery(channel).serve()
+    os._exit(0)
+
+
+def _load() -> str | None:
+    """Import everything; why that was not possible, or None."""
+    try:
+        for name in PRELOADED:
+            importlib.import_module(name)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    threads = os.listdir("/proc/self/task")
+    if len(threads) > 1:
+        return f"{len(threads)} threads after loading; a fork of them would not be sound"
+    if sys.modules["torch"].cuda.is_initialized():
+        return "a GPU was touched while loading"
+    gc.collect()
+    gc.freeze()  # else each rank's first collection would copy all of it
+    return None
+
+
+@dataclass
+class _Nursery:
+    """Forks ranks, and tells how they ended."""
+
+    channel: socket.socket
+    alive: set[int] = field(default_factory=set)
+    _received: bytes = b""
+
+    def serve(self) -> None:
+        """Until the launcher is gone and no rank is left."""
+        woken, wakes = socket.socketpair()
+        woken.setblocking(False)
+        wakes.setblocking(False)
+        signal.signal(signal.SIGCHLD, _between_bytecodes)
+        signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
+        waited_for: list[Any] = [self.channel, woken]
+        while self.alive or self.channel in waited_for:
+            readable, _, _ = select.select(waited_for, [], [])
+            if woken in readable:
+                woken.recv(4096)
+                self._reap()
+            if self.channel in readable and not self._take_requests():
+                waited_for.remove(self.channel)
+                for pid in self.alive:  # nobody else can end them now
+                    os.killpg(pid, signal.SIGTERM)
+
+    def _take_requests(self) -> bool:
+        """Do what the launcher asked for; whether it is still there."""
+        try:
+            content = self.channel.recv(65536)
+        except ConnectionResetError:
+            return False
+        *lines, self._received = (self._received + content).split(b"\n")
+        for line in lines:
+            self._answer(json.loads(line))
+        return bool(content)
+
+    def _answer(self, request: dict[str, Any]) -> None:
+        if "fork" in request:
+            self._tell({"forked": self._fork(RankOrder(**request["fork"]))})
+        elif request["kill"] in self.alive:
+            os.killpg(request["kill"], request["signal"])
+
+    def _reap(self) -> None:
+        for pid in sorted(self.alive):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                self.alive.remove(pid)
+                self._tell({"ended": pid, "code": os.waitstatus_to_exitcode(status)})
+
+    def _fork(self, order: RankOrder) -> int | None:
+        reader, writer = os.pipe()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            print(f"launch: no rank can be forked: {error}", file=sys.stderr, flush=True)
+            return None
+        if pid == 0:
+            os.setsid()
+            os.close(writer)  # now it can be told as a group
+            os.close(reader)
+            self.channel.close()
+            be_rank(order)
+        os.close(writer)
+        os.read(reader, 1)
+        os.close(reader)
+        self.alive.add(pid)
+        return pid
+
+    def _tell(self, message: dict[str, Any]) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.channel.sendall(_line(message))
+
+
+def be_rank(order: RankOrder) -> NoReturn:
+    """Turn this fresh fork into a rank, and run it to its end."""
+    code = 1
+    try:
+        for path, descriptor in ((order.stdout, 1), (order.stderr, 2)):
+            if path:
+                opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+                os.dup2(opened, descriptor)
+        sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+        sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+        os.environ.clear()
+        os.environ.update(order.environment)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, _leave)
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _OF_THE_LAUNCHER)
+        sys.argv = [PROGRAM, *order.arguments]
+        runpy.run_module(PROGRAM, run_name="__main__", alter_sys=True)
+        code = 0
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _leave(_: int, __: FrameType | None) -> None:
+    """Told to stop before the program listens: there is nothing to save."""
+    from training.spec import EXIT_PREEMPTED
+    from training.trainer.exit_codes import report_exit_code
+
+    report_exit_code(EXIT_PREEMPTED)
+    os._exit(EXIT_PREEMPTED)
+
+
+def _between_bytecodes(_: int, __: FrameType | None) -> None:
+    """A handler must be set for the wake-up to be written."""
+
+
+def _line(message: Mapping[str, Any]) -> bytes:
+    return json.dumps(message).encode() + b"\n"
