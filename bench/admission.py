@@ -69,6 +69,8 @@ def run(cluster: Embedded, size: Size, told: Progress) -> Outcome:
     ours, least = fleet.our_arm(made, kueue), fleet.minimal_arm(made, kueue)
     told(f"creating {size.nodes} nodes", 0, 0)
     rounds.install(api, made, fleet.minimal_home())
+    if not size.pods:
+        cluster.without_pods()
     results: list[RoundResult] = []
     last: Sequence[Arm] = ()
     for number, arm in enumerate(order(ours, least, size.pairs)):

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -45,6 +45,8 @@ MEASURED: Final = (
 )
 """What works for a gang; the benchmark's own process does not count."""
 UNUSED: Final = ("node", "s3")
+FOR_PODS: Final = ("controller-manager", "scheduler", "kwok", "jobset")
+"""What nobody misses where there are no pods; nodes stay as they are without it."""
 CLIENT_LIMITS: Final = ("--kube-api-qps=1000", "--kube-api-burst=2000")
 MORE_ARGUMENTS: Final = {
     "controller-manager": (*CLIENT_LIMITS, "--concurrent-job-syncs=20", "--concurrent-gc-syncs=20"),
@@ -71,8 +73,12 @@ class Embedded:
             if service["name"] == "kwok":
                 service["argv"] = [self._timed(argument) for argument in service["argv"]]
         self._write(services)
-        for name in UNUSED:
-            self._signal(name, signal.SIGTERM)
+        self._end(UNUSED)
+
+    def without_pods(self) -> None:
+        """From now on there are only the API server with its store, and Kueue."""
+        self._write([s for s in self._services() if s["name"] not in FOR_PODS])
+        self._end(FOR_PODS)
 
     def kueue_configuration(self) -> Json:
         """The Kueue configuration that the sandbox has made."""
@@ -120,6 +126,10 @@ class Embedded:
             return int(json.loads((self.home / "pids" / f"{service}.json").read_text())["pid"])
         except (OSError, ValueError):
             return None
+
+    def _end(self, services: Iterable[str]) -> None:
+        for name in services:
+            self._signal(name, signal.SIGTERM)
 
     def _signal(self, service: str, number: signal.Signals) -> bool:
         pid = self.pid(service)
