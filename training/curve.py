@@ -1,29 +1,31 @@
 """`python -m training.curve RUN_DIR [RUN_DIR ...] --out FILE.png`: the loss curves of runs.
 
-Per run: each step's training loss (faint), its moving average, the held-out losses, the unigram
-baseline, and a vertical mark where an interrupted run resumed. Needs no display and no torch.
+Per run: each step's training loss (faint), its moving average, the held-out losses (circles), the
+unigram baseline, and a triangle where an interrupted run resumed. Colours stay apart for colour-blind
+readers, and line styles do when printed grey. Needs no display and no torch.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
+from matplotlib.axes import Axes
 
-from training.spec import EVENTS_FILE, METRICS_FILE
+from training.compare.reading import RunLines
+from training.spec import METRICS_FILE
 
 _SMOOTHING = 0.8
 """Weight of the past in the moving average."""
-_COLOURS = ("tab:blue", "tab:orange", "tab:green", "tab:purple", "tab:brown", "tab:cyan")
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+"""Okabe and Ito's palette, without black and without yellow, which is too faint for lines."""
+_STYLES = ("-", "--", "-.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,53 +49,63 @@ def main() -> int:
     if missing:
         print(f"no steps in {METRICS_FILE} of {', '.join(missing)}", file=sys.stderr)
         return 1
-    draw(curves, arguments.out)
+    draw(curves, arguments.out, logarithmic=arguments.log)
     print(arguments.out)
     return 0
 
 
 def read(run_dir: Path) -> Curve:
     """The curve of one run; empty when it has no metrics yet."""
-    metrics = list(_lines(run_dir / METRICS_FILE))
-    events = list(_lines(run_dir / EVENTS_FILE))
-    evaluated = {e["step"]: e["loss"] for e in events if e["event"] == "evaluated"}
-    baselines = [e["unigram_loss"] for e in events if e["event"] == "evaluated"]
+    return of(RunLines.of(run_dir))
+
+
+def of(run: RunLines) -> Curve:
+    """The curve of a run that was read."""
     return Curve(
-        name=run_dir.resolve().name,
-        steps=[line["step"] for line in metrics],
-        losses=[line["loss"] for line in metrics],
-        evaluated=sorted(evaluated.items()),
-        unigram_loss=baselines[-1] if baselines else None,
-        resumed=[e["from_step"] for e in events if e["event"] == "resumed"],
+        name=run.name,
+        steps=list(run.losses),
+        losses=list(run.losses.values()),
+        evaluated=sorted(run.evaluations.items()),
+        unigram_loss=run.unigram_loss,
+        resumed=run.resumed,
     )
 
 
-def draw(curves: list[Curve], out: Path) -> None:
-    """Write one picture with all curves."""
+def draw(curves: list[Curve], out: Path, *, logarithmic: bool = False) -> None:
+    """Write one picture with all curves; `logarithmic` in steps and in loss."""
     figure, axes = pyplot.subplots(figsize=(10, 5.5), dpi=120)
     for number, curve in enumerate(curves):
-        colour = _COLOURS[number % len(_COLOURS)]
-        axes.plot(curve.steps, curve.losses, color=colour, alpha=0.25, linewidth=0.8)
-        axes.plot(curve.steps, smoothed(curve.losses), color=colour, label=curve.name)
-        if curve.evaluated:
-            steps, losses = zip(*curve.evaluated, strict=True)
-            last = f"held out, last {losses[-1]:.3f}"
-            axes.plot(steps, losses, "o--", color=colour, markersize=5, linewidth=1, label=last)
-        for position, step in enumerate(curve.resumed):
-            label = "resumed" if position == 0 else None
-            axes.axvline(step, color=colour, linestyle=":", linewidth=1.2, label=label)
-    baselines = sorted({curve.unigram_loss for curve in curves if curve.unigram_loss})
-    for baseline in baselines:
+        _draw_one(axes, curve, _COLOURS[number % len(_COLOURS)], _STYLES[number % len(_STYLES)])
+    for baseline in sorted({curve.unigram_loss for curve in curves if curve.unigram_loss}):
         label = f"unigram model {baseline:.3f}"
-        axes.axhline(baseline, color="grey", linestyle="--", linewidth=1, label=label)
+        axes.axhline(baseline, color="grey", linestyle=":", linewidth=1, label=label)
+    if logarithmic:
+        axes.set_xscale("log")
+        axes.set_yscale("log")
     axes.set_xlabel("step")
     axes.set_ylabel("loss (nats per token)")
-    axes.grid(alpha=0.25)
+    axes.grid(alpha=0.25, which="both")
     axes.legend(frameon=False)
     figure.tight_layout()
     out.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(out, format="png")
     pyplot.close(figure)
+
+
+def _draw_one(axes: Axes, curve: Curve, colour: str, style: str) -> None:
+    averages = smoothed(curve.losses)
+    axes.plot(curve.steps, curve.losses, color=colour, alpha=0.25, linewidth=0.8)
+    axes.plot(curve.steps, averages, color=colour, linestyle=style, label=curve.name)
+    if curve.evaluated:
+        steps, losses = zip(*curve.evaluated, strict=True)
+        label = f"held out, last {losses[-1]:.3f}"
+        axes.plot(steps, losses, "o", color=colour, mfc="white", markersize=6, label=label)
+    by_step = dict(zip(curve.steps, averages, strict=True))
+    marks = [step for step in curve.resumed if step in by_step]
+    if marks:
+        heights = [by_step[step] for step in marks]
+        label = f"resumed ({len(curve.resumed)})"
+        axes.plot(marks, heights, "^", color=colour, mec="black", markersize=8, label=label)
 
 
 def smoothed(losses: list[float]) -> list[float]:
@@ -106,23 +118,13 @@ def smoothed(losses: list[float]) -> list[float]:
     return averages
 
 
-def _lines(file: Path) -> Iterator[dict[str, Any]]:
-    """Every whole JSON object; a run that is still writing may end in a torn line."""
-    if not file.exists():
-        return
-    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            yield json.loads(line)
-        except ValueError:
-            continue
-
-
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m training.curve", description="Draw the loss curves of runs."
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN_DIR")
     parser.add_argument("--out", required=True, type=Path, metavar="FILE.png")
+    parser.add_argument("--log", action="store_true", help="logarithmic axes")
     return parser.parse_args()
 
 

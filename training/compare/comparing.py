@@ -1,0 +1,93 @@
+"""What is the same and what is not, as plain values that a table or JSON can show."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from training.compare.reading import RunLines
+
+_LOSS_ROWS = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sameness:
+    """How far two runs' losses agree on the steps that both have."""
+
+    common: int
+    differing_step: int | None
+    """The first step whose losses differ in any bit; None when there is none."""
+    largest_difference: float
+
+
+def settings_that_differ(runs: Sequence[RunLines]) -> dict[str, list[Any]]:
+    """Dotted settings that not all runs share, with each run's value; None where it has none."""
+    names = sorted({name for run in runs for name in run.settings})
+    rows = {name: [run.settings.get(name) for run in runs] for name in names}
+    return {name: row for name, row in rows.items() if any(value != row[0] for value in row)}
+
+
+def loss_steps(runs: Sequence[RunLines]) -> list[int]:
+    """A few steps spread over what at least one run has: the first, the last of each, some between."""
+    last = max((max(run.losses, default=0) for run in runs), default=0)
+    if not last:
+        return []
+    ends = {max(run.losses) for run in runs if run.losses}
+    between = {max(1, round(last * n / (_LOSS_ROWS - 1))) for n in range(_LOSS_ROWS)}
+    return sorted(between | ends)
+
+
+def sameness(one: RunLines, other: RunLines) -> Sameness:
+    """Compare every loss that both have."""
+    mine, theirs = one.losses, other.losses
+    common = sorted(mine.keys() & theirs.keys())
+    differing = [step for step in common if mine[step] != theirs[step]]
+    return Sameness(
+        common=len(common),
+        differing_step=differing[0] if differing else None,
+        largest_difference=max((abs(mine[s] - theirs[s]) for s in differing), default=0.0),
+    )
+
+
+def summary(run: RunLines) -> dict[str, Any]:
+    """One run's numbers; null where it has none."""
+    found, saves = run.goodput, run.checkpoint_seconds
+    return {
+        "name": run.name,
+        "ended": run.ended,
+        "steps": max(run.losses, default=0),
+        "loss": run.metrics[-1]["loss"] if run.metrics else None,
+        "held_out_loss": run.evaluations[max(run.evaluations)] if run.evaluations else None,
+        "best_held_out_loss": min(run.evaluations.values(), default=None),
+        "unigram_loss": run.unigram_loss,
+        "world_sizes": run.world_sizes,
+        "tokens_per_s": run.median("tokens_per_s"),
+        "step_time_s": run.median("step_time_s"),
+        "loader_time_s": run.median("loader_time_s"),
+        "collective_time_s": run.median("collective_time_s"),
+        "mfu": run.median("mfu"),
+        "wall_s": found.wall_s,
+        "goodput": found.fraction,
+        "seconds": dict(found.seconds),
+        "attempts": found.attempts,
+        "steps_replayed": found.steps_replayed,
+        "resumed_from": run.resumed,
+        "resumes_due": found.resumes_due,
+        "resumes_done": found.resumes_done,
+        "checkpoints": len(saves),
+        "checkpoint_write_s": statistics.median(saves) if saves else None,
+        "checkpoints_failed": run.checkpoints_failed,
+    }
+
+
+def comparison(runs: Sequence[RunLines]) -> dict[str, Any]:
+    """All of it, for JSON; the first run is what the others are compared with."""
+    others = [sameness(runs[0], run) for run in runs[1:]]
+    return {
+        "runs": [summary(run) for run in runs],
+        "settings": settings_that_differ(runs),
+        "losses": {step: [run.losses.get(step) for run in runs] for step in loss_steps(runs)},
+        "against_first": [vars(found) for found in others],
+    }
