@@ -2,14 +2,16 @@
 
 | file | what |
 |---|---|
-| model.safetensors | every parameter and persistent buffer, by name |
-| optimizer.safetensors | AdamW's step, exp_avg and exp_avg_sq of every parameter, `PARAMETER/PART` |
+| model*.safetensors | every parameter and persistent buffer, by its name in the whole model |
+| optimizer*.safetensors | AdamW's step, exp_avg and exp_avg_sq of every parameter, `PARAMETER/PART` |
 | rng-00000.safetensors ... | one per rank: Python, numpy, torch CPU and, where there is one, CUDA |
 | progress.json | step, samples used (the data cursor), last evaluation, model and token format |
+| layout.json | which box of which tensor is where in which file (see layout.py) |
+| config.json, tokenizer.json ... | the model's configuration and the tokenizer, as transformers reads them |
 | manifest.json | sizes, hashes, lineage, world size, parallelism (see manifest.py) |
 
-There is no scheduler or gradient scaler state: the learning rate is a function of the step, and
-parameters are float32.
+There is no state of a scheduler or of a gradient scaler: the learning rate is a function of the
+step, and neither float32 nor bfloat16 gradients are scaled.
 """
 
 from __future__ import annotations
@@ -20,10 +22,11 @@ from typing import Any, Final
 
 import torch
 
+from training.checkpoint.local import Groups
 from training.checkpoint.manifest import CorruptCheckpoint
 
-MODEL_FILE: Final = "model.safetensors"
-OPTIMIZER_FILE: Final = "optimizer.safetensors"
+MODEL: Final = "model"
+OPTIMIZER: Final = "optimizer"
 PROGRESS_FILE: Final = "progress.json"
 _PARTS: Final = ("step", "exp_avg", "exp_avg_sq")
 
@@ -67,20 +70,18 @@ class Progress:
             raise CorruptCheckpoint(f"{PROGRESS_FILE}: unreadable: {error}") from None
 
 
+def tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Groups:
+    """Everything that is stored as tensors, as this rank has it."""
+    return {MODEL: model_tensors(model), OPTIMIZER: optimizer_tensors(model, optimizer)}
+
+
 def model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Parameters and persistent buffers; a tensor with two names is stored once."""
-    seen: set[int] = set()
-    tensors = {}
-    for name, tensor in model.state_dict().items():
-        if tensor.data_ptr() not in seen or tensor.numel() == 0:
-            tensors[name] = tensor
-            seen.add(tensor.data_ptr())
-    return tensors
-
-
-def load_model(model: torch.nn.Module, tensors: dict[str, torch.Tensor]) -> None:
-    """Copy the tensors into the model. Raises CorruptCheckpoint when names or shapes differ."""
-    _copy_all(MODEL_FILE, model_tensors(model), tensors)
+    """Parameters and persistent buffers; one with two names is stored once, by its first name."""
+    again: set[str] = set()
+    for named in (model.named_parameters, model.named_buffers):
+        names = [name for name, _ in named(remove_duplicate=False)]
+        again |= set(names) - {name for name, _ in named()}
+    return {name: tensor for name, tensor in model.state_dict().items() if name not in again}
 
 
 def optimizer_tensors(
@@ -94,13 +95,6 @@ def optimizer_tensors(
     }
 
 
-def load_optimizer(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, torch.Tensor]
-) -> None:
-    """Copy the state back. Raises CorruptCheckpoint when names or shapes differ."""
-    _copy_all(OPTIMIZER_FILE, optimizer_tensors(model, optimizer), tensors)
-
-
 def prepare_optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Make the state that AdamW would make in its first step, so that it can be saved before."""
     for parameter in model.parameters():
@@ -108,16 +102,3 @@ def prepare_optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer) 
         state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
         state["exp_avg"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
         state["exp_avg_sq"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
-
-
-@torch.no_grad()
-def _copy_all(
-    file: str, targets: dict[str, torch.Tensor], tensors: dict[str, torch.Tensor]
-) -> None:
-    if targets.keys() != tensors.keys():
-        odd = sorted(targets.keys() ^ tensors.keys())
-        raise CorruptCheckpoint(f"{file}: {len(odd)} tensors differ in name, first {odd[0]}")
-    for name, target in targets.items():
-        if tensors[name].shape != target.shape or tensors[name].dtype != target.dtype:
-            raise CorruptCheckpoint(f"{file}: {name} has another shape or type")
-        target.copy_(tensors[name])

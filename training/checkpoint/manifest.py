@@ -9,13 +9,17 @@ from typing import Any, Final
 
 from training.spec import content_hash
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 MANIFEST_FILE: Final = "manifest.json"
 _CHECKSUM: Final = "checksum"
 
 
 class CorruptCheckpoint(Exception):
     """A checkpoint that is not what its manifest says; one line."""
+
+
+class UnknownFormat(CorruptCheckpoint):
+    """A manifest that is whole, and of another format than this program reads; one line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,12 +85,12 @@ class Manifest:
         try:
             values = json.loads(text)
             checksum = values.pop(_CHECKSUM)
-            if values.get("format") != FORMAT:
-                raise CorruptCheckpoint(
-                    f"manifest format: got {values.get('format')!r}; allowed {FORMAT}"
-                )
             if content_hash(values) != checksum:
                 raise CorruptCheckpoint("manifest does not match its own checksum")
+            if values.get("format") != FORMAT:
+                raise UnknownFormat(
+                    f"manifest format: got {values.get('format')!r}; allowed {FORMAT}"
+                )
             files = {name: FileRecord(**record) for name, record in values.pop("files").items()}
             manifest = cls(files=files, **values)
         except (ValueError, KeyError, TypeError, AttributeError) as error:

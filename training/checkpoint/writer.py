@@ -3,13 +3,65 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Protocol
+
+from training.checkpoint.manifest import FileRecord
 
 
 class Commit(Protocol):
     """The slow half of a save: writes and publishes what was staged; raises when it cannot."""
 
     def __call__(self) -> None: ...
+
+
+class FileWork:
+    """The files that one rank has to write, taken one by one by whoever has time.
+
+    While training goes on that is the background thread alone, which leaves the other cores to the
+    steps; when training only waits, it helps.
+    """
+
+    def __init__(self, files: Sequence[tuple[str, Callable[[], FileRecord]]] = ()) -> None:
+        """Each file's name, and what writes it."""
+        self._left = deque(files)
+        self._records: dict[str, FileRecord] = {}
+        self._error: BaseException | None = None
+        self._active = 0
+        self._changed = threading.Condition()
+
+    def help(self) -> None:
+        """Write files until none is left to take; errors are `finish`'s to raise."""
+        while True:
+            with self._changed:
+                if not self._left or self._error is not None:
+                    return
+                name, write = self._left.popleft()
+                self._active += 1
+            self._write(name, write)
+
+    def finish(self) -> dict[str, FileRecord]:
+        """Write what is left and wait for helpers; the records. Raises the first error there was."""
+        self.help()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._active)
+            if self._error is not None:
+                raise self._error
+            return self._records
+
+    def _write(self, name: str, write: Callable[[], FileRecord]) -> None:
+        record, failure = None, None
+        try:
+            record = write()
+        except BaseException as error:
+            failure = error
+        with self._changed:
+            if record is not None:
+                self._records[name] = record
+            self._error = self._error or failure
+            self._active -= 1
+            self._changed.notify_all()
 
 
 class BackgroundWriter:
@@ -21,6 +73,7 @@ class BackgroundWriter:
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
+        self._work = FileWork()
 
     @property
     def busy(self) -> bool:
@@ -33,11 +86,21 @@ class BackgroundWriter:
             self._thread.join(timeout_s)
         return not self.busy
 
-    def start(self, commit: Commit) -> None:
-        """Run `commit` in the background. Raises RuntimeError when a save is in flight."""
+    def help(self) -> None:
+        """Write files beside the background thread, from now until it has none left."""
+        if self.busy:
+            # A thread, though the caller only waits: the caller has a deadline to watch.
+            threading.Thread(target=self._work.help, daemon=True, name="checkpoint-helper").start()
+
+    def start(self, commit: Commit, work: FileWork | None = None) -> None:
+        """Run `commit` in the background. Raises RuntimeError when a save is in flight.
+
+        `work` are the files that it writes by `finish`, which others may help with.
+        """
         if self.busy:
             raise RuntimeError("a checkpoint is still being written")
         self._error = None
+        self._work = work or FileWork()
         # A daemon: a save that hangs past its deadline must not keep a dying process alive.
         self._thread = threading.Thread(target=self._run, args=(commit,), daemon=True)
         self._thread.name = "checkpoint-writer"

@@ -1,8 +1,8 @@
 """A run's checkpoints: saving in the background, resuming from the newest good one.
 
-Replicated state is written by rank 0; the other ranks only hand it their random states. A step
-waits for one copy into staging memory; the rest happens in the writer's thread. Where the bytes go
-is the store's business, when and what is kept is the policy's.
+Each rank writes what it alone holds, or is the lowest to hold; the leader writes what there is once
+and publishes. A step waits for one copy into staging memory; the rest happens in the writer's
+threads. Where the bytes go is the store's business, when and what is kept is the policy's.
 """
 
 from __future__ import annotations
@@ -10,21 +10,36 @@ from __future__ import annotations
 import functools
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import safetensors.torch
 import torch
 
 from training.checkpoint import contents, policy, rng
-from training.checkpoint.contents import MODEL_FILE, OPTIMIZER_FILE, PROGRESS_FILE, Progress
-from training.checkpoint.manifest import CorruptCheckpoint, Manifest
-from training.checkpoint.store import CheckpointStore, Chunk, Fence, StaleAttempt, folder_name
-from training.checkpoint.tensorfile import StagedFile, parse
+from training.checkpoint.contents import PROGRESS_FILE, Progress
+from training.checkpoint.handover import Handover
+from training.checkpoint.layout import LAYOUT_FILE, layout_from_json, layout_to_json
+from training.checkpoint.loading import check_fit, load_tensors
+from training.checkpoint.local import Groups, shares_of
+from training.checkpoint.manifest import CorruptCheckpoint, FileRecord, Manifest, UnknownFormat
+from training.checkpoint.plan import Plan, make_plan, shares_from_bytes, shares_to_bytes
+from training.checkpoint.saving import RankSave
+from training.checkpoint.staging import Staging
+from training.checkpoint.store import (
+    CheckpointStore,
+    Chunk,
+    Fence,
+    StaleAttempt,
+    Upload,
+    folder_name,
+)
+from training.checkpoint.tensorfile import parse
 from training.checkpoint.writer import BackgroundWriter
 from training.spec import EXIT_PREEMPTED
 from training.trainer.metrics import EventLog, MetricsLog
 from training.trainer.parallel import World
+from training.trainer.strict import ConfigError
 
 _OUTCOME_SLACK_S = 15.0
 """The other ranks wait this much longer for the leader's outcome than the leader may take."""
@@ -49,6 +64,8 @@ class Checkpointer:
     optimizer: torch.optim.Optimizer
     describe: Callable[[Progress, str], Manifest]
     """The manifest, without its files, of a checkpoint for a progress and a reason."""
+    attachments: Mapping[str, bytes]
+    """Small files that every checkpoint gets: the model's configuration, the tokenizer."""
     keep_latest: int
     events: EventLog
     metrics: MetricsLog | None = None
@@ -56,38 +73,52 @@ class Checkpointer:
     saved_step: int | None = None
     """Of the newest checkpoint loaded or begun."""
     _writer: BackgroundWriter = field(default_factory=BackgroundWriter)
-    _staged: dict[str, StagedFile] = field(default_factory=dict)
+    _handover: Handover = field(init=False)
+    _plan: Plan = field(init=False)
+    _staging: Staging = field(init=False)
+    _saves: int = 0
+    """Begun by this attempt; the same on every rank."""
     _committed: bool = False
     """Whether this attempt has loaded or committed one."""
 
+    def __post_init__(self) -> None:
+        """Agree with the other ranks on who writes what. Raises UnevenLayout."""
+        self._handover = Handover(self.world.store, self.world.rank, self.world.size)
+        told = self.world.gather_bytes(shares_to_bytes(shares_of(self._tensors())))
+        self._plan = make_plan([shares_from_bytes(content) for content in told])
+
     def allocate(self) -> None:
         """Touch the staging memory once, before the first step."""
-        if self.world.leads:
-            pinned = self.world.device.type == "cuda"
-            for name, tensors in self._tensors().items():
-                self._staged[name] = StagedFile(tensors, pinned=pinned)
+        own = self._plan.files[self.world.rank]
+        self._staging = Staging(own, self._tensors(), self.world.device)
+        if self.world.device.type == "cuda":
+            self.optimizer.register_step_pre_hook(lambda *_: self._staging.before_change())
 
     def save(self, progress: Progress, reason: str, give_up: Callable[[float], bool]) -> None:
         """Begin a checkpoint of this step; returns once the state is copied.
 
         When the one before is still being written, waits for it, and an event says so; `give_up`,
-        given the seconds waited so far, may end the wait: then this one is not written.
+        given the seconds waited so far, may end the wait: then this one is not written by any rank.
         """
-        states = self.world.gather_bytes(safetensors.torch.save(rng.capture()))
         self.saved_step = progress.step
-        if not self.world.leads:
+        states = safetensors.torch.save(rng.capture())
+        waited = self._wait_for_writer(progress.step, give_up)
+        if self.world.sum([float(self._writer.busy)])[0]:
+            error = "the checkpoint before is still being written"
+            self.events.write("checkpoint_failed", progress.step, seconds=waited, error=error)
             return
-        if not self._wait_for_writer(progress.step, give_up):
-            return
-        for name, tensors in self._tensors().items():
-            self._staged[name].stage(tensors)
-        payloads: dict[str, Sequence[Chunk]] = {
-            **{name: file.chunks() for name, file in self._staged.items()},
-            **{contents.rng_file(rank): [state] for rank, state in enumerate(states)},
-            PROGRESS_FILE: [progress.to_json()],
-        }
-        manifest = self.describe(progress, reason)
-        self._writer.start(functools.partial(self._commit, manifest, payloads))
+        self.raise_if_replaced()
+        self._staging.stage(self._tensors())
+        files: dict[str, Sequence[Chunk]] = {contents.rng_file(self.world.rank): [states]}
+        if self.world.leads:
+            files[PROGRESS_FILE] = [progress.to_json()]
+            files[LAYOUT_FILE] = [layout_to_json(self._plan.layout)]
+            files |= {name: [content] for name, content in self.attachments.items()}
+        files |= {name: self._staging.chunks(name) for name in self._staging.files}
+        save = RankSave(self.store, progress.step, self.fence.attempt, files, self._staging.wait)
+        self._saves += 1
+        commit = functools.partial(self._commit, save, self.describe(progress, reason))
+        self._writer.start(commit, save.work)
 
     def raise_if_replaced(self) -> None:
         """Raises StaleAttempt when a background save found out; other errors are only told."""
@@ -104,6 +135,7 @@ class Checkpointer:
         time still ends with 75 if an older good checkpoint exists; anything else is a failure.
         """
         code = None
+        self._writer.help()
         if self.world.leads:
             finished = self._writer.wait(timeout_s)
             error = self._writer.take_error()
@@ -125,7 +157,7 @@ class Checkpointer:
 
         `check` raises when a checkpoint, though good, is not of this run's configuration. Bad
         ones are named in events and set aside once an older good one is loaded. Raises
-        NoUsableCheckpoint when none is good.
+        NoUsableCheckpoint when none is good, ConfigError for one of another format.
         """
         candidates = self.store.steps() if self.world.leads else []
         bad: list[int] = []
@@ -153,17 +185,18 @@ class Checkpointer:
             manifest = self.store.manifest(step)
             progress = Progress.from_json(self.store.read(step, PROGRESS_FILE))
             check(progress)
-            tensors = {
-                name: parse(name, self.store.read(step, name))
-                for name in (MODEL_FILE, OPTIMIZER_FILE)
-            }
+            layout = layout_from_json(self.store.read(step, LAYOUT_FILE))
+            check_fit(layout, self._plan.layout)
             states = self._random_states(manifest, progress)
-            contents.load_model(self.model, tensors[MODEL_FILE])
-            contents.load_optimizer(self.model, self.optimizer, tensors[OPTIMIZER_FILE])
+            self._read_what_no_rank_needs(manifest)
+            load_tensors(self.store, manifest, layout, self._tensors())
             if states is None:
                 rng.seed_all(progress.seed + 1_000_003 * (step + 1) + self.world.rank)
             else:
                 rng.restore(states)
+        except UnknownFormat as error:
+            place = f"{self.store.place}/{folder_name(step)}"
+            raise ConfigError([f"resume: {place}: {error}; use another --run-dir"]) from None
         except CorruptCheckpoint as error:
             return None, str(error)
         return progress, None
@@ -177,6 +210,17 @@ class Checkpointer:
         name = contents.rng_file(self.world.rank)
         return parse(name, self.store.read(progress.step, name))
 
+    def _read_what_no_rank_needs(self, manifest: Manifest) -> None:
+        """So that a damaged file is found whatever it is. Raises CorruptCheckpoint."""
+        if self.world.leads:
+            ranks = range(self.world.size, manifest.world_size)
+            unread = manifest.files.keys() & {
+                *(contents.rng_file(rank) for rank in ranks),
+                *self.attachments,
+            }
+            for name in sorted(unread):
+                self.store.read(manifest.step, name)
+
     def _loaded(self, step: int, bad: Sequence[int]) -> None:
         self.saved_step = step
         self._committed = True
@@ -185,32 +229,41 @@ class Checkpointer:
                 self.store.set_aside(other)
             self.store.mark_known_good(step)
 
-    def _wait_for_writer(self, step: int, give_up: Callable[[float], bool]) -> bool:
-        """Whether staging memory is free, after waiting as long as it makes sense."""
-        if self._writer.busy:
-            begun = time.monotonic()
-            while not self._writer.wait(_WAIT_SLICE_S) and not give_up(time.monotonic() - begun):
-                pass
-            seconds = time.monotonic() - begun
-            self.events.write("checkpoint_waited", step, seconds=seconds)
-            if self._writer.busy:
-                error = "the checkpoint before is still being written"
-                self.events.write("checkpoint_failed", step, seconds=seconds, error=error)
-                return False
-        self.raise_if_replaced()
-        return True
+    def _wait_for_writer(self, step: int, give_up: Callable[[float], bool]) -> float:
+        """Wait until staging memory is free, or as long as it makes sense; the seconds it took."""
+        if not self._writer.busy:
+            return 0.0
+        begun = time.monotonic()
+        while not self._writer.wait(_WAIT_SLICE_S) and not give_up(time.monotonic() - begun):
+            pass
+        seconds = time.monotonic() - begun
+        self.events.write("checkpoint_waited", step, seconds=seconds)
+        return seconds
 
-    def _commit(self, manifest: Manifest, payloads: dict[str, Sequence[Chunk]]) -> None:
+    def _commit(self, save: RankSave, manifest: Manifest) -> None:
+        """In the background: this rank's part, and for the leader the publication."""
+        if not self.world.leads:
+            save.follow(self._handover, self._saves)
+            self._committed = True
+            return
         begun = time.monotonic()
         self.events.write("checkpoint_begin", manifest.step, reason=manifest.reason)
         try:
             if self.metrics is not None:
                 self.metrics.sync()
-            written = self._write(manifest, payloads)
-        except (OSError, StaleAttempt) as error:
+            save.lead(
+                self._handover, self._saves, functools.partial(self._publish, manifest, begun)
+            )
+        except (OSError, StaleAttempt, RuntimeError) as error:
             seconds = time.monotonic() - begun
             self.events.write("checkpoint_failed", manifest.step, seconds=seconds, error=str(error))
             raise
+        self._retain()
+
+    def _publish(
+        self, manifest: Manifest, begun: float, upload: Upload, files: dict[str, FileRecord]
+    ) -> None:
+        written = upload.commit(manifest.with_files(files), self.fence.check)
         self._committed = True
         self.events.write(
             "checkpoint_commit",
@@ -220,16 +273,6 @@ class Checkpointer:
             bytes=written.bytes,
             reason=manifest.reason,
         )
-        self._retain()
-
-    def _write(self, manifest: Manifest, payloads: dict[str, Sequence[Chunk]]) -> Manifest:
-        upload = self.store.begin(manifest.step, self.fence.attempt)
-        try:
-            files = {name: upload.put(name, chunks) for name, chunks in payloads.items()}
-            return upload.commit(manifest.with_files(files), self.fence.check)
-        except BaseException:
-            upload.abort()
-            raise
 
     def _retain(self) -> None:
         manifests = []
@@ -238,13 +281,9 @@ class Checkpointer:
                 manifests.append(self.store.manifest(step))
             except CorruptCheckpoint:
                 continue
-        for step in policy.to_delete(
-            manifests, keep_latest=self.keep_latest, last_known_good=self.store.last_known_good()
-        ):
+        good = self.store.last_known_good()
+        for step in policy.to_delete(manifests, keep_latest=self.keep_latest, last_known_good=good):
             self.store.delete(step)
 
-    def _tensors(self) -> dict[str, dict[str, torch.Tensor]]:
-        return {
-            MODEL_FILE: contents.model_tensors(self.model),
-            OPTIMIZER_FILE: contents.optimizer_tensors(self.model, self.optimizer),
-        }
+    def _tensors(self) -> Groups:
+        return contents.tensors(self.model, self.optimizer)

@@ -12,6 +12,7 @@ from training.checkpoint.manifest import Manifest
 from training.checkpoint.opening import open_store
 from training.checkpoint.store import Fence
 from training.trainer import lineage, parallel
+from training.trainer.attachments import attachments
 from training.trainer.checkpointing import Checkpointer
 from training.trainer.data import TrainingOrder
 from training.trainer.metrics import EventLog
@@ -94,6 +95,7 @@ def checkpointer(
         model=parallel.bare(network),
         optimizer=optimizer,
         describe=describe,
+        attachments=attachments(parallel.bare(network), [request.data_folder]),
         keep_latest=config.checkpoint.keep_latest,
         events=events,
     )

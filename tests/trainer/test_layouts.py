@@ -1,0 +1,200 @@
+"""A checkpoint of any number of ranks loads into any other, and every damaged byte is found."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.unit.trainer.checkpoints import draft
+from training.checkpoint import loading
+from training.checkpoint import staging as staging_module
+from training.checkpoint.layout import Box, layout_from_json, layout_to_json
+from training.checkpoint.loading import check_fit, load_tensors
+from training.checkpoint.local import Held
+from training.checkpoint.manifest import CorruptCheckpoint, Manifest
+from training.checkpoint.plan import (
+    Plan,
+    Share,
+    UnevenLayout,
+    make_plan,
+    shares_from_bytes,
+    shares_to_bytes,
+)
+from training.checkpoint.posix import PosixStore
+from training.checkpoint.staging import Staging
+
+STATE = {
+    "weight": torch.arange(8 * 6, dtype=torch.float32).reshape(8, 6),
+    "bias": torch.arange(7, dtype=torch.bfloat16),
+    "cube": torch.arange(4 * 2 * 6, dtype=torch.int64).reshape(4, 2, 6),
+    "step": torch.tensor(5.0),
+    "empty": torch.zeros(0, 3),
+}
+Cut = tuple[int, int]
+"""Parts along the first and along the last dimension."""
+
+
+class Boxed(torch.Tensor):
+    """A rank's part of a tensor, which says where it belongs: as a DTensor, without ranks."""
+
+    held: Held
+
+
+@pytest.fixture(autouse=True)
+def _boxes_instead_of_meshes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (loading, staging_module):
+        monkeypatch.setattr(module, "held", lambda tensor: tensor.held)
+
+
+def part(name: str, rank: int, cut: Cut, fill: bool = True) -> Boxed:
+    """What this rank of cut[0] x cut[1] holds of a tensor of STATE."""
+    whole = STATE[name]
+    row, column = divmod(rank, cut[1])
+    bounds = [(0, size) for size in whole.shape]
+    if whole.dim():
+        bounds[0] = split(whole.shape[0], cut[0], row)
+    if whole.dim() > 1:
+        bounds[-1] = split(whole.shape[-1], cut[1], column)
+    box = Box(tuple(a for a, _ in bounds), tuple(b - a for a, b in bounds))
+    names = {torch.float32: "F32", torch.bfloat16: "BF16", torch.int64: "I64"}
+    local = whole[tuple(slice(a, b) for a, b in bounds)].clone()
+    boxed = local.as_subclass(Boxed)
+    share = Share(names[whole.dtype], tuple(whole.shape), box)
+    boxed.held = Held(share, local if fill else torch.zeros_like(local))
+    return boxed
+
+
+def split(size: int, parts: int, number: int) -> Cut:
+    return size * number // parts, size * (number + 1) // parts
+
+
+def parts(rank: int, cut: Cut, fill: bool = True) -> dict[str, dict[str, torch.Tensor]]:
+    return {"model": {name: part(name, rank, cut, fill) for name in STATE}}
+
+
+def planned(cut: Cut, file_bytes: int) -> Plan:
+    everyone = [
+        {"model": {name: part(name, rank, cut).held.share for name in STATE}}
+        for rank in range(cut[0] * cut[1])
+    ]
+    told = [shares_from_bytes(shares_to_bytes(shares)) for shares in everyone]
+    assert told == everyone
+    return make_plan(told, file_bytes)
+
+
+def saved(store: PosixStore, cut: Cut, file_bytes: int = 1 << 20) -> tuple[Manifest, Plan]:
+    """Write STATE as the ranks of `cut` would."""
+    plan = planned(cut, file_bytes)
+    records = {}
+    upload = store.begin(1, 1)
+    for rank, files in enumerate(plan.files):
+        memory = Staging(files, parts(rank, cut), torch.device("cpu"))
+        memory.stage(parts(rank, cut))
+        records |= {name: upload.put(name, memory.chunks(name)) for name in memory.files}
+    return upload.commit(draft(1).with_files(records), lambda: None), plan
+
+
+CUTS: Sequence[Cut] = [(1, 1), (2, 1), (4, 1), (2, 2), (1, 3), (3, 2)]
+
+
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(CUTS, CUTS)))
+def test_what_any_ranks_wrote_any_other_ranks_read(before: Cut, after: Cut, tmp_path: Path) -> None:
+    store = PosixStore(tmp_path)
+    manifest, plan = saved(store, before, file_bytes=100)
+    layout = layout_from_json(layout_to_json(plan.layout))
+    assert layout == plan.layout
+    for rank in range(after[0] * after[1]):
+        wanted = parts(rank, after, fill=False)
+        load_tensors(store, manifest, layout, wanted)
+        for name, tensor in wanted["model"].items():
+            assert isinstance(tensor, Boxed)
+            assert torch.equal(tensor.held.local, part(name, rank, after).held.local), name
+
+
+def test_what_several_ranks_hold_is_written_once_by_the_lowest() -> None:
+    plan = planned((3, 2), file_bytes=1 << 20)
+    writers = [
+        (rank, piece.name)
+        for rank, files in enumerate(plan.files)
+        for file in files
+        for piece in file.pieces
+    ]
+    assert [rank for rank, name in writers if name == "step"] == [0]
+    assert [rank for rank, name in writers if name == "bias"] == [0, 2, 4]
+    total = sum(piece.bytes for files in plan.files for file in files for piece in file.pieces)
+    assert total == sum(tensor.numel() * tensor.element_size() for tensor in STATE.values())
+
+
+def test_files_are_bounded_and_one_rank_with_little_writes_one_per_group() -> None:
+    assert [[file.name for file in files] for files in planned((1, 1), 1 << 20).files] == [
+        ["model.safetensors"]
+    ]
+    plan = planned((1, 1), file_bytes=100)
+    sizes = [sum(piece.bytes for piece in file.pieces) for file in plan.files[0]]
+    assert max(sizes) <= 100 and len(sizes) > 4
+    assert len({file.name for file in plan.files[0]}) == len(sizes)
+
+
+@pytest.mark.parametrize("fault", ["twice", "missing", "type", "beyond"])
+def test_ranks_that_do_not_hold_each_element_once_are_refused(fault: str) -> None:
+    def share(first: int, rows: int, dtype: str = "F32") -> dict[str, dict[str, Share]]:
+        return {"model": {"x": Share(dtype, (4, 2), Box((first, 0), (rows, 2)))}}
+
+    other = {
+        "twice": share(1, 3),
+        "missing": share(2, 1),
+        "type": share(2, 2, "F64"),
+        "beyond": share(2, 3),
+    }[fault]
+    assert make_plan([share(0, 2), share(2, 2)])
+    with pytest.raises(UnevenLayout, match="model tensor x"):
+        make_plan([share(0, 2), other])
+
+
+@pytest.mark.parametrize("after", [(1, 1), (4, 1), (1, 3)])
+def test_any_flipped_bit_of_any_file_is_found_by_a_rank_that_reads_it(
+    after: Cut, tmp_path: Path, chance: random.Random
+) -> None:
+    store = PosixStore(tmp_path)
+    manifest, plan = saved(store, (2, 1))
+    for name in manifest.files:
+        file = tmp_path / "step-00000001" / name
+        good = file.read_bytes()
+        for _ in range(20):
+            bad = bytearray(good)
+            bad[chance.randrange(len(bad))] ^= 1 << chance.randrange(8)
+            file.write_bytes(bad)
+            with pytest.raises(CorruptCheckpoint, match=f"{name}: content differs"):
+                for rank in range(after[0] * after[1]):
+                    load_tensors(store, manifest, plan.layout, parts(rank, after, fill=False))
+        for length in (0, len(good) // 2, len(good) - 1):
+            file.write_bytes(good[:length])
+            with pytest.raises(CorruptCheckpoint, match="bytes; the manifest says"):
+                for rank in range(after[0] * after[1]):
+                    load_tensors(store, manifest, plan.layout, parts(rank, after, fill=False))
+        file.write_bytes(good + b"x")
+        with pytest.raises(CorruptCheckpoint, match="bytes; the manifest says"):
+            for rank in range(after[0] * after[1]):
+                load_tensors(store, manifest, plan.layout, parts(rank, after, fill=False))
+        file.write_bytes(good)
+
+
+@pytest.mark.parametrize("fault", ["name", "shape", "type", "missing"])
+def test_tensors_that_do_not_fit_the_run_are_refused_by_name(fault: str) -> None:
+    own = planned((2, 1), 1 << 20).layout
+    tensors = dict(own["model"])
+    weight = tensors.pop("weight")
+    other = {
+        "name": {"wait": weight},
+        "shape": {"weight": weight.__class__("F32", (8, 5), ())},
+        "type": {"weight": weight.__class__("F64", (8, 6), ())},
+        "missing": {},
+    }[fault]
+    check_fit(own, own)
+    with pytest.raises(CorruptCheckpoint, match=r"model: .*(weight|wait)"):
+        check_fit({"model": {**tensors, **other}}, own)

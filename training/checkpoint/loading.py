@@ -1,0 +1,168 @@
+"""Reading a checkpoint into whatever this rank holds, by overlap, and verifying what is read.
+
+Every file that has something for this rank is read once, whole and in order, and its SHA-256 is
+taken on the way; a piece that fills a tensor's memory is read straight into it. So a tensor may
+have wrong content when CorruptCheckpoint is raised: then another checkpoint must be loaded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from training.checkpoint.layout import Box, Layout, Piece, StoredTensor
+from training.checkpoint.local import DTYPES, Groups, Held, held
+from training.checkpoint.manifest import CorruptCheckpoint, FileRecord, Manifest
+from training.checkpoint.staging import part_of
+from training.checkpoint.store import CheckpointStore, Source
+
+_BLOCK_BYTES: Final = 2 * 1024 * 1024
+"""Read and hashed at a time: small enough to stay in cache between the two."""
+_MOST_THREADS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """A piece of a file, and what this rank needs of it."""
+
+    piece: Piece
+    bytes: int
+    needed: Box
+    target: Held
+
+    @property
+    def end(self) -> int:
+        return self.piece.begin + self.bytes
+
+
+def load_tensors(
+    store: CheckpointStore, manifest: Manifest, layout: Layout, groups: Groups
+) -> None:
+    """Fill the tensors of this rank. Raises CorruptCheckpoint; call `check_fit` before."""
+    uses: dict[str, list[_Use]] = {}
+    for group, tensors in groups.items():
+        for name, tensor in tensors.items():
+            for use in _uses(layout[group][name], held(tensor)):
+                uses.setdefault(use.piece.file, []).append(use)
+    threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)), max(1, len(uses)))
+    # The largest first, so that no thread is left with a large one at the end.
+    order = sorted(uses, key=lambda name: -sum(use.bytes for use in uses[name]))
+    with ThreadPoolExecutor(threads, "checkpoint-reader") as pool:
+        jobs = [pool.submit(_read, store, manifest, name, uses[name]) for name in order]
+        for job in jobs:
+            job.result()
+
+
+def check_fit(layout: Layout, wanted: Layout) -> None:
+    """Raises CorruptCheckpoint when the tensors differ in name, shape or type.
+
+    `wanted` is what all ranks of this run hold together; the number of ranks may differ.
+    """
+    for group in sorted(layout.keys() | wanted.keys()):
+        stored, own = layout.get(group, {}), wanted.get(group, {})
+        if stored.keys() != own.keys():
+            odd = sorted(stored.keys() ^ own.keys())
+            raise CorruptCheckpoint(f"{group}: {len(odd)} tensors differ in name, first {odd[0]}")
+        for name, tensor in own.items():
+            if (stored[name].shape, stored[name].dtype) != (tensor.shape, tensor.dtype):
+                raise CorruptCheckpoint(
+                    f"{group}: {name} is {stored[name].dtype} {list(stored[name].shape)} "
+                    f"in the checkpoint, {tensor.dtype} {list(tensor.shape)} in the run"
+                )
+
+
+def _uses(stored: StoredTensor, target: Held) -> Iterator[_Use]:
+    missing = target.share.box.elements
+    for piece in stored.pieces:
+        if needed := piece.box.overlap(target.share.box):
+            missing -= needed.elements
+            yield _Use(piece, stored.bytes_of(piece.box), needed, target)
+    if missing:
+        raise CorruptCheckpoint("the layout does not cover a tensor")
+
+
+def _read(store: CheckpointStore, manifest: Manifest, name: str, uses: list[_Use]) -> None:
+    record = manifest.files.get(name)
+    if record is None:
+        raise CorruptCheckpoint(f"{name}: not in the manifest")
+    try:
+        with store.open(manifest.step, name) as source:
+            _read_in_order(_Hashing(source, name, record), uses)
+    except OSError as error:
+        raise CorruptCheckpoint(f"{name}: {error.strerror or error}") from None
+
+
+@torch.no_grad()
+def _read_in_order(source: _Hashing, uses: list[_Use]) -> None:
+    scratch: dict[bool, torch.Tensor] = {}
+    for use in sorted(uses, key=lambda use: use.piece.begin):
+        source.skip(use.piece.begin - source.position)
+        part = part_of(use.target, use.needed)
+        if use.needed == use.piece.box and part.device.type == "cpu" and part.is_contiguous():
+            source.fill(_bytes_of(part))
+            continue
+        pinned = part.device.type == "cuda"
+        if pinned not in scratch or scratch[pinned].numel() < use.bytes:
+            scratch[pinned] = torch.empty(use.bytes, dtype=torch.uint8, pin_memory=pinned)
+        raw = scratch[pinned][: use.bytes]
+        source.fill(_bytes_of(raw))
+        stored = raw.view(part.dtype).view(use.piece.box.shape)
+        part.copy_(stored[use.needed.slices_in(use.piece.box)])
+    source.finish()
+
+
+class _Hashing:
+    """A source whose SHA-256 is taken while it is read."""
+
+    def __init__(self, source: Source, name: str, record: FileRecord) -> None:
+        self.position = 0
+        self._source, self._name, self._record = source, name, record
+        self._digest = hashlib.sha256()
+
+    def fill(self, out: memoryview) -> None:
+        """The next len(out) bytes. Raises CorruptCheckpoint when there are fewer."""
+        while len(out):
+            block = out[:_BLOCK_BYTES]
+            got = self._source.readinto(block)
+            if not got:
+                raise CorruptCheckpoint(
+                    f"{self._name}: got {self.position} bytes; "
+                    f"the manifest says {self._record.bytes}"
+                )
+            self._digest.update(block[:got])
+            self.position += got
+            out = out[got:]
+
+    def skip(self, count: int) -> None:
+        """Bytes that nobody here needs, but that the hash does. Raises CorruptCheckpoint."""
+        waste = memoryview(bytearray(min(count, _BLOCK_BYTES)))
+        while count > 0:
+            block = waste[:count]
+            self.fill(block)
+            count -= len(block)
+
+    def finish(self) -> None:
+        """Read to the end and compare. Raises CorruptCheckpoint."""
+        self.skip(self._record.bytes - self.position)
+        beyond = self._source.readinto(memoryview(bytearray(1)))
+        self._record.compare(self._name, self.position + beyond, self._digest.hexdigest())
+
+
+def _bytes_of(tensor: torch.Tensor) -> memoryview:
+    raw: Any = tensor.reshape(-1).view(torch.uint8).numpy()
+    return memoryview(raw)
+
+
+def whole_tensors(layout: Layout, group: str) -> Mapping[str, torch.Tensor]:
+    """Empty tensors of a group, each whole, to load into."""
+    by_name = {name: dtype for dtype, name in DTYPES.items()}
+    return {
+        name: torch.empty(tensor.shape, dtype=by_name[tensor.dtype])
+        for name, tensor in layout[group].items()
+    }

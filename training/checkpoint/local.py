@@ -1,0 +1,70 @@
+"""What this rank holds of each tensor: plain tensors are whole, DTensors are boxes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, cast
+
+import torch
+
+from training.checkpoint.layout import Box, whole
+from training.checkpoint.plan import Share, Shares
+
+DTYPES: Final = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.bfloat16: "BF16",
+    torch.float16: "F16",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+"""Names of safetensors."""
+
+Tensors = Mapping[str, torch.Tensor]
+Groups = Mapping[str, Tensors]
+"""Tensors by group (model, optimizer) and name; plain or DTensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A tensor as this rank has it."""
+
+    share: Share
+    local: torch.Tensor
+    """The elements of the share's box; memory of the model or the optimizer, not a copy."""
+
+
+def held(tensor: torch.Tensor) -> Held:
+    """A plain tensor or DTensor; never communicates. Raises ValueError for unreduced ones."""
+    tensor = tensor.detach()
+    # Whoever has made a DTensor has loaded this module; others need not pay for it.
+    module = sys.modules.get("torch.distributed.tensor")
+    if module is None or not isinstance(tensor, module.DTensor):
+        shape = tuple(tensor.shape)
+        return Held(Share(DTYPES[tensor.dtype], shape, whole(shape)), tensor)
+    from torch.distributed.tensor import DTensor
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    sharded = cast(DTensor, tensor)
+    if any(placement.is_partial() for placement in sharded.placements):
+        raise ValueError("a tensor that is not reduced yet cannot be saved")
+    shape, offset = compute_local_shape_and_global_offset(
+        sharded.shape, sharded.device_mesh, sharded.placements
+    )
+    local = sharded.to_local()
+    if tuple(local.shape) != tuple(shape):
+        raise ValueError(f"a rank holds {tuple(local.shape)} where its share is {tuple(shape)}")
+    box = Box(tuple(map(int, offset)), tuple(map(int, shape)))
+    return Held(Share(DTYPES[tensor.dtype], tuple(sharded.shape), box), local)
+
+
+def shares_of(groups: Groups) -> Shares:
+    """What this rank can tell the others, to plan with."""
+    return {
+        group: {name: held(tensor).share for name, tensor in tensors.items()}
+        for group, tensors in groups.items()
+    }

@@ -1,0 +1,77 @@
+"""One rank's part of one save: its files, in the background, then the leader's publication."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from training.checkpoint.handover import Handover
+from training.checkpoint.manifest import FileRecord
+from training.checkpoint.store import CheckpointStore, Chunk, Upload
+from training.checkpoint.writer import FileWork
+
+Publish = Callable[[Upload, dict[str, FileRecord]], None]
+"""Is given all files of all ranks; raises when they were not published."""
+
+
+class RankSave:
+    """Made when the state is staged; `run` does the rest, whichever thread calls it."""
+
+    def __init__(
+        self,
+        store: CheckpointStore,
+        step: int,
+        attempt: int,
+        files: Mapping[str, Sequence[Chunk]],
+        ready: Callable[[], None],
+    ) -> None:
+        """`ready` returns once the chunks have their content."""
+        self._begin = functools.partial(store.begin, step, attempt)
+        self._ready = ready
+        self._lock = threading.Lock()
+        self._begun: Upload | None = None
+        self.work = FileWork(
+            [(name, functools.partial(self._put, name, chunks)) for name, chunks in files.items()]
+        )
+
+    def lead(self, handover: Handover, save: int, publish: Publish) -> None:
+        """Write, collect, publish, and tell all how it ended. Raises what went wrong."""
+        failure: BaseException | None = None
+        try:
+            files = self.work.finish()
+            publish(self._upload(), files | handover.collect(save))
+        except BaseException as error:
+            failure = error
+            self._abort()
+            raise
+        finally:
+            handover.tell(save, failure)
+
+    def follow(self, handover: Handover, save: int) -> None:
+        """Write, hand over, and hear how it ended. Raises what went wrong, here or elsewhere."""
+        try:
+            try:
+                files = self.work.finish()
+            except BaseException as error:
+                handover.give(save, None, str(error) or type(error).__name__)
+                raise
+            handover.give(save, files)
+            handover.hear(save)
+        except BaseException:
+            self._abort()
+            raise
+
+    def _put(self, name: str, chunks: Sequence[Chunk]) -> FileRecord:
+        self._ready()
+        return self._upload().put(name, chunks)
+
+    def _upload(self) -> Upload:
+        with self._lock:
+            if self._begun is None:
+                self._begun = self._begin()
+            return self._begun
+
+    def _abort(self) -> None:
+        if self._begun is not None:
+            self._begun.abort()

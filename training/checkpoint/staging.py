@@ -1,0 +1,95 @@
+"""One rank's files of a checkpoint as memory that is allocated once and reused.
+
+The first touch of fresh memory costs far more than a copy, so these buffers live as long as the
+run: staging is one copy into warm memory, and a buffer is the content of its file as it is. They
+begin on a page, so that they can be written around the page cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import torch
+
+from training.checkpoint.layout import Box
+from training.checkpoint.local import Groups, Held, held
+from training.checkpoint.plan import PlannedFile, PlannedPiece
+from training.checkpoint.store import Chunk
+
+_PAGE_BYTES: Final = 4096
+
+
+class Staging:
+    """The memory for all files that this rank writes; one copy of its share of the state."""
+
+    def __init__(self, files: Sequence[PlannedFile], like: Groups, device: torch.device) -> None:
+        """Touch it all. Copies from a GPU run on a stream of their own into pinned memory."""
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._copied = torch.cuda.Event() if self._stream else None  # type: ignore[no-untyped-call]
+        self.files = {file.name: _buffer(file, pinned=self._stream is not None) for file in files}
+        self._targets = [
+            (file.group, piece, self._view(file, piece, held(like[file.group][piece.name])))
+            for file in files
+            for piece in file.pieces
+        ]
+
+    @property
+    def bytes(self) -> int:
+        """Size of the files."""
+        return sum(buffer.numel() for buffer in self.files.values())
+
+    def stage(self, groups: Groups) -> None:
+        """Copy the tensors in: the only part of a save that a training step waits for.
+
+        On a GPU this only begins the copy; `before_change` makes whatever would overwrite the
+        tensors wait for it, and `wait` the reader of the staged memory.
+        """
+        if self._stream is None:
+            self._copy(groups)
+            return
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            self._copy(groups)
+        assert self._copied is not None
+        self._copied.record(self._stream)
+
+    def before_change(self) -> None:
+        """Let the work that is queued on the GPU from now on wait for the copy; no wait here."""
+        if self._copied is not None:
+            torch.cuda.current_stream().wait_event(self._copied)
+
+    def wait(self) -> None:
+        """Until the copy is done."""
+        if self._copied is not None:
+            self._copied.synchronize()
+
+    def chunks(self, name: str) -> list[Chunk]:
+        """A file's content, without a copy; valid until the next `stage`."""
+        raw: Any = self.files[name].numpy()
+        return [memoryview(raw)]
+
+    def _view(self, file: PlannedFile, piece: PlannedPiece, like: Held) -> torch.Tensor:
+        raw = self.files[file.name][piece.begin : piece.begin + piece.bytes]
+        return raw.view(like.local.dtype).view(piece.box.shape)
+
+    @torch.no_grad()
+    def _copy(self, groups: Groups) -> None:
+        for group, piece, target in self._targets:
+            source = held(groups[group][piece.name])
+            target.copy_(part_of(source, piece.box), non_blocking=True)
+
+
+def part_of(source: Held, box: Box) -> torch.Tensor:
+    """The elements of a box that this rank holds."""
+    return (
+        source.local if box == source.share.box else source.local[box.slices_in(source.share.box)]
+    )
+
+
+def _buffer(file: PlannedFile, *, pinned: bool) -> torch.Tensor:
+    room = torch.zeros(file.bytes + _PAGE_BYTES, dtype=torch.uint8, pin_memory=pinned)
+    first = -room.data_ptr() % _PAGE_BYTES
+    buffer = room[first : first + file.bytes]
+    buffer[: len(file.header)] = torch.frombuffer(bytearray(file.header), dtype=torch.uint8)
+    return buffer
