@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import select
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from training.tracking.sending import Sender
+from training.tracking.sending import LOCK_FILE, Sender
 
 _INTERVAL_S = 2.0
 """Between two looks at the files."""
@@ -38,9 +41,19 @@ def main() -> int:
         name=arguments.name or arguments.run_dir.resolve().name,
         tags=dict(tag.partition("=")[::2] for tag in arguments.tag),
     )
-    if arguments.follow:
-        follow(sender)
-    return 0 if finish(sender, FLUSH_S) else 1
+    with alone(arguments.run_dir):
+        if arguments.follow:
+            follow(sender)
+        return 0 if finish(sender, FLUSH_S) else 1
+
+
+@contextmanager
+def alone(run_dir: Path) -> Iterator[None]:
+    """One process sends a run at a time: that of an earlier attempt may still be at its rest."""
+    with (run_dir / LOCK_FILE).open("w") as stream:
+        with suppress(OSError):  # a file system without locks: then two may send the same
+            fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
 
 
 def follow(sender: Sender) -> None:

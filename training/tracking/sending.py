@@ -14,6 +14,7 @@ from training.tracking.tail import Tail
 
 CURSOR_FILE: Final = "mlflow.json"
 """In the run directory: which MLflow run this is, and what it has."""
+LOCK_FILE: Final = ".mlflow.lock"
 
 _STEP_KEYS: Final = (
     "loss",

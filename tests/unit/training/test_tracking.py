@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from training.tracking.__main__ import finish
+from training.tracking.__main__ import alone, finish
 from training.tracking.sending import Cursor, Point, Sender, status_after
 from training.tracking.tail import Tail
 
@@ -171,6 +172,22 @@ def test_a_server_that_never_answers_costs_no_more_than_the_time_allowed(
     server.failures = 10**9
     assert not finish(sender(tmp_path, server), 0.5)
     assert "mlflow: http://x: away; the run directory has it all" in capsys.readouterr().err
+
+
+def test_one_process_sends_a_run_at_a_time(tmp_path: Path) -> None:
+    order: list[str] = []
+
+    def second() -> None:
+        with alone(tmp_path):
+            order.append("second")
+
+    thread = threading.Thread(target=second)
+    with alone(tmp_path):
+        thread.start()
+        thread.join(timeout=0.2)
+        order.append("first")
+    thread.join(timeout=10)
+    assert order == ["first", "second"]
 
 
 def test_a_damaged_cursor_begins_anew(tmp_path: Path) -> None:

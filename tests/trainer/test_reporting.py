@@ -1,0 +1,135 @@
+"""A real run, told to Prometheus and MLflow, interrupted in between, and compared."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.ranks import RunFiles, until
+from tests.trainer.runs import STEPS, Trainer, assert_same
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def scrape(port: int) -> str:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            return str(answer.read().decode())
+    except OSError:
+        return ""
+
+
+def query(database: Path, sql: str) -> list[tuple[object, ...]]:
+    if not database.exists():
+        return []
+    with sqlite3.connect(database, timeout=30) as connection:
+        try:
+            return connection.execute(sql).fetchall()
+        except sqlite3.OperationalError:  # not made yet
+            return []
+
+
+def test_an_interrupted_run_is_one_run_in_mlflow_and_loses_no_bit(
+    trainer: Trainer, control: RunFiles
+) -> None:
+    """MLflow's tables are read directly, since its client takes seconds to import."""
+    database = trainer.root / "mlflow.db"
+    settings = [f"report.mlflow=sqlite:///{database}", "report.mlflow_experiment=tests"]
+    files = trainer.files("run")
+    ranks = trainer.start("run", *settings)
+    until(lambda: files.last_step() >= 9, "step 9")
+    ranks.signal(signal.SIGTERM, 0)
+    assert ranks.wait() == [75, 75], ranks.said()
+    # The next attempt begins while the first one's process is still sending.
+    assert trainer.run("run", *settings) == [0, 0]
+    until(lambda: query(database, "select 1 from runs where status = 'FINISHED'"), "its end")
+    assert_same(files, control)
+    ((run, name),) = query(database, "select run_uuid, name from runs")
+    assert name == "run"
+    assert json.loads((files.path / "mlflow.json").read_text())["run_id"] == run
+    sent = query(database, "select step, value from metrics where key = 'loss' order by step")
+    assert sent == list(enumerate(files.losses(), start=1))
+    resumed = query(database, "select value from metrics where key = 'resumed_attempt'")
+    assert resumed == [(2.0,)]
+    parameters = dict(query(database, "select key, value from params"))  # type: ignore[arg-type]
+    assert parameters["optimizer.learning_rate"] == "0.01"
+
+
+def test_a_server_that_is_not_there_changes_nothing(trainer: Trainer, control: RunFiles) -> None:
+    files = trainer.files("run")
+    ranks = trainer.start("run", f"report.mlflow=http://127.0.0.1:{free_port()}")
+    until(lambda: files.last_step() >= STEPS - 4, "nearly all steps")
+    ranks.signal(signal.SIGTERM)
+    codes = ranks.wait()
+    assert codes in ([75, 75], [0, 0])
+    assert files.losses() == control.losses()[: files.last_step()]
+    until(lambda: "the run directory has it all" in ranks.said(), "its complaint")
+
+
+def test_prometheus_sees_the_run_while_it_trains(trainer: Trainer, control: RunFiles) -> None:
+    port = free_port()
+    files = trainer.files("run")
+    ranks = trainer.start("run", f"report.prometheus_port={port}", "steps=2000")
+    text = until(lambda: (t := scrape(port)) and "trainyard_loss_nats" in t and t, "a scrape")
+    assert 'run_id="run"' in text
+    until(lambda: 'event="checkpoint_commit"' in scrape(port), "a checkpoint")
+    ranks.signal(signal.SIGTERM)
+    assert ranks.wait() == [75, 75]
+    assert files.losses()[:1] == control.losses()[:1]
+    assert scrape(port) == ""
+
+
+def test_a_port_that_is_taken_is_said_and_does_not_stop_the_run(
+    trainer: Trainer, control: RunFiles
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        ranks = trainer.start("run", f"report.prometheus_port={port}", world=2)
+        assert ranks.wait() == [0, 0]
+    assert f"no endpoint for Prometheus at 127.0.0.1:{port}" in ranks.said()
+    assert_same(trainer.files("run"), control)
+
+
+def test_every_second_of_a_killed_run_is_accounted_for(
+    trainer: Trainer, control: RunFiles, tmp_path: Path
+) -> None:
+    files = trainer.files("run")
+    ranks = trainer.start("run")
+    until(lambda: files.last_step() >= 8, "step 8")
+    ranks.signal(signal.SIGKILL)
+    assert ranks.wait() != [0, 0]
+    assert trainer.run("run") == [0, 0]
+    command = [sys.executable, "-m", "training.compare", str(files.path), str(control.path)]
+    done = subprocess.run(
+        [*command, "--json"], capture_output=True, text=True, check=True, env=dict(os.environ)
+    )
+    found = json.loads(done.stdout)
+    run, other = found["runs"]
+    resumed = files.events("resumed")
+    assert (run["attempts"], other["attempts"]) == (2, 1)
+    assert run["resumes_done"] == len(resumed)
+    last = max(e["time"] for name in ("finished", "started") for e in files.events(name))
+    first = files.events("started")[0]
+    assert run["wall_s"] == pytest.approx(last - first["time"] + first["startup_s"], abs=0.05)
+    assert 0 < run["goodput"] < 1
+    assert run["seconds"]["replay"] > 0 or not run["steps_replayed"]
+    assert found["against_first"][0] == {
+        "common": STEPS,
+        "differing_step": None,
+        "largest_difference": 0.0,
+    }
