@@ -11,6 +11,7 @@ import pytest
 
 from bench import admission, fleet, gangs, latency, report, storm
 from bench.fleet import Fleet
+from bench.statistics import median_and_bound
 from infra import naming
 
 METRICS = """
@@ -56,7 +57,7 @@ def test_only_what_came_in_between_counts() -> None:
 def test_the_bound_of_a_median_leaves_out_what_95_percent_allow(count: int, dropped: int) -> None:
     ratios = [float(n) for n in range(count)]
     expected = (statistics.median(ratios), ratios[dropped], ratios[-1 - dropped])
-    assert admission.median_and_bound(ratios[::-1]) == expected
+    assert median_and_bound(ratios[::-1]) == expected
 
 
 def test_pairs_are_played_in_turns(made: Fleet) -> None:

@@ -1,0 +1,26 @@
+"""What repeated measurements say, without assuming how they are spread."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+
+def median_and_bound(values: Sequence[float]) -> tuple[float, float, float]:
+    """The median, and an interval that holds the true one with about 95 % or more.
+
+    The bounds are order statistics: from six pairs on there are some, with fewer it is the whole range.
+    """
+    ordered = sorted(values)
+    drop = _dropped(len(ordered))
+    return statistics.median(ordered), ordered[drop], ordered[-1 - drop]
+
+
+def _dropped(count: int) -> int:
+    """How many may be left out at each end: two tails of the binomial with one half stay under 5 %."""
+    tail, term, drop = 0.0, 0.5**count, -1
+    while tail + term <= 0.025:
+        tail += term
+        drop += 1
+        term *= (count - drop) / (drop + 1)
+    return max(drop, 0)
