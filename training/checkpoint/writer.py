@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from training.checkpoint.manifest import FileRecord
+
+_MOST_HELPERS: Final = 3
+"""Threads of a rank beside its writer: a node has several ranks, and disks have limits."""
 
 
 class Commit(Protocol):
@@ -89,8 +93,9 @@ class BackgroundWriter:
     def help(self) -> None:
         """Write files beside the background thread, from now until it has none left."""
         if self.busy:
-            # A thread, though the caller only waits: the caller has a deadline to watch.
-            threading.Thread(target=self._work.help, daemon=True, name="checkpoint-helper").start()
+            # Threads, though the caller only waits: the caller has a deadline to watch.
+            for _ in range(max(1, min(_MOST_HELPERS, len(os.sched_getaffinity(0)) - 1))):
+                threading.Thread(target=self._work.help, daemon=True).start()
 
     def start(self, commit: Commit, work: FileWork | None = None) -> None:
         """Run `commit` in the background. Raises RuntimeError when a save is in flight.

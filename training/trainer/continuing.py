@@ -76,7 +76,7 @@ def checkpointer(
             attempt=fence.attempt,
             saved_at=time.time(),
             world_size=world.size,
-            parallelism={"data": world.size},
+            parallelism=world.layout.dimensions(),
             data_cursor={
                 "dataset": config.data.path,
                 "version": progress.dataset_version,
