@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import random
+from collections.abc import Iterator
+
 import pytest
+
+from tests.s3.bucket import Bucket, serve
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -14,3 +20,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def full(request: pytest.FixtureRequest) -> bool:
     """Whether the fault suites run with their full counts."""
     return bool(request.config.getoption("--full"))
+
+
+@pytest.fixture
+def chance(request: pytest.FixtureRequest) -> random.Random:
+    """Random choices whose seed is printed, and can be given as TRAINYARD_TEST_SEED."""
+    seed = int(os.environ.get("TRAINYARD_TEST_SEED", random.SystemRandom().randrange(10**6)))
+    print(f"TRAINYARD_TEST_SEED={seed}")
+    return random.Random(seed)
+
+
+@pytest.fixture(scope="session")
+def bucket() -> Iterator[Bucket]:
+    """An empty bucket in a server of its own; the environment leads to it."""
+    yield from serve()

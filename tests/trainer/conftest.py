@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
@@ -65,11 +64,3 @@ def control(make_trainer: Callable[[], Trainer]) -> RunFiles:
     ranks = trainer.start("control")
     assert ranks.wait() == [0, 0], ranks.said()
     return trainer.files("control")
-
-
-@pytest.fixture
-def chance(request: pytest.FixtureRequest) -> random.Random:
-    """Random choices whose seed is printed, and can be given as TRAINYARD_TEST_SEED."""
-    seed = int(os.environ.get("TRAINYARD_TEST_SEED", random.SystemRandom().randrange(10**6)))
-    print(f"TRAINYARD_TEST_SEED={seed}")
-    return random.Random(seed)

@@ -13,7 +13,7 @@ import hashlib
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeVar
@@ -27,6 +27,8 @@ _Answer = TypeVar("_Answer")
 CHUNK_BYTES: Final = 8 * 1024 * 1024
 """Read at a time by `chunks`."""
 _LISTED_AT_ONCE: Final = 1000
+_LIST_MARKERS: Final = {"ContinuationToken": "NextContinuationToken"}
+_UPLOAD_MARKERS: Final = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
 CONNECTIONS: Final = 16
 """At most so many requests at a time; more threads wait for one of them."""
 
@@ -83,30 +85,27 @@ class Objects:
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[Listed]:
         """Objects whose name begins with `prefix`, and comes after `after`, by name."""
         more = {"StartAfter": self.location.key(after)} if after else {}
-        while True:
-            page = self.call("list_objects_v2", prefix, key="Prefix", **more)
+        for page in self._pages("list_objects_v2", prefix, _LIST_MARKERS, more):
             now = parsedate_to_datetime(page["ResponseMetadata"]["HTTPHeaders"]["date"])
             for entry in page.get("Contents", ()):
                 yield Listed(
-                    name=entry["Key"].removeprefix(self.location.prefix),
+                    name=self._name(entry["Key"]),
                     bytes=entry["Size"],
                     etag=entry["ETag"],
                     age_s=(now - entry["LastModified"]).total_seconds(),
                 )
-            if not page.get("IsTruncated"):
-                return
-            more["ContinuationToken"] = page["NextContinuationToken"]
 
     def folders(self) -> Iterator[str]:
         """Names up to their first slash, each once: what a file system would call folders."""
-        more: dict[str, str] = {}
-        while True:
-            page = self.call("list_objects_v2", key="Prefix", Delimiter="/", **more)
+        for page in self._pages("list_objects_v2", "", _LIST_MARKERS, {"Delimiter": "/"}):
             for entry in page.get("CommonPrefixes", ()):
-                yield entry["Prefix"].removeprefix(self.location.prefix).removesuffix("/")
-            if not page.get("IsTruncated"):
-                return
-            more = {"ContinuationToken": page["NextContinuationToken"]}
+                yield self._name(entry["Prefix"]).removesuffix("/")
+
+    def unfinished(self, prefix: str = "") -> Iterator[tuple[str, str]]:
+        """Multipart uploads that nobody has finished: name and number of each."""
+        for page in self._pages("list_multipart_uploads", prefix, _UPLOAD_MARKERS, {}):
+            for entry in page.get("Uploads", ()):
+                yield self._name(entry["Key"]), entry["UploadId"]
 
     def size(self, name: str) -> int:
         """Bytes of an object. Raises ObjectMissing."""
@@ -174,6 +173,21 @@ class Objects:
     def call(self, operation: str, name: str = "", *, key: str | None = "Key", **more: Any) -> Any:
         """One of botocore's operations on an object of this location, tried within patience."""
         return self._try(lambda client: self._ask(client, operation, name, more, key), name)
+
+    def _pages(
+        self, operation: str, prefix: str, markers: Mapping[str, str], more: Mapping[str, str]
+    ) -> Iterator[Any]:
+        """Every page of a list; `markers`: what to pass on from one page to the next."""
+        following = dict(more)
+        while True:
+            page = self.call(operation, prefix, key="Prefix", **following)
+            yield page
+            if not page.get("IsTruncated"):
+                return
+            following |= {ask: page[told] for ask, told in markers.items()}
+
+    def _name(self, key: str) -> str:
+        return key.removeprefix(self.location.prefix)
 
     def _put(self, name: str, content: bytes, sha256: str | None, more: dict[str, str]) -> str:
         digest = bytes.fromhex(sha256) if sha256 else hashlib.sha256(content).digest()

@@ -1,0 +1,222 @@
+"""Checkpoints on S3, below s3://BUCKET/PREFIX as if that were a run directory.
+
+    checkpoints/step-00000042/attempt-00000003/model...   files, in a folder of the attempt's own
+    checkpoints/step-00000042/manifest.json               makes them a checkpoint (s3_manifests.py)
+    checkpoints/last-known-good.json
+    attempts/attempt-00000003.json                        see s3_fence.py
+
+An attempt writes into folders that no other writes into, so a late upload spoils nothing, and its
+manifest names the attempt, so a reader knows the folder. Files that lie next to the manifest, as a
+file system exports them, are read as well. Throttling, resets and the like are tried again; what
+cannot be reached is an OSError, never a corrupt checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from training.checkpoint import s3_manifests
+from training.checkpoint.manifest import MANIFEST_FILE, CorruptCheckpoint, FileRecord, Manifest
+from training.checkpoint.s3_fence import newest_attempt
+from training.checkpoint.s3_source import READERS, S3Source
+from training.checkpoint.s3_upload import S3Upload, attempt_folder
+from training.checkpoint.store import folder_name, step_of
+from training.objects import AccessRefused, ObjectMissing, Objects
+from training.objects.client import CHUNK_BYTES
+from training.objects.upload import Uploader
+from training.spec import CHECKPOINTS_DIR
+
+_KNOWN_GOOD: Final = "last-known-good.json"
+_SET_ASIDE: Final = "manifest-set-aside.json"
+_FORGET_S: Final = 3600.0
+"""Age at which a mark may go. S3 takes no request that was signed more than 15 minutes ago, so by then
+nobody is on the way who looked before it was made."""
+_ATTEMPT: Final = re.compile(r"step-[0-9]+/attempt-([0-9]{8})/.*")
+
+
+class S3Store:
+    """A CheckpointStore on S3; `run` is the run's place. Threads may share it, processes may not."""
+
+    def __init__(self, run: Objects, uploader: Uploader | None = None) -> None:
+        self._run = run
+        self._objects = run.below(CHECKPOINTS_DIR)
+        self._uploader = uploader or Uploader()
+        self._manifests: dict[int, Manifest] = {}
+        """As they were last asked for: one is asked for once, not for each of its files."""
+        self._closed: dict[int, float] = {}
+        """Steps that this process has deleted, and when, in monotonic seconds."""
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="s3-read")
+
+    @property
+    def place(self) -> str:
+        """The URL of the checkpoints."""
+        return self._objects.location.url()
+
+    def steps(self) -> list[int]:
+        """Steps whose manifest is published, ascending. Raises ObjectError."""
+        steps = sorted(
+            step for name in self._objects.folders() if (step := step_of(name)) is not None
+        )
+        there = self._readers.map(self._is_published, steps)
+        return [step for step, published in zip(steps, there, strict=True) if published]
+
+    def manifest(self, step: int) -> Manifest:
+        """The manifest, if it belongs to this step. Raises CorruptCheckpoint or ObjectError."""
+        self._manifests.pop(step, None)
+        entry = s3_manifests.look(self._objects, step)
+        if not entry.published:
+            raise CorruptCheckpoint(f"{MANIFEST_FILE}: there is none")
+        self._manifests[step] = entry.manifest(step)
+        return self._manifests[step]
+
+    def open(self, step: int, name: str) -> S3Source:
+        """Read a file, ahead of the reader. Raises CorruptCheckpoint or ObjectError."""
+        for stored in self._names(step, name):
+            with contextlib.suppress(ObjectMissing):
+                size = self._objects.size(stored)
+                return S3Source(self._objects, stored, size, self._readers)
+        raise CorruptCheckpoint(f"{name}: is not there")
+
+    def read(self, step: int, name: str) -> bytes:
+        """A small file's content, verified. Raises CorruptCheckpoint or ObjectError."""
+        names = self._names(step, name)
+        record = self._manifests[step].files.get(name)
+        if record is None:
+            raise CorruptCheckpoint(f"{name}: not in the manifest")
+        for stored in names:
+            with contextlib.suppress(ObjectMissing):
+                content = self._objects.read(stored)
+                record.compare(name, len(content), hashlib.sha256(content).hexdigest())
+                return content
+        raise CorruptCheckpoint(f"{name}: is not there")
+
+    def verify(self, step: int) -> list[str]:
+        """One line per file that is missing, truncated or altered. Raises ObjectError."""
+        try:
+            files = self.manifest(step).files
+        except CorruptCheckpoint as error:
+            return [str(error)]
+        mistakes = []
+        for name, record in files.items():
+            try:
+                self._verify_file(step, name, record)
+            except CorruptCheckpoint as error:
+                mistakes.append(str(error))
+        return mistakes
+
+    def begin(self, step: int, attempt: int) -> S3Upload:
+        """Take part in writing a checkpoint; asks S3 nothing yet."""
+        self._closed.pop(step, None)
+        self._manifests.pop(step, None)
+        return S3Upload(self, self._objects, self._uploader, step, attempt)
+
+    def delete(self, step: int) -> None:
+        """Close the step, then remove its files. Raises ObjectError."""
+        names = {entry.name for entry in self._objects.list(f"{folder_name(step)}/")}
+        if names:
+            s3_manifests.close(self._objects, step, even_published=True)
+            self._objects.delete(names - {s3_manifests.name_of(step)})
+            self._closed[step] = time.monotonic()
+        self._forget_closed()
+
+    def set_aside(self, step: int) -> None:
+        """Close the step; its files stay, and its manifest under another name. Raises ObjectError."""
+        entry = s3_manifests.close(self._objects, step, even_published=True)
+        if entry.published:
+            self._objects.put(f"{folder_name(step)}/{_SET_ASIDE}", entry.content)
+
+    def sweep(self) -> None:
+        """Remove what unfinished writes and corrupt checkpoints left behind. Raises ObjectError."""
+        newest = newest_attempt(self._run)
+        self._abort_uploads(newest)
+        for name in list(self._objects.folders()):
+            step = step_of(name)
+            if step is not None:
+                self._sweep_step(step, newest)
+
+    def mark_known_good(self, step: int) -> None:
+        """A small object, replaced whole. Raises ObjectError."""
+        self._objects.put(_KNOWN_GOOD, json.dumps({"step": step}).encode() + b"\n")
+
+    def last_known_good(self) -> int | None:
+        """What that object says. Raises ObjectError."""
+        try:
+            step = json.loads(self._objects.read(_KNOWN_GOOD))["step"]
+        except (ObjectMissing, ValueError, KeyError, TypeError):
+            return None
+        return step if isinstance(step, int) else None
+
+    def _is_published(self, step: int) -> bool:
+        if step in self._closed:
+            return False
+        try:
+            return self._objects.size(s3_manifests.name_of(step)) > s3_manifests.MARK_BYTES
+        except ObjectMissing:
+            return False
+
+    def _names(self, step: int, name: str) -> tuple[str, str]:
+        """Where a file may be: in the folder of the attempt that published it, or next to it."""
+        manifest = self._manifests.get(step) or self.manifest(step)
+        own = attempt_folder(step, manifest.attempt)
+        return f"{own}/{name}", f"{folder_name(step)}/{name}"
+
+    def _verify_file(self, step: int, name: str, record: FileRecord) -> None:
+        digest, size = hashlib.sha256(), 0
+        block = memoryview(bytearray(CHUNK_BYTES))
+        with self.open(step, name) as source:
+            while got := source.readinto(block):
+                digest.update(block[:got])
+                size += got
+        record.compare(name, size, digest.hexdigest())
+
+    def _sweep_step(self, step: int, newest: int) -> None:
+        """Remove the files of attempts before `newest` that no manifest names, and old marks."""
+        entries = list(self._objects.list(f"{folder_name(step)}/"))
+        entry = s3_manifests.look(self._objects, step)
+        keep = newest
+        if entry.published:
+            try:
+                keep = entry.manifest(step).attempt
+            except CorruptCheckpoint:
+                return  # to be looked at by whoever loads it, and then set aside
+        left = {e.name for e in entries if _is_of_attempt(e.name, before=newest, but=keep)}
+        left |= {e.name for e in entries if e.name == f"{folder_name(step)}/{_SET_ASIDE}"}
+        if left and not entry.published:
+            entry = s3_manifests.close(self._objects, step)
+            if entry.published:
+                return  # just now, by the attempt that was thought dead: these are its files
+        self._objects.delete(left)
+        marks = [e for e in entries if e.bytes <= s3_manifests.MARK_BYTES and e.age_s > _FORGET_S]
+        if entries == marks and not entry.published:
+            self._objects.delete([mark.name for mark in marks])
+
+    def _abort_uploads(self, newest: int) -> None:
+        """End the multipart uploads of attempts before `newest`, whose parts are paid for."""
+        try:
+            uploads = list(self._objects.unfinished("step-"))
+        except AccessRefused:
+            return  # not every role may ask; then the bucket's lifecycle rule ends them in days
+        for name, upload in uploads:
+            if _is_of_attempt(name, before=newest):
+                with contextlib.suppress(ObjectMissing):
+                    self._objects.call("abort_multipart_upload", name, UploadId=upload)
+
+    def _forget_closed(self) -> None:
+        """Remove the marks of this process's deletions once nobody can be on his way any more."""
+        limit = time.monotonic() - _FORGET_S
+        old = [step for step, closed in self._closed.items() if closed < limit]
+        self._objects.delete([s3_manifests.name_of(step) for step in old])
+        for step in old:
+            del self._closed[step]
+
+
+def _is_of_attempt(name: str, *, before: int, but: int | None = None) -> bool:
+    """Whether an object is in the folder of an attempt before one, and not of a certain one."""
+    match = _ATTEMPT.fullmatch(name)
+    return match is not None and int(match[1]) < before and int(match[1]) != but

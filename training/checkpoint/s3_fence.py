@@ -1,0 +1,66 @@
+"""The Fence of a run on S3: attempts claim their numbers by writing objects that are not there yet.
+
+attempts/attempt-00000003.json
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import time
+import uuid
+
+from training.checkpoint.fence import ATTEMPTS_DIR
+from training.checkpoint.store import StaleAttempt
+from training.objects import ObjectExists, Objects
+
+_NAME = re.compile(r"attempt-([0-9]{8})\.json")
+
+
+class S3Fence:
+    """One attempt's right to publish; `run` is the run's place on S3."""
+
+    def __init__(self, run: Objects, attempt: int) -> None:
+        self._attempts = run.below(ATTEMPTS_DIR)
+        self.attempt = attempt
+
+    @classmethod
+    def claim(cls, run: Objects, *, above: int = 0) -> S3Fence:
+        """Take the next number, higher than `above`; every older attempt is fenced out from here on.
+
+        Raises ObjectError.
+        """
+        about = {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "started": time.time(),
+            "claim": uuid.uuid4().hex,
+        }
+        while True:
+            attempt = max(newest_attempt(run), above) + 1
+            try:
+                run.below(ATTEMPTS_DIR).create(_name(attempt), json.dumps(about).encode())
+            except ObjectExists:
+                continue
+            return cls(run, attempt)
+
+    def check(self) -> None:
+        """Raises StaleAttempt when a newer attempt has claimed the run, ObjectError when unknown."""
+        newer = [entry.name for entry in self._attempts.list(after=_name(self.attempt))]
+        if newer:
+            raise StaleAttempt(
+                f"attempt {self.attempt} was replaced by {newer[-1].removesuffix('.json')}; "
+                "nothing more is written"
+            )
+
+
+def newest_attempt(run: Objects) -> int:
+    """The highest number claimed so far; 0 when there was none. Raises ObjectError."""
+    names = [entry.name for entry in run.below(ATTEMPTS_DIR).list()]
+    return max((int(match[1]) for name in names if (match := _NAME.fullmatch(name))), default=0)
+
+
+def _name(attempt: int) -> str:
+    return f"attempt-{attempt:08d}.json"

@@ -1,0 +1,95 @@
+"""A checkpoint on its way to S3, as one rank sees it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from training.checkpoint import s3_manifests
+from training.checkpoint.manifest import CorruptCheckpoint, FileRecord, Manifest
+from training.checkpoint.store import CheckpointStore, Chunk, folder_name
+from training.objects import ObjectError, ObjectExists, ObjectMissing, Objects
+from training.objects.upload import Uploader
+
+_CLEAN_UP_S: Final = 10.0
+"""A failed save's files are removed if S3 still answers; the next attempt's sweep does the rest."""
+_TURNS: Final = 5
+
+
+def attempt_folder(step: int, attempt: int) -> str:
+    """`step-00000042/attempt-00000003`"""
+    return f"{folder_name(step)}/attempt-{attempt:08d}"
+
+
+class S3Upload:
+    """An Upload into the attempt's own folder, published by its manifest."""
+
+    def __init__(
+        self,
+        store: CheckpointStore,
+        checkpoints: Objects,
+        uploader: Uploader,
+        step: int,
+        attempt: int,
+    ) -> None:
+        self._store = store
+        self._checkpoints = checkpoints
+        self._objects = checkpoints.within(float("inf"))
+        self._uploader = uploader
+        self._step = step
+        self._attempt = attempt
+        self._gave_up = f"attempt {attempt:08d} gave up"
+
+    def put(self, name: str, chunks: Sequence[Chunk]) -> FileRecord:
+        """Write one file. Raises ObjectError."""
+        stored = f"{attempt_folder(self._step, self._attempt)}/{name}"
+        size, sha256 = self._uploader.write(self._objects, stored, chunks)
+        return FileRecord(bytes=size, sha256=sha256)
+
+    def commit(self, manifest: Manifest, fence: Callable[[], None]) -> Manifest:
+        """Publish by one conditional write, as s3_manifests says. Raises ObjectError, or StaleAttempt."""
+        self._check_files(manifest)
+        content = manifest.to_json().encode()
+        name = s3_manifests.name_of(self._step)
+        for _ in range(_TURNS):
+            entry = s3_manifests.look(self._objects, self._step)
+            if entry.content == s3_manifests.mark(self._gave_up):
+                raise ObjectError(f"{self._objects.location.url(name)}: another rank gave up")
+            if entry.published and entry.content != content:
+                if not self._store.verify(self._step):
+                    self.abort()
+                    return self._store.manifest(self._step)
+                self._store.set_aside(self._step)
+                continue
+            fence()
+            try:
+                self._objects.create(name, content, instead_of=entry.etag)
+            except (ObjectExists, ObjectMissing):
+                continue
+            return manifest
+        raise ObjectExists(f"{self._objects.location.url(name)}: changes all the time")
+
+    def abort(self) -> None:
+        """End what is under way, close the step, remove the attempt's files; never raises.
+
+        No effect when this attempt has published: not even this rank may know.
+        """
+        self._objects.cancelled.set()
+        # Another `cancelled`: cleaning up is not cancelled with the rest.
+        objects = dataclasses.replace(self._checkpoints).within(_CLEAN_UP_S)
+        with contextlib.suppress(ObjectError, CorruptCheckpoint):
+            entry = s3_manifests.close(objects, self._step, why=self._gave_up)
+            if entry.published and entry.manifest(self._step).attempt == self._attempt:
+                return
+            folder = f"{attempt_folder(self._step, self._attempt)}/"
+            objects.delete([found.name for found in objects.list(folder)])
+
+    def _check_files(self, manifest: Manifest) -> None:
+        """Every file is there and as long as it was when it was written; one list per 1,000 files."""
+        folder = f"{attempt_folder(self._step, self._attempt)}/"
+        there = {e.name.removeprefix(folder): e.bytes for e in self._objects.list(folder)}
+        for name, record in manifest.files.items():
+            if there.get(name) != record.bytes:
+                raise ObjectError(f"{name}: is not as long as it was when it was written")

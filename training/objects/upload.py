@@ -1,0 +1,160 @@
+"""One large object out of pieces of memory: parts in parallel, through buffers made once.
+
+    pieces --copy + SHA-256--> a free buffer --CRC-32, request--> S3      (at most `lanes` at a time)
+
+A piece is copied into a buffer that was touched before, which costs little; S3 compares each part
+with its CRC-32, and the SHA-256 of the whole is the reader's. A small object is one request, whose
+SHA-256 S3 compares itself. An upload that fails is aborted: its parts would be paid for.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import queue
+import zlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final
+
+from training.objects.client import Objects
+from training.objects.failures import ObjectError, ObjectMissing
+
+PART_BYTES: Final = 16 * 1024 * 1024
+LANES: Final = 4
+"""Buffers, and parts on their way at a time: 64 MiB of memory per rank with parts of this size."""
+_MAX_PARTS: Final = 10_000
+"""docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html"""
+_BLOCK: Final = 1024 * 1024
+"""Copied and hashed at a time: in cache between the two."""
+_ABORT_S: Final = 5.0
+
+Part = dict[str, Any]
+"""PartNumber, ETag and ChecksumCRC32, as S3 wants to hear them again in the end."""
+
+
+class Uploader:
+    """Writes objects through its own buffers and threads. Threads may share it."""
+
+    def __init__(self, *, part_bytes: int = PART_BYTES, lanes: int = LANES) -> None:
+        self._part_bytes = part_bytes
+        self._threads = ThreadPoolExecutor(lanes, thread_name_prefix="s3-upload")
+        self._free: queue.SimpleQueue[bytearray] = queue.SimpleQueue()
+        for _ in range(lanes):
+            self._free.put(bytearray())
+
+    def write(
+        self, objects: Objects, name: str, chunks: Sequence[bytes | memoryview]
+    ) -> tuple[int, str]:
+        """The object `name` as the concatenation of `chunks`; its size and SHA-256.
+
+        `chunks` are bytes or 1-D memoryviews of format B. Raises ObjectError; then there is no
+        such object, unless S3 could not be asked any more.
+        """
+        total = sum(len(chunk) for chunk in chunks)
+        if total <= self._part_bytes:
+            content = b"".join(chunks)
+            sha256 = hashlib.sha256(content).hexdigest()
+            objects.put(name, content, sha256=sha256)
+            return total, sha256
+        number = str(objects.call("create_multipart_upload", name, **_CHECKED)["UploadId"])
+        try:
+            sha256 = self._send_all(objects, name, number, chunks, total)
+        except BaseException:
+            with contextlib.suppress(ObjectError):
+                objects.within(_ABORT_S).call("abort_multipart_upload", name, UploadId=number)
+            raise
+        return total, sha256
+
+    def _send_all(
+        self,
+        objects: Objects,
+        name: str,
+        number: str,
+        chunks: Sequence[bytes | memoryview],
+        total: int,
+    ) -> str:
+        size = max(self._part_bytes, -(-total // _MAX_PARTS))
+        pieces = _Pieces(chunks)
+        sent: list[Future[Part]] = []
+        try:
+            for start in range(0, total, size):
+                buffer = self._free.get()
+                if any(job.done() and job.exception() for job in sent):
+                    self._free.put(buffer)
+                    break
+                buffer = buffer if len(buffer) >= size else bytearray(size)
+                count = min(size, total - start)
+                pieces.fill(memoryview(buffer)[:count])
+                job = (objects, name, number, len(sent) + 1, buffer, count)
+                sent.append(self._threads.submit(self._send, *job))
+        finally:
+            parts = [job.exception() or job.result() for job in sent]
+        for part in parts:
+            if isinstance(part, BaseException):
+                raise part
+        self._complete(objects, name, number, parts, total)
+        return pieces.digest.hexdigest()
+
+    def _send(
+        self, objects: Objects, name: str, upload: str, number: int, buffer: bytearray, count: int
+    ) -> Part:
+        try:
+            body = buffer if count == len(buffer) else bytes(memoryview(buffer)[:count])
+            checksum = base64.b64encode(zlib.crc32(body).to_bytes(4, "big")).decode()
+            answer = objects.call(
+                "upload_part",
+                name,
+                UploadId=upload,
+                PartNumber=number,
+                Body=body,
+                ChecksumCRC32=checksum,
+            )
+            return {"PartNumber": number, "ETag": answer["ETag"], "ChecksumCRC32": checksum}
+        finally:
+            self._free.put(buffer)
+
+    def _complete(
+        self, objects: Objects, name: str, upload: str, parts: Sequence[Any], total: int
+    ) -> None:
+        try:
+            parts_of_it = {"Parts": list(parts)}
+            objects.call(
+                "complete_multipart_upload", name, UploadId=upload, MultipartUpload=parts_of_it
+            )
+        except ObjectMissing:
+            # A try before this one has worked and was answered with an error; nobody else knows
+            # this upload, so what is there is ours.
+            if objects.size(name) != total:
+                raise
+
+
+_CHECKED: Final = {"ChecksumAlgorithm": "CRC32"}
+
+
+class _Pieces:
+    """The concatenation of chunks, copied out in order and hashed on the way."""
+
+    def __init__(self, chunks: Sequence[bytes | memoryview]) -> None:
+        self._blocks = _blocks(chunks)
+        self._left = memoryview(b"")
+        self.digest = hashlib.sha256()
+
+    def fill(self, out: memoryview) -> None:
+        """The next bytes in all of `out`; there must be as many."""
+        filled = 0
+        while filled < len(out):
+            if not self._left:
+                self._left = next(self._blocks)
+            block = self._left[: len(out) - filled]
+            out[filled : filled + len(block)] = block
+            self.digest.update(block)
+            filled, self._left = filled + len(block), self._left[len(block) :]
+
+
+def _blocks(chunks: Sequence[bytes | memoryview]) -> Iterator[memoryview]:
+    for chunk in chunks:
+        whole = memoryview(chunk)
+        for start in range(0, len(whole), _BLOCK):
+            yield whole[start : start + _BLOCK]
