@@ -91,15 +91,15 @@ def test_kill_after_kill_the_run_still_ends_as_if_nothing_had_happened(
 
 def with_noise(_: int) -> None:
     """Make the loss depend on every random generator, as dropout would."""
-    from training.trainer import loop
+    from training.trainer.network import passes
 
-    plain = loop.mean_loss
+    plain = passes.mean_loss
 
     def noisy(model: torch.nn.Module, tokens: torch.Tensor) -> torch.Tensor:
         noise = torch.rand(()) + random.random() + np.random.random()
         return plain(model, tokens) * (1 + 0.1 * noise)
 
-    loop.mean_loss = noisy
+    passes.mean_loss = noisy
 
 
 def test_random_states_of_every_rank_are_part_of_a_checkpoint(
@@ -121,7 +121,7 @@ def test_four_ranks_resume_bit_identically_too(trainer: Trainer) -> None:
     assert trainer.run("whole", world=4) == [0] * 4
     files = trainer.files("cut")
     ranks = trainer.start("cut", world=4)
-    until(lambda: files.last_step() >= 6, "step 6")
+    until(lambda: files.last_step() >= 6 and files.events("checkpoint_commit"), "step 6")
     ranks.signal(signal.SIGKILL, 3)
     ranks.wait()
     assert trainer.run("cut", world=4) == [0] * 4

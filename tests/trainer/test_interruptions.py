@@ -45,9 +45,9 @@ def told_to_stop() -> None:
 
 
 MOMENTS = {
-    "while the model is built": ("training.trainer.model", "build", 1, 1, 0),
+    "while the model is built": ("training.trainer.network.building", "build", 1, 1, 0),
     "while resuming": ("training.trainer.checkpointing", "Checkpointer.load_newest", 1, 0, 0),
-    "in the first forward pass": ("training.trainer.loop", "mean_loss", 1, 1, 1),
+    "in the first forward pass": ("training.trainer.network.passes", "mean_loss", 1, 1, 1),
     "in the optimizer's step": ("training.trainer.loop", "learning_rate", 6, 0, 6),
     "in an evaluation": ("training.trainer.evaluation", "to_device", 2, 1, 8),
     "while a checkpoint is staged": ("training.checkpoint.rng", "capture", 1, 1, 6),

@@ -10,10 +10,11 @@ from pathlib import Path
 import torch
 
 from training.spec import ATTEMPT_ENV
-from training.trainer import flops, model
+from training.trainer import flops
 from training.trainer.loop import Run
 from training.trainer.meter import Meter
 from training.trainer.metrics import MetricsLog
+from training.trainer.network.building import Network
 from training.trainer.parallel import World
 from training.trainer.progress import ProgressDisplay
 from training.trainer.request import Request
@@ -21,7 +22,7 @@ from training.trainer.request import Request
 
 def announce(run: Run, request: Request, *, resumed: bool) -> None:
     """The start of this attempt, as an event and as a line."""
-    parameters = model.parameter_count(run.model)
+    parameters = run.network.parameters
     run.events.write(
         "started",
         run.progress.step,
@@ -54,19 +55,19 @@ def announce(run: Run, request: Request, *, resumed: bool) -> None:
 def meter_of(
     request: Request,
     world: World,
-    network: torch.nn.Module,
+    network: Network,
     log: MetricsLog,
     display: ProgressDisplay,
     attempt: int,
 ) -> Meter:
     """What turns this run's steps into metrics."""
-    config = request.config
-    shape = config.model
+    config, shape = request.config, network.settings
+    tied, heads = shape.tie_word_embeddings, shape.num_attention_heads
     token_flops = flops.flops_per_token(
-        parameters=model.parameter_count(network),
-        looked_up=0 if shape.tie_embeddings else shape.vocab_size * shape.hidden_size,
-        layers=shape.layers,
-        width=shape.hidden_size,
+        parameters=network.parameters,
+        looked_up=0 if tied else shape.vocab_size * shape.hidden_size,
+        layers=shape.num_hidden_layers,
+        width=heads * (getattr(shape, "head_dim", None) or shape.hidden_size // heads),
         sequence_length=config.data.sequence_length,
     )
     return Meter(

@@ -9,13 +9,14 @@ from training.checkpoint.opening import claim_attempt, join_attempt, open_store
 from training.checkpoint.policy import SavePolicy
 from training.checkpoint.store import Fence
 from training.spec import EVENTS_FILE, METRICS_FILE
-from training.trainer import lineage, model, parallel
+from training.trainer import lineage
 from training.trainer.announcing import announce, meter_of
 from training.trainer.continuing import beginning, checkpointer, refuse_other_run
 from training.trainer.evaluation import to_device
 from training.trainer.interruption import Notice
 from training.trainer.loop import Run
 from training.trainer.metrics import EventLog, MetricsLog
+from training.trainer.network import building
 from training.trainer.optimizer import adamw
 from training.trainer.parallel import World
 from training.trainer.progress import ProgressDisplay
@@ -33,11 +34,11 @@ def assemble(request: Request, world: World, notice: Notice) -> Run:
     events = EventLog(request.run_dir / EVENTS_FILE, fence.attempt, enabled=world.leads)
     order, evaluator = open_data(request)
     rng.seed_all(config.seed)
-    network = parallel.replicate(model.build(config.model, config.data.sequence_length), world)
-    optimizer = adamw(network, config)
+    network = building.build(config, world)
+    optimizer = adamw(network.bare, config)
     progress = beginning(request, order)
-    rng.seed_all(config.seed + 1_000_003 * world.rank)
-    saver = checkpointer(request, world, fence, network, optimizer, events)
+    rng.seed_all(config.seed + 1_000_003 * (world.rank // world.layout.tensor))
+    saver = checkpointer(request, world, fence, network.bare, optimizer, events)
     loaded = saver.load_newest(lambda found: refuse_other_run(found, progress))
     progress = loaded or progress
     metrics = MetricsLog(request.run_dir / METRICS_FILE, progress.step, enabled=world.leads)
@@ -49,7 +50,7 @@ def assemble(request: Request, world: World, notice: Notice) -> Run:
     run = Run(
         config=config,
         world=world,
-        model=network,
+        network=network,
         optimizer=optimizer,
         order=order,
         evaluator=evaluator,
@@ -91,10 +92,10 @@ def _settle_gradient_buckets(run: Run) -> None:
     It does so after its first backward pass. The grouping changes the order of sums over more than
     two ranks, so without this the first step after a resume would differ in the last bits.
     """
-    if run.world.size <= 2 or not run.config.deterministic:
+    if run.world.size <= 2 or run.network.divided_over or not run.config.deterministic:
         return
     states = rng.capture()
     rows = run.order.take(0, run.config.batch.micro_samples)
-    model.mean_loss(run.model, to_device(rows, run.world.device)).backward()  # type: ignore[no-untyped-call]
+    run.network.passes.forward_backward(to_device(rows, run.world.device))
     run.optimizer.zero_grad(set_to_none=True)
     rng.restore(states)

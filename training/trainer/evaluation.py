@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from training.prepare.dataset import Index
-from training.trainer import model as model_module
 from training.trainer.data import Int64s, TokenWindows, spread, unigram_loss
 from training.trainer.interruption import Notice
-from training.trainer.parallel import World, bare
+from training.trainer.network.building import Network
+from training.trainer.parallel import World
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,23 +36,27 @@ class Evaluator:
         )
 
     @torch.no_grad()
-    def loss(self, model: torch.nn.Module, world: World, notice: Notice) -> float | None:
-        """Mean loss, nats per token; None when the ranks agreed to stop because of a notice."""
+    def loss(self, network: Network, world: World, notice: Notice) -> float | None:
+        """Mean loss, nats per token; None when the ranks agreed to stop because of a notice.
+
+        Ranks that share a model compute together: each of them does every pass, also when there is
+        no sample left for it.
+        """
         share = world.share_of(len(self.chosen))
         most = -(-len(self.chosen) // world.data_size)
         total = 0.0
-        model.eval()
+        network.module.eval()
         try:
             for first in range(0, most, self.micro_samples):
                 wanted = self.chosen[share.start : share.stop][first : first + self.micro_samples]
-                if len(wanted):
-                    tokens_BS1 = to_device(self.windows.gather(wanted), world.device)
-                    loss = model_module.mean_loss(bare(model), tokens_BS1)
-                    total += loss.double().item() * len(wanted)
+                filled = np.resize(wanted if len(wanted) else self.chosen, self.micro_samples)
+                tokens_BS1 = to_device(self.windows.gather(filled), world.device)
+                total += network.passes.held_out(tokens_BS1, len(wanted)) * len(wanted)
                 if world.sum([float(notice.given())])[0]:
                     return None
         finally:
-            model.train()
+            network.module.train()
+            network.settle()
         return world.sum([total * world.counts])[0] / len(self.chosen)
 
 

@@ -16,7 +16,6 @@ import torch
 from training.checkpoint import policy
 from training.checkpoint.contents import Progress
 from training.spec import EXIT_DONE, EXIT_PREEMPTED
-from training.trainer import parallel
 from training.trainer.checkpointing import Checkpointer
 from training.trainer.config import TrainerConfig
 from training.trainer.data import TrainingOrder
@@ -24,7 +23,7 @@ from training.trainer.evaluation import Evaluator, to_device
 from training.trainer.interruption import Notice
 from training.trainer.meter import Meter
 from training.trainer.metrics import EventLog, MetricsLog
-from training.trainer.model import mean_loss
+from training.trainer.network.building import Network
 from training.trainer.parallel import World
 from training.trainer.progress import ProgressDisplay
 from training.trainer.schedule import learning_rate
@@ -40,7 +39,7 @@ class Run:
 
     config: TrainerConfig
     world: World
-    model: torch.nn.Module
+    network: Network
     optimizer: torch.optim.Optimizer
     order: TrainingOrder
     evaluator: Evaluator
@@ -92,8 +91,8 @@ def one_step(run: Run) -> Exchange:
     rows = run.order.take(run.progress.samples + share.start, len(share))
     loaded = time.perf_counter()
     lr = learning_rate(config.schedule, config.peak_learning_rate, step, config.steps)
-    loss = _forward_backward(run, to_device(rows, run.world.device))
-    grad_norm = torch.nn.utils.clip_grad_norm_(run.model.parameters(), config.optimizer.clip_norm)
+    loss = run.network.passes.forward_backward(to_device(rows, run.world.device))
+    grad_norm = run.network.clip(config.optimizer.clip_norm)
     for group in run.optimizer.param_groups:
         group["lr"] = lr
     run.optimizer.step()
@@ -118,18 +117,6 @@ def one_step(run: Run) -> Exchange:
     return told
 
 
-def _forward_backward(run: Run, tokens_BS1: torch.Tensor) -> float:
-    """Accumulate gradients over this rank's micro-batches; their mean loss."""
-    micros = torch.split(tokens_BS1, run.config.batch.micro_samples)
-    total = torch.zeros((), dtype=torch.float64, device=run.world.device)
-    for number, micro_BS1 in enumerate(micros, start=1):
-        with parallel.accumulating(run.model, last=number == len(micros)):
-            loss = mean_loss(run.model, micro_BS1) / len(micros)
-            loss.backward()  # type: ignore[no-untyped-call]
-        total += loss.detach()
-    return total.item()
-
-
 def exchange(run: Run, loss: float) -> Exchange:
     """The one small all-reduce of a step: mean loss, notices, the leader's clock."""
     world, given = run.world, run.notice.given()
@@ -146,7 +133,7 @@ def exchange(run: Run, loss: float) -> Exchange:
 def evaluate(run: Run) -> str | None:
     """Measure the held-out loss of this step; a notice ends it early and is returned."""
     begun = time.perf_counter()
-    loss = run.evaluator.loss(run.model, run.world, run.notice)
+    loss = run.evaluator.loss(run.network, run.world, run.notice)
     if loss is None:
         return exchange(run, 0.0).notice
     step = run.progress.step

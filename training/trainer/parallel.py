@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -21,7 +20,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from training.trainer.config import TrainerConfig
 from training.trainer.config.parallel import Layout
-from training.trainer.strict import ConfigError
 
 _STORE_TIMEOUT = timedelta(seconds=120)
 _HEARD_TIMEOUT = timedelta(seconds=10)
@@ -145,26 +143,9 @@ def use_one_numerics(config: TrainerConfig) -> None:
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
-def replicate(model: torch.nn.Module, world: World) -> torch.nn.Module:
-    """The model on this rank's device, its gradients averaged over all ranks."""
-    if not world.layout.plain:
-        raise ConfigError(["parallel: allowed replicate only, so far"])
-    device_ids = [world.device.index] if world.device.type == "cuda" else None
-    return DistributedDataParallel(
-        model.to(world.device), device_ids=device_ids, gradient_as_bucket_view=True
-    )
-
-
 def bare(model: torch.nn.Module) -> torch.nn.Module:
     """The model inside DistributedDataParallel."""
     return model.module if isinstance(model, DistributedDataParallel) else model
-
-
-def accumulating(model: torch.nn.Module, *, last: bool) -> Any:
-    """A context for one backward pass: gradients are exchanged in the last one only."""
-    if last or not isinstance(model, DistributedDataParallel):
-        return nullcontext()
-    return model.no_sync()
 
 
 def _rendezvous() -> tuple[Store, int, int]:

@@ -1,16 +1,25 @@
-"""The model: its shape."""
+"""The model: its shape, and where its weights come from."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Final, Literal
 
 from training.trainer.config.limits import Mistakes, positive
+
+_NOT_SHAPE: Final = ("path", "weights")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """A Llama-shaped causal language model with random initial weights, float32."""
+    """A causal language model, its parameters in float32: Llama of this shape, or a folder's."""
 
+    path: str = ""
+    """Folder whose config.json describes a causal language model of transformers; it says the shape
+    then, and the fields below are left out. Empty: a Llama with the shape below."""
+    weights: Literal["random", "safetensors"] = "random"
+    """Initial weights: drawn by the model's own rules from the run's seed, or read from `path`."""
     vocab_size: int = 264
     """Tokens the model knows; at least the dataset's (257: bytes and a document boundary)."""
     hidden_size: int = 128
@@ -30,6 +39,11 @@ class ModelConfig:
 
     def mistakes(self) -> Mistakes:
         """What cannot work, one line each: path, got, allowed, remedy."""
+        if self.weights == "safetensors" and not self.path:
+            yield "model.weights: got safetensors; allowed with model.path, where they are read"
+        if self.path:
+            yield from self._said_twice()
+            return
         for name in ("hidden_size", "intermediate_size", "layers", "heads", "kv_heads"):
             yield from positive(f"model.{name}", getattr(self, name))
         yield from positive("model.initializer_range", self.initializer_range)
@@ -42,3 +56,15 @@ class ModelConfig:
             )
         if self.kv_heads > 0 and self.heads % self.kv_heads:
             yield f"model.kv_heads: got {self.kv_heads}; allowed a divisor of {self.heads}"
+
+    @property
+    def _shape(self) -> Sequence[str]:
+        return [field.name for field in fields(self) if field.name not in _NOT_SHAPE]
+
+    def _said_twice(self) -> Mistakes:
+        for name in self._shape:
+            if getattr(self, name) != getattr(type(self), name):
+                yield (
+                    f"model.{name}: got {getattr(self, name)} besides model.path; "
+                    "allowed in the folder's config.json only; leave it out here"
+                )

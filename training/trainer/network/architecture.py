@@ -1,0 +1,123 @@
+"""The model as transformers defines it: shapes and names, without memory for its parameters.
+
+Only the two modules of one architecture are imported; the package's top level and its Auto classes
+cost seconds more at every start.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch.nn.modules.module import register_module_parameter_registration_hook
+from transformers.models.llama.modeling_llama import LlamaForCausalLM
+
+from training.trainer.config import ModelConfig
+from training.trainer.strict import ConfigError
+
+CONFIG_FILE: Final = "config.json"
+
+
+def settings_of(config: ModelConfig, sequence_length: int) -> Any:
+    """The transformers configuration: of a folder's config.json, or Llama with our shape.
+
+    Raises ConfigError with one line per mistake.
+    """
+    network, values = _class_and_values(config, sequence_length)
+    settings = network.config_class.from_dict(values)
+    settings.use_cache = False
+    settings.dtype = torch.float32
+    if network._supports_sdpa:
+        settings._attn_implementation = "sdpa"
+    longest = getattr(settings, "max_position_embeddings", None)
+    if longest is not None and longest < sequence_length:
+        raise ConfigError(
+            [
+                f"data.sequence_length: got {sequence_length}; allowed at most {longest}, the "
+                f"positions of {config.path}"
+            ]
+        )
+    return settings
+
+
+def without_memory(settings: Any) -> torch.nn.Module:
+    """The model, its parameters on the meta device; buffers are real, and small."""
+    module = importlib.import_module(type(settings).__module__.replace("configuration", "modeling"))
+    with _parameters_on_meta():
+        model: torch.nn.Module = getattr(module, settings.architectures[0])(settings)
+    return model
+
+
+def blocks_of(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """The repeated blocks, in order: what is sharded, recomputed and compiled one at a time."""
+    names = set(getattr(model, "_no_split_modules", None) or ())
+    return [module for module in model.modules() if type(module).__name__ in names]
+
+
+def _class_and_values(config: ModelConfig, sequence_length: int) -> tuple[Any, dict[str, Any]]:
+    """The class of the model, and the content of its config.json."""
+    if not config.path:
+        return LlamaForCausalLM, llama_values(config, sequence_length)
+    file = Path(config.path) / CONFIG_FILE
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+        kind, name = values["model_type"].replace("-", "_"), values["architectures"][0]
+        module = importlib.import_module(f"transformers.models.{kind}.modeling_{kind}")
+        return getattr(module, name), values
+    except (ImportError, AttributeError):
+        raise ConfigError(
+            [
+                f"model.path: {file}: got {name} of model type {kind}; "
+                "allowed a causal language model that the installed transformers has"
+            ]
+        ) from None
+    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
+        reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+        raise ConfigError(
+            [
+                f"model.path: {file}: {reason}; allowed a folder whose {CONFIG_FILE} names a "
+                "model_type and its architectures"
+            ]
+        ) from None
+
+
+def llama_values(config: ModelConfig, sequence_length: int) -> dict[str, Any]:
+    """What config.json says of a model that is described by our own settings."""
+    return {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "num_hidden_layers": config.layers,
+        "num_attention_heads": config.heads,
+        "num_key_value_heads": config.kv_heads,
+        "tie_word_embeddings": config.tie_embeddings,
+        "initializer_range": config.initializer_range,
+        "max_position_embeddings": sequence_length,
+        "dtype": "float32",
+    }
+
+
+@contextmanager
+def _parameters_on_meta() -> Iterator[None]:
+    """Inside, a module's new parameters are moved off memory as soon as they are registered.
+
+    Not `torch.device("meta")`: buffers, such as rotary frequencies, are computed and must be real.
+    """
+
+    def move(_: object, __: str, parameter: torch.nn.Parameter | None) -> Any:
+        if parameter is None or parameter.is_meta:
+            return None
+        return torch.nn.Parameter(parameter.to("meta"), requires_grad=parameter.requires_grad)
+
+    handle = register_module_parameter_registration_hook(move)
+    try:
+        yield
+    finally:
+        handle.remove()

@@ -1,0 +1,165 @@
+"""Puts a rank's part of the model together.
+
+The order matters: matrices are cut (tensor) and stages kept (pipeline) while the model has no
+memory; then blocks are made to recompute and compile; then parameters are sharded block by block
+(FSDP2), or the model replicated (DDP); memory is made for what this rank holds, and filled.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+from training.trainer.config import TrainerConfig
+from training.trainer.network import initial, weights
+from training.trainer.network.architecture import blocks_of, settings_of, without_memory
+from training.trainer.network.clipping import clip_divided
+from training.trainer.network.passes import Passes, WholePasses
+from training.trainer.network.stages import Stage, keep_only, stage_mistakes
+from training.trainer.network.tensor import cut_matrices, refuse, tensor_mistakes
+from training.trainer.parallel import World, bare
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """A rank's part of the model and how it is run."""
+
+    module: torch.nn.Module
+    """Its parameters are this rank's: plain tensors, or DTensors where they are divided."""
+    passes: Passes
+    settings: Any
+    """The transformers configuration of the whole model."""
+    parameters: int
+    """Of the whole model."""
+    divided_over: int
+    """Ranks that share one stage of the model; 0: every rank holds all of it."""
+
+    @property
+    def bare(self) -> torch.nn.Module:
+        """The transformers model, whose names are the whole model's."""
+        return bare(self.module)
+
+    def clip(self, most: float) -> torch.Tensor:
+        """Scale the gradients to a global 2-norm of at most `most`; the norm before."""
+        if self.divided_over:
+            return clip_divided(self.module.parameters(), most, self.divided_over)
+        return torch.nn.utils.clip_grad_norm_(self.module.parameters(), most)
+
+    def settle(self) -> None:
+        """Free what an evaluation gathered."""
+        for module in self.module.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
+
+
+def build(config: TrainerConfig, world: World) -> Network:
+    """The network of this rank, with its initial weights. Raises ConfigError."""
+    settings = settings_of(config.model, config.data.sequence_length)
+    layout = world.layout
+    refuse(tensor_mistakes(settings, layout.tensor) + stage_mistakes(settings, layout.pipeline))
+    with initial.Recipes() as recipes:
+        model = without_memory(settings)
+    draws = recipes.of(model) if config.model.weights == "random" else {}
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    mesh = None if layout.plain else _mesh(world)
+    stage = Stage(layout.stage(world.rank), layout.pipeline)
+    if mesh and layout.tensor > 1:
+        cut_matrices(model, mesh["tensor"])
+    if layout.pipeline > 1:
+        keep_only(model, stage)
+    _prepare_blocks(model, config)
+    if mesh:
+        _shard(model, mesh, config, world)
+    model._apply(functools.partial(_with_memory, device=world.device))  # type: ignore[no-untyped-call]
+    if draws:
+        initial.draw_all(model, draws, config.seed)
+    else:
+        weights.read_all(model, Path(config.model.path))
+    module = model if mesh else _replicate(model, world)
+    return Network(
+        module=module,
+        passes=_passes(module, stage, mesh, config, world, settings),
+        settings=settings,
+        parameters=parameters,
+        divided_over=0 if layout.plain else layout.data * layout.tensor,
+    )
+
+
+def _mesh(world: World) -> DeviceMesh:
+    layout = world.layout
+    names = ("pipeline", "replicate", "shard", "tensor")
+    sizes = tuple(getattr(layout, name) for name in names)
+    return init_device_mesh(world.device.type, sizes, mesh_dim_names=names)
+
+
+def _prepare_blocks(model: torch.nn.Module, config: TrainerConfig) -> None:
+    """In place, so that names stay."""
+    for block in blocks_of(model):
+        if config.blocks.recompute:
+            inside: Any = functools.partial(checkpoint, block.forward, use_reentrant=False)
+            block.forward = inside
+        if config.blocks.compile:
+            block.compile()
+
+
+def _shard(model: torch.nn.Module, mesh: DeviceMesh, config: TrainerConfig, world: World) -> None:
+    """FSDP2, or HSDP when the shards are replicated as well."""
+    over = ("replicate", "shard") if world.layout.replicate > 1 else ("shard",)
+    compute, reduce = (_DTYPES[d] for d in (config.precision.compute, config.precision.reduce))
+    policy = MixedPrecisionPolicy(
+        param_dtype=None if compute == torch.float32 else compute,
+        reduce_dtype=reduce,
+    )
+    for module in (*blocks_of(model), model):
+        fully_shard(module, mesh=mesh[over], mp_policy=policy)
+
+
+def _replicate(model: torch.nn.Module, world: World) -> torch.nn.Module:
+    device_ids = [world.device.index] if world.device.type == "cuda" else None
+    return DistributedDataParallel(model, device_ids=device_ids, gradient_as_bucket_view=True)
+
+
+def _with_memory(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    return torch.empty_like(tensor, device=device) if tensor.is_meta else tensor.to(device)
+
+
+def _passes(
+    module: torch.nn.Module,
+    stage: Stage,
+    mesh: DeviceMesh | None,
+    config: TrainerConfig,
+    world: World,
+    settings: Any,
+) -> Passes:
+    batch, compute = config.batch, _DTYPES[config.precision.compute]
+    if mesh is None or stage.count == 1:
+        autocast = compute if mesh is None and compute != torch.float32 else None
+        return WholePasses(module, batch.micro_samples, autocast)
+    # Only here: a run without a pipeline does not pay for loading it.
+    from training.trainer.network.pipelined import PipelinePasses, Shapes
+
+    return PipelinePasses(
+        module,
+        stage,
+        mesh["pipeline"].get_group(),
+        schedule=config.parallel.schedule,
+        micro_batches=batch.global_samples // world.data_size // batch.micro_samples,
+        shapes=Shapes(
+            micro_samples=batch.micro_samples,
+            sequence_length=config.data.sequence_length,
+            width=settings.hidden_size,
+            vocabulary=settings.vocab_size,
+            dtype=compute,
+            device=world.device,
+        ),
+    )

@@ -1,0 +1,140 @@
+"""Random initial weights: the same numbers for every layout, drawn shard by shard.
+
+How each parameter is drawn is learned from the model itself: while it is built on the meta device,
+the operations that fill a parameter are written down. Later each rank repeats them for the rows
+that it holds, in blocks of rows with a generator each, seeded by run, name and block. So no rank
+ever holds more than its part and one block, and a world of another shape gets the same weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from training.trainer.network.regions import Region, local, region_of
+from training.trainer.strict import ConfigError
+
+_BLOCK_NUMBERS: Final = 1 << 18
+"""Numbers drawn at once, at least one row of the tensor."""
+
+_DRAWS: Final[Mapping[str, str]] = {
+    "aten::normal_": "normal_",
+    "aten::uniform_": "uniform_",
+    "aten::fill_.Scalar": "fill_",
+    "aten::zero_": "zero_",
+}
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One operation that fills a parameter, or one of its rows."""
+
+    method: str
+    """Of torch.Tensor."""
+    arguments: tuple[float, ...]
+    row: int | None = None
+    """The only row that is filled; None: all."""
+
+
+class Recipes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Writes down how parameters on the meta device are filled, while it is entered."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._draws: dict[int, list[Draw | str]] = {}
+        self._alive: list[torch.Tensor] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        target = args[0] if args else None
+        changes = func._schema.is_mutable and isinstance(target, torch.Tensor)
+        if changes and isinstance(target, torch.Tensor) and target.is_meta:
+            self._note(func, target, args[1:])
+        return result
+
+    def _note(self, func: Any, target: torch.Tensor, arguments: tuple[Any, ...]) -> None:
+        whole = target if target._base is None else target._base
+        name = func._schema.name
+        overloaded = f"{name}.{func._schema.overload_name}"
+        method = _DRAWS.get(name) or _DRAWS.get(overloaded)
+        draws = self._draws.setdefault(id(whole), [])
+        self._alive.append(whole)
+        if method is None:
+            draws.append(name)
+        elif target.shape == whole.shape:
+            draws[:] = [Draw(method, arguments)]
+        elif target.shape == whole.shape[1:]:
+            draws.append(Draw(method, arguments, int(target.storage_offset() // whole.stride(0))))
+        else:
+            draws.append(name)
+
+    def of(self, model: torch.nn.Module) -> dict[str, list[Draw]]:
+        """By parameter name. Raises ConfigError for what cannot be drawn in parts."""
+        found, mistakes = {}, []
+        for name, parameter in model.named_parameters():
+            draws = self._draws.get(id(parameter), ["nothing"])
+            odd = [draw for draw in draws if isinstance(draw, str)]
+            if odd:
+                mistakes.append(
+                    f"model: {name} is filled by {odd[0]}, which cannot be drawn in parts; "
+                    "set model.weights: safetensors"
+                )
+            found[name] = [draw for draw in draws if isinstance(draw, Draw)]
+        if mistakes:
+            raise ConfigError(mistakes[:1])
+        return found
+
+
+@torch.no_grad()
+def draw_all(model: torch.nn.Module, recipes: Mapping[str, list[Draw]], seed: int) -> None:
+    """Fill this rank's part of every parameter."""
+    for name, parameter in model.named_parameters():
+        _draw(local(parameter), region_of(parameter), parameter.shape, name, recipes[name], seed)
+
+
+def _draw(
+    part: torch.Tensor,
+    region: Region,
+    shape: torch.Size,
+    name: str,
+    draws: list[Draw],
+    seed: int,
+) -> None:
+    first, *_ = (*region.offset, 0)
+    rows, *_ = (*region.shape, 1)
+    whole_rows, *rest = (*shape, *([1] * (1 - len(shape))))
+    per_block = max(1, _BLOCK_NUMBERS // max(1, torch.Size(rest).numel()))
+    columns = region.slices[1:]
+    for block in range(first // per_block, -(-(first + rows) // per_block)):
+        begin, end = block * per_block, min((block + 1) * per_block, whole_rows)
+        numbers = torch.empty((end - begin, *rest))
+        generator = torch.Generator().manual_seed(_seed(seed, name, block))
+        for draw in draws:
+            _fill(numbers, draw, begin, generator)
+        here, there = max(begin, first), min(end, first + rows)
+        part.view(rows, *region.shape[1:])[here - first : there - first].copy_(
+            numbers[(slice(here - begin, there - begin), *columns)]
+        )
+
+
+def _fill(numbers: torch.Tensor, draw: Draw, first: int, generator: torch.Generator) -> None:
+    """Apply one operation to a block whose first row is row `first` of the whole."""
+    target = numbers
+    if draw.row is not None:
+        if not first <= draw.row < first + len(numbers):
+            return
+        target = numbers[draw.row - first]
+    random = {"generator": generator} if draw.method in ("normal_", "uniform_") else {}
+    getattr(target, draw.method)(*draw.arguments, **random)
+
+
+def _seed(seed: int, name: str, block: int) -> int:
+    digest = hashlib.sha256(f"{seed}/{name}/{block}".encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1

@@ -1,0 +1,78 @@
+"""Forward and backward passes of this rank over micro-batches.
+
+B samples of S + 1 tokens: the first S are the input, the last S the targets; V is the vocabulary.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+import torch
+from torch.distributed.fsdp import FSDPModule
+from torch.nn.parallel import DistributedDataParallel
+
+from training.trainer import model as losses
+from training.trainer.model import mean_loss
+
+
+class Passes(Protocol):
+    """How a rank computes. Ranks of one data share call with the same samples."""
+
+    def forward_backward(self, tokens_BS1: torch.Tensor) -> float:
+        """Add the gradients of the mean loss to the parameters; the mean loss, nats per token.
+
+        0.0 on the stages of a pipeline that do not compute it.
+        """
+
+    def held_out(self, tokens_BS1: torch.Tensor, wanted: int) -> float:
+        """The mean loss of the first `wanted` samples, without gradients; the rest fills up."""
+
+
+class WholePasses:
+    """Every rank runs all blocks: DDP, FSDP2 and tensor parallelism."""
+
+    def __init__(
+        self, model: torch.nn.Module, micro_samples: int, autocast: torch.dtype | None
+    ) -> None:
+        """`autocast`: compute in this type where the model itself does not see to it."""
+        self._model = model
+        self._micro_samples = micro_samples
+        self._autocast = autocast
+
+    def forward_backward(self, tokens_BS1: torch.Tensor) -> float:
+        """See Passes."""
+        micros = torch.split(tokens_BS1, self._micro_samples)
+        total = torch.zeros((), dtype=torch.float64, device=tokens_BS1.device)
+        for number, micro_BS1 in enumerate(micros, start=1):
+            with self._accumulating(last=number == len(micros)):
+                with self._computing(tokens_BS1.device):
+                    loss = mean_loss(self._model, micro_BS1) / len(micros)
+                loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.detach()
+        return total.item()
+
+    @torch.no_grad()
+    def held_out(self, tokens_BS1: torch.Tensor, wanted: int) -> float:
+        """See Passes."""
+        model, together = self._model, isinstance(self._model, FSDPModule)
+        if isinstance(model, DistributedDataParallel):
+            model = model.module
+        if not wanted and not together:
+            return 0.0
+        rows_BS1 = tokens_BS1 if together else tokens_BS1[:wanted]
+        with self._computing(tokens_BS1.device):
+            logits_BSV = losses.logits(model, rows_BS1)[:wanted]
+            return float(losses.cross_entropy(logits_BSV, rows_BS1[:wanted])) if wanted else 0.0
+
+    def _accumulating(self, *, last: bool) -> AbstractContextManager[None]:
+        """DDP exchanges gradients in the last backward pass only; FSDP2 in each, to save memory."""
+        if last or not isinstance(self._model, DistributedDataParallel):
+            return nullcontext()
+        return self._model.no_sync()
+
+    def _computing(self, device: torch.device) -> AbstractContextManager[None]:
+        if self._autocast is None:
+            return nullcontext()
+        context: AbstractContextManager[None] = torch.autocast(device.type, self._autocast)
+        return context

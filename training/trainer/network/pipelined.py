@@ -1,0 +1,96 @@
+"""Passes through a pipeline: this rank runs one stage, micro-batches follow one another.
+
+B samples of S + 1 tokens; H is the model's width, V the vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.distributed import ProcessGroup
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+
+from training.trainer.model import cross_entropy
+from training.trainer.network.stages import Stage
+
+
+class PipelinePasses:
+    """Every rank of a pipeline runs its own blocks."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        stage: Stage,
+        group: ProcessGroup,
+        *,
+        schedule: str,
+        micro_batches: int,
+        shapes: Shapes,
+    ) -> None:
+        self._stage = stage
+        kinds: dict[str, Any] = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}
+        self._training = kinds[schedule](
+            shapes.stage(model, stage, group), n_microbatches=micro_batches, loss_fn=_loss
+        )
+        # Its own stage: evaluation sends one micro-batch at a time, and keeps nothing of it.
+        self._evaluating = ScheduleGPipe(shapes.stage(model, stage, group), n_microbatches=1)
+
+    def forward_backward(self, tokens_BS1: torch.Tensor) -> float:
+        """See Passes."""
+        losses: list[torch.Tensor] = []
+        if self._stage.last:
+            inputs = (tokens_BS1[:, :-1],) if self._stage.first else ()
+            self._training.step(*inputs, target=tokens_BS1, losses=losses, return_outputs=False)
+            return torch.stack(losses).detach().double().mean().item()
+        self._training.step(*((tokens_BS1[:, :-1],) if self._stage.first else ()))
+        return 0.0
+
+    @torch.no_grad()
+    def held_out(self, tokens_BS1: torch.Tensor, wanted: int) -> float:
+        """See Passes."""
+        inputs = (tokens_BS1[:, :-1],) if self._stage.first else ()
+        logits_BSV = self._evaluating.eval(*inputs)
+        if not self._stage.last or not wanted:
+            return 0.0
+        return float(cross_entropy(logits_BSV[:wanted], tokens_BS1[:wanted]))
+
+
+class Shapes:
+    """What passes between stages, said beforehand: so nothing is inferred, nor sent as objects."""
+
+    def __init__(
+        self,
+        *,
+        micro_samples: int,
+        sequence_length: int,
+        width: int,
+        vocabulary: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        def example(*shape: int) -> torch.Tensor:
+            return torch.empty(*shape, device="meta", dtype=dtype, requires_grad=True)
+
+        self._device = device
+        self._tokens_BS = torch.empty(
+            micro_samples, sequence_length, device="meta", dtype=torch.int64
+        )
+        self._hidden_BSH = example(micro_samples, sequence_length, width)
+        self._logits_BSV = example(micro_samples, sequence_length, vocabulary)
+
+    def stage(self, model: torch.nn.Module, stage: Stage, group: ProcessGroup) -> PipelineStage:
+        """This rank's stage, for one schedule."""
+        return PipelineStage(
+            model,
+            stage.number,
+            stage.count,
+            self._device,
+            input_args=self._tokens_BS if stage.first else self._hidden_BSH,
+            output_args=self._logits_BSV if stage.last else self._hidden_BSH,
+            group=group,
+        )
+
+
+def _loss(logits_BSV: torch.Tensor, tokens_BS1: torch.Tensor) -> torch.Tensor:
+    return cross_entropy(logits_BSV, tokens_BS1)

@@ -1,0 +1,50 @@
+"""Which part of a whole tensor a rank holds, and how many ranks hold the same part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+
+@dataclass(frozen=True)
+class Region:
+    """A box of a whole tensor."""
+
+    offset: tuple[int, ...]
+    """First index, per dimension."""
+    shape: tuple[int, ...]
+
+    @property
+    def slices(self) -> tuple[slice, ...]:
+        """The box as an index."""
+        pairs = zip(self.offset, self.shape, strict=True)
+        return tuple(slice(begin, begin + length) for begin, length in pairs)
+
+
+def region_of(tensor: torch.Tensor) -> Region:
+    """The part of the whole tensor that this rank holds; all of it unless it is a DTensor."""
+    if not isinstance(tensor, DTensor):
+        return Region((0,) * tensor.ndim, tuple(tensor.shape))
+    shape, offset = compute_local_shape_and_global_offset(
+        tensor.shape, tensor.device_mesh, tensor.placements
+    )
+    return Region(tuple(offset), tuple(shape))
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """The numbers that this rank holds."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def cut(tensor: torch.Tensor) -> int:
+    """Over how many parts the tensor is cut; 1 when whole."""
+    if not isinstance(tensor, DTensor):
+        return 1
+    parts = 1
+    for dimension, placement in enumerate(tensor.placements):
+        if not placement.is_replicate():
+            parts *= tensor.device_mesh.size(dimension)
+    return parts

@@ -1,0 +1,95 @@
+"""Cuts a model into the stages of a pipeline.
+
+A stage is the whole model with the other stages' parts taken out, so that every parameter keeps the
+name that it has in the whole model. B samples of S tokens, H the width, V the vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from training.trainer.network.tensor import LLAMA_LIKE
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One of a pipeline's parts."""
+
+    number: int
+    """0 reads tokens."""
+    count: int
+
+    @property
+    def first(self) -> bool:
+        """Whether it holds the embedding."""
+        return self.number == 0
+
+    @property
+    def last(self) -> bool:
+        """Whether it holds the output matrix, and computes the loss."""
+        return self.number == self.count - 1
+
+    def blocks(self, layers: int) -> range:
+        """Its blocks of the model's; the first stages have one more where they do not divide."""
+        most, rest = divmod(layers, self.count)
+        begin = self.number * most + min(self.number, rest)
+        return range(begin, begin + most + (self.number < rest))
+
+
+def stage_mistakes(settings: Any, stages: int) -> list[str]:
+    """Why a model cannot be cut into so many stages, one line each."""
+    if stages == 1:
+        return []
+    if settings.model_type not in LLAMA_LIKE:
+        return [
+            f"parallel.pipeline: got {stages} for model type {settings.model_type}; allowed 1, or "
+            f"a model of type {', '.join(sorted(LLAMA_LIKE))}; use parallel.shard"
+        ]
+    mistakes = []
+    if settings.num_hidden_layers < stages:
+        mistakes.append(
+            f"parallel.pipeline: got {stages}; allowed at most the model's blocks, "
+            f"{settings.num_hidden_layers}"
+        )
+    if settings.tie_word_embeddings:
+        mistakes.append(
+            f"parallel.pipeline: got {stages} with tied embeddings, which the first and the last "
+            "stage would share; allowed 1; set model.tie_embeddings: false"
+        )
+    return mistakes
+
+
+def keep_only(model: Any, stage: Stage) -> None:
+    """Take the other stages' modules out of a Llama-like model, and run what is left.
+
+    Its forward pass takes tokens [B, S] on the first stage and hidden states [B, S, H] on the
+    others; it returns logits [B, S, V] on the last stage, else hidden states.
+    """
+    inner = model.model
+    mine = stage.blocks(len(inner.layers))
+    for number in range(len(inner.layers)):
+        if number not in mine:
+            inner.layers[number] = _Elsewhere()
+    if not stage.first:
+        inner.embed_tokens = None
+    if not stage.last:
+        inner.norm = _Elsewhere()
+        model.lm_head = None
+
+    def forward(given: torch.Tensor) -> torch.Tensor:
+        name = "input_ids" if stage.first else "inputs_embeds"
+        hidden_BSH = inner(**{name: given}, use_cache=False).last_hidden_state
+        result: torch.Tensor = model.lm_head(hidden_BSH) if stage.last else hidden_BSH
+        return result
+
+    model.forward = forward
+
+
+class _Elsewhere(torch.nn.Module):
+    """Stands for a module that another stage has."""
+
+    def forward(self, hidden_BSH: torch.Tensor, **_: Any) -> torch.Tensor:
+        return hidden_BSH

@@ -1,0 +1,73 @@
+"""Initial weights from safetensors files, each rank reading only the parts that it holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from training.trainer.network.regions import local, region_of
+from training.trainer.strict import ConfigError
+
+_SINGLE: Final = "model.safetensors"
+_INDEX: Final = "model.safetensors.index.json"
+
+
+@torch.no_grad()
+def read_all(model: torch.nn.Module, folder: Path) -> None:
+    """Fill this rank's part of every parameter. Raises ConfigError naming what does not fit."""
+    stored = _files(folder)
+    prefix = f"{getattr(model, 'base_model_prefix', '')}."
+    mistakes: list[str] = []
+    by_file: dict[str, list[tuple[str, str, torch.nn.Parameter]]] = {}
+    for name, parameter in model.named_parameters():
+        key = name if name in stored else name.removeprefix(prefix)
+        if key in stored:
+            by_file.setdefault(stored[key], []).append((name, key, parameter))
+        else:
+            mistakes.append(f"model.weights: {folder}: holds no {name}")
+    for file, wanted in sorted(by_file.items()):
+        mistakes += _read(folder / file, wanted)
+    if mistakes:
+        more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
+        raise ConfigError([f"{mistakes[0]}{more}; allowed the weights of this model"])
+
+
+def _files(folder: Path) -> Mapping[str, str]:
+    """File name by tensor name."""
+    try:
+        if (folder / _INDEX).exists():
+            index = json.loads((folder / _INDEX).read_text(encoding="utf-8"))
+            return {str(name): str(file) for name, file in index["weight_map"].items()}
+        with safe_open(folder / _SINGLE, framework="pt") as stored:
+            return dict.fromkeys(stored.keys(), _SINGLE)
+    except (OSError, ValueError, KeyError, AttributeError, SafetensorError) as error:
+        raise ConfigError(
+            [
+                f"model.weights: {folder}: {' '.join(str(error).split())}; "
+                f"allowed a folder with {_SINGLE} or {_INDEX}"
+            ]
+        ) from None
+
+
+def _read(file: Path, wanted: list[tuple[str, str, torch.nn.Parameter]]) -> list[str]:
+    mistakes = []
+    try:
+        with safe_open(file, framework="pt") as stored:
+            for name, key, parameter in wanted:
+                part: Any = stored.get_slice(key)
+                if list(part.get_shape()) != list(parameter.shape):
+                    mistakes.append(
+                        f"model.weights: {file}: {name} has shape {list(part.get_shape())}, the "
+                        f"model {list(parameter.shape)}"
+                    )
+                    continue
+                region = region_of(parameter)
+                local(parameter).copy_(part[region.slices] if region.slices else part[:])
+    except (OSError, KeyError, SafetensorError) as error:
+        mistakes.append(f"model.weights: {file}: {' '.join(str(error).split())}")
+    return mistakes
