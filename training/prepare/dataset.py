@@ -134,20 +134,31 @@ def dtype_of(vocab_size: int) -> str:
 def resolve_version(path: Path, version: str) -> str:
     """The version that `latest` means, or `version` itself. Raises DatasetError."""
     if version != LATEST:
-        if not _VERSION.fullmatch(version):
-            raise DatasetError(
-                f"data.version: got {version!r}; allowed {LATEST} or 16 hexadecimal characters"
-            )
-        return version
+        return checked_version(version)
     try:
-        found = (path / LATEST_FILE).read_text(encoding="ascii").strip()
+        found = (path / LATEST_FILE).read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError):
         raise DatasetError(
             f"{path}: no dataset here (no file `{LATEST_FILE}`); "
             f"make one with `python -m training.prepare --source stdlib --out {path}`"
         ) from None
+    return parse_latest(found, str(path / LATEST_FILE))
+
+
+def checked_version(version: str) -> str:
+    """A version that was named. Raises DatasetError."""
+    if not _VERSION.fullmatch(version):
+        raise DatasetError(
+            f"data.version: got {version!r}; allowed {LATEST} or 16 hexadecimal characters"
+        )
+    return version
+
+
+def parse_latest(text: str, where: str) -> str:
+    """The version that the file `latest` names; `where` names the file in a DatasetError."""
+    found = text.strip()
     if not _VERSION.fullmatch(found):
-        raise DatasetError(f"{path / LATEST_FILE}: got {found[:40]!r}; allowed a version")
+        raise DatasetError(f"{where}: got {found[:40]!r}; allowed a version")
     return found
 
 

@@ -36,7 +36,7 @@ def of_parquet_file(name: str, file: Path, column: str) -> Iterator[Document]:
     from pyarrow import ArrowInvalid, parquet
 
     try:
-        opened: Any = parquet.ParquetFile(file)  # type: ignore[no-untyped-call]
+        opened: Any = parquet.ParquetFile(file)
     except (ArrowInvalid, OSError) as error:
         raise DatasetError(f"{file}: not parquet: {' '.join(str(error).split())}") from None
     with opened:

@@ -32,9 +32,9 @@ def beginning(request: Request, order: TrainingOrder) -> Progress:
         seed=cursor.seed,
         evaluated_step=0,
         evaluation_loss=None,
-        dataset_version=request.index.version,
+        dataset_version=request.corpus.version,
         model={**asdict(config.model), "sequence_length": config.data.sequence_length},
-        tokens={"kind": "bytes", "boundary": request.index.boundary},
+        tokens=request.corpus.tokens,
     )
 
 
@@ -63,7 +63,7 @@ def checkpointer(
 ) -> Checkpointer:
     """What saves and loads this run, on this rank."""
     config = request.config
-    made_by = lineage.describe(config, request.record, request.index.version)
+    made_by = lineage.describe(config, request.record, request.corpus.version)
     milestone = config.checkpoint.milestone_every_steps
 
     def describe(progress: Progress, reason: str) -> Manifest:
@@ -80,6 +80,7 @@ def checkpointer(
             data_cursor={
                 "dataset": config.data.path,
                 "version": progress.dataset_version,
+                "sources": request.corpus.sources(),
                 "samples": progress.samples,
                 "windows": progress.windows,
                 "seed": progress.seed,
@@ -95,7 +96,7 @@ def checkpointer(
         model=parallel.bare(network),
         optimizer=optimizer,
         describe=describe,
-        attachments=attachments(parallel.bare(network), [request.data_folder]),
+        attachments=attachments(parallel.bare(network), request.corpus.folders),
         keep_latest=config.checkpoint.keep_latest,
         events=events,
     )

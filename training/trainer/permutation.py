@@ -1,17 +1,23 @@
 """A seeded order of N things that is computed, never stored.
 
-A Feistel network permutes the smallest square power of two that holds N; values that fall outside
-are sent through again until they land inside (cycle walking), which keeps it a permutation of N.
-Position k of epoch e costs the same wherever k is, so resuming at any depth is one call.
+Things are numbered (left, right) in a grid of about sqrt(N) by sqrt(N). Rounds of a Feistel network
+turn each half by an amount that depends on the other; the few cells of the grid beyond N (less than
+one in sqrt(N)) are sent through again until they land inside (cycle walking), which keeps it a
+permutation of N. Position k of epoch e costs the same wherever k is, so resuming at any depth is
+one call.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import numpy.typing as npt
 
 _ROUNDS = 6
 _MASK64 = (1 << 64) - 1
+_FACTORS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+_SHIFT, _HALF_WORD = np.uint64(29), np.uint64(32)
 
 UInt64s = npt.NDArray[np.uint64]
 Int64s = npt.NDArray[np.int64]
@@ -24,9 +30,8 @@ class Permutation:
         if size < 1:
             raise ValueError(f"size: got {size}; allowed >= 1")
         self._size = np.uint64(size)
-        half_bits = max(1, ((size - 1).bit_length() + 1) // 2)
-        self._half = np.uint64(half_bits)
-        self._mask = np.uint64((1 << half_bits) - 1)
+        rows = math.isqrt(size - 1) + 1
+        self._rows, self._columns = np.uint64(rows), np.uint64(-(-size // rows))
         key = _splitmix(seed & _MASK64) ^ _splitmix((epoch + 0x5851F42D4C957F2D) & _MASK64)
         self._keys = []
         for _ in range(_ROUNDS):
@@ -35,25 +40,35 @@ class Permutation:
 
     def __call__(self, positions: Int64s) -> Int64s:
         """The thing at each position; `positions` lie in [0, size)."""
-        things = self._feistel(positions.astype(np.uint64))
-        outside = things >= self._size
-        while outside.any():
-            things[outside] = self._feistel(things[outside])
-            outside = things >= self._size
+        things = self._rounds(positions.astype(np.uint64))
+        (outside,) = np.nonzero(things >= self._size)
+        while len(outside):
+            things[outside] = self._rounds(things[outside])
+            outside = outside[things[outside] >= self._size]
         return things.astype(np.int64)
 
-    def _feistel(self, values: UInt64s) -> UInt64s:
-        left, right = values >> self._half, values & self._mask
-        for key in self._keys:
-            left, right = right, left ^ (_mix(right ^ key) & self._mask)
-        return (left << self._half) | right
+    def _rounds(self, values: UInt64s) -> UInt64s:
+        left = values // self._columns
+        right = values - left * self._columns
+        for even, odd in zip(self._keys[::2], self._keys[1::2], strict=True):
+            left = _turned(left, right, even, self._rows)
+            right = _turned(right, left, odd, self._columns)
+        return left * self._columns + right
 
 
-def _mix(values: UInt64s) -> UInt64s:
-    """A 64-bit finalizer (xor-shift and multiply, wrapping)."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
+def _turned(values: UInt64s, by: UInt64s, key: np.uint64, size: np.uint64) -> UInt64s:
+    """(values + something in [0, size) that `by` and `key` say) modulo `size`, below 2**32."""
+    mixed = by ^ key
+    mixed *= _FACTORS[0]
+    mixed ^= mixed >> _SHIFT
+    mixed *= _FACTORS[1]
+    mixed >>= _HALF_WORD  # the high half of a product is the well-mixed one
+    mixed *= size
+    mixed >>= _HALF_WORD
+    mixed += values
+    # Unsigned: what is below `size` becomes huge, so the smaller of both is the remainder.
+    np.minimum(mixed, mixed - size, out=mixed)
+    return mixed
 
 
 def _splitmix(state: int) -> int:

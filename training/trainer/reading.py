@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from training.trainer.data import TokenWindows, TrainingOrder
+from training.trainer.data import TrainingOrder, baseline_loss, spread
 from training.trainer.evaluation import Evaluator
 from training.trainer.request import Request
+from training.trainer.windows import TokenWindows
 
 
 def open_data(request: Request) -> tuple[TrainingOrder, Evaluator]:
     """The training samples in their order, and the held-out ones. Raises DatasetError."""
-    config, folder, index = request.config, request.data_folder, request.index
-    length = config.data.sequence_length
-    order = TrainingOrder(TokenWindows(folder, index, "train", length), config.seed)
-    evaluator = Evaluator.over(
-        TokenWindows(folder, index, "eval", length),
-        index,
-        config.evaluation.samples,
-        config.batch.micro_samples,
+    config, corpus = request.config, request.corpus
+    length, documents = config.data.sequence_length, config.data.documents
+    train = TokenWindows(corpus.opened, "train", length, documents)
+    order = TrainingOrder(train, config.seed, corpus.weights)
+    windows = TokenWindows(corpus.opened, "eval", length, documents)
+    chosen = spread(windows, config.evaluation.samples, corpus.weights)
+    counts = [dataset.index.unigram_counts for dataset in corpus.opened]
+    evaluator = Evaluator(
+        windows=windows,
+        chosen=chosen,
+        unigram_loss=baseline_loss(counts, windows.gather(chosen)[:, 1:], corpus.weights),
+        micro_samples=config.batch.micro_samples,
     )
     return order, evaluator

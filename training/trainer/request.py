@@ -10,12 +10,14 @@ from typing import Any
 
 from training.checkpoint.manifest import CorruptCheckpoint
 from training.checkpoint.opening import open_store
-from training.prepare.dataset import Index, resolve_version
+from training.prepare.dataset import Index, checked_version, resolve_version
 from training.spec import LATEST
 from training.trainer.config import TrainerConfig, load, world_mistakes
-from training.trainer.data import open_dataset
+from training.trainer.corpus import Corpus, open_version, together
 from training.trainer.lineage import read_run_record
+from training.trainer.staging import latest_of, place_of, staged
 from training.trainer.strict import ConfigError
+from training.trainer.windows import Opened
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,9 +28,18 @@ class Request:
     record: dict[str, Any]
     """The platform's run record; empty when the trainer is used alone."""
     run_dir: Path
-    data_folder: Path
-    """Of the dataset version that this run reads."""
-    index: Index
+    corpus: Corpus
+    """The dataset versions that this run reads."""
+
+    @property
+    def data_folder(self) -> Path:
+        """Of the first dataset."""
+        return self.corpus.folders[0]
+
+    @property
+    def index(self) -> Index:
+        """Of the first dataset."""
+        return self.corpus.index
 
 
 def make_request(
@@ -44,27 +55,46 @@ def make_request(
         run_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError([f"--run-dir: {run_dir}: {error.strerror}"]) from None
-    path = Path(config.data.path)
-    version = _version_to_open(config, path, run_dir)
-    folder, index = open_dataset(path, version, full_check=config.data.verify == "full")
-    if index.vocab_size > config.model.vocab_size:
+    corpus = _open_corpus(config, _versions_begun_with(run_dir))
+    if corpus.index.vocab_size > config.model.vocab_size:
         raise ConfigError(
             [
                 f"{config_file}: model.vocab_size: got {config.model.vocab_size}; "
-                f"allowed >= {index.vocab_size}, the dataset's"
+                f"allowed >= {corpus.index.vocab_size}, the dataset's"
             ]
         )
-    return Request(config=config, record=record, run_dir=run_dir, data_folder=folder, index=index)
+    return Request(config=config, record=record, run_dir=run_dir, corpus=corpus)
 
 
-def _version_to_open(config: TrainerConfig, path: Path, run_dir: Path) -> str:
+def _open_corpus(config: TrainerConfig, begun_with: dict[str, str]) -> Corpus:
+    """Every dataset, verified. Raises DatasetError."""
+    data = config.data
+    pairs = zip(data.paths(), data.versions(), strict=True)
+    opened = [_open(config, path, _wanted(asked, path, begun_with)) for path, asked in pairs]
+    return together(opened, data.weights(), data.paths())
+
+
+def _open(config: TrainerConfig, path: str, version: str) -> Opened:
+    full = config.data.verify == "full"
+    if config.data.staging is None:
+        return open_version(Path(path) / resolve_version(Path(path), version), full_check=full)
+    place = place_of(path)
+    found = latest_of(place) if version == LATEST else checked_version(version)
+    return staged(place, found, Path(config.data.staging), full_check=full)
+
+
+def _wanted(asked: str, path: str, begun_with: dict[str, str]) -> str:
     """A named version, else the one that the run began with, else the newest."""
-    if config.data.version != LATEST:
-        return resolve_version(path, config.data.version)
+    return asked if asked != LATEST else begun_with.get(path, LATEST)
+
+
+def _versions_begun_with(run_dir: Path) -> dict[str, str]:
+    """By path, what the run's newest readable checkpoint was made with; empty for a new run."""
     store = open_store(run_dir, None)
     for step in reversed(store.steps()):
         try:
-            return str(store.manifest(step).data_cursor["version"])
+            sources = store.manifest(step).data_cursor["sources"]
+            return {source["path"]: source["version"] for source in sources}
         except (CorruptCheckpoint, KeyError):
             continue
-    return resolve_version(path, LATEST)
+    return {}

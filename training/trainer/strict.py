@@ -93,11 +93,22 @@ def _convert(hint: Any, value: Any, mistakes: list[str], path: str) -> Any:
             allowed = ", ".join(map(str, options))
             mistakes.append(f"{path}: got {_show(value)}; allowed {allowed}")
         return value
+    if origin is tuple:
+        return _items(options[0], value, mistakes, path)
     if origin in (Union, types.UnionType):
         if value is None and type(None) in options:
             return None
         hint = next(option for option in options if option is not type(None))
     return _scalar(hint, value, mistakes, path)
+
+
+def _items(hint: Any, values: Any, mistakes: list[str], path: str) -> Any:
+    """A tuple of what a list holds."""
+    if not isinstance(values, list | tuple):
+        mistakes.append(f"{path}: got {_show(values)}; allowed a list")
+        return ()
+    found = [_convert(hint, value, mistakes, f"{path}[{n}]") for n, value in enumerate(values)]
+    return tuple(item for item in found if item is not None)
 
 
 def _scalar(hint: Any, value: Any, mistakes: list[str], path: str) -> Any:

@@ -11,13 +11,9 @@ import pytest
 
 from tests.unit.trainer.datasets import dataset
 from training.prepare.dataset import DatasetError
-from training.trainer.data import (
-    TokenWindows,
-    TrainingOrder,
-    open_dataset,
-    spread,
-    unigram_loss,
-)
+from training.trainer.corpus import open_version
+from training.trainer.data import TrainingOrder, baseline_loss, spread
+from training.trainer.windows import Opened, TokenWindows
 
 LENGTH = 4
 
@@ -27,7 +23,9 @@ def order(tmp_path: Path) -> TrainingOrder:
     """11 windows in three shards: 6, 0 (too short) and 5."""
     train = [list(range(0, 26)), [99, 98], list(range(100, 121))]
     folder, index = dataset(tmp_path, train)
-    return TrainingOrder(TokenWindows(folder, index, "train", LENGTH), seed=1)
+    return TrainingOrder(
+        TokenWindows([Opened(folder=folder, index=index)], "train", LENGTH), seed=1
+    )
 
 
 def test_an_epoch_has_every_window_once_with_its_next_token(order: TrainingOrder) -> None:
@@ -67,19 +65,21 @@ def test_changing_ranks_in_the_middle_uses_each_sample_once(order: TrainingOrder
 
 def test_the_cursor_is_a_few_integers(order: TrainingOrder) -> None:
     cursor = order.cursor(25)
-    assert (cursor.samples, cursor.windows, cursor.seed, cursor.epoch) == (25, 11, 1, 2)
+    assert (cursor.samples, cursor.windows, cursor.seed) == (25, 11, 1)
 
 
 def test_text_shorter_than_a_sample_is_refused(tmp_path: Path) -> None:
     folder, index = dataset(tmp_path, [[1, 2, 3, 4]])
     with pytest.raises(DatasetError, match=r"sequence_length \+ 1 = 5"):
-        TokenWindows(folder, index, "train", LENGTH)
+        TokenWindows([Opened(folder=folder, index=index)], "train", LENGTH)
 
 
 @pytest.mark.parametrize(("wanted", "got"), [(3, 3), (6, 6), (100, 6)])
 def test_the_evaluation_set_is_spread_evenly(wanted: int, got: int, tmp_path: Path) -> None:
     folder, index = dataset(tmp_path, [[0] * 9], [list(range(25))])
-    chosen = spread(TokenWindows(folder, index, "eval", LENGTH), wanted).tolist()
+    chosen = spread(
+        TokenWindows([Opened(folder=folder, index=index)], "eval", LENGTH), wanted
+    ).tolist()
     assert len(chosen) == len(set(chosen)) == got
     assert chosen == sorted(chosen) and chosen[0] == 0 and chosen[-1] >= 6 - 6 // got
 
@@ -89,7 +89,7 @@ def test_the_baseline_is_the_cross_entropy_of_token_frequencies(tmp_path: Path) 
     targets = np.array([[7, 7, 8]], dtype=np.uint16)
     total = 800 + 257
     expected = -(2 * math.log(601 / total) + math.log(201 / total)) / 3
-    assert unigram_loss(index, targets) == pytest.approx(expected, rel=1e-12)
+    assert baseline_loss([index.unigram_counts], targets) == pytest.approx(expected, rel=1e-12)
 
 
 def test_all_bad_shards_are_named_before_the_first_step(tmp_path: Path) -> None:
@@ -97,12 +97,12 @@ def test_all_bad_shards_are_named_before_the_first_step(tmp_path: Path) -> None:
     (folder / "shard-train-00001.bin").unlink()
     np.zeros(9, dtype="<u2").tofile(folder / "shard-train-00002.bin")
     with pytest.raises(DatasetError) as caught:
-        open_dataset(tmp_path, folder.name, full_check=True)
+        open_version(folder, full_check=True)
     lines = str(caught.value).splitlines()
     assert [line.partition(": ")[2].split()[0].strip(";") for line in lines] == [
         "missing",
         "corrupt",
     ]
     with pytest.raises(DatasetError) as caught:
-        open_dataset(tmp_path, folder.name, full_check=False)
+        open_version(folder, full_check=False)
     assert len(str(caught.value).splitlines()) == 1  # sizes alone do not tell

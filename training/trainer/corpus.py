@@ -1,0 +1,79 @@
+"""The datasets that a run reads: which versions, where they lie on this machine, in what shares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training.prepare.dataset import DatasetError, Index, read_index, shard_mistakes
+from training.spec import content_hash
+from training.trainer.windows import Opened
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corpus:
+    """One or several datasets with the same tokens."""
+
+    opened: tuple[Opened, ...]
+    weights: tuple[int, ...]
+    """Of W samples in a row, W being their sum, so many come from each; 1 for a dataset alone."""
+    paths: tuple[str, ...]
+    """Where each was asked for."""
+
+    @property
+    def index(self) -> Index:
+        """Of the first: its tokens are those of all."""
+        return self.opened[0].index
+
+    @property
+    def folders(self) -> list[Path]:
+        """Of each version, on this machine."""
+        return [dataset.folder for dataset in self.opened]
+
+    @property
+    def version(self) -> str:
+        """Sixteen hexadecimal characters: the dataset's own, or those of the mixture."""
+        versions = [dataset.index.version for dataset in self.opened]
+        if len(versions) == 1:
+            return versions[0]
+        return content_hash([versions, list(self.weights)])[:16]
+
+    @property
+    def tokens(self) -> dict[str, Any]:
+        """What a token is: for checkpoints."""
+        return {**self.index.tokenizer, "boundary": self.index.boundary}
+
+    def sources(self) -> list[dict[str, Any]]:
+        """Path, version and weight of each: for records."""
+        return [
+            {"path": path, "version": dataset.index.version, "weight": weight}
+            for path, dataset, weight in zip(self.paths, self.opened, self.weights, strict=True)
+        ]
+
+
+def open_version(folder: Path, *, full_check: bool) -> Opened:
+    """A version whose shards are all there and whole.
+
+    Raises DatasetError with one line per bad shard: before the first step, not at step 10,000.
+    """
+    index = read_index(folder)
+    mistakes = shard_mistakes(folder, index, hashes=full_check)
+    if mistakes:
+        raise DatasetError("\n".join(mistakes))
+    return Opened(folder=folder, index=index)
+
+
+def together(opened: Sequence[Opened], weights: Sequence[int], paths: Sequence[str]) -> Corpus:
+    """The datasets as one corpus. Raises DatasetError when their tokens are not the same."""
+    first = opened[0].index
+    for dataset, path in zip(opened, paths, strict=True):
+        index = dataset.index
+        same = (index.tokenizer, index.boundary, index.vocab_size)
+        if same != (first.tokenizer, first.boundary, first.vocab_size):
+            raise DatasetError(
+                f"data.sources: {path} has another tokenizer than {paths[0]}; "
+                "prepare both with the same --tokenizer"
+            )
+    return Corpus(opened=tuple(opened), weights=tuple(weights), paths=tuple(paths))

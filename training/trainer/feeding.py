@@ -1,0 +1,218 @@
+"""Samples that are there when their step begins: read ahead in the background, and on the GPU.
+
+The thread gathers the samples of several steps at once, so that the training thread rarely has to
+share the interpreter with it. Where samples go to a GPU, it copies them through page-locked memory
+on a stream of its own, and a step waits for its copy on the device only.
+
+Shapes: B samples of this rank's share of a step, S = sequence_length.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from training.trainer.data import TrainingOrder
+from training.trainer.windows import Int64s
+
+FIND_AT_LEAST: Final = 1024
+"""Samples whose places are computed at once: fewer cost almost as much."""
+JOIN_S: Final = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Which samples this rank will ask for: the same share of each step, to the end."""
+
+    share: range
+    """Of a step's samples, this rank's."""
+    step_samples: int
+    """Of all ranks, per step."""
+    end: int
+    """Samples of the whole run."""
+    steps_ahead: int
+    """Steps that are kept ready at most; 0: none."""
+
+
+class Feed:
+    """What the training loop takes its samples from."""
+
+    def __init__(self, order: TrainingOrder, plan: Plan, device: torch.device) -> None:
+        self._order = order
+        self._plan = plan
+        self._device = device
+        self._changed = threading.Condition()
+        self._ready: deque[_Rows] = deque()
+        self._next = -1
+        """Samples before the step whose rows come next in `_ready`; -1 before the first."""
+        self._aimed = 0
+        """Raised when the run takes another step than the next: what was read ahead is dropped."""
+        self._read_for = 0
+        """Of `_aimed`, what the thread reads for."""
+        self._ended = False
+        """Whether all samples of the run are read."""
+        self._failed: BaseException | None = None
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def take(self, first: int, count: int) -> torch.Tensor:
+        """Samples first .. first + count - 1 of the run, shape [B, S + 1], of the dataset's dtype.
+
+        What was read ahead when it is the next step's share; anything else is read now.
+        """
+        plan = self._plan
+        step = first - plan.share.start
+        if not plan.steps_ahead or count != len(plan.share):
+            return self._now(first, count)
+        with self._changed:
+            if step != self._next:
+                self._aim(step + plan.step_samples)
+                ready = None
+            else:
+                self._changed.wait_for(lambda: self._ready or self._failed or self._closed)
+                if not self._ready:
+                    raise RuntimeError("reading ahead failed") from self._failed
+                ready = self._ready.popleft()
+                self._next += plan.step_samples
+                if len(self._ready) == plan.steps_ahead // 2:
+                    self._changed.notify_all()
+        return ready.tensor() if ready else self._now(first, count)
+
+    def close(self) -> None:
+        """Stop reading ahead."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._thread:
+            self._thread.join(JOIN_S)
+
+    def _now(self, first: int, count: int) -> torch.Tensor:
+        return torch.as_tensor(self._order.take(first, count))
+
+    def _aim(self, step: int) -> None:
+        """Read ahead from this step on; the caller holds the lock."""
+        self._ready.clear()
+        self._next = step
+        self._aimed += 1
+        self._changed.notify_all()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            reader = _Reader(self._order, self._plan, self._device)
+            while (steps := self._wait_for_work(reader)) is not None:
+                aimed = self._read_for
+                rows = reader.read(steps)
+                with self._changed:
+                    if aimed == self._aimed:
+                        self._ready.extend(rows)
+                        self._ended = not rows
+                        self._changed.notify_all()
+        except BaseException as error:  # told by the step that waits for it
+            with self._changed:
+                self._failed = error
+                self._changed.notify_all()
+
+    def _wait_for_work(self, reader: _Reader) -> int | None:
+        """How many steps to read now; None to end."""
+        with self._changed:
+            self._changed.wait_for(self._is_work)
+            if self._closed:
+                return None
+            if self._read_for != self._aimed:
+                self._read_for, self._ended = self._aimed, False
+                reader.aim(self._next)
+            return self._plan.steps_ahead - len(self._ready)
+
+    def _is_work(self) -> bool:
+        if self._closed or self._read_for != self._aimed:
+            return True
+        return not self._ended and len(self._ready) <= self._plan.steps_ahead // 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rows:
+    """One step's share, read ahead."""
+
+    rows: torch.Tensor
+    copied: Any
+    """CUDA event after which the rows are on the device; None on the CPU."""
+
+    def tensor(self) -> torch.Tensor:
+        """The rows, for the current stream."""
+        if self.copied is not None:
+            stream = torch.cuda.current_stream(self.rows.device)
+            stream.wait_event(self.copied)
+            self.rows.record_stream(stream)
+        return self.rows
+
+
+class _Reader:
+    """Reads consecutive steps; used by the thread alone."""
+
+    def __init__(self, order: TrainingOrder, plan: Plan, device: torch.device) -> None:
+        self._order = order
+        self._plan = plan
+        self._copier = _Copier(device) if device.type == "cuda" else None
+        self.aim(0)
+
+    def aim(self, step: int) -> None:
+        """Go on from the step before which so many samples were used."""
+        self._step = step
+        self._found: Int64s = np.empty(0, dtype=np.int64)
+
+    def read(self, steps: int) -> list[_Rows]:
+        """The rows of up to so many steps; none behind the end."""
+        plan = self._plan
+        steps = min(steps, (plan.end - self._step) // plan.step_samples)
+        if steps < 1:
+            return []
+        size = len(plan.share)
+        if len(self._found) < steps * size:
+            self._find(steps)
+        windows_B, self._found = self._found[: steps * size], self._found[steps * size :]
+        self._step += steps * plan.step_samples
+        rows = torch.as_tensor(self._order.gather(windows_B))
+        copied = None
+        if self._copier:
+            rows, copied = self._copier.copy(rows)
+        return [_Rows(rows=part, copied=copied) for part in torch.split(rows, size)]
+
+    def _find(self, steps: int) -> None:
+        """Compute the places of these steps' samples, and of more."""
+        plan, size = self._plan, len(self._plan.share)
+        more = max(steps, -(-FIND_AT_LEAST // size))
+        begins = self._step + plan.step_samples * np.arange(more, dtype=np.int64)
+        share = np.arange(plan.share.start, plan.share.stop, dtype=np.int64)
+        self._found = self._order.find((begins[:, None] + share).reshape(-1))
+
+
+class _Copier:
+    """Copies to a GPU through two page-locked buffers in turn, each as large as ever needed."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        torch.cuda.set_device(device)
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._turns: deque[tuple[torch.Tensor | None, Any]] = deque([(None, None)] * 2)
+
+    def copy(self, rows: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        """The rows on the device, and the event after which they are there."""
+        buffer, before = self._turns.popleft()
+        if before is not None:
+            before.synchronize()
+        if buffer is None or len(buffer) < len(rows):
+            buffer = torch.empty_like(rows, pin_memory=True)
+        buffer[: len(rows)].copy_(rows)
+        with torch.cuda.stream(self._stream):
+            there = buffer[: len(rows)].to(self._device, non_blocking=True)
+        copied = self._stream.record_event()
+        self._turns.append((buffer, copied))
+        return there, copied

@@ -1,0 +1,207 @@
+"""Copies dataset versions to a local disk, once per node, before the first step.
+
+    STAGING/VERSION/...       whole: it was renamed after its last file was verified and durable
+    STAGING/.VERSION.lock     held by the rank that copies; the node's others wait for it
+    STAGING/.VERSION.copying/ what a crash left: files in it are verified again and kept
+
+Files are hashed while they are copied, so a bad one is found before the first step. What was made
+of an earlier dataset stays until somebody removes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, Protocol
+
+from training.prepare.dataset import (
+    INDEX_FILE,
+    LATEST_FILE,
+    DataFile,
+    DatasetError,
+    file_sha256,
+    parse_index,
+    parse_latest,
+)
+from training.prepare.shards import fsync_folder, write_durably
+from training.trainer.corpus import open_version
+from training.trainer.windows import Opened
+
+CHUNK_BYTES: Final = 8 * 1024 * 1024
+
+
+class Place(Protocol):
+    """Where a prepared dataset lies. Methods raise DatasetError."""
+
+    def text(self, name: str) -> str:
+        """A small file's content; `name` is a path below the place."""
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """A file's content in pieces."""
+
+    def where(self, name: str) -> str:
+        """The file as a message names it."""
+
+
+class Folder:
+    """A dataset on a mounted file system."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def text(self, name: str) -> str:
+        """A small file's content."""
+        return b"".join(self.chunks(name)).decode("utf-8", "replace")
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """A file's content in pieces."""
+        try:
+            with (self._path / name).open("rb") as stream:
+                while chunk := stream.read(CHUNK_BYTES):
+                    yield chunk
+        except OSError as error:
+            raise DatasetError(f"{self.where(name)}: {_told(error)}") from None
+
+    def where(self, name: str) -> str:
+        """Its path."""
+        return str(self._path / name)
+
+
+class Bucket:
+    """A copy of a dataset below s3://BUCKET/PREFIX."""
+
+    def __init__(self, url: str) -> None:
+        """Raises DatasetError when that is no place; connects to nothing yet."""
+        from training.objects import BadLocation, Objects
+
+        self._url = url.rstrip("/")
+        try:
+            self._objects = Objects.at(f"{self._url}/")
+        except BadLocation as error:
+            raise DatasetError(f"data.path: {error}") from None
+
+    def text(self, name: str) -> str:
+        """A small object's content."""
+        return b"".join(self.chunks(name)).decode("utf-8", "replace")
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """An object's content in pieces."""
+        from training.objects import ObjectError, ObjectMissing
+
+        try:
+            yield from self._objects.chunks(name)
+        except ObjectMissing:
+            raise DatasetError(f"{self.where(name)}: missing; prepare the dataset again") from None
+        except ObjectError as error:
+            raise DatasetError(str(error)) from None
+
+    def where(self, name: str) -> str:
+        """Its address."""
+        return f"{self._url}/{name}"
+
+
+def place_of(path: str) -> Place:
+    """The place that `data.path` names. Raises DatasetError."""
+    return Bucket(path) if path.startswith("s3://") else Folder(Path(path))
+
+
+def latest_of(place: Place) -> str:
+    """The version that the place's `latest` names. Raises DatasetError."""
+    return parse_latest(place.text(LATEST_FILE), place.where(LATEST_FILE))
+
+
+def staged(place: Place, version: str, staging: Path, *, full_check: bool) -> Opened:
+    """A version from the local disk; copied there first unless it is there already.
+
+    Raises DatasetError with one line: not enough room, or a file that is missing or corrupt.
+    """
+    folder = staging / version
+    try:
+        staging.mkdir(parents=True, exist_ok=True)
+        with _locked(staging, version):
+            if not (folder / INDEX_FILE).exists():
+                _copy(place, version, staging)
+        try:
+            return open_version(folder, full_check=full_check)
+        except DatasetError:
+            with _locked(staging, version):
+                _copy_again_if_bad(place, version, staging)
+            return open_version(folder, full_check=full_check)
+    except OSError as error:
+        raise DatasetError(f"data.staging: {staging}: {_told(error)}") from None
+
+
+@contextlib.contextmanager
+def _locked(staging: Path, version: str) -> Iterator[None]:
+    with (staging / f".{version}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _copy_again_if_bad(place: Place, version: str, staging: Path) -> None:
+    """Another rank may have done it while this one waited."""
+    folder = staging / version
+    try:
+        open_version(folder, full_check=True)
+    except DatasetError:
+        shutil.rmtree(folder)
+        _copy(place, version, staging)
+
+
+def _copy(place: Place, version: str, staging: Path) -> None:
+    text = place.text(f"{version}/{INDEX_FILE}")
+    index = parse_index(text, version, place.where(f"{version}/{INDEX_FILE}"))
+    copying = staging / f".{version}.copying"
+    copying.mkdir(exist_ok=True)
+    missing = [file for file in index.files() if not _good(copying / file.name, file)]
+    _check_room(missing, staging)
+    for file in missing:
+        _copy_file(place, version, file, copying / file.name)
+    write_durably(copying / INDEX_FILE, text.encode())
+    fsync_folder(copying)
+    copying.rename(staging / version)
+    fsync_folder(staging)
+
+
+def _check_room(missing: list[DataFile], staging: Path) -> None:
+    needed = sum(file.bytes or 0 for file in missing)
+    free = shutil.disk_usage(staging).free
+    if needed > free:
+        raise DatasetError(
+            f"data.staging: {staging}: {needed / 1e9:.2f} GB to copy, {free / 1e9:.2f} GB free; "
+            "remove other versions there or name a larger disk"
+        )
+
+
+def _copy_file(place: Place, version: str, wanted: DataFile, file: Path) -> None:
+    """Copy and hash in one pass. A file that is not what the index says is named, and not kept."""
+    name = f"{version}/{wanted.name}"
+    digest = hashlib.sha256()
+    with file.open("wb") as stream:
+        for chunk in place.chunks(name):
+            stream.write(chunk)
+            digest.update(chunk)
+        stream.flush()
+        os.fsync(stream.fileno())
+    if digest.hexdigest() != wanted.sha256:
+        with contextlib.suppress(OSError):
+            file.unlink()
+        raise DatasetError(
+            f"{place.where(name)}: corrupt (SHA-256 differs from index.json); prepare it again"
+        )
+
+
+def _good(file: Path, wanted: DataFile) -> bool:
+    """Whether an earlier try has copied it wholly."""
+    if not file.exists() or wanted.bytes not in (None, file.stat().st_size):
+        return False
+    return file_sha256(file) == wanted.sha256
+
+
+def _told(error: OSError) -> str:
+    return error.strerror or str(error)

@@ -1,0 +1,137 @@
+"""The samples of a split: any of them, in any order, is one gather from mapped files.
+
+A stretch is what windows are cut from: a whole shard, or one document of it. Windows of S tokens
+follow each other without overlap (a sample also sees the token after its window, as the last
+target). Of a document, the last window ends where it ends, and so may overlap the one before.
+
+Shapes: B samples, S = sequence_length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from training.prepare.dataset import START_DTYPE, DatasetError, Index, Shard, Split
+
+Int64s = npt.NDArray[np.int64]
+Tokens = npt.NDArray[np.unsignedinteger[Any]]
+"""uint16 or uint32, as the dataset's index says."""
+Documents = Literal["join", "separate"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    """A dataset version on this machine."""
+
+    folder: Path
+    index: Index
+
+
+class TokenWindows:
+    """The windows of one split of one or several datasets, numbered through."""
+
+    def __init__(
+        self,
+        opened: Sequence[Opened],
+        split: Split,
+        sequence_length: int,
+        documents: Documents = "join",
+    ) -> None:
+        """Map the shards. Raises DatasetError when a dataset holds no window.
+
+        All datasets have the same tokens, so the same dtype.
+        """
+        self.length = sequence_length
+        self.sizes: list[int] = []
+        """Windows of each dataset."""
+        self._files: list[Tokens] = []
+        begins, lengths, counts = [], [], []
+        for dataset in opened:
+            size = 0
+            for tokens, starts, sizes in _stretches(dataset, split, documents):
+                self._files.append(tokens)
+                begins.append(_address(tokens) // tokens.itemsize + starts)
+                lengths.append(sizes)
+                counts.append(_windows(sizes, sequence_length, documents))
+                size += int(counts[-1].sum())
+            if not size:
+                what = "shard" if documents == "join" else "document"
+                raise DatasetError(
+                    f"{dataset.folder}: no {split} {what} holds data.sequence_length + 1 = "
+                    f"{sequence_length + 1} tokens; prepare more text or lower data.sequence_length"
+                )
+            self.sizes.append(size)
+        self._rows, base = _one_view(self._files, sequence_length + 1)
+        self._begins = np.concatenate(begins) - base
+        self._lasts = self._begins + np.concatenate(lengths) - sequence_length - 1
+        self._ends = np.cumsum(np.concatenate(counts))
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def gather(self, wanted_B: Int64s) -> Tokens:
+        """The windows with these numbers, shape [B, S + 1], in that order."""
+        return self._rows[self._places(wanted_B)]
+
+    def _places(self, wanted_B: Int64s) -> Int64s:
+        """Where each window begins, in tokens from the start of the common view."""
+        stretches_B = np.searchsorted(self._ends, wanted_B, side="right")
+        before_B = np.where(stretches_B > 0, self._ends[stretches_B - 1], 0)
+        places = self._begins[stretches_B] + (wanted_B - before_B) * self.length
+        clipped: Int64s = np.minimum(places, self._lasts[stretches_B])
+        return clipped
+
+
+def _stretches(
+    dataset: Opened, split: Split, documents: Documents
+) -> Iterator[tuple[Tokens, Int64s, Int64s]]:
+    """Of each shard: its tokens, and where its stretches begin and how long they are."""
+    for shard in dataset.index.of(split):
+        file = dataset.folder / shard.name
+        tokens = np.memmap(file, dtype=dataset.index.dtype, mode="r").view(np.ndarray)
+        starts = np.zeros(1, dtype=np.int64)
+        if documents == "separate":
+            starts = _document_starts(dataset.folder, shard)
+        yield tokens, starts, np.diff(starts, append=shard.tokens)
+
+
+def _document_starts(folder: Path, shard: Shard) -> Int64s:
+    """Where documents begin; a shard may begin with the rest of one."""
+    starts = np.fromfile(folder / shard.starts_name, dtype=START_DTYPE).astype(np.int64)
+    return starts if len(starts) and starts[0] == 0 else np.insert(starts, 0, 0)
+
+
+def _windows(lengths: Int64s, sequence_length: int, documents: Documents) -> Int64s:
+    """Windows of stretches: whole ones only, and for documents one more that ends with them."""
+    whole: Int64s = (lengths - 1) // sequence_length
+    if documents == "separate":
+        rest = (lengths - 1) % sequence_length > 0
+        return np.where(whole > 0, whole + rest, 0)
+    return whole
+
+
+def _address(tokens: Tokens) -> int:
+    return int(tokens.__array_interface__["data"][0])
+
+
+def _one_view(files: Sequence[Tokens], width: int) -> tuple[Tokens, int]:
+    """All rows of `width` tokens that begin anywhere in the mapped files, and the view's origin.
+
+    numpy gathers from one array at the speed of memory, but from several only with a copy more. So
+    this view spans all mappings, and what lies between them: a row is named by its address, counted
+    in tokens. (Mappings begin at pages, so the distances are whole tokens.) Nothing but rows inside
+    of files may be asked for.
+    """
+    first = min(files, key=_address)
+    size = first.itemsize
+    span = max(_address(tokens) + tokens.nbytes for tokens in files) - _address(first)
+    rows = np.lib.stride_tricks.as_strided(
+        first, (span // size - width + 1, width), (size, size), writeable=False
+    )
+    return rows, _address(first) // size
