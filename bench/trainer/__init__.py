@@ -24,5 +24,7 @@ class Benchmark(Protocol):
         """Measure; the section for RESULTS.md, and whether what must hold held."""
 
 
-MODULES: dict[str, str] = {}
+MODULES: dict[str, str] = {
+    "host": "bench.trainer.host",
+}
 """Module by the benchmark's name."""
