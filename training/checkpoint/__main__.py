@@ -1,7 +1,16 @@
-"""`python -m training.checkpoint list|verify|explain DIR`: what is there, whether it is whole, what made it.
+"""`python -m training.checkpoint list|verify|explain|export|drill DIR`: look at a run's checkpoints.
 
-DIR is a run directory, its `checkpoints` folder, or one `step-...` folder. Exit 0 when all is well,
-1 when something is corrupt, 2 when there is nothing to look at. Loads no torch.
+DIR is a run directory, its `checkpoints` folder, or one `step-...` folder; or s3://BUCKET/PREFIX of
+the same kinds.
+
+    list     one line per checkpoint
+    verify   read all and compare every byte with the recorded hashes
+    explain  what made the newest one
+    export   write the newest one's model to OUT, a folder that transformers' from_pretrained loads
+    drill    restore the newest one under --scratch OUT, read it back, compare every tensor
+
+Exit 0 when all is well, 1 when something is corrupt, 2 when there is nothing to look at or OUT
+cannot be written. Only export and drill load torch.
 """
 
 from __future__ import annotations
@@ -10,13 +19,13 @@ import argparse
 import datetime
 import json
 import sys
+import time
 from pathlib import Path
 
-from training.checkpoint.known_good import last_known_good
-from training.checkpoint.manifest import MANIFEST_FILE, CorruptCheckpoint, Manifest
-from training.checkpoint.posix import PosixStore
-from training.checkpoint.store import folder_name, step_of
-from training.spec import CHECKPOINTS_DIR
+from training.checkpoint.manifest import CorruptCheckpoint, Manifest
+from training.checkpoint.opening import find
+from training.checkpoint.store import CheckpointStore, folder_name
+from training.objects.location import BadLocation
 
 _FOUND, _CORRUPT, _NOTHING = 0, 1, 2
 
@@ -24,30 +33,48 @@ _FOUND, _CORRUPT, _NOTHING = 0, 1, 2
 def main() -> int:
     """Parse, find the checkpoints, do what was asked."""
     arguments = _parse()
-    root, steps = _find(arguments.dir)
+    try:
+        store, steps = find(arguments.dir)
+    except (BadLocation, OSError) as error:
+        print(f"{arguments.dir}: {error}", file=sys.stderr)
+        return _NOTHING
     if not steps:
         print(f"{arguments.dir}: no checkpoints here", file=sys.stderr)
         return _NOTHING
-    store = PosixStore(root)
     if arguments.command == "list":
-        return _list(store, steps, last_known_good(root))
+        return _list(store, steps, store.last_known_good())
     if arguments.command == "verify":
         return _verify(store, steps)
-    return _explain(store, root, steps[-1], as_json=arguments.json)
+    if arguments.command == "explain":
+        return _explain(store, steps[-1], as_json=arguments.json)
+    return _copy(arguments.command, store, steps[-1], arguments.out)
 
 
-def _find(folder: Path) -> tuple[Path, list[int]]:
-    """The store's folder and the steps that are meant."""
-    step = step_of(folder.resolve().name)
-    if step is not None:
-        there = (folder / MANIFEST_FILE).exists()
-        return folder.resolve().parent, [step] if there else []
-    inner = folder / CHECKPOINTS_DIR
-    root = inner if inner.is_dir() else folder
-    return root, PosixStore(root).steps()
+def _copy(command: str, store: CheckpointStore, step: int, out: Path) -> int:
+    # Only here: torch takes a second to load.
+    from training.checkpoint.restore import CannotRestore, drill, export
+
+    begun = time.monotonic()
+    try:
+        if command == "export":
+            export(store, step, out)
+            print(f"{folder_name(step)}: model written to {out}")
+        else:
+            done = drill(store, step, out)
+            print(
+                f"{folder_name(step)}: {done.tensors} tensors, {done.bytes / 1e6:.1f} MB restored "
+                f"to {out} in {time.monotonic() - begun:.1f} s, every SHA-256 equal"
+            )
+    except CorruptCheckpoint as error:
+        print(f"{folder_name(step)}: corrupt: {error}", file=sys.stderr)
+        return _CORRUPT
+    except (CannotRestore, OSError) as error:
+        print(f"{folder_name(step)}: {error}", file=sys.stderr)
+        return _NOTHING
+    return _FOUND
 
 
-def _list(store: PosixStore, steps: list[int], good: int | None) -> int:
+def _list(store: CheckpointStore, steps: list[int], good: int | None) -> int:
     code = _FOUND
     print(f"{'step':>10}  {'MB':>9}  {'held-out loss':>13}  {'ranks':>5}  {'saved':19}  why")
     for step in steps:
@@ -67,7 +94,7 @@ def _list(store: PosixStore, steps: list[int], good: int | None) -> int:
     return code
 
 
-def _verify(store: PosixStore, steps: list[int]) -> int:
+def _verify(store: CheckpointStore, steps: list[int]) -> int:
     code = _FOUND
     for step in steps:
         mistakes = store.verify(step)
@@ -81,7 +108,7 @@ def _verify(store: PosixStore, steps: list[int]) -> int:
     return code
 
 
-def _explain(store: PosixStore, root: Path, step: int, *, as_json: bool) -> int:
+def _explain(store: CheckpointStore, step: int, *, as_json: bool) -> int:
     try:
         manifest = store.manifest(step)
     except CorruptCheckpoint as error:
@@ -90,7 +117,7 @@ def _explain(store: PosixStore, root: Path, step: int, *, as_json: bool) -> int:
     if as_json:
         print(manifest.to_json(), end="")
         return _FOUND
-    print(root / folder_name(step))
+    print(f"{store.place}/{folder_name(step)}")
     for name, value in _facts(manifest):
         print(f"  {name:20} {value}")
     return _FOUND
@@ -127,9 +154,29 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m training.checkpoint", description="Look at a run's checkpoints."
     )
-    parser.add_argument("command", choices=("list", "verify", "explain"))
-    parser.add_argument("dir", type=Path, metavar="DIR", help="run directory or step folder")
-    parser.add_argument("--json", action="store_true", help="explain: print the manifest itself")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, what in (
+        ("list", "one line per checkpoint"),
+        ("verify", "compare every byte with the recorded hashes"),
+        ("explain", "what made the newest one"),
+        ("export", "write the model as a folder that transformers loads"),
+        ("drill", "restore the newest elsewhere and compare every tensor"),
+    ):
+        command = commands.add_parser(name, help=what)
+        command.add_argument("dir", metavar="DIR", help="run directory, step folder or s3://...")
+        if name == "explain":
+            command.add_argument("--json", action="store_true", help="print the manifest itself")
+        if name == "export":
+            command.add_argument("out", type=Path, metavar="OUT", help="new or empty folder")
+        if name == "drill":
+            command.add_argument(
+                "--scratch",
+                dest="out",
+                type=Path,
+                metavar="OUT",
+                required=True,
+                help="new or empty folder",
+            )
     return parser.parse_args()
 
 

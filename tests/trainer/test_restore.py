@@ -1,0 +1,131 @@
+"""What a run has saved is of use without the trainer: transformers loads it, and a drill restores it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+
+from tests.trainer.ranks import RunFiles
+from tests.trainer.runs import STEPS, Trainer
+from training.checkpoint.layout import layout_from_json
+from training.checkpoint.loading import load_tensors, whole_tensors
+from training.checkpoint.posix import PosixStore
+
+NEWEST = f"step-{STEPS:08d}"
+
+
+@pytest.fixture
+def ask(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Ask:
+    """`python -m training.checkpoint` in this process: exit code, output, errors."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        from training.checkpoint.__main__ import main
+
+        monkeypatch.setattr(sys, "argv", ["training.checkpoint", *map(str, words)])
+        code = main()
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+Ask = Callable[..., tuple[int, str, str]]
+
+
+def model_of(run: RunFiles) -> dict[str, torch.Tensor]:
+    store = PosixStore(run.path / "checkpoints")
+    manifest, layout = store.manifest(STEPS), layout_from_json(store.read(STEPS, "layout.json"))
+    tensors = whole_tensors(layout, "model")
+    load_tensors(store, manifest, layout, {"model": tensors})
+    return dict(tensors)
+
+
+def test_transformers_loads_an_exported_model_with_the_trained_weights(
+    ask: Ask, control: RunFiles, tmp_path: Path
+) -> None:
+    code, said, _ = ask("export", control.path, tmp_path / "out")
+    assert code == 0 and NEWEST in said
+    trained = model_of(control)
+    # A process of its own: the package's top level is what people import, and it is slow.
+    program = (
+        "import sys, torch, safetensors.torch as st, transformers as t;"
+        "m = t.AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32);"
+        "out = m(torch.arange(8)[None]).logits.detach().clone();"
+        "state = {k: v.clone() for k, v in m.state_dict().items()};"
+        "st.save_file({**state, 'logits': out}, sys.argv[2])"
+    )
+    loaded_file = tmp_path / "loaded.safetensors"
+    command = [sys.executable, "-c", program, str(tmp_path / "out"), str(loaded_file)]
+    subprocess.run(command, check=True, capture_output=True)
+    loaded = safetensors.torch.load_file(loaded_file)
+    assert loaded.pop("logits").isfinite().all()
+    for name, tensor in trained.items():
+        assert torch.equal(loaded[name], tensor), name
+
+
+def test_an_export_into_a_used_folder_is_refused(
+    ask: Ask, control: RunFiles, tmp_path: Path
+) -> None:
+    (tmp_path / "mine").write_text("precious")
+    code, _, error = ask("export", control.path, tmp_path)
+    assert code == 2 and "exists and is not an empty folder" in error
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_drill_restores_the_newest_elsewhere_and_a_run_goes_on_from_it(
+    ask: Ask, trainer: Trainer, control: RunFiles
+) -> None:
+    scratch = trainer.root / "drilled"
+    code, said, _ = ask("drill", control.path, "--scratch", scratch)
+    assert code == 0, said
+    assert f"{NEWEST}: " in said and "every SHA-256 equal" in said
+    store = PosixStore(scratch / "checkpoints")
+    assert store.steps() == [STEPS] and store.verify(STEPS) == []
+    assert trainer.run("drilled", world=1) == [0]
+    assert trainer.files("drilled").events("resumed")[0]["from_step"] == STEPS
+
+
+@pytest.mark.parametrize("command", ["drill", "export"])
+def test_a_damaged_checkpoint_is_neither_exported_nor_restored(
+    command: str, ask: Ask, control: RunFiles, tmp_path: Path
+) -> None:
+    copy = tmp_path / NEWEST
+    copy.mkdir()
+    for file in (control.path / "checkpoints" / NEWEST).iterdir():
+        content = bytearray(file.read_bytes())
+        if file.name == "model.safetensors":
+            content[-1] ^= 1
+        (copy / file.name).write_bytes(content)
+    out = ["--scratch", tmp_path / "out"] if command == "drill" else [tmp_path / "out"]
+    code, _, error = ask(command, copy, *out)
+    assert code == 1 and "model.safetensors: content differs" in error
+    assert not list((tmp_path / "out").rglob("*safetensors")) if command == "export" else True
+    assert PosixStore(tmp_path / "out" / "checkpoints").steps() == []
+
+
+def test_listing_verifying_and_explaining_load_no_torch(control: RunFiles) -> None:
+    for command in ("list", "verify", "explain"):
+        program = (
+            f"import sys; sys.argv = ['x', '{command}', {str(control.path)!r}];"
+            "from training.checkpoint.__main__ import main; code = main();"
+            "sys.exit(code or 'torch' in sys.modules)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program], check=False, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        assert NEWEST in done.stdout or f"{STEPS}" in done.stdout
+
+
+def test_a_checkpoint_names_its_model_s_configuration(control: RunFiles) -> None:
+    config = json.loads((control.path / "checkpoints" / NEWEST / "config.json").read_text())
+    assert config["model_type"] == "llama"
+    assert config["architectures"] == ["LlamaForCausalLM"]
+    assert config["hidden_size"] == 16

@@ -1,0 +1,139 @@
+"""A checkpoint outside of training: as a folder for transformers, or restored elsewhere as a drill."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import safetensors.torch
+import torch
+
+from training.checkpoint.contents import MODEL, PROGRESS_FILE, Progress
+from training.checkpoint.layout import LAYOUT_FILE, Layout, layout_from_json, layout_to_json, whole
+from training.checkpoint.loading import load_tensors, whole_tensors
+from training.checkpoint.manifest import FileRecord, Manifest
+from training.checkpoint.plan import Share, make_plan
+from training.checkpoint.posix import PosixStore
+from training.checkpoint.staging import Staging
+from training.checkpoint.store import CheckpointStore, Upload
+from training.spec import CHECKPOINTS_DIR
+
+_CONFIG_FILE: Final = "config.json"
+_ATTEMPT: Final = 1
+
+
+class CannotRestore(Exception):
+    """What was asked for is not possible with this checkpoint or folder; one line."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drill:
+    """What was restored and found equal."""
+
+    step: int
+    tensors: int
+    bytes: int
+
+
+def export(store: CheckpointStore, step: int, out: Path) -> None:
+    """Write the model as `from_pretrained` of transformers loads it; needs memory for all of it.
+
+    `out` is made. Raises CannotRestore, CorruptCheckpoint, OSError.
+    """
+    _refuse_used(out)
+    manifest = store.manifest(step)
+    if _CONFIG_FILE not in manifest.files:
+        raise CannotRestore(f"step {step} has no {_CONFIG_FILE}: transformers could not load it")
+    layout = _layout(store, step)
+    tensors = _loaded(store, manifest, layout, MODEL)
+    out.mkdir(parents=True, exist_ok=True)
+    for name in _attached(manifest, layout):
+        (out / name).write_bytes(store.read(step, name))
+    unfinished = out / ".model.safetensors"
+    safetensors.torch.save_file(dict(tensors), unfinished, metadata={"format": "pt"})
+    unfinished.rename(out / "model.safetensors")
+
+
+def drill(store: CheckpointStore, step: int, scratch: Path) -> Drill:
+    """Restore a checkpoint under `scratch`, as one rank would, read it back, compare every tensor.
+
+    What is there afterwards is a run directory's checkpoints folder. Needs memory for the larger
+    of model and optimizer state. Raises CannotRestore, CorruptCheckpoint, OSError.
+    """
+    _refuse_used(scratch)
+    manifest, layout = store.manifest(step), _layout(store, step)
+    Progress.from_json(store.read(step, PROGRESS_FILE))
+    copy = PosixStore(scratch / CHECKPOINTS_DIR)
+    upload = copy.begin(step, _ATTEMPT)
+    try:
+        hashes, files, new_layout = _restore_tensors(store, manifest, layout, upload)
+        files[LAYOUT_FILE] = upload.put(LAYOUT_FILE, [layout_to_json(new_layout)])
+        for name in manifest.files.keys() - _tensor_files(layout) - {LAYOUT_FILE}:
+            files[name] = upload.put(name, [store.read(step, name)])
+        restored = upload.commit(manifest.with_files(files), lambda: None)
+    except BaseException:
+        upload.abort()
+        raise
+    for group in new_layout:
+        for name, tensor in _loaded(copy, restored, new_layout, group).items():
+            if _sha256(tensor) != hashes[group, name]:
+                raise CannotRestore(f"{group} tensor {name} differs after it was restored")
+    return Drill(step=step, tensors=len(hashes), bytes=restored.bytes)
+
+
+def _restore_tensors(
+    store: CheckpointStore, manifest: Manifest, layout: Layout, upload: Upload
+) -> tuple[dict[tuple[str, str], str], dict[str, FileRecord], Layout]:
+    """Hashes of all tensors, and the files and the layout of their copy."""
+    shares = {
+        group: {name: Share(t.dtype, t.shape, whole(t.shape)) for name, t in tensors.items()}
+        for group, tensors in layout.items()
+    }
+    plan = make_plan([shares])
+    hashes: dict[tuple[str, str], str] = {}
+    files: dict[str, FileRecord] = {}
+    for group in layout:
+        tensors = _loaded(store, manifest, layout, group)
+        hashes |= {(group, name): _sha256(tensor) for name, tensor in tensors.items()}
+        for file in plan.files[0]:
+            if file.group == group:
+                memory = Staging([file], {group: tensors}, torch.device("cpu"))
+                memory.stage({group: tensors})
+                files[file.name] = upload.put(file.name, memory.chunks(file.name))
+    return hashes, files, plan.layout
+
+
+def _loaded(
+    store: CheckpointStore, manifest: Manifest, layout: Layout, group: str
+) -> Mapping[str, torch.Tensor]:
+    tensors = whole_tensors(layout, group)
+    load_tensors(store, manifest, layout, {group: tensors})
+    return tensors
+
+
+def _layout(store: CheckpointStore, step: int) -> Layout:
+    return layout_from_json(store.read(step, LAYOUT_FILE))
+
+
+def _tensor_files(layout: Layout) -> set[str]:
+    tensors = (tensor for group in layout.values() for tensor in group.values())
+    return {piece.file for tensor in tensors for piece in tensor.pieces}
+
+
+def _attached(manifest: Manifest, layout: Layout) -> list[str]:
+    """What transformers reads besides the weights."""
+    own = {LAYOUT_FILE, PROGRESS_FILE, *_tensor_files(layout)}
+    return [name for name in manifest.files if name not in own and not name.startswith("rng-")]
+
+
+def _sha256(tensor: torch.Tensor) -> str:
+    raw: Any = tensor.reshape(-1).view(torch.uint8).numpy()
+    return hashlib.sha256(raw).hexdigest()
+
+
+def _refuse_used(folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise CannotRestore(f"{folder}: exists and is not an empty folder; name another")
