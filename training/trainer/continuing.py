@@ -91,7 +91,7 @@ def checkpointer(
 
     return Checkpointer(
         world=world,
-        store=open_store(request.run_dir, None),
+        store=open_store(request.run_dir, config.checkpoint.store),
         fence=fence,
         model=parallel.bare(network),
         optimizer=optimizer,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from training.objects import BadLocation, Location
 from training.trainer.config.limits import Mistakes, positive
 
 
@@ -19,6 +20,8 @@ class CheckpointConfig:
     """Checkpoints at multiples of this are never deleted; null: no milestones."""
     keep_latest: int = 2
     """Newest checkpoints kept, besides the best, the milestones and the last known good one."""
+    store: str | None = None
+    """s3://BUCKET/PREFIX of this run and no other; null: the run directory, which all ranks share."""
     deadline_s: float = 60.0
     """Seconds from a notice to a committed checkpoint; a run record's grace budget wins."""
 
@@ -26,6 +29,11 @@ class CheckpointConfig:
         """What cannot work, one line each: path, got, allowed, remedy."""
         for name in ("every_steps", "every_seconds", "milestone_every_steps"):
             yield from positive(f"checkpoint.{name}", getattr(self, name))
+        if self.store is not None:
+            try:
+                Location.parse(self.store)
+            except BadLocation as error:
+                yield f"checkpoint.store: {error}, or null for the run directory"
         yield from positive("checkpoint.keep_latest", self.keep_latest)
         yield from positive("checkpoint.deadline_s", self.deadline_s)
         if self.every_steps is None and self.every_seconds is None:
