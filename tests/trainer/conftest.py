@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.trainer import fault_table
+from tests.trainer.fault_table import Trials
 from tests.trainer.ranks import RunFiles
 from tests.trainer.runs import CONFIG, Trainer
 
@@ -64,3 +66,23 @@ def control(make_trainer: Callable[[], Trainer]) -> RunFiles:
     ranks = trainer.start("control")
     assert ranks.wait() == [0, 0], ranks.said()
     return trainer.files("control")
+
+
+@pytest.fixture(scope="session")
+def fault_rows(request: pytest.FixtureRequest, full: bool) -> Iterator[list[Trials]]:
+    """What the fault suites did; shown at the end, and written to docs with --full."""
+    rows: list[Trials] = []
+    yield rows
+    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
+    if full and rows:
+        fault_table.DOCS.write_text(fault_table.with_table(fault_table.DOCS.read_text(), rows))
+        reporter.write_line("\n" + fault_table.table(rows))
+
+
+@pytest.fixture
+def trials(full: bool, fault_rows: list[Trials]) -> Trials:
+    """The repetitions of one fault; the seed of their random choices is printed."""
+    made = Trials(full)
+    print(f"TRAINYARD_TEST_SEED={made.seed}")
+    fault_rows.append(made)
+    return made

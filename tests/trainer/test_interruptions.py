@@ -82,6 +82,31 @@ def test_a_notice_is_honoured_at_any_moment(
     assert_same(files, control)
 
 
+def test_a_notice_is_honoured_while_it_waits_for_another_rank_in_a_collective(
+    trainer: Trainer, control: RunFiles
+) -> None:
+    waiting = trainer.root / "leader"
+
+    def come_late() -> None:  # the leader waits for this rank at the end of the sixth step
+        os.kill(int(waiting.read_text()), signal.SIGTERM)
+        time.sleep(0.3)
+
+    late = before("training.trainer.loop", "exchange", 7, 1, come_late)
+
+    def hook(rank: int) -> None:
+        if rank == 0:
+            waiting.write_text(str(os.getpid()))
+        late(rank)
+
+    ranks = trainer.start("run", hook=hook)
+    assert ranks.wait() == [75, 75], ranks.said()
+    files = trainer.files("run")
+    (finished,) = files.events("finished")
+    assert finished["step"] in (6, 7)  # once its flags of the sixth are given, it is the seventh
+    assert trainer.run("run") == [0, 0]
+    assert_same(files, control)
+
+
 def test_a_notice_before_the_ranks_have_met_ends_at_once(trainer: Trainer) -> None:
     hook = before("training.trainer.parallel", "use_one_numerics", 1, 1, told_to_stop)
     ranks = trainer.start("run", hook=hook)
@@ -170,7 +195,7 @@ def test_a_rank_that_hangs_ends_the_others_with_a_cause(trainer: Trainer) -> Non
 def test_back_pressure_is_said_and_changes_no_bit(trainer: Trainer, control: RunFiles) -> None:
     slow = before("training.checkpoint.posix", "PosixUpload.commit", 1, 0, lambda: time.sleep(0.5))
     assert trainer.run("run", hook=slow) == [0, 0]
-    (waited,) = trainer.files("run").events("checkpoint_waited")
+    waited, *_ = trainer.files("run").events("checkpoint_waited")
     assert waited["step"] == 10 and waited["seconds"] > 0
     assert_same(trainer.files("run"), control)
 

@@ -1,0 +1,173 @@
+"""Ranks and nodes that die or are told to stop at random moments."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.fault_table import Trials
+from tests.trainer.ranks import Hook, RunFiles, until
+from tests.trainer.runs import INTERVAL, STEPS, Trainer, assert_same
+
+SAMPLES = 8
+"""Of one step; as in the configuration of these runs."""
+NOTICE_S = 120 / 20
+"""From a notice to the hard kill; everything here is twenty times faster than it may be on spot."""
+
+
+def noting_samples(file: Path, attempt: int) -> Hook:
+    """Have every rank append `attempt first count` for the samples that it takes."""
+
+    def hook(_: int) -> None:
+        from training.trainer.feeding import Feed
+
+        plain = Feed.take
+
+        def noted(feed: Feed, first: int, count: int) -> Any:
+            with file.open("a") as stream:
+                stream.write(f"{attempt} {first} {count}\n")
+            return plain(feed, first, count)
+
+        Feed.take = noted  # type: ignore[method-assign]
+
+    return hook
+
+
+def assert_each_sample_counted_once(noted: Path, files: RunFiles) -> None:
+    """Of the samples of each attempt those count that no later attempt took back."""
+    starts = {e["attempt"]: e["step"] * SAMPLES for e in files.events("started")}
+    taken: list[int] = []
+    for line in noted.read_text().splitlines():
+        attempt, first, count = map(int, line.split())
+        later = [start for number, start in starts.items() if number > attempt]
+        # A step of which any sample is taken back was not counted.
+        taken += [k for k in range(first, first + count) if k < min(later, default=10**9)]
+    assert sorted(k for k in taken if k < STEPS * SAMPLES) == list(range(STEPS * SAMPLES))
+
+
+@pytest.mark.parametrize("victims", [1, 2])
+def test_killed_at_any_step_a_run_loses_an_interval_at_most_and_no_bit(
+    victims: int, trainer: Trainer, control: RunFiles, trials: Trials
+) -> None:
+    fault = "SIGKILL of a rank" if victims == 1 else "SIGKILL of all ranks of a node"
+    for number in trials.of(f"{fault} at a random step", 1, 150):
+        run, step = f"run{number}", trials.chance.randrange(1, STEPS - 2)
+        files, noted = trainer.files(run), trainer.root / f"{run}.samples"
+        ranks = trainer.start(run, hook=noting_samples(noted, 1))
+        until(lambda f=files, s=step: f.last_step() >= s, f"step {step}")  # type: ignore[misc]
+        ranks.signal(signal.SIGKILL, *trials.chance.sample((0, 1), victims))
+        codes = ranks.wait()
+        if codes != [0, 0]:
+            assert 0 not in codes and 75 not in codes
+            killed_at = files.last_step()
+            assert trainer.run(run, hook=noting_samples(noted, 2)) == [0, 0]
+            from_step = files.events("started")[-1]["step"]
+            trials.lost(killed_at - from_step)
+            # A save that was still in flight does not count: then it is the one before.
+            assert killed_at - from_step < 2 * INTERVAL
+            assert_each_sample_counted_once(noted, files)
+        assert_same(files, control)
+    trials.passed = True
+
+
+def slow_once(flag: Path, seconds: float) -> Hook:
+    """Rank 0's next file takes so long to write, once the flag is there."""
+
+    def hook(rank: int) -> None:
+        if rank == 0:
+            from training.checkpoint import opening
+            from training.checkpoint.posix import PosixStore
+
+            waited = [False]
+
+            def at(name: str) -> None:
+                if name.startswith("write") and flag.exists() and not waited[0]:
+                    waited[0] = True
+                    time.sleep(seconds)
+
+            opening.PosixStore = lambda root: PosixStore(root, at)  # type: ignore[assignment,misc]
+
+    return hook
+
+
+@pytest.mark.parametrize("save_s", [5, 45, 90])
+def test_told_to_stop_while_a_save_takes_long_no_step_is_lost_before_the_hard_kill(
+    save_s: int, trainer: Trainer, control: RunFiles, trials: Trials
+) -> None:
+    fault = f"SIGTERM, hard kill after 120 s (scaled), a save takes {save_s} s"
+    for number in trials.of(fault, 1, 20):
+        run, step = f"run{number}", trials.chance.randrange(1, STEPS - 6)
+        files, flag = trainer.files(run), trainer.root / f"{run}.slow"
+        deadline = f"checkpoint.deadline_s={NOTICE_S * 110 / 120}"
+        ranks = trainer.start(run, deadline, hook=slow_once(flag, NOTICE_S * save_s / 120))
+        until(lambda f=files, s=step: f.last_step() >= s, f"step {step}")  # type: ignore[misc]
+        flag.touch()
+        codes = told_and_killed(ranks)
+        stopped = files.last_step()
+        assert codes == [75, 75], ranks.said()
+        assert trainer.run(run) == [0, 0]
+        trials.lost(stopped - files.events("resumed")[-1]["from_step"])
+        assert trials.most_lost == 0
+        assert_same(files, control)
+    trials.passed = True
+
+
+def test_a_save_longer_than_the_notice_leaves_the_checkpoint_before_it_intact(
+    trainer: Trainer, control: RunFiles, trials: Trials
+) -> None:
+    for number in trials.of("SIGTERM, hard kill after 120 s (scaled), a save takes 130 s", 1, 10):
+        run, step = f"run{number}", trials.chance.randrange(INTERVAL + 2, STEPS - 6)
+        files, flag = trainer.files(run), trainer.root / f"{run}.slow"
+        deadline = f"checkpoint.deadline_s={NOTICE_S * 110 / 120}"
+        ranks = trainer.start(run, deadline, hook=slow_once(flag, NOTICE_S * 130 / 120))
+        until(lambda f=files, s=step: f.last_step() >= s, f"step {step}")  # type: ignore[misc]
+        flag.touch()
+        codes = told_and_killed(ranks)
+        stopped = files.last_step()
+        assert codes == [75, 75], ranks.said()  # an older good one is there
+        assert trainer.run(run) == [0, 0]
+        trials.lost(stopped - files.events("resumed")[-1]["from_step"])
+        assert 0 < (trials.most_lost or 0) < 2 * INTERVAL
+        assert_same(files, control)
+    trials.passed = True
+
+
+def told_and_killed(ranks: Any) -> list[int]:
+    """SIGTERM, then SIGKILL to what is left after the notice; the exit codes."""
+    ranks.signal(signal.SIGTERM)
+    limit = time.monotonic() + NOTICE_S
+    until(lambda: ranks.all_ended() or time.monotonic() > limit, "the end")
+    ranks.signal(signal.SIGKILL)
+    codes: list[int] = ranks.wait()
+    return codes
+
+
+def test_with_a_wrong_clock_the_newest_checkpoint_is_still_the_one_of_the_last_step(
+    trainer: Trainer, control: RunFiles, trials: Trials
+) -> None:
+    for number in trials.of("clock off by 10 minutes, either way", 1, 20):
+        run, files = f"run{number}", trainer.files(f"run{number}")
+        for attempt, offset in enumerate((0.0, *trials.chance.sample((-600.0, 600.0), 2)), start=1):
+
+            def hook(_: int, offset: float = offset) -> None:
+                plain = time.time
+                time.time = lambda: plain() + offset  # type: ignore[method-assign]
+
+            ranks = trainer.start(run, hook=hook)
+            goal = attempt * 5 + trials.chance.randrange(3)
+            until(lambda f=files, g=goal: f.last_step() >= g, f"step {goal}")  # type: ignore[misc]
+            ranks.signal(signal.SIGTERM)
+            assert ranks.wait() == [75, 75], ranks.said()
+            for place, folder in enumerate(sorted(files.path.glob("checkpoints/step-*"))):
+                os.utime(folder, (1e9 - place, 1e9 - place))  # the newest looks oldest
+            stopped = files.last_step()
+        assert trainer.run(run) == [0, 0]
+        trials.lost(stopped - files.events("resumed")[-1]["from_step"])
+        assert trials.most_lost == 0
+        assert_same(files, control)
+    trials.passed = True

@@ -1,0 +1,111 @@
+"""Ranks that cannot reach each other: all end in time, and the old attempt writes nothing more."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import time
+from pathlib import Path
+
+import torch
+
+from tests.trainer.fault_table import Trials
+from tests.trainer.ranks import Hook, RunFiles, until
+from tests.trainer.runs import STEPS, Trainer, assert_same
+
+EXIT_S = 60.0
+"""Everybody has to be gone by then; with the collective timeout of these runs it takes seconds."""
+
+
+def contents_of(files: RunFiles) -> dict[Path, bytes]:
+    return {p: p.read_bytes() for p in files.path.rglob("*") if p.is_file()}
+
+
+def test_cut_off_from_each_other_all_ranks_end_and_the_old_attempt_is_fenced_out(
+    trainer: Trainer, control: RunFiles, trials: Trials
+) -> None:
+    """A rank that is stopped answers nobody, as one that nobody can reach; then it comes back."""
+    for number in trials.of("partition: a rank reaches nobody, and comes back", 1, 50):
+        run, files = f"run{number}", trainer.files(f"run{number}")
+        step, lost = trials.chance.randrange(1, STEPS - 6), trials.chance.randrange(2)
+        old = trainer.start(run, "collective_timeout_s=1.5")
+        until(lambda f=files, s=step: f.last_step() >= s, f"step {step}")  # type: ignore[misc]
+        old.signal(signal.SIGSTOP, lost)
+        begun = time.monotonic()
+        until(lambda o=old, r=1 - lost: o.all_ended() or r in o.codes, "the other to end", EXIT_S)  # type: ignore[misc]
+        assert time.monotonic() - begun < EXIT_S and old.codes[1 - lost] == 1, old.said()
+        stopped = files.last_step()
+        assert trainer.run(run) == [0, 0]
+        trials.lost(stopped - files.events("started")[-1]["step"])
+        before = contents_of(files)
+        old.signal(signal.SIGCONT, lost)
+        assert 0 not in old.wait(EXIT_S) and 75 not in old.codes.values(), old.said()
+        after = contents_of(files)
+        changed = {p for p in before.keys() | after.keys() if before.get(p) != after.get(p)}
+        assert changed <= {files.path / "events.jsonl"}
+        assert_same(files, control)
+    trials.passed = True
+
+
+def noting_tensors(file: Path) -> Hook:
+    """Have the leader note `step hash` of all tensors, whole, after each load and at each save."""
+
+    def hook(_: int) -> None:
+        from training.checkpoint import contents
+        from training.trainer.checkpointing import Checkpointer
+
+        def note(saver: Checkpointer, step: int) -> None:
+            tensors = contents.tensors(saver.model, saver.optimizer)
+            digest = hashlib.sha256()
+            for group in sorted(tensors):
+                for name in sorted(tensors[group]):
+                    digest.update(name.encode() + whole(tensors[group][name]))
+            if saver.world.leads:
+                with file.open("a") as stream:
+                    stream.write(f"{step} {digest.hexdigest()}\n")
+
+        plain_load, plain_save = Checkpointer.load_newest, Checkpointer.save
+
+        def load(saver: Checkpointer, check: object) -> object:
+            progress = plain_load(saver, check)  # type: ignore[arg-type]
+            note(saver, progress.step if progress else 0)
+            return progress
+
+        def save(saver: Checkpointer, progress: object, *rest: object) -> None:
+            note(saver, progress.step)  # type: ignore[attr-defined]
+            plain_save(saver, progress, *rest)  # type: ignore[arg-type]
+
+        Checkpointer.load_newest = load  # type: ignore[assignment,method-assign]
+        Checkpointer.save = save  # type: ignore[assignment,method-assign]
+
+    return hook
+
+
+def whole(tensor: torch.Tensor) -> bytes:
+    """A tensor's bytes; all ranks ask when each has a part."""
+    found = tensor.detach()
+    if hasattr(found, "full_tensor"):
+        found = found.full_tensor()
+    return bytes(found.contiguous().cpu().view(-1).view(torch.uint8).numpy())
+
+
+def test_saved_by_two_loaded_by_one_and_by_four_every_tensor_has_the_same_bytes(
+    trainer: Trainer, control: RunFiles, trials: Trials
+) -> None:
+    for number in trials.of("world size 2, 1, 4 (DDP)", 1, 5):
+        run, noted = f"run{number}", trainer.root / f"run{number}.hashes"
+        files = trainer.files(run)
+        for world in (2, 1, 4):
+            ranks = trainer.start(run, world=world, hook=noting_tensors(noted))
+            goal = files.last_step() + trials.chance.randrange(2, 5)
+            until(lambda f=files, g=goal: f.last_step() >= g, f"step {goal}")  # type: ignore[misc]
+            ranks.signal(signal.SIGTERM)
+            assert ranks.wait() == [75] * world, ranks.said()
+        assert trainer.run(run, hook=noting_tensors(noted)) == [0, 0]
+        lines = [line.split() for line in noted.read_text().splitlines()]
+        by_step = {step: {h for s, h in lines if s == step} for step, _ in lines}
+        assert all(len(hashes) == 1 for hashes in by_step.values()), by_step
+        loaded = [str(e["from_step"]) for e in files.events("resumed")]
+        assert len(loaded) == 3 and all(len([s for s, _ in lines if s == n]) == 2 for n in loaded)
+        trials.lost(0)
+    trials.passed = True
