@@ -153,16 +153,16 @@ def test_each_sample_is_used_once_across_interruptions_and_numbers_of_ranks(
     used = trainer.root / "used"
 
     def note_samples(_: int) -> None:
-        from training.trainer.data import TrainingOrder
+        from training.trainer.feeding import Feed
 
-        plain = TrainingOrder.take
+        plain = Feed.take
 
-        def noted(order: TrainingOrder, first: int, count: int) -> Any:
+        def noted(feed: Feed, first: int, count: int) -> Any:
             with used.open("a") as stream:
                 stream.write(f"{first} {count}\n")
-            return plain(order, first, count)
+            return plain(feed, first, count)
 
-        TrainingOrder.take = noted  # type: ignore[method-assign]
+        Feed.take = noted  # type: ignore[method-assign]
 
     files = trainer.files("run")
     for world in (2, 1):

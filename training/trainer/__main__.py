@@ -54,6 +54,7 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
         except Exception as error:
             run.events.write("failed", run.progress.step, error=" ".join(str(error).split()))
             raise
+        run.feed.close()
         run.metrics.close()
         run.events.close()
     reports.close(patient=code == EXIT_DONE)

@@ -31,7 +31,7 @@ def announce(run: Run, request: Request, *, resumed: bool) -> None:
         world_size=run.world.size,
         device=run.world.device.type,
         device_name=_device_name(run.world.device),
-        dataset_version=request.index.version,
+        dataset_version=request.corpus.version,
         tokens_per_step=run.config.batch.global_samples * run.config.data.sequence_length,
         unigram_loss=run.evaluator.unigram_loss,
         run_id=request.record.get("run_id"),

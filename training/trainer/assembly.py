@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from training.checkpoint import rng
 from training.checkpoint.opening import claim_attempt, join_attempt, open_store
 from training.checkpoint.policy import SavePolicy
@@ -20,7 +18,7 @@ from training.trainer.network import building
 from training.trainer.optimizer import adamw
 from training.trainer.parallel import World
 from training.trainer.progress import ProgressDisplay
-from training.trainer.reading import open_data
+from training.trainer.reading import feed_of, open_data
 from training.trainer.request import Request
 
 
@@ -30,7 +28,7 @@ def assemble(request: Request, world: World, notice: Notice) -> Run:
     Raises ConfigError, DatasetError, NoUsableCheckpoint.
     """
     config = request.config
-    fence = _claim(request.run_dir, world)
+    fence = _claim(request, world)
     events = EventLog(request.run_dir / EVENTS_FILE, fence.attempt, enabled=world.leads)
     order, evaluator = open_data(request)
     rng.seed_all(config.seed)
@@ -52,7 +50,7 @@ def assemble(request: Request, world: World, notice: Notice) -> Run:
         world=world,
         network=network,
         optimizer=optimizer,
-        order=order,
+        feed=feed_of(config, world, order),
         evaluator=evaluator,
         checkpointer=saver,
         save_policy=SavePolicy(
@@ -76,14 +74,15 @@ def assemble(request: Request, world: World, notice: Notice) -> Run:
     return run
 
 
-def _claim(run_dir: Path, world: World) -> Fence:
+def _claim(request: Request, world: World) -> Fence:
     """One number for all ranks of this attempt; unfinished writes of older ones are removed."""
+    run_dir, place = request.run_dir, request.config.checkpoint.store
     if world.leads:
-        fence = claim_attempt(run_dir, None)
-        open_store(run_dir, None).sweep()
+        fence = claim_attempt(run_dir, place)
+        open_store(run_dir, place).sweep()
         world.from_leader(fence.attempt)
         return fence
-    return join_attempt(run_dir, None, world.from_leader(0))
+    return join_attempt(run_dir, place, world.from_leader(0))
 
 
 def _settle_gradient_buckets(run: Run) -> None:
@@ -95,7 +94,7 @@ def _settle_gradient_buckets(run: Run) -> None:
     if run.world.size <= 2 or run.network.divided_over or not run.config.deterministic:
         return
     states = rng.capture()
-    rows = run.order.take(0, run.config.batch.micro_samples)
+    rows = run.feed.take(0, run.config.batch.micro_samples)
     run.network.passes.forward_backward(to_device(rows, run.world.device))
     run.optimizer.zero_grad(set_to_none=True)
     rng.restore(states)

@@ -16,12 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from training.prepare.dataset import Index
 from training.trainer.mixture import Mixture
 from training.trainer.permutation import Permutation
-from training.trainer.windows import Int64s as Int64s
-from training.trainer.windows import Tokens
-from training.trainer.windows import TokenWindows as TokenWindows
+from training.trainer.windows import Int64s, Tokens, TokenWindows
 
 _SEED_STEP = 0x9E3779B97F4A7C15
 """Between the seeds of two datasets' orders."""
@@ -122,8 +119,3 @@ def baseline_loss(
         frequencies += share * smoothed / smoothed.sum()
     seen = np.bincount(targets.reshape(-1), minlength=len(frequencies))
     return float(-(seen * np.log(frequencies)).sum() / seen.sum())
-
-
-def unigram_loss(index: Index, targets: Tokens) -> float:
-    """Of one dataset."""
-    return baseline_loss([index.unigram_counts], targets)

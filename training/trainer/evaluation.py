@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from training.prepare.dataset import Index
-from training.trainer.data import Int64s, TokenWindows, spread, unigram_loss
 from training.trainer.interruption import Notice
 from training.trainer.network.building import Network
 from training.trainer.parallel import World
+from training.trainer.windows import Int64s, TokenWindows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,17 +22,6 @@ class Evaluator:
     unigram_loss: float
     """Nats per token of a model that knows only token frequencies, on the same targets."""
     micro_samples: int
-
-    @classmethod
-    def over(
-        cls, windows: TokenWindows, index: Index, samples: int, micro_samples: int
-    ) -> Evaluator:
-        """At most `samples` windows, spread evenly."""
-        chosen = spread(windows, samples)
-        baseline = unigram_loss(index, windows.gather(chosen)[:, 1:])
-        return cls(
-            windows=windows, chosen=chosen, unigram_loss=baseline, micro_samples=micro_samples
-        )
 
     @torch.no_grad()
     def loss(self, network: Network, world: World, notice: Notice) -> float | None:

@@ -18,8 +18,8 @@ from training.checkpoint.contents import Progress
 from training.spec import EXIT_DONE, EXIT_PREEMPTED
 from training.trainer.checkpointing import Checkpointer
 from training.trainer.config import TrainerConfig
-from training.trainer.data import TrainingOrder
 from training.trainer.evaluation import Evaluator, to_device
+from training.trainer.feeding import Feed
 from training.trainer.interruption import Notice
 from training.trainer.meter import Meter
 from training.trainer.metrics import EventLog, MetricsLog
@@ -41,7 +41,7 @@ class Run:
     world: World
     network: Network
     optimizer: torch.optim.Optimizer
-    order: TrainingOrder
+    feed: Feed
     evaluator: Evaluator
     checkpointer: Checkpointer
     save_policy: policy.SavePolicy
@@ -88,7 +88,7 @@ def one_step(run: Run) -> Exchange:
     begun = time.perf_counter()
     config, step = run.config, run.progress.step + 1
     share = run.world.share_of(config.batch.global_samples)
-    rows = run.order.take(run.progress.samples + share.start, len(share))
+    rows = run.feed.take(run.progress.samples + share.start, len(share))
     loaded = time.perf_counter()
     lr = learning_rate(config.schedule, config.peak_learning_rate, step, config.steps)
     loss = run.network.passes.forward_backward(to_device(rows, run.world.device))

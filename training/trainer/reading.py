@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from training.trainer.config import TrainerConfig
 from training.trainer.data import TrainingOrder, baseline_loss, spread
 from training.trainer.evaluation import Evaluator
+from training.trainer.feeding import Feed, Plan
+from training.trainer.parallel import World
 from training.trainer.request import Request
 from training.trainer.windows import TokenWindows
 
@@ -24,3 +27,15 @@ def open_data(request: Request) -> tuple[TrainingOrder, Evaluator]:
         micro_samples=config.batch.micro_samples,
     )
     return order, evaluator
+
+
+def feed_of(config: TrainerConfig, world: World, order: TrainingOrder) -> Feed:
+    """What gives this rank its share of each step."""
+    step_samples = config.batch.global_samples
+    plan = Plan(
+        share=world.share_of(step_samples),
+        step_samples=step_samples,
+        end=config.steps * step_samples,
+        steps_ahead=config.data.prefetch_steps,
+    )
+    return Feed(order, plan, world.device)

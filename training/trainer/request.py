@@ -10,7 +10,7 @@ from typing import Any
 
 from training.checkpoint.manifest import CorruptCheckpoint
 from training.checkpoint.opening import open_store
-from training.prepare.dataset import Index, checked_version, resolve_version
+from training.prepare.dataset import checked_version, resolve_version
 from training.spec import LATEST
 from training.trainer.config import TrainerConfig, load, world_mistakes
 from training.trainer.corpus import Corpus, open_version, together
@@ -31,16 +31,6 @@ class Request:
     corpus: Corpus
     """The dataset versions that this run reads."""
 
-    @property
-    def data_folder(self) -> Path:
-        """Of the first dataset."""
-        return self.corpus.folders[0]
-
-    @property
-    def index(self) -> Index:
-        """Of the first dataset."""
-        return self.corpus.index
-
 
 def make_request(
     config_file: Path, assignments: Sequence[str], run_dir: Path, record_file: Path | None
@@ -55,7 +45,7 @@ def make_request(
         run_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError([f"--run-dir: {run_dir}: {error.strerror}"]) from None
-    corpus = _open_corpus(config, _versions_begun_with(run_dir))
+    corpus = _open_corpus(config, _versions_begun_with(run_dir, config.checkpoint.store))
     if corpus.index.vocab_size > config.model.vocab_size:
         raise ConfigError(
             [
@@ -88,9 +78,9 @@ def _wanted(asked: str, path: str, begun_with: dict[str, str]) -> str:
     return asked if asked != LATEST else begun_with.get(path, LATEST)
 
 
-def _versions_begun_with(run_dir: Path) -> dict[str, str]:
+def _versions_begun_with(run_dir: Path, place: str | None) -> dict[str, str]:
     """By path, what the run's newest readable checkpoint was made with; empty for a new run."""
-    store = open_store(run_dir, None)
+    store = open_store(run_dir, place)
     for step in reversed(store.steps()):
         try:
             sources = store.manifest(step).data_cursor["sources"]

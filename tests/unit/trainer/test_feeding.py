@@ -1,0 +1,129 @@
+"""Samples that are read ahead are those that are asked for, and no more than there is room for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.unit.trainer.datasets import dataset
+from training.trainer.data import TrainingOrder
+from training.trainer.feeding import Feed, Plan
+from training.trainer.windows import Int64s, Opened, Tokens, TokenWindows
+
+BATCH = 4
+STEPS = 40
+PATIENCE_S = 20.0
+
+
+class Watched(TrainingOrder):
+    """Counts the rows that were gathered, and can be made to fail."""
+
+    gathered = 0
+    broken = False
+
+    def __init__(self, windows: TokenWindows) -> None:
+        super().__init__(windows, seed=1)
+        self.changed = threading.Condition()
+
+    def gather(self, windows_B: Int64s) -> Tokens:
+        if self.broken:
+            raise OSError(5, "Input/output error")
+        with self.changed:
+            self.gathered += len(windows_B)
+            self.changed.notify_all()
+        return super().gather(windows_B)
+
+    def wait_until_gathered(self, count: int) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.gathered >= count, PATIENCE_S)
+
+
+@pytest.fixture
+def order(tmp_path: Path) -> Watched:
+    folder, index = dataset(tmp_path, [list(range(101))])
+    return Watched(TokenWindows([Opened(folder=folder, index=index)], "train", 4))
+
+
+def plan(ahead: int, rank: int = 0, world: int = 1) -> Plan:
+    share = range(BATCH * rank // world, BATCH * (rank + 1) // world)
+    return Plan(share=share, step_samples=BATCH, end=BATCH * STEPS, steps_ahead=ahead)
+
+
+@pytest.fixture
+def feeds() -> Iterator[list[Feed]]:
+    made: list[Feed] = []
+    yield made
+    for feed in made:
+        feed.close()
+
+
+def feed(order: TrainingOrder, feeds: list[Feed], wanted: Plan) -> Feed:
+    feeds.append(Feed(order, wanted, torch.device("cpu")))
+    return feeds[-1]
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 2, 3, 8, 100])
+@pytest.mark.parametrize(("rank", "world"), [(0, 1), (1, 2), (3, 4)])
+def test_every_step_gets_its_own_samples_however_many_are_read_ahead(
+    ahead: int, rank: int, world: int, order: Watched, feeds: list[Feed]
+) -> None:
+    wanted = plan(ahead, rank, world)
+    reading = feed(order, feeds, wanted)
+    for step in range(5, STEPS):  # more than one epoch of 25 windows
+        first, count = step * BATCH + wanted.share.start, len(wanted.share)
+        expected = order.take(first, count).tolist()
+        assert reading.take(first, count).tolist() == expected
+
+
+def test_a_step_out_of_turn_gets_its_own_samples_and_so_do_those_after_it(
+    order: Watched, feeds: list[Feed]
+) -> None:
+    reading = feed(order, feeds, plan(4))
+    for step in (0, 1, 2, 20, 21, 3, 4, 39, 0):
+        expected = order.take(step * BATCH, BATCH).tolist()
+        assert reading.take(step * BATCH, BATCH).tolist() == expected
+    assert reading.take(8, 2).tolist() == order.take(8, 2).tolist()  # no step's share
+    assert reading.take(BATCH, BATCH).tolist() == order.take(BATCH, BATCH).tolist()
+
+
+def test_no_more_is_read_ahead_than_there_is_room_for(order: Watched, feeds: list[Feed]) -> None:
+    reading = feed(order, feeds, plan(4))
+    reading.take(0, BATCH)
+    order.wait_until_gathered(5 * BATCH)
+    for step in range(1, 4):
+        reading.take(step * BATCH, BATCH)
+    order.wait_until_gathered(7 * BATCH)  # read again when half was used
+    assert order.gathered <= 8 * BATCH
+
+
+def test_nothing_behind_the_end_of_the_run_is_read(order: Watched, feeds: list[Feed]) -> None:
+    reading = feed(order, feeds, plan(8))
+    for step in range(STEPS - 3, STEPS):
+        reading.take(step * BATCH, BATCH)
+    reading.close()
+    assert order.gathered == 3 * BATCH
+
+
+def test_what_fails_in_the_background_fails_the_step_that_needs_it(
+    order: Watched, feeds: list[Feed]
+) -> None:
+    reading = feed(order, feeds, plan(2))
+    reading.take(0, BATCH)
+    order.wait_until_gathered(3 * BATCH)
+    order.broken = True
+    with pytest.raises(RuntimeError, match="reading ahead failed") as caught:
+        for step in range(1, 5):
+            reading.take(step * BATCH, BATCH)
+    assert isinstance(caught.value.__cause__, OSError)
+
+
+def test_rows_keep_the_type_of_the_dataset(order: Watched, feeds: list[Feed]) -> None:
+    reading = feed(order, feeds, plan(2))
+    for step in (0, 1):
+        assert reading.take(step * BATCH, BATCH).dtype == torch.uint16
+    assert np.asarray(reading.take(2 * BATCH, BATCH)).shape == (BATCH, 5)
