@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.s3.bucket import Bucket, serve
+from tests.s3.bucket import Bucket, environment, serve
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,6 +31,13 @@ def chance(request: pytest.FixtureRequest) -> random.Random:
 
 
 @pytest.fixture(scope="session")
-def bucket() -> Iterator[Bucket]:
-    """An empty bucket in a server of its own; the environment leads to it."""
+def bucket_server() -> Iterator[Bucket]:
+    """An empty bucket in a server of its own."""
     yield from serve()
+
+
+@pytest.fixture(scope="module")
+def bucket(bucket_server: Bucket) -> Iterator[Bucket]:
+    """The bucket, to which the environment leads as long as this file's tests run."""
+    with environment(bucket_server.endpoint):
+        yield bucket_server

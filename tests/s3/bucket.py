@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -11,7 +12,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import pytest
 
@@ -42,13 +43,16 @@ class Fault:
     """How slow."""
 
 
+NAME: Final = "bucket"
+
+
 @dataclass(frozen=True)
 class Bucket:
     """A bucket, and what tests ask of the way to it."""
 
     endpoint: str
     connection: Connection
-    name: str = "bucket"
+    name: str = NAME
 
     def url(self, prefix: str) -> str:
         """s3://BUCKET/PREFIX"""
@@ -80,7 +84,7 @@ class Bucket:
 
 
 def serve() -> Iterator[Bucket]:
-    """Start the server, point this process's environment at it, make the bucket."""
+    """Start the server and make the bucket."""
     argv = [sys.executable, "-W", "ignore", "-m", "tests.s3.server"]
     server = subprocess.Popen(
         argv,
@@ -92,6 +96,17 @@ def serve() -> Iterator[Bucket]:
     )
     assert server.stdout is not None and server.stdin is not None
     endpoint = f"http://127.0.0.1:{server.stdout.readline().strip()}"
+    with environment(endpoint):
+        connection = Connection(answer_s=QUICK.answer_s, connections=16)
+        connection.client().create_bucket(Bucket=NAME)
+    yield Bucket(endpoint, connection)
+    server.stdin.close()
+    server.wait(timeout=30)
+
+
+@contextlib.contextmanager
+def environment(endpoint: str) -> Iterator[None]:
+    """This process and its children find S3 there, and no other credentials."""
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("AWS_")]:
             patch.delenv(name)
@@ -99,11 +114,7 @@ def serve() -> Iterator[Bucket]:
         patch.setenv("AWS_REGION", "us-east-1")
         patch.setenv("AWS_ACCESS_KEY_ID", "tests")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "tests")
-        bucket = Bucket(endpoint, Connection(answer_s=QUICK.answer_s, connections=16))
-        bucket.connection.client().create_bucket(Bucket=bucket.name)
-        yield bucket
-    server.stdin.close()
-    server.wait(timeout=30)
+        yield
 
 
 def until(condition: Any, what: str, deadline_s: float = 30.0) -> None:
