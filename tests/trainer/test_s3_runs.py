@@ -1,0 +1,98 @@
+"""Runs whose checkpoints are in a bucket end as if they were in a folder, and as if nothing had happened."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.s3.bucket import Bucket, Fault
+from tests.trainer.ranks import RunFiles, until
+from tests.trainer.runs import INTERVAL, STEPS, Trainer, assert_same
+from training.checkpoint.s3 import S3Store
+
+
+@pytest.fixture
+def place(bucket: Bucket, trainer: Trainer) -> Iterator[str]:
+    """Of one test's run, on a way without faults."""
+    bucket.break_()
+    yield bucket.url(f"runs/{trainer.root.name}")
+    bucket.break_()
+
+
+def store_of(bucket: Bucket, place: str) -> S3Store:
+    return S3Store(bucket.objects(place.removeprefix(f"s3://{bucket.name}/")))
+
+
+def test_a_rank_killed_at_any_step_resumes_from_the_bucket_with_the_same_bits(
+    trainer: Trainer, control: RunFiles, bucket: Bucket, place: str, chance: random.Random
+) -> None:
+    files, step = trainer.files("run"), chance.randrange(INTERVAL + 1, STEPS - 2)
+    ranks = trainer.start("run", f"checkpoint.store={place}")
+    until(lambda: files.last_step() >= step, f"step {step}")
+    until(lambda: files.events("checkpoint_commit") or ranks.all_ended(), "a checkpoint")
+    ranks.signal(signal.SIGKILL, chance.randrange(2))
+    codes = ranks.wait()
+    if codes != [0, 0]:
+        assert trainer.run("run", f"checkpoint.store={place}") == [0, 0]
+        assert files.events("resumed")[-1]["from_step"] % INTERVAL == 0
+    assert_same(files, control)
+    assert not (files.path / "checkpoints").exists()
+    store = store_of(bucket, place)
+    assert store.steps()[-1] == STEPS
+    assert [store.verify(kept) for kept in store.steps()] == [[]] * len(store.steps())
+    commits = files.events("checkpoint_commit")
+    assert commits[-1]["path"] == f"{place}/checkpoints/step-{STEPS:08d}"
+
+
+def test_a_notice_saves_to_the_bucket_and_another_machine_goes_on_from_there(
+    trainer: Trainer, control: RunFiles, place: str, chance: random.Random
+) -> None:
+    files, step = trainer.files("run"), chance.randrange(2, STEPS - 4)
+    ranks = trainer.start("run", f"checkpoint.store={place}")
+    until(lambda: files.last_step() >= step, f"step {step}")
+    ranks.signal(signal.SIGTERM, chance.randrange(2))
+    assert ranks.wait() == [75, 75]
+    stopped = files.last_step()
+    elsewhere = trainer.files("elsewhere")
+    elsewhere.path.mkdir()
+    shutil.copy(files.path / "metrics.jsonl", elsewhere.path)
+    assert trainer.run("elsewhere", f"checkpoint.store={place}") == [0, 0]
+    assert elsewhere.events("resumed")[-1]["from_step"] == stopped
+    assert elsewhere.events("started")[-1]["attempt"] == 2
+    assert elsewhere.losses() == control.losses()
+
+
+def test_a_throttled_bucket_costs_no_checkpoint_and_no_bit(
+    trainer: Trainer, control: RunFiles, bucket: Bucket, place: str, chance: random.Random
+) -> None:
+    faults = (
+        Fault(kind="503", share=0.2),
+        Fault(kind="500 after", match="^(PUT|POST)", share=0.1),
+        Fault(kind="reset", share=0.05),
+    )
+    bucket.break_(*faults, seed=chance.randrange(10**6))
+    assert trainer.run("run", f"checkpoint.store={place}") == [0, 0]
+    files = trainer.files("run")
+    assert len([seen for seen in bucket.seen() if seen["fault"]]) > 5
+    assert not files.events("checkpoint_failed")
+    assert_same(files, control)
+
+
+def test_a_bucket_that_refuses_stops_no_training_but_is_no_success_either(
+    trainer: Trainer, control: RunFiles, bucket: Bucket, place: str
+) -> None:
+    bucket.break_(Fault(kind="denied", match=r"^(PUT|POST) .*/step-000000(15|2.)/"))
+    assert trainer.run("run", f"checkpoint.store={place}") == [1, 1]
+    files = trainer.files("run")
+    assert files.losses() == control.losses()
+    failed = files.events("checkpoint_failed")
+    assert [event["step"] for event in failed] == [15, 20, STEPS]
+    assert all("403 AccessDenied" in event["error"] for event in failed)
+    assert store_of(bucket, place).steps() == [5, 10]
+    bucket.break_()
+    assert trainer.run("run", f"checkpoint.store={place}") == [0, 0]
+    assert_same(files, control)
