@@ -96,3 +96,13 @@ def test_a_bucket_that_refuses_stops_no_training_but_is_no_success_either(
     bucket.break_()
     assert trainer.run("run", f"checkpoint.store={place}") == [0, 0]
     assert_same(files, control)
+
+
+def test_a_bucket_that_refuses_from_the_start_is_said_in_a_line_per_rank(
+    trainer: Trainer, bucket: Bucket, place: str
+) -> None:
+    bucket.break_(Fault(kind="denied"))
+    ranks = trainer.start("run", f"checkpoint.store={place}")
+    assert ranks.wait() == [1, 1]
+    said = f"{place}/checkpoints: 403 AccessDenied: Access Denied"
+    assert sorted(ranks.said().splitlines()) == [f"rank 0: {said}", f"rank 1: {said}"]

@@ -63,10 +63,16 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
 
 def _explain(error: Exception) -> None:
     """One line for what can happen to a sound program, a traceback for what cannot."""
-    expected = {"StaleAttempt", "NoUsableCheckpoint", "LossNotFinite", "DistStoreError"}
+    expected = {
+        "StaleAttempt",
+        "NoUsableCheckpoint",
+        "LossNotFinite",
+        "DistStoreError",
+        "ObjectError",
+    }
     text = " ".join(str(error).split())
     rank = os.environ.get("RANK", "0")
-    if type(error).__name__ in expected:
+    if expected & {kind.__name__ for kind in type(error).__mro__}:
         print(f"rank {rank}: {text}", file=sys.stderr)
     elif "gloo" in text or "NCCL" in text:
         print(f"rank {rank}: another rank is gone or hangs: {text[:300]}", file=sys.stderr)
