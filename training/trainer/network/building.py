@@ -80,7 +80,7 @@ def build(config: TrainerConfig, world: World) -> Network:
     _prepare_blocks(model, config)
     if mesh:
         _shard(model, mesh, config, world)
-    model._apply(functools.partial(_with_memory, device=world.device))  # type: ignore[no-untyped-call]
+    _make_memory(model, world.device, tie=mesh is None)
     if draws:
         initial.draw_all(model, draws, config.seed)
     else:
@@ -127,6 +127,13 @@ def _shard(model: torch.nn.Module, mesh: DeviceMesh, config: TrainerConfig, worl
 def _replicate(model: torch.nn.Module, world: World) -> torch.nn.Module:
     device_ids = [world.device.index] if world.device.type == "cuda" else None
     return DistributedDataParallel(model, device_ids=device_ids, gradient_as_bucket_view=True)
+
+
+def _make_memory(model: Any, device: torch.device, *, tie: bool) -> None:
+    """For the parameters that this rank holds; buffers move as they are."""
+    model._apply(functools.partial(_with_memory, device=device))
+    if tie:  # FSDP2 keeps shared parameters shared itself
+        model.tie_weights(recompute_mapping=False)
 
 
 def _with_memory(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
