@@ -9,7 +9,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from infra.outputs import Platform
-from training.deployment import lineage
+from training.deployment import doubts, lineage
 from training.deployment.preparation import DatasetPreparation, DatasetPreparationArgs, Preparation
 from training.job import TrainingJob, TrainingJobArgs
 from training.spec import RunSpec
@@ -30,6 +30,8 @@ def deploy(
     jobs: dict[str, TrainingJob] = {}
     commit = lineage.git_commit(root)
     for run in runs:
+        for doubt in doubts.of(run):
+            pulumi.log.warn(doubt)
         need = Preparation.of(run)
         if need and need not in prepared:
             opts = pulumi.ResourceOptions(provider=on, depends_on=list(ready[run.team]))
