@@ -26,6 +26,10 @@ def with_(**changes: Any) -> dict[str, Any]:
     return {**GOOD, **changes}
 
 
+def with_data(**changes: Any) -> dict[str, Any]:
+    return with_(data={**GOOD["data"], **changes})
+
+
 def test_the_smallest_configuration_gets_the_documented_defaults() -> None:
     config = parse(GOOD)
     assert (config.seed, config.batch.global_samples, config.checkpoint.keep_latest) == (0, 32, 2)
@@ -39,6 +43,14 @@ def test_every_configuration_in_the_project_is_valid_for_two_ranks(file: Path) -
 
 def test_a_configuration_survives_being_written_and_read() -> None:
     config = parse(with_(optimizer={"learning_rate": 0.01}))
+    assert parse(config.to_dict()) == config
+
+
+def test_weights_of_datasets_become_the_smallest_whole_numbers() -> None:
+    sources = [{"path": "/b", "weight": 0.2}, {"path": "/c", "weight": 0.1}]
+    config = parse(with_data(weight=0.7, sources=sources))
+    assert config.data.weights() == (7, 2, 1)
+    assert config.data.paths() == ("/data/x", "/b", "/c")
     assert parse(config.to_dict()) == config
 
 
@@ -68,7 +80,22 @@ def test_a_configuration_survives_being_written_and_read() -> None:
         (with_(model={"heads": 4, "kv_heads": 3}), "c: model.kv_heads: got 3"),
         (with_(batch={"global_samples": 10, "micro_samples": 4}), "batch.micro_samples = 4"),
         (with_(parallel={"shard": 0}), "c: parallel.shard: got 0; allowed > 0"),
+        (with_data(prefetch_steps=-1), "c: data.prefetch_steps: got -1; allowed >= 0"),
+        (with_data(documents="cut"), "c: data.documents: got 'cut'; allowed join, separate"),
+        (with_data(path="s3://b/d"), "c: data.staging: missing; s3://b/d is read from a copy"),
+        (with_data(sources={"path": "/b"}), "c: data.sources: got {'path': '/b'}; allowed a list"),
+        (with_data(sources=[{"weight": 2}]), "c: data.sources[0].path: missing"),
+        (with_data(sources=[{"path": "/b", "weight": 0}]), "data.sources[0].weight: got 0"),
+        (with_data(weight=0.123456789, sources=[{"path": "/b"}]), "repeat after more than 65536"),
         (with_(parallel={"schedule": "zb"}), "c: parallel.schedule: got 'zb'; allowed 1f1b, gpipe"),
+        (with_(model={"weights": "safetensors"}), "model.weights: got safetensors; allowed with mo"),
+        (with_(model={"path": "m", "layers": 3}), "model.layers: got 3 besides model.path; allow"),
+        (with_(parallel={"tensor": 3}), "got 3; allowed a divisor of heads = 4"),
+        (with_(parallel={"pipeline": 5}), "parallel.pipeline: got 5; allowed at most the model's"),
+        (
+            with_(parallel={"pipeline": 2}, model={"tie_embeddings": True}),
+            "c: parallel.pipeline: got 2 with tied embeddings",
+        ),
         (with_(precision={"compute": "fp8"}), "c: precision.compute: got 'fp8'; allowed float32"),
         (with_(precision={"reduce": "bfloat16"}), "c: precision.reduce: got bfloat16; allowed"),
         (with_(report={"prometheus_port": 0}), "c: report.prometheus_port: got 0; allowed 1 to"),

@@ -1,0 +1,156 @@
+"""Datasets come to a local disk whole, once, and never trusted unseen."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.unit.trainer.datasets import dataset
+from training.prepare.dataset import DatasetError, shard_mistakes
+from training.trainer import staging
+from training.trainer.staging import Folder, latest_of, place_of, staged
+
+TRAIN = [list(range(0, 40)), list(range(50, 90))]
+
+
+class Counted(Folder):
+    """Notes which files were read."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.read: list[str] = []
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """A file's content, noted."""
+        self.read.append(Path(name).name)
+        return super().chunks(name)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    dataset(tmp_path / "source", TRAIN)
+    return tmp_path / "source"
+
+
+def version_of(source: Path) -> str:
+    return latest_of(place_of(str(source)))
+
+
+def test_a_staged_version_is_the_same_bytes_and_is_copied_once(
+    source: Path, tmp_path: Path
+) -> None:
+    version, place = version_of(source), Counted(source)
+    opened = staged(place, version, tmp_path / "nvme", full_check=True)
+    assert opened.folder == tmp_path / "nvme" / version
+    assert shard_mistakes(opened.folder, opened.index, hashes=True) == []
+    names = {file.name for file in (source / version).iterdir()}
+    assert {file.name for file in opened.folder.iterdir()} == names
+    place.read.clear()
+    staged(place, version, tmp_path / "nvme", full_check=True)
+    assert place.read == []
+
+
+@pytest.mark.parametrize("damage", ["missing", "flipped", "short"])
+def test_a_bad_shard_is_named_where_it_came_from_and_is_not_staged(
+    damage: str, source: Path, tmp_path: Path
+) -> None:
+    version = version_of(source)
+    shard = source / version / "shard-train-00001.bin"
+    content = bytearray(shard.read_bytes())
+    content[3] ^= 1
+    shard.unlink()
+    if damage != "missing":
+        shard.write_bytes(content if damage == "flipped" else content[:-2])
+    with pytest.raises(DatasetError, match=r"shard-train-00001\.bin: ") as caught:
+        staged(place_of(str(source)), version, tmp_path / "nvme", full_check=True)
+    assert str(shard) in str(caught.value) and len(str(caught.value).splitlines()) == 1
+    assert not (tmp_path / "nvme" / version).exists()
+
+
+def test_a_staged_file_that_has_gone_bad_is_fetched_again(source: Path, tmp_path: Path) -> None:
+    version, place = version_of(source), place_of(str(source))
+    folder = staged(place, version, tmp_path / "nvme", full_check=True).folder
+    (folder / "shard-train-00000.bin").write_bytes(bytes(80))
+    opened = staged(place, version, tmp_path / "nvme", full_check=True)
+    assert shard_mistakes(folder, opened.index, hashes=True) == []
+
+
+def test_after_a_crash_what_was_copied_is_checked_and_kept(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version, place = version_of(source), Counted(source)
+    copy = staging._copy_file
+
+    def crash(*arguments: object) -> None:
+        if len(place.read) == 3:  # the index and two files are there
+            raise KeyboardInterrupt
+        copy(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(staging, "_copy_file", crash)
+    with pytest.raises(KeyboardInterrupt):
+        staged(place, version, tmp_path / "nvme", full_check=True)
+    monkeypatch.undo()
+    kept = tmp_path / "nvme" / f".{version}.copying" / place.read[1]
+    kept.write_bytes(kept.read_bytes()[::-1])  # one of them never reached the disk
+    damaged, whole = place.read[1], place.read[2]
+    place.read.clear()
+    opened = staged(place, version, tmp_path / "nvme", full_check=True)
+    assert damaged in place.read and whole not in place.read
+    assert shard_mistakes(opened.folder, opened.index, hashes=True) == []
+
+
+def test_too_little_room_is_told_before_anything_is_copied(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version, place = version_of(source), Counted(source)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100))
+    with pytest.raises(DatasetError, match=r"GB to copy, 0\.00 GB free; remove other versions"):
+        staged(place, version, tmp_path / "nvme", full_check=True)
+    assert place.read == ["index.json"]
+
+
+def test_ranks_of_a_node_copy_once_together(source: Path, tmp_path: Path) -> None:
+    version, place = version_of(source), Counted(source)
+    ranks = [
+        threading.Thread(target=staged, args=(place, version, tmp_path / "nvme"), kwargs=FULL)
+        for _ in range(4)
+    ]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+    assert place.read.count("shard-train-00000.bin") == 1
+
+
+FULL = {"full_check": True}
+WAITS = """
+import sys
+from pathlib import Path
+from training.trainer import staging
+def hang(*_):
+    print("copying", flush=True)
+    sys.stdin.read()
+staging._copy_file = hang
+source, version, nvme = sys.argv[1:]
+staging.staged(staging.place_of(source), version, Path(nvme), full_check=True)
+"""
+
+
+def test_a_copier_that_was_killed_does_not_block_the_next(source: Path, tmp_path: Path) -> None:
+    version, nvme = version_of(source), tmp_path / "nvme"
+    command = [sys.executable, "-c", WAITS, str(source), version, str(nvme)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as killed:  # type: ignore[call-overload]
+        assert killed.stdout.readline() == b"copying\n"
+        os.kill(killed.pid, signal.SIGKILL)
+    opened = staged(place_of(str(source)), version, nvme, full_check=True)
+    assert shard_mistakes(opened.folder, opened.index, hashes=True) == []
