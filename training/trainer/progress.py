@@ -53,6 +53,8 @@ class ProgressDisplay:
         now = time.monotonic()
         rate = self._tokens / max(now - self._begun, 1e-9)
         text = f"loss {metrics.loss:.3f}  {rate:,.0f} tokens/s"
+        if metrics.mfu is not None:
+            text += f"  MFU {100 * metrics.mfu:.1f} %"
         if self._bar:
             self._bar.update(self._task, completed=metrics.step, description=text)
         elif self._enabled and (now - self._shown >= self._every or metrics.step == self._steps):
