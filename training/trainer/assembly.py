@@ -32,7 +32,7 @@ def assemble(request: Request, world: World, notice: Notice) -> Run:
     events = EventLog(request.run_dir / EVENTS_FILE, fence.attempt, enabled=world.leads)
     order, evaluator = open_data(request)
     rng.seed_all(config.seed)
-    network = building.build(config, world)
+    network = building.build(config, world, request.corpus.index.vocab_size)
     optimizer = adamw(network.bare, config)
     progress = beginning(request, order)
     rng.seed_all(config.seed + 1_000_003 * (world.rank // world.layout.tensor))

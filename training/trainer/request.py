@@ -46,7 +46,7 @@ def make_request(
     except OSError as error:
         raise ConfigError([f"--run-dir: {run_dir}: {error.strerror}"]) from None
     corpus = _open_corpus(config, _versions_begun_with(run_dir, config.checkpoint.store))
-    if corpus.index.vocab_size > config.model.vocab_size:
+    if not config.model.path and corpus.index.vocab_size > config.model.vocab_size:
         raise ConfigError(
             [
                 f"{config_file}: model.vocab_size: got {config.model.vocab_size}; "

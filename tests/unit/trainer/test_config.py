@@ -88,9 +88,15 @@ def test_weights_of_datasets_become_the_smallest_whole_numbers() -> None:
         (with_data(sources=[{"path": "/b", "weight": 0}]), "data.sources[0].weight: got 0"),
         (with_data(weight=0.123456789, sources=[{"path": "/b"}]), "repeat after more than 65536"),
         (with_(parallel={"schedule": "zb"}), "c: parallel.schedule: got 'zb'; allowed 1f1b, gpipe"),
-        (with_(model={"weights": "safetensors"}), "model.weights: got safetensors; allowed with mo"),
+        (
+            with_(model={"weights": "safetensors"}),
+            "model.weights: got safetensors; allowed with mo",
+        ),
         (with_(model={"path": "m", "layers": 3}), "model.layers: got 3 besides model.path; allow"),
-        (with_(parallel={"tensor": 3}), "got 3; allowed a divisor of heads = 4"),
+        (
+            with_(parallel={"tensor": 4}, model={"kv_heads": 2}),
+            "c: parallel.tensor: got 4; allowed a divisor of kv_heads = 2",
+        ),
         (with_(parallel={"pipeline": 5}), "parallel.pipeline: got 5; allowed at most the model's"),
         (
             with_(parallel={"pipeline": 2}, model={"tie_embeddings": True}),

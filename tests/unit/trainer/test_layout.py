@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from training.trainer.config import parse, world_mistakes
-from training.trainer.config.parallel import Layout
+from training.trainer.config.parallel import Layout, ModelShape
 
 
 def of(**parallel: Any) -> Any:
@@ -63,3 +63,19 @@ def test_the_batch_divides_among_the_ranks_that_read_different_samples() -> None
     assert world_mistakes(config, 8) == []
     (mistake,) = world_mistakes(config, 16)
     assert "micro_samples x data ranks = 16 x 4" in mistake
+
+
+def test_a_pipeline_is_filled_by_the_micro_batches_of_a_step() -> None:
+    filled = of(pipeline=2)
+    assert world_mistakes(filled, 2) == []
+    (mistake,) = world_mistakes(filled, 4)
+    assert "parallel.pipeline: got 2 stages for 1 micro-batches per step" in mistake
+    assert world_mistakes(of(pipeline=2, schedule="gpipe"), 4) == []
+
+
+@pytest.mark.parametrize("name", ["tensor", "pipeline"])
+def test_a_model_whose_modules_are_not_known_is_only_sharded(name: str) -> None:
+    shape = ModelShape(kind="gpt2", layers=4, heads=4, kv_heads=4, intermediate_size=8, tied=False)
+    assert list(of(shard=2).parallel.model_mistakes(shape)) == []
+    (mistake,) = of(**{name: 2}).parallel.model_mistakes(shape)
+    assert f"parallel.{name}: got 2 for model type gpt2; allowed 1, or a model" in mistake

@@ -13,7 +13,12 @@ from typing import Any, Literal
 
 import yaml
 
-from training.batch import batch_mistakes, scaled_learning_rate, scaling_warnings
+from training.batch import (
+    accumulation_steps,
+    batch_mistakes,
+    scaled_learning_rate,
+    scaling_warnings,
+)
 from training.trainer.config.batch import BatchConfig
 from training.trainer.config.checkpoints import CheckpointConfig
 from training.trainer.config.data import DataConfig
@@ -92,6 +97,8 @@ class TrainerConfig:
             self.report,
         ):
             yield from section.mistakes()
+        if not self.model.path:
+            yield from self.parallel.model_mistakes(self.model.shape())
         if self.schedule.warmup_steps >= self.steps > 0:
             yield (
                 f"schedule.warmup_steps: got {self.schedule.warmup_steps}; "
@@ -135,7 +142,9 @@ def world_mistakes(config: TrainerConfig, world_size: int) -> list[str]:
     if mistakes:
         return mistakes
     batch, data_ranks = config.batch, config.parallel.layout(world_size).data
-    return batch_mistakes(batch.global_samples, batch.micro_samples, data_ranks)
+    mistakes = batch_mistakes(batch.global_samples, batch.micro_samples, data_ranks)
+    passes = accumulation_steps(batch.global_samples, batch.micro_samples, data_ranks)
+    return mistakes + list(config.parallel.batch_mistakes(passes or config.parallel.pipeline))
 
 
 __all__ = [

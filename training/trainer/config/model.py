@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Final, Literal
 
 from training.trainer.config.limits import Mistakes, positive
+from training.trainer.config.parallel import ModelShape
 
 _NOT_SHAPE: Final = ("path", "weights")
 
@@ -57,12 +58,23 @@ class ModelConfig:
         if self.kv_heads > 0 and self.heads % self.kv_heads:
             yield f"model.kv_heads: got {self.kv_heads}; allowed a divisor of {self.heads}"
 
+    def shape(self) -> ModelShape:
+        """What decides how the model can be divided; of a folder's only once it is read."""
+        return ModelShape(
+            kind="llama",
+            layers=self.layers,
+            heads=self.heads,
+            kv_heads=self.kv_heads,
+            intermediate_size=self.intermediate_size,
+            tied=self.tie_embeddings,
+        )
+
     @property
-    def _shape(self) -> Sequence[str]:
+    def _shape_fields(self) -> Sequence[str]:
         return [field.name for field in fields(self) if field.name not in _NOT_SHAPE]
 
     def _said_twice(self) -> Mistakes:
-        for name in self._shape:
+        for name in self._shape_fields:
             if getattr(self, name) != getattr(type(self), name):
                 yield (
                     f"model.{name}: got {getattr(self, name)} besides model.path; "

@@ -4,11 +4,28 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from training.trainer.config.limits import Mistakes, positive
 
 Dtype = Literal["float32", "bfloat16"]
+
+LLAMA_LIKE: Final = ("llama", "mistral", "qwen2")
+"""Model types that can be cut inside and into stages: their blocks have Llama's modules."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelShape:
+    """What decides how a model can be divided."""
+
+    kind: str
+    """transformers' model_type."""
+    layers: int
+    heads: int
+    kv_heads: int
+    intermediate_size: int
+    tied: bool
+    """Whether input and output embeddings are one tensor."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +124,38 @@ class ParallelConfig:
             shard=self.shard,
             tensor=self.tensor,
         )
+
+    def model_mistakes(self, shape: ModelShape) -> Mistakes:
+        """Why a model of this shape cannot be divided so."""
+        for name in ("tensor", "pipeline"):
+            if getattr(self, name) > 1 and shape.kind not in LLAMA_LIKE:
+                yield (
+                    f"parallel.{name}: got {getattr(self, name)} for model type {shape.kind}; "
+                    f"allowed 1, or a model of type {', '.join(LLAMA_LIKE)}; use parallel.shard"
+                )
+        for name in ("heads", "kv_heads", "intermediate_size"):
+            if self.tensor > 0 and getattr(shape, name) % self.tensor:
+                size = getattr(shape, name)
+                yield f"parallel.tensor: got {self.tensor}; allowed a divisor of {name} = {size}"
+        if self.pipeline > shape.layers:
+            yield (
+                f"parallel.pipeline: got {self.pipeline}; allowed at most the model's layers, "
+                f"{shape.layers}"
+            )
+        if self.pipeline > 1 and shape.tied:
+            yield (
+                f"parallel.pipeline: got {self.pipeline} with tied embeddings, which the first and "
+                "the last stage would share; allowed 1; set model.tie_embeddings: false"
+            )
+
+    def batch_mistakes(self, micro_batches: int) -> Mistakes:
+        """Whether a pipeline is filled by so many micro-batches per step and data rank."""
+        if self.schedule == "1f1b" and micro_batches < self.pipeline:
+            yield (
+                f"parallel.pipeline: got {self.pipeline} stages for {micro_batches} micro-batches "
+                "per step; allowed at most as many stages with schedule 1f1b; lower "
+                "batch.micro_samples"
+            )
 
     def world_mistakes(self, world_size: int) -> Mistakes:
         """Why these dimensions do not make up a world of this size."""

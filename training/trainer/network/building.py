@@ -19,13 +19,15 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from training.trainer.config import TrainerConfig
+from training.trainer.config.parallel import ModelShape
 from training.trainer.network import initial, weights
 from training.trainer.network.architecture import blocks_of, settings_of, without_memory
 from training.trainer.network.clipping import clip_divided
 from training.trainer.network.passes import Passes, WholePasses
-from training.trainer.network.stages import Stage, keep_only, stage_mistakes
-from training.trainer.network.tensor import cut_matrices, refuse, tensor_mistakes
+from training.trainer.network.stages import Stage, keep_only
+from training.trainer.network.tensor import cut_matrices
 from training.trainer.parallel import World, bare
+from training.trainer.strict import ConfigError
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -62,11 +64,21 @@ class Network:
                 module.reshard()
 
 
-def build(config: TrainerConfig, world: World) -> Network:
-    """The network of this rank, with its initial weights. Raises ConfigError."""
+def build(config: TrainerConfig, world: World, vocabulary: int) -> Network:
+    """The network of this rank, with its initial weights, for a dataset of so many tokens.
+
+    Raises ConfigError.
+    """
     settings = settings_of(config.model, config.data.sequence_length)
     layout = world.layout
-    refuse(tensor_mistakes(settings, layout.tensor) + stage_mistakes(settings, layout.pipeline))
+    mistakes = list(config.parallel.model_mistakes(_shape(settings)))
+    if settings.vocab_size < vocabulary:
+        mistakes.append(
+            f"model.path: {config.model.path}: its vocab_size is {settings.vocab_size}; "
+            f"allowed >= {vocabulary}, the dataset's"
+        )
+    if mistakes:
+        raise ConfigError(mistakes)
     with initial.Recipes() as recipes:
         model = without_memory(settings)
     draws = recipes.of(model) if config.model.weights == "random" else {}
@@ -92,6 +104,18 @@ def build(config: TrainerConfig, world: World) -> Network:
         settings=settings,
         parameters=parameters,
         divided_over=0 if layout.plain else layout.data * layout.tensor,
+    )
+
+
+def _shape(settings: Any) -> ModelShape:
+    heads = settings.num_attention_heads
+    return ModelShape(
+        kind=settings.model_type,
+        layers=settings.num_hidden_layers,
+        heads=heads,
+        kv_heads=getattr(settings, "num_key_value_heads", None) or heads,
+        intermediate_size=getattr(settings, "intermediate_size", None) or 0,
+        tied=bool(settings.tie_word_embeddings),
     )
 
 

@@ -11,8 +11,6 @@ from typing import Any
 
 import torch
 
-from training.trainer.network.tensor import LLAMA_LIKE
-
 
 @dataclass(frozen=True)
 class Stage:
@@ -37,29 +35,6 @@ class Stage:
         most, rest = divmod(layers, self.count)
         begin = self.number * most + min(self.number, rest)
         return range(begin, begin + most + (self.number < rest))
-
-
-def stage_mistakes(settings: Any, stages: int) -> list[str]:
-    """Why a model cannot be cut into so many stages, one line each."""
-    if stages == 1:
-        return []
-    if settings.model_type not in LLAMA_LIKE:
-        return [
-            f"parallel.pipeline: got {stages} for model type {settings.model_type}; allowed 1, or "
-            f"a model of type {', '.join(sorted(LLAMA_LIKE))}; use parallel.shard"
-        ]
-    mistakes = []
-    if settings.num_hidden_layers < stages:
-        mistakes.append(
-            f"parallel.pipeline: got {stages}; allowed at most the model's blocks, "
-            f"{settings.num_hidden_layers}"
-        )
-    if settings.tie_word_embeddings:
-        mistakes.append(
-            f"parallel.pipeline: got {stages} with tied embeddings, which the first and the last "
-            "stage would share; allowed 1; set model.tie_embeddings: false"
-        )
-    return mistakes
 
 
 def keep_only(model: Any, stage: Stage) -> None:

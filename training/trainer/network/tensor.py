@@ -9,7 +9,6 @@ by the vocabulary. Source: Shoeybi et al. 2019, "Megatron-LM", section 3.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
@@ -23,34 +22,10 @@ from torch.distributed.tensor.parallel import (
 )
 
 from training.trainer.network.architecture import blocks_of
-from training.trainer.strict import ConfigError
 
-LLAMA_LIKE: Final = frozenset({"llama", "mistral", "qwen2"})
-"""Model types whose blocks have these names, and compute with whole heads in between."""
 _COLUMNS: Final = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 _INNER_COLUMNS: Final = ("mlp.gate_proj", "mlp.up_proj")
 _ROWS: Final = ("self_attn.o_proj", "mlp.down_proj")
-
-
-def tensor_mistakes(settings: Any, ranks: int) -> list[str]:
-    """Why a model cannot be cut over so many ranks, one line each."""
-    if ranks == 1:
-        return []
-    if settings.model_type not in LLAMA_LIKE:
-        return [
-            f"parallel.tensor: got {ranks} for model type {settings.model_type}; allowed 1, or a "
-            f"model of type {', '.join(sorted(LLAMA_LIKE))}; use parallel.shard"
-        ]
-    sizes: Mapping[str, int] = {
-        "heads": settings.num_attention_heads,
-        "kv_heads": settings.num_key_value_heads,
-        "intermediate_size": settings.intermediate_size,
-    }
-    return [
-        f"parallel.tensor: got {ranks}; allowed a divisor of model.{name} = {size}"
-        for name, size in sizes.items()
-        if size % ranks
-    ]
 
 
 def cut_matrices(model: torch.nn.Module, mesh: DeviceMesh) -> None:
@@ -70,9 +45,3 @@ def tied(model: torch.nn.Module) -> bool:
     """Whether input and output embeddings are one parameter."""
     settings: Any = model.config
     return bool(settings.tie_word_embeddings)
-
-
-def refuse(mistakes: list[str]) -> None:
-    """Raises ConfigError when there are any."""
-    if mistakes:
-        raise ConfigError(mistakes)
