@@ -10,8 +10,8 @@ from typing import Final, Self
 from training.objects import Objects
 from training.objects.client import CHUNK_BYTES
 
-READERS: Final = 4
-"""Ranges under way at a time: 32 MiB of memory per open file."""
+READERS: Final = 8
+"""Ranges under way at a time: 64 MiB of memory per open file."""
 
 
 class S3Source:
