@@ -6,9 +6,11 @@ import hashlib
 from pathlib import Path
 from typing import Final
 
-_EXCLUDED: Final = frozenset(
-    {"__pycache__", "runs", "configs", "launchers", "deployment", "job.py"}
+NOT_IN_AN_IMAGE: Final = frozenset(
+    {"runs", "configs", "launchers", "deployment", "job.py", "compare", "curve.py", "advise.py"}
 )
+"""Of `training/`: what deploys runs, and what people look at them with."""
+_EXCLUDED: Final = NOT_IN_AN_IMAGE | {"__pycache__"}
 _REQUIREMENTS: Final = "requirements.txt"
 
 
@@ -16,8 +18,8 @@ def files(root: Path) -> list[Path]:
     """Every file under `root` (the project) that the trainer's image is made of, sorted.
 
     Python files of `training/` and the pinned requirements. Runs and hyperparameters are not part
-    of an image: they reach a container in its ConfigMap. Neither is what deploys a run (`job.py`,
-    `launchers/`, `deployment/`): a change there must not make new runs of all old ones.
+    of an image: they reach a container in its ConfigMap. Neither is what deploys a run or compares
+    some: a change there must not make new runs of all old ones.
     """
     package = root / "training"
     found = [

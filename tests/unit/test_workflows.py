@@ -37,7 +37,7 @@ def names(paths: list[Path]) -> list[str]:
 
 
 def test_there_is_one_workflow_for_each_moment_of_a_change() -> None:
-    assert [path.stem for path in WORKFLOWS] == ["checks", "deploy", "drift", "preview"]
+    assert [path.stem for path in WORKFLOWS] == ["checks", "deploy", "drift", "image", "preview"]
 
 
 @pytest.mark.parametrize("path", [*WORKFLOWS, *ACTIONS], ids=names([*WORKFLOWS, *ACTIONS]))

@@ -24,7 +24,7 @@ KEYS = (
 
 SIGNER = {
     "issuer": "https://token.actions.githubusercontent.com",
-    "subject": "https://github.com/acme/training/.github/workflows/image.yaml@refs/heads/main",
+    "subject": "https://github.com/acme/training/.github/workflows/image.yml@refs/heads/main",
 }
 KEY = "arn:aws:kms:us-east-1:111122223333:key/01234567-89ab-cdef-0123-456789abcdef"
 

@@ -15,7 +15,7 @@ from infra.render import Record, render
 from infra.tenancy import team
 from tests.unit.infra.example_eks import stack_values
 
-SUBJECT = "https://github.com/acme/training/.github/workflows/image.yaml@refs/heads/main"
+SUBJECT = "https://github.com/acme/training/.github/workflows/image.yml@refs/heads/main"
 ISSUER = "https://token.actions.githubusercontent.com"
 KEY = "arn:aws:kms:us-east-1:111122223333:key/01234567-89ab-cdef-0123-456789abcdef"
 OPT_IN = "policy.sigstore.dev/include"

@@ -1,0 +1,89 @@
+"""The trainer's image: what is in it, and that nothing in it is of an unknown version."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from training import source
+
+ROOT = Path(__file__).resolve().parents[3]
+IMAGE = ROOT / "training" / "image"
+DISTRIBUTIONS = {
+    "botocore": "boto3",
+    "mlflow": "mlflow-skinny",
+    "pynvml": "nvidia-ml-py",
+    "yaml": "pyyaml",
+}
+"""Where a module is not called as what brings it."""
+
+
+def pins(requirements: Path) -> dict[str, str]:
+    found = re.findall(r"^([\w.-]+)==([^ ;\\]+)", requirements.read_text(), re.MULTILINE)
+    return {name.lower().replace("_", "-"): version for name, version in found}
+
+
+def third_party(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names.add(node.module or "")
+    tops = {name.partition(".")[0] for name in names}
+    return tops - sys.stdlib_module_names - {"training"}
+
+
+def test_the_image_has_the_versions_that_are_tested_here() -> None:
+    ours, theirs = pins(ROOT / "requirements.txt"), pins(IMAGE / "requirements.txt")
+    assert len(theirs) > 50
+    assert {name: v for name, v in theirs.items() if ours.get(name) != v} == {}
+
+
+def test_every_package_of_the_image_is_held_by_its_hashes() -> None:
+    text = (IMAGE / "requirements.txt").read_text()
+    held = re.findall(r"^[\w.-]+==[^\n]*\\\n    --hash=sha256:", text, re.MULTILINE)
+    assert len(held) == len(re.findall(r"^\S+==", text, re.MULTILINE))
+    assert "--require-hashes --only-binary :all:" in (IMAGE / "Dockerfile").read_text()
+
+
+def test_all_that_the_trainer_imports_is_asked_for() -> None:
+    asked = set((IMAGE / "requirements.in").read_text().split())
+    modules = set().union(
+        *(third_party(path) for path in source.files(ROOT) if path.suffix == ".py")
+    )
+    assert {DISTRIBUTIONS.get(m, m.replace("_", "-")) for m in modules} - asked == set()
+
+
+def test_both_stages_begin_with_one_base_that_is_pinned_by_digest() -> None:
+    text = (IMAGE / "Dockerfile").read_text()
+    assert re.search(r"^ARG BASE=[\w./:-]+@sha256:[0-9a-f]{64}$", text, re.MULTILINE)
+    assert set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) == {"${BASE}"}
+
+
+def test_the_image_holds_what_its_digest_stands_for_and_no_more() -> None:
+    ignored = (IMAGE / "Dockerfile.dockerignore").read_text().split("\n")
+    left_out = {line.removeprefix("training/") for line in ignored if line.startswith("training/")}
+    assert left_out - {"image"} == source.NOT_IN_AN_IMAGE
+
+
+def test_what_runs_is_no_superuser() -> None:
+    lines = (IMAGE / "Dockerfile").read_text().splitlines()
+    assert [line for line in lines if line.startswith("USER")] == ["USER 1000:1000"]
+
+
+def test_an_image_is_signed_after_it_was_scanned_and_as_prod_wants_it() -> None:
+    path = ROOT / ".github/workflows/image.yml"
+    tree: dict[str, Any] = yaml.safe_load(path.read_text())
+    steps = tree["jobs"]["image"]["steps"]
+    scan = next(n for n, s in enumerate(steps) if "trivy" in s.get("uses", ""))
+    sign = next(n for n, s in enumerate(steps) if "cosign sign" in s.get("run", ""))
+    assert scan < sign and steps[scan]["with"]["exit-code"] == 1
+    prod = yaml.safe_load((ROOT / "Pulumi.prod.yaml").read_text())["config"]
+    subject = prod["trainyard:signatures"]["keyless"]["subject"]
+    assert f"/.github/workflows/{path.name}@refs/heads/main" in subject
