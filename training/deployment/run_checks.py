@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
@@ -143,14 +142,6 @@ def _world(file: RunFile, run: RunSpec) -> Iterator[Mistake]:
             got=str(file.world_size),
             allowed=product,
             remedy="remove or correct it",
-        )
-    ranks = math.prod(run.parallelism.values())
-    if run.parallelism and ranks != run.world_size:
-        yield Mistake(
-            path="parallelism",
-            got=f"{' x '.join(f'{k} {v}' for k, v in run.parallelism.items())} = {ranks}",
-            allowed=product,
-            remedy="make the product the world size",
         )
     if LAUNCHERS[run.launcher].single_node and run.nodes > 1:
         yield Mistake(

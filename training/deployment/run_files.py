@@ -183,6 +183,7 @@ def _settings(file: RunFile, root: Path) -> tuple[dict[str, Any], list[Mistake |
             )
         ]
     merged = _merged(_merged(content[0], file.overrides), _checkpoint_override(file))
+    merged = _merged(merged, _parallel_override(file))
     return merged, list(_trainer_mistakes(file, merged))
 
 
@@ -190,6 +191,11 @@ def _checkpoint_override(file: RunFile) -> dict[str, Any]:
     """Naming one trigger switches the other off, unless it is named too."""
     named = file.checkpoint.model_dump()
     return {"checkpoint": named} if any(v is not None for v in named.values()) else {}
+
+
+def _parallel_override(file: RunFile) -> dict[str, Any]:
+    named = {k: v for k, v in file.parallelism.model_dump().items() if v is not None}
+    return {"parallel": named} if named else {}
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,15 +207,32 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _trainer_mistakes(file: RunFile, settings: Mapping[str, Any]) -> Iterator[str]:
+def _trainer_config(file: RunFile, settings: Mapping[str, Any]) -> trainer_config.TrainerConfig:
+    """As the run will read it. Raises ConfigError of the trainer."""
     data = {"data": {"path": Dataset(name=file.dataset.name).path}}
+    return trainer_config.parse(_merged(settings, data), "config")
+
+
+def _trainer_mistakes(file: RunFile, settings: Mapping[str, Any]) -> Iterator[str]:
     try:
-        config = trainer_config.parse(_merged(settings, data), "config")
+        config = _trainer_config(file, settings)
     except TrainerConfigError as error:
         yield from error.mistakes
         return
     world_size = file.nodes * file.gpus_per_node
     yield from (f"config: {m}" for m in trainer_config.world_mistakes(config, world_size))
+
+
+def _dimensions(file: RunFile, settings: Mapping[str, Any]) -> dict[str, int]:
+    """Ranks per dimension of a run that divides its model; empty where every rank has all of it."""
+    world_size = file.nodes * file.gpus_per_node
+    try:
+        parallel = _trainer_config(file, settings).parallel
+    except TrainerConfigError:
+        return {}  # told already
+    if not parallel.fits(world_size) or parallel.layout(world_size).plain:
+        return {}
+    return parallel.layout(world_size).dimensions()
 
 
 def _spec(
@@ -240,7 +263,7 @@ def _spec(
             cpu=file.resources.cpu, memory=file.resources.memory, shm=file.resources.shm
         ),
         seed=int(settings.get("seed", 0)),
-        parallelism=dict(file.parallelism),
+        parallelism=_dimensions(file, settings),
         capacity_types=tuple(capacity),
         gpu_model=file.gpu_model or "",
         priority=file.priority or "",

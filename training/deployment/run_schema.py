@@ -34,6 +34,15 @@ class CheckpointSection(Section):
     every_seconds: Number | None = Field(default=None, gt=0)
 
 
+class ParallelismSection(Section):
+    """Ranks per dimension; overrides `parallel` of the trainer's configuration."""
+
+    replicate: Int | None = Field(default=None, ge=1)
+    shard: Int | None = Field(default=None, ge=1)
+    tensor: Int | None = Field(default=None, ge=1)
+    pipeline: Int | None = Field(default=None, ge=1)
+
+
 class RunFile(Section):
     """One version of a run."""
 
@@ -54,7 +63,7 @@ class RunFile(Section):
     """Settings that replace the config's, nested like them."""
     dataset: DatasetSection = Field(description="name, version and source")
     resources: ResourcesSection = Field(description="cpu, memory and shm")
-    parallelism: dict[Str, Int] = Field(default_factory=dict)
+    parallelism: ParallelismSection = ParallelismSection()
     checkpoint: CheckpointSection = CheckpointSection()
     save_seconds: Number = Field(default=30.0, gt=0)
     """The slowest checkpoint save, measured or declared; every shutdown timeout follows from it."""

@@ -115,6 +115,21 @@ def test_overrides_and_the_checkpoint_policy_are_merged_into_the_configuration(
     assert run.config["checkpoint"] == {"every_steps": None, "every_seconds": 1800.0}
 
 
+def test_the_ranks_per_dimension_are_one_fact_for_the_trainer_and_the_record(
+    project: Path,
+) -> None:
+    write_runs(project, RUN_FILE)
+    [plain] = load(project)
+    assert (plain.parallelism, "parallel" in plain.config) == ({}, False)
+    write_runs(project, RUN_FILE | {"parallelism": {"shard": 4, "tensor": 2}})
+    [named] = load(project)
+    assert named.parallelism == {"replicate": 2, "shard": 4, "tensor": 2}
+    assert named.config["parallel"] == {"shard": 4, "tensor": 2}
+    write_runs(project, RUN_FILE | {"overrides": {"parallel": {"shard": 4, "tensor": 2}}})
+    [overridden] = load(project)
+    assert overridden.run_id == named.run_id
+
+
 def test_production_runs_stay_off_spot_unless_they_ask_for_it(project: Path) -> None:
     write_runs(project, RUN_FILE | {"team": "production"})
     assert load(project)[0].capacity_types == ("on-demand",)
@@ -214,9 +229,9 @@ BAD: dict[str, tuple[Edit, str]] = {
         "worldSize: got 8; allowed nodes x gpusPerNode = 2 x 8 = 16; remove or correct it",
     ),
     "parallelism": (
-        lambda r: r.update(parallelism={"data": 2, "tensor": 4}),
-        "parallelism: got data 2 x tensor 4 = 8; allowed nodes x gpusPerNode = 2 x 8 = 16; make "
-        "the product the world size",
+        lambda r: r.update(parallelism={"replicate": 2, "tensor": 4}),
+        "config: parallel: got pipeline 1 x replicate 2 x shard 1 x tensor 4 = 8; allowed the "
+        "world size = 16; change them or the number of ranks",
     ),
     "a gang by the launcher for one node": (
         lambda r: r.update(launcher="job"),
