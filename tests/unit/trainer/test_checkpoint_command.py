@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.s3.bucket import Bucket, Fault
-from tests.unit.trainer.s3_places import MODEL, Place, save
+from tests.trainer.s3_places import MODEL, Place, save
 from training.checkpoint import __main__ as command
 from training.checkpoint.posix import PosixStore
 from training.checkpoint.store import CheckpointStore

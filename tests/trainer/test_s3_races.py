@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -11,8 +10,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.s3.bucket import Bucket, Fault, until
+from tests.trainer.fault_table import Trials
+from tests.trainer.s3_places import MODEL, Place, assert_sound, content, no_fence, save
 from tests.unit.trainer.checkpoints import draft
-from tests.unit.trainer.s3_places import MODEL, Place, assert_sound, content, no_fence, save
 from training.checkpoint.s3_fence import S3Fence, newest_attempt
 from training.checkpoint.store import StaleAttempt
 from training.objects import ObjectError, Objects
@@ -69,13 +69,15 @@ def writes_of_a_save(place: Place) -> int:
 
 
 def test_killed_at_every_write_of_a_save_the_old_or_the_new_one_is_there(
-    bucket: Bucket, unused: Objects, chance: random.Random, full: bool
+    bucket: Bucket, unused: Objects, trials: Trials
 ) -> None:
     count = writes_of_a_save(Place(bucket))
     assert count == 11
     boundaries = [(number, kind) for number in range(count) for kind in ("hold", "hold after")]
     must = [(count - 1, "hold"), (count - 1, "hold after")]  # the manifest's own
-    for number, kind in boundaries if full else [*chance.sample(boundaries, 1), *must]:
+    some = [*trials.chance.sample(boundaries, 1), *must]
+    for trial in trials.of("S3: SIGKILL at every request of a save", len(some), len(boundaries)):
+        number, kind = (boundaries if trials.full else some)[trial]
         place = Place(bucket)
         bucket.break_()
         fence = S3Fence.claim(place.objects())
@@ -92,6 +94,7 @@ def test_killed_at_every_write_of_a_save_the_old_or_the_new_one_is_there(
         assert place.rubbish() == []
         save(store, 20, fence.attempt, fence.check)
         assert assert_sound(place) == [10, 20]
+    trials.passed = True
 
 
 def publish_late(place: Place, meanwhile: Callable[[], None]) -> None:
