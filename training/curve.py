@@ -99,13 +99,13 @@ def _draw_one(axes: Axes, curve: Curve, colour: str, style: str) -> None:
     if curve.evaluated:
         steps, losses = zip(*curve.evaluated, strict=True)
         label = f"held out, last {losses[-1]:.3f}"
-        axes.plot(steps, losses, "o", color=colour, mfc="white", markersize=6, label=label)
+        axes.plot(steps, losses, "o", color=colour, mfc="white", zorder=3, label=label)
     by_step = dict(zip(curve.steps, averages, strict=True))
     marks = [step for step in curve.resumed if step in by_step]
     if marks:
         heights = [by_step[step] for step in marks]
         label = f"resumed ({len(curve.resumed)})"
-        axes.plot(marks, heights, "^", color=colour, mec="black", markersize=8, label=label)
+        axes.plot(marks, heights, "^", color=colour, mec="black", ms=8, zorder=4, label=label)
 
 
 def smoothed(losses: list[float]) -> list[float]:

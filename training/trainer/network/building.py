@@ -2,12 +2,14 @@
 
 The order matters: matrices are cut (tensor) and stages kept (pipeline) while the model has no
 memory; then blocks are made to recompute and compile; then parameters are sharded block by block
-(FSDP2), or the model replicated (DDP); memory is made for what this rank holds, and filled.
+(FSDP2), or the model replicated (DDP), and memory is made for what this rank holds. Weights come
+last, and only where no checkpoint has them.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from training.trainer.config import TrainerConfig
 from training.trainer.config.parallel import ModelShape
 from training.trainer.network import initial, weights
 from training.trainer.network.architecture import blocks_of, settings_of, without_memory
-from training.trainer.network.clipping import clip_divided
+from training.trainer.network.clipping import DividedNorm
 from training.trainer.network.passes import Passes, WholePasses
 from training.trainer.network.stages import Stage, keep_only
 from training.trainer.network.tensor import cut_matrices
@@ -43,8 +45,11 @@ class Network:
     """The transformers configuration of the whole model."""
     parameters: int
     """Of the whole model."""
-    divided_over: int
-    """Ranks that share one stage of the model; 0: every rank holds all of it."""
+    begin: Callable[[], None]
+    """Fills the parameters with their initial weights; not called by a run that loads a checkpoint,
+    which has them all. Raises ConfigError for weights that do not fit."""
+    norm: DividedNorm | None
+    """For gradients that are divided; None: every rank holds them all."""
 
     @property
     def bare(self) -> torch.nn.Module:
@@ -53,8 +58,8 @@ class Network:
 
     def clip(self, most: float) -> torch.Tensor:
         """Scale the gradients to a global 2-norm of at most `most`; the norm before."""
-        if self.divided_over:
-            return clip_divided(self.module.parameters(), most, self.divided_over)
+        if self.norm:
+            return self.norm.clip(most)
         return torch.nn.utils.clip_grad_norm_(self.module.parameters(), most)
 
     def settle(self) -> None:
@@ -65,7 +70,7 @@ class Network:
 
 
 def build(config: TrainerConfig, world: World, vocabulary: int) -> Network:
-    """The network of this rank, with its initial weights, for a dataset of so many tokens.
+    """The network of this rank, for a dataset of so many tokens; its weights are yet to come.
 
     Raises ConfigError.
     """
@@ -94,16 +99,19 @@ def build(config: TrainerConfig, world: World, vocabulary: int) -> Network:
         _shard(model, mesh, config, world)
     _make_memory(model, world.device, tie=mesh is None)
     if draws:
-        initial.draw_all(model, draws, config.seed)
+        begin = functools.partial(initial.draw_all, model, draws, config.seed)
     else:
-        weights.read_all(model, Path(config.model.path))
+        begin = functools.partial(weights.read_all, model, Path(config.model.path))
     module = model if mesh else _replicate(model, world)
     return Network(
         module=module,
         passes=_passes(module, stage, mesh, config, world, settings),
         settings=settings,
         parameters=parameters,
-        divided_over=0 if layout.plain else layout.data * layout.tensor,
+        begin=begin,
+        norm=DividedNorm(model.parameters(), layout.data * layout.tensor, world.device)
+        if mesh
+        else None,
     )
 
 
@@ -149,8 +157,17 @@ def _shard(model: torch.nn.Module, mesh: DeviceMesh, config: TrainerConfig, worl
 
 
 def _replicate(model: torch.nn.Module, world: World) -> torch.nn.Module:
+    if world.size == 1:  # nobody to exchange gradients with: DDP's hooks would only cost time
+        return model
     device_ids = [world.device.index] if world.device.type == "cuda" else None
-    return DistributedDataParallel(model, device_ids=device_ids, gradient_as_bucket_view=True)
+    return DistributedDataParallel(
+        model,
+        device_ids=device_ids,
+        # Every rank draws, reads or loads the same weights; buffers are constants.
+        init_sync=False,
+        broadcast_buffers=False,
+        gradient_as_bucket_view=True,
+    )
 
 
 def _make_memory(model: Any, device: torch.device, *, tie: bool) -> None:
