@@ -38,6 +38,8 @@ def assemble(request: Request, world: World, notice: Notice) -> Run:
     rng.seed_all(config.seed + 1_000_003 * (world.rank // world.layout.tensor))
     saver = checkpointer(request, world, fence, network.bare, optimizer, events)
     loaded = saver.load_newest(lambda found: refuse_other_run(found, progress))
+    if loaded is None:
+        network.begin()
     progress = loaded or progress
     metrics = MetricsLog(request.run_dir / METRICS_FILE, progress.step, enabled=world.leads)
     saver.metrics = metrics
@@ -91,7 +93,7 @@ def _settle_gradient_buckets(run: Run) -> None:
     It does so after its first backward pass. The grouping changes the order of sums over more than
     two ranks, so without this the first step after a resume would differ in the last bits.
     """
-    if run.world.size <= 2 or run.network.divided_over or not run.config.deterministic:
+    if run.world.size <= 2 or run.network.norm or not run.config.deterministic:
         return
     states = rng.capture()
     rows = run.feed.take(0, run.config.batch.micro_samples)

@@ -10,22 +10,29 @@ import torch.distributed as dist
 from training.trainer.network.regions import cut, local
 
 
-@torch.no_grad()
-def clip_divided(
-    parameters: Iterable[torch.nn.Parameter], most: float, ranks_per_stage: int
-) -> torch.Tensor:
-    """Scale gradients so that their 2-norm over the whole model is at most `most`; the norm.
+class DividedNorm:
+    """Clips gradients that are divided over the ranks of a mesh.
 
     Every rank adds the squares of what it holds, divided by how many ranks of its pipeline stage
-    hold the same; one sum over the world is then the whole model's, on the device and without
-    waiting for it.
+    hold the same; one sum over the world is then the whole model's.
     """
-    parts = [(local(p.grad), cut(p.grad)) for p in parameters if p.grad is not None]
-    gradients = [gradient for gradient, _ in parts]
-    norms = torch.stack(torch._foreach_norm(gradients)).double()
-    owned = torch.tensor([pieces / ranks_per_stage for _, pieces in parts], device=norms.device)
-    squares = (norms.square() * owned).sum()
-    dist.all_reduce(squares)
-    norm = squares.sqrt().float()
-    torch._foreach_mul_(gradients, (most / (norm + 1e-6)).clamp(max=1.0))
-    return norm
+
+    def __init__(
+        self, parameters: Iterable[torch.nn.Parameter], ranks_per_stage: int, device: torch.device
+    ) -> None:
+        self._parameters = list(parameters)
+        parts = [cut(parameter) / ranks_per_stage for parameter in self._parameters]
+        self._parts = torch.tensor(parts, dtype=torch.float64, device=device)
+
+    @torch.no_grad()
+    def clip(self, most: float) -> torch.Tensor:
+        """Scale the gradients to a 2-norm of at most `most`; the norm before, on the device."""
+        used = [i for i, parameter in enumerate(self._parameters) if parameter.grad is not None]
+        parts = self._parts if len(used) == len(self._parameters) else self._parts[used]
+        gradients = [local(p.grad) for p in self._parameters if p.grad is not None]
+        norms = torch.stack(torch._foreach_norm(gradients)).double()
+        squares = (norms.square() * parts).sum()
+        dist.all_reduce(squares)
+        norm = squares.sqrt().float()
+        torch._foreach_mul_(gradients, (most / (norm + 1e-6)).clamp(max=1.0))
+        return norm
