@@ -1,8 +1,8 @@
 """`python -m tests.s3.server`: moto's S3 behind a proxy that breaks what it is told to break.
 
 Prints its port. The proxy also does what moto leaves out and S3 does: it compares the checksums of
-what is uploaded, and lets one conditional write after the other. Paths that begin with /_ are the
-tests' own, see `tests.s3.bucket`.
+what is uploaded, lets one conditional write after the other, and forgets an upload once complete.
+Paths that begin with /_ are the tests' own, see `tests.s3.bucket`.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ class Faults:
 FAULTS = Faults()
 CONDITIONAL = threading.Lock()
 CREDENTIALS = iter(range(1, 10**6))
+COMPLETED: Final[set[str]] = set()
 UPSTREAM: list[tuple[str, int]] = []
 
 
@@ -124,6 +125,9 @@ class Proxy(BaseHTTPRequestHandler):
         if not _sound(self.headers, body):
             self._refuse(record, 400, "BadDigest", "The digest is not that of what was received.")
             return
+        if self.command == "POST" and self.path in COMPLETED:
+            self._refuse(record, 404, "NoSuchUpload", "The specified upload does not exist.")
+            return
         conditional = any(name.lower() in ("if-match", "if-none-match") for name in self.headers)
         if conditional and self.command == "PUT":
             with CONDITIONAL:
@@ -131,6 +135,8 @@ class Proxy(BaseHTTPRequestHandler):
         else:
             status, headers, answer = _ask_moto(self.command, self.path, body, self.headers)
         record["status"] = status
+        if self.command == "POST" and "uploadId=" in self.path and status == 200:
+            COMPLETED.add(self.path)
         if kind == "500 after":
             self._refuse(record, 500, "InternalError", "We encountered an internal error.")
         elif kind == "reset after":

@@ -186,6 +186,7 @@ def test_credentials_come_from_the_environment_and_nowhere_else(
     file.write_text("[default]\naws_access_key_id = a\naws_secret_access_key = b\n")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
     monkeypatch.setenv("AWS_PROFILE", "default")
+    monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", place.bucket.endpoint)
     with pytest.raises(AccessRefused, match="no AWS credentials in the environment"):
         place.bucket.objects(place.prefix, own_connection=True).read("x")
     assert place.bucket.seen() == []
