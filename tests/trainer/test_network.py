@@ -1,0 +1,252 @@
+"""A network without processes: how it is described, drawn, read, cut and run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch.distributed import HashStore
+
+from training.trainer.config import ModelConfig, TrainerConfig, parse
+from training.trainer.model import mean_loss
+from training.trainer.network import building, initial
+from training.trainer.network.architecture import blocks_of, settings_of, without_memory
+from training.trainer.network.regions import Region
+from training.trainer.network.stages import Stage, keep_only
+from training.trainer.parallel import World
+from training.trainer.strict import ConfigError
+
+SMALL = ModelConfig(hidden_size=16, intermediate_size=24, layers=3, heads=2, kv_heads=1)
+VOCABULARY = 257
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    """One rank, alone."""
+    layout = config().parallel.layout(1)
+    return World(rank=0, size=1, layout=layout, device=torch.device("cpu"), store=HashStore())
+
+
+def config(**changes: Any) -> TrainerConfig:
+    model = dataclasses.asdict(SMALL) if "path" not in changes.get("model", {}) else {}
+    values = {"steps": 100, "device": "cpu", "data": {"path": "/x", "sequence_length": 8}}
+    changes["model"] = {**model, **changes.get("model", {})}
+    return parse({**values, **changes})
+
+
+def built(world: World, **changes: Any) -> building.Network:
+    network = building.build(config(**changes), world, VOCABULARY)
+    network.begin()
+    return network
+
+
+def weights_of(network: building.Network) -> dict[str, torch.Tensor]:
+    return {name: p.detach().clone() for name, p in network.bare.named_parameters()}
+
+
+def folder(root: Path, kind: str, architecture: str, **values: Any) -> Path:
+    root.mkdir(exist_ok=True)
+    described = {"model_type": kind, "architectures": [architecture], "vocab_size": 300}
+    (root / "config.json").write_text(json.dumps({**described, **values}))
+    return root
+
+
+GPT2 = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64, "bos_token_id": 0}
+
+
+def recorded(model: ModelConfig) -> tuple[torch.nn.Module, dict[str, list[initial.Draw]]]:
+    with initial.Recipes() as recipes:
+        module = without_memory(settings_of(model, 8))
+    return module, recipes.of(module)
+
+
+def test_a_model_is_described_without_memory_and_its_rules_are_known() -> None:
+    model, draws = recorded(SMALL)
+    assert all(parameter.is_meta for parameter in model.parameters())
+    assert not any(buffer.is_meta for buffer in model.buffers())
+    assert draws["model.norm.weight"] == [initial.Draw("fill_", (1.0,))]
+    assert draws["lm_head.weight"] == [initial.Draw("normal_", (0.0, 0.02))]
+    assert len(blocks_of(model)) == 3
+
+
+def test_weights_follow_the_seed_the_name_and_the_rules(world: World) -> None:
+    first, same, other = (weights_of(built(world, seed=seed)) for seed in (1, 1, 2))
+    assert all(torch.equal(first[name], same[name]) for name in first)
+    name = "model.layers.0.mlp.up_proj.weight"
+    assert not torch.equal(first[name], other[name])
+    assert not torch.equal(first[name], first["model.layers.1.mlp.up_proj.weight"])
+    assert float(first[name].std()) == pytest.approx(0.02, rel=0.2)
+    assert torch.equal(first["model.norm.weight"], torch.ones(16))
+
+
+def test_any_part_of_a_tensor_is_drawn_as_in_the_whole(
+    chance: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(initial, "_BLOCK_NUMBERS", 40)
+    draws = [initial.Draw("normal_", (0.0, 1.0)), initial.Draw("zero_", (), 7)]
+
+    def drawn(shape: torch.Size, region: Region) -> torch.Tensor:
+        part = torch.full(region.shape, torch.nan)
+        initial._draw(part, region, shape, "name", draws, 3)
+        return part
+
+    shape = torch.Size((23, 5))
+    whole = drawn(shape, Region((0, 0), (23, 5)))
+    assert torch.equal(whole[7], torch.zeros(5)) and whole.isfinite().all()
+    for _ in range(20):
+        begin, left = chance.randrange(23), chance.randrange(5)
+        size = (chance.randint(0, 23 - begin), chance.randint(1, 5 - left))
+        region = Region((begin, left), size)
+        assert torch.equal(drawn(shape, region), whole[region.slices])
+    line = drawn(torch.Size((100,)), Region((0,), (100,)))
+    assert torch.equal(drawn(torch.Size((100,)), Region((30,), (41,))), line[30:71])
+
+
+def test_a_folder_describes_any_causal_model(tmp_path: Path, world: World) -> None:
+    path = str(folder(tmp_path, "gpt2", "GPT2LMHeadModel", **GPT2))
+    network = built(world, model={"path": path})
+    tokens = torch.arange(18).reshape(2, 9)
+    assert network.settings.model_type == "gpt2" and len(blocks_of(network.bare)) == 2
+    loss = network.passes.forward_backward(tokens)
+    assert loss == pytest.approx(float(torch.log(torch.tensor(300.0))), rel=0.02)
+    assert all(p.grad is not None for p in network.bare.parameters())
+
+
+def test_tied_embeddings_are_one_parameter(world: World) -> None:
+    network = built(world, model={"tie_embeddings": True})
+    assert network.bare.lm_head.weight is network.bare.model.embed_tokens.weight
+    apart = built(world)
+    assert network.parameters == apart.parameters - 264 * 16
+    assert len(weights_of(network)) == len(weights_of(apart)) - 1
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_weights_come_from_safetensors(tmp_path: Path, world: World, sharded: bool) -> None:
+    original = weights_of(built(world, seed=5))
+    values = settings_of(SMALL, 8).to_dict()
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    if sharded:
+        names = sorted(original)
+        files = {name: f"part-{number % 2}.safetensors" for number, name in enumerate(names)}
+        for file in set(files.values()):
+            save_file({n: original[n] for n in names if files[n] == file}, tmp_path / file)
+        index = json.dumps({"weight_map": files})
+        (tmp_path / "model.safetensors.index.json").write_text(index)
+    else:
+        halves = {name: tensor.bfloat16() for name, tensor in original.items()}
+        save_file(halves, tmp_path / "model.safetensors")
+        original = {name: tensor.float() for name, tensor in halves.items()}
+    read = weights_of(built(world, model={"path": str(tmp_path), "weights": "safetensors"}))
+    assert all(torch.equal(read[name], original[name]) for name in original)
+
+
+def test_weights_that_do_not_fit_are_one_line(tmp_path: Path, world: World) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(settings_of(SMALL, 8).to_dict()))
+    asked = {"path": str(tmp_path), "weights": "safetensors"}
+    with pytest.raises(ConfigError, match=r"allowed a folder with model\.safetensors or") as none:
+        built(world, model=asked)
+    wrong = weights_of(built(world))
+    wrong["lm_head.weight"] = wrong["lm_head.weight"][:, :3].contiguous()
+    del wrong["model.norm.weight"]
+    save_file(wrong, tmp_path / "model.safetensors")
+    with pytest.raises(ConfigError, match=r"holds no model\.norm\.weight \(and 1 more\)") as two:
+        built(world, model=asked)
+    assert len(none.value.mistakes) == len(two.value.mistakes) == 1
+
+
+MISTAKES = {
+    "no folder": (None, "config.json: No such file"),
+    "unknown type": (("sphinx", "SphinxForCausalLM", {}), "got SphinxForCausalLM of model type"),
+    "few positions": (
+        ("gpt2", "GPT2LMHeadModel", {**GPT2, "n_positions": 4}),
+        "at most 4, the pos",
+    ),
+    "small vocabulary": (("gpt2", "GPT2LMHeadModel", {**GPT2, "vocab_size": 9}), "allowed >= 257"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_folder_that_cannot_be_trained_is_one_line(
+    name: str, tmp_path: Path, world: World
+) -> None:
+    described, line = MISTAKES[name]
+    path = tmp_path / "model"
+    if described:
+        kind, architecture, values = described
+        folder(path, kind, architecture, **values)
+    with pytest.raises(ConfigError, match=line) as caught:
+        built(world, model={"path": str(path)})
+    (mistake,) = caught.value.mistakes
+    assert "\n" not in mistake and "allowed" in mistake
+
+
+def test_what_cannot_be_drawn_in_parts_is_refused() -> None:
+    with initial.Recipes() as recipes, torch.device("meta"):
+        model = torch.nn.Module()
+        model.weight = torch.nn.Parameter(torch.empty(4, 4))
+        torch.nn.init.normal_(model.weight)
+        with torch.no_grad():
+            model.weight.mul_(2)
+    with pytest.raises(ConfigError, match="weight is filled by aten::mul_, which cannot be drawn"):
+        recipes.of(model)
+
+
+def test_stages_together_are_the_model_and_keep_its_names(world: World) -> None:
+    tokens = torch.arange(18).reshape(2, 9)
+    whole = built(world)
+    expected = mean_loss(whole.bare, tokens).item()
+    names: list[str] = []
+    hidden: Any = tokens[:, :-1]
+    for number in range(2):
+        model = built(world).bare
+        keep_only(model, Stage(number, 2))
+        names += [name for name, _ in model.named_parameters()]
+        hidden = model(hidden)
+    assert sorted(names) == sorted(weights_of(whole))
+    loss = torch.nn.functional.cross_entropy(hidden.flatten(0, 1), tokens[:, 1:].flatten())
+    assert loss.item() == expected
+
+
+def test_blocks_are_spread_evenly_over_stages() -> None:
+    for layers in range(3, 9):
+        blocks = [list(Stage(number, 3).blocks(layers)) for number in range(3)]
+        assert [number for stage in blocks for number in stage] == list(range(layers))
+        assert max(map(len, blocks)) - min(map(len, blocks)) <= 1
+
+
+def test_recomputing_blocks_gives_the_same_bits_in_less_memory(world: World) -> None:
+    tokens, results = torch.arange(18).reshape(2, 9), []
+    for recompute in (False, True):
+        network = built(world, blocks={"recompute": recompute})
+        kept = 0
+
+        def count(tensor: torch.Tensor) -> torch.Tensor:
+            nonlocal kept
+            kept += tensor.numel()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
+            loss = network.passes.forward_backward(tokens)
+        gradients = [p.grad for p in network.bare.parameters()]
+        results.append((loss, gradients, kept))
+    (loss, gradients, kept), (loss_again, gradients_again, kept_again) = results
+    assert loss == loss_again and kept_again < kept
+    assert all(torch.equal(a, b) for a, b in zip(gradients, gradients_again, strict=True))
+
+
+def test_bfloat16_computes_less_exactly_and_keeps_float32_weights(world: World) -> None:
+    tokens = torch.arange(18).reshape(2, 9)
+    exact = built(world).passes.forward_backward(tokens)
+    network = built(world, precision={"compute": "bfloat16"})
+    loss = network.passes.forward_backward(tokens)
+    assert loss != exact and loss == pytest.approx(exact, rel=1e-2)
+    assert {p.dtype for p in network.bare.parameters()} == {torch.float32}
+    assert {p.grad.dtype for p in network.bare.parameters() if p.grad is not None} == {
+        torch.float32
+    }
