@@ -25,6 +25,8 @@ class Benchmark(Protocol):
 
 
 MODULES: dict[str, str] = {
+    "goodput": "bench.trainer.goodput",
+    "restart": "bench.trainer.restart",
     "host": "bench.trainer.host",
 }
 """Module by the benchmark's name."""

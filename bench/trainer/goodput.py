@@ -1,0 +1,227 @@
+"""P1: how much of its time a run spends on steps that count, while it is interrupted again and again.
+
+Both train the same Llama on two ranks of this machine under the same schedule, half of it with
+notice (SIGTERM to the launcher, which is started again once it has ended), half without (SIGKILL of
+a rank under a live launcher). The peer is a plain script under torchrun that saves synchronously
+with dcp at the Young/Daly interval. Time is scaled: minutes stand for hours, so a restart weighs
+far more than it would; the table also says what the measured costs make of one hour between
+interruptions. TRAINYARD_TRACES names a folder of recorded traces to use instead of our synthetic ones.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import signal
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from bench.trainer import Told
+from bench.trainer.live import Live, Shape, our_step_seconds, ours, plain, prepare
+from bench.trainer.schedules import TRACES, Interruption, of_trace, poisson
+
+SIZES: Final = {
+    "small": {"seconds": 25, "mean_s": 8, "control_s": 4},
+    "full": {"seconds": 50, "mean_s": 10, "control_s": 10},
+}
+GOODPUT: Final = 0.97
+FEWER_LOST: Final = 5.0
+HOUR_S: Final = 3600.0
+_SHAPE: Final = Shape(hidden=144, layers=4)
+_FOREVER: Final = 10**9
+_OUR_INTERVAL_S: Final = 1.0
+"""Between our checkpoints: a step waits for one copy of the state only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Of one arm without interruptions."""
+
+    step_s: float
+    save_s: float
+    """That training waits for a save."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Played:
+    """One arm under one schedule."""
+
+    wall_s: float
+    useful_s: float
+    """Steps that count, at the speed of the run without interruptions."""
+    interruptions: int
+    downtimes_s: Sequence[float]
+    """From each interruption to the first step after it."""
+
+    @property
+    def goodput(self) -> float:
+        """Share of the time spent on steps that count."""
+        return self.useful_s / self.wall_s
+
+    @property
+    def lost_s(self) -> float:
+        """Seconds lost per interruption, checkpoints included."""
+        return (self.wall_s - self.useful_s) / max(1, self.interruptions)
+
+    def after_an_hour(self, save_s: float) -> float:
+        """Goodput with one interruption an hour and checkpoints at the best interval for that."""
+        down = statistics.fmean(self.downtimes_s) if self.downtimes_s else 0.0
+        return 1 - math.sqrt(2 * save_s / HOUR_S) - down / HOUR_S
+
+
+def run(sizes: Mapping[str, int], seed: int, told: Told) -> tuple[str, bool]:
+    """Play all schedules with both arms; the section, and whether every run came back each time."""
+    with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as folder:
+        root = Path(folder)
+        data = prepare(root)
+        told("control: ours", 6, 0)
+        ours_cost = _control(ours(root / "control", data, _SHAPE, _FOREVER, 20, 0), sizes, _of_ours)
+        told("control: torchrun", 6, 1)
+        other = plain(root / "plain-control", _SHAPE.llama(), _FOREVER, 20, 0)
+        other_cost = _control(other, sizes, _of_plain)
+        mean_s, seconds = float(sizes["mean_s"]), float(sizes["seconds"])
+        every = {
+            "ours": max(1, round(_OUR_INTERVAL_S / ours_cost.step_s)),
+            "torchrun": max(
+                1, round(math.sqrt(2 * other_cost.save_s * mean_s) / other_cost.step_s)
+            ),
+        }
+        costs = {"ours": ours_cost, "torchrun": other_cost}
+        rows = []
+        for number, (name, schedule) in enumerate(_schedules(seed, mean_s, seconds)):
+            played: dict[str, Played] = {}
+            for turn, arm in enumerate(
+                ("ours", "torchrun") if number % 2 == 0 else ("torchrun", "ours")
+            ):
+                told(f"{name}: {arm}", 6, 2 + 2 * number + turn)
+                place = root / f"{number}-{arm}"
+                live = (
+                    ours(place, data, _SHAPE, _FOREVER, every[arm], 100)
+                    if arm == "ours"
+                    else plain(place, _SHAPE.llama(), _FOREVER, every[arm], 100)
+                )
+                played[arm] = _play(live, schedule, seconds, costs[arm].step_s)
+            rows.append(_row(name, played, costs))
+    return _section(rows, costs, every, sizes), True
+
+
+def _schedules(seed: int, mean_s: float, total_s: float) -> list[tuple[str, list[Interruption]]]:
+    folder = Path(os.environ.get("TRAINYARD_TRACES", TRACES))
+    file = random.Random(seed).choice(sorted(folder.glob("*.json")))
+    return [
+        ("Poisson", poisson(seed, mean_s, 10 * total_s)),
+        (f"trace {file.stem}", of_trace(file, seed, mean_s, 10 * total_s)),
+    ]
+
+
+def _control(live: Live, sizes: Mapping[str, int], measure: Callable[[Live], Cost]) -> Cost:
+    """Let it run undisturbed for a while."""
+    try:
+        live.start()
+        first = live.reach(10)
+        while live.reach(first.step + 45).at - first.at < sizes["control_s"]:
+            time.sleep(0.1)
+        return measure(live)
+    finally:
+        live.kill()
+
+
+def _of_ours(live: Live) -> Cost:
+    steps, stalls = our_step_seconds(live.folder / "run")
+    return Cost(step_s=statistics.median(steps), save_s=statistics.fmean(stalls))
+
+
+def _of_plain(live: Live) -> Cost:
+    lines = (live.folder / "progress").read_text().splitlines()
+    times = [float(line.split()[1]) for line in lines]
+    saves = [float(line.split()[1]) for line in (live.folder / "saves").read_text().splitlines()]
+    return Cost(
+        step_s=statistics.median(b - a for a, b in pairwise(times)),
+        save_s=statistics.median(saves),
+    )
+
+
+def _play(live: Live, schedule: Sequence[Interruption], seconds: float, step_s: float) -> Played:
+    """Train for so long under a schedule; start-up is not counted."""
+    downtimes: list[float] = []
+    try:
+        live.start()
+        first = mark = live.reach(1)
+        for one in schedule:
+            if mark.at + one.after_s > first.at + seconds:
+                break
+            time.sleep(max(0.0, mark.at + one.after_s - time.time()))
+            before, told = live.reach(1), time.time()
+            if one.notice:
+                assert live.launcher
+                live.launcher.send_signal(signal.SIGTERM)
+                live.wait()
+                live.start()
+            else:
+                os.kill(before.pid, signal.SIGKILL)
+            mark = live.next_mark(before)
+            downtimes.append(mark.at - told)
+        time.sleep(max(0.0, first.at + seconds - time.time()))
+        last = live.reach(1)
+    finally:
+        live.kill()
+    return Played(
+        wall_s=last.at - first.at,
+        useful_s=(last.step - first.step) * step_s,
+        interruptions=len(downtimes),
+        downtimes_s=downtimes,
+    )
+
+
+def _row(name: str, played: Mapping[str, Played], costs: Mapping[str, Cost]) -> str:
+    mine, other = played["ours"], played["torchrun"]
+    ratio = other.lost_s / mine.lost_s if mine.lost_s > 0 else math.inf
+    hour = {arm: played[arm].after_an_hour(costs[arm].save_s) for arm in played}
+    cells: list[Any] = [
+        name,
+        mine.interruptions,
+        f"{mine.goodput:.2f} / {other.goodput:.2f}",
+        f"{mine.lost_s:.1f} / {other.lost_s:.1f}",
+        _verdict(ratio, FEWER_LOST, "x"),
+        f"{hour['ours']:.4f} / {hour['torchrun']:.4f}",
+        _verdict(hour["ours"], GOODPUT, ""),
+    ]
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def _verdict(got: float, goal: float, unit: str) -> str:
+    said = "met" if got >= goal else f"missed by {goal - got:.2f}"
+    return f"{got:.2f}{unit} (goal {goal}{unit}: {said})"
+
+
+def _section(
+    rows: Sequence[str],
+    costs: Mapping[str, Cost],
+    every: Mapping[str, int],
+    sizes: Mapping[str, int],
+) -> str:
+    about = ", ".join(
+        f"{arm}: {cost.step_s * 1000:.0f} ms a step, {cost.save_s * 1000:.0f} ms waited for a save, "
+        f"one each {every[arm]} steps"
+        for arm, cost in costs.items()
+    )
+    lines = [
+        "## goodput: steps that count, under interruptions (P1)",
+        "",
+        f"{about}. Each run lasts {sizes['seconds']} s with an interruption each {sizes['mean_s']} s on average,",
+        "half with notice. Pairs are ours / torchrun. One interruption an hour: 1 - sqrt(2C/M) - R/M, with",
+        "the measured wait for a save C and time to the first step after an interruption R.",
+        "",
+        "| schedule | interruptions | goodput here | lost per interruption, s | fewer lost | "
+        "goodput at one an hour | |",
+        "|---|---|---|---|---|---|---|",
+        *rows,
+    ]
+    return "\n".join(lines) + "\n"
