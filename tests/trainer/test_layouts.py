@@ -49,6 +49,7 @@ class Boxed(torch.Tensor):
 def _boxes_instead_of_meshes(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (loading, staging_module):
         monkeypatch.setattr(module, "held", lambda tensor: tensor.held)
+    monkeypatch.setattr(staging_module, "local_of", lambda tensor: tensor.held.local)
 
 
 def part(name: str, rank: int, cut: Cut, fill: bool = True) -> Boxed:
@@ -128,6 +129,15 @@ def test_what_several_ranks_hold_is_written_once_by_the_lowest() -> None:
     assert [rank for rank, name in writers if name == "bias"] == [0, 2, 4]
     total = sum(piece.bytes for files in plan.files for file in files for piece in file.pieces)
     assert total == sum(tensor.numel() * tensor.element_size() for tensor in STATE.values())
+
+
+def test_a_rank_that_writes_nothing_stages_nothing() -> None:
+    plan = planned((1, 2), 1 << 20)
+    replicated = {"model": {"step": part("step", 1, (1, 2))}}
+    assert "step" not in {piece.name for file in plan.files[1] for piece in file.pieces}
+    memory = Staging((), replicated, torch.device("cpu"))
+    memory.stage(replicated)
+    assert memory.bytes == 0
 
 
 def test_files_are_bounded_and_one_rank_with_little_writes_one_per_group() -> None:

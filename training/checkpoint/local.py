@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import torch
 
@@ -40,12 +40,10 @@ class Held:
 
 def held(tensor: torch.Tensor) -> Held:
     """A plain tensor or DTensor; never communicates. Raises ValueError for unreduced ones."""
-    tensor = tensor.detach()
-    # Whoever has made a DTensor has loaded this module; others need not pay for it.
-    module = sys.modules.get("torch.distributed.tensor")
-    if module is None or not isinstance(tensor, module.DTensor):
+    local = local_of(tensor)
+    if not _is_sharded(tensor):
         shape = tuple(tensor.shape)
-        return Held(Share(DTYPES[tensor.dtype], shape, whole(shape)), tensor)
+        return Held(Share(DTYPES[tensor.dtype], shape, whole(shape)), local)
     from torch.distributed.tensor import DTensor
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
@@ -55,11 +53,23 @@ def held(tensor: torch.Tensor) -> Held:
     shape, offset = compute_local_shape_and_global_offset(
         sharded.shape, sharded.device_mesh, sharded.placements
     )
-    local = sharded.to_local()
     if tuple(local.shape) != tuple(shape):
         raise ValueError(f"a rank holds {tuple(local.shape)} where its share is {tuple(shape)}")
     box = Box(tuple(map(int, offset)), tuple(map(int, shape)))
     return Held(Share(DTYPES[tensor.dtype], tuple(sharded.shape), box), local)
+
+
+def local_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The elements that are here: memory of the model or the optimizer, not a copy."""
+    if _is_sharded(tensor):
+        return cast(torch.Tensor, cast(Any, tensor).to_local()).detach()
+    return tensor.detach()
+
+
+def _is_sharded(tensor: torch.Tensor) -> bool:
+    # Whoever has made a DTensor has loaded this module; others need not pay for it.
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
 
 
 def shares_of(groups: Groups) -> Shares:

@@ -19,7 +19,7 @@ import numpy as np
 
 from training.checkpoint.layout import ELEMENT_BYTES, Box, Layout, Piece, Shape, StoredTensor
 
-FILE_BYTES: Final = 128 * 1024 * 1024
+FILE_BYTES: Final = 64 * 1024 * 1024
 """Tensor data of a file, at most, unless one row of a tensor is larger."""
 _ALIGNMENT: Final = 64
 

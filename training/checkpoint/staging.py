@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 
 from training.checkpoint.layout import Box
-from training.checkpoint.local import Groups, Held, held
+from training.checkpoint.local import Groups, Held, held, local_of
 from training.checkpoint.plan import PlannedFile, PlannedPiece
 from training.checkpoint.store import Chunk
 
@@ -28,11 +28,15 @@ class Staging:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._copied = torch.cuda.Event() if self._stream else None  # type: ignore[no-untyped-call]
         self.files = {file.name: _buffer(file, pinned=self._stream is not None) for file in files}
-        self._targets = [
-            (file.group, piece, self._view(file, piece, held(like[file.group][piece.name])))
-            for file in files
-            for piece in file.pieces
-        ]
+        self._parts: list[tuple[str, str, tuple[slice, ...] | None]] = []
+        self._targets: list[torch.Tensor] = []
+        for file in files:
+            for piece in file.pieces:
+                source = held(like[file.group][piece.name])
+                own = source.share.box
+                cut = None if piece.box == own else piece.box.slices_in(own)
+                self._parts.append((file.group, piece.name, cut))
+                self._targets.append(self._view(file, piece, source))
 
     @property
     def bytes(self) -> int:
@@ -75,9 +79,13 @@ class Staging:
 
     @torch.no_grad()
     def _copy(self, groups: Groups) -> None:
-        for group, piece, target in self._targets:
-            source = held(groups[group][piece.name])
-            target.copy_(part_of(source, piece.box), non_blocking=True)
+        sources = []
+        for group, name, cut in self._parts:
+            local = local_of(groups[group][name])
+            sources.append(local if cut is None else local[cut])
+        # One call: for small tensors the calls cost more than the copies.
+        if sources:
+            torch._foreach_copy_(self._targets, sources, non_blocking=True)
 
 
 def part_of(source: Held, box: Box) -> torch.Tensor:

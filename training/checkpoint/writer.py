@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -10,8 +12,10 @@ from typing import Final, Protocol
 
 from training.checkpoint.manifest import FileRecord
 
-_MOST_HELPERS: Final = 3
-"""Threads of a rank beside its writer: a node has several ranks, and disks have limits."""
+_HELPERS: Final = 3
+"""Threads beside the writer: some hash while others wait for the disk."""
+_NICENESS: Final = 10
+"""Of a background save: a tenth of a step's share of a core that both want."""
 
 
 class Commit(Protocol):
@@ -94,7 +98,7 @@ class BackgroundWriter:
         """Write files beside the background thread, from now until it has none left."""
         if self.busy:
             # Threads, though the caller only waits: the caller has a deadline to watch.
-            for _ in range(max(1, min(_MOST_HELPERS, len(os.sched_getaffinity(0)) - 1))):
+            for _ in range(_HELPERS):
                 threading.Thread(target=self._work.help, daemon=True).start()
 
     def start(self, commit: Commit, work: FileWork | None = None) -> None:
@@ -119,7 +123,18 @@ class BackgroundWriter:
         return error
 
     def _run(self, commit: Commit) -> None:
+        _yield_to_training()
         try:
             commit()
         except BaseException as error:
             self._error = error
+
+
+def _yield_to_training() -> None:
+    """Where cores are short the steps go first; where one is idle this changes nothing.
+
+    Helpers keep their priority: they come when training waits. Linux has one for each thread.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)

@@ -43,10 +43,11 @@ from training.trainer.strict import ConfigError
 
 _OUTCOME_SLACK_S = 15.0
 """The other ranks wait this much longer for the leader's outcome than the leader may take."""
-
-
 _WAIT_SLICE_S = 0.05
 """How often a wait for the writer looks whether it still makes sense."""
+
+_SHARING = ("tensor", "pipeline")
+"""Dimensions whose ranks work on the same samples: what they draw depends on their place."""
 
 
 class NoUsableCheckpoint(Exception):
@@ -76,6 +77,7 @@ class Checkpointer:
     _handover: Handover = field(init=False)
     _plan: Plan = field(init=False)
     _staging: Staging = field(init=False)
+    _layout: bytes = field(init=False)
     _saves: int = 0
     """Begun by this attempt; the same on every rank."""
     _committed: bool = False
@@ -89,6 +91,7 @@ class Checkpointer:
 
     def allocate(self) -> None:
         """Touch the staging memory once, before the first step."""
+        self._layout = layout_to_json(self._plan.layout)
         own = self._plan.files[self.world.rank]
         self._staging = Staging(own, self._tensors(), self.world.device)
         if self.world.device.type == "cuda":
@@ -103,7 +106,7 @@ class Checkpointer:
         self.saved_step = progress.step
         states = safetensors.torch.save(rng.capture())
         waited = self._wait_for_writer(progress.step, give_up)
-        if self.world.sum([float(self._writer.busy)])[0]:
+        if self.world.sum([float(self.writing)])[0]:
             error = "the checkpoint before is still being written"
             self.events.write("checkpoint_failed", progress.step, seconds=waited, error=error)
             return
@@ -112,13 +115,18 @@ class Checkpointer:
         files: dict[str, Sequence[Chunk]] = {contents.rng_file(self.world.rank): [states]}
         if self.world.leads:
             files[PROGRESS_FILE] = [progress.to_json()]
-            files[LAYOUT_FILE] = [layout_to_json(self._plan.layout)]
+            files[LAYOUT_FILE] = [self._layout]
             files |= {name: [content] for name, content in self.attachments.items()}
         files |= {name: self._staging.chunks(name) for name in self._staging.files}
         save = RankSave(self.store, progress.step, self.fence.attempt, files, self._staging.wait)
         self._saves += 1
         commit = functools.partial(self._commit, save, self.describe(progress, reason))
         self._writer.start(commit, save.work)
+
+    @property
+    def writing(self) -> bool:
+        """Whether a save is in flight, and its staging memory in use."""
+        return self._writer.busy
 
     def raise_if_replaced(self) -> None:
         """Raises StaleAttempt when a background save found out; other errors are only told."""
@@ -141,11 +149,8 @@ class Checkpointer:
             error = self._writer.take_error()
             code = intended_code if finished and error is None else 1
             if not finished:
-                self.events.write(
-                    "checkpoint_failed",
-                    self.saved_step or 0,
-                    error=f"not written within {timeout_s:.0f} s",
-                )
+                late = f"not written within {timeout_s:.0f} s"
+                self.events.write("checkpoint_failed", self.saved_step or 0, error=late)
                 if intended_code == EXIT_PREEMPTED and self._committed:
                     code = EXIT_PREEMPTED
             elif error is not None:
@@ -191,7 +196,8 @@ class Checkpointer:
             self._read_what_no_rank_needs(manifest)
             load_tensors(self.store, manifest, layout, self._tensors())
             if states is None:
-                rng.seed_all(progress.seed + 1_000_003 * (step + 1) + self.world.rank)
+                draws = self.world.rank // self.world.layout.tensor
+                rng.seed_all(progress.seed + 1_000_003 * (step + 1) + draws)
             else:
                 rng.restore(states)
         except UnknownFormat as error:
@@ -204,21 +210,25 @@ class Checkpointer:
     def _random_states(
         self, manifest: Manifest, progress: Progress
     ) -> dict[str, torch.Tensor] | None:
-        """This rank's states; None for a rank that did not exist when it was saved."""
-        if self.world.rank >= manifest.world_size:
+        """This rank's states; None for a rank that did not exist, or did other work, when saved."""
+        if self.world.rank >= self._ranks_with_states(manifest):
             return None
         name = contents.rng_file(self.world.rank)
         return parse(name, self.store.read(progress.step, name))
 
+    def _ranks_with_states(self, manifest: Manifest) -> int:
+        """So many ranks of this world go on with the random states of those with their number."""
+        own = self.world.layout.dimensions()
+        changed = any(manifest.parallelism.get(d, 1) != own.get(d, 1) for d in _SHARING)
+        return 0 if changed else min(self.world.size, manifest.world_size)
+
     def _read_what_no_rank_needs(self, manifest: Manifest) -> None:
         """So that a damaged file is found whatever it is. Raises CorruptCheckpoint."""
         if self.world.leads:
-            ranks = range(self.world.size, manifest.world_size)
-            unread = manifest.files.keys() & {
-                *(contents.rng_file(rank) for rank in ranks),
-                *self.attachments,
-            }
-            for name in sorted(unread):
+            ranks = range(self._ranks_with_states(manifest), manifest.world_size)
+            small = {name for name in manifest.files if not name.endswith(".safetensors")}
+            unread = small - {PROGRESS_FILE, LAYOUT_FILE}
+            for name in sorted(unread | {contents.rng_file(rank) for rank in ranks}):
                 self.store.read(manifest.step, name)
 
     def _loaded(self, step: int, bad: Sequence[int]) -> None:
@@ -231,9 +241,10 @@ class Checkpointer:
 
     def _wait_for_writer(self, step: int, give_up: Callable[[float], bool]) -> float:
         """Wait until staging memory is free, or as long as it makes sense; the seconds it took."""
-        if not self._writer.busy:
+        if not self.writing:
             return 0.0
         begun = time.monotonic()
+        self._writer.help()
         while not self._writer.wait(_WAIT_SLICE_S) and not give_up(time.monotonic() - begun):
             pass
         seconds = time.monotonic() - begun
@@ -258,7 +269,10 @@ class Checkpointer:
             seconds = time.monotonic() - begun
             self.events.write("checkpoint_failed", manifest.step, seconds=seconds, error=str(error))
             raise
-        self._retain()
+        try:
+            self._retain()
+        except OSError as error:  # the new one is safe all the same
+            print(f"old checkpoints not removed: {error}", file=sys.stderr, flush=True)
 
     def _publish(
         self, manifest: Manifest, begun: float, upload: Upload, files: dict[str, FileRecord]
