@@ -25,8 +25,10 @@ class Benchmark(Protocol):
 
 
 MODULES: dict[str, str] = {
+    "durable": "bench.trainer.durable",
     "goodput": "bench.trainer.goodput",
     "restart": "bench.trainer.restart",
+    "stall": "bench.trainer.stall",
     "host": "bench.trainer.host",
 }
 """Module by the benchmark's name."""

@@ -1,0 +1,56 @@
+"""A process of its own for a measurement, with one trainer's rank and the arms that are compared."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.trainer.savers import Arm, arms
+from bench.trainer.state import State, make_state
+
+
+@dataclass(frozen=True, kw_only=True)
+class Here:
+    """What the measuring process has made."""
+
+    state: State
+    arms: dict[str, Arm]
+
+
+_HERE: list[Here] = []
+_OPEN = ExitStack()
+
+
+@contextmanager
+def process(
+    folder: Path, names: Mapping[str, str], megabytes: int, seed: int
+) -> Iterator[ProcessPoolExecutor]:
+    """One worker, which has set up; what is submitted finds it by `here`."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        pool.submit(_set_up, folder, names, megabytes, seed).result()
+        yield pool
+
+
+def here() -> Here:
+    """In the worker."""
+    return _HERE[0]
+
+
+def _set_up(folder: Path, names: Mapping[str, str], megabytes: int, seed: int) -> None:
+    log = os.open(folder / "worker.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 2)  # what libraries say while they work; errors come back as exceptions
+    import torch
+
+    from training.trainer import config, parallel
+
+    torch.set_num_threads(1)
+    settings = config.parse({"steps": 100, "device": "cpu", "data": {"path": "none"}})
+    world = _OPEN.enter_context(parallel.joined(settings))
+    made = make_state(megabytes, seed)
+    _HERE.append(Here(state=made, arms=arms(folder, made, world, names)))

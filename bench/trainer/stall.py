@@ -1,0 +1,215 @@
+"""P3: how long training waits for a checkpoint, and how much slower it is while one is written."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, cast
+
+from bench.statistics import median_and_bound
+from bench.trainer import Told, alone
+
+SIZES: dict[str, dict[str, int]] = {
+    "small": {"megabytes": 48, "rounds": 2, "steps": 3},
+    "full": {"megabytes": 480, "rounds": 10, "steps": 6},
+}
+TITLES: Final = {
+    "ours": "trainer",
+    "dcp_thread": "`dcp.async_save`, thread",
+    "dcp_process": "`dcp.async_save`, process",
+    "dcp": "`dcp.save`",
+    "torch": "`torch.save` and fsync",
+}
+BESIDE: Final = ("ours", "dcp_thread", "dcp_process")
+"""Those that write beside training."""
+MEMCPY: Final = "direct"
+KINDS: Final = {
+    "training": "training steps (matrix products, then AdamW over the state)",
+    "launches": "launch-bound steps (10 ms of tiny operations)",
+}
+STALL_GOAL: Final = 1.2
+"""At most so many times one copy into touched memory, after `performance.md` P3."""
+SLOWER_GOAL: Final = 0.02
+"""At most so much slower while a save is in flight."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taken:
+    """One save among steps."""
+
+    stall_s: float
+    """Per gigabyte of state."""
+    slower: float | None
+    """The steps that ran while it was in flight, relative to those around it, less 1; None for
+    arms that write before they return."""
+    background_s: float
+    """From the end of the call to the end of the save, per gigabyte."""
+
+
+def run(sizes: Mapping[str, int], seed: int, told: Told) -> tuple[str, bool]:
+    """Rounds of one save of each arm among steps of each kind, forwards and backwards in turn."""
+    turns = [
+        (name, kind) for kind in KINDS for name in TITLES if kind != "launches" or _beside(name)
+    ]
+    taken: dict[tuple[str, str], list[Taken]] = {turn: [] for turn in turns}
+    copies: list[float] = []
+    with tempfile.TemporaryDirectory() as folder:
+        told("preparing", 0, 0)
+        names = {**TITLES, MEMCPY: "one copy into touched memory"}
+        with alone.process(Path(folder), names, sizes["megabytes"], seed) as worker:
+            for turn in turns:  # what is made once, such as processes and memory, is not measured
+                worker.submit(measure, *turn, 1).result()
+            for number in range(sizes["rounds"]):
+                told("rounds", sizes["rounds"], number)
+                copies.append(worker.submit(copy_s).result())
+                for turn in turns if number % 2 == 0 else reversed(turns):
+                    taken[turn].append(worker.submit(measure, *turn, sizes["steps"]).result())
+    return table(taken, copies, sizes, seed), True
+
+
+def _beside(name: str) -> bool:
+    return name in BESIDE
+
+
+def copy_s() -> float:
+    """One copy of the state into touched memory, seconds per gigabyte: the least of three."""
+    from bench.trainer.savers import Raw
+
+    found = alone.here()
+    raw = cast(Raw, found.arms[MEMCPY])
+    times = []
+    for _ in range(3):
+        begun = time.perf_counter()
+        raw.copy()
+        times.append(time.perf_counter() - begun)
+    return statistics.median(times) * 1e9 / found.state.bytes
+
+
+def measure(name: str, kind: str, steps: int) -> Taken:
+    """Steps, a save, steps until it is done, and as many after it as before."""
+    found = alone.here()
+    arm, gigabytes = found.arms[name], found.state.bytes / 1e9
+    step = _step(kind)
+    around = [_timed(step) for _ in range(steps)]
+    begun = time.perf_counter()
+    pending = arm.begin()
+    returned = time.perf_counter()
+    beside = []
+    while not pending.done():
+        beside.append(_timed(step))
+    ended = time.perf_counter()
+    pending.wait()
+    around += [_timed(step) for _ in range(steps)]
+    arm.clear(but_last=False)
+    slower = statistics.mean(beside) / statistics.mean(around) - 1 if beside else None
+    return Taken(
+        stall_s=(returned - begun) / gigabytes,
+        slower=slower,
+        background_s=(ended - returned) / gigabytes,
+    )
+
+
+def _timed(step: Callable[[], None]) -> float:
+    begun = time.perf_counter()
+    step()
+    return time.perf_counter() - begun
+
+
+def _step(kind: str) -> Callable[[], None]:
+    """A step of that kind, on one thread; the same work each time."""
+    import torch
+
+    optimizer = alone.here().state.optimizer
+    if kind == "training":
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    parameter.grad = torch.full_like(parameter, 1e-3)
+        left, right = torch.ones(768, 768), torch.ones(768, 768)
+
+        def training() -> None:
+            for _ in range(4):
+                left @ right
+            optimizer.step()
+
+        return training
+    tiny = torch.ones(64)
+
+    def launches() -> None:
+        limit = 3000
+        for _ in range(limit):
+            tiny.add(1.0).mul(0.5)
+
+    return launches
+
+
+def ratio(stalls: Sequence[float], copies: Sequence[float]) -> tuple[float, float, float]:
+    """To one copy, round by round: the median and its bound."""
+    return median_and_bound([a / b for a, b in zip(stalls, copies, strict=True)])
+
+
+def table(
+    taken: Mapping[tuple[str, str], Sequence[Taken]],
+    copies: Sequence[float],
+    sizes: Mapping[str, int],
+    seed: int,
+) -> str:
+    """The section for RESULTS.md."""
+    lines = [
+        f"{sizes['megabytes']} MB of parameters and AdamW state, one process and one thread for"
+        f" training on the CPU, {sizes['rounds']} rounds (seed {seed}). One copy of the state into"
+        f" touched memory: {statistics.median(copies):.3f} s/GB. Slower: steps while the save is in"
+        " flight, relative to the same steps before and after it.",
+        "",
+        "| | the call blocks, s/GB | to one copy (bound) | then writes, s/GB | training steps slower"
+        " | launch-bound steps slower |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, title in TITLES.items():
+        found = taken[name, "training"]
+        stalls = [one.stall_s for one in found]
+        cells = [title, f"{statistics.median(stalls):.3f}", _times(ratio(stalls, copies))]
+        cells.append(f"{statistics.median(one.background_s for one in found):.2f}")
+        cells += [_percent(slower(taken.get((name, kind), ()))) for kind in KINDS]
+        lines.append(f"| {' | '.join(cells)} |")
+    ours = [one.stall_s for one in taken["ours", "training"]]
+    return "\n".join([*lines, "", _stall_verdict(ratio(ours, copies)), *_slower_verdicts(taken)])
+
+
+def slower(found: Sequence[Taken]) -> tuple[float, float, float] | None:
+    """The median and its bound; None where no step ran beside a save."""
+    values = [one.slower for one in found if one.slower is not None]
+    return median_and_bound(values) if values else None
+
+
+def _stall_verdict(found: tuple[float, float, float]) -> str:
+    missed = f"missed by {found[0] / STALL_GOAL - 1:.0%}."
+    verdict = "met." if found[0] <= STALL_GOAL else missed
+    return f"- The call blocks {_times(found)} times one copy; goal at most {STALL_GOAL}; {verdict}"
+
+
+def _slower_verdicts(taken: Mapping[tuple[str, str], Sequence[Taken]]) -> list[str]:
+    lines = []
+    for kind, title in KINDS.items():
+        if found := slower(taken["ours", kind]):
+            missed = f"missed by {100 * (found[0] - SLOWER_GOAL):.1f} points."
+            verdict = "met." if found[0] <= SLOWER_GOAL else missed
+            goal = f"goal at most {SLOWER_GOAL:.0%}"
+            lines.append(f"- {title[0].upper()}{title[1:]}: {_percent(found)}; {goal}; {verdict}")
+    return lines
+
+
+def _times(found: tuple[float, float, float]) -> str:
+    middle, low, high = found
+    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
+
+
+def _percent(found: tuple[float, float, float] | None) -> str:
+    if found is None:
+        return ""
+    middle, low, high = found
+    return f"{middle:+.1%} ({low:+.1%} to {high:+.1%})"

@@ -1,0 +1,66 @@
+"""What the benchmarks of checkpoints conclude, and that every arm restores what it saved."""
+
+from __future__ import annotations
+
+from bench.trainer import durable, stall
+
+
+def test_a_small_run_restores_the_state_by_every_arm() -> None:
+    text, good = durable.run({"megabytes": 2, "rounds": 1}, 1, lambda what, total, done: None)
+    assert good, text
+    assert all(title in text for title in durable.TITLES.values())
+
+
+def saved(save_s: float, load_s: float, right: bool = True) -> list[durable.Taken]:
+    """Ten rounds on a machine that grows slower and slower."""
+    return [
+        durable.Taken(
+            save_s=save_s * (1 + n / 10),
+            save_cpu_s=1.0,
+            load_s=load_s * (1 + n / 10),
+            bytes=1.002,
+            right=right,
+        )
+        for n in range(10)
+    ]
+
+
+def test_durable_saves_and_loads_are_compared_within_a_round_and_misses_are_counted() -> None:
+    taken = {
+        "ours": saved(0.4, 0.3),
+        "direct": saved(0.4, 0.2),
+        "buffered": saved(1.6, 0.2),
+        "dcp": saved(1.6, 0.6),
+        "torch": saved(2.0, 0.5),
+    }
+    text = durable.table(taken, {"megabytes": 1000, "rounds": 10}, 1, 0.6)
+    assert "Durable save, to the raw file: 1.00 (1.00 to 1.00) times as long; goal" in text
+    assert "to `dcp.save`: 4.00 (4.00 to 4.00) times as fast; goal at least 3.0; met." in text
+    assert "raw read and copy: 1.50 (1.50 to 1.50) times as long; goal at most 1.25; mis" in text
+    assert "missed by 20%." in text
+    assert (
+        "to `dcp.load`: 2.00 (2.00 to 2.00) times as fast; goal at least 3.0; missed by 33%" in text
+    )
+    assert "- Bytes: 1.0020; goal at most 1.01; met." in text
+
+
+def stalled(stall_s: float, slower: float | None) -> list[stall.Taken]:
+    return [stall.Taken(stall_s=stall_s, slower=slower, background_s=1.0) for _ in range(10)]
+
+
+def test_a_stall_is_told_in_copies_and_slower_steps_in_percent() -> None:
+    taken = {
+        (name, kind): stalled(0.09, 0.01) if name == "ours" else stalled(0.6, 0.08)
+        for name in stall.BESIDE
+        for kind in stall.KINDS
+    }
+    taken |= {(name, "training"): stalled(1.0, None) for name in ("dcp", "torch")}
+    sizes = {"megabytes": 480, "rounds": 10, "steps": 6}
+    text = stall.table(taken, [0.1] * 10, sizes, 1)
+    assert "- The call blocks 0.90 (0.90 to 0.90) times one copy; goal at most 1.2; met." in text
+    assert "| `dcp.async_save`, thread | 0.600 | 6.00 (6.00 to 6.00) | 1.00 | +8.0% (" in text
+    assert text.count("+1.0% (+1.0% to +1.0%); goal at most 2%; met.") == 2
+    assert text.splitlines()[8].endswith("|  |  |")  # torch.save has nothing beside it
+    worse = {**taken, ("ours", "launches"): stalled(0.13, 0.05)}
+    text = stall.table(worse, [0.1] * 10, sizes, 1)
+    assert "+5.0% (+5.0% to +5.0%); goal at most 2%; missed by 3.0 points." in text
