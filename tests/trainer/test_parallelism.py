@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,6 +38,25 @@ def whole(make_trainer):  # type: ignore[no-untyped-def]
     return trainer.files("whole")
 
 
+def stopping_at(step: int) -> Callable[[int], None]:
+    """A hook: the first rank is told to stop right after a step."""
+
+    def hook(rank: int) -> None:
+        from training.trainer import loop
+
+        plain = loop.one_step
+
+        def stopped(run: loop.Run) -> loop.Exchange:
+            if rank == 0 and run.progress.step == step - 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+                until(run.notice.given, "the notice")
+            return plain(run)
+
+        loop.one_step = stopped
+
+    return hook
+
+
 LAYOUTS = {
     "FSDP2 over 2": (2, {"shard": 2}),
     "tensor 2": (2, {"tensor": 2}),
@@ -57,11 +81,65 @@ def test_a_divided_model_learns_the_same_and_resumes_bit_identically(
     norms = [[line["grad_norm"] for line in run.metrics()] for run in (files, whole)]
     assert norms[0] == pytest.approx(norms[1], rel=1e-4)
     cut = trainer.files("cut")
-    stopped = trainer.start("cut", *settings, world=world)
-    until(lambda: cut.last_step() >= 2, "step 2")
-    stopped.signal(signal.SIGTERM, 0)
+    stopped = trainer.start("cut", *settings, world=world, hook=stopping_at(2))
     assert stopped.wait() == [75] * world, stopped.said()
     again = trainer.start("cut", *settings, world=world)
     assert again.wait() == [0] * world, again.said()
-    assert cut.events("resumed")
+    assert [e["from_step"] for e in cut.events("resumed")] == [2]
     assert_same(cut, files)
+
+
+def noting_tensors(file: Path) -> Callable[[int], None]:
+    """A hook: the leader notes a hash of the whole state at every save and every load."""
+
+    def hook(rank: int) -> None:
+        from torch.distributed.tensor import DTensor
+
+        from training.trainer.checkpointing import Checkpointer
+
+        def note(of: Checkpointer) -> None:
+            digest = hashlib.sha256()
+            for group in of._tensors().values():
+                for name, tensor in sorted(group.items()):
+                    whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+                    digest.update(name.encode() + whole.detach().numpy().tobytes())
+            if rank == 0:
+                with file.open("a") as stream:
+                    stream.write(digest.hexdigest() + "\n")
+
+        save, load = Checkpointer.save, Checkpointer.load_newest
+
+        def noted_save(of: Checkpointer, *arguments: Any) -> None:
+            note(of)
+            save(of, *arguments)
+
+        def noted_load(of: Checkpointer, check: Any) -> Any:
+            progress = load(of, check)
+            if progress:
+                note(of)
+            return progress
+
+        Checkpointer.save = noted_save  # type: ignore[method-assign]
+        Checkpointer.load_newest = noted_load  # type: ignore[method-assign]
+
+    return hook
+
+
+def test_shards_go_from_two_ranks_to_one_to_four_without_losing_a_bit(
+    trainer: Trainer, whole: RunFiles
+) -> None:
+    files, notes = trainer.files("run"), trainer.root / "hashes"
+    for world, end in ((2, 2), (1, 4), (4, 6)):
+
+        def hook(rank: int, end: int = end) -> None:
+            noting_tensors(notes)(rank)
+            if end < 6:
+                stopping_at(end)(rank)
+
+        settings = (*divided(shard=world), "checkpoint.every_steps=100")
+        ranks = trainer.start("run", *settings, world=world, hook=hook)
+        assert ranks.wait() == [75 if end < 6 else 0] * world, ranks.said()
+    saved, loaded, saved_again, loaded_again, _ = notes.read_text().split()
+    assert (saved, saved_again) == (loaded, loaded_again) and saved != saved_again
+    assert files.losses() == pytest.approx(whole.losses(), rel=1e-4)
+    assert [e["world_size"] for e in files.events("started")] == [2, 1, 4]
