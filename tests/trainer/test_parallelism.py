@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from tests.trainer.ranks import RunFiles, until
 from tests.trainer.runs import Trainer, assert_same
@@ -87,6 +90,40 @@ def test_a_divided_model_learns_the_same_and_resumes_bit_identically(
     assert again.wait() == [0] * world, again.said()
     assert [e["from_step"] for e in cut.events("resumed")] == [2]
     assert_same(cut, files)
+
+
+def model_folder(root: Path) -> Path:
+    """A model with weights that no seed draws."""
+    from training.trainer.config import ModelConfig
+    from training.trainer.network.architecture import settings_of, without_memory
+
+    shape = ModelConfig(hidden_size=16, intermediate_size=32, layers=2, heads=2, kv_heads=1)
+    settings = settings_of(shape, 16)
+    root.mkdir()
+    (root / "config.json").write_text(json.dumps(settings.to_dict()))
+    generator = torch.Generator().manual_seed(1)
+    parameters = without_memory(settings).named_parameters()
+    weights = {name: torch.randn(p.shape, generator=generator) / 9 for name, p in parameters}
+    save_file(weights, root / "model.safetensors")
+    return root
+
+
+def test_a_stored_model_begins_alike_and_goes_on_without_its_folder_being_read(
+    trainer: Trainer,
+) -> None:
+    folder = model_folder(trainer.root / "model")
+    settings = ("steps=6", f"model={{path: {folder}, weights: safetensors}}")
+    alone = trainer.start("alone", *settings, world=1)
+    assert alone.wait() == [0], alone.said()
+    sharded = (*settings, "parallel.shard=2")
+    cut = trainer.start("cut", *sharded, hook=stopping_at(2))
+    assert cut.wait() == [75, 75], cut.said()
+    (folder / "model.safetensors").unlink()
+    moved = folder.rename(trainer.root / "moved")
+    elsewhere = ("steps=6", f"model={{path: {moved}, weights: safetensors}}", "parallel.shard=2")
+    again = trainer.start("cut", *elsewhere)
+    assert again.wait() == [0, 0], again.said()
+    assert trainer.files("cut").losses() == pytest.approx(trainer.files("alone").losses(), rel=1e-5)
 
 
 def noting_tensors(file: Path) -> Callable[[int], None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
 
 import torch
 
@@ -33,7 +32,7 @@ def beginning(request: Request, order: TrainingOrder) -> Progress:
         evaluated_step=0,
         evaluation_loss=None,
         dataset_version=request.corpus.version,
-        model={**asdict(config.model), "sequence_length": config.data.sequence_length},
+        model={**config.model.identity(), "sequence_length": config.data.sequence_length},
         tokens=request.corpus.tokens,
     )
 

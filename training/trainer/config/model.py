@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Final, Literal
+from pathlib import Path
+from typing import Any, Final, Literal
 
 from training.trainer.config.limits import Mistakes, positive
 from training.trainer.config.parallel import ModelShape
 
+CONFIG_FILE: Final = "config.json"
+"""Of a folder that describes a model."""
 _NOT_SHAPE: Final = ("path", "weights")
 
 
@@ -57,6 +61,13 @@ class ModelConfig:
             )
         if self.kv_heads > 0 and self.heads % self.kv_heads:
             yield f"model.kv_heads: got {self.kv_heads}; allowed a divisor of {self.heads}"
+
+    def identity(self) -> dict[str, Any]:
+        """What must not change while a run goes on: its shape, wherever a folder lies by then."""
+        if self.path:
+            content = (Path(self.path) / CONFIG_FILE).read_bytes()
+            return {"config_sha256": hashlib.sha256(content).hexdigest()}
+        return {name: getattr(self, name) for name in self._shape_fields}
 
     def shape(self) -> ModelShape:
         """What decides how the model can be divided; of a folder's only once it is read."""

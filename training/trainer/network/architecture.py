@@ -11,16 +11,15 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from transformers.models.llama.modeling_llama import LlamaForCausalLM
 
 from training.trainer.config import ModelConfig
+from training.trainer.config.model import CONFIG_FILE
 from training.trainer.strict import ConfigError
-
-CONFIG_FILE: Final = "config.json"
 
 
 def settings_of(config: ModelConfig, sequence_length: int) -> Any:
