@@ -51,19 +51,19 @@ class TrainingOrder:
         return Cursor(samples=samples, windows=len(self._windows), seed=self._seed)
 
     def find(self, samples_B: Int64s) -> Int64s:
-        """The window of each of these samples of the run."""
+        """Where the tokens of each of these samples of the run are, for `gather`."""
         if len(self._windows.sizes) == 1:
-            return self._of(0, samples_B)
+            return self._windows.places(self._of(0, samples_B))
         sources_B, numbers_B = self._mixture.find(samples_B)
         windows_B = np.empty_like(samples_B)
         for source in np.unique(sources_B):
             here = sources_B == source
             windows_B[here] = self._bases[source] + self._of(int(source), numbers_B[here])
-        return windows_B
+        return self._windows.places(windows_B)
 
-    def gather(self, windows_B: Int64s) -> Tokens:
-        """The tokens of windows, shape [B, S + 1]."""
-        return self._windows.gather(windows_B)
+    def gather(self, places_B: Int64s) -> Tokens:
+        """The tokens of samples, shape [B, S + 1]."""
+        return self._windows.rows_at(places_B)
 
     def take(self, first: int, count: int) -> Tokens:
         """Samples first .. first + count - 1 of the run, shape [count, S + 1]."""
@@ -72,10 +72,12 @@ class TrainingOrder:
     def _of(self, source: int, numbers_B: Int64s) -> Int64s:
         """The windows of a dataset's samples, `numbers_B` ascending."""
         size = self._windows.sizes[source]
+        if not len(numbers_B):
+            return numbers_B
+        epoch = int(numbers_B[0]) // size
+        if int(numbers_B[-1]) // size == epoch:
+            return self._permutation(source, epoch)(numbers_B - epoch * size)
         epochs_B, positions_B = np.divmod(numbers_B, size)
-        if not len(numbers_B) or epochs_B[0] == epochs_B[-1]:
-            epoch = int(epochs_B[0]) if len(numbers_B) else 0
-            return self._permutation(source, epoch)(positions_B)
         windows_B = np.empty_like(numbers_B)
         for epoch in np.unique(epochs_B):
             here = epochs_B == epoch

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 
 from training.trainer.data import TrainingOrder
-from training.trainer.windows import Int64s
+from training.trainer.windows import Int64s, Tokens
 
-FIND_AT_LEAST: Final = 1024
+FIND_AT_LEAST: Final = 4096
 """Samples whose places are computed at once: fewer cost almost as much."""
 JOIN_S: Final = 5.0
 
@@ -46,8 +46,10 @@ class Feed:
         self._order = order
         self._plan = plan
         self._device = device
+        self._now = _Reader(order, plan)
+        """For steps that were not read ahead."""
         self._changed = threading.Condition()
-        self._ready: deque[_Rows] = deque()
+        self._ready: deque[_Ready] = deque()
         self._next = -1
         """Samples before the step whose rows come next in `_ready`; -1 before the first."""
         self._aimed = 0
@@ -65,23 +67,15 @@ class Feed:
 
         What was read ahead when it is the next step's share; anything else is read now.
         """
-        plan = self._plan
-        step = first - plan.share.start
-        if not plan.steps_ahead or count != len(plan.share):
-            return self._now(first, count)
-        with self._changed:
-            if step != self._next:
-                self._aim(step + plan.step_samples)
-                ready = None
-            else:
-                self._changed.wait_for(lambda: self._ready or self._failed or self._closed)
-                if not self._ready:
-                    raise RuntimeError("reading ahead failed") from self._failed
-                ready = self._ready.popleft()
-                self._next += plan.step_samples
-                if len(self._ready) == plan.steps_ahead // 2:
-                    self._changed.notify_all()
-        return ready.tensor() if ready else self._now(first, count)
+        step = first - self._plan.share.start
+        if count != self._now.size:
+            return torch.from_numpy(self._order.take(first, count))
+        if self._plan.steps_ahead:
+            with self._changed:
+                if step == self._next:
+                    return self._pop().tensor()
+                self._aim(step + self._plan.step_samples)
+        return self._read_now(step)
 
     def close(self) -> None:
         """Stop reading ahead."""
@@ -91,8 +85,25 @@ class Feed:
         if self._thread:
             self._thread.join(JOIN_S)
 
-    def _now(self, first: int, count: int) -> torch.Tensor:
-        return torch.as_tensor(self._order.take(first, count))
+    def _read_now(self, step: int) -> torch.Tensor:
+        if step != self._now.step:
+            self._now.aim(step)
+        rows = self._now.read(1)
+        if rows is None:
+            raise ValueError(f"no step begins after {step} samples; the run has {self._plan.end}")
+        return torch.from_numpy(rows)
+
+    def _pop(self) -> _Ready:
+        """The next step's rows; the caller holds the lock."""
+        if not self._ready:
+            self._changed.wait_for(lambda: self._ready or self._failed or self._closed)
+            if not self._ready:
+                raise RuntimeError("reading ahead failed") from self._failed
+        ready = self._ready.popleft()
+        self._next += self._plan.step_samples
+        if len(self._ready) == self._plan.steps_ahead // 2:
+            self._changed.notify_all()
+        return ready
 
     def _aim(self, step: int) -> None:
         """Read ahead from this step on; the caller holds the lock."""
@@ -106,14 +117,21 @@ class Feed:
 
     def _run(self) -> None:
         try:
-            reader = _Reader(self._order, self._plan, self._device)
+            reader = _Reader(self._order, self._plan)
+            copier = _Copier(self._device) if self._device.type == "cuda" else None
             while (steps := self._wait_for_work(reader)) is not None:
-                aimed = self._read_for
-                rows = reader.read(steps)
+                aimed, size = self._read_for, len(self._plan.share)
+                found = reader.read(steps)
+                ready: list[_Ready] = []
+                if found is not None:
+                    rows, copied = torch.from_numpy(found), None
+                    if copier:
+                        rows, copied = copier.copy(rows)
+                    ready = [_Ready(part, copied) for part in torch.split(rows, size)]
                 with self._changed:
                     if aimed == self._aimed:
-                        self._ready.extend(rows)
-                        self._ended = not rows
+                        self._ready.extend(ready)
+                        self._ended = not ready
                         self._changed.notify_all()
         except BaseException as error:  # told by the step that waits for it
             with self._changed:
@@ -137,8 +155,8 @@ class Feed:
         return not self._ended and len(self._ready) <= self._plan.steps_ahead // 2
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Rows:
+@dataclass(frozen=True)
+class _Ready:
     """One step's share, read ahead."""
 
     rows: torch.Tensor
@@ -155,41 +173,43 @@ class _Rows:
 
 
 class _Reader:
-    """Reads consecutive steps; used by the thread alone."""
+    """Reads consecutive steps."""
 
-    def __init__(self, order: TrainingOrder, plan: Plan, device: torch.device) -> None:
+    def __init__(self, order: TrainingOrder, plan: Plan) -> None:
         self._order = order
         self._plan = plan
-        self._copier = _Copier(device) if device.type == "cuda" else None
+        self.size = len(plan.share)
+        """Samples of one step."""
         self.aim(0)
 
     def aim(self, step: int) -> None:
         """Go on from the step before which so many samples were used."""
-        self._step = step
+        self.step = step
         self._found: Int64s = np.empty(0, dtype=np.int64)
+        self._used = 0
 
-    def read(self, steps: int) -> list[_Rows]:
-        """The rows of up to so many steps; none behind the end."""
-        plan = self._plan
-        steps = min(steps, (plan.end - self._step) // plan.step_samples)
-        if steps < 1:
-            return []
-        size = len(plan.share)
-        if len(self._found) < steps * size:
+    def read(self, steps: int) -> Tokens | None:
+        """The samples of up to so many steps, one after the other; None behind the end."""
+        plan, used = self._plan, self._used
+        end = self.step + steps * plan.step_samples
+        if end > plan.end:
+            steps = (plan.end - self.step) // plan.step_samples
+            if steps < 1:
+                return None
+            end = self.step + steps * plan.step_samples
+        count = steps * self.size
+        if used + count > len(self._found):
             self._find(steps)
-        windows_B, self._found = self._found[: steps * size], self._found[steps * size :]
-        self._step += steps * plan.step_samples
-        rows = torch.as_tensor(self._order.gather(windows_B))
-        copied = None
-        if self._copier:
-            rows, copied = self._copier.copy(rows)
-        return [_Rows(rows=part, copied=copied) for part in torch.split(rows, size)]
+            used = 0
+        self._used = used + count
+        self.step = end
+        return self._order.gather(self._found[used : used + count])
 
     def _find(self, steps: int) -> None:
         """Compute the places of these steps' samples, and of more."""
-        plan, size = self._plan, len(self._plan.share)
-        more = max(steps, -(-FIND_AT_LEAST // size))
-        begins = self._step + plan.step_samples * np.arange(more, dtype=np.int64)
+        plan = self._plan
+        more = max(steps, -(-FIND_AT_LEAST // self.size))
+        begins = self.step + plan.step_samples * np.arange(more, dtype=np.int64)
         share = np.arange(plan.share.start, plan.share.stop, dtype=np.int64)
         self._found = self._order.find((begins[:, None] + share).reshape(-1))
 

@@ -68,24 +68,33 @@ class TokenWindows:
                 )
             self.sizes.append(size)
         self._rows, base = _one_view(self._files, sequence_length + 1)
-        self._begins = np.concatenate(begins) - base
-        self._lasts = self._begins + np.concatenate(lengths) - sequence_length - 1
+        begin = np.concatenate(begins) - base
         self._ends = np.cumsum(np.concatenate(counts))
+        before = np.insert(self._ends[:-1], 0, 0)
+        self._shifts = begin - before * sequence_length
+        """Of each stretch: what its windows' numbers times S lack to where they begin."""
+        self._lasts = begin + np.concatenate(lengths) - sequence_length - 1
+        self._overlap = documents == "separate"
 
     def __len__(self) -> int:
         return int(self._ends[-1])
 
     def gather(self, wanted_B: Int64s) -> Tokens:
         """The windows with these numbers, shape [B, S + 1], in that order."""
-        return self._rows[self._places(wanted_B)]
+        return self.rows_at(self.places(wanted_B))
 
-    def _places(self, wanted_B: Int64s) -> Int64s:
+    def rows_at(self, places_B: Int64s) -> Tokens:
+        """The windows at these places, as `places` gives them, shape [B, S + 1]."""
+        return self._rows[places_B]
+
+    def places(self, wanted_B: Int64s) -> Int64s:
         """Where each window begins, in tokens from the start of the common view."""
         stretches_B = np.searchsorted(self._ends, wanted_B, side="right")
-        before_B = np.where(stretches_B > 0, self._ends[stretches_B - 1], 0)
-        places = self._begins[stretches_B] + (wanted_B - before_B) * self.length
-        clipped: Int64s = np.minimum(places, self._lasts[stretches_B])
-        return clipped
+        places_B: Int64s = wanted_B * self.length
+        places_B += self._shifts[stretches_B]
+        if self._overlap:
+            np.minimum(places_B, self._lasts[stretches_B], out=places_B)
+        return places_B
 
 
 def _stretches(

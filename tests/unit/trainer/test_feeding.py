@@ -30,13 +30,13 @@ class Watched(TrainingOrder):
         super().__init__(windows, seed=1)
         self.changed = threading.Condition()
 
-    def gather(self, windows_B: Int64s) -> Tokens:
+    def gather(self, places_B: Int64s) -> Tokens:
         if self.broken:
             raise OSError(5, "Input/output error")
         with self.changed:
-            self.gathered += len(windows_B)
+            self.gathered += len(places_B)
             self.changed.notify_all()
-        return super().gather(windows_B)
+        return super().gather(places_B)
 
     def wait_until_gathered(self, count: int) -> None:
         with self.changed:
