@@ -66,16 +66,19 @@ def test_a_notice_saves_to_the_bucket_and_another_machine_goes_on_from_there(
     assert elsewhere.losses() == control.losses()
 
 
-def test_a_throttled_bucket_costs_no_checkpoint_and_no_bit(
+def test_a_bucket_that_throttles_and_deletes_nothing_costs_no_checkpoint_and_no_bit(
     trainer: Trainer, control: RunFiles, bucket: Bucket, place: str, chance: random.Random
 ) -> None:
     faults = (
+        Fault(kind="denied", match=r"^POST .*\?delete"),
         Fault(kind="503", share=0.2),
         Fault(kind="500 after", match="^(PUT|POST)", share=0.1),
         Fault(kind="reset", share=0.05),
     )
     bucket.break_(*faults, seed=chance.randrange(10**6))
-    assert trainer.run("run", f"checkpoint.store={place}") == [0, 0]
+    ranks = trainer.start("run", f"checkpoint.store={place}")
+    assert ranks.wait() == [0, 0]
+    assert "old checkpoints not removed" in ranks.said()
     files = trainer.files("run")
     assert len([seen for seen in bucket.seen() if seen["fault"]]) > 5
     assert not files.events("checkpoint_failed")
@@ -106,3 +109,19 @@ def test_a_bucket_that_refuses_from_the_start_is_said_in_a_line_per_rank(
     assert ranks.wait() == [1, 1]
     said = f"{place}/checkpoints: 403 AccessDenied: Access Denied"
     assert sorted(ranks.said().splitlines()) == [f"rank 0: {said}", f"rank 1: {said}"]
+
+
+def test_a_bucket_that_does_not_answer_keeps_nobody_past_the_deadline(
+    trainer: Trainer, control: RunFiles, bucket: Bucket, place: str
+) -> None:
+    files, settings = trainer.files("run"), (f"checkpoint.store={place}", "checkpoint.deadline_s=2")
+    bucket.break_(Fault(kind="hold", match="^(PUT|POST) .*/step-000000(1|2)"))
+    ranks = trainer.start("run", *settings)
+    until(lambda: any(seen["fault"] for seen in bucket.seen()), "a save that gets no answer")
+    ranks.signal(signal.SIGTERM)
+    assert ranks.wait(deadline_s=60) == [75, 75]
+    assert "not written within" in files.events("checkpoint_failed")[-1]["error"]
+    bucket.break_()
+    assert trainer.run("run", *settings) == [0, 0]
+    assert files.events("resumed")[-1]["from_step"] == INTERVAL
+    assert_same(files, control)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import safetensors.torch
 import torch
 
-from training.checkpoint import contents, policy, rng
+from training.checkpoint import contents, rng
 from training.checkpoint.contents import PROGRESS_FILE, Progress
 from training.checkpoint.handover import Handover
 from training.checkpoint.layout import LAYOUT_FILE, layout_from_json, layout_to_json
@@ -24,6 +24,7 @@ from training.checkpoint.loading import check_fit, load_tensors
 from training.checkpoint.local import Groups, shares_of
 from training.checkpoint.manifest import CorruptCheckpoint, FileRecord, Manifest, UnknownFormat
 from training.checkpoint.plan import Plan, make_plan, shares_from_bytes, shares_to_bytes
+from training.checkpoint.retention import retain
 from training.checkpoint.saving import RankSave
 from training.checkpoint.staging import Staging
 from training.checkpoint.store import (
@@ -270,7 +271,7 @@ class Checkpointer:
             self.events.write("checkpoint_failed", manifest.step, seconds=seconds, error=str(error))
             raise
         try:
-            self._retain()
+            retain(self.store, self.keep_latest)
         except OSError as error:  # the new one is safe all the same
             print(f"old checkpoints not removed: {error}", file=sys.stderr, flush=True)
 
@@ -287,17 +288,6 @@ class Checkpointer:
             bytes=written.bytes,
             reason=manifest.reason,
         )
-
-    def _retain(self) -> None:
-        manifests = []
-        for step in self.store.steps():
-            try:
-                manifests.append(self.store.manifest(step))
-            except CorruptCheckpoint:
-                continue
-        good = self.store.last_known_good()
-        for step in policy.to_delete(manifests, keep_latest=self.keep_latest, last_known_good=good):
-            self.store.delete(step)
 
     def _tensors(self) -> Groups:
         return contents.tensors(self.model, self.optimizer)
