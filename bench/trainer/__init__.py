@@ -30,5 +30,6 @@ MODULES: dict[str, str] = {
     "restart": "bench.trainer.restart",
     "stall": "bench.trainer.stall",
     "host": "bench.trainer.host",
+    "loader": "bench.trainer.loader",
 }
 """Module by the benchmark's name."""

@@ -1,0 +1,325 @@
+"""Ways to read the same tokens: `python -m bench.trainer.loader_arms ARM FOLDER LENGTH BATCH SEED`.
+
+FOLDER/tokens.bin holds little-endian uint16 tokens; samples are LENGTH + 1 of them, in a shuffled
+order, BATCH at a time. Each line on standard input is JSON: ["speed", SECONDS] is answered with
+tokens and the CPU seconds that they took, ["resume", PART] with the seconds from a state saved after
+that part of the epoch to the next batch in hand, and the state's bytes. No arm uses worker processes:
+they cost 5 to 8 times as much CPU per token. No arm converts the tokens, but nanoGPT's, whose code it is.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import pickle
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import numpy as np
+import torch
+
+from training.trainer.config.data import DataConfig
+from training.trainer.corpus import open_version
+from training.trainer.data import TrainingOrder
+from training.trainer.feeding import Feed, Plan
+from training.trainer.windows import TokenWindows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What is read."""
+
+    folder: Path
+    length: int
+    batch: int
+    seed: int
+
+    def tokens(self) -> Any:
+        """All of them, mapped."""
+        return np.memmap(self.folder / "tokens.bin", dtype="<u2", mode="r").view(np.ndarray)
+
+
+class Arm(Protocol):
+    """One way."""
+
+    def batches(self) -> Iterator[int]:
+        """Reads for ever; yields the tokens of each batch."""
+
+    def resume(self, part: float) -> tuple[float, int]:
+        """Seconds from the state after this part of an epoch to the next batch, and its bytes."""
+
+
+class Gather:
+    """The limit: one numpy gather per batch, by a permutation that is there already."""
+
+    def __init__(self, task: Task) -> None:
+        tokens = task.tokens()
+        windows = np.lib.stride_tricks.sliding_window_view(tokens, task.length + 1)
+        count = (len(tokens) - 1) // task.length
+        self._rows = windows[:: task.length][:count]
+        self._order = np.random.default_rng(task.seed).permutation(count)
+        self._task = task
+
+    def batches(self) -> Iterator[int]:
+        """Rows by number."""
+        size = self._task.batch
+        while True:
+            for start in range(0, len(self._order) - size, size):
+                yield len(self._rows[self._order[start : start + size]]) * self._task.length
+
+    def resume(self, part: float) -> tuple[float, int]:
+        """It has no state of its own: only the seek and the gather."""
+        begun = time.perf_counter()
+        start = int(len(self._order) * part)
+        assert len(self._rows[self._order[start : start + self._task.batch]])
+        return time.perf_counter() - begun, 0
+
+
+class Ours:
+    """What the trainer does."""
+
+    def __init__(self, task: Task, ahead: int) -> None:
+        self._task = task
+        self._ahead = ahead
+        (self._version,) = (p for p in (task.folder / "ours").iterdir() if p.is_dir())
+
+    def order(self) -> TrainingOrder:
+        """Opened as for a run; hashes are not checked."""
+        opened = open_version(self._version, full_check=False)
+        return TrainingOrder(
+            TokenWindows([opened], "train", self._task.length), seed=self._task.seed
+        )
+
+    def feed(self, order: TrainingOrder, ahead: int) -> Feed:
+        """One rank alone."""
+        size = self._task.batch
+        plan = Plan(share=range(size), step_samples=size, end=1 << 60, steps_ahead=ahead)
+        return Feed(order, plan, torch.device("cpu"))
+
+    def batches(self) -> Iterator[int]:
+        """Steps, one after the other."""
+        feed, size, first = self.feed(self.order(), self._ahead), self._task.batch, 0
+        while True:
+            yield len(feed.take(first, size)) * self._task.length
+            first += size
+
+    def resume(self, part: float) -> tuple[float, int]:
+        """Opens everything anew."""
+        samples = int(part * self.order().cursor(0).windows)
+        state = json.dumps({"samples": samples, "seed": self._task.seed})
+        begun = time.perf_counter()
+        samples = json.loads(state)["samples"]
+        feed = self.feed(self.order(), 0)
+        assert len(feed.take(samples, self._task.batch)) == self._task.batch
+        return time.perf_counter() - begun, len(state)
+
+
+class NanoGpt:
+    """As nanoGPT's train.py reads: random places, a map made anew for each batch."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._chance = torch.Generator().manual_seed(task.seed)
+
+    def batches(self) -> Iterator[int]:
+        """Inputs and targets, as int64 each."""
+        length, size = self._task.length, self._task.batch
+        while True:
+            data = np.memmap(self._task.folder / "tokens.bin", dtype=np.uint16, mode="r")
+            places = torch.randint(len(data) - length, (size,), generator=self._chance)
+            inputs = [torch.from_numpy(data[i : i + length].astype(np.int64)) for i in places]
+            wanted = [
+                torch.from_numpy(data[i + 1 : i + 1 + length].astype(np.int64)) for i in places
+            ]
+            assert torch.stack(wanted).shape[0] == size
+            yield torch.stack(inputs).numel()
+
+    def resume(self, part: float) -> tuple[float, int]:
+        """It cannot."""
+        raise NotImplementedError(f"nothing to resume from after {part}")
+
+
+class Samples(torch.utils.data.Dataset[torch.Tensor]):
+    """A plain map-style dataset: what one gives to a DataLoader."""
+
+    def __init__(self, task: Task) -> None:
+        self._tokens = task.tokens()
+        self._length = task.length
+
+    def __len__(self) -> int:
+        return (len(self._tokens) - 1) // self._length
+
+    def __getitem__(self, number: int) -> torch.Tensor:
+        start = number * self._length
+        return torch.tensor(self._tokens[start : start + self._length + 1])
+
+
+class TorchData:
+    """StatefulDataLoader over a map-style dataset, shuffled."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._states: dict[float, bytes] = {}
+
+    def loader(self) -> Any:
+        """A new one."""
+        from torchdata.stateful_dataloader import StatefulDataLoader
+
+        chance = torch.Generator().manual_seed(self._task.seed)
+        return StatefulDataLoader(
+            Samples(self._task), batch_size=self._task.batch, shuffle=True, generator=chance
+        )
+
+    def batches(self) -> Iterator[int]:
+        """Epoch after epoch."""
+        loader = self.loader()
+        while True:
+            for rows in loader:
+                yield rows[:, :-1].numel()
+
+    def resume(self, part: float) -> tuple[float, int]:
+        """From the state that a loader gave there."""
+        if part not in self._states:
+            loader = self.loader()
+            batches = iter(loader)
+            for _ in range(max(1, int(part * len(loader)))):
+                next(batches)
+            self._states[part] = pickle.dumps(loader.state_dict())
+        return timed_resume(self.loader, self._states[part])
+
+
+class LitData:
+    """StreamingDataLoader over tokens that `optimize` wrote."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._states: dict[float, bytes] = {}
+
+    def loader(self) -> Any:
+        """A new one."""
+        from litdata import StreamingDataLoader, StreamingDataset, TokensLoader
+
+        dataset = StreamingDataset(
+            str(self._task.folder / "litdata"),
+            item_loader=TokensLoader(block_size=self._task.length + 1),
+            shuffle=True,
+            seed=self._task.seed,
+        )
+        return StreamingDataLoader(dataset, batch_size=self._task.batch, num_workers=0)
+
+    def batches(self) -> Iterator[int]:
+        """Epoch after epoch."""
+        loader = self.loader()
+        while True:
+            for rows in loader:
+                yield rows[:, :-1].numel()
+
+    def resume(self, part: float) -> tuple[float, int]:
+        """From the state that a loader gave there."""
+        if part not in self._states:
+            loader = self.loader()
+            batches = iter(loader)
+            for _ in range(max(1, int(part * len(loader)))):
+                next(batches)
+            self._states[part] = pickle.dumps(loader.state_dict())
+        return timed_resume(self.loader, self._states[part])
+
+
+class Mosaic:
+    """StreamingDataLoader of mosaicml-streaming over local MDS files."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._samples = (os.path.getsize(task.folder / "tokens.bin") // 2 - 1) // task.length
+
+    def loader(self) -> Any:
+        """A new one; the same folder under another name, for it refuses to open one twice."""
+        from streaming import StreamingDataLoader, StreamingDataset
+
+        place = Path(tempfile.mkdtemp(dir=self._task.folder)) / "mds"
+        place.symlink_to(self._task.folder / "mosaic")
+        dataset = StreamingDataset(
+            local=str(place), shuffle=True, batch_size=self._task.batch, shuffle_seed=1
+        )
+        return StreamingDataLoader(dataset, batch_size=self._task.batch, num_workers=0)
+
+    def batches(self) -> Iterator[int]:
+        """Epoch after epoch."""
+        loader = self.loader()
+        while True:
+            for rows in loader:
+                yield rows["tokens"][:, :-1].numel()
+
+    def resume(self, part: float) -> tuple[float, int]:
+        """From a state as its loader gives it."""
+        state = {
+            "epoch": 0,
+            "sample_in_epoch": int(part * self._samples),
+            "num_canonical_nodes": 1,
+            "shuffle_seed": 1,
+            "initial_physical_nodes": 1,
+        }
+        return timed_resume(self.loader, pickle.dumps(state))
+
+
+def timed_resume(make: Callable[[], Any], state: bytes) -> tuple[float, int]:
+    """A new loader that goes on from a state, to its first batch."""
+    begun = time.perf_counter()
+    loader = make()
+    loader.load_state_dict(pickle.loads(state))  # noqa: S301 - made above
+    next(iter(loader))
+    taken = time.perf_counter() - begun
+    del loader
+    gc.collect()
+    return taken, len(state)
+
+
+ARMS: Final[dict[str, Callable[[Task], Arm]]] = {
+    "gather": Gather,
+    "ours": partial(Ours, ahead=0),
+    "ours_ahead": partial(Ours, ahead=DataConfig.prefetch_steps),
+    "torchdata": TorchData,
+    "litdata": LitData,
+    "nanogpt": NanoGpt,
+    "mosaic": Mosaic,
+}
+
+
+def speed(batches: Iterator[int], seconds: float) -> tuple[int, float]:
+    """Tokens, and the CPU seconds that they took on all threads of this process."""
+    tokens = 0
+    begun = time.process_time()
+    while (taken := time.process_time() - begun) < seconds:
+        tokens += next(batches)
+    return tokens, taken
+
+
+def main() -> None:
+    """Answer until standard input ends."""
+    name, folder, length, batch, seed = sys.argv[1:]
+    torch.set_num_threads(1)
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # whatever libraries print is no answer
+    arm = ARMS[name](
+        Task(folder=Path(folder), length=int(length), batch=int(batch), seed=int(seed))
+    )
+    batches = arm.batches()
+    next(batches)
+    print("ready", file=answers)
+    for line in sys.stdin:
+        what, amount = json.loads(line)
+        answer = speed(batches, amount) if what == "speed" else arm.resume(amount)
+        print(json.dumps(answer), file=answers)
+    answers.flush()
+    os._exit(0)  # taking libraries apart is not measured
+
+
+if __name__ == "__main__":
+    main()
