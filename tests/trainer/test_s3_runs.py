@@ -125,3 +125,19 @@ def test_a_bucket_that_does_not_answer_keeps_nobody_past_the_deadline(
     assert trainer.run("run", *settings) == [0, 0]
     assert files.events("resumed")[-1]["from_step"] == INTERVAL
     assert_same(files, control)
+
+
+def test_what_each_rank_of_a_sharded_run_puts_into_a_bucket_loads_on_one_rank(
+    trainer: Trainer, bucket: Bucket, place: str
+) -> None:
+    settings = (f"checkpoint.store={place}", "schedule.warmup_steps=1")
+    assert trainer.run("run", *settings, "steps=5", "parallel.shard=2") == [0, 0]
+    store = store_of(bucket, place)
+    assert store.steps() == [5] and store.verify(5) == []
+    assert store.manifest(5).parallelism == {"shard": 2}
+    assert len([name for name in store.manifest(5).files if name.startswith("model")]) == 2
+    assert trainer.run("run", *settings, "steps=7", world=1) == [0]
+    files = trainer.files("run")
+    assert files.events("resumed")[-1]["from_step"] == 5
+    assert len(files.losses()) == 7
+    assert store.manifest(7).parallelism == {"data": 1}
