@@ -1,8 +1,7 @@
-"""Training loops that do the same arithmetic: `python -m bench.trainer.host_arms ARM FOLDER`.
+"""Training loops that do the same arithmetic: one of them, with a bare loop's step between its steps.
 
-Each line on standard input is a number of steps to do; the answer is the seconds they took, by
-the clock and of CPU. All arms train the same model on the same tokens in float32 on one thread; they
-differ in what is around it.
+Reads {"arm", "folder", "pairs"} as JSON and answers with what every step took. All arms train the
+same model on the same tokens in float32 on one thread; they differ in what is around it.
 """
 
 from __future__ import annotations
@@ -10,12 +9,12 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import queue
+import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -38,26 +37,78 @@ SHAPE: Final = {
 """146 tensors: nine in each block, the final norm, and the tied embedding."""
 WARMUP_STEPS: Final = 20
 
-Steps = Callable[[int], None]
-"""Does so many steps."""
+Step = Callable[[], None]
+
+
+class Enough(Exception):
+    """All pairs are measured."""
+
+
+@dataclass(kw_only=True)
+class Pairs:
+    """Steps of an arm and of the bare loop by turns, so that both see the same machine."""
+
+    bare: Step
+    wanted: int
+    taken: dict[str, list[tuple[float, float]]] = field(
+        default_factory=lambda: {"bare": [], "arm": []}
+    )
+    """Seconds of each step: by the clock, and of the thread's CPU."""
+    _begun: tuple[float, float] | None = None
+    _skip: int = WARMUP_STEPS
+    _all_cpu: float = 0.0
+
+    def between(self) -> None:
+        """Between two steps of the arm; the arm's thread calls it. Raises Enough."""
+        if self._begun:
+            self._note("arm", self._begun)
+        begun = _clocks()
+        self.bare()
+        self._note("bare", begun)
+        if self._skip == 0 and len(self.taken["bare"]) == 1:
+            self._all_cpu = time.process_time()
+        if len(self.taken["arm"]) == self.wanted:
+            raise Enough
+        self._begun = _clocks()
+
+    def answer(self) -> dict[str, Any]:
+        """For the other side; `beside` is the CPU of other threads, per pair of steps."""
+        own = sum(cpu for _, cpu in (*self.taken["arm"], *self.taken["bare"][1:]))
+        beside = time.process_time() - self._all_cpu - own
+        return {**self.taken, "beside": max(0.0, beside) / self.wanted}
+
+    def _note(self, name: str, begun: tuple[float, float]) -> None:
+        ended = _clocks()
+        if self._skip:
+            self._skip -= 1
+        else:
+            self.taken[name].append((ended[0] - begun[0], ended[1] - begun[1]))
+
+
+def _clocks() -> tuple[float, float]:
+    return time.perf_counter(), time.thread_time()
 
 
 def main() -> None:
-    """Answer until standard input ends."""
-    arm, folder = sys.argv[1], Path(sys.argv[2])
+    """Measure one arm."""
+    asked = json.load(sys.stdin)
+    folder = Path(asked["folder"])
     torch.set_num_threads(1)
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    answers = os.dup(1)
     os.dup2(2, 1)  # whatever libraries print is no answer
+    pairs = Pairs(bare=bare(folder), wanted=asked["pairs"])
     with ExitStack() as stack:
-        steps = ARMS[arm](folder, stack)
-        steps(WARMUP_STEPS)
-        print("ready", file=answers)
-        for line in sys.stdin:
-            begun, used = time.perf_counter(), time.process_time()
-            steps(int(line))
-            taken = (time.perf_counter() - begun, time.process_time() - used)
-            print(json.dumps(taken), file=answers)
+        ARMS[asked["arm"]](folder, stack, pairs)
+        os.write(answers, json.dumps(pairs.answer()).encode() + b"\n")
         os._exit(0)  # taking libraries apart is not measured
+
+
+def alternate(step: Step, pairs: Pairs) -> None:
+    """For an arm whose steps can be called."""
+    with suppress(Enough):
+        while True:
+            pairs.between()
+            step()
 
 
 def model_and_optimizer() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
@@ -93,24 +144,29 @@ def rows(folder: Path) -> Iterator[Any]:
         yield tokens[first : first + size].reshape(SAMPLES, SEQUENCE + 1)
 
 
-def bare(folder: Path, _: ExitStack) -> Steps:
+def bare(folder: Path) -> Step:
     """The arithmetic, and nothing around it."""
     model, optimizer = model_and_optimizer()
     batches = rows(folder)
 
-    def steps(number: int) -> None:
-        for _ in range(number):
-            loss = mean_loss(model, torch.from_numpy(next(batches)))
-            loss.backward()  # type: ignore[no-untyped-call]
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-            loss.item()
+    def step() -> None:
+        loss = mean_loss(model, torch.from_numpy(next(batches)))
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        loss.item()
 
-    return steps
+    return step
 
 
-def _ours(folder: Path, stack: ExitStack, *settings: str) -> Steps:
+def control(folder: Path, _: ExitStack, pairs: Pairs) -> None:
+    """A second bare loop: what the measurement itself finds where there is nothing to find."""
+    alternate(bare(folder), pairs)
+
+
+def ours(folder: Path, stack: ExitStack, pairs: Pairs, *settings: str) -> None:
+    """The trainer as it is by default."""
     from training.trainer import assembly, loop, parallel, reporting
     from training.trainer.interruption import Notice
     from training.trainer.request import make_request
@@ -126,28 +182,23 @@ def _ours(folder: Path, stack: ExitStack, *settings: str) -> Steps:
     stack.callback(lambda: reports.close(patient=False))
     stack.enter_context(run.display)
 
-    def steps(number: int) -> None:
-        for _ in range(number):
-            told = loop.one_step(run)
-            loop.save_if_due(run, told.time_is_up)
+    def step() -> None:
+        told = loop.one_step(run)
+        loop.save_if_due(run, told.time_is_up)
 
-    return steps
-
-
-def ours(folder: Path, stack: ExitStack) -> Steps:
-    """The trainer as it is by default."""
-    return _ours(folder, stack)
+    alternate(step, pairs)
 
 
-def ours_with_all(folder: Path, stack: ExitStack) -> Steps:
+def ours_with_all(folder: Path, stack: ExitStack, pairs: Pairs) -> None:
     """With an endpoint for Prometheus and with MLflow besides."""
-    port = 20_000 + os.getpid() % 20_000
-    database = folder / f"mlflow-{os.getpid()}.db"
-    prometheus = f"report.prometheus_port={port}"
-    return _ours(folder, stack, prometheus, f"report.mlflow=sqlite:///{database}")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    mlflow = f"report.mlflow=sqlite:///{folder}/mlflow-{os.getpid()}.db"
+    ours(folder, stack, pairs, f"report.prometheus_port={port}", mlflow)
 
 
-def accelerate(folder: Path, _: ExitStack) -> Steps:
+def accelerate(folder: Path, _: ExitStack, pairs: Pairs) -> None:
     """Accelerate's own loop: prepared model, optimizer, loader and schedule; nothing is logged."""
     library = importlib.import_module("accelerate")
     accelerator = library.Accelerator(cpu=True)
@@ -157,38 +208,28 @@ def accelerate(folder: Path, _: ExitStack) -> Steps:
     model, optimizer, loader, schedule = prepared
     batches = iter(loader)
 
-    def steps(number: int) -> None:
-        for _ in range(number):
-            with accelerator.accumulate(model):
-                loss = mean_loss(model, next(batches))
-                accelerator.backward(loss)
-                accelerator.clip_grad_norm_(model.parameters(), 1.0)
-                optimizer.step()
-                schedule.step()
-                optimizer.zero_grad()
-            loss.item()
+    def step() -> None:
+        with accelerator.accumulate(model):
+            loss = mean_loss(model, next(batches))
+            accelerator.backward(loss)
+            accelerator.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+        loss.item()
 
-    return steps
+    alternate(step, pairs)
 
 
-def trainer(folder: Path, _: ExitStack) -> Steps:
-    """transformers' Trainer; it never returns between two steps, so it waits in a thread."""
+def trainer(folder: Path, _: ExitStack, pairs: Pairs) -> None:
+    """transformers' Trainer; its callback at a step's begin is where the bare step goes."""
     transformers = importlib.import_module("transformers")
     model, optimizer = model_and_optimizer()
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 1.0)
-    asked: queue.Queue[int] = queue.Queue()
-    done = threading.Semaphore(0)
 
-    class Pace(transformers.TrainerCallback):  # type: ignore[name-defined,misc]
-        left = 0
-
+    class Between(transformers.TrainerCallback):  # type: ignore[name-defined,misc]
         def on_step_begin(self, *_: Any, **__: Any) -> None:
-            self.left = self.left or asked.get()
-
-        def on_step_end(self, *_: Any, **__: Any) -> None:
-            self.left -= 1
-            if self.left == 0:
-                done.release()
+            pairs.between()
 
     arguments = transformers.TrainingArguments(
         output_dir=str(folder / "hf"),
@@ -207,15 +248,10 @@ def trainer(folder: Path, _: ExitStack) -> Steps:
         train_dataset=_Samples(folder),
         data_collator=_labelled,
         optimizers=(optimizer, schedule),
-        callbacks=[Pace()],
+        callbacks=[Between()],
     )
-    threading.Thread(target=loop.train, daemon=True).start()
-
-    def steps(number: int) -> None:
-        asked.put(number)
-        done.acquire()
-
-    return steps
+    with suppress(Enough):
+        loop.train()
 
 
 class _Samples(torch.utils.data.Dataset[torch.Tensor]):
@@ -239,8 +275,8 @@ def _labelled(samples: list[torch.Tensor]) -> dict[str, torch.Tensor]:
     return {"input_ids": tokens_BS1[:, :-1], "labels": tokens_BS1[:, :-1]}
 
 
-ARMS: Final[dict[str, Callable[[Path, ExitStack], Steps]]] = {
-    "bare": bare,
+ARMS: Final[dict[str, Callable[[Path, ExitStack, Pairs], None]]] = {
+    "control": control,
     "ours": ours,
     "ours_with_all": ours_with_all,
     "accelerate": accelerate,

@@ -1,29 +1,45 @@
-"""What the benchmark of the host's cost concludes from its blocks."""
+"""What the benchmark of the host's cost concludes from its steps."""
 
 from __future__ import annotations
 
 import pytest
 
-from bench.trainer.host import TITLES, Taken, extra, table, verdict
+from bench.trainer.host import TITLES, above, cost, table, verdict
+from bench.trainer.host_arms import WARMUP_STEPS, Pairs, alternate
 
 
-def blocks(cost: float) -> list[Taken]:
-    """Ten rounds on a machine that grows slower and slower."""
-    return [Taken(wall=10 + n + 2 * cost, cpu=7 + n / 10 + cost) for n in range(10)]
+def answer(extra_ms: float, pairs: int = 40) -> dict[str, object]:
+    """Steps on a machine that grows slower and slower."""
+    bare = [(0.010 + n / 1000, 0.007) for n in range(pairs + 1)]
+    more = extra_ms / 1000
+    arm = [(0.0105 + n / 1000 + 2 * more, 0.007 + more) for n in range(pairs)]
+    return {"bare": bare, "arm": arm, "beside": 0.00002}
 
 
-def test_a_cost_is_the_difference_within_a_round_however_the_machine_drifts() -> None:
-    ours, bare = [b.wall for b in blocks(0.05)], [b.wall for b in blocks(0.0)]
-    assert extra(ours, bare) == pytest.approx((0.1, 0.1, 0.1))
+def test_a_cost_is_what_a_step_takes_above_its_neighbours_however_the_machine_drifts() -> None:
+    found = cost(answer(0.05))
+    assert found.clock == pytest.approx((0.1, 0.1, 0.1))
+    assert found.cpu == pytest.approx((0.05, 0.05, 0.05))
+    assert found.beside_ms == pytest.approx(0.02)
+    assert above([3.0, 9.0], [1.0, 3.0, 5.0]) == pytest.approx((3000.0, 1000.0, 5000.0))
 
 
-def test_the_table_has_a_row_for_each_loop_and_the_difference_from_the_bare_one() -> None:
-    costs = {"bare": 0.0, "ours": 0.04, "ours_with_all": 0.06, "accelerate": 1.0, "trainer": 1.5}
-    taken = {name: blocks(costs[name]) for name in TITLES}
-    text = table(taken, {"rounds": 10, "steps": 50}, 1)
-    assert "| accelerate | 16.50 | +2.000 (+2.000 to +2.000) | 8.45 | +1.000 (" in text
-    assert "| bare loop | 14.50 |  | 7.45 |  |" in text
-    assert text.endswith("all on; met.")
+def test_steps_go_by_turns_and_the_first_ones_do_not_count() -> None:
+    done: list[str] = []
+    pairs = Pairs(bare=lambda: done.append("bare"), wanted=5)
+    alternate(lambda: done.append("arm"), pairs)
+    assert done[:4] == ["bare", "arm", "bare", "arm"]
+    assert done[-1] == "bare"
+    assert len(done) == WARMUP_STEPS + 11
+    assert (len(pairs.taken["arm"]), len(pairs.taken["bare"])) == (5, 6)
+    assert pairs.answer()["beside"] >= 0
+
+
+def test_the_table_has_a_row_for_each_loop() -> None:
+    costs = {name: cost(answer(number / 2)) for number, name in enumerate(TITLES)}
+    text = table(costs, 40, 1)
+    assert "| accelerate | +3.000 (+3.000 to +3.000) | +1.500 (" in text
+    assert "| a second bare loop | +0.000 (" in text
 
 
 @pytest.mark.parametrize(
