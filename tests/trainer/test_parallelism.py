@@ -22,7 +22,7 @@ SHORT = (
     "model.heads=4",
     "model.kv_heads=2",
     "evaluation.every_steps=3",
-    "evaluation.samples=7",
+    "evaluation.samples=5",
     "checkpoint.every_steps=4",
 )
 

@@ -165,7 +165,7 @@ def _replicate(model: torch.nn.Module, world: World) -> torch.nn.Module:
         device_ids=device_ids,
         # Every rank draws, reads or loads the same weights; buffers are constants.
         init_sync=False,
-        broadcast_buffers=False,
+        forward_sync_buffers=False,
         gradient_as_bucket_view=True,
     )
 
