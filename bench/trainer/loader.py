@@ -249,7 +249,8 @@ def depth_lines(depths: Mapping[int, Sequence[float]], resumes: Resumes) -> list
         f"state {state} bytes (goal <= {STATE_GOAL}): {_met(state <= STATE_GOAL)}",
     ]
     return [
-        "The trainer in a dataset of 10^9 tokens, from opening its files to the first step's samples in hand:",
+        "The trainer in a dataset of 10^9 tokens in 4 shards (each takes about 0.1 ms), from opening its files to"
+        " the first step's samples in hand:",
         "",
         "| tokens before | ms (bound) |",
         "|---|---|",

@@ -27,7 +27,7 @@ from training.prepare.shards import ShardWriter
 
 VOCABULARY: Final = 50_304
 SHARD_TOKENS: Final = 4 * 1024 * 1024
-SPARSE_SHARD_TOKENS: Final = 1 << 26
+SPARSE_SHARD_TOKENS: Final = 1 << 28
 PARTS: Final = 4
 SAMPLES_PER_CHUNK: Final = 2048
 

@@ -9,6 +9,7 @@ Shapes: B samples, S = sequence_length.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,7 +104,9 @@ def _stretches(
     """Of each shard: its tokens, and where its stretches begin and how long they are."""
     for shard in dataset.index.of(split):
         file = dataset.folder / shard.name
-        tokens = np.memmap(file, dtype=dataset.index.dtype, mode="r").view(np.ndarray)
+        with file.open("rb", buffering=0) as stream:  # np.memmap takes ten times as long
+            mapped = mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ)
+        tokens = np.frombuffer(mapped, dtype=dataset.index.dtype)
         starts = np.zeros(1, dtype=np.int64)
         if documents == "separate":
             starts = _document_starts(dataset.folder, shard)
