@@ -1,0 +1,98 @@
+"""Runs that mix staged datasets resume bit-identically, and use the same samples with any ranks."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.ranks import RunFiles, until
+from tests.trainer.runs import STEPS, Trainer, assert_same
+from training.checkpoint.posix import PosixStore
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A second dataset: digits instead of words."""
+    root = tmp_path_factory.mktemp("other")
+    (root / "texts").mkdir()
+    generator = random.Random(8)
+    for number in range(40):
+        (root / "texts" / f"{number}.txt").write_text(
+            "".join(generator.choices("0123456789", k=90))
+        )
+    command = [sys.executable, "-m", "training.prepare", "--source", str(root / "texts")]
+    subprocess.run([*command, "--out", str(root / "made")], check=True, capture_output=True)
+    return root / "made"
+
+
+def mixed(other: Path, nvme: Path) -> list[str]:
+    """Settings: 3 samples of the first dataset for each of the second, from a staged copy."""
+    sources = json.dumps([{"path": str(other), "weight": 0.25}])
+    return [
+        f"data.sources={sources}",
+        "data.weight=0.75",
+        "data.documents=separate",
+        f"data.staging={nvme}",
+        "data.prefetch_steps=3",
+    ]
+
+
+def cursor(files: RunFiles) -> dict[str, Any]:
+    store = PosixStore(files.path / "checkpoints")
+    return store.manifest(store.steps()[-1]).data_cursor
+
+
+def test_a_run_over_two_staged_datasets_is_the_same_however_it_is_interrupted(
+    trainer: Trainer, other: Path, tmp_path: Path
+) -> None:
+    source = shutil.copytree(other, tmp_path / "source")
+    settings = mixed(source, tmp_path / "nvme")
+    assert trainer.run("whole", *settings) == [0, 0]
+    files = trainer.files("cut")
+    ranks = trainer.start("cut", *settings)
+    until(lambda: files.last_step() >= 9, "step 9")
+    ranks.signal(signal.SIGKILL, 1)
+    ranks.wait()
+    # A newer version has been prepared: the run stays with the one that it began with.
+    (source / "latest").write_text("0123456789abcdef\n")
+    assert trainer.run("cut", *settings) == [0, 0]
+    assert_same(files, trainer.files("whole"))
+    found = cursor(files)
+    assert [source["weight"] for source in found["sources"]] == [3, 1]
+    assert found["samples"] == STEPS * 8 and len(json.dumps(found)) <= 1024
+
+
+def test_another_number_of_ranks_reads_the_same_mixture(
+    trainer: Trainer, control: RunFiles, other: Path, tmp_path: Path
+) -> None:
+    settings = mixed(other, tmp_path / "nvme")
+    assert trainer.run("two", *settings) == [0, 0]
+    assert trainer.run("one", *settings, world=1) == [0]
+    two, one = trainer.files("two").losses(), trainer.files("one").losses()
+    assert one == pytest.approx(two, rel=1e-4)
+    assert two != control.losses()
+
+
+def test_reading_ahead_changes_no_bit(trainer: Trainer, control: RunFiles) -> None:
+    assert trainer.run("now", "data.prefetch_steps=0") == [0, 0]
+    assert_same(trainer.files("now"), control)
+
+
+def test_a_shard_that_is_bad_at_its_source_stops_the_run_before_the_first_step(
+    trainer: Trainer, other: Path, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(other, tmp_path / "copy")
+    (shard, *_) = sorted(copy.glob("*/shard-train-*.bin"))
+    shard.write_bytes(shard.read_bytes()[::-1])
+    ranks = trainer.start("run", *mixed(copy, tmp_path / "nvme"))
+    assert ranks.wait() == [78, 78]
+    assert f"{shard}: corrupt" in ranks.said() and "Traceback" not in ranks.said()
+    assert trainer.files("run").last_step() == 0
