@@ -5,7 +5,7 @@ change; torch, transformers and all else that the project's environment has is l
 sides of a ratio run on the same libraries. A measurement is a module that reads one JSON object from
 standard input and prints its answer as the last line of its output, as JSON:
 
-    answer = peers.measure("bench.trainer.loader_arms", {"tokens": 1000}, timeout_s=60)
+    answer = peers.measure("bench.trainer.host_arms", {"steps": 10}, timeout_s=60)
 """
 
 from __future__ import annotations
