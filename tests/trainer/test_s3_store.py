@@ -161,6 +161,15 @@ def test_credentials_are_fetched_anew_when_they_have_expired(
     assert assert_sound(place) == [10, 20]
 
 
+def test_credentials_that_expire_before_a_request_without_a_body_are_fetched_anew(
+    place: Place,
+) -> None:
+    save(place.store(), 10)
+    place.bucket.break_(Fault(kind="expired", match="^HEAD", times=2))
+    assert place.store().steps() == [10]
+    assert len(place.bucket.seen()) == 4  # a list, and two tries too many
+
+
 def test_expired_credentials_that_nobody_renews_fail_in_a_line(place: Place) -> None:
     impatient = Patience(total_s=0.05, first_s=0.001, longest_s=0.01)
     store = place.store(place.bucket.objects(place.prefix, impatient))

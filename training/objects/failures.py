@@ -65,8 +65,15 @@ _RETRIED: Final = frozenset(
 )
 """Besides every 5xx and 429. A digest that does not fit was damaged on its way."""
 _STALE_CREDENTIALS: Final = frozenset(
-    {"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestTimeTooSkewed"}
+    {
+        "ExpiredToken",
+        "ExpiredTokenException",
+        "TokenRefreshRequired",
+        "RequestTimeTooSkewed",
+        "400",
+    }
 )
+"""The last is what expired ones look like on a HEAD request, whose answer has no body to say why."""
 _REFUSED: Final = frozenset({"NoSuchBucket", "InvalidBucketName", "PermanentRedirect"})
 """Besides every 401 and 403."""
 _MISSING: Final = frozenset({"NoSuchKey", "NoSuchUpload", "404", "NotFound"})
