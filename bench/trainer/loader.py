@@ -29,8 +29,8 @@ SIZES: dict[str, dict[str, int]] = {
 
 TITLES: Final = {
     "gather": "numpy gather (limit)",
-    "ours": "trainer, `prefetch_steps: 0`",
-    "ours_ahead": "trainer, reading ahead (default)",
+    "ours": "trainer (default on CPUs)",
+    "ours_ahead": "trainer, reading ahead (default with a GPU)",
     "torchdata": "torchdata StatefulDataLoader",
     "litdata": "litdata StreamingDataLoader",
     "nanogpt": "nanoGPT's get_batch",
@@ -210,9 +210,9 @@ def table(
         lines.append(f"| {' | '.join(speed_cells(arm, title, speeds))} |")
     lines += [
         "",
-        "The row above without reading ahead is compared. Where it misses the gather's goal, it is by a fixed"
-        " cost per step: computing the order, and Python. Reading ahead costs CPU time and takes it off the"
-        " step; what it reads has left the cache when the step comes.",
+        "Ratios are those of the trainer's default on CPUs. What lacks to the gather is a fixed cost per step:"
+        " computing the order, and Python. Reading ahead costs more CPU time (a thread that wakes, samples that"
+        " have left the cache when their step comes) and takes it off the step.",
         "",
         "| way | resume at 10 % of an epoch, ms (bound) | at 90 %, ms (bound) | state, bytes |",
         "|---|---|---|---|",

@@ -25,7 +25,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import torch
 
-from training.trainer.config.data import DataConfig
+from training.trainer.config.data import GPU_PREFETCH_STEPS
 from training.trainer.corpus import open_version
 from training.trainer.data import TrainingOrder
 from training.trainer.feeding import Feed, Plan
@@ -284,7 +284,7 @@ def timed_resume(make: Callable[[], Any], state: bytes) -> tuple[float, int]:
 ARMS: Final[dict[str, Callable[[Task], Arm]]] = {
     "gather": Gather,
     "ours": partial(Ours, ahead=0),
-    "ours_ahead": partial(Ours, ahead=DataConfig.prefetch_steps),
+    "ours_ahead": partial(Ours, ahead=GPU_PREFETCH_STEPS),
     "torchdata": TorchData,
     "litdata": LitData,
     "nanogpt": NanoGpt,

@@ -82,8 +82,8 @@ def test_another_number_of_ranks_reads_the_same_mixture(
 
 
 def test_reading_ahead_changes_no_bit(trainer: Trainer, control: RunFiles) -> None:
-    assert trainer.run("now", "data.prefetch_steps=0") == [0, 0]
-    assert_same(trainer.files("now"), control)
+    assert trainer.run("ahead", "data.prefetch_steps=3") == [0, 0]
+    assert_same(trainer.files("ahead"), control)
 
 
 def test_a_shard_that_is_bad_at_its_source_stops_the_run_before_the_first_step(

@@ -36,6 +36,6 @@ def feed_of(config: TrainerConfig, world: World, order: TrainingOrder) -> Feed:
         share=world.share_of(step_samples),
         step_samples=step_samples,
         end=config.steps * step_samples,
-        steps_ahead=config.data.prefetch_steps,
+        steps_ahead=config.data.steps_ahead(gpu=world.device.type == "cuda"),
     )
     return Feed(order, plan, world.device)
