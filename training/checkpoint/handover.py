@@ -57,7 +57,7 @@ class Handover:
             else:
                 files |= {name: FileRecord(**record) for name, record in records.items()}
         if errors:
-            more = f", and {len(errors) - 1} more ranks" if len(errors) > 1 else ""
+            more = f" ({len(errors)} ranks failed)" if len(errors) > 1 else ""
             raise SaveFailed(errors[0] + more)
         return files
 

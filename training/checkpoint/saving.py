@@ -49,14 +49,16 @@ class RankSave:
             handover.tell(save, failure)
 
     def follow(self, handover: Handover, save: int) -> None:
-        """Write, hand over, and hear how it ended. Raises what went wrong, here or elsewhere."""
+        """Write, hand over, and hear how it ended. Raises what went wrong, here or elsewhere.
+
+        Nothing is removed before the leader has told: it may still be writing in the same place.
+        """
         try:
-            try:
-                files = self.work.finish()
-            except BaseException as error:
-                handover.give(save, None, str(error) or type(error).__name__)
-                raise
-            handover.give(save, files)
+            files, error = self.work.finish(), ""
+        except Exception as failure:
+            files, error = None, str(failure) or type(failure).__name__
+        handover.give(save, files, error)
+        try:
             handover.hear(save)
         except BaseException:
             self._abort()

@@ -1,0 +1,178 @@
+"""A save of several ranks is one: it is published whole, or it failed for all of them, in words."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+from torch.distributed import HashStore
+
+from tests.trainer.ranks import RunFiles
+from tests.trainer.runs import STEPS, Trainer, assert_same
+from training.checkpoint.handover import Handover, SaveFailed
+from training.checkpoint.manifest import FileRecord
+from training.checkpoint.posix import PosixStore
+from training.checkpoint.saving import RankSave
+from training.checkpoint.store import StaleAttempt
+
+RECORD = FileRecord(bytes=3, sha256="abc")
+
+
+def full_disk_of(number: int, save: int) -> object:
+    """A hook: on this rank, the disk is full for one save."""
+
+    def hook(rank: int) -> None:
+        if rank != number:
+            return
+        from training.checkpoint import opening
+
+        def at(_: str) -> None:
+            if saves[0] == save:
+                raise OSError(28, "No space left on device")
+
+        saves = [0]
+        plain = PosixStore.begin
+
+        def begin(store: PosixStore, step: int, attempt: int) -> object:
+            saves[0] += 1
+            return plain(store, step, attempt)
+
+        PosixStore.begin = begin  # type: ignore[method-assign, assignment]
+        opening.PosixStore = lambda root: PosixStore(root, at)  # type: ignore[assignment, misc]
+
+    return hook
+
+
+def test_a_rank_that_cannot_write_fails_the_save_for_all_and_says_which_it_was(
+    trainer: Trainer, control: RunFiles
+) -> None:
+    ranks = trainer.start("run", hook=full_disk_of(1, save=2))  # type: ignore[arg-type]
+    assert ranks.wait() == [0, 0], ranks.said()
+    files = trainer.files("run")
+    (failed,) = files.events("checkpoint_failed")
+    assert failed["step"] == 10
+    assert failed["error"].startswith("rank 1: [Errno 28] No space left on device")
+    assert ranks.said().count("checkpoint not written") == 2  # both ranks say it
+    assert [e["step"] for e in files.events("checkpoint_commit")] == [5, 15, 20, STEPS]
+    checkpoints = files.path / "checkpoints"
+    assert not [entry.name for entry in checkpoints.iterdir() if entry.name.startswith(".")]
+    assert_same(files, control)
+
+
+def world(size: int) -> list[Handover]:
+    store = HashStore()
+    store.set_timeout(timedelta(seconds=30))
+    return [Handover(store, rank, size) for rank in range(size)]
+
+
+def test_the_leader_collects_the_files_of_all_and_all_hear_that_it_is_done() -> None:
+    leader, *others = world(3)
+    for save in (1, 2):
+        for rank, other in enumerate(others, start=1):
+            other.give(save, {f"f{rank}": RECORD})
+        assert leader.collect(save) == {"f1": RECORD, "f2": RECORD}
+        leader.tell(save, None)
+        for other in others:
+            other.hear(save)
+
+
+def test_the_leader_waits_for_the_last_rank() -> None:
+    leader, other = world(2)
+    found: list[object] = []
+    waiting = threading.Thread(target=lambda: found.append(leader.collect(1)), daemon=True)
+    waiting.start()
+    assert not found
+    other.give(1, {"f": RECORD})
+    waiting.join(30)
+    assert found == [{"f": RECORD}]
+
+
+def test_an_error_of_one_rank_reaches_the_leader_by_its_number() -> None:
+    leader, one, two, three = world(4)
+    one.give(1, {"f": RECORD})
+    two.give(1, None, "disk full")
+    three.give(1, None, "disk on fire")
+    with pytest.raises(SaveFailed, match=r"^rank 2: disk full \(2 ranks failed\)$"):
+        leader.collect(1)
+
+
+@pytest.mark.parametrize(
+    ("error", "heard"),
+    [(OSError("quota"), SaveFailed), (StaleAttempt("replaced"), StaleAttempt)],
+    ids=["failed", "replaced"],
+)
+def test_all_ranks_hear_why_a_save_was_not_published(
+    error: Exception, heard: type[Exception]
+) -> None:
+    leader, other = world(2)
+    leader.tell(1, error)
+    with pytest.raises(heard, match=f"^{error}$"):
+        other.hear(1)
+
+
+def test_a_leader_alone_waits_for_nobody() -> None:
+    (leader,) = world(1)
+    assert leader.collect(1) == {}
+    leader.tell(1, None)
+
+
+class Place:
+    """An upload that notes what happens to it, and whose files may fail."""
+
+    def __init__(self, notes: list[str], error: OSError | None = None) -> None:
+        self.notes, self.error = notes, error
+
+    def begin(self, step: int, attempt: int) -> Place:
+        return self
+
+    def put(self, name: str, chunks: object) -> FileRecord:
+        if self.error:
+            raise self.error
+        self.notes.append(f"put {name}")
+        return RECORD
+
+    def abort(self) -> None:
+        self.notes.append("abort")
+
+
+def part(place: Place) -> RankSave:
+    return RankSave(place, 1, 1, {"f": [b"x"]}, lambda: None)  # type: ignore[arg-type]
+
+
+def test_a_rank_that_failed_leaves_the_place_alone_until_the_leader_has_told() -> None:
+    leader, other = world(2)
+    notes: list[str] = []
+    heard: list[BaseException] = []
+
+    def follow() -> None:
+        try:
+            part(Place(notes, OSError("quota"))).follow(other, 1)
+        except BaseException as error:
+            heard.append(error)
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    with pytest.raises(SaveFailed, match=r"^rank 1: quota$") as found:
+        leader.collect(1)
+    assert notes == []  # the leader may still be writing there
+    leader.tell(1, found.value)
+    thread.join(30)
+    assert notes == ["abort"]
+    assert [str(error) for error in heard] == ["rank 1: quota"]
+
+
+def test_a_leader_that_cannot_publish_aborts_and_tells_the_others_why() -> None:
+    leader, other = world(2)
+    other.give(1, {"g": RECORD})
+    notes: list[str] = []
+
+    def publish(_: object, files: dict[str, FileRecord]) -> None:
+        assert files == {"f": RECORD, "g": RECORD}
+        raise OSError("manifest")
+
+    with pytest.raises(OSError, match="manifest"):
+        part(Place(notes)).lead(leader, 1, publish)
+    assert notes == ["put f", "abort"]
+    with pytest.raises(SaveFailed, match=r"^manifest$"):
+        other.hear(1)
