@@ -24,11 +24,11 @@ from typing import Final
 from training.checkpoint import s3_manifests
 from training.checkpoint.manifest import MANIFEST_FILE, CorruptCheckpoint, FileRecord, Manifest
 from training.checkpoint.s3_fence import newest_attempt
-from training.checkpoint.s3_source import READERS, S3Source
+from training.checkpoint.s3_source import S3Source
 from training.checkpoint.s3_upload import S3Upload, attempt_folder
 from training.checkpoint.store import folder_name, step_of
 from training.objects import AccessRefused, ObjectMissing, Objects
-from training.objects.client import CHUNK_BYTES
+from training.objects.client import CHUNK_BYTES, READERS
 from training.objects.upload import Uploader
 from training.spec import CHECKPOINTS_DIR
 

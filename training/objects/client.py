@@ -13,7 +13,9 @@ import hashlib
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeVar
@@ -26,6 +28,11 @@ _Answer = TypeVar("_Answer")
 
 CHUNK_BYTES: Final = 8 * 1024 * 1024
 """Read at a time by `chunks`."""
+READERS: Final = 8
+"""Such pieces under way at a time: 64 MiB of memory for each object that is being read.
+
+Count on 85 to 90 MB/s for each, see upload.py.
+"""
 _LISTED_AT_ONCE: Final = 1000
 _LIST_MARKERS: Final = {"ContinuationToken": "NextContinuationToken"}
 _UPLOAD_MARKERS: Final = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
@@ -131,13 +138,36 @@ class Objects:
 
         return self._try(lambda client: whole(self._ask(client, "get_object", name, which)), name)
 
-    def chunks(self, name: str, start: int = 0, count: int | None = None) -> Iterator[bytes]:
-        """The same bytes, in pieces: what an object of any size is read with."""
-        left = self.size(name) - start if count is None else count
-        while left > 0:
-            piece = self.read(name, start, min(left, CHUNK_BYTES))
-            yield piece
-            start, left = start + len(piece), left - len(piece)
+    def chunks(self, name: str, *, count: int | None = None) -> Iterator[bytes]:
+        """An object of any size in pieces, read ahead. Raises ObjectMissing.
+
+        Who knows its size gives it as `count`, and saves a request.
+        """
+        size = self.size(name) if count is None else count
+        with ThreadPoolExecutor(READERS, thread_name_prefix="s3-read") as threads:
+            yield from self.ahead(name, size, threads)
+
+    def ahead(
+        self, name: str, size: int, threads: ThreadPoolExecutor
+    ) -> Generator[bytes, None, None]:
+        """The first `size` bytes of an object, CHUNK_BYTES at a time.
+
+        At most READERS pieces are under way or waiting; none is once the iterator is closed.
+        """
+        objects = self.within(float("inf"))
+        jobs: deque[Future[bytes]] = deque()
+        asked = 0
+        try:
+            while jobs or asked < size:
+                while asked < size and len(jobs) < READERS:
+                    count = min(CHUNK_BYTES, size - asked)
+                    jobs.append(threads.submit(objects.read, name, asked, count))
+                    asked += count
+                yield jobs.popleft().result()
+        finally:
+            objects.cancelled.set()
+            for job in jobs:
+                job.cancel()
 
     def put(self, name: str, content: bytes, *, sha256: str | None = None) -> str:
         """Write a whole object over whatever is there; S3 compares its SHA-256. Returns its ETag."""
