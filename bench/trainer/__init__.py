@@ -31,5 +31,6 @@ MODULES: dict[str, str] = {
     "stall": "bench.trainer.stall",
     "host": "bench.trainer.host",
     "loader": "bench.trainer.loader",
+    "gpu": "bench.trainer.gpu",
 }
 """Module by the benchmark's name."""
