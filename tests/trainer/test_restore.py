@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from tests.trainer.ranks import RunFiles
 from tests.trainer.runs import STEPS, Trainer
 from training.checkpoint.layout import layout_from_json
 from training.checkpoint.loading import load_tensors, whole_tensors
+from training.checkpoint.manifest import Manifest
 from training.checkpoint.posix import PosixStore
 
 NEWEST = f"step-{STEPS:08d}"
@@ -129,3 +132,34 @@ def test_a_checkpoint_names_its_model_s_configuration(control: RunFiles) -> None
     assert config["model_type"] == "llama"
     assert config["architectures"] == ["LlamaForCausalLM"]
     assert config["hidden_size"] == 16
+
+
+@pytest.mark.parametrize("name", ["rng-00001.safetensors", "config.json", "layout.json"])
+def test_damage_is_found_in_files_that_the_resuming_ranks_do_not_need(
+    name: str, trainer: Trainer, control: RunFiles
+) -> None:
+    files = trainer.files("run")
+    shutil.copytree(control.path, files.path)
+    damaged = files.path / "checkpoints" / NEWEST / name
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    assert trainer.run("run", world=1) == [0]
+    (corrupt,) = files.events("checkpoint_corrupt")
+    assert corrupt["step"] == STEPS and corrupt["error"].startswith(name)
+    assert files.events("resumed")[-1]["from_step"] < STEPS
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_checkpoint_of_another_format_is_refused_and_kept(
+    number: int, trainer: Trainer, control: RunFiles
+) -> None:
+    files = trainer.files("run")
+    shutil.copytree(control.path, files.path)
+    manifest = files.path / "checkpoints" / NEWEST / "manifest.json"
+    other = replace(Manifest.from_json(manifest.read_text()), format=number)
+    manifest.write_text(other.to_json())
+    ranks = trainer.start("run")
+    assert ranks.wait() == [78, 78]
+    assert f"manifest format: got {number}; allowed 2; use another --run-dir" in ranks.said()
+    assert manifest.read_text() == other.to_json()
