@@ -57,13 +57,19 @@ class RankOrder:
 
 def serve(channel: socket.socket) -> NoReturn:
     """Be the warm process until the launcher is gone and every rank has ended."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _OF_THE_LAUNCHER)
-    signal.set_wakeup_fd(-1)
-    mistake = _load()
-    channel.sendall(_line({"ready": mistake}))
-    if mistake is None:
-        _Nursery(channel).serve()
-    os._exit(0)
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _OF_THE_LAUNCHER)
+        signal.set_wakeup_fd(-1)
+        mistake = _load()
+        channel.sendall(_line({"ready": mistake}))
+        if mistake is None:
+            _Nursery(channel).serve()
+    except BrokenPipeError:
+        pass  # the launcher has ended meanwhile
+    except BaseException:
+        traceback.print_exc()
+    finally:  # never on into what the launcher would do next
+        os._exit(0)
 
 
 def _load() -> str | None:
