@@ -50,4 +50,4 @@ class Evaluator:
 
 def to_device(rows: object, device: torch.device) -> torch.Tensor:
     """Token rows as int64 on a device."""
-    return torch.as_tensor(rows).to(torch.int64).to(device, non_blocking=True)
+    return torch.as_tensor(rows).to(device, torch.int64, non_blocking=True)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 
 import torch
 import torch.distributed as dist
@@ -37,17 +38,17 @@ class World:
     device: torch.device
     store: Store
 
-    @property
+    @cached_property
     def data_rank(self) -> int:
         """Which of the `data_size` shares of the samples this rank reads."""
         return self.layout.data_rank(self.rank)
 
-    @property
+    @cached_property
     def data_size(self) -> int:
         """Ranks that read different samples; others compute with some of these."""
         return self.layout.data
 
-    @property
+    @cached_property
     def counts(self) -> bool:
         """Whether this rank's losses stand for its samples, which other ranks may compute too."""
         return self.layout.counts(self.rank)

@@ -43,14 +43,17 @@ class WholePasses:
     def forward_backward(self, tokens_BS1: torch.Tensor) -> float:
         """See Passes."""
         micros = torch.split(tokens_BS1, self._micro_samples)
-        total = torch.zeros((), dtype=torch.float64, device=tokens_BS1.device)
+        parts = []
         for number, micro_BS1 in enumerate(micros, start=1):
             with self._accumulating(last=number == len(micros)):
                 with self._computing(tokens_BS1.device):
-                    loss = mean_loss(self._model, micro_BS1) / len(micros)
+                    loss = mean_loss(self._model, micro_BS1)
+                    if len(micros) > 1:  # else it would be an operation for nothing
+                        loss = loss / len(micros)
                 loss.backward()  # type: ignore[no-untyped-call]
-            total += loss.detach()
-        return total.item()
+            parts.append(loss.detach())
+        # Fetched at once: the device is waited for once, and the sum is float64.
+        return float(sum(torch.stack(parts).tolist()))
 
     @torch.no_grad()
     def held_out(self, tokens_BS1: torch.Tensor, wanted: int) -> float:
