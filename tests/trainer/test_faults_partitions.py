@@ -7,6 +7,7 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
 import torch
 
 from tests.trainer.fault_table import Trials
@@ -89,23 +90,27 @@ def whole(tensor: torch.Tensor) -> bytes:
     return bytes(found.contiguous().cpu().view(-1).view(torch.uint8).numpy())
 
 
+@pytest.mark.parametrize("kind", ["DDP", "FSDP2"])
 def test_saved_by_two_loaded_by_one_and_by_four_every_tensor_has_the_same_bytes(
-    trainer: Trainer, control: RunFiles, trials: Trials
+    kind: str, trainer: Trainer, control: RunFiles, trials: Trials
 ) -> None:
-    for number in trials.of("world size 2, 1, 4 (DDP)", 1, 5):
+    for number in trials.of(f"world size 2, 1, 4 ({kind})", 1, 5):
         run, noted = f"run{number}", trainer.root / f"run{number}.hashes"
-        files = trainer.files(run)
+        files, hook = trainer.files(run), noting_tensors(noted)
         for world in (2, 1, 4):
-            ranks = trainer.start(run, world=world, hook=noting_tensors(noted))
+            settings = () if kind == "DDP" else (f"parallel.shard={world}",)
+            ranks = trainer.start(run, *settings, world=world, hook=hook)
             goal = files.last_step() + trials.chance.randrange(2, 5)
             until(lambda f=files, g=goal: f.last_step() >= g, f"step {goal}")  # type: ignore[misc]
             ranks.signal(signal.SIGTERM)
             assert ranks.wait() == [75] * world, ranks.said()
-        assert trainer.run(run, hook=noting_tensors(noted)) == [0, 0]
+        assert trainer.run(run, hook=hook) == [0, 0]
         lines = [line.split() for line in noted.read_text().splitlines()]
         by_step = {step: {h for s, h in lines if s == step} for step, _ in lines}
         assert all(len(hashes) == 1 for hashes in by_step.values()), by_step
         loaded = [str(e["from_step"]) for e in files.events("resumed")]
         assert len(loaded) == 3 and all(len([s for s, _ in lines if s == n]) == 2 for n in loaded)
+        # Only the order of sums differs.
+        assert files.losses() == pytest.approx(control.losses(), rel=1e-4)
         trials.lost(0)
     trials.passed = True
