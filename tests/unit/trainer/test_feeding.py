@@ -29,10 +29,14 @@ class Watched(TrainingOrder):
     def __init__(self, windows: TokenWindows) -> None:
         super().__init__(windows, seed=1)
         self.changed = threading.Condition()
+        self.gate = threading.Event()
+        self.gate.set()
 
     def gather(self, places_B: Int64s) -> Tokens:
         if self.broken:
             raise OSError(5, "Input/output error")
+        if threading.current_thread().name == "feed":
+            assert self.gate.wait(PATIENCE_S)
         with self.changed:
             self.gathered += len(places_B)
             self.changed.notify_all()
@@ -89,6 +93,19 @@ def test_a_step_out_of_turn_gets_its_own_samples_and_so_do_those_after_it(
         assert reading.take(step * BATCH, BATCH).tolist() == expected
     assert reading.take(8, 2).tolist() == order.take(8, 2).tolist()  # no step's share
     assert reading.take(BATCH, BATCH).tolist() == order.take(BATCH, BATCH).tolist()
+
+
+def test_what_was_being_read_for_another_place_is_dropped(
+    order: Watched, feeds: list[Feed]
+) -> None:
+    reading = feed(order, feeds, plan(4))
+    order.gate.clear()  # the thread hangs in the steps after the first
+    reading.take(0, BATCH)
+    reading.take(20 * BATCH, BATCH)
+    order.gate.set()
+    for step in range(21, 30):
+        expected = order.take(step * BATCH, BATCH).tolist()
+        assert reading.take(step * BATCH, BATCH).tolist() == expected
 
 
 def test_no_more_is_read_ahead_than_there_is_room_for(order: Watched, feeds: list[Feed]) -> None:
