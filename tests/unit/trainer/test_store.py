@@ -203,6 +203,17 @@ def test_a_manifest_of_a_later_format_is_refused_by_name() -> None:
         Manifest.from_json(later.to_json())
 
 
+def test_a_file_that_is_shorter_than_it_was_written_is_not_published(tmp_path: Path) -> None:
+    store = PosixStore(tmp_path)
+    upload = store.begin(20, 1)
+    files = {name: upload.put(name, chunks) for name, chunks in payloads(20).items()}
+    (file,) = tmp_path.glob(".writing-*/progress.json")
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(OSError, match=r"progress\.json: is not as long"):
+        upload.commit(draft(20).with_files(files), no_fence)
+    assert store.steps() == []
+
+
 def test_a_whole_checkpoint_is_not_replaced_by_another_write(tmp_path: Path) -> None:
     store = PosixStore(tmp_path)
     save(store, 10)
