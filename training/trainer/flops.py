@@ -11,6 +11,7 @@ from typing import Final
 PEAK_BF16_FLOPS: Final = (
     # The makers' data sheets, dense bf16 tensor arithmetic; the longer names come first.
     ("B300", 2.25e15),
+    ("GB200", 2.5e15),
     ("B200", 2.25e15),
     ("GH200", 989.4e12),
     ("H200 NVL", 835.5e12),

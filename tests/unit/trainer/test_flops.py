@@ -33,13 +33,16 @@ def test_a_token_costs_what_its_matrices_and_its_attention_cost() -> None:
         ("NVIDIA L4", 121),
         ("NVIDIA L40S", 362),
         ("NVIDIA B200", 2250),
+        ("NVIDIA GB200", 2500),
     ],
 )
 def test_a_device_is_known_by_its_name(name: str, tera: float) -> None:
     assert peak_flops(name) == pytest.approx(tera * 1e12)
 
 
-@pytest.mark.parametrize("name", ["x86_64", "", "Tesla V100-SXM2-16GB", "NVIDIA GeForce RTX 4090"])
+@pytest.mark.parametrize(
+    "name", ["x86_64", "", "Tesla V100-SXM2-16GB", "NVIDIA RTX A1000 Laptop GPU"]
+)
 def test_an_unknown_device_has_no_peak(name: str) -> None:
     assert peak_flops(name) is None
 

@@ -91,6 +91,13 @@ def test_an_attempt_that_never_got_further_is_a_failed_resume() -> None:
     assert found.resume_success == 0.5
 
 
+def test_loading_a_checkpoint_alone_is_no_success() -> None:
+    events, metrics = killed_and_resumed()
+    assert account(events[:-1], metrics).resumes_done == 1
+    assert account(events[:-1], metrics[:4]).resumes_done == 0
+    assert account(events, metrics[:4]).resumes_done == 1
+
+
 def test_an_attempt_that_said_nothing_at_all_is_a_failed_resume_too() -> None:
     events, metrics = killed_and_resumed()
     for entry in events[2:]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from training.tracking.__main__ import alone, finish
-from training.tracking.sending import Cursor, Point, Sender, status_after
+from training.tracking.sending import _STEP_KEYS, Cursor, Point, Sender, status_after
 from training.tracking.tail import Tail
 
 
@@ -77,7 +77,8 @@ def a_run(folder: Path, steps: int, first: int = 1, attempt: int = 1) -> None:
     base = {"attempt": attempt, "step": 0}
     add(folder / "events.jsonl", {"event": "started", "time": 1.0, "config": config, **base})
     for step in range(first, steps + 1):
-        line = {"step": step, "loss": 1 / step, "time": attempt * 1000.0 + step, "mfu": None}
+        line = dict.fromkeys(_STEP_KEYS, 1.5) | {"step": step, "loss": 1 / step, "mfu": None}
+        line["time"] = attempt * 1000.0 + step
         add(folder / "metrics.jsonl", line)
     add(folder / "events.jsonl", {"event": "evaluated", "time": 2.0, "loss": 0.5, **base})
 
@@ -106,7 +107,7 @@ def test_what_comes_later_is_sent_later_and_only_that(tmp_path: Path) -> None:
     run = sender(tmp_path, server)
     assert run.send() == 0
     a_run(tmp_path, 3)
-    assert run.send() == 4
+    assert run.send() == 3 * (len(_STEP_KEYS) - 1) + 1
     assert run.send() == 0
     add(tmp_path / "metrics.jsonl", {"step": 4, "loss": 0.25, "time": 1004.0})
     assert run.send() == 1
@@ -152,8 +153,10 @@ def test_another_server_gets_the_whole_run(tmp_path: Path) -> None:
     a_run(tmp_path, 5)
     sender(tmp_path, Recorder()).send()
     other = Recorder()
+    other.create("e", "another run of the same id", {})
     sender(tmp_path, other, "http://y").send()
-    assert len(losses(other)) == 5
+    assert len(losses(other, "run1")) == 5
+    assert not losses(other, "run0")
 
 
 def test_a_run_that_the_server_lost_is_made_again(tmp_path: Path) -> None:
