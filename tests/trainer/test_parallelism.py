@@ -18,12 +18,12 @@ from tests.trainer.ranks import RunFiles, until
 from tests.trainer.runs import Trainer, assert_same
 
 SHORT = (
-    "steps=6",
+    "steps=5",
     "model.heads=4",
     "model.kv_heads=2",
-    "evaluation.every_steps=3",
+    "evaluation.every_steps=4",
     "evaluation.samples=5",
-    "checkpoint.every_steps=4",
+    "checkpoint.every_steps=3",
 )
 
 
@@ -60,6 +60,22 @@ def stopping_at(step: int) -> Callable[[int], None]:
     return hook
 
 
+def only_shards_after_evaluation(_: int) -> None:
+    """A hook: what an evaluation gathered must be given up before anything else happens."""
+    from torch.distributed.tensor import DTensor
+
+    from training.trainer import loop
+
+    plain = loop.evaluate
+
+    def checked(run: loop.Run) -> str | None:
+        notice = plain(run)
+        assert all(isinstance(p, DTensor) for p in run.network.module.parameters())
+        return notice
+
+    loop.evaluate = checked
+
+
 LAYOUTS = {
     "FSDP2 over 2": (2, {"shard": 2}),
     "tensor 2": (2, {"tensor": 2}),
@@ -76,7 +92,7 @@ def test_a_divided_model_learns_the_same_and_resumes_bit_identically(
 ) -> None:
     world, ranks = LAYOUTS[layout]
     settings = divided(**ranks)
-    started = trainer.start("whole", *settings, world=world)
+    started = trainer.start("whole", *settings, world=world, hook=only_shards_after_evaluation)
     assert started.wait() == [0] * world, started.said()
     files = trainer.files("whole")
     assert files.losses() == pytest.approx(whole.losses(), rel=1e-5)
@@ -89,6 +105,39 @@ def test_a_divided_model_learns_the_same_and_resumes_bit_identically(
     again = trainer.start("cut", *settings, world=world)
     assert again.wait() == [0] * world, again.said()
     assert [e["from_step"] for e in cut.events("resumed")] == [2]
+    assert_same(cut, files)
+
+
+MORE = {
+    "gpipe": (2, ("parallel.pipeline=2", "parallel.schedule=gpipe"), 1e-5),
+    "all four dimensions": (
+        8,
+        ("parallel.pipeline=2", "parallel.shard=2", "parallel.tensor=2"),
+        1e-5,
+    ),
+    "replicas of pipelines": (4, ("parallel.pipeline=2",), 1e-5),
+    "bfloat16": (2, ("parallel.shard=2", "precision={compute: bfloat16, reduce: bfloat16}"), 1e-2),
+    "recomputed": (2, ("parallel.shard=2", "blocks.recompute=true"), 1e-5),
+    "compiled": (2, ("parallel.shard=2", "blocks.compile=true"), 1e-4),
+}
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_other_divisions_and_ways_to_compute_agree_too(
+    trainer: Trainer, whole: RunFiles, name: str, full: bool
+) -> None:
+    if not full and name != "gpipe":
+        pytest.skip("with --full")
+    world, settings, tolerance = MORE[name]
+    started = trainer.start("whole", *SHORT, *settings, world=world)
+    assert started.wait() == [0] * world, started.said()
+    files = trainer.files("whole")
+    assert files.losses() == pytest.approx(whole.losses(), rel=tolerance)
+    cut = trainer.files("cut")
+    stopped = trainer.start("cut", *SHORT, *settings, world=world, hook=stopping_at(2))
+    assert stopped.wait() == [75] * world, stopped.said()
+    again = trainer.start("cut", *SHORT, *settings, world=world)
+    assert again.wait() == [0] * world, again.said()
     assert_same(cut, files)
 
 
@@ -173,16 +222,16 @@ def test_a_run_moves_between_numbers_of_ranks_and_divisions_without_losing_a_bit
         (4, {"shard": 2, "tensor": 2}),
         (2, {"pipeline": 2}),
     ]
-    for end, (world, ranks) in enumerate(moves, start=2):
+    for end, (world, ranks) in enumerate(moves, start=1):
 
         def hook(rank: int, end: int = end) -> None:
             noting_tensors(notes)(rank)
-            if end < 6:
+            if end < 5:
                 stopping_at(end)(rank)
 
         settings = (*divided(**ranks), "checkpoint.every_steps=100")
         started = trainer.start("run", *settings, world=world, hook=hook)
-        assert started.wait() == [75 if end < 6 else 0] * world, started.said()
+        assert started.wait() == [75 if end < 5 else 0] * world, started.said()
     hashes = notes.read_text().split()
     saved, loaded = hashes[0:7:2], hashes[1:7:2]
     assert saved[:3] == loaded and len(set(saved)) == 4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from torch.distributed.tensor import DTensor
 
 from training.checkpoint import contents
 from training.trainer.config import TrainerConfig
@@ -12,15 +11,12 @@ from training.trainer.config import TrainerConfig
 def adamw(network: torch.nn.Module, config: TrainerConfig) -> torch.optim.Optimizer:
     """AdamW over the network, its state made already; weight decay on matrices only."""
     settings = config.optimizer
-    groups: dict[tuple[bool, object], list[torch.nn.Parameter]] = {}
-    for parameter in network.parameters():
-        # One fused update takes tensors of one mesh only.
-        mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
-        groups.setdefault((parameter.ndim >= 2, mesh), []).append(parameter)
+    matrices = [p for p in network.parameters() if p.ndim >= 2]
+    others = [p for p in network.parameters() if p.ndim < 2]
     optimizer = torch.optim.AdamW(
         [
-            {"params": group, "weight_decay": settings.weight_decay if matrices else 0.0}
-            for (matrices, _), group in groups.items()
+            {"params": matrices, "weight_decay": settings.weight_decay},
+            {"params": others, "weight_decay": 0.0},
         ],
         lr=settings.learning_rate,
         betas=(settings.beta1, settings.beta2),
