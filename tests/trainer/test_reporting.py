@@ -113,6 +113,7 @@ def test_every_second_of_a_killed_run_is_accounted_for(
     until(lambda: files.last_step() >= 8, "step 8")
     ranks.signal(signal.SIGKILL)
     assert ranks.wait() != [0, 0]
+    killed_at = files.last_step()
     assert trainer.run("run") == [0, 0]
     command = [sys.executable, "-m", "training.compare", str(files.path), str(control.path)]
     done = subprocess.run(
@@ -127,7 +128,9 @@ def test_every_second_of_a_killed_run_is_accounted_for(
     first = files.events("started")[0]
     assert run["wall_s"] == pytest.approx(last - first["time"] + first["startup_s"], abs=0.05)
     assert 0 < run["goodput"] < 1
-    assert run["seconds"]["replay"] > 0 or not run["steps_replayed"]
+    from_step = resumed[-1]["from_step"] if resumed else 0
+    assert run["steps_replayed"] == killed_at - from_step
+    assert (run["seconds"]["replay"] > 0) == (killed_at > from_step)
     assert found["against_first"][0] == {
         "common": STEPS,
         "differing_step": None,
