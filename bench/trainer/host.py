@@ -18,7 +18,7 @@ from typing import Any, Final
 from bench.statistics import median_and_bound
 from bench.trainer import Told, host_arms, peers
 
-SIZES: dict[str, dict[str, int]] = {"small": {"pairs": 100}, "full": {"pairs": 1500}}
+SIZES: dict[str, dict[str, int]] = {"small": {"pairs": 100}, "full": {"pairs": 1000}}
 GOAL_MS: Final = 0.1
 """The most that ours may cost above the bare loop, after `performance.md` P7."""
 _MODULE: Final = "bench.trainer.host_arms"
