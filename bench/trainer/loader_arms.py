@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -46,16 +46,6 @@ class Task:
         return np.memmap(self.folder / "tokens.bin", dtype="<u2", mode="r").view(np.ndarray)
 
 
-class Arm(Protocol):
-    """One way."""
-
-    def batches(self) -> Iterator[int]:
-        """Reads for ever; yields the tokens of each batch."""
-
-    def resume(self, part: float) -> tuple[float, int]:
-        """Seconds from the state after this part of an epoch to the next batch, and its bytes."""
-
-
 class Gather:
     """The limit: one numpy gather per batch, by a permutation that is there already."""
 
@@ -73,13 +63,6 @@ class Gather:
         while True:
             for start in range(0, len(self._order) - size, size):
                 yield len(self._rows[self._order[start : start + size]]) * self._task.length
-
-    def resume(self, part: float) -> tuple[float, int]:
-        """It has no state of its own: only the seek and the gather."""
-        begun = time.perf_counter()
-        start = int(len(self._order) * part)
-        assert len(self._rows[self._order[start : start + self._task.batch]])
-        return time.perf_counter() - begun, 0
 
 
 class Ours:
@@ -141,10 +124,6 @@ class NanoGpt:
             assert torch.stack(wanted).shape[0] == size
             yield torch.stack(inputs).numel()
 
-    def resume(self, part: float) -> tuple[float, int]:
-        """It cannot."""
-        raise NotImplementedError(f"nothing to resume from after {part}")
-
 
 class Samples(torch.utils.data.Dataset[torch.Tensor]):
     """A plain map-style dataset: what one gives to a DataLoader."""
@@ -161,12 +140,37 @@ class Samples(torch.utils.data.Dataset[torch.Tensor]):
         return torch.tensor(self._tokens[start : start + self._length + 1])
 
 
-class TorchData:
-    """StatefulDataLoader over a map-style dataset, shuffled."""
+class Stateful:
+    """What goes on from the state that a loader gave after a part of an epoch."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
         self._states: dict[float, bytes] = {}
+
+    def loader(self) -> Any:
+        """A new one."""
+        raise NotImplementedError
+
+    def batches(self) -> Iterator[int]:
+        """Epoch after epoch."""
+        loader = self.loader()
+        while True:
+            for rows in loader:
+                yield rows[:, :-1].numel()
+
+    def resume(self, part: float) -> tuple[float, int]:
+        """The first time, the epoch is read that far to get the state."""
+        if part not in self._states:
+            loader = self.loader()
+            batches = iter(loader)
+            for _ in range(max(1, int(part * len(loader)))):
+                next(batches)
+            self._states[part] = pickle.dumps(loader.state_dict())
+        return timed_resume(self.loader, self._states[part])
+
+
+class TorchData(Stateful):
+    """StatefulDataLoader over a map-style dataset, shuffled."""
 
     def loader(self) -> Any:
         """A new one."""
@@ -177,30 +181,9 @@ class TorchData:
             Samples(self._task), batch_size=self._task.batch, shuffle=True, generator=chance
         )
 
-    def batches(self) -> Iterator[int]:
-        """Epoch after epoch."""
-        loader = self.loader()
-        while True:
-            for rows in loader:
-                yield rows[:, :-1].numel()
 
-    def resume(self, part: float) -> tuple[float, int]:
-        """From the state that a loader gave there."""
-        if part not in self._states:
-            loader = self.loader()
-            batches = iter(loader)
-            for _ in range(max(1, int(part * len(loader)))):
-                next(batches)
-            self._states[part] = pickle.dumps(loader.state_dict())
-        return timed_resume(self.loader, self._states[part])
-
-
-class LitData:
+class LitData(Stateful):
     """StreamingDataLoader over tokens that `optimize` wrote."""
-
-    def __init__(self, task: Task) -> None:
-        self._task = task
-        self._states: dict[float, bytes] = {}
 
     def loader(self) -> Any:
         """A new one."""
@@ -213,23 +196,6 @@ class LitData:
             seed=self._task.seed,
         )
         return StreamingDataLoader(dataset, batch_size=self._task.batch, num_workers=0)
-
-    def batches(self) -> Iterator[int]:
-        """Epoch after epoch."""
-        loader = self.loader()
-        while True:
-            for rows in loader:
-                yield rows[:, :-1].numel()
-
-    def resume(self, part: float) -> tuple[float, int]:
-        """From the state that a loader gave there."""
-        if part not in self._states:
-            loader = self.loader()
-            batches = iter(loader)
-            for _ in range(max(1, int(part * len(loader)))):
-                next(batches)
-            self._states[part] = pickle.dumps(loader.state_dict())
-        return timed_resume(self.loader, self._states[part])
 
 
 class Mosaic:
@@ -281,7 +247,7 @@ def timed_resume(make: Callable[[], Any], state: bytes) -> tuple[float, int]:
     return taken, len(state)
 
 
-ARMS: Final[dict[str, Callable[[Task], Arm]]] = {
+ARMS: Final[dict[str, Callable[[Task], Any]]] = {
     "gather": Gather,
     "ours": partial(Ours, ahead=0),
     "ours_ahead": partial(Ours, ahead=GPU_PREFETCH_STEPS),
@@ -290,6 +256,8 @@ ARMS: Final[dict[str, Callable[[Task], Arm]]] = {
     "nanogpt": NanoGpt,
     "mosaic": Mosaic,
 }
+"""`batches()` reads for ever and yields the tokens of each batch. What can go on from a state has
+`resume(part)`: seconds from the state after this part of an epoch to the next batch, and its bytes."""
 
 
 def speed(batches: Iterator[int], seconds: float) -> tuple[int, float]:

@@ -162,27 +162,7 @@ def _write_version(
     encoder: Encoder,
     told: Told,
 ) -> Index:
-    writers = {
-        split: ShardWriter(
-            folder=folder,
-            split=split,
-            limit=settings.shard_tokens,
-            vocab_size=encoder.vocab_size,
-        )
-        for split in SPLITS
-    }
-    done = 0
-    end = np.array([encoder.boundary], dtype=encoder.dtype)
-    for batch in _batches(pieces(source, found)):
-        for piece, tokens in zip(
-            batch, encoder.encode([piece.text for piece in batch]), strict=True
-        ):
-            whole = np.concatenate([tokens, end]) if piece.ends else tokens
-            writers[piece.split].add(whole, begins=piece.begins)
-            done += len(piece.text)
-        told("writing", done)
-    for writer in writers.values():
-        writer.close()
+    writers = _write_shards(folder, source, found, settings.shard_tokens, encoder, told)
     if encoder.file is not None:
         write_durably(folder / TOKENIZER_FILE, encoder.file)
     index = Index(
@@ -198,6 +178,29 @@ def _write_version(
     write_durably(folder / INDEX_FILE, index.to_json().encode())
     fsync_folder(folder)
     return index
+
+
+def _write_shards(
+    folder: Path, source: Source, found: Survey, limit: int, encoder: Encoder, told: Told
+) -> dict[Split, ShardWriter]:
+    """The second pass: every document's tokens, then a boundary."""
+    vocabulary = encoder.vocab_size
+    writers = {
+        split: ShardWriter(folder=folder, split=split, limit=limit, vocab_size=vocabulary)
+        for split in SPLITS
+    }
+    done = 0
+    end = np.array([encoder.boundary], dtype=encoder.dtype)
+    for batch in _batches(pieces(source, found)):
+        found_tokens = encoder.encode([piece.text for piece in batch])
+        for piece, tokens in zip(batch, found_tokens, strict=True):
+            whole = np.concatenate([tokens, end]) if piece.ends else tokens
+            writers[piece.split].add(whole, begins=piece.begins)
+            done += len(piece.text)
+        told("writing", done)
+    for writer in writers.values():
+        writer.close()
+    return writers
 
 
 def pieces(source: Source, found: Survey, part: float = 1.0) -> Iterator[Piece]:
