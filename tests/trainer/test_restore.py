@@ -20,6 +20,7 @@ from training.checkpoint.layout import layout_from_json
 from training.checkpoint.loading import load_tensors, whole_tensors
 from training.checkpoint.manifest import Manifest
 from training.checkpoint.posix import PosixStore
+from training.trainer.attachments import attachments
 
 NEWEST = f"step-{STEPS:08d}"
 
@@ -148,6 +149,20 @@ def test_damage_is_found_in_files_that_the_resuming_ranks_do_not_need(
     (corrupt,) = files.events("checkpoint_corrupt")
     assert corrupt["step"] == STEPS and corrupt["error"].startswith(name)
     assert files.events("resumed")[-1]["from_step"] < STEPS
+
+
+def test_the_tokenizer_of_the_first_folder_that_has_one_goes_with_a_checkpoint(
+    tmp_path: Path,
+) -> None:
+    bare, first, second = (tmp_path / name for name in ("bare", "first", "second"))
+    for folder in (bare, first, second):
+        folder.mkdir()
+    for folder in (first, second):
+        (folder / "tokenizer.json").write_text(folder.name)
+    (second / "tokenizer_config.json").write_text("second")
+    found = attachments(torch.nn.Linear(1, 1), [bare, first, second])
+    assert found == {"tokenizer.json": b"first", "tokenizer_config.json": b"second"}
+    assert attachments(torch.nn.Linear(1, 1), [bare]) == {}
 
 
 @pytest.mark.parametrize("number", [1, 3])

@@ -1,10 +1,15 @@
-"""Checkpoints that are either whole or not there.
+"""Checkpoints that are either whole or not there, and that any number of ranks can load.
 
-    checkpoints/step-00000042/model.safetensors ...  shards, each fsynced
-    checkpoints/step-00000042/manifest.json          size and SHA-256 of every shard, and lineage
+    checkpoints/step-00000042/model.safetensors ...  what each rank holds, in bounded files
+    checkpoints/step-00000042/layout.json            which box of which tensor is where
+    checkpoints/step-00000042/manifest.json          size and SHA-256 of every file, and lineage
 
-In a file system a checkpoint is written in a hidden folder and becomes visible by one atomic rename
-(`posix`), in a bucket by one conditional write of its manifest (`s3`). Readers verify before they
-load, the newest is the one with the highest step (never the youngest file), and nothing is ever
-unpickled. Manifests, stores, fences, policies and the command line need no torch.
+Each rank writes its own files into a hidden folder, which becomes visible by one atomic rename.
+Readers verify what they load, the newest is the one with the highest step (never the youngest
+file), and nothing is ever unpickled.
+
+To read: `store` (what a place must do), `posix` and `durable`, `layout` and `plan` (who writes
+what), `contents` (what is written), `staging`, `saving`, `handover` and `writer` (how), `loading`,
+`restore`. Of these, `store`, `posix`, `layout`, `plan`, `manifest`, `policy`, `fence` and the command
+line's list, verify and explain need no torch.
 """
