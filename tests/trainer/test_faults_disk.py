@@ -53,7 +53,7 @@ class SmallDisk:
 
 @pytest.fixture
 def small_disk(trainer: Trainer) -> Iterator[SmallDisk]:
-    """Skips where the kernel lets nobody make one; CI does."""
+    """Skips where the kernel lets nobody make one."""
     folder = trainer.root / "small"
     folder.mkdir()
     mount = f"mount -t tmpfs -o size={SIZE} none {folder} && echo ready && exec sleep infinity"
