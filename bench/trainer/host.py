@@ -141,11 +141,12 @@ def table(costs: Mapping[str, Cost], pairs: int, seed: int) -> str:
             for middle, low, high in (found.clock, found.cpu)
         )
         lines.append(f"| {title} | {spans} | {found.beside_ms:.3f} |")
-    return "\n".join([*lines, "", verdict(costs["ours_with_all"].clock)])
+    ours = costs["ours_with_all"]
+    return "\n".join([*lines, "", verdict(max(ours.clock, ours.cpu))])
 
 
 def verdict(more: tuple[float, float, float]) -> str:
-    """Whether the goal was met, and how sure that is."""
+    """Whether the goal was met, by the worse of clock and CPU, and how sure that is."""
     middle, low, high = more
     if middle <= GOAL_MS:
         told = "met" if high <= GOAL_MS else "met by the median, its bound reaches beyond"
