@@ -33,8 +33,10 @@ def launch(tmp_path: Path) -> Iterator[Launch]:
 
     def start(*arguments: str) -> Launcher:
         command = [sys.executable, "-m", "training.trainer.launch", *arguments]
+        # The launcher decides on threads itself.
+        inherited = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
         with (tmp_path / "log").open("ab") as stream:
-            started.append(subprocess.Popen(command, stdout=stream, stderr=stream))
+            started.append(subprocess.Popen(command, stdout=stream, stderr=stream, env=inherited))
         return started[-1]
 
     yield start
