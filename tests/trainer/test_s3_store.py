@@ -74,6 +74,7 @@ def faults_of_a_save(chance: random.Random) -> list[Fault]:
     ]
 
 
+@pytest.mark.timeout(3600)  # 200 bad days in full
 def test_a_bad_day_on_the_network_costs_time_and_nothing_else(place: Place, trials: Trials) -> None:
     fault = "S3: 503, 500 after it was done, slow, reset, expired credentials"
     for number in trials.of(fault, 2, 200):
