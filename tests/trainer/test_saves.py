@@ -172,7 +172,19 @@ def test_a_leader_that_cannot_publish_aborts_and_tells_the_others_why() -> None:
         raise OSError("manifest")
 
     with pytest.raises(OSError, match="manifest"):
-        part(Place(notes)).lead(leader, 1, publish)
-    assert notes == ["put f", "abort"]
+        part(Place(notes)).lead(leader, 1, lambda: notes.append("announced"), publish)
+    assert notes == ["announced", "put f", "abort"]
     with pytest.raises(SaveFailed, match=r"^manifest$"):
+        other.hear(1)
+
+
+def test_a_leader_that_fails_before_it_has_written_anything_tells_the_others_too() -> None:
+    leader, other = world(2)
+
+    def full_disk() -> None:
+        raise OSError("events")
+
+    with pytest.raises(OSError, match="events"):
+        part(Place([])).lead(leader, 1, full_disk, lambda upload, files: None)
+    with pytest.raises(SaveFailed, match=r"^events$"):
         other.hear(1)

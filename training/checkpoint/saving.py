@@ -35,10 +35,13 @@ class RankSave:
             [(name, functools.partial(self._put, name, chunks)) for name, chunks in files.items()]
         )
 
-    def lead(self, handover: Handover, save: int, publish: Publish) -> None:
-        """Write, collect, publish, and tell all how it ended. Raises what went wrong."""
+    def lead(
+        self, handover: Handover, save: int, announce: Callable[[], None], publish: Publish
+    ) -> None:
+        """Announce, write, collect, publish; tell all how it ended. Raises what went wrong."""
         failure: BaseException | None = None
         try:
+            announce()
             files = self.work.finish()
             publish(self._upload(), files | handover.collect(save))
         except BaseException as error:

@@ -259,13 +259,10 @@ class Checkpointer:
             self._committed = True
             return
         begun = time.monotonic()
-        self.events.write("checkpoint_begin", manifest.step, reason=manifest.reason)
+        announce = functools.partial(self._announce, manifest)
+        publish = functools.partial(self._publish, manifest, begun)
         try:
-            if self.metrics is not None:
-                self.metrics.sync()
-            save.lead(
-                self._handover, self._saves, functools.partial(self._publish, manifest, begun)
-            )
+            save.lead(self._handover, self._saves, announce, publish)
         except (OSError, StaleAttempt, RuntimeError) as error:
             seconds = time.monotonic() - begun
             self.events.write("checkpoint_failed", manifest.step, seconds=seconds, error=str(error))
@@ -274,6 +271,11 @@ class Checkpointer:
             retain(self.store, self.keep_latest)
         except OSError as error:  # the new one is safe all the same
             print(f"old checkpoints not removed: {error}", file=sys.stderr, flush=True)
+
+    def _announce(self, manifest: Manifest) -> None:
+        self.events.write("checkpoint_begin", manifest.step, reason=manifest.reason)
+        if self.metrics is not None:
+            self.metrics.sync()
 
     def _publish(
         self, manifest: Manifest, begun: float, upload: Upload, files: dict[str, FileRecord]
