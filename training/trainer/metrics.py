@@ -7,13 +7,14 @@ a replaced attempt which still writes, writes into the old one). events.jsonl on
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from io import TextIOWrapper
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ class MetricsLog:
 
     def __init__(self, file: Path, resumed_step: int, *, enabled: bool) -> None:
         """Keep steps 1 .. `resumed_step` of what is there, drop the rest."""
-        self._stream: TextIOWrapper | None = None
+        self._stream: FileIO | None = None
         self.dropped: list[dict[str, Any]] = []
         """What the dropped steps had cost: one entry per attempt that made them."""
         if enabled:
@@ -66,13 +67,14 @@ class MetricsLog:
             fresh = file.with_name(f".{file.name}-{os.getpid()}")
             fresh.write_text(kept, encoding="utf-8")
             fresh.replace(file)
-            self._stream = file.open("a", encoding="utf-8")
+            self._stream = file.open("ab", buffering=0)
 
     def append(self, metrics: StepMetrics) -> None:
-        """One line, visible to readers at once; durable with the next `sync`."""
+        """One line, visible to readers at once; durable with the next `sync`. Raises OSError."""
         if self._stream:
-            self._stream.write(json.dumps(vars(metrics)) + "\n")
-            self._stream.flush()
+            line = f"{json.dumps(vars(metrics))}\n".encode()
+            if self._stream.write(line) != len(line):
+                raise OSError(errno.ENOSPC, "a line was cut", self._stream.name)
 
     def sync(self) -> None:
         """Make every line durable: done before a checkpoint, so that its steps are all here."""

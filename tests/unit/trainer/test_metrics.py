@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import resource
+import signal
 from pathlib import Path
 
 import pytest
@@ -93,6 +95,24 @@ def test_a_loss_is_read_back_bit_for_bit(loss: float, tmp_path: Path) -> None:
     log = MetricsLog(tmp_path / "m", 0, enabled=True)
     log.append(metrics(1, loss))
     assert json.loads((tmp_path / "m").read_text())["loss"] == loss
+
+
+def test_a_line_that_does_not_fit_is_an_error_and_not_a_gap(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path / "m", 0, enabled=True)
+    log.append(metrics(1))
+    size = (tmp_path / "m").stat().st_size
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 10, before[1]))
+    try:
+        with pytest.raises(OSError, match="a line was cut"):
+            log.append(metrics(2))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    log.close()
+    write(tmp_path / "m", 2, 2, resumed=1, attempt=2)
+    assert steps_in(tmp_path / "m") == [(1, 1), (2, 2)]
 
 
 def test_other_ranks_write_nothing(tmp_path: Path) -> None:
