@@ -20,6 +20,9 @@ NODE_REPLACEMENT_GATES: Final = (
 )
 """Off: a gang that lost a node goes back to its queue by a timeout. Kueue 0.15 and 0.20 know all three."""
 
+RECLAIM_GATE: Final = "ReclaimablePods"
+"""Off: a gang holds all of its nodes until it has ended. Why so: docs/adr/0021. Kueue 0.15 and 0.20 know it."""
+
 TAINT_REPLACEMENT_GATE: Final = "TASReplaceNodeOnNodeTaints"
 """Off for the same reason. Kueue has it since 0.17 and refuses gates that it does not know."""
 
@@ -63,7 +66,9 @@ def behaviour(
     """The part of Kueue's configuration that decides who runs and who waits."""
     return {
         "manageJobsWithoutQueueName": False,
-        "featureGates": dict.fromkeys((*NODE_REPLACEMENT_GATES, *more_gates_off), False),
+        "featureGates": dict.fromkeys(
+            (*NODE_REPLACEMENT_GATES, RECLAIM_GATE, *more_gates_off), False
+        ),
         "waitForPodsReady": wait_for_pods_ready(patience),
         # Its presence turns fair sharing on.
         "fairSharing": {

@@ -2,7 +2,7 @@
 
 All ranks run this in lockstep. After each step they exchange four numbers in one small all-reduce:
 the loss (which metrics.jsonl needs anyway), two flags for notices, and the clock's wish to save.
-What comes back is the same on every rank, so all decide alike.
+What comes back is the same on every rank, so all decide alike. M: micro-batches of a step.
 """
 
 from __future__ import annotations
@@ -91,12 +91,14 @@ def one_step(run: Run) -> Exchange:
     rows = run.feed.take(run.progress.samples + share.start, len(share))
     loaded = time.perf_counter()
     lr = learning_rate(config.schedule, config.peak_learning_rate, step, config.steps)
-    loss = run.network.passes.forward_backward(to_device(rows, run.world.device))
+    losses_M = run.network.passes.forward_backward(to_device(rows, run.world.device))
     grad_norm = run.network.clip(config.optimizer.clip_norm)
     for group in run.optimizer.param_groups:
         group["lr"] = lr
     run.optimizer.step()
     run.optimizer.zero_grad(set_to_none=True)
+    # Read here and at once: the device has all of the step to do before it is waited for.
+    loss = float(sum(losses_M.tolist()))
     computed = time.perf_counter()
     told = exchange(run, loss)
     exchanged = time.perf_counter()

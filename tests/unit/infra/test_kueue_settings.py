@@ -44,7 +44,7 @@ def test_machines_get_more_time_than_processes() -> None:
 
 
 def test_no_node_of_a_gang_is_replaced_by_kueue() -> None:
-    gates = [*kueue_settings.NODE_REPLACEMENT_GATES]
+    gates = [*kueue_settings.NODE_REPLACEMENT_GATES, kueue_settings.RECLAIM_GATE]
     assert {gate for gate in gates if sandbox()["featureGates"][gate] is False} == {*gates}
     gates.append(kueue_settings.TAINT_REPLACEMENT_GATE)
     assert chart()["featureGates"] == dict.fromkeys(gates, False)

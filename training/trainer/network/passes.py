@@ -19,10 +19,11 @@ from training.trainer.model import mean_loss
 class Passes(Protocol):
     """How a rank computes. Ranks of one data share call with the same samples."""
 
-    def forward_backward(self, tokens_BS1: torch.Tensor) -> float:
-        """Add the gradients of the mean loss to the parameters; the mean loss, nats per token.
+    def forward_backward(self, tokens_BS1: torch.Tensor) -> torch.Tensor:
+        """Add the gradients of the mean loss to the parameters; the parts of that loss, shape [M].
 
-        0.0 on the stages of a pipeline that do not compute it.
+        They add up to the mean in nats per token, to 0 on the stages of a pipeline that do not
+        compute it. They lie on the device: who reads them waits for it.
         """
 
     def held_out(self, tokens_BS1: torch.Tensor, wanted: int) -> float:
@@ -40,7 +41,7 @@ class WholePasses:
         self._micro_samples = micro_samples
         self._autocast = autocast
 
-    def forward_backward(self, tokens_BS1: torch.Tensor) -> float:
+    def forward_backward(self, tokens_BS1: torch.Tensor) -> torch.Tensor:
         """See Passes."""
         micros = torch.split(tokens_BS1, self._micro_samples)
         parts = []
@@ -52,8 +53,7 @@ class WholePasses:
                         loss = loss / len(micros)
                 loss.backward()  # type: ignore[no-untyped-call]
             parts.append(loss.detach())
-        # Fetched at once: the device is waited for once, and the sum is float64.
-        return float(sum(torch.stack(parts).tolist()))
+        return torch.stack(parts)
 
     @torch.no_grad()
     def held_out(self, tokens_BS1: torch.Tensor, wanted: int) -> float:

@@ -36,15 +36,15 @@ class PipelinePasses:
         # Its own stage: evaluation sends one micro-batch at a time, and keeps nothing of it.
         self._evaluating = ScheduleGPipe(shapes.stage(model, stage, group), n_microbatches=1)
 
-    def forward_backward(self, tokens_BS1: torch.Tensor) -> float:
+    def forward_backward(self, tokens_BS1: torch.Tensor) -> torch.Tensor:
         """See Passes."""
         losses: list[torch.Tensor] = []
         if self._stage.last:
             inputs = (tokens_BS1[:, :-1],) if self._stage.first else ()
             self._training.step(*inputs, target=tokens_BS1, losses=losses, return_outputs=False)
-            return torch.stack(losses).detach().double().mean().item()
+            return torch.stack(losses).detach().double().mean(0, keepdim=True)
         self._training.step(*((tokens_BS1[:, :-1],) if self._stage.first else ()))
-        return 0.0
+        return torch.zeros(1)
 
     @torch.no_grad()
     def held_out(self, tokens_BS1: torch.Tensor, wanted: int) -> float:
