@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -13,6 +14,7 @@ import pytest
 
 from tests.trainer.ranks import Hook, RunFiles, until
 from tests.trainer.runs import STEPS, Trainer, assert_same
+from training.trainer.interruption import Notice
 
 
 def before(module: str, name: str, call: int, rank: int, action: Callable[[], Any]) -> Hook:
@@ -41,7 +43,10 @@ def before(module: str, name: str, call: int, rank: int, action: Callable[[], An
 
 
 def told_to_stop() -> None:
+    """Returns when the thread that reads signals has noted it: on a busy machine that takes a while."""
+    [notice] = [found for found in gc.get_objects() if isinstance(found, Notice)]
     os.kill(os.getpid(), signal.SIGTERM)
+    until(lambda: notice.source, "the notice is read")
 
 
 MOMENTS = {

@@ -73,6 +73,8 @@ def on_four_ranks(work: Callable[[int], None], folder: Path) -> None:
         if not pid:
             code = 1
             try:
+                # The threads of whoever computed here before are not there after a fork.
+                torch.set_num_threads(1)
                 os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
                 torch.distributed.init_process_group("gloo", rank=rank, world_size=RANKS)
                 work(rank)
