@@ -102,7 +102,8 @@ def _measure(name: str, args: argparse.Namespace, told: Told) -> Section:
     """Alone, or on a fresh cluster."""
     if name in trainer.MODULES:
         found = cast(trainer.Benchmark, importlib.import_module(trainer.MODULES[name]))
-        return found.run(found.SIZES[args.scale], args.seed, told)
+        text, good = found.run(found.SIZES[args.scale], args.seed, told)
+        return report.of_trainer(text), good
     with embedded.running(lambda what: told(what, 0, 0)) as cluster:
         return ON_A_CLUSTER[name](cluster, args, told)
 

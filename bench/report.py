@@ -9,6 +9,7 @@ import statistics
 import subprocess
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +27,7 @@ HEAD: Final = """# Results
 Written by `make bench`; each section is what one command printed last. The machine is small and shared, so
 speeds are told as ratios of rounds that were played in turns, with their spread; the counts do not depend on it.
 """
+_LIBRARIES: Final = ("torch", "transformers", "numpy", "safetensors")
 _TOOLS: Final = {
     "Kubernetes": ("kubernetes", "k8s.io/kubernetes"),
     "etcd": ("etcd", "go.etcd.io/etcd/server/v3"),
@@ -125,15 +127,26 @@ def _told(messages: list[str]) -> list[str]:
     return ["", "Violations, the first of them:", *(f"- {m}" for m in messages)] if messages else []
 
 
+def of_trainer(text: str) -> str:
+    """The section of a benchmark of the trainer, with what it was measured on."""
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in _LIBRARIES)
+    return f"{_machine()}; {versions}.\n\n{text}"
+
+
 def _facts() -> str:
-    """Date, machine and versions, without a word of where on the machine."""
+    """Date, machine and versions of the control plane."""
+    versions = ", ".join(f"{name} {_version(*where)}" for name, where in _TOOLS.items())
+    return f"{_machine()}; {versions}."
+
+
+def _machine() -> str:
+    """Date, commit and machine, without a word of where on the machine."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1024**3
     cores = len(os.sched_getaffinity(0))
-    versions = ", ".join(f"{name} {_version(*where)}" for name, where in _TOOLS.items())
     return (
         f"{datetime.now(UTC):%Y-%m-%d}, commit {_commit()}; {cores} cores ({_processor()}),"
         f" {memory:.0f} GiB, Linux {platform.release().partition('-')[0]},"
-        f" Python {platform.python_version()}; {versions}."
+        f" Python {platform.python_version()}"
     )
 
 

@@ -213,7 +213,7 @@ def _section(
         for arm, cost in costs.items()
     )
     lines = [
-        "## goodput: steps that count, under interruptions (P1)",
+        "P1: steps that count, under interruptions.",
         "",
         f"{about}. Each run lasts {sizes['seconds']} s with an interruption each {sizes['mean_s']} s on average,",
         "half with notice. Pairs are ours / torchrun. One interruption an hour: 1 - sqrt(2C/M) - R/M, with",

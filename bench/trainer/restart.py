@@ -117,7 +117,7 @@ def _row(way: str, times: dict[str, list[float]]) -> str:
 
 def _section(rows: list[str], pairs: int) -> str:
     lines = [
-        "## restart: from an interruption to the first resumed step (P2)",
+        "P2: from an interruption to the first resumed step.",
         "",
         f"Two ranks on CPUs, {pairs} pairs of neighbouring measurements, median and bound. The peer is a",
         "script of torch alone (DistributedDataParallel, AdamW, dcp) under torchrun; ours also loads",
