@@ -187,3 +187,21 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def noting_samples(file: Path, attempt: int) -> Hook:
+    """Have every rank append `attempt first count` for the samples that it takes."""
+
+    def hook(_: int) -> None:
+        from training.trainer.feeding import Feed
+
+        plain = Feed.take
+
+        def noted(feed: Feed, first: int, count: int) -> Any:
+            with file.open("a") as stream:
+                stream.write(f"{attempt} {first} {count}\n")
+            return plain(feed, first, count)
+
+        Feed.take = noted  # type: ignore[method-assign]
+
+    return hook

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import random
 import signal
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from tests.trainer.ranks import RunFiles, until
+from tests.trainer.ranks import RunFiles, noting_samples, until
 from tests.trainer.runs import STEPS, Trainer, assert_same
 
 
@@ -130,26 +129,14 @@ def test_each_sample_is_used_once_across_interruptions_and_numbers_of_ranks(
 ) -> None:
     used = trainer.root / "used"
 
-    def note_samples(_: int) -> None:
-        from training.trainer.feeding import Feed
-
-        plain = Feed.take
-
-        def noted(feed: Feed, first: int, count: int) -> Any:
-            with used.open("a") as stream:
-                stream.write(f"{first} {count}\n")
-            return plain(feed, first, count)
-
-        Feed.take = noted  # type: ignore[method-assign]
-
     files = trainer.files("run")
     for world in (2, 1):
-        ranks = trainer.start("run", world=world, hook=note_samples)
+        ranks = trainer.start("run", world=world, hook=noting_samples(used, world))
         goal = files.last_step() + 5
         until(lambda g=goal: files.last_step() >= g, f"step {goal}")  # type: ignore[misc]
         ranks.signal(signal.SIGTERM)
         assert ranks.wait() == [75] * world
-    assert trainer.run("run", world=2, hook=note_samples) == [0, 0]
-    ranges = [tuple(map(int, line.split())) for line in used.read_text().splitlines()]
+    assert trainer.run("run", world=2, hook=noting_samples(used, 2)) == [0, 0]
+    ranges = [tuple(map(int, line.split()))[1:] for line in used.read_text().splitlines()]
     samples = sorted(k for first, count in ranges for k in range(first, first + count))
     assert samples == list(range(STEPS * 8))

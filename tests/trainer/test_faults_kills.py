@@ -11,31 +11,13 @@ from typing import Any
 import pytest
 
 from tests.trainer.fault_table import Trials
-from tests.trainer.ranks import Hook, RunFiles, until
+from tests.trainer.ranks import Hook, RunFiles, noting_samples, until
 from tests.trainer.runs import INTERVAL, STEPS, Trainer, assert_same
 
 SAMPLES = 8
 """Of one step; as in the configuration of these runs."""
 NOTICE_S = 120 / 20
 """From a notice to the hard kill; everything here is twenty times faster than it may be on spot."""
-
-
-def noting_samples(file: Path, attempt: int) -> Hook:
-    """Have every rank append `attempt first count` for the samples that it takes."""
-
-    def hook(_: int) -> None:
-        from training.trainer.feeding import Feed
-
-        plain = Feed.take
-
-        def noted(feed: Feed, first: int, count: int) -> Any:
-            with file.open("a") as stream:
-                stream.write(f"{attempt} {first} {count}\n")
-            return plain(feed, first, count)
-
-        Feed.take = noted  # type: ignore[method-assign]
-
-    return hook
 
 
 def assert_each_sample_counted_once(noted: Path, files: RunFiles) -> None:

@@ -48,15 +48,6 @@ def write_file(path: Path, chunks: Sequence[Chunk], at: Callable[[str], None]) -
     return FileRecord(bytes=size, sha256=digest.hexdigest())
 
 
-def fsync_folder(folder: Path) -> None:
-    """Make the entries of a folder durable. Raises OSError."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 class _NewFile:
     """A descriptor that writes around the page cache as long as it can."""
 

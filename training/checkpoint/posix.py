@@ -16,10 +16,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from training.checkpoint.durable import BLOCK_BYTES, fsync_folder, write_file
+from training.checkpoint.durable import BLOCK_BYTES, write_file
 from training.checkpoint.known_good import last_known_good, mark_known_good
 from training.checkpoint.manifest import MANIFEST_FILE, CorruptCheckpoint, FileRecord, Manifest
 from training.checkpoint.store import Chunk, Source, folder_name, step_of
+from training.disk import fsync_folder
 
 _WRITING = ".writing-"
 _CORRUPT = ".corrupt-"

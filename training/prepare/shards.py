@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from training.disk import fsync_folder
 from training.prepare.dataset import START_DTYPE, Shard, Split
 from training.prepare.tokens import Tokens
 
@@ -85,12 +86,3 @@ def replace_text(file: Path, text: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
     fsync_folder(file.parent)
-
-
-def fsync_folder(folder: Path) -> None:
-    """Wait until the disk knows the folder's names."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

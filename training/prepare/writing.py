@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from training.disk import fsync_folder
 from training.prepare.dataset import (
     FORMAT,
     INDEX_FILE,
@@ -27,7 +28,7 @@ from training.prepare.dataset import (
     resolve_version,
     shard_mistakes,
 )
-from training.prepare.shards import ShardWriter, fsync_folder, replace_text, write_durably
+from training.prepare.shards import ShardWriter, replace_text, write_durably
 from training.prepare.source import Source
 from training.prepare.survey import SPLITS, Survey, Told, changed, front, survey
 from training.prepare.tokens import BytesEncoder, Encoder

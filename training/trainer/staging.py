@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Protocol
 
+from training.disk import fsync_folder
 from training.prepare.dataset import (
     INDEX_FILE,
     LATEST_FILE,
@@ -28,7 +29,7 @@ from training.prepare.dataset import (
     parse_index,
     parse_latest,
 )
-from training.prepare.shards import fsync_folder, write_durably
+from training.prepare.shards import write_durably
 from training.trainer.corpus import open_version
 from training.trainer.windows import Opened
 
