@@ -1,0 +1,225 @@
+"""Every add-on with its versions: the one table that all of the platform reads.
+
+Versions of charts are exact. A Kubernetes range is what the makers say they support or test; where they
+name no last version, none is given. `toolchain` is what the sandbox builds of it (sandbox/toolchain):
+it may be older than the chart's, but must serve the same APIs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """An image that an add-on's pods run, and the values of its chart that say where it comes from."""
+
+    registry: str
+    """Host, such as registry.k8s.io."""
+    repository: str
+    """Path in the registry."""
+    tag: str
+    values: Mapping[str, str] = field(default_factory=dict)
+    """By dotted path in the chart's values, what to write there: text with {registry}, {repository},
+    {parent} (the repository without its last part) and {name} (its last part)."""
+
+    @property
+    def reference(self) -> str:
+        """As a pod names it."""
+        return f"{self.registry}/{self.repository}:{self.tag}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddOn:
+    """One add-on."""
+
+    chart: str
+    """OCI reference; a name where there is a `repository`; empty: no chart, see its plan."""
+    version: str
+    """Of the chart; of the add-on itself where it has no chart."""
+    app_version: str
+    namespace: str
+    kubernetes: tuple[str, str]
+    """First and last minor version that its makers support; an empty last one: they name none."""
+    repository: str = ""
+    """URL of an index of charts."""
+    apis: Mapping[str, str] = field(default_factory=dict)
+    """By kind, the apiVersion of its custom resources that we write or read."""
+    toolchain: str = ""
+    """Version that the sandbox runs; empty: it runs none."""
+    images: tuple[Image, ...] = ()
+    """What a mirror must have."""
+
+    def supports(self, minor: str) -> bool:
+        """Whether its makers support this version of Kubernetes, such as 1.35."""
+        first, last = self.kubernetes
+        return _number(first) <= _number(minor) and (not last or _number(minor) <= _number(last))
+
+
+def _number(minor: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in minor.split("."))
+
+
+_KUEUE: Final = "kueue.x-k8s.io/v1beta2"
+_PROMETHEUS: Final = "monitoring.coreos.com/v1"
+
+ADD_ONS: Final[Mapping[str, AddOn]] = {
+    "kueue": AddOn(
+        chart="oci://registry.k8s.io/kueue/charts/kueue",
+        version="0.20.3",
+        app_version="v0.20.3",
+        namespace="kueue-system",
+        kubernetes=("1.29", ""),
+        apis=dict.fromkeys(
+            (
+                "AdmissionCheck",
+                "ClusterQueue",
+                "Cohort",
+                "LocalQueue",
+                "ProvisioningRequestConfig",
+                "ResourceFlavor",
+                "Topology",
+                "Workload",
+                "WorkloadPriorityClass",
+            ),
+            _KUEUE,
+        ),
+        toolchain="0.15.0",
+    ),
+    "jobset": AddOn(
+        chart="oci://registry.k8s.io/jobset/charts/jobset",
+        version="0.12.0",
+        app_version="v0.12.0",
+        namespace="jobset-system",
+        kubernetes=("1.29", ""),
+        apis={"JobSet": "jobset.x-k8s.io/v1alpha2"},
+        toolchain="0.11.0",
+    ),
+    "kubeflowTrainer": AddOn(
+        chart="oci://ghcr.io/kubeflow/charts/kubeflow-trainer",
+        version="2.3.0",
+        app_version="v2.3.0",
+        namespace="kubeflow-system",
+        kubernetes=("1.31", ""),
+        apis=dict.fromkeys(
+            ("TrainJob", "TrainingRuntime", "ClusterTrainingRuntime"),
+            "trainer.kubeflow.org/v1alpha1",
+        ),
+    ),
+    "trainingOperator": AddOn(
+        chart="",
+        version="1.9.3",
+        app_version="v1.9.3",
+        namespace="kubeflow",
+        kubernetes=("1.28", ""),
+        apis={"PyTorchJob": "kubeflow.org/v1"},
+    ),
+    "mpiOperator": AddOn(
+        chart="",
+        version="0.8.2",
+        app_version="0.8.2",
+        namespace="mpi-operator",
+        kubernetes=("1.28", ""),
+        apis={"MPIJob": "kubeflow.org/v2beta1"},
+    ),
+    "volcano": AddOn(
+        chart="volcano",
+        version="1.15.1",
+        app_version="v1.15.1",
+        namespace="volcano-system",
+        kubernetes=("1.28", ""),
+        repository="https://volcano-sh.github.io/helm-charts",
+        apis=dict.fromkeys(("PodGroup", "Queue"), "scheduling.volcano.sh/v1beta1"),
+    ),
+    "yunikorn": AddOn(
+        chart="yunikorn",
+        version="1.9.0",
+        app_version="1.9.0",
+        namespace="yunikorn",
+        kubernetes=("1.24", ""),
+        repository="https://apache.github.io/yunikorn-release",
+    ),
+    "externalSecrets": AddOn(
+        chart="oci://ghcr.io/external-secrets/charts/external-secrets",
+        version="2.13.0",
+        app_version="v2.13.0",
+        namespace="external-secrets",
+        kubernetes=("1.34", ""),
+        apis=dict.fromkeys(("ExternalSecret", "SecretStore"), "external-secrets.io/v1"),
+    ),
+    "policyController": AddOn(
+        chart="oci://ghcr.io/sigstore/helm-charts/policy-controller",
+        version="0.10.5",
+        app_version="0.13.0",
+        namespace="cosign-system",
+        kubernetes=("1.27", ""),
+        apis={"ClusterImagePolicy": "policy.sigstore.dev/v1beta1"},
+    ),
+    "karpenter": AddOn(
+        chart="oci://public.ecr.aws/karpenter/karpenter",
+        version="1.15.0",
+        app_version="1.15.0",
+        namespace="kube-system",
+        kubernetes=("1.29", ""),
+        apis={"NodePool": "karpenter.sh/v1", "EC2NodeClass": "karpenter.k8s.aws/v1"},
+    ),
+    "gpuOperator": AddOn(
+        chart="gpu-operator",
+        version="v26.7.0",
+        app_version="v26.7.0",
+        namespace="gpu-operator",
+        kubernetes=("1.32", ""),
+        repository="https://helm.ngc.nvidia.com/nvidia",
+        apis={"ClusterPolicy": "nvidia.com/v1"},
+    ),
+    "devicePlugin": AddOn(
+        chart="nvidia-device-plugin",
+        version="0.18.0",
+        app_version="0.18.0",
+        namespace="gpu-operator",
+        kubernetes=("1.10", ""),
+        repository="https://nvidia.github.io/k8s-device-plugin",
+    ),
+    "dcgmExporter": AddOn(
+        chart="dcgm-exporter",
+        version="4.8.3",
+        app_version="4.6.0-4.8.3",
+        namespace="gpu-operator",
+        kubernetes=("1.19", ""),
+        repository="https://nvidia.github.io/dcgm-exporter/helm-charts",
+    ),
+    "efaDevicePlugin": AddOn(
+        chart="aws-efa-k8s-device-plugin",
+        version="v0.5.21",
+        app_version="v0.5.21",
+        namespace="kube-system",
+        kubernetes=("1.24", ""),
+        repository="https://aws.github.io/eks-charts",
+    ),
+    "kubePrometheusStack": AddOn(
+        chart="oci://ghcr.io/prometheus-community/charts/kube-prometheus-stack",
+        version="89.2.2",
+        app_version="v0.94.0",
+        namespace="monitoring",
+        kubernetes=("1.25", ""),
+        apis=dict.fromkeys(("PodMonitor", "PrometheusRule", "ServiceMonitor"), _PROMETHEUS),
+    ),
+    "fluentBit": AddOn(
+        chart="fluent-bit",
+        version="0.57.0",
+        app_version="5.0.0",
+        namespace="logging",
+        kubernetes=("1.24", ""),
+        repository="https://fluent.github.io/helm-charts",
+    ),
+    "nodeMonitoringAgent": AddOn(
+        chart="",
+        version="",
+        app_version="",
+        namespace="kube-system",
+        kubernetes=("1.28", ""),
+    ),
+}
+"""By name in the stack file's `operators`, and what other parts of the platform install."""
