@@ -1,0 +1,104 @@
+"""What lines in logs of runs tell: named regular expressions, counted by whoever ships the logs.
+
+Each match adds one to `trainyard_log_matches_total{pattern, namespace, pod, run_id}`. The expressions are
+in the common subset of Python's `re`, RE2 and Onigmo (fluent-bit): no look-around, no back-references,
+and none needs flags. They are searched, not matched: a line may begin with anything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogPattern:
+    """One kind of line."""
+
+    name: str
+    """Value of the label `pattern`."""
+    expression: str
+    meaning: str
+    """What such a line says of a run, without a full stop."""
+
+    def found_in(self, line: str) -> bool:
+        """Whether the line is of this kind."""
+        return _compiled(self.expression).search(line) is not None
+
+
+@cache
+def _compiled(expression: str) -> re.Pattern[str]:
+    return re.compile(expression)
+
+
+_ALL: Final = (
+    LogPattern(
+        name="nccl-timeout",
+        expression=r"Watchdog caught collective operation timeout"
+        r"|NCCL (operation|communicator).{0,80}(timed out|timeout)"
+        r"|ncclRemoteError|ncclSystemError|NCCL WARN .{0,80}(timed out|Connection (refused|closed))",
+        meaning="NCCL gave up on a collective or on a peer",
+    ),
+    LogPattern(
+        name="collective-timeout",
+        expression=r"another rank is gone or hangs"
+        r"|\[[^\]]*gloo/transport[^\]]*\].{0,80}(Timed out|Connection (closed|reset))"
+        r"|Timed out waiting [0-9]+ms for (recv|send) operation",
+        meaning="a rank waited in vain for the others",
+    ),
+    LogPattern(
+        name="rendezvous-failed",
+        expression=r"the nodes did not meet"
+        r"|RendezvousTimeoutError|RendezvousConnectionError|RendezvousClosedError"
+        r"|client socket has (timed out|failed to connect)"
+        r"|The (server|client) socket .{0,40}(timed out|failed to (listen|connect))",
+        meaning="the processes of a run did not find each other",
+    ),
+    LogPattern(
+        name="cuda-out-of-memory",
+        expression=r"CUDA out of memory|torch\.(cuda\.)?OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED",
+        meaning="a GPU has too little memory for the model and the batch",
+    ),
+    LogPattern(
+        name="cuda-error",
+        expression=r"CUDA error: |CUDNN_STATUS_[A-Z_]*(ERROR|FAILED)|uncorrectable (NVLink|ECC) error",
+        meaning="a GPU or its driver failed",
+    ),
+    LogPattern(
+        name="driver-mismatch",
+        expression=r"Failed to initialize NVML|NVIDIA-SMI has failed"
+        r"|CUDA driver version is insufficient|no CUDA-capable device is detected",
+        meaning="the container cannot use the node's GPU driver",
+    ),
+    LogPattern(
+        name="restore-failed",
+        expression=r"none of the [0-9]+ checkpoints can be loaded",
+        meaning="a run has checkpoints, and none of them can be restored",
+    ),
+    LogPattern(
+        name="checkpoint-failed",
+        expression=r"checkpoint not written: ",
+        meaning="a checkpoint could not be written; the run goes on with the older one",
+    ),
+    LogPattern(
+        name="no-space",
+        expression=r"No space left on device|Disk quota exceeded",
+        meaning="a volume is full",
+    ),
+    LogPattern(
+        name="loss-not-finite",
+        expression=r"loss is (nan|-?inf);",
+        meaning="the loss left the numbers",
+    ),
+)
+
+LOG_PATTERNS: Final[Mapping[str, LogPattern]] = {pattern.name: pattern for pattern in _ALL}
+"""By name; the order is the order in which a reader should believe them."""
+
+
+def names_in(line: str) -> tuple[str, ...]:
+    """Names of every pattern that a line matches."""
+    return tuple(name for name, pattern in LOG_PATTERNS.items() if pattern.found_in(line))

@@ -1,0 +1,210 @@
+"""The one home of metric names: what exporters give, and what recording rules make of it.
+
+A series is used by its constant (`f"rate({LOADER_SECONDS}[5m])"`), never by its spelling. Fields of GPUs
+are in `dcgm.py`; rules, dashboards and commands read the recorded `trainyard:*` series made of them.
+
+Scrape jobs are named `trainer`, `dcgm-exporter`, `kueue-controller-manager`, `apiserver` and
+`kube-state-metrics`. Every series of a run's pod has the labels `namespace`, `pod`, `node`, `run_id` and
+`team`: the scrape adds them from the pod; those of kube-state-metrics get them by a join with RUN_POD.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from infra import naming
+from infra.observability import dcgm
+
+TRAINER_JOB: Final = "trainer"
+DCGM_JOB: Final = "dcgm-exporter"
+KUEUE_JOB: Final = "kueue-controller-manager"
+APISERVER_JOB: Final = "apiserver"
+STATE_JOB: Final = "kube-state-metrics"
+JOBS: Final = (TRAINER_JOB, DCGM_JOB, KUEUE_JOB, APISERVER_JOB, STATE_JOB)
+
+POD_LABELS: Final = (naming.RUN_ID, naming.RUN, naming.TEAM)
+NODE_LABELS: Final = (
+    *(naming.POOL, naming.CAPACITY, naming.WORKLOAD_TYPE),
+    *(naming.INSTANCE_TYPE, naming.ZONE),
+)
+"""Labels that kube-state-metrics must be told to show: `--metric-labels-allowlist`."""
+STATE_RESOURCES: Final = ("cronjobs", "jobs", "nodes", "persistentvolumeclaims", "pods")
+"""What kube-state-metrics has to watch for our rules: `--resources`."""
+
+
+def state_label(key: str) -> str:
+    """How kube-state-metrics spells a label's key, e.g. `label_trainyard_dev_run_id`."""
+    return "label_" + re.sub(r"[^a-zA-Z0-9_]", "_", key)
+
+
+def allowlist() -> str:
+    """The value of `--metric-labels-allowlist`."""
+    return f"pods=[{','.join(POD_LABELS)}],nodes=[{','.join(NODE_LABELS)}]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """One metric."""
+
+    name: str
+    unit: str = ""
+    """Of a value; empty: a number of things, or 0 and 1."""
+    labels: tuple[str, ...] = ()
+    """Besides `job` and `instance`."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_POD: Final = ("namespace", "pod")
+_RUN: Final = ("namespace", "pod", "node", "run_id", "team")
+
+
+def _trainer(name: str, unit: str = "", *labels: str) -> Series:
+    return Series(name=f"trainyard_{name}", unit=unit, labels=(*_RUN, *labels))
+
+
+def _kueue(name: str, *labels: str, unit: str = "") -> Series:
+    return Series(name=f"kueue_{name}", unit=unit, labels=labels)
+
+
+def _state(name: str, *labels: str, unit: str = "") -> Series:
+    return Series(name=f"kube_{name}", unit=unit, labels=labels)
+
+
+# The trainer's leading rank: training/trainer/prometheus.py.
+STEPS: Final = _trainer("steps_total")
+TOKENS: Final = _trainer("tokens_total", "tokens")
+SAMPLES: Final = _trainer("samples_total", "samples")
+STEP_SECONDS: Final = _trainer("step_seconds_total", "s")
+LOADER_SECONDS: Final = _trainer("loader_seconds_total", "s")
+COLLECTIVE_SECONDS: Final = _trainer("collective_seconds_total", "s")
+CHECKPOINT_STALL_SECONDS: Final = _trainer("checkpoint_stall_seconds_total", "s")
+STEP: Final = _trainer("step")
+PLANNED_STEPS: Final = _trainer("planned_steps")
+ATTEMPT: Final = _trainer("attempt")
+LOSS: Final = _trainer("loss_nats", "nats per token")
+EVALUATION_LOSS: Final = _trainer("evaluation_loss_nats", "nats per token")
+LEARNING_RATE: Final = _trainer("learning_rate")
+GRADIENT_NORM: Final = _trainer("gradient_norm")
+TOKENS_PER_SECOND: Final = _trainer("tokens_per_second", "tokens/s")
+SAMPLES_PER_SECOND: Final = _trainer("samples_per_second", "samples/s")
+MFU: Final = _trainer("model_flops_utilization_ratio", "ratio")
+CHECKPOINT_STEP: Final = _trainer("checkpoint_step")
+CHECKPOINT_WRITE_SECONDS: Final = _trainer("checkpoint_write_seconds", "s")
+CHECKPOINT_SIZE: Final = _trainer("checkpoint_size_bytes", "B")
+CHECKPOINT_COMMIT_TIME: Final = _trainer("checkpoint_commit_timestamp_seconds", "Unix s")
+EVENTS: Final = _trainer("events_total", "", "event")
+
+# Whoever ships logs: log_patterns.py.
+LOG_MATCHES: Final = Series(name="trainyard_log_matches_total", labels=("pattern", *_POD, "run_id"))
+
+# Kueue 0.15, pkg/metrics.
+PENDING: Final = _kueue("pending_workloads", "cluster_queue", "status")
+"""`status`: `active` is tried again by itself, `inadmissible` only when something changes."""
+ADMITTED_ACTIVE: Final = _kueue("admitted_active_workloads", "cluster_queue")
+RESERVING_ACTIVE: Final = _kueue("reserving_active_workloads", "cluster_queue")
+ADMITTED_TOTAL: Final = _kueue("admitted_workloads_total", "cluster_queue", "priority_class")
+ADMISSION_WAIT: Final = _kueue(
+    "admission_wait_time_seconds_bucket", "cluster_queue", "priority_class", "le", unit="s"
+)
+EVICTED: Final = _kueue("evicted_workloads_total", "cluster_queue", "reason", "priority_class")
+QUEUE_STATUS: Final = _kueue("cluster_queue_status", "cluster_queue", "status")
+_QUOTA: Final = ("cohort", "cluster_queue", "flavor", "resource")
+QUOTA_NOMINAL: Final = _kueue("cluster_queue_nominal_quota", *_QUOTA)
+QUOTA_USED: Final = _kueue("cluster_queue_resource_usage", *_QUOTA)
+QUOTA_RESERVED: Final = _kueue("cluster_queue_resource_reservation", *_QUOTA)
+"""The quota series exist only where Kueue's `metrics.enableClusterQueueResources` is on."""
+
+# kube-state-metrics 2.18.
+POD_INFO: Final = _state("pod_info", *_POD, "node")
+POD_LABEL_INFO: Final = _state("pod_labels", *_POD, *map(state_label, POD_LABELS))
+POD_PHASE: Final = _state("pod_status_phase", *_POD, "phase")
+POD_CREATED: Final = _state("pod_created", *_POD, unit="Unix s")
+POD_RESTARTS: Final = _state("pod_container_status_restarts_total", *_POD, "container")
+POD_REQUESTS: Final = _state(
+    "pod_container_resource_requests", *_POD, "node", "container", "resource", "unit"
+)
+POD_TERMINATED: Final = _state("pod_container_status_last_terminated_reason", *_POD, "reason")
+NODE_LABEL_INFO: Final = _state("node_labels", "node", *map(state_label, NODE_LABELS))
+NODE_CONDITION: Final = _state("node_status_condition", "node", "condition", "status")
+NODE_ALLOCATABLE: Final = _state("node_status_allocatable", "node", "resource", "unit")
+NODE_CORDONED: Final = _state("node_spec_unschedulable", "node")
+JOB_OWNER: Final = _state("job_owner", "namespace", "job_name", "owner_kind", "owner_name")
+JOB_FAILED: Final = _state("job_failed", "namespace", "job_name", "condition")
+JOB_START: Final = _state("job_status_start_time", "namespace", "job_name", unit="Unix s")
+CRONJOB_SUCCEEDED: Final = _state(
+    "cronjob_status_last_successful_time", "namespace", "cronjob", unit="Unix s"
+)
+CRONJOB_CREATED: Final = _state("cronjob_created", "namespace", "cronjob", unit="Unix s")
+GPU_RESOURCE: Final = "nvidia_com_gpu"
+"""How kube-state-metrics spells the resource `nvidia.com/gpu`."""
+
+# The kubelet, of volumes whose driver counts.
+VOLUME_CAPACITY: Final = Series(
+    name="kubelet_volume_stats_capacity_bytes",
+    unit="B",
+    labels=("namespace", "persistentvolumeclaim"),
+)
+VOLUME_AVAILABLE: Final = Series(
+    name="kubelet_volume_stats_available_bytes",
+    unit="B",
+    labels=("namespace", "persistentvolumeclaim"),
+)
+
+UP: Final = Series(name="up")
+REQUESTS: Final = Series(name="apiserver_request_total", labels=("verb", "resource", "code"))
+
+# What recording.py makes.
+_GPU: Final = ("node", "gpu", "UUID", "modelName", *_POD, "run_id", "team")
+RUN_POD: Final = Series(name="trainyard:run_pod:info", labels=(*_RUN, "run"))
+"""1 for every pod of a run that has not ended."""
+GPU_UTILIZATION: Final = Series(name="trainyard:gpu_utilization:ratio", unit="ratio", labels=_GPU)
+GPU_MEMORY_USED: Final = Series(name="trainyard:gpu_memory_used:bytes", unit="B", labels=_GPU)
+GPU_MEMORY_FREE: Final = Series(name="trainyard:gpu_memory_free:bytes", unit="B", labels=_GPU)
+GPU_POWER: Final = Series(name="trainyard:gpu_power:watts", unit="W", labels=_GPU)
+GPU_TEMPERATURE: Final = Series(name="trainyard:gpu_temperature:celsius", unit="°C", labels=_GPU)
+GPU_CLOCK: Final = Series(name="trainyard:gpu_sm_clock:hertz", unit="Hz", labels=_GPU)
+GPU_TENSOR: Final = Series(name="trainyard:gpu_tensor_active:ratio", unit="ratio", labels=_GPU)
+GPU_XID: Final = Series(name="trainyard:gpu_xid:code", labels=_GPU)
+GPU_ECC: Final = Series(name="trainyard:gpu_ecc_uncorrectable:count", labels=_GPU)
+GPU_REMAP_FAILED: Final = Series(name="trainyard:gpu_row_remap_failed:bool", labels=_GPU)
+
+_OF_RUN: Final = ("namespace", "run_id", "team")
+RUN_GPU_UTILIZATION: Final = Series(
+    name="trainyard:run_gpu_utilization:ratio", unit="ratio", labels=_OF_RUN
+)
+RUN_GPUS: Final = Series(name="trainyard:run_gpus:count", unit="GPUs", labels=_OF_RUN)
+RUN_LOADER: Final = Series(name="trainyard:run_loader:ratio", unit="ratio", labels=_OF_RUN)
+RUN_COLLECTIVE: Final = Series(name="trainyard:run_collective:ratio", unit="ratio", labels=_OF_RUN)
+RUN_TOKENS: Final = Series(name="trainyard:run_tokens:rate5m", unit="tokens/s", labels=_OF_RUN)
+
+NODE_PRICE: Final = Series(
+    name="trainyard:node_price:usd_per_hour",
+    unit="USD/h",
+    labels=("instance_type", "capacity"),
+)
+"""From the catalog, for the instance types of the stack's pools."""
+NODE_COST: Final = Series(
+    name="trainyard:node_cost:usd_per_hour",
+    unit="USD/h",
+    labels=("node", "pool", "capacity", "instance_type"),
+)
+RUN_COST: Final = Series(
+    name="trainyard:run_cost:usd_per_hour", unit="USD/h", labels=(*_OF_RUN, "capacity")
+)
+"""The part of its nodes' price that goes with the GPUs that its pods hold."""
+TEAM_BUDGET: Final = Series(
+    name="trainyard:team_budget:usd_per_hour", unit="USD/h", labels=("team",)
+)
+"""`onDemandUsdPerHour` of a team that has one."""
+
+ALL: Final[Mapping[str, Series]] = {
+    value.name: value for value in list(globals().values()) if isinstance(value, Series)
+}
+"""Every series above, by its name."""
+KNOWN: Final = frozenset(ALL) | {name for field in dcgm.FIELDS for name in field.names}
+"""Every name that a rule or a panel may use."""
