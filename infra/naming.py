@@ -92,6 +92,11 @@ RENDEZVOUS_PORTS: Final = (29400, 29500)
 """First and last; training.spec gives each run one of them, and operators of launchers use the last."""
 MPI_SSH_PORT: Final = 2222
 """sshd cannot bind 22 without root."""
+METRICS_PORT: Final = 9400
+METRICS_PORT_NAME: Final = "metrics"
+"""Where the leading rank of a run tells Prometheus how it goes, on its pod's address."""
+MONITORING_NAMESPACE: Final = "monitoring"
+"""Of Prometheus: the only one that may ask runs on that port."""
 CHECKPOINTS_CLAIM: Final = "checkpoints"
 DATASETS_CLAIM: Final = "datasets"
 TOPOLOGY: Final = "zone-rack-host"
