@@ -202,6 +202,12 @@ TEAM_BUDGET: Final = Series(
 )
 """`onDemandUsdPerHour` of a team that has one."""
 
+STACK_BUDGET: Final = Series(name="trainyard:stack_budget:usd_per_hour", unit="USD/h")
+IDLE_COST: Final = Series(
+    name="trainyard:idle_cost:usd_per_hour", unit="USD/h", labels=("pool", "capacity")
+)
+"""The part of GPU nodes' price that goes with GPUs that no pod holds."""
+
 ALL: Final[Mapping[str, Series]] = {
     value.name: value for value in list(globals().values()) if isinstance(value, Series)
 }

@@ -1,0 +1,159 @@
+"""When alerts fire. Every threshold has its name here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from infra import naming
+from infra.observability import dcgm, series
+from infra.observability.series import state_label
+
+LOW_RATIO: Final = 0.4
+HINT_RATIO: Final = 0.6
+"""GPUs below it are usually waiting for data."""
+STARVATION_RATIO: Final = 0.2
+"""Part of the steps' time spent waiting for samples."""
+SLOW_CHECKPOINT_S: Final = 60
+SLOWEST_CHECKPOINT_S: Final = 900
+RESTARTS: Final = 3
+VOLUME_FREE_RATIO: Final = 0.1
+
+_OF_RUN: Final = "namespace, run_id, team"
+
+
+def _grew(counter: str, by: str, window: str) -> str:
+    """What a counter gained, its first appearance included: `increase` needs two samples for a gain.
+
+    A line that is logged once gives a series that begins with 1 and stays there.
+    """
+    new = f"sum by ({by}) ({counter} unless {counter} offset {window})"
+    return f"({new} > 0 or sum by ({by}) (increase({counter}[{window}])) > 0)"
+
+
+def _logged(patterns: str) -> str:
+    return _grew(f'{series.LOG_MATCHES}{{pattern=~"{patterns}"}}', "namespace, run_id", "15m")
+
+
+def _event(name: str) -> str:
+    return _grew(f'{series.EVENTS}{{event="{name}"}}', "namespace, run_id", "15m")
+
+
+LOW_UTILIZATION: Final = (
+    f'avg by (namespace, pod, run_id, team) ({series.GPU_UTILIZATION}{{pod!=""}}) < {LOW_RATIO}'
+)
+UTILIZATION_HINT: Final = f"{series.RUN_GPU_UTILIZATION} < {HINT_RATIO}"
+LOADER_STARVATION: Final = f"{series.RUN_LOADER} > {STARVATION_RATIO}"
+
+_WRITE: Final = series.CHECKPOINT_WRITE_SECONDS
+_MEDIAN: Final = f"quantile_over_time(0.5, {_WRITE}[6h])"
+CHECKPOINT_SLOW: Final = (
+    f"max by ({_OF_RUN}) ({_WRITE} > {SLOWEST_CHECKPOINT_S}"
+    f" or ({_WRITE} > {SLOW_CHECKPOINT_S} and {_WRITE} > 2 * {_MEDIAN}))"
+)
+CHECKPOINT_FAILED: Final = (
+    f"{_event('checkpoint_failed')} or {_logged('checkpoint-failed|no-space')}"
+)
+RESUME_FAILED: Final = f"{_event('checkpoint_corrupt')} or {_logged('restore-failed')}"
+
+_RESTARTED: Final = (
+    f"sum by ({_OF_RUN}) (increase({series.POD_RESTARTS}[1h])"
+    f" * on (namespace, pod) group_left (run_id, team) {series.RUN_POD})"
+)
+_ATTEMPTS: Final = (
+    f"max by ({_OF_RUN}) (max_over_time({series.ATTEMPT}[1h]))"
+    f" - min by ({_OF_RUN}) (min_over_time({series.ATTEMPT}[1h]))"
+)
+RESTART_LOOP: Final = f"{_RESTARTED} >= {RESTARTS} or ({_ATTEMPTS}) >= {RESTARTS}"
+"""Containers that restart, and attempts of a gang: a JobSet makes new pods, so nothing restarts in them."""
+
+PENDING_TOO_LONG: Final = (
+    f'sum by (namespace, pod, run_id, team) (({series.POD_PHASE}{{phase="Pending"}} == 1)'
+    f" * on (namespace, pod) group_left (run_id, team) {series.RUN_POD})"
+)
+NCCL_TIMEOUT: Final = _logged("nccl-timeout|collective-timeout")
+
+_GPU_NODES: Final = (
+    f'{series.NODE_LABEL_INFO}{{{state_label(naming.WORKLOAD_TYPE)}="{naming.GPU_TRAINING}"}}'
+)
+NODE_PRESSURE: Final = (
+    f"max by (node, condition) ({series.NODE_CONDITION}"
+    '{condition=~"MemoryPressure|DiskPressure|PIDPressure", status="true"}) == 1'
+    f" and on (node) {_GPU_NODES}"
+)
+
+_HARDWARE_XID: Final = f"{series.GPU_XID} > 0 " + " ".join(
+    f"!= {code}" for code in dcgm.APPLICATION_XIDS
+)
+
+
+def _error(name: str, expression: str) -> str:
+    return f'label_replace(max by (node, gpu, UUID) ({expression}), "error", "{name}", "", "")'
+
+
+GPU_ERROR: Final = " or ".join(
+    (
+        _error("XID", _HARDWARE_XID),
+        _error("ECC", f"{series.GPU_ECC} > 0"),
+        _error("row remapping", f"{series.GPU_REMAP_FAILED} > 0"),
+    )
+)
+
+_GPU: Final = f'resource="{naming.GPU}"'
+_FREE_QUOTA: Final = (
+    f"sum by (cluster_queue) ({series.QUOTA_NOMINAL}{{{_GPU}}})"
+    f" > sum by (cluster_queue) ({series.QUOTA_RESERVED}{{{_GPU}}})"
+)
+STUCK_ADMISSION: Final = (
+    f"sum by (cluster_queue) ({series.PENDING}) > 0"
+    f" and on (cluster_queue) ({_FREE_QUOTA})"
+    f' and on (cluster_queue) ({series.QUEUE_STATUS}{{status="active"}} == 1)'
+    f" unless on (cluster_queue) sum by (cluster_queue) (increase({series.ADMITTED_TOTAL}[30m])) > 0"
+)
+
+
+def _scope(expression: str, label: str, value: str) -> str:
+    return f'label_replace({expression}, "scope", "{value}", "{label}", "(.*)")'
+
+
+_TEAM_COST: Final = f'sum by (team) ({series.RUN_COST}{{capacity="on-demand"}})'
+BUDGET_BURN: Final = (
+    _scope(f"{_TEAM_COST} / on (team) {series.TEAM_BUDGET} > 1", "team", "team $1")
+    + " or "
+    + _scope(
+        f"sum({series.NODE_COST}) / on () max({series.STACK_BUDGET}) > 1", "scope", "the stack"
+    )
+)
+
+_OF_VOLUME: Final = "namespace, persistentvolumeclaim"
+VOLUME_FULL: Final = (
+    f'min by ({_OF_VOLUME}) ({series.VOLUME_AVAILABLE}{{namespace=~"team-.+"}})'
+    f" / min by ({_OF_VOLUME}) ({series.VOLUME_CAPACITY}) < {VOLUME_FREE_RATIO}"
+)
+"""Every node that has a volume mounted tells of it."""
+
+_DRILLS: Final = f'{series.JOB_OWNER}{{owner_kind="CronJob", owner_name="restore-drill"}}'
+_FAILED_AT: Final = (
+    f"max by (namespace) ({series.JOB_START}"
+    f' and on (namespace, job_name) ({series.JOB_FAILED}{{condition="true"}} == 1)'
+    f" and on (namespace, job_name) {_DRILLS})"
+)
+RESTORE_DRILL_FAILED: Final = (
+    f"{_FAILED_AT} unless on (namespace)"
+    f' (max by (namespace) ({series.CRONJOB_SUCCEEDED}{{cronjob="restore-drill"}}) > {_FAILED_AT})'
+)
+VALIDATION_FAILED: Final = (
+    f"max by (namespace, job_name) ({series.JOB_FAILED}"
+    '{namespace="trainyard-validation", condition="true"}) == 1'
+)
+
+GPU_METRICS_MISSING: Final = (
+    f'max by (node) ({series.NODE_ALLOCATABLE}{{resource="{series.GPU_RESOURCE}"}}) > 0'
+    f' and on (node) ({series.NODE_CONDITION}{{condition="Ready", status="true"}} == 1)'
+    f" unless on (node) {series.GPU_UTILIZATION}"
+)
+_WATCHED: Final = "|".join(job for job in series.JOBS if job != series.TRAINER_JOB)
+TARGET_DOWN: Final = (
+    f'max by (job) ({series.UP}{{job=~"{_WATCHED}"}}) == 0'
+    f' or absent({series.UP}{{job="{series.STATE_JOB}"}})'
+)
+"""Not the trainer's: only the leading pod of a run answers, and only while it trains."""

@@ -1,0 +1,192 @@
+"""Recording rules: what comes of exporters' series, under names and units that stay.
+
+A rule file is plain data as Prometheus reads it; `rules.py` puts all of it together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from infra import naming
+from infra.observability import dcgm, series
+from infra.observability.series import Series, state_label
+
+INTERVAL: Final = "30s"
+"""How often rules are evaluated; exporters are asked as often."""
+
+Rule = dict[str, Any]
+Group = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodePrice:
+    """What a node of an instance type costs, bought in one way."""
+
+    instance_type: str
+    capacity: str
+    """`spot` or `on-demand`."""
+    usd_per_hour: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What rules have to know of a stack."""
+
+    prices: tuple[NodePrice, ...] = ()
+    """Of the pools' instance types. Nothing that has no price is counted as a cost."""
+    team_budgets: Mapping[str, float] = field(default_factory=dict)
+    """USD an hour that a team's runs may cost on demand, by team."""
+    stack_budget: float | None = None
+    """USD an hour that all nodes may cost; None: no such budget."""
+
+
+def groups(facts: Facts | None = None) -> list[Group]:
+    """Groups of recording rules, in an order in which each finds what it reads."""
+    known = facts or Facts()
+    found = [
+        _group("trainyard-runs", [_run_pod()]),
+        _group("trainyard-gpus", list(_gpus())),
+        _group("trainyard-training", list(_training())),
+        _group("trainyard-cost", [*_prices(known), *_costs()]),
+    ]
+    return [group for group in found if group["rules"]]
+
+
+def _group(name: str, rules: list[Rule]) -> Group:
+    return {"name": name, "interval": INTERVAL, "rules": rules}
+
+
+def _rule(target: Series, expression: str, **labels: str) -> Rule:
+    rule: Rule = {"record": target.name, "expr": expression}
+    return rule | {"labels": labels} if labels else rule
+
+
+def _named(expression: str, labels: Mapping[str, str]) -> str:
+    """The expression with labels of kube-state-metrics copied to plain names."""
+    for key, name in labels.items():
+        copied = f'"{name}", "$1", "{state_label(key)}", "(.+)"'
+        expression = f"label_replace({expression}, {copied})"
+    return expression
+
+
+def _run_pod() -> Rule:
+    named = _named(
+        f'{series.POD_LABEL_INFO}{{{state_label(naming.RUN_ID)}!=""}}',
+        {naming.RUN_ID: "run_id", naming.RUN: "run", naming.TEAM: "team"},
+    )
+    # One series for each name of a pod, whatever its object is: a Job makes a pod of the same name anew.
+    on_node = f"topk by (namespace, pod) (1, max by (namespace, pod, node) ({series.POD_INFO}))"
+    going_on = f'{series.POD_PHASE}{{phase=~"Pending|Running"}} == 1'
+    return _rule(
+        series.RUN_POD,
+        f"topk by (namespace, pod) (1, max by (namespace, pod, node, run_id, run, team) ("
+        f"{named} * on (namespace, pod) group_left (node) {on_node}))"
+        f" and on (namespace, pod) ({going_on})",
+    )
+
+
+_OF_GPU: Final = "node, gpu, UUID, modelName, GPU_I_ID, namespace, pod"
+
+_RECORDED: Final[Mapping[Series, dcgm.Field]] = {
+    series.GPU_UTILIZATION: dcgm.GPU_UTIL,
+    series.GPU_MEMORY_USED: dcgm.FB_USED,
+    series.GPU_MEMORY_FREE: dcgm.FB_FREE,
+    series.GPU_POWER: dcgm.POWER,
+    series.GPU_TEMPERATURE: dcgm.GPU_TEMP,
+    series.GPU_CLOCK: dcgm.SM_CLOCK,
+    series.GPU_TENSOR: dcgm.TENSOR,
+    series.GPU_XID: dcgm.XID,
+    series.GPU_ECC: dcgm.ECC_UNCORRECTABLE,
+    series.GPU_REMAP_FAILED: dcgm.ROW_REMAP_FAILURE,
+}
+
+
+def either_name(gpu_field: dcgm.Field) -> str:
+    """The field in its base unit, whichever version of the exporter a node has."""
+    old = f"{gpu_field.name} * {gpu_field.scale:.12g}"
+    if not gpu_field.renamed:
+        return old
+    return f"{old} or {gpu_field.renamed} * {gpu_field.renamed_scale:.12g}"
+
+
+def _gpus() -> Iterable[Rule]:
+    """GPUs of pods of runs get the run's labels; others are recorded without."""
+    same = "node, UUID, GPU_I_ID, namespace, pod"
+    for target, gpu_field in _RECORDED.items():
+        value = f"max by ({_OF_GPU}) ({either_name(gpu_field)})"
+        yield _rule(
+            target,
+            f"{value} * on (namespace, pod) group_left (run_id, team) {series.RUN_POD}"
+            f" or on ({same}) {value}",
+        )
+
+
+def _training() -> Iterable[Rule]:
+    of_run = "namespace, run_id, team"
+    yield _rule(
+        series.RUN_GPU_UTILIZATION, f'avg by ({of_run}) ({series.GPU_UTILIZATION}{{run_id!=""}})'
+    )
+    yield _rule(
+        series.RUN_GPUS,
+        f"sum by ({of_run}) ({_held('namespace, pod')}"
+        f" * on (namespace, pod) group_left (run_id, team) {series.RUN_POD})",
+    )
+    steps = f"sum by ({of_run}) (rate({series.STEP_SECONDS}[5m]))"
+    for target, seconds in (
+        (series.RUN_LOADER, series.LOADER_SECONDS),
+        (series.RUN_COLLECTIVE, series.COLLECTIVE_SECONDS),
+    ):
+        yield _rule(target, f"sum by ({of_run}) (rate({seconds}[5m])) / ({steps} > 0)")
+    yield _rule(series.RUN_TOKENS, f"sum by ({of_run}) (rate({series.TOKENS}[5m]))")
+
+
+def _held(by: str) -> str:
+    """GPUs that placed pods hold."""
+    requests = f'{series.POD_REQUESTS}{{resource="{series.GPU_RESOURCE}", node!=""}}'
+    live = f'{series.POD_PHASE}{{phase=~"Pending|Running"}} == 1'
+    return f"sum by ({by}) ({requests} and on (namespace, pod) ({live}))"
+
+
+def _prices(facts: Facts) -> Iterable[Rule]:
+    for price in facts.prices:
+        yield _rule(
+            series.NODE_PRICE,
+            f"vector({price.usd_per_hour:.10g})",
+            instance_type=price.instance_type,
+            capacity=price.capacity,
+        )
+    for team, usd in facts.team_budgets.items():
+        yield _rule(series.TEAM_BUDGET, f"vector({usd:.10g})", team=team)
+    if facts.stack_budget is not None:
+        yield _rule(series.STACK_BUDGET, f"vector({facts.stack_budget:.10g})")
+
+
+def _costs() -> Iterable[Rule]:
+    nodes = _named(
+        f'{series.NODE_LABEL_INFO}{{{state_label(naming.POOL)}!=""}}',
+        {
+            naming.POOL: "pool",
+            naming.CAPACITY: "capacity",
+            naming.INSTANCE_TYPE: "instance_type",
+        },
+    )
+    yield _rule(
+        series.NODE_COST,
+        f"max by (node, pool, capacity, instance_type) ({nodes})"
+        f" * on (instance_type, capacity) group_left () {series.NODE_PRICE}",
+    )
+    there = f'max by (node) ({series.NODE_ALLOCATABLE}{{resource="{series.GPU_RESOURCE}"}} > 0)'
+    yield _rule(
+        series.RUN_COST,
+        "sum by (namespace, run_id, team, capacity) ("
+        f"{_held('namespace, pod, node')} / on (node) group_left () {there}"
+        f" * on (node) group_left (capacity) {series.NODE_COST}"
+        f" * on (namespace, pod) group_left (run_id, team) {series.RUN_POD})",
+    )
+    idle = f"1 - ({_held('node')} / {there}) or {there} * 0 + 1"
+    yield _rule(
+        series.IDLE_COST,
+        f"sum by (pool, capacity) ({series.NODE_COST} * on (node) group_left () ({idle}))",
+    )
