@@ -55,6 +55,8 @@ RDMA: Final = f"{DOMAIN}/rdma"
 """On namespaces whose pods may lock memory; see infra/tenancy/admission/pod_security.py."""
 LAUNCHER: Final = f"{DOMAIN}/launcher"
 DATASET: Final = f"{DOMAIN}/dataset"
+VALIDATION: Final = f"{DOMAIN}/validation"
+"""Which check of the platform an object belongs to: smoke, collective, train-single, ..."""
 COMPONENT: Final = "app.kubernetes.io/component"
 PART_OF: Final = "app.kubernetes.io/part-of"
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
@@ -78,6 +80,9 @@ KARPENTER_DISCOVERY: Final = "karpenter.sh/discovery"
 """On what Karpenter may use; the value is the cluster's name."""
 
 # Objects that have one name in every stack.
+VALIDATION_NAMESPACE: Final = f"{PROJECT}-validation"
+STACK_FACTS: Final = f"{PROJECT}-stack"
+"""ConfigMap there: what the stack consists of, for commands on live stacks."""
 SERVICE_ACCOUNT: Final = "llm-trainer"
 TRAINING_USER: Final = 1000
 """User and group of training pods and of what they write; the image has this user."""
