@@ -11,24 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-
-@dataclass(frozen=True, kw_only=True)
-class Image:
-    """An image that an add-on's pods run, and the values of its chart that say where it comes from."""
-
-    registry: str
-    """Host, such as registry.k8s.io."""
-    repository: str
-    """Path in the registry."""
-    tag: str
-    values: Mapping[str, str] = field(default_factory=dict)
-    """By dotted path in the chart's values, what to write there: text with {registry}, {repository},
-    {parent} (the repository without its last part) and {name} (its last part)."""
-
-    @property
-    def reference(self) -> str:
-        """As a pod names it."""
-        return f"{self.registry}/{self.repository}:{self.tag}"
+from infra import naming
+from infra.platform.images import IMAGES, Image
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +46,12 @@ def _number(minor: str) -> tuple[int, ...]:
     return tuple(int(part) for part in minor.split("."))
 
 
-_KUEUE: Final = "kueue.x-k8s.io/v1beta2"
-_PROMETHEUS: Final = "monitoring.coreos.com/v1"
+_TRAINER: Final = "trainer.kubeflow.org/v1alpha1"
+_KUEUE: Final = (
+    *("AdmissionCheck", "ClusterQueue", "Cohort", "LocalQueue", "ProvisioningRequestConfig"),
+    *("ResourceFlavor", "Topology", "Workload", "WorkloadPriorityClass"),
+)
+_PROMETHEUS: Final = ("PodMonitor", "Probe", "PrometheusRule", "ServiceMonitor")
 
 ADD_ONS: Final[Mapping[str, AddOn]] = {
     "kueue": AddOn(
@@ -72,21 +60,9 @@ ADD_ONS: Final[Mapping[str, AddOn]] = {
         app_version="v0.20.3",
         namespace="kueue-system",
         kubernetes=("1.29", ""),
-        apis=dict.fromkeys(
-            (
-                "AdmissionCheck",
-                "ClusterQueue",
-                "Cohort",
-                "LocalQueue",
-                "ProvisioningRequestConfig",
-                "ResourceFlavor",
-                "Topology",
-                "Workload",
-                "WorkloadPriorityClass",
-            ),
-            _KUEUE,
-        ),
+        apis=dict.fromkeys(_KUEUE, naming.KUEUE_API),
         toolchain="0.15.0",
+        images=IMAGES["kueue"],
     ),
     "jobset": AddOn(
         chart="oci://registry.k8s.io/jobset/charts/jobset",
@@ -96,6 +72,7 @@ ADD_ONS: Final[Mapping[str, AddOn]] = {
         kubernetes=("1.29", ""),
         apis={"JobSet": "jobset.x-k8s.io/v1alpha2"},
         toolchain="0.11.0",
+        images=IMAGES["jobset"],
     ),
     "kubeflowTrainer": AddOn(
         chart="oci://ghcr.io/kubeflow/charts/kubeflow-trainer",
@@ -103,10 +80,8 @@ ADD_ONS: Final[Mapping[str, AddOn]] = {
         app_version="v2.3.0",
         namespace="kubeflow-system",
         kubernetes=("1.31", ""),
-        apis=dict.fromkeys(
-            ("TrainJob", "TrainingRuntime", "ClusterTrainingRuntime"),
-            "trainer.kubeflow.org/v1alpha1",
-        ),
+        apis={"TrainJob": _TRAINER, "TrainingRuntime": _TRAINER},
+        images=IMAGES["kubeflowTrainer"],
     ),
     "trainingOperator": AddOn(
         chart="",
@@ -115,23 +90,26 @@ ADD_ONS: Final[Mapping[str, AddOn]] = {
         namespace="kubeflow",
         kubernetes=("1.28", ""),
         apis={"PyTorchJob": "kubeflow.org/v1"},
+        images=IMAGES["trainingOperator"],
     ),
     "mpiOperator": AddOn(
         chart="",
         version="0.8.2",
         app_version="0.8.2",
         namespace="mpi-operator",
-        kubernetes=("1.28", ""),
+        kubernetes=("1.32", ""),
         apis={"MPIJob": "kubeflow.org/v2beta1"},
+        images=IMAGES["mpiOperator"],
     ),
     "volcano": AddOn(
         chart="volcano",
         version="1.15.1",
         app_version="v1.15.1",
         namespace="volcano-system",
-        kubernetes=("1.28", ""),
+        kubernetes=("1.23", "1.35"),
         repository="https://volcano-sh.github.io/helm-charts",
         apis=dict.fromkeys(("PodGroup", "Queue"), "scheduling.volcano.sh/v1beta1"),
+        images=IMAGES["volcano"],
     ),
     "yunikorn": AddOn(
         chart="yunikorn",
@@ -140,30 +118,55 @@ ADD_ONS: Final[Mapping[str, AddOn]] = {
         namespace="yunikorn",
         kubernetes=("1.24", ""),
         repository="https://apache.github.io/yunikorn-release",
+        images=IMAGES["yunikorn"],
     ),
     "externalSecrets": AddOn(
         chart="oci://ghcr.io/external-secrets/charts/external-secrets",
         version="2.13.0",
         app_version="v2.13.0",
-        namespace="external-secrets",
+        namespace=naming.EXTERNAL_SECRETS,
+        # Its makers test the newest versions only; 1.33 left their table with 0.20.
         kubernetes=("1.34", ""),
         apis=dict.fromkeys(("ExternalSecret", "SecretStore"), "external-secrets.io/v1"),
+        images=IMAGES["externalSecrets"],
     ),
     "policyController": AddOn(
         chart="oci://ghcr.io/sigstore/helm-charts/policy-controller",
         version="0.10.5",
         app_version="0.13.0",
-        namespace="cosign-system",
+        namespace=naming.SIGNATURES_NAMESPACE,
         kubernetes=("1.27", ""),
         apis={"ClusterImagePolicy": "policy.sigstore.dev/v1beta1"},
+        images=IMAGES["policyController"],
     ),
     "karpenter": AddOn(
+        # EFA interfaces and placement groups in a node class came with 1.11.
         chart="oci://public.ecr.aws/karpenter/karpenter",
         version="1.15.0",
         app_version="1.15.0",
+        # Where the API server's fairness rules put Karpenter's leases among the system's.
         namespace="kube-system",
-        kubernetes=("1.29", ""),
+        kubernetes=("1.26", "1.37"),
         apis={"NodePool": "karpenter.sh/v1", "EC2NodeClass": "karpenter.k8s.aws/v1"},
+        images=IMAGES["karpenter"],
+    ),
+    "karpenterCrd": AddOn(
+        # A release of its own: the other chart brings the CRDs, but never upgrades them.
+        chart="oci://public.ecr.aws/karpenter/karpenter-crd",
+        version="1.15.0",
+        app_version="1.15.0",
+        namespace="kube-system",
+        kubernetes=("1.26", "1.37"),
+    ),
+    "clusterAutoscaler": AddOn(
+        chart="cluster-autoscaler",
+        version="9.59.0",
+        app_version="1.35.0",
+        namespace="kube-system",
+        kubernetes=("1.33", "1.35"),
+        repository="https://kubernetes.github.io/autoscaler",
+        apis={"ProvisioningRequest": "autoscaling.x-k8s.io/v1"},
+        images=IMAGES["clusterAutoscaler"],
     ),
     "gpuOperator": AddOn(
         chart="gpu-operator",
@@ -173,6 +176,7 @@ ADD_ONS: Final[Mapping[str, AddOn]] = {
         kubernetes=("1.32", ""),
         repository="https://helm.ngc.nvidia.com/nvidia",
         apis={"ClusterPolicy": "nvidia.com/v1"},
+        images=IMAGES["gpuOperator"],
     ),
     "devicePlugin": AddOn(
         chart="nvidia-device-plugin",
@@ -181,6 +185,7 @@ ADD_ONS: Final[Mapping[str, AddOn]] = {
         namespace="gpu-operator",
         kubernetes=("1.10", ""),
         repository="https://nvidia.github.io/k8s-device-plugin",
+        images=IMAGES["devicePlugin"],
     ),
     "dcgmExporter": AddOn(
         chart="dcgm-exporter",
@@ -189,6 +194,7 @@ ADD_ONS: Final[Mapping[str, AddOn]] = {
         namespace="gpu-operator",
         kubernetes=("1.19", ""),
         repository="https://nvidia.github.io/dcgm-exporter/helm-charts",
+        images=IMAGES["dcgmExporter"],
     ),
     "efaDevicePlugin": AddOn(
         chart="aws-efa-k8s-device-plugin",
@@ -197,6 +203,7 @@ ADD_ONS: Final[Mapping[str, AddOn]] = {
         namespace="kube-system",
         kubernetes=("1.24", ""),
         repository="https://aws.github.io/eks-charts",
+        images=IMAGES["efaDevicePlugin"],
     ),
     "kubePrometheusStack": AddOn(
         chart="oci://ghcr.io/prometheus-community/charts/kube-prometheus-stack",
@@ -204,7 +211,8 @@ ADD_ONS: Final[Mapping[str, AddOn]] = {
         app_version="v0.94.0",
         namespace="monitoring",
         kubernetes=("1.25", ""),
-        apis=dict.fromkeys(("PodMonitor", "PrometheusRule", "ServiceMonitor"), _PROMETHEUS),
+        apis=dict.fromkeys(_PROMETHEUS, "monitoring.coreos.com/v1"),
+        images=IMAGES["kubePrometheusStack"],
     ),
     "fluentBit": AddOn(
         chart="fluent-bit",
@@ -213,8 +221,10 @@ ADD_ONS: Final[Mapping[str, AddOn]] = {
         namespace="logging",
         kubernetes=("1.24", ""),
         repository="https://fluent.github.io/helm-charts",
+        images=IMAGES["fluentBit"],
     ),
     "nodeMonitoringAgent": AddOn(
+        # EKS brings it in the version that it recommends for the cluster's; see infra/aws/addons.py.
         chart="",
         version="",
         app_version="",
