@@ -1,0 +1,1 @@
+"""Checks of nodes, run on the nodes themselves: GPUs compute, ranks meet, the network carries collectives."""

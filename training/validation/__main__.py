@@ -1,0 +1,111 @@
+"""Check the node that this runs on: `python -m training.validation smoke|collective|train-...|queueing-...|gate`.
+
+The last line of the output is one JSON object: validation, ok, cause, remedy, and facts. Exit codes: 0 passed,
+1 failed, 78 a command line that cannot work. `gate` becomes the command behind `--` when its check has passed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Final
+
+from training import spec
+from training.command_line import Parser
+from training.validation import gang, gate, host, smoke
+from training.validation.expected import Expected
+from training.validation.gang import Gang
+from training.validation.verdict import Verdict, conclude
+
+GANG_CHECKS: Final = {
+    "collective": "collective",
+    "train-single": "train",
+    "train-multi": "train",
+}
+"""By the name of the validation, what its ranks do."""
+WAITS: Final = ("queueing-low", "queueing-high")
+"""They only hold their place in a queue: who is admitted, evicted and admitted again is the check."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one check on this node; returns the exit code."""
+    asked = _parse(arguments)
+    if asked.validation == "gate":
+        return gate.pass_or_end(_gang(asked), asked.gbps, asked.command)
+    if asked.validation == "smoke":
+        expected = Expected.from_json(asked.expect)
+        return conclude(smoke.check(asked.processes, asked.device, expected))
+    if asked.validation in WAITS:
+        return conclude(_wait(asked.validation, asked.seconds))
+    check = GANG_CHECKS[asked.validation]
+    return conclude(gang.run(_gang(asked), asked.validation, check, asked.expect))
+
+
+def _gang(asked: argparse.Namespace) -> Gang:
+    port = spec.rendezvous_port(asked.job)
+    return Gang(
+        nodes=asked.nodes,
+        processes=asked.processes,
+        job=asked.job,
+        leader=asked.leader if asked.nodes > 1 else "",
+        port=gate.port_beside(port) if asked.validation == "gate" else port,
+        device=asked.device,
+        join_s=asked.join_seconds,
+    )
+
+
+def _wait(validation: str, seconds: float) -> Verdict:
+    """Stay for so long, unless told to leave."""
+    told = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: told.set())
+    finding = gang.TOLD_TO_STOP if told.wait(seconds) else None
+    return Verdict(validation=validation, finding=finding, facts={"node": host.facts()["node"]})
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = Parser(prog="python -m training.validation", description=__doc__)
+    checks = parser.add_subparsers(dest="validation", required=True, metavar="CHECK")
+    alone = checks.add_parser("smoke", help="driver, GPUs, ECC, exact products")
+    _node_arguments(alone, ("cpu", "cuda"))
+    for name in GANG_CHECKS:
+        of_gang = checks.add_parser(name, help="ranks of several processes or nodes together")
+        _node_arguments(of_gang)
+        _gang_arguments(of_gang)
+    for name in WAITS:
+        waiting = checks.add_parser(name, help="hold a place in a queue")
+        waiting.add_argument("--seconds", type=float, required=True)
+    gated = checks.add_parser("gate", help="the collective check, then the command")
+    _node_arguments(gated)
+    _gang_arguments(gated)
+    gated.add_argument("--gbps", type=float, required=True, help="GB/s of bus bandwidth at least")
+    gated.add_argument("command", nargs="+", metavar="-- COMMAND")
+    return parser.parse_args(arguments)
+
+
+def _expectation(text: str) -> str:
+    """The text itself, once it is known to be readable."""
+    Expected.from_json(text)
+    return text
+
+
+def _node_arguments(
+    parser: argparse.ArgumentParser, devices: Sequence[str] = ("auto", "cpu", "cuda")
+) -> None:
+    parser.add_argument("--processes", type=int, default=1, help="GPUs of this pod")
+    parser.add_argument("--device", choices=devices, default=devices[0])
+    parser.add_argument("--expect", type=_expectation, default=json.dumps({}), metavar="JSON")
+
+
+def _gang_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--nodes", type=int, default=1)
+    parser.add_argument("--job", default="alone", help="names the gang's rendezvous")
+    parser.add_argument("--leader", default="", help="host name of the first pod")
+    parser.add_argument("--join-seconds", type=int, default=300, help="for all nodes to meet")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""Facts of several ranks against each other and against what the stack says. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from training.validation.expected import Expected
+from training.validation.verdict import Finding
+
+Facts = Mapping[str, Any]
+
+_ALIKE: Final[Mapping[str, tuple[str, str]]] = {
+    "device": (
+        "kinds of devices",
+        "look why some pods see no GPU: device plugin, driver, container runtime",
+    ),
+    "model": (
+        "GPU models",
+        "use instance types with one GPU model, or set gpuModel in the run file",
+    ),
+    "driver": ("drivers", "bring all nodes of the pool to one image (AMI) version"),
+    "cuda": ("CUDA versions", "use one image, by digest, in all pods"),
+    "nccl": ("NCCL versions", "use one image, by digest, in all pods"),
+}
+"""Facts that are the same on all ranks: what to call them, and what helps where they differ."""
+
+_NETWORK_REMEDY: Final = (
+    "compare the MTU of the nodes' interfaces and of what is between them: subnets, jumbo frames, "
+    "CNI"
+)
+
+
+def first_difference(ranks: Sequence[Facts], expected: Expected) -> Finding | None:
+    """What is wrong, the most likely root first; None: all is as it should be."""
+    return next(_findings(ranks, expected), None)
+
+
+def _findings(ranks: Sequence[Facts], expected: Expected) -> Iterator[Finding]:
+    yield from _interface(ranks)
+    yield from _mtu(ranks, expected.mtu)
+    yield from _zone(ranks, expected.zone)
+    for name, (what, remedy) in _ALIKE.items():
+        if len(_values(ranks, name)) > 1:
+            yield Finding(cause=f"different {what}: {by_value(ranks, name)}", remedy=remedy)
+    yield from _models(ranks, expected.models)
+    yield from _fabric(ranks, expected.fabric_devices)
+
+
+def by_value(ranks: Sequence[Facts], name: str) -> str:
+    """`VALUE on NODE, NODE; VALUE on NODE`."""
+    nodes: dict[str, list[str]] = {}
+    for one in ranks:
+        at = nodes.setdefault(str(one[name]), [])
+        if one["node"] not in at:
+            at.append(str(one["node"]))
+    return "; ".join(f"{value} on {', '.join(at)}" for value, at in nodes.items())
+
+
+def notes(ranks: Sequence[Facts]) -> list[str]:
+    """What is no failure and costs something."""
+    if len(_values(ranks, "zone") - {""}) > 1:
+        return [f"ranks are in several zones, which slows collectives: {by_value(ranks, 'zone')}"]
+    return []
+
+
+def _values(ranks: Sequence[Facts], name: str) -> set[Any]:
+    return {one[name] for one in ranks}
+
+
+def _interface(ranks: Sequence[Facts]) -> Iterator[Finding]:
+    without = [one for one in ranks if one["unmatched_setting"]]
+    if without:
+        yield Finding(
+            cause=f"no interface matches {by_value(without, 'unmatched_setting')}",
+            remedy="remove the setting: collectives then take the pod's own interface",
+        )
+
+
+def _mtu(ranks: Sequence[Facts], expected: int | None) -> Iterator[Finding]:
+    known = [one for one in ranks if one["mtu"] is not None]
+    if expected is not None and any(one["mtu"] != expected for one in known):
+        yield Finding(
+            cause=f"MTU is {by_value(known, 'mtu')}; the pool's network has {expected}",
+            remedy=_NETWORK_REMEDY,
+        )
+    elif len(_values(known, "mtu")) > 1:
+        yield Finding(cause=f"MTU differs: {by_value(known, 'mtu')}", remedy=_NETWORK_REMEDY)
+
+
+def _zone(ranks: Sequence[Facts], expected: str) -> Iterator[Finding]:
+    elsewhere = [one for one in ranks if one["zone"] not in ("", expected)] if expected else []
+    if elsewhere:
+        yield Finding(
+            cause=f"zone is {by_value(elsewhere, 'zone')}; the pool is in {expected}",
+            remedy="correct the pool's zone in the stack file, or move its nodes",
+        )
+
+
+def _models(ranks: Sequence[Facts], expected: Sequence[str]) -> Iterator[Finding]:
+    wrong = [one for one in ranks if one["device"] == "cuda" and not _is_one_of(one, expected)]
+    if expected and wrong:
+        yield Finding(
+            cause=f"GPU model is {by_value(wrong, 'model')}; the pool has {', '.join(expected)}",
+            remedy="correct the pool's instanceTypes in the stack file, or replace the nodes",
+        )
+
+
+def _is_one_of(rank: Facts, models: Sequence[str]) -> bool:
+    """Whether the device's name, such as `NVIDIA A100-SXM4-40GB`, has one of these as a word."""
+    words = re.split(r"[^a-z0-9]+", str(rank["model"]).lower())
+    return any(model.lower() in words for model in models)
+
+
+def _fabric(ranks: Sequence[Facts], expected: int | None) -> Iterator[Finding]:
+    short = [one for one in ranks if one["fabric_devices"] < (expected or 0)]
+    if short:
+        yield Finding(
+            cause=(
+                f"fabric devices: {by_value(short, 'fabric_devices')}; a node of the pool has "
+                f"{expected}"
+            ),
+            remedy="check the device plugin of the fabric (EFA, RDMA), and the nodes' drivers",
+        )

@@ -1,0 +1,202 @@
+"""This node's part of a check that ranks of several nodes do together.
+
+It starts the ranks as runs start theirs (`training.trainer.launch`), waits for them as long as is fair, and
+says what became of them. A rank that dies or never comes is a cause like any other.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any, Final
+
+from training.spec import EXIT_PREEMPTED
+from training.validation import host
+from training.validation.results import FAILED, OUTCOME, RESULTS_ENV
+from training.validation.verdict import Finding, Verdict
+
+_LAST_LINES: Final = 20
+"""Of the launcher: what is kept for the cause."""
+_GRACE_S: Final = 10
+"""For the ranks to end after SIGTERM."""
+_NOT_MET: Final = "the nodes did not meet"
+"""What the launcher says of a rendezvous that failed."""
+
+TOLD_TO_STOP: Final = Finding(cause="told to stop before it was done", remedy="start it again")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gang:
+    """Who takes part, and where they meet; equal in all pods of a gang."""
+
+    nodes: int
+    processes: int
+    """Ranks per node."""
+    job: str
+    """Names the rendezvous."""
+    leader: str = ""
+    """Host name of the first pod; empty for one node."""
+    port: int = 0
+    """Of the rendezvous there."""
+    device: str = "auto"
+    """auto, cpu or cuda."""
+    join_s: int = 300
+    """For all nodes to meet: a gang's pods may start minutes apart."""
+    collective_s: float = 60.0
+    """A collective that waits longer has failed."""
+    work_s: int = 600
+    """For the check itself, once they have met."""
+
+    @property
+    def patience_s(self) -> int:
+        """From the start to the end, in seconds."""
+        return self.join_s + self.work_s
+
+    def command(self, check: str, expect: str) -> list[str]:
+        """What starts this node's ranks."""
+        meet = (
+            [
+                f"--nnodes={self.nodes}",
+                f"--rdzv-id={self.job}",
+                "--rdzv-backend=c10d",
+                f"--rdzv-endpoint={self.leader}:{self.port}",
+                f"--rdzv-conf=join_timeout={self.join_s}",
+            ]
+            if self.leader
+            else ["--standalone"]
+        )
+        return [
+            *(sys.executable, "-m", "training.trainer.launch", *meet),
+            f"--nproc-per-node={self.processes}",
+            "--max-restarts=0",
+            f"--shutdown-timeout={_GRACE_S}",
+            *("-m", "training.validation.ranks", check),
+            f"--device={self.device}",
+            f"--timeout={self.collective_s}",
+            f"--expect={expect}",
+        ]
+
+
+@dataclass(kw_only=True)
+class Ended:
+    """How the launcher ended."""
+
+    code: int
+    in_time: bool = True
+    told_to_stop: bool = False
+    said: list[str] = field(default_factory=list)
+
+
+def run(gang: Gang, validation: str, check: str, expect: str) -> Verdict:
+    """Run this node's part of `check`; never raises for what ranks do."""
+    with tempfile.TemporaryDirectory(prefix="trainyard-validation-") as folder:
+        ended = _launch(gang, gang.command(check, expect), Path(folder))
+        return judged(gang, validation, ended, Path(folder))
+
+
+def judged(gang: Gang, validation: str, ended: Ended, folder: Path) -> Verdict:
+    """What the ranks found, or else why they did not get there."""
+    outcome = folder / OUTCOME
+    if ended.code == 0 and outcome.exists():
+        told: dict[str, Any] = json.loads(outcome.read_text())
+        finding = Finding(**told["finding"]) if told["finding"] else None
+        return Verdict(validation=validation, finding=finding, facts=told["facts"])
+    why = [file.read_text() for file in sorted(folder.glob(f"{FAILED}*"))]
+    return Verdict(validation=validation, finding=_why(gang, ended, why), facts=host.facts())
+
+
+def _why(gang: Gang, ended: Ended, failures: list[str]) -> Finding:
+    """The cause of a check that did not come to its end, the most certain first."""
+    meeting = [line for line in ended.said if _NOT_MET in line]
+    if ended.told_to_stop:
+        return TOLD_TO_STOP
+    if ended.code in (128 + signal.SIGKILL, 128 + signal.SIGSEGV, 128 + signal.SIGBUS):
+        return Finding(
+            cause=f"a rank of this node was ended by {signal.Signals(ended.code - 128).name}",
+            remedy="look for OOMKilled in the pod's status and for XID errors of its node",
+        )
+    if meeting:
+        return Finding(
+            cause=f"the {gang.nodes} nodes did not meet at {gang.leader}:{gang.port} within "
+            f"{gang.join_s} s",
+            remedy="see whether all pods of the gang run, and what keeps them apart: network policies, "
+            "security groups, name resolution",
+        )
+    if failures:
+        return _of_a_rank(failures[0])
+    if not ended.in_time:
+        return Finding(
+            cause=f"not done within {gang.patience_s} s",
+            remedy="look at the other pods' logs for the rank that hangs",
+        )
+    last = next((line for line in reversed(ended.said) if line.strip()), "nothing")
+    return Finding(
+        cause=f"its launcher ended with {ended.code}, and last said: {last.strip()}",
+        remedy="read the log above this line",
+    )
+
+
+def _of_a_rank(failure: str) -> Finding:
+    lowered = failure.lower()
+    if "out of memory" in lowered:
+        return Finding(cause=failure, remedy="see what else holds memory of this node's GPUs")
+    if any(word in lowered for word in ("gloo", "nccl", "connection", "timed out", "timeout")):
+        return Finding(
+            cause=f"another rank is gone or hangs, or cannot be reached: {failure}",
+            remedy="look at the other pods' logs for the one that ended first; if none did, check "
+            "interface, MTU, network policies and security groups",
+        )
+    return Finding(cause=failure, remedy="read the log above this line")
+
+
+def _launch(gang: Gang, command: list[str], results: Path) -> Ended:
+    environment = os.environ | {RESULTS_ENV: str(results)}
+    lines: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
+    child = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    assert child.stderr is not None
+    reader = threading.Thread(target=_echo, args=(child.stderr, lines), daemon=True)
+    reader.start()
+    ended = Ended(code=1)
+    before = signal.signal(signal.SIGTERM, _passing_on(child, ended))
+    try:
+        ended.code = child.wait(gang.patience_s)
+    except subprocess.TimeoutExpired:
+        ended.in_time = False
+        child.terminate()
+        try:
+            child.wait(2 * _GRACE_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    reader.join(_GRACE_S)
+    ended.told_to_stop |= ended.code == EXIT_PREEMPTED
+    ended.said = list(lines)
+    return ended
+
+
+def _passing_on(
+    child: subprocess.Popen[str], ended: Ended
+) -> Callable[[int, FrameType | None], None]:
+    def handler(_number: int, _frame: FrameType | None) -> None:
+        ended.told_to_stop = True
+        child.terminate()
+
+    return handler
+
+
+def _echo(stream: IO[str], kept: collections.deque[str]) -> None:
+    for line in stream:
+        sys.stderr.write(line)
+        kept.append(line)

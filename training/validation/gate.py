@@ -1,0 +1,43 @@
+"""The check that a run can require: its own pods measure their collectives, then become the run.
+
+It runs where the run will, with its environment, its GPUs and its network, and replaces itself by the run's
+own command when the bandwidth suffices. Why not before admission: docs/adr/0023.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from training.spec import EXIT_PREEMPTED, RENDEZVOUS_PORT_BASE, RENDEZVOUS_PORT_COUNT
+from training.validation import gang
+from training.validation.gang import Gang
+from training.validation.verdict import Verdict, conclude
+
+
+def port_beside(port: int) -> int:
+    """A port of runs that is not the run's own, whose socket could still be closing when the run begins."""
+    return RENDEZVOUS_PORT_BASE + (port + 1 - RENDEZVOUS_PORT_BASE) % RENDEZVOUS_PORT_COUNT
+
+
+def pass_or_end(taking_part: Gang, gbps: float, command: Sequence[str]) -> int:
+    """Become `command` if its gang's collectives reach `gbps` GB/s of bus bandwidth; else the exit code."""
+    verdict = gang.run(taking_part, "collective", "collective", json.dumps({"gbps": gbps}))
+    code = conclude(verdict)
+    if code == 0:
+        become(command)
+    return EXIT_PREEMPTED if _told_to_stop(verdict) else code
+
+
+def _told_to_stop(verdict: Verdict) -> bool:
+    return verdict.finding == gang.TOLD_TO_STOP
+
+
+def become(command: Sequence[str]) -> NoReturn:
+    """Replace this process by the run's."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execvp(command[0], list(command))

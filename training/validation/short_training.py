@@ -1,0 +1,98 @@
+"""A short training of the trainer's own network by its own parallel code, on data made on the spot.
+
+It needs no dataset and writes no checkpoint: those have checks of their own (`python -m training.checkpoint`).
+Every sample counts upwards from somewhere, so a network that learns at all learns it in a few steps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from training.trainer.config import TrainerConfig
+from training.trainer.network import building
+from training.trainer.optimizer import adamw
+from training.trainer.parallel import World
+
+STEPS: Final = 20
+_SAMPLES: Final = 8
+"""Of each rank in each step."""
+_SEQUENCE: Final = 32
+_VOCABULARY: Final = 257
+_LEARNED: Final = 0.8
+"""Of the first loss: what the last one is at most."""
+
+SETTINGS: Final[dict[str, Any]] = {
+    "steps": STEPS,
+    "model": {"hidden_size": 64, "intermediate_size": 128, "layers": 2, "heads": 2, "kv_heads": 2},
+    "data": {"path": "none", "sequence_length": _SEQUENCE},
+    "optimizer": {"learning_rate": 0.01},
+    "schedule": {"warmup_steps": 0},
+}
+"""The trainer's; the batch follows from the number of ranks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """What came of it; the same on all ranks."""
+
+    first_loss: float
+    last_loss: float
+    """Means over all ranks, in nats per token."""
+    tokens_per_s: float
+    ranks_agree: bool
+    """Whether all ranks hold the same parameters in the end."""
+
+    @property
+    def learned(self) -> bool:
+        """Whether the loss went down as it must."""
+        return math.isfinite(self.last_loss) and self.last_loss < _LEARNED * self.first_loss
+
+
+def settings(world_size: int) -> dict[str, Any]:
+    """The trainer's settings for so many ranks."""
+    batch = {"global_samples": _SAMPLES * world_size, "micro_samples": _SAMPLES}
+    return {**SETTINGS, "batch": batch}
+
+
+def train(config: TrainerConfig, world: World) -> Trained:
+    """All ranks call it."""
+    torch.manual_seed(config.seed)
+    network = building.build(config, world, _VOCABULARY)
+    optimizer = adamw(network.bare, config)
+    network.begin()
+    losses: list[float] = []
+    begun = time.perf_counter()
+    for step in range(STEPS):
+        parts_M = network.passes.forward_backward(_samples(world, step))
+        network.clip(config.optimizer.clip_norm)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        losses.append(world.sum([float(parts_M.sum().item())])[0] / world.size)
+    seconds = time.perf_counter() - begun
+    return Trained(
+        first_loss=losses[0],
+        last_loss=losses[-1],
+        tokens_per_s=STEPS * _SAMPLES * _SEQUENCE * world.size / seconds,
+        ranks_agree=len(set(_fingerprints(network.bare, world))) == 1,
+    )
+
+
+def _samples(world: World, step: int) -> torch.Tensor:
+    """Samples of this rank, shape [B, S + 1]."""
+    first = (step * world.size + world.rank) * _SAMPLES
+    starts_B1 = torch.arange(first, first + _SAMPLES).unsqueeze(1) * 7
+    rows_BS1 = (starts_B1 + torch.arange(_SEQUENCE + 1)) % _VOCABULARY
+    return rows_BS1.to(world.device)
+
+
+def _fingerprints(model: torch.nn.Module, world: World) -> list[bytes]:
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        digest.update(parameter.detach().cpu().numpy().tobytes())
+    return [digest.digest()] if world.size == 1 else world.gather_bytes(digest.digest())
