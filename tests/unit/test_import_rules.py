@@ -120,8 +120,14 @@ def test_policies_stand_alone() -> None:
     assert offenders(files("policies"), "infra", "training", "sandbox", "ops") == []
 
 
-def test_commands_on_live_stacks_read_names_prices_and_the_contract_only() -> None:
-    allowed = {"infra.catalog", "infra.naming", "training.spec"}
+def test_commands_on_live_stacks_read_tables_and_the_contract_only() -> None:
+    allowed = {
+        "infra.catalog",
+        "infra.naming",
+        "infra.observability",
+        "infra.platform.compatibility",
+        "training.spec",
+    }
     found = {
         module
         for path in files("ops")
