@@ -133,7 +133,7 @@ ADD_ONS: Final[Mapping[str, AddOn]] = {
     "policyController": AddOn(
         chart="oci://ghcr.io/sigstore/helm-charts/policy-controller",
         version="0.10.5",
-        app_version="0.13.0",
+        app_version="0.13.1",
         namespace=naming.SIGNATURES_NAMESPACE,
         kubernetes=("1.27", ""),
         apis={"ClusterImagePolicy": "policy.sigstore.dev/v1beta1"},
@@ -198,8 +198,8 @@ ADD_ONS: Final[Mapping[str, AddOn]] = {
     ),
     "efaDevicePlugin": AddOn(
         chart="aws-efa-k8s-device-plugin",
-        version="v0.5.21",
-        app_version="v0.5.21",
+        version="v0.5.20",
+        app_version="v0.5.13",
         namespace="kube-system",
         kubernetes=("1.24", ""),
         repository="https://aws.github.io/eks-charts",
@@ -208,7 +208,7 @@ ADD_ONS: Final[Mapping[str, AddOn]] = {
     "kubePrometheusStack": AddOn(
         chart="oci://ghcr.io/prometheus-community/charts/kube-prometheus-stack",
         version="89.2.2",
-        app_version="v0.94.0",
+        app_version="v0.93.1",
         namespace="monitoring",
         kubernetes=("1.25", ""),
         apis=dict.fromkeys(_PROMETHEUS, "monitoring.coreos.com/v1"),
@@ -216,8 +216,8 @@ ADD_ONS: Final[Mapping[str, AddOn]] = {
     ),
     "fluentBit": AddOn(
         chart="fluent-bit",
-        version="0.57.0",
-        app_version="5.0.0",
+        version="0.57.6",
+        app_version="5.0.6",
         namespace="logging",
         kubernetes=("1.24", ""),
         repository="https://fluent.github.io/helm-charts",

@@ -55,9 +55,15 @@ AUTOSCALER_TAGS: Final[Mapping[str, str]] = {
 """Of Cluster Autoscaler, by version of Kubernetes: it simulates that version's scheduler."""
 
 
-def _nvidia(key: str, repository: str) -> Image:
+_EXPORTER: Final = "4.6.0-4.8.3-distroless"
+"""Of dcgm-exporter: DCGM's version, its own, and the image's kind."""
+
+
+def _nvidia(key: str, repository: str, tag: str = "") -> Image:
     """An operand of the GPU Operator, whose chart names path and image apart."""
-    return Image(registry="nvcr.io", repository=repository, values={f"{key}.repository": _PARENT})
+    return Image(
+        registry="nvcr.io", repository=repository, tag=tag, values={f"{key}.repository": _PARENT}
+    )
 
 
 def _monitoring(registry: str, repository: str) -> Image:
@@ -177,7 +183,7 @@ IMAGES: Final[Mapping[str, tuple[Image, ...]]] = {
         _nvidia("gfd", "nvidia/k8s-device-plugin"),
         _nvidia("migManager", "nvidia/cloud-native/k8s-mig-manager"),
         _nvidia("dcgm", "nvidia/cloud-native/dcgm"),
-        _nvidia("dcgmExporter", "nvidia/k8s/dcgm-exporter"),
+        _nvidia("dcgmExporter", "nvidia/k8s/dcgm-exporter", _EXPORTER),
         Image(
             registry="registry.k8s.io",
             repository="nfd/node-feature-discovery",
@@ -196,6 +202,7 @@ IMAGES: Final[Mapping[str, tuple[Image, ...]]] = {
         Image(
             registry="nvcr.io",
             repository="nvidia/k8s/dcgm-exporter",
+            tag=_EXPORTER,
             values={"image.repository": _WHOLE},
         ),
     ),
@@ -222,6 +229,7 @@ IMAGES: Final[Mapping[str, tuple[Image, ...]]] = {
         Image(
             registry="cr.fluentbit.io",
             repository="fluent/fluent-bit",
+            tag="5.0.6",
             values={"image.repository": _WHOLE},
         ),
     ),
