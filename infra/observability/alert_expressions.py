@@ -6,7 +6,6 @@ from typing import Final
 
 from infra import naming
 from infra.observability import dcgm, series
-from infra.observability.series import state_label
 
 LOW_RATIO: Final = 0.4
 HINT_RATIO: Final = 0.6
@@ -30,12 +29,13 @@ def _grew(counter: str, by: str, window: str) -> str:
     return f"({new} > 0 or sum by ({by}) (increase({counter}[{window}])) > 0)"
 
 
-def _logged(patterns: str) -> str:
-    return _grew(f'{series.LOG_MATCHES}{{pattern=~"{patterns}"}}', "namespace, run_id", "15m")
-
-
-def _event(name: str) -> str:
-    return _grew(f'{series.EVENTS}{{event="{name}"}}', "namespace, run_id", "15m")
+def _told(event: str, patterns: str) -> str:
+    """An event of the trainer's or a line of its log; the team is that of the namespace."""
+    found = [_grew(f'{series.LOG_MATCHES}{{pattern=~"{patterns}"}}', "namespace, run_id", "15m")]
+    if event:
+        found.insert(0, _grew(f'{series.EVENTS}{{event="{event}"}}', "namespace, run_id", "15m"))
+    team = f'"team", "$1", "namespace", "{naming.namespace("(.+)")}"'
+    return f"label_replace({' or '.join(found)}, {team})"
 
 
 LOW_UTILIZATION: Final = (
@@ -50,10 +50,8 @@ CHECKPOINT_SLOW: Final = (
     f"max by ({_OF_RUN}) ({_WRITE} > {SLOWEST_CHECKPOINT_S}"
     f" or ({_WRITE} > {SLOW_CHECKPOINT_S} and {_WRITE} > 2 * {_MEDIAN}))"
 )
-CHECKPOINT_FAILED: Final = (
-    f"{_event('checkpoint_failed')} or {_logged('checkpoint-failed|no-space')}"
-)
-RESUME_FAILED: Final = f"{_event('checkpoint_corrupt')} or {_logged('restore-failed')}"
+CHECKPOINT_FAILED: Final = _told("checkpoint_failed", "checkpoint-failed|no-space")
+RESUME_FAILED: Final = _told("checkpoint_corrupt", "restore-failed")
 
 _RESTARTED: Final = (
     f"sum by ({_OF_RUN}) (increase({series.POD_RESTARTS}[1h])"
@@ -70,11 +68,9 @@ PENDING_TOO_LONG: Final = (
     f'sum by (namespace, pod, run_id, team) (({series.POD_PHASE}{{phase="Pending"}} == 1)'
     f" * on (namespace, pod) group_left (run_id, team) {series.RUN_POD})"
 )
-NCCL_TIMEOUT: Final = _logged("nccl-timeout|collective-timeout")
+NCCL_TIMEOUT: Final = _told("", "nccl-timeout|collective-timeout")
 
-_GPU_NODES: Final = (
-    f'{series.NODE_LABEL_INFO}{{{state_label(naming.WORKLOAD_TYPE)}="{naming.GPU_TRAINING}"}}'
-)
+_GPU_NODES: Final = f'{series.NODE_INFO}{{workload="{naming.GPU_TRAINING}"}}'
 NODE_PRESSURE: Final = (
     f"max by (node, condition) ({series.NODE_CONDITION}"
     '{condition=~"MemoryPressure|DiskPressure|PIDPressure", status="true"}) == 1'

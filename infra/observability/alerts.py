@@ -122,7 +122,7 @@ _RUNS: Final = (
         expression=CHECKPOINT_FAILED,
         owner=PLATFORM,
         severity=PAGE,
-        summary="Run {{ $labels.run_id }} cannot write checkpoints",
+        summary=f"Run {_RUN} cannot write checkpoints",
         description="It trains on, and all since its last good checkpoint is lost with the next interruption.",
     ),
     Alert(
@@ -130,7 +130,7 @@ _RUNS: Final = (
         expression=RESUME_FAILED,
         owner=TEAM,
         severity=PAGE,
-        summary="Run {{ $labels.run_id }} found a checkpoint that it cannot load",
+        summary=f"Run {_RUN} found a checkpoint that it cannot load",
         description="Either it went on from an older one, or none is good and it cannot go on.",
     ),
     Alert(
@@ -155,7 +155,7 @@ _RUNS: Final = (
         expression=NCCL_TIMEOUT,
         owner=PLATFORM,
         severity=PAGE,
-        summary="Ranks of run {{ $labels.run_id }} do not reach each other",
+        summary=f"Ranks of run {_RUN} do not reach each other",
         description="Its logs tell of a collective that timed out: network interface, MTU, firewall, "
         "a lost node, or one rank that hangs.",
     ),

@@ -35,7 +35,8 @@ class Facts:
     """What rules have to know of a stack."""
 
     prices: tuple[NodePrice, ...] = ()
-    """Of the pools' instance types. Nothing that has no price is counted as a cost."""
+    """Of the pools' instance types, both ways of buying: what spot saves is told by the other price.
+    What has no price is not counted as a cost."""
     team_budgets: Mapping[str, float] = field(default_factory=dict)
     """USD an hour that a team's runs may cost on demand, by team."""
     stack_budget: float | None = None
@@ -49,6 +50,7 @@ def groups(facts: Facts | None = None) -> list[Group]:
         _group("trainyard-runs", [_run_pod()]),
         _group("trainyard-gpus", list(_gpus())),
         _group("trainyard-training", list(_training())),
+        _group("trainyard-nodes", [_node_info()]),
         _group("trainyard-cost", [*_prices(known), *_costs()]),
     ]
     return [group for group in found if group["rules"]]
@@ -87,9 +89,24 @@ def _run_pod() -> Rule:
     )
 
 
+def _node_info() -> Rule:
+    named = _named(
+        f'{series.NODE_LABEL_INFO}{{{state_label(naming.POOL)}!=""}}',
+        {
+            naming.POOL: "pool",
+            naming.CAPACITY: "capacity",
+            naming.INSTANCE_TYPE: "instance_type",
+            naming.WORKLOAD_TYPE: "workload",
+        },
+    )
+    return _rule(
+        series.NODE_INFO, f"max by (node, pool, capacity, instance_type, workload) ({named})"
+    )
+
+
 _OF_GPU: Final = "node, gpu, UUID, modelName, GPU_I_ID, namespace, pod"
 
-_RECORDED: Final[Mapping[Series, dcgm.Field]] = {
+RECORDED: Final[Mapping[Series, dcgm.Field]] = {
     series.GPU_UTILIZATION: dcgm.GPU_UTIL,
     series.GPU_MEMORY_USED: dcgm.FB_USED,
     series.GPU_MEMORY_FREE: dcgm.FB_FREE,
@@ -114,7 +131,7 @@ def either_name(gpu_field: dcgm.Field) -> str:
 def _gpus() -> Iterable[Rule]:
     """GPUs of pods of runs get the run's labels; others are recorded without."""
     same = "node, UUID, GPU_I_ID, namespace, pod"
-    for target, gpu_field in _RECORDED.items():
+    for target, gpu_field in RECORDED.items():
         value = f"max by ({_OF_GPU}) ({either_name(gpu_field)})"
         yield _rule(
             target,
@@ -164,17 +181,9 @@ def _prices(facts: Facts) -> Iterable[Rule]:
 
 
 def _costs() -> Iterable[Rule]:
-    nodes = _named(
-        f'{series.NODE_LABEL_INFO}{{{state_label(naming.POOL)}!=""}}',
-        {
-            naming.POOL: "pool",
-            naming.CAPACITY: "capacity",
-            naming.INSTANCE_TYPE: "instance_type",
-        },
-    )
     yield _rule(
         series.NODE_COST,
-        f"max by (node, pool, capacity, instance_type) ({nodes})"
+        f"max by (node, pool, capacity, instance_type) ({series.NODE_INFO})"
         f" * on (instance_type, capacity) group_left () {series.NODE_PRICE}",
     )
     there = f'max by (node) ({series.NODE_ALLOCATABLE}{{resource="{series.GPU_RESOURCE}"}} > 0)'

@@ -132,6 +132,7 @@ POD_TERMINATED: Final = _state("pod_container_status_last_terminated_reason", *_
 NODE_LABEL_INFO: Final = _state("node_labels", "node", *map(state_label, NODE_LABELS))
 NODE_CONDITION: Final = _state("node_status_condition", "node", "condition", "status")
 NODE_ALLOCATABLE: Final = _state("node_status_allocatable", "node", "resource", "unit")
+NODE_CREATED: Final = _state("node_created", "node", unit="Unix s")
 NODE_CORDONED: Final = _state("node_spec_unschedulable", "node")
 JOB_OWNER: Final = _state("job_owner", "namespace", "job_name", "owner_kind", "owner_name")
 JOB_FAILED: Final = _state("job_failed", "namespace", "job_name", "condition")
@@ -156,6 +157,8 @@ VOLUME_AVAILABLE: Final = Series(
 )
 
 UP: Final = Series(name="up")
+FIRING: Final = Series(name="ALERTS", labels=("alertname", "alertstate", "owner", "severity"))
+"""Prometheus' own, of the rules that it evaluates."""
 REQUESTS: Final = Series(name="apiserver_request_total", labels=("verb", "resource", "code"))
 
 # What recording.py makes.
@@ -182,12 +185,16 @@ RUN_LOADER: Final = Series(name="trainyard:run_loader:ratio", unit="ratio", labe
 RUN_COLLECTIVE: Final = Series(name="trainyard:run_collective:ratio", unit="ratio", labels=_OF_RUN)
 RUN_TOKENS: Final = Series(name="trainyard:run_tokens:rate5m", unit="tokens/s", labels=_OF_RUN)
 
+NODE_INFO: Final = Series(
+    name="trainyard:node:info", labels=("node", "pool", "capacity", "instance_type", "workload")
+)
+"""1 for every node of a pool. `workload` is `gpu-training`, or missing on CPU nodes."""
 NODE_PRICE: Final = Series(
     name="trainyard:node_price:usd_per_hour",
     unit="USD/h",
     labels=("instance_type", "capacity"),
 )
-"""From the catalog, for the instance types of the stack's pools."""
+"""From the catalog, for the instance types of the stack's pools, bought in either way."""
 NODE_COST: Final = Series(
     name="trainyard:node_cost:usd_per_hour",
     unit="USD/h",
