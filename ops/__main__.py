@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
+import os
 import sys
 from pathlib import Path
 
 from rich.console import Console
 
 from infra import naming
-from ops import collect, drain, report
+from ops import collect, drain, metrics, report
 from ops.cluster import Cluster, ClusterError, ForbiddenError
 from ops.collect import NoSuchRunError
 
@@ -50,10 +51,27 @@ def _parser() -> argparse.ArgumentParser:
     why = add("why", _why, "why a run waits, or how it ended")
     why.add_argument("run_name", metavar="RUN", help="a run id, or a name for its newest run")
     why.add_argument("--json", action="store_true", help="one JSON object")
+    _add_prometheus(why)
     stop = add("drain", _drain, "stop the queues: runs save, stop and wait")
     stop.add_argument("--timeout", type=_seconds, default=DRAIN_TIMEOUT_S, metavar="SECONDS")
     add("resume", _resume, "open the queues again")
     return parser
+
+
+def _add_prometheus(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--prometheus",
+        type=_url,
+        default=os.environ.get(metrics.PROMETHEUS_ENV, ""),
+        metavar="URL",
+        help=f"where metrics are; default {metrics.PROMETHEUS_ENV}, else the cluster's own",
+    )
+
+
+def _url(text: str) -> str:
+    if text and not text.startswith(("http://", "https://")):
+        raise argparse.ArgumentTypeError(f"got {text}; allowed http://HOST:PORT or https://...")
+    return text
 
 
 def _seconds(text: str) -> float:
@@ -72,7 +90,8 @@ def _why(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
             raise
         raise ClusterError(f"{error}; name your team with --team") from None
     run = collect.find(known, args.run_name)
-    taken = collect.snapshot(cluster, run, dt.datetime.now(dt.UTC))
+    prometheus = metrics.of(args.prometheus, cluster)
+    taken = collect.snapshot(cluster, run, dt.datetime.now(dt.UTC), known, prometheus)
     if args.json:
         print(report.as_json(taken))
     else:

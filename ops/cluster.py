@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -68,6 +68,20 @@ class Cluster:
         """One object; None: there is none. Raises ForbiddenError."""
         return self._call("GET", kind.path(namespace, name))
 
+    def text(
+        self, path: str, query: Sequence[tuple[str, str]], timeout_s: float = TIMEOUT_S
+    ) -> str | None:
+        """What a path answers that is no object: a log, or a service behind it; None: it is not there.
+
+        Raises ForbiddenError, ClusterError.
+        """
+        status, data = self._send("GET", path, list(query), {"Accept": "*/*"}, None, timeout_s)
+        if status == 404:
+            return None
+        if status >= 400:
+            raise _refusal(status, data, f"GET {path}")
+        return bytes(data).decode(errors="replace")
+
     def patch(self, kind: Kind, name: str, change: Mapping[str, Any]) -> None:
         """Merge a change into a cluster-wide object."""
         query = [("fieldManager", FIELD_MANAGER)]
@@ -81,22 +95,34 @@ class Cluster:
         headers = {"Accept": "application/json"}
         if body is not None:
             headers["Content-Type"] = "application/merge-patch+json"
+        status, data = self._send(method, path, query or [], headers, body, TIMEOUT_S)
+        return _decoded(status, data, f"{method} {path}")
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: list[tuple[str, str]],
+        headers: dict[str, str],
+        body: Any,
+        timeout_s: float,
+    ) -> tuple[int, Any]:
+        """HTTP status and body, whatever they are."""
         request = self._api.param_serialize(
             method,
             path,
-            query_params=query or [],
+            query_params=query,
             header_params=headers,
             body=body,
             auth_settings=["BearerToken"],
         )
         try:
-            answer = self._api.call_api(*request, _request_timeout=TIMEOUT_S)
-            status, data = answer.status, answer.read()
+            answer = self._api.call_api(*request, _request_timeout=timeout_s)
+            return int(answer.status), answer.read()
         except client.ApiException as error:
-            status, data = int(error.status), error.body
+            return int(error.status), error.body
         except urllib3.exceptions.HTTPError as error:
             raise ClusterError(f"the API server does not answer: {error}") from None
-        return _decoded(status, data, f"{method} {path}")
 
 
 def _decoded(status: int, data: Any, what: str) -> Json | None:
@@ -106,9 +132,13 @@ def _decoded(status: int, data: Any, what: str) -> Json | None:
     if status < 400:
         found: Json = json.loads(data)
         return found
+    raise _refusal(status, data, what)
+
+
+def _refusal(status: int, data: Any, what: str) -> ClusterError:
     try:
         message = str(json.loads(data).get("message", ""))
     except (ValueError, TypeError):
         message = ""
     kind = ForbiddenError if status in (401, 403) else ClusterError
-    raise kind(f"{what}: {message or f'HTTP {status}'}")
+    return kind(f"{what}: {message or f'HTTP {status}'}")

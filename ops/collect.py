@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import difflib
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from infra import naming
-from ops import objects
+from ops import logs, metrics, objects, placement
 from ops.cluster import Cluster, ForbiddenError, Kind
+from ops.metrics import Metrics, MetricsUnknownError, Vitals
 from ops.objects import Json
 from ops.snapshot import Snapshot
+from ops.symptoms.gpus import GPU_NAMESPACE
 
 JOBS: Final = Kind("batch/v1", "jobs", "Job")
 RUN_KINDS: Final = (
@@ -32,6 +35,10 @@ CLUSTER_QUEUES: Final = Kind(naming.KUEUE_API, "clusterqueues", "ClusterQueue")
 COHORTS: Final = Kind(naming.KUEUE_API, "cohorts", "Cohort")
 FLAVORS: Final = Kind(naming.KUEUE_API, "resourceflavors", "ResourceFlavor")
 PROVISIONING: Final = Kind("autoscaling.x-k8s.io/v1", "provisioningrequests", "ProvisioningRequest")
+
+
+RELATIVES_MAX: Final = 8
+"""Earlier runs of the same name whose speed is looked up."""
 
 
 class NoSuchRunError(Exception):
@@ -71,8 +78,17 @@ def _no_such_run(known: Sequence[Json], wanted: str) -> str:
     return f"no run {wanted!r}{hint} There are: {', '.join(ids)}"
 
 
-def snapshot(cluster: Cluster, run: Json, now: dt.datetime) -> Snapshot:
-    """All that can be read of a run at this moment."""
+def snapshot(
+    cluster: Cluster,
+    run: Json,
+    now: dt.datetime,
+    known: Sequence[Json] = (),
+    prometheus: Metrics | None = None,
+) -> Snapshot:
+    """All that can be read of a run at this moment.
+
+    `known`: runs among which there may be earlier ones of its name. `prometheus` None: no metrics.
+    """
     reader = _Reader(cluster)
     namespace = str(objects.meta(run)["namespace"])
     run_id = objects.label(run, naming.RUN_ID)
@@ -87,7 +103,7 @@ def snapshot(cluster: Cluster, run: Json, now: dt.datetime) -> Snapshot:
     behind = ((local_queue or {}).get("spec") or {}).get("clusterQueue", "")
     cluster_queue = _named(cluster_queues, behind)
     cohort = ((cluster_queue or {}).get("spec") or {}).get("cohortName", "")
-    return Snapshot(
+    taken = Snapshot(
         run=run,
         now=now,
         workload=_workload_of(run, workloads),
@@ -104,22 +120,78 @@ def snapshot(cluster: Cluster, run: Json, now: dt.datetime) -> Snapshot:
         events=reader.items(EVENTS, namespace),
         nodes=reader.items(NODES),
         provisioning=reader.items(PROVISIONING, namespace),
-        hidden=frozenset(reader.hidden),
     )
+    return _looked_into(reader, taken, relatives(known, run), prometheus)
+
+
+def relatives(known: Sequence[Json], run: Json) -> list[str]:
+    """Ids of other runs of the same name and team, the newest first."""
+    same = [
+        objects.label(item, naming.RUN_ID)
+        for item in known
+        if objects.label(item, naming.RUN) == objects.label(run, naming.RUN)
+        and objects.meta(item).get("namespace") == objects.meta(run).get("namespace")
+    ]
+    return [found for found in same if found != objects.label(run, naming.RUN_ID)][:RELATIVES_MAX]
+
+
+def _looked_into(
+    reader: _Reader, taken: Snapshot, others: Sequence[str], prometheus: Metrics | None
+) -> Snapshot:
+    """The same with what is asked for only where it can explain something."""
+    stuck = any(
+        objects.condition(pod, "PodScheduled").get("status") == "False" for pod in taken.pods
+    )
+    blind = any(placement.blind(node) for node in taken.nodes)
+    reading = logs.read(reader.cluster, taken.namespace, taken.pods) if taken.pods else None
+    vitals, unknown = _vitals(taken, others, prometheus)
+    hidden = reader.hidden | ({"pods/log"} if reading and reading.forbidden else set())
+    gaps = [gap for gap in (reading.gap if reading else "", unknown) if gap]
+    return dataclasses.replace(
+        taken,
+        others_pods=reader.open_items(PODS, None, naming.RUN_ID) if stuck else (),
+        gpu_pods=reader.open_items(PODS, GPU_NAMESPACE) if blind else (),
+        logs=reading.logs if reading else (),
+        vitals=vitals,
+        gaps=gaps,
+        hidden=frozenset(hidden),
+    )
+
+
+def _vitals(
+    taken: Snapshot, others: Sequence[str], prometheus: Metrics | None
+) -> tuple[Vitals | None, str]:
+    """What is measured of a run that has pods, or why that is not known."""
+    if prometheus is None or not taken.pods:
+        return None, ""
+    nodes = {str(pod["spec"].get("nodeName") or "") for pod in taken.pods} - {""}
+    try:
+        found = metrics.vitals(prometheus, taken.run_id, sorted(nodes), others)
+    except MetricsUnknownError as error:
+        return None, f"metrics are not known: {error}; name a Prometheus with --prometheus"
+    unmeasured = f"metrics are not known: {prometheus.place} has none of this run"
+    return found, "" if found.known else unmeasured
 
 
 class _Reader:
     """Lists, and notes what may not be read."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
         self.hidden: set[str] = set()
 
     def items(self, kind: Kind, namespace: str | None = None, selector: str = "") -> list[Json]:
         try:
-            return self._cluster.items(kind, namespace, selector)
+            return self.cluster.items(kind, namespace, selector)
         except ForbiddenError:
             self.hidden.add(kind.plural)
+            return []
+
+    def open_items(self, kind: Kind, namespace: str | None, selector: str = "") -> list[Json]:
+        """The same, of what few may read and nobody has to."""
+        try:
+            return self.cluster.items(kind, namespace, selector)
+        except ForbiddenError:
             return []
 
 

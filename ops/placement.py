@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
+from typing import Final
 
 from infra import naming
 from ops import objects
 from ops.objects import Json
 
-_STOPPING = ("NoSchedule", "NoExecute")
+_STOPPING: Final = ("NoSchedule", "NoExecute")
+
+OTHER_LABELS: Final = "do not have the labels that the run wants"
+TAINTED: Final = "have the taint "
+"""How a reason begins that names taints."""
 
 
 def matches(pod_spec: Json, labels: Mapping[str, str], *, known_keys_only: bool = False) -> bool:
@@ -94,22 +99,37 @@ def node_refusals(pod_spec: Json, nodes: Iterable[Json], *more: Json) -> Counter
     `more`: tolerations that the pod gains when it is admitted. What runs on the nodes is not looked at.
     """
     return Counter(
-        _node_refusal(pod_spec, node, more)
-        for node in nodes
-        if objects.amount((objects.status(node).get("allocatable") or {}).get(naming.GPU, "0"))
+        _node_refusal(pod_spec, node, more) for node in nodes if has_gpus(node) or blind(node)
     )
+
+
+def has_gpus(node: Json) -> bool:
+    """Whether it offers GPUs to pods."""
+    offered = objects.status(node).get("allocatable") or {}
+    return bool(objects.amount(offered.get(naming.GPU, "0")))
+
+
+def blind(node: Json) -> bool:
+    """Whether its labels say that it has GPUs, and it offers none."""
+    labelled = (
+        objects.label(node, naming.ACCELERATOR) == "nvidia"
+        or objects.label(node, naming.WORKLOAD_TYPE) == naming.GPU_TRAINING
+    )
+    return labelled and not has_gpus(node)
 
 
 def _node_refusal(pod_spec: Json, node: Json, more: tuple[Json, ...]) -> str:
     if not matches(pod_spec, objects.meta(node).get("labels") or {}):
-        return "do not have the labels that the run wants"
+        return OTHER_LABELS
     if not objects.holds(node, "Ready"):
         return "are not ready"
     spec = node.get("spec") or {}
     if spec.get("unschedulable"):
         return "are cordoned"
     if taints := untolerated(pod_spec, spec.get("taints") or [], *more):
-        return f"have the taint {', '.join(taints)}"
+        return f"{TAINTED}{', '.join(taints)}"
+    if blind(node):
+        return f"offer no {naming.GPU}"
     room = objects.status(node).get("allocatable") or {}
     for resource, wanted in objects.requests(pod_spec).items():
         if wanted > objects.amount(room.get(resource, "0")):

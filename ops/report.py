@@ -9,11 +9,12 @@ from rich.markup import escape
 
 from ops import objects
 from ops.snapshot import Snapshot
-from ops.symptoms import explain, history
+from ops.symptoms import explain, health, history
 
 
 def as_json(snapshot: Snapshot) -> str:
-    """One JSON object: run, kind, namespace, team, symptom, headline, evidence, history, remedy, hidden."""
+    """One JSON object: run, kind, namespace, team, symptom, headline, evidence, health, history, remedy,
+    hidden (plurals that may not be read), gaps (what else is not known, and why)."""
     verdict = explain(snapshot)
     return json.dumps(
         {
@@ -24,9 +25,11 @@ def as_json(snapshot: Snapshot) -> str:
             "symptom": verdict.symptom,
             "headline": verdict.headline,
             "evidence": list(verdict.evidence),
+            "health": health.notes(snapshot),
             "history": history(snapshot),
             "remedy": list(verdict.remedy),
             "hidden": sorted(snapshot.hidden),
+            "gaps": list(snapshot.gaps),
         },
         indent=2,
     )
@@ -38,6 +41,8 @@ def show(snapshot: Snapshot, console: Console) -> None:
     _print(console, f"[bold]{escape(snapshot.run_id)}[/bold] {escape(verdict.headline)}")
     for line in verdict.evidence:
         _print(console, f"  {escape(line)}")
+    for line in health.notes(snapshot):
+        _print(console, f"  [dim]health:[/dim] {escape(line)}")
     for line in history(snapshot):
         _print(console, f"  [dim]before:[/dim] {escape(line)}")
     for line in verdict.remedy:
@@ -45,6 +50,8 @@ def show(snapshot: Snapshot, console: Console) -> None:
     if snapshot.hidden:
         plurals = ", ".join(sorted(snapshot.hidden))
         _print(console, f"  [dim]you may not read {plurals}; a platform engineer sees more[/dim]")
+    for line in snapshot.gaps:
+        _print(console, f"  [dim]{escape(line)}[/dim]")
     _print(console, f"  [dim]kubectl get {escape(objects.reference(snapshot.run))} -o yaml[/dim]")
 
 

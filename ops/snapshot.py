@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 from infra import naming
 from ops import objects
+from ops.logs import Log
+from ops.metrics import Vitals
 from ops.objects import Json
 
 
@@ -34,6 +36,15 @@ class Snapshot:
     nodes: Sequence[Json] = ()
     provisioning: Sequence[Json] = ()
     """ProvisioningRequests of the namespace."""
+    others_pods: Sequence[Json] = ()
+    """Pods of all runs that may be read; looked up only for a run that finds no node."""
+    gpu_pods: Sequence[Json] = ()
+    """What makes GPUs visible to the kubelet; looked up only where some are not."""
+    logs: Sequence[Log] = ()
+    vitals: Vitals | None = None
+    """None: nobody was asked, or nobody knew."""
+    gaps: Sequence[str] = ()
+    """What could not be looked at besides, and why."""
     hidden: frozenset[str] = field(default_factory=frozenset)
     """Plurals that the caller may not read: what is missing of them is not known to be absent."""
 

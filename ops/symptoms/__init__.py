@@ -1,17 +1,31 @@
-"""The table of symptoms: the first that a snapshot shows is why a run is where it is."""
+"""The table of symptoms: the first that a snapshot shows is why a run is where it is, or why it is slow."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from ops.snapshot import Snapshot
-from ops.symptoms import ended, notes, pods, queue, scarcity, waiting
+from ops.symptoms import (
+    ended,
+    gpus,
+    health,
+    notes,
+    placing,
+    pods,
+    queue,
+    scarcity,
+    told,
+    waiting,
+)
 from ops.verdict import Note, Symptom, Verdict
 
 SYMPTOMS: Final[tuple[Symptom, ...]] = (
     ended.finished,
     ended.bad_configuration,
     ended.out_of_memory,
+    gpus.broke_it,
+    told.by_logs,
+    gpus.driver,
     ended.failed,
     ended.leaving,
     ended.stopped,
@@ -28,20 +42,32 @@ SYMPTOMS: Final[tuple[Symptom, ...]] = (
     scarcity.too_big,
     scarcity.cost_cap,
     scarcity.quota_exhausted,
+    gpus.not_visible,
     scarcity.no_place,
     waiting.behind,
     waiting.queued,
     pods.refused,
     pods.image,
     pods.setup,
-    pods.unschedulable,
+    placing.partial_gang,
+    placing.missing_toleration,
+    placing.strict_affinity,
+    placing.no_gpu_capacity,
+    placing.unschedulable,
+    gpus.cpu_node,
     pods.restarting,
+    *health.CHECKS,
     pods.running,
     pods.starting,
 )
 """In the order of asking: ends first, then from the queue inwards; what explains more comes before."""
 
-NOTES: Final[tuple[Note, ...]] = (notes.preempted_by, notes.sent_back, notes.restarted)
+NOTES: Final[tuple[Note, ...]] = (
+    notes.preempted_by,
+    notes.sent_back,
+    notes.restarted,
+    told.lines_seen,
+)
 
 
 def explain(snapshot: Snapshot) -> Verdict:

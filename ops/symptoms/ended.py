@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from ops import gang, objects
+from ops import gang, logs, objects
 from ops.objects import Json
 from ops.snapshot import Snapshot, counted
 from ops.verdict import Verdict
@@ -28,6 +28,14 @@ class Exit:
     container: str
     code: int
     reason: str
+    finished: str = ""
+    """Time stamp, empty where it is not told."""
+
+    @property
+    def evidence(self) -> str:
+        """`OBJECT: what it says`."""
+        reason = f" ({self.reason})" if self.reason else ""
+        return f"pod/{self.pod}: container {self.container} exited with {self.code}{reason}"
 
 
 def exits(snapshot: Snapshot) -> Iterator[Exit]:
@@ -43,11 +51,31 @@ def exits(snapshot: Snapshot) -> Iterator[Exit]:
                         container=one["name"],
                         code=int(ended["exitCode"]),
                         reason=str(ended.get("reason", "")),
+                        finished=str(ended.get("finishedAt", "")),
                     )
     for job in snapshot.jobs:
         message = str(objects.condition(job, "Failed").get("message", ""))
         if found := _EXIT_CODE.search(message):
             yield Exit(pod="", container="", code=int(found[1]), reason="")
+
+
+def first_exit(snapshot: Snapshot) -> Exit | None:
+    """The container that ended badly before all others: they followed it."""
+    known = [e for e in exits(snapshot) if e.pod and e.code != spec.EXIT_PREEMPTED]
+    return min(known, key=lambda e: e.finished or "9", default=None)
+
+
+def broken(snapshot: Snapshot) -> str:
+    """How a run that does not train because something of it ended badly goes on: `failed`, `restarts`.
+
+    Empty when nothing is broken. Pods that saved and stopped are not.
+    """
+    if _failed(snapshot):
+        return "failed"
+    leaves = objects.meta(snapshot.run).get("deletionTimestamp")
+    if leaves or not snapshot.admitted or gang.trains(snapshot) or first_exit(snapshot) is None:
+        return ""
+    return f"restarts ({restarts(snapshot)} so far)"
 
 
 def finished(snapshot: Snapshot) -> Verdict | None:
@@ -76,7 +104,11 @@ def bad_configuration(snapshot: Snapshot) -> Verdict | None:
     return Verdict(
         symptom="bad-configuration",
         headline=f"failed: its configuration cannot work (exit code {spec.EXIT_BAD_CONFIG})",
-        evidence=(*_exit_line(found), _says(snapshot.run, _failed(snapshot))),
+        evidence=(
+            *last_words(snapshot, found),
+            *_exit_line(found),
+            _says(snapshot.run, _failed(snapshot)),
+        ),
         remedy=(
             *log_lines(snapshot, found),
             "correct the run file; what changes is a new run, and this one is never retried",
@@ -116,7 +148,11 @@ def failed(snapshot: Snapshot) -> Verdict | None:
     return Verdict(
         symptom="failed",
         headline=f"failed{code}{limit}",
-        evidence=(_says(snapshot.run, condition), *(_exit_line(first) if first else ())),
+        evidence=(
+            _says(snapshot.run, condition),
+            *(_exit_line(first) if first else ()),
+            *(last_words(snapshot, first) if first else ()),
+        ),
         remedy=(
             *log_lines(snapshot, first),
             "to try the same again, raise `version` in the run file; it starts from its own checkpoints"
@@ -169,6 +205,11 @@ def restarts(snapshot: Snapshot) -> int:
     return int(objects.status(snapshot.run).get("restarts") or 0)
 
 
+def last_words(snapshot: Snapshot, ended: Exit) -> list[str]:
+    """The end of a container's log, where it may be read."""
+    return logs.last_words(snapshot.logs, ended.pod, ended.container)
+
+
 def log_lines(snapshot: Snapshot, ended: Exit | None) -> list[str]:
     """Where the last words are."""
     if ended is not None and ended.pod:
@@ -188,10 +229,7 @@ def _failed(snapshot: Snapshot) -> Json:
 
 
 def _exit_line(ended: Exit) -> tuple[str, ...]:
-    if not ended.pod:
-        return ()
-    reason = f" ({ended.reason})" if ended.reason else ""
-    return (f"pod/{ended.pod}: container {ended.container} exited with {ended.code}{reason}",)
+    return (ended.evidence,) if ended.pod else ()
 
 
 def _says(item: Json, condition: Json) -> str:

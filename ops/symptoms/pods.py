@@ -10,9 +10,7 @@ from ops import gang, objects
 from ops.objects import Json
 from ops.snapshot import Snapshot, counted
 from ops.symptoms import ended
-from ops.symptoms.scarcity import node_lines
 from ops.verdict import Verdict
-from training import spec
 
 _IMAGE: Final = (
     "ErrImagePull",
@@ -89,47 +87,19 @@ def _setup(what: str, line: str) -> Verdict:
     )
 
 
-def unschedulable(snapshot: Snapshot) -> Verdict | None:
-    """The scheduler finds no node for a pod."""
-    stuck = [
-        (pod, condition)
-        for pod in gang.live(snapshot)
-        if (condition := objects.condition(pod, "PodScheduled")).get("reason") == "Unschedulable"
-    ]
-    if not stuck:
-        return None
-    pod, condition = stuck[0]
-    lines = node_lines(snapshot, pod["spec"], ())
-    return Verdict(
-        symptom="unschedulable",
-        headline=f"is admitted, but {len(stuck)} of its {counted(len(gang.live(snapshot)), 'pod')} fit no node",
-        evidence=(f"{objects.reference(pod)}: {condition.get('message', '')}", *lines),
-        remedy=(
-            f"kubectl get nodes -L {naming.POOL}: is a node lost, cordoned, tainted or occupied?",
-            "where an autoscaler makes nodes, wait for it; else Kueue takes the run back and tries"
-            " elsewhere",
-        ),
-    )
-
-
 def restarting(snapshot: Snapshot) -> Verdict | None:
     """An attempt has just ended badly, and the next one is not up yet."""
-    if not snapshot.admitted or gang.trains(snapshot):
-        return None
-    bad = [e for e in ended.exits(snapshot) if e.pod and e.code != spec.EXIT_PREEMPTED]
-    if not bad:
+    first = ended.first_exit(snapshot)
+    if first is None or not ended.broken(snapshot):
         return None
     most = ((snapshot.run.get("spec") or {}).get("failurePolicy") or {}).get("maxRestarts")
     counted = objects.status(snapshot.run).get("restartsCountTowardsMax") or 0
     limit = f", {counted} of {most} restarts used" if most is not None else ""
     return Verdict(
         symptom="restarting",
-        headline=f"restarts: an attempt ended with exit code {bad[0].code}{limit}",
-        evidence=(
-            f"pod/{bad[0].pod}: container {bad[0].container} exited with {bad[0].code}"
-            f" {bad[0].reason}",
-        ),
-        remedy=tuple(ended.log_lines(snapshot, bad[0])),
+        headline=f"restarts: an attempt ended with exit code {first.code}{limit}",
+        evidence=(first.evidence, *ended.last_words(snapshot, first)),
+        remedy=tuple(ended.log_lines(snapshot, first)),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final
@@ -13,12 +12,11 @@ from ops.objects import Json
 from ops.placement import node_refusals, plain
 from ops.quota import Room
 from ops.snapshot import Snapshot, counted
-from ops.symptoms.waiting import kueue_says, pending, place, workload_name
+from ops.symptoms.waiting import finds_no_place, kueue_says, pending, place, workload_name
 from ops.verdict import Verdict
 
 _SHOWN: Final = 6
 """Runs that are listed one by one."""
-_NO_PLACE: Final = re.compile(r"topology \"[^\"]*\" (doesn't allow|allows) to fit")
 
 
 def no_flavor(snapshot: Snapshot) -> Verdict | None:
@@ -115,7 +113,7 @@ def _by_message(snapshot: Snapshot) -> Verdict | None:
 def no_place(snapshot: Snapshot) -> Verdict | None:
     """There is quota, and no nodes on which the whole gang fits."""
     message = kueue_says(snapshot)
-    if snapshot.workload is None or not pending(snapshot) or not _NO_PLACE.search(message):
+    if snapshot.workload is None or not pending(snapshot) or not finds_no_place(snapshot):
         return None
     spec = quota.pod_specs(snapshot.workload)[0]
     pools = [room.flavor for room in _rooms(snapshot)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from ops import objects
@@ -11,6 +12,7 @@ from ops.verdict import Verdict
 
 _SHOWN: Final = 6
 """Runs that are listed one by one."""
+_NO_PLACE: Final = re.compile(r"topology \"[^\"]*\" (doesn't allow|allows) to fit")
 
 
 def backoff(snapshot: Snapshot) -> Verdict | None:
@@ -167,6 +169,11 @@ def pending(snapshot: Snapshot) -> bool:
 
 def kueue_says(snapshot: Snapshot) -> str:
     return str(objects.condition(snapshot.workload, "QuotaReserved").get("message", ""))
+
+
+def finds_no_place(snapshot: Snapshot) -> bool:
+    """Whether Kueue has quota for it, and no nodes on which the whole gang fits."""
+    return bool(_NO_PLACE.search(kueue_says(snapshot)))
 
 
 def workload_name(snapshot: Snapshot) -> str:

@@ -6,6 +6,7 @@ import datetime as dt
 from typing import Any
 
 from infra import naming
+from ops.logs import Line, Log
 from ops.objects import Json
 from ops.snapshot import Snapshot
 
@@ -219,9 +220,25 @@ def pod(name: str = "hello-0", phase: str = "Running", **status: Any) -> Json:
     }
 
 
-def ended(code: int, reason: str = "Error") -> Json:
+def stuck(name: str = "hello-0", message: str = "0/3 nodes are available") -> Json:
+    """A pod for which the scheduler finds no node."""
+    why = condition("PodScheduled", "False", "Unschedulable", message)
+    found = pod(name, "Pending", conditions=[why])
+    found["spec"].pop("nodeName")
+    return found
+
+
+def log(pod: str, *lines: str, seconds_ago: float = 20, previous: bool = False) -> Log:
+    """What the trainer of a pod has written, all of it at the same moment."""
+    told = tuple(Line(time=at(seconds_ago), text=line) for line in lines)
+    return Log(pod=pod, container="trainer", previous=previous, lines=told)
+
+
+def ended(code: int, reason: str = "Error", seconds_ago: float = 10) -> Json:
     """`containerStatuses` of a container that ended."""
-    state = {"terminated": {"exitCode": code, "reason": reason}}
+    state = {
+        "terminated": {"exitCode": code, "reason": reason, "finishedAt": at(seconds_ago)},
+    }
     return {"containerStatuses": [{"name": "trainer", "state": state}]}
 
 

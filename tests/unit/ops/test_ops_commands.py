@@ -18,21 +18,34 @@ from tests.unit.ops.snapshots import (
     at,
     cluster_queue,
     condition,
+    ended,
+    local_queue,
+    node,
     pod,
     run,
     runs_on,
+    stuck,
     waits,
     workload,
 )
 
 
 class FakeCluster:
-    """Answers from lists by plural; `forbidden` plurals are refused outside of namespaces."""
+    """Answers from lists by plural; `forbidden` plurals are refused outside of namespaces.
+
+    Logs and services are texts by a part of their path.
+    """
 
     def __init__(self, forbidden: tuple[str, ...] = (), **items: list[Json]) -> None:
         self._items = items
         self._forbidden = forbidden
         self.patched: list[tuple[str, Any]] = []
+        self.texts: dict[str, str] = {}
+
+    def text(self, path: str, query: Any, timeout_s: float) -> str | None:
+        if path.endswith("/log") and "pods/log" in self._forbidden:
+            raise ForbiddenError("pods/log is forbidden")
+        return next((text for part, text in self.texts.items() if part in path), None)
 
     def items(self, kind: Kind, namespace: str | None = None, selector: str = "") -> list[Json]:
         if kind.plural in self._forbidden and namespace is None:
@@ -124,6 +137,100 @@ def test_who_may_read_one_namespace_only_is_asked_for_the_team(
     answer = json.loads(capsys.readouterr().out)
     assert {"nodes", "clusterqueues"} <= set(answer["hidden"])
     assert "workloads" not in answer["hidden"]
+
+
+def broken_stack(forbidden: tuple[str, ...] = ()) -> FakeCluster:
+    """A cluster with the run `hello`, whose pod has just ended badly."""
+    gone = pod("hello-0", "Failed", **ended(1))
+    queue = [local_queue()]
+    items = {"jobsets": [run()], "workloads": [runs_on()], "pods": [gone], "localqueues": queue}
+    return FakeCluster(forbidden, clusterqueues=[cluster_queue(spot=16)], **items)
+
+
+def why(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    cluster: FakeCluster,
+    *argv: str,
+) -> Any:
+    monkeypatch.delenv("PROMETHEUS_URL", raising=False)
+    assert call(monkeypatch, cluster, "why", "hello", "--json", *argv) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_logs_are_read_and_tell_the_cause(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = broken_stack()
+    cluster.texts["/pods/hello-0/log"] = "2026-11-21T11:59:00Z launch: the nodes did not meet: late"
+    answer = why(monkeypatch, capsys, cluster)
+    assert answer["symptom"] == "rendezvous-failed"
+    assert answer["evidence"][0].endswith("launch: the nodes did not meet: late")
+
+
+def test_who_may_not_read_logs_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = why(monkeypatch, capsys, broken_stack(("pods/log",)))
+    assert answer["symptom"] == "restarting"
+    assert "pods/log" in answer["hidden"]
+
+
+def test_a_stack_without_metrics_is_explained_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [gap] = why(monkeypatch, capsys, broken_stack())["gaps"]
+    assert gap.startswith("metrics are not known: there is no Prometheus at service")
+    [gap] = why(monkeypatch, capsys, broken_stack(), "--prometheus", "http://127.0.0.1:9")["gaps"]
+    assert "http://127.0.0.1:9" in gap
+    assert why(monkeypatch, capsys, stack())["gaps"] == []
+
+
+def test_metrics_of_the_cluster_are_part_of_the_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = broken_stack()
+    xid = {"metric": {"node": "spot-0", "gpu": "3"}, "value": [0, "79"]}
+    result = {"status": "success", "data": {"result": [xid]}}
+    cluster.texts["prometheus-operated"] = json.dumps(result)
+    answer = why(monkeypatch, capsys, cluster)
+    assert answer["symptom"] == "gpu-fault"
+    assert answer["gaps"] == []
+
+
+def test_an_address_of_metrics_that_is_none_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        call(monkeypatch, stack(), "why", "hello", "--prometheus", "file:///etc/passwd")
+    assert "allowed http://HOST:PORT" in capsys.readouterr().err
+
+
+def test_earlier_runs_of_the_same_name_are_its_relatives() -> None:
+    other = run()
+    other["metadata"]["labels"][naming.RUN_ID] = "hello-v0-z"
+    stranger = run()
+    stranger["metadata"]["labels"] |= {naming.RUN_ID: "big-v1-z", naming.RUN: "big"}
+    assert collect.relatives([run(), other, stranger], run()) == ["hello-v0-z"]
+
+
+def test_pods_of_others_are_looked_up_for_a_run_that_finds_no_node(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = pod("big-0")
+    other["metadata"] |= {"namespace": "team-production"}
+    other["metadata"]["labels"] = {naming.RUN_ID: "big-v1-1", naming.TEAM: "production"}
+    items: Any = {
+        "jobsets": [run()],
+        "workloads": [runs_on()],
+        "localqueues": [local_queue()],
+        "clusterqueues": [cluster_queue(spot=16)],
+        "nodes": [node("spot-0")],
+        "pods": [stuck(message="1 Insufficient nvidia.com/gpu"), other],
+    }
+    answer = why(monkeypatch, capsys, FakeCluster(**items))
+    assert answer["symptom"] == "no-gpu-capacity"
+    assert "big-v1-1 (team production) holds 8 GPUs" in answer["evidence"]
 
 
 def test_drain_stops_the_teams_queue_and_waits_until_nothing_is_left(

@@ -11,7 +11,6 @@ from tests.unit.ops.snapshots import (
     condition,
     ended,
     event,
-    node,
     pod,
     run,
     runs_on,
@@ -61,18 +60,6 @@ def test_a_volume_that_cannot_be_mounted_is_told() -> None:
     assert verdict.symptom == "setup"
     assert verdict.evidence == ('pod/a: configmap "hello" not found',)
     assert explain(snapshot(workload=runs_on(), pods=[stuck])).symptom == "not-ready"
-
-
-def test_pods_that_fit_no_node_come_with_a_count_of_the_nodes() -> None:
-    why = condition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available")
-    stuck = pod("a", "Pending", conditions=[why])
-    tainted = node("spot-0", "spot", {"key": "broken", "effect": "NoExecute"})
-    verdict = explain(snapshot(workload=runs_on(), pods=[stuck], nodes=[tainted]))
-    assert verdict.symptom == "unschedulable"
-    assert verdict.evidence == (
-        "pod/a -n team-research: 0/3 nodes are available",
-        "nodes: 1 of 1 have the taint broken:NoExecute",
-    )
 
 
 def test_jobs_that_are_refused_show_the_refusal() -> None:

@@ -1,0 +1,240 @@
+"""What Prometheus knows of a run: instant queries, each bounded in time, and none needed for an answer.
+
+The numbers come from the recorded series of infra.observability, which hide how exporters spell theirs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import urllib3
+
+from infra.observability import dcgm, series
+from infra.platform.compatibility import ADD_ONS
+from ops import bounded
+from ops.cluster import Cluster, ClusterError
+
+PROMETHEUS_ENV: Final = "PROMETHEUS_URL"
+DEADLINE_S: Final = 8.0
+"""For all queries of one command together."""
+RECENT: Final = "1h"
+"""How far back pods that are gone still count."""
+HISTORY: Final = "7d"
+"""How far back speeds are compared."""
+
+_SERVICE: Final = "prometheus-operated:9090"
+"""Made by the operator for every Prometheus that it runs."""
+
+Query = Sequence[tuple[str, str]]
+
+
+class MetricsUnknownError(ClusterError):
+    """No Prometheus, or none that answers; the text says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One series' value now; never NaN."""
+
+    labels: Mapping[str, str]
+    value: float
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """A Prometheus. `place`: as it is shown to people."""
+
+    place: str
+    _get: Callable[[str, Query], str | None]
+    """Text at a path below its root; None: nothing there."""
+
+    def query(self, expression: str) -> list[Sample]:
+        """An instant query. Raises MetricsUnknownError."""
+        try:
+            text = self._get("/api/v1/query", [("query", expression)])
+        except ClusterError as error:
+            raise MetricsUnknownError(str(error)) from None
+        if text is None:
+            raise MetricsUnknownError(f"there is no Prometheus at {self.place}")
+        return _samples(text, self.place)
+
+
+def of(url: str, cluster: Cluster) -> Metrics:
+    """The Prometheus at a URL; without one that of the cluster, through the API server."""
+    if url:
+        return Metrics(url, lambda path, query: _fetch(url.rstrip("/") + path, query))
+    namespace = ADD_ONS["kubePrometheusStack"].namespace
+    root = f"/api/v1/namespaces/{namespace}/services/http:{_SERVICE}/proxy"
+    return Metrics(
+        f"service {_SERVICE} of {namespace}",
+        lambda path, query: cluster.text(root + path, query, DEADLINE_S),
+    )
+
+
+def _fetch(address: str, query: Query) -> str:
+    try:
+        answer = urllib3.request(
+            "GET", address, fields=dict(query), timeout=DEADLINE_S, retries=False
+        )
+    except (urllib3.exceptions.HTTPError, ValueError) as error:
+        raise MetricsUnknownError(f"{address} does not answer: {error}") from None
+    return answer.data.decode(errors="replace")
+
+
+def _samples(text: str, place: str) -> list[Sample]:
+    try:
+        answer: Any = json.loads(text)
+        if answer.get("status") != "success":
+            raise MetricsUnknownError(f"{place}: {answer.get('error', 'no success')}")
+        found = [
+            Sample(labels=dict(one["metric"]), value=float(one["value"][1]))
+            for one in answer["data"]["result"]
+        ]
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError):
+        raise MetricsUnknownError(f"{place} does not answer as Prometheus does") from None
+    return [sample for sample in found if not math.isnan(sample.value)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sick:
+    """A GPU that reports an error which no program causes."""
+
+    node: str
+    gpu: str
+    what: str
+    """`XID 79`, `uncorrectable memory errors`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vitals:
+    """A run's numbers; None where nobody measured one. Ratios are 0 to 1."""
+
+    tokens_per_s: float | None = None
+    """Over the last 5 minutes and all ranks."""
+    loader: float | None = None
+    """Part of the time that steps waited for their data."""
+    collective: float | None = None
+    """Part of the time that the leading rank waited for the others."""
+    gpu_busy: float | None = None
+    """Mean utilisation of the GPUs that its pods hold."""
+    checkpoint_write_s: float | None = None
+    """What the newest checkpoint took to be written."""
+    saves_waited: float = 0.0
+    """Saves of this attempt that had to wait for the one before."""
+    saves_failed: float = 0.0
+    """Saves of this attempt that came to nothing."""
+    log_matches: Mapping[str, float] = field(default_factory=dict)
+    """Lines of its logs by pattern; of pods that are gone since an hour at most, too."""
+    speeds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """By run id, its own and relatives': median tokens/s and most GPUs of the last days."""
+    sick: tuple[Sick, ...] = ()
+    """GPUs on its nodes."""
+
+    @property
+    def known(self) -> bool:
+        """Whether anybody measures this run."""
+        return self != Vitals(sick=self.sick)
+
+
+def vitals(metrics: Metrics, run_id: str, nodes: Sequence[str], others: Sequence[str]) -> Vitals:
+    """The numbers of a run on these nodes, and the speed of other runs. Raises MetricsUnknownError."""
+    questions = queries(run_id, nodes, others)
+    came = bounded.ask(
+        {name: _asked(metrics, expression) for name, expression in questions.items()}, DEADLINE_S
+    )
+    answers = {name: found for name, found in came.items() if isinstance(found, list)}
+    if not answers:
+        reason = next((str(error) for error in came.values()), f"{metrics.place} takes too long")
+        raise MetricsUnknownError(reason)
+    return read(answers)
+
+
+def _asked(metrics: Metrics, expression: str) -> Callable[[], list[Sample]]:
+    return lambda: metrics.query(expression)
+
+
+def queries(run_id: str, nodes: Sequence[str], others: Sequence[str]) -> dict[str, str]:
+    """PromQL by what `read` makes of it.
+
+    Of the trainer's series the raw ones, which are there before any rule was evaluated.
+    """
+    run = f'run_id="{run_id}"'
+    all_runs = f"run_id=~{_any_of([run_id, *others])}"
+
+    def rate(counter: series.Series) -> str:
+        return f"sum(rate({counter}{{{run}}}[5m]))"
+
+    found = {
+        "tokens_per_s": rate(series.TOKENS),
+        "loader": f"{rate(series.LOADER_SECONDS)} / {rate(series.STEP_SECONDS)}",
+        "collective": f"{rate(series.COLLECTIVE_SECONDS)} / {rate(series.STEP_SECONDS)}",
+        "gpu_busy": f"avg({series.RUN_GPU_UTILIZATION}{{{run}}})",
+        "checkpoint_write_s": f"max({series.CHECKPOINT_WRITE_SECONDS}{{{run}}})",
+        "events": f"sum by (event) ({series.EVENTS}{{{run}}})",
+        "log_matches": f"sum by (pattern) (max_over_time({series.LOG_MATCHES}{{{run}}}[{RECENT}]))",
+        "speeds": "max by (run_id) (quantile_over_time(0.5, "
+        f"{series.TOKENS_PER_SECOND}{{{all_runs}}}[{HISTORY}]))",
+        "gpus": f"max by (run_id) (max_over_time({series.RUN_GPUS}{{{all_runs}}}[{HISTORY}]))",
+    }
+    if nodes:
+        place = f"node=~{_any_of(nodes)}"
+        found["xid"] = f"{series.GPU_XID}{{{place}}} > 0"
+        found["ecc"] = f"{series.GPU_ECC}{{{place}}} > 0"
+        found["remap"] = f"{series.GPU_REMAP_FAILED}{{{place}}} > 0"
+    return found
+
+
+def _any_of(values: Sequence[str]) -> str:
+    """A matcher's text for any of these, in quotes that need no escapes."""
+    return "`" + "|".join(re.escape(value) for value in values) + "`"
+
+
+def read(answers: Mapping[str, Sequence[Sample]]) -> Vitals:
+    """Vitals from what the queries gave; pure."""
+
+    def one(name: str) -> float | None:
+        return next((sample.value for sample in answers.get(name, ())), None)
+
+    events = {s.labels.get("event", ""): s.value for s in answers.get("events", ())}
+    gpus = {s.labels.get("run_id", ""): s.value for s in answers.get("gpus", ())}
+    return Vitals(
+        tokens_per_s=one("tokens_per_s"),
+        loader=one("loader"),
+        collective=one("collective"),
+        gpu_busy=one("gpu_busy"),
+        checkpoint_write_s=one("checkpoint_write_s"),
+        saves_waited=events.get("checkpoint_waited", 0.0),
+        saves_failed=events.get("checkpoint_failed", 0.0),
+        log_matches={
+            s.labels["pattern"]: s.value
+            for s in answers.get("log_matches", ())
+            if s.value and "pattern" in s.labels
+        },
+        speeds={
+            run: (s.value, gpus[run])
+            for s in answers.get("speeds", ())
+            if gpus.get(run := s.labels.get("run_id", "")) and s.value
+        },
+        sick=tuple(_sick(answers)),
+    )
+
+
+def _sick(answers: Mapping[str, Sequence[Sample]]) -> list[Sick]:
+    faults = [
+        (sample, f"XID {sample.value:.0f}")
+        for sample in answers.get("xid", ())
+        if int(sample.value) not in dcgm.APPLICATION_XIDS
+    ]
+    faults += [(sample, "uncorrectable memory errors") for sample in answers.get("ecc", ())]
+    faults += [
+        (sample, "failed to remap a row of its memory") for sample in answers.get("remap", ())
+    ]
+    return [
+        Sick(node=s.labels.get("node", "?"), gpu=s.labels.get("gpu", "?"), what=what)
+        for s, what in faults
+    ]

@@ -1,0 +1,183 @@
+"""GPUs that are not there for a run, or are not sound: not visible, not usable, broken."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from infra import naming
+from infra.platform.compatibility import ADD_ONS
+from ops import gang, logs, objects, placement
+from ops.objects import Json
+from ops.snapshot import Snapshot, counted
+from ops.symptoms import ended
+from ops.symptoms.waiting import finds_no_place, pending
+from ops.verdict import Verdict
+
+GPU_NAMESPACE: Final = ADD_ONS["gpuOperator"].namespace
+VISIBLE_AFTER_S: Final = 300.0
+"""A new node has its driver, its toolkit and its device plugin by then; before, it is only late."""
+_SHOWN: Final = 6
+_RUNTIME: Final = re.compile(
+    r"nvidia-container|libnvidia|libcuda|nvml|driver/library version mismatch", re.IGNORECASE
+)
+"""Words of container runtimes that could not give a container its GPUs."""
+_HARDWARE: Final = "AcceleratedHardwareReady"
+"""Condition of the EKS node monitoring agent; its reason names the XID or the failed check."""
+
+
+def not_visible(snapshot: Snapshot) -> Verdict | None:
+    """Nodes that have GPUs do not offer any, and the run finds no node."""
+    spec = _stuck_pod_spec(snapshot)
+    if spec is None:
+        return None
+    blind = [
+        node for node in blind_nodes(snapshot, spec) if _age_s(snapshot, node) >= VISIBLE_AFTER_S
+    ]
+    if not blind:
+        return None
+    sick = [pod for pod in snapshot.gpu_pods if not objects.holds(pod, "Ready")]
+    return Verdict(
+        symptom="gpu-not-visible",
+        headline=f"waits: {counted(len(blind), 'GPU node')} that would suit it"
+        f" {'offers' if len(blind) == 1 else 'offer'} no {naming.GPU}",
+        evidence=(
+            *(
+                f"{objects.reference(node)}: no {naming.GPU} in allocatable"
+                for node in blind[:_SHOWN]
+            ),
+            *(f"{objects.reference(pod)}: {_state(pod)}" for pod in sick[:_SHOWN]),
+            *([] if snapshot.gpu_pods else ["no pod of a device plugin is seen on them"]),
+        ),
+        remedy=(
+            "the GPU Operator or the device plugin makes GPUs visible: is it installed, and do its"
+            f" pods run on these nodes? kubectl get pods -n {GPU_NAMESPACE} -o wide",
+            "its DaemonSets must tolerate the pool's taints, and the node needs a driver:"
+            " docs/gpus.md",
+        ),
+    )
+
+
+def blind_nodes(snapshot: Snapshot, pod_spec: Json) -> list[Json]:
+    """GPU nodes that the pod may use and that show no GPU."""
+    return [
+        node
+        for node in snapshot.nodes
+        if placement.blind(node)
+        and placement.matches(pod_spec, objects.meta(node).get("labels") or {})
+    ]
+
+
+def _stuck_pod_spec(snapshot: Snapshot) -> Json | None:
+    """Of a pod that finds no node: one that is there, or the first that Kueue knows of."""
+    for pod in gang.live(snapshot):
+        if objects.condition(pod, "PodScheduled").get("reason") == "Unschedulable":
+            spec: Json = pod["spec"]
+            return spec
+    if snapshot.workload is not None and pending(snapshot) and finds_no_place(snapshot):
+        first: Json = snapshot.workload["spec"]["podSets"][0]["template"]["spec"]
+        return first
+    return None
+
+
+def _age_s(snapshot: Snapshot, node: Json) -> float:
+    made = objects.time(objects.meta(node).get("creationTimestamp"))
+    return (snapshot.now - made).total_seconds() if made else VISIBLE_AFTER_S
+
+
+def driver(snapshot: Snapshot) -> Verdict | None:
+    """The container runtime cannot give a container its GPUs."""
+    if gang.trains(snapshot):
+        return None
+    for pod in snapshot.pods:
+        status = objects.status(pod)
+        for one in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]:
+            for state in (one.get("state") or {}, one.get("lastState") or {}):
+                told = state.get("waiting") or state.get("terminated") or {}
+                if _RUNTIME.search(str(told.get("message") or "")):
+                    return _driver(snapshot, pod, f"{told.get('reason')}: {told['message']}")
+    return None
+
+
+def _driver(snapshot: Snapshot, pod: Json, message: str) -> Verdict:
+    node = pod["spec"].get("nodeName", "its node")
+    return Verdict(
+        symptom="gpu-driver",
+        headline=f"cannot start: the container runtime of {node} cannot use its GPUs",
+        evidence=(f"{objects.reference(pod)}: {logs.shown(message)}",),
+        remedy=(
+            "driver, container toolkit and runtime of the node do not fit each other: with an AMI that"
+            " has a driver, the GPU Operator must install none",
+            f"kubectl cordon {node}, and compare `nvidia-smi` there with a node that works",
+        ),
+    )
+
+
+def cpu_node(snapshot: Snapshot) -> Verdict | None:
+    """All of its pods are on nodes without GPUs."""
+    placed = [pod for pod in gang.live(snapshot) if pod["spec"].get("nodeName")]
+    known = {objects.name(node): node for node in snapshot.nodes}
+    nodes = [known.get(str(pod["spec"]["nodeName"])) for pod in placed]
+    if not placed or any(node is None or placement.has_gpus(node) for node in nodes):
+        return None
+    asks = any(objects.requests(pod["spec"]).get(naming.GPU) for pod in placed)
+    return Verdict(
+        symptom="cpu-node",
+        headline="runs on nodes without GPUs"
+        + ("" if asks else f": its pods ask for no {naming.GPU}"),
+        evidence=tuple(
+            f"{objects.reference(pod)}: on {pod['spec']['nodeName']}, which has no GPU"
+            for pod in placed[:_SHOWN]
+        ),
+        remedy=(
+            "launch it from a run file: launchers set gpusPerNode, affinity to GPU pools and"
+            " tolerations",
+            f"a pod without {naming.GPU} in its limits goes wherever there is room",
+        ),
+    )
+
+
+def faults(snapshot: Snapshot) -> list[str]:
+    """GPU errors on the nodes of its pods that no program causes: by conditions, and by metrics."""
+    mine = {str(pod["spec"].get("nodeName", "")) for pod in snapshot.pods}
+    found = []
+    for node in snapshot.nodes:
+        condition = objects.condition(node, _HARDWARE)
+        if objects.name(node) in mine and condition.get("status") == "False":
+            why = f"{condition.get('reason', '')} {condition.get('message', '')}".strip()
+            found.append(f"{objects.reference(node)}: {_HARDWARE} is False: {logs.shown(why)}")
+    sick = snapshot.vitals.sick if snapshot.vitals else ()
+    return found + [f"node/{one.node}: GPU {one.gpu}: {one.what}" for one in sick]
+
+
+def broke_it(snapshot: Snapshot) -> Verdict | None:
+    """The run is broken, and a GPU of its nodes is."""
+    how, found = ended.broken(snapshot), faults(snapshot)
+    return fault_verdict(f"{how}:", found) if how and found else None
+
+
+def fault_verdict(how: str, found: list[str]) -> Verdict:
+    """What is said of a run with a GPU that is not sound."""
+    nodes = sorted({line.partition(":")[0].removeprefix("node/") for line in found})
+    return Verdict(
+        symptom="gpu-fault",
+        headline=f"{how} a GPU on {', '.join(nodes)} reports errors that no program causes",
+        evidence=tuple(found[:_SHOWN]),
+        remedy=(
+            *(f"kubectl cordon {node}" for node in nodes),
+            "node repair replaces it by itself where it is on; else drain and replace it:"
+            " docs/gpus.md says what each XID means",
+        ),
+    )
+
+
+def _state(pod: Json) -> str:
+    status = objects.status(pod)
+    waiting = [
+        one["state"]["waiting"]
+        for field in ("initContainerStatuses", "containerStatuses")
+        for one in status.get(field) or []
+        if (one.get("state") or {}).get("waiting")
+    ]
+    why = f", {waiting[0].get('reason')}" if waiting else ""
+    return f"{status.get('phase', 'Pending')}, not ready{why}"

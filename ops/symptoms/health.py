@@ -1,0 +1,254 @@
+"""Runs that train, and not as they should: slow data, slow storage, idle or sick GPUs, no gain from nodes.
+
+Needs metrics for most; without them a run is just `running`. Thresholds that alerts have too are theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from infra import naming
+from infra.observability import series
+from infra.observability.alert_expressions import HINT_RATIO, STARVATION_RATIO
+from ops import gang, logs, objects
+from ops.metrics import Vitals
+from ops.snapshot import Snapshot
+from ops.symptoms import gpus
+from ops.verdict import Symptom, Verdict
+from training import spec
+
+SCALING: Final = 0.8
+"""Speed per GPU that is to be kept when nodes are added."""
+STALLED_AFTER_S: Final = 900.0
+"""A run that is younger may still be loading, compiling or waiting for its first step."""
+COLLECTIVE_SHARE: Final = 0.2
+"""Of the time, waiting for other ranks: more is a slow rank or a slow network."""
+
+_Check = Callable[[Snapshot, Vitals], Verdict | None]
+
+
+def _trains(check: _Check) -> Symptom:
+    """A symptom of runs that train and are measured."""
+
+    def symptom(snapshot: Snapshot) -> Verdict | None:
+        if snapshot.vitals is None or not gang.trains(snapshot):
+            return None
+        return check(snapshot, snapshot.vitals)
+
+    return symptom
+
+
+def sick_gpu(snapshot: Snapshot) -> Verdict | None:
+    """It trains on a GPU that reports errors."""
+    found = gpus.faults(snapshot) if gang.trains(snapshot) else []
+    return gpus.fault_verdict("trains, but", found) if found else None
+
+
+def saves_fail(snapshot: Snapshot) -> Verdict | None:
+    """Its checkpoints cannot be written."""
+    if not gang.trains(snapshot):
+        return None
+    found = logs.matches(snapshot.logs, "checkpoint-failed", "no-space")
+    failed = snapshot.vitals.saves_failed if snapshot.vitals else 0.0
+    counted = [f"{series.EVENTS}: {failed:.0f} saves of this attempt failed"] if failed else []
+    if not found and not counted:
+        return None
+    return Verdict(
+        symptom="checkpoint-failing",
+        headline="trains, but a checkpoint could not be written: a failure now would lose more steps",
+        evidence=(*(match.evidence for match in found[:2]), *counted),
+        remedy=(
+            "no space: keep fewer checkpoints (checkpoint.keep_latest) or raise the volume's size",
+            "refused by a bucket: the team's role and the prefix; docs/checkpoints.md",
+            "the one before is still being written: storage is slow, or the interval too short",
+        ),
+    )
+
+
+def _stalled(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
+    """No step was made for minutes: a collective that hangs looks like this until it times out."""
+    started = max(str(objects.status(p).get("startTime") or "") for p in gang.live(snapshot))
+    since = objects.time(started)
+    new = since is None or (snapshot.now - since).total_seconds() < STALLED_AFTER_S
+    if vitals.tokens_per_s is None or vitals.tokens_per_s > 0 or new:
+        return None
+    return Verdict(
+        symptom="stalled",
+        headline="has all of its pods, and has made no step for 5 minutes",
+        evidence=(f"{series.TOKENS}: 0 per second", *_busy_line(vitals), *zone_lines(snapshot)),
+        remedy=(
+            "evaluating takes long, or ranks wait for each other: the log's last line says which",
+            f"kubectl logs -n {snapshot.namespace} {objects.name(gang.live(snapshot)[0])} --tail 20",
+            "a collective that hangs ends by itself after collective_timeout_s, and the run starts"
+            " again",
+        ),
+    )
+
+
+def _slow_loader(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
+    """Steps wait for their data."""
+    if vitals.loader is None or vitals.loader <= STARVATION_RATIO:
+        return None
+    return Verdict(
+        symptom="slow-loader",
+        headline=f"trains, but waits for its data {_percent(vitals.loader)} of the time",
+        evidence=(
+            f"{series.RUN_LOADER}: {vitals.loader:.2f} (an alert fires above {STARVATION_RATIO:g})",
+            *_busy_line(vitals),
+        ),
+        remedy=(
+            "set data.staging so that shards are copied to the node first, and raise resources.cpu if"
+            " its pods use all of theirs",
+            "is the dataset in the pool's zone, sharded, and not read while checkpoints are written to"
+            " the same file system?",
+            "more GPUs do not help before this is fixed",
+        ),
+    )
+
+
+def _slow_storage(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
+    """Checkpoints take longer to write than the run said they would."""
+    took, expected = vitals.checkpoint_write_s, expected_save_s(snapshot)
+    late = took is not None and expected is not None and took > expected
+    if not late and not vitals.saves_waited:
+        return None
+    waited = f"{series.EVENTS}: {vitals.saves_waited:.0f} saves waited for the one before"
+    return Verdict(
+        symptom="slow-storage",
+        headline=f"trains, but a checkpoint takes {took:.0f} s to write, {expected:.0f} s were planned"
+        if late
+        else "trains, but saves wait for the one before to be written",
+        evidence=(
+            *([f"{series.CHECKPOINT_WRITE_SECONDS}: {took:.1f}"] if took is not None else []),
+            *([waited] if vitals.saves_waited else []),
+        ),
+        remedy=(
+            "raise saveSeconds in the run file: a preempted pod is killed before a save of this length"
+            " is done",
+            "or a faster store: more throughput of the file system, fewer runs that save at once, a"
+            " longer checkpoint.every_steps",
+        ),
+    )
+
+
+def expected_save_s(snapshot: Snapshot) -> float | None:
+    """What the run planned for a save: its pods' grace period less what is needed besides."""
+    for pod in gang.live(snapshot):
+        grace = pod["spec"].get("terminationGracePeriodSeconds")
+        if grace is not None:
+            return float(max(1, spec.max_save_seconds(int(grace))))
+    return None
+
+
+def _slower_per_gpu(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
+    """Each GPU does less than in an earlier run of this name on fewer."""
+    mine = vitals.speeds.get(snapshot.run_id)
+    if mine is None:
+        return None
+    fewer = {run: (s, n) for run, (s, n) in vitals.speeds.items() if n < mine[1]}
+    if not fewer:
+        return None
+    other, (speed, count) = max(fewer.items(), key=lambda item: item[1][0] / item[1][1])
+    before, now = speed / count, mine[0] / mine[1]
+    if now >= SCALING * before:
+        return None
+    waiting = vitals.collective
+    return Verdict(
+        symptom="slow-after-scaling",
+        headline=f"trains, but each of its {mine[1]:.0f} GPUs does {_percent(now / before)} of what one"
+        f" did on {count:.0f}",
+        evidence=(
+            f"{series.TOKENS_PER_SECOND}: {now:,.0f} per GPU, {before:,.0f} in {other}",
+            *([f"{series.RUN_COLLECTIVE}: {waiting:.2f}"] if waiting is not None else []),
+            *zone_lines(snapshot),
+        ),
+        remedy=(
+            "the network's cost may exceed the gain: raise batch.global_samples with the nodes, or use"
+            " fewer nodes",
+            "python -m ops ready --until collective measures the pool's bandwidth; a pool with EFA, one"
+            " zone and one placement group is the fast one",
+        ),
+    )
+
+
+def _idle_gpus(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
+    """GPUs wait, and not for data."""
+    if vitals.gpu_busy is None or vitals.gpu_busy >= HINT_RATIO:
+        return None
+    waits = (vitals.collective or 0.0) > COLLECTIVE_SHARE
+    return Verdict(
+        symptom="low-utilization",
+        headline=f"trains, but its GPUs are busy only {_percent(vitals.gpu_busy)} of the time",
+        evidence=(
+            *_busy_line(vitals),
+            *([f"{series.RUN_LOADER}: {vitals.loader:.2f}"] if vitals.loader is not None else []),
+            *([f"{series.RUN_COLLECTIVE}: {vitals.collective:.2f}"] if waits else []),
+            *zone_lines(snapshot),
+        ),
+        remedy=(
+            "ranks wait for each other: look for the slowest pod, and at the network"
+            if waits
+            else "the CPU may hold the GPUs up: raise resources.cpu, or batch.micro_samples so that"
+            " each step gives them more to do",
+            "a data loader that is hidden by prefetching shows here first: data.staging",
+        ),
+    )
+
+
+stalled: Final = _trains(_stalled)
+slow_loader: Final = _trains(_slow_loader)
+slow_storage: Final = _trains(_slow_storage)
+slower_per_gpu: Final = _trains(_slower_per_gpu)
+idle_gpus: Final = _trains(_idle_gpus)
+
+CHECKS: Final[tuple[Symptom, ...]] = (
+    sick_gpu,
+    stalled,
+    saves_fail,
+    slow_loader,
+    slow_storage,
+    slower_per_gpu,
+    idle_gpus,
+)
+"""What may be wrong with a run that trains, the worst first."""
+
+
+def notes(snapshot: Snapshot) -> list[str]:
+    """How a run does that trains: its numbers, and all that is wrong with it but the first."""
+    found = [verdict for check in CHECKS if (verdict := check(snapshot))]
+    return [*_numbers(snapshot), *(f"{v.symptom}: it {v.headline}" for v in found[1:])]
+
+
+def _numbers(snapshot: Snapshot) -> list[str]:
+    vitals = snapshot.vitals
+    if vitals is None or not gang.trains(snapshot):
+        return []
+    shares = (
+        ("GPUs busy", vitals.gpu_busy),
+        ("waiting for data", vitals.loader),
+        ("waiting for ranks", vitals.collective),
+    )
+    parts = [f"{vitals.tokens_per_s:,.0f} tokens/s"] if vitals.tokens_per_s is not None else []
+    parts += [f"{what} {_percent(share)}" for what, share in shares if share is not None]
+    if vitals.checkpoint_write_s is not None:
+        parts.append(f"newest checkpoint written in {vitals.checkpoint_write_s:.1f} s")
+    return ["; ".join(parts)] if parts else []
+
+
+def zone_lines(snapshot: Snapshot) -> list[str]:
+    """That its pods are in several zones, if they are: collectives between zones are slower."""
+    mine = {str(pod["spec"].get("nodeName", "")) for pod in snapshot.pods}
+    nodes = [node for node in snapshot.nodes if objects.name(node) in mine]
+    zones = sorted({zone for node in nodes if (zone := objects.label(node, naming.ZONE))})
+    return [f"its pods are in zones {', '.join(zones)}"] if len(zones) > 1 else []
+
+
+def _busy_line(vitals: Vitals) -> list[str]:
+    if vitals.gpu_busy is None:
+        return []
+    return [f"{series.RUN_GPU_UTILIZATION}: {vitals.gpu_busy:.2f}"]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

@@ -1,0 +1,181 @@
+"""Admitted runs whose pods find no node: labels, taints, GPUs that are taken, half a gang."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Final
+
+from infra import naming
+from ops import gang, objects, placement
+from ops.objects import Json
+from ops.snapshot import Snapshot, counted
+from ops.symptoms.scarcity import node_lines
+from ops.verdict import Verdict
+
+_SHOWN: Final = 6
+_SCALING: Final = (
+    "FailedScaleUp",
+    "NotTriggerScaleUp",
+    "TriggeredScaleUp",
+    "Nominated",
+)
+"""Events of autoscalers on pods: the Cluster Autoscaler's, and Karpenter's last."""
+_NO_GPU: Final = f"Insufficient {naming.GPU}"
+_TAINT: Final = re.compile(r"untolerated taint")
+_AFFINITY: Final = re.compile(r"didn't match Pod's node (affinity|selector)")
+_NODE_TROUBLE: Final = "node.kubernetes.io/"
+"""Prefix of taints that say what is wrong with a node, and that nobody should tolerate."""
+
+
+def stuck(snapshot: Snapshot) -> list[Json]:
+    """Pods for which the scheduler has found no node."""
+    return [
+        pod
+        for pod in gang.live(snapshot)
+        if objects.condition(pod, "PodScheduled").get("reason") == "Unschedulable"
+    ]
+
+
+def partial_gang(snapshot: Snapshot) -> Verdict | None:
+    """Some of its workers run, others find no node."""
+    without = stuck(snapshot)
+    started = [p for p in gang.live(snapshot) if objects.status(p).get("phase") == "Running"]
+    if not without or not started:
+        return None
+    ganged = snapshot.queue_name or snapshot.other_scheduler
+    return Verdict(
+        symptom="partial-gang",
+        headline=f"only {len(started)} of {len(started) + len(without)} workers have started, and they"
+        " wait for the others",
+        evidence=(_why(without[0]), *node_lines(snapshot, without[0]["spec"], ())),
+        remedy=(
+            "nodes were lost since it was admitted: Kueue takes it back and tries again"
+            if snapshot.queue_name
+            else f"its gang is {snapshot.other_scheduler}'s:"
+            f" kubectl describe podgroups -n {snapshot.namespace}"
+            if ganged
+            else "nothing schedules it as a gang: launch it from a run file, so that it queues and"
+            " starts whole or not at all",
+            "the workers that run hold their GPUs for nothing until then",
+        ),
+    )
+
+
+def missing_toleration(snapshot: Snapshot) -> Verdict | None:
+    """Every node that it wants has a taint that it does not tolerate."""
+    return _named(
+        snapshot,
+        "missing-toleration",
+        "do not tolerate the taints of the nodes that they want",
+        "a pool's own taints are tolerated by runs that a launcher rendered for that pool: raise"
+        " `version` if the pool came later",
+        "a taint that somebody set for maintenance: kubectl taint nodes NODE KEY- when that is over",
+    )
+
+
+def strict_affinity(snapshot: Snapshot) -> Verdict | None:
+    """No node has the labels that it wants."""
+    return _named(
+        snapshot,
+        "strict-affinity",
+        "want labels that no node has",
+        f"kubectl get nodes -L {naming.POOL},{naming.GPU_MODEL},{naming.WORKLOAD_TYPE}",
+        "change gpuModel, gpusPerNode or capacity in the run file, or label the nodes of an existing"
+        " cluster as the pool says",
+    )
+
+
+def no_gpu_capacity(snapshot: Snapshot) -> Verdict | None:
+    """Nodes that would take it have no GPUs left, or there are none."""
+    return _named(
+        snapshot,
+        "no-gpu-capacity",
+        "find no free GPUs",
+        "wait for the runs above, or raise the pool's max",
+        "where an autoscaler makes nodes: kubectl get events says what the cloud answers; spot may be"
+        " short in that zone",
+    )
+
+
+def unschedulable(snapshot: Snapshot) -> Verdict | None:
+    """The scheduler finds no node for a pod, for another reason."""
+    return _named(
+        snapshot,
+        "unschedulable",
+        "fit no node",
+        f"kubectl get nodes -L {naming.POOL}: is a node lost, cordoned, tainted or occupied?",
+        "where an autoscaler makes nodes, wait for it; else Kueue takes the run back and tries"
+        " elsewhere",
+    )
+
+
+def _named(snapshot: Snapshot, symptom: str, what: str, *remedy: str) -> Verdict | None:
+    """The verdict, if this is what keeps the first pod without a node from its nodes."""
+    without = stuck(snapshot)
+    if not without or kind(snapshot, without[0]) != symptom:
+        return None
+    pods = counted(len(gang.live(snapshot)), "pod")
+    return Verdict(
+        symptom=symptom,
+        headline=f"is admitted, but {len(without)} of its {pods} {what}",
+        evidence=(
+            _why(without[0]),
+            *node_lines(snapshot, without[0]["spec"], ()),
+            *(_holders(snapshot) if symptom == "no-gpu-capacity" else []),
+            *_scaling(snapshot, without),
+        ),
+        remedy=remedy,
+    )
+
+
+def kind(snapshot: Snapshot, pod: Json) -> str:
+    """Which of the symptoms above a pod without a node shows."""
+    message = str(objects.condition(pod, "PodScheduled").get("message", ""))
+    if "nodes" in snapshot.hidden:
+        return _by_message(message)
+    counts = placement.node_refusals(pod["spec"], snapshot.nodes)
+    if not counts:
+        return "no-gpu-capacity"
+    if counts[""]:
+        return "no-gpu-capacity" if _NO_GPU in message else "unschedulable"
+    suiting = Counter({why: n for why, n in counts.items() if why != placement.OTHER_LABELS})
+    if not suiting:
+        return "strict-affinity"
+    tainted = [why for why in suiting if why.startswith(placement.TAINTED)]
+    ours = [why for why in tainted if _NODE_TROUBLE not in why]
+    return "missing-toleration" if len(ours) == len(suiting) else "unschedulable"
+
+
+def _by_message(message: str) -> str:
+    """For people who may not read nodes: the scheduler's own words."""
+    if _NO_GPU in message:
+        return "no-gpu-capacity"
+    if _TAINT.search(message):
+        return "unschedulable" if _NODE_TROUBLE in message else "missing-toleration"
+    return "strict-affinity" if _AFFINITY.search(message) else "unschedulable"
+
+
+def _why(pod: Json) -> str:
+    told = objects.condition(pod, "PodScheduled").get("message", "")
+    return f"{objects.reference(pod)}: {told}"
+
+
+def _holders(snapshot: Snapshot) -> list[str]:
+    """Runs that hold GPUs of nodes, as far as their pods may be read."""
+    held: Counter[tuple[str, str]] = Counter()
+    for pod in snapshot.others_pods:
+        gpus = int(objects.requests(pod["spec"]).get(naming.GPU, 0))
+        over = objects.status(pod).get("phase") in ("Succeeded", "Failed")
+        if gpus and pod["spec"].get("nodeName") and not over:
+            held[objects.label(pod, naming.RUN_ID), objects.label(pod, naming.TEAM)] += gpus
+    return [
+        f"{run or 'a pod of no run'} (team {team or 'unknown'}) holds {gpus} GPUs"
+        for (run, team), gpus in held.most_common(_SHOWN)
+    ]
+
+
+def _scaling(snapshot: Snapshot, without: list[Json]) -> list[str]:
+    """The autoscaler's last word."""
+    told = [e for e in snapshot.events_of(*without) if e.get("reason") in _SCALING]
+    return [f"pod/{e['involvedObject']['name']}: {e['reason']}: {e['message']}" for e in told[-1:]]

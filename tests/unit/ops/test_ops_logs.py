@@ -1,0 +1,129 @@
+"""Reading logs: which, how much, in what order, and what is shown of them."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from ops import bounded, logs
+from ops.cluster import ClusterError, ForbiddenError
+from ops.objects import Json
+from tests.unit.ops.snapshots import ended, log, pod
+
+RUNNING = {"containerStatuses": [{"name": "trainer", "state": {"running": {}}}]}
+RESTARTED = {
+    "containerStatuses": [
+        {
+            "name": "trainer",
+            "restartCount": 1,
+            "state": {"running": {}},
+            "lastState": {"terminated": {"exitCode": 1, "finishedAt": "2026-11-21T11:00:00Z"}},
+        }
+    ]
+}
+WAITING = {"containerStatuses": [{"name": "trainer", "state": {"waiting": {}}}]}
+
+
+class Node:
+    """Answers log requests; `late`: pods whose answer never comes."""
+
+    def __init__(self, answer: str | Exception = "", late: tuple[str, ...] = ()) -> None:
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        self._answer, self._late = answer, late
+
+    def text(self, path: str, query: list[tuple[str, str]], timeout_s: float) -> str | None:
+        self.asked.append((path, dict(query)))
+        if any(name in path for name in self._late):
+            threading.Event().wait()
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+
+def read(node: Node, *pods: Json, deadline_s: float = 5.0) -> logs.Reading:
+    return logs.read(node, "team-research", pods, deadline_s)  # type: ignore[arg-type]
+
+
+def test_a_log_is_asked_for_within_bounds_and_with_times() -> None:
+    node = Node("2026-11-21T11:59:00.5Z step 1\n2026-11-21T11:59:01Z\nno stamp\n")
+    [found] = read(node, pod("a", **RUNNING)).logs
+    path, query = node.asked[0]
+    assert path == "/api/v1/namespaces/team-research/pods/a/log"
+    assert query == {
+        "container": "trainer",
+        "tailLines": str(logs.LINES_MAX),
+        "limitBytes": str(logs.BYTES_MAX),
+        "timestamps": "true",
+    }
+    assert [(line.time, line.text) for line in found.lines] == [
+        ("2026-11-21T11:59:00.5Z", "step 1"),
+        ("", "no stamp"),
+    ]
+
+
+def test_a_container_that_restarted_is_asked_for_the_log_before_as_well() -> None:
+    node = Node("x")
+    found = read(node, pod("a", **RESTARTED)).logs
+    assert [one.previous for one in found] == [True, False]
+    assert node.asked[0][1].get("previous", node.asked[1][1].get("previous")) == "true"
+
+
+def test_containers_that_have_not_started_are_not_asked() -> None:
+    node = Node("x")
+    assert read(node, pod("a", "Pending", **WAITING)) == logs.Reading()
+    assert node.asked == []
+
+
+def test_pods_that_ended_badly_are_read_first_and_only_so_many() -> None:
+    crowd = [pod(f"p{n:02}", **RUNNING) for n in range(40)]
+    late = pod("z-late", "Failed", **ended(1, seconds_ago=5))
+    first = pod("z-first", "Failed", **ended(1, seconds_ago=50))
+    found = [place.pod for place in logs.places([*crowd, late, first])]
+    assert found[:2] == ["z-first", "z-late"]
+    assert len(found) == logs.PODS_MAX
+
+
+def test_who_may_not_read_logs_gets_none_and_is_told() -> None:
+    assert read(Node(ForbiddenError("no")), pod("a", **RUNNING)) == logs.Reading(forbidden=True)
+
+
+def test_a_log_that_does_not_come_in_time_is_told_and_the_others_are_used() -> None:
+    reading = read(Node("x", late=("b",)), pod("a", **RUNNING), pod("b", **RUNNING), deadline_s=0.2)
+    assert [one.pod for one in reading.logs] == ["a"]
+    assert reading.gap == "1 of 2 logs did not come in time"
+
+
+def test_a_log_that_cannot_be_read_says_why() -> None:
+    reading = read(Node(ClusterError("the node is gone")), pod("a", **RUNNING))
+    assert reading.gap == "the log of trainer in a cannot be read: the node is gone"
+
+
+def test_what_is_shown_of_a_line_cannot_move_the_cursor_and_is_not_endless() -> None:
+    assert logs.shown("\x1b[31mred\x1b[0m\x07\ttext\x9b2J") == "red text2J"
+    assert len(logs.shown("x" * 1000)) == logs.SHOWN_CHARS
+
+
+def test_matches_come_in_the_order_in_which_they_were_written() -> None:
+    line = "rank 0: another rank is gone or hangs: gloo"
+    found = logs.matches(
+        [log("a", "x", line, seconds_ago=5), log("b", line, line, seconds_ago=9)],
+        "collective-timeout",
+    )
+    assert [match.log.pod for match in found] == ["b", "a"]
+
+
+def test_the_last_words_are_those_of_the_newest_container() -> None:
+    both = [log("a", "old", previous=True), log("a", "1", "2", "3", "4")]
+    assert [text[-1] for text in logs.last_words(both, "a", "trainer")] == ["2", "3", "4"]
+    assert logs.last_words(both, "b", "trainer") == []
+
+
+def test_a_mistake_of_ours_is_not_taken_for_an_answer() -> None:
+    def broken() -> int:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        bounded.ask({"a": broken}, 5.0)
+    assert bounded.ask({}, 0.0) == {}
+    assert bounded.ask({n: lambda n=n: n for n in range(50)}, 5.0) == {n: n for n in range(50)}

@@ -1,0 +1,144 @@
+"""Asking Prometheus: where it is, what is asked, what its answers mean, and that none is needed."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from infra.observability import series
+from ops import metrics
+from ops.cluster import ClusterError, ForbiddenError
+from ops.metrics import Metrics, MetricsUnknownError, Sample, Sick, Vitals
+
+QUERIES = metrics.queries("hello-v1-1", ["spot-0", "spot-1"], ["hello-v0.1"])
+
+
+def answer(*samples: tuple[dict[str, str], str]) -> str:
+    result = [{"metric": labels, "value": [1.0, value]} for labels, value in samples]
+    return json.dumps({"status": "success", "data": {"result": result}})
+
+
+def prometheus(text: str | Exception | None) -> Metrics:
+    def get(path: str, query: Any) -> str | None:
+        assert path == "/api/v1/query"
+        if isinstance(text, Exception):
+            raise text
+        return text
+
+    return Metrics("http://here", get)
+
+
+def test_values_that_are_not_numbers_are_left_out() -> None:
+    found = prometheus(answer(({"a": "b"}, "2.5"), ({}, "NaN"))).query("up")
+    assert found == [Sample(labels={"a": "b"}, value=2.5)]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (None, "there is no Prometheus at http://here"),
+        ("<html>", "does not answer as Prometheus does"),
+        ("[]", "does not answer as Prometheus does"),
+        ('{"status": "success", "data": {}}', "does not answer as Prometheus does"),
+        ('{"status": "error", "error": "parse error"}', "parse error"),
+        (ForbiddenError("services/proxy is forbidden"), "services/proxy is forbidden"),
+    ],
+)
+def test_whatever_else_is_answered_is_told_in_a_line(
+    text: str | Exception | None, why: str
+) -> None:
+    with pytest.raises(MetricsUnknownError, match=why):
+        prometheus(text).query("up")
+
+
+def test_without_a_url_the_clusters_own_is_asked_through_its_api_server() -> None:
+    asked: list[str] = []
+
+    class Proxy:
+        def text(self, path: str, query: Any, timeout_s: float) -> str | None:
+            asked.append(path)
+            return answer()
+
+    metrics.of("", Proxy()).query("up")  # type: ignore[arg-type]
+    assert asked == [
+        "/api/v1/namespaces/monitoring/services/http:prometheus-operated:9090/proxy/api/v1/query"
+    ]
+
+
+def test_a_url_that_nobody_answers_is_told() -> None:
+    with pytest.raises(MetricsUnknownError, match=r"127\.0\.0\.1:9/api/v1/query does not answer"):
+        metrics.of("http://127.0.0.1:9/", None).query("up")  # type: ignore[arg-type]
+
+
+def test_every_series_that_is_asked_for_is_one_that_somebody_gives() -> None:
+    words = {
+        word for text in QUERIES.values() for word in re.findall(r"(?:trainyard|kube)[\w:]+", text)
+    }
+    assert words
+    assert words <= series.KNOWN
+
+
+def test_names_are_matched_as_they_are_and_not_as_patterns() -> None:
+    assert r"hello\-v0\.1" in QUERIES["speeds"]
+    assert "node=~`spot\\-0|spot\\-1`" in QUERIES["xid"]
+    assert "xid" not in metrics.queries("hello-v1-1", [], [])
+
+
+def test_answers_become_the_numbers_of_a_run() -> None:
+    run = {"run_id": "hello-v1-1"}
+    found = metrics.read(
+        {
+            "loader": [Sample(labels={}, value=0.4)],
+            "events": [Sample(labels={"event": "checkpoint_waited"}, value=2.0)],
+            "log_matches": [
+                Sample(labels={"pattern": "no-space"}, value=1.0),
+                Sample(labels={"pattern": "nccl-timeout"}, value=0.0),
+            ],
+            "speeds": [
+                Sample(labels=run, value=100.0),
+                Sample(labels={"run_id": "other"}, value=50.0),
+            ],
+            "gpus": [Sample(labels=run, value=8.0)],
+        }
+    )
+    assert found == Vitals(
+        loader=0.4,
+        saves_waited=2.0,
+        log_matches={"no-space": 1.0},
+        speeds={"hello-v1-1": (100.0, 8.0)},
+    )
+    assert found.known
+    assert not metrics.read({}).known
+
+
+def test_errors_that_a_program_causes_do_not_make_a_gpu_sick() -> None:
+    where = {"node": "spot-0", "gpu": "3"}
+    found = metrics.read(
+        {
+            "xid": [Sample(labels=where, value=79.0), Sample(labels=where, value=31.0)],
+            "ecc": [Sample(labels=where, value=1.0)],
+        }
+    )
+    assert found.sick == (
+        Sick(node="spot-0", gpu="3", what="XID 79"),
+        Sick(node="spot-0", gpu="3", what="uncorrectable memory errors"),
+    )
+
+
+def test_one_query_that_fails_leaves_the_others() -> None:
+    def get(path: str, query: Any) -> str | None:
+        if series.LOADER_SECONDS.name in query[0][1]:
+            raise ClusterError("too much")
+        return answer(({"event": "x"}, "1"))
+
+    found = metrics.vitals(Metrics("here", get), "hello-v1-1", [], [])
+    assert found.loader is None
+    assert found.tokens_per_s == 1.0
+
+
+def test_queries_that_all_fail_say_why() -> None:
+    with pytest.raises(MetricsUnknownError, match="connection refused"):
+        metrics.vitals(prometheus(ClusterError("connection refused")), "x", [], [])

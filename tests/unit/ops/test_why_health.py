@@ -1,0 +1,143 @@
+"""What is said of a run that trains: that all is well, or what slows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from infra import naming
+from ops.metrics import Sick, Vitals
+from ops.snapshot import Snapshot
+from ops.symptoms import explain, health
+from tests.unit.ops.snapshots import RUN_ID, at, log, node, pod, runs_on, snapshot
+
+WELL = {"tokens_per_s": 18_230.0, "loader": 0.02, "collective": 0.05, "gpu_busy": 0.93}
+
+
+def trains(*logs: Any, grace_s: int = 50, nodes: Any = None, **vitals: Any) -> Snapshot:
+    """A run that trains with these numbers, those of a healthy one unless they are given."""
+    pods = [pod("a"), pod("b")]
+    for one in pods:
+        one["spec"]["terminationGracePeriodSeconds"] = grace_s
+    more = {} if nodes is None else {"nodes": nodes}
+    numbers = Vitals(**(WELL | vitals))
+    return snapshot(workload=runs_on(), pods=pods, logs=list(logs), vitals=numbers, **more)
+
+
+def test_a_run_that_does_well_says_its_numbers() -> None:
+    taken = trains(checkpoint_write_s=3.2)
+    assert explain(taken).symptom == "running"
+    assert health.notes(taken) == [
+        "18,230 tokens/s; GPUs busy 93 %; waiting for data 2 %; waiting for ranks 5 %;"
+        " newest checkpoint written in 3.2 s"
+    ]
+
+
+def test_a_run_that_nobody_measures_just_runs() -> None:
+    taken = snapshot(workload=runs_on(), pods=[pod("a"), pod("b")])
+    assert explain(taken).symptom == "running"
+    assert health.notes(taken) == []
+
+
+def test_numbers_of_a_run_that_does_not_train_are_not_judged() -> None:
+    taken = snapshot(workload=runs_on(), pods=[pod("a")], vitals=Vitals(loader=0.9))
+    assert explain(taken).symptom == "not-ready"
+
+
+def test_waiting_for_data_is_the_loader_whatever_the_gpus_do() -> None:
+    verdict = explain(trains(loader=0.62, gpu_busy=0.3))
+    assert verdict.symptom == "slow-loader"
+    assert verdict.headline == "trains, but waits for its data 62 % of the time"
+    assert verdict.evidence[0].startswith("trainyard:run_loader:ratio: 0.62")
+    assert explain(trains(loader=0.19)).symptom == "running"
+
+
+def test_what_else_is_wrong_is_told_after_the_first() -> None:
+    lines = health.notes(trains(loader=0.62, gpu_busy=0.3))
+    assert lines[1].startswith("low-utilization: it trains, but its GPUs are busy only 30 %")
+
+
+@pytest.mark.parametrize(("took", "symptom"), [(29.0, "running"), (31.0, "slow-storage")])
+def test_a_checkpoint_is_slow_when_it_takes_longer_than_the_run_planned(
+    took: float, symptom: str
+) -> None:
+    # 50 s of grace are 30 s for the save and 20 s for all else.
+    verdict = explain(trains(checkpoint_write_s=took, grace_s=50))
+    assert verdict.symptom == symptom
+
+
+def test_saves_that_wait_for_each_other_are_slow_storage_too() -> None:
+    verdict = explain(trains(checkpoint_write_s=1.0, saves_waited=2.0))
+    assert verdict.symptom == "slow-storage"
+    assert verdict.evidence[1] == "trainyard_events_total: 2 saves waited for the one before"
+
+
+def test_a_save_that_failed_is_told_from_the_log_alone() -> None:
+    taken = snapshot(
+        workload=runs_on(),
+        pods=[pod("a"), pod("b")],
+        logs=[log("a", "checkpoint not written: [Errno 28] No space left on device")],
+    )
+    verdict = explain(taken)
+    assert verdict.symptom == "checkpoint-failing"
+    assert "No space left on device" in verdict.evidence[0]
+    assert explain(trains(saves_failed=1.0)).symptom == "checkpoint-failing"
+
+
+def test_a_run_that_makes_no_step_is_stalled_unless_it_is_new() -> None:
+    taken = trains(tokens_per_s=0.0)
+    assert explain(taken).symptom == "running"
+    for one in taken.pods:
+        one["status"]["startTime"] = at(3600)
+    assert explain(taken).symptom == "stalled"
+
+
+def test_gpus_that_idle_without_waiting_for_data_are_told() -> None:
+    assert explain(trains(gpu_busy=0.59)).symptom == "low-utilization"
+    assert explain(trains(gpu_busy=0.61)).symptom == "running"
+    waits = explain(trains(gpu_busy=0.4, collective=0.5))
+    assert "ranks wait for each other" in waits.remedy[0]
+
+
+def test_nodes_that_bring_less_than_they_cost_are_told_with_the_earlier_run() -> None:
+    speeds = {RUN_ID: (16_000.0, 16.0), "hello-v1-b": (12_000.0, 8.0), "hello-v0-c": (400.0, 8.0)}
+    far = node("spot-0")
+    far["metadata"]["labels"][naming.ZONE] = "a"
+    near = node("spot-1")
+    near["metadata"]["labels"][naming.ZONE] = "b"
+    taken = trains(speeds=speeds, nodes=[far, near])
+    taken.pods[1]["spec"]["nodeName"] = "spot-1"
+    verdict = explain(taken)
+    assert verdict.symptom == "slow-after-scaling"
+    assert verdict.headline == "trains, but each of its 16 GPUs does 67 % of what one did on 8"
+    assert "1,000 per GPU, 1,500 in hello-v1-b" in verdict.evidence[0]
+    assert verdict.evidence[-1] == "its pods are in zones a, b"
+
+
+@pytest.mark.parametrize(
+    "speeds",
+    [
+        {RUN_ID: (16_000.0, 16.0)},
+        {RUN_ID: (16_000.0, 16.0), "hello-v1-b": (9_000.0, 8.0)},
+        {RUN_ID: (16_000.0, 16.0), "hello-v1-b": (64_000.0, 32.0)},
+        {"hello-v1-b": (64_000.0, 8.0)},
+    ],
+)
+def test_runs_that_are_as_fast_per_gpu_or_were_bigger_prove_nothing(
+    speeds: dict[str, tuple[float, float]],
+) -> None:
+    assert explain(trains(speeds=speeds)).symptom == "running"
+
+
+def test_a_sick_gpu_comes_before_everything_else_that_is_slow() -> None:
+    sick = (Sick(node="spot-0", gpu="3", what="uncorrectable memory errors"),)
+    verdict = explain(trains(loader=0.9, sick=sick))
+    assert verdict.symptom == "gpu-fault"
+    assert verdict.headline.startswith("trains, but a GPU on spot-0 reports errors")
+
+
+def test_what_a_save_may_take_follows_from_the_grace_of_the_pods() -> None:
+    assert health.expected_save_s(trains(grace_s=50)) == 30.0
+    assert health.expected_save_s(trains(grace_s=5)) == 1.0
+    assert health.expected_save_s(snapshot(pods=[pod("a")])) is None

@@ -1,0 +1,182 @@
+"""Why the pods of an admitted run find no node."""
+
+from __future__ import annotations
+
+import pytest
+
+from infra import naming
+from ops.objects import Json
+from ops.placement import blind, node_refusals
+from ops.snapshot import Snapshot
+from ops.symptoms import explain, placing
+from ops.verdict import Verdict
+from tests.unit.ops.snapshots import (
+    at,
+    event,
+    node,
+    pod,
+    pod_spec,
+    run,
+    runs_on,
+    snapshot,
+    stuck,
+    waits,
+    workload,
+)
+
+TAINT = {"key": "broken", "effect": "NoExecute"}
+
+
+def why(*nodes: Json, message: str = "", pods: list[Json] | None = None, **more: object) -> Verdict:
+    """The answer for an admitted run with a pod that finds none of these nodes."""
+    found = [stuck(message=message)] if pods is None else pods
+    return explain(snapshot(workload=runs_on(), pods=found, nodes=list(nodes), **more))
+
+
+def test_a_taint_that_is_not_tolerated_is_named_with_the_nodes_that_have_it() -> None:
+    verdict = why(node("spot-0", "spot", TAINT), message="0/1 nodes are available")
+    assert verdict.symptom == "missing-toleration"
+    assert verdict.evidence == (
+        "pod/hello-0 -n team-research: 0/1 nodes are available",
+        "nodes: 1 of 1 have the taint broken:NoExecute",
+    )
+
+
+def test_a_taint_that_says_what_ails_a_node_is_nothing_to_tolerate() -> None:
+    ill = {"key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule"}
+    assert why(node("spot-0", "spot", ill)).symptom == "unschedulable"
+
+
+def test_nodes_of_other_pools_do_not_hide_the_taint() -> None:
+    nodes = [node("spot-0", "spot", TAINT), node("other-0", "other")]
+    assert why(*nodes).symptom == "missing-toleration"
+
+
+def test_labels_that_no_node_has_are_an_affinity_that_is_too_strict() -> None:
+    verdict = why(node("other-0", "other"), node("more-0", "more"))
+    assert verdict.symptom == "strict-affinity"
+    assert "nodes: 2 of 2 do not have the labels that the run wants" in verdict.evidence
+
+
+def test_gpus_that_are_all_taken_come_with_those_that_hold_them() -> None:
+    other = pod("big-0")
+    other["metadata"]["labels"] = other["metadata"]["labels"] | {naming.RUN_ID: "big-v1-1"}
+    over = pod("old-0", "Succeeded")
+    verdict = why(
+        node("spot-0"),
+        message="0/1 nodes are available: 1 Insufficient nvidia.com/gpu",
+        others_pods=[other, over, stuck()],
+    )
+    assert verdict.symptom == "no-gpu-capacity"
+    held = [line for line in verdict.evidence if "holds" in line]
+    assert held == ["big-v1-1 (team research) holds 8 GPUs"]
+
+
+def test_a_cluster_without_gpu_nodes_has_no_gpu_capacity() -> None:
+    scaling = event(stuck(), "NotTriggerScaleUp", "pod did not trigger scale-up: max size reached")
+    verdict = why(events=[scaling])
+    assert verdict.symptom == "no-gpu-capacity"
+    assert verdict.evidence[-1].endswith(
+        "NotTriggerScaleUp: pod did not trigger scale-up: max size reached"
+    )
+
+
+def test_cordoned_nodes_are_neither_taints_nor_a_lack_of_gpus() -> None:
+    assert why(node("spot-0", unschedulable=True)).symptom == "unschedulable"
+
+
+@pytest.mark.parametrize(
+    ("message", "symptom"),
+    [
+        ("2 Insufficient nvidia.com/gpu, 1 had untolerated taint {x: y}", "no-gpu-capacity"),
+        ("3 node(s) had untolerated taint {dedicated: gpu}", "missing-toleration"),
+        ("1 had untolerated taint {node.kubernetes.io/not-ready: }", "unschedulable"),
+        ("3 node(s) didn't match Pod's node affinity/selector", "strict-affinity"),
+        ("pod group is not ready", "unschedulable"),
+    ],
+)
+def test_who_may_not_read_nodes_is_answered_from_the_schedulers_words(
+    message: str, symptom: str
+) -> None:
+    assert why(message=message, hidden=frozenset({"nodes"})).symptom == symptom
+
+
+def test_half_a_gang_waits_for_its_other_half() -> None:
+    verdict = why(node("spot-0"), pods=[pod("a"), stuck("b")])
+    assert verdict.symptom == "partial-gang"
+    assert verdict.headline == "only 1 of 2 workers have started, and they wait for the others"
+    assert "Kueue takes it back" in verdict.remedy[0]
+
+
+def test_half_a_gang_that_nothing_schedules_as_one_is_told_what_would() -> None:
+    mine = run(spec={"template": {"spec": {"containers": []}}})
+    mine["metadata"]["labels"].pop(naming.QUEUE_NAME)
+    verdict = explain(snapshot(run=mine, pods=[pod("a"), stuck("b")]))
+    assert verdict.symptom == "partial-gang"
+    assert "nothing schedules it as a gang" in verdict.remedy[0]
+
+
+def blind_node(name: str, age_s: float = 3600) -> Json:
+    """A GPU node of the pool `spot` on which no device plugin runs."""
+    found = node(name)
+    found["metadata"]["labels"][naming.ACCELERATOR] = "nvidia"
+    found["metadata"]["creationTimestamp"] = at(age_s)
+    found["status"]["allocatable"].pop(naming.GPU)
+    return found
+
+
+def test_gpu_nodes_that_offer_no_gpu_are_the_reason_and_name_the_plugin_that_is_not_ready() -> None:
+    plugin = pod("plugin-x", "Pending")
+    verdict = why(blind_node("spot-0"), node("spot-1"), gpu_pods=[plugin])
+    assert verdict.symptom == "gpu-not-visible"
+    assert verdict.headline.startswith(
+        "waits: 1 GPU node that would suit it offers no nvidia.com/gpu"
+    )
+    assert "node/spot-0: no nvidia.com/gpu in allocatable" in verdict.evidence
+    assert "pod/plugin-x -n team-research: Pending, not ready" in verdict.evidence
+
+
+def test_a_gpu_node_that_is_new_is_only_late() -> None:
+    assert why(blind_node("spot-0", age_s=60)).symptom != "gpu-not-visible"
+
+
+def test_a_gpu_node_of_another_pool_is_not_the_reason() -> None:
+    other = blind_node("x")
+    other["metadata"]["labels"][naming.POOL] = "other"
+    assert why(other, node("spot-0")).symptom == "unschedulable"
+
+
+def test_kueue_that_finds_no_place_is_explained_by_gpus_that_are_not_visible() -> None:
+    message = 'topology "zone-rack-host" doesn\'t allow to fit any of 2 pod(s)'
+    taken = snapshot(workload=workload(waits(message)), nodes=[blind_node("spot-0")])
+    assert explain(taken).symptom == "gpu-not-visible"
+
+
+def test_nodes_that_offer_no_gpu_are_counted_as_such() -> None:
+    assert blind(blind_node("a"))
+    assert not blind(node("a"))
+    assert node_refusals(pod_spec(), [blind_node("a")]) == {"offer no nvidia.com/gpu": 1}
+
+
+def test_a_run_on_nodes_without_gpus_is_told_so() -> None:
+    cpu = node("spot-0", "cpu")
+    cpu["status"]["allocatable"].pop(naming.GPU)
+    taken = snapshot(workload=runs_on(), pods=[pod("a"), pod("b")], nodes=[cpu])
+    verdict = explain(taken)
+    assert verdict.symptom == "cpu-node"
+    assert "pod/a -n team-research: on spot-0, which has no GPU" in verdict.evidence
+    mixed = snapshot(
+        workload=runs_on(), pods=[pod("a"), _on("b", "spot-1")], nodes=[cpu, node("spot-1")]
+    )
+    assert explain(mixed).symptom == "running"
+
+
+def _on(name: str, node_name: str) -> Json:
+    found = pod(name)
+    found["spec"]["nodeName"] = node_name
+    return found
+
+
+def test_only_pods_without_a_node_are_stuck() -> None:
+    taken: Snapshot = snapshot(pods=[pod("a"), stuck("b")])
+    assert [p["metadata"]["name"] for p in placing.stuck(taken)] == ["b"]

@@ -1,0 +1,162 @@
+"""What logs say of a run that breaks, and which of several causes is believed."""
+
+from __future__ import annotations
+
+import pytest
+
+from infra.observability.log_patterns import LOG_PATTERNS
+from ops.metrics import Sick, Vitals
+from ops.objects import Json
+from ops.symptoms import explain, history
+from ops.symptoms.told import CAUSES
+from ops.verdict import Verdict
+from tests.unit.ops.snapshots import (
+    at,
+    condition,
+    ended,
+    log,
+    node,
+    pod,
+    run,
+    runs_on,
+    snapshot,
+    waiting,
+)
+
+FAILED = condition("Failed", reason="FailedJobs", message="jobset failed due to job failures")
+LINES = {
+    "gpu-driver": "Failed to initialize NVML: Driver/library version mismatch",
+    "gpu-out-of-memory": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
+    "disk-full": "OSError: [Errno 28] No space left on device: '/checkpoints/x'",
+    "restore-failed": "rank 0: /checkpoints/x: none of the 3 checkpoints can be loaded; move",
+    "gpu-error": "RuntimeError: CUDA error: an illegal memory access was encountered",
+    "rendezvous-failed": "launch: the nodes did not meet: timed out",
+    "collective-timeout": "rank 1: another rank is gone or hangs: [gloo/transport/tcp/pair.cc]",
+}
+
+
+def failed(*lines: str, **more: object) -> Verdict:
+    """The answer for a run that failed after its pod had written these lines."""
+    gone = pod("hello-0", "Failed", **ended(1))
+    mine = run(status={"conditions": [FAILED]})
+    return explain(snapshot(run=mine, pods=[gone], logs=[log("hello-0", *lines)], **more))
+
+
+@pytest.mark.parametrize("symptom", LINES)
+def test_a_line_of_the_log_names_the_cause(symptom: str) -> None:
+    verdict = failed("step 1", LINES[symptom])
+    assert verdict.symptom == symptom
+    assert verdict.headline.startswith("failed: ")
+    assert verdict.evidence[0] == f"pod/hello-0: log of trainer: {LINES[symptom]}"
+    assert "pod/hello-0: container trainer exited with 1 (Error)" in verdict.evidence
+    assert verdict.remedy
+
+
+def test_every_cause_is_told_by_patterns_that_somebody_counts() -> None:
+    told = {pattern for cause in CAUSES for pattern in cause.patterns}
+    assert told <= set(LOG_PATTERNS)
+    assert len({cause.symptom for cause in CAUSES}) == len(CAUSES)
+
+
+def test_a_log_without_a_known_line_leaves_the_exit_code_and_the_last_words() -> None:
+    verdict = failed("one", "two", "ValueError: odd")
+    assert verdict.symptom == "failed"
+    assert verdict.evidence[-1] == "pod/hello-0: log of trainer: ValueError: odd"
+
+
+def test_ranks_that_wait_in_vain_follow_the_one_that_broke() -> None:
+    pods = [pod("a", "Failed", **ended(1, seconds_ago=12)), pod("b", "Failed", **ended(1))]
+    logs = [
+        log("b", LINES["collective-timeout"], seconds_ago=12),
+        log("a", LINES["gpu-out-of-memory"], seconds_ago=11),
+    ]
+    verdict = explain(snapshot(workload=runs_on(), pods=pods, logs=logs))
+    assert verdict.symptom == "gpu-out-of-memory"
+    assert verdict.headline.startswith("restarts (0 so far): ")
+    assert "pod/a: container trainer exited with 1 (Error)" in verdict.evidence
+
+
+def test_of_one_cause_the_pod_that_said_it_first_comes_first() -> None:
+    pods = [pod("a", "Failed", **ended(1)), pod("b", "Failed", **ended(1, seconds_ago=15))]
+    line = LINES["rendezvous-failed"]
+    logs = [log("a", line, seconds_ago=10), log("b", line, seconds_ago=15)]
+    verdict = explain(snapshot(workload=runs_on(), pods=pods, logs=logs))
+    assert verdict.evidence[0].startswith("pod/b:")
+    assert "pod/b: container trainer exited with 1 (Error)" in verdict.evidence
+
+
+def test_what_the_kernel_killed_for_memory_is_not_what_its_log_complains_of() -> None:
+    killed = pod("hello-0", "Failed", **ended(137, "OOMKilled"))
+    mine = run(status={"conditions": [FAILED]})
+    logs = [log("hello-0", LINES["collective-timeout"])]
+    assert explain(snapshot(run=mine, pods=[killed], logs=logs)).symptom == "out-of-memory"
+
+
+def test_a_bad_configuration_shows_the_trainers_own_words() -> None:
+    gone = pod("hello-0", "Failed", **ended(78))
+    mine = run(status={"conditions": [FAILED]})
+    logs = [log("hello-0", "optimizer.learning_rate: got -1; allowed > 0")]
+    verdict = explain(snapshot(run=mine, pods=[gone], logs=logs))
+    assert verdict.symptom == "bad-configuration"
+    assert verdict.evidence[0].endswith("optimizer.learning_rate: got -1; allowed > 0")
+
+
+def test_lines_of_a_run_that_trains_or_is_told_to_go_do_not_break_it() -> None:
+    logs = [log("a", LINES["collective-timeout"])]
+    trains = snapshot(workload=runs_on(), pods=[pod("a"), pod("b")], logs=logs)
+    assert explain(trains).symptom == "running"
+    leaving = run()
+    leaving["metadata"]["deletionTimestamp"] = at(5)
+    gone = pod("a", "Failed", **ended(1))
+    assert explain(snapshot(run=leaving, workload=runs_on(), pods=[gone], logs=logs)).symptom == (
+        "leaving"
+    )
+
+
+def test_pods_that_saved_and_stopped_are_not_broken() -> None:
+    saved = pod("a", "Failed", **ended(75))
+    logs = [log("a", LINES["collective-timeout"])]
+    assert explain(snapshot(workload=runs_on(), pods=[saved], logs=logs)).symptom == "not-ready"
+
+
+def test_a_container_that_the_runtime_could_not_give_its_gpus_names_the_node() -> None:
+    message = "nvidia-container-cli: initialization error: nvml error: driver not loaded"
+    refused = pod("a", "Pending", **waiting("RunContainerError", message))
+    verdict = explain(snapshot(workload=runs_on(), pods=[refused]))
+    assert verdict.symptom == "gpu-driver"
+    assert "of spot-0 cannot use its GPUs" in verdict.headline
+    other = pod("a", "Pending", **waiting("RunContainerError", "no such file"))
+    assert explain(snapshot(workload=runs_on(), pods=[other])).symptom == "setup"
+
+
+def _sick_node(reason: str = "NvidiaXID79Error") -> Json:
+    found = node("spot-0")
+    found["status"]["conditions"].append(
+        condition("AcceleratedHardwareReady", "False", reason, "GPU has fallen off the bus")
+    )
+    return found
+
+
+def test_a_gpu_that_reports_errors_explains_what_the_ranks_complain_of() -> None:
+    verdict = failed(LINES["collective-timeout"], nodes=[_sick_node()])
+    assert verdict.symptom == "gpu-fault"
+    assert "NvidiaXID79Error GPU has fallen off the bus" in verdict.evidence[0]
+    assert verdict.remedy[0] == "kubectl cordon spot-0"
+    sound = node("spot-0")
+    assert failed(LINES["collective-timeout"], nodes=[sound]).symptom == "collective-timeout"
+
+
+def test_metrics_tell_of_gpu_errors_too() -> None:
+    vitals = Vitals(sick=(Sick(node="spot-0", gpu="3", what="XID 79"),))
+    verdict = failed(LINES["collective-timeout"], vitals=vitals)
+    assert verdict.symptom == "gpu-fault"
+    assert verdict.evidence == ("node/spot-0: GPU 3: XID 79",)
+
+
+def test_lines_of_pods_that_are_gone_are_history() -> None:
+    vitals = Vitals(log_matches={"nccl-timeout": 3.0, "no-space": 1.0})
+    taken = snapshot(workload=runs_on(), pods=[pod("a"), pod("b")], vitals=vitals)
+    assert history(taken) == [
+        "its logs told of nccl-timeout 3 times",
+        "its logs told of no-space once",
+    ]
