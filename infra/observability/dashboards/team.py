@@ -1,0 +1,163 @@
+"""One team: its runs, its queue, what they cost."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from infra import naming
+from infra.observability import series
+from infra.observability.dashboards.model import (
+    TEAM_UID,
+    Dashboard,
+    Row,
+    Unit,
+    Variable,
+    lines,
+    number,
+)
+
+_TEAM: Final = 'team="$team"'
+_NAMESPACE: Final = f'namespace="{naming.namespace("$team")}"'
+_QUEUE: Final = f'cluster_queue="{naming.cluster_queue("$team")}"'
+
+NOW: Final = Row(
+    title="Now",
+    panels=(
+        number(
+            "GPUs", Unit.COUNT, f"sum({series.RUN_GPUS}{{{_TEAM}}})", "GPUs that its runs hold."
+        ),
+        number(
+            "Busy",
+            Unit.RATIO,
+            f"avg({series.RUN_GPU_UTILIZATION}{{{_TEAM}}})",
+            "Utilisation of the GPUs of its runs, each run counted once.",
+            maximum=1.0,
+            thresholds=((0.0, "red"), (0.4, "yellow"), (0.6, "green")),
+        ),
+        number(
+            "Runs that wait",
+            Unit.COUNT,
+            f"sum({series.PENDING}{{{_QUEUE}}})",
+            "Workloads in its queue that are not admitted. `python -m ops why RUN` says why.",
+        ),
+        number(
+            "Costs an hour",
+            Unit.USD,
+            f"sum({series.RUN_COST}{{{_TEAM}}})",
+            "The part of nodes' prices that goes with the GPUs that its runs hold.",
+        ),
+        number(
+            "On demand, of its budget",
+            Unit.RATIO,
+            f'sum({series.RUN_COST}{{{_TEAM}, capacity="on-demand"}})'
+            f" / sum({series.TEAM_BUDGET}{{{_TEAM}}})",
+            "Cost of its on-demand nodes as a part of onDemandUsdPerHour in the stack file.",
+            thresholds=((0.8, "yellow"), (1.0, "red")),
+        ),
+        number(
+            "Alerts",
+            Unit.COUNT,
+            f'count({series.FIRING}{{alertstate="firing", {_TEAM}}}) or vector(0)',
+            "Alerts that fire about its runs.",
+            thresholds=((1.0, "red"),),
+        ),
+    ),
+)
+
+RUNS: Final = Row(
+    title="Runs",
+    panels=(
+        lines(
+            "GPU utilisation",
+            Unit.RATIO,
+            "By run. Below 60 % the data loader is the usual cause.",
+            (f"{series.RUN_GPU_UTILIZATION}{{{_TEAM}}}", "{{run_id}}"),
+            maximum=1.0,
+        ),
+        lines(
+            "GPUs by run",
+            Unit.COUNT,
+            "That the pods of each run hold.",
+            (f"{series.RUN_GPUS}{{{_TEAM}}}", "{{run_id}}"),
+            stacked=True,
+        ),
+        lines(
+            "Tokens per second",
+            Unit.TOKENS_PER_SECOND,
+            "Over the last five minutes, stalls included.",
+            (f"{series.RUN_TOKENS}{{{_TEAM}}}", "{{run_id}}"),
+        ),
+        lines(
+            "Waiting for data",
+            Unit.RATIO,
+            "Part of the steps' time. Above 20 % for 15 minutes is an alert.",
+            (f"{series.RUN_LOADER}{{{_TEAM}}}", "{{run_id}}"),
+            maximum=1.0,
+        ),
+        lines(
+            "Age of the newest checkpoint",
+            Unit.SECONDS,
+            "What a crash would cost now.",
+            (
+                f"time() - max by (run_id) ({series.CHECKPOINT_COMMIT_TIME}{{{_TEAM}}})",
+                "{{run_id}}",
+            ),
+        ),
+        lines(
+            "Cost an hour",
+            Unit.USD,
+            "By run and by how its nodes are bought.",
+            (
+                f"sum by (run_id, capacity) ({series.RUN_COST}{{{_TEAM}}})",
+                "{{run_id}} {{capacity}}",
+            ),
+            stacked=True,
+        ),
+    ),
+)
+
+QUEUE: Final = Row(
+    title="Queue and storage",
+    panels=(
+        lines(
+            "Waiting and admitted",
+            Unit.COUNT,
+            "Workloads of its queue.",
+            (f"sum({series.PENDING}{{{_QUEUE}}})", "waiting"),
+            (f"sum({series.ADMITTED_ACTIVE}{{{_QUEUE}}})", "admitted"),
+        ),
+        lines(
+            "Wait for admission",
+            Unit.SECONDS,
+            "Median and 95th percentile over an hour.",
+            *(
+                (
+                    f"histogram_quantile({quantile}, sum by (le) "
+                    f"(rate({series.ADMISSION_WAIT}{{{_QUEUE}}}[1h])))",
+                    legend,
+                )
+                for quantile, legend in ((0.5, "median"), (0.95, "95 %"))
+            ),
+        ),
+        lines(
+            "Free space of volumes",
+            Unit.RATIO,
+            "Below 10 % is an alert; checkpoints fail when nothing is free.",
+            (
+                f"min by (persistentvolumeclaim) ({series.VOLUME_AVAILABLE}{{{_NAMESPACE}}})"
+                f" / min by (persistentvolumeclaim) ({series.VOLUME_CAPACITY}{{{_NAMESPACE}}})",
+                "{{persistentvolumeclaim}}",
+            ),
+            maximum=1.0,
+        ),
+    ),
+)
+
+TEAM: Final = Dashboard(
+    uid=TEAM_UID,
+    title="Team",
+    description="Runs of one team, its queue, and what they cost.",
+    variables=(Variable(name="team", label="Team", query=f"label_values({series.RUN_POD}, team)"),),
+    rows=(NOW, RUNS, QUEUE),
+    since="now-24h",
+)

@@ -1,0 +1,137 @@
+"""Alerts, rules and panels as data: names that exist, people who are told, pages that help."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from infra import naming
+from infra.observability import alerts, dcgm, recording, series
+from infra.observability.dashboards import DASHBOARDS
+from infra.observability.recording import Facts, NodePrice
+from infra.observability.rules import rule_file
+
+ROOT = Path(__file__).resolve().parents[3]
+FACTS = Facts(
+    prices=(NodePrice(instance_type="p5.48xlarge", capacity="spot", usd_per_hour=16.5),),
+    team_budgets={"llm": 30.0},
+    stack_budget=100.0,
+)
+OF_OURS = re.compile(r"\b(?:trainyard[_:]|DCGM_|kueue_|kube_|kubelet_|apiserver_)[\w:]*|\bup\b")
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    """(where, expression) of every rule and of every panel."""
+    for group in rule_file(FACTS)["groups"]:
+        for rule in group["rules"]:
+            yield rule.get("alert") or rule["record"], rule["expr"]
+    for name, dashboard in DASHBOARDS.items():
+        for panel in dashboard.panels:
+            for query in panel.queries:
+                yield f"{name}: {panel.title}", query.expression
+
+
+def unknown(expression: str) -> set[str]:
+    """Names of series in an expression that nothing exports or records."""
+    return set(OF_OURS.findall(re.sub(r'"[^"]*"', '""', expression))) - series.KNOWN
+
+
+def test_every_expression_names_series_that_exist() -> None:
+    assert {where: names for where, text in expressions() if (names := unknown(text))} == {}
+
+
+def test_a_name_that_is_spelled_wrong_is_seen() -> None:
+    assert unknown('rate(trainyard_lodaer_seconds_total{run_id="kube_x"}[5m])') == {
+        "trainyard_lodaer_seconds_total"
+    }
+
+
+def test_fields_of_gpus_are_named_in_recording_rules_only() -> None:
+    recorded = {rule["record"] for group in recording.groups() for rule in group["rules"]}
+    assert [w for w, text in expressions() if "DCGM_" in text and w not in recorded] == []
+
+
+def test_recorded_series_are_recorded_once_each() -> None:
+    found = [rule["record"] for group in recording.groups(FACTS) for rule in group["rules"]]
+    named = {one.name for one in series.ALL.values() if one.name.startswith("trainyard:")}
+    assert sorted(found) == sorted(named)
+
+
+def test_a_stack_without_prices_has_no_rule_about_them() -> None:
+    found = {rule["record"] for group in recording.groups() for rule in group["rules"]}
+    assert series.NODE_PRICE.name not in found and series.TEAM_BUDGET.name not in found
+
+
+def test_groups_have_names_of_their_own() -> None:
+    names = [group["name"] for group in rule_file()["groups"]]
+    assert len(set(names)) == len(names)
+    assert all(naming.is_dns_label(name) for name in names)
+
+
+def test_the_alerts_that_a_production_pipeline_must_have_are_there() -> None:
+    assert {alert.name for alert in alerts.ALERTS} >= {
+        "LowGpuUtilization",
+        "CheckpointSlow",
+        "PodRestartLoop",
+        "TrainingPodPending",
+        "NcclTimeout",
+        "NodePressure",
+    }
+
+
+@pytest.mark.parametrize("alert", alerts.ALERTS, ids=lambda alert: alert.name)
+def test_each_alert_says_who_does_what(alert: alerts.Alert) -> None:
+    assert alert.owner in ("platform", "team") and alert.severity in ("page", "ticket")
+    page = (ROOT / alert.runbook).read_text()
+    assert page.startswith(f"# {alert.name}\n")
+    headings = re.findall(r"^## (.+)$", page, re.MULTILINE)
+    assert headings == ["Confirm", "Remedy", "Who"]
+    who = page.rsplit("## Who", 1)[1]
+    assert alert.owner in who
+    assert "```" in page, "nothing to run"
+
+
+def test_each_page_belongs_to_an_alert_and_its_links_lead_somewhere() -> None:
+    pages = sorted((ROOT / alerts.RUNBOOKS).glob("*.md"))
+    assert [p.stem for p in pages] == sorted(alert.name for alert in alerts.ALERTS)
+    for page in [*pages, ROOT / "docs/alerts.md"]:
+        for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_pages_name_series_that_exist() -> None:
+    for page in (ROOT / alerts.RUNBOOKS).glob("*.md"):
+        blocks = re.findall(r"^```\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+        assert set().union(*map(unknown, blocks)) == set(), page.name
+
+
+def test_the_page_about_alerts_has_a_row_for_each() -> None:
+    text = (ROOT / "docs/alerts.md").read_text()
+    rows = re.findall(r"^\| \[(\w+)\]\(runbooks/\w+\.md\) \| .* \| (\w+) \| (\w+) \|$", text, re.M)
+    assert rows == [(alert.name, alert.owner, alert.severity) for alert in alerts.ALERTS]
+
+
+def test_a_base_goes_before_the_path_of_a_page() -> None:
+    one = alerts.ALERTS[0]
+    found = one.rule("https://git.example.com/trainyard/")["annotations"]["runbook"]
+    assert found == f"https://git.example.com/trainyard/{one.runbook}"
+    assert one.rule()["annotations"]["runbook"] == one.runbook
+
+
+def test_the_counters_file_has_a_line_per_field() -> None:
+    lines = dcgm.counters_csv().splitlines()
+    assert len(lines) == len(dcgm.FIELDS)
+    assert "DCGM_FI_DEV_GPU_UTIL, gauge, GPU utilization (in %)." in lines
+    for line in lines:
+        name, kind, text = line.split(", ", 2)
+        assert re.fullmatch(r"DCGM_FI_(DEV|PROF)_[A-Z0-9_]+", name)
+        assert kind in ("gauge", "counter") and "," not in text
+
+
+def test_kube_state_metrics_is_asked_for_the_labels_that_rules_read() -> None:
+    shown = {series.state_label(key) for key in (*series.POD_LABELS, *series.NODE_LABELS)}
+    used = {name for _, text in expressions() for name in re.findall(r"\blabel_[a-z_]\w*", text)}
+    assert used - {"label_replace"} <= shown
