@@ -93,6 +93,8 @@ SIGNATURES_ACCOUNT: Final = "policy-controller"
 """Namespace and service account of policy-controller."""
 EXTERNAL_SECRETS: Final = "external-secrets"
 """Namespace and service account of External Secrets."""
+LOG_SHIPPER: Final = "fluent-bit"
+"""Service account of what ships logs of runs."""
 RENDEZVOUS_PORTS: Final = (29400, 29500)
 """First and last; training.spec gives each run one of them, and operators of launchers use the last."""
 MPI_SSH_PORT: Final = 2222
