@@ -52,7 +52,7 @@ class Manifest:
     attempt: int
     """Which start of the run wrote it."""
     saved_at: float
-    """Unix seconds; for people only, nothing is decided by it."""
+    """Unix seconds; for people, and to find the runs that saved last: no run decides anything by it."""
     world_size: int
     parallelism: dict[str, int]
     """Ranks per dimension; the product is the world size."""

@@ -1,0 +1,151 @@
+"""A team's restore drill: a CronJob that restores the newest checkpoints of its runs elsewhere, and compares.
+
+It reads the team's checkpoint volume, which it cannot write to, and restores into scratch space that goes
+with its pod. A Job of it that fails is what an alert is about (kube_job_failed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from infra import naming, quantity
+from infra.objects import Manifest, metadata
+
+NAME: Final = "restore-drill"
+CONTAINER: Final = "drill"
+
+CHECKPOINTS_MOUNT: Final = "/checkpoints"
+WORKSPACE: Final = "/workspace"
+"""As training.spec has them; tests compare."""
+_SCRATCH_MOUNT: Final = "/scratch"
+
+OVERHEAD: Final = 1024**3
+"""Bytes that a restore needs beside the checkpoint itself: torch in memory, a manifest on the disk."""
+
+_DEADLINE_S: Final = 6 * 3600
+_STARTS_LATE_S: Final = 3600
+_KEPT_S: Final = 7 * 24 * 3600
+"""A Job that somebody made by hand, and the alert of a failed one, are gone after a week."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoreDrill:
+    """What is restored, when, and by what."""
+
+    image: str
+    """The trainer's, by digest."""
+    schedule: str
+    """Five fields as cron has them, in UTC."""
+    runs: int
+    """So many of those that saved last."""
+    largest: int
+    """Bytes: a larger checkpoint is read and compared, not restored."""
+    stores: tuple[str, ...] = ()
+    """Further places: s3://BUCKET/PREFIX, with a folder per run."""
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    """Where it runs: never on a GPU node, whose taint it does not tolerate."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes of memory that its pod asks for, and of scratch space."""
+        return self.largest + OVERHEAD
+
+
+def cron_job(team: str, drill: RestoreDrill) -> Manifest:
+    """The CronJob; `kubectl get cronjob restore-drill` tells when it ran last."""
+    labels = naming.object_labels(NAME, team)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": metadata(NAME, namespace=naming.namespace(team), labels=labels),
+        "spec": {
+            "schedule": drill.schedule,
+            "timeZone": "Etc/UTC",
+            "concurrencyPolicy": "Forbid",
+            "startingDeadlineSeconds": _STARTS_LATE_S,
+            "successfulJobsHistoryLimit": 1,
+            "failedJobsHistoryLimit": 3,
+            "jobTemplate": {"metadata": {"labels": dict(labels)}, "spec": _job(labels, drill)},
+        },
+    }
+
+
+def _job(labels: Mapping[str, str], drill: RestoreDrill) -> dict[str, Any]:
+    return {
+        # What failed once is told; the program itself tries again what is worth it.
+        "backoffLimit": 0,
+        "activeDeadlineSeconds": _DEADLINE_S,
+        "ttlSecondsAfterFinished": _KEPT_S,
+        "podFailurePolicy": {
+            "rules": [
+                {
+                    "action": "Ignore",
+                    "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+                }
+            ]
+        },
+        "template": {"metadata": {"labels": dict(labels)}, "spec": _pod(drill)},
+    }
+
+
+def _pod(drill: RestoreDrill) -> dict[str, Any]:
+    selector = {"nodeSelector": dict(drill.node_selector)} if drill.node_selector else {}
+    return {
+        "restartPolicy": "Never",
+        # Pods of this account have the team's role, and so its prefix of the buckets.
+        "serviceAccountName": naming.SERVICE_ACCOUNT,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 30,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": naming.TRAINING_USER,
+            "runAsGroup": naming.TRAINING_USER,
+            "fsGroup": naming.TRAINING_USER,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        **selector,
+        "containers": [_container(drill)],
+        "volumes": [
+            {
+                "name": "checkpoints",
+                "persistentVolumeClaim": {"claimName": naming.CHECKPOINTS_CLAIM},
+            },
+            {"name": "scratch", "emptyDir": {"sizeLimit": quantity.memory(drill.memory)}},
+            {"name": "tmp", "emptyDir": {}},
+        ],
+    }
+
+
+def _container(drill: RestoreDrill) -> dict[str, Any]:
+    amounts = {"cpu": "1", "memory": quantity.memory(drill.memory)}
+    return {
+        "name": CONTAINER,
+        "image": drill.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": [
+            *("python", "-m", "training.drills", CHECKPOINTS_MOUNT, *drill.stores),
+            *("--scratch", _SCRATCH_MOUNT),
+            *("--newest", str(drill.runs), "--largest", str(drill.largest)),
+        ],
+        "workingDir": WORKSPACE,
+        "env": [
+            {"name": "HOME", "value": "/tmp"},
+            {"name": "OMP_NUM_THREADS", "value": "1"},
+            {"name": "PYTHONUNBUFFERED", "value": "1"},
+        ],
+        "resources": {"requests": dict(amounts), "limits": dict(amounts)},
+        "volumeMounts": [
+            {"name": "checkpoints", "mountPath": CHECKPOINTS_MOUNT, "readOnly": True},
+            {"name": "scratch", "mountPath": _SCRATCH_MOUNT},
+            {"name": "tmp", "mountPath": "/tmp"},
+        ],
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+    }

@@ -1,0 +1,1 @@
+"""Restore drills: the newest checkpoints of a team's runs, restored elsewhere and compared."""

@@ -1,0 +1,141 @@
+"""One run's newest checkpoint: restored into a scratch folder, or, where it is too large, read and compared."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from training.checkpoint.manifest import CorruptCheckpoint
+from training.checkpoint.opening import find
+from training.checkpoint.store import CheckpointStore, folder_name
+from training.drills.runs import Run
+
+RESTORED: Final = "restored"
+VERIFIED: Final = "verified"
+
+_SCRATCH: Final = "drill"
+_TRIES: Final = 3
+"""A run under way deletes its older checkpoints; so often a newer one is taken in place of one that went."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a drill found."""
+
+    run: str
+    place: str
+    step: int
+    ok: bool
+    how: str
+    """`restored`: written elsewhere, read back, every tensor equal. `verified`: every byte was read and
+    is as recorded; the checkpoint is larger than what may be restored."""
+    bytes: int
+    seconds: float
+    cause: str = ""
+    remedy: str = ""
+
+
+class _Failed(Exception):
+    """Why a checkpoint is of no use, and what to do about it."""
+
+    def __init__(self, cause: str, remedy: str) -> None:
+        super().__init__(cause)
+        self.cause, self.remedy = cause, remedy
+
+
+def examine(run: Run, largest: int, scratch: Path) -> Verdict | None:
+    """Restore the run's newest checkpoint in a folder of `scratch`, which is gone afterwards.
+
+    One of more than `largest` bytes is verified only. None: the run has no checkpoint any more.
+    """
+    verdict = None
+    for _ in range(_TRIES):
+        try:
+            store, steps = find(run.place)
+        except OSError as error:
+            return _unreadable(run, error)
+        if not steps:
+            return None
+        verdict = _verdict(run, store, steps[-1], largest, scratch / _SCRATCH)
+        if verdict.ok or steps[-1] in _steps(store):
+            return verdict
+    return verdict
+
+
+def _steps(store: CheckpointStore) -> list[int]:
+    try:
+        return store.steps()
+    except OSError:
+        return []
+
+
+def _verdict(run: Run, store: CheckpointStore, step: int, largest: int, scratch: Path) -> Verdict:
+    begun = time.monotonic()
+    how, size, cause, remedy = VERIFIED, 0, "", ""
+    try:
+        size = store.manifest(step).bytes
+        if size <= largest:
+            how = RESTORED
+            _restore(store, step, scratch)
+        elif mistakes := store.verify(step):
+            raise CorruptCheckpoint(mistakes[0])
+    except _Failed as error:
+        cause, remedy = error.cause, error.remedy
+    except CorruptCheckpoint as error:
+        cause = f"{folder_name(step)} is corrupt: {error}"
+        remedy = f"python -m training.checkpoint verify {run.place} names every damaged file"
+    except OSError as error:
+        cause, remedy = f"{folder_name(step)} cannot be read: {error}", _REACH
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return Verdict(
+        run=run.name,
+        place=run.place,
+        step=step,
+        ok=not cause,
+        how=how,
+        bytes=size,
+        seconds=round(time.monotonic() - begun, 3),
+        cause=cause,
+        remedy=remedy,
+    )
+
+
+_REACH: Final = "see that the volume or the bucket answers, and that its reader may read it"
+
+
+def _restore(store: CheckpointStore, step: int, scratch: Path) -> None:
+    # Only here: torch takes a second to load.
+    from training.checkpoint.restore import CannotRestore, drill
+
+    shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        scratch.mkdir(parents=True)
+        drill(store, step, scratch)
+    except CannotRestore as error:
+        raise _Failed(
+            f"{folder_name(step)}: {error}", "compare the trainer's version with the run's"
+        ) from None
+    except OSError as error:
+        if error.filename and str(error.filename).startswith(str(scratch)):
+            raise _Failed(
+                f"the scratch folder: {error.strerror}", "give the drill more scratch space"
+            ) from None
+        raise
+
+
+def _unreadable(run: Run, error: OSError) -> Verdict:
+    return Verdict(
+        run=run.name,
+        place=run.place,
+        step=0,
+        ok=False,
+        how=VERIFIED,
+        bytes=0,
+        seconds=0.0,
+        cause=f"cannot be read: {error}",
+        remedy=_REACH,
+    )

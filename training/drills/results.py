@@ -1,0 +1,60 @@
+"""Verdicts as lines of JSON: what has been examined is kept, so that a drill that was cut off goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from training.drills.examining import RESTORED, Verdict
+
+
+def line(verdict: Verdict) -> str:
+    """One verdict."""
+    return json.dumps(dataclasses.asdict(verdict), sort_keys=True)
+
+
+def kept(file: Path | None) -> dict[str, Verdict]:
+    """Verdicts in a file by the run's place; a last line that was cut off does not count."""
+    if file is None or not file.exists():
+        return {}
+    found = {}
+    for text in file.read_text(encoding="utf-8").splitlines():
+        try:
+            verdict = Verdict(**json.loads(text))
+        except (ValueError, TypeError):
+            continue
+        found[verdict.place] = verdict
+    return found
+
+
+def keep(file: Path | None, verdict: Verdict) -> None:
+    """Append one. Raises OSError."""
+    if file is not None:
+        with file.open("a", encoding="utf-8") as out:
+            out.write(f"{line(verdict)}\n")
+
+
+def summary(verdicts: Sequence[Verdict], seconds: float, trouble: str = "") -> dict[str, Any]:
+    """All of a drill in numbers, and what was found first.
+
+    `trouble`: why the runs could not even be listed.
+    """
+    failed = [verdict for verdict in verdicts if not verdict.ok]
+    cause, remedy = trouble, "see that the volume or the bucket is there" if trouble else ""
+    if failed:
+        cause, remedy = f"{failed[0].run}: {failed[0].cause}", failed[0].remedy
+    return {
+        "validation": "restore-drill",
+        "ok": not failed and not trouble,
+        "cause": cause,
+        "remedy": remedy,
+        "runs": len(verdicts),
+        "passed": len(verdicts) - len(failed),
+        "failed": len(failed),
+        "restored": sum(verdict.ok and verdict.how == RESTORED for verdict in verdicts),
+        "bytes": sum(verdict.bytes for verdict in verdicts),
+        "seconds": round(seconds, 3),
+    }

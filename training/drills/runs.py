@@ -1,0 +1,64 @@
+"""Which runs a place has, the one that saved last first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from training.checkpoint.manifest import CorruptCheckpoint
+from training.checkpoint.opening import find
+from training.checkpoint.store import CheckpointStore
+from training.objects import Objects
+from training.objects.location import is_location
+from training.spec import CHECKPOINTS_DIR
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run that has a checkpoint."""
+
+    name: str
+    """Of its folder: the run's id."""
+    place: str
+    """Its folder or URL."""
+    saved_at: float
+    """When it saved last, Unix seconds; infinite where that cannot be read."""
+
+
+def newest(root: str, count: int) -> list[Run]:
+    """At most `count` runs below a folder or s3://BUCKET/PREFIX, the one that saved last first.
+
+    A run whose newest manifest is damaged, or that cannot be read, comes before all others.
+    Raises BadLocation or OSError.
+    """
+    found = [run for place in _folders(root) if (run := _run(place))]
+    return sorted(found, key=lambda run: (-run.saved_at, run.name))[:count]
+
+
+def _folders(root: str) -> Iterator[str]:
+    if is_location(root):
+        objects = Objects.at(root)
+        yield from (objects.location.url(name) for name in objects.folders())
+        return
+    for entry in os.scandir(root):
+        if entry.is_dir() and os.path.isdir(os.path.join(entry.path, CHECKPOINTS_DIR)):
+            yield entry.path
+
+
+def _run(place: str) -> Run | None:
+    name = place.rstrip("/").rpartition("/")[2]
+    try:
+        store, steps = find(place)
+        saved_at = _saved_at(store, steps[-1]) if steps else 0.0
+    except OSError:
+        # Who examines it will say why.
+        return Run(name=name, place=place, saved_at=float("inf"))
+    return Run(name=name, place=place, saved_at=saved_at) if steps else None
+
+
+def _saved_at(store: CheckpointStore, step: int) -> float:
+    try:
+        return store.manifest(step).saved_at
+    except CorruptCheckpoint:
+        return float("inf")
