@@ -14,6 +14,7 @@ from infra import naming
 from ops import collect, drain, metrics, report
 from ops.cluster import Cluster, ClusterError, ForbiddenError
 from ops.collect import NoSuchRunError
+from ops.ready import command as ready
 
 DRAIN_TIMEOUT_S = 600.0
 
@@ -52,6 +53,10 @@ def _parser() -> argparse.ArgumentParser:
     why.add_argument("run_name", metavar="RUN", help="a run id, or a name for its newest run")
     why.add_argument("--json", action="store_true", help="one JSON object")
     _add_prometheus(why)
+    climb = add("ready", ready.run, "climb from capacity to preemption, then walk the checklist")
+    ready.add_options(climb)
+    climb.add_argument("--timeout", type=_seconds, default=ready.TIMEOUT_S, metavar="SECONDS")
+    _add_prometheus(climb)
     stop = add("drain", _drain, "stop the queues: runs save, stop and wait")
     stop.add_argument("--timeout", type=_seconds, default=DRAIN_TIMEOUT_S, metavar="SECONDS")
     add("resume", _resume, "open the queues again")

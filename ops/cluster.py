@@ -11,6 +11,7 @@ from typing import Any, Final
 import urllib3
 from kubernetes import client, config
 
+from ops import objects
 from ops.objects import Json
 
 FIELD_MANAGER: Final = "trainyard-ops"
@@ -23,6 +24,10 @@ class ClusterError(Exception):
 
 class ForbiddenError(ClusterError):
     """The caller may not do this."""
+
+
+class ConflictError(ClusterError):
+    """The object is there already, or somebody else changed it meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -82,19 +87,35 @@ class Cluster:
             raise _refusal(status, data, f"GET {path}")
         return bytes(data).decode(errors="replace")
 
-    def patch(self, kind: Kind, name: str, change: Mapping[str, Any]) -> None:
-        """Merge a change into a cluster-wide object."""
-        query = [("fieldManager", FIELD_MANAGER)]
-        path = kind.path(None, name)
-        if self._call("PATCH", path, query, dict(change)) is None:
-            raise ClusterError(f"{kind.plural}/{name} is gone")
+    def create(self, kind: Kind, manifest: Json) -> Json:
+        """Create an object. Raises ForbiddenError, also for a policy's refusal; ConflictError."""
+        path = kind.path(objects.meta(manifest).get("namespace"))
+        return self._written("POST", path, manifest)
+
+    def patch(
+        self, kind: Kind, name: str, change: Mapping[str, Any], namespace: str | None = None
+    ) -> Json:
+        """Merge a change into an object. Raises ConflictError for another `resourceVersion`."""
+        return self._written("PATCH", kind.path(namespace, name), dict(change))
+
+    def delete(self, kind: Kind, name: str, namespace: str | None = None) -> None:
+        """Delete an object and what belongs to it; that it is gone already is as good."""
+        options = {"propagationPolicy": "Background"}
+        self._call("DELETE", kind.path(namespace, name), body=options)
+
+    def _written(self, method: str, path: str, body: Json) -> Json:
+        answer = self._call(method, path, [("fieldManager", FIELD_MANAGER)], body)
+        if answer is None:
+            raise ClusterError(f"{method} {path}: there is no such object or kind")
+        return answer
 
     def _call(
         self, method: str, path: str, query: list[tuple[str, str]] | None = None, body: Any = None
     ) -> Json | None:
         headers = {"Accept": "application/json"}
         if body is not None:
-            headers["Content-Type"] = "application/merge-patch+json"
+            merges = method == "PATCH"
+            headers["Content-Type"] = f"application/{'merge-patch+' if merges else ''}json"
         status, data = self._send(method, path, query or [], headers, body, TIMEOUT_S)
         return _decoded(status, data, f"{method} {path}")
 
@@ -140,5 +161,6 @@ def _refusal(status: int, data: Any, what: str) -> ClusterError:
         message = str(json.loads(data).get("message", ""))
     except (ValueError, TypeError):
         message = ""
-    kind = ForbiddenError if status in (401, 403) else ClusterError
+    kinds = {401: ForbiddenError, 403: ForbiddenError, 409: ConflictError}
+    kind = kinds.get(status, ClusterError)
     return kind(f"{what}: {message or f'HTTP {status}'}")

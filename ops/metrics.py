@@ -55,13 +55,33 @@ class Metrics:
 
     def query(self, expression: str) -> list[Sample]:
         """An instant query. Raises MetricsUnknownError."""
+        return _samples(self._text("/api/v1/query", [("query", expression)]), self.place)
+
+    def alerts(self) -> dict[str, str]:
+        """State of each alert that is loaded, by name: `firing` if it fires for anything.
+
+        Raises MetricsUnknownError.
+        """
+        return _states(self._text("/api/v1/rules", [("type", "alert")]), self.place)
+
+    def _text(self, path: str, query: Query) -> str:
         try:
-            text = self._get("/api/v1/query", [("query", expression)])
+            text = self._get(path, query)
         except ClusterError as error:
             raise MetricsUnknownError(str(error)) from None
         if text is None:
             raise MetricsUnknownError(f"there is no Prometheus at {self.place}")
-        return _samples(text, self.place)
+        return text
+
+
+def _states(text: str, place: str) -> dict[str, str]:
+    try:
+        groups = json.loads(text)["data"]["groups"]
+        rules = [rule for group in groups for rule in group["rules"]]
+        firing = {rule["name"]: "firing" for rule in rules if rule["state"] == "firing"}
+        return {rule["name"]: rule["state"] for rule in rules} | firing
+    except (ValueError, TypeError, KeyError):
+        raise MetricsUnknownError(f"{place} does not answer as Prometheus does") from None
 
 
 def of(url: str, cluster: Cluster) -> Metrics:

@@ -1,0 +1,211 @@
+"""Everything that the checklist looks at, read at one moment."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from infra import naming
+from ops import collect, objects
+from ops.checklist.watched import Watched
+from ops.cluster import Cluster, ForbiddenError, Kind
+from ops.objects import Json
+from ops.ready.jobs import CRON_JOBS
+from ops.ready.outcome import Outcome, Row
+from ops.ready.results import Results
+from ops.ready.stack import CONFIG_MAPS, NAMESPACE, Pool, Stack, Team
+
+_RBAC: Final = "rbac.authorization.k8s.io/v1"
+NAMESPACES: Final = Kind("v1", "namespaces", "Namespace")
+SERVICE_ACCOUNTS: Final = Kind("v1", "serviceaccounts", "ServiceAccount")
+QUOTAS: Final = Kind("v1", "resourcequotas", "ResourceQuota")
+NETWORK_POLICIES: Final = Kind("networking.k8s.io/v1", "networkpolicies", "NetworkPolicy")
+ROLE_BINDINGS: Final = Kind(_RBAC, "rolebindings", "RoleBinding")
+CLUSTER_ROLE_BINDINGS: Final = Kind(_RBAC, "clusterrolebindings", "ClusterRoleBinding")
+PRIORITY_CLASSES: Final = Kind("scheduling.k8s.io/v1", "priorityclasses", "PriorityClass")
+ADMISSION: Final = Kind(
+    "admissionregistration.k8s.io/v1",
+    "validatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicyBinding",
+)
+
+OF_TEAMS: Final = (
+    collect.PODS,
+    CONFIG_MAPS,
+    CRON_JOBS,
+    SERVICE_ACCOUNTS,
+    QUOTAS,
+    NETWORK_POLICIES,
+    ROLE_BINDINGS,
+    *collect.RUN_KINDS,
+)
+"""Read in each team's namespace."""
+OF_CLUSTER: Final = (
+    collect.NODES,
+    collect.CLUSTER_QUEUES,
+    NAMESPACES,
+    CLUSTER_ROLE_BINDINGS,
+    PRIORITY_CLASSES,
+    ADMISSION,
+)
+
+Found = Mapping[str, Sequence[Json]]
+"""By plural."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """The stack and what there is of it."""
+
+    stack: Stack
+    teams: tuple[Team, ...]
+    """Those that are looked at."""
+    now: dt.datetime
+    of_cluster: Found
+    of_teams: Mapping[str, Found]
+    """By namespace."""
+    templates: Sequence[Json]
+    """CronJobs of the validation."""
+    results: Results
+    watched: Watched
+    hidden: frozenset[str] = field(default_factory=frozenset)
+    """Plurals that the caller may not read."""
+
+    def cluster(self, kind: Kind) -> Sequence[Json]:
+        return self.of_cluster.get(kind.plural, ())
+
+    def team(self, kind: Kind, team: Team) -> Sequence[Json]:
+        return self.of_teams.get(team.namespace, {}).get(kind.plural, ())
+
+    def all_teams(self, kind: Kind) -> Iterator[Json]:
+        for team in self.teams:
+            yield from self.team(kind, team)
+
+    def nodes(self, pool: Pool) -> list[Json]:
+        return [
+            node
+            for node in self.cluster(collect.NODES)
+            if objects.label(node, naming.POOL) == pool.name
+        ]
+
+    def runs(self) -> list[Json]:
+        """Runs of the teams, the newest first."""
+        found = [
+            item
+            for kind in collect.RUN_KINDS
+            for item in self.all_teams(kind)
+            if objects.label(item, naming.RUN_ID) and not objects.owner(item)
+        ]
+        return objects.newest(found)
+
+    def unseen(self, *kinds: Kind) -> list[str]:
+        """Why something about these kinds is not known."""
+        hidden = [kind.plural for kind in kinds if kind.plural in self.hidden]
+        return [f"you may not read {plural}" for plural in hidden]
+
+
+def observe(
+    cluster: Cluster,
+    stack: Stack,
+    teams: tuple[Team, ...],
+    results: Results,
+    watched: Watched,
+    now: dt.datetime,
+) -> Observed:
+    """Read it all. What the caller may not read is noted."""
+    hidden: set[str] = set()
+
+    def items(kind: Kind, namespace: str | None = None) -> list[Json]:
+        try:
+            return cluster.items(kind, namespace)
+        except ForbiddenError:
+            hidden.add(kind.plural)
+            return []
+
+    return Observed(
+        stack=stack,
+        teams=teams,
+        now=now,
+        of_cluster={kind.plural: items(kind) for kind in OF_CLUSTER},
+        of_teams={
+            team.namespace: {kind.plural: items(kind, team.namespace) for kind in OF_TEAMS}
+            for team in teams
+        },
+        templates=items(CRON_JOBS, NAMESPACE),
+        results=results,
+        watched=watched,
+        hidden=frozenset(hidden),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notes:
+    """What a row has gathered."""
+
+    area: str
+    check: str
+    good: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    bad: list[str] = field(default_factory=list)
+    remedies: list[str] = field(default_factory=list)
+
+    def fails(self, what: str, remedy: str) -> None:
+        """Note something that is wrong."""
+        self.bad.append(what)
+        if remedy not in self.remedies:
+            self.remedies.append(remedy)
+
+    def doubts(self, what: str, remedy: str = "") -> None:
+        """Note something that cannot be told."""
+        self.unknown.append(what)
+        if remedy and remedy not in self.remedies:
+            self.remedies.append(remedy)
+
+    def row(self) -> Row:
+        """Failed if anything is bad, not known if anything is open; the worst is told first."""
+        outcome = (
+            Outcome.FAILED if self.bad else Outcome.UNKNOWN if self.unknown else Outcome.PASSED
+        )
+        return Row(
+            area=self.area,
+            check=self.check,
+            outcome=outcome,
+            evidence=(*_first(self.bad), *_first(self.unknown), *self.good),
+            remedy=tuple(self.remedies),
+        )
+
+
+MANY: Final = 5
+
+
+def _first(lines: Sequence[str]) -> list[str]:
+    """The first of many lines, and how many more there are."""
+    more = [f"and {len(lines) - MANY} more like these"] if len(lines) > MANY else []
+    return [*lines[:MANY], *more]
+
+
+def some(names: Sequence[str]) -> str:
+    """Names, the first of them if they are many."""
+    shown = ", ".join(names[:MANY])
+    return f"{shown} and {len(names) - MANY} more" if len(names) > MANY else shown
+
+
+def pod_specs(value: object) -> Iterator[Json]:
+    """Pod specs anywhere inside of an object, whichever kind it is."""
+    if isinstance(value, dict):
+        if "containers" in value:
+            yield value
+        else:
+            for inner in value.values():
+                yield from pod_specs(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from pod_specs(inner)
+
+
+def containers(item: Json) -> Iterator[Json]:
+    """All containers of an object's pods."""
+    for spec in pod_specs(item):
+        yield from [*(spec.get("initContainers") or []), *spec["containers"]]

@@ -1,0 +1,72 @@
+"""The one line of JSON that a validating pod ends its log with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ops.logs import shown
+
+_KEY: Final = "validation"
+_SAID: Final = (_KEY, "ok", "cause", "remedy", "node")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """What one pod found."""
+
+    ok: bool
+    pod: str
+    cause: str = ""
+    remedy: str = ""
+    node: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """All else: device, driver, model, cuda, nccl, mtu, interface, world_size, bandwidth_gbps."""
+
+    def text(self, *names: str) -> str:
+        """`NAME VALUE` of the facts that it has, in this order."""
+        known = [(name, self.facts.get(name)) for name in names]
+        return ", ".join(f"{n} {plain(v)}" for n, v in known if v not in (None, ""))
+
+
+def plain(value: Any) -> str:
+    """A fact for people."""
+    return f"{value:.3g}" if isinstance(value, float) else shown(str(value))
+
+
+def last(log: str, pod: str) -> Line | None:
+    """The last line of a log that is a validation's; None: there is none."""
+    for text in reversed(log.splitlines()):
+        if text.startswith("{") and (found := _line(text, pod)):
+            return found
+    return None
+
+
+def _line(text: str, pod: str) -> Line | None:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(found, dict) or _KEY not in found:
+        return None
+    return Line(
+        ok=found.get("ok") is True,
+        pod=pod,
+        cause=shown(str(found.get("cause") or "")),
+        remedy=shown(str(found.get("remedy") or "")),
+        node=shown(str(found.get("node") or "")),
+        facts={key: value for key, value in found.items() if key not in _SAID},
+    )
+
+
+def common(lines: Iterable[Line]) -> dict[str, Any]:
+    """Facts that all lines agree on."""
+    found = list(lines)
+    first: Mapping[str, Any] = found[0].facts if found else {}
+    return {
+        key: value
+        for key, value in first.items()
+        if all(line.facts.get(key) == value for line in found)
+    }

@@ -1,0 +1,117 @@
+"""What a rung of the ladder, or a row of the checklist, found out."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from ops.objects import Json
+
+
+class Outcome(StrEnum):
+    """How it went."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    """There was nothing to look at, or it was not to be started; the text says why."""
+    UNKNOWN = "not known"
+    """Nothing that may be read tells."""
+    UNREACHED = "not reached"
+    """A rung below failed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """What was found of one thing: a pool, a team, the queue."""
+
+    subject: str
+    """`pool spot`, `team production`, `queue`."""
+    outcome: Outcome
+    seen: str
+    """What was looked at and what was there; for a failure, its cause."""
+    remedy: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """For scripts and for the checklist: device, driver, bandwidth_gbps and their kin."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """The outcome of a rung."""
+
+    rung: str
+    """Its name, for scripts; it never changes."""
+    title: str
+    checks: tuple[Check, ...] = ()
+
+    @property
+    def outcome(self) -> Outcome:
+        """Failed if anything failed; passed if anything passed; not reached if nothing was tried."""
+        outcomes = {check.outcome for check in self.checks}
+        for outcome in (Outcome.FAILED, Outcome.PASSED, Outcome.SKIPPED):
+            if outcome in outcomes:
+                return outcome
+        return Outcome.UNREACHED
+
+    def as_json(self) -> Json:
+        """As in the JSON report."""
+        return {
+            "rung": self.rung,
+            "title": self.title,
+            "outcome": self.outcome.value,
+            "checks": [
+                {
+                    "subject": check.subject,
+                    "outcome": check.outcome.value,
+                    "seen": check.seen,
+                    "remedy": check.remedy,
+                    "facts": dict(check.facts),
+                }
+                for check in self.checks
+            ],
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One row of the production checklist."""
+
+    area: str
+    check: str
+    outcome: Outcome
+    evidence: tuple[str, ...] = ()
+    """What shows it: objects, digests, results with their age."""
+    remedy: tuple[str, ...] = ()
+
+    def as_json(self) -> Json:
+        """As in the JSON report."""
+        return {
+            "area": self.area,
+            "check": self.check,
+            "outcome": self.outcome.value,
+            "evidence": list(self.evidence),
+            "remedy": list(self.remedy),
+        }
+
+
+_STAMP: Final = "%Y-%m-%dT%H:%M:%SZ"
+
+
+def stamp(when: dt.datetime) -> str:
+    """A moment as Kubernetes writes it, in UTC."""
+    return when.astimezone(dt.UTC).strftime(_STAMP)
+
+
+def passed(subject: str, seen: str, **facts: Any) -> Check:
+    return Check(subject=subject, outcome=Outcome.PASSED, seen=seen, facts=facts)
+
+
+def failed(subject: str, cause: str, remedy: str, **facts: Any) -> Check:
+    return Check(subject=subject, outcome=Outcome.FAILED, seen=cause, remedy=remedy, facts=facts)
+
+
+def skipped(subject: str, reason: str) -> Check:
+    return Check(subject=subject, outcome=Outcome.SKIPPED, seen=reason)

@@ -1,0 +1,135 @@
+"""Rungs that start a Job on each pool: the smoke test, the collective, the runs of one node and of many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ops.logs import shown
+from ops.ready.climb import Climb, ready
+from ops.ready.jobs import Ended, on_nodes, pods_of
+from ops.ready.lines import Line, common
+from ops.ready.outcome import Check, failed, passed, skipped
+from ops.ready.stack import NAMESPACE, Pool
+from ops.snapshot import counted
+
+SMOKE_KIND: Final = "smoke"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """A kind of Job that a pool has a template of."""
+
+    kind: str
+    """As in the template's label."""
+    told: tuple[str, ...]
+    """Facts of its lines that people are told."""
+    all_nodes: bool = False
+    """It runs on every node that is free; else on as many as its template says."""
+    many: bool = False
+    """It is about more than one node."""
+
+    def __call__(self, climb: Climb) -> Iterator[Check]:
+        """Every pool that has a template, or must have one."""
+        for pool in climb.pools:
+            if found := self._of(climb, pool):
+                yield found
+
+    def _of(self, climb: Climb, pool: Pool) -> Check | None:
+        template = climb.template(self.kind, pool)
+        if template is None:
+            return self._without(pool)
+        free, least = climb.free(pool), min(pods_of(template), 2 if self.many else 1)
+        if not climb.wake and len(free) < least:
+            return skipped(pool.subject, _too_few(climb, pool, least, len(free)))
+        if self.all_nodes:
+            template = on_nodes(template, max(least, len(free)))
+        ended = climb.jobs.run(template)
+        if self.kind == SMOKE_KIND:
+            climb.smoke[pool.name] = ended.lines
+        return judge(pool.subject, ended, self.told)
+
+    def _without(self, pool: Pool) -> Check | None:
+        if pool.fake:
+            return skipped(pool.subject, "its nodes only look as if pods ran on them (kwok)")
+        if not pool.gpu:
+            return None
+        if self.many and pool.max < 2:
+            return skipped(pool.subject, "it has one node at most")
+        return failed(
+            pool.subject,
+            f"cronjob/{self.kind}-{pool.name} -n {NAMESPACE}: not found",
+            "`pulumi up` makes it, where the stack file has `validation`",
+        )
+
+
+SMOKE: Final = Probe(
+    kind=SMOKE_KIND, told=("device", "model", "driver", "cuda", "nccl"), all_nodes=True
+)
+COLLECTIVE: Final = Probe(
+    kind="collective",
+    told=("bandwidth_gbps", "world_size", "interface", "mtu"),
+    all_nodes=True,
+    many=True,
+)
+SINGLE: Final = Probe(kind="train-single", told=("device", "world_size", "tokens_per_s"))
+MULTI: Final = Probe(kind="train-multi", told=("device", "world_size", "tokens_per_s"), many=True)
+
+
+def _too_few(climb: Climb, pool: Pool, least: int, free: int) -> str:
+    """Why its pods would wait for nodes that nobody asked for."""
+    there = len([node for node in climb.nodes(pool) if ready(node)])
+    start = f"--pool {pool.name} lets its Jobs make the autoscaler start some"
+    if not there:
+        return f"it is scaled to zero ({pool.min} to {pool.max} nodes); {start}"
+    if there < least:
+        return f"{counted(least, 'node')} wanted, {there} ready; {start}"
+    return f"{counted(least, 'node')} wanted; {there - free} of {there} are in use: ask again later"
+
+
+def judge(subject: str, ended: Ended, told: tuple[str, ...]) -> Check:
+    """What a Job's end means."""
+    if bad := [line for line in ended.lines if not line.ok]:
+        return failed(subject, _cause(bad), bad[0].remedy or "its log says more", **_facts(ended))
+    if not ended.completed:
+        words = last_words(ended.log)
+        return failed(
+            subject, f"{ended.cause}{f'; it said: {words}' if words else ''}", ended.remedy
+        )
+    if not ended.lines:
+        return failed(
+            subject,
+            "its pods ended well and said nothing of what they found",
+            "is the trainer's image of the same version as the platform? `images` in the stack file",
+        )
+    shared = Line(ok=True, pod="", facts=_facts(ended))
+    where = sorted({line.node for line in ended.lines if line.node})
+    seen = f"{counted(len(ended.lines), 'pod')} on {', '.join(where)}" if where else "passed"
+    facts = shared.text(*told)
+    return passed(subject, f"{seen}: {facts}" if facts else seen, **shared.facts)
+
+
+def _cause(bad: list[Line]) -> str:
+    first = bad[0]
+    more = f" (and {counted(len(bad) - 1, 'other pod')})" if len(bad) > 1 else ""
+    return f"{first.node or first.pod}: {first.cause or 'it failed without a cause'}{more}"
+
+
+def _facts(ended: Ended) -> dict[str, Any]:
+    """What all pods agree on, the nodes, and of the bandwidths the lowest."""
+    facts = common(ended.lines)
+    measured = [
+        line.facts["bandwidth_gbps"] for line in ended.lines if "bandwidth_gbps" in line.facts
+    ]
+    if measured:
+        facts["bandwidth_gbps"] = min(measured)
+    if nodes := sorted({line.node for line in ended.lines if line.node}):
+        facts["nodes"] = nodes
+    return facts
+
+
+def last_words(log: str) -> str:
+    """The last line of a log that is not empty, as it may be printed."""
+    told = [text for line in log.splitlines() if (text := shown(line))]
+    return told[-1] if told else ""

@@ -1,0 +1,118 @@
+"""Rung 8: a run that matters more gets its place, and the one that had it comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from ops import objects
+from ops.objects import Json
+from ops.ready import trouble
+from ops.ready.climb import Climb
+from ops.ready.jobs import Jobs, Started, over
+from ops.ready.outcome import Check, failed, passed, skipped
+from ops.ready.stack import NAMESPACE
+
+LOW, HIGH = "queueing-low", "queueing-high"
+SUBJECT: Final = "queue"
+KUEUE: Final = "kueue"
+
+
+def look(climb: Climb) -> Iterator[Check]:
+    """One check, of the queue that the templates name."""
+    if climb.stack.scheduler != KUEUE:
+        yield skipped(
+            SUBJECT, f"{climb.stack.scheduler} queues in its own way; docs/schedulers.md tells how"
+        )
+        return
+    low, high = climb.template(LOW), climb.template(HIGH)
+    if low is None or high is None:
+        name = LOW if low is None else HIGH
+        yield failed(
+            SUBJECT,
+            f"cronjob/{name} -n {NAMESPACE}: not found",
+            "`pulumi up` makes it, where the stack file has `validation`",
+        )
+        return
+    pair = _Pair(jobs=climb.jobs, low=climb.jobs.start(low))
+    try:
+        check = pair.check(high)
+    finally:
+        climb.jobs.delete(pair.low)
+    yield check
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pair:
+    """A Job that runs, and the one that takes its place."""
+
+    jobs: Jobs
+    low: Started
+
+    def check(self, template: Json) -> Check:
+        if not self._await(self._runs, self.low):
+            return self._stuck(self.low, "was never admitted")
+        high = self.jobs.start(template)
+        try:
+            return self._preempted(high)
+        finally:
+            self.jobs.delete(high)
+
+    def _preempted(self, high: Started) -> Check:
+        if not self._await(self._began, high):
+            return self._stuck(high, f"did not get the place of {self.low.name}")
+        if self._began(self.low):
+            how = "is over already" if self._ended(self.low) else "runs on beside it"
+            return failed(
+                SUBJECT,
+                f"{high.name} was admitted, and {self.low.name} {how}: nothing was preempted",
+                "the quota of the validation's queue must hold one of them at a time:"
+                " kubectl describe clusterqueues",
+            )
+        why = _eviction(self.jobs.workload(self.low))
+        if not self._await(self._ended, high):
+            return self._stuck(high, "was admitted and did not end")
+        if self._ended(high) != "Complete":
+            return self._stuck(high, "was admitted and failed")
+        if not self._await(self._runs, self.low):
+            return self._stuck(self.low, "did not come back after it was preempted")
+        return passed(
+            SUBJECT,
+            f"{self.low.name} was admitted, preempted for {high.name} ({why}), and admitted again",
+        )
+
+    def _await(self, holds: Callable[[Started], object], job: Started) -> bool:
+        """Whether it does so within the time that the climb waits."""
+        return self.jobs.pace.until(lambda: True if holds(job) else None) is True
+
+    def _runs(self, job: Started) -> bool:
+        """Whether it holds quota."""
+        found = self.jobs.read(job)
+        return found is not None and not found["spec"].get("suspend") and not over(found)
+
+    def _began(self, job: Started) -> bool:
+        """Whether it holds quota, or held it until it ended."""
+        return self._runs(job) or bool(self._ended(job))
+
+    def _ended(self, job: Started) -> str:
+        found = self.jobs.read(job)
+        return over(found) if found else ""
+
+    def _stuck(self, job: Started, what: str) -> Check:
+        found = self.jobs.read(job)
+        if not found:
+            return failed(SUBJECT, f"{job.name} {what}: somebody deleted it", "try again")
+        cause, remedy = trouble.explain(
+            found, self.jobs.pods(job), (), self.jobs.workload(job), self.jobs.pace.limit_s
+        )
+        return failed(SUBJECT, f"{job.name} {what}: {cause}", remedy)
+
+
+def _eviction(workload: Json | None) -> str:
+    """Kueue's word for why a Job was sent back."""
+    for kind in ("Preempted", "Evicted"):
+        condition = objects.condition(workload, kind)
+        if condition.get("status") == "True":
+            return str(condition.get("reason"))
+    return "it was sent back"

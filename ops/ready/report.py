@@ -1,0 +1,123 @@
+"""The whole answer: for scripts as JSON, for people as text while it comes about."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rich.console import Console
+from rich.markup import escape
+from rich.status import Status
+
+from ops.ready.ladder import Rung
+from ops.ready.outcome import Check, Found, Outcome, Row, stamp
+from ops.ready.stack import Stack
+
+_COLOURS: Final = {
+    Outcome.PASSED: "green",
+    Outcome.FAILED: "bold red",
+    Outcome.SKIPPED: "dim",
+    Outcome.UNKNOWN: "yellow",
+    Outcome.UNREACHED: "dim",
+}
+_WIDTH: Final = max(len(outcome.value) for outcome in Outcome)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What was found."""
+
+    stack: Stack
+    at: dt.datetime
+    ladder: Sequence[Found]
+    rows: Sequence[Row]
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing failed."""
+        outcomes = [found.outcome for found in self.ladder] + [row.outcome for row in self.rows]
+        return Outcome.FAILED not in outcomes
+
+    def as_json(self) -> str:
+        """One JSON object: stack, cluster, at, sound, ladder, checklist."""
+        return json.dumps(
+            {
+                "stack": self.stack.name,
+                "cluster": self.stack.cluster,
+                "at": stamp(self.at),
+                "sound": self.sound,
+                "ladder": [found.as_json() for found in self.ladder],
+                "checklist": [row.as_json() for row in self.rows],
+            },
+            indent=2,
+        )
+
+
+def summary(outcomes: Sequence[Outcome]) -> str:
+    """`12 of 14 passed, 1 failed, 1 not known`."""
+    counts = Counter(outcomes)
+    others = [
+        f"{counts[outcome]} {outcome.value}"
+        for outcome in Outcome
+        if outcome is not Outcome.PASSED and counts[outcome]
+    ]
+    return ", ".join([f"{counts[Outcome.PASSED]} of {len(outcomes)} passed", *others])
+
+
+class Progress:
+    """Tells people of the climb, as it goes."""
+
+    def __init__(self, console: Console, status: Status) -> None:
+        self._console = console
+        self._status = status
+
+    def say(self, text: str) -> None:
+        """What is waited for just now; shown in a terminal only."""
+        self._status.update(escape(text))
+
+    def begins(self, number: int, rung: Rung) -> None:
+        """A rung is looked at."""
+        self.say(rung.title)
+        _print(self._console, f"[bold]{number} {rung.name}[/bold] {escape(rung.title)}")
+
+    def found(self, check: Check) -> None:
+        """Something was found on it."""
+        _line(self._console, check.outcome, check.subject, check.seen)
+        if check.remedy:
+            _remedy(self._console, check.remedy)
+
+
+def show_end(report: Report, console: Console) -> None:
+    """What the climb did not reach, then the checklist."""
+    for found in report.ladder:
+        if found.outcome is Outcome.UNREACHED:
+            _line(console, found.outcome, found.rung, found.title)
+    _print(console, "")
+    told = summary([row.outcome for row in report.rows])
+    _print(console, f"[bold]Production checklist[/bold]: {told}")
+    for row in report.rows:
+        _line(console, row.outcome, row.area, row.check)
+        for line in row.evidence:
+            _print(console, f"      {escape(line)}")
+        for line in row.remedy:
+            _remedy(console, line)
+
+
+def _line(console: Console, outcome: Outcome, subject: str, text: str) -> None:
+    colour = _COLOURS[outcome]
+    about = f"{escape(subject)}: " if subject else ""
+    padded = outcome.value.ljust(_WIDTH)
+    _print(console, f"  [{colour}]{padded}[/{colour}] {about}{escape(text)}")
+
+
+def _remedy(console: Console, text: str) -> None:
+    _print(console, f"      [green]->[/green] {escape(text)}")
+
+
+def _print(console: Console, text: str) -> None:
+    # Commands are copied from here: no line breaks of ours, no colours inside of them.
+    console.print(text, highlight=False, soft_wrap=True)

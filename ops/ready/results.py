@@ -1,0 +1,105 @@
+"""What climbs found last: kept in the cluster, so that a look without a climb has evidence."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ops.cluster import Cluster, ConflictError
+from ops.ready.outcome import Check, Found, Outcome, stamp
+from ops.ready.stack import CONFIG_MAPS, NAMESPACE
+
+NAME: Final = "trainyard-ready"
+KEY: Final = "results.json"
+_TELLING: Final = (Outcome.PASSED, Outcome.FAILED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """How a check went when it was last made."""
+
+    outcome: Outcome
+    seen: str
+    at: str
+    """RFC 3339."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+Results = Mapping[str, Mapping[str, Result]]
+"""By the rung's name, then by subject."""
+
+
+def read(cluster: Cluster) -> Results:
+    """All that was kept; nothing where nothing was, or where it cannot be understood."""
+    found = cluster.get(CONFIG_MAPS, NAME, NAMESPACE)
+    try:
+        return parse(found["data"][KEY]) if found else {}
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return {}
+
+
+def parse(text: str) -> Results:
+    """Raises AttributeError, KeyError, TypeError or ValueError for what is no record of results."""
+    return {
+        rung: {
+            subject: Result(
+                outcome=Outcome(one["outcome"]),
+                seen=one["seen"],
+                at=one["at"],
+                facts=one.get("facts") or {},
+            )
+            for subject, one in subjects.items()
+        }
+        for rung, subjects in json.loads(text).items()
+    }
+
+
+def merged(known: Results, found: Iterable[Found], now: dt.datetime, subjects: set[str]) -> Results:
+    """What is known after a climb. A check that was skipped says nothing against an older one.
+
+    Pools and teams that the stack no longer has (`subjects` has those that it has) are forgotten.
+    """
+    after = {rung: dict(results) for rung, results in known.items()}
+    for rung in found:
+        for check in rung.checks:
+            if check.outcome in _TELLING:
+                after.setdefault(rung.rung, {})[check.subject] = _result(check, now)
+    kept = {r: {s: one for s, one in of.items() if s in subjects} for r, of in after.items()}
+    return {rung: results for rung, results in kept.items() if results}
+
+
+def _result(check: Check, now: dt.datetime) -> Result:
+    return Result(outcome=check.outcome, seen=check.seen, at=stamp(now), facts=check.facts)
+
+
+def write(cluster: Cluster, results: Results) -> None:
+    """Keep them."""
+    text = json.dumps(
+        {
+            rung: {
+                subject: {
+                    "outcome": one.outcome.value,
+                    "seen": one.seen,
+                    "at": one.at,
+                    "facts": dict(one.facts),
+                }
+                for subject, one in of.items()
+            }
+            for rung, of in results.items()
+        },
+        indent=1,
+        sort_keys=True,
+    )
+    manifest = {
+        "apiVersion": CONFIG_MAPS.api,
+        "kind": CONFIG_MAPS.kind,
+        "metadata": {"name": NAME, "namespace": NAMESPACE},
+        "data": {KEY: text},
+    }
+    try:
+        cluster.create(CONFIG_MAPS, manifest)
+    except ConflictError:
+        cluster.patch(CONFIG_MAPS, NAME, {"data": {KEY: text}}, NAMESPACE)

@@ -1,0 +1,428 @@
+"""Each row of the production checklist: what proves it, what breaks it, what leaves it open."""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from infra import naming
+from infra.observability.alerts import ALERTS
+from ops.checklist import ROWS, checklist
+from ops.checklist.observed import observe
+from ops.checklist.watched import GPU, KUBERNETES, TRAINING, Watched, watch
+from ops.metrics import Metrics
+from ops.objects import Json
+from ops.ready import results, stack
+from ops.ready.outcome import Found, Outcome, Row, failed, passed
+from tests.unit.ops.ready_cluster import (
+    TEAMS,
+    LiveFake,
+    condition,
+    facts,
+    nodes,
+    pool,
+    template,
+    templates,
+)
+from training.spec import Dataset, Resources, RunSpec
+
+NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
+IMAGE = "registry.example/trainer@sha256:" + "a" * 64
+AREAS = (
+    "GPU nodes",
+    "Labels and taints",
+    "GPU scheduling",
+    "GPU validation",
+    "Container image",
+    "Run metadata",
+    "Single-node training",
+    "Multi-node training",
+    "NCCL readiness",
+    "Checkpointing",
+    "Observability",
+    "Alerts",
+    "Cost controls",
+    "Security",
+)
+
+
+def _object(kind: str, name: str, namespace: str = "", **more: Any) -> Json:
+    metadata: Json = {"name": name, "labels": {naming.PART_OF: naming.PROJECT}}
+    return {
+        "kind": kind,
+        "metadata": metadata | ({"namespace": namespace} if namespace else {}),
+        **more,
+    }
+
+
+SPEC = RunSpec(
+    name="hello",
+    version=1,
+    team="research",
+    tier="research",
+    launcher="jobset",
+    nodes=2,
+    processes_per_node=1,
+    image=IMAGE,
+    config={"steps": 1},
+    dataset=Dataset(name="stdlib", version="0123456789abcdef"),
+    resources=Resources(cpu="1", memory="1Gi", shm="1Gi"),
+)
+RUN = f"JobSet {SPEC.run_id}"
+
+
+def _run() -> list[Json]:
+    amounts = {naming.GPU: "1", "cpu": "1"}
+    container = {
+        "name": "trainer",
+        "image": IMAGE,
+        "env": [{"name": "HOME", "value": "/tmp"}],
+        "resources": {"requests": amounts, "limits": dict(amounts)},
+    }
+    job = {"template": {"spec": {"containers": [container]}}}
+    run = _object(
+        "JobSet", SPEC.run_id, "team-research", spec={"replicatedJobs": [{"template": job}]}
+    )
+    record = SPEC.record(stack="local", git_commit="unknown").to_json()
+    config = _object("ConfigMap", SPEC.run_id, "team-research", data={"run.json": record})
+    for item in (run, config):
+        item["metadata"]["labels"] |= {naming.RUN_ID: SPEC.run_id, naming.RUN: "hello"}
+    return [run, config]
+
+
+def _team(name: str, namespace: str) -> list[Json]:
+    home = _object("Namespace", namespace)
+    home["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] = "restricted"
+    denies = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    account = {"automountServiceAccountToken": False}
+    group = {
+        "flavors": [{"name": "spot", "resources": [{"name": naming.GPU, "nominalQuota": "1"}]}]
+    }
+    return [
+        home,
+        _object(
+            "ResourceQuota", "training", namespace, spec={"hard": {f"requests.{naming.GPU}": "4"}}
+        ),
+        _object("NetworkPolicy", "default-deny", namespace, spec=denies),
+        _object("ServiceAccount", naming.SERVICE_ACCOUNT, namespace, **account),
+        _object("RoleBinding", "lead", namespace, roleRef={"kind": "Role", "name": "lead"}),
+        _object(
+            "ClusterQueue",
+            naming.cluster_queue(name),
+            spec={"resourceGroups": [group]},
+            status={"conditions": [condition("Active")]},
+        ),
+    ]
+
+
+def _sound() -> LiveFake:
+    """A stack in which every row that objects prove passes."""
+    teams = [item for team in TEAMS for item in _team(team["name"], team["namespace"])]
+    return LiveFake(
+        facts(pool("spot")),
+        *nodes("spot"),
+        *templates("spot"),
+        *teams,
+        *_run(),
+        template("restore-drill", namespace="team-serving"),
+        _object("PriorityClass", "research-training", value=1000),
+        _object(
+            "ValidatingAdmissionPolicyBinding",
+            "trainyard-images",
+            spec={"validationActions": ["Deny", "Audit"]},
+        ),
+    )
+
+
+PROVEN = [
+    Found(rung=rung, title="", checks=(passed("pool spot", "2 pods on spot-0, spot-1"),))
+    for rung in ("gpu-smoke", "single-node", "multi-node", "collective")
+] + [Found(rung="restore", title="", checks=(passed("team serving", "runs 2, restored 2"),))]
+WATCHED = Watched(
+    place="http://prometheus",
+    counts={GPU: 4, TRAINING: 1, KUBERNETES: 20},
+    alerts=[alert.name for alert in ALERTS],
+)
+
+
+def _rows(
+    cluster: LiveFake | None = None,
+    found: list[Found] | None = None,
+    watched: Watched = WATCHED,
+    now: dt.datetime = NOW,
+) -> dict[str, Row]:
+    at = cluster or _sound()
+    of = stack.read(at)  # type: ignore[arg-type]
+    proven = PROVEN if found is None else found
+    known = results.merged({}, proven, NOW, of.subjects)
+    observed = observe(at, of, of.teams, known, watched, now)  # type: ignore[arg-type]
+    return {row.area: row for row in checklist(observed)}
+
+
+def test_a_sound_stack_passes_every_row_with_evidence() -> None:
+    rows = _rows()
+    assert tuple(rows) == AREAS and len(ROWS) == 14
+    assert {area: row.outcome.value for area, row in rows.items()} == dict.fromkeys(AREAS, "passed")
+    assert all(row.evidence for row in rows.values())
+    assert not any(row.remedy for row in rows.values())
+
+
+def test_evidence_names_objects_digests_and_results_with_their_age() -> None:
+    rows = _rows(now=NOW + dt.timedelta(hours=3))
+    assert rows["GPU nodes"].evidence == (
+        "pool spot: 2 nodes of 2 to 2, g6.xlarge, 1 nvidia.com/gpu each",
+    )
+    assert "the taint dedicated=gpu-training:NoSchedule" in rows["Labels and taints"].evidence[0]
+    assert (
+        rows["Container image"]
+        .evidence[0]
+        .startswith("registry.example/trainer@sha256:aaaaaaaaaaaa: ")
+    )
+    assert (
+        rows["Run metadata"].evidence[0].startswith(f"{SPEC.run_id}: sha256:aaaaaaaaaaaa, config ")
+    )
+    assert rows["GPU validation"].evidence == ("pool spot, 3 h ago: 2 pods on spot-0, spot-1",)
+    assert "team research: quota of 4 nvidia.com/gpu" in rows["Cost controls"].evidence
+    assert any("roles lead" in line for line in rows["Security"].evidence)
+
+
+Change = Callable[[LiveFake], object]
+
+
+def _item(cluster: LiveFake, kind: str, name: str, namespace: str = "") -> Json:
+    return cluster.kept[(kind, namespace, name)]
+
+
+def _container(cluster: LiveFake) -> Json:
+    run = _item(cluster, "JobSet", SPEC.run_id, "team-research")
+    found: Json = run["spec"]["replicatedJobs"][0]["template"]["template"]["spec"]["containers"][0]
+    return found
+
+
+def _drop(kind: str, name: str, namespace: str = "") -> Change:
+    return lambda cluster: cluster.kept.pop((kind, namespace, name))
+
+
+def _stray(cluster: LiveFake) -> None:
+    node = copy.deepcopy(_item(cluster, "Node", "spot-0"))
+    node["metadata"] |= {"name": "stray", "labels": {}}
+    cluster.put(node)
+
+
+def _no_nodes(cluster: LiveFake) -> None:
+    for key in [key for key in cluster.kept if key[0] == "Node"]:
+        del cluster.kept[key]
+
+
+def _admin(cluster: LiveFake) -> None:
+    subject = {"kind": "ServiceAccount", "name": "llm-trainer", "namespace": "team-research"}
+    role = {"kind": "ClusterRole", "name": "cluster-admin"}
+    cluster.put(_object("ClusterRoleBinding", "oops", roleRef=role, subjects=[subject]))
+
+
+BROKEN: list[tuple[str, Change, str]] = [
+    ("GPU nodes", _no_nodes, "pool spot: 0 nodes of 2 to 2"),
+    (
+        "Labels and taints",
+        lambda c: _item(c, "Node", "spot-1")["spec"].clear(),
+        "node/spot-1: no taint with the value gpu-training",
+    ),
+    (
+        "Labels and taints",
+        lambda c: _item(c, "Node", "spot-1")["metadata"]["labels"].pop(naming.ACCELERATOR),
+        "node/spot-1: label accelerator is missing, not nvidia",
+    ),
+    ("Labels and taints", _stray, "nodes with GPUs that belong to no pool: stray"),
+    (
+        "GPU scheduling",
+        lambda c: _container(c)["resources"]["limits"].update({naming.GPU: "2"}),
+        "container trainer: it requests 1 nvidia.com/gpu and is limited to 2",
+    ),
+    (
+        "GPU scheduling",
+        lambda c: _container(c).update(resources={}),
+        "no container requests nvidia.com/gpu",
+    ),
+    (
+        "Container image",
+        lambda c: _container(c).update(image="trainer:latest"),
+        "container trainer runs trainer:latest",
+    ),
+    ("Run metadata", _drop("ConfigMap", SPEC.run_id, "team-research"), "is not there"),
+    (
+        "Run metadata",
+        lambda c: _item(c, "ConfigMap", SPEC.run_id, "team-research").update(
+            data={"run.json": "{}"}
+        ),
+        "run record lacks ",
+    ),
+    (
+        "Cost controls",
+        _drop("ResourceQuota", "training", "team-research"),
+        "team research: no ResourceQuota in team-research",
+    ),
+    (
+        "Cost controls",
+        _drop("ClusterQueue", "team-serving"),
+        "team serving: clusterqueue/team-serving is not there",
+    ),
+    (
+        "Cost controls",
+        lambda c: _item(c, "ClusterQueue", "team-serving").update(status={}),
+        "clusterqueue/team-serving: it is not active",
+    ),
+    (
+        "Cost controls",
+        _drop("PriorityClass", "research-training"),
+        "there is no PriorityClass of the platform",
+    ),
+    (
+        "Security",
+        lambda c: _item(c, "Namespace", "team-research")["metadata"]["labels"].clear(),
+        "team-research: Pod Security enforces nothing",
+    ),
+    (
+        "Security",
+        lambda c: _item(c, "NetworkPolicy", "default-deny", "team-research")["spec"].update(
+            ingress=[{}]
+        ),
+        "team-research: no network policy denies by default",
+    ),
+    (
+        "Security",
+        lambda c: _item(c, "ServiceAccount", "llm-trainer", "team-research").pop(
+            "automountServiceAccountToken"
+        ),
+        "team-research: pods of serviceaccount/llm-trainer get a token",
+    ),
+    (
+        "Security",
+        lambda c: _item(c, "RoleBinding", "lead", "team-research").update(roleRef={"name": "edit"}),
+        "team-research: rolebinding/lead gives edit",
+    ),
+    (
+        "Security",
+        _admin,
+        "clusterrolebinding/oops makes ServiceAccount llm-trainer cluster-admin",
+    ),
+    (
+        "Security",
+        _drop("ValidatingAdmissionPolicyBinding", "trainyard-images"),
+        "no admission policy of the platform denies anything",
+    ),
+    (
+        "Security",
+        lambda c: _container(c)["env"].append({"name": "WANDB_API_KEY", "value": "hunter2"}),
+        "WANDB_API_KEY is written out in its environment",
+    ),
+]
+
+
+@pytest.mark.parametrize(("area", "change", "told"), BROKEN, ids=[case[2][:60] for case in BROKEN])
+def test_a_row_fails_for_this_and_says_so_with_a_remedy(
+    area: str, change: Change, told: str
+) -> None:
+    cluster = _sound()
+    change(cluster)
+    row = _rows(cluster)[area]
+    assert row.outcome is Outcome.FAILED
+    assert told in row.evidence[0]
+    assert row.remedy
+    assert "hunter2" not in str(row)
+
+
+def test_pools_that_failed_fail_their_row_and_pools_that_nobody_tried_leave_it_open() -> None:
+    bad = Found(
+        rung="collective", title="", checks=(failed("pool spot", "MTU differs", "even it"),)
+    )
+    rows = _rows(found=[bad])
+    assert rows["NCCL readiness"].outcome is Outcome.FAILED
+    row = rows["Multi-node training"]
+    assert (row.outcome, row.evidence) == (
+        Outcome.UNKNOWN,
+        ("pool spot: nobody tried since 30 days",),
+    )
+    assert row.remedy == ("python -m ops ready --until multi-node",)
+
+
+def test_a_proof_that_is_too_old_is_none() -> None:
+    rows = _rows(now=NOW + dt.timedelta(days=31))
+    assert rows["GPU validation"].outcome is Outcome.UNKNOWN
+
+
+def test_a_schedule_that_succeeded_proves_as_much_as_a_climb() -> None:
+    cluster = _sound()
+    done = {"lastSuccessfulTime": "2026-11-21T09:00:00Z"}
+    _item(cluster, "CronJob", "smoke-spot", stack.NAMESPACE)["status"] = done
+    _item(cluster, "CronJob", "restore-drill", "team-serving")["status"] = done
+    rows = _rows(cluster, found=[])
+    assert rows["GPU validation"].evidence == (
+        "cronjob/smoke-spot -n trainyard-validation: succeeded 3 h ago",
+    )
+    assert rows["Checkpointing"].outcome is Outcome.PASSED
+
+
+def test_pools_at_zero_need_no_proof() -> None:
+    cluster = _sound()
+    cluster.put(facts(pool("spot"), pool("burst", 0, 50)))
+    assert _rows(cluster)["GPU validation"].outcome is Outcome.PASSED
+
+
+def test_metrics_that_are_missing_fail_and_a_prometheus_that_is_missing_leaves_it_open() -> None:
+    none = Watched(place="p", counts={GPU: 0, TRAINING: 0, KUBERNETES: 9}, alerts=["NodePressure"])
+    rows = _rows(watched=none)
+    assert rows["Observability"].evidence[:2] == (
+        "GPU: p has no series of it",
+        "training: p has no series of it",
+    )
+    assert rows["Alerts"].outcome is Outcome.FAILED
+    assert "LowGpuUtilization" in rows["Alerts"].evidence[0]
+    gone = _rows(watched=Watched(place="p", gap="p does not answer"))
+    assert gone["Alerts"].outcome is gone["Observability"].outcome is Outcome.UNKNOWN
+    assert gone["Alerts"].evidence == ("p does not answer",)
+
+
+def _rules(*rules: tuple[str, str]) -> str:
+    group = {"rules": [{"name": name, "state": state} for name, state in rules]}
+    return json.dumps({"status": "success", "data": {"groups": [group]}})
+
+
+def test_an_alert_that_fires_for_one_of_many_fires() -> None:
+    asked: list[str] = []
+
+    def get(path: str, query: object) -> str:
+        asked.append(path)
+        if path.endswith("/query"):
+            value = {"metric": {}, "value": [0, "3"]}
+            return json.dumps({"status": "success", "data": {"result": [value]}})
+        return _rules(("A", "firing"), ("A", "inactive"), ("B", "pending"))
+
+    watched = watch(Metrics("p", get))
+    assert (watched.alerts, watched.firing) == (["A", "B"], ["A"])
+    assert watched.counts == {GPU: 3, TRAINING: 3, KUBERNETES: 3}
+    assert asked == ["/api/v1/query"] * 3 + ["/api/v1/rules"]
+
+
+@pytest.mark.parametrize("text", [None, "<html>", "{}", '{"data": {"groups": [{}]}}'])
+def test_what_does_not_answer_as_prometheus_does_is_a_gap(text: str | None) -> None:
+    watched = watch(Metrics("p", lambda *_: text))
+    assert watched.counts is None and watched.gap
+
+
+def test_what_may_not_be_read_is_not_known_and_never_a_failure() -> None:
+    kinds = [
+        *("nodes", "namespaces", "resourcequotas", "networkpolicies", "serviceaccounts"),
+        *("rolebindings", "clusterrolebindings", "clusterqueues", "priorityclasses"),
+        *("validatingadmissionpolicybindings", "pods", "jobsets", "cronjobs"),
+    ]
+    cluster = _sound()
+    cluster._forbidden = kinds
+    rows = _rows(cluster)
+    assert Outcome.FAILED not in {row.outcome for row in rows.values()}
+    assert "you may not read nodes" in rows["GPU nodes"].evidence
+    assert rows["Security"].outcome is Outcome.UNKNOWN

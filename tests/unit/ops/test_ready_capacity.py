@@ -1,0 +1,83 @@
+"""Rung 1, on nodes as the API server has them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from infra import naming
+from ops.objects import Json
+from ops.ready import capacity, stack
+from ops.ready.outcome import Check, Outcome
+from ops.ready.stack import Pool
+from tests.unit.ops.ready_cluster import facts, node, nodes, pool
+
+
+def _pool(low: int = 2, high: int = 2, **changes: object) -> Pool:
+    text = facts(pool("spot", low, high, **changes))["data"][stack.KEY]
+    return stack.parse(text).pools[0]
+
+
+def _check(found: list[Json], low: int = 2, high: int = 2, **changes: object) -> Check:
+    return capacity.check(_pool(low, high, **changes), found)
+
+
+def test_a_pool_with_all_its_nodes_and_devices_passes_and_says_what_it_counted() -> None:
+    check = _check(nodes("spot"))
+    assert (check.outcome, check.subject) == (Outcome.PASSED, "pool spot")
+    assert check.seen == "2 nodes, 2 expected, 2 ready, 1 nvidia.com/gpu each"
+    assert check.facts == {"nodes": 2, "ready": 2, "gpus": 2}
+
+
+def test_a_pool_scaled_to_zero_is_no_failure_and_is_said() -> None:
+    check = _check([], low=0, high=50)
+    assert check.outcome is Outcome.SKIPPED
+    assert check.seen == "scaled to zero, which is allowed: 0 nodes, 0 to 50 expected"
+
+
+def test_any_number_of_nodes_between_the_bounds_will_do() -> None:
+    assert _check(nodes("spot", 3), low=0, high=50).outcome is Outcome.PASSED
+
+
+def test_nodes_that_are_missing_not_ready_or_cordoned_are_counted_out_and_named() -> None:
+    assert "2 expected, 1 ready" in _check(nodes("spot", 1)).seen
+    lost = [node("spot-0", "spot", ready=False), node("spot-1", "spot", unschedulable=True)]
+    check = _check([*lost, node("spot-2", "spot")], low=2, high=3)
+    assert check.outcome is Outcome.FAILED
+    assert check.seen.endswith("1 ready, not ready or cordoned: spot-0, spot-1")
+    assert check.remedy.startswith("kubectl get nodes -l trainyard.dev/pool=spot")
+
+
+def test_a_cordoned_node_beyond_the_minimum_is_told_and_is_no_failure() -> None:
+    check = _check([*nodes("spot"), node("spot-2", "spot", unschedulable=True)], high=3)
+    assert check.outcome is Outcome.PASSED
+    assert check.seen.endswith("; not ready or cordoned: spot-2")
+
+
+def test_nodes_without_their_gpus_ask_for_the_device_plugin() -> None:
+    check = _check([node("spot-0", "spot"), node("spot-1", "spot", gpus=0)])
+    assert check.outcome is Outcome.FAILED
+    assert check.seen == "nvidia.com/gpu is 0 instead of 1 on spot-1"
+    assert "device plugin" in check.remedy and "spec.nodeName=spot-1" in check.remedy
+
+
+def test_every_expected_device_is_looked_for_not_only_gpus() -> None:
+    of = dataclasses.replace(_pool(), allocatable={naming.GPU: 1, naming.EFA: 4})
+    assert capacity.check(of, nodes("spot")).seen == (
+        "vpc.amazonaws.com/efa is 0 instead of 4 on spot-0, spot-1"
+    )
+
+
+def test_more_nodes_than_a_pool_may_have_are_somebody_elses() -> None:
+    check = _check(nodes("spot", 3))
+    assert check.outcome is Outcome.FAILED
+    assert check.seen == "3 nodes, 2 expected: more than it may have"
+
+
+@pytest.mark.parametrize(
+    ("made_by", "where"),
+    [("karpenter", "nodeclaims"), ("managed", "describe-nodegroup"), ("existing", "uncordon")],
+)
+def test_the_remedy_goes_to_whoever_makes_the_nodes(made_by: str, where: str) -> None:
+    assert where in _check([], nodes=made_by).remedy

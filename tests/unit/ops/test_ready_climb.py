@@ -1,0 +1,346 @@
+"""The climb as a whole: where it stops, what it leaves behind, and who may climb at a time."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+
+from infra import naming
+from ops import objects
+from ops.cluster import ClusterError, ConflictError, _decoded
+from ops.objects import Json
+from ops.ready import queueing, restore, results, stack
+from ops.ready.jobs import CRON_JOBS, Jobs, leftovers
+from ops.ready.ladder import RUNGS, Rung, climb
+from ops.ready.outcome import Check, Found, Outcome, failed, passed, skipped
+from ops.ready.turn import STALE_S, Turn
+from tests.unit.ops.ready_cluster import (
+    Clock,
+    LiveFake,
+    climbing,
+    condition,
+    ends,
+    facts,
+    kind_of,
+    passes,
+    pool,
+    says,
+    template,
+    whole,
+)
+
+NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
+NAMES = [rung.name for rung in RUNGS]
+
+
+class Heard:
+    """A teller that remembers."""
+
+    def __init__(self) -> None:
+        self.rungs: list[str] = []
+
+    def begins(self, number: int, rung: Rung) -> None:
+        assert number == len(self.rungs) + 1
+        self.rungs.append(rung.name)
+
+    def found(self, check: Check) -> None:
+        assert check.seen
+
+
+def _climb(cluster: LiveFake, **options: Any) -> list[Found]:
+    return list(climb(climbing(cluster), Heard(), **options))
+
+
+def _outcomes(found: list[Found]) -> dict[str, str]:
+    return {one.rung: one.outcome.value for one in found}
+
+
+def test_all_rungs_pass_on_a_sound_stack_and_nothing_is_left() -> None:
+    cluster = whole()
+    assert _outcomes(_climb(cluster)) == dict.fromkeys(NAMES, "passed") | {"queueing": "skipped"}
+    assert cluster.jobs() == []
+    assert len(cluster.created) == 5
+
+
+def test_the_climb_stops_at_the_first_rung_that_fails_and_starts_nothing_above_it() -> None:
+    bad = {"validation": "collective", "ok": False, "cause": "MTU differs", "remedy": "even it"}
+    cluster = whole(says("collective", bad))
+    found = _climb(cluster)
+    assert _outcomes(found)["collective"] == "failed"
+    assert set(list(_outcomes(found).values())[4:]) == {"not reached"}
+    assert [kind_of(job) for job in cluster.created] == ["smoke", "collective"]
+
+
+def test_until_ends_the_climb_below_the_top() -> None:
+    assert list(_outcomes(_climb(whole(), until="alike"))) == ["capacity", "gpu-smoke", "alike"]
+
+
+def test_looking_starts_nothing_and_says_so() -> None:
+    cluster = whole()
+    found = _climb(cluster, start=False)
+    assert found[0].outcome is Outcome.PASSED
+    assert {one.checks[0].seen for one in found[1:]} == {
+        "it starts Jobs, and --look starts nothing"
+    }
+    assert cluster.created == []
+
+
+def test_an_interrupt_in_the_middle_of_a_job_leaves_nothing_behind() -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    cluster = whole(lambda *_: None)
+    with pytest.raises(KeyboardInterrupt):
+        list(climb(climbing(cluster, Clock(interrupt)), Heard()))
+    assert cluster.deleted == ["smoke-spot-c1"]
+
+
+def test_a_job_is_noted_before_it_is_made_so_that_it_is_deleted_whatever_happens() -> None:
+    def dies(_cluster: LiveFake, _job: Json) -> None:
+        raise KeyboardInterrupt
+
+    cluster = whole(dies)
+    jobs = Jobs(cluster, "c1", Clock().pace(), lambda _: None)  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt):
+        jobs.start(cluster.items(CRON_JOBS)[0])
+    jobs.clear()
+    assert cluster.jobs() == []
+
+
+def test_the_next_call_finds_what_a_dead_climb_left() -> None:
+    cluster = whole(lambda *_: None)
+    jobs = Jobs(cluster, "dead", Clock().pace(), lambda _: None)  # type: ignore[arg-type]
+    jobs.start(template("smoke", "spot"))
+    found = leftovers(cluster)  # type: ignore[arg-type]
+    assert [one.reference for one in found] == ["job/smoke-spot-dead -n trainyard-validation"]
+
+
+# Restores.
+
+
+def _restore(cluster: LiveFake, **changes: Any) -> list[Check]:
+    return list(restore.look(climbing(cluster, **changes)))
+
+
+def _drill(team: str) -> Json:
+    return template("restore-drill", namespace=f"team-{team}")
+
+
+def test_production_teams_are_drilled_and_others_only_where_no_production_team_can_be() -> None:
+    both = LiveFake(facts(), _drill("research"), _drill("serving"))
+    assert [check.subject for check in _restore(both)] == ["team serving"]
+    one = LiveFake(facts(), _drill("research"))
+    assert [check.subject for check in _restore(one)] == ["team research"]
+
+
+def test_a_named_team_is_the_one_that_is_drilled() -> None:
+    cluster = LiveFake(facts(), _drill("research"), _drill("serving"))
+    team = stack.read(cluster).team("research")  # type: ignore[arg-type]
+    assert [check.subject for check in _restore(cluster, team=team)] == ["team research"]
+
+
+def test_no_drill_and_no_checkpoint_are_no_failures() -> None:
+    [check] = _restore(LiveFake(facts()))
+    assert check.outcome is Outcome.SKIPPED and "no cronjob/restore-drill" in check.seen
+    none = {"validation": "restore-drill", "ok": True, "runs": 0}
+    [check] = _restore(
+        LiveFake(facts(), _drill("serving"), play=says("restore-drill", none, well=True))
+    )
+    assert (check.outcome, check.seen) == (Outcome.SKIPPED, "no run of it has a checkpoint yet")
+
+
+def test_a_checkpoint_that_does_not_come_back_fails_with_its_run() -> None:
+    line = {"validation": "restore-drill", "ok": False, "cause": "hello-v1: shard 0 is corrupt"}
+    [check] = _restore(LiveFake(facts(), _drill("serving"), play=says("restore-drill", line)))
+    assert check.outcome is Outcome.FAILED
+    assert check.seen.endswith("hello-v1: shard 0 is corrupt")
+
+
+# Queueing: the fake plays Kueue, one step at each rest.
+
+
+class Kueue:
+    """Admits one Job at a time, the higher first."""
+
+    def __init__(self, *, room: int = 1, comes_back: bool = True) -> None:
+        self.cluster = LiveFake(
+            facts(), template(queueing.LOW), template(queueing.HIGH), play=self._queue
+        )
+        self._room = room
+        self._comes_back = comes_back
+        self._preempted = False
+
+    @staticmethod
+    def _queue(_cluster: LiveFake, job: Json) -> None:
+        job["spec"]["suspend"] = True
+
+    def step(self) -> None:
+        """One look of the controller."""
+        jobs = {kind_of(job): job for job in self.cluster.jobs()}
+        low, high = jobs[queueing.LOW], jobs.get(queueing.HIGH)
+        if high is None:
+            low["spec"]["suspend"] = False
+        elif high["spec"]["suspend"]:
+            self._preempt(low, high)
+        elif not high.get("status"):
+            ends(self.cluster, high, [{"validation": queueing.HIGH, "ok": True}])
+        elif self._comes_back:
+            low["spec"]["suspend"] = False
+
+    def _preempt(self, low: Json, high: Json) -> None:
+        if self._room == 1:
+            low["spec"]["suspend"] = True
+            owner = {"name": objects.name(low), "uid": "u", "controller": True}
+            evicted = condition("Preempted", reason="InClusterQueue")
+            self.cluster.put(
+                {
+                    "kind": "Workload",
+                    "metadata": {
+                        "name": "low",
+                        "namespace": stack.NAMESPACE,
+                        "ownerReferences": [owner],
+                    },
+                    "status": {"conditions": [evicted]},
+                }
+            )
+        if self._room:
+            high["spec"]["suspend"] = False
+
+    def look(self) -> Check:
+        [check] = queueing.look(climbing(self.cluster, Clock(self.step)))
+        assert self.cluster.jobs() == []
+        return check
+
+
+def test_preemption_passes_once_the_lower_job_is_back() -> None:
+    check = Kueue().look()
+    assert check.outcome is Outcome.PASSED
+    assert check.seen == (
+        "queueing-low-c1 was admitted, preempted for queueing-high-c1 (InClusterQueue), and admitted"
+        " again"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kueue", "cause"),
+    [
+        (Kueue(room=2), "runs on beside it: nothing was preempted"),
+        (
+            Kueue(room=0),
+            "queueing-high-c1 did not get the place of queueing-low-c1: it is suspended",
+        ),
+        (
+            Kueue(comes_back=False),
+            "queueing-low-c1 did not come back after it was preempted: it waits",
+        ),
+    ],
+)
+def test_each_way_in_which_preemption_fails_is_told(kueue: Kueue, cause: str) -> None:
+    check = kueue.look()
+    assert check.outcome is Outcome.FAILED
+    assert cause in check.seen
+
+
+def test_other_schedulers_are_not_judged_by_kueues_rules() -> None:
+    [check] = queueing.look(climbing(LiveFake(facts(scheduler="yunikorn"))))
+    assert check.outcome is Outcome.SKIPPED and check.seen.startswith("yunikorn queues")
+
+
+def test_a_stack_whose_templates_are_missing_fails_by_name() -> None:
+    [check] = queueing.look(climbing(LiveFake(facts(), template(queueing.LOW))))
+    assert check.seen == "cronjob/queueing-high -n trainyard-validation: not found"
+
+
+# One climb at a time.
+
+
+def _turn(cluster: LiveFake, clock: Clock, who: str = "me") -> Turn:
+    return Turn(cluster, who, lambda: clock.now)  # type: ignore[arg-type]
+
+
+def test_a_second_climb_is_refused_while_the_first_one_lives() -> None:
+    cluster, clock = LiveFake(), Clock()
+    first = _turn(cluster, clock, "ann")
+    first.take(clock.pace(STALE_S), str)
+
+    def renews() -> None:
+        clock.rest()
+        first.keep()
+
+    watching = Clock(renews)
+    with pytest.raises(ClusterError, match="another climb goes on, of ann"):
+        _turn(cluster, clock, "bob").take(watching.pace(STALE_S), str)
+    first.leave()
+    _turn(cluster, clock, "bob").take(clock.pace(STALE_S), str)
+
+
+def test_the_turn_of_a_dead_climb_is_taken_over_and_the_dead_cannot_come_back() -> None:
+    cluster, clock = LiveFake(), Clock()
+    dead = _turn(cluster, clock, "ann")
+    dead.take(clock.pace(STALE_S), str)
+    _turn(cluster, clock, "bob").take(clock.pace(STALE_S), str)
+    with pytest.raises(ClusterError, match="another climb took over"):
+        dead.keep()
+    dead.leave()
+    assert ("Lease", stack.NAMESPACE, "ready") in cluster.kept
+
+
+# What is kept of climbs.
+
+
+def _found(*checks: Check, rung: str = "gpu-smoke") -> Found:
+    return Found(rung=rung, title="", checks=checks)
+
+
+def test_results_are_kept_by_subject_and_survive_the_cluster() -> None:
+    cluster = LiveFake()
+    first = results.merged({}, [_found(passed("pool a", "good", driver="1"))], NOW, {"pool a"})
+    for _ in range(2):
+        results.write(cluster, first)  # type: ignore[arg-type]
+    read = results.read(cluster)  # type: ignore[arg-type]
+    assert read["gpu-smoke"]["pool a"].facts == {"driver": "1"}
+    assert read == first
+
+
+def test_a_skip_keeps_the_older_result_and_a_pool_that_is_gone_is_forgotten() -> None:
+    before = [_found(passed("pool a", "good"), failed("pool b", "bad", "do"))]
+    known = results.merged({}, before, NOW, {"pool a", "pool b"})
+    later = results.merged(known, [_found(skipped("pool a", "asleep"))], NOW, {"pool a"})
+    assert later == {"gpu-smoke": {"pool a": known["gpu-smoke"]["pool a"]}}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"gpu-smoke": {"pool a": {}}}'])
+def test_results_that_cannot_be_understood_are_no_results(text: str) -> None:
+    cluster = LiveFake()
+    metadata = {"name": results.NAME, "namespace": stack.NAMESPACE}
+    cluster.put({"kind": "ConfigMap", "metadata": metadata, "data": {results.KEY: text}})
+    assert results.read(cluster) == {}  # type: ignore[arg-type]
+
+
+def test_a_stack_says_what_is_missing_or_misspelt() -> None:
+    with pytest.raises(ClusterError, match="`validation` in the stack file makes it"):
+        stack.read(LiveFake())  # type: ignore[arg-type]
+    broken = facts()
+    broken["data"][stack.KEY] = "{}"
+    with pytest.raises(ClusterError, match=r"stack.json cannot be read \(KeyError\('stack'\)\)"):
+        stack.read(LiveFake(broken))  # type: ignore[arg-type]
+    of = stack.read(LiveFake(facts(pool("spot"))))  # type: ignore[arg-type]
+    with pytest.raises(ClusterError, match="--pool: got 'sport'; allowed spot"):
+        of.chosen(("sport",))
+    with pytest.raises(ClusterError, match="--team: got 'x'; allowed research, serving"):
+        of.team("x")
+
+
+def test_what_is_there_already_or_was_changed_is_a_conflict() -> None:
+    with pytest.raises(ConflictError, match="POST /x: exists"):
+        _decoded(409, b'{"message": "exists"}', "POST /x")
+
+
+def test_jobs_keep_the_labels_that_queue_them() -> None:
+    cron = template("smoke", "spot")
+    cron["spec"]["jobTemplate"]["metadata"]["labels"] |= {naming.QUEUE_NAME: "validation"}
+    cluster = LiveFake(play=passes)
+    Jobs(cluster, "c1", Clock().pace(), lambda _: None).start(cron)  # type: ignore[arg-type]
+    assert cluster.created[0]["metadata"]["labels"][naming.QUEUE_NAME] == "validation"

@@ -1,0 +1,142 @@
+"""`python -m ops ready`: exit codes, what scripts read, the page."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+from pathlib import Path
+
+import pytest
+
+from infra import naming
+from ops import __main__ as front_door
+from ops.ready import results, stack
+from tests.unit.ops.ready_cluster import LiveFake, says, whole
+
+
+@pytest.fixture(autouse=True)
+def no_prometheus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PROMETHEUS_URL", raising=False)
+
+
+def call(monkeypatch: pytest.MonkeyPatch, cluster: LiveFake, *argv: str) -> int:
+    monkeypatch.setattr(front_door, "Cluster", lambda *_: cluster)
+    return front_door.main(["ready", *argv])
+
+
+def test_a_climb_tells_people_each_rung_and_then_the_checklist(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call(monkeypatch, whole())
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == "1 capacity the nodes are there, with their GPUs"
+    assert told[1].split(None, 1) == [
+        "passed",
+        "pool spot: 2 nodes, 2 expected, 2 ready, 1 nvidia.com/gpu each",
+    ]
+    assert any(line.startswith("Production checklist: ") for line in told)
+
+
+def test_scripts_read_one_json_object_and_nothing_else_on_stdout(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = {"validation": "smoke", "ok": False, "cause": "XID 79", "remedy": "replace it"}
+    assert call(monkeypatch, whole(says("smoke", bad)), "--json") == 1
+    captured = capsys.readouterr()
+    answer = json.loads(captured.out)
+    assert (answer["stack"], answer["cluster"], answer["sound"]) == ("local", "sandbox", False)
+    rung = answer["ladder"][1]
+    assert (rung["rung"], rung["outcome"]) == ("gpu-smoke", "failed")
+    assert rung["checks"][0]["remedy"] == "replace it"
+    assert len(answer["checklist"]) == 14
+    assert "2 gpu-smoke" in captured.err
+
+
+def test_looking_changes_nothing_in_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = whole()
+    call(monkeypatch, cluster, "--look")
+    assert (cluster.created, cluster.deleted) == ([], [])
+
+
+def test_a_climb_is_remembered_and_its_lease_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = whole()
+    call(monkeypatch, cluster, "--until", "collective")
+    known = results.read(cluster)  # type: ignore[arg-type]
+    assert known["collective"]["pool spot"].facts["bandwidth_gbps"] == 9.5
+    assert not [key for key in cluster.kept if key[0] in ("Lease", "Job")]
+
+
+def test_what_an_earlier_climb_left_is_deleted_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = whole()
+    labels = {"trainyard.dev/ready": "dead"}
+    metadata = {"name": "old", "namespace": stack.NAMESPACE, "labels": labels}
+    cluster.put({"kind": "Job", "metadata": metadata, "spec": {}})
+    call(monkeypatch, cluster, "--until", "capacity")
+    assert cluster.deleted[0] == "old"
+
+
+def test_an_interrupted_climb_exits_130_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    cluster = whole(interrupt)
+    assert call(monkeypatch, cluster) == 130
+    assert not [key for key in cluster.kept if key[0] in ("Lease", "Job")]
+    assert "interrupted" in capsys.readouterr().err
+
+
+def test_a_cluster_that_no_stack_describes_gives_no_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, LiveFake()) == 2
+    assert "configmap/trainyard-stack -n trainyard-validation: not found" in capsys.readouterr().err
+
+
+def test_mistakes_in_arguments_are_told_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    cluster = whole()
+    assert call(monkeypatch, cluster, "--pool", "sport") == 2
+    assert "--pool: got 'sport'; allowed spot" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        call(monkeypatch, cluster, "--html", str(tmp_path / "none" / "page.html"))
+    assert "allowed a file in a folder that is there" in capsys.readouterr().err
+    assert cluster.created == []
+
+
+class Reader(html.parser.HTMLParser):
+    """Tags that a page has, and what they load."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.loaded: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.loaded += [str(value) for name, value in attrs if name in ("src", "href")]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_page_needs_nothing_else_and_shows_everything_as_text(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    attack = "<script>alert(1)</script><img src=x onerror=alert(1)>"
+    bad = {"validation": "smoke", "ok": False, "cause": attack, "remedy": attack}
+    file = tmp_path / "page.html"
+    assert call(monkeypatch, whole(says("smoke", bad)), "--html", str(file)) == 1
+    page = Reader()
+    page.feed(file.read_text(encoding="utf-8"))
+    assert page.loaded == []
+    assert not {"script", "img", "link", "iframe"} & set(page.tags)
+    assert attack in page.text
+    assert page.text.count("not reached") == 7  # six rungs, and the sum of them
+    for area in ("GPU nodes", "Security", naming.GPU):
+        assert area in page.text

@@ -1,0 +1,260 @@
+"""Rungs that start a Job per pool: which nodes it gets, and what its end means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ops.objects import Json
+from ops.ready import alike, stack
+from ops.ready.jobs import CLIMB
+from ops.ready.lines import Line, last
+from ops.ready.outcome import Check, Outcome
+from ops.ready.probes import COLLECTIVE, MULTI, SINGLE, SMOKE, Probe
+from tests.unit.ops.ready_cluster import (
+    Clock,
+    LiveFake,
+    add_pod,
+    climbing,
+    condition,
+    facts,
+    nodes,
+    passes,
+    pool,
+    says,
+    template,
+    templates,
+    whole,
+)
+
+
+def _look(cluster: LiveFake, probe: Probe, **changes: Any) -> list[Check]:
+    return list(probe(climbing(cluster, **changes)))
+
+
+def _one(cluster: LiveFake, probe: Probe, **changes: Any) -> Check:
+    [check] = _look(cluster, probe, **changes)
+    return check
+
+
+def test_a_smoke_test_runs_on_all_nodes_and_its_facts_are_told() -> None:
+    cluster = whole()
+    check = _one(cluster, SMOKE)
+    assert check.outcome is Outcome.PASSED
+    assert check.seen == "2 pods on spot-0, spot-1: device cuda, model NVIDIA L4, driver 580.1"
+    assert check.facts["nodes"] == ["spot-0", "spot-1"]
+
+
+def test_a_job_is_made_as_the_template_says_marked_and_deleted_after() -> None:
+    cluster = whole()
+    _one(cluster, SINGLE)
+    [job] = cluster.created
+    assert job["metadata"]["name"] == "train-single-spot-c1"
+    assert job["metadata"]["labels"][CLIMB] == "c1"
+    assert "ownerReferences" not in job["metadata"]
+    assert cluster.jobs() == []
+
+
+def test_the_lowest_bandwidth_of_all_nodes_is_recorded() -> None:
+    def play(cluster: LiveFake, job: Json) -> None:
+        passes(cluster, job)
+        cluster.logs["collective-spot-c1-1"] = cluster.logs["collective-spot-c1-1"].replace(
+            "9.5", "2.25"
+        )
+
+    check = _one(whole(play), COLLECTIVE)
+    assert check.facts["bandwidth_gbps"] == 2.25
+    assert "bandwidth_gbps 2.25, world_size 2" in check.seen
+
+
+def test_more_nodes_than_the_template_counts_on_are_looked_at_too() -> None:
+    items = [facts(pool("spot", 1, 9)), *nodes("spot", 5), template("smoke", "spot", 1)]
+    cluster = LiveFake(*items)
+    assert _one(cluster, SMOKE).seen.startswith("5 pods on ")
+    spec = cluster.created[0]["spec"]
+    assert (spec["parallelism"], spec["completions"]) == (5, 5)
+    assert spec["template"]["spec"]["containers"][0]["env"][0]["value"] == "5"
+
+
+def _busy(node: str) -> Json:
+    limits = {"limits": {"nvidia.com/gpu": "1"}}
+    return {
+        "kind": "Pod",
+        "metadata": {"name": f"run-on-{node}", "namespace": "team-research"},
+        "spec": {"nodeName": node, "containers": [{"name": "trainer", "resources": limits}]},
+        "status": {"phase": "Running"},
+    }
+
+
+def test_nodes_that_runs_hold_are_left_alone() -> None:
+    cluster = whole()
+    cluster.put(_busy("spot-0"))
+    assert _one(cluster, SMOKE).seen.startswith("1 pod on ")
+    check = _one(cluster, MULTI)
+    assert check.outcome is Outcome.SKIPPED
+    assert check.seen == "2 nodes wanted; 1 of 2 are in use: ask again later"
+
+
+def test_a_pool_scaled_to_zero_is_left_asleep_unless_it_is_named() -> None:
+    cluster = LiveFake(facts(pool("spot", 0, 50)), *templates("spot"))
+    check = _one(cluster, SMOKE)
+    assert check.outcome is Outcome.SKIPPED
+    assert check.seen == (
+        "it is scaled to zero (0 to 50 nodes);"
+        " --pool spot lets its Jobs make the autoscaler start some"
+    )
+    assert cluster.created == []
+    assert _one(cluster, SMOKE, wake=True).outcome is Outcome.PASSED
+
+
+def test_pools_without_templates_are_told_apart() -> None:
+    fake = LiveFake(facts(pool("fleet", nodes="kwok")))
+    assert _one(fake, SMOKE).seen == "its nodes only look as if pods ran on them (kwok)"
+    single = LiveFake(facts(pool("one", 1, 1)), *nodes("one", 1))
+    assert _one(single, MULTI).seen == "it has one node at most"
+    check = _one(single, SMOKE)
+    assert check.outcome is Outcome.FAILED
+    assert check.seen == "cronjob/smoke-one -n trainyard-validation: not found"
+    assert _look(LiveFake(facts(pool("cpu", workload="cpu"))), SMOKE) == []
+
+
+def test_a_line_that_is_not_ok_is_the_cause_with_its_node_and_remedy() -> None:
+    line = {"validation": "smoke", "node": "spot-1", "ok": False, "cause": "XID 79", "remedy": "go"}
+    good = {"validation": "smoke", "node": "spot-0", "ok": True}
+    check = _one(whole(says("smoke", good, line)), SMOKE)
+    assert (check.outcome, check.seen, check.remedy) == (Outcome.FAILED, "spot-1: XID 79", "go")
+
+
+def test_a_job_that_fails_without_a_line_is_told_with_its_last_words() -> None:
+    check = _one(whole(says("smoke", "Illegal instruction\x1b[2J")), SMOKE)
+    assert check.outcome is Outcome.FAILED
+    assert check.seen == (
+        "pod/smoke-spot-c1-0 exited with 1, and said nothing of why; it said: Illegal instruction"
+    )
+
+
+def test_pods_that_end_well_and_say_nothing_prove_nothing() -> None:
+    check = _one(whole(says("smoke", "all fine", well=True)), SMOKE)
+    assert check.outcome is Outcome.FAILED
+    assert "said nothing of what they found" in check.seen
+
+
+def test_a_job_that_its_queue_holds_is_told_with_the_queues_words() -> None:
+    def play(cluster: LiveFake, job: Json) -> None:
+        job["spec"]["suspend"] = True
+        owner = {"name": job["metadata"]["name"], "uid": "u", "controller": True}
+        cluster.put(
+            {
+                "kind": "Workload",
+                "metadata": {
+                    "name": "w",
+                    "namespace": stack.NAMESPACE,
+                    "ownerReferences": [owner],
+                },
+                "status": {"conditions": [condition("QuotaReserved", "False", message="no room")]},
+            }
+        )
+
+    check = _one(whole(play), SMOKE)
+    assert check.seen == "it waits in its queue: no room"
+    assert "kubectl describe workload/w -n trainyard-validation" in check.remedy
+
+
+def test_a_job_without_pods_quotes_the_refusal() -> None:
+    def play(cluster: LiveFake, job: Json) -> None:
+        about = {"uid": job["metadata"]["uid"]}
+        cluster.put(
+            {
+                "kind": "Event",
+                "metadata": {"name": "e", "namespace": stack.NAMESPACE},
+                "reason": "FailedCreate",
+                "message": "denied",
+                "involvedObject": about,
+            }
+        )
+
+    assert _one(whole(play), SMOKE).seen == "its pods are refused: denied"
+
+
+def _pending(**status: Any) -> Any:
+    def play(cluster: LiveFake, job: Json) -> None:
+        add_pod(cluster, job, 0, "Pending")
+        [pod] = [item for (kind, _, _), item in cluster.kept.items() if kind == "Pod"]
+        pod["status"] |= status
+
+    return play
+
+
+def test_a_pod_that_no_node_takes_is_told_with_the_schedulers_words() -> None:
+    placed = condition("PodScheduled", "False", message="0/3 nodes are available")
+    check = _one(whole(_pending(conditions=[placed])), SMOKE)
+    assert check.seen == "pod/smoke-spot-c1-0 finds no node: 0/3 nodes are available"
+
+
+def test_an_image_that_cannot_be_had_ends_the_wait_at_once() -> None:
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such tag"}}
+    clock = Clock()
+    cluster = whole(_pending(containerStatuses=[{"name": "check", "state": waiting}]))
+    check = _one(cluster, SMOKE, jobs=climbing(cluster, clock).jobs)
+    assert check.seen == "pod/smoke-spot-c1-0: container check: ImagePullBackOff: no such tag"
+    assert clock.now == 0
+
+
+def test_a_job_that_does_not_end_in_time_is_given_up_and_deleted() -> None:
+    cluster = whole(lambda c, job: add_pod(c, job, 0, "Running"))
+    check = _one(cluster, SMOKE)
+    assert check.seen == "it still ran after 10 s"
+    assert cluster.jobs() == []
+
+
+def test_a_job_that_somebody_deletes_is_said() -> None:
+    cluster = whole(lambda c, job: c.kept.pop(("Job", stack.NAMESPACE, "smoke-spot-c1")) and None)
+    assert _one(cluster, SMOKE).seen == "somebody deleted it while it ran"
+
+
+@pytest.mark.parametrize("log", ["", "no JSON", "{broken", '{"other": 1}', '["validation"]'])
+def test_only_a_line_of_a_validation_counts(log: str) -> None:
+    assert last(log, "pod") is None
+    found = last(f'{{"validation": "smoke", "ok": true}}\n{log}', "pod")
+    assert found is not None and found.ok
+
+
+def test_ok_must_be_true_itself() -> None:
+    found = last('{"validation": "smoke", "ok": "true"}', "pod")
+    assert found is not None and not found.ok
+
+
+def _lines(*drivers: str, **more: Any) -> list[Line]:
+    return [
+        Line(ok=True, pod=f"p{n}", node=f"n{n}", facts={"driver": driver, "model": "L4", **more})
+        for n, driver in enumerate(drivers)
+    ]
+
+
+def _alike(lines: list[Line], *types: str) -> Check:
+    told = facts(pool("spot", instanceTypes=list(types or ["g6.xlarge"])))
+    return alike.check(stack.parse(told["data"][stack.KEY]).pools[0], lines)
+
+
+def test_nodes_that_are_alike_pass_and_the_odd_one_is_named() -> None:
+    check = _alike(_lines("580.1", "580.1"))
+    assert (check.outcome, check.seen) == (
+        Outcome.PASSED,
+        "2 nodes alike: model L4, driver 580.1",
+    )
+    check = _alike(_lines("580.1", "570.9", "580.1"))
+    assert check.outcome is Outcome.FAILED
+    assert check.seen == "driver differs: 570.9 on n1; 580.1 on n0, n2"
+
+
+def test_a_pool_of_several_gpu_models_may_differ_in_them_and_in_nothing_else() -> None:
+    lines = [*_lines("580.1"), Line(ok=True, pod="x", node="x", facts={"model": "A10G"})]
+    assert _alike(lines).outcome is Outcome.FAILED
+    check = _alike(lines, "g6.xlarge", "g5.xlarge")
+    assert check.outcome is Outcome.PASSED
+    assert check.seen.endswith("its instance types have GPUs of several models")
+
+
+def test_one_node_has_nothing_to_be_compared_with() -> None:
+    assert _alike(_lines("580.1")).outcome is Outcome.SKIPPED
