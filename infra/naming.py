@@ -109,6 +109,8 @@ DATASETS_CLAIM: Final = "datasets"
 TOPOLOGY: Final = "zone-rack-host"
 """Kueue's levels of simulated nodes; those of others: infra.topology."""
 EFS_STORAGE_CLASS: Final = "efs"
+BLOCK_STORAGE_CLASS: Final = "block"
+"""Volumes that one node writes."""
 SIMULATED_STORAGE_CLASS: Final = "sandbox-shared"
 SIMULATED_PROVISIONER: Final = "sandbox.trainyard.dev/shared"
 

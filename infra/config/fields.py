@@ -121,7 +121,7 @@ def _log_days(value: int) -> int:
     return value
 
 
-def _of_form(pattern: str, allowed: str, remedy: str) -> Callable[[str], str]:
+def of_form(pattern: str, allowed: str, remedy: str) -> Callable[[str], str]:
     """A validator of text by its form."""
     form = re.compile(pattern)
 
@@ -170,12 +170,12 @@ Endpoint = Annotated[
 BucketPrefix = Annotated[Str, AfterValidator(_bucket_prefix)]
 TagKey = Annotated[Str, AfterValidator(_tag_key)]
 AccountId = Annotated[
-    Str, AfterValidator(_of_form(r"[0-9]{12}", "12 digits in quotes", "correct it"))
+    Str, AfterValidator(of_form(r"[0-9]{12}", "12 digits in quotes", "correct it"))
 ]
 RoleArn = Annotated[
     Str,
     AfterValidator(
-        _of_form(
+        of_form(
             r"arn:aws:iam::[0-9]{12}:role/([\w+=,.@-]+/)*[\w+=,.@-]{1,64}",
             "the ARN of a role, such as arn:aws:iam::111122223333:role/platform-admin",
             "correct it",
@@ -183,17 +183,17 @@ RoleArn = Annotated[
     ),
 ]
 VpcId = Annotated[
-    Str, AfterValidator(_of_form(r"vpc-[0-9a-f]{8,17}", "an id such as vpc-0a1b2c3d", "correct it"))
+    Str, AfterValidator(of_form(r"vpc-[0-9a-f]{8,17}", "an id such as vpc-0a1b2c3d", "correct it"))
 ]
 SubnetId = Annotated[
     Str,
     AfterValidator(
-        _of_form(r"subnet-[0-9a-f]{8,17}", "an id such as subnet-0a1b2c3d", "correct it")
+        of_form(r"subnet-[0-9a-f]{8,17}", "an id such as subnet-0a1b2c3d", "correct it")
     ),
 ]
 ReservationId = Annotated[
     Str,
     AfterValidator(
-        _of_form(r"cr-[0-9a-f]{17}", "cr- and 17 hexadecimal digits", "copy it from EC2's console")
+        of_form(r"cr-[0-9a-f]{17}", "cr- and 17 hexadecimal digits", "copy it from EC2's console")
     ),
 ]

@@ -1,0 +1,38 @@
+"""Volumes that one node writes, on EBS: for what keeps state and is not a team's, such as Prometheus."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pulumi
+
+from infra import naming
+from infra.aws.addons import Addon, AddonRole
+from infra.objects import Manifest, metadata
+
+STORAGE_CLASS: Final = naming.BLOCK_STORAGE_CLASS
+
+EBS: Final = Addon(
+    name="aws-ebs-csi-driver",
+    role=AddonRole(
+        service_account="ebs-csi-controller-sa", policy="service-role/AmazonEBSCSIDriverPolicy"
+    ),
+)
+"""Makes a volume for each claim."""
+
+
+def storage_class(key_arn: pulumi.Input[str]) -> Manifest:
+    """gp3, encrypted with the stack's data key, in the zone where its first pod is placed.
+
+    The data key's policy lets EC2 use it for whoever may use EC2 in the account: infra/aws/keys.py.
+    """
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": metadata(STORAGE_CLASS, labels=naming.object_labels("storage")),
+        "provisioner": "ebs.csi.aws.com",
+        "parameters": {"type": "gp3", "encrypted": "true", "kmsKeyId": key_arn},
+        "reclaimPolicy": "Delete",
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "allowVolumeExpansion": True,
+    }

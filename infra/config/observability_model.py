@@ -1,0 +1,84 @@
+"""Metrics, dashboards and alerts, in the stack file."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field
+
+from infra.config.fields import DnsLabel, Int, Number, Quantity, Section, Str, of_form
+from infra.platform.alerting import Channel, Receiver, Severity
+
+_HTTPS: Final = r"https://[A-Za-z0-9.-]+(:[0-9]+)?(/[\w./-]*)?"
+
+Https = Annotated[
+    Str, AfterValidator(of_form(_HTTPS, "a URL such as https://grafana.example.com", "correct it"))
+]
+SecretKey = Annotated[
+    Str, AfterValidator(of_form(r"[-._a-zA-Z0-9]+", "a key of a Secret such as url", "correct it"))
+]
+SlackChannel = Annotated[
+    Str, AfterValidator(of_form(r"#[^\s#]+", "a channel such as '#gpu-alerts'", "correct it"))
+]
+
+
+class GrafanaConfig(Section):
+    """Where people look at dashboards."""
+
+    url: Https = Field(description="the URL under which people reach Grafana")
+    """Links of runs and alerts lead there."""
+    admin_secret_name: DnsLabel | None = None
+    """A Secret of the namespace `monitoring` with the keys admin-user and admin-password; whoever puts it
+    there, it is not the stack. Needed where the stack installs Grafana."""
+
+
+class ReceiverConfig(Section):
+    """Somebody who is told of alerts."""
+
+    name: DnsLabel = Field(description="a DNS label")
+    kind: Channel = Field(description="slack, pagerduty or webhook")
+    secret_name: DnsLabel = Field(description="the name of a Secret of the namespace monitoring")
+    key: SecretKey = Field(
+        description="the key in that Secret whose value is the URL, or PagerDuty's routing key"
+    )
+    team: DnsLabel | None = None
+    """Whose alerts. Default: the platform's, and those of teams that have no receiver."""
+    severity: Severity | None = None
+    """page or ticket. Default: both."""
+    channel: SlackChannel | None = None
+    """Slack's; needed there."""
+
+    @property
+    def receiver(self) -> Receiver:
+        """As the platform works with it."""
+        return Receiver(
+            name=self.name,
+            channel=self.kind,
+            secret=self.secret_name,
+            key=self.key,
+            team=self.team or "",
+            severity=self.severity,
+            slack_channel=self.channel or "",
+        )
+
+
+class ObservabilityConfig(Section):
+    """What is measured, how long it is kept, and who hears of trouble."""
+
+    retention_days: Int = Field(default=30, ge=1, le=730)
+    """Days that Prometheus keeps samples."""
+    volume: Quantity = "100Gi"
+    """Of Prometheus; when it is nearly full the oldest samples go, whatever their age."""
+    storage_class: DnsLabel | None = None
+    """Of volumes that one node writes. Default: encrypted gp3 on a cluster that the stack makes, else the
+    cluster's default class."""
+    scrape_seconds: Int = Field(default=30, ge=5, le=300)
+    grafana: GrafanaConfig | None = None
+    """Default: no Grafana, and runs have no link to a dashboard."""
+    receivers: tuple[ReceiverConfig, ...] = ()
+    """Default: nobody is told; alerts are only shown."""
+    budget_usd_per_hour: Annotated[Number, Field(gt=0)] | None = None
+    """What all nodes may cost, at the catalog's prices, before somebody is told. Default: no such alert."""
+    runbooks: Https | None = None
+    """URL of this repository's files, such as https://github.com/acme/training/blob/main. Default: alerts
+    name the page's path."""

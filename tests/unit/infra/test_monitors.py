@@ -1,0 +1,100 @@
+"""What Prometheus is told to scrape, and the labels that it gets."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from infra import naming
+from infra.platform import monitors, observability
+from infra.platform.observability import ObservabilityArgs
+
+
+def relabelled(monitor: dict[str, Any], meta: dict[str, str]) -> dict[str, str] | None:
+    """A target's labels after relabelling, as Prometheus does it; None: it is dropped."""
+    (endpoint,) = monitor["spec"].get("podMetricsEndpoints") or monitor["spec"]["endpoints"]
+    found = dict(meta)
+    for rule in endpoint["relabelings"]:
+        value = ";".join(found.get(label, "") for label in rule.get("sourceLabels", []))
+        matched = re.fullmatch(rule.get("regex", "(.*)"), value)
+        if rule.get("action") == "keep":
+            if matched is None:
+                return None
+        elif matched:
+            found[rule["targetLabel"]] = rule.get("replacement", value)
+    return {name: value for name, value in found.items() if not name.startswith("__")}
+
+
+POD = {
+    "__meta_kubernetes_pod_node_name": "node-7",
+    "__meta_kubernetes_pod_label_trainyard_dev_run_id": "llama-v1-0a1b2c3d",
+    "__meta_kubernetes_pod_label_trainyard_dev_team": "research",
+}
+INDEX = "__meta_kubernetes_pod_label_batch_kubernetes_io_job_completion_index"
+
+
+def test_series_of_a_run_say_which_run_whose_and_where() -> None:
+    assert relabelled(monitors.runs(30), POD) == {
+        "job": "trainer",
+        "node": "node-7",
+        "run_id": "llama-v1-0a1b2c3d",
+        "team": "research",
+    }
+
+
+@pytest.mark.parametrize(("index", "kept"), [("0", True), ("1", False), ("10", False)])
+def test_only_the_first_pod_of_a_gang_is_asked(index: str, kept: bool) -> None:
+    assert (relabelled(monitors.runs(30), POD | {INDEX: index}) is not None) is kept
+
+
+def test_runs_are_found_in_every_namespace_by_the_label_that_only_runs_have() -> None:
+    spec = monitors.runs(30)["spec"]
+    assert spec["namespaceSelector"] == {"any": True}
+    (selected,) = spec["selector"]["matchExpressions"]
+    assert selected == {"key": naming.RUN_ID, "operator": "Exists"}
+
+
+@pytest.mark.parametrize("exporter", sorted(monitors.GPU_EXPORTERS))
+def test_the_exporter_is_believed_which_pod_holds_a_gpu(exporter: str) -> None:
+    monitor = monitors.gpus(exporter, 30)
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert endpoint["honorLabels"] is True
+    assert relabelled(monitor, POD) == {"job": "dcgm-exporter", "node": "node-7"}
+
+
+ARGS = ObservabilityArgs(
+    groups=[{"name": "trainyard-runs", "rules": []}, {"name": "trainyard-gpus", "rules": []}],
+    dashboards={"fleet": "{}", "run": "{}"},
+    scrape_seconds=30,
+)
+
+
+def kinds(args: ObservabilityArgs) -> list[tuple[str, str]]:
+    return [(m["kind"], m["metadata"]["name"]) for m in observability.manifests(args)]
+
+
+def test_every_group_of_rules_and_every_dashboard_is_an_object_of_its_own() -> None:
+    found = kinds(ARGS)
+    assert [name for kind, name in found if kind == "PrometheusRule"] == [
+        "trainyard-runs",
+        "trainyard-gpus",
+    ]
+    assert [name for kind, name in found if kind == "ConfigMap"] == [
+        "dashboard-fleet",
+        "dashboard-run",
+    ]
+    assert len(found) == len(set(found))
+
+
+def test_a_namespace_that_is_not_ours_gets_no_walls() -> None:
+    foreign = ObservabilityArgs(groups=[], dashboards={}, scrape_seconds=30, walls=False)
+    assert "NetworkPolicy" not in {kind for kind, _ in kinds(foreign)}
+    assert "NetworkPolicy" in {kind for kind, _ in kinds(ARGS)}
+
+
+def test_prometheus_is_closed_to_other_namespaces() -> None:
+    deny = next(m for m in observability.walls() if m["metadata"]["name"] == "default-deny")
+    assert deny["spec"]["podSelector"] == {}
+    assert deny["spec"]["ingress"] == [{"from": [{"podSelector": {}}]}]
