@@ -33,6 +33,7 @@ from infra.config.fields import (
     Section,
     Str,
 )
+from infra.config.observability_model import ObservabilityConfig
 from infra.config.secrets_model import TeamSecretConfig
 from infra.config.signatures_model import SignaturesConfig
 from infra.pools import ROOT_GIB, Autoscaler, Capacity, Network, NodePool, Nodes, Workload
@@ -41,7 +42,7 @@ from infra.schedulers import Scheduler
 OPERATORS: Final = (
     *("kueue", "volcano", "yunikorn"),
     *("jobset", "kubeflowTrainer", "trainingOperator", "mpiOperator"),
-    "externalSecrets",
+    *("externalSecrets", "kubePrometheusStack"),
 )
 
 
@@ -154,6 +155,8 @@ class OperatorsConfig(Section):
     mpi_operator: OperatorConfig | None = None
     external_secrets: OperatorConfig | None = None
     """Fetches secrets that teams keep in a store."""
+    kube_prometheus_stack: OperatorConfig | None = None
+    """Prometheus, Alertmanager and Grafana; see `observability`."""
 
 
 class QuotaConfig(Section):
@@ -225,6 +228,8 @@ class StackConfig(Section):
     """What training pods may reach by HTTPS (object storage); the metadata service never."""
     autoscaler: Autoscaler = Autoscaler.NONE
     interruption: InterruptionConfig = InterruptionConfig()
+    observability: ObservabilityConfig | None = None
+    """Metrics, dashboards and alerts. Default: the defaults of its keys, where kubePrometheusStack is."""
 
     @property
     def on_aws(self) -> OnAws | None:

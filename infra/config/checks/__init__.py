@@ -9,6 +9,7 @@ from infra.config.checks import (
     names,
     network,
     nodes,
+    observability,
     pools,
     schedulers,
     secrets,
@@ -63,5 +64,8 @@ ALL: Final[tuple[Callable[[Parts], Iterator[Mistake]], ...]] = (
     signatures.one_signer,
     team_secrets.names,
     team_secrets.stores,
+    observability.somebody_installs_it,
+    observability.grafana_has_an_administrator,
+    observability.receivers,
     secrets.plaintext_secrets,
 )
