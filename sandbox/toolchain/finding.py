@@ -34,6 +34,8 @@ def in_cache(tool: Tool) -> Found | None:
     binaries = {binary.name: folder / "bin" / binary.name for binary in tool.binaries}
     if not all(os.access(path, os.X_OK) for path in binaries.values()):
         return None
+    if not all((folder / "assets" / asset).is_dir() for asset in tool.assets):
+        return None
     return Found("cache", binaries, folder / "assets")
 
 

@@ -145,5 +145,14 @@ DEV_TOOLS: tuple[Tool, ...] = (
         ),
         accepts=r"^1\.7\.(1[2-9]|[2-9]\d)",
     ),
+    # Only its custom resource definitions: nothing of it runs here.
+    Tool(
+        name="prometheus-operator",
+        version="0.85.0",
+        module="github.com/prometheus-operator/prometheus-operator",
+        binaries=(),
+        accepts="",
+        assets=("example/prometheus-operator-crd",),
+    ),
 )
 """What only this project's own checks need; no sandbox is made of it."""

@@ -1,0 +1,73 @@
+"""The API server takes our rules and monitors, by the definitions of prometheus-operator."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import Cluster
+from rich.console import Console
+
+from infra.observability.rules import rule_file
+from infra.platform import observability
+from infra.platform.monitors import GPU_EXPORTERS
+from infra.platform.observability import ObservabilityArgs
+from sandbox import toolchain
+from sandbox.cluster import ClusterError
+
+pytestmark = pytest.mark.sandbox
+
+TOOL = "prometheus-operator"
+KINDS = ("podmonitors", "servicemonitors", "prometheusrules")
+
+
+@pytest.fixture(scope="module")
+def watched(cluster: Cluster) -> Cluster:
+    """The cluster with the definitions, and the namespace that our objects go to."""
+    tools = toolchain.ensure(Console(force_terminal=False), TOOL)
+    folder: Path = tools.assets[TOOL] / "example" / "prometheus-operator-crd"
+    for kind in KINDS:
+        file = folder / f"monitoring.coreos.com_{kind}.yaml"
+        cluster.kubectl("apply", "--server-side", "-f", str(file))
+    names = [f"crd/{kind}.monitoring.coreos.com" for kind in KINDS]
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
+    namespace = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": observability.NAMESPACE},
+    }
+    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(namespace))
+    return cluster
+
+
+def manifests(exporter: str = "gpuOperator") -> list[dict[str, Any]]:
+    args = ObservabilityArgs(
+        groups=rule_file()["groups"],
+        dashboards={"run": "{}"},
+        scrape_seconds=30,
+        gpu_exporter=exporter,
+    )
+    return observability.manifests(args)
+
+
+def applied(cluster: Cluster, objects: list[dict[str, Any]]) -> str:
+    return cluster.kubectl(
+        *("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-"),
+        stdin=yaml.safe_dump_all(objects),
+    )
+
+
+@pytest.mark.parametrize("exporter", sorted(GPU_EXPORTERS))
+def test_every_object_is_accepted_field_by_field(watched: Cluster, exporter: str) -> None:
+    objects = manifests(exporter)
+    assert len(applied(watched, objects).splitlines()) == len(objects)
+
+
+def test_a_field_that_does_not_exist_would_be_refused(watched: Cluster) -> None:
+    (monitor,) = [copy.deepcopy(m) for m in manifests() if m["metadata"]["name"] == "trainer"]
+    monitor["spec"]["podMetricsEndpoints"][0]["relabeling"] = []
+    with pytest.raises(ClusterError, match="relabeling"):
+        applied(watched, [monitor])
