@@ -36,6 +36,7 @@ from infra.config.fields import (
 from infra.config.observability_model import ObservabilityConfig
 from infra.config.secrets_model import TeamSecretConfig
 from infra.config.signatures_model import SignaturesConfig
+from infra.config.validation_model import ValidationConfig
 from infra.pools import ROOT_GIB, Autoscaler, Capacity, Network, NodePool, Nodes, Workload
 from infra.schedulers import Scheduler
 
@@ -228,6 +229,8 @@ class StackConfig(Section):
     """What training pods may reach by HTTPS (object storage); the metadata service never."""
     autoscaler: Autoscaler = Autoscaler.NONE
     interruption: InterruptionConfig = InterruptionConfig()
+    validation: ValidationConfig | None = None
+    """Checks of its nodes. Default: none."""
     observability: ObservabilityConfig | None = None
     """Metrics, dashboards and alerts. Default: the defaults of its keys, where kubePrometheusStack is."""
 

@@ -56,7 +56,7 @@ def covered_resources(pools: Sequence[NodePool]) -> list[str]:
     return ["cpu", "memory", naming.GPU, *efa]
 
 
-def _resource_group(pools: Sequence[NodePool], shares: Mapping[str, Share]) -> dict[str, Any]:
+def resource_group(pools: Sequence[NodePool], shares: Mapping[str, Share]) -> dict[str, Any]:
     """One group of all pools, in this order, each with the quotas of a share of its nodes."""
     covered = covered_resources(pools)
     return {
@@ -102,7 +102,7 @@ def cohort(name: str, pools: Sequence[NodePool], teams: Sequence[QueueTeam]) -> 
         "apiVersion": naming.KUEUE_API,
         "kind": "Cohort",
         "metadata": metadata(name, labels=naming.object_labels("queues")),
-        "spec": {"resourceGroups": [_resource_group(pools, shared)]},
+        "spec": {"resourceGroups": [resource_group(pools, shared)]},
     }
 
 
@@ -130,7 +130,7 @@ def cluster_queue(
             "namespaceSelector": {"matchLabels": {naming.TEAM: team.name}},
             "queueingStrategy": "BestEffortFIFO",
             "resourceGroups": [
-                _resource_group(quotas.usable(team, pools), quotas.shares(team, pools))
+                resource_group(quotas.usable(team, pools), quotas.shares(team, pools))
             ],
             "flavorFungibility": {
                 "whenCanBorrow": "MayStopSearch",

@@ -108,7 +108,7 @@ def network_policies() -> list[Manifest]:
         "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
     }
     ports = [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]
-    each_other = [{"podSelector": {}}]
+    each_other: list[dict[str, Any]] = [{"podSelector": {}}]
     specs: dict[str, dict[str, Any]] = {
         "default-deny": {"policyTypes": ["Ingress", "Egress"]},
         "allow-dns": {"policyTypes": ["Egress"], "egress": [{"to": [dns], "ports": ports}]},

@@ -70,7 +70,7 @@ def _values(ranks: Sequence[Facts], name: str) -> set[Any]:
 
 
 def _interface(ranks: Sequence[Facts]) -> Iterator[Finding]:
-    without = [one for one in ranks if one["unmatched_setting"]]
+    without = [one for one in ranks if "unmatched_setting" in one]
     if without:
         yield Finding(
             cause=f"no interface matches {by_value(without, 'unmatched_setting')}",

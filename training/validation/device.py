@@ -28,7 +28,7 @@ def facts(device: torch.device) -> dict[str, Any]:
 def _driver() -> str:
     """Version of the node's driver, by its own library."""
     with contextlib.suppress(Exception):  # a fact less is no failed check
-        import pynvml
+        import pynvml  # type: ignore[import-untyped]
 
         pynvml.nvmlInit()
         return str(pynvml.nvmlSystemGetDriverVersion())

@@ -162,22 +162,18 @@ def _of_a_rank(failure: str) -> Finding:
 def _launch(gang: Gang, command: list[str], results: Path) -> Ended:
     environment = os.environ | {RESULTS_ENV: str(results)}
     lines: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
-    child = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-    assert child.stderr is not None
-    reader = threading.Thread(target=_echo, args=(child.stderr, lines), daemon=True)
-    reader.start()
-    ended = Ended(code=1)
-    before = signal.signal(signal.SIGTERM, _passing_on(child, ended))
+    ended, children = Ended(code=1), list[subprocess.Popen[str]]()
+    # Before there is a child: as a container's first process this one would else not notice.
+    before = signal.signal(signal.SIGTERM, _passing_on(children, ended))
     try:
-        ended.code = child.wait(gang.patience_s)
-    except subprocess.TimeoutExpired:
-        ended.in_time = False
-        child.terminate()
-        try:
-            child.wait(2 * _GRACE_S)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+        child = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+        children.append(child)
+        if ended.told_to_stop:
+            child.terminate()
+        assert child.stderr is not None
+        reader = threading.Thread(target=_echo, args=(child.stderr, lines), daemon=True)
+        reader.start()
+        _wait(child, gang.patience_s, ended)
     finally:
         signal.signal(signal.SIGTERM, before)
     reader.join(_GRACE_S)
@@ -186,12 +182,27 @@ def _launch(gang: Gang, command: list[str], results: Path) -> Ended:
     return ended
 
 
+def _wait(child: subprocess.Popen[str], patience_s: float, ended: Ended) -> None:
+    """Until it has ended; one that takes too long is ended."""
+    try:
+        ended.code = child.wait(patience_s)
+    except subprocess.TimeoutExpired:
+        ended.in_time = False
+        child.terminate()
+        try:
+            child.wait(2 * _GRACE_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
 def _passing_on(
-    child: subprocess.Popen[str], ended: Ended
+    children: list[subprocess.Popen[str]], ended: Ended
 ) -> Callable[[int, FrameType | None], None]:
     def handler(_number: int, _frame: FrameType | None) -> None:
         ended.told_to_stop = True
-        child.terminate()
+        for child in children:
+            child.terminate()
 
     return handler
 

@@ -107,11 +107,12 @@ def setting(environment: Mapping[str, str]) -> str:
 def facts(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """Facts of this node under the names that they have in a check's line."""
     interface = used_by_collectives(environment, interfaces())
+    wanted = "" if interface else setting(environment)
     return {
         "node": environment.get(NODE_ENV) or socket.gethostname(),
         "zone": environment.get(ZONE_ENV, ""),
         "interface": interface.name if interface else "",
         "mtu": interface.mtu if interface else None,
-        "unmatched_setting": "" if interface else setting(environment),
         "fabric_devices": len(list(_FABRIC.iterdir())) if _FABRIC.is_dir() else 0,
+        **({"unmatched_setting": wanted} if wanted else {}),
     }

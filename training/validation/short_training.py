@@ -15,8 +15,6 @@ from typing import Any, Final
 import torch
 
 from training.trainer.config import TrainerConfig
-from training.trainer.network import building
-from training.trainer.optimizer import adamw
 from training.trainer.parallel import World
 
 STEPS: Final = 20
@@ -62,6 +60,10 @@ def settings(world_size: int) -> dict[str, Any]:
 
 def train(config: TrainerConfig, world: World) -> Trained:
     """All ranks call it."""
+    # Only here: checks that train nothing do not pay for loading transformers.
+    from training.trainer.network import building
+    from training.trainer.optimizer import adamw
+
     torch.manual_seed(config.seed)
     network = building.build(config, world, _VOCABULARY)
     optimizer = adamw(network.bare, config)

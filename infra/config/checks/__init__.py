@@ -19,6 +19,7 @@ from infra.config.checks import (
     storage,
     team_secrets,
     teams,
+    validation,
     walls,
 )
 from infra.config.checks.parts import Parts
@@ -67,5 +68,7 @@ ALL: Final[tuple[Callable[[Parts], Iterator[Mistake]], ...]] = (
     observability.somebody_installs_it,
     observability.grafana_has_an_administrator,
     observability.receivers,
+    validation.image,
+    validation.pools,
     secrets.plaintext_secrets,
 )

@@ -20,7 +20,7 @@ Edit = Callable[[dict[str, Any]], object]
 KEYS = (
     "autoscaler, aws, cluster, cohort, egressCidrs, images, interruption, network, nodePools, "
     "observability, "
-    "operators, registries, runs, scheduler, signatures, storage, taintKey, teams"
+    "operators, registries, runs, scheduler, signatures, storage, taintKey, teams, validation"
 )
 
 SIGNER = {

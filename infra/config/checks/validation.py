@@ -1,0 +1,73 @@
+"""Checks of nodes: an image that is known, pools that have what is checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from infra.config.checks.parts import Parts
+from infra.config.fields import repository_of
+from infra.config.mistakes import Mistake, did_you_mean, one_of, shown
+from infra.config.validation_model import TRAINER_IMAGE
+from infra.platform.validation_jobs import NAME_MAX, checked
+
+
+def _section(parts: Parts) -> dict[str, Any] | None:
+    found = parts.raw.get("validation")
+    return found if isinstance(found, dict) else None
+
+
+def image(parts: Parts) -> Iterator[Mistake]:
+    """They run in an image of the stack, or in one by digest from where images may come from."""
+    section, images = _section(parts), parts.raw.get("images")
+    if section is None:
+        return
+    known = images if isinstance(images, dict) else {}
+    wanted = section.get("image", TRAINER_IMAGE)
+    if not isinstance(wanted, str) or wanted in known:
+        return
+    registries = parts.raw.get("registries")
+    if not re.search(r"@sha256:[0-9a-f]{64}$", wanted):
+        yield Mistake(
+            path="validation.image",
+            got=shown(wanted),
+            allowed=f"{one_of(known)} (names in images), or REPOSITORY@sha256:DIGEST",
+            remedy=did_you_mean(wanted, known, f"add {wanted} to images"),
+        )
+    elif isinstance(registries, list) and not _from(repository_of(wanted), registries):
+        yield Mistake(
+            path="validation.image",
+            got=shown(repository_of(wanted)),
+            allowed=f"images from registries: {one_of(map(str, registries))}",
+            remedy="add its registry to registries, or push it to one of them",
+        )
+
+
+def _from(repository: str, registries: list[Any]) -> bool:
+    return any(repository == one or repository.startswith(f"{one}/") for one in registries)
+
+
+def pools(parts: Parts) -> Iterator[Mistake]:
+    """Names that fit into those of the checks; bandwidths of pools that have some."""
+    section = _section(parts)
+    if section is None or not parts.all_known:
+        return
+    gangs = {p.name for p in checked([pool.pool("") for _, pool in parts.pools]) if p.max > 1}
+    for index, pool in parts.pools:
+        if pool.name in gangs and len(pool.name) > NAME_MAX:
+            yield Mistake(
+                path=f"nodePools[{index}].name",
+                got=f"{len(pool.name)} characters",
+                allowed=f"at most {NAME_MAX} with validation, whose CronJobs are named after pools",
+                remedy="shorten it",
+            )
+    wanted = section.get("minGBps")
+    for name in wanted if isinstance(wanted, dict) else ():
+        if name not in gangs:
+            yield Mistake(
+                path=f"validation.minGBps.{name}",
+                got="a pool without a collective check",
+                allowed=one_of(gangs),
+                remedy=did_you_mean(str(name), gangs, "remove it"),
+            )

@@ -1,0 +1,27 @@
+"""From a stack file to the checks of its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from infra.config import promise
+from infra.config.model import StackConfig
+from infra.outputs import Platform
+from infra.platform.validation import ValidationArgs
+
+
+def validation(
+    config: StackConfig, platform: Platform, images: Mapping[str, str]
+) -> ValidationArgs | None:
+    """Where the stack wants them. `images`: its images by name, every reference by digest."""
+    section = config.validation
+    if section is None:
+        return None
+    return ValidationArgs(
+        platform=platform,
+        operators=tuple(sorted(promise.present_operators(config))),
+        image=images.get(section.image, section.image),
+        signed_images=config.signatures is not None,
+        weekly=section.weekly,
+        min_gbps=section.min_gbps,
+    )

@@ -1,0 +1,264 @@
+"""The platform's checks of itself: whose capacity they take, what they may reach, what they compare."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shlex
+from typing import Any
+
+import pytest
+
+from infra import naming, quantity
+from infra.config import parse, promise
+from infra.config.validation_arguments import validation as arguments
+from infra.platform import validation
+from infra.platform.validation import ValidationArgs
+from infra.schedulers import Scheduler
+from tests.golden.example_runs import IMAGE, scheduler_values, stack_values
+from training.validation.__main__ import GANG_CHECKS, WAITS
+from training.validation.expected import Expected
+
+KWOK = {
+    "name": "fleet",
+    "capacity": "spot",
+    "instanceTypes": ["p4d.24xlarge"],
+    "max": 4,
+    "zone": "us-east-1a",
+    "nodes": "kwok",
+}
+
+
+def args(section: dict[str, Any] | None = None, **stack: Any) -> ValidationArgs:
+    """The example stack with checks of its nodes."""
+    config = parse(stack_values() | {"validation": section or {}} | stack)
+    found = arguments(config, promise.platform(config, "example"), {"trainer": IMAGE})
+    assert found
+    return found
+
+
+def templates(found: ValidationArgs) -> dict[str, dict[str, Any]]:
+    """CronJobs by name."""
+    return {one["metadata"]["name"]: one for one in validation.templates(found)}
+
+
+def pod(template: dict[str, Any]) -> dict[str, Any]:
+    spec: dict[str, Any] = template["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    return spec
+
+
+def option(template: dict[str, Any], name: str) -> str:
+    """The value of an option of the check's command."""
+    words = pod(template)["containers"][0]["command"]
+    return next(w.partition("=")[2] for w in words if w.startswith(f"--{name}="))
+
+
+def pools(**changed: Any) -> list[dict[str, Any]]:
+    """The example's pools, the first one changed."""
+    first, *others = copy.deepcopy(stack_values()["nodePools"])
+    return [first | changed, *others]
+
+
+def test_a_stack_that_wants_none_has_none() -> None:
+    config = parse(stack_values())
+    assert arguments(config, promise.platform(config, "example"), {"trainer": IMAGE}) is None
+
+
+def test_every_gpu_pool_whose_nodes_run_pods_has_a_template_of_each_check() -> None:
+    found = templates(args(nodePools=[*stack_values()["nodePools"], KWOK]))
+    kinds = ("smoke", "collective", "train-single", "train-multi")
+    of_pools = {f"{kind}-{pool}" for kind in kinds for pool in ("ondemand", "spot")}
+    assert set(found) == of_pools | {"queueing-low", "queueing-high"}
+    for name, template in found.items():
+        labels = template["metadata"]["labels"]
+        assert name.startswith(labels[naming.VALIDATION])
+        assert template["metadata"]["namespace"] == naming.VALIDATION_NAMESPACE
+
+
+def test_the_image_knows_every_check_that_is_asked_of_it() -> None:
+    checks = {"smoke", *GANG_CHECKS, *WAITS}
+    for template in templates(args()).values():
+        command = pod(template)["containers"][0]["command"]
+        assert command[:3] == ["python", "-m", "training.validation"]
+        assert command[3] in checks
+        if command[3] not in WAITS:
+            Expected.from_json(option(template, "expect"))
+
+
+def test_templates_start_nothing_until_somebody_does() -> None:
+    assert all(one["spec"]["suspend"] for one in templates(args()).values())
+
+
+def test_weekly_checks_are_of_nodes_that_are_there_anyway() -> None:
+    found = templates(args({"weekly": True}, nodePools=pools(min=2)))
+    started = {name for name, one in found.items() if not one["spec"]["suspend"]}
+    assert started == {"smoke-ondemand", "collective-ondemand"}
+
+
+def test_a_check_takes_whole_nodes_of_its_pool_and_no_more_than_they_have() -> None:
+    found = args(nodePools=pools(min=3))
+    for name, template in templates(found).items():
+        if "queueing" in name:
+            continue
+        [pool] = [p for p in found.gpu_pools if name.endswith(p.name)]
+        spec, resources = pod(template), pod(template)["containers"][0]["resources"]
+        assert resources["requests"] == resources["limits"]
+        assert resources["requests"][naming.GPU] == "8"
+        assert quantity.millicores(resources["requests"]["cpu"]) <= pool.node_quota["cpu"]
+        assert quantity.bytes_(resources["requests"]["memory"]) <= pool.node_quota["memory"]
+        assert spec["nodeSelector"][naming.POOL] == pool.name
+        assert spec["tolerations"] == pool.tolerations()
+        several = name.startswith(("collective", "train-multi"))
+        assert (naming.EFA in resources["requests"]) is several
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "nodes"),
+    [(0, 4, (1, 2, 1, 2)), (3, 4, (3, 3, 1, 2)), (1, 1, (1, 1, 1, None))],
+)
+def test_all_nodes_that_are_always_there_are_checked(
+    least: int, most: int, nodes: tuple[int | None, ...]
+) -> None:
+    small = [team | {"guaranteed": {}} for team in stack_values()["teams"]]
+    found = templates(args(nodePools=pools(min=least, max=most), teams=small))
+    kinds = ("smoke", "collective", "train-single", "train-multi")
+    for kind, count in zip(kinds, nodes, strict=True):
+        template = found.get(f"{kind}-ondemand")
+        if count is None or template is None:
+            assert template is None and count is None
+            continue
+        job = template["spec"]["jobTemplate"]["spec"]
+        assert (job["parallelism"], job["completions"]) == (count, count)
+
+
+def test_pods_of_a_gang_find_each_other_by_the_name_of_their_job() -> None:
+    template = templates(args())["collective-spot"]
+    assert option(template, "leader") == "$(TRAINYARD_JOB)-0.validation"
+    assert pod(template)["subdomain"] == validation.service()["metadata"]["name"]
+    env = {e["name"]: e for e in pod(template)["containers"][0]["env"]}
+    path = env["TRAINYARD_JOB"]["valueFrom"]["fieldRef"]["fieldPath"]
+    assert path == "metadata.labels['batch.kubernetes.io/job-name']"
+    assert env["TRAINYARD_NODES"]["value"] == "2"
+    selector = validation.service()["spec"]["selector"]
+    labels = template["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"]
+    assert selector.items() <= labels.items()
+
+
+def test_ranks_compare_with_what_the_stack_says_of_the_pool() -> None:
+    found = templates(args({"minGBps": {"spot": 40}}))
+    told = json.loads(option(found["collective-spot"], "expect"))
+    assert told["models"] == ["a100"] and told["zone"] == "us-east-1a"
+    assert told["fabric_devices"] == 4 and told["gbps"] == 40
+    assert "gbps" not in json.loads(option(found["collective-ondemand"], "expect"))
+    assert "fabric_devices" not in json.loads(option(found["smoke-spot"], "expect"))
+
+
+def test_simulated_nodes_are_asked_for_nothing_that_only_machines_have() -> None:
+    simulated = [
+        p | {"nodes": "process", "min": p["max"], "network": "tcp"}
+        for p in pools(max=2)
+        if p.get("workload") != "cpu"
+    ]
+    simulated[1] |= {"max": 4, "min": 4}
+    template = templates(
+        args(nodePools=simulated, storage={"checkpoints": "1Gi", "datasets": "1Gi"})
+    )["smoke-ondemand"]
+    assert option(template, "device") == "cpu"
+    assert json.loads(option(template, "expect")) == {}
+
+
+def test_gpus_are_borrowed_by_a_queue_that_owns_none_and_yields_first() -> None:
+    queue = validation.borrowing_queue(args())["spec"]
+    [group] = queue["resourceGroups"]
+    quotas = [r for flavor in group["flavors"] for r in flavor["resources"]]
+    assert {r["nominalQuota"] for r in quotas} == {"0"}
+    assert not any("borrowingLimit" in r for r in quotas)
+    assert queue["cohortName"] == "trainyard"
+    assert queue["fairSharing"] == {"weight": "0"}
+    assert queue["preemption"] == {
+        "reclaimWithinCohort": "Never",
+        "withinClusterQueue": "Never",
+    }
+    labels = templates(args())["smoke-spot"]["spec"]["jobTemplate"]["metadata"]["labels"]
+    assert labels[naming.QUEUE_NAME] == "validation"
+    assert labels[naming.WORKLOAD_PRIORITY] == "best-effort-training"
+
+
+def test_the_check_of_queues_has_room_for_one_job_and_no_part_in_the_cohort() -> None:
+    queue = validation.own_queue()["spec"]
+    assert "cohortName" not in queue
+    assert queue["preemption"]["withinClusterQueue"] == "LowerPriority"
+    room = {
+        r["name"]: r["nominalQuota"] for r in queue["resourceGroups"][0]["flavors"][0]["resources"]
+    }
+    found = templates(args())
+    for name in WAITS:
+        assert pod(found[name])["containers"][0]["resources"]["requests"] == room
+    priority = {
+        name: found[name]["spec"]["jobTemplate"]["metadata"]["labels"][naming.WORKLOAD_PRIORITY]
+        for name in WAITS
+    }
+    values = args().platform.priorities
+    assert values[priority["queueing-low"]] < values[priority["queueing-high"]]
+
+
+@pytest.mark.parametrize("scheduler", [s for s in Scheduler if s is not Scheduler.KUEUE])
+def test_another_scheduler_has_no_queue_for_checks(scheduler: Scheduler) -> None:
+    config = parse(scheduler_values(scheduler) | {"validation": {}})
+    found = arguments(config, promise.platform(config, "example"), {"trainer": IMAGE})
+    assert found and not found.queued
+    for template in templates(found).values():
+        assert naming.QUEUE_NAME not in template["spec"]["jobTemplate"]["metadata"]["labels"]
+    assert not set(templates(found)) & set(WAITS)
+
+
+def test_only_the_namespace_itself_may_use_its_queues() -> None:
+    for queue in (validation.borrowing_queue(args()), validation.own_queue()):
+        assert queue["spec"]["namespaceSelector"] == {
+            "matchLabels": {"kubernetes.io/metadata.name": naming.VALIDATION_NAMESPACE}
+        }
+
+
+def test_pods_are_restricted_and_closed_in() -> None:
+    labels = validation.namespace(signed=True)["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+    assert labels[naming.SIGNED_IMAGES] == "true"
+    deny, *_ = validation.network_policies()
+    assert deny["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    for template in templates(args()).values():
+        spec = pod(template)
+        assert spec["automountServiceAccountToken"] is False
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        security = spec["containers"][0]["securityContext"]
+        assert security["readOnlyRootFilesystem"] is True
+        assert security["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_the_stack_says_what_it_consists_of_and_what_its_nodes_must_show() -> None:
+    manifest = validation.stack_facts(args({"minGBps": {"spot": 40}}))
+    assert manifest["metadata"]["name"] == "trainyard-stack"
+    facts = json.loads(manifest["data"]["stack.json"])
+    assert facts["scheduler"] == "kueue" and facts["stack"] == "example"
+    assert [p["name"] for p in facts["pools"]] == ["ondemand", "spot", "cpu"]
+    assert facts["pools"][0]["gpuModel"] == "a100" and facts["pools"][0]["gpusPerNode"] == 8
+    assert facts["teams"][0] == {
+        "name": "research",
+        "tier": "research",
+        "namespace": "team-research",
+        "queue": "research",
+    }
+    assert "kueue" in facts["operators"]
+    spot = facts["expected"]["spot"]
+    assert spot["allocatable"] == {naming.GPU: 8, naming.EFA: 4} and spot["minGBps"] == 40
+    assert facts["expected"]["cpu"]["allocatable"] == {}
+
+
+def test_commands_survive_a_shell_and_the_kubelet() -> None:
+    """`$(...)` is for the kubelet; nothing else in a command may look like it."""
+    for template in templates(args()).values():
+        command = pod(template)["containers"][0]["command"]
+        assert shlex.split(shlex.join(command)) == command
+        names = {e["name"] for e in pod(template)["containers"][0]["env"]}
+        for word in command:
+            for part in word.split("$(")[1:]:
+                assert part.partition(")")[0] in names

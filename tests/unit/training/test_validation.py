@@ -1,0 +1,297 @@
+"""Checks of nodes, the parts without torch: what is compared, what a cause says, what is printed."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training.spec import EXIT_PREEMPTED, rendezvous_port
+from training.validation import comparing, gang, gate, host, smoke
+from training.validation.__main__ import main
+from training.validation.expected import Expected
+from training.validation.gang import Ended, Gang
+from training.validation.host import Interface
+from training.validation.results import FAILED, OUTCOME
+from training.validation.verdict import Finding, Verdict, conclude
+
+ETH0 = Interface(name="eth0", network="10.0.3.7/19", mtu=9001)
+ETH1 = Interface(name="eth1", network="10.0.64.9/19", mtu=1500)
+LOOPBACK = Interface(name="lo", network="127.0.0.1/8", mtu=65536)
+ALL = [LOOPBACK, ETH0, ETH1]
+PAIR = Gang(nodes=2, processes=8, job="try", leader="try-0.validation", port=29410)
+
+
+def facts(node: str = "a", **changed: Any) -> dict[str, Any]:
+    """What a rank on an EFA node tells."""
+    told = {
+        "node": node,
+        "zone": "us-east-1a",
+        "interface": "eth0",
+        "mtu": 9001,
+        "fabric_devices": 4,
+        "device": "cuda",
+        "model": "NVIDIA A100-SXM4-40GB",
+        "driver": "580.95",
+        "cuda": "13.0",
+        "nccl": "2.29.3",
+    }
+    return told | changed
+
+
+def cause(*ranks: dict[str, Any], **expected: Any) -> str:
+    found = comparing.first_difference(ranks, Expected(**expected))
+    assert found is None or found.remedy
+    return found.cause if found else ""
+
+
+def test_equal_nodes_that_are_what_the_stack_says_pass() -> None:
+    assert cause(facts("a"), facts("b")) == ""
+    known = {"models": ("a100",), "mtu": 9001, "zone": "us-east-1a", "fabric_devices": 4}
+    assert cause(facts("a"), facts("b"), **known) == ""
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"mtu": 1500}, "MTU differs: 9001 on a; 1500 on b"),
+        ({"driver": "570.1"}, "different drivers: 580.95 on a; 570.1 on b"),
+        ({"model": "NVIDIA H100"}, "different GPU models: NVIDIA A100-SXM4-40GB on a"),
+        ({"nccl": "2.28.0"}, "different NCCL versions: 2.29.3 on a; 2.28.0 on b"),
+        ({"cuda": "12.8"}, "different CUDA versions"),
+        ({"device": "cpu"}, "different kinds of devices: cuda on a; cpu on b"),
+        (
+            {"unmatched_setting": "NCCL_SOCKET_IFNAME=ens5"},
+            "no interface matches NCCL_SOCKET_IFNAME=ens5 on b",
+        ),
+    ],
+)
+def test_a_node_that_differs_is_named_with_what_it_has(changed: dict[str, Any], words: str) -> None:
+    assert cause(facts("a"), facts("b", **changed)).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("expected", "words"),
+    [
+        ({"mtu": 1500}, "MTU is 9001 on a; the pool's network has 1500"),
+        ({"zone": "us-east-1b"}, "zone is us-east-1a on a; the pool is in us-east-1b"),
+        ({"models": ("h100",)}, "GPU model is NVIDIA A100-SXM4-40GB on a; the pool has h100"),
+        ({"fabric_devices": 32}, "fabric devices: 4 on a; a node of the pool has 32"),
+    ],
+)
+def test_nodes_that_are_not_what_the_stack_says_are_told(
+    expected: dict[str, Any], words: str
+) -> None:
+    assert cause(facts("a"), **expected) == words
+
+
+def test_a_model_is_a_word_of_the_devices_name() -> None:
+    assert cause(facts(model="NVIDIA L40S"), models=("l4",))
+    assert cause(facts(model="NVIDIA L4"), models=("l4",)) == ""
+    assert cause(facts(model="some CPU", device="cpu"), models=("l4",)) == ""
+
+
+def test_what_is_not_known_is_not_compared() -> None:
+    assert cause(facts(mtu=None, zone=""), mtu=9001, zone="us-east-1b") == ""
+
+
+def test_several_zones_are_noted_and_no_failure() -> None:
+    ranks = [facts("a"), facts("b", zone="us-east-1b")]
+    assert cause(*ranks) == ""
+    assert comparing.notes(ranks) == [
+        "ranks are in several zones, which slows collectives: us-east-1a on a; us-east-1b on b"
+    ]
+    assert comparing.notes([facts("a"), facts("b", zone="")]) == []
+
+
+def test_an_expectation_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown mtuu"):
+        Expected.from_json('{"mtuu": 1}')
+    assert Expected.from_json('{"models": ["a100"], "gbps": 40}').models == ("a100",)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("eth", ["eth0", "eth1"]),
+        ("=eth1", ["eth1"]),
+        ("=eth", []),
+        ("^lo", ["eth0", "eth1"]),
+        ("^=eth0", ["lo", "eth1"]),
+        ("ens,eth1", ["eth1"]),
+    ],
+)
+def test_interfaces_are_chosen_as_nccl_chooses_them(pattern: str, names: list[str]) -> None:
+    assert [one.name for one in host.named_by(pattern, ALL)] == names
+
+
+def test_collectives_use_the_interface_that_is_set_else_the_pods_own() -> None:
+    own = {host.POD_IP_ENV: "10.0.3.7"}
+    assert host.used_by_collectives(own, ALL) == ETH0
+    assert host.used_by_collectives({host.POD_IP_ENV: "127.1.9.4"}, ALL) == LOOPBACK
+    assert host.used_by_collectives({**own, "NCCL_SOCKET_IFNAME": "eth1"}, ALL) == ETH1
+    assert host.used_by_collectives({**own, "NCCL_SOCKET_IFNAME": "^lo"}, ALL) == ETH0
+    assert host.used_by_collectives({**own, "NCCL_SOCKET_IFNAME": "ens5"}, ALL) is None
+    assert host.used_by_collectives({}, ALL) is None
+    assert host.used_by_collectives({host.POD_IP_ENV: "fd00::1"}, ALL) is None
+
+
+def test_the_interfaces_of_this_machine_can_be_read() -> None:
+    [own] = [one for one in host.interfaces() if one.name == "lo"]
+    assert own.network == "127.0.0.1/8"
+    assert own.mtu > 1000
+
+
+def judged(tmp_path: Path, code: int, *, said: str = "", failure: str = "", **more: Any) -> Verdict:
+    """What a node says whose launcher ended so."""
+    if failure:
+        (tmp_path / f"{FAILED}1").write_text(failure)
+    ended = Ended(code=code, said=said.splitlines(), **more)
+    return gang.judged(PAIR, "collective", ended, tmp_path)
+
+
+def test_what_the_ranks_found_is_the_verdict(tmp_path: Path) -> None:
+    finding = {"cause": "MTU differs", "remedy": "compare"}
+    outcome = {"finding": finding, "facts": {"node": "a", "bandwidth_gbps": 1.5}}
+    (tmp_path / OUTCOME).write_text(json.dumps(outcome))
+    verdict = judged(tmp_path, 0)
+    assert verdict.finding == Finding(**finding)
+    assert verdict.facts["bandwidth_gbps"] == 1.5
+    (tmp_path / OUTCOME).write_text(json.dumps(outcome | {"finding": None}))
+    assert judged(tmp_path, 0).ok
+
+
+@pytest.mark.parametrize(
+    ("code", "more", "words"),
+    [
+        (128 + signal.SIGKILL, {}, "a rank of this node was ended by SIGKILL"),
+        (
+            1,
+            {"said": "launch: the nodes did not meet: RendezvousTimeoutError\n"},
+            "the 2 nodes did not meet at try-0.validation:29410 within 300 s",
+        ),
+        (1, {"failure": "RuntimeError: [gloo] Connection closed by peer"}, "another rank is gone"),
+        (1, {"failure": "OutOfMemoryError: CUDA out of memory"}, "OutOfMemoryError: CUDA out of"),
+        (1, {"in_time": False}, "not done within 900 s"),
+        (3, {"said": "strange\n\n"}, "its launcher ended with 3, and last said: strange"),
+        (EXIT_PREEMPTED, {"told_to_stop": True}, "told to stop before it was done"),
+        (0, {}, "its launcher ended with 0, and last said: nothing"),
+    ],
+)
+def test_a_check_that_did_not_end_says_why(
+    tmp_path: Path, code: int, more: dict[str, Any], words: str
+) -> None:
+    finding = judged(tmp_path, code, **more).finding
+    assert finding and finding.cause.startswith(words)
+    assert finding.remedy
+
+
+def test_the_ranks_are_started_by_the_launcher_of_runs() -> None:
+    command = PAIR.command("collective", "{}")
+    assert command[1:3] == ["-m", "training.trainer.launch"]
+    assert "--rdzv-endpoint=try-0.validation:29410" in command
+    assert "--nproc-per-node=8" in command
+    assert "--standalone" in Gang(nodes=1, processes=8, job="try").command("collective", "{}")
+
+
+def test_the_gate_does_not_meet_where_the_run_will() -> None:
+    for port in (29400, 29450, 29499):
+        assert gate.port_beside(port) != port
+        assert 29400 <= gate.port_beside(port) < 29500
+    assert 29400 <= rendezvous_port("llama-v3-01234567") < 29500
+
+
+def passed_by(monkeypatch: pytest.MonkeyPatch, verdict: Verdict) -> tuple[int, list[str]]:
+    """The exit code of a gate whose check ends so, and the command that it becomes."""
+    became: list[str] = []
+    monkeypatch.setattr(gang, "run", lambda *_: verdict)
+    monkeypatch.setattr(gate, "become", became.extend)
+    return gate.pass_or_end(PAIR, 40.0, ["run", "it"]), became
+
+
+def test_a_gate_lets_the_run_pass_only_if_its_network_suffices(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert passed_by(monkeypatch, Verdict(validation="collective")) == (0, ["run", "it"])
+    slow = Verdict(validation="collective", finding=Finding(cause="slow", remedy="hurry"))
+    assert passed_by(monkeypatch, slow) == (1, [])
+    # Nothing is lost: another attempt begins, and does not count as a failure.
+    stopped = Verdict(validation="collective", finding=gang.TOLD_TO_STOP)
+    assert passed_by(monkeypatch, stopped) == (EXIT_PREEMPTED, [])
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+SMI = """0, NVIDIA A100-SXM4-40GB, 580.95, GPU-1, 0
+1, NVIDIA A100-SXM4-40GB, 580.95, GPU-2, 3
+"""
+
+
+def test_lost_gpus_and_ecc_errors_are_told_by_nvidia_smi_alone() -> None:
+    gpus = list(smoke.parse_smi(SMI))
+    assert [g.driver for g in gpus] == ["580.95", "580.95"]
+    lost = smoke.of_driver(gpus, 8)
+    assert lost and lost.cause == "nvidia-smi shows 2 GPUs; the pod asked for 8"
+    bad = smoke.of_driver(gpus, 2)
+    assert bad and bad.cause == "uncorrectable ECC errors: GPU 1 (GPU-2): 3"
+    without_ecc = list(smoke.parse_smi(SMI.replace(", 3", ", [N/A]")))
+    assert smoke.of_driver(without_ecc, 2) is None
+
+
+def test_a_node_without_a_working_driver_fails_the_smoke_check_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    absent = smoke.check(8, "cuda", Expected()).finding
+    assert absent and absent.cause == "there is no nvidia-smi in this container"
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(
+        "#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch'\nexit 18\n"
+    )
+    tool.chmod(0o755)
+    broken = smoke.check(8, "cuda", Expected()).finding
+    assert broken and broken.cause == (
+        "nvidia-smi failed with 18: Failed to initialize NVML: Driver/library version mismatch"
+    )
+    assert "container runtime" in broken.remedy
+
+
+def test_a_verdict_is_one_line_of_json_in_the_log_and_in_the_pods_status(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = tmp_path / "termination-log"
+    told.touch()
+    bad = Verdict(
+        validation="smoke",
+        finding=Finding(cause="it is hot", remedy="cool it"),
+        facts={"node": "a"},
+    )
+    assert conclude(bad, told) == 1
+    [line] = capsys.readouterr().out.splitlines()
+    assert told.read_text() == line
+    assert json.loads(line) == {
+        "validation": "smoke",
+        "ok": False,
+        "cause": "it is hot",
+        "remedy": "cool it",
+        "node": "a",
+    }
+    assert conclude(Verdict(validation="smoke"), tmp_path / "absent") == 0
+
+
+def test_holding_a_place_in_a_queue_needs_no_more_than_time(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["queueing-high", "--seconds", "0"]) == 0
+    assert json.loads(capsys.readouterr().out)["ok"] is True
+
+
+def test_a_command_line_that_cannot_work_is_never_retried(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["smoke", "--device", "cpu", "--expect", '{"mtuu": 1}'])
+    assert caught.value.code == 78
+    assert "--expect" in capsys.readouterr().err
