@@ -1,0 +1,190 @@
+"""Series that let each alert about runs fire, and series that do not."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.sandbox.rule_case import (
+    GPU,
+    OF_RUN,
+    POD,
+    RUN,
+    TRAINER,
+    UNHELD,
+    Case,
+    Series,
+    quiet,
+    util,
+)
+
+
+def _seconds(name: str, rate: float, **more: str) -> Series:
+    """A counter of the trainer that gains so many seconds a minute."""
+    return {f"trainyard_{name}{{{TRAINER}}}": f"0+{rate}x600"}
+
+
+_POD_LABELS: Final = {**OF_RUN, "pod": "hello-0"}
+_LOG: Final = f'trainyard_log_matches_total{{namespace="team-llm", pod="hello-1", run_id="{RUN}", pattern="%s"}}'
+_EVENT: Final = f'trainyard_events_total{{{TRAINER}, event="%s"}}'
+
+OF_RUNS: Final = (
+    Case(
+        alert="LowGpuUtilization",
+        what="20 % for an hour",
+        series={**POD, **util(20)},
+        labels=_POD_LABELS,
+        value="20%",
+    ),
+    Case(
+        alert="LowGpuUtilization",
+        what="the same under the names from 4.9 on",
+        series={**POD, f"DCGM_FI_DEV_GPU_UTIL_RATIO{{{GPU}}}": "0.2+0x600"},
+        labels=_POD_LABELS,
+        value="20%",
+    ),
+    quiet(
+        "LowGpuUtilization",
+        "busy, and an idle GPU that nobody holds",
+        {**POD, **util(95), **util(0, UNHELD)},
+    ),
+    quiet(
+        "LowGpuUtilization",
+        "only for ten minutes",
+        {**POD, f"DCGM_FI_DEV_GPU_UTIL{{{GPU}}}": "90+0x49 10+0x20"},
+    ),
+    Case(
+        alert="SlowLoaderHint",
+        what="55 % for an hour",
+        series={**POD, **util(55)},
+        labels=OF_RUN,
+        value="55%",
+    ),
+    quiet("SlowLoaderHint", "65 %", {**POD, **util(65)}),
+    Case(
+        alert="LoaderStarvation",
+        what="30 s of each minute",
+        series={**_seconds("step_seconds_total", 60), **_seconds("loader_seconds_total", 30)},
+        labels=OF_RUN,
+        value="50%",
+    ),
+    quiet(
+        "LoaderStarvation",
+        "6 s of each minute",
+        {**_seconds("step_seconds_total", 60), **_seconds("loader_seconds_total", 6)},
+    ),
+    quiet(
+        "LoaderStarvation",
+        "no steps at all",
+        {**_seconds("step_seconds_total", 0), **_seconds("loader_seconds_total", 0)},
+    ),
+    Case(
+        alert="CheckpointSlow",
+        what="three minutes after a quick hour",
+        series={f"trainyard_checkpoint_write_seconds{{{TRAINER}}}": "50+0x54 180+0x20"},
+        labels=OF_RUN,
+        value="3m 0s",
+    ),
+    Case(
+        alert="CheckpointSlow",
+        what="always twenty minutes",
+        series={f"trainyard_checkpoint_write_seconds{{{TRAINER}}}": "1200+0x60"},
+        labels=OF_RUN,
+        value="20m 0s",
+    ),
+    quiet(
+        "CheckpointSlow",
+        "always three minutes",
+        {f"trainyard_checkpoint_write_seconds{{{TRAINER}}}": "180+0x60"},
+    ),
+    quiet(
+        "CheckpointSlow",
+        "slower, and quick",
+        {f"trainyard_checkpoint_write_seconds{{{TRAINER}}}": "5+0x50 30+0x20"},
+    ),
+    Case(
+        alert="CheckpointFailed",
+        what="the trainer's first such event",
+        series={_EVENT % "checkpoint_failed": "_x55 1+0x20"},
+        labels=OF_RUN,
+    ),
+    Case(
+        alert="CheckpointFailed",
+        what="a further line in a log",
+        series={_LOG % "checkpoint-failed": "1+0x55 2+0x20"},
+        labels=OF_RUN,
+    ),
+    quiet(
+        "CheckpointFailed",
+        "saves that worked, and an old line",
+        {_EVENT % "checkpoint_commit": "0+1x600", _LOG % "no-space": "1+0x600"},
+    ),
+    Case(
+        alert="ResumeFailed",
+        what="one line in a log",
+        series={_LOG % "restore-failed": "_x58 1+0x20"},
+        labels=OF_RUN,
+    ),
+    Case(
+        alert="ResumeFailed",
+        what="a corrupt one, passed over",
+        series={_EVENT % "checkpoint_corrupt": "_x58 1+0x20"},
+        labels=OF_RUN,
+    ),
+    quiet("ResumeFailed", "a run that resumed", {_EVENT % "resumed": "1+0x600"}),
+    Case(
+        alert="PodRestartLoop",
+        what="a container, five times in an hour",
+        series={
+            **POD,
+            'kube_pod_container_status_restarts_total{namespace="team-llm", pod="hello-0",'
+            ' container="trainer"}': "0+0x29 1+0x5 2+0x5 3+0x5 4+0x5 5+0x50",
+        },
+        labels=OF_RUN,
+        value="5",
+    ),
+    Case(
+        alert="PodRestartLoop",
+        what="four attempts of a gang",
+        series={f"trainyard_attempt{{{TRAINER}}}": "1+0x40 2+0x5 3+0x5 4+0x50"},
+        labels=OF_RUN,
+        value="3",
+    ),
+    quiet(
+        "PodRestartLoop",
+        "one preemption",
+        {**POD, f"trainyard_attempt{{{TRAINER}}}": "1+0x40 2+0x50"},
+    ),
+    Case(
+        alert="TrainingPodPending",
+        what="since the start",
+        series={
+            **POD,
+            'kube_pod_status_phase{namespace="team-llm", pod="hello-0", phase="Pending"}': "1+0x60",
+            'kube_pod_status_phase{namespace="team-llm", pod="hello-0", phase="Running"}': "0+0x60",
+        },
+        minutes=12,
+        labels=_POD_LABELS,
+    ),
+    quiet(
+        "TrainingPodPending",
+        "for eight minutes",
+        {
+            **POD,
+            'kube_pod_status_phase{namespace="team-llm", pod="hello-0", phase="Pending"}': "1+0x60",
+        },
+        minutes=8,
+    ),
+    quiet(
+        "TrainingPodPending",
+        "a pod that is nobody's run",
+        {'kube_pod_status_phase{namespace="default", pod="web", phase="Pending"}': "1+0x60"},
+    ),
+    Case(
+        alert="NcclTimeout",
+        what="one line",
+        series={_LOG % "nccl-timeout": "_x50 1+0x20"},
+        labels=OF_RUN,
+    ),
+    quiet("NcclTimeout", "an hour ago", {_LOG % "nccl-timeout": "_x10 1+0x600"}),
+    quiet("NcclTimeout", "lines of other kinds", {_LOG % "no-space": "0+1x600"}),
+)

@@ -1,0 +1,266 @@
+"""Series that let each alert about the stack fire, and series that do not."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.sandbox.rule_case import GPU, NODE, POD, Case, Series, quiet, util
+
+
+def _quota(nominal: int, reserved: int, pending: int, status: str = "active") -> Series:
+    queue = 'cluster_queue="team-llm"'
+    of_gpus = f'{queue}, cohort="all", flavor="spot", resource="nvidia.com/gpu"'
+    return {
+        f'kueue_pending_workloads{{{queue}, status="active"}}': f"{pending}+0x600",
+        f'kueue_pending_workloads{{{queue}, status="inadmissible"}}': "0+0x600",
+        f"kueue_cluster_queue_nominal_quota{{{of_gpus}}}": f"{nominal}+0x600",
+        f"kueue_cluster_queue_resource_reservation{{{of_gpus}}}": f"{reserved}+0x600",
+        f'kueue_cluster_queue_status{{{queue}, status="active"}}': (
+            "1+0x600" if status == "active" else "0+0x600"
+        ),
+    }
+
+
+_ADMITTED: Final = 'kueue_admitted_workloads_total{cluster_queue="team-llm", priority_class=""}'
+
+
+def _condition(node: str, condition: str, status: str = "true") -> str:
+    return (
+        f'kube_node_status_condition{{node="{node}", condition="{condition}", status="{status}"}}'
+    )
+
+
+def _gpus(node: str) -> str:
+    return (
+        f'kube_node_status_allocatable{{node="{node}", resource="nvidia_com_gpu", unit="integer"}}'
+    )
+
+
+def holds(gpus: int) -> Series:
+    return {
+        _gpus("n0"): "8+0x600",
+        'kube_pod_container_resource_requests{namespace="team-llm", pod="hello-0", node="n0",'
+        ' container="trainer", resource="nvidia_com_gpu", unit="integer"}': f"{gpus}+0x600",
+    }
+
+
+_ON_DEMAND: Final[Series] = {
+    'kube_node_labels{node="n0", label_trainyard_dev_pool="ondemand",'
+    ' label_trainyard_dev_capacity="on-demand", label_workload_type="gpu-training",'
+    ' label_node_kubernetes_io_instance_type="p5.48xlarge"}': "1+0x600",
+}
+
+
+def _job(namespace: str, name: str, *, failed: bool, start: int = 60) -> Series:
+    job = f'namespace="{namespace}", job_name="{name}"'
+    return {
+        f'kube_job_owner{{{job}, owner_kind="CronJob", owner_name="restore-drill"}}': "1+0x600",
+        f'kube_job_failed{{{job}, condition="true"}}': "1+0x600" if failed else "0+0x600",
+        f"kube_job_status_start_time{{{job}}}": f"{start}+0x600",
+    }
+
+
+def _succeeded(second: int) -> Series:
+    name = 'kube_cronjob_status_last_successful_time{namespace="team-llm", cronjob="restore-drill"}'
+    return {name: f"{second}+0x600"}
+
+
+def _volume(free: int, node: str) -> Series:
+    volume = f'namespace="team-llm", persistentvolumeclaim="checkpoints", node="{node}"'
+    return {
+        f"kubelet_volume_stats_available_bytes{{{volume}}}": f"{free}+0x600",
+        f"kubelet_volume_stats_capacity_bytes{{{volume}}}": "100+0x600",
+    }
+
+
+_OF_GPU: Final = {"node": "n0", "gpu": "0", "UUID": "GPU-0"}
+_STATE_UP: Final[Series] = {'up{job="kube-state-metrics", instance="a"}': "1+0x600"}
+
+OF_STACK: Final = (
+    Case(
+        alert="NodePressure",
+        what="a GPU node without disk",
+        series={**NODE, _condition("n0", "DiskPressure"): "1+0x60"},
+        labels={"node": "n0", "condition": "DiskPressure"},
+    ),
+    quiet(
+        "NodePressure",
+        "a CPU node without disk",
+        {
+            **NODE,
+            _condition("c0", "DiskPressure"): "1+0x60",
+            _condition("n0", "DiskPressure"): "0+0x60",
+        },
+    ),
+    Case(
+        alert="GpuHardwareError",
+        what="fallen off the bus",
+        series={f"DCGM_FI_DEV_XID_ERRORS{{{GPU}}}": "0+0x50 79+0x20"},
+        labels={**_OF_GPU, "error": "XID"},
+        value="79",
+    ),
+    Case(
+        alert="GpuHardwareError",
+        what="the same under its name from 4.9 on",
+        series={f"DCGM_FI_DEV_XID_ERROR{{{GPU}}}": "79+0x60"},
+        labels={**_OF_GPU, "error": "XID"},
+        value="79",
+    ),
+    Case(
+        alert="GpuHardwareError",
+        what="a double-bit error",
+        series={f"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{{{GPU}}}": "0+0x50 1+0x20"},
+        labels={**_OF_GPU, "error": "ECC"},
+        value="1",
+    ),
+    Case(
+        alert="GpuHardwareError",
+        what="a row that cannot be remapped",
+        series={f"DCGM_FI_DEV_ROW_REMAP_FAILURE{{{GPU}}}": "1+0x60"},
+        labels={**_OF_GPU, "error": "row remapping"},
+        value="1",
+    ),
+    quiet(
+        "GpuHardwareError",
+        "a program's illegal address",
+        {
+            f"DCGM_FI_DEV_XID_ERRORS{{{GPU}}}": "31+0x60",
+            f"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{{{GPU}}}": "0+0x60",
+        },
+    ),
+    Case(
+        alert="StuckAdmission",
+        what="two wait, half is free, nothing moves",
+        series={**_quota(16, 8, 2), _ADMITTED: "5+0x600"},
+        labels={"cluster_queue": "team-llm"},
+        value="2",
+    ),
+    quiet(
+        "StuckAdmission", "all of its quota is used", {**_quota(16, 16, 2), _ADMITTED: "5+0x600"}
+    ),
+    quiet("StuckAdmission", "it admits", {**_quota(16, 8, 2), _ADMITTED: "0+1x600"}),
+    quiet("StuckAdmission", "it is drained", {**_quota(16, 8, 2, "pending"), _ADMITTED: "5+0x600"}),
+    quiet("StuckAdmission", "nobody waits", {**_quota(16, 8, 0), _ADMITTED: "5+0x600"}),
+    Case(
+        alert="BudgetBurn",
+        what="a team with three of eight GPUs on demand",
+        series={**POD, **_ON_DEMAND, **holds(3)},
+        labels={"scope": "team llm", "team": "llm"},
+        value="150%",
+    ),
+    Case(
+        alert="BudgetBurn",
+        what="three nodes on demand that nobody uses",
+        series={
+            next(iter(_ON_DEMAND)).replace('"n0"', f'"n{number}"'): "1+0x60" for number in range(3)
+        },
+        labels={"scope": "the stack"},
+        value="120%",
+    ),
+    quiet("BudgetBurn", "as much as its budget", {**POD, **_ON_DEMAND, **holds(2)}),
+    quiet(
+        "BudgetBurn",
+        "the team on spot, two nodes on demand",
+        {
+            **POD,
+            **NODE,
+            **holds(8),
+            **{
+                next(iter(_ON_DEMAND)).replace('"n0"', f'"m{number}"'): "1+0x60"
+                for number in range(2)
+            },
+        },
+    ),
+    Case(
+        alert="VolumeAlmostFull",
+        what="5 % left, told by two nodes",
+        series={**_volume(5, "n0"), **_volume(5, "n1")},
+        labels={"namespace": "team-llm", "persistentvolumeclaim": "checkpoints"},
+        value="5%",
+    ),
+    quiet("VolumeAlmostFull", "half full", _volume(50, "n0")),
+    Case(
+        alert="RestoreDrillFailed",
+        what="after one that succeeded",
+        series={**_job("team-llm", "restore-drill-2", failed=True, start=6000), **_succeeded(3000)},
+        labels={"namespace": "team-llm"},
+    ),
+    Case(
+        alert="RestoreDrillFailed",
+        what="the first ever",
+        series=_job("team-llm", "restore-drill-1", failed=True),
+        labels={"namespace": "team-llm"},
+    ),
+    quiet(
+        "RestoreDrillFailed",
+        "one succeeded since",
+        {**_job("team-llm", "restore-drill-2", failed=True, start=3000), **_succeeded(6000)},
+    ),
+    quiet(
+        "RestoreDrillFailed",
+        "one that still runs",
+        {**_job("team-llm", "restore-drill-2", failed=False, start=6000), **_succeeded(3000)},
+    ),
+    Case(
+        alert="ValidationFailed",
+        what="a smoke test",
+        series={
+            'kube_job_failed{namespace="trainyard-validation", job_name="smoke-spot-1",'
+            ' condition="true"}': "1+0x60"
+        },
+        labels={"namespace": "trainyard-validation", "job_name": "smoke-spot-1"},
+    ),
+    quiet(
+        "ValidationFailed",
+        "somebody else's Job",
+        {'kube_job_failed{namespace="team-llm", job_name="prepare", condition="true"}': "1+0x60"},
+    ),
+    Case(
+        alert="GpuMetricsMissing",
+        what="one of two nodes",
+        series={
+            **util(90),
+            _gpus("n0"): "8+0x60",
+            _gpus("n1"): "8+0x60",
+            _condition("n0", "Ready"): "1+0x60",
+            _condition("n1", "Ready"): "1+0x60",
+        },
+        labels={"node": "n1"},
+    ),
+    quiet(
+        "GpuMetricsMissing",
+        "a node that is gone, and one without GPUs",
+        {
+            **util(90),
+            **{_gpus("n0"): "8+0x60", _gpus("n1"): "8+0x60", _gpus("c0"): "0+0x60"},
+            **{_condition("n0", "Ready"): "1+0x60", _condition("n1", "Ready"): "0+0x60"},
+            _condition("c0", "Ready"): "1+0x60",
+        },
+    ),
+    Case(
+        alert="MonitoringTargetDown",
+        what="every exporter of GPUs",
+        series={
+            **_STATE_UP,
+            'up{job="dcgm-exporter", instance="a"}': "0+0x60",
+            'up{job="dcgm-exporter", instance="b"}': "0+0x60",
+        },
+        labels={"job": "dcgm-exporter"},
+    ),
+    Case(
+        alert="MonitoringTargetDown",
+        what="kube-state-metrics is not even a target",
+        series={'up{job="apiserver", instance="a"}': "1+0x60"},
+        labels={"job": "kube-state-metrics"},
+    ),
+    quiet(
+        "MonitoringTargetDown",
+        "one exporter of two, and a trainer that ended",
+        {
+            **_STATE_UP,
+            'up{job="dcgm-exporter", instance="a"}': "0+0x60",
+            'up{job="dcgm-exporter", instance="b"}': "1+0x60",
+            'up{job="trainer", instance="c"}': "0+0x60",
+        },
+    ),
+)
