@@ -196,6 +196,8 @@ class RunSpec:
     """The preview fails if max_hours at the dearest permitted price exceeds this; None: no cap."""
     secrets: tuple[str, ...] = ()
     """Names of its team's secrets that it gets as environment; never their values."""
+    collective_gbps: float | None = None
+    """Bus bandwidth in GB/s that its pods must measure before the trainer starts; None: they measure none."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -211,9 +213,11 @@ class RunSpec:
     def spec_hash(self) -> str:
         """SHA-256 over every field: 64 hexadecimal characters."""
         values = dataclasses.asdict(self)
+        # Fields that came later: runs without them keep the ids that they had.
         if not self.secrets:
-            # A field that came later: runs without it keep the ids that they had.
             del values["secrets"]
+        if self.collective_gbps is None:
+            del values["collective_gbps"]
         return content_hash(values)
 
     @property

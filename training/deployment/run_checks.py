@@ -16,7 +16,7 @@ from infra.outputs import Platform
 from infra.pools import Capacity, NodePool
 from infra.schedulers import UNSUITED
 from training import spec
-from training.deployment import placement, wall_checks
+from training.deployment import placement, require_checks, wall_checks
 from training.deployment.run_schema import RunFile
 from training.launchers import LAUNCHERS, pod
 from training.prepare.source import STDLIB
@@ -123,6 +123,7 @@ def _dataset(file: RunFile) -> Iterator[Mistake]:
 def misfits(file: RunFile, run: RunSpec, platform: Platform) -> Iterator[Mistake]:
     """Sizes, limits and sums that do not fit the platform or each other."""
     yield from _world(file, run)
+    yield from require_checks.collectives(run)
     yield from _quota(run, platform)
     pools = placement.eligible_pools(run, platform)
     if not pools:

@@ -272,4 +272,5 @@ def _spec(
         max_hours=file.max_hours,
         cost_cap_usd=file.cost_cap_usd,
         secrets=tuple(sorted(set(file.secrets))),
+        collective_gbps=file.require.collective_gbps,
     )

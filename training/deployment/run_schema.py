@@ -43,6 +43,13 @@ class ParallelismSection(Section):
     pipeline: Int | None = Field(default=None, ge=1)
 
 
+class RequireSection(Section):
+    """What must hold where the run has been placed, before its trainer starts."""
+
+    collective_gbps: Number | None = Field(default=None, gt=0, alias="collectiveGBps")
+    """Bus bandwidth in GB/s of an all-reduce over all ranks."""
+
+
 class RunFile(Section):
     """One version of a run."""
 
@@ -65,6 +72,7 @@ class RunFile(Section):
     resources: ResourcesSection = Field(description="cpu, memory and shm")
     parallelism: ParallelismSection = ParallelismSection()
     checkpoint: CheckpointSection = CheckpointSection()
+    require: RequireSection = RequireSection()
     save_seconds: Number = Field(default=30.0, gt=0)
     """The slowest checkpoint save, measured or declared; every shutdown timeout follows from it."""
     secrets: tuple[Str, ...] = ()

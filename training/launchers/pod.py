@@ -11,7 +11,7 @@ from infra.outputs import Platform
 from infra.schedulers import Scheduler
 from training import spec
 from training.deployment import placement
-from training.launchers import gang
+from training.launchers import gang, gate
 from training.spec import RunSpec
 
 CONTAINER: Final = "trainer"
@@ -71,8 +71,7 @@ def torchrun_command(run: RunSpec, rendezvous_host: str | None) -> list[str]:
             "--rdzv-backend=c10d",
             f"--rdzv-endpoint={rendezvous_host}:{spec.rendezvous_port(run.run_id)}",
         ]
-    return [
-        *command,
+    command += [
         f"--nproc-per-node={run.processes_per_node}",
         "--max-restarts=0",
         f"--shutdown-timeout={run.grace.shutdown_timeout_s}",
@@ -80,6 +79,7 @@ def torchrun_command(run: RunSpec, rendezvous_host: str | None) -> list[str]:
         "training.trainer",
         *trainer_args(run),
     ]
+    return gate.before(run, rendezvous_host, command)
 
 
 def environment(run: RunSpec, platform: Platform) -> list[dict[str, Any]]:
@@ -196,6 +196,7 @@ def container(
             *environment(run, platform),
             *secret_environment(run, platform),
             *(dict(e) for e in more_env),
+            *gate.environment(run),
             *_added(platform, "env"),
         ],
         "resources": resources(run, platform),

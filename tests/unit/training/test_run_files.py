@@ -150,7 +150,7 @@ BAD: dict[str, tuple[Edit, str]] = {
         lambda r: r.update(gpuPerNode=8),
         "gpuPerNode: got an unknown key; allowed allowSpot, checkpoint, config, costCapUsd, "
         "dataset, gpuModel, gpusPerNode, image, launcher, maxHours, maxRestarts, name, nodes, "
-        "overrides, parallelism, priority, resources, saveSeconds, secrets, team, version, "
+        "overrides, parallelism, priority, require, resources, saveSeconds, secrets, team, version, "
         "worldSize; did you mean gpusPerNode?",
     ),
     "unknown team": (

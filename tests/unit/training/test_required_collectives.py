@@ -1,0 +1,104 @@
+"""`require` in a run file: the run's own pods measure their network first, and other runs are as they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.config import ConfigError
+from infra.objects import Manifest
+from tests.golden.example_runs import (
+    IMAGE,
+    LAUNCHERS,
+    RUN_FILE,
+    platform,
+    project_in,
+    run_of,
+    write_runs,
+)
+from training.deployment import run_files
+from training.launchers import LAUNCHERS as RENDERED
+from training.spec import RunSpec
+from training.validation import host
+
+FAST = {"require": {"collectiveGBps": 80}}
+
+
+def load(folder: Path, **changed: Any) -> RunSpec:
+    project = project_in(folder)
+    write_runs(project, RUN_FILE | changed)
+    [run] = run_files.load(("llama",), platform(), {"trainer": IMAGE}, project)
+    return run
+
+
+def mistakes(folder: Path, **changed: Any) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        load(folder, **changed)
+    return caught.value.lines
+
+
+def containers(value: Any) -> list[Manifest]:
+    """Every trainer's container of a run's manifests."""
+    if isinstance(value, list):
+        return [one for inner in value for one in containers(inner)]
+    if not isinstance(value, dict):
+        return []
+    own = value.get("containers", [])
+    return [*own, *(one for inner in value.values() for one in containers(inner))]
+
+
+def test_runs_without_it_keep_their_ids_and_it_is_a_part_of_others(tmp_path: Path) -> None:
+    plain, fast = load(tmp_path / "plain"), load(tmp_path / "fast", **FAST)
+    assert plain.collective_gbps is None and fast.collective_gbps == 80
+    assert plain.run_id != fast.run_id
+    assert load(tmp_path / "empty", require={}).run_id == plain.run_id
+
+
+@pytest.mark.parametrize("launcher", [name for name in LAUNCHERS if name != "mpijob"])
+def test_the_same_pods_with_the_same_environment_check_and_then_run(launcher: str) -> None:
+    plain = containers(RENDERED[launcher].render(run_of(launcher), platform()))
+    fast = containers(RENDERED[launcher].render(run_of(launcher, collective_gbps=80.0), platform()))
+    assert plain and len(plain) == len(fast)
+    for before, after in zip(plain, fast, strict=True):
+        gate, separator = after["command"][:4], after["command"].index("--")
+        assert gate == ["python", "-m", "training.validation", "gate"]
+        # The ids differ, and nothing else of the trainer's own command.
+        own = after["command"][separator + 1 :]
+        assert [w.split("=")[0] for w in own if "llama" not in w] == [
+            w.split("=")[0] for w in before["command"] if "llama" not in w
+        ]
+        assert {e["name"] for e in after["env"]} - {e["name"] for e in before["env"]} == {
+            host.NODE_ENV,
+            host.POD_IP_ENV,
+            host.ZONE_ENV,
+        }
+        assert after["resources"] == before["resources"]
+
+
+def test_gangs_of_many_nodes_meet_at_their_first_pod() -> None:
+    run = run_of("jobset", collective_gbps=80.0)
+    [main, *_] = containers(RENDERED["jobset"].render(run, platform()))
+    assert f"--leader={run.run_id}-worker-0-0.{run.run_id}" in main["command"]
+    assert f"--job={run.run_id}" in main["command"]
+    [alone] = containers(RENDERED["job"].render(run_of("job", collective_gbps=80.0), platform()))
+    assert not any(word.startswith("--leader") for word in alone["command"])
+
+
+def test_mpirun_and_single_gpus_have_no_such_check(tmp_path: Path) -> None:
+    assert mistakes(tmp_path / "mpi", launcher="mpijob", **FAST) == (
+        "training/runs/llama.yaml: require.collectiveGBps: got 80; allowed nothing with launcher "
+        "mpijob, whose mpirun starts ranks its own way; remove it, or set launcher: jobset",
+    )
+    alone = {"nodes": 1, "gpusPerNode": 1, "launcher": "job"}
+    assert mistakes(tmp_path / "one", **alone, **FAST) == (
+        "training/runs/llama.yaml: require.collectiveGBps: got 80; allowed nothing for a run of one "
+        "GPU, which has no collectives; remove it",
+    )
+
+
+def test_a_bandwidth_is_a_positive_number(tmp_path: Path) -> None:
+    assert mistakes(tmp_path, require={"collectiveGBps": 0}) == (
+        "training/runs/llama.yaml: require.collectiveGBps: got 0; allowed more than 0.0; change it",
+    )
