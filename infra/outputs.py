@@ -65,6 +65,8 @@ class Platform:
     storage_class: str
     registries: tuple[str, ...] = ()
     """Registries or repositories that images may come from."""
+    grafana: str = ""
+    """URL under which people reach Grafana; empty: there is none."""
     pod_additions: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
     """What each pod of a run gains, by field: `initContainers` (without image: the trainer's) and `volumes`
     of the pod, `env` and `volumeMounts` of the trainer's container."""

@@ -11,6 +11,7 @@ import yaml
 
 from infra import naming
 from infra.objects import KubernetesObject, Manifest, metadata
+from infra.observability.dashboards import run_url
 from infra.outputs import Platform
 from training import spec
 from training.deployment import placement
@@ -77,6 +78,7 @@ def outputs(run: RunSpec, platform: Platform) -> dict[str, Any]:
         "worldSize": run.world_size,
         "pools": [pool.name for pool in pools],
         "usdPerHour": placement.usd_per_hour(run, pools),
+        **({"dashboard": run_url(platform.grafana, run.run_id)} if platform.grafana else {}),
     }
 
 

@@ -8,7 +8,7 @@ import pulumi
 
 from infra import naming
 from infra.aws.addons import Addon, AddonRole
-from infra.objects import Manifest, metadata
+from infra.objects import KubernetesObject, Manifest, metadata
 
 STORAGE_CLASS: Final = naming.BLOCK_STORAGE_CLASS
 
@@ -36,3 +36,13 @@ def storage_class(key_arn: pulumi.Input[str]) -> Manifest:
         "volumeBindingMode": "WaitForFirstConsumer",
         "allowVolumeExpansion": True,
     }
+
+
+class BlockVolumes(pulumi.ComponentResource):
+    """The class; its driver is an add-on that nodes come before."""
+
+    def __init__(self, name: str, key_arn: pulumi.Input[str], opts: pulumi.ResourceOptions) -> None:
+        super().__init__(naming.infra_type("AwsBlockVolumes"), name, None, opts)
+        own = pulumi.ResourceOptions(parent=self)
+        KubernetesObject(f"{name}-class", storage_class(key_arn), own)
+        self.register_outputs({"storageClass": STORAGE_CLASS})

@@ -71,6 +71,8 @@ class FoundationArgs:
     """By team, the names of its secrets in AWS Secrets Manager; teams without any are left out."""
     signatures: SignatureChoice | None
     """None: images need no signature."""
+    block_volumes: bool
+    """Whether something in the cluster needs volumes that one node writes."""
     protect: bool
     """Keep buckets, keys, file systems and the cluster whatever happens to the program."""
 

@@ -12,6 +12,7 @@ import pulumi_kubernetes as k8s
 from infra import naming
 from infra.aws.addons import AFTER_NODES, BEFORE_NODES, EFS, FSX, Addon, Addons, AddonsArgs
 from infra.aws.autoscaling import ClusterAutoscaler, ClusterAutoscalerArgs
+from infra.aws.block_volumes import EBS, BlockVolumes
 from infra.aws.bucket_access import lustre_key_statement
 from infra.aws.buckets import Buckets, BucketsArgs, team_buckets
 from infra.aws.choices import EfsChoice, FoundationArgs, LustreChoice
@@ -91,7 +92,7 @@ class Foundation(pulumi.ComponentResource):
             kubernetes=self._kubernetes,
             # A run that saves at the end still writes to its team's bucket; and credentials reach only
             # those pods that start after their association.
-            ready=[addons, *nodes, *identities.values(), *roles],
+            ready=[addons, *nodes, *identities.values(), *roles, *self._block_volumes(addons)],
             storage=self._storage(buckets, addons),
             outputs=outputs,
         )
@@ -145,9 +146,8 @@ class Foundation(pulumi.ComponentResource):
 
     def _drivers(self) -> tuple[Addon, ...]:
         """Storage drivers that the stack's volumes need."""
-        if isinstance(self._args.storage, LustreChoice):
-            return (FSX,)
-        return (EFS,) if isinstance(self._args.storage, EfsChoice) else ()
+        shared = {LustreChoice: (FSX,), EfsChoice: (EFS,)}.get(type(self._args.storage), ())
+        return (*shared, EBS) if self._args.block_volumes else shared
 
     def _system_nodes(self, base: pulumi.Resource) -> SystemNodes:
         choice = self._args.cluster
@@ -251,6 +251,12 @@ class Foundation(pulumi.ComponentResource):
             )
             return EfsStorage(name, efs, opts)
         return choice
+
+    def _block_volumes(self, addons: pulumi.Resource) -> list[pulumi.Resource]:
+        if not self._args.block_volumes:
+            return []
+        name, key = f"{self._name}-block-volumes", self._keys.data_key_arn
+        return [BlockVolumes(name, key, self._in_cluster(addons))]
 
     def _controller_roles(self) -> list[pulumi.Resource]:
         """What controllers in the cluster read in the account, where the stack has them."""

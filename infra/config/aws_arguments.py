@@ -13,7 +13,7 @@ from infra.aws.existing_network import ExistingNetworkArgs
 from infra.aws.imds_sidecar import MetadataAccess
 from infra.aws.network import Nat, NetworkArgs
 from infra.aws.provider import ProviderArgs
-from infra.config import arguments
+from infra.config import arguments, observability_arguments
 from infra.config.aws_model import EksClusterConfig, MadeNetworkConfig
 from infra.config.model import OnAws, StackConfig
 from infra.pools import Nodes
@@ -46,6 +46,7 @@ def foundation(config: StackConfig, on: OnAws, stack: str) -> FoundationArgs:
         signatures=(
             SignatureChoice(kms_key_arn=config.signatures.kms_key) if config.signatures else None
         ),
+        block_volumes=observability_arguments.needs_block_volumes(config),
         protect=config.protected,
     )
 

@@ -66,6 +66,12 @@ def registries(config: StackConfig) -> tuple[str, ...]:
     return tuple(sorted({repository_of(image) for image in config.images.values()}))
 
 
+def grafana_url(config: StackConfig) -> str:
+    """Where people look at dashboards; empty: nowhere."""
+    section = config.observability
+    return section.grafana.url if section and section.grafana else ""
+
+
 def platform(config: StackConfig, stack: str) -> Platform:
     """The record for a stack of this name."""
     gpu_pools = [pool for pool in config.pools if pool.workload is Workload.GPU_TRAINING]
@@ -98,5 +104,6 @@ def platform(config: StackConfig, stack: str) -> Platform:
         default_priority=priorities.DEFAULT_BY_TIER,
         storage_class=storage_class(config),
         registries=registries(config),
+        grafana=grafana_url(config),
         pod_additions=(imds_sidecar.pod_additions() if config.interruption.imds_sidecar else {}),
     )

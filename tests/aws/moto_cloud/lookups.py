@@ -8,6 +8,7 @@ from moto_cloud.cloud import ACCOUNT, REGION, Cloud
 from moto_cloud.registry import Inputs, Outputs, answers
 
 ADDONS: Final = (
+    "aws-ebs-csi-driver",
     "aws-efs-csi-driver",
     "aws-fsx-csi-driver",
     "aws-mountpoint-s3-csi-driver",

@@ -1,0 +1,92 @@
+"""From a stack file to what is watched in it."""
+
+from __future__ import annotations
+
+from infra import catalog, naming, quantity
+from infra.config import promise
+from infra.config.model import StackConfig
+from infra.config.observability_model import ObservabilityConfig
+from infra.observability.recording import Facts, NodePrice
+from infra.observability.rules import rule_file
+from infra.platform.add_ons.kube_prometheus_stack import NAME, Grafana, KubePrometheusStackArgs
+from infra.platform.monitors import GPU_EXPORTERS
+from infra.platform.observability import ObservabilityArgs
+from infra.pools import Capacity
+from infra.schedulers import Scheduler
+
+
+def kube_prometheus_stack(config: StackConfig) -> KubePrometheusStackArgs:
+    """The release; asked for where the stack installs it."""
+    section = config.observability or ObservabilityConfig()
+    found = section.grafana
+    grafana = (
+        Grafana(url=found.url, admin_secret=found.admin_secret_name)
+        if found and found.admin_secret_name
+        else None
+    )
+    own_class = naming.BLOCK_STORAGE_CLASS if config.on_aws else ""
+    return KubePrometheusStackArgs(
+        cluster=config.cluster.name,
+        retention_days=section.retention_days,
+        volume_bytes=quantity.bytes_(section.volume),
+        storage_class=section.storage_class or own_class,
+        scrape_seconds=section.scrape_seconds,
+        receivers=tuple(one.receiver for one in section.receivers),
+        grafana=grafana,
+    )
+
+
+def needs_block_volumes(config: StackConfig) -> bool:
+    """Whether the cluster needs a class of volumes that one node writes, which EKS does not come with."""
+    section = config.observability or ObservabilityConfig()
+    return NAME in promise.to_install(config) and section.storage_class is None
+
+
+def observability(config: StackConfig) -> ObservabilityArgs | None:
+    """Rules, monitors and dashboards; None where nobody would read them."""
+    present = promise.present_operators(config)
+    if NAME not in present:
+        return None
+    # Building dashboards loads their library, which only stacks that have them shall pay.
+    from infra.observability import dashboards
+
+    section = config.observability or ObservabilityConfig()
+    exporters = [name for name in GPU_EXPORTERS if name in present]
+    return ObservabilityArgs(
+        groups=rule_file(facts(config), section.runbooks or "")["groups"],
+        dashboards=dashboards.rendered(),
+        scrape_seconds=section.scrape_seconds,
+        gpu_exporter=exporters[0] if exporters else "",
+        kueue=config.scheduler is Scheduler.KUEUE,
+        walls=NAME in promise.to_install(config),
+    )
+
+
+def facts(config: StackConfig) -> Facts:
+    """Prices and budgets of the stack, which no exporter knows."""
+    section = config.observability or ObservabilityConfig()
+    return Facts(
+        prices=_prices(config),
+        team_budgets={
+            team.name: float(team.on_demand_usd_per_hour)
+            for team in config.teams
+            if team.on_demand_usd_per_hour is not None
+        },
+        stack_budget=section.budget_usd_per_hour,
+    )
+
+
+def _prices(config: StackConfig) -> tuple[NodePrice, ...]:
+    """Both ways of buying each type, in the region of the pools."""
+    found: dict[tuple[str, str], NodePrice] = {}
+    for pool in config.pools:
+        for name in pool.instance_types:
+            price = catalog.price(name, pool.region)
+            for capacity, usd in (
+                (Capacity.ON_DEMAND, price.on_demand_usd_hour),
+                (Capacity.SPOT, price.spot_usd_hour),
+            ):
+                if usd is not None:
+                    one = NodePrice(instance_type=name, capacity=capacity.value, usd_per_hour=usd)
+                    found[name, capacity.value] = one
+    return tuple(found[key] for key in sorted(found))
