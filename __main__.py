@@ -45,8 +45,9 @@ def given(config: StackConfig) -> Site:
     return Site(kubernetes=on, ready=[*ready, simulated], storage=simulated)
 
 
-def deploy_platform(config: StackConfig, site: Site) -> dict[str, list[pulumi.Resource]]:
+def deploy_platform(planned: plan.Plan, site: Site) -> dict[str, list[pulumi.Resource]]:
     """Operators, queues, teams; by team, what its runs depend on."""
+    config = planned.config
     base = list(site.ready)
     if (operators := arguments.operators(config)).anything:
         first = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=base)
@@ -56,7 +57,7 @@ def deploy_platform(config: StackConfig, site: Site) -> dict[str, list[pulumi.Re
     priorities = Priorities("priorities", config.scheduler, after)
     walls = AdmissionWalls("admission", arguments.admission(config), after)
     queues = deploy_queues("queues", arguments.team_queues(config), after)
-    teams = arguments.teams(config, queues.cluster_queues, site.storage)
+    teams = arguments.teams(config, planned.images, queues.cluster_queues, site.storage)
     shared = [priorities, walls, *queues.named_by_runs]
     inside = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=[*base, walls])
     return {name: [Team(f"team-{name}", team, inside), *shared] for name, team in teams.items()}
@@ -69,7 +70,7 @@ def main() -> None:
     except ConfigError as error:
         raise pulumi.RunError(str(error)) from None
     site = made_on_aws(planned.config) or given(planned.config)
-    ready = deploy_platform(planned.config, site)
+    ready = deploy_platform(planned, site)
     jobs = runs.deploy(planned.runs, planned.platform, ready, site.kubernetes, ROOT)
     pulumi.export("platform", planned.platform.export())
     if site.outputs:

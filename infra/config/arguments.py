@@ -11,7 +11,7 @@ from infra import naming, quantity
 from infra.aws import imds_sidecar, secret_access
 from infra.config import promise
 from infra.config.fields import repository_of
-from infra.config.model import ExistingClusterConfig, QuotaConfig, StackConfig
+from infra.config.model import ExistingClusterConfig, QuotaConfig, StackConfig, TeamConfig
 from infra.platform import priorities
 from infra.platform.kueue import KueueQueuesArgs
 from infra.platform.operators import OperatorsArgs
@@ -24,6 +24,7 @@ from infra.simulated.storage import SimulatedStorageArgs
 from infra.storage import NamedStorageClass, SharedStorage, VolumeSizes
 from infra.tenancy.admission import AdmissionWallsArgs
 from infra.tenancy.limits import Quota
+from infra.tenancy.restore_drill import RestoreDrill
 from infra.tenancy.secrets import SecretsManager
 from infra.tenancy.shared_view import SharedViewArgs
 from infra.tenancy.team import TeamArgs
@@ -98,9 +99,12 @@ def simulated_storage(config: StackConfig) -> SimulatedStorageArgs:
 
 
 def teams(
-    config: StackConfig, cluster_queues: Mapping[str, pulumi.Resource], storage: SharedStorage
+    config: StackConfig,
+    images: Mapping[str, str],
+    cluster_queues: Mapping[str, pulumi.Resource],
+    storage: SharedStorage,
 ) -> dict[str, TeamArgs]:
-    """Every team, by name."""
+    """Every team, by name. `images`: the stack's by name, every reference by digest."""
     return {
         team.name: TeamArgs(
             team=team.name,
@@ -114,6 +118,7 @@ def teams(
             node_services=_node_services(config),
             secrets=tuple(secret.secret for secret in team.secrets),
             secrets_manager=_secrets_manager(config, team.name),
+            restore_drill=_restore_drill(config, team, images),
             cluster_queue=cluster_queues.get(team.name),
             pod_groups=config.scheduler.pod_groups,
             queue_holds_quota=config.scheduler.has_queues and not config.scheduler.holds_pods_back,
@@ -140,6 +145,16 @@ def admission(config: StackConfig) -> AdmissionWallsArgs:
         scheduler=config.scheduler,
         queue_prefix=config.scheduler.queue("", config.cohort),
     )
+
+
+def _restore_drill(
+    config: StackConfig, team: TeamConfig, images: Mapping[str, str]
+) -> RestoreDrill | None:
+    section = team.restore_drill
+    if not section.wanted(team.tier, has_image=section.image in images):
+        return None
+    pools = [pool.name for pool in config.pools if pool.workload is Workload.CPU]
+    return section.drill(images.get(section.image, section.image), pools[0] if pools else None)
 
 
 def _secrets_manager(config: StackConfig, team: str) -> SecretsManager | None:

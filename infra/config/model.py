@@ -21,6 +21,7 @@ from infra.config.aws_model import (
     NetworkConfig,
     ReservationConfig,
 )
+from infra.config.drills_model import RestoreDrillConfig
 from infra.config.fields import (
     Bool,
     Cidr,
@@ -189,6 +190,8 @@ class TeamConfig(Section):
     """Secrets that its runs may name."""
     rdma: Bool = False
     """Its pods may have the capability IPC_LOCK, which RDMA over EFA needs; all else stays restricted."""
+    restore_drill: RestoreDrillConfig = RestoreDrillConfig()
+    """What proves that its checkpoints can be restored."""
 
 
 @dataclass(frozen=True, kw_only=True)

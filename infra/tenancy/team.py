@@ -11,7 +11,8 @@ import pulumi
 from infra import naming
 from infra.objects import KubernetesObject, Manifest, metadata
 from infra.storage import TeamVolumes
-from infra.tenancy import access, limits, secrets, volumes, walls
+from infra.tenancy import access, limits, restore_drill, secrets, volumes, walls
+from infra.tenancy.restore_drill import RestoreDrill
 from infra.tenancy.secrets import SecretsManager, TeamSecret
 
 
@@ -41,6 +42,8 @@ class TeamArgs:
     """Another scheduler's queue bounds what the team's pods hold, so its namespace does not."""
     pod_groups: str = ""
     """API group of the PodGroup that a run brings; empty where it brings none."""
+    restore_drill: RestoreDrill | None = None
+    """What restores its newest checkpoints, and when; None: nothing does."""
 
 
 def namespace(
@@ -118,15 +121,21 @@ class Team(pulumi.ComponentResource):
         for role in access.ROLE_RULES:
             binding = access.role_binding(role, args.team)
             KubernetesObject(f"{name}-binding-{role}", binding, own(held[f"role-{role}"]))
+        claims: dict[str, pulumi.Resource] = {}
         for claim, volume in (
             (naming.CHECKPOINTS_CLAIM, args.volumes.checkpoints),
             (naming.DATASETS_CLAIM, args.volumes.datasets),
         ):
             keep = args.protect_volumes
-            KubernetesObject(
+            claims[claim] = KubernetesObject(
                 f"{name}-{claim}",
                 volumes.claim(args.team, claim, volume),
                 own(*volume.needs, protect=keep, retain_on_delete=keep),
+            )
+        if drill := args.restore_drill:
+            needs = own(held["service-account"], claims[naming.CHECKPOINTS_CLAIM])
+            KubernetesObject(
+                f"{name}-restore-drill", restore_drill.cron_job(args.team, drill), needs
             )
         found = {"namespace": naming.namespace(args.team)}
         if args.cluster_queue:

@@ -19,6 +19,8 @@ class Plan:
 
     config: StackConfig
     platform: Platform
+    images: Mapping[str, str]
+    """The stack's by name, every reference by digest."""
     runs: list[RunSpec]
 
 
@@ -35,7 +37,7 @@ def make(values: Mapping[str, Any], stack: str, root: Path) -> Plan:
     platform = promise.platform(config, stack)
     references = run_files.images(config.images, root)
     runs = run_files.load(config.runs, platform, references, root)
-    return Plan(config=config, platform=platform, runs=runs)
+    return Plan(config=config, platform=platform, images=references, runs=runs)
 
 
 def _own_mistakes(listed: Any, root: Path) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from infra.config.checks import (
+    drills,
     names,
     network,
     nodes,
@@ -63,6 +64,8 @@ ALL: Final[tuple[Callable[[Parts], Iterator[Mistake]], ...]] = (
     walls.registries,
     walls.rdma,
     signatures.one_signer,
+    drills.images,
+    drills.sizes,
     team_secrets.names,
     team_secrets.stores,
     observability.somebody_installs_it,

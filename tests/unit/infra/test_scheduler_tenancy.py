@@ -79,7 +79,7 @@ def test_where_runs_bring_no_group_nobody_has_a_right_to_any(scheduler: Schedule
 def test_a_namespace_bounds_pods_unless_a_queue_does_while_they_wait(scheduler: Scheduler) -> None:
     config = parse(scheduler_values(scheduler))
     nobody: Any = {}
-    team = arguments.teams(config, nobody, _NoStorage())["research"]
+    team = arguments.teams(config, {}, nobody, _NoStorage())["research"]
     hard = limits.resource_quota("research", team.quota, of_pods=not team.queue_holds_quota)
     counts = f"requests.{naming.GPU}" in hard["spec"]["hard"]
     assert counts == (scheduler in (Scheduler.KUEUE, Scheduler.NATIVE))
