@@ -1,0 +1,145 @@
+"""Each kind of trouble made for real, on the real scheduler and with the real trainer, and named by `why`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox import paths
+from sandbox.node.images import REGISTRY
+from sandbox.node.records import pod_folder
+from tests.sandbox.conftest import Cluster
+from tests.sandbox.node_kit import until
+from tests.sandbox.ops_kit import WORK, Json, Live, Stage, staged
+from training import source
+
+pytestmark = pytest.mark.sandbox
+
+STAGE = Stage(team="symptoms")
+MIB = 2**20
+
+DATASET = r"""
+mkdir /work/text && for i in 1 2 3 4 5 6; do seq $i 2000 > /work/text/$i.txt; done
+python -m training.prepare --source /work/text --suffix .txt --eval-fraction 0.5 --out /work/data \
+    > /dev/null || exit 9
+"""
+CONFIG = {
+    "steps": 5000,
+    "model": {"hidden_size": 16, "intermediate_size": 32, "layers": 1, "heads": 2, "kv_heads": 1},
+    "data": {"path": "/work/data", "sequence_length": 16},
+    "batch": {"global_samples": 8, "micro_samples": 8},
+    "evaluation": {"every_steps": None, "samples": 4},
+}
+TRAIN = f"""{DATASET}
+cat > /work/config.yaml <<'END'
+{json.dumps(CONFIG)}
+END
+"""
+
+
+@pytest.fixture(scope="module")
+def team(cluster: Cluster) -> Iterator[Cluster]:
+    with staged(cluster, STAGE) as ready:
+        yield ready
+
+
+@pytest.fixture
+def live(team: Cluster, capsys: pytest.CaptureFixture[str]) -> Live:
+    return Live(team, capsys, STAGE)
+
+
+def trainer_image() -> str:
+    """The trainer as the working tree has it."""
+    return f"{REGISTRY}/trainer@sha256:{source.digest(paths.PROJECT)}"
+
+
+def test_what_keeps_pods_from_nodes_is_told_apart_where_nothing_queues_them(live: Live) -> None:
+    live.start("strict", WORK, pool="no-such-pool", queued=False)
+    answer = live.await_symptom("strict", "strict-affinity")
+    assert any("do not have the labels" in line for line in answer["evidence"])
+
+    live.start("half", WORK, nodes=3, queued=False)
+    answer = live.await_symptom("half", "partial-gang")
+    assert answer["headline"].startswith("only 2 of 3 workers have started")
+    assert "nothing schedules it as a gang" in answer["remedy"][0]
+
+    live.start("late", WORK, queued=False)
+    answer = live.await_symptom("late", "no-gpu-capacity")
+    assert f"half (team {STAGE.team}) holds 2 GPUs" in answer["evidence"]
+    live.stop("strict", "half", "late")
+
+
+def test_pods_that_do_not_find_each_other_are_told_by_their_log(live: Live) -> None:
+    # The second pod starts, and its program never asks for the first: as if it could not reach it.
+    script = """
+    [ "$JOB_COMPLETION_INDEX" = 0 ] || exec sleep 600
+    exec python -m training.trainer.launch --nnodes=2 --nproc-per-node=1 --rdzv-id=lonely \
+        --rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:29499 --rdzv-conf=join_timeout=1 -m this
+    """
+    live.start("lonely", script, nodes=2, queued=False, image=trainer_image())
+    answer = live.await_symptom("lonely", "rendezvous-failed")
+    assert answer["headline"].endswith(": its pods did not find each other")
+    assert "launch: the nodes did not meet" in answer["evidence"][0]
+    live.stop("lonely")
+
+
+def test_a_checkpoint_that_cannot_be_restored_is_told_by_its_log(live: Live) -> None:
+    script = f"""{TRAIN}
+    mkdir -p /work/torn/checkpoints/step-00000005
+    echo '{{}}' > /work/torn/checkpoints/step-00000005/manifest.json
+    exec python -m training.trainer --config /work/config.yaml --run-dir /work/torn
+    """
+    live.start("torn", script, queued=False, image=trainer_image())
+    answer = live.await_symptom("torn", "restore-failed")
+    assert "none of the 1 checkpoints can be loaded" in answer["evidence"][0]
+    assert any("training.checkpoint verify" in line for line in answer["remedy"])
+    live.stop("torn")
+
+
+@contextlib.contextmanager
+def memory_limit(name: str, limit: int) -> Iterator[Path]:
+    """A cgroup whose processes may have so many bytes; the file that takes their pids."""
+    root = Path("/sys/fs/cgroup")
+    old = root / "memory"
+    group = (old if old.is_dir() else root) / name
+    file = "memory.limit_in_bytes" if old.is_dir() else "memory.max"
+    try:
+        group.mkdir()
+        (group / file).write_text(str(limit))
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            group.rmdir()
+        pytest.skip(f"no memory can be limited here: {error}")
+    try:
+        yield group / "cgroup.procs"
+    finally:
+        until(lambda: _removed(group), f"{group} is empty")
+
+
+def _removed(group: Path) -> bool:
+    with contextlib.suppress(OSError):
+        group.rmdir()
+    return not group.exists()
+
+
+def test_a_container_that_the_kernel_killed_for_memory_is_told(live: Live) -> None:
+    script = "until test -e /work/go; do sleep 0.05; done; head -c 200000000 /dev/zero | tail"
+    with memory_limit("trainyard-symptoms", 32 * MIB) as procs:
+        live.start("greedy", script, queued=False)
+        [pod] = until(lambda: _running(live, "greedy"), "greedy runs")
+        folder = pod_folder(live.cluster.state, pod)
+        run = until(lambda: folder.attempts("trainer")[-1].run(), "its process is known")
+        procs.write_text(str(run["pid"]))
+        (folder.volumes / "work" / "go").touch()
+        answer = live.await_symptom("greedy", "out-of-memory")
+        assert "exited with 137 (OOMKilled)" in " ".join(answer["evidence"])
+        assert "resources.memory" in answer["remedy"][0]
+        live.stop("greedy")
+
+
+def _running(live: Live, run: str) -> list[Json]:
+    return [pod for pod in live.pods(run) if pod["status"].get("phase") == "Running"]
