@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -137,6 +138,22 @@ def test_commands_on_live_stacks_read_tables_and_the_contract_only() -> None:
         if module.startswith(("infra.", "training."))
     }
     assert {m for m in found if not any(m == a or m.startswith(f"{a}.") for a in allowed)} == set()
+
+
+def test_what_is_watched_is_data_that_needs_names_only() -> None:
+    watched = ROOT / "infra" / "observability"
+    allowed = ("infra.naming", "infra.observability")
+    renders = watched / "dashboards" / "build.py"
+    found = {
+        (path.name, module)
+        for path in files("infra/observability")
+        for module in imported(path)
+        if module.partition(".")[0] not in sys.stdlib_module_names
+        and not (path == renders and module.startswith("grafana_foundation_sdk"))
+        and module != "infra"
+        and not any(module == name or module.startswith(f"{name}.") for name in allowed)
+    }
+    assert found == set()
 
 
 def test_nothing_imports_the_sandbox_or_the_tests() -> None:
