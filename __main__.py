@@ -5,7 +5,14 @@ from pathlib import Path
 import pulumi
 import pulumi_kubernetes as k8s
 
-from infra.config import ConfigError, StackConfig, arguments, engine_values
+from infra.config import (
+    ConfigError,
+    StackConfig,
+    arguments,
+    engine_values,
+    observability_arguments,
+)
+from infra.platform.observability import Observability
 from infra.platform.operators import Operators
 from infra.platform.priorities import Priorities
 from infra.platform.schedulers import deploy as deploy_queues
@@ -53,6 +60,8 @@ def deploy_platform(planned: plan.Plan, site: Site) -> dict[str, list[pulumi.Res
         first = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=base)
         base = [*base, Operators("operators", operators, first)]
     after = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=base)
+    if watched := observability_arguments.observability(config):
+        Observability("observability", watched, after)
     SharedView("shared-view", arguments.shared_view(config), after)
     priorities = Priorities("priorities", config.scheduler, after)
     walls = AdmissionWalls("admission", arguments.admission(config), after)
