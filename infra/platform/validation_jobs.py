@@ -233,9 +233,9 @@ def _told_of_itself() -> list[dict[str, Any]]:
         {"name": "HOME", "value": "/tmp"},
         {"name": "OMP_NUM_THREADS", "value": "1"},
         {"name": "PYTHONUNBUFFERED", "value": "1"},
+        _from_pod("TRAINYARD_ZONE", f"metadata.labels['{naming.ZONE}']"),
         _from_pod("TRAINYARD_NODE", "spec.nodeName"),
         _from_pod("TRAINYARD_POD_IP", "status.podIP"),
-        _from_pod("TRAINYARD_ZONE", f"metadata.labels['{naming.ZONE}']"),
     ]
 
 

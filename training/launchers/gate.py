@@ -33,9 +33,9 @@ def environment(run: RunSpec) -> list[dict[str, Any]]:
     if run.collective_gbps is None:
         return []
     fields = {
+        "TRAINYARD_ZONE": f"metadata.labels['{naming.ZONE}']",
         "TRAINYARD_NODE": "spec.nodeName",
         "TRAINYARD_POD_IP": "status.podIP",
-        "TRAINYARD_ZONE": f"metadata.labels['{naming.ZONE}']",
     }
     return [
         {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}

@@ -1,0 +1,204 @@
+"""Checks of nodes from the platform's templates, for real: on process nodes, through Kueue."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from infra import naming
+from infra.config import arguments, parse, promise
+from infra.config.validation_arguments import validation as validation_arguments
+from infra.platform import kueue, priorities, validation
+from infra.simulated import node_pools
+from sandbox import paths
+from sandbox.node.api import Client, object_path
+from tests.sandbox.conftest import Cluster
+from tests.sandbox.node_kit import until
+from training.deployment import run_files
+
+pytestmark = pytest.mark.sandbox
+
+Json = dict[str, Any]
+
+SPACE = naming.VALIDATION_NAMESPACE
+POOL = "checked"
+_JOBS = "/apis/batch/v1"
+_CHECK_S = 90.0
+"""Two ranks that load torch, on a machine that may be busy with other tests."""
+
+_OWN_NAMES = {
+    naming.TOPOLOGY: "checked-topology",
+    **{name: f"checked-{name}" for name in priorities.PRIORITIES},
+}
+"""Cluster-wide objects that a stack on the same cluster has under their usual names."""
+
+
+def _pool(name: str, nodes: int, instance: str, **more: Any) -> Json:
+    size = {"min": nodes, "max": nodes, "instanceTypes": [instance]}
+    return {"name": name, "capacity": "on-demand", "zone": "z-1", "nodes": "process"} | size | more
+
+
+VALUES: Json = {
+    "cluster": {"provider": "existing", "name": "checked"},
+    "taintKey": "dedicated",
+    "cohort": "checked",
+    "nodePools": [
+        _pool(POOL, 2, "g6.xlarge"),
+        _pool("checked-cpu", 1, "m6i.xlarge", workload="cpu"),
+    ],
+    "storage": {"checkpoints": "1Gi", "datasets": "1Gi"},
+    "operators": {"kueue": {"provided": True}, "jobset": {"provided": True}},
+    "teams": [
+        {
+            "name": "checked",
+            "tier": "research",
+            "quota": {"cpu": "16", "memory": "64Gi", "gpus": 2},
+        }
+    ],
+    "images": {"trainer": "sandbox.trainyard.dev/trainer@source"},
+    "validation": {},
+}
+
+
+def _objects() -> list[Json]:
+    """What the stack creates for its checks, in the order of creation."""
+    config = parse(VALUES)
+    images = run_files.images(config.images, paths.PROJECT)
+    args = validation_arguments(config, promise.platform(config, "checked"), images)
+    assert args
+    queues = arguments.queues(config)
+    found = [
+        *(node_pools.node(pool, i) for pool in config.pools for i in range(pool.max)),
+        *(priorities.workload_priority_class(name) for name in priorities.PRIORITIES),
+        kueue.topology(),
+        *(kueue.flavor(pool) for pool in queues.pools),
+        kueue.cohort(queues.cohort, queues.pools, queues.teams),
+        validation.flavor(args.cpu_pool),
+        validation.borrowing_queue(args),
+        validation.own_queue(),
+        validation.namespace(signed=False),
+        validation.service_account(),
+        validation.service(),
+        *validation.network_policies(),
+        validation.local_queue(validation.COMPONENT),
+        validation.local_queue(validation.QUEUEING),
+        *validation.templates(args),
+        validation.stack_facts(args),
+    ]
+    text = json.dumps(found)
+    for usual, own in _OWN_NAMES.items():
+        text = text.replace(f'"{usual}"', f'"{own}"')
+    objects: list[Json] = json.loads(text)
+    return objects
+
+
+@pytest.fixture(scope="module")
+def checked(cluster: Cluster) -> Iterator[Client]:
+    """The cluster with three process nodes and the platform's checks; all gone in the end."""
+    objects = _objects()
+    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=_list(objects))
+    nodes = ("nodes", "-l", f"{naming.POOL} in ({POOL},checked-cpu)")
+    cluster.kubectl("wait", *nodes, "--for=condition=Ready", "--timeout=60s")
+    queues = [f"clusterqueue/{name}" for name in (validation.COMPONENT, validation.QUEUEING)]
+    cluster.kubectl("wait", *queues, "--for=condition=Active", "--timeout=60s")
+    yield Client(cluster.kubeconfig)
+    cluster.kubectl("delete", "jobs", "-n", SPACE, "--all", "--timeout=60s")
+    gone = ("delete", "--ignore-not-found", "--timeout=60s", "-f", "-")
+    cluster.kubectl(*gone, stdin=_list(objects[::-1]))
+
+
+def _list(items: list[Json]) -> str:
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+
+
+def _start(client: Client, template: str, **changed: Any) -> str:
+    """Starts a Job as `kubectl create job --from` does; its name."""
+    found = client.get(object_path(_JOBS, SPACE, "cronjobs", template))
+    job = found["spec"]["jobTemplate"]
+    job["spec"] |= changed.get("spec", {})
+    command = job["spec"]["template"]["spec"]["containers"][0]["command"]
+    command += changed.get("options", [])
+    name = changed.get("name", f"try-{template}")
+    job["metadata"] = {"name": name, "labels": job["metadata"]["labels"]}
+    client.create(object_path(_JOBS, SPACE, "jobs"), job)
+    return str(name)
+
+
+def _ended(client: Client, name: str) -> str:
+    """`Complete` or `Failed`, empty while it runs."""
+    job = client.get(object_path(_JOBS, SPACE, "jobs", name))
+    conditions = job.get("status", {}).get("conditions", [])
+    types = [c["type"] for c in conditions if c["status"] == "True"]
+    return next((t for t in types if t in ("Complete", "Failed")), "")
+
+
+def _lines(cluster: Cluster, client: Client, name: str, deadline_s: float = _CHECK_S) -> list[Json]:
+    """What its pods found, once it has ended."""
+    until(lambda: _ended(client, name), f"{name} has ended", deadline_s)
+    selector = f"batch.kubernetes.io/job-name={name}"
+    pods = client.get(object_path("/api/v1", SPACE, "pods"), labelSelector=selector)["items"]
+    names = sorted(pod["metadata"]["name"] for pod in pods)
+    logs = [cluster.kubectl("logs", "-n", SPACE, one, "--tail=1") for one in names]
+    return [json.loads(log) for log in logs]
+
+
+def test_nodes_pass_their_checks_and_a_wrong_network_is_told(
+    cluster: Cluster, checked: Client
+) -> None:
+    collective = _start(checked, f"collective-{POOL}")
+    smoke = _start(checked, f"smoke-{POOL}", spec={"parallelism": 1, "completions": 1})
+    jumbo = _start(
+        checked,
+        f"smoke-{POOL}",
+        name="jumbo",
+        spec={"parallelism": 1, "completions": 1},
+        options=['--expect={"mtu": 9001}'],
+    )
+    first, second = _lines(cluster, checked, collective)
+    assert first["ok"] and second["ok"], first
+    assert first["validation"] == "collective" and first["world_size"] == 2
+    assert first["bandwidth_gbps"] > 0 and first["interface"] == "lo"
+    assert first["nodes"] == [f"{POOL}-0", f"{POOL}-1"] == sorted({first["node"], second["node"]})
+    # Kubernetes tells a pod its zone from 1.35 on.
+    assert first["zone"] in ("", "z-1")
+    [fine] = _lines(cluster, checked, smoke)
+    assert fine["ok"] and fine["device"] == "cpu" and fine["model"], fine
+    [wrong] = _lines(cluster, checked, jumbo)
+    assert wrong["cause"] == f"MTU is 65536 on {wrong['node']}; the pool's network has 9001"
+    assert "jumbo frames" in wrong["remedy"]
+    assert _ended(checked, jumbo) == "Failed"
+
+
+def test_what_a_check_found_is_in_the_status_of_its_pod(cluster: Cluster, checked: Client) -> None:
+    selector = "batch.kubernetes.io/job-name=jumbo"
+    [pod] = checked.get(object_path("/api/v1", SPACE, "pods"), labelSelector=selector)["items"]
+    told = pod["status"]["containerStatuses"][0]["state"]["terminated"]
+    assert told["exitCode"] == 1
+    assert json.loads(told["message"])["cause"].startswith("MTU is 65536")
+
+
+def test_a_job_that_matters_more_evicts_one_that_matters_less(
+    cluster: Cluster, checked: Client
+) -> None:
+    low = _start(checked, "queueing-low")
+    workloads = object_path(f"/apis/{naming.KUEUE_API}", SPACE, "workloads")
+
+    def of(job: str) -> Json:
+        for item in checked.get(workloads)["items"]:
+            if item["metadata"]["ownerReferences"][0]["name"] == job:
+                found: Json = item
+                return found
+        return {}
+
+    def holds(job: str) -> bool:
+        return "admission" in of(job).get("status", {})
+
+    until(lambda: holds(low), "the first has its place")
+    high = _start(checked, "queueing-high")
+    until(lambda: holds(high) and not holds(low), "the second has taken it")
+    [told] = _lines(cluster, checked, high)
+    assert told["ok"] and told["validation"] == "queueing-high"
+    until(lambda: holds(low), "the first has it again")
