@@ -13,8 +13,9 @@ from infra import naming
 from infra.observability import dcgm, series
 from infra.observability.series import Series, state_label
 
-INTERVAL: Final = "30s"
-"""How often rules are evaluated; exporters are asked as often."""
+INTERVAL_S: Final = 30
+"""Seconds between evaluations of rules; exporters are asked as often."""
+INTERVAL: Final = f"{INTERVAL_S}s"
 
 Rule = dict[str, Any]
 Group = dict[str, Any]

@@ -17,6 +17,7 @@ from infra.observability.dashboards.model import (
     lines,
     number,
 )
+from infra.observability.recording import INTERVAL_S
 
 _RUN: Final = 'run_id="$run_id"'
 _STEPS: Final = f"sum(rate({series.STEP_SECONDS}{{{_RUN}}}[5m]))"
@@ -59,8 +60,8 @@ NOW: Final = Row(
             Unit.USD,
             f"sum(avg_over_time({series.RUN_COST}{{{_RUN}}}[$__range])"
             f" * count_over_time({series.RUN_COST}{{{_RUN}}}[$__range]))"
-            " * 30 / 3600",
-            "Price times hours over the time shown; one sample stands for the 30 s between rules.",
+            f" * {INTERVAL_S} / 3600",
+            f"Price times hours over the time shown; one sample stands for the {INTERVAL_S} s between rules.",
         ),
     ),
 )
