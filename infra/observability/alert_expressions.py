@@ -54,8 +54,8 @@ CHECKPOINT_FAILED: Final = _told("checkpoint_failed", "checkpoint-failed|no-spac
 RESUME_FAILED: Final = _told("checkpoint_corrupt", "restore-failed")
 
 _RESTARTED: Final = (
-    f"sum by ({_OF_RUN}) (increase({series.POD_RESTARTS}[1h])"
-    f" * on (namespace, pod) group_left (run_id, team) {series.RUN_POD})"
+    f"round(sum by ({_OF_RUN}) (increase({series.POD_RESTARTS}[1h])"
+    f" * on (namespace, pod) group_left (run_id, team) {series.RUN_POD}))"
 )
 _ATTEMPTS: Final = (
     f"max by ({_OF_RUN}) (max_over_time({series.ATTEMPT}[1h]))"
