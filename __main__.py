@@ -8,12 +8,13 @@ import pulumi_kubernetes as k8s
 from infra.config import (
     ConfigError,
     StackConfig,
+    add_ons,
     arguments,
     engine_values,
     observability_arguments,
 )
+from infra.platform.add_ons.component import AddOns
 from infra.platform.observability import Observability
-from infra.platform.operators import Operators
 from infra.platform.priorities import Priorities
 from infra.platform.schedulers import deploy as deploy_queues
 from infra.simulated.node_pools import SimulatedNodePools
@@ -56,9 +57,9 @@ def deploy_platform(planned: plan.Plan, site: Site) -> dict[str, list[pulumi.Res
     """Operators, queues, teams; by team, what its runs depend on."""
     config = planned.config
     base = list(site.ready)
-    if (operators := arguments.operators(config)).anything:
+    if (operators := add_ons.args(config)).anything:
         first = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=base)
-        base = [*base, Operators("operators", operators, first)]
+        base = [*base, AddOns("operators", operators, first)]
     after = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=base)
     if watched := observability_arguments.observability(config):
         Observability("observability", watched, after)

@@ -16,20 +16,15 @@ import pulumi
 import pulumi_aws.autoscaling as autoscaling
 import pulumi_aws.eks as aws_eks
 import pulumi_aws.iam as iam
-import pulumi_kubernetes as k8s
 
-from infra import naming
+from infra import charts, naming
 from infra.aws import pod_identity, provisioning_request
 from infra.aws.autoscaler_access import autoscaler_policy
 from infra.aws.pool_nodes import own_labels
 from infra.aws.records import ClusterRecord
+from infra.charts import Chart
 from infra.objects import KubernetesObject, Manifest
 from infra.pools import NodePool
-
-REPOSITORY: Final = "https://kubernetes.github.io/autoscaler"
-CHART_VERSION: Final = "9.59.0"
-IMAGES: Final[Mapping[str, str]] = {"1.33": "v1.33.1", "1.34": "v1.34.1", "1.35": "v1.35.0"}
-"""By version of Kubernetes: the autoscaler simulates that version's scheduler."""
 
 NAMESPACE: Final = "kube-system"
 SERVICE_ACCOUNT: Final = "cluster-autoscaler"
@@ -50,6 +45,9 @@ class ClusterAutoscalerArgs:
     """Whose nodes are `managed`."""
     autoscaling_groups: Mapping[str, pulumi.Input[str]]
     """Name of the Auto Scaling group behind each of them."""
+    chart: Chart
+    image_tag: str
+    """Of the autoscaler that simulates the scheduler of the cluster's version."""
 
 
 def template_tags(pool: NodePool) -> dict[str, str]:
@@ -66,7 +64,7 @@ def values(args: ClusterAutoscalerArgs) -> dict[str, Any]:
         "cloudProvider": "aws",
         "awsRegion": args.region,
         "autoDiscovery": {"clusterName": args.cluster.name},
-        "image": {"tag": IMAGES[args.cluster.version]},
+        "image": {"tag": args.image_tag},
         "rbac": {"serviceAccount": {"name": SERVICE_ACCOUNT}},
         "priorityClassName": "system-cluster-critical",
         "resources": {
@@ -106,16 +104,12 @@ class ClusterAutoscaler(pulumi.ComponentResource):
             provisioning_request.cluster_role_binding(NAMESPACE, SERVICE_ACCOUNT),
             role,
         )
-        self.release = k8s.helm.v3.Release(
+        self.release = charts.release(
             f"{name}-controller",
-            name="cluster-autoscaler",
-            chart="cluster-autoscaler",
-            version=CHART_VERSION,
-            repository_opts=k8s.helm.v3.RepositoryOptsArgs(repo=REPOSITORY),
+            args.chart,
+            release_name="cluster-autoscaler",
             namespace=NAMESPACE,
             values=values(args),
-            atomic=True,
-            timeout=600,
             opts=pulumi.ResourceOptions(parent=self, depends_on=[api, binding, *permissions]),
         )
         self.register_outputs({"pools": [pool.name for pool in args.pools]})

@@ -9,6 +9,7 @@ from infra.aws.existing_network import ExistingNetworkArgs
 from infra.aws.imds_sidecar import MetadataAccess
 from infra.aws.network import NetworkArgs
 from infra.aws.provider import ProviderArgs
+from infra.charts import Chart
 from infra.pools import Autoscaler, NodePool, Nodes
 from infra.storage import NamedStorageClass, VolumeSizes
 
@@ -60,6 +61,10 @@ class FoundationArgs:
     cluster: ClusterChoice
     pools: tuple[NodePool, ...]
     autoscaler: Autoscaler
+    charts: Mapping[str, Chart]
+    """Of what makes nodes or sizes their groups: karpenter, karpenterCrd, clusterAutoscaler."""
+    autoscaler_tag: str
+    """Of Cluster Autoscaler's image, which goes with the cluster's version."""
     metadata_access: MetadataAccess
     storage: LustreChoice | EfsChoice | NamedStorageClass
     sizes: VolumeSizes

@@ -194,6 +194,8 @@ class Foundation(pulumi.ComponentResource):
             account=self._args.site.account,
             pools=pools,
             autoscaling_groups={pool.name: groups.autoscaling_group(pool.name) for pool in pools},
+            chart=self._args.charts["clusterAutoscaler"],
+            image_tag=self._args.autoscaler_tag,
         )
         return ClusterAutoscaler(f"{self._name}-autoscaler", wanted, self._in_cluster(addons))
 
@@ -207,6 +209,8 @@ class Foundation(pulumi.ComponentResource):
             tags=default_tags(self._args.site),
             region=self._args.site.region,
             account=self._args.site.account,
+            chart=self._args.charts["karpenter"],
+            crds=self._args.charts["karpenterCrd"],
         )
         return Karpenter(f"{self._name}-karpenter", wanted, self._in_cluster(addons))
 

@@ -16,21 +16,16 @@ from typing import Any, Final
 import pulumi
 import pulumi_aws.eks as aws_eks
 import pulumi_aws.iam as iam
-import pulumi_kubernetes as k8s
 
-from infra import naming
+from infra import charts, naming
 from infra.aws import karpenter_manifests, pod_identity
 from infra.aws.interruption import InterruptionQueue
 from infra.aws.karpenter_access import ControllerScope, controller_policy
 from infra.aws.pool_nodes import PoolNodesArgs, own_name, placement_group
+from infra.charts import Chart
 from infra.objects import KubernetesObject
 from infra.pools import NodePool
 
-VERSION: Final = "1.15.0"
-"""Of both charts. EFA interfaces and placement groups in a node class came with 1.11."""
-CHART: Final = "oci://public.ecr.aws/karpenter/karpenter"
-CRD_CHART: Final = "oci://public.ecr.aws/karpenter/karpenter-crd"
-"""A release of its own: the other chart brings the CRDs, but never upgrades them."""
 NAMESPACE: Final = "kube-system"
 """Where the API server's fairness rules put Karpenter's leases among the system's."""
 SERVICE_ACCOUNT: Final = "karpenter"
@@ -45,6 +40,9 @@ class KarpenterArgs(PoolNodesArgs):
 
     region: str
     account: str
+    chart: Chart
+    crds: Chart
+    """Of the definitions: the other chart brings them, but never upgrades them."""
 
 
 def values(args: KarpenterArgs, queue: pulumi.Input[str]) -> dict[str, Any]:
@@ -72,25 +70,21 @@ class Karpenter(pulumi.ComponentResource):
         own = pulumi.ResourceOptions(parent=self)
         queue = InterruptionQueue(f"{name}-interruption", own)
         permissions = self._permissions(name, args, queue)
-        crds = k8s.helm.v3.Release(
+        crds = charts.release(
             f"{name}-crd",
-            name="karpenter-crd",
-            chart=CRD_CHART,
-            version=VERSION,
+            args.crds,
+            release_name="karpenter-crd",
             namespace=NAMESPACE,
-            atomic=True,
+            values={},
             opts=own,
         )
-        controller = k8s.helm.v3.Release(
+        controller = charts.release(
             f"{name}-controller",
-            name="karpenter",
-            chart=CHART,
-            version=VERSION,
+            args.chart,
+            release_name="karpenter",
             namespace=NAMESPACE,
             skip_crds=True,
             values=values(args, queue.name),
-            atomic=True,
-            timeout=600,
             opts=pulumi.ResourceOptions(parent=self, depends_on=[crds, queue, *permissions]),
         )
         profile = iam.InstanceProfile(f"{name}-nodes", role=args.cluster.node_role_name, opts=own)

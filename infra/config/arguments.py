@@ -12,9 +12,8 @@ from infra.aws import imds_sidecar, secret_access
 from infra.config import promise
 from infra.config.fields import repository_of
 from infra.config.model import ExistingClusterConfig, QuotaConfig, StackConfig, TeamConfig
-from infra.platform import priorities
+from infra.platform import mirror, priorities
 from infra.platform.kueue import KueueQueuesArgs
-from infra.platform.operators import OperatorsArgs
 from infra.platform.schedulers import TeamQueuesArgs, yunikorn
 from infra.platform.schedulers.shares import QueueShare, SharedQueuesArgs
 from infra.pools import Autoscaler, Workload
@@ -46,12 +45,6 @@ def simulated_nodes(config: StackConfig) -> SimulatedNodePoolsArgs:
     return SimulatedNodePoolsArgs(pools=simulated)
 
 
-def operators(config: StackConfig) -> OperatorsArgs:
-    """Operators that the stack installs; perhaps none."""
-    signer = config.signatures.signer if config.signatures else None
-    return OperatorsArgs(install=promise.to_install(config), signer=signer)
-
-
 def queues(config: StackConfig) -> KueueQueuesArgs:
     """GPU pools, and the teams that queue for them."""
     return KueueQueuesArgs(
@@ -69,8 +62,18 @@ def team_queues(config: StackConfig) -> TeamQueuesArgs:
         QueueShare(team=team.name, quota=_amounts(team.quota), guaranteed=team.guaranteed)
         for team in config.teams
     )
-    shared = SharedQueuesArgs(cohort=kueue.cohort, pools=kueue.pools, shares=shares)
+    shared = SharedQueuesArgs(
+        cohort=kueue.cohort,
+        pools=kueue.pools,
+        shares=shares,
+        placeholder=_placeholder(config),
+    )
     return TeamQueuesArgs(scheduler=config.scheduler, kueue=kueue, shared=shared)
+
+
+def _placeholder(config: StackConfig) -> str:
+    """Image of the pods that keep room for a gang of YuniKorn's."""
+    return mirror.image(yunikorn.PLACEHOLDER, config.mirror or "")
 
 
 def _amounts(quota: QuotaConfig) -> dict[str, int]:
@@ -136,7 +139,7 @@ def admission(config: StackConfig) -> AdmissionWallsArgs:
     """What the walls around all team namespaces know of the stack."""
     registries = promise.registries(config)
     if config.scheduler is Scheduler.YUNIKORN:
-        registries = (*registries, repository_of(yunikorn.PLACEHOLDER))
+        registries = (*registries, repository_of(_placeholder(config)))
     return AdmissionWallsArgs(
         taint_key=config.taint_key,
         registries=registries,

@@ -16,6 +16,8 @@ from infra.aws.provider import ProviderArgs
 from infra.config import arguments, observability_arguments
 from infra.config.aws_model import EksClusterConfig, MadeNetworkConfig
 from infra.config.model import OnAws, StackConfig
+from infra.platform import mirror
+from infra.platform.images import AUTOSCALER_TAGS
 from infra.pools import Nodes
 from infra.storage import NamedStorageClass
 
@@ -34,6 +36,11 @@ def foundation(config: StackConfig, on: OnAws, stack: str) -> FoundationArgs:
         cluster=_cluster(on.cluster),
         pools=config.pools_of(Nodes.MANAGED, Nodes.KARPENTER),
         autoscaler=config.autoscaler,
+        charts={
+            name: mirror.chart(name, config.mirror or "")
+            for name in ("karpenter", "karpenterCrd", "clusterAutoscaler")
+        },
+        autoscaler_tag=AUTOSCALER_TAGS[on.cluster.version],
         metadata_access=(
             MetadataAccess.PODS if config.interruption.imds_sidecar else MetadataAccess.NODE
         ),

@@ -34,6 +34,7 @@ from infra.config.fields import (
     Section,
     Str,
 )
+from infra.config.mirror_model import Mirror
 from infra.config.observability_model import ObservabilityConfig
 from infra.config.secrets_model import TeamSecretConfig
 from infra.config.signatures_model import SignaturesConfig
@@ -142,6 +143,8 @@ class OperatorConfig(Section):
     """A controller that the platform needs."""
 
     provided: Bool = Field(description="true when the cluster has it, false to install it")
+    image: Image | None = None
+    """By digest, of an operator that has no chart to name it: needed to install it."""
 
 
 class OperatorsConfig(Section):
@@ -232,6 +235,9 @@ class StackConfig(Section):
     """What training pods may reach by HTTPS (object storage); the metadata service never."""
     autoscaler: Autoscaler = Autoscaler.NONE
     interruption: InterruptionConfig = InterruptionConfig()
+    mirror: Mirror | None = None
+    """Registry, or a folder in one, that has every chart and image that the stack installs; see
+    `python -m infra.mirror`. Default: each comes from its makers' own."""
     validation: ValidationConfig | None = None
     """Checks of its nodes. Default: none."""
     observability: ObservabilityConfig | None = None

@@ -44,7 +44,9 @@ def chart(add_on: str, mirror: str) -> Chart:
 
 def image(reference: str, mirror: str) -> str:
     """An image's reference, such as docker.io/library/alpine:3, from the mirror unless that is empty."""
-    return f"{mirror}/{reference.partition('/')[2]}" if mirror else reference
+    if not mirror or reference.startswith(f"{mirror}/"):
+        return reference
+    return f"{mirror}/{reference.partition('/')[2]}"
 
 
 def manifest(of: Manifest, mirror: str) -> Manifest:

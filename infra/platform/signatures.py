@@ -1,39 +1,13 @@
-"""Only images that somebody trusted has signed: sigstore's policy-controller, and what it asks for.
-
-It works in namespaces that opt in by label, which are the teams'. An image without a signature that the
-policy accepts is refused, and so is one that no policy matches. While the controller is down its webhook
-refuses all pods there (failurePolicy Fail): walls that open when they break are none.
-"""
+"""Who signs images, and the policy that asks for it; policy-controller enforces it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import pulumi
-import pulumi_kubernetes as k8s
-
 from infra import naming
-from infra.objects import KubernetesObject, Manifest, metadata
-
-CHART: Final = "oci://ghcr.io/sigstore/helm-charts/policy-controller"
-CHART_VERSION: Final = "0.10.5"
-VALUES: Final[Mapping[str, Any]] = {
-    "webhook": {
-        "replicaCount": 2,
-        # On AWS the role that reads signatures is handed to this account.
-        "serviceAccount": {"name": naming.SIGNATURES_ACCOUNT},
-        "failurePolicy": "Fail",
-        "namespaceSelector": {
-            "matchExpressions": [
-                {"key": naming.SIGNED_IMAGES, "operator": "In", "values": ["true"]}
-            ]
-        },
-        # What to do with an image that no policy matches.
-        "configData": {"no-match-policy": "deny"},
-    }
-}
+from infra.objects import Manifest, metadata
+from infra.platform.compatibility import ADD_ONS
 
 POLICY: Final = "trainyard-training-images"
 
@@ -73,7 +47,7 @@ def _authority(signer: Signer) -> dict[str, Any]:
 def image_policy(signer: Signer) -> Manifest:
     """Every image, whatever its registry: which registries there may be, the walls say."""
     return {
-        "apiVersion": "policy.sigstore.dev/v1beta1",
+        "apiVersion": ADD_ONS["policyController"].apis["ClusterImagePolicy"],
         "kind": "ClusterImagePolicy",
         "metadata": metadata(POLICY, labels=naming.object_labels("signatures")),
         "spec": {
@@ -82,46 +56,3 @@ def image_policy(signer: Signer) -> Manifest:
             "authorities": [_authority(signer)],
         },
     }
-
-
-@dataclass(frozen=True, kw_only=True)
-class SignaturesArgs:
-    """Who signs the images of this stack's teams."""
-
-    signer: Signer
-
-
-class Signatures(pulumi.ComponentResource):
-    """The controller and its policy. Teams' namespaces go before it, and come after it."""
-
-    def __init__(self, name: str, args: SignaturesArgs, opts: pulumi.ResourceOptions) -> None:
-        super().__init__(naming.infra_type("Signatures"), name, None, opts)
-        own = pulumi.ResourceOptions(parent=self)
-        namespace = KubernetesObject(
-            f"{name}-namespace",
-            {
-                "apiVersion": "v1",
-                "kind": "Namespace",
-                "metadata": metadata(
-                    naming.SIGNATURES_NAMESPACE, labels=naming.object_labels("signatures")
-                ),
-            },
-            own,
-        )
-        controller = k8s.helm.v3.Release(
-            f"{name}-controller",
-            name="policy-controller",
-            chart=CHART,
-            version=CHART_VERSION,
-            namespace=naming.SIGNATURES_NAMESPACE,
-            values=dict(VALUES),
-            atomic=True,
-            timeout=600,
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[namespace]),
-        )
-        KubernetesObject(
-            f"{name}-policy",
-            image_policy(args.signer),
-            pulumi.ResourceOptions(parent=self, depends_on=[controller]),
-        )
-        self.register_outputs({"policy": POLICY})

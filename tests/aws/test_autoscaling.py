@@ -13,16 +13,22 @@ from iam_evaluation import Request, allowed
 from moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deploy
 
 from infra import naming
-from infra.aws import autoscaling, provisioning_request
+from infra.aws import provisioning_request
 from infra.aws.autoscaler_access import autoscaler_policy
 from infra.aws.autoscaling import ClusterAutoscaler, ClusterAutoscalerArgs, template_tags
 from infra.aws.node_pools import NodePools, NodePoolsArgs
-from infra.platform import scale_up
+from infra.platform import mirror, scale_up
+from infra.platform.compatibility import ADD_ONS
+from infra.platform.images import AUTOSCALER_TAGS
 from infra.platform.scale_up import GangScaleUp
 from infra.pools import Nodes
 
 RELEASE = "kubernetes:helm.sh/v3:Release"
 POOLS = (pools.SPOT, pools.ONDEMAND)
+CHART: Any = {
+    "chart": mirror.chart("clusterAutoscaler", ""),
+    "image_tag": AUTOSCALER_TAGS["1.35"],
+}
 
 _TEMPLATE = "k8s.io/cluster-autoscaler/node-template"
 
@@ -36,6 +42,7 @@ def program(place: pools.Place, opts: pulumi.ResourceOptions) -> None:
         account=ACCOUNT,
         pools=POOLS,
         autoscaling_groups={pool.name: nodes.autoscaling_group(pool.name) for pool in POOLS},
+        **CHART,
     )
     autoscaler = ClusterAutoscaler("autoscaler", args, opts)
     after = pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(depends_on=[autoscaler]))
@@ -87,6 +94,7 @@ def test_a_group_that_is_behind_no_pool_is_refused(cloud: Cloud) -> None:
         account=ACCOUNT,
         pools=(pools.SPOT,),
         autoscaling_groups={"spot": "some-other-group"},
+        **CHART,
     )
     with pytest.raises(LookupError, match="some-other-group is behind no node group"):
         deploy(lambda opts: ClusterAutoscaler("autoscaler", args, opts), cloud)
@@ -125,7 +133,7 @@ def test_the_roles_policy_is_written_for_the_cluster(made: Deployed) -> None:
 
 def test_the_release_matches_the_clusters_version_and_answers_requests(made: Deployed) -> None:
     release = made.one(RELEASE).inputs
-    assert release["version"] == "9.59.0"
+    assert release["version"] == ADD_ONS["clusterAutoscaler"].version
     values = release["values"]
     assert values["image"] == {"tag": "v1.35.0"}
     assert values["autoDiscovery"] == {"clusterName": "training"}
@@ -139,9 +147,9 @@ def test_the_release_matches_the_clusters_version_and_answers_requests(made: Dep
 
 
 def test_every_version_that_eks_may_have_has_an_autoscaler() -> None:
-    assert set(autoscaling.IMAGES) == {"1.33", "1.34", "1.35"}
-    for version, image in autoscaling.IMAGES.items():
-        assert image.startswith(f"v{version}.")
+    assert set(AUTOSCALER_TAGS) == {"1.33", "1.34", "1.35"}
+    for version, tag in AUTOSCALER_TAGS.items():
+        assert tag.startswith(f"v{version}.")
 
 
 def test_nodes_with_pods_on_them_are_left_alone(made: Deployed) -> None:

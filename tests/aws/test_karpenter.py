@@ -14,6 +14,7 @@ from infra import naming
 from infra.aws import karpenter_manifests
 from infra.aws.karpenter import Karpenter, KarpenterArgs
 from infra.aws.karpenter_manifests import node_pool
+from infra.platform import mirror
 from infra.pools import NodePool, Nodes
 
 MINE = [dataclasses.replace(pool, nodes=Nodes.KARPENTER) for pool in pools.ALL]
@@ -29,7 +30,13 @@ def built() -> tuple[pools.Place, Deployed]:
     return pools.deployed_once(
         lambda place, opts: Karpenter(
             "karpenter",
-            KarpenterArgs(**place.common(*MINE), region=REGION, account=ACCOUNT),
+            KarpenterArgs(
+                **place.common(*MINE),
+                region=REGION,
+                account=ACCOUNT,
+                chart=mirror.chart("karpenter", ""),
+                crds=mirror.chart("karpenterCrd", ""),
+            ),
             opts,
         )
     )

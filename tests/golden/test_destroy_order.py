@@ -212,11 +212,11 @@ HOLDERS: dict[str, tuple[Pick, Pick, Related]] = {
     ),
     "image policies and who checks them": (
         of("ClusterImagePolicy"),
-        release("signatures-controller"),
+        release("operators-policyController"),
         any_pair,
     ),
     "who checks images and what it reads them with": (
-        release("signatures-controller"),
+        release("operators-policyController"),
         lambda r: r["type"].startswith("aws:") and r["name"].startswith("aws-signatures-"),
         any_pair,
     ),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from infra.config.checks import (
+    add_ons,
     drills,
     names,
     network,
@@ -58,6 +59,9 @@ ALL: Final[tuple[Callable[[Parts], Iterator[Mistake]], ...]] = (
     schedulers.operators,
     schedulers.native,
     schedulers.team_options,
+    add_ons.versions,
+    add_ons.images,
+    add_ons.mirror,
     storage.one_storage,
     storage.real_storage,
     storage.source_images,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from infra.config.checks import add_ons
 from infra.config.checks.parts import Parts
 from infra.config.mistakes import Mistake, shown
 from infra.schedulers import NATIVE_GANG_APIS, Scheduler
@@ -54,12 +55,14 @@ def native(parts: Parts) -> Iterator[Mistake]:
     if not isinstance(version, str | None):
         return  # A mistake of its own.
     if scheduler is not Scheduler.NATIVE:
-        if scheduler and parts.provider == "existing" and version is not None:
+        idle = not add_ons.installed(parts)
+        if scheduler and parts.provider == "existing" and version is not None and idle:
             yield Mistake(
                 path="cluster.version",
                 got=shown(version),
-                allowed="nothing but with scheduler native, for nothing else depends on it",
-                remedy="remove it, or set scheduler: native",
+                allowed="nothing but with scheduler native or with add-ons that the stack installs, "
+                "for nothing else depends on it",
+                remedy="remove it",
             )
         return
     versions = " or ".join(NATIVE_GANG_APIS)

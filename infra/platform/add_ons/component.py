@@ -90,11 +90,13 @@ class AddOns(pulumi.ComponentResource):
         }
 
     def _install(self, plan: Installable, needs: list[pulumi.Resource]) -> list[pulumi.Resource]:
+        """All of an add-on; `needs` are all of those that it comes after."""
         add_on = ADD_ONS[plan.add_on]
-        made: list[pulumi.Resource] = list(needs)
         if add_on.namespace in self._namespaces:
-            made.append(self._namespaces[add_on.namespace])
-        made += [self._object(plan, manifest, made) for manifest in plan.before]
+            needs = [*needs, self._namespaces[add_on.namespace]]
+        before = [self._object(plan, manifest, needs) for manifest in plan.before]
+        needs = [*needs, *before]
+        made: list[pulumi.Resource] = [*before]
         if add_on.chart:
             release = charts.release(
                 f"{self._name}-{plan.add_on}",
@@ -102,10 +104,10 @@ class AddOns(pulumi.ComponentResource):
                 release_name=release_name(plan.add_on),
                 namespace=add_on.namespace,
                 values=plan.values,
-                opts=self._own(made, self._former(plan.add_on, "controller")),
+                opts=self._own(needs, self._former(plan.add_on, "controller")),
             )
-            made = [*made, release]
-        return [*made, *(self._object(plan, manifest, made) for manifest in plan.objects)]
+            made, needs = [*made, release], [release]
+        return [*made, *(self._object(plan, manifest, needs) for manifest in plan.objects)]
 
     def _object(
         self, plan: Installable, manifest: Manifest, needs: Sequence[pulumi.Resource]

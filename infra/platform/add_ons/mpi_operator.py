@@ -36,8 +36,11 @@ _DEFAULTS: Final[dict[str, tuple[str, Any]]] = {
 """What its API fills in where a run says nothing."""
 
 
-def plan() -> Installable:
-    """The API, its controller twice, of which one leads, and the rights that it needs."""
+def plan(image: str) -> Installable:
+    """The API, its controller twice, of which one leads, and the rights that it needs.
+
+    `image`: the controller's, by digest like every image that a manifest of ours names.
+    """
     add_on = ADD_ONS["mpiOperator"]
     kind = Kind(
         group=_GROUP,
@@ -51,9 +54,8 @@ def plan() -> Installable:
             },
         },
     )
-    [image] = add_on.images
     container = {
-        "image": image.reference,
+        "image": image,
         "args": [f"--lock-namespace={add_on.namespace}"],
         "ports": [{"name": "health", "containerPort": _HEALTH_PORT}],
         "livenessProbe": {"httpGet": {"path": "/healthz", "port": "health"}},

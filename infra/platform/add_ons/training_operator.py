@@ -38,8 +38,11 @@ _EVERYWHERE: Final = (
 )
 
 
-def plan() -> Installable:
-    """The API, its controller twice, of which one leads, and what both of them answer: the webhook."""
+def plan(image: str) -> Installable:
+    """The API, its controller twice, of which one leads, and what both of them answer: the webhook.
+
+    `image`: the controller's, by digest like every image that a manifest of ours names.
+    """
     kind = Kind(group=_GROUP, version=_VERSION, kind="PyTorchJob", plural="pytorchjobs")
     at_home = [manifests.LEADING, rule("", ["secrets"], [*READ, "update"])]
     return Installable(
@@ -53,7 +56,7 @@ def plan() -> Installable:
         ),
         objects=(
             _service(),
-            *manifests.deployment(NAME, _NAMESPACE, _container(), _volumes()),
+            *manifests.deployment(NAME, _NAMESPACE, _container(image), _volumes()),
             _webhook(),
         ),
         namespace_labels=controllers.pod_security("restricted"),
@@ -83,11 +86,10 @@ def _no_init_container() -> Manifest:
     }
 
 
-def _container() -> dict[str, Any]:
-    [image] = ADD_ONS["trainingOperator"].images
+def _container(image: str) -> dict[str, Any]:
     probe = {"periodSeconds": 15, "timeoutSeconds": 3}
     return {
-        "image": image.reference,
+        "image": image,
         "command": ["/manager"],
         "args": ["--leader-elect", "--enable-scheme=pytorchjob"],
         "env": [

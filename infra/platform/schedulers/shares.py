@@ -34,6 +34,8 @@ class SharedQueuesArgs:
     cohort: str
     pools: tuple[NodePool, ...]
     shares: tuple[QueueShare, ...]
+    placeholder: str
+    """Image of the pods that YuniKorn keeps room with, by digest."""
 
 
 def _sum(pools: Iterable[NodePool], nodes: Mapping[str, int]) -> dict[str, int]:

@@ -8,11 +8,12 @@ import pulumi
 
 from infra import naming
 from infra.objects import KubernetesObject, Manifest, metadata
+from infra.platform.compatibility import ADD_ONS
 from infra.platform.schedulers import shares
 from infra.platform.schedulers.shares import QueueShare, SharedQueuesArgs
 from infra.schedulers import Scheduler
 
-API: Final = "scheduling.volcano.sh/v1beta1"
+API: Final = ADD_ONS["volcano"].apis["Queue"]
 
 SCHEDULER_CONFIG: Final = """\
 actions: "allocate, preempt, reclaim, backfill"

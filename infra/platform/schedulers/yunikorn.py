@@ -9,17 +9,17 @@ import yaml
 
 from infra import naming
 from infra.objects import KubernetesObject, Manifest, metadata
+from infra.platform.compatibility import ADD_ONS
+from infra.platform.images import PAUSE
 from infra.platform.schedulers import shares
 from infra.platform.schedulers.shares import Amounts, QueueShare, SharedQueuesArgs
 
-NAMESPACE: Final = "yunikorn"
+NAMESPACE: Final = ADD_ONS["yunikorn"].namespace
 _CONFIG: Final = "yunikorn-configs"
 """The name that YuniKorn watches for; it goes before the chart's own defaults."""
 
-PLACEHOLDER: Final = (
-    "registry.k8s.io/pause@sha256:ee6521f290b2168b6e0935a181d4cff9be1ac3f505666ef0e3c98fae8199917a"
-)
-"""pause 3.10, what YuniKorn's placeholder pods run; by digest like every image."""
+PLACEHOLDER: Final = PAUSE.reference
+"""What YuniKorn's placeholder pods run."""
 
 
 def _resources(amounts: Amounts) -> dict[str, str]:
@@ -71,7 +71,7 @@ def config_map(args: SharedQueuesArgs) -> Manifest:
         "metadata": metadata(_CONFIG, namespace=NAMESPACE, labels=naming.object_labels("queues")),
         "data": {
             "queues.yaml": yaml.safe_dump(queues(args), sort_keys=False, width=100),
-            "service.placeHolderImage": PLACEHOLDER,
+            "service.placeHolderImage": args.placeholder,
         },
     }
 

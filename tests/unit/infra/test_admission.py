@@ -10,7 +10,8 @@ import pytest
 from infra import naming, render
 from infra.config import arguments, parse, stack_values
 from infra.config.fields import repository_of
-from infra.platform import operators, priorities
+from infra.platform import priorities
+from infra.platform.compatibility import ADD_ONS
 from infra.schedulers import Scheduler
 from infra.tenancy import admission, team
 from infra.tenancy.admission import controllers, images, pods
@@ -182,12 +183,14 @@ def test_the_sandboxes_controllers_are_those_that_the_walls_know() -> None:
         ("kubeflowTrainer", controllers.TRAINER),
         ("volcano", controllers.VOLCANO),
         ("yunikorn", controllers.YUNIKORN),
+        ("trainingOperator", controllers.TRAINING_OPERATOR),
+        ("mpiOperator", controllers.MPI_OPERATOR),
     ],
 )
 def test_an_installed_operator_is_trusted_in_its_own_namespace(
     operator: str, accounts: tuple[str, ...]
 ) -> None:
-    namespace = operators.CHARTS[operator].namespace
+    namespace = ADD_ONS[operator].namespace
     assert all(a.startswith(f"system:serviceaccount:{namespace}:") for a in accounts)
 
 

@@ -83,8 +83,8 @@ BAD: dict[str, tuple[Edit, str]] = {
     ),
     "a version that nothing depends on": (
         lambda s: s["cluster"].update(version="1.37"),
-        "cluster.version: got '1.37'; allowed nothing but with scheduler native, for nothing else "
-        "depends on it; remove it, or set scheduler: native",
+        "cluster.version: got '1.37'; allowed nothing but with scheduler native or with add-ons that "
+        "the stack installs, for nothing else depends on it; remove it",
     ),
     "a version that is a number": (
         both(choose("native"), lambda s: s["cluster"].update(version=1.37)),

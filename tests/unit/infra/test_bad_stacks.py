@@ -18,7 +18,8 @@ from tests.golden.example_runs import stack_values as example
 Edit = Callable[[dict[str, Any]], object]
 
 KEYS = (
-    "autoscaler, aws, cluster, cohort, egressCidrs, images, interruption, network, nodePools, "
+    "autoscaler, aws, cluster, cohort, egressCidrs, images, interruption, "
+    "mirror, network, nodePools, "
     "observability, "
     "operators, registries, runs, scheduler, signatures, storage, taintKey, teams, validation"
 )

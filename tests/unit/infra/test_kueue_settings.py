@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.platform import kueue_settings, operators
+from infra.platform import kueue_settings
+from infra.platform.add_ons import kueue
 from sandbox import configuration
 from sandbox.ports import NAMES
 
 
 def chart() -> dict[str, Any]:
     """The configuration in the chart's values."""
-    values = operators.CHARTS["kueue"].values["managerConfig"]["controllerManagerConfigYaml"]
+    values = kueue.plan().values["managerConfig"]["controllerManagerConfigYaml"]
     parsed: dict[str, Any] = yaml.safe_load(values)
     return parsed
 

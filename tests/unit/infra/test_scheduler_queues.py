@@ -11,7 +11,8 @@ import yaml
 
 from infra import naming, quantity
 from infra.config import arguments, parse
-from infra.platform import operators, priorities
+from infra.platform import priorities
+from infra.platform.compatibility import ADD_ONS
 from infra.platform.schedulers import shares, volcano, yunikorn
 from infra.platform.schedulers.shares import SharedQueuesArgs
 from infra.schedulers import Scheduler
@@ -143,7 +144,7 @@ def test_volcano_asks_for_nodes_that_do_not_exist_yet() -> None:
 
 @pytest.mark.parametrize("scheduler", [s for s in Scheduler if s.operator])
 def test_every_scheduler_can_be_installed_at_one_version(scheduler: Scheduler) -> None:
-    chart = operators.CHARTS[scheduler.operator or ""]
+    chart = ADD_ONS[scheduler.operator or ""]
     assert re.fullmatch(r"\d+\.\d+\.\d+", chart.version)
     assert chart.repository.startswith("https://") or chart.chart.startswith("oci://")
 

@@ -10,6 +10,7 @@ import pytest
 
 from infra.aws import signature_access
 from infra.platform import signatures
+from infra.platform.add_ons import policy_controller
 from infra.platform.signatures import Keyless, KmsKey
 from infra.render import Record, render
 from infra.tenancy import team
@@ -38,14 +39,14 @@ def test_every_image_is_asked_for_and_what_no_policy_knows_is_refused() -> None:
     spec = signatures.image_policy(Keyless(issuer=ISSUER, subject=SUBJECT))["spec"]
     assert spec["images"] == [{"glob": "**"}]
     assert spec["mode"] == "enforce"
-    webhook = signatures.VALUES["webhook"]
+    webhook = policy_controller.VALUES["webhook"]
     assert webhook["failurePolicy"] == "Fail"
     assert webhook["configData"]["no-match-policy"] == "deny"
     assert webhook["replicaCount"] > 1
 
 
 def test_only_namespaces_that_opt_in_are_asked_and_teams_of_such_a_stack_do() -> None:
-    [expression] = signatures.VALUES["webhook"]["namespaceSelector"]["matchExpressions"]
+    [expression] = policy_controller.VALUES["webhook"]["namespaceSelector"]["matchExpressions"]
     assert expression == {"key": OPT_IN, "operator": "In", "values": ["true"]}
     assert team.namespace("research", signed=True)["metadata"]["labels"][OPT_IN] == "true"
     assert OPT_IN not in team.namespace("research")["metadata"]["labels"]

@@ -1,0 +1,96 @@
+"""Add-ons: made for the cluster's version of Kubernetes, and what a mirror is there for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from infra.config.checks.parts import Parts
+from infra.config.mistakes import Mistake, shown
+from infra.platform.compatibility import ADD_ONS, AddOn
+
+_NODES: Final = {"karpenter": "karpenter", "cluster-autoscaler": "clusterAutoscaler"}
+"""The add-on of each autoscaler."""
+
+
+def installed(parts: Parts) -> list[str]:
+    """Add-ons that the stack brings, as far as it can be read."""
+    named: Any = parts.raw.get("operators")
+    operators = named if isinstance(named, dict) else {}
+    wanted = {
+        name
+        for name, chosen in operators.items()
+        if isinstance(chosen, dict) and chosen.get("provided") is False
+    }
+    if parts.raw.get("signatures") is not None:
+        wanted.add("policyController")
+    if parts.provider == "eks":
+        wanted.add(_NODES.get(str(parts.raw.get("autoscaler")), ""))
+    return [name for name in ADD_ONS if name in wanted]
+
+
+def _version(parts: Parts) -> str | None:
+    """The cluster's version of Kubernetes; None where the file does not say it in a form that counts."""
+    if parts.eks:
+        return parts.eks.version
+    cluster: Any = parts.raw.get("cluster")
+    version = cluster.get("version") if isinstance(cluster, dict) else None
+    major, _, minor = str(version).partition(".")
+    return str(version) if major.isdigit() and minor.isdigit() else None
+
+
+def versions(parts: Parts) -> Iterator[Mistake]:
+    """The cluster's version is one that the makers of each add-on support."""
+    version = _version(parts)
+    if version is None:
+        return
+    for name in installed(parts):
+        if not ADD_ONS[name].supports(version):
+            yield Mistake(
+                path="cluster.version",
+                got=shown(version),
+                allowed=f"{_range(ADD_ONS[name])} for {name} {ADD_ONS[name].version}",
+                remedy="choose such a version, or install that add-on in a version of your own "
+                "and say provided: true",
+            )
+
+
+def _range(add_on: AddOn) -> str:
+    first, last = add_on.kubernetes
+    return f"{first} to {last}" if last else f"{first} or newer"
+
+
+def images(parts: Parts) -> Iterator[Mistake]:
+    """A controller that no chart brings has an image by digest, and no other add-on has one here."""
+    named: Any = parts.raw.get("operators")
+    for name, chosen in named.items() if isinstance(named, dict) else ():
+        if name not in ADD_ONS or not isinstance(chosen, dict):
+            continue
+        given, path = chosen.get("image"), f"operators.{name}.image"
+        if given is not None and (ADD_ONS[name].chart or chosen.get("provided") is not False):
+            yield Mistake(
+                path=path,
+                got=shown(given),
+                allowed="no image: the chart or the cluster has its own",
+                remedy="remove it",
+            )
+        elif given is None and not ADD_ONS[name].chart and chosen.get("provided") is False:
+            [image] = ADD_ONS[name].images
+            yield Mistake(
+                path=path,
+                got="nothing",
+                allowed=f"{image.registry}/{image.repository}@sha256:DIGEST, or a copy of it",
+                remedy=f"add it: `crane digest {image.reference}` prints the digest",
+            )
+
+
+def mirror(parts: Parts) -> Iterator[Mistake]:
+    """A mirror has something to bring."""
+    named = parts.raw.get("mirror")
+    if isinstance(named, str) and named and not installed(parts):
+        yield Mistake(
+            path="mirror",
+            got=shown(named),
+            allowed="it where the stack installs an add-on, whose chart and images come from there",
+            remedy="remove it",
+        )

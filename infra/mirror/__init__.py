@@ -1,0 +1,1 @@
+"""What the mirror of a closed network must have."""

@@ -1,0 +1,342 @@
+"""Add-ons as a stack installs them: secure values, and each after what it needs and nothing else."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from infra import render as renderer
+from infra.charts import merged
+from infra.config import add_ons, parse
+from infra.objects import Manifest
+from infra.platform import chart_values, mirror, signatures
+from infra.platform.add_ons import controllers, mpi_operator, training_operator
+from infra.platform.add_ons.component import in_order, namespace, release_name
+from infra.platform.add_ons.model import Installable
+from infra.platform.compatibility import ADD_ONS
+from infra.render import Record, render
+from infra.tenancy.admission import controllers as walls
+from tests.unit.infra.example_eks import stack_values
+
+DIGEST = "@sha256:" + "1" * 64
+IMAGES = {
+    "trainingOperator": f"ghcr.io/kubeflow/training-v1/training-operator{DIGEST}",
+    "mpiOperator": f"docker.io/mpioperator/mpi-operator{DIGEST}",
+}
+KEYLESS = {"issuer": "https://token.actions.githubusercontent.com", "subject": "me"}
+
+
+def values(**changes: Any) -> dict[str, Any]:
+    """A stack that installs all controllers that can be there together."""
+    found = copy.deepcopy(stack_values())
+    names = ("kueue", "jobset", "kubeflowTrainer", "trainingOperator", "mpiOperator")
+    found["operators"] = {name: {"provided": False} for name in (*names, "externalSecrets")}
+    for name, image in IMAGES.items():
+        found["operators"][name]["image"] = image
+    found["signatures"] = {"keyless": KEYLESS}
+    return found | changes
+
+
+def plans() -> list[Installable]:
+    """Plans of every add-on that this page's stacks install, the other schedulers' included."""
+    found = {plan.add_on: plan for plan in add_ons.args(parse(values())).plans}
+    for scheduler in ("volcano", "yunikorn"):
+        operators = {scheduler: {"provided": False}}
+        config = parse(values(scheduler=scheduler, operators=operators))
+        found |= {plan.add_on: plan for plan in add_ons.args(config).plans}
+    return list(found.values())
+
+
+PLANS = plans()
+BY_NAME = {plan.add_on: plan for plan in PLANS}
+IDS = [plan.add_on for plan in PLANS]
+
+
+@pytest.fixture(scope="module")
+def records() -> dict[str, Record]:
+    return {r["name"]: r for r in render("example", values())}
+
+
+def needs(records: Mapping[str, Record], name: str) -> set[str]:
+    """Names of everything below the add-ons that a resource comes after."""
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        for reference in records[waiting.pop()]["dependsOn"]:
+            other = reference.partition("::")[2].rpartition("::")[2]
+            if other in records and other.startswith("operators-") and other not in found:
+                found.add(other)
+                waiting.append(other)
+    return found
+
+
+def test_trainer_comes_after_jobset_and_nothing_else_waits_for_it(
+    records: dict[str, Record],
+) -> None:
+    assert "operators-jobset" in needs(records, "operators-kubeflowTrainer")
+    assert needs(records, "operators-jobset") == {"operators-jobset-namespace"}
+    assert needs(records, "operators-kueue") == {"operators-kueue-namespace"}
+
+
+def test_releases_that_run_jobs_come_after_the_webhook_that_is_asked_of_every_job(
+    records: dict[str, Record],
+) -> None:
+    assert "operators-kueue" in needs(records, "operators-policyController")
+    assert "operators-kueue" not in needs(records, "operators-externalSecrets")
+
+
+def test_plans_are_sorted_by_what_they_need_whatever_their_order() -> None:
+    a, b = (
+        Installable(add_on="kueue", values={}, after=("jobset",)),
+        Installable(add_on="jobset", values={}),
+    )
+    assert in_order([a, b]) == in_order([b, a]) == (b, a)
+    assert in_order([a]) == (a,)
+
+
+def test_two_add_ons_that_need_each_other_are_refused() -> None:
+    circle = (
+        Installable(add_on="kueue", values={}, after=("jobset",)),
+        Installable(add_on="jobset", values={}, after=("kueue",)),
+    )
+    with pytest.raises(ValueError, match="cycle"):
+        in_order(circle)
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=IDS)
+def test_what_is_waited_for_exists(plan: Installable) -> None:
+    assert set(plan.after) <= set(ADD_ONS)
+
+
+def test_a_namespace_is_shared_and_labelled_once() -> None:
+    restricted = controllers.pod_security("restricted")
+    one = Installable(add_on="devicePlugin", values={}, namespace_labels=restricted)
+    other = Installable(add_on="dcgmExporter", values={})
+    labels = namespace("gpu-operator", [one, other])["metadata"]["labels"]
+    assert restricted.items() <= labels.items()
+    wide = controllers.pod_security("privileged")
+    against = Installable(add_on="dcgmExporter", values={}, namespace_labels=wide)
+    with pytest.raises(ValueError, match=r"dcgmExporter wants .*enforce=privileged"):
+        namespace("gpu-operator", [one, against])
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=IDS)
+def test_a_namespace_holds_its_pods_to_a_standard(plan: Installable) -> None:
+    level = plan.namespace_labels["pod-security.kubernetes.io/enforce"]
+    weaker = {"volcano", "yunikorn", "policyController"}
+    assert level == ("baseline" if plan.add_on in weaker else "restricted")
+
+
+@pytest.mark.parametrize("add_on", chart_values.SOURCES)
+def test_a_chart_has_every_value_that_we_set(add_on: str) -> None:
+    known = chart_values.keys(add_on)
+    ours = dict(BY_NAME[add_on].values) if add_on in BY_NAME else {}
+    mirrored = mirror.chart(add_on, "registry.example.com/mirror").image_values
+    assert list(chart_values.wrong(merged(ours, mirrored), known)) == []
+
+
+def test_a_misspelt_value_and_one_of_another_kind_are_found() -> None:
+    known = {"controller": {"replicas": "number", "tolerations": "list", "env": "map"}}
+    ours = {"controller": {"replica": 2, "replicas": "2", "tolerations": {}, "env": {"A": "b"}}}
+    assert list(chart_values.wrong(ours, known)) == [
+        "controller.replica is no value of the chart",
+        "controller.replicas is number in the chart, not text",
+    ]
+    assert list(chart_values.wrong({"controller": 1}, known)) == [
+        "controller is a mapping in the chart"
+    ]
+
+
+@pytest.mark.parametrize("add_on", chart_values.SOURCES)
+def test_keys_are_those_of_the_version_that_is_installed(add_on: str) -> None:
+    text = chart_values.file(add_on).read_text(encoding="utf-8")
+    assert f"{chart_values.SOURCES[add_on].module}@{chart_values.module_version(add_on)}" in text
+
+
+def test_more_values_are_laid_over_as_helm_does_it() -> None:
+    below = {"a": {"b": 1, "c": [1]}, "d": 1}
+    assert merged(below, {"a": {"c": [2]}, "e": 3}) == {"a": {"b": 1, "c": [2]}, "d": 1, "e": 3}
+    assert below == {"a": {"b": 1, "c": [1]}, "d": 1}
+
+
+REPLICAS = {
+    "kueue": ("controllerManager.replicas",),
+    "jobset": ("controller.replicas",),
+    "kubeflowTrainer": ("manager.replicas",),
+    "volcano": tuple(
+        f"custom.{part}_replicas" for part in ("admission", "controller", "scheduler")
+    ),
+    "externalSecrets": ("replicaCount", "webhook.replicaCount"),
+    "policyController": ("webhook.replicaCount",),
+}
+
+
+def at(values: Mapping[str, Any], path: str) -> Any:
+    for part in path.split("."):
+        values = values[part]
+    return values
+
+
+@pytest.mark.parametrize("add_on", REPLICAS)
+def test_controllers_are_there_twice_and_one_of_them_always_stays(add_on: str) -> None:
+    plan = BY_NAME[add_on]
+    assert [at(plan.values, path) for path in REPLICAS[add_on]] == [2] * len(REPLICAS[add_on])
+    budgets = [m for m in plan.objects if m["kind"] == "PodDisruptionBudget"]
+    assert budgets or "podDisruptionBudget" in str(plan.values)
+
+
+def test_only_yunikorn_is_alone_for_it_cannot_be_two() -> None:
+    twice = {*REPLICAS, "mpiOperator", "trainingOperator"}
+    assert {plan.add_on for plan in PLANS} - twice == {"yunikorn"}
+
+
+def amounts(value: Any, path: str = "") -> list[tuple[str, Any]]:
+    """Every `resources` in values, with its place."""
+    found: list[tuple[str, Any]] = []
+    for key, inner in value.items() if isinstance(value, Mapping) else ():
+        here = f"{path}.{key}"
+        if key.endswith("resources"):
+            found.append((here, inner))
+        else:
+            found += amounts(inner, here)
+    return found
+
+
+@pytest.mark.parametrize("plan", [p for p in PLANS if p.values], ids=lambda plan: plan.add_on)
+def test_every_controller_asks_for_what_it_needs_and_may_not_take_more_memory(
+    plan: Installable,
+) -> None:
+    found = amounts(plan.values)
+    assert found
+    for place, given in found:
+        assert {"cpu", "memory"} <= set(given["requests"]), place
+        assert given["limits"]["memory"], place
+
+
+BY_HAND = [
+    mpi_operator.plan(IMAGES["mpiOperator"]),
+    training_operator.plan(IMAGES["trainingOperator"]),
+]
+
+
+def one(plan: Installable, kind: str) -> Manifest:
+    (found,) = [m for m in (*plan.before, *plan.objects) if m["kind"] == kind]
+    return found
+
+
+@pytest.mark.parametrize("plan", BY_HAND, ids=lambda plan: plan.add_on)
+def test_a_controller_without_a_chart_is_restricted_and_there_twice(plan: Installable) -> None:
+    spec = one(plan, "Deployment")["spec"]
+    pod = spec["template"]["spec"]
+    [container] = pod["containers"]
+    assert spec["replicas"] == 2
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["image"] == IMAGES[plan.add_on]
+    budget = one(plan, "PodDisruptionBudget")["spec"]
+    assert (
+        budget["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
+    )
+
+
+@pytest.mark.parametrize("plan", BY_HAND, ids=lambda plan: plan.add_on)
+def test_rights_name_what_they_are_for_and_secrets_are_read_at_home_only(
+    plan: Installable,
+) -> None:
+    rules = one(plan, "ClusterRole")["rules"]
+    assert "*" not in {text for rule in rules for part in rule.values() for text in part}
+    readable = [r["verbs"] for r in rules if "secrets" in r["resources"]]
+    assert all("get" not in verbs for verbs in readable)
+    account = one(plan, "ServiceAccount")["metadata"]
+    for kind in ("ClusterRoleBinding", "RoleBinding"):
+        [subject] = one(plan, kind)["subjects"]
+        assert (subject["name"], subject["namespace"]) == (account["name"], account["namespace"])
+
+
+def test_the_walls_know_the_accounts_of_controllers_without_a_chart() -> None:
+    for plan, known in zip(BY_HAND, (walls.MPI_OPERATOR, walls.TRAINING_OPERATOR), strict=True):
+        account = one(plan, "ServiceAccount")["metadata"]
+        assert known == (f"system:serviceaccount:{account['namespace']}:{account['name']}",)
+
+
+def test_an_mpijob_has_the_defaults_that_its_makers_api_fills_in() -> None:
+    definition = one(BY_HAND[0], "CustomResourceDefinition")["spec"]
+    [version] = definition["versions"]
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    assert f"{definition['group']}/{version['name']}" == ADD_ONS["mpiOperator"].apis["MPIJob"]
+    defaults = {key: given["default"] for key, given in spec["properties"].items()}
+    assert defaults["sshAuthMountPath"] == "/root/.ssh"
+    assert defaults["mpiImplementation"] == "OpenMPI"
+    assert spec["required"] == ["mpiReplicaSpecs"]
+
+
+def test_a_worker_of_a_pytorchjob_gains_no_container_that_a_teams_namespace_would_refuse() -> None:
+    plan = BY_HAND[1]
+    given = one(plan, "ConfigMap")
+    pod = one(plan, "Deployment")["spec"]["template"]["spec"]
+    [volume] = [v for v in pod["volumes"] if v.get("configMap")]
+    [mount] = [m for m in pod["containers"][0]["volumeMounts"] if m["name"] == volume["name"]]
+    assert volume["configMap"]["name"] == given["metadata"]["name"]
+    assert f"{mount['mountPath']}/initContainer.yaml" == "/etc/config/initContainer.yaml"
+    assert given["data"] == {"initContainer.yaml": "[]\n"}
+
+
+def test_both_operators_of_kubeflow_can_be_there_for_they_share_no_api() -> None:
+    names = [one(plan, "CustomResourceDefinition")["metadata"]["name"] for plan in BY_HAND]
+    assert names == ["mpijobs.kubeflow.org", "pytorchjobs.kubeflow.org"]
+
+
+def test_objects_of_a_controller_without_a_chart_come_in_order(
+    records: dict[str, Record],
+) -> None:
+    deployment = "operators-mpiOperator-deployment-mpi-operator"
+    assert {
+        "operators-mpiOperator-namespace",
+        "operators-mpiOperator-customresourcedefinition-mpijobs.kubeflow.org",
+        "operators-mpiOperator-clusterrolebinding-mpi-operator",
+    } <= needs(records, deployment)
+
+
+def test_releases_keep_the_names_that_their_objects_are_made_of() -> None:
+    assert release_name("kubeflowTrainer") == "kubeflowtrainer"
+    assert release_name("policyController") == "policy-controller"
+
+
+def test_what_had_another_name_is_taken_over_and_not_made_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    aliases: dict[str, list[str]] = {}
+    record = renderer._Recorder._record
+
+    def remembering(recorder: Any, request: Any) -> Record:
+        aliases[request.name] = [
+            f"{one.spec.parentUrn.rpartition('$')[2]} {one.spec.name}" if one.spec.name else one.urn
+            for one in request.aliases
+        ] + list(request.aliasURNs)
+        return record(recorder, request)
+
+    monkeypatch.setattr(renderer._Recorder, "_record", remembering)
+    render("example", values())
+    policy = f"operators-policyController-clusterimagepolicy-{signatures.POLICY}"
+    parts = ("operators-policyController", "operators-policyController-namespace", policy)
+    former = [text for name in parts for text in aliases[name]]
+    assert [text.rpartition("operators-signatures-")[2] for text in former] == [
+        "controller",
+        "namespace",
+        "policy",
+    ]
+    assert all("trainyard:infra:Signatures" in text for text in former)
+
+
+def test_a_stack_that_installs_nothing_has_no_such_component() -> None:
+    provided = values(operators={"kueue": {"provided": True}})
+    del provided["signatures"]
+    assert not add_ons.args(parse(provided)).anything

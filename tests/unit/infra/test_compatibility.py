@@ -1,0 +1,192 @@
+"""One table of add-ons: it contradicts neither itself nor anything that is written elsewhere."""
+
+from __future__ import annotations
+
+import re
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from infra import naming
+from infra.aws import karpenter, karpenter_manifests, provisioning_request
+from infra.config import add_ons as plans
+from infra.config.aws_model import EksClusterConfig
+from infra.platform import scale_up, signatures
+from infra.platform.compatibility import ADD_ONS, AddOn
+from infra.platform.images import AUTOSCALER_TAGS, IMAGES
+from infra.platform.schedulers import volcano, yunikorn
+from infra.tenancy import secrets
+from ops import collect
+from sandbox.toolchain.tools import TOOLS
+
+ROOT = Path(__file__).resolve().parents[3]
+EKS_VERSIONS = typing.get_args(EksClusterConfig.model_fields["version"].annotation)
+WITH_CHART = [name for name, add_on in ADD_ONS.items() if add_on.chart]
+
+
+def apis() -> dict[str, set[str]]:
+    """Every apiVersion of a kind, as the table has it."""
+    found: dict[str, set[str]] = {}
+    for add_on in ADD_ONS.values():
+        for kind, version in add_on.apis.items():
+            found.setdefault(kind, set()).add(version)
+    return found
+
+
+def test_versions_of_eks_are_known() -> None:
+    assert EKS_VERSIONS == ("1.33", "1.34", "1.35")
+
+
+@pytest.mark.parametrize("name", ADD_ONS)
+def test_a_range_begins_before_it_ends_and_has_a_version_that_eks_may_have(name: str) -> None:
+    add_on = ADD_ONS[name]
+    first, last = add_on.kubernetes
+    assert add_on.supports(first)
+    assert not last or add_on.supports(last)
+    assert any(add_on.supports(version) for version in EKS_VERSIONS)
+
+
+def test_the_version_that_stacks_have_by_default_is_in_every_range() -> None:
+    default = EksClusterConfig.model_fields["version"].default
+    assert [name for name, add_on in ADD_ONS.items() if not add_on.supports(default)] == []
+
+
+def test_minor_versions_are_compared_as_numbers() -> None:
+    add_on = AddOn(
+        chart="", version="1", app_version="1", namespace="n", kubernetes=("1.9", "1.35")
+    )
+    assert [v for v in ("1.8", "1.9", "1.10", "1.35", "1.36") if add_on.supports(v)] == [
+        "1.9",
+        "1.10",
+        "1.35",
+    ]
+
+
+@pytest.mark.parametrize("name", WITH_CHART)
+def test_every_chart_is_pinned_and_found_in_one_way(name: str) -> None:
+    add_on = ADD_ONS[name]
+    assert re.fullmatch(r"v?\d+\.\d+\.\d+", add_on.version)
+    if add_on.repository:
+        assert add_on.repository.startswith("https://") and "/" not in add_on.chart
+    else:
+        assert add_on.chart.startswith("oci://")
+
+
+def test_the_sandbox_builds_what_the_table_says() -> None:
+    built = {tool.name: tool.version for tool in TOOLS}
+    named = {name: add_on.toolchain for name, add_on in ADD_ONS.items() if add_on.toolchain}
+    assert named
+    assert {name: built[name] for name in named} == named
+
+
+def test_commands_read_the_apis_that_the_table_names() -> None:
+    kinds = [k for k in vars(collect).values() if isinstance(k, collect.Kind)]
+    for value in vars(collect).values():
+        if isinstance(value, (tuple, list)):
+            kinds += [k for k in value if isinstance(k, collect.Kind)]
+    seen = {k.kind: k.api for k in kinds if k.kind in apis()}
+    assert {"JobSet", "TrainJob", "PyTorchJob", "MPIJob"} <= set(seen)
+    assert {kind: {api} for kind, api in seen.items()} == {kind: apis()[kind] for kind in seen}
+
+
+_API = re.compile(r'"((?:[a-z0-9-]+\.)+[a-z]+)/(v\d[a-z0-9]*)"')
+
+
+def written_apis() -> Iterator[tuple[str, str, str]]:
+    """File, group and version of every apiVersion that is written out in a source file."""
+    for room in ("infra", "training", "sandbox", "ops"):
+        for path in (ROOT / room).rglob("*.py"):
+            for group, version in _API.findall(path.read_text(encoding="utf-8")):
+                yield str(path.relative_to(ROOT)), group, version
+
+
+def test_no_file_writes_another_version_of_an_api_than_the_table() -> None:
+    groups: dict[str, set[str]] = {}
+    for versions in apis().values():
+        for version in versions:
+            groups.setdefault(version.partition("/")[0], set()).add(version)
+    assert {
+        f"{path}: {group}/{version}"
+        for path, group, version in written_apis()
+        if group in groups and f"{group}/{version}" not in groups[group]
+    } == set()
+
+
+def test_names_that_other_parts_have_are_the_tables() -> None:
+    assert ADD_ONS["externalSecrets"].namespace == naming.EXTERNAL_SECRETS
+    assert ADD_ONS["policyController"].namespace == naming.SIGNATURES_NAMESPACE
+    assert ADD_ONS["karpenter"].namespace == karpenter.NAMESPACE
+    assert ADD_ONS["yunikorn"].namespace == yunikorn.NAMESPACE
+
+
+def test_objects_have_the_apis_of_the_table() -> None:
+    assert ADD_ONS["externalSecrets"].apis["ExternalSecret"] == secrets.API
+    assert ADD_ONS["volcano"].apis["Queue"] == volcano.API
+    assert ADD_ONS["karpenter"].apis["NodePool"] == karpenter_manifests.NODE_POOL_API
+    assert ADD_ONS["karpenter"].apis["EC2NodeClass"] == karpenter_manifests.NODE_CLASS_API
+    keyless = signatures.Keyless(issuer="https://example.com", subject="me")
+    policy = signatures.image_policy(keyless)
+    assert policy["apiVersion"] == ADD_ONS["policyController"].apis["ClusterImagePolicy"]
+    assert scale_up.check()["apiVersion"] == ADD_ONS["kueue"].apis["AdmissionCheck"]
+    request = ADD_ONS["clusterAutoscaler"].apis["ProvisioningRequest"]
+    assert request.partition("/")[0] == provisioning_request.GROUP
+
+
+def test_both_of_karpenters_charts_have_one_version() -> None:
+    assert ADD_ONS["karpenter"].version == ADD_ONS["karpenterCrd"].version
+
+
+def test_there_is_an_autoscaler_for_every_version_that_eks_may_have() -> None:
+    assert tuple(AUTOSCALER_TAGS) == EKS_VERSIONS
+    first, last = ADD_ONS["clusterAutoscaler"].kubernetes
+    assert (first, last) == (EKS_VERSIONS[0], EKS_VERSIONS[-1])
+
+
+def test_versions_are_written_in_the_table_and_nowhere_else() -> None:
+    versions = {f'"{add_on.version}"' for add_on in ADD_ONS.values() if add_on.version}
+    home = {"compatibility.py", "images.py"}
+    offenders = [
+        f"{path.relative_to(ROOT)}: {version}"
+        for path in (ROOT / "infra").rglob("*.py")
+        if path.name not in home
+        for version in sorted(versions)
+        if version in path.read_text(encoding="utf-8")
+    ]
+    assert offenders == []
+
+
+def test_every_image_belongs_to_an_add_on_and_has_its_version_where_it_is_known() -> None:
+    assert set(IMAGES) <= set(ADD_ONS)
+    for name, images in IMAGES.items():
+        assert images == ADD_ONS[name].images
+    for name in ("kueue", "jobset", "kubeflowTrainer", "externalSecrets", "volcano"):
+        for image in ADD_ONS[name].images:
+            assert image.tag == ADD_ONS[name].app_version
+
+
+def test_what_a_stack_file_may_install_has_a_plan_and_is_in_the_table() -> None:
+    assert set(plans.PLANS) <= set(ADD_ONS)
+
+
+ROW = re.compile(r"^\| `(\w+)` \| ([^|]*) \| ([^|]*) \| ([^|]*) \| ([^|]*) \| ([^|]*) \|$", re.M)
+
+
+def documented(name: str) -> tuple[str, ...]:
+    """What the page says of an add-on, from what the table has."""
+    add_on = ADD_ONS[name]
+    first, last = add_on.kubernetes
+    return (
+        add_on.version or "EKS's",
+        add_on.app_version or "EKS's",
+        f"`{add_on.namespace}`",
+        f"{first} to {last}" if last else f"{first} or newer",
+        add_on.toolchain or "-",
+    )
+
+
+def test_the_page_on_add_ons_has_the_table() -> None:
+    text = (ROOT / "docs/add-ons.md").read_text(encoding="utf-8")
+    rows = {name: tuple(cell.strip() for cell in cells) for name, *cells in ROW.findall(text)}
+    assert rows == {name: documented(name) for name in ADD_ONS}

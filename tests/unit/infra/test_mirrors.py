@@ -1,0 +1,197 @@
+"""A closed network: everything that a stack installs comes from one registry, and the list of it is whole."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.config import parse, stack_values
+from infra.mirror.__main__ import main, wanted
+from infra.platform import mirror
+from infra.platform.compatibility import ADD_ONS
+from infra.platform.mirror import Copy
+from infra.render import ROOT, Record, render
+from tests.unit.infra import example_eks
+
+MIRROR = "registry.example.com/mirror"
+DIGEST = "@sha256:" + "1" * 64
+PUBLIC = (
+    *("registry.k8s.io", "ghcr.io", "docker.io", "quay.io", "nvcr.io", "cgr.dev", "gcr.io"),
+    *("public.ecr.aws", "cr.fluentbit.io", "602401143452.dkr.ecr", ".github.io"),
+    *("helm.ngc.nvidia.com", "us-central1-docker.pkg.dev"),
+)
+
+
+def on_aws(**changes: Any) -> dict[str, Any]:
+    """A stack on AWS that brings everything that can be there together."""
+    found = copy.deepcopy(example_eks.stack_values())
+    names = ("kueue", "jobset", "kubeflowTrainer", "trainingOperator", "mpiOperator")
+    found["operators"] = {name: {"provided": False} for name in (*names, "externalSecrets")}
+    found["operators"]["mpiOperator"]["image"] = f"docker.io/mpioperator/mpi-operator{DIGEST}"
+    copied = f"{MIRROR}/kubeflow/training-v1/training-operator{DIGEST}"
+    found["operators"]["trainingOperator"]["image"] = copied
+    found["signatures"] = {"keyless": {"issuer": "https://issuer.example.com", "subject": "me"}}
+    return found | {"mirror": MIRROR} | changes
+
+
+def with_scheduler(name: str) -> dict[str, Any]:
+    return on_aws(scheduler=name, operators={name: {"provided": False}})
+
+
+def of_file(name: str) -> dict[str, Any]:
+    return stack_values(ROOT / name) | {"mirror": MIRROR}
+
+
+STACKS = {
+    "everything": on_aws(),
+    "volcano": with_scheduler("volcano"),
+    "yunikorn": with_scheduler("yunikorn"),
+    "dev": of_file("Pulumi.dev.yaml"),
+    "prod": of_file("Pulumi.prod.yaml"),
+}
+
+
+def texts(value: Any) -> Iterator[str]:
+    """Every text in nested inputs."""
+    if isinstance(value, dict):
+        for inner in value.values():
+            yield from texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from texts(inner)
+    elif isinstance(value, str):
+        yield value
+
+
+@cache
+def rendered(name: str) -> list[Record]:
+    return render("example", STACKS[name])
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_a_stack_with_a_mirror_names_no_other_registry(name: str) -> None:
+    found = [
+        f"{record['name']}: {text[:100]}"
+        for record in rendered(name)
+        for text in texts(record["inputs"])
+        if any(host in text for host in PUBLIC)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_every_chart_and_image_that_a_stack_names_is_in_the_list(name: str) -> None:
+    listed = wanted(parse(STACKS[name]))
+    charts = {(copy.target, copy.version) for copy in listed if copy.kind == "chart"}
+    for record in rendered(name):
+        if record["type"].endswith(":Release"):
+            assert (record["inputs"]["chart"], record["inputs"]["version"]) in charts
+            assert "repositoryOpts" not in record["inputs"]
+    prefixes = tuple(copy.target for copy in listed)
+    named = {t for r in rendered(name) for t in texts(r["inputs"]) if t.startswith(f"{MIRROR}/")}
+    # Some charts take a registry, or a folder of one, and know the rest themselves.
+    assert {
+        t for t in named if not any(p.startswith(t.partition("@")[0]) for p in prefixes)
+    } == set()
+
+
+def test_without_a_mirror_nothing_is_changed() -> None:
+    chart = mirror.chart("kueue", "")
+    assert (chart.chart, chart.image_values) == (ADD_ONS["kueue"].chart, {})
+    assert mirror.chart("volcano", "").repository == ADD_ONS["volcano"].repository
+    pod = {"spec": {"containers": [{"name": "a", "image": "docker.io/a/b:1"}]}}
+    assert mirror.manifest(pod, "") == pod
+    assert mirror.image("docker.io/a/b:1", "") == "docker.io/a/b:1"
+
+
+def test_an_image_keeps_its_path_and_its_version() -> None:
+    assert mirror.image("registry.k8s.io/kueue/kueue:v1", MIRROR) == f"{MIRROR}/kueue/kueue:v1"
+    digest = "sha256:" + "1" * 64
+    assert mirror.image(f"registry.k8s.io/pause@{digest}", MIRROR) == f"{MIRROR}/pause@{digest}"
+
+
+def test_an_image_that_is_named_in_the_mirror_stays_there() -> None:
+    assert mirror.image(f"{MIRROR}/a/b:1", MIRROR) == f"{MIRROR}/a/b:1"
+
+
+def test_images_of_our_own_objects_come_from_the_mirror_wherever_they_stand() -> None:
+    pod = {"initContainers": [{"image": "docker.io/a:1"}], "containers": [{"image": "ghcr.io/b:2"}]}
+    moved = mirror.manifest({"spec": {"template": {"spec": pod}}, "image": "docker.io/c:3"}, MIRROR)
+    assert moved["spec"]["template"]["spec"] == {
+        "initContainers": [{"image": f"{MIRROR}/a:1"}],
+        "containers": [{"image": f"{MIRROR}/b:2"}],
+    }
+    assert moved["image"] == "docker.io/c:3"
+
+
+def test_nothing_overwrites_anything_else_in_a_mirror() -> None:
+    found = mirror.copies(ADD_ONS, MIRROR)
+    homes: dict[tuple[str, str], Copy] = {}
+    for one in found:
+        assert homes.setdefault((one.target, one.version), one) == one
+    assert {one.source for one in found if one.kind == "chart"} == {
+        f"{a.repository}/{a.chart}" if a.repository else a.chart
+        for a in ADD_ONS.values()
+        if a.chart
+    }
+
+
+def test_yunikorns_placeholders_come_from_the_mirror_and_the_walls_admit_them() -> None:
+    records = rendered("yunikorn")
+    [config] = [r for r in records if r["name"].endswith("-config") and "queues" in r["name"]]
+    image = config["inputs"]["data"]["service.placeHolderImage"]
+    assert image.startswith(f"{MIRROR}/pause@sha256:")
+    walls = json.dumps([r["inputs"] for r in records if r["name"].startswith("admission-")])
+    assert f"{MIRROR}/pause" in walls
+
+
+@pytest.fixture
+def stack_file(tmp_path: Path) -> Path:
+    path = tmp_path / "Pulumi.closed.yaml"
+    path.write_text(yaml.safe_dump({"config": on_aws()}), encoding="utf-8")
+    return path
+
+
+def test_the_command_lists_what_to_copy_one_line_each(
+    stack_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(stack_file)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    kueue = ADD_ONS["kueue"]
+    assert f"chart {kueue.version} {kueue.chart} oci://{MIRROR}/charts/kueue" in lines
+    image = f"{kueue.images[0].registry}/{kueue.images[0].repository}"
+    assert f"image {kueue.app_version} {image} {MIRROR}/kueue/kueue" in lines
+    assert len(lines) == len(set(lines))
+    assert {len(line.split()) for line in lines} == {4}
+
+
+def test_the_command_writes_json_for_programs(
+    stack_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(stack_file), "--json"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {"kind", "source", "target", "version"} == set(found[0])
+
+
+def test_a_mirror_can_be_filled_before_a_stack_names_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main([str(ROOT / "Pulumi.prod.yaml")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines and all(" MIRROR/" in line or " oci://MIRROR/" in line for line in lines)
+
+
+def test_a_mistake_in_the_file_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(tmp_path / "nothing.yaml")]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert len(shown.err.splitlines()) == 1
