@@ -39,6 +39,10 @@ CHECKPOINTS_DIR: Final = "checkpoints"
 # Environment of a training container.
 ATTEMPT_ENV: Final = "TRAINYARD_ATTEMPT"
 """How often the whole gang was restarted, 0 for the first attempt; unset where nobody counts."""
+METRICS_PORT_ENV: Final = "TRAINYARD_METRICS_PORT"
+"""Where the leading rank answers Prometheus; set by the platform, and then the configuration has no say."""
+METRICS_ADDRESS_ENV: Final = "TRAINYARD_METRICS_ADDRESS"
+"""The address it listens on; unset: that of the host's own name."""
 
 RENDEZVOUS_PORT_BASE: Final = 29400
 RENDEZVOUS_PORT_COUNT: Final = 100
@@ -46,7 +50,7 @@ RENDEZVOUS_PORT_COUNT: Final = 100
 LATEST: Final = "latest"
 """Dataset version that means: the newest one when the run first starts."""
 
-JOB_SPEC_REVISION: Final = 1
+JOB_SPEC_REVISION: Final = 2
 """Raised whenever launchers render a run differently; recorded with the run, never part of its id."""
 
 RUN_ID_MAX: Final = 44

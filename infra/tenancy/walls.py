@@ -1,4 +1,5 @@
 """What a team's pods may reach: each other on a run's ports, DNS, and object storage. Nothing else.
+Who may reach them from outside: Prometheus, on the one port on which runs tell how they go.
 
 "Each other" is the team, not the run: a policy cannot say "pods with the same run id as mine", and one
 policy per run would have to be written by who deploys runs. Policies only ever add, so whoever may write
@@ -29,6 +30,7 @@ RUN_PORTS: Final = (naming.RENDEZVOUS_PORTS, EPHEMERAL_PORTS, (naming.MPI_SSH_PO
 """First and last of each range on which a run's pods listen. EFA is not seen by network policies: its
 security group holds it."""
 
+_NAMESPACE: Final = "kubernetes.io/metadata.name"
 _RUN_PODS: Final = {"matchExpressions": [{"key": naming.RUN_ID, "operator": "Exists"}]}
 
 
@@ -60,9 +62,7 @@ def allow_dns(team: str) -> Manifest:
                 {
                     "to": [
                         {
-                            "namespaceSelector": {
-                                "matchLabels": {"kubernetes.io/metadata.name": "kube-system"}
-                            },
+                            "namespaceSelector": {"matchLabels": {_NAMESPACE: "kube-system"}},
                             "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
                         }
                     ],
@@ -88,6 +88,22 @@ def allow_run_traffic(team: str) -> Manifest:
             "policyTypes": ["Ingress", "Egress"],
             "ingress": [{"from": peers, "ports": ports}],
             "egress": [{"to": peers, "ports": ports}],
+        },
+    )
+
+
+def allow_monitoring(team: str) -> Manifest:
+    """Prometheus may ask training pods how they go, on that one port."""
+    asking = {"namespaceSelector": {"matchLabels": {_NAMESPACE: naming.MONITORING_NAMESPACE}}}
+    return _policy(
+        "allow-monitoring",
+        team,
+        {
+            "podSelector": _RUN_PODS,
+            "policyTypes": ["Ingress"],
+            "ingress": [
+                {"from": [asking], "ports": [_ports(naming.METRICS_PORT, naming.METRICS_PORT)]}
+            ],
         },
     )
 
@@ -142,7 +158,7 @@ def policies(
     team: str, egress_cidrs: Sequence[str], node_services: Sequence[str] = ()
 ) -> list[Manifest]:
     """All network policies of a team's namespace."""
-    found = [default_deny(team), allow_dns(team), allow_run_traffic(team)]
+    found = [default_deny(team), allow_dns(team), allow_run_traffic(team), allow_monitoring(team)]
     if egress_cidrs:
         found.append(allow_object_storage(team, egress_cidrs))
     if node_services:

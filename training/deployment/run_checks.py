@@ -155,7 +155,8 @@ def _world(file: RunFile, run: RunSpec) -> Iterator[Mistake]:
 
 def _variables(run: RunSpec, platform: Platform) -> Iterator[Mistake]:
     """Secrets do not replace what the platform says, which the API server would refuse as a double."""
-    own = {one["name"] for one in pod.environment(run, platform)} | {spec.ATTEMPT_ENV}
+    told = [*pod.environment(run, platform), *pod.metrics_environment()]
+    own = {one["name"] for one in told} | {spec.ATTEMPT_ENV}
     for name in run.secrets:
         for key in sorted(own & set(platform.teams[run.team].secrets[name])):
             yield Mistake(

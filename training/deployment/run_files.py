@@ -27,7 +27,7 @@ from infra.config.mistakes import (
 from infra.outputs import Platform
 from infra.pools import Capacity
 from training import source, spec
-from training.deployment import run_checks, scheduler_checks
+from training.deployment import run_checks, scheduler_checks, wall_checks
 from training.deployment.run_schema import RunFile
 from training.spec import Dataset, RunSpec
 from training.trainer import config as trainer_config
@@ -149,6 +149,7 @@ def _run(
     problems += found
     if platform is None or not known:
         return None, problems
+    problems += wall_checks.endpoint(settings)
     run = _spec(file, platform, references, settings)
     problems += run_checks.misfits(file, run, platform)
     problems += scheduler_checks.zones(run, platform)

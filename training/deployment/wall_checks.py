@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
+from infra import naming
 from infra.config.mistakes import Mistake, one_of, shown
 from infra.outputs import Platform
 from infra.tenancy.admission import images, priorities
 from training.deployment.run_schema import RunFile
+
+
+def endpoint(settings: Mapping[str, Any]) -> Iterator[Mistake]:
+    """A port for Prometheus of the run's own, which no scraper is let in on."""
+    report = settings.get("report")
+    for key in ("prometheus_port", "prometheus_address"):
+        if isinstance(report, Mapping) and key in report:
+            yield Mistake(
+                path=f"config: report.{key}",
+                got=shown(report[key]),
+                allowed=f"nothing, for the platform has every run answer on port {naming.METRICS_PORT}",
+                remedy="remove it",
+            )
 
 
 def refused(file: RunFile, platform: Platform, references: Mapping[str, str]) -> Iterator[Mistake]:

@@ -50,10 +50,12 @@ def _mpirun(run: RunSpec, exported: list[str]) -> list[str]:
 def _launcher_template(run: RunSpec, platform: Platform) -> dict[str, Any]:
     """mpirun's own pod: no GPU, so it may sit on any node of the run's pools beside a worker."""
     variables = [*pod.environment(run, platform), *pod.secret_environment(run, platform)]
-    exported = [one["name"] for one in variables]
+    # Not the address for metrics: the leading rank is in another pod, and asks for its own.
+    exported = [*(one["name"] for one in variables), spec.METRICS_PORT_ENV]
     main = pod.container(run, platform, _mpirun(run, exported), name="launcher")
     small = {"cpu": "500m", "memory": "512Mi"}
     main["resources"] = {"requests": small, "limits": small}
+    del main["ports"]
     template = pod.template(run, platform, main)
     # Anti-affinity keeps workers apart; the launcher must not need a node of its own.
     del template["spec"]["affinity"]["podAntiAffinity"]

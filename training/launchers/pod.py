@@ -109,6 +109,15 @@ def secret_environment(run: RunSpec, platform: Platform) -> list[dict[str, Any]]
     ]
 
 
+def metrics_environment() -> list[dict[str, Any]]:
+    """Where the leading rank answers Prometheus: on its own pod's address and on no other."""
+    own = {"fieldRef": {"fieldPath": "status.podIP"}}
+    return [
+        {"name": spec.METRICS_ADDRESS_ENV, "valueFrom": own},
+        {"name": spec.METRICS_PORT_ENV, "value": str(naming.METRICS_PORT)},
+    ]
+
+
 def resources(run: RunSpec, platform: Platform) -> dict[str, dict[str, str]]:
     """Limits equal requests: GPUs must, and a gang must not lose a pod to memory pressure."""
     amounts = {
@@ -197,8 +206,10 @@ def container(
             *secret_environment(run, platform),
             *(dict(e) for e in more_env),
             *gate.environment(run),
+            *metrics_environment(),
             *_added(platform, "env"),
         ],
+        "ports": [{"name": naming.METRICS_PORT_NAME, "containerPort": naming.METRICS_PORT}],
         "resources": resources(run, platform),
         "volumeMounts": [*_mounts(), *_added(platform, "volumeMounts")],
         "securityContext": _security(run, platform),

@@ -1,10 +1,11 @@
-"""Shows a run to those who asked for it in the configuration; nothing here can stop the run."""
+"""Shows a run to the platform, and to those who asked for it; nothing here can stop the run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
+from training.trainer import endpoint
 from training.trainer.loop import Run
 from training.trainer.request import Request
 from training.trainer.tracking import Tracker
@@ -17,8 +18,8 @@ class Reports:
         self._tracker: Tracker | None = None
         self._close_endpoint: Callable[[], None] | None = None
         report = run.config.report
-        if run.world.leads and report.prometheus_port is not None:
-            self._close_endpoint = _endpoint(run, request)
+        if run.world.leads and (port := endpoint.port(report)):
+            self._close_endpoint = _endpoint(run, request, port)
         if run.world.leads and report.mlflow is not None:
             self._tracker = _tracker(run, request)
 
@@ -36,11 +37,9 @@ def labels(record: dict[str, object], run_dir: Path) -> dict[str, str]:
     return {"run_id": str(run_id), "team": str(record.get("team") or "")}
 
 
-def _endpoint(run: Run, request: Request) -> Callable[[], None] | None:
+def _endpoint(run: Run, request: Request, port: int) -> Callable[[], None] | None:
     from training.trainer.prometheus import RunCollector, serve
 
-    report = run.config.report
-    assert report.prometheus_port is not None
     collector = RunCollector(
         run.meter.totals,
         labels(request.record, request.run_dir),
@@ -48,10 +47,9 @@ def _endpoint(run: Run, request: Request) -> Callable[[], None] | None:
         steps=run.config.steps,
     )
     try:
-        close = serve(collector, report.prometheus_address, report.prometheus_port)
+        close = serve(collector, endpoint.address(run.config.report), port)
     except OSError as error:
-        where = f"{report.prometheus_address}:{report.prometheus_port}"
-        run.display.say(f"no endpoint for Prometheus at {where}: {error.strerror or error}")
+        run.display.say(f"no endpoint for Prometheus on port {port}: {error.strerror or error}")
         return None
     run.events.heard = collector.hear
     return close

@@ -31,9 +31,10 @@ class ReportConfig:
     every_seconds: float = 5.0
     """Seconds between progress lines."""
     prometheus_port: int | None = None
-    """Where the leading rank answers GET /metrics, 1 to 65535; null: nowhere."""
+    """Where the leading rank answers GET /metrics, 1 to 65535; null: nowhere. On the platform every
+    run answers on the platform's port, and this is refused."""
     prometheus_address: str = "127.0.0.1"
-    """Address it listens on; 0.0.0.0 in a pod, where a scraper comes from outside."""
+    """Address it listens on."""
     mlflow: str | None = None
     """Tracking URI: sqlite:///FILE, http://SERVER or https://SERVER; null: no MLflow. Who may
     write is MLflow's environment (MLFLOW_TRACKING_TOKEN ...), never part of the URI."""

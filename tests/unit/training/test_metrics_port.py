@@ -1,0 +1,123 @@
+"""Every run answers Prometheus where the platform says, and nobody else is let in there."""
+
+from __future__ import annotations
+
+import copy
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra import naming
+from infra.config import ConfigError
+from infra.tenancy import walls
+from tests.golden.example_runs import (
+    IMAGE,
+    LAUNCHERS,
+    RUN_FILE,
+    platform,
+    project_in,
+    run_of,
+    write_runs,
+)
+from training import spec
+from training.deployment import run_files
+from training.job import manifests
+from training.trainer import endpoint
+from training.trainer.config import ReportConfig
+
+PORT = {"name": naming.METRICS_PORT_NAME, "containerPort": naming.METRICS_PORT}
+OWN_ADDRESS = {"fieldRef": {"fieldPath": "status.podIP"}}
+
+
+def _containers(value: Any) -> list[dict[str, Any]]:
+    """Main containers of every pod template in a manifest."""
+    if isinstance(value, list):
+        return [one for inner in value for one in _containers(inner)]
+    if not isinstance(value, dict):
+        return []
+    return [*value.get("containers", []), *_containers(list(value.values()))]
+
+
+def _env(container: dict[str, Any]) -> dict[str, Any]:
+    return {one["name"]: one.get("value", one.get("valueFrom")) for one in container["env"]}
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_every_worker_is_told_to_answer_on_its_own_pods_address(launcher: str) -> None:
+    found = _containers(manifests(run_of(launcher), platform(), "c" * 40))
+    workers = [one for one in found if naming.GPU in one["resources"]["limits"]]
+    assert workers
+    for worker in workers:
+        assert worker["ports"] == [PORT]
+        assert _env(worker)[spec.METRICS_ADDRESS_ENV] == OWN_ADDRESS
+        assert _env(worker)[spec.METRICS_PORT_ENV] == str(naming.METRICS_PORT)
+
+
+def test_mpiruns_own_pod_has_no_port_and_hands_its_address_to_nobody() -> None:
+    found = _containers(manifests(run_of("mpijob"), platform(), "c" * 40))
+    (launcher,) = [one for one in found if one["name"] == "launcher"]
+    assert "ports" not in launcher
+    command = launcher["command"]
+    assert spec.METRICS_PORT_ENV in command
+    assert spec.METRICS_ADDRESS_ENV not in command
+
+
+@pytest.mark.parametrize("key", ["prometheus_port", "prometheus_address"])
+def test_a_run_file_cannot_choose_where(key: str, tmp_path: Path) -> None:
+    project, file = project_in(tmp_path), copy.deepcopy(RUN_FILE)
+    value = 9100 if key == "prometheus_port" else "0.0.0.0"
+    file["overrides"] = {"report": {key: value}}
+    write_runs(project, file)
+    with pytest.raises(ConfigError) as caught:
+        run_files.load(["llama"], platform(), {"trainer": IMAGE}, project)
+    (line,) = caught.value.lines
+    assert f"config: report.{key}: got " in line
+    assert "allowed nothing, for the platform has every run answer on port 9400; remove it" in line
+
+
+def test_the_platforms_word_counts_and_not_the_configurations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = ReportConfig(prometheus_port=9100, prometheus_address="0.0.0.0")
+    monkeypatch.setenv(spec.METRICS_PORT_ENV, "9400")
+    monkeypatch.setenv(spec.METRICS_ADDRESS_ENV, "127.1.0.2")
+    assert (endpoint.port(own), endpoint.address(own)) == (9400, "127.1.0.2")
+
+
+def test_without_the_platform_the_configuration_says_where_or_nowhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in (spec.METRICS_PORT_ENV, spec.METRICS_ADDRESS_ENV):
+        monkeypatch.delenv(name, raising=False)
+    assert endpoint.port(ReportConfig()) is None
+    own = ReportConfig(prometheus_port=9100, prometheus_address="127.0.0.2")
+    assert (endpoint.port(own), endpoint.address(own)) == (9100, "127.0.0.2")
+
+
+def test_a_rank_whose_address_nobody_told_asks_for_that_of_its_own_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(spec.METRICS_PORT_ENV, "9400")
+    monkeypatch.delenv(spec.METRICS_ADDRESS_ENV, raising=False)
+    monkeypatch.setattr(socket, "gethostbyname", lambda name: f"address of {name}")
+    assert endpoint.address(ReportConfig()) == f"address of {socket.gethostname()}"
+
+
+def test_only_prometheus_is_let_in_and_only_on_that_port() -> None:
+    (policy,) = [
+        one
+        for one in walls.policies("research", ["10.0.0.0/16"])
+        if one["metadata"]["name"] == "allow-monitoring"
+    ]
+    namespace = {"kubernetes.io/metadata.name": naming.MONITORING_NAMESPACE}
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    assert policy["spec"]["ingress"] == [
+        {
+            "from": [{"namespaceSelector": {"matchLabels": namespace}}],
+            "ports": [{"protocol": "TCP", "port": naming.METRICS_PORT}],
+        }
+    ]
+    (chosen,) = policy["spec"]["podSelector"]["matchExpressions"]
+    assert chosen == {"key": naming.RUN_ID, "operator": "Exists"}
