@@ -62,15 +62,17 @@ class _Pair:
     def _preempted(self, high: Started) -> Check:
         if not self._await(self._began, high):
             return self._stuck(high, f"did not get the place of {self.low.name}")
-        if self._began(self.low):
-            how = "is over already" if self._ended(self.low) else "runs on beside it"
+        # What the workload remembers: a short Job is over, and the other back, between two looks.
+        why = preempted(self.jobs.workload(self.low))
+        if not why:
+            if self._ended(self.low):
+                return self._stuck(self.low, f"was over when {high.name} came")
             return failed(
                 SUBJECT,
-                f"{high.name} was admitted, and {self.low.name} {how}: nothing was preempted",
+                f"{high.name} was admitted beside {self.low.name}: nothing was preempted",
                 "the quota of the validation's queue must hold one of them at a time:"
                 " kubectl describe clusterqueues",
             )
-        why = _eviction(self.jobs.workload(self.low))
         if not self._await(self._ended, high):
             return self._stuck(high, "was admitted and did not end")
         if self._ended(high) != "Complete":
@@ -109,10 +111,9 @@ class _Pair:
         return failed(SUBJECT, f"{job.name} {what}: {cause}", remedy)
 
 
-def _eviction(workload: Json | None) -> str:
-    """Kueue's word for why a Job was sent back."""
-    for kind in ("Preempted", "Evicted"):
-        condition = objects.condition(workload, kind)
-        if condition.get("status") == "True":
-            return str(condition.get("reason"))
-    return "it was sent back"
+def preempted(workload: Json | None) -> str:
+    """By what right a workload lost its place to another, in Kueue's word; empty: it did not."""
+    for entry in (objects.status(workload).get("schedulingStats") or {}).get("evictions") or []:
+        if entry.get("reason") == "Preempted":
+            return str(entry.get("underlyingCause") or entry["reason"])
+    return ""

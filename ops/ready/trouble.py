@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ops import objects
+from ops.logs import shown
 from ops.objects import Json
 
 _IMAGE: Final = ("ErrImageNeverPull", "ImagePullBackOff", "InvalidImageName")
@@ -122,9 +123,9 @@ def _exited(pods: Sequence[Json]) -> tuple[str, str] | None:
             ended = (one.get("state") or {}).get("terminated") or {}
             if ended.get("exitCode"):
                 reason = f" ({ended['reason']})" if ended.get("reason") else ""
+                said = shown(str(ended.get("message") or "")) or "and said nothing of why"
                 return (
-                    f"pod/{objects.name(pod)} exited with {ended['exitCode']}{reason},"
-                    " and said nothing of why",
+                    f"pod/{objects.name(pod)} exited with {ended['exitCode']}{reason}, {said}",
                     "run it again and read its log: kubectl logs -f, while it runs",
                 )
     return None

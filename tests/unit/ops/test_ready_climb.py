@@ -20,7 +20,6 @@ from tests.unit.ops.ready_cluster import (
     Clock,
     LiveFake,
     climbing,
-    condition,
     ends,
     facts,
     kind_of,
@@ -193,7 +192,7 @@ class Kueue:
         if self._room == 1:
             low["spec"]["suspend"] = True
             owner = {"name": objects.name(low), "uid": "u", "controller": True}
-            evicted = condition("Preempted", reason="InClusterQueue")
+            evicted = {"reason": "Preempted", "underlyingCause": "InClusterQueue", "count": 1}
             self.cluster.put(
                 {
                     "kind": "Workload",
@@ -202,7 +201,7 @@ class Kueue:
                         "namespace": stack.NAMESPACE,
                         "ownerReferences": [owner],
                     },
-                    "status": {"conditions": [evicted]},
+                    "status": {"schedulingStats": {"evictions": [evicted]}},
                 }
             )
         if self._room:
@@ -226,7 +225,7 @@ def test_preemption_passes_once_the_lower_job_is_back() -> None:
 @pytest.mark.parametrize(
     ("kueue", "cause"),
     [
-        (Kueue(room=2), "runs on beside it: nothing was preempted"),
+        (Kueue(room=2), "was admitted beside queueing-low-c1: nothing was preempted"),
         (
             Kueue(room=0),
             "queueing-high-c1 did not get the place of queueing-low-c1: it is suspended",

@@ -1,0 +1,236 @@
+"""`python -m ops ready` on the real API server and Kueue, with the platform's templates on process nodes.
+
+The programs inside of them have tests of their own (test_validation_live.py); here a shell says their lines.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from infra import naming
+from infra.config import arguments, parse, promise
+from infra.platform import kueue, priorities, validation
+from infra.platform.validation import ValidationArgs
+from infra.simulated import node_pools
+from infra.tenancy import team
+from ops import __main__ as ops
+from ops.ready import jobs, pace, queueing, restore
+from sandbox import paths
+from tests.sandbox.conftest import Cluster
+from tests.sandbox.node_kit import HOST, delete, until
+
+pytestmark = pytest.mark.sandbox
+
+Json = dict[str, Any]
+
+SPACE = naming.VALIDATION_NAMESPACE
+POOL, CPU, TEAM = "climbed", "climbed-cpu", "climbed"
+STEP_S = 60.0
+_OWN_NAMES = {
+    naming.TOPOLOGY: "climbed-topology",
+    **{name: f"climbed-{name}" for name in priorities.PRIORITIES},
+}
+"""Cluster-wide objects that a stack on the same cluster has under their usual names."""
+
+
+def _pool(name: str, nodes: int, instance: str, **more: Any) -> Json:
+    size = {"min": nodes, "max": nodes, "instanceTypes": [instance]}
+    return {"name": name, "capacity": "spot", "zone": "z-1", "nodes": "process"} | size | more
+
+
+VALUES: Json = {
+    "cluster": {"provider": "existing", "name": "climbed"},
+    "taintKey": "dedicated",
+    "cohort": "climbed",
+    "nodePools": [
+        _pool(POOL, 2, "g6.xlarge"),
+        _pool(CPU, 1, "m6i.xlarge", workload="cpu", capacity="on-demand"),
+    ],
+    "storage": {"checkpoints": "1Gi", "datasets": "1Gi"},
+    "operators": {"kueue": {"provided": True}},
+    "teams": [
+        {
+            "name": TEAM,
+            "tier": "research",
+            "quota": {"cpu": "16", "memory": "64Gi", "gpus": 2},
+        }
+    ],
+}
+
+
+def _said(kind: str, **facts: Any) -> str:
+    """A shell that says the line of a check, with the node that it is on."""
+    line = {"validation": kind, "ok": True, "node": "@", **facts}
+    return f"echo begins; echo '{json.dumps(line)}' | sed \"s/@/$TRAINYARD_NODE/\""
+
+
+def _scripted(template: Json) -> Json:
+    """The template, with a shell in the program's place."""
+    kind = template["metadata"]["labels"][naming.VALIDATION]
+    scripts = {
+        "smoke": _said(kind, device="cpu", model="shell"),
+        "collective": _said(kind, bandwidth_gbps=1.5, world_size=2),
+        queueing.LOW: "sleep 600",
+        queueing.HIGH: _said(kind),
+    }
+    pod = template["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    pod["containers"][0]["command"] = ["sh", "-c", scripts.get(kind, _said(kind, world_size=2))]
+    # A shell has no handler of SIGTERM as process 1, and nobody shall wait for it.
+    pod["terminationGracePeriodSeconds"] = 1
+    return template
+
+
+def _drill() -> Json:
+    line = {"validation": "restore-drill", "ok": True, "runs": 1, "restored": 1}
+    container = {"name": "drill", "image": HOST, "command": ["echo", json.dumps(line)]}
+    pod = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "nodeSelector": {naming.POOL: CPU},
+        "containers": [container],
+    }
+    job = {"spec": {"backoffLimit": 0, "template": {"spec": pod}}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"name": restore.DRILL, "namespace": naming.namespace(TEAM)},
+        "spec": {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": job},
+    }
+
+
+def _objects() -> list[Json]:
+    """What the stack creates for its checks, in the order of creation."""
+    config = parse(VALUES)
+    platform = promise.platform(config, "climbed")
+    args = ValidationArgs(platform=platform, operators=("kueue",), image=HOST)
+    queues = arguments.queues(config)
+    home = team.namespace(TEAM)
+    home["metadata"]["labels"] = {}
+    found = [
+        *(node_pools.node(pool, i) for pool in config.pools for i in range(pool.max)),
+        *(priorities.workload_priority_class(name) for name in priorities.PRIORITIES),
+        kueue.topology(),
+        *(kueue.flavor(pool) for pool in queues.pools),
+        kueue.cohort(queues.cohort, queues.pools, queues.teams),
+        validation.flavor(args.cpu_pool),
+        validation.borrowing_queue(args),
+        validation.own_queue(),
+        validation.namespace(signed=False),
+        validation.service_account(),
+        validation.service(),
+        validation.local_queue(validation.COMPONENT),
+        validation.local_queue(validation.QUEUEING),
+        *map(_scripted, validation.templates(args)),
+        validation.stack_facts(args),
+        home,
+        _drill(),
+    ]
+    text = json.dumps(found)
+    for usual, own in _OWN_NAMES.items():
+        text = text.replace(f'"{usual}"', f'"{own}"')
+    objects: list[Json] = json.loads(text)
+    return objects
+
+
+@pytest.fixture(scope="module")
+def climbed(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster with three process nodes and the templates; all gone in the end."""
+    objects = _objects()
+    items = {"apiVersion": "v1", "kind": "List", "items": objects}
+    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(items))
+    nodes = ("nodes", "-l", f"{naming.POOL} in ({POOL},{CPU})")
+    cluster.kubectl("wait", *nodes, "--for=condition=Ready", "--timeout=60s")
+    queues = [f"clusterqueue/{name}" for name in (validation.COMPONENT, validation.QUEUEING)]
+    cluster.kubectl("wait", *queues, "--for=condition=Active", "--timeout=60s")
+    yield cluster
+    items["items"] = objects[::-1]
+    delete(cluster, items)
+
+
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "POLL_S", 0.2)
+
+
+def _left(cluster: Cluster) -> list[str]:
+    """Jobs of climbs, and the Lease of one."""
+    listed = cluster.kubectl("get", "jobs", "-A", "-l", jobs.CLIMB, "-o", "name")
+    return [*listed.split(), *cluster.kubectl("get", "leases", "-n", SPACE, "-o", "name").split()]
+
+
+def _ready(cluster: Cluster, capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, Json]:
+    """Exit code and JSON of a call."""
+    capsys.readouterr()
+    code = ops.main(["ready", "--json", *argv, "--kubeconfig", str(cluster.kubeconfig)])
+    captured = capsys.readouterr()
+    assert captured.out, captured.err
+    answer: Json = json.loads(captured.out)
+    return code, answer
+
+
+def test_every_rung_is_climbed_for_real_and_proves_rows_of_the_checklist(
+    climbed: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, answer = _ready(climbed, capsys)
+    short = [rung for rung in answer["ladder"] if rung["outcome"] != "passed"]
+    assert short == []
+    by_name = {rung["rung"]: rung["checks"] for rung in answer["ladder"]}
+    [smoke] = by_name["gpu-smoke"]
+    assert smoke["facts"]["nodes"] == [f"{POOL}-0", f"{POOL}-1"]
+    [queue] = by_name["queueing"]
+    assert "and admitted again" in queue["seen"]
+    assert _left(climbed) == []
+
+    _, later = _ready(climbed, capsys, "--look")
+    rows = {row["area"]: row for row in later["checklist"]}
+    assert rows["NCCL readiness"]["outcome"] == "passed"
+    assert "bandwidth_gbps 1.5" in rows["NCCL readiness"]["evidence"][0]
+
+
+def test_the_climb_stops_where_a_node_fails_and_says_why(
+    climbed: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [template] = [o for o in _objects() if o["metadata"]["name"] == f"collective-{POOL}"]
+    line = {"validation": "collective", "ok": False, "cause": "MTU differs", "remedy": "even it"}
+    pod = template["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    pod["containers"][0]["command"] = ["sh", "-c", f"echo '{json.dumps(line)}'; exit 1"]
+    climbed.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(template))
+    code, answer = _ready(climbed, capsys, "--until", "multi-node")
+    assert code == 1
+    found = {rung["rung"]: rung for rung in answer["ladder"]}
+    [check] = found["collective"]["checks"]
+    assert check["outcome"] == "failed"
+    assert "MTU differs (and 1 other pod)" in check["seen"]
+    assert check["remedy"] == "even it"
+    assert found["multi-node"]["outcome"] == "not reached"
+    assert _left(climbed) == []
+
+
+def test_ctrl_c_deletes_what_the_climb_had_started(climbed: Cluster) -> None:
+    [template] = [o for o in _objects() if o["metadata"]["name"] == f"smoke-{POOL}"]
+    pod = template["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    pod["containers"][0]["command"] = ["sleep", "600"]
+    climbed.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(template))
+    command = [sys.executable, "-m", "ops", "ready", "--kubeconfig", str(climbed.kubeconfig)]
+    with subprocess.Popen(
+        command,
+        cwd=paths.PROJECT,
+        env=os.environ | climbed.env,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as climber:
+        until(lambda: any(one.startswith("job") for one in _left(climbed)), "a Job runs", STEP_S)
+        climber.send_signal(signal.SIGINT)
+        _, said = climber.communicate(timeout=STEP_S)
+    assert climber.returncode == 130
+    assert said.endswith("interrupted; the same command goes on\n")
+    assert _left(climbed) == []
