@@ -1,0 +1,107 @@
+"""Objects of controllers without a chart, against a real API server: it takes them, and what people write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from infra.objects import Manifest
+from infra.platform.add_ons import mpi_operator, training_operator
+from infra.platform.add_ons.component import namespace
+from infra.platform.add_ons.model import Installable
+from infra.platform.compatibility import ADD_ONS
+from sandbox.cluster import ClusterError
+
+if TYPE_CHECKING:
+    from tests.sandbox.conftest import Cluster
+
+pytestmark = pytest.mark.sandbox
+
+LAUNCHERS = Path(__file__).resolve().parents[1] / "golden" / "launchers"
+IMAGE = "registry.example.com/operator@sha256:" + "1" * 64
+PLANS = (mpi_operator.plan(IMAGE), training_operator.plan(IMAGE))
+APIS = (
+    "customresourcedefinition/mpijobs.kubeflow.org",
+    "customresourcedefinition/pytorchjobs.kubeflow.org",
+)
+TEAM = "team-add-ons"
+
+
+def manifests(plan: Installable) -> list[Manifest]:
+    home = ADD_ONS[plan.add_on].namespace
+    return [namespace(home, [plan]), *plan.before, *plan.objects]
+
+
+def applied(cluster: Cluster, objects: list[Manifest], *more: str) -> list[Any]:
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    shown = cluster.kubectl("apply", "--server-side", "-o", "json", *more, "-f", "-", stdin=text)
+    found = json.loads(shown)
+    return found["items"] if found["kind"] == "List" else [found]
+
+
+def run(launcher: str) -> Manifest:
+    """The run's own object in a golden file, moved to a namespace that no wall is around."""
+    documents = yaml.safe_load_all((LAUNCHERS / f"{launcher}.yaml").read_text(encoding="utf-8"))
+    (found,) = [d for d in documents if d["kind"].lower() == launcher]
+    labels = {k: v for k, v in found["metadata"]["labels"].items() if "kueue" not in k}
+    found["metadata"] = {"name": "example", "namespace": TEAM, "labels": labels}
+    return found  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def installed(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster with both APIs and all of their controllers' objects; nothing runs, for no node would."""
+    for plan in PLANS:
+        applied(cluster, manifests(plan))
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", *APIS)
+    cluster.kubectl("create", "namespace", TEAM)
+    try:
+        yield cluster
+    finally:
+        homes = [ADD_ONS[plan.add_on].namespace for plan in PLANS]
+        hook = "validatingwebhookconfiguration/validator.training-operator.kubeflow.org"
+        cluster.kubectl("delete", "--wait=false", hook, *APIS)
+        cluster.kubectl("delete", "--wait=false", "namespace", TEAM, *homes)
+
+
+def test_the_api_server_takes_every_object_and_changes_none_that_we_wrote(
+    installed: Cluster,
+) -> None:
+    for plan in PLANS:
+        objects = manifests(plan)
+        found = applied(installed, objects, "--dry-run=server")
+        assert [one["kind"] for one in found] == [one["kind"] for one in objects]
+
+
+def test_an_mpijob_of_this_project_is_taken_and_gets_the_defaults_of_its_api(
+    installed: Cluster,
+) -> None:
+    (job,) = applied(installed, [run("mpijob")], "--dry-run=server")
+    assert job["spec"]["launcherCreationPolicy"] in ("AtStartup", "WaitForWorkersReady")
+    assert job["spec"]["mpiImplementation"] == "OpenMPI"
+    assert job["spec"]["mpiReplicaSpecs"].keys() == run("mpijob")["spec"]["mpiReplicaSpecs"].keys()
+
+
+def test_a_pytorchjob_is_asked_of_its_controllers_webhook(installed: Cluster) -> None:
+    """Which nobody answers here: what it would refuse must not slip in while it is away."""
+    with pytest.raises(ClusterError, match="training-operator"):
+        applied(installed, [run("pytorchjob")], "--dry-run=server")
+
+
+def test_the_pods_are_admitted_where_pods_must_be_restricted(installed: Cluster) -> None:
+    for plan in PLANS:
+        (deployment,) = [m for m in plan.objects if m["kind"] == "Deployment"]
+        home = ADD_ONS[plan.add_on].namespace
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "example", "namespace": home},
+            "spec": deployment["spec"]["template"]["spec"],
+        }
+        (made,) = applied(installed, [pod], "--dry-run=server")
+        assert made["metadata"]["name"] == "example"
