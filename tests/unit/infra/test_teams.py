@@ -107,9 +107,9 @@ def test_everything_is_denied_that_no_policy_names() -> None:
     assert spec == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
 
 
-def test_pods_of_runs_reach_each_other_and_dns_only() -> None:
+def test_pods_of_runs_reach_each_other_and_dns_and_prometheus_reaches_them() -> None:
     found = {p["metadata"]["name"]: p["spec"] for p in walls.policies("research", [])}
-    assert set(found) == {"default-deny", "allow-dns", "allow-run-traffic"}
+    assert set(found) == {"default-deny", "allow-dns", "allow-run-traffic", "allow-monitoring"}
     peers = found["allow-run-traffic"]["ingress"][0]["from"]
     # No namespaceSelector: pods of other teams stay outside.
     assert [set(peer) for peer in peers] == [{"podSelector"}]
