@@ -52,6 +52,15 @@ class SignatureChoice:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RunLogsChoice:
+    """Logs of runs are kept in CloudWatch."""
+
+    shipper: tuple[str, str]
+    """Namespace and service account of the pods that write them."""
+    retention_days: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class FoundationArgs:
     """All that an AWS stack is made of."""
 
@@ -76,6 +85,8 @@ class FoundationArgs:
     """By team, the names of its secrets in AWS Secrets Manager; teams without any are left out."""
     signatures: SignatureChoice | None
     """None: images need no signature."""
+    run_logs: RunLogsChoice | None
+    """None: they go elsewhere, or nowhere."""
     block_volumes: bool
     """Whether something in the cluster needs volumes that one node writes."""
     protect: bool

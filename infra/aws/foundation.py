@@ -10,6 +10,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from infra import naming
+from infra.aws import controller_roles, run_log_access
 from infra.aws.addons import AFTER_NODES, BEFORE_NODES, EFS, FSX, Addon, Addons, AddonsArgs
 from infra.aws.autoscaling import ClusterAutoscaler, ClusterAutoscalerArgs
 from infra.aws.block_volumes import EBS, BlockVolumes
@@ -26,8 +27,6 @@ from infra.aws.lustre import LustreStorage, LustreStorageArgs
 from infra.aws.network import Network, NetworkArgs
 from infra.aws.node_pools import NodePools, NodePoolsArgs
 from infra.aws.provider import aws_provider, default_tags
-from infra.aws.secret_readers import SecretReaders, SecretReadersArgs
-from infra.aws.signature_reader import SignatureReader, SignatureReaderArgs
 from infra.aws.system_nodes import SystemNodes, SystemNodesArgs
 from infra.pools import Autoscaler, NodePool, Nodes
 from infra.site import Site
@@ -52,7 +51,7 @@ class Foundation(pulumi.ComponentResource):
                 cluster=args.site.cluster,
                 account=args.site.account,
                 region=args.site.region,
-                data_statements=self._linked_file_systems(),
+                data_statements=(*self._linked_file_systems(), *self._encrypted_logs()),
                 protect=args.protect,
             ),
             self._own(),
@@ -75,7 +74,9 @@ class Foundation(pulumi.ComponentResource):
         nodes = self._nodes(base, addons)
         buckets = self._make_buckets()
         identities = self._identities(buckets)
-        roles = self._controller_roles()
+        roles = controller_roles.deploy(
+            name, args, self._cluster, self._keys.data_key_arn, self._own()
+        )
         outputs = {
             "region": args.site.region,
             "endpoint": self._cluster.endpoint,
@@ -86,6 +87,7 @@ class Foundation(pulumi.ComponentResource):
                 "artifacts": buckets.artifacts.name,
                 "logs": buckets.logs.name,
             },
+            **self._log_outputs(),
             "teamRoles": {team: identity.role_arn for team, identity in identities.items()},
         }
         self.site = Site(
@@ -114,6 +116,14 @@ class Foundation(pulumi.ComponentResource):
         site, names = self._args.site, team_buckets(self._args.bucket_prefix)
         linked = (names.datasets, names.checkpoints)
         return (lustre_key_statement(site.account, site.region, linked),)
+
+    def _encrypted_logs(self) -> tuple[Statement, ...]:
+        """What CloudWatch needs of it, to keep logs of runs."""
+        if self._args.run_logs is None:
+            return ()
+        site = self._args.site
+        group = run_log_access.group_arn(site.account, site.region, site.cluster)
+        return (run_log_access.key_statement(site.region, group),)
 
     def _make_network(self) -> Network | ExistingNetwork:
         name, wanted = f"{self._name}-network", self._args.network
@@ -262,22 +272,10 @@ class Foundation(pulumi.ComponentResource):
         name, key = f"{self._name}-block-volumes", self._keys.data_key_arn
         return [BlockVolumes(name, key, self._in_cluster(addons))]
 
-    def _controller_roles(self) -> list[pulumi.Resource]:
-        """What controllers in the cluster read in the account, where the stack has them."""
-        roles: list[pulumi.Resource] = []
-        args, site, cluster = self._args, self._args.site, self._cluster
-        account, region = site.account, site.region
-        if secrets := args.remote_secrets:
-            readers = SecretReadersArgs(
-                cluster=cluster, account=account, region=region, secrets=secrets
-            )
-            roles.append(SecretReaders(f"{self._name}-secrets", readers, self._own()))
-        if signed := args.signatures:
-            reader = SignatureReaderArgs(
-                cluster=cluster, account=account, region=region, kms_key_arn=signed.kms_key_arn
-            )
-            roles.append(SignatureReader(f"{self._name}-signatures", reader, self._own()))
-        return roles
+    def _log_outputs(self) -> dict[str, str]:
+        if self._args.run_logs is None:
+            return {}
+        return {"logGroup": run_log_access.group_name(self._args.site.cluster)}
 
     def _identities(self, buckets: Buckets) -> dict[str, TeamIdentity]:
         """Each team's role, which goes before the buckets that it may use."""

@@ -7,16 +7,19 @@ from infra.aws.choices import (
     EfsChoice,
     FoundationArgs,
     LustreChoice,
+    RunLogsChoice,
     SignatureChoice,
 )
 from infra.aws.existing_network import ExistingNetworkArgs
 from infra.aws.imds_sidecar import MetadataAccess
 from infra.aws.network import Nat, NetworkArgs
 from infra.aws.provider import ProviderArgs
-from infra.config import arguments, observability_arguments
+from infra.config import arguments, logs_arguments, observability_arguments
 from infra.config.aws_model import EksClusterConfig, MadeNetworkConfig
 from infra.config.model import OnAws, StackConfig
 from infra.platform import mirror
+from infra.platform.add_ons import fluent_bit
+from infra.platform.compatibility import ADD_ONS
 from infra.platform.images import AUTOSCALER_TAGS
 from infra.pools import Nodes
 from infra.storage import NamedStorageClass
@@ -54,8 +57,17 @@ def foundation(config: StackConfig, on: OnAws, stack: str) -> FoundationArgs:
             SignatureChoice(kms_key_arn=config.signatures.kms_key) if config.signatures else None
         ),
         block_volumes=observability_arguments.needs_block_volumes(config),
+        run_logs=_run_logs(config),
         protect=config.protected,
     )
+
+
+def _run_logs(config: StackConfig) -> RunLogsChoice | None:
+    group = logs_arguments.log_group(config)
+    if group is None:
+        return None
+    shipper = (ADD_ONS[fluent_bit.NAME].namespace, fluent_bit.ACCOUNT)
+    return RunLogsChoice(shipper=shipper, retention_days=group.retention_days)
 
 
 def _remote_secrets(config: StackConfig) -> dict[str, tuple[str, ...]]:

@@ -50,7 +50,7 @@ class RestoreDrillConfig(Section):
     """What proves that the team's checkpoints can be restored."""
 
     enabled: Bool | None = None
-    """Default: true for a production team whose stack has an image for it, else false."""
+    """Default: true for a production team that names an image, or whose stack has one called trainer."""
     schedule: Annotated[Str, AfterValidator(_schedule)] = "17 3 * * *"
     """When, as cron has it, in UTC."""
     image: Str = TRAINER_IMAGE
@@ -64,8 +64,10 @@ class RestoreDrillConfig(Section):
     """Prefixes with a folder per run, of runs whose `checkpoint.store` is a bucket."""
 
     def wanted(self, tier: str, *, has_image: bool) -> bool:
-        """Whether there is a drill."""
-        return (tier == "production" and has_image) if self.enabled is None else self.enabled
+        """Whether there is a drill. `has_image`: the stack's images have this one's."""
+        if self.enabled is not None:
+            return self.enabled
+        return tier == "production" and (has_image or self.image != TRAINER_IMAGE)
 
     def drill(self, image: str, cpu_pool: str | None) -> RestoreDrill:
         """The drill that the platform works with, in this image, on nodes of this pool."""

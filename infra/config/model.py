@@ -34,6 +34,7 @@ from infra.config.fields import (
     Section,
     Str,
 )
+from infra.config.logs_model import LogsConfig
 from infra.config.mirror_model import Mirror
 from infra.config.observability_model import ObservabilityConfig
 from infra.config.secrets_model import TeamSecretConfig
@@ -45,7 +46,7 @@ from infra.schedulers import Scheduler
 OPERATORS: Final = (
     *("kueue", "volcano", "yunikorn"),
     *("jobset", "kubeflowTrainer", "trainingOperator", "mpiOperator"),
-    *("externalSecrets", "kubePrometheusStack"),
+    *("externalSecrets", "kubePrometheusStack", "fluentBit"),
 )
 
 
@@ -162,6 +163,8 @@ class OperatorsConfig(Section):
     """Fetches secrets that teams keep in a store."""
     kube_prometheus_stack: OperatorConfig | None = None
     """Prometheus, Alertmanager and Grafana; see `observability`."""
+    fluent_bit: OperatorConfig | None = None
+    """Ships logs of runs; see `logs`."""
 
 
 class QuotaConfig(Section):
@@ -233,6 +236,8 @@ class StackConfig(Section):
     """Stems of files in training/runs, or paths that end in .yaml."""
     egress_cidrs: tuple[Cidr, ...] = ()
     """What training pods may reach by HTTPS (object storage); the metadata service never."""
+    logs: LogsConfig | None = None
+    """Where logs of runs go. Default: to CloudWatch, where fluentBit is installed on AWS."""
     autoscaler: Autoscaler = Autoscaler.NONE
     interruption: InterruptionConfig = InterruptionConfig()
     mirror: Mirror | None = None

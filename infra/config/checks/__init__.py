@@ -8,6 +8,7 @@ from typing import Final
 from infra.config.checks import (
     add_ons,
     drills,
+    logs,
     names,
     network,
     nodes,
@@ -70,6 +71,8 @@ ALL: Final[tuple[Callable[[Parts], Iterator[Mistake]], ...]] = (
     signatures.one_signer,
     drills.images,
     drills.sizes,
+    logs.one_place,
+    logs.shipper,
     team_secrets.names,
     team_secrets.stores,
     observability.somebody_installs_it,

@@ -14,8 +14,9 @@ from infra import naming
 from infra.objects import Manifest, metadata
 from infra.platform.add_ons import controllers
 from infra.platform.add_ons import fluent_bit_pipeline as pipeline
-from infra.platform.add_ons.fluent_bit_pipeline import STATE, Destination
+from infra.platform.add_ons.fluent_bit_pipeline import STATE
 from infra.platform.add_ons.fluent_bit_pipeline import CloudWatch as CloudWatch
+from infra.platform.add_ons.fluent_bit_pipeline import Destination as Destination
 from infra.platform.add_ons.fluent_bit_pipeline import Endpoint as Endpoint
 from infra.platform.add_ons.fluent_bit_pipeline import Http as Http
 from infra.platform.add_ons.fluent_bit_pipeline import Loki as Loki

@@ -77,6 +77,10 @@ def _autoscaling_tag(inputs: Inputs, cloud: Cloud) -> None:
         )
 
 
+def _log_group(inputs: Inputs, cloud: Cloud) -> None:
+    cloud.log_group(f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{inputs['logGroupName']}")
+
+
 _EKS: Final = f"arn:aws:eks:{REGION}:{ACCOUNT}"
 
 MISSING: Final[Mapping[str, Missing]] = {
@@ -105,6 +109,9 @@ MISSING: Final[Mapping[str, Missing]] = {
     ),
     "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation": Missing(
         why="moto's FSx has no data repository associations", check=check_association
+    ),
+    "aws:cloudwatch/logDataProtectionPolicy:LogDataProtectionPolicy": Missing(
+        why="moto's CloudWatch Logs has no data protection policies", check=_log_group
     ),
     "aws:efs/backupPolicy:BackupPolicy": Missing(
         why="moto's EFS describes backup policies, but sets none", check=check_backup_policy

@@ -19,8 +19,8 @@ Edit = Callable[[dict[str, Any]], object]
 
 KEYS = (
     "autoscaler, aws, cluster, cohort, egressCidrs, images, interruption, "
-    "mirror, network, nodePools, "
-    "observability, "
+    "logs, mirror, network, "
+    "nodePools, observability, "
     "operators, registries, runs, scheduler, signatures, storage, taintKey, teams, validation"
 )
 

@@ -102,6 +102,12 @@ def test_production_teams_have_one_unless_they_say_otherwise(
     assert section.wanted(tier, has_image=has_image) is wanted
 
 
+def test_a_production_team_that_names_an_image_wants_a_drill_in_it() -> None:
+    section = RestoreDrillConfig(image=IMAGE)
+    assert section.wanted("production", has_image=False)
+    assert not section.wanted("research", has_image=False)
+
+
 @pytest.mark.parametrize("schedule", ["17 3 * * *", "*/15 0-6,22 1 1-12/2 0,7"])
 def test_a_schedule_is_what_cron_takes(schedule: str) -> None:
     assert RestoreDrillConfig(schedule=schedule).schedule == schedule

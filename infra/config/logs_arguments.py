@@ -1,0 +1,51 @@
+"""From a stack file to where the logs of its runs go."""
+
+from __future__ import annotations
+
+from infra import naming
+from infra.aws import run_log_access
+from infra.config import promise
+from infra.config.logs_model import CloudWatchConfig
+from infra.config.model import StackConfig
+from infra.platform.add_ons import fluent_bit, kube_prometheus_stack
+from infra.platform.add_ons.fluent_bit import (
+    CloudWatch,
+    Destination,
+    FluentBitArgs,
+    Http,
+    Loki,
+)
+
+
+def shipper(config: StackConfig) -> FluentBitArgs:
+    """The release; asked for where the stack installs it."""
+    tolerations = [toleration for pool in config.pools for toleration in pool.tolerations()]
+    return FluentBitArgs(
+        namespaces=_namespaces(config),
+        destination=_destination(config),
+        tolerations=tuple(t for i, t in enumerate(tolerations) if t not in tolerations[:i]),
+        monitored=kube_prometheus_stack.NAME in promise.present_operators(config),
+    )
+
+
+def log_group(config: StackConfig) -> CloudWatchConfig | None:
+    """The group that the stack makes on AWS; None where logs go elsewhere, or nowhere."""
+    if config.on_aws is None or fluent_bit.NAME not in promise.to_install(config):
+        return None
+    return config.logs.cloudwatch if config.logs else CloudWatchConfig()
+
+
+def _namespaces(config: StackConfig) -> tuple[str, ...]:
+    teams = tuple(naming.namespace(team.name) for team in config.teams)
+    return (*teams, naming.VALIDATION_NAMESPACE) if config.validation else teams
+
+
+def _destination(config: StackConfig) -> Destination:
+    if config.on_aws and log_group(config):
+        group = run_log_access.group_name(config.cluster.name)
+        return CloudWatch(region=config.on_aws.aws.region, group=group)
+    assert config.logs is not None
+    if loki := config.logs.loki:
+        return Loki(endpoint=loki.endpoint, tenant=loki.tenant or "")
+    assert config.logs.http is not None
+    return Http(endpoint=config.logs.http.endpoint)

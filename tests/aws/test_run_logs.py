@@ -1,0 +1,110 @@
+"""The log group of runs: encrypted, bounded, masked, and only ever appended to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pulumi
+import pytest
+from clusters import bare_cluster
+from iam_evaluation import Request, allowed
+from moto_cloud import ACCOUNT, REGION, Cloud, Deployed, account, deploy
+
+from infra.aws import run_log_access
+from infra.aws.keys import Keys, KeysArgs
+from infra.aws.run_logs import RunLogs, RunLogsArgs
+
+GROUP = f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:/trainyard/training/runs"
+OTHER = f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:/aws/eks/training/cluster"
+SERVICE = f"logs.{REGION}.amazonaws.com"
+
+
+def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> RunLogs:
+    statement = run_log_access.key_statement(REGION, GROUP)
+    keys = KeysArgs(
+        cluster="training", account=ACCOUNT, region=REGION, data_statements=(statement,)
+    )
+    args = RunLogsArgs(
+        cluster=bare_cluster(cloud),
+        account=ACCOUNT,
+        region=REGION,
+        shipper=("logging", "fluent-bit"),
+        key_arn=Keys("keys", keys, opts).data_key_arn,
+        retention_days=30,
+        protect=True,
+    )
+    return RunLogs("logs", args, opts)
+
+
+@pytest.fixture(scope="module")
+def deployed() -> Iterator[Deployed]:
+    """The tests only look at it."""
+    with account() as cloud:
+        yield deploy(lambda opts: program(cloud, opts), cloud)
+
+
+def test_logs_are_encrypted_with_the_stacks_key_and_kept_so_many_days(deployed: Deployed) -> None:
+    [group] = deployed.cloud.client("logs").describe_log_groups()["logGroups"]
+    assert group["arn"].removesuffix(":*") == GROUP
+    assert group["retentionInDays"] == 30
+    assert group["kmsKeyId"].startswith(f"arn:aws:kms:{REGION}:{ACCOUNT}:key/")
+    assert deployed.one("aws:cloudwatch/logGroup:LogGroup").retain_on_delete
+
+
+@pytest.mark.parametrize(
+    ("action", "resource", "may"),
+    [
+        ("logs:PutLogEvents", f"{GROUP}:log-stream:team-a.pod.trainer", True),
+        ("logs:CreateLogStream", f"{GROUP}:log-stream:team-a.pod.trainer", True),
+        ("logs:PutLogEvents", f"{OTHER}:log-stream:kube-apiserver-audit", False),
+        ("logs:GetLogEvents", f"{GROUP}:log-stream:team-a.pod.trainer", False),
+        ("logs:DeleteLogStream", f"{GROUP}:log-stream:team-a.pod.trainer", False),
+        ("logs:CreateLogGroup", f"{GROUP}:*", False),
+        ("logs:PutRetentionPolicy", f"{GROUP}:*", False),
+    ],
+)
+def test_the_shipper_appends_and_can_neither_read_nor_delete(
+    deployed: Deployed, action: str, resource: str, may: bool
+) -> None:
+    made = deployed.one("aws:eks/podIdentityAssociation:PodIdentityAssociation")
+    role = str(made.inputs["roleArn"]).rpartition("/")[2]
+    iam = deployed.cloud.iam
+    [name] = iam.list_role_policies(RoleName=role)["PolicyNames"]
+    document = iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"]
+    call = Request(action=action, resource=resource, account=ACCOUNT)
+    assert allowed(call, identity=[document], owner=ACCOUNT) == may
+
+
+@pytest.mark.parametrize(("group", "may"), [(GROUP, True), (OTHER, False)])
+def test_cloudwatch_uses_the_key_for_this_group_only(
+    deployed: Deployed, group: str, may: bool
+) -> None:
+    kms = deployed.cloud.client("kms")
+    key = deployed.one("aws:kms/key:Key", "keys-data").id
+    policy: dict[str, Any] = json.loads(
+        kms.get_key_policy(KeyId=key, PolicyName="default")["Policy"]
+    )
+    call = Request(
+        action="kms:GenerateDataKey",
+        resource="*",
+        account=None,
+        service=SERVICE,
+        context={"kms:EncryptionContext:aws:logs:arn": group},
+    )
+    assert allowed(call, resource=policy, owner=ACCOUNT) == may
+
+
+def test_credentials_in_logs_are_hidden_from_whoever_reads_them(deployed: Deployed) -> None:
+    made = deployed.one("aws:cloudwatch/logDataProtectionPolicy:LogDataProtectionPolicy")
+    assert made.inputs["logGroupName"] == "/trainyard/training/runs"
+    find, hide = json.loads(made.inputs["policyDocument"])["Statement"]
+    assert find["DataIdentifier"] == hide["DataIdentifier"]
+    assert hide["Operation"] == {"Deidentify": {"MaskConfig": {}}}
+
+
+def test_the_shippers_pods_get_the_role_once_it_may_do_something(deployed: Deployed) -> None:
+    made = deployed.one("aws:eks/podIdentityAssociation:PodIdentityAssociation")
+    assert (made.inputs["namespace"], made.inputs["serviceAccount"]) == ("logging", "fluent-bit")
+    assert "logs-shipping" in made.depends_on

@@ -1,0 +1,168 @@
+"""A production team's restore drill behind the walls: a good checkpoint passes it, a corrupt one does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra import naming
+from infra.config import StackConfig, parse
+from infra.config.arguments import admission as walls_of
+from infra.objects import Manifest
+from infra.simulated import node_pools, storage
+from infra.storage import Volume
+from infra.tenancy import access, admission, limits, restore_drill, team, volumes, walls
+from infra.tenancy.admission.policy import binding
+from sandbox import paths
+from sandbox.cluster import ClusterError
+from sandbox.node.api import Client, object_path
+from sandbox.node.images import REGISTRY, snapshot
+from tests.sandbox.conftest import Cluster
+from tests.sandbox.escape_kit import Asker, create
+from tests.sandbox.node_kit import until
+from tests.trainer.tiny_checkpoints import damage, run_in
+from training.checkpoint.posix import PosixStore
+from training.source import digest
+
+pytestmark = pytest.mark.sandbox
+
+TEAM = "drills"
+NAMESPACE = naming.namespace(TEAM)
+CLASS = "drills-shared"
+DRILL_S = 90.0
+"""A pod that loads torch, on a machine that may be busy with other tests."""
+
+
+def _config(image: str) -> StackConfig:
+    values: dict[str, Any] = {
+        "cluster": {"provider": "existing", "name": "drills"},
+        "taintKey": "dedicated",
+        "cohort": "drills",
+        "nodePools": [
+            {
+                "name": "drills-cpu",
+                "workload": "cpu",
+                "capacity": "on-demand",
+                "instanceTypes": ["m6i.xlarge"],
+                "min": 1,
+                "max": 1,
+                "zone": "drills-zone",
+                "nodes": "process",
+            }
+        ],
+        "storage": {"checkpoints": "1Gi", "datasets": "1Gi"},
+        "operators": {"kueue": {"provided": True}},
+        "images": {"trainer": image},
+        "teams": [
+            {
+                "name": TEAM,
+                "tier": "production",
+                "quota": {"cpu": "8", "memory": "32Gi", "gpus": 0},
+                "restoreDrill": {"largest": "1Gi"},
+            }
+        ],
+    }
+    return parse(values)
+
+
+def _objects(config: StackConfig) -> list[Manifest]:
+    [own], [pool] = config.teams, config.pools
+    shared = storage.storage_class()
+    shared["metadata"]["name"] = CLASS
+    policies = admission.policies(walls_of(config))
+    drill = own.restore_drill.drill(config.images["trainer"], pool.name)
+    return [
+        node_pools.node(pool, 0),
+        shared,
+        *policies,
+        *(binding(policy) for policy in policies),
+        team.namespace(TEAM, "production"),
+        access.service_account(TEAM),
+        limits.resource_quota(TEAM, limits.Quota(cpu="8", memory="32Gi", gpus=0)),
+        limits.limit_range(TEAM),
+        *walls.policies(TEAM, ()),
+        volumes.claim(TEAM, naming.CHECKPOINTS_CLAIM, Volume(size="1Gi", storage_class=CLASS)),
+        restore_drill.cron_job(TEAM, drill),
+    ]
+
+
+@dataclass(frozen=True)
+class Drills:
+    """A team behind its walls, with a volume and a drill."""
+
+    cluster: Cluster
+    client: Client
+    volume: Path
+
+    def run(self, name: str) -> tuple[bool, list[dict[str, Any]]]:
+        """Makes a Job of the drill, as it would be made at night; whether it passed, and its lines."""
+        drill = json.loads(self._kubectl("get", "cronjob", restore_drill.NAME, "-o", "json"))
+        template = drill["spec"]["jobTemplate"]
+        job = {"metadata": {"name": name, **template["metadata"]}, "spec": template["spec"]}
+        jobs = object_path("/apis/batch/v1", NAMESPACE, "jobs")
+        self.client.create(jobs, {"apiVersion": "batch/v1", "kind": "Job", **job})
+
+        def ended() -> str | None:
+            status = self.client.get(f"{jobs}/{name}").get("status", {})
+            kinds = {c["type"] for c in status.get("conditions", []) if c["status"] == "True"}
+            return next((kind for kind in ("Complete", "Failed") if kind in kinds), None)
+
+        verdict = until(ended, f"job {name} has ended", DRILL_S)
+        text = self._kubectl("logs", f"job/{name}", "-c", restore_drill.CONTAINER)
+        return verdict == "Complete", [json.loads(line) for line in text.splitlines()]
+
+    def _kubectl(self, *args: str) -> str:
+        return self.cluster.kubectl("-n", NAMESPACE, *args)
+
+
+@pytest.fixture(scope="module")
+def drills(cluster: Cluster) -> Iterator[Drills]:
+    """All gone in the end."""
+    sources = digest(paths.PROJECT)
+    # Now, so that nobody's edit of the sources comes between.
+    snapshot(sources, cluster.state)
+    image = f"{REGISTRY}/trainer@sha256:{sources}"
+    objects = _objects(_config(image))
+    document = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=document)
+    try:
+        asker = Asker(cluster.kubeconfig)
+        tagged = json.loads(json.dumps(objects[-1]).replace(image, f"{REGISTRY}/any:v1"))
+        tagged["metadata"]["name"] = "tagged"
+        until(lambda: "REPOSITORY@sha256" in asker.refusal(create(tagged)), "the walls hold")
+        cluster.kubectl("wait", "node/drills-cpu-0", "--for=condition=Ready", "--timeout=60s")
+        claim = f"pvc/{naming.CHECKPOINTS_CLAIM}"
+        bound = "--for=jsonpath={.status.phase}=Bound"
+        cluster.kubectl("-n", NAMESPACE, "wait", claim, bound, "--timeout=60s")
+        volume = cluster.state.volumes / NAMESPACE / naming.CHECKPOINTS_CLAIM
+        yield Drills(cluster, Client(cluster.kubeconfig), volume)
+    finally:
+        gone = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects[::-1]})
+        cluster.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-f", "-", stdin=gone)
+
+
+def test_a_good_checkpoint_passes_the_drill_and_a_corrupt_one_fails_it(drills: Drills) -> None:
+    store: PosixStore = run_in(drills.volume, "llama-v1-0a1b2c3d", 10, 20)
+    passed, [line, summary] = drills.run("by-hand-1")
+    assert passed, line
+    assert (line["run"], line["step"], line["how"]) == ("llama-v1-0a1b2c3d", 20, "restored")
+    assert (summary["ok"], summary["runs"], summary["passed"]) == (True, 1, 1)
+
+    name = damage(store, 20)
+    passed, [line, summary] = drills.run("by-hand-2")
+    assert not passed
+    assert f"step-00000020 is corrupt: {name}" in summary["cause"]
+    assert "training.checkpoint verify" in summary["remedy"]
+    # The drill only reads: what it found is as it was.
+    assert store.steps() == [10, 20]
+
+
+def test_kubectls_own_way_to_make_the_job_is_refused_by_the_walls(drills: Drills) -> None:
+    wanted = ("create", "job", "by-kubectl", f"--from=cronjob/{restore_drill.NAME}")
+    with pytest.raises(ClusterError, match="only controllers say what an object belongs to"):
+        drills.cluster.kubectl("-n", NAMESPACE, *wanted)
