@@ -42,7 +42,8 @@ def on_aws(**changes: Any) -> dict[str, Any]:
 
 
 def with_scheduler(name: str) -> dict[str, Any]:
-    return on_aws(scheduler=name, operators={name: {"provided": False}})
+    operators = {name: {"provided": False}}
+    return of_file("Pulumi.local.yaml") | {"scheduler": name, "operators": operators, "runs": []}
 
 
 def of_file(name: str) -> dict[str, Any]:
