@@ -93,7 +93,8 @@ class Builder:
 
     def _compile(self, tool: Tool, package: str, out: Path, log: Path, report: Report) -> None:
         report(f"fetching modules of {out.name}")
-        listed = self._go_run(tool, "list", ["list", "-deps", package], log, capture=True)
+        tags = [f"-tags={','.join(tool.tags)}"] if tool.tags else []
+        listed = self._go_run(tool, "list", ["list", *tags, "-deps", package], log, capture=True)
         total = len(listed.splitlines())
         seen = 0
 
@@ -103,7 +104,7 @@ class Builder:
             report(f"compiling {out.name}: {min(seen, total)} of {total} packages")
 
         report(f"compiling {out.name}")
-        args = ["build", "-v", "-trimpath", "-ldflags", f"-s -w {tool.ldflags}".strip()]
+        args = ["build", *tags, "-v", "-trimpath", "-ldflags", f"-s -w {tool.ldflags}".strip()]
         self._go_run(tool, "build", [*args, "-o", str(out), package], log, on_line=count)
 
     def _copy_assets(self, tool: Tool, into: Path, log: Path) -> None:

@@ -42,7 +42,7 @@ class Tool:
 
     `accepts`: a pattern for the printed version of a binary on PATH that may be used instead of a build.
     `assets`: folders copied out of the module's source, relative to its root, so that they stay with the
-    binary when the module cache is emptied.
+    binary when the module cache is emptied. `tags`: build tags.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Tool:
     accepts: str
     ldflags: str = ""
     assets: tuple[str, ...] = field(default=())
+    tags: tuple[str, ...] = field(default=())
 
     @property
     def recipe(self) -> Path:
@@ -61,7 +62,8 @@ class Tool:
     @property
     def key(self) -> str:
         """Name of the cache entry: changes with the version, any pinned dependency and any flag."""
-        digest = hashlib.sha256(repr((self.binaries, self.ldflags, self.assets)).encode())
+        flags = (self.binaries, self.ldflags, self.assets, *self.tags)
+        digest = hashlib.sha256(repr(flags).encode())
         for name in ("go.mod", "go.sum"):
             digest.update((self.recipe / name).read_bytes())
         return f"{self.name}-{self.version}-{digest.hexdigest()[:12]}"
@@ -77,6 +79,7 @@ def _kubernetes(name: str) -> Binary:
 
 
 _GIT_VERSION = "k8s.io/component-base/version"
+_PROMETHEUS_VERSION = "github.com/prometheus/common/version.Version"
 
 TOOLS: tuple[Tool, ...] = (
     Tool(
@@ -100,6 +103,20 @@ TOOLS: tuple[Tool, ...] = (
         binaries=(Binary("pulumi", "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi", ("version",)),),
         accepts=r"v3\.(259|2[6-9]\d|[3-9]\d\d)\.\d+",
         ldflags=f"-X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version={PULUMI_VERSION}",
+    ),
+    Tool(
+        name="prometheus",
+        version="0.313.5",
+        module="github.com/prometheus/prometheus",
+        binaries=tuple(
+            Binary(name, f"github.com/prometheus/prometheus/cmd/{name}", ("--version",))
+            for name in ("prometheus", "promtool")
+        ),
+        # Its modules are numbered 0.3XY for release 3.X.Y's.
+        accepts=r", version (2\.5[3-9]|[34]\.\d+)\.",
+        ldflags=f"-X {_PROMETHEUS_VERSION}=3.13.5",
+        # The clouds' discoveries are most of its code, and a sandbox has one API server.
+        tags=("remove_all_sd", "enable_kubernetes_sd"),
     ),
     Tool(
         name="kueue",

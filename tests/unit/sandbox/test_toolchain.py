@@ -7,6 +7,7 @@ import io
 import tarfile
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -36,6 +37,9 @@ def _fake(folder: Path, name: str, prints: str) -> None:
         ("etcd", "etcd Version: 3.6.5", True),
         ("etcd", "etcd Version: 3.5.9", False),
         ("kueue", "anything", False),
+        ("prometheus", "prometheus, version 3.13.5 (branch: , revision: unknown)", True),
+        ("prometheus", "promtool, version 2.53.3+ds1 (branch: debian/sid)", True),
+        ("prometheus", "prometheus, version 2.42.0+ds (branch: debian/sid)", False),
     ],
 )
 def test_only_suitable_versions_on_path_are_used(name: str, printed: str, suits: bool) -> None:
@@ -71,6 +75,11 @@ def test_every_tool_is_pinned_to_the_version_that_the_table_states(tool: Tool) -
     pinned = (tool.recipe / "go.mod").read_text()
     assert f"{tool.module} v{tool.version}" in pinned
     assert f"{tool.module} v{tool.version} h1:" in (tool.recipe / "go.sum").read_text()
+
+
+def test_a_build_tag_makes_another_cache_entry() -> None:
+    tool = BY_NAME["prometheus"]
+    assert replace(tool, tags=()).key != tool.key
 
 
 class _Site(BaseHTTPRequestHandler):
