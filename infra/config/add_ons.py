@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from infra.config import observability_arguments, promise
+from infra.config import logs_arguments, observability_arguments, promise
 from infra.config.model import OperatorConfig, StackConfig
 from infra.platform.add_ons import (
     external_secrets,
+    fluent_bit,
     jobset,
     kube_prometheus_stack,
     kueue,
@@ -45,6 +46,7 @@ PLANS: Final[Mapping[str, Callable[[StackConfig], Installable]]] = {
     "kubePrometheusStack": lambda config: kube_prometheus_stack.plan(
         observability_arguments.kube_prometheus_stack(config)
     ),
+    "fluentBit": lambda config: fluent_bit.plan(logs_arguments.shipper(config)),
 }
 """By name in `operators`."""
 

@@ -1,0 +1,73 @@
+"""From a stack file to the shipper and its place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from infra import naming
+from infra.config import add_ons, logs_arguments, parse
+from infra.config.aws_model import EksClusterConfig
+from infra.config.logs_model import CloudWatchConfig
+from infra.platform.add_ons.fluent_bit import CloudWatch, Endpoint, Http, Loki
+from tests.golden.example_runs import stack_values as existing
+from tests.unit.infra.example_eks import stack_values as eks
+
+
+def shipped(values: dict[str, Any], **sections: Any) -> dict[str, Any]:
+    """The values with a shipper that the stack installs."""
+    values["operators"]["fluentBit"] = {"provided": False}
+    return values | sections
+
+
+def test_on_aws_logs_go_to_a_group_of_the_clusters_own_unless_somebody_says_otherwise() -> None:
+    config = parse(shipped(eks()))
+    assert isinstance(config.cluster, EksClusterConfig)
+    group = CloudWatch(region="us-east-1", group="/trainyard/training/runs")
+    assert logs_arguments.shipper(config).destination == group
+    assert logs_arguments.log_group(config) == CloudWatchConfig()
+    shorter = parse(shipped(eks(), logs={"cloudwatch": {"retentionDays": 30}}))
+    kept = logs_arguments.log_group(shorter)
+    assert kept is not None and kept.retention_days == 30
+
+
+def test_where_logs_go_elsewhere_no_group_is_made() -> None:
+    config = parse(shipped(eks(), logs={"http": {"url": "https://logs.example.com/in/"}}))
+    assert logs_arguments.log_group(config) is None
+    endpoint = Endpoint(host="logs.example.com", port=443, path="/in", tls=True)
+    assert logs_arguments.shipper(config).destination == Http(endpoint=endpoint)
+
+
+def test_loki_inside_the_cluster_is_reached_by_its_service() -> None:
+    loki = {"url": "http://loki.observing.svc:3100", "tenant": "training", "credentials": "login"}
+    config = parse(shipped(existing(), logs={"loki": loki}))
+    endpoint = Endpoint(
+        host="loki.observing.svc", port=3100, path="", tls=False, credentials="login"
+    )
+    assert endpoint.namespace == "observing"
+    found = logs_arguments.shipper(config).destination
+    assert found == Loki(endpoint=endpoint, tenant="training")
+
+
+def test_logs_of_teams_are_shipped_from_every_node_that_a_run_may_be_on() -> None:
+    config = parse(shipped(eks()))
+    args = logs_arguments.shipper(config)
+    assert args.namespaces == tuple(naming.namespace(team.name) for team in config.teams)
+    tolerated = {(t["key"], t["value"]) for t in args.tolerations}
+    assert tolerated == {(t.key, t.value) for pool in config.pools for t in pool.taints}
+    assert len(args.tolerations) == len(tolerated)
+
+
+@pytest.mark.parametrize("provided", [True, False])
+def test_its_counts_are_scraped_wherever_the_operator_is(provided: bool) -> None:
+    values = shipped(eks())
+    assert not logs_arguments.shipper(parse(values)).monitored
+    values["operators"]["kubePrometheusStack"] = {"provided": provided}
+    assert logs_arguments.shipper(parse(values)).monitored
+
+
+def test_a_stack_that_names_the_shipper_installs_it() -> None:
+    names = [plan.add_on for plan in add_ons.args(parse(shipped(eks()))).plans]
+    assert "fluentBit" in names
+    assert "fluentBit" not in [plan.add_on for plan in add_ons.args(parse(eks())).plans]
