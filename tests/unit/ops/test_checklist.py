@@ -81,7 +81,10 @@ def _run() -> list[Json]:
     container = {
         "name": "trainer",
         "image": IMAGE,
-        "env": [{"name": "HOME", "value": "/tmp"}],
+        "env": [
+            {"name": "HOME", "value": "/tmp"},
+            {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}},
+        ],
         "resources": {"requests": amounts, "limits": dict(amounts)},
     }
     job = {"template": {"spec": {"containers": [container]}}}
@@ -382,6 +385,10 @@ def test_metrics_that_are_missing_fail_and_a_prometheus_that_is_missing_leaves_i
     )
     assert rows["Alerts"].outcome is Outcome.FAILED
     assert "LowGpuUtilization" in rows["Alerts"].evidence[0]
+    cluster = _sound()
+    _no_nodes(cluster)
+    row = _rows(cluster, watched=none)["Observability"]
+    assert "GPU: there is no GPU node now" in row.evidence
     gone = _rows(watched=Watched(place="p", gap="p does not answer"))
     assert gone["Alerts"].outcome is gone["Observability"].outcome is Outcome.UNKNOWN
     assert gone["Alerts"].evidence == ("p does not answer",)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from ops.cluster import ForbiddenError
 from ops.objects import Json
 from ops.ready import alike, stack
 from ops.ready.jobs import CLIMB
@@ -138,6 +139,18 @@ def test_pods_that_end_well_and_say_nothing_prove_nothing() -> None:
     check = _one(whole(says("smoke", "all fine", well=True)), SMOKE)
     assert check.outcome is Outcome.FAILED
     assert "said nothing of what they found" in check.seen
+
+
+def test_a_job_that_a_policy_refuses_is_a_failure_and_nothing_to_delete() -> None:
+    def refuses(cluster: LiveFake, job: Json) -> None:
+        del cluster.kept[("Job", stack.NAMESPACE, job["metadata"]["name"])]
+        raise ForbiddenError("POST jobs: images come by digest")
+
+    cluster = whole(refuses)
+    check = _one(cluster, SMOKE)
+    assert check.outcome is Outcome.FAILED
+    assert check.seen == "the Job is refused: POST jobs: images come by digest"
+    assert cluster.deleted == []
 
 
 def test_a_job_that_its_queue_holds_is_told_with_the_queues_words() -> None:
