@@ -1,0 +1,199 @@
+"""The rules in Prometheus' own hands: promtool loads them, and tries each with series made for it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from infra.observability import alerts, dcgm, recording
+from infra.observability.dashboards import DASHBOARDS
+from infra.observability.rules import rule_file
+from sandbox import toolchain
+from tests.sandbox.rule_case import FACTS, GPU, NODE, POD, RUN, Case
+from tests.sandbox.rule_cases_runs import OF_RUNS
+from tests.sandbox.rule_cases_stack import OF_STACK, holds
+from tests.sandbox.rule_world import world
+
+pytestmark = pytest.mark.sandbox
+CASES = (*OF_RUNS, *OF_STACK)
+Test = dict[str, Any]
+Group = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def promtool() -> Path:
+    tools = toolchain.ensure(Console(force_terminal=False), "prometheus")
+    return tools.binaries["promtool"]
+
+
+def run(promtool: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(promtool), *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+
+
+def needed(name: str) -> list[Group]:
+    """Groups with the rule of a name and all that it reads: promtool evaluates every rule at every minute."""
+    groups = rule_file(FACTS)["groups"]
+    rules = [(r.get("alert") or r["record"], r) for group in groups for r in group["rules"]]
+    wanted, waiting = set(), {name}
+    while waiting:
+        wanted |= waiting
+        text = " ".join(rule["expr"] for one, rule in rules if one in waiting)
+        waiting = {
+            one for one, _ in rules if re.search(rf"(?<![\w:]){one}(?![\w:])", text)
+        } - wanted
+    kept = [
+        {**group, "rules": [r for r in group["rules"] if (r.get("alert") or r["record"]) in wanted]}
+        for group in groups
+    ]
+    return [group for group in kept if group["rules"]]
+
+
+def tried(promtool: Path, folder: Path, tests: Mapping[str, list[Test]]) -> str:
+    """What promtool finds wrong with rules, by name, under their tests; empty when it finds nothing."""
+    return tested(promtool, folder, {name: (needed(name), t) for name, t in tests.items()})
+
+
+def tested(
+    promtool: Path, folder: Path, suites: Mapping[str, tuple[list[Group], list[Test]]]
+) -> str:
+    """The same for (groups, tests), by any name."""
+    files = []
+    for name, (groups, tests) in suites.items():
+        stem = name.replace(":", "-")
+        (folder / f"{stem}-rules.yaml").write_text(json.dumps({"groups": groups}))
+        document = {
+            "rule_files": [f"{stem}-rules.yaml"],
+            "evaluation_interval": "1m",
+            "group_eval_order": [group["name"] for group in groups],
+            "tests": tests,
+        }
+        files.append(folder / f"{stem}.yaml")
+        files[-1].write_text(json.dumps(document))
+    done = run(promtool, "test", "rules", *files)
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+def of_alert(name: str) -> list[Test]:
+    return [case.test() for case in CASES if case.alert == name]
+
+
+def test_prometheus_loads_every_rule(promtool: Path, tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(json.dumps(rule_file(FACTS)))
+    done = run(promtool, "check", "rules", "--lint=all", "--lint-fatal", file)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_fires_when_it_should_and_not_otherwise(promtool: Path, tmp_path: Path) -> None:
+    tests = {alert.name: of_alert(alert.name) for alert in alerts.ALERTS}
+    assert tried(promtool, tmp_path, tests) == ""
+
+
+def test_an_alert_that_does_not_fire_would_be_noticed(promtool: Path, tmp_path: Path) -> None:
+    silent = Case(alert="LowGpuUtilization", what="no series at all", series={})
+    assert "LowGpuUtilization" in tried(promtool, tmp_path, {silent.alert: [silent.test()]})
+
+
+def test_every_alert_has_a_case_that_fires_and_one_that_does_not() -> None:
+    for fires in (True, False):
+        tested = {case.alert for case in CASES if case.fires is fires}
+        assert {alert.name for alert in alerts.ALERTS} - tested == set()
+
+
+def recorded(expression: str, labels: str, value: float) -> dict[str, Any]:
+    return {
+        "expr": expression,
+        "eval_time": "10m",
+        "exp_samples": [{"labels": labels, "value": value}],
+    }
+
+
+def test_both_names_of_a_field_are_recorded_in_one_unit(promtool: Path, tmp_path: Path) -> None:
+    """A value under the old name and the same value under the new one give the same sample."""
+    wanted = f'{{{GPU}, run_id="{RUN}", team="llm"}}'
+    tests = {}
+    for target, field in recording.RECORDED.items():
+        tests[target.name] = [
+            {
+                "name": name,
+                "interval": "1m",
+                "input_series": [
+                    *({"series": s, "values": v} for s, v in POD.items()),
+                    {"series": f"{name}{{{GPU}}}", "values": f"{42 / scale:.12g}+0x20"},
+                ],
+                "promql_expr_test": [recorded(f"round({target.name}, 0.001)", wanted, 42)],
+            }
+            for name, scale in zip(field.names, (field.scale, field.renamed_scale), strict=False)
+        ]
+    assert tried(promtool, tmp_path, tests) == ""
+
+
+def test_a_run_costs_the_part_of_a_node_whose_gpus_it_holds(promtool: Path, tmp_path: Path) -> None:
+    """Two of eight GPUs of a node of 16 USD: 4 for the run, 12 idle."""
+    series = {**POD, **NODE, **holds(2)}
+    cost, idle = "trainyard:run_cost:usd_per_hour", "trainyard:idle_cost:usd_per_hour"
+    of_run = f'{{namespace="team-llm", run_id="{RUN}", team="llm", capacity="spot"}}'
+    inputs = [{"series": s, "values": v} for s, v in series.items()]
+    expected = {
+        cost: recorded(cost, cost + of_run, 4),
+        idle: recorded(idle, f'{idle}{{pool="spot", capacity="spot"}}', 12),
+    }
+    tests = {
+        name: [{"interval": "1m", "input_series": inputs, "promql_expr_test": [one]}]
+        for name, one in expected.items()
+    }
+    assert tried(promtool, tmp_path, tests) == ""
+
+
+def test_every_expression_of_a_dashboard_is_understood(promtool: Path, tmp_path: Path) -> None:
+    expressions = [
+        re.sub(r"\$__range\b", "6h", query.expression)
+        for dashboard in DASHBOARDS.values()
+        for panel in dashboard.panels
+        for query in panel.queries
+    ]
+    rules = [{"record": f"panel:{n}", "expr": e} for n, e in enumerate(expressions)]
+    file = tmp_path / "panels.yaml"
+    file.write_text(json.dumps({"groups": [{"name": "panels", "rules": rules}]}))
+    done = run(promtool, "check", "rules", "--lint=none", file)
+    assert len(rules) > 50
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_panel_shows_something_where_everything_is_there(
+    promtool: Path, tmp_path: Path
+) -> None:
+    """And so no expression joins what cannot be joined, or reads a label that its series lack."""
+    chosen = {"$__range": "10m", "$run_id": RUN, "$team": "llm"}
+    checks = []
+    for name, dashboard in DASHBOARDS.items():
+        for panel in dashboard.panels:
+            for query in panel.queries:
+                text = query.expression
+                for variable, value in chosen.items():
+                    text = text.replace(variable, value)
+                seen = f'label_replace(count({text}) > bool 0, "panel", "{name}: {panel.title}", "", "")'
+                checks.append(recorded(seen, f'{{panel="{name}: {panel.title}"}}', 1))
+    inputs = [{"series": s, "values": v} for s, v in world().items()]
+    test = {"interval": "1m", "input_series": inputs, "promql_expr_test": checks}
+    groups = rule_file(FACTS)["groups"]
+    assert tested(promtool, tmp_path, {"all": (groups, [test])}) == ""
+
+
+def test_fields_whose_unit_changes_are_scaled_differently() -> None:
+    """Of the eleven that change unit, those that we export."""
+    changed = {f.name for f in dcgm.FIELDS if f.renamed and f.scale != f.renamed_scale}
+    assert changed == {
+        *("DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_MEM_CLOCK", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"),
+        *("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_MEM_COPY_UTIL"),
+        *("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"),
+    }
