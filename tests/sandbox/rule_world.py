@@ -6,7 +6,7 @@ series, so that an expression over a label that the table lacks finds nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Final
 
@@ -69,7 +69,7 @@ def world() -> dict[str, str]:
 
 def _labels(one: Series) -> Iterator[tuple[str, ...]]:
     for pod, node, capacity in PLACES:
-        here = {
+        here: Mapping[str, tuple[str, ...]] = {
             "pod": (pod,),
             "node": (node,),
             "UUID": (f"GPU-{node}",),
@@ -83,7 +83,7 @@ def _labels(one: Series) -> Iterator[tuple[str, ...]]:
         yield from product(*choices)
 
 
-def _choices(name: str, label: str, here: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+def _choices(name: str, label: str, here: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     return _BY_SERIES.get((name, label)) or here.get(label) or _VALUES.get(label, ("x",))
 
 

@@ -23,7 +23,7 @@ from tests.sandbox.rule_world import world
 
 pytestmark = pytest.mark.sandbox
 CASES = (*OF_RUNS, *OF_STACK)
-Test = dict[str, Any]
+Trial = dict[str, Any]
 Group = dict[str, Any]
 
 
@@ -57,13 +57,13 @@ def needed(name: str) -> list[Group]:
     return [group for group in kept if group["rules"]]
 
 
-def tried(promtool: Path, folder: Path, tests: Mapping[str, list[Test]]) -> str:
+def tried(promtool: Path, folder: Path, tests: Mapping[str, list[Trial]]) -> str:
     """What promtool finds wrong with rules, by name, under their tests; empty when it finds nothing."""
-    return tested(promtool, folder, {name: (needed(name), t) for name, t in tests.items()})
+    return verdict(promtool, folder, {name: (needed(name), t) for name, t in tests.items()})
 
 
-def tested(
-    promtool: Path, folder: Path, suites: Mapping[str, tuple[list[Group], list[Test]]]
+def verdict(
+    promtool: Path, folder: Path, suites: Mapping[str, tuple[list[Group], list[Trial]]]
 ) -> str:
     """The same for (groups, tests), by any name."""
     files = []
@@ -82,7 +82,7 @@ def tested(
     return "" if done.returncode == 0 else done.stdout + done.stderr
 
 
-def of_alert(name: str) -> list[Test]:
+def of_alert(name: str) -> list[Trial]:
     return [case.test() for case in CASES if case.alert == name]
 
 
@@ -186,7 +186,7 @@ def test_every_panel_shows_something_where_everything_is_there(
     inputs = [{"series": s, "values": v} for s, v in world().items()]
     test = {"interval": "1m", "input_series": inputs, "promql_expr_test": checks}
     groups = rule_file(FACTS)["groups"]
-    assert tested(promtool, tmp_path, {"all": (groups, [test])}) == ""
+    assert verdict(promtool, tmp_path, {"all": (groups, [test])}) == ""
 
 
 def test_fields_whose_unit_changes_are_scaled_differently() -> None:
