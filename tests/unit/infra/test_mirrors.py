@@ -14,8 +14,9 @@ import yaml
 
 from infra.config import parse, stack_values
 from infra.mirror.__main__ import main, wanted
-from infra.platform import mirror
+from infra.platform import chart_values, mirror
 from infra.platform.compatibility import ADD_ONS
+from infra.platform.images import PAUSE
 from infra.platform.mirror import Copy
 from infra.render import ROOT, Record, render
 from tests.unit.infra import example_eks
@@ -141,6 +142,51 @@ def test_nothing_overwrites_anything_else_in_a_mirror() -> None:
         f"{a.repository}/{a.chart}" if a.repository else a.chart
         for a in ADD_ONS.values()
         if a.chart
+    }
+
+
+@pytest.mark.parametrize("add_on", [name for name, a in ADD_ONS.items() if a.chart and a.images])
+def test_every_image_of_a_chart_can_be_pointed_at_a_mirror(add_on: str) -> None:
+    named_by_us = (PAUSE,)
+    for image in ADD_ONS[add_on].images:
+        assert image.values or image in named_by_us, image.reference
+
+
+NOT_RUN = {
+    "kueue": ("kueueViz",),
+    "kubeflowTrainer": ("dataCache", "runtimes"),
+    "volcano": (),
+    "jobset": (),
+    "karpenter": (),
+    "devicePlugin": (),
+}
+"""Parts of charts that are off, whose images nobody pulls."""
+
+
+def image_keys(keys: Any, path: str = "") -> Iterator[str]:
+    """Dotted paths of a chart's values that say where an image comes from."""
+    for key, inner in keys.items():
+        here = f"{path}.{key}" if path else key
+        if isinstance(inner, dict):
+            yield from image_keys(inner, here)
+        elif key in ("repository", "registry", "image_registry"):
+            yield here
+
+
+@pytest.mark.parametrize("add_on", chart_values.SOURCES)
+def test_every_place_where_a_chart_names_a_registry_is_pointed_at_the_mirror(add_on: str) -> None:
+    known = chart_values.keys(add_on)
+    used = {p for p in image_keys(known) if not p.startswith(tuple(NOT_RUN[add_on]) or ("-",))}
+    # With a registry of its own, the repository that follows stays.
+    rest = {p for p in used if p.endswith(".repository") and f"{p[:-11]}.registry" in used}
+    ours = {path for image in ADD_ONS[add_on].images for path in image.values}
+    assert used - rest == ours
+
+
+def test_the_three_parts_of_external_secrets_have_one_image() -> None:
+    [image] = ADD_ONS["externalSecrets"].images
+    assert set(image.values) == {
+        f"{part}image.repository" for part in ("", "webhook.", "certController.")
     }
 
 
