@@ -12,11 +12,13 @@ from infra.config import (
     arguments,
     engine_values,
     observability_arguments,
+    validation_arguments,
 )
 from infra.platform.add_ons.component import AddOns
 from infra.platform.observability import Observability
 from infra.platform.priorities import Priorities
 from infra.platform.schedulers import deploy as deploy_queues
+from infra.platform.validation import Validation
 from infra.simulated.node_pools import SimulatedNodePools
 from infra.simulated.storage import SimulatedStorage
 from infra.site import Site
@@ -67,6 +69,10 @@ def deploy_platform(planned: plan.Plan, site: Site) -> dict[str, list[pulumi.Res
     priorities = Priorities("priorities", config.scheduler, after)
     walls = AdmissionWalls("admission", arguments.admission(config), after)
     queues = deploy_queues("queues", arguments.team_queues(config), after)
+    if checks := validation_arguments.validation(config, planned.platform, planned.images):
+        needs = [*base, priorities, *queues.cluster_queues.values()]
+        opts = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=needs)
+        Validation("validation", checks, opts)
     teams = arguments.teams(config, planned.images, queues.cluster_queues, site.storage)
     shared = [priorities, walls, *queues.named_by_runs]
     inside = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=[*base, walls])

@@ -6,6 +6,7 @@ what depends on a component depends on all that is inside of it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -106,6 +107,10 @@ def its_namespace(first: Record, then: Record) -> bool:
     return _home(first) == _name(then)
 
 
+def named(first: Record, then: Record) -> bool:
+    return f'"{_name(then)}"' in json.dumps(first["inputs"]["spec"])
+
+
 def its_topology(first: Record, then: Record) -> bool:
     return bool(first["inputs"]["spec"].get("topologyName") == _name(then))
 
@@ -168,9 +173,9 @@ ORDER: dict[str, tuple[Pick, Pick, Related]] = {
     "ClusterQueues, then what they name": (
         of("ClusterQueue"),
         of("Cohort", "ResourceFlavor", "AdmissionCheck"),
-        any_pair,
+        named,
     ),
-    "cohorts, then flavors": (of("Cohort"), of("ResourceFlavor"), any_pair),
+    "cohorts, then flavors": (of("Cohort"), of("ResourceFlavor"), named),
     "flavors, then their topology": (of("ResourceFlavor"), TOPOLOGIES, its_topology),
     "checks, then how they are made": (
         of("AdmissionCheck"),

@@ -14,6 +14,13 @@ from policies.rules.catalog import RULES
 from policies.rules.model import Resource, ResourceRule, defaults
 
 ROOT = Path(__file__).resolve().parents[2]
+STACKS = ROOT / "policies" / "stacks"
+
+
+def configured(stack: str) -> dict[str, dict[str, Any]]:
+    """The policy configuration of a stack in an account, as the engine is given it."""
+    config: dict[str, dict[str, Any]] = json.loads((STACKS / f"{stack}.json").read_text())
+    return config
 
 
 @cache

@@ -243,8 +243,11 @@ def test_a_run_survives_a_spot_reclaim_with_notice_and_without(
 
 
 def _line_of(text: str, kind: str, what: str) -> int:
-    """The first line, of the engine's, on which an object of a kind is `deleting` or `deleted`."""
-    lines = text.splitlines()
+    """The first line, of the engine's, on which an object of a kind is `deleting` or `deleted`.
+
+    The platform's checks of its nodes have queues and a namespace of their own, which wait for no run.
+    """
+    lines = [line if " validation" not in line else "" for line in text.splitlines()]
     return next(i for i, line in enumerate(lines) if f":{kind} " in line and f" {what} " in line)
 
 

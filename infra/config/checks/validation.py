@@ -53,7 +53,15 @@ def pools(parts: Parts) -> Iterator[Mistake]:
     section = _section(parts)
     if section is None or not parts.all_known:
         return
-    gangs = {p.name for p in checked([pool.pool("") for _, pool in parts.pools]) if p.max > 1}
+    found = checked([pool.pool("") for _, pool in parts.pools])
+    if section.get("weekly") is True and not any(pool.min for pool in found):
+        yield Mistake(
+            path="validation.weekly",
+            got="true",
+            allowed="it where a GPU pool always has nodes, for it starts none",
+            remedy="remove it, or raise the min of a pool",
+        )
+    gangs = {pool.name for pool in found if pool.max > 1}
     for index, pool in parts.pools:
         if pool.name in gangs and len(pool.name) > NAME_MAX:
             yield Mistake(

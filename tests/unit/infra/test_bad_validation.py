@@ -49,6 +49,11 @@ BAD: dict[str, tuple[Edit, str]] = {
         "validation.minGBps.cpu: got a pool without a collective check; allowed ondemand, spot; "
         "remove it",
     ),
+    "weekly without nodes": (
+        lambda s: s.update(validation={"weekly": True}),
+        "validation.weekly: got true; allowed it where a GPU pool always has nodes, for it starts none; "
+        "remove it, or raise the min of a pool",
+    ),
     "no bandwidth": (
         lambda s: s.update(validation={"minGBps": {"spot": 0}}),
         "validation.minGBps.spot: got 0; allowed more than 0.0; change it",
