@@ -106,7 +106,6 @@ LOG_MATCHES: Final = Series(name="trainyard_log_matches_total", labels=("pattern
 PENDING: Final = _kueue("pending_workloads", "cluster_queue", "status")
 """`status`: `active` is tried again by itself, `inadmissible` only when something changes."""
 ADMITTED_ACTIVE: Final = _kueue("admitted_active_workloads", "cluster_queue")
-RESERVING_ACTIVE: Final = _kueue("reserving_active_workloads", "cluster_queue")
 ADMITTED_TOTAL: Final = _kueue("admitted_workloads_total", "cluster_queue", "priority_class")
 ADMISSION_WAIT: Final = _kueue(
     "admission_wait_time_seconds_bucket", "cluster_queue", "priority_class", "le", unit="s"
@@ -123,7 +122,6 @@ QUOTA_RESERVED: Final = _kueue("cluster_queue_resource_reservation", *_QUOTA)
 POD_INFO: Final = _state("pod_info", *_POD, "node")
 POD_LABEL_INFO: Final = _state("pod_labels", *_POD, *map(state_label, POD_LABELS))
 POD_PHASE: Final = _state("pod_status_phase", *_POD, "phase")
-POD_CREATED: Final = _state("pod_created", *_POD, unit="Unix s")
 POD_RESTARTS: Final = _state("pod_container_status_restarts_total", *_POD, "container")
 POD_REQUESTS: Final = _state(
     "pod_container_resource_requests", *_POD, "node", "container", "resource", "unit"
@@ -140,7 +138,6 @@ JOB_START: Final = _state("job_status_start_time", "namespace", "job_name", unit
 CRONJOB_SUCCEEDED: Final = _state(
     "cronjob_status_last_successful_time", "namespace", "cronjob", unit="Unix s"
 )
-CRONJOB_CREATED: Final = _state("cronjob_created", "namespace", "cronjob", unit="Unix s")
 GPU_RESOURCE: Final = "nvidia_com_gpu"
 """How kube-state-metrics spells the resource `nvidia.com/gpu`."""
 
