@@ -106,7 +106,11 @@ def test_what_a_run_file_is_checked_with_never_imports_torch() -> None:
 
 def test_the_trainer_never_imports_pulumi_nor_the_platform() -> None:
     trainer = files(
-        "training/trainer", "training/checkpoint", "training/prepare", "training/drills"
+        "training/trainer",
+        "training/checkpoint",
+        "training/prepare",
+        "training/drills",
+        "training/validation",
     )
     deploying = ("training.job", "training.launchers", "training.deployment")
     assert offenders(trainer, "pulumi", "pulumi_kubernetes", "infra", *deploying) == []
