@@ -61,7 +61,7 @@ def _of_pools(observed: Observed, notes: Notes, rung: str, kind: str, *, nodes: 
         found = _prove(observed, notes, rung, pool.subject, _templates(observed, kind, pool))
         there = len([node for node in observed.nodes(pool) if ready(node)])
         if not found and there >= nodes:
-            notes.doubts(f"{pool.subject}: nobody tried since {STALE.days} days", _try(rung))
+            notes.doubts(f"{pool.subject}: nobody tried within {STALE.days} days", _try(rung))
     return _concluded(notes, rung)
 
 

@@ -69,6 +69,7 @@ def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     shown = Console(stderr=True) if args.json else console
     with shown.status(f"looks at {of.cluster}") as status:
         progress = Progress(shown, status)
+        progress.opens(of)
         with _jobs(args, cluster, progress) as jobs:
             on = Climb(
                 cluster=cluster,

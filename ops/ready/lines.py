@@ -10,6 +10,16 @@ from typing import Any, Final
 from ops.logs import shown
 
 _KEY: Final = "validation"
+_SPELT: Final[Mapping[str, str]] = {
+    "bandwidth_gbps": "{} GB/s",
+    "bytes": "{} bytes",
+    "mtu": "MTU {}",
+    "restored": "{} restored",
+    "runs": "{} runs",
+    "tokens_per_s": "{} tokens/s",
+    "world_size": "{} ranks",
+}
+"""Facts that people are told in other words than `NAME VALUE`."""
 _SAID: Final = (_KEY, "ok", "cause", "remedy", "node")
 
 
@@ -26,14 +36,18 @@ class Line:
     """All else: device, driver, model, cuda, nccl, mtu, interface, world_size, bandwidth_gbps."""
 
     def text(self, *names: str) -> str:
-        """`NAME VALUE` of the facts that it has, in this order."""
+        """The facts that it has of these, with their units, in this order."""
         known = [(name, self.facts.get(name)) for name in names]
-        return ", ".join(f"{n} {plain(v)}" for n, v in known if v not in (None, ""))
+        return ", ".join(
+            _SPELT.get(name, f"{name} {{}}").format(plain(value))
+            for name, value in known
+            if value not in (None, "")
+        )
 
 
 def plain(value: Any) -> str:
     """A fact for people."""
-    return f"{value:.3g}" if isinstance(value, float) else shown(str(value))
+    return f"{value:.4g}" if isinstance(value, float) else shown(str(value))
 
 
 def last(log: str, pod: str) -> Line | None:

@@ -75,6 +75,11 @@ class Progress:
         self._console = console
         self._status = status
 
+    def opens(self, stack: Stack) -> None:
+        """Which stack it is."""
+        about = f"stack {stack.name}, cluster {stack.cluster}, scheduler {stack.scheduler}"
+        _print(self._console, escape(about))
+
     def say(self, text: str) -> None:
         """What is waited for just now; shown in a terminal only."""
         self._status.update(escape(text))

@@ -192,7 +192,7 @@ def test_every_rung_is_climbed_for_real_and_proves_rows_of_the_checklist(
     _, later = _ready(climbed, capsys, "--look")
     rows = {row["area"]: row for row in later["checklist"]}
     assert rows["NCCL readiness"]["outcome"] == "passed"
-    assert "bandwidth_gbps 1.5" in rows["NCCL readiness"]["evidence"][0]
+    assert "1.5 GB/s" in rows["NCCL readiness"]["evidence"][0]
 
 
 def test_the_climb_stops_where_a_node_fails_and_says_why(

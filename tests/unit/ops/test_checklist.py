@@ -145,7 +145,7 @@ def _sound() -> LiveFake:
 PROVEN = [
     Found(rung=rung, title="", checks=(passed("pool spot", "2 pods on spot-0, spot-1"),))
     for rung in ("gpu-smoke", "single-node", "multi-node", "collective")
-] + [Found(rung="restore", title="", checks=(passed("team serving", "runs 2, restored 2"),))]
+] + [Found(rung="restore", title="", checks=(passed("team serving", "2 runs, 2 restored"),))]
 WATCHED = Watched(
     place="http://prometheus",
     counts={GPU: 4, TRAINING: 1, KUBERNETES: 20},
@@ -348,7 +348,7 @@ def test_pools_that_failed_fail_their_row_and_pools_that_nobody_tried_leave_it_o
     row = rows["Multi-node training"]
     assert (row.outcome, row.evidence) == (
         Outcome.UNKNOWN,
-        ("pool spot: nobody tried since 30 days",),
+        ("pool spot: nobody tried within 30 days",),
     )
     assert row.remedy == ("python -m ops ready --until multi-node",)
 

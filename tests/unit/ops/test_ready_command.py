@@ -29,8 +29,9 @@ def test_a_climb_tells_people_each_rung_and_then_the_checklist(
 ) -> None:
     call(monkeypatch, whole())
     told = capsys.readouterr().out.splitlines()
-    assert told[0] == "1 capacity the nodes are there, with their GPUs"
-    assert told[1].split(None, 1) == [
+    assert told[0] == "stack local, cluster sandbox, scheduler volcano"
+    assert told[1] == "1 capacity the nodes are there, with their GPUs"
+    assert told[2].split(None, 1) == [
         "passed",
         "pool spot: 2 nodes, 2 expected, 2 ready, 1 nvidia.com/gpu each",
     ]

@@ -66,7 +66,7 @@ def test_the_lowest_bandwidth_of_all_nodes_is_recorded() -> None:
 
     check = _one(whole(play), COLLECTIVE)
     assert check.facts["bandwidth_gbps"] == 2.25
-    assert "bandwidth_gbps 2.25, world_size 2" in check.seen
+    assert "2.25 GB/s, 2 ranks" in check.seen
 
 
 def test_more_nodes_than_the_template_counts_on_are_looked_at_too() -> None:
