@@ -53,6 +53,8 @@ class Ended:
     cause: str = ""
     """Why it did not complete, where no line of its own says so."""
     remedy: str = ""
+    yielded: bool = False
+    """It was preempted, and did not get its place back in time: nothing was found out."""
 
 
 def job_of(template: Json, name: str, climb: str) -> Json:
@@ -98,6 +100,14 @@ def pods_of(template: Json) -> int:
 def over(job: Json) -> str:
     """`Complete` or `Failed`; empty while it goes on."""
     return next((kind for kind in ("Complete", "Failed") if objects.holds(job, kind)), "")
+
+
+def preempted(workload: Json | None) -> str:
+    """By what right a workload lost its place to another, in Kueue's word; empty: it did not."""
+    for entry in (objects.status(workload).get("schedulingStats") or {}).get("evictions") or []:
+        if entry.get("reason") == "Preempted":
+            return str(entry.get("underlyingCause") or entry["reason"])
+    return ""
 
 
 class Jobs:
@@ -186,17 +196,19 @@ class Jobs:
         ended = [pod for pod in pods if objects.status(pod).get("phase") == phase]
         logs = {objects.name(pod): self._log(pod) for pod in (ended or pods)}
         known = [line for pod, log in logs.items() if (line := lines.last(log, pod))]
-        cause, remedy = "", ""
+        cause, remedy, workload = "", "", None
         if not completed:
+            workload = self.workload(job)
             limit = self.pace.limit_s if in_vain else None
             events = self._cluster.items(EVENTS, job.namespace)
-            cause, remedy = trouble.explain(found, pods, events, self.workload(job), limit)
+            cause, remedy = trouble.explain(found, pods, events, workload, limit)
         return Ended(
             completed=completed,
             lines=tuple(sorted(known, key=lambda line: (line.node, line.pod))),
             log=next(iter(logs.values()), ""),
             cause=cause,
             remedy=remedy,
+            yielded=in_vain and bool(preempted(workload)),
         )
 
     def _log(self, pod: Json) -> str:

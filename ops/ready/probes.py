@@ -46,6 +46,8 @@ class Probe:
         if self.all_nodes:
             template = on_nodes(template, max(least, len(free)))
         ended = climb.jobs.run(template)
+        if ended.yielded:
+            return skipped(pool.subject, "runs that matter more took its nodes: ask again later")
         if self.kind == SMOKE_KIND:
             climb.smoke[pool.name] = ended.lines
         return judge(pool.subject, ended, self.told)

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from ops import objects
 from ops.objects import Json
 from ops.ready import trouble
 from ops.ready.climb import Climb
-from ops.ready.jobs import Jobs, Started, over
+from ops.ready.jobs import Jobs, Started, over, preempted
 from ops.ready.outcome import Check, failed, passed, skipped
 from ops.ready.stack import NAMESPACE
 
@@ -109,11 +108,3 @@ class _Pair:
             found, self.jobs.pods(job), (), self.jobs.workload(job), self.jobs.pace.limit_s
         )
         return failed(SUBJECT, f"{job.name} {what}: {cause}", remedy)
-
-
-def preempted(workload: Json | None) -> str:
-    """By what right a workload lost its place to another, in Kueue's word; empty: it did not."""
-    for entry in (objects.status(workload).get("schedulingStats") or {}).get("evictions") or []:
-        if entry.get("reason") == "Preempted":
-            return str(entry.get("underlyingCause") or entry["reason"])
-    return ""

@@ -16,6 +16,7 @@ from ops.ready.probes import COLLECTIVE, MULTI, SINGLE, SMOKE, Probe
 from tests.unit.ops.ready_cluster import (
     Clock,
     LiveFake,
+    Play,
     add_pod,
     climbing,
     condition,
@@ -153,25 +154,30 @@ def test_a_job_that_a_policy_refuses_is_a_failure_and_nothing_to_delete() -> Non
     assert cluster.deleted == []
 
 
-def test_a_job_that_its_queue_holds_is_told_with_the_queues_words() -> None:
+def _held(**status: Any) -> Play:
+    """Jobs wait in their queue, with Workloads of this status."""
+
     def play(cluster: LiveFake, job: Json) -> None:
         job["spec"]["suspend"] = True
         owner = {"name": job["metadata"]["name"], "uid": "u", "controller": True}
-        cluster.put(
-            {
-                "kind": "Workload",
-                "metadata": {
-                    "name": "w",
-                    "namespace": stack.NAMESPACE,
-                    "ownerReferences": [owner],
-                },
-                "status": {"conditions": [condition("QuotaReserved", "False", message="no room")]},
-            }
-        )
+        metadata = {"name": "w", "namespace": stack.NAMESPACE, "ownerReferences": [owner]}
+        cluster.put({"kind": "Workload", "metadata": metadata, "status": status})
 
-    check = _one(whole(play), SMOKE)
-    assert check.seen == "it waits in its queue: no room"
+    return play
+
+
+def test_a_job_that_its_queue_holds_is_told_with_the_queues_words() -> None:
+    waits = condition("QuotaReserved", "False", message="no room")
+    check = _one(whole(_held(conditions=[waits])), SMOKE)
+    assert (check.outcome, check.seen) == (Outcome.FAILED, "it waits in its queue: no room")
     assert "kubectl describe workload/w -n trainyard-validation" in check.remedy
+
+
+def test_a_job_that_yielded_to_a_run_proves_nothing_and_is_no_failure() -> None:
+    stats = {"evictions": [{"reason": "Preempted", "count": 1}]}
+    check = _one(whole(_held(schedulingStats=stats)), SMOKE)
+    assert check.outcome is Outcome.SKIPPED
+    assert check.seen == "runs that matter more took its nodes: ask again later"
 
 
 def test_a_job_without_pods_quotes_the_refusal() -> None:
