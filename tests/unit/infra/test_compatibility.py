@@ -13,6 +13,7 @@ from infra import naming
 from infra.aws import karpenter, karpenter_manifests, provisioning_request
 from infra.config import add_ons as plans
 from infra.config.aws_model import EksClusterConfig
+from infra.config.model import OPERATORS
 from infra.platform import scale_up, signatures
 from infra.platform.compatibility import ADD_ONS, AddOn
 from infra.platform.images import AUTOSCALER_TAGS, IMAGES
@@ -167,6 +168,7 @@ def test_every_image_belongs_to_an_add_on_and_has_its_version_where_it_is_known(
 
 
 def test_what_a_stack_file_may_install_has_a_plan_and_is_in_the_table() -> None:
+    assert set(OPERATORS) == set(plans.PLANS)
     assert set(plans.PLANS) <= set(ADD_ONS)
 
 

@@ -33,8 +33,11 @@ PUBLIC = (
 def on_aws(**changes: Any) -> dict[str, Any]:
     """A stack on AWS that brings everything that can be there together."""
     found = copy.deepcopy(example_eks.stack_values())
-    names = ("kueue", "jobset", "kubeflowTrainer", "trainingOperator", "mpiOperator")
-    found["operators"] = {name: {"provided": False} for name in (*names, "externalSecrets")}
+    names = (
+        *("kueue", "jobset", "kubeflowTrainer", "trainingOperator", "mpiOperator"),
+        *("externalSecrets", "kubePrometheusStack", "fluentBit"),
+    )
+    found["operators"] = {name: {"provided": False} for name in names}
     found["operators"]["mpiOperator"]["image"] = f"docker.io/mpioperator/mpi-operator{DIGEST}"
     copied = f"{MIRROR}/kubeflow/training-v1/training-operator{DIGEST}"
     found["operators"]["trainingOperator"]["image"] = copied
