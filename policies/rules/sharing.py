@@ -1,4 +1,4 @@
-"""Sharing: time-sliced GPUs have no wall between the memory and the faults of their users."""
+"""Sharing: GPUs that are sliced in time, or by MPS, have no wall between the faults of their users."""
 
 from __future__ import annotations
 
@@ -9,41 +9,51 @@ from typing import Any, Final
 import yaml  # type: ignore[import-untyped]
 
 from .model import UNKNOWN, Config, Resource, StackRule, Violation, dig, elements, mapping, number
+from .names import TIER_LABEL, TIER_PRODUCTION
 from .node_pools import NodePool, pools_and_nodes
 from .pools import gpu_pool
 from .stack import CLUSTER_QUEUE, RESOURCE_FLAVOR, Stack, flavor_quotas, name_of
+from .workloads import namespace_of
 
 _CONFIG_LABEL: Final = "nvidia.com/device-plugin.config"
 """On a node: which configuration of the device plugin it follows, instead of the default one."""
 _CONFIG_MAP: Final = "kubernetes:core/v1:ConfigMap"
+_NAMESPACE: Final = "kubernetes:core/v1:Namespace"
 _RELEASE: Final = "kubernetes:helm.sh/v3:Release"
+_MODES: Final = {"timeSlicing": "time-slicing", "mps": "MPS"}
+"""Keys of the plugin's `sharing`, and how people call them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Slicing:
-    """One configuration of the device plugin that hands a GPU to several pods in turn."""
+    """One configuration of the device plugin that hands a GPU to several pods."""
 
     resource: Resource
     path: str
     key: str
     """What a node's label, or the default, calls it by."""
+    mode: str
 
 
-def _slices(value: Any) -> bool:
+def _mode(value: Any) -> str:
+    """How a configuration shares GPUs; empty: it does not."""
     if isinstance(value, str):
         try:
-            value = yaml.safe_load(value) if "timeSlicing" in value else None
+            value = yaml.safe_load(value) if any(mode in value for mode in _MODES) else None
         except yaml.YAMLError:
-            return False
-    shared = elements(dig(value, "sharing", "timeSlicing", "resources"))
-    return any((number(dig(entry, "replicas")) or 0) > 1 for entry in shared)
+            return ""
+    for key, mode in _MODES.items():
+        shared = elements(dig(value, "sharing", key, "resources"))
+        if any((number(dig(entry, "replicas")) or 0) > 1 for entry in shared):
+            return mode
+    return ""
 
 
 def _found(resource: Resource, value: Any, path: str) -> Iterator[_Slicing]:
     for key, child in mapping(value).items():
         where = f"{path}.{key}"
-        if _slices(child):
-            yield _Slicing(resource=resource, path=where, key=str(key))
+        if mode := _mode(child):
+            yield _Slicing(resource=resource, path=where, key=str(key), mode=mode)
         else:
             yield from _found(resource, child, where)
 
@@ -90,7 +100,33 @@ def _queues(pool: NodePool, stack: Stack) -> list[str]:
     )
 
 
-def _check(resources: Sequence[Resource], _: Config) -> Iterable[Violation]:
+def _of_tier(queues: Sequence[str], tier: str, stack: Stack) -> list[str]:
+    """Those of the ClusterQueues to which a LocalQueue in a namespace of this tier leads."""
+    namespaces = {
+        name_of(resource)
+        for resource in stack.resources
+        if resource.type == _NAMESPACE
+        and dig(resource.props, "metadata", "labels", TIER_LABEL) == tier
+    }
+    led = {
+        dig(local.props, "spec", "clusterQueue")
+        for local in stack.kueue("LocalQueue")
+        if namespace_of(local.props) in namespaces
+    }
+    return [queue for queue in queues if queue in led]
+
+
+def _violation(slicing: _Slicing, pool: NodePool, of: Sequence[str], allowed: str) -> Violation:
+    return Violation(
+        path=slicing.path,
+        got=f"{slicing.mode} on the pool {pool.name} of {', '.join(of)}",
+        allowed=f"{slicing.mode} on a pool of {allowed}",
+        remedy=f"label a team's own pool with {_CONFIG_LABEL}, or use MIG",
+        urn=slicing.resource.urn,
+    )
+
+
+def _check(resources: Sequence[Resource], config: Config) -> Iterable[Violation]:
     slicings = list(_slicings(resources))
     if not slicings:
         return
@@ -101,18 +137,23 @@ def _check(resources: Sequence[Resource], _: Config) -> Iterable[Violation]:
     for slicing in slicings:
         for pool in pools.values():
             queues = _queues(pool, stack)
-            if len(queues) > 1 and _follows(pool, slicing.key, default_keys):
-                yield Violation(
-                    path=slicing.path,
-                    got=f"time-slicing on the pool {pool.name} of {', '.join(queues)}",
-                    allowed="time-slicing on a pool of one team",
-                    remedy=f"label a team's own pool with {_CONFIG_LABEL}, or use MIG",
-                    urn=slicing.resource.urn,
-                )
+            if not _follows(pool, slicing.key, default_keys):
+                continue
+            if len(queues) > 1:
+                yield _violation(slicing, pool, queues, "one team")
+            elif strict := _of_tier(queues, str(config["tier"]), stack):
+                yield _violation(slicing, pool, strict, f"a team that is not of {config['tier']}")
 
 
 TIME_SLICING: Final = StackRule(
     name="time-slicing-one-team",
-    description="GPUs are sliced in time only where all pods are of one team.",
+    description="GPUs are sliced, in time or by MPS, only for one team, and not for production.",
     check=_check,
+    schema={
+        "tier": {
+            "type": "string",
+            "default": TIER_PRODUCTION,
+            "description": "Tier that trains on whole GPUs, as in the label trainyard.dev/tier",
+        }
+    },
 )

@@ -186,6 +186,43 @@ def test_slices_on_a_pool_of_several_teams_are_refused(
     assert paths(of_stack(TIME_SLICING, resources)) == [where]
 
 
+def namespace(name: str, tier: str) -> Resource:
+    metadata = {"name": name, "labels": {"trainyard.dev/tier": tier}}
+    return Resource(type="kubernetes:core/v1:Namespace", props={"metadata": metadata})
+
+
+def own_pool(tier: str, how: str = "timeSlicing") -> list[Resource]:
+    """A pool of one team's own, sliced."""
+    return [
+        *pool_of("one"),
+        kueue("LocalQueue", "one", {"clusterQueue": "team-one"}, "team-one"),
+        namespace("team-one", tier),
+        config_map(plugin().replace("timeSlicing", how)),
+    ]
+
+
+@pytest.mark.parametrize("how", ["timeSlicing", "mps"])
+def test_a_research_team_may_slice_a_pool_of_its_own(how: str) -> None:
+    assert of_stack(TIME_SLICING, own_pool("research", how)) == []
+    assert of_stack(TIME_SLICING, own_pool("production", how), tier="gold") == []
+
+
+@pytest.mark.parametrize(("how", "said"), [("timeSlicing", "time-slicing"), ("mps", "MPS")])
+def test_production_trains_on_whole_gpus(how: str, said: str) -> None:
+    (found,) = of_stack(TIME_SLICING, own_pool("production", how))
+    assert str(found) == (
+        f"data.sliced: got {said} on the pool a of team-one; allowed {said} on a pool of a team"
+        " that is not of production; label a team's own pool with nvidia.com/device-plugin.config,"
+        " or use MIG"
+    )
+
+
+def test_mps_is_no_wall_between_teams_either() -> None:
+    sliced = config_map(plugin().replace("timeSlicing", "mps"))
+    (found,) = of_stack(TIME_SLICING, [*pool_of("one", "two"), sliced])
+    assert "got MPS on the pool a of team-one, team-two" in str(found)
+
+
 def test_the_message_names_the_queues_that_would_share() -> None:
     (found,) = of_stack(TIME_SLICING, [*pool_of("one", "two"), config_map(plugin())])
     assert found.urn == "urn:map"
