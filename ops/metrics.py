@@ -144,8 +144,8 @@ class Vitals:
     """Mean utilisation of the GPUs that its pods hold."""
     checkpoint_write_s: float | None = None
     """What the newest checkpoint took to be written."""
-    saves_waited: float = 0.0
-    """Saves of this attempt that had to wait for the one before."""
+    stall: float | None = None
+    """Part of the time that training stood still to begin saves."""
     saves_failed: float = 0.0
     """Saves of this attempt that came to nothing."""
     log_matches: Mapping[str, float] = field(default_factory=dict)
@@ -189,10 +189,12 @@ def queries(run_id: str, nodes: Sequence[str], others: Sequence[str]) -> dict[st
     def rate(counter: series.Series) -> str:
         return f"sum(rate({counter}{{{run}}}[5m]))"
 
+    stalls = rate(series.CHECKPOINT_STALL_SECONDS)
     found = {
         "tokens_per_s": rate(series.TOKENS),
         "loader": f"{rate(series.LOADER_SECONDS)} / {rate(series.STEP_SECONDS)}",
         "collective": f"{rate(series.COLLECTIVE_SECONDS)} / {rate(series.STEP_SECONDS)}",
+        "stall": f"{stalls} / ({stalls} + {rate(series.STEP_SECONDS)})",
         "gpu_busy": f"avg({series.RUN_GPU_UTILIZATION}{{{run}}})",
         "checkpoint_write_s": f"max({series.CHECKPOINT_WRITE_SECONDS}{{{run}}})",
         "events": f"sum by (event) ({series.EVENTS}{{{run}}})",
@@ -228,7 +230,7 @@ def read(answers: Mapping[str, Sequence[Sample]]) -> Vitals:
         collective=one("collective"),
         gpu_busy=one("gpu_busy"),
         checkpoint_write_s=one("checkpoint_write_s"),
-        saves_waited=events.get("checkpoint_waited", 0.0),
+        stall=one("stall"),
         saves_failed=events.get("checkpoint_failed", 0.0),
         log_matches={
             s.labels["pattern"]: s.value

@@ -22,6 +22,8 @@ SCALING: Final = 0.8
 """Speed per GPU that is to be kept when nodes are added."""
 STALLED_AFTER_S: Final = 900.0
 """A run that is younger may still be loading, compiling or waiting for its first step."""
+STALL_SHARE: Final = 0.05
+"""Of the time, standing still for saves: they are written in the background, so it should be next to none."""
 COLLECTIVE_SHARE: Final = 0.2
 """Of the time, waiting for other ranks: more is a slow rank or a slow network."""
 
@@ -108,20 +110,20 @@ def _slow_loader(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
 
 
 def _slow_storage(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
-    """Checkpoints take longer to write than the run said they would."""
+    """Checkpoints take longer to write than the run said they would, or training waits for them."""
     took, expected = vitals.checkpoint_write_s, expected_save_s(snapshot)
     late = took is not None and expected is not None and took > expected
-    if not late and not vitals.saves_waited:
+    stall = vitals.stall or 0.0
+    if not late and stall <= STALL_SHARE:
         return None
-    waited = f"{series.EVENTS}: {vitals.saves_waited:.0f} saves waited for the one before"
     return Verdict(
         symptom="slow-storage",
         headline=f"trains, but a checkpoint takes {took:.0f} s to write, {expected:.0f} s were planned"
         if late
-        else "trains, but saves wait for the one before to be written",
+        else f"trains, but stands still {_percent(stall)} of the time for its checkpoints",
         evidence=(
             *([f"{series.CHECKPOINT_WRITE_SECONDS}: {took:.1f}"] if took is not None else []),
-            *([waited] if vitals.saves_waited else []),
+            f"{series.CHECKPOINT_STALL_SECONDS}: {_percent(stall)} of the time",
         ),
         remedy=(
             "raise saveSeconds in the run file: a preempted pod is killed before a save of this length"

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
+import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from infra.observability import series
 from sandbox import paths
 from sandbox.node.images import REGISTRY
 from sandbox.node.records import pod_folder
@@ -21,6 +25,8 @@ pytestmark = pytest.mark.sandbox
 
 STAGE = Stage(team="symptoms")
 MIB = 2**20
+TORCH_S = 120.0
+"""To load torch on a machine that may be busy with other tests."""
 
 DATASET = r"""
 mkdir /work/text && for i in 1 2 3 4 5 6; do seq $i 2000 > /work/text/$i.txt; done
@@ -73,30 +79,38 @@ def test_what_keeps_pods_from_nodes_is_told_apart_where_nothing_queues_them(live
     live.stop("strict", "half", "late")
 
 
-def test_pods_that_do_not_find_each_other_are_told_by_their_log(live: Live) -> None:
-    # The second pod starts, and its program never asks for the first: as if it could not reach it.
-    script = """
-    [ "$JOB_COMPLETION_INDEX" = 0 ] || exec sleep 600
-    exec python -m training.trainer.launch --nnodes=2 --nproc-per-node=1 --rdzv-id=lonely \
-        --rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:29499 --rdzv-conf=join_timeout=1 -m this
-    """
-    live.start("lonely", script, nodes=2, queued=False, image=trainer_image())
-    answer = live.await_symptom("lonely", "rendezvous-failed")
+LONELY = r"""
+exec python -m training.trainer.launch --nnodes=2 --nproc-per-node=1 --rdzv-id=lonely \
+    --rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:29499 --rdzv-conf=join_timeout=1 -m this
+"""
+"""The first of two pods, and there is no second."""
+
+TORN = f"""{TRAIN}
+mkdir -p /work/torn/checkpoints/step-00000005
+echo '{{}}' > /work/torn/checkpoints/step-00000005/manifest.json
+exec python -m training.trainer --config /work/config.yaml --run-dir /work/torn
+"""
+
+
+@pytest.fixture(scope="module")
+def broken(team: Cluster) -> None:
+    """Two runs that break side by side: what takes time is to load torch."""
+    for name, script in (("lonely", LONELY), ("torn", TORN)):
+        manifest = STAGE.run(name, script, queued=False, image=trainer_image())
+        team.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
+
+
+def test_pods_that_do_not_find_each_other_are_told_by_their_log(live: Live, broken: None) -> None:
+    answer = live.await_symptom("lonely", "rendezvous-failed", deadline_s=TORCH_S)
     assert answer["headline"].endswith(": its pods did not find each other")
     assert "launch: the nodes did not meet" in answer["evidence"][0]
     live.stop("lonely")
 
 
-def test_a_checkpoint_that_cannot_be_restored_is_told_by_its_log(live: Live) -> None:
-    script = f"""{TRAIN}
-    mkdir -p /work/torn/checkpoints/step-00000005
-    echo '{{}}' > /work/torn/checkpoints/step-00000005/manifest.json
-    exec python -m training.trainer --config /work/config.yaml --run-dir /work/torn
-    """
-    live.start("torn", script, queued=False, image=trainer_image())
-    answer = live.await_symptom("torn", "restore-failed")
+def test_a_checkpoint_that_cannot_be_restored_is_told_by_its_log(live: Live, broken: None) -> None:
+    answer = live.await_symptom("torn", "restore-failed", deadline_s=TORCH_S)
     assert "none of the 1 checkpoints can be loaded" in answer["evidence"][0]
-    assert any("training.checkpoint verify" in line for line in answer["remedy"])
+    assert "python -m training.checkpoint verify /checkpoints/torn" in answer["remedy"][0]
     live.stop("torn")
 
 
@@ -143,3 +157,82 @@ def test_a_container_that_the_kernel_killed_for_memory_is_told(live: Live) -> No
 
 def _running(live: Live, run: str) -> list[Json]:
     return [pod for pod in live.pods(run) if pod["status"].get("phase") == "Running"]
+
+
+SLOW = """
+import os, runpy, sys, time
+from training.trainer import windows
+
+read, sync = windows.TokenWindows.rows_at, os.fsync
+
+def slow_read(self, places):
+    time.sleep(0.01 * len(places))
+    return read(self, places)
+
+def slow_sync(descriptor):
+    time.sleep(0.3)
+    sync(descriptor)
+
+windows.TokenWindows.rows_at, os.fsync = slow_read, slow_sync
+sys.argv[0] = "training.trainer"
+runpy.run_module("training.trainer", run_name="__main__")
+"""
+"""The trainer on storage that takes 10 ms to find a sample, and 0.3 s to make a file durable."""
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@contextlib.contextmanager
+def prometheus(cluster: Cluster, folder: Path, target: int) -> Iterator[str]:
+    """The URL of a Prometheus that asks one port of this machine every second."""
+    job: Json = {"job_name": series.TRAINER_JOB, "honor_labels": True}
+    job["static_configs"] = [{"targets": [f"127.0.0.1:{target}"]}]
+    config = {"global": {"scrape_interval": "1s"}, "scrape_configs": [job]}
+    (folder / "prometheus.json").write_text(json.dumps(config))
+    address = f"127.0.0.1:{_free_port()}"
+    command = [
+        cluster.setting.binary("prometheus"),
+        f"--config.file={folder / 'prometheus.json'}",
+        f"--storage.tsdb.path={folder / 'samples'}",
+        f"--web.listen-address={address}",
+        "--log.level=error",
+    ]
+    with subprocess.Popen(command) as process:
+        try:
+            until(lambda: _answers(f"http://{address}/-/ready"), "Prometheus is ready")
+            yield f"http://{address}"
+        finally:
+            process.terminate()
+
+
+def _answers(url: str) -> bool:
+    with contextlib.suppress(OSError):
+        return urllib.request.urlopen(url, timeout=5).status == 200
+    return False
+
+
+def test_slow_data_and_slow_storage_of_a_run_that_trains_are_told_by_its_metrics(
+    live: Live, tmp_path: Path
+) -> None:
+    port = _free_port()
+    script = f"""{TRAIN}
+    exec python -c '{SLOW}' --config /work/config.yaml --run-dir /work/slow \
+        --set checkpoint.every_steps=20 --set report.prometheus_port={port}
+    """
+    with prometheus(live.cluster, tmp_path, port) as url:
+        live.start("slow", script, queued=False, image=trainer_image())
+        answer = live.await_symptom("slow", "slow-loader", "--prometheus", url, deadline_s=TORCH_S)
+        assert "of the time" in answer["headline"]
+        assert answer["gaps"] == []
+
+        def storage_too() -> list[str]:
+            lines = live.why("slow", "--prometheus", url)["health"]
+            return [line for line in lines if line.startswith("slow-storage: ")]
+
+        [line] = until(storage_too, "slow storage is told", TORCH_S)
+        assert "1 s were planned" in line
+        live.stop("slow")

@@ -92,7 +92,8 @@ def test_answers_become_the_numbers_of_a_run() -> None:
     found = metrics.read(
         {
             "loader": [Sample(labels={}, value=0.4)],
-            "events": [Sample(labels={"event": "checkpoint_waited"}, value=2.0)],
+            "stall": [Sample(labels={}, value=0.1)],
+            "events": [Sample(labels={"event": "checkpoint_failed"}, value=2.0)],
             "log_matches": [
                 Sample(labels={"pattern": "no-space"}, value=1.0),
                 Sample(labels={"pattern": "nccl-timeout"}, value=0.0),
@@ -106,7 +107,8 @@ def test_answers_become_the_numbers_of_a_run() -> None:
     )
     assert found == Vitals(
         loader=0.4,
-        saves_waited=2.0,
+        stall=0.1,
+        saves_failed=2.0,
         log_matches={"no-space": 1.0},
         speeds={"hello-v1-1": (100.0, 8.0)},
     )

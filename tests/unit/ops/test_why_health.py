@@ -67,10 +67,11 @@ def test_a_checkpoint_is_slow_when_it_takes_longer_than_the_run_planned(
     assert verdict.symptom == symptom
 
 
-def test_saves_that_wait_for_each_other_are_slow_storage_too() -> None:
-    verdict = explain(trains(checkpoint_write_s=1.0, saves_waited=2.0))
+def test_training_that_stands_still_for_its_saves_is_slow_storage_too() -> None:
+    verdict = explain(trains(checkpoint_write_s=1.0, stall=0.3))
     assert verdict.symptom == "slow-storage"
-    assert verdict.evidence[1] == "trainyard_events_total: 2 saves waited for the one before"
+    assert verdict.headline == "trains, but stands still 30 % of the time for its checkpoints"
+    assert explain(trains(checkpoint_write_s=1.0, stall=0.04)).symptom == "running"
 
 
 def test_a_save_that_failed_is_told_from_the_log_alone() -> None:
