@@ -66,3 +66,22 @@ def test_every_aws_resource_goes_through_the_provider_of_the_stacks_account(
 
 def _cluster(stack: Deployed) -> str:
     return str(stack.one("eks:index:Cluster").inputs["name"])
+
+
+def test_monitoring_keeps_its_samples_on_volumes_encrypted_with_the_stacks_key(
+    stack: Deployed,
+) -> None:
+    (kept,) = [
+        one
+        for one in stack.all("kubernetes:storage.k8s.io/v1:StorageClass")
+        if one.inputs["provisioner"] == "ebs.csi.aws.com"
+    ]
+    assert kept.inputs["parameters"]["encrypted"] == "true"
+    key = stack.cloud.client("kms").describe_key(KeyId=kept.inputs["parameters"]["kmsKeyId"])
+    assert key["KeyMetadata"]["KeyManager"] == "CUSTOMER"
+    release = stack.one("kubernetes:helm.sh/v3:Release", "operators-kubePrometheusStack")
+    spec = release.inputs["values"]["prometheus"]["prometheusSpec"]["storageSpec"]
+    claim = spec["volumeClaimTemplate"]["spec"]
+    assert claim["storageClassName"] == kept.inputs["metadata"]["name"]
+    drivers = [one.inputs["addonName"] for one in stack.all("aws:eks/addon:Addon")]
+    assert "aws-ebs-csi-driver" in drivers

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from infra.config import stack_values
+from infra.observability import dashboards
 from infra.render import ROOT, render
 from tests.golden.conftest import Compare
 from training import source
@@ -17,6 +18,12 @@ def the_same_checkout_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_files, "CONFIGS_FOLDER", "tests/golden/configs")
     monkeypatch.setattr(source, "digest", lambda root: "d" * 64)
     monkeypatch.setattr(lineage, "git_commit", lambda root: "c" * 40)
+    # Each has a golden file of its own.
+    monkeypatch.setattr(
+        dashboards,
+        "rendered",
+        lambda: {name: f"tests/golden/dashboards/{name}.json" for name in dashboards.DASHBOARDS},
+    )
 
 
 @pytest.mark.parametrize("stack", ["local", "dev", "prod"])
