@@ -41,6 +41,13 @@ SPOT_TAINT: Final = "spot"
 GPU: Final = "nvidia.com/gpu"
 EFA: Final = "vpc.amazonaws.com/efa"
 
+RDMA_RESOURCES: Final = "rdma/"
+"""Beginning of the resources by which pods get adapters of a RoCE network."""
+
+# Labels by which NVIDIA's pods on a node find their configuration.
+DEVICE_PLUGIN_CONFIG: Final = "nvidia.com/device-plugin.config"
+MIG_CONFIG: Final = "nvidia.com/mig.config"
+
 # Labels of objects.
 RUN_ID: Final = f"{DOMAIN}/run-id"
 RUN: Final = f"{DOMAIN}/run"

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from infra import catalog, naming
 from infra.catalog import InstanceType
+from infra.gpu_sharing import GpuSharing, SharingMode
 
 ROOT_GIB: Final = 300
 """Root volume unless the pool says otherwise: training images are tens of GiB, some kept at once."""
@@ -79,6 +80,33 @@ class Network(StrEnum):
 
     TCP = "tcp"
     EFA = "efa"
+    """EC2's Elastic Fabric Adapter."""
+    ROCE = "roce"
+    """RDMA over Converged Ethernet, on nodes that exist."""
+
+    @property
+    def rdma(self) -> bool:
+        """Whether adapters write into memory past the kernel, which pods must lock for it."""
+        return self is not Network.TCP
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fabric:
+    """Facts of a network that the stack did not make; what is not known is left to NCCL."""
+
+    interface: str = ""
+    """That pods' traffic takes, such as eth0; empty: not known."""
+    mtu: int | None = None
+    """Of that interface, in bytes; None: not known."""
+    rdma_resource: str = ""
+    """With RoCE: the extended resource by which a pod gets the node's adapters, such as rdma/hca."""
+    adapters: tuple[str, ...] = ()
+    """With RoCE: devices such as mlx5_0; empty: all that a node has."""
+    gid_index: int | None = None
+    """With RoCE: entry of the adapters' GID tables; None: NCCL chooses."""
+
+
+UNKNOWN_FABRIC: Final = Fabric()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +152,10 @@ class NodePool:
     """None: capacity that anybody may buy. Nodes on EC2 only."""
     max_unavailable: int = 1
     """Nodes that an update may replace at once. Managed node groups only."""
+    sharing: GpuSharing | None = None
+    """None: a device is a whole GPU."""
+    fabric: Fabric = UNKNOWN_FABRIC
+    """Of nodes that exist; that of others follows from what makes them."""
 
     @property
     def types(self) -> tuple[InstanceType, ...]:
@@ -131,9 +163,19 @@ class NodePool:
         return tuple(catalog.load().types[name] for name in self.instance_types)
 
     @property
-    def gpus_per_node(self) -> int:
-        """GPUs that every node of the pool has at least."""
+    def cards_per_node(self) -> int:
+        """GPUs that every node of the pool has at least, as machines."""
         return min(t.gpus for t in self.types)
+
+    @property
+    def gpus_per_node(self) -> int:
+        """Devices `nvidia.com/gpu` that every node offers at least: its GPUs, or the shares of them."""
+        return self.cards_per_node * self.shares_per_gpu
+
+    @property
+    def shares_per_gpu(self) -> int:
+        """Devices that a GPU is offered as."""
+        return self.sharing.shares if self.sharing else 1
 
     @property
     def gpu_models(self) -> tuple[str, ...]:
@@ -144,6 +186,13 @@ class NodePool:
     def efa_per_node(self) -> int:
         """EFA interfaces a pod may have on every node of the pool."""
         return min(t.efa_cards for t in self.types) if self.network is Network.EFA else 0
+
+    @property
+    def fabric_devices(self) -> dict[str, int]:
+        """Network adapters that a pod takes on a node of the pool, by extended resource."""
+        if self.network is Network.EFA:
+            return {naming.EFA: self.efa_per_node}
+        return {self.fabric.rdma_resource: 1} if self.network is Network.ROCE else {}
 
     @property
     def taints(self) -> tuple[Taint, ...]:
@@ -181,7 +230,14 @@ class NodePool:
             labels[naming.INSTANCE_TYPE] = one.name
             if one.gpu_model:
                 labels[naming.GPU_MODEL] = one.gpu_model
-        return labels | dict(self.extra_labels)
+        return labels | self._sharing_labels() | dict(self.extra_labels)
+
+    def _sharing_labels(self) -> dict[str, str]:
+        """By which NVIDIA's own pods find the part of their configuration that is named like the pool."""
+        if self.sharing is None:
+            return {}
+        mig = self.sharing.mode is SharingMode.MIG
+        return {naming.MIG_CONFIG if mig else naming.DEVICE_PLUGIN_CONFIG: self.name}
 
     @property
     def node_quota(self) -> dict[str, int]:
@@ -191,6 +247,7 @@ class NodePool:
             "memory": min(t.training_memory for t in self.types),
             naming.GPU: self.gpus_per_node,
             naming.EFA: self.efa_per_node,
+            **self.fabric_devices,
         }
 
     @property

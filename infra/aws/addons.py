@@ -55,13 +55,8 @@ BEFORE_NODES: Final = (
 )
 """DaemonSets without which no node gets ready."""
 
-AFTER_NODES: Final = (
-    Addon(name="coredns"),
-    Addon(name="metrics-server"),
-    # Reports broken GPUs and networks, which node repair acts on.
-    Addon(name="eks-node-monitoring-agent"),
-)
-"""Pods that EKS waits for, which is in vain before there is a node."""
+AFTER_NODES: Final = (Addon(name="coredns"), Addon(name="metrics-server"))
+"""Pods that EKS waits for, which is in vain before there is a node; node_health.py has one more."""
 
 FSX: Final = Addon(name="aws-fsx-csi-driver")
 """Mounts file systems that exist, for which it calls nothing in AWS."""
@@ -86,7 +81,7 @@ class AddonsArgs:
 
 
 class Addons(pulumi.ComponentResource):
-    """Add-ons of one of the two moments: `BEFORE_NODES`, or `AFTER_NODES` and the drivers asked for.
+    """Add-ons of one of the two moments: `BEFORE_NODES`, or `AFTER_NODES` and what the stack adds.
 
     The second comes after system nodes: pass them in `depends_on`.
     """

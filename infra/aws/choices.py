@@ -89,6 +89,8 @@ class FoundationArgs:
     """None: they go elsewhere, or nowhere."""
     block_volumes: bool
     """Whether something in the cluster needs volumes that one node writes."""
+    dcgm_address: str
+    """Where each node's DCGM engine answers; empty: the node monitoring agent brings one."""
     protect: bool
     """Keep buckets, keys, file systems and the cluster whatever happens to the program."""
 

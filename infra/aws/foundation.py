@@ -10,7 +10,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from infra import naming
-from infra.aws import controller_roles, run_log_access
+from infra.aws import controller_roles, node_health, run_log_access
 from infra.aws.addons import AFTER_NODES, BEFORE_NODES, EFS, FSX, Addon, Addons, AddonsArgs
 from infra.aws.autoscaling import ClusterAutoscaler, ClusterAutoscalerArgs
 from infra.aws.block_volumes import EBS, BlockVolumes
@@ -63,7 +63,8 @@ class Foundation(pulumi.ComponentResource):
         # Nodes reach the cloud by routes, gateways and endpoints, which no id of theirs names.
         base = self._addons("base", BEFORE_NODES, network)
         system = self._system_nodes(base)
-        addons = self._addons("addons", (*AFTER_NODES, *self._drivers()), system)
+        agent = node_health.monitoring_agent(args.pools, args.dcgm_address)
+        addons = self._addons("addons", (*AFTER_NODES, agent, *self._drivers()), system)
         self._kubernetes = k8s.Provider(
             "cluster",
             kubeconfig=self._cluster.kubeconfig,

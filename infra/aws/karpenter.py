@@ -18,7 +18,7 @@ import pulumi_aws.eks as aws_eks
 import pulumi_aws.iam as iam
 
 from infra import charts, naming
-from infra.aws import karpenter_manifests, pod_identity
+from infra.aws import karpenter_manifests, node_health, pod_identity
 from infra.aws.interruption import InterruptionQueue
 from infra.aws.karpenter_access import ControllerScope, controller_policy
 from infra.aws.pool_nodes import PoolNodesArgs, own_name, placement_group
@@ -54,6 +54,7 @@ def values(args: KarpenterArgs, queue: pulumi.Input[str]) -> dict[str, Any]:
             "clusterName": args.cluster.name,
             "clusterEndpoint": args.cluster.endpoint,
             "interruptionQueue": queue,
+            "featureGates": node_health.KARPENTER_FEATURES,
         },
         "controller": {"resources": {"requests": amounts, "limits": amounts}},
     }

@@ -54,8 +54,8 @@ def capacity_types(pool: NodePool) -> list[str]:
 def limits(pool: NodePool) -> dict[str, str]:
     """The pool's maximum, in nodes and, where they have any, in GPUs."""
     found = {"nodes": str(pool.max)}
-    if pool.gpus_per_node:
-        found[naming.GPU] = str(pool.max * pool.gpus_per_node)
+    if pool.cards_per_node:
+        found[naming.GPU] = str(pool.max * pool.cards_per_node)
     return found
 
 

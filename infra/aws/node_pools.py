@@ -98,7 +98,11 @@ class NodePools(pulumi.ComponentResource):
                 id=template.id, version=template.latest_version.apply(str)
             ),
             update_config=aws_eks.NodeGroupUpdateConfigArgs(max_unavailable=pool.max_unavailable),
-            node_repair_config=aws_eks.NodeGroupNodeRepairConfigArgs(enabled=True),
+            node_repair_config=aws_eks.NodeGroupNodeRepairConfigArgs(
+                enabled=True,
+                # What all nodes have at once is hardly their hardware's fault.
+                max_parallel_nodes_repaired_count=pool.max_unavailable,
+            ),
             tags={**args.tags, naming.POOL: pool.name},
             opts=pulumi.ResourceOptions(
                 parent=self,

@@ -73,7 +73,7 @@ def own_labels(pool: NodePool) -> dict[str, str]:
 def ami_type(pool: NodePool) -> str:
     """EKS' name of the machine image: with NVIDIA's driver and toolkit where there are GPUs."""
     arm = pool.types[0].architecture is Architecture.ARM64
-    variant = "NVIDIA" if pool.gpus_per_node else "STANDARD"
+    variant = "NVIDIA" if pool.cards_per_node else "STANDARD"
     return f"AL2023_{'ARM_64' if arm else 'x86_64'}_{variant}"
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from infra.config import logs_arguments, observability_arguments, promise
+from infra.config import arguments, logs_arguments, observability_arguments, promise
 from infra.config.model import OperatorConfig, StackConfig
 from infra.platform.add_ons import (
+    dcgm_exporter,
+    device_plugin,
+    efa_device_plugin,
     external_secrets,
     fluent_bit,
+    gpu_operator,
     jobset,
     kube_prometheus_stack,
     kueue,
@@ -47,6 +51,10 @@ PLANS: Final[Mapping[str, Callable[[StackConfig], Installable]]] = {
         observability_arguments.kube_prometheus_stack(config)
     ),
     "fluentBit": lambda config: fluent_bit.plan(logs_arguments.shipper(config)),
+    "gpuOperator": lambda config: gpu_operator.plan(arguments.gpu_nodes(config)),
+    "devicePlugin": lambda config: device_plugin.plan(arguments.gpu_nodes(config)),
+    "dcgmExporter": lambda config: dcgm_exporter.plan(arguments.gpu_nodes(config)),
+    "efaDevicePlugin": lambda config: efa_device_plugin.plan(arguments.gpu_nodes(config)),
 }
 """By name in `operators`."""
 

@@ -13,6 +13,8 @@ from infra.config import promise
 from infra.config.fields import repository_of
 from infra.config.model import ExistingClusterConfig, QuotaConfig, StackConfig, TeamConfig
 from infra.platform import mirror, priorities
+from infra.platform.add_ons import gpu_operator
+from infra.platform.add_ons.gpu_nodes import GpuNodesArgs
 from infra.platform.kueue import KueueQueuesArgs
 from infra.platform.schedulers import TeamQueuesArgs, yunikorn
 from infra.platform.schedulers.shares import QueueShare, SharedQueuesArgs
@@ -43,6 +45,21 @@ def simulated_nodes(config: StackConfig) -> SimulatedNodePoolsArgs:
     """Pools whose nodes the stack makes; perhaps none."""
     simulated = tuple(pool for pool in config.pools if pool.nodes.simulated)
     return SimulatedNodePoolsArgs(pools=simulated)
+
+
+def gpu_nodes(config: StackConfig) -> GpuNodesArgs:
+    """What the add-ons on GPU nodes know of the stack."""
+    return GpuNodesArgs(
+        pools=config.pools,
+        operator_brings_driver=config.gpus.driver == "operator",
+        engine_on_nodes=config.on_aws is not None and not dcgm_address(config),
+    )
+
+
+def dcgm_address(config: StackConfig) -> str:
+    """Where each node's DCGM engine answers, if the stack installs it with the GPU operator; else empty."""
+    installed = gpu_operator.NAME in promise.to_install(config)
+    return gpu_operator.DCGM_ADDRESS if installed else ""
 
 
 def queues(config: StackConfig) -> KueueQueuesArgs:

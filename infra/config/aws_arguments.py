@@ -58,6 +58,7 @@ def foundation(config: StackConfig, on: OnAws, stack: str) -> FoundationArgs:
         ),
         block_volumes=observability_arguments.needs_block_volumes(config),
         run_logs=_run_logs(config),
+        dcgm_address=arguments.dcgm_address(config),
         protect=config.protected,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, ClassVar, Final, Literal
 
@@ -34,19 +34,30 @@ from infra.config.fields import (
     Section,
     Str,
 )
+from infra.config.gpus_model import FabricConfig, GpusConfig
 from infra.config.logs_model import LogsConfig
 from infra.config.mirror_model import Mirror
 from infra.config.observability_model import ObservabilityConfig
 from infra.config.secrets_model import TeamSecretConfig
 from infra.config.signatures_model import SignaturesConfig
 from infra.config.validation_model import ValidationConfig
-from infra.pools import ROOT_GIB, Autoscaler, Capacity, Network, NodePool, Nodes, Workload
+from infra.pools import (
+    ROOT_GIB,
+    UNKNOWN_FABRIC,
+    Autoscaler,
+    Capacity,
+    Network,
+    NodePool,
+    Nodes,
+    Workload,
+)
 from infra.schedulers import Scheduler
 
 OPERATORS: Final = (
     *("kueue", "volcano", "yunikorn"),
     *("jobset", "kubeflowTrainer", "trainingOperator", "mpiOperator"),
     *("externalSecrets", "kubePrometheusStack", "fluentBit"),
+    *("gpuOperator", "devicePlugin", "dcgmExporter", "efaDevicePlugin"),
 )
 
 
@@ -88,6 +99,8 @@ class PoolConfig(Section):
     zone: DnsLabel = Field(description="an availability zone")
     nodes: Nodes = Nodes.EXISTING
     network: Network = Network.TCP
+    fabric: FabricConfig | None = None
+    """What is known of the network of nodes that are existing. Default: nothing."""
     labels: dict[Str, Str] = Field(default={})
     root_gib: Int = Field(default=ROOT_GIB, ge=50, le=16384, alias="rootGiB")
     placement_group: Bool = False
@@ -113,6 +126,7 @@ class PoolConfig(Section):
             placement_group=self.placement_group,
             reservation=self.reservation.reservation if self.reservation else None,
             max_unavailable=self.max_unavailable,
+            fabric=self.fabric.fabric if self.fabric else UNKNOWN_FABRIC,
         )
 
 
@@ -165,6 +179,10 @@ class OperatorsConfig(Section):
     """Prometheus, Alertmanager and Grafana; see `observability`."""
     fluent_bit: OperatorConfig | None = None
     """Ships logs of runs; see `logs`."""
+    gpu_operator: OperatorConfig | None = None
+    device_plugin: OperatorConfig | None = None
+    dcgm_exporter: OperatorConfig | None = None
+    efa_device_plugin: OperatorConfig | None = None
 
 
 class QuotaConfig(Section):
@@ -195,7 +213,7 @@ class TeamConfig(Section):
     secrets: tuple[TeamSecretConfig, ...] = ()
     """Secrets that its runs may name."""
     rdma: Bool = False
-    """Its pods may have the capability IPC_LOCK, which RDMA over EFA needs; all else stays restricted."""
+    """Its pods may have the capability IPC_LOCK, which RDMA needs; all else stays restricted."""
     restore_drill: RestoreDrillConfig = RestoreDrillConfig()
     """What proves that its checkpoints can be restored."""
 
@@ -239,6 +257,7 @@ class StackConfig(Section):
     logs: LogsConfig | None = None
     """Where logs of runs go. Default: to CloudWatch, where fluentBit is installed on AWS."""
     autoscaler: Autoscaler = Autoscaler.NONE
+    gpus: GpusConfig = GpusConfig()
     interruption: InterruptionConfig = InterruptionConfig()
     mirror: Mirror | None = None
     """Registry, or a folder in one, that has every chart and image that the stack installs; see
@@ -270,4 +289,9 @@ class StackConfig(Section):
     @property
     def pools(self) -> tuple[NodePool, ...]:
         """The pools that the platform works with."""
-        return tuple(pool.pool(self.taint_key) for pool in self.node_pools)
+        return tuple(self._pool(pool) for pool in self.node_pools)
+
+    def _pool(self, config: PoolConfig) -> NodePool:
+        pool = config.pool(self.taint_key)
+        shared = self.gpus.sharing.get(config.name)
+        return replace(pool, sharing=shared.sharing(pool.gpu_models)) if shared else pool

@@ -52,8 +52,8 @@ def flavor(pool: NodePool, *, by_topology: bool = True) -> Manifest:
 
 def covered_resources(pools: Sequence[NodePool]) -> list[str]:
     """What is counted: a run that asks for anything else is never admitted."""
-    efa = [naming.EFA] if any(pool.efa_per_node for pool in pools) else []
-    return ["cpu", "memory", naming.GPU, *efa]
+    adapters = sorted({name for pool in pools for name in pool.fabric_devices})
+    return ["cpu", "memory", naming.GPU, *adapters]
 
 
 def resource_group(pools: Sequence[NodePool], shares: Mapping[str, Share]) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def _quotas(resource: str, pool: NodePool, share: Share) -> dict[str, str]:
 
 
 def _amount(resource: str, pool: NodePool, nodes: int) -> str:
-    amount = pool.node_quota[resource] * nodes
+    amount = pool.node_quota.get(resource, 0) * nodes
     if resource == "cpu":
         return quantity.cpu(amount)
     return quantity.memory(amount) if resource == "memory" else str(amount)

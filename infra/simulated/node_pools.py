@@ -26,7 +26,7 @@ def node_name(pool: NodePool, index: int) -> str:
     return f"{pool.name}-{index}"
 
 
-def _resources(instance: InstanceType, milli_cpu: int, memory: int) -> dict[str, str]:
+def _resources(instance: InstanceType, shares: int, milli_cpu: int, memory: int) -> dict[str, str]:
     resources = {
         "cpu": quantity.cpu(milli_cpu),
         "memory": quantity.memory(memory),
@@ -34,7 +34,7 @@ def _resources(instance: InstanceType, milli_cpu: int, memory: int) -> dict[str,
         "pods": str(instance.max_pods),
     }
     if instance.gpus:
-        resources[naming.GPU] = str(instance.gpus)
+        resources[naming.GPU] = str(instance.gpus * shares)
     if instance.efa_cards:
         resources[naming.EFA] = str(instance.efa_cards)
     return resources
@@ -58,8 +58,11 @@ def node(pool: NodePool, index: int) -> Manifest:
     }
     kwok = pool.nodes is Nodes.KWOK
     annotations = {naming.KWOK_NODE: "fake"} if kwok else {naming.NODE_RUNTIME: "process"}
-    whole = _resources(instance, instance.vcpu * 1000, instance.memory_gib * quantity.GIB)
-    usable = _resources(instance, instance.allocatable_milli_cpu, instance.allocatable_memory)
+    shares = pool.shares_per_gpu
+    whole = _resources(instance, shares, instance.vcpu * 1000, instance.memory_gib * quantity.GIB)
+    usable = _resources(
+        instance, shares, instance.allocatable_milli_cpu, instance.allocatable_memory
+    )
     return {
         "apiVersion": "v1",
         "kind": "Node",

@@ -10,7 +10,7 @@ from moto_cloud import ACCOUNT, REGION, Cloud
 from networks import ARGS as NETWORK
 from networks import existing_vpc
 
-from infra.aws import addons
+from infra.aws import addons, node_health
 from infra.aws.addons import Addons, AddonsArgs
 from infra.aws.cluster import Cluster, ClusterArgs
 from infra.aws.existing_network import ExistingNetwork
@@ -105,6 +105,7 @@ def program(opts: pulumi.ResourceOptions) -> Cluster:
         ),
         after(first),
     )
-    rest = (*addons.AFTER_NODES, addons.FSX, addons.EFS)
+    agent = node_health.monitoring_agent((), "")
+    rest = (*addons.AFTER_NODES, agent, addons.FSX, addons.EFS)
     Addons("addons", addons_args(cluster.record, *rest), after(nodes))
     return cluster

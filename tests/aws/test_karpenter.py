@@ -14,7 +14,7 @@ from infra import naming
 from infra.aws import karpenter_manifests
 from infra.aws.karpenter import Karpenter, KarpenterArgs
 from infra.aws.karpenter_manifests import node_pool
-from infra.platform import mirror
+from infra.platform import chart_values, mirror
 from infra.pools import NodePool, Nodes
 
 MINE = [dataclasses.replace(pool, nodes=Nodes.KARPENTER) for pool in pools.ALL]
@@ -176,6 +176,13 @@ def test_the_controller_listens_to_the_interruption_queue(made: Deployed) -> Non
     settings = made.one(RELEASE, "karpenter-controller").inputs["values"]["settings"]
     assert settings["interruptionQueue"] == made.one("aws:sqs/queue:Queue").outputs["name"]
     assert settings["clusterName"] == pools.CLUSTER
+    assert settings["featureGates"] == {"nodeRepair": True}
+
+
+def test_the_chart_has_every_value_that_the_controller_is_given(made: Deployed) -> None:
+    values = made.one(RELEASE, "karpenter-controller").inputs["values"]
+    assert values
+    assert list(chart_values.wrong(values, chart_values.keys("karpenter"))) == []
 
 
 def test_the_controllers_service_account_has_the_role_and_the_role_trusts_it(

@@ -86,9 +86,12 @@ def test_an_update_leaves_the_size_to_the_autoscaler(made: Deployed) -> None:
         assert one.ignore_changes == {"scalingConfig.desiredSize"}
 
 
-def test_broken_nodes_are_repaired(made: Deployed) -> None:
+def test_broken_nodes_are_repaired_as_few_at_once_as_an_update_replaces(made: Deployed) -> None:
     for pool in pools.ALL:
-        assert group(made, pool)["nodeRepairConfig"] == {"enabled": True}
+        assert group(made, pool)["nodeRepairConfig"] == {
+            "enabled": True,
+            "maxParallelNodesRepairedCount": pool.max_unavailable,
+        }
 
 
 def test_an_update_takes_no_more_nodes_than_the_pool_allows(made: Deployed) -> None:

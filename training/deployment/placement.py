@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra import naming, topology
+from infra import fabric, naming, topology
 from infra.outputs import Platform
-from infra.pools import Network, NodePool, topology_aware
+from infra.pools import NodePool, topology_aware
 from infra.schedulers import Scheduler
 from training.spec import RunSpec
 
@@ -24,6 +24,9 @@ def fits(spec: RunSpec, pool: NodePool) -> bool:
     """The same without regard to how the pool's nodes are bought."""
     if spec.gpu_model and spec.gpu_model not in pool.gpu_models:
         return False
+    if pool.sharing:
+        # Two shares may be of one GPU, where NCCL refuses to join them.
+        return spec.nodes == spec.processes_per_node == 1
     if spec.nodes > 1:
         return pool.gpus_per_node == spec.processes_per_node
     return pool.gpus_per_node >= spec.processes_per_node
@@ -104,7 +107,7 @@ def topology_annotation(
     """Asks Kueue for nodes near each other.
 
     A gang wishes for one rack where the labels of its nodes tell racks; Kueue then takes as few as it can.
-    Else it is kept in one zone: a must where collectives run over EFA, else a wish. Nothing where the
+    Else it is kept in one zone: a must where collectives run over RDMA, else a wish. Nothing where the
     queue's nodes are the scheduler's choice: each pool is in one zone anyway.
     """
     if platform.scheduler is not Scheduler.KUEUE or not topology_aware(
@@ -112,28 +115,23 @@ def topology_annotation(
     ):
         return {}
     level = topology.gang_level(pools) if spec.nodes > 1 else naming.ZONE
-    efa = spec.nodes > 1 and any(pool.network is Network.EFA for pool in pools)
-    must = efa and level == naming.ZONE
+    rdma = spec.nodes > 1 and any(pool.network.rdma for pool in pools)
+    must = rdma and level == naming.ZONE
     return {naming.REQUIRED_TOPOLOGY if must else naming.PREFERRED_TOPOLOGY: level}
 
 
-def network_devices(spec: RunSpec, pools: tuple[NodePool, ...]) -> int:
-    """EFA interfaces per pod: what every eligible pool has, none for a run of one node."""
-    return min(pool.efa_per_node for pool in pools) if spec.nodes > 1 else 0
+def network_devices(spec: RunSpec, pools: tuple[NodePool, ...]) -> dict[str, int]:
+    """Adapters per pod by resource: what every eligible pool has, none for a run of one node."""
+    if spec.nodes == 1:
+        return {}
+    found = [pool.fabric_devices for pool in pools]
+    least = {name: min(devices.get(name, 0) for devices in found) for name in found[0]}
+    return {name: number for name, number in least.items() if number}
 
 
 def network_env(spec: RunSpec, pools: tuple[NodePool, ...]) -> dict[str, str]:
-    """NCCL's settings as far as the pools' network decides them; NCCL finds the rest itself.
-
-    None where the pools differ (the admitted one is not known yet), for one node, and for simulated
-    nodes, which have no GPUs to speak NCCL.
-    """
-    networks = {pool.network for pool in pools}
-    if spec.nodes == 1 or len(networks) > 1 or any(p.nodes.simulated for p in pools):
-        return {}
-    if networks == {Network.EFA}:
-        return {"FI_PROVIDER": "efa", "NCCL_DEBUG": "WARN"}
-    return {"NCCL_IB_DISABLE": "1", "NCCL_DEBUG": "WARN"}
+    """NCCL's settings as far as all pools that the run may be admitted to agree; none for one node."""
+    return fabric.common_env(pools) if spec.nodes > 1 else {}
 
 
 def usd_per_hour(spec: RunSpec, pools: tuple[NodePool, ...]) -> float | None:

@@ -183,7 +183,8 @@ def _nowhere(run: RunSpec, platform: Platform) -> Mistake:
     pools = platform.gpu_pools(run.team)
     bought = [p for p in pools if p.capacity.value in run.capacity_types]
     modelled = [p for p in bought if not run.gpu_model or run.gpu_model in p.gpu_models]
-    sizes = sorted({p.gpus_per_node for p in modelled})
+    whole_gpus = [p for p in modelled if not p.sharing]
+    sizes = sorted({p.gpus_per_node for p in whole_gpus})
     if not bought:
         return Mistake(
             path="allowSpot",
@@ -199,12 +200,19 @@ def _nowhere(run: RunSpec, platform: Platform) -> Mistake:
             allowed=one_of({model for pool in bought for model in pool.gpu_models}),
             remedy="choose one, or set allowSpot",
         )
+    if not whole_gpus:
+        return Mistake(
+            path="nodes" if run.nodes > 1 else "gpusPerNode",
+            got=str(run.nodes if run.nodes > 1 else run.processes_per_node),
+            allowed=f"1, for {_names(modelled)} offers shares of GPUs, which NCCL does not join",
+            remedy="set it to 1, or add a pool of whole GPUs",
+        )
     several = run.nodes > 1 and run.processes_per_node < sizes[-1]
     whole = ", for a run of several nodes takes whole nodes" if several else ""
     return Mistake(
         path="gpusPerNode",
         got=str(run.processes_per_node),
-        allowed=f"{', '.join(map(str, sizes))} (GPUs per node of {_names(modelled)}){whole}",
+        allowed=f"{', '.join(map(str, sizes))} (GPUs per node of {_names(whole_gpus)}){whole}",
         remedy="change gpusPerNode, or add a pool",
     )
 

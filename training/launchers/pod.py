@@ -126,8 +126,7 @@ def resources(run: RunSpec, platform: Platform) -> dict[str, dict[str, str]]:
         naming.GPU: str(run.processes_per_node),
     }
     devices = placement.network_devices(run, placement.eligible_pools(run, platform))
-    if devices:
-        amounts[naming.EFA] = str(devices)
+    amounts |= {name: str(number) for name, number in devices.items()}
     return {"requests": dict(amounts), "limits": dict(amounts)}
 
 

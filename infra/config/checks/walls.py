@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from infra.config.checks.parts import Parts
 from infra.config.fields import repository_of
 from infra.config.mistakes import Mistake, one_of, shown
-from infra.pools import Network
 
 
 def registries(parts: Parts) -> Iterator[Mistake]:
@@ -31,13 +30,13 @@ def registries(parts: Parts) -> Iterator[Mistake]:
 
 def rdma(parts: Parts) -> Iterator[Mistake]:
     """A team is let out of Pod Security only where there is something to gain by it."""
-    if any(pool.network is Network.EFA for _, pool in parts.pools):
+    if any(pool.network.rdma for _, pool in parts.pools):
         return
     for index, team in parts.teams:
         if team.rdma:
             yield Mistake(
                 path=f"teams[{index}].rdma",
                 got="true",
-                allowed="it where a pool has network: efa",
+                allowed="it where a pool has network: efa or roce",
                 remedy="remove it",
             )

@@ -7,9 +7,10 @@ from typing import Final
 from infra import naming
 from infra.objects import Manifest
 from infra.tenancy.admission import pods
-from infra.tenancy.admission.policy import Rule, policy, resources, texts
+from infra.tenancy.admission.policy import Rule, policy, resources, text, texts
 
 _COUNTED = ("cpu", "memory", "ephemeral-storage", naming.GPU, naming.EFA)
+_COUNTED_KINDS: Final = ("hugepages-", naming.RDMA_RESOURCES)
 
 GRACE_S: Final = 3600
 """Kueue gives an evicted run's quota to others at once, and its pods stop when their grace is over."""
@@ -28,7 +29,8 @@ def _each(test: str) -> str:
 
 def said_and_counted() -> Manifest:
     """Requests on every container, of countable resources, and no way to devices beside them."""
-    counted = f"r in {texts(_COUNTED)} || r.startsWith('hugepages-')"
+    beginnings = " || ".join(f"r.startsWith({text(one)})" for one in _COUNTED_KINDS)
+    counted = f"r in {texts(_COUNTED)} || {beginnings}"
     return policy(
         "requests",
         matches=pods.everything_with_pods(),

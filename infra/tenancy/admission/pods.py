@@ -114,7 +114,10 @@ def tainted_keys(taint_key: str) -> list[str]:
 
 def on_gpu_nodes(taint_key: str) -> dict[str, str]:
     """Variable `gpu`: a pod asks for a device, or may be placed where only pods that do have a place."""
-    device = f"r.startsWith('nvidia.com/') || r == {text(naming.EFA)}"
+    device = (
+        f"r.startsWith('nvidia.com/') || r == {text(naming.EFA)} || "
+        f"r.startsWith({text(naming.RDMA_RESOURCES)})"
+    )
     asks = " || ".join(
         f"c.?resources.?{part}.orValue({{}}).exists(r, {device})" for part in ("requests", "limits")
     )

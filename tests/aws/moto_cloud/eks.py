@@ -190,5 +190,5 @@ def _node_group_request(inputs: Inputs, cloud: Cloud) -> dict[str, Any]:
     if update := inputs.get("updateConfig"):
         request["updateConfig"] = update
     if repair := inputs.get("nodeRepairConfig"):
-        request["nodeRepairConfig"] = {"enabled": repair["enabled"]}
+        request["nodeRepairConfig"] = repair
     return request

@@ -18,7 +18,7 @@ from tests.golden.example_runs import stack_values as example
 Edit = Callable[[dict[str, Any]], object]
 
 KEYS = (
-    "autoscaler, aws, cluster, cohort, egressCidrs, images, interruption, "
+    "autoscaler, aws, cluster, cohort, egressCidrs, gpus, images, interruption, "
     "logs, mirror, network, "
     "nodePools, observability, "
     "operators, registries, runs, scheduler, signatures, storage, taintKey, teams, validation"
@@ -213,7 +213,7 @@ BAD: dict[str, tuple[Edit, str]] = {
             [pool.update(network="tcp") for pool in s["nodePools"]],
             s["teams"][0].update(rdma=True),
         ),
-        "teams[0].rdma: got true; allowed it where a pool has network: efa; remove it",
+        "teams[0].rdma: got true; allowed it where a pool has network: efa or roce; remove it",
     ),
     "secret without a variable": (
         lambda s: s["teams"][0].update(secrets=[{"name": "hub", "env": []}]),

@@ -236,7 +236,7 @@ def test_a_wanted_model_is_selected_on_the_node() -> None:
 def test_network_settings_follow_from_the_pools_network() -> None:
     efa = placement.eligible_pools(run(), platform())
     assert placement.network_env(run(), efa)["FI_PROVIDER"] == "efa"
-    assert placement.network_devices(run(), efa) == 4
+    assert placement.network_devices(run(), efa) == {naming.EFA: 4}
     assert placement.topology_annotation(run(), platform(), efa) == {
         naming.REQUIRED_TOPOLOGY: naming.ZONE
     }
@@ -244,14 +244,14 @@ def test_network_settings_follow_from_the_pools_network() -> None:
     plain = [p | {"network": "tcp"} for p in stack_values()["nodePools"]]
     tcp = placement.eligible_pools(run(), platform(nodePools=plain))
     assert placement.network_env(run(), tcp)["NCCL_IB_DISABLE"] == "1"
-    assert placement.network_devices(run(), tcp) == 0
+    assert placement.network_devices(run(), tcp) == {}
     assert placement.topology_annotation(run(), platform(), tcp) == {
         naming.PREFERRED_TOPOLOGY: naming.ZONE
     }
 
     assert placement.network_env(run(nodes=1), efa) == {}
     mixed = (efa[0], tcp[1])
-    assert placement.network_env(run(), mixed) == {}
+    assert placement.network_env(run(), mixed) == {"NCCL_DEBUG": "WARN"}
 
 
 def test_a_run_costs_its_nodes_on_the_dearest_pool_it_may_use() -> None:

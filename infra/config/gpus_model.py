@@ -1,0 +1,89 @@
+"""Parts of a stack file that say how GPUs are offered, and what is known of their network."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, Field
+
+from infra.config.fields import DnsLabel, Int, Section, Str
+from infra.gpu_sharing import GpuSharing, SharingMode, instances
+from infra.naming import RDMA_RESOURCES
+from infra.pools import Fabric
+
+MOST_SHARES: Final = 48
+"""Clients that one MPS server takes on GPUs since Volta; no pool gains by more turns either."""
+
+Shares = Annotated[Int, Field(ge=2, le=MOST_SHARES)]
+
+
+class SharingConfig(Section):
+    """Exactly one way to offer each GPU of a pool as several devices."""
+
+    mig: Str | None = None
+    """Profile of the instances that every GPU is cut into, such as 1g.10gb."""
+    time_slicing: Shares | None = None
+    """Pods that take turns on one GPU; each sees all of its memory."""
+    mps: Shares | None = None
+    """Pods that one GPU serves at once, each with an equal part of its memory and compute."""
+
+    @property
+    def modes(self) -> tuple[SharingMode, ...]:
+        """Those that are named."""
+        named = self.model_dump(by_alias=True)
+        return tuple(mode for mode in SharingMode if named[mode.value] is not None)
+
+    def sharing(self, models: tuple[str, ...]) -> GpuSharing:
+        """What the pool works with. A profile that these models lack counts as one share of a GPU."""
+        if self.mig is not None:
+            shares = instances(self.mig, models) or 1
+            return GpuSharing(mode=SharingMode.MIG, shares=shares, profile=self.mig)
+        if self.mps is not None:
+            return GpuSharing(mode=SharingMode.MPS, shares=self.mps)
+        return GpuSharing(mode=SharingMode.TIME_SLICING, shares=self.time_slicing or 1)
+
+
+class GpusConfig(Section):
+    """How GPUs of real nodes become devices that pods may ask for."""
+
+    driver: Literal["image", "operator"] = "image"
+    """Who brings NVIDIA's driver and container toolkit: the nodes' machine image, as on EKS, or the GPU
+    operator."""
+    sharing: dict[DnsLabel, SharingConfig] = Field(default={})
+    """By pool. A pool that is not named: a device is a whole GPU."""
+
+
+def _rdma_resource(value: str) -> str:
+    name = value.removeprefix(RDMA_RESOURCES)
+    if name == value or not name:
+        raise ValueError(
+            f"a resource such as {RDMA_RESOURCES}hca, which the cluster's RDMA device plugin offers; "
+            "correct it"
+        )
+    return value
+
+
+class FabricConfig(Section):
+    """What is known of the network of nodes that exist."""
+
+    interface: Str | None = None
+    """That pods' traffic takes, such as eth0."""
+    mtu: Annotated[Int, Field(ge=1280, le=9216)] | None = None
+    """Of that interface, in bytes."""
+    rdma_resource: Annotated[Str, AfterValidator(_rdma_resource)] | None = None
+    """With network: roce, what a pod asks for to get the node's adapters, such as rdma/hca."""
+    adapters: tuple[Str, ...] = ()
+    """With network: roce, devices such as mlx5_0. Default: all of a node's."""
+    gid_index: Annotated[Int, Field(ge=0, le=255)] | None = None
+    """With network: roce, entry of the adapters' GID tables. Default: NCCL chooses."""
+
+    @property
+    def fabric(self) -> Fabric:
+        """The facts as a pool has them."""
+        return Fabric(
+            interface=self.interface or "",
+            mtu=self.mtu,
+            rdma_resource=self.rdma_resource or "",
+            adapters=self.adapters,
+            gid_index=self.gid_index,
+        )

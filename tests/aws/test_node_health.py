@@ -1,0 +1,41 @@
+"""Node health on EKS: one DCGM engine that is there, and repair that acts on what it finds."""
+
+from __future__ import annotations
+
+import pools
+
+from infra.aws.node_health import monitoring_agent
+from infra.pools import Workload
+
+ENGINE = "nvidia-dcgm.gpu-operator.svc:5555"
+
+CPU = pools.pool(workload=Workload.CPU, instance_types=("m6i.xlarge",))
+
+
+def test_the_agents_own_engine_runs_on_nodes_with_our_taints() -> None:
+    settings = monitoring_agent((pools.SPOT, pools.ONDEMAND, CPU), "").settings
+    assert settings == {
+        "dcgmAgent": {
+            "tolerations": [
+                {
+                    "key": "dedicated",
+                    "operator": "Equal",
+                    "value": "gpu-training",
+                    "effect": "NoSchedule",
+                },
+                {"key": "spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"},
+            ]
+        }
+    }
+
+
+def test_where_an_engine_runs_already_the_agent_is_its_client_and_brings_none() -> None:
+    assert monitoring_agent((pools.SPOT,), ENGINE).settings == {
+        "dcgmAgent": {"enabled": False},
+        "nodeAgent": {"dcgmAddress": ENGINE, "dnsPolicy": "ClusterFirstWithHostNet"},
+    }
+
+
+def test_without_gpus_there_is_nothing_to_say() -> None:
+    assert monitoring_agent((CPU,), ENGINE).settings == {}
+    assert monitoring_agent((), "").settings == {}

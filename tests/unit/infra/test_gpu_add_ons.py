@@ -1,0 +1,229 @@
+"""Add-ons on GPU nodes: one driver, one engine, the stack's own taints, and shares by pool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.observability import dcgm
+from infra.platform.add_ons import (
+    dcgm_exporter,
+    device_plugin,
+    efa_device_plugin,
+    gpu_nodes,
+    gpu_operator,
+)
+from infra.platform.add_ons.gpu_nodes import GpuNodesArgs
+from infra.platform.add_ons.model import Installable
+from infra.platform.compatibility import ADD_ONS
+from infra.pools import NodePool, Nodes
+from tests.unit.infra.gpu_pools import CPU, CUT, SERVED, SLICED, SPOT, gpu_pool
+
+ALL = (device_plugin, dcgm_exporter, efa_device_plugin, gpu_operator)
+
+TAINTS = [
+    {"key": "dedicated", "operator": "Equal", "value": "gpu-training", "effect": "NoSchedule"},
+    {"key": "spot", "operator": "Equal", "value": "true", "effect": "NoSchedule"},
+]
+
+
+def args(*pools: NodePool, **changes: Any) -> GpuNodesArgs:
+    return GpuNodesArgs(pools=pools or (gpu_pool(), SPOT, CPU), **changes)
+
+
+def operator(*pools: NodePool, **changes: Any) -> Installable:
+    return gpu_operator.plan(args(*pools, **changes))
+
+
+def data_of(plan: Installable, name: str) -> dict[str, str]:
+    """Data of the ConfigMap of this name."""
+    [found] = [one for one in plan.before if one["metadata"]["name"] == name]
+    data: dict[str, str] = found["data"]
+    return data
+
+
+def names_before(plan: Installable) -> list[str]:
+    return [one["metadata"]["name"] for one in plan.before]
+
+
+@pytest.mark.parametrize("module", ALL)
+def test_each_add_on_tolerates_the_taints_of_its_pools_and_no_others(module: Any) -> None:
+    values = module.plan(args(gpu_pool(), CPU)).values
+    own = values["daemonsets"] if module is gpu_operator else values
+    assert own["tolerations"] == TAINTS[:1]
+
+
+@pytest.mark.parametrize("module", ALL)
+def test_each_add_on_is_one_of_the_table_and_goes_to_its_namespace(module: Any) -> None:
+    plan = module.plan(args(gpu_pool(), SLICED, CUT))
+    for made in plan.before:
+        assert made["metadata"]["namespace"] == ADD_ONS[plan.add_on].namespace
+
+
+def test_every_taint_is_tolerated_once() -> None:
+    assert operator().values["daemonsets"]["tolerations"] == TAINTS
+    assert operator().values["node-feature-discovery"]["worker"]["tolerations"] == TAINTS
+
+
+def test_simulated_nodes_have_no_say() -> None:
+    kwok = gpu_pool(name="fleet", nodes=Nodes.KWOK, taint_key="simulated")
+    assert args(gpu_pool(), kwok).gpu_pools == (gpu_pool(),)
+
+
+@pytest.mark.parametrize("brings", [False, True])
+def test_the_operator_brings_driver_and_toolkit_together_or_neither(brings: bool) -> None:
+    values = operator(operator_brings_driver=brings).values
+    assert (values["driver"]["enabled"], values["toolkit"]["enabled"]) == (brings, brings)
+
+
+def test_the_operator_runs_one_engine_whose_client_the_exporter_is() -> None:
+    values = operator().values
+    assert values["dcgm"]["enabled"] is True
+    assert "DCGM_REMOTE_HOSTENGINE_INFO" not in str(values["dcgmExporter"])
+    assert gpu_operator.DCGM_ADDRESS == "nvidia-dcgm.gpu-operator.svc:5555"
+
+
+def test_the_exporter_alone_uses_the_engine_that_a_node_has() -> None:
+    alone = dcgm_exporter.plan(args()).values
+    assert "extraEnv" not in alone
+    client = dcgm_exporter.plan(args(engine_on_nodes=True)).values
+    assert client["extraEnv"][1] == {
+        "name": "DCGM_REMOTE_HOSTENGINE_INFO",
+        "value": "$(HOST_IP):5555",
+    }
+
+
+def test_both_exporters_export_our_fields_and_nothing_else() -> None:
+    ours = dcgm.counters_csv()
+    assert data_of(operator(), "dcgm-counters") == {"dcgm-metrics.csv": ours}
+    assert operator().values["dcgmExporter"]["config"] == {"name": "dcgm-counters"}
+    assert dcgm_exporter.plan(args()).values["customMetrics"] == ours
+
+
+def test_both_exporters_are_of_the_pinned_version() -> None:
+    version = operator().values["dcgmExporter"]["version"]
+    assert version == f"{ADD_ONS['dcgmExporter'].app_version}-distroless"
+    assert version.split("-")[1].startswith("4.8.")
+
+
+def test_nobody_may_read_pods_for_the_sake_of_labels() -> None:
+    assert "enablePodLabels" not in operator().values["dcgmExporter"]
+    assert dcgm_exporter.plan(args()).values["kubernetes"] == {"enablePodLabels": False}
+
+
+def test_without_sharing_there_is_nothing_to_configure() -> None:
+    plan = operator()
+    assert names_before(plan) == ["dcgm-counters"]
+    assert "config" not in plan.values["devicePlugin"]
+    assert plan.values["migManager"] == {"enabled": False}
+
+
+def test_pools_that_share_have_a_part_of_their_own_and_others_whole_gpus() -> None:
+    plan = operator(gpu_pool(), SLICED, SERVED)
+    assert plan.values["devicePlugin"]["config"] == {
+        "name": "device-plugin-config",
+        "default": "whole-gpus",
+    }
+    parts = {
+        name: yaml.safe_load(text) for name, text in data_of(plan, "device-plugin-config").items()
+    }
+    assert parts == {
+        "whole-gpus": {"version": "v1"},
+        "notebooks": {
+            "version": "v1",
+            "sharing": {
+                "timeSlicing": {
+                    "failRequestsGreaterThanOne": True,
+                    "resources": [{"name": "nvidia.com/gpu", "replicas": 4}],
+                }
+            },
+        },
+        "served": {
+            "version": "v1",
+            "sharing": {"mps": {"resources": [{"name": "nvidia.com/gpu", "replicas": 2}]}},
+        },
+    }
+
+
+def test_the_plain_plugin_has_the_same_parts_in_its_own_chart() -> None:
+    values = device_plugin.plan(args(gpu_pool(), SLICED)).values
+    assert values["config"]["default"] == gpu_nodes.WHOLE_GPUS
+    assert set(values["config"]["map"]) == {"whole-gpus", "notebooks"}
+    assert "config" not in device_plugin.plan(args()).values
+    assert values["migStrategy"] == "none"
+
+
+def test_each_pool_with_mig_has_a_geometry_that_its_label_names() -> None:
+    plan = operator(gpu_pool(), CUT)
+    config = yaml.safe_load(data_of(plan, "mig-config")["config.yaml"])
+    assert config == {
+        "version": "v1",
+        "mig-configs": {
+            "all-disabled": [{"devices": "all", "mig-enabled": False}],
+            "small": [{"devices": "all", "mig-enabled": True, "mig-devices": {"1g.5gb": 7}}],
+        },
+    }
+    assert plan.values["migManager"]["config"] == {"name": "mig-config", "default": "all-disabled"}
+    assert plan.values["mig"] == {"strategy": "single"}
+
+
+def test_an_instance_on_ec2_changes_its_geometry_by_a_reboot() -> None:
+    reboot = [{"name": "WITH_REBOOT", "value": "true"}]
+    assert operator(CUT).values["migManager"]["env"] == reboot
+    own = gpu_pool(name="own", nodes=Nodes.EXISTING, sharing=CUT.sharing)
+    assert "env" not in operator(own).values["migManager"]
+
+
+def test_efa_is_offered_on_nodes_of_efa_pools_only() -> None:
+    values = efa_device_plugin.plan(args(gpu_pool(), SPOT, SLICED)).values
+    assert values["supportedInstanceLabels"]["values"] == ["p4d.24xlarge"]
+    assert values["tolerations"] == TAINTS[:1]
+
+
+def _requests(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for key, value in values.items():
+        if key == "resources":
+            yield value
+        elif isinstance(value, dict):
+            yield from _requests(value)
+
+
+@pytest.mark.parametrize("module", ALL)
+def test_every_container_that_we_may_bound_asks_for_cpu_and_memory(module: Any) -> None:
+    found = list(_requests(module.plan(args(gpu_pool(), CUT)).values))
+    assert found
+    for one in found:
+        assert one["requests"].keys() == {"cpu", "memory"}
+        assert one["limits"]["memory"] == one["requests"]["memory"]
+
+
+OPERATOR_KEYS = {
+    *("ccManager.enabled", "daemonsets.tolerations", "dcgm.enabled", "dcgm.resources"),
+    *("dcgmExporter.config.name", "dcgmExporter.enabled", "dcgmExporter.resources"),
+    *("dcgmExporter.serviceMonitor.enabled", "dcgmExporter.version"),
+    *("devicePlugin.config.default", "devicePlugin.config.name", "devicePlugin.resources"),
+    *("driver.enabled", "gfd.enabled", "gfd.resources", "kataSandboxDevicePlugin.enabled"),
+    *("mig.strategy", "migManager.config.default", "migManager.config.name"),
+    *("migManager.enabled", "migManager.env", "migManager.resources"),
+    *("node-feature-discovery.worker.tolerations", "nodeStatusExporter.enabled"),
+    *("operator.resources", "sandboxDevicePlugin.enabled", "toolkit.enabled"),
+    *("vfioManager.enabled", "vgpuDeviceManager.enabled", "vgpuManager.enabled"),
+}
+"""Of the chart's values.yaml (v26.3.1) and of NVIDIA's reference of values for 26.7, checked by hand: the chart
+itself cannot be had here."""
+
+
+def _paths(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for key, value in values.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, dict) and key != "resources":
+            yield from _paths(value, f"{path}.")
+        else:
+            yield path
+
+
+def test_every_value_of_the_operator_is_one_that_its_chart_has() -> None:
+    assert set(_paths(operator(gpu_pool(), SLICED, CUT).values)) == OPERATOR_KEYS
