@@ -23,6 +23,8 @@ _EVERYWHERE: Final = (
     rule("", ["configmaps", "secrets", "services"], ["create", "list", "watch", "update"]),
     rule("batch", ["jobs"], ["create", "list", "watch", "update"]),
     rule("batch", ["jobs/status"], ["update"]),
+    # Read for gangs of other schedulers only; but it ends where it may not read them.
+    rule("scheduling.k8s.io", ["priorityclasses"], READ),
     rule("", ["events"], ["create", "patch"]),
 )
 

@@ -261,6 +261,30 @@ def test_rights_name_what_they_are_for_and_secrets_are_read_at_home_only(
         assert (subject["name"], subject["namespace"]) == (account["name"], account["namespace"])
 
 
+WATCHED = {
+    "mpiOperator": (
+        *("configmaps", "secrets", "services", "pods", "jobs", "mpijobs"),
+        "priorityclasses",
+    ),
+    "trainingOperator": (
+        *("pods", "services", "pytorchjobs", "horizontalpodautoscalers"),
+        "validatingwebhookconfigurations",
+    ),
+}
+"""What a controller watches in all namespaces, by its code; MPI Operator ends where it may not."""
+
+
+@pytest.mark.parametrize("plan", BY_HAND, ids=lambda plan: plan.add_on)
+def test_a_controller_may_watch_what_it_watches(plan: Installable) -> None:
+    may = {
+        resource
+        for rule in one(plan, "ClusterRole")["rules"]
+        for resource in rule["resources"]
+        if {"list", "watch"} <= set(rule["verbs"])
+    }
+    assert set(WATCHED[plan.add_on]) == may
+
+
 def test_the_walls_know_the_accounts_of_controllers_without_a_chart() -> None:
     for plan, known in zip(BY_HAND, (walls.MPI_OPERATOR, walls.TRAINING_OPERATOR), strict=True):
         account = one(plan, "ServiceAccount")["metadata"]
