@@ -166,7 +166,7 @@ def fault_verdict(how: str, found: list[str]) -> Verdict:
         remedy=(
             *(f"kubectl cordon {node}" for node in nodes),
             "node repair replaces it by itself where it is on; else drain and replace it:"
-            " docs/gpus.md says what each XID means",
+            " docs/runbooks/GpuHardwareError.md",
         ),
     )
 

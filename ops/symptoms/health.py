@@ -62,7 +62,7 @@ def saves_fail(snapshot: Snapshot) -> Verdict | None:
         evidence=(*(match.evidence for match in found[:2]), *counted),
         remedy=(
             "no space: keep fewer checkpoints (checkpoint.keep_latest) or raise the volume's size",
-            "refused by a bucket: the team's role and the prefix; docs/checkpoints.md",
+            "refused by a bucket: the team's role and the prefix; docs/runbooks/CheckpointFailed.md",
             "the one before is still being written: storage is slow, or the interval too short",
         ),
     )
@@ -104,7 +104,7 @@ def _slow_loader(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
             " its pods use all of theirs",
             "is the dataset in the pool's zone, sharded, and not read while checkpoints are written to"
             " the same file system?",
-            "more GPUs do not help before this is fixed",
+            "more GPUs do not help before this is fixed: docs/runbooks/LoaderStarvation.md",
         ),
     )
 
@@ -129,7 +129,7 @@ def _slow_storage(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
             "raise saveSeconds in the run file: a preempted pod is killed before a save of this length"
             " is done",
             "or a faster store: more throughput of the file system, fewer runs that save at once, a"
-            " longer checkpoint.every_steps",
+            " longer checkpoint.every_steps: docs/runbooks/CheckpointSlow.md",
         ),
     )
 
@@ -193,7 +193,8 @@ def _idle_gpus(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
             if waits
             else "the CPU may hold the GPUs up: raise resources.cpu, or batch.micro_samples so that"
             " each step gives them more to do",
-            "a data loader that is hidden by prefetching shows here first: data.staging",
+            "a data loader that is hidden by prefetching shows here first: data.staging;"
+            " docs/runbooks/LowGpuUtilization.md",
         ),
     )
 

@@ -70,7 +70,8 @@ CAUSES: Final = (
             "python -m training.checkpoint verify RUN_DIR says which file differs",
             "bring back an older version of the bucket's object, or move the folder away to begin at"
             " step 0",
-            "the team's restore drill finds this before a run needs it: docs/checkpoints.md",
+            "docs/runbooks/ResumeFailed.md; the team's restore drill finds this before a run needs it:"
+            " docs/restore-drill.md",
         ),
     ),
     Cause(
@@ -106,7 +107,7 @@ CAUSES: Final = (
         remedy=(
             "a rank that died first is the cause: look at the pod that ended before all others",
             "if none did: python -m ops ready --until collective tests interfaces, MTU and bandwidth of"
-            " a pool",
+            " a pool; docs/runbooks/NcclTimeout.md",
         ),
     ),
 )

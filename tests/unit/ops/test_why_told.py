@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from infra.observability.log_patterns import LOG_PATTERNS
@@ -57,6 +60,14 @@ def test_every_cause_is_told_by_patterns_that_somebody_counts() -> None:
     told = {pattern for cause in CAUSES for pattern in cause.patterns}
     assert told <= set(LOG_PATTERNS)
     assert len({cause.symptom for cause in CAUSES}) == len(CAUSES)
+
+
+def test_every_page_that_an_answer_names_is_there() -> None:
+    root = Path(__file__).resolve().parents[3]
+    texts = [path.read_text() for path in (root / "ops" / "symptoms").glob("*.py")]
+    named = {page for text in texts for page in re.findall(r"docs/[\w/.-]+\.md", text)}
+    assert len(named) > 5
+    assert [page for page in sorted(named) if not (root / page).is_file()] == []
 
 
 def test_a_log_without_a_known_line_leaves_the_exit_code_and_the_last_words() -> None:
