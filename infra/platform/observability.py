@@ -19,7 +19,7 @@ FOLDER: Final = "Trainyard"
 DASHBOARD_LABEL: Final = "grafana_dashboard"
 """On ConfigMaps that Grafana's sidecar loads; the chart's own name for it."""
 _LABELS: Final = naming.object_labels("observability")
-_FROM_HERE: Final = [{"podSelector": {}}]
+_FROM_HERE: Final[list[dict[str, Any]]] = [{"podSelector": {}}]
 
 
 @dataclass(frozen=True, kw_only=True)
