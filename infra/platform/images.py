@@ -175,7 +175,13 @@ IMAGES: Final[Mapping[str, tuple[Image, ...]]] = {
         for tag in AUTOSCALER_TAGS.values()
     ),
     "gpuOperator": (
-        _nvidia("operator", "nvidia/gpu-operator"),
+        # The validator has been a part of the operator's image since 25.10.
+        Image(
+            registry="nvcr.io",
+            repository="nvidia/gpu-operator",
+            tag="v26.7.0",
+            values={"operator.repository": _PARENT, "validator.repository": _PARENT},
+        ),
         _nvidia("driver", "nvidia/driver"),
         _nvidia("driver.manager", "nvidia/cloud-native/k8s-driver-manager"),
         _nvidia("toolkit", "nvidia/k8s/container-toolkit"),

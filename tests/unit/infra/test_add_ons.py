@@ -50,8 +50,15 @@ def plans() -> list[Installable]:
     return list(found.values())
 
 
+def on_gpu_nodes() -> list[Installable]:
+    """What GPU nodes need at least."""
+    names = ("kueue", "devicePlugin", "dcgmExporter")
+    config = parse(values(operators={name: {"provided": False} for name in names}))
+    return list(add_ons.args(config).plans)
+
+
 PLANS = plans()
-BY_NAME = {plan.add_on: plan for plan in PLANS}
+BY_NAME = {plan.add_on: plan for plan in (*on_gpu_nodes(), *PLANS)}
 IDS = [plan.add_on for plan in PLANS]
 
 

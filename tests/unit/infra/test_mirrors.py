@@ -35,7 +35,7 @@ def on_aws(**changes: Any) -> dict[str, Any]:
     found = copy.deepcopy(example_eks.stack_values())
     names = (
         *("kueue", "jobset", "kubeflowTrainer", "trainingOperator", "mpiOperator"),
-        *("externalSecrets", "kubePrometheusStack", "fluentBit"),
+        *("externalSecrets", "kubePrometheusStack", "fluentBit", "gpuOperator", "efaDevicePlugin"),
     )
     found["operators"] = {name: {"provided": False} for name in names}
     found["operators"]["mpiOperator"]["image"] = f"docker.io/mpioperator/mpi-operator{DIGEST}"
