@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pulumi
 
-from infra import naming
+from infra import fabric, naming
 from infra.objects import KubernetesObject, Manifest, metadata
 from infra.outputs import Platform
 from infra.platform import kueue, validation_jobs
@@ -231,17 +231,12 @@ def _pool_facts(pool: NodePool) -> dict[str, Any]:
 
 def _expected_facts(pool: NodePool, args: ValidationArgs) -> dict[str, Any]:
     """Of each node: devices to allocate; of the network: MTU in bytes and bus bandwidth in GB/s."""
-    devices = {naming.GPU: pool.gpus_per_node, naming.EFA: pool.efa_per_node}
+    devices = {naming.GPU: pool.gpus_per_node, **pool.fabric_devices}
     return {
         "allocatable": {name: count for name, count in devices.items() if count},
-        "mtu": _mtu(args).get(pool.name),
+        "mtu": fabric.expected_mtu(pool),
         "minGBps": args.min_gbps.get(pool.name),
     }
-
-
-def _mtu(args: ValidationArgs) -> dict[str, int]:
-    """By pool, where it is known."""
-    return {}
 
 
 def surroundings(args: ValidationArgs) -> Surroundings:
@@ -251,7 +246,6 @@ def surroundings(args: ValidationArgs) -> Surroundings:
         image=args.image,
         queue=COMPONENT if args.queued else "",
         weekly=args.weekly,
-        mtu=_mtu(args),
         min_gbps=args.min_gbps,
         topology={p.name: gang_level((p,)) for p in args.gpu_pools} if packed else {},
     )

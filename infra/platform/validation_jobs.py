@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from infra import naming, quantity
+from infra import fabric, naming, quantity
 from infra.objects import Manifest, metadata
+from infra.platform import validation_pods
 from infra.pools import NodePool, Nodes, Workload
 
-COMPONENT: Final = "validation"
+COMPONENT: Final = validation_pods.NAME
 """Service account, headless Service and LocalQueue are called so, and pods labelled."""
 QUEUEING: Final = "validation-queueing"
 """Flavor, ClusterQueue and LocalQueue of the check of queues."""
@@ -62,6 +63,8 @@ class Kind:
 
     def suits(self, pool: NodePool) -> bool:
         """Whether the pool has what is checked."""
+        if self.several and pool.sharing:
+            return False  # ranks that share a GPU are no gang: NCCL refuses them
         if self.name == "collective":
             return pool.max * pool.gpus_per_node > 1
         return pool.max > 1 if self.several else True
@@ -84,14 +87,15 @@ class Surroundings:
     queue: str = ""
     """LocalQueue of Jobs with GPUs; empty: nothing queues them."""
     weekly: bool = False
-    environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By pool, variables that its network asks for."""
-    mtu: Mapping[str, int] = field(default_factory=dict)
-    """By pool, bytes; a pool that is not named: not known."""
     min_gbps: Mapping[str, float] = field(default_factory=dict)
     """By pool, bus bandwidth that its collective check must reach, in GB/s."""
     topology: Mapping[str, str] = field(default_factory=dict)
     """By pool, the level within which Kueue packs its pods if it can."""
+
+
+def gpus(pool: NodePool) -> int:
+    """That a pod takes: a node's, or of GPUs that are shared one part."""
+    return 1 if pool.sharing else pool.gpus_per_node
 
 
 def checked(pools: Sequence[NodePool]) -> list[NodePool]:
@@ -114,9 +118,10 @@ def expected(kind: Kind, pool: NodePool, around: Surroundings) -> dict[str, Any]
     found: dict[str, Any] = {}
     if not pool.nodes.simulated:
         found |= {"models": list(pool.gpu_models), "zone": pool.zone}
-        if kind.several and pool.efa_per_node:
-            found["fabric_devices"] = pool.efa_per_node
-    if (mtu := around.mtu.get(pool.name)) is not None:
+        adapters = pool.efa_per_node or len(pool.fabric.adapters)
+        if kind.several and adapters:
+            found["fabric_devices"] = adapters
+    if (mtu := fabric.expected_mtu(pool)) is not None:
         found["mtu"] = mtu
     if kind.name == "collective" and pool.name in around.min_gbps:
         found["gbps"] = around.min_gbps[pool.name]
@@ -136,14 +141,14 @@ def _of_pool(kind: Kind, pool: NodePool, around: Surroundings) -> Manifest:
         if pool.name in around.topology
         else {}
     )
-    pod = _pod(_command(kind, pool, around), _environment(kind, pool, around), around.image)
+    pod = validation_pods.pod(_command(kind, pool, around), _environment(kind, pool), around.image)
     pod |= {
         "nodeSelector": {naming.POOL: pool.name, naming.WORKLOAD_TYPE: naming.GPU_TRAINING},
         "tolerations": pool.tolerations(),
     }
     pod["containers"][0]["resources"] = _resources(kind, pool)
-    shm = quantity.memory(pool.gpus_per_node * quantity.GIB)
-    _mount(pod, "shm", "/dev/shm", {"medium": "Memory", "sizeLimit": shm})
+    shm = quantity.memory(gpus(pool) * quantity.GIB)
+    validation_pods.mount(pod, "shm", "/dev/shm", {"medium": "Memory", "sizeLimit": shm})
     job = {
         "completionMode": "Indexed",
         "completions": nodes,
@@ -165,7 +170,7 @@ def queueing(image: str, cpu_pool: NodePool | None) -> list[Manifest]:
 def _queueing(name: str, image: str, cpu_pool: NodePool | None) -> Manifest:
     labels = naming.object_labels(COMPONENT) | {naming.VALIDATION: name}
     command = [*("python", "-m", "training.validation", name), f"--seconds={_HOLDS_S[name]}"]
-    pod = _pod(command, _told_of_itself(), image)
+    pod = validation_pods.pod(command, validation_pods.told_of_itself(), image)
     if cpu_pool:
         pod["nodeSelector"] = {naming.POOL: cpu_pool.name}
     pod["containers"][0]["resources"] = {"requests": dict(QUEUE_ROOM), "limits": dict(QUEUE_ROOM)}
@@ -206,7 +211,7 @@ def _command(kind: Kind, pool: NodePool, around: Surroundings) -> list[str]:
     """`$(NAME)` is put in by the kubelet."""
     command = [
         *("python", "-m", "training.validation", kind.name),
-        f"--processes={pool.gpus_per_node}",
+        f"--processes={gpus(pool)}",
         f"--device={'cpu' if pool.nodes.simulated else 'cuda'}",
         f"--expect={json.dumps(expected(kind, pool, around), sort_keys=True)}",
     ]
@@ -216,82 +221,32 @@ def _command(kind: Kind, pool: NodePool, around: Surroundings) -> list[str]:
     return [*command, f"--nodes=$({_NODES_ENV})", f"--job=$({_JOB_ENV})", f"--leader={leader}"]
 
 
-def _environment(kind: Kind, pool: NodePool, around: Surroundings) -> list[dict[str, Any]]:
+def _environment(kind: Kind, pool: NodePool) -> list[dict[str, Any]]:
     own = [
-        *_told_of_itself(),
-        _from_pod(_JOB_ENV, "metadata.labels['batch.kubernetes.io/job-name']"),
+        *validation_pods.told_of_itself(),
+        validation_pods.from_pod(_JOB_ENV, "metadata.labels['batch.kubernetes.io/job-name']"),
         # Whoever starts a Job on more nodes changes this with parallelism and completions.
         {"name": _NODES_ENV, "value": str(kind.nodes(pool))},
     ]
-    network = around.environment.get(pool.name, {}) if kind.several else {}
+    network = _network(kind, pool)
     return [*own, *({"name": name, "value": network[name]} for name in sorted(network))]
 
 
-def _told_of_itself() -> list[dict[str, Any]]:
-    """Where a pod is; training/validation/host.py reads it."""
-    return [
-        {"name": "HOME", "value": "/tmp"},
-        {"name": "OMP_NUM_THREADS", "value": "1"},
-        {"name": "PYTHONUNBUFFERED", "value": "1"},
-        _from_pod("TRAINYARD_ZONE", f"metadata.labels['{naming.ZONE}']"),
-        _from_pod("TRAINYARD_NODE", "spec.nodeName"),
-        _from_pod("TRAINYARD_POD_IP", "status.podIP"),
-    ]
-
-
-def _from_pod(name: str, path: str) -> dict[str, Any]:
-    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+def _network(kind: Kind, pool: NodePool) -> dict[str, str]:
+    """NCCL's variables; a check of collectives tells more of what carries them."""
+    if kind.name == "collective":
+        return fabric.collective_env(pool)
+    return fabric.nccl_env(pool) if kind.several else {}
 
 
 def _resources(kind: Kind, pool: NodePool) -> dict[str, dict[str, str]]:
     """All GPUs of a node, and of the rest what so many ranks need."""
-    room, gpus = pool.node_quota, pool.gpus_per_node
+    room, taken = pool.node_quota, gpus(pool)
     amounts = {
-        "cpu": quantity.cpu(min(room["cpu"], gpus * _CPU_PER_GPU)),
-        "memory": quantity.memory(min(room["memory"], gpus * _MEMORY_PER_GPU)),
-        naming.GPU: str(gpus),
+        "cpu": quantity.cpu(min(room["cpu"], taken * _CPU_PER_GPU)),
+        "memory": quantity.memory(min(room["memory"], taken * _MEMORY_PER_GPU)),
+        naming.GPU: str(taken),
     }
-    if kind.several and pool.efa_per_node:
-        amounts[naming.EFA] = str(pool.efa_per_node)
+    if kind.several:
+        amounts |= {name: str(count) for name, count in pool.fabric_devices.items() if count}
     return {"requests": dict(amounts), "limits": dict(amounts)}
-
-
-def _pod(command: Sequence[str], environment: list[dict[str, Any]], image: str) -> dict[str, Any]:
-    """A pod of Pod Security's restricted level, without what varies."""
-    pod: dict[str, Any] = {
-        "restartPolicy": "Never",
-        "serviceAccountName": COMPONENT,
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "subdomain": COMPONENT,
-        "terminationGracePeriodSeconds": 30,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": naming.TRAINING_USER,
-            "runAsGroup": naming.TRAINING_USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "containers": [
-            {
-                "name": "check",
-                "image": image,
-                "imagePullPolicy": "IfNotPresent",
-                "command": list(command),
-                "env": environment,
-                "volumeMounts": [],
-                "securityContext": {
-                    "allowPrivilegeEscalation": False,
-                    "capabilities": {"drop": ["ALL"]},
-                    "readOnlyRootFilesystem": True,
-                },
-            }
-        ],
-        "volumes": [],
-    }
-    _mount(pod, "tmp", "/tmp", {"sizeLimit": "1Gi"})
-    return pod
-
-
-def _mount(pod: dict[str, Any], name: str, path: str, empty_dir: Mapping[str, str]) -> None:
-    pod["volumes"].append({"name": name, "emptyDir": dict(empty_dir)})
-    pod["containers"][0]["volumeMounts"].append({"name": name, "mountPath": path})

@@ -108,9 +108,12 @@ def _models(ranks: Sequence[Facts], expected: Sequence[str]) -> Iterator[Finding
 
 
 def _is_one_of(rank: Facts, models: Sequence[str]) -> bool:
-    """Whether the device's name, such as `NVIDIA A100-SXM4-40GB`, has one of these as a word."""
-    words = re.split(r"[^a-z0-9]+", str(rank["model"]).lower())
-    return any(model.lower() in words for model in models)
+    """Whether the device's name, such as `NVIDIA A100-SXM4-80GB`, has all words of one of these: a100-80gb."""
+    return any(_words(model) <= _words(str(rank["model"])) for model in models)
+
+
+def _words(name: str) -> set[str]:
+    return set(re.findall(r"[a-z0-9]+", name.lower()))
 
 
 def _fabric(ranks: Sequence[Facts], expected: int | None) -> Iterator[Finding]:

@@ -12,10 +12,13 @@ import pytest
 from infra import naming, quantity
 from infra.config import parse, promise
 from infra.config.validation_arguments import validation as arguments
-from infra.platform import validation
+from infra.platform import validation, validation_jobs
 from infra.platform.validation import ValidationArgs
+from infra.platform.validation_jobs import Surroundings
+from infra.pools import NodePool
 from infra.schedulers import Scheduler
 from tests.golden.example_runs import IMAGE, scheduler_values, stack_values
+from tests.unit.infra.gpu_pools import CUT, ROCE, SERVED, SLICED, gpu_pool
 from training.validation.__main__ import GANG_CHECKS, WAITS
 from training.validation.expected import Expected
 
@@ -164,7 +167,41 @@ def test_simulated_nodes_are_asked_for_nothing_that_only_machines_have() -> None
         args(nodePools=simulated, storage={"checkpoints": "1Gi", "datasets": "1Gi"})
     )["smoke-ondemand"]
     assert option(template, "device") == "cpu"
-    assert json.loads(option(template, "expect")) == {}
+    assert json.loads(option(template, "expect")) == {"mtu": 65536}  # of loopback
+
+
+def variables(template: dict[str, Any]) -> dict[str, str]:
+    """Literal ones of the check's container."""
+    return {e["name"]: e["value"] for e in pod(template)["containers"][0]["env"] if "value" in e}
+
+
+def of_pools(*found: NodePool) -> dict[str, dict[str, Any]]:
+    """Templates of these pools by name."""
+    made = validation_jobs.templates(found, Surroundings(image=IMAGE))
+    return {one["metadata"]["name"]: one for one in made}
+
+
+def test_what_carries_collectives_follows_from_the_pools_network() -> None:
+    found = of_pools(gpu_pool(), ROCE)
+    told = variables(found["collective-ondemand"])
+    assert told["FI_PROVIDER"] == "efa" and told["NCCL_DEBUG"] == "INFO"
+    assert variables(found["train-multi-ondemand"])["NCCL_DEBUG"] == "WARN"
+    assert "NCCL_DEBUG" not in variables(found["smoke-ondemand"])
+    assert json.loads(option(found["collective-ondemand"], "expect"))["mtu"] == 9001
+    roce = found["collective-own"]
+    assert variables(roce)["NCCL_IB_HCA"] == "=mlx5_0,mlx5_1"
+    assert pod(roce)["containers"][0]["resources"]["limits"]["rdma/hca"] == "1"
+    wanted = json.loads(option(roce, "expect"))
+    assert wanted["mtu"] == 9000 and wanted["fabric_devices"] == 2
+
+
+@pytest.mark.parametrize("pool", [SLICED, SERVED, CUT], ids=lambda pool: str(pool.name))
+def test_of_gpus_that_are_shared_one_part_is_checked_and_no_gang_is_made(pool: NodePool) -> None:
+    found = of_pools(pool)
+    assert set(found) == {f"smoke-{pool.name}", f"train-single-{pool.name}"}
+    for template in found.values():
+        assert option(template, "processes") == "1"
+        assert pod(template)["containers"][0]["resources"]["requests"][naming.GPU] == "1"
 
 
 def test_gpus_are_borrowed_by_a_queue_that_owns_none_and_yields_first() -> None:

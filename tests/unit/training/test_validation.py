@@ -91,6 +91,8 @@ def test_nodes_that_are_not_what_the_stack_says_are_told(
 def test_a_model_is_a_word_of_the_devices_name() -> None:
     assert cause(facts(model="NVIDIA L40S"), models=("l4",))
     assert cause(facts(model="NVIDIA L4"), models=("l4",)) == ""
+    assert cause(facts(model="NVIDIA A100-SXM4-80GB"), models=("a100-80gb",)) == ""
+    assert cause(facts(model="NVIDIA A100-SXM4-40GB"), models=("a100-80gb",))
     assert cause(facts(model="some CPU", device="cpu"), models=("l4",)) == ""
 
 
