@@ -66,10 +66,13 @@ def _nvidia(key: str, repository: str, tag: str = "") -> Image:
     )
 
 
-def _monitoring(registry: str, repository: str) -> Image:
+def _monitoring(registry: str, repository: str, tag: str = "") -> Image:
     """A part of kube-prometheus-stack, which has one value for the registry of all."""
     return Image(
-        registry=registry, repository=repository, values={"global.imageRegistry": "{registry}"}
+        registry=registry,
+        repository=repository,
+        tag=tag,
+        values={"global.imageRegistry": "{registry}"},
     )
 
 
@@ -221,8 +224,8 @@ IMAGES: Final[Mapping[str, tuple[Image, ...]]] = {
         ),
     ),
     "kubePrometheusStack": (
-        _monitoring("quay.io", "prometheus-operator/prometheus-operator"),
-        _monitoring("quay.io", "prometheus-operator/prometheus-config-reloader"),
+        _monitoring("quay.io", "prometheus-operator/prometheus-operator", "v0.93.1"),
+        _monitoring("quay.io", "prometheus-operator/prometheus-config-reloader", "v0.93.1"),
         _monitoring("quay.io", "prometheus/prometheus"),
         _monitoring("quay.io", "prometheus/alertmanager"),
         _monitoring("quay.io", "prometheus/node-exporter"),
