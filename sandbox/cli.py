@@ -34,6 +34,7 @@ def _expected() -> tuple[type[Exception], ...]:
     from sandbox.cluster import ClusterError
     from sandbox.drill import DrillError
     from sandbox.engine import EngineError
+    from sandbox.monitoring import MonitoringError
     from sandbox.node.api import ApiError, ApiUnavailable
     from sandbox.node.reclaim import ReclaimError
     from sandbox.plugins import SetupError
@@ -45,6 +46,7 @@ def _expected() -> tuple[type[Exception], ...]:
         ClusterError,
         DrillError,
         EngineError,
+        MonitoringError,
         SetupError,
         ApiError,
         ApiUnavailable,
@@ -80,6 +82,17 @@ def _parser() -> argparse.ArgumentParser:
     restore = add("restore", _restore, "bring reclaimed nodes back")
     restore.add_argument("node", metavar="NODE", nargs="?", default="all")
     add("drill", _drill, "show that a run survives a spot reclaim, with notice and without")
+    kinds = add("fault", _fault, "make a simulated part fail").add_subparsers(
+        required=True, metavar="PART"
+    )
+    text = "let a simulated GPU report errors; without one, take them back"
+    gpu = kinds.add_parser("gpu", help=text, description=text)
+    gpu.add_argument("node", metavar="NODE")
+    gpu.add_argument("--gpu", type=int, default=0, metavar="NUMBER", help="default 0")
+    gpu.add_argument(
+        "--xid", type=int, default=0, metavar="CODE", help="the last error, such as 79"
+    )
+    gpu.add_argument("--ecc", type=int, default=0, metavar="COUNT", help="uncorrectable errors")
     return parser
 
 
@@ -189,6 +202,17 @@ def _restore(args: argparse.Namespace, console: Console) -> int:
 
     nodes = restore(args.node)
     console.print(f"back: {', '.join(nodes)}" if nodes else "no node is away")
+    return 0
+
+
+def _fault(args: argparse.Namespace, console: Console) -> int:
+    from sandbox.monitoring import faults
+
+    fault = faults.Fault(xid=args.xid, ecc=args.ecc)
+    faults.inject(paths.state(), args.node, args.gpu, fault)
+    which = f"GPU {args.gpu} of {args.node}"
+    told = f"reports XID {args.xid} and {args.ecc} uncorrectable memory errors"
+    console.print(f"{which} {told if fault != faults.Fault() else 'is sound again'}")
     return 0
 
 

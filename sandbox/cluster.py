@@ -19,8 +19,9 @@ from typing import Any
 
 import yaml
 
-from sandbox import configuration, paths, ports, process, services, supervisor
+from sandbox import configuration, monitoring, paths, ports, process, services, supervisor
 from sandbox.certificates import Authority, write_private
+from sandbox.monitoring import access, asking, preparing, processes
 from sandbox.services import Probe, Service, Setting
 from sandbox.toolchain import Toolchain
 
@@ -50,17 +51,21 @@ def up(tools: Toolchain, say: Say) -> Setting:
 
     Raises:
         ClusterError: no room, bubblewrap missing, or a service that does not get ready.
+        MonitoringError: SANDBOX_MONITORING has another value than on and off.
     """
     state = paths.state()
     _require(state)
-    setting = _prepare(state, tools, say)
+    setting = _prepare(state, tools, say, watched=monitoring.wanted())
     first, rest = services.storage(setting), services.controllers(setting)
-    installed = _installed(state, setting)
-    everything = _same_services(state, first + rest) and all(map(_running(state), first + rest))
+    if setting.watched:
+        rest += processes.services(setting)
+    installed, running = _installed(state, setting), _running(state)
+    everything = _same_services(state, first + rest) and all(map(running, first + rest))
     if not (installed and everything):
-        _supervise(state, first + rest if installed else first)
+        _supervise(state, first + [one for one in rest if installed or running(one)])
         wait_ready(state, first, say)
         _install_add_ons(state, setting, say)
+        _give_token(setting)
         _supervise(state, first + rest)
     elif not _supervised(state):
         _supervise(state, first + rest)
@@ -171,7 +176,7 @@ def _require(state: paths.State) -> None:
         )
 
 
-def _prepare(state: paths.State, tools: Toolchain, say: Say) -> Setting:
+def _prepare(state: paths.State, tools: Toolchain, say: Say, *, watched: bool) -> Setting:
     """Certificates, ports and configuration files; all kept when they are still good."""
     for folder in (state.logs, state.pids, state.volumes, state.images, state.node, state.bin):
         folder.mkdir(parents=True, exist_ok=True)
@@ -187,6 +192,7 @@ def _prepare(state: paths.State, tools: Toolchain, say: Say) -> Setting:
         ca=authority.pair.certificate,
         pairs={i.name: authority.issue(i) for i in configuration.IDENTITIES},
         service_account=authority.service_account_key(),
+        watched=watched,
     )
     _write_configuration(setting)
     return setting
@@ -215,6 +221,7 @@ def _write_configuration(at: Setting) -> None:
         "audit.yaml": configuration.audit_policy(),
         "kueue.yaml": configuration.kueue(at.ports, certificates),
         "jobset.yaml": configuration.jobset(at.ports, certificates),
+        **(preparing.files(at) if at.watched else {}),
     }.items():
         _write(Path(at.config(name)), yaml.safe_dump(document))
 
@@ -232,7 +239,19 @@ def _add_ons(at: Setting) -> list[dict[str, Any]]:
     for name in ("kueue", "jobset"):
         port = at.ports[f"{name}-webhook"]
         documents += configuration.add_on_documents(at.tools.assets[name], name, port, at.ca)
-    return documents
+    return documents + _watchers(at)
+
+
+def _watchers(at: Setting) -> list[dict[str, Any]]:
+    return access.documents() if at.watched else []
+
+
+def _give_token(at: Setting) -> None:
+    """Prometheus' own, which only the API server can make."""
+    if at.watched and preparing.needs_token(at):
+        account = (access.PROMETHEUS, f"--namespace={access.NAMESPACE}")
+        made = kubectl(at, "create", "token", *account, f"--duration={access.TOKEN_HOURS}h")
+        write_private(preparing.token(at), made.strip().encode())
 
 
 def _installed(state: paths.State, at: Setting) -> bool:
@@ -245,7 +264,7 @@ def _add_ons_key(at: Setting) -> str:
     assets = {name: str(at.tools.assets[name]) for name in ("kueue", "jobset")}
     hooks = {name: at.ports[f"{name}-webhook"] for name in ("kueue", "jobset")}
     rendering = Path(configuration.__file__).read_text()
-    text = json.dumps([assets, hooks, at.ca.read_text(), rendering])
+    text = json.dumps([assets, hooks, at.ca.read_text(), rendering, _watchers(at)])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -331,4 +350,5 @@ def _why_not_ready(state: paths.State, name: str) -> str:
 
 def current(tools: Toolchain) -> Setting:
     """The setting of a sandbox that was brought up before; starts and changes nothing but stale files."""
-    return _prepare(paths.state(), tools, lambda _: None)
+    state = paths.state()
+    return _prepare(state, tools, lambda _: None, watched=asking.url(state) is not None)

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sandbox import paths, plugins
+from sandbox.monitoring import asking
 from sandbox.plugins import Say
 from sandbox.ports import LOOPBACK
 from sandbox.services import Setting
@@ -29,7 +30,9 @@ _NO_CLUSTER = "{apiVersion: v1, kind: Config, clusters: [], contexts: [], users:
 def variables(setting: Setting) -> dict[str, str]:
     """What to export; values are complete, PATH included."""
     state = setting.state
+    prometheus = asking.url(state)
     return _engine_variables(state, state.backend) | {
+        **({"PROMETHEUS_URL": prometheus} if prometheus else {}),
         "KUBECONFIG": str(state.kubeconfig),
         # A rerun after a killed `up` finds objects that are not in the state yet, and repairs fields
         # that somebody has edited by hand (the node controller edits taints). Both plugins know these.

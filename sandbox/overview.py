@@ -1,4 +1,4 @@
-"""`sandbox status`: services, nodes and runs in three tables."""
+"""`sandbox status`: services, nodes, runs and alerts, a table each."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from rich.table import Table
 
 from sandbox import cluster, paths
 from sandbox.follow import headline, training
+from sandbox.monitoring import MonitoringError, asking
 from sandbox.node.api import Client, Json, node_path
 from sandbox.runs import Reader
 
@@ -25,6 +26,7 @@ def show(console: Console) -> int:
     if any(row.name == "apiserver" and row.state == "running" for row in rows):
         _show_nodes(console)
         _show_runs(console)
+        _show_alerts(console)
     console.print(f"Logs: {paths.state().logs}", highlight=False)
     return 0 if healthy else 1
 
@@ -54,6 +56,24 @@ def _show_runs(console: Console) -> None:
         status = reader.snapshot(run)
         table.add_row(run.run_id, run.namespace, headline(status), training(status))
     console.print(table)
+
+
+def _show_alerts(console: Console) -> None:
+    base = asking.url(paths.state())
+    if base is None:
+        return
+    try:
+        firing = asking.firing(base)
+    except MonitoringError as error:
+        console.print(str(error), highlight=False)
+        return
+    said = f"{len(firing)} alerts fire" if firing else "no alert fires"
+    console.print(f"Prometheus: {base}, {said}", highlight=False)
+    if firing:
+        table = Table("alert", "severity", "of", title="Alerts", title_justify="left")
+        for alert in firing:
+            table.add_row(alert.name, alert.severity, alert.of)
+        console.print(table)
 
 
 def _ready(node: Json) -> str:

@@ -28,6 +28,10 @@ NAMES = (
     "kwok",
     "node",
     "s3",
+    "prometheus",
+    "kube-state-metrics",
+    "kube-state-metrics-self",
+    "gpu-exporter",
 )
 """Every port that a sandbox listens on."""
 

@@ -53,6 +53,8 @@ class Setting:
     ca: Path
     pairs: Mapping[str, Pair]
     service_account: Pair
+    watched: bool = False
+    """Whether Prometheus and its exporters belong to it."""
 
     def binary(self, name: str) -> str:
         """Path of a tool's executable."""
@@ -228,14 +230,14 @@ def _kueue(at: Setting) -> Service:
         "--zap-log-level=info",
     ]
     env = {"KUBECONFIG": at.kubeconfig("kueue"), "POD_NAMESPACE": "kueue-system"}
-    env[CODE_ENV] = _digest([Path(at.config("kueue.yaml")), Path(at.kubeconfig("kueue"))])
+    env[CODE_ENV] = digest([Path(at.config("kueue.yaml")), Path(at.kubeconfig("kueue"))])
     return Service("kueue", argv, at.http("kueue-health", "/readyz"), env)
 
 
 def _jobset(at: Setting) -> Service:
     argv = [at.binary("jobset-manager"), f"--config={at.config('jobset.yaml')}"]
     env = {"KUBECONFIG": at.kubeconfig("jobset"), "POD_NAMESPACE": "jobset-system"}
-    env[CODE_ENV] = _digest([Path(at.config("jobset.yaml")), Path(at.kubeconfig("jobset"))])
+    env[CODE_ENV] = digest([Path(at.config("jobset.yaml")), Path(at.kubeconfig("jobset"))])
     return Service("jobset", argv, at.http("jobset-health", "/readyz"), env)
 
 
@@ -267,7 +269,7 @@ def _node(at: Setting) -> Service:
         "SANDBOX_HOME": str(at.state.home),
         "PYTHONPATH": str(paths.PROJECT),
         "PYTHONUNBUFFERED": "1",
-        CODE_ENV: _digest(sorted((paths.PROJECT / "sandbox" / "node").glob("*.py"))),
+        CODE_ENV: digest(sorted((paths.PROJECT / "sandbox" / "node").glob("*.py"))),
     }
     # The agent answers the API server only, so its probe speaks as the API server.
     return Service("node", argv, at.https("node", "/healthz", "apiserver-kubelet-client"), env)
@@ -279,11 +281,12 @@ def _s3(at: Setting) -> Service:
     return Service("s3", argv, at.http("s3", "/moto-api/data.json"), {"PYTHONUNBUFFERED": "1"})
 
 
-def _digest(files: list[Path]) -> str:
-    digest = hashlib.sha256()
+def digest(files: list[Path]) -> str:
+    """Changes when the content of a file does."""
+    found = hashlib.sha256()
     for path in files:
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
+        found.update(path.read_bytes())
+    return found.hexdigest()[:16]
 
 
 def base_environment() -> dict[str, str]:

@@ -3,7 +3,8 @@
 `python -m sandbox.supervisor` reads `services.json` in the sandbox's folder, starts what does not run, and
 starts again what dies (after 0.5 s, then twice as long each time up to 30 s). Each service has a pid file; a
 supervisor that is itself killed leaves them running, and the next one takes them over. SIGHUP: read the file
-again. SIGTERM: leave, with the services untouched; `make down` ends those one by one.
+again, and end what it no longer names. SIGTERM: leave, with the services untouched; `make down` ends those one
+by one.
 """
 
 from __future__ import annotations
@@ -71,8 +72,12 @@ class Supervisor:
 
     def _read(self) -> None:
         specs = json.loads(services_file(self._state).read_text())
-        for name in set(self._entries) - {spec["name"] for spec in specs}:
+        wanted = {spec["name"] for spec in specs}
+        for name in set(self._entries) - wanted:
             del self._entries[name]
+        for pid_file in sorted(self._state.pids.glob("*.json")):
+            if pid_file.stem not in wanted | {"supervisor"}:
+                self._retire(pid_file)
         for spec in specs:
             self._take(spec)
 
@@ -84,6 +89,14 @@ class Supervisor:
             log(f"{name}: its command changed, starting it again")
             running.end(STOP_GRACE_S)
         self._entries[name] = Entry(spec, running, started=time.monotonic())
+
+    def _retire(self, pid_file: Path) -> None:
+        """End a service that is not on the list any more."""
+        running = process.load(pid_file)
+        if running and running.alive:
+            log(f"{pid_file.stem}: not wanted any more, ending pid {running.pid}")
+            running.end(STOP_GRACE_S)
+        pid_file.unlink(missing_ok=True)
 
     def _tend(self, name: str) -> float:
         """Start the service if it is dead; returns the seconds until it wants to be looked at again."""

@@ -143,6 +143,14 @@ TOOLS: tuple[Tool, ...] = (
         assets=("config/components/crd/bases", "config/components/webhook"),
     ),
     Tool(
+        name="kube-state-metrics",
+        version="2.18.0",
+        module="k8s.io/kube-state-metrics/v2",
+        binaries=(Binary("kube-state-metrics", "k8s.io/kube-state-metrics/v2", ("version",)),),
+        accepts=r", version v?2\.(1[6-9]|[2-9]\d)\.",
+        ldflags=f"-X {_PROMETHEUS_VERSION}=v2.18.0",
+    ),
+    Tool(
         name="etcd",
         version="3.6.5",
         module="go.etcd.io/etcd/server/v3",

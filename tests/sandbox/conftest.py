@@ -40,6 +40,8 @@ class Cluster:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """The session's cluster: built, started and health-checked by the code behind `make up`."""
     os.environ["SANDBOX_HOME"] = str(tmp_path_factory.mktemp("sandbox"))
+    # Three processes less; tests/sandbox/test_monitoring.py switches them on for itself.
+    os.environ["SANDBOX_MONITORING"] = "off"
     console = Console(force_terminal=False)
     setting = embedded.up(toolchain.ensure(console), console.print)
     environment.install(setting, console.print)
@@ -49,4 +51,4 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     finally:
         embedded.down(lambda _: None)
         stop_all(setting.state)
-        del os.environ["SANDBOX_HOME"]
+        del os.environ["SANDBOX_HOME"], os.environ["SANDBOX_MONITORING"]

@@ -84,7 +84,8 @@ class Fleet:
         self.platform = promise.platform(self.config, self.name)
         self.namespaces = {naming.namespace(t.name) for t in self.config.teams}
 
-    def _own(self, manifest: Json) -> Json:
+    def own(self, manifest: Json) -> Json:
+        """The manifest with names of its own for cluster-wide objects."""
         text = json.dumps(manifest)
         for usual in (naming.TOPOLOGY, *priorities.PRIORITIES):
             text = text.replace(f'"{usual}"', f'"{self.name}-{usual}"')
@@ -96,7 +97,7 @@ class Fleet:
         queues = arguments.queues(self.config)
         names = [t.name for t in self.config.teams]
         return [
-            self._own(manifest)
+            self.own(manifest)
             for manifest in (
                 *(node_pools.node(p, i) for p in self.config.pools for i in range(p.max)),
                 *(priorities.priority_class(name) for name in priorities.PRIORITIES),
@@ -162,7 +163,7 @@ class Fleet:
             priority=priority,
             max_hours=None,
         )
-        job = self._own(copy.deepcopy(LAUNCHERS["indexed-job"].render(spec, self.platform)[-1]))
+        job = self.own(copy.deepcopy(LAUNCHERS["indexed-job"].render(spec, self.platform)[-1]))
         body = job["spec"]["template"]["spec"]
         [term] = body["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
             "nodeSelectorTerms"

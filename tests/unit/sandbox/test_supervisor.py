@@ -31,6 +31,9 @@ class Supervised:
         spec = {"name": "sleeper", "argv": [sys.executable, "-c", code, argument], "env": {}}
         supervisor.services_file(self.state).write_text(json.dumps([spec]))
 
+    def want_nothing(self) -> None:
+        supervisor.services_file(self.state).write_text("[]")
+
     def start(self) -> None:
         env = {**os.environ, "SANDBOX_HOME": str(self.state.home), "PYTHONPATH": str(paths.PROJECT)}
         argv = [sys.executable, "-m", "sandbox.supervisor"]
@@ -86,6 +89,32 @@ def test_a_changed_command_replaces_the_running_service(supervised: Supervised) 
     supervised.keeper.send(signal.SIGHUP)
     supervised.service(other_than=first)
     assert not first.alive
+
+
+def test_a_service_that_leaves_the_list_is_ended(supervised: Supervised) -> None:
+    running = supervised.service()
+    supervised.want_nothing()
+    assert supervised.keeper
+    supervised.keeper.send(signal.SIGHUP)
+    assert running.wait(5)
+    _until_gone(supervised.state.pids / "sleeper.json")
+
+
+def test_a_new_supervisor_ends_what_left_the_list_while_none_ran(supervised: Supervised) -> None:
+    running = supervised.service()
+    assert supervised.keeper
+    supervised.keeper.send(signal.SIGKILL)
+    assert supervised.keeper.wait(5)
+    supervised.want_nothing()
+    supervised.start()
+    assert running.wait(5)
+
+
+def _until_gone(path: Path) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while path.exists():
+        assert time.monotonic() < deadline, f"{path} is still there"
+        select.select([], [], [], 0.02)
 
 
 def test_a_supervisor_that_is_told_to_end_leaves_its_services_running(

@@ -40,6 +40,8 @@ def _fake(folder: Path, name: str, prints: str) -> None:
         ("prometheus", "prometheus, version 3.13.5 (branch: , revision: unknown)", True),
         ("prometheus", "promtool, version 2.53.3+ds1 (branch: debian/sid)", True),
         ("prometheus", "prometheus, version 2.42.0+ds (branch: debian/sid)", False),
+        ("kube-state-metrics", "kube-state-metrics, version v2.18.0 (branch: )", True),
+        ("kube-state-metrics", "kube-state-metrics, version 2.9.0 (branch: )", False),
     ],
 )
 def test_only_suitable_versions_on_path_are_used(name: str, printed: str, suits: bool) -> None:

@@ -1,0 +1,24 @@
+"""What watches a sandbox: Prometheus, kube-state-metrics, and an exporter of ours for simulated GPUs.
+
+`access.py` says who may read what, `scraping.py` what Prometheus asks, `processes.py` which processes
+run, `asking.py` reads what came of it; `exporter/` and `faults.py` stand in for DCGM.
+"""
+
+from __future__ import annotations
+
+import os
+
+SWITCH = "SANDBOX_MONITORING"
+"""`off` leaves all of it out of what `sandbox up` starts: benchmarks and most tests need none of it."""
+
+
+class MonitoringError(Exception):
+    """What was asked for cannot be; one line for the user."""
+
+
+def wanted() -> bool:
+    """Whether a sandbox that is brought up now is watched. Raises MonitoringError for another value."""
+    value = os.environ.get(SWITCH, "on")
+    if value not in ("on", "off"):
+        raise MonitoringError(f"{SWITCH}: got {value!r}; allowed on or off; unset it for on")
+    return value == "on"

@@ -1,0 +1,72 @@
+"""Who watches, and what each may read: no secret, nothing to change."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from infra import naming
+from infra.observability import series
+
+Document = dict[str, Any]
+
+NAMESPACE: Final = naming.MONITORING_NAMESPACE
+PROMETHEUS: Final = "prometheus"
+"""Service account: Kueue knows callers by their tokens only, not by certificates."""
+TOKEN_HOURS: Final = 24 * 365
+
+_ACCOUNT: Final = f"system:serviceaccount:{NAMESPACE}"
+STATE_METRICS: Final = f"{_ACCOUNT}:kube-state-metrics"
+GPU_EXPORTER: Final = f"{_ACCOUNT}:gpu-exporter"
+"""Common names of certificates, as the service accounts of the same programs on clusters."""
+
+_BATCH: Final = ("cronjobs", "jobs")
+_LIST: Final = ["get", "list", "watch"]
+
+
+def documents() -> list[Document]:
+    """Namespace, service account, and what each watcher may read in all namespaces."""
+    labels = naming.object_labels("monitoring")
+    level = {"pod-security.kubernetes.io/enforce": "restricted"}
+    namespace = {"name": NAMESPACE, "labels": labels | level}
+    account = {"name": PROMETHEUS, "namespace": NAMESPACE, "labels": labels}
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": namespace},
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": account,
+            "automountServiceAccountToken": False,
+        },
+        *_may("prometheus", f"{_ACCOUNT}:{PROMETHEUS}", [_reads("pods"), _METRICS]),
+        *_may("kube-state-metrics", STATE_METRICS, [_reads(r) for r in series.STATE_RESOURCES]),
+        *_may("gpu-exporter", GPU_EXPORTER, [_reads("nodes"), _reads("pods")]),
+    ]
+
+
+_METRICS: Final = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
+
+
+def _reads(resource: str) -> Document:
+    group = "batch" if resource in _BATCH else ""
+    return {"apiGroups": [group], "resources": [resource], "verbs": _LIST}
+
+
+def _may(name: str, user: str, rules: list[Document]) -> list[Document]:
+    metadata = {"name": f"sandbox-{name}", "labels": naming.object_labels("monitoring")}
+    api = "rbac.authorization.k8s.io"
+    role = {"apiGroup": api, "kind": "ClusterRole", "name": f"sandbox-{name}"}
+    return [
+        {
+            "apiVersion": f"{api}/v1",
+            "kind": "ClusterRole",
+            "metadata": metadata,
+            "rules": rules,
+        },
+        {
+            "apiVersion": f"{api}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": metadata,
+            "roleRef": role,
+            "subjects": [{"apiGroup": api, "kind": "User", "name": user}],
+        },
+    ]

@@ -1,0 +1,120 @@
+"""Counts what lines of runs' logs tell, as a log shipper's filters do on clusters.
+
+Each log is read once, from where the last look ended. A pod that is gone keeps its counts for a while, so
+that its last words are not lost between two scrapes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from infra.observability import log_patterns, series
+from sandbox.monitoring.exporter import page
+
+READ_BYTES: Final = 4 * 2**20
+"""Of one log in one look; the rest comes with the next."""
+KEPT_S: Final = 600.0
+"""How long counts outlive their pod."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logged:
+    """A pod of a run, and where its logs are: FOLDER/CONTAINER/ATTEMPT.log."""
+
+    uid: str
+    namespace: str
+    pod: str
+    run_id: str
+    folder: Path
+
+
+class _Tail:
+    """One log, of which a part was read. It may be moved to LOG.1 when it is large."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._inode = 0
+        self._offset = 0
+        self._rest = b""
+
+    def lines(self) -> list[str]:
+        """Whole lines that were written since the last call."""
+        data = self._rest
+        for path in (Path(f"{self._path}.1"), self._path):
+            read = self._read(path, rotated=path != self._path)
+            data += read
+            if len(read) == READ_BYTES:
+                break
+        *whole, self._rest = data.split(b"\n")
+        return [line.decode(errors="replace") for line in whole]
+
+    def _read(self, path: Path, *, rotated: bool) -> bytes:
+        try:
+            with path.open("rb") as file:
+                inode = os.fstat(file.fileno()).st_ino
+                if rotated and inode != self._inode:
+                    return b""  # read to its end long ago
+                if inode != self._inode:
+                    self._inode, self._offset = inode, 0
+                file.seek(self._offset)
+                data = file.read(READ_BYTES)
+        except OSError:
+            return b""
+        self._offset += len(data)
+        return data
+
+
+@dataclass
+class _Pod:
+    logged: Logged
+    seen: float
+    tails: dict[Path, _Tail] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    told: bool = False
+
+
+class LogCounts:
+    """Matches by pattern of every pod of a run."""
+
+    def __init__(self, started: float) -> None:
+        """`started`: now, in Unix seconds."""
+        self._started = started
+        self._pods: dict[str, _Pod] = {}
+
+    def look(self, pods: Iterable[Logged], created: Mapping[str, float], now: float) -> None:
+        """Read what was written. `created`: when each pod was made, by uid."""
+        for logged in pods:
+            if not logged.folder.exists():
+                continue  # it runs nowhere, or not yet
+            known = self._pods.setdefault(logged.uid, _Pod(logged, now))
+            known.seen = now
+            # What an exporter that was started again finds was told by the one before it.
+            known.told = known.told or created[logged.uid] < self._started
+        self._pods = {uid: pod for uid, pod in self._pods.items() if now - pod.seen < KEPT_S}
+        for pod in self._pods.values():
+            _read(pod)
+
+    def text(self) -> str:
+        """One family; of a new pod all zeros first, so that its first match is seen as an increase."""
+        samples: list[page.Sample] = []
+        for pod in self._pods.values():
+            of = pod.logged
+            labels = {"namespace": of.namespace, "pod": of.pod, "run_id": of.run_id}
+            for name in log_patterns.LOG_PATTERNS:
+                count = pod.counts[name] if pod.told else 0
+                samples.append(({"pattern": name, **labels}, count))
+            pod.told = True
+        text = "Lines in logs of runs that match a pattern."
+        return page.family(series.LOG_MATCHES.name, "counter", text, samples)
+
+
+def _read(pod: _Pod) -> None:
+    for path in pod.logged.folder.glob("*/*.log"):
+        tail = pod.tails.setdefault(path, _Tail(path))
+        for line in tail.lines():
+            pod.counts.update(log_patterns.names_in(line))

@@ -1,0 +1,30 @@
+"""Prometheus' text format, one family after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+Sample = tuple[Mapping[str, str], float]
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> str:
+    """A family with its HELP and TYPE lines; nothing at all without samples."""
+    lines = [f"{name}{{{_labels(labels)}}} {_number(value)}\n" for labels, value in samples]
+    if not lines:
+        return ""
+    return "".join([f"# HELP {name} {text}\n# TYPE {name} {kind}\n", *lines])
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _number(value: float) -> str:
+    """As dcgm-exporter: whole numbers without a point, others with six digits."""
+    return str(int(value)) if value == int(value) else f"{value:.6f}"

@@ -1,0 +1,179 @@
+"""Keeps nodes and pods in mind, and answers Prometheus."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
+
+from infra import naming
+from infra.observability import dcgm
+from sandbox import paths
+from sandbox.monitoring import faults
+from sandbox.monitoring.exporter import gpus, page, readings, usage
+from sandbox.monitoring.exporter.gpus import Gpu, Holder
+from sandbox.monitoring.exporter.log_counts import LogCounts, Logged
+from sandbox.monitoring.exporter.readings import Load
+from sandbox.node.api import Client, Json
+from sandbox.node.records import pod_folder
+from sandbox.node.watch import Informer
+from sandbox.ports import LOOPBACK
+
+WINDOW_S: Final = 1.0
+"""Shortest time over which a use of CPU is measured: /proc counts in hundredths of a second."""
+
+
+@dataclass
+class _Measured:
+    """The last measurement of a pod."""
+
+    at: float
+    cpu_s: float
+    load: Load
+
+
+class Exporter:
+    """All simulated GPUs of a sandbox."""
+
+    def __init__(self, state: paths.State, client: Client) -> None:
+        self._state = state
+        self._lock = threading.Lock()
+        self._nodes: dict[str, Json] = {}
+        self._pods: dict[str, Json] = {}
+        self._assignment = gpus.Assignment()
+        self._measured: dict[str, _Measured] = {}
+        self._energy_mj: dict[Gpu, float] = {}
+        self._scraped = time.monotonic()
+        self._logs = LogCounts(time.time())
+        self.watches = [
+            Informer(client, "/api/v1/nodes", self._node),
+            Informer(client, "/api/v1/pods", self._pod),
+        ]
+
+    def start(self) -> None:
+        """Begins to watch; returns when all that exists is known."""
+        for watch in self.watches:
+            watch.start()
+        for watch in self.watches:
+            watch.synced.wait()
+
+    def _node(self, kind: str, node: Json) -> None:
+        _keep(self._nodes, kind, node)
+
+    def _pod(self, kind: str, pod: Json) -> None:
+        _keep(self._pods, kind, pod)
+
+    def gpu_text(self) -> str:
+        """Every GPU's fields, as dcgm-exporter writes them."""
+        with self._lock:
+            now = time.monotonic()
+            pods = list(self._pods.values())
+            nodes = list(self._nodes.values())
+            found = {node["metadata"]["name"]: gpus.of_node(node) for node in nodes}
+            held = self._assignment.update(found, gpus.holders(pods))
+            loads = self._loads(held, {p["metadata"]["uid"]: p for p in pods}, now)
+            passed, self._scraped = now - self._scraped, now
+            broken = faults.load(self._state)
+            samples: dict[dcgm.Field, list[page.Sample]] = {one: [] for one in dcgm.FIELDS}
+            for gpu in (gpu for of_node in found.values() for gpu in of_node):
+                holder = held.get(gpu)
+                load = loads[holder.uid] if holder else Load()
+                energy = self._energy_mj.get(gpu, 0.0) + 1000 * passed * readings.power_w(load)
+                self._energy_mj[gpu] = energy
+                fault = broken.get((gpu.node, gpu.index), faults.Fault())
+                labels = gpu.labels | (holder.labels if holder else {})
+                for one, value in readings.reading(gpu.memory_mib, load, fault, energy).items():
+                    samples[one].append((labels, value))
+            return "".join(page.family(f.name, f.kind, f.help, samples[f]) for f in samples)
+
+    def _loads(self, held: dict[Gpu, Holder], pods: dict[str, Json], now: float) -> dict[str, Load]:
+        """What each pod with GPUs does, by its uid."""
+        known = usage.processes() if held else {}
+        memory = {holder.uid: gpu.memory_mib for gpu, holder in held.items()}
+        found = {}
+        for holder in set(held.values()):
+            folder = pod_folder(self._state, pods[holder.uid])
+            used = usage.of_pod(folder, known)
+            if used is None:
+                pretended = readings.PRETENDED_MEMORY * memory[holder.uid]
+                steady = Load(busy=readings.PRETENDED_LOAD, memory_mib=pretended)
+                found[holder.uid] = Load() if folder.path.exists() else steady
+            else:
+                found[holder.uid] = self._measure(holder, used, now)
+        self._measured = {uid: one for uid, one in self._measured.items() if uid in found}
+        return found
+
+    def _measure(self, holder: Holder, used: usage.Usage, now: float) -> Load:
+        before = self._measured.get(holder.uid)
+        if before and now - before.at < WINDOW_S:
+            return before.load
+        busy = 0.0
+        if before:
+            busy = (used.cpu_s - before.cpu_s) / (now - before.at) / holder.cores
+        load = Load(
+            busy=min(max(busy, 0.0), 1.0), memory_mib=used.memory_bytes / 2**20 / holder.gpus
+        )
+        self._measured[holder.uid] = _Measured(now, used.cpu_s, load)
+        return load
+
+    def log_text(self) -> str:
+        """What lines of runs' logs tell."""
+        with self._lock:
+            pods = [p for p in list(self._pods.values()) if _run_id(p)]
+            created = {p["metadata"]["uid"]: _created(p) for p in pods}
+            self._logs.look([self._logged(p) for p in pods], created, time.time())
+            return self._logs.text()
+
+    def _logged(self, pod: Json) -> Logged:
+        metadata = pod["metadata"]
+        return Logged(
+            uid=metadata["uid"],
+            namespace=metadata["namespace"],
+            pod=metadata["name"],
+            run_id=_run_id(pod),
+            folder=pod_folder(self._state, pod).logs,
+        )
+
+
+def _keep(known: dict[str, Json], kind: str, item: Json) -> None:
+    uid = item["metadata"]["uid"]
+    if kind == "DELETED":
+        known.pop(uid, None)
+    else:
+        known[uid] = item
+
+
+def _run_id(pod: Json) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(naming.RUN_ID, ""))
+
+
+def _created(pod: Json) -> float:
+    return datetime.fromisoformat(pod["metadata"]["creationTimestamp"]).timestamp()
+
+
+def serve(exporter: Exporter, port: int) -> ThreadingHTTPServer:
+    """A server on loopback; the caller runs it."""
+    pages: dict[str, Callable[[], str]] = {
+        "/metrics": exporter.gpu_text,
+        "/logs": exporter.log_text,
+        "/healthz": lambda: "ok\n",
+    }
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found = pages.get(self.path)
+            body = found().encode() if found else b"not found\n"
+            self.send_response(200 if found else 404)
+            self.send_header("Content-Type", page.CONTENT_TYPE)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_args: Any) -> None:
+            """Quiet: Prometheus asks every few seconds."""
+
+    return ThreadingHTTPServer((LOOPBACK, port), Handler)

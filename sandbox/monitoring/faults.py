@@ -1,0 +1,66 @@
+"""Faults of simulated GPUs: what the exporter reports until they are taken back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from infra import naming
+from sandbox import paths
+from sandbox.monitoring import MonitoringError
+from sandbox.node.api import ApiError, Client, node_path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """What is wrong with one GPU."""
+
+    xid: int = 0
+    """NVIDIA's code of the last error, such as 79 (fallen off the bus); 0: none."""
+    ecc: int = 0
+    """Uncorrectable memory errors since the driver was loaded."""
+
+
+def file(state: paths.State) -> Path:
+    """Where faults are kept between runs of the exporter."""
+    return state.home / "gpu-faults.json"
+
+
+def load(state: paths.State) -> dict[tuple[str, int], Fault]:
+    """Faults by node and number of the GPU; empty when none was ever set."""
+    try:
+        found = json.loads(file(state).read_text())
+        return {(node, int(gpu)): Fault(**fault) for node, gpu, fault in found}
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def inject(state: paths.State, node: str, gpu: int, fault: Fault) -> None:
+    """Give a GPU a fault, or none. Raises MonitoringError for a GPU that there is not."""
+    _require(state, node, gpu)
+    faults = load(state) | {(node, gpu): fault}
+    _save(state, {key: one for key, one in faults.items() if one != Fault()})
+
+
+def _require(state: paths.State, node: str, gpu: int) -> None:
+    try:
+        found = Client(state.kubeconfig).get(node_path(node))
+    except OSError as error:
+        raise MonitoringError("the sandbox is not up; run `make up` first") from error
+    except ApiError as error:
+        if not error.not_found:
+            raise
+        raise MonitoringError(f"node {node}: there is none; `make status` lists them") from error
+    count = int(found["status"].get("capacity", {}).get(naming.GPU, 0))
+    if not 0 <= gpu < count:
+        allowed = f"0 to {count - 1}" if count else "none, for it has no GPU"
+        raise MonitoringError(f"--gpu: got {gpu}; allowed {allowed} on node {node}; choose another")
+
+
+def _save(state: paths.State, faults: Mapping[tuple[str, int], Fault]) -> None:
+    rows = [(node, gpu, asdict(fault)) for (node, gpu), fault in sorted(faults.items())]
+    partial = file(state).with_suffix(".partial")
+    partial.write_text(json.dumps(rows))
+    partial.rename(file(state))

@@ -1,0 +1,146 @@
+"""What Prometheus asks, whom, and how often: its configuration, as data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from infra import catalog, naming
+from infra.observability import series
+from infra.observability.recording import Facts, NodePrice
+from sandbox.ports import LOOPBACK
+
+Document = dict[str, Any]
+
+EVERY: Final = "5s"
+"""A sandbox is looked at while things happen; clusters ask every 30 s."""
+APISERVER_EVERY: Final = "30s"
+"""It says so much of itself that asking costs it a tenth of a second."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Files:
+    """What Prometheus reads besides its configuration."""
+
+    ca: Path
+    token: Path
+    """Of its service account; read anew for every request."""
+    rules: Path
+
+
+def document(ports: Mapping[str, int], files: Files) -> Document:
+    """prometheus.yaml."""
+    return {
+        "global": {"scrape_interval": EVERY, "scrape_timeout": EVERY, "evaluation_interval": EVERY},
+        "rule_files": [str(files.rules)],
+        "scrape_configs": [
+            _trainer(ports, files),
+            _gpus(ports),
+            _logs(ports),
+            _at(series.KUEUE_JOB, ports["kueue-metrics"], **_as_prometheus(files)),
+            _apiserver(ports, files),
+            _at(series.STATE_JOB, ports["kube-state-metrics"], honor_labels=True),
+        ],
+    }
+
+
+def facts() -> Facts:
+    """What rules are told of a sandbox: every instance type's price, since any may be simulated."""
+    region = catalog.DEFAULT_REGION
+    found = []
+    for name, one in sorted(catalog.load().types.items()):
+        price = one.prices.get(region, catalog.Price())
+        offers = {"on-demand": price.on_demand_usd_hour, "spot": price.spot_usd_hour}
+        found += [
+            NodePrice(instance_type=name, capacity=capacity, usd_per_hour=usd)
+            for capacity, usd in offers.items()
+            if usd is not None
+        ]
+    return Facts(prices=tuple(found))
+
+
+def _trainer(ports: Mapping[str, int], files: Files) -> Document:
+    """The first pod of every run, at its own loopback address."""
+    pod = "__meta_kubernetes_pod"
+    index = _label("batch.kubernetes.io/job-completion-index")
+    discovery = {
+        "role": "pod",
+        "api_server": f"https://{LOOPBACK}:{ports['apiserver']}",
+        "selectors": [{"role": "pod", "label": naming.RUN_ID}],
+        **_as_prometheus(files, scheme=False),
+    }
+    return {
+        "job_name": series.TRAINER_JOB,
+        "kubernetes_sd_configs": [discovery],
+        "relabel_configs": [
+            _keep(f"{pod}_container_port_name", naming.METRICS_PORT_NAME),
+            _keep(f"{pod}_phase", "Running"),
+            # Pods of KWOK only look as if they ran, at addresses that nobody has.
+            _keep(f"{pod}_ip", r"127\..+"),
+            # Pods of one template all name the port; the leading rank is in the first.
+            _keep(index, "0?"),
+            _copy("__meta_kubernetes_namespace", "namespace"),
+            _copy(f"{pod}_name", "pod"),
+            _copy(f"{pod}_node_name", "node"),
+            _copy(_label(naming.RUN_ID), "run_id"),
+            _copy(_label(naming.TEAM), "team"),
+        ],
+        # A run says its id as well. The labels of its pod are believed: its author cannot write those.
+        "metric_relabel_configs": [{"action": "labeldrop", "regex": "exported_(run_id|team)"}],
+    }
+
+
+def _gpus(ports: Mapping[str, int]) -> Document:
+    """One exporter for all nodes: a GPU's node is its `Hostname`, not the scrape's."""
+    rule = _copy("Hostname", "node")
+    return _at(
+        series.DCGM_JOB,
+        ports["gpu-exporter"],
+        honor_labels=True,
+        metric_relabel_configs=[rule],
+    )
+
+
+def _logs(ports: Mapping[str, int]) -> Document:
+    """What lines in logs tell, counted by the same process."""
+    return _at("logs", ports["gpu-exporter"], honor_labels=True, metrics_path="/logs")
+
+
+def _apiserver(ports: Mapping[str, int], files: Files) -> Document:
+    used = sorted(name for name in series.ALL if name.startswith("apiserver_"))
+    return _at(
+        series.APISERVER_JOB,
+        ports["apiserver"],
+        scrape_interval=APISERVER_EVERY,
+        metric_relabel_configs=[_keep("__name__", "|".join(used))],
+        **_as_prometheus(files),
+    )
+
+
+def _at(job: str, port: int, **more: Any) -> Document:
+    targets = [{"targets": [f"{LOOPBACK}:{port}"]}]
+    return {"job_name": job, "static_configs": targets, **more}
+
+
+def _as_prometheus(files: Files, *, scheme: bool = True) -> Document:
+    return {
+        **({"scheme": "https"} if scheme else {}),
+        "authorization": {"credentials_file": str(files.token)},
+        "tls_config": {"ca_file": str(files.ca)},
+    }
+
+
+def _label(key: str) -> str:
+    """Prometheus' name of a pod's label."""
+    return f"__meta_kubernetes_pod_label_{re.sub(r'[^a-zA-Z0-9_]', '_', key)}"
+
+
+def _keep(source: str, pattern: str) -> Document:
+    return {"source_labels": [source], "regex": pattern, "action": "keep"}
+
+
+def _copy(source: str, target: str) -> Document:
+    return {"source_labels": [source], "target_label": target}

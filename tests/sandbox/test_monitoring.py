@@ -1,0 +1,264 @@
+"""Prometheus watches a sandbox for real: a run that trains, Kueue, simulated GPUs, and rules that fire."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from infra import naming
+from infra.observability import series
+from sandbox import cluster as embedded
+from sandbox import environment, monitoring, paths, process
+from sandbox.monitoring import asking
+from sandbox.node import images
+from tests.golden.example_runs import run
+from tests.sandbox.node_kit import until
+from tests.sandbox.queue_kit import Fleet, pool, team_of
+from training import source
+from training.launchers import LAUNCHERS
+from training.spec import Resources
+
+if TYPE_CHECKING:
+    from tests.sandbox.conftest import Cluster
+
+pytestmark = [pytest.mark.sandbox, pytest.mark.timeout(240)]
+
+TEAM, POOL = "watched", "watched-pool"
+NODE = f"{POOL}-0"
+SERVICES = ("prometheus", "kube-state-metrics", "gpu-exporter")
+TRAIN_S = 90.0
+"""Torch is imported twice, on a machine that may be busy with other tests."""
+
+SETTINGS = """
+steps: 1000000
+model: {hidden_size: 16, intermediate_size: 32, layers: 1, heads: 2, kv_heads: 1}
+data: {sequence_length: 16}
+batch: {global_samples: 4, micro_samples: 4}
+schedule: {warmup_steps: 3}
+evaluation: {every_steps: null, samples: 4}
+checkpoint: {every_steps: 500000}
+"""
+SCRIPT = f"""
+cat > /tmp/config.yaml <<'END'{SETTINGS}END
+mkdir /tmp/source
+for i in $(seq 40); do echo "text = '$i: some text that a model can learn'" > /tmp/source/$i.py; done
+python -m training.prepare --source /tmp/source --out /tmp/data --eval-fraction 0.2
+exec python -m training.trainer.launch --standalone --nproc-per-node=1 -m training.trainer \
+    --config /tmp/config.yaml --run-dir /tmp/run --set data.path=/tmp/data \
+    --run-record /tmp/record.json
+"""
+
+
+@dataclass
+class Watched:
+    """A cluster with its Prometheus and one run."""
+
+    cluster: Cluster
+    url: str
+    run_id: str
+
+    def ask(self, what: str, **asked: str) -> dict[str, Any]:
+        """What Prometheus' API answers."""
+        address = f"{self.url}/api/v1/{what}?{urllib.parse.urlencode(asked)}"
+        with urllib.request.urlopen(address, timeout=10) as answer:
+            data: dict[str, Any] = json.load(answer)["data"]
+            return data
+
+    def await_series(self, expression: str, deadline_s: float = 60.0) -> list[dict[str, Any]]:
+        """The series, once there is one."""
+        return until(lambda: self.ask("query", query=expression)["result"], expression, deadline_s)
+
+
+def _services(cluster: Cluster) -> dict[str, int]:
+    found = {path.stem: process.load(path) for path in cluster.state.pids.glob("*.json")}
+    return {name: one.pid for name, one in found.items() if one and one.alive}
+
+
+def _switch(cluster: Cluster, value: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(monitoring.SWITCH, value)
+        embedded.up(cluster.setting.tools, lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def prometheus(cluster: Cluster) -> Iterator[str]:
+    """The session's cluster, watched as long as this file's tests run. The address of Prometheus."""
+    before = _services(cluster)
+    _switch(cluster, "on")
+    after = _services(cluster)
+    assert set(after) - set(before) == set(SERVICES)
+    assert {name: after[name] for name in before} == before, "others were started again"
+    url = asking.url(cluster.state)
+    assert url
+    yield url
+    _switch(cluster, "off")
+    until(lambda: set(_services(cluster)) == set(before), "those who watched are gone")
+
+
+def _job(fleet: Fleet) -> tuple[str, dict[str, Any]]:
+    """A run of one node that trains on what it makes itself, until it is deleted."""
+    digest = source.digest(paths.PROJECT)
+    images.snapshot(digest, fleet.cluster.state)
+    spec = run(
+        name="seen",
+        team=TEAM,
+        launcher="job",
+        nodes=1,
+        processes_per_node=1,
+        image=f"{images.REGISTRY}/trainer@sha256:{digest}",
+        resources=Resources(cpu="1", memory="2Gi", shm="64Mi"),
+        max_hours=None,
+    )
+    job = copy.deepcopy(LAUNCHERS["job"].render(spec, fleet.platform)[-1])
+    body = job["spec"]["template"]["spec"]
+    record = json.dumps({"run_id": "forged", "team": "forged"})
+    main = body["containers"][0]
+    main["command"] = ["sh", "-c", f"echo '{record}' > /tmp/record.json; {SCRIPT}"]
+    main["volumeMounts"] = [{"name": "tmp", "mountPath": "/tmp"}]
+    body |= {"volumes": [{"name": "tmp", "emptyDir": {}}], "terminationGracePeriodSeconds": 1}
+    return spec.run_id, fleet.own(job)
+
+
+@pytest.fixture(scope="module")
+def watched(cluster: Cluster, prometheus: str) -> Iterator[Watched]:
+    """A run that trains while Prometheus looks on."""
+    one = pool(POOL, 1) | {"instanceTypes": ["g6.xlarge"], "nodes": "process"}
+    quota = {"cpu": "4", "memory": "16Gi", "gpus": 1}
+    fleet = Fleet(cluster, "watch", [one], [team_of(TEAM, quota=quota)])
+    with fleet.deployed():
+        run_id, job = _job(fleet)
+        cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(job))
+        yield Watched(cluster, prometheus, run_id)
+
+
+def test_a_run_that_trains_is_seen_with_the_labels_of_its_pod(watched: Watched) -> None:
+    (steps,) = watched.await_series(f'{series.STEPS}{{run_id="{watched.run_id}"}} > 3', TRAIN_S)
+    labels = steps["metric"]
+    assert labels["job"] == series.TRAINER_JOB
+    assert labels["team"] == TEAM
+    assert labels["namespace"] == naming.namespace(TEAM)
+    assert labels["node"] == NODE
+    assert labels["pod"].startswith(watched.run_id)
+    assert "forged" not in labels.values()
+
+
+def test_a_run_answers_on_its_pods_address_and_nowhere_else(watched: Watched) -> None:
+    watched.await_series(f'{series.STEPS}{{run_id="{watched.run_id}"}}', TRAIN_S)
+    listed = subprocess.run(["ss", "-Hltn"], capture_output=True, text=True, check=True).stdout
+    listening = [line.split()[3] for line in listed.splitlines()]
+    metrics = [one for one in listening if one.endswith(f":{naming.METRICS_PORT}")]
+    assert metrics
+    assert all(one.startswith("127.") and not one.startswith("127.0.0.1:") for one in metrics)
+
+
+def test_the_gpu_that_a_run_holds_shows_what_its_processes_do(watched: Watched) -> None:
+    held = f'{series.GPU_UTILIZATION}{{run_id="{watched.run_id}"}} > 0.1'
+    (gpu,) = watched.await_series(held, TRAIN_S)
+    assert gpu["metric"]["node"] == NODE
+    assert gpu["metric"]["team"] == TEAM
+    assert gpu["metric"]["modelName"].startswith("NVIDIA")
+
+
+@pytest.mark.parametrize("job", series.JOBS)
+def test_every_job_that_rules_know_is_up(watched: Watched, job: str) -> None:
+    watched.await_series(f'up{{job="{job}"}} == 1', TRAIN_S)
+
+
+def test_kueue_and_the_api_server_tell_what_rules_ask_for(watched: Watched) -> None:
+    queue = naming.cluster_queue(TEAM)
+    watched.await_series(f'{series.ADMITTED_ACTIVE}{{cluster_queue="{queue}"}} == 1')
+    watched.await_series(f'{series.QUOTA_USED}{{cluster_queue="{queue}"}} > 0')
+    watched.await_series(f'sum({series.REQUESTS}{{verb="LIST"}}) > 0')
+
+
+def test_every_rule_is_loaded_and_none_fails(watched: Watched) -> None:
+    def groups() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = watched.ask("rules")["groups"]
+        return found if all(one["lastEvaluation"] > "0002" for one in found) else []
+
+    rules = [
+        rule for group in until(groups, "all groups were evaluated") for rule in group["rules"]
+    ]
+    assert len([rule for rule in rules if rule["type"] == "alerting"]) > 6
+    assert {rule["name"]: rule["lastError"] for rule in rules if rule.get("lastError")} == {}
+
+
+def test_an_injected_error_of_a_gpu_fires_an_alert_and_status_says_so(watched: Watched) -> None:
+    cluster = watched.cluster
+
+    def sandbox(*args: str) -> str:
+        command = [sys.executable, "-m", "sandbox", *args]
+        home = {"SANDBOX_HOME": str(cluster.state.home), monitoring.SWITCH: "on"}
+        done = subprocess.run(
+            command, cwd=paths.PROJECT, env=cluster.env | home, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def firing() -> bool:
+        return any(NODE in alert.of for alert in asking.firing(watched.url))
+
+    watched.await_series(f'{series.GPU_XID}{{node="{NODE}"}} == 0')
+    assert not firing()
+    assert "reports XID 79" in sandbox("fault", "gpu", NODE, "--xid", "79")
+    until(firing, "the alert fires")
+    assert NODE in sandbox("status")
+    assert "is sound again" in sandbox("fault", "gpu", NODE)
+    until(lambda: not firing(), "the alert has ended")
+
+
+def test_a_fault_of_a_gpu_that_there_is_not_is_refused_in_one_line(watched: Watched) -> None:
+    command = [sys.executable, "-m", "sandbox", "fault", "gpu", NODE, "--gpu", "1"]
+    env = watched.cluster.env | {"SANDBOX_HOME": str(watched.cluster.state.home)}
+    done = subprocess.run(command, cwd=paths.PROJECT, env=env, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == (f"error: --gpu: got 1; allowed 0 to 0 on node {NODE}; choose another\n")
+
+
+def test_shells_are_told_where_prometheus_is(cluster: Cluster, prometheus: str) -> None:
+    assert environment.variables(cluster.setting)["PROMETHEUS_URL"] == prometheus
+
+
+def test_prometheus_token_is_nobody_elses_business(cluster: Cluster, prometheus: str) -> None:
+    token = Path(cluster.state.pki / "prometheus.token")
+    assert token.stat().st_mode & 0o777 == 0o600
+    may = ["auth", "can-i", "--quiet", f"--token={token.read_text()}"]
+    kubectl = [cluster.setting.binary("kubectl"), f"--kubeconfig={_without_a_user(cluster)}"]
+
+    def allowed(*what: str) -> bool:
+        done = subprocess.run([*kubectl, *may, *what], capture_output=True, text=True, check=False)
+        return done.returncode == 0
+
+    assert allowed("list", "pods", "-A")
+    assert allowed("get", "/metrics")
+    for denied in (("list", "secrets", "-A"), ("create", "pods", "-A"), ("get", "nodes/proxy")):
+        assert not allowed(*denied), denied
+
+
+def _without_a_user(cluster: Cluster) -> Path:
+    """The cluster's kubeconfig without the administrator's certificate, which would win over a token."""
+    path = cluster.state.home / "nobody.kubeconfig"
+    kubectl = [
+        cluster.setting.binary("kubectl"),
+        "config",
+        "view",
+        "--raw",
+        "--minify",
+        "-o",
+        "json",
+    ]
+    env = cluster.env | {"KUBECONFIG": str(cluster.kubeconfig)}
+    config = json.loads(subprocess.run(kubectl, env=env, capture_output=True, check=True).stdout)
+    config["users"][0]["user"] = {}
+    path.write_text(json.dumps(config))
+    return path

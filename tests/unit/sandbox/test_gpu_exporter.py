@@ -1,0 +1,157 @@
+"""Simulated GPUs look to Prometheus as dcgm-exporter 4.8 would show real ones."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra import naming
+from infra.observability import dcgm
+from sandbox import paths
+from sandbox.monitoring import faults
+from sandbox.monitoring.exporter import page, readings
+from sandbox.monitoring.exporter.gpus import Assignment, Gpu, Holder, holders, of_node
+from sandbox.monitoring.exporter.readings import Load, reading
+from sandbox.monitoring.faults import Fault
+
+ANNOTATIONS = {naming.NODE_RUNTIME: "process"}
+
+
+def _node(name: str = "spot-0", gpus: int = 2, **annotations: str) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": name,
+            "annotations": annotations or ANNOTATIONS,
+            "labels": {naming.INSTANCE_TYPE: "p4d.24xlarge"},
+        },
+        "status": {"capacity": {naming.GPU: str(gpus)}},
+    }
+
+
+def _pod(name: str, gpus: int = 1, *, phase: str = "Running", node: str = "spot-0") -> Any:
+    limits = {naming.GPU: str(gpus), "cpu": "1500m"}
+    main = {"name": "trainer", "resources": {"limits": limits, "requests": limits}}
+    return {
+        "metadata": {"name": name, "namespace": "team-a", "uid": f"uid-{name}"},
+        "spec": {"nodeName": node, "containers": [main]},
+        "status": {"phase": phase},
+    }
+
+
+def _holder(name: str, gpus: int = 1) -> Holder:
+    (found,) = holders([_pod(name, gpus)])["spot-0"]
+    return found
+
+
+def _held(assignment: Assignment, *wanted: Holder, gpus: int = 2) -> dict[int, str]:
+    found = assignment.update({"spot-0": of_node(_node(gpus=gpus))}, {"spot-0": list(wanted)})
+    return {gpu.index: holder.pod for gpu, holder in found.items()}
+
+
+def test_a_gpu_has_the_labels_of_its_node_and_model_and_memory_of_its_instance() -> None:
+    first, second = of_node(_node())
+    assert list(first.labels) == ["gpu", "UUID", "pci_bus_id", "device", "modelName", "Hostname"]
+    assert first.labels["device"] == "nvidia0"
+    assert first.labels["Hostname"] == "spot-0"
+    assert re.fullmatch(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", first.labels["UUID"])
+    assert re.fullmatch(r"00000000:[0-9A-F]{2}:00\.0", first.labels["pci_bus_id"])
+    assert first.labels["UUID"] != second.labels["UUID"]
+    assert "A100" in first.model
+    assert first.memory_mib == 40 * 1024
+    assert of_node(_node())[0].labels == first.labels
+
+
+def test_only_simulated_nodes_have_simulated_gpus() -> None:
+    assert len(of_node(_node(**{naming.KWOK_NODE: "fake"}))) == 2
+    assert of_node(_node(other="annotation")) == []
+
+
+def test_only_pods_that_run_hold_gpus() -> None:
+    pods = [_pod("going"), _pod("waiting", phase="Pending"), _pod("done", phase="Succeeded")]
+    assert [holder.pod for holder in holders(pods)["spot-0"]] == ["going"]
+
+
+def test_a_container_keeps_its_gpu_when_others_come_and_go() -> None:
+    assignment, first, second, third = Assignment(), _holder("a"), _holder("b"), _holder("c")
+    assert _held(assignment, first) == {0: "a"}
+    assert _held(assignment, first, second) == {0: "a", 1: "b"}
+    assert _held(assignment, second) == {1: "b"}
+    assert _held(assignment, third, second) == {0: "c", 1: "b"}
+
+
+def test_a_container_holds_as_many_gpus_as_it_asks_for_and_no_more_than_there_are() -> None:
+    assert _held(Assignment(), _holder("a", 2), _holder("b"), gpus=4) == {0: "a", 1: "a", 2: "b"}
+    assert _held(Assignment(), _holder("a", 2), _holder("b"), gpus=2) == {0: "a", 1: "a"}
+
+
+def test_a_reading_has_every_field_that_the_counters_file_asks_for() -> None:
+    assert set(reading(1024, Load(), Fault(), 0.0)) == set(dcgm.FIELDS)
+
+
+def test_utilisation_is_in_percent_and_memory_in_mebibytes_as_dcgm_tells_them() -> None:
+    shown = reading(1024, Load(busy=0.5, memory_mib=256.4), Fault(), 0.0)
+    assert shown[dcgm.GPU_UTIL] == 50
+    assert shown[dcgm.GR_ENGINE] == 0.5
+    assert (shown[dcgm.FB_USED], shown[dcgm.FB_FREE]) == (256, 768)
+
+
+def test_a_gpu_never_uses_more_memory_than_it_has() -> None:
+    shown = reading(1024, Load(busy=1.0, memory_mib=9999), Fault(), 0.0)
+    assert (shown[dcgm.FB_USED], shown[dcgm.FB_FREE]) == (1024, 0)
+
+
+def test_a_load_warms_a_gpu_and_costs_power() -> None:
+    idle, busy = (reading(1024, Load(busy=b), Fault(), 0.0) for b in (0.0, 1.0))
+    for one in (dcgm.POWER, dcgm.GPU_TEMP, dcgm.SM_CLOCK):
+        assert idle[one] < busy[one]
+    assert idle[dcgm.POWER] == readings.IDLE_W
+
+
+def test_errors_are_none_unless_they_are_injected() -> None:
+    sound = reading(1024, Load(busy=1.0), Fault(), 0.0)
+    assert sound[dcgm.XID] == sound[dcgm.ECC_UNCORRECTABLE] == sound[dcgm.ROW_REMAP_FAILURE] == 0
+    broken = reading(1024, Load(busy=1.0), Fault(xid=79, ecc=2), 0.0)
+    assert (broken[dcgm.XID], broken[dcgm.ECC_UNCORRECTABLE]) == (79, 2)
+
+
+def test_a_page_reads_as_the_exporter_writes_it() -> None:
+    gpu = Gpu(node="spot-0", index=0, model="NVIDIA A100", memory_mib=1024)
+    labels = gpu.labels | _holder("a").labels
+    text = page.family("DCGM_FI_DEV_GPU_UTIL", "gauge", "GPU utilization (in %).", [(labels, 42)])
+    help_line, type_line, sample = text.splitlines()
+    assert help_line == "# HELP DCGM_FI_DEV_GPU_UTIL GPU utilization (in %)."
+    assert type_line == "# TYPE DCGM_FI_DEV_GPU_UTIL gauge"
+    assert sample.startswith('DCGM_FI_DEV_GPU_UTIL{gpu="0",UUID="GPU-')
+    assert sample.endswith('container="trainer",namespace="team-a",pod="a"} 42')
+
+
+def test_what_a_label_may_not_hold_is_escaped() -> None:
+    text = page.family("a", "gauge", "b", [({"c": 'quote" back\\ line\n'}, 0.25)])
+    assert text.splitlines()[-1] == r'a{c="quote\" back\\ line\n"} 0.250000'
+
+
+def test_a_family_without_samples_is_not_there() -> None:
+    assert page.family("a", "gauge", "b", []) == ""
+
+
+def test_faults_stay_until_they_are_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = paths.State(tmp_path)
+    monkeypatch.setattr(faults, "_require", lambda *_: None)
+    faults.inject(state, "spot-0", 1, Fault(xid=79))
+    faults.inject(state, "spot-1", 0, Fault(ecc=3))
+    assert faults.load(state) == {("spot-0", 1): Fault(xid=79), ("spot-1", 0): Fault(ecc=3)}
+    faults.inject(state, "spot-0", 1, Fault())
+    assert faults.load(state) == {("spot-1", 0): Fault(ecc=3)}
+
+
+def test_no_faults_are_known_where_none_were_set_or_the_file_is_damaged(tmp_path: Path) -> None:
+    state = paths.State(tmp_path)
+    assert faults.load(state) == {}
+    faults.file(state).write_text(json.dumps([["spot-0", 0, {"other": 1}]]))
+    assert faults.load(state) == {}

@@ -1,0 +1,97 @@
+"""What a sandbox's Prometheus asks: every job that rules know, as nobody in particular."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra import naming
+from infra.observability import series
+from sandbox import monitoring, ports
+from sandbox.monitoring import MonitoringError, access, scraping
+
+PORTS = {name: 20000 + index for index, name in enumerate(ports.NAMES)}
+FILES = scraping.Files(ca=Path("/ca"), token=Path("/token"), rules=Path("/rules"))
+DOCUMENT = scraping.document(PORTS, FILES)
+JOBS: dict[str, Any] = {job["job_name"]: job for job in DOCUMENT["scrape_configs"]}
+
+
+def test_every_job_that_rules_know_is_scraped() -> None:
+    assert set(series.JOBS) <= JOBS.keys()
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_nothing_but_loopback_is_asked(job: str) -> None:
+    addresses = re.findall(r"\d+\.\d+\.\d+\.\d+", str(JOBS[job]))
+    assert addresses
+    assert set(addresses) == {"127.0.0.1"}
+
+
+@pytest.mark.parametrize("job", [series.KUEUE_JOB, series.APISERVER_JOB])
+def test_who_wants_to_know_the_asker_gets_a_token_over_tls(job: str) -> None:
+    assert JOBS[job]["scheme"] == "https"
+    assert JOBS[job]["authorization"] == {"credentials_file": "/token"}
+    assert JOBS[job]["tls_config"] == {"ca_file": "/ca"}
+
+
+def _kept(job: dict[str, Any], source: str) -> str:
+    rules = [rule for rule in job["relabel_configs"] if rule.get("action") == "keep"]
+    (found,) = [rule["regex"] for rule in rules if rule["source_labels"] == [source]]
+    return str(found)
+
+
+def test_runs_are_asked_on_the_platforms_port_where_pods_really_run() -> None:
+    trainer = JOBS[series.TRAINER_JOB]
+    pod = "__meta_kubernetes_pod"
+    assert _kept(trainer, f"{pod}_container_port_name") == naming.METRICS_PORT_NAME
+    address = _kept(trainer, f"{pod}_ip")
+    assert re.fullmatch(address, "127.3.0.4")
+    assert not re.fullmatch(address, "10.64.0.7")
+    index = _kept(trainer, f"{pod}_label_batch_kubernetes_io_job_completion_index")
+    assert re.fullmatch(index, "0")
+    assert re.fullmatch(index, "")
+    assert not re.fullmatch(index, "1")
+
+
+def test_series_of_a_run_get_the_labels_that_rules_expect() -> None:
+    rules = JOBS[series.TRAINER_JOB]["relabel_configs"]
+    given = {rule["target_label"] for rule in rules if "target_label" in rule}
+    assert given == {"namespace", "pod", "node", "run_id", "team"}
+
+
+def test_who_watches_may_change_nothing_and_reads_no_secret() -> None:
+    roles = [d for d in access.documents() if d["kind"] == "ClusterRole"]
+    assert len(roles) == 3
+    for rule in (rule for role in roles for rule in role["rules"]):
+        assert set(rule["verbs"]) <= {"get", "list", "watch"}
+        assert "secrets" not in rule.get("resources", [])
+        assert "*" not in str(rule)
+
+
+def test_prices_are_known_for_what_may_be_simulated() -> None:
+    offers = {(one.instance_type, one.capacity) for one in scraping.facts().prices}
+    assert {("p4d.24xlarge", "spot"), ("g6.xlarge", "on-demand")} <= offers
+
+
+@pytest.mark.parametrize(("value", "wanted"), [("on", True), ("off", False)])
+def test_one_word_switches_it_all(
+    value: str, wanted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(monitoring.SWITCH, value)
+    assert monitoring.wanted() is wanted
+
+
+def test_a_sandbox_is_watched_unless_somebody_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(monitoring.SWITCH, raising=False)
+    assert monitoring.wanted()
+
+
+def test_another_word_is_a_mistake_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(monitoring.SWITCH, "yes")
+    with pytest.raises(MonitoringError, match=r"SANDBOX_MONITORING: got 'yes'; allowed on or off"):
+        monitoring.wanted()
