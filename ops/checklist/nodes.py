@@ -29,7 +29,8 @@ def gpu_nodes(observed: Observed) -> Row:
         if not nodes and pool.min and collect.NODES.plural not in observed.hidden:
             notes.fails(of, "python -m ops ready --until capacity says what is wrong")
         else:
-            notes.good.append(f"{of}, {types}, {pool.gpus_per_node} {naming.GPU} each")
+            each = f"{pool.gpus_per_node} {naming.GPU} each"
+            notes.good.append(f"{of} ({pool.nodes}), {types}, {each}")
     return notes.row()
 
 

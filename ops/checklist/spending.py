@@ -70,10 +70,10 @@ def _queue(observed: Observed, notes: Notes, team: Team) -> None:
 def _shares(queue: Json) -> str:
     """GPUs that it owns, by flavor."""
     found = [
-        f"{resource['nominalQuota']} {flavor['name']}"
+        f"{resource['nominalQuota']} in {flavor['name']}"
         for group in queue["spec"].get("resourceGroups") or []
         for flavor in group["flavors"]
         for resource in flavor["resources"]
-        if resource["name"] == naming.GPU
+        if resource["name"] == naming.GPU and resource["nominalQuota"] != "0"
     ]
-    return f"owns {', '.join(found)}" if found else "owns no GPUs"
+    return f"owns GPUs: {', '.join(found)}" if found else "owns no GPUs, borrows"

@@ -23,7 +23,6 @@ from ops.checklist.observed import (
 from ops.objects import Json
 from ops.ready.outcome import Row
 from ops.ready.stack import Team
-from ops.snapshot import counted
 
 ADMIN: Final = "cluster-admin"
 ENFORCE: Final = "pod-security.kubernetes.io/enforce"
@@ -88,8 +87,8 @@ def _held(observed: Observed, team: Team) -> str:
     policies = len(observed.team(NETWORK_POLICIES, team))
     signed = objects.label(_home(observed, team) or {}, naming.SIGNED_IMAGES)
     return (
-        f"{team.namespace}: roles {some(roles) or 'none'}; {counted(policies, 'network policy')},"
-        " the default denies; restricted pods without tokens"
+        f"{team.namespace}: roles {some(roles) or 'none'}; network policies: {policies}, the"
+        " default denies; restricted pods without tokens"
         f"{'; signed images only' if signed else ''}"
     )
 

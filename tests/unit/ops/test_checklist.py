@@ -178,7 +178,7 @@ def test_a_sound_stack_passes_every_row_with_evidence() -> None:
 def test_evidence_names_objects_digests_and_results_with_their_age() -> None:
     rows = _rows(now=NOW + dt.timedelta(hours=3))
     assert rows["GPU nodes"].evidence == (
-        "pool spot: 2 nodes of 2 to 2, g6.xlarge, 1 nvidia.com/gpu each",
+        "pool spot: 2 nodes of 2 to 2 (process), g6.xlarge, 1 nvidia.com/gpu each",
     )
     assert "the taint dedicated=gpu-training:NoSchedule" in rows["Labels and taints"].evidence[0]
     assert (
