@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -62,9 +63,33 @@ BY_NAME = {plan.add_on: plan for plan in (*on_gpu_nodes(), *PLANS)}
 IDS = [plan.add_on for plan in PLANS]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Rendered:
+    """A stack's resources by name, and what each was called before."""
+
+    records: dict[str, Record]
+    former: dict[str, list[str]]
+
+
 @pytest.fixture(scope="module")
-def records() -> dict[str, Record]:
-    return {r["name"]: r for r in render("example", values())}
+def rendered() -> Rendered:
+    former: dict[str, list[str]] = {}
+    record = renderer._Recorder._record
+
+    def remembering(recorder: Any, request: Any) -> Record:
+        specs = [f"{one.spec.parentUrn} {one.spec.name} {one.urn}" for one in request.aliases]
+        former[request.name] = [*specs, *request.aliasURNs]
+        return record(recorder, request)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(renderer._Recorder, "_record", remembering)
+        records = {r["name"]: r for r in render("example", values())}
+    return Rendered(records=records, former=former)
+
+
+@pytest.fixture
+def records(rendered: Rendered) -> dict[str, Record]:
+    return rendered.records
 
 
 def needs(records: Mapping[str, Record], name: str) -> set[str]:
@@ -341,30 +366,17 @@ def test_releases_keep_the_names_that_their_objects_are_made_of() -> None:
     assert release_name("policyController") == "policy-controller"
 
 
-def test_what_had_another_name_is_taken_over_and_not_made_anew(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    aliases: dict[str, list[str]] = {}
-    record = renderer._Recorder._record
-
-    def remembering(recorder: Any, request: Any) -> Record:
-        aliases[request.name] = [
-            f"{one.spec.parentUrn.rpartition('$')[2]} {one.spec.name}" if one.spec.name else one.urn
-            for one in request.aliases
-        ] + list(request.aliasURNs)
-        return record(recorder, request)
-
-    monkeypatch.setattr(renderer._Recorder, "_record", remembering)
-    render("example", values())
+def test_what_had_another_name_is_taken_over_and_not_made_anew(rendered: Rendered) -> None:
     policy = f"operators-policyController-clusterimagepolicy-{signatures.POLICY}"
     parts = ("operators-policyController", "operators-policyController-namespace", policy)
-    former = [text for name in parts for text in aliases[name]]
-    assert [text.rpartition("operators-signatures-")[2] for text in former] == [
+    former = [text for name in parts for text in rendered.former[name]]
+    assert [text.split("operators-signatures-")[1].split()[0] for text in former] == [
         "controller",
         "namespace",
         "policy",
     ]
     assert all("trainyard:infra:Signatures" in text for text in former)
+    assert rendered.former["operators-kueue"] == []
 
 
 def test_a_stack_that_installs_nothing_has_no_such_component() -> None:

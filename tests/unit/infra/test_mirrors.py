@@ -58,8 +58,7 @@ STACKS = {
     "everything": on_aws(),
     "volcano": with_scheduler("volcano"),
     "yunikorn": with_scheduler("yunikorn"),
-    "dev": of_file("Pulumi.dev.yaml"),
-    "prod": of_file("Pulumi.prod.yaml"),
+    "cluster-autoscaler": of_file("Pulumi.dev.yaml"),
 }
 
 
