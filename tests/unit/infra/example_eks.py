@@ -56,7 +56,11 @@ def stack_values() -> dict[str, Any]:
             "buckets": {"prefix": "acme-training"},
         },
         "autoscaler": "karpenter",
-        "operators": {"kueue": {"provided": False}},
+        "operators": {
+            "kueue": {"provided": False},
+            "gpuOperator": {"provided": False},
+            "efaDevicePlugin": {"provided": False},
+        },
         "teams": [
             {
                 "name": "production",
