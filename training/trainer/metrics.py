@@ -18,6 +18,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
+Listener = Callable[[dict[str, Any]], None]
+
 Line = tuple[str, dict[str, Any]]
 """A line as it stands, and what it says."""
 
@@ -131,8 +133,9 @@ class EventLog:
     def __init__(self, file: Path, attempt: int, *, enabled: bool) -> None:
         self._attempt = attempt
         self._lock = threading.Lock()
-        self.heard: Callable[[dict[str, Any]], None] | None = None
-        """Is told every entry once it is written."""
+        self._listener: Listener | None = None
+        self._early: list[dict[str, Any]] | None = []
+        """What was written before anybody could listen; None: it is known who does."""
         self._stream = file.open("a", encoding="utf-8") if enabled else None
 
     def write(self, event: str, step: int, **details: Any) -> None:
@@ -145,8 +148,19 @@ class EventLog:
             self._stream.write(json.dumps(entry) + "\n")
             self._stream.flush()
             os.fsync(self._stream.fileno())
-        if self.heard:
-            self.heard(entry)
+            if self._early is not None:
+                self._early.append(entry)
+        if self._listener:
+            self._listener(entry)
+
+    def listen(self, listener: Listener | None) -> None:
+        """Tell every entry once it is written, those of this attempt's start first; None: nobody listens."""
+        with self._lock:
+            early, self._early = self._early or [], None
+            self._listener = listener
+        if listener:
+            for entry in early:
+                listener(entry)
 
     def close(self) -> None:
         """Stop writing."""

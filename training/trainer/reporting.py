@@ -20,6 +20,8 @@ class Reports:
         report = run.config.report
         if run.world.leads and (port := endpoint.port(report)):
             self._close_endpoint = _endpoint(run, request, port)
+        if not self._close_endpoint:
+            run.events.listen(None)
         if run.world.leads and report.mlflow is not None:
             self._tracker = _tracker(run, request)
 
@@ -46,12 +48,14 @@ def _endpoint(run: Run, request: Request, port: int) -> Callable[[], None] | Non
         attempt=run.attempt,
         steps=run.config.steps,
     )
+    address = endpoint.address(run.config.report)
     try:
-        close = serve(collector, endpoint.address(run.config.report), port)
+        close = serve(collector, address, port)
     except OSError as error:
-        run.display.say(f"no endpoint for Prometheus on port {port}: {error.strerror or error}")
+        why = error.strerror or error
+        run.display.say(f"no endpoint for Prometheus at {address}:{port}: {why}")
         return None
-    run.events.heard = collector.hear
+    run.events.listen(collector.hear)
     return close
 
 

@@ -133,3 +133,16 @@ def test_events_say_what_when_and_by_which_attempt_and_only_grow(tmp_path: Path)
     assert first["time"] <= second["time"]
     assert (first["event"], first["step"], first["total_steps"]) == ("started", 3, 9)
     assert (first["attempt"], second["attempt"]) == (1, 2)
+
+
+def test_who_listens_late_hears_the_beginning_once_and_in_order(tmp_path: Path) -> None:
+    events = EventLog(tmp_path / "e", 1, enabled=True)
+    heard: list[str] = []
+    events.write("checkpoint_corrupt", 8)
+    events.write("resumed", 4)
+    events.listen(lambda entry: heard.append(entry["event"]))
+    events.write("evaluated", 5)
+    assert heard == ["checkpoint_corrupt", "resumed", "evaluated"]
+    events.listen(None)
+    events.write("finished", 9)
+    assert len(heard) == 3
