@@ -28,7 +28,7 @@ def test_environments_are_not_begun(tmp_path: Path) -> None:
 
 def test_builds_are_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINYARD_CACHE", str(tmp_path))
-    with pytest.raises(ToolchainError, match=r"0\.5 GiB free, .* need 11 GiB; .* TRAINYARD_CACHE"):
+    with pytest.raises(ToolchainError, match=r"0\.5 GiB free, .* need 13 GiB; .* TRAINYARD_CACHE"):
         _require_disk_space()
 
 
