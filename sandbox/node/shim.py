@@ -96,7 +96,8 @@ def oom_kills() -> int:
 def launch(spec: dict[str, Any]) -> tuple[int, int, int]:
     """Forks bubblewrap; gives (its pid, its output, its information)."""
     options = os.memfd_create("args")
-    os.write(options, b"\0".join(os.fsencode(o) for o in spec["options"]))
+    # Each ends with NUL: the last may be empty.
+    os.write(options, b"".join(os.fsencode(o) + b"\0" for o in spec["options"]))
     os.lseek(options, 0, os.SEEK_SET)
     output, output_in = os.pipe()
     info, info_in = os.pipe()

@@ -94,6 +94,13 @@ def test_a_container_gets_its_environment_its_files_and_nothing_else(kit: Kit) -
     assert seen["uid"] == 1234 and seen["pid"] == 1
 
 
+def test_a_variable_may_be_empty_the_last_one_too(kit: Kit) -> None:
+    empty = [{"name": name, "value": ""} for name in ("AAA", "ZZZ")]
+    main = {"command": ["sh", "-c", 'echo "${AAA-unset}${ZZZ-unset}."'], "env": empty}
+    kit.run("empty-variable", main=main)
+    assert kit.log(kit.await_phase("empty-variable", "Succeeded")) == ".\n"
+
+
 def test_nothing_of_the_users_home_or_the_sandbox_is_visible(kit: Kit, tmp_path: Path) -> None:
     canary = f"trainyard-canary-{uuid.uuid4().hex}"
     home = Path.home() / f".{canary}"
