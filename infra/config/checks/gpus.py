@@ -68,6 +68,7 @@ def operators(parts: Parts) -> Iterator[Mistake]:
             allowed=f"it with {PLUGIN}; {OPERATOR} brings its own",
             remedy=f"add {PLUGIN}, or name {OPERATOR} instead",
         )
+    yield from _offered(parts)
 
 
 def _offered(parts: Parts) -> Iterator[Mistake]:
@@ -77,6 +78,8 @@ def _offered(parts: Parts) -> Iterator[Mistake]:
         for index, pool in parts.pools
         if _made_by_stack(pool) and pool.workload is Workload.GPU_TRAINING
     ]
+    if parts.provider != "eks":
+        return
     if made and not (_named(parts, OPERATOR) or _named(parts, PLUGIN)):
         yield Mistake(
             path=f"operators.{OPERATOR}",

@@ -27,6 +27,7 @@ IMAGES = {
     "trainingOperator": f"ghcr.io/kubeflow/training-v1/training-operator{DIGEST}",
     "mpiOperator": f"docker.io/mpioperator/mpi-operator{DIGEST}",
 }
+ON_GPU_NODES = {name: {"provided": True} for name in ("gpuOperator", "efaDevicePlugin")}
 KEYLESS = {"issuer": "https://token.actions.githubusercontent.com", "subject": "me"}
 
 
@@ -37,6 +38,7 @@ def values(**changes: Any) -> dict[str, Any]:
     found["operators"] = {name: {"provided": False} for name in (*names, "externalSecrets")}
     for name, image in IMAGES.items():
         found["operators"][name]["image"] = image
+    found["operators"] |= ON_GPU_NODES
     found["signatures"] = {"keyless": KEYLESS}
     return found | changes
 
@@ -45,7 +47,7 @@ def plans() -> list[Installable]:
     """Plans of every add-on that this page's stacks install, the other schedulers' included."""
     found = {plan.add_on: plan for plan in add_ons.args(parse(values())).plans}
     for scheduler in ("volcano", "yunikorn"):
-        operators = {scheduler: {"provided": False}}
+        operators = {scheduler: {"provided": False}} | ON_GPU_NODES
         config = parse(values(scheduler=scheduler, operators=operators))
         found |= {plan.add_on: plan for plan in add_ons.args(config).plans}
     return list(found.values())
@@ -53,7 +55,7 @@ def plans() -> list[Installable]:
 
 def on_gpu_nodes() -> list[Installable]:
     """What GPU nodes need at least."""
-    names = ("kueue", "devicePlugin", "dcgmExporter")
+    names = ("kueue", "devicePlugin", "dcgmExporter", "efaDevicePlugin")
     config = parse(values(operators={name: {"provided": False} for name in names}))
     return list(add_ons.args(config).plans)
 
@@ -380,6 +382,6 @@ def test_what_had_another_name_is_taken_over_and_not_made_anew(rendered: Rendere
 
 
 def test_a_stack_that_installs_nothing_has_no_such_component() -> None:
-    provided = values(operators={"kueue": {"provided": True}})
+    provided = values(operators={"kueue": {"provided": True}} | ON_GPU_NODES)
     del provided["signatures"]
     assert not add_ons.args(parse(provided)).anything

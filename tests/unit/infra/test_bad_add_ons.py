@@ -19,6 +19,7 @@ REMEDY = (
 def on_aws(version: str, **changes: Any) -> dict[str, Any]:
     found = copy.deepcopy(example_eks.stack_values())
     found["cluster"]["version"] = version
+    found["operators"] |= changes.pop("operators", {})
     return found | changes
 
 

@@ -20,7 +20,6 @@ INSTALLED = {"provided": False}
 def on_eks(*edits: Edit) -> dict[str, Any]:
     """A sound stack on EKS, spoilt."""
     values = example_eks.stack_values()
-    values["operators"] |= {"gpuOperator": INSTALLED, "efaDevicePlugin": INSTALLED}
     for edit in edits:
         edit(values)
     return values
@@ -76,6 +75,17 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         existing(operators(dcgmExporter=INSTALLED)),
         "operators.dcgmExporter: got it without devicePlugin; allowed it with devicePlugin; "
         "gpuOperator brings its own; add devicePlugin, or name gpuOperator instead",
+    ),
+    "nobody offers the GPUs of EKS": (
+        on_eks(operators(gpuOperator=None)),
+        "operators.gpuOperator: got nothing; allowed {provided: false} to install it, or "
+        "devicePlugin, for EKS' nodes do not offer their GPUs to pods; add it",
+    ),
+    "nobody offers the adapters of EKS": (
+        on_eks(operators(efaDevicePlugin=None)),
+        "operators.efaDevicePlugin: got nothing, with network: efa in nodePools[0]; allowed "
+        "{provided: false} to install it, for EKS' nodes do not offer their adapters to pods; "
+        "add it",
     ),
     "image and operator both install drivers": (
         on_eks(lambda s: s.update(gpus={"driver": "operator"})),
