@@ -126,12 +126,7 @@ def _why(gang: Gang, ended: Ended, failures: list[str]) -> Finding:
             remedy="look for OOMKilled in the pod's status and for XID errors of its node",
         )
     if meeting:
-        return Finding(
-            cause=f"the {gang.nodes} nodes did not meet at {gang.leader}:{gang.port} within "
-            f"{gang.join_s} s",
-            remedy="see whether all pods of the gang run, and what keeps them apart: network policies, "
-            "security groups, name resolution",
-        )
+        return _of_meeting(gang, meeting[-1])
     if failures:
         return _of_a_rank(failures[0])
     if not ended.in_time:
@@ -143,6 +138,22 @@ def _why(gang: Gang, ended: Ended, failures: list[str]) -> Finding:
     return Finding(
         cause=f"its launcher ended with {ended.code}, and last said: {last.strip()}",
         remedy="read the log above this line",
+    )
+
+
+def _of_meeting(gang: Gang, said: str) -> Finding:
+    place, reason = f"{gang.leader}:{gang.port}", said.partition(_NOT_MET)[2].lstrip(": ")
+    # torch's RendezvousConnectionError; one that only ran out of time says nothing of a connection.
+    if "connection" in reason.lower():
+        return Finding(
+            cause=f"the place to meet, {place}, cannot be reached: {reason.strip()}",
+            remedy="look at the log of the gang's first pod: it ended before the others, or network "
+            "policies, security groups or name resolution keep them apart",
+        )
+    return Finding(
+        cause=f"the {gang.nodes} nodes did not meet at {place} within {gang.join_s} s",
+        remedy="see whether all pods of the gang run, and what keeps them apart: network policies, "
+        "security groups, name resolution",
     )
 
 

@@ -172,8 +172,15 @@ def test_what_the_ranks_found_is_the_verdict(tmp_path: Path) -> None:
         (128 + signal.SIGKILL, {}, "a rank of this node was ended by SIGKILL"),
         (
             1,
-            {"said": "launch: the nodes did not meet: RendezvousTimeoutError\n"},
+            {"said": "launch: the nodes did not meet: \n"},
             "the 2 nodes did not meet at try-0.validation:29410 within 300 s",
+        ),
+        (
+            1,
+            {
+                "said": "launch: the nodes did not meet: The connection to the C10d store has failed."
+            },
+            "the place to meet, try-0.validation:29410, cannot be reached: The c",
         ),
         (1, {"failure": "RuntimeError: [gloo] Connection closed by peer"}, "another rank is gone"),
         (1, {"failure": "OutOfMemoryError: CUDA out of memory"}, "OutOfMemoryError: CUDA out of"),
