@@ -17,7 +17,7 @@ Document = dict[str, Any]
 
 EVERY: Final = "5s"
 """A sandbox is looked at while things happen; clusters ask every 30 s."""
-APISERVER_EVERY: Final = "30s"
+APISERVER_EVERY: Final = "15s"
 """It says so much of itself that asking costs it a tenth of a second."""
 
 
