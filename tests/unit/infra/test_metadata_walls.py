@@ -16,10 +16,15 @@ METADATA = ("169.254.169.254", "fd00:ec2::254")
 
 
 def _blocks(values: dict[str, Any], stack: str) -> Iterator[dict[str, Any]]:
-    """Every block of addresses that some policy of a team opens."""
+    """Every block of addresses that some policy opens: a team's on any port, the platform's on the
+    service's, which is 80."""
     for record in render(stack, values):
         if record["inputs"].get("kind") == "NetworkPolicy":
+            teams = record["inputs"]["metadata"]["namespace"].startswith("team-")
             for rule in record["inputs"]["spec"].get("egress", []):
+                ports = {port["port"] for port in rule.get("ports", [{"port": 80}])}
+                if not teams and 80 not in ports:
+                    continue
                 # A rule without `to` opens everything.
                 for peer in rule.get("to") or [{"ipBlock": {"cidr": "0.0.0.0/0"}}]:
                     if "ipBlock" in peer:
