@@ -125,6 +125,14 @@ def test_a_network_that_is_too_slow_is_told_with_what_is_wanted() -> None:
     assert finding.cause.endswith("80 is wanted") and finding.remedy
 
 
+def test_a_short_training_learns_on_one_rank_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = trainer_config.parse({**short_training.settings(1), "device": "cpu"})
+    with joined(config) as world:
+        assert short_training.train(config, world).learned
+        monkeypatch.setattr(short_training, "STEPS", 5)
+        assert not short_training.train(config, world).learned
+
+
 def test_a_short_training_over_two_nodes_learns_and_ranks_agree(start: Start) -> None:
     nodes = pair(start, "train-multi", '--expect={"mtu": 1400}')
     told = [last_line(node) for node in nodes]

@@ -17,8 +17,8 @@ import torch
 from training.trainer.config import TrainerConfig
 from training.trainer.parallel import World
 
-STEPS: Final = 20
-_SAMPLES: Final = 8
+STEPS: Final = 40
+_SAMPLES: Final = 16
 """Of each rank in each step."""
 _SEQUENCE: Final = 32
 _VOCABULARY: Final = 257
