@@ -19,16 +19,20 @@ _TOLD: Final = ("runs", "restored", "bytes")
 
 
 def look(climb: Climb) -> Iterator[Check]:
-    """Every production team that has a drill, else the first team that has one."""
+    """Every production team that has a drill; others, one by one, while there was nothing to restore."""
     drills = _drills(climb)
-    chosen = [(team, drill) for team, drill in drills if team.tier == PRODUCTION] or drills[:1]
-    if not chosen:
+    if not drills:
         whose = climb.team.subject if climb.team else "teams"
         yield skipped(
             whose, f"no cronjob/{DRILL}; `restoreDrill` of a team in the stack file makes one"
         )
-    for team, drill in chosen:
-        yield _of(climb, team, drill)
+    tried = False
+    for team, drill in sorted(drills, key=lambda one: one[0].tier != PRODUCTION):
+        if team.tier != PRODUCTION and tried:
+            return
+        check = _of(climb, team, drill)
+        tried |= check.outcome is not Outcome.SKIPPED
+        yield check
 
 
 def _drills(climb: Climb) -> Sequence[tuple[Team, Json]]:

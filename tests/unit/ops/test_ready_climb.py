@@ -134,6 +134,18 @@ def test_production_teams_are_drilled_and_others_only_where_no_production_team_c
     assert [check.subject for check in _restore(one)] == ["team research"]
 
 
+def test_where_production_has_saved_nothing_another_teams_checkpoints_tell() -> None:
+    none = {"validation": "restore-drill", "ok": True, "runs": 0}
+    cluster = LiveFake(
+        facts(),
+        _drill("research"),
+        _drill("serving"),
+        play=says("restore-drill", none, well=True),
+    )
+    checks = _restore(cluster)
+    assert [check.subject for check in checks] == ["team serving", "team research"]
+
+
 def test_a_named_team_is_the_one_that_is_drilled() -> None:
     cluster = LiveFake(facts(), _drill("research"), _drill("serving"))
     team = stack.read(cluster).team("research")  # type: ignore[arg-type]
