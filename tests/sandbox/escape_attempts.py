@@ -235,7 +235,7 @@ def by_live_pods() -> Iterator[Attempt]:
     only = ("live-pods",)
     note = patch(STANDING_POD, {"metadata": {"annotations": {"note": "mine"}}})
     joining = {
-        **{k: v for k, v in main()[0].items() if k != "resources"},
+        **{k: v for k, v in main()[0].items() if k not in ("resources", "ports")},
         "name": "joining",
     }
     join = patch(STANDING_POD, {"spec": {"ephemeralContainers": [joining]}}, "ephemeralcontainers")

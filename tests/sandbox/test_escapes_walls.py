@@ -62,7 +62,8 @@ def walled(cluster: Cluster) -> Iterator[Walled]:
 @pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: attempt.name)
 def test_no_way_around_for(walled: Walled, attempt: Attempt) -> None:
     refused = walled.ask.refusal(attempt.denied)
-    assert any(f"'{naming.PROJECT}-{wall}' with binding" in refused for wall in attempt.walls)
+    told = [f"'{naming.PROJECT}-{wall}' with binding" for wall in attempt.walls]
+    assert any(wall in refused for wall in told), refused
     assert walled.ask.refusal(attempt.allowed) == ""
 
 

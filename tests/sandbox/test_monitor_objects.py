@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import Cluster
 from rich.console import Console
 
 from infra.observability.rules import rule_file
@@ -17,6 +16,7 @@ from infra.platform.monitors import GPU_EXPORTERS
 from infra.platform.observability import ObservabilityArgs
 from sandbox import toolchain
 from sandbox.cluster import ClusterError
+from tests.sandbox.conftest import Cluster
 
 pytestmark = pytest.mark.sandbox
 

@@ -93,6 +93,8 @@ def _switch(cluster: Cluster, value: str) -> None:
 @pytest.fixture(scope="module")
 def prometheus(cluster: Cluster) -> Iterator[str]:
     """The session's cluster, watched as long as this file's tests run. The address of Prometheus."""
+    # Other files' tests may have left services that an `up` would start again anyway.
+    _switch(cluster, "off")
     before = _services(cluster)
     _switch(cluster, "on")
     after = _services(cluster)

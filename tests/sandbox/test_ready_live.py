@@ -227,6 +227,8 @@ def test_ctrl_c_deletes_what_the_climb_had_started(climbed: Cluster) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
+        # What a shell starts in the background is born deaf to Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as climber:
         until(lambda: any(one.startswith("job") for one in _left(climbed)), "a Job runs", STEP_S)
         climber.send_signal(signal.SIGINT)
