@@ -8,12 +8,19 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests import committed
 from tests.s3.bucket import Bucket, environment, serve
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="fault suites with their full counts")
     parser.addoption("--update-golden", action="store_true", help="write golden files anew")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _renderings(tmp_path_factory: pytest.TempPathFactory) -> None:
+    own = tmp_path_factory.getbasetemp()
+    committed.share((own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "rendered")
 
 
 @pytest.fixture(scope="session")

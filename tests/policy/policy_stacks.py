@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 
 from policies.rules.catalog import RULES
 from policies.rules.model import Resource, ResourceRule, defaults
+from tests import committed
 
 ROOT = Path(__file__).resolve().parents[2]
 STACKS = ROOT / "policies" / "stacks"
@@ -26,15 +25,7 @@ def configured(stack: str) -> dict[str, dict[str, Any]]:
 @cache
 def rendered(stack: str) -> list[Resource]:
     """Every resource of a committed stack; copy them before breaking one."""
-    done = subprocess.run(
-        [sys.executable, "-m", "infra.render", stack],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    records = [json.loads(line) for line in done.stdout.splitlines()]
+    records = committed.rendered(stack)
     urns: dict[str, set[str]] = {}
     for r in records:
         urns.setdefault(r["name"], set()).add(f"{r['type']}::{r['name']}")

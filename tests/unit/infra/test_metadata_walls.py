@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import copy
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
 
 from infra.config import stack_values
-from infra.render import ROOT, render
+from infra.render import ROOT, Record, render
+from tests import committed
 
 METADATA = ("169.254.169.254", "fd00:ec2::254")
 
 
-def _blocks(values: dict[str, Any], stack: str) -> Iterator[dict[str, Any]]:
+def _blocks(records: Iterable[Record]) -> Iterator[dict[str, Any]]:
     """Every block of addresses that some policy opens: a team's on any port, the platform's on the
     service's, which is 80."""
-    for record in render(stack, values):
+    for record in records:
         if record["inputs"].get("kind") == "NetworkPolicy":
             teams = record["inputs"]["metadata"]["namespace"].startswith("team-")
             for rule in record["inputs"]["spec"].get("egress", []):
@@ -39,7 +40,7 @@ def _opens(block: dict[str, Any], address: str) -> bool:
 
 @pytest.mark.parametrize("stack", ["local", "dev", "prod"])
 def test_no_policy_of_a_committed_stack_opens_it(stack: str) -> None:
-    blocks = list(_blocks(stack_values(ROOT / f"Pulumi.{stack}.yaml"), stack))
+    blocks = list(_blocks(committed.rendered(stack)))
     assert not [b for b in blocks for address in METADATA if _opens(b, address)]
     # The other half: what is needed is open.
     agent = any(_opens(block, "169.254.170.23") for block in blocks)
@@ -49,6 +50,6 @@ def test_no_policy_of_a_committed_stack_opens_it(stack: str) -> None:
 def test_blocks_of_the_whole_internet_do_not_open_it_either() -> None:
     values = copy.deepcopy(stack_values(ROOT / "Pulumi.dev.yaml"))
     values["egressCidrs"] = ["0.0.0.0/0", "::/0", "fd00::/8", "169.0.0.0/8"]
-    blocks = list(_blocks(values, "dev"))
+    blocks = list(_blocks(render("dev", values)))
     assert not [b for b in blocks for address in METADATA if _opens(b, address)]
     assert any(_opens(block, "52.216.1.1") for block in blocks)

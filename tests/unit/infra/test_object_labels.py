@@ -7,8 +7,8 @@ from functools import cache
 import pytest
 
 from infra import naming
-from infra.config import stack_values
-from infra.render import ROOT, Record, render
+from infra.render import Record
+from tests import committed
 
 STACKS = ("local", "dev", "prod")
 
@@ -16,7 +16,7 @@ STACKS = ("local", "dev", "prod")
 @cache
 def objects(stack: str) -> list[Record]:
     """Kubernetes objects of a committed stack; what is in a chart has the chart's labels."""
-    records = render(stack, stack_values(ROOT / f"Pulumi.{stack}.yaml"))
+    records = committed.rendered(stack)
     return [
         r for r in records if r["type"].startswith("kubernetes:") and "helm.sh" not in r["type"]
     ]

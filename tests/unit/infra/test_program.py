@@ -16,6 +16,7 @@ from infra import naming
 from infra.config import stack_values
 from infra.render import ROOT, Record, render
 from infra.render import main as render_main
+from tests import committed
 
 STACKS = ("local", "dev", "prod")
 
@@ -23,8 +24,7 @@ STACKS = ("local", "dev", "prod")
 @cache
 def rendered(stack: str) -> dict[str, Record]:
     """Every resource of a committed stack, by TYPE::NAME."""
-    records = render(stack, stack_values(ROOT / f"Pulumi.{stack}.yaml"))
-    return {f"{r['type']}::{r['name']}": r for r in records}
+    return {f"{r['type']}::{r['name']}": r for r in committed.rendered(stack)}
 
 
 def of_kind(stack: str, kind: str) -> list[Record]:

@@ -1,0 +1,34 @@
+"""What the committed stacks render to: once in a test session, by whichever worker asks first."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+_FOLDERS: list[Path] = []
+
+
+def share(folder: Path) -> None:
+    """Where all workers of the session keep what was rendered."""
+    _FOLDERS[:] = [folder]
+
+
+@cache
+def rendered(stack: str) -> list[dict[str, Any]]:
+    """Every resource of a committed stack; copy them before changing one."""
+    # Every test's process loads this file, and most have no use for Pulumi.
+    from infra.config import stack_values
+    from infra.render import ROOT, render
+
+    (folder,) = _FOLDERS
+    folder.mkdir(exist_ok=True)
+    file = folder / f"{stack}.json"
+    with file.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not file.exists():
+            file.write_text(json.dumps(render(stack, stack_values(ROOT / f"Pulumi.{stack}.yaml"))))
+    found: list[dict[str, Any]] = json.loads(file.read_text())
+    return found
