@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from infra.aws.key_access import USE
+
 Document = dict[str, Any]
 Statement = dict[str, Any]
 
@@ -118,13 +120,7 @@ def lustre_key_statement(account: str, region: str, buckets: Sequence[str]) -> S
         "Sid": "LinkedFileSystems",
         "Effect": "Allow",
         "Principal": {"AWS": "*"},
-        "Action": [
-            "kms:Encrypt",
-            "kms:Decrypt",
-            "kms:ReEncrypt*",
-            "kms:GenerateDataKey*",
-            "kms:DescribeKey",
-        ],
+        "Action": list(USE),
         "Resource": "*",
         "Condition": condition,
     }

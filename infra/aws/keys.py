@@ -11,19 +11,12 @@ import pulumi
 import pulumi_aws.kms as kms
 
 from infra import naming
+from infra.aws.key_access import USE
 
 Statement = Mapping[str, Any]
 
 DELETION_DAYS: Final = 30
 """Days in which a key that was deleted by mistake can be had back: KMS allows no more."""
-
-_USE: Final = [
-    "kms:Encrypt",
-    "kms:Decrypt",
-    "kms:ReEncrypt*",
-    "kms:GenerateDataKey*",
-    "kms:DescribeKey",
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +102,7 @@ def volume_use(account: str, region: str) -> list[Statement]:
             "Sid": "VolumesAndFileSystems",
             "Effect": "Allow",
             "Principal": {"AWS": "*"},
-            "Action": _USE,
+            "Action": list(USE),
             "Resource": "*",
             "Condition": {"StringEquals": of_account},
         },

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from infra.aws.key_access import USE
+
 Document = dict[str, Any]
 Statement = dict[str, Any]
 
@@ -52,13 +54,7 @@ def key_statement(region: str, arn: str) -> Statement:
         "Sid": "RunLogs",
         "Effect": "Allow",
         "Principal": {"Service": f"logs.{region}.amazonaws.com"},
-        "Action": [
-            "kms:Encrypt",
-            "kms:Decrypt",
-            "kms:ReEncrypt*",
-            "kms:GenerateDataKey*",
-            "kms:DescribeKey",
-        ],
+        "Action": list(USE),
         "Resource": "*",
         "Condition": {"ArnEquals": {"kms:EncryptionContext:aws:logs:arn": arn}},
     }

@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
-from infra.config.fields import Section, Str
+from infra.config.fields import Section, Str, of_form
 from infra.platform.signatures import Keyless, KmsKey, Signer
 
 _KMS_KEY: Final = r"arn:aws:kms:[a-z0-9-]+:[0-9]{12}:key/[0-9a-f-]{36}"
 _URL: Final = r"https://[a-z0-9.-]+(/[\w./-]*)?"
 
 
-def _of_form(pattern: str, allowed: str) -> AfterValidator:
-    form = re.compile(pattern)
-
-    def check(value: str) -> str:
-        if not form.fullmatch(value):
-            raise ValueError(f"{allowed}; correct it")
-        return value
-
-    return AfterValidator(check)
-
-
 class KeylessConfig(Section):
     """An identity that signs without a key of its own."""
 
     issuer: Annotated[
-        Str, _of_form(_URL, "a URL such as https://token.actions.githubusercontent.com")
+        Str,
+        AfterValidator(
+            of_form(_URL, "a URL such as https://token.actions.githubusercontent.com", "correct it")
+        ),
     ] = Field(description="the URL of an OIDC issuer")
-    subject: Annotated[Str, _of_form(r"[^*]+", "one identity, without wildcards")] = Field(
-        description="the identity that signs, such as a workflow's URL with its branch"
-    )
+    subject: Annotated[
+        Str, AfterValidator(of_form(r"[^*]+", "one identity, without wildcards", "correct it"))
+    ] = Field(description="the identity that signs, such as a workflow's URL with its branch")
 
 
 class SignaturesConfig(Section):
@@ -41,7 +32,13 @@ class SignaturesConfig(Section):
 
     keyless: KeylessConfig | None = None
     kms_key: (
-        Annotated[Str, _of_form(_KMS_KEY, "the ARN of a KMS key, arn:aws:kms:...:key/...")] | None
+        Annotated[
+            Str,
+            AfterValidator(
+                of_form(_KMS_KEY, "the ARN of a KMS key, arn:aws:kms:...:key/...", "correct it")
+            ),
+        ]
+        | None
     ) = None
 
     @property

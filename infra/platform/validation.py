@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pulumi
 
-from infra import fabric, naming
+from infra import fabric, naming, traffic
 from infra.objects import KubernetesObject, Manifest, metadata
 from infra.outputs import Platform
 from infra.platform import kueue, validation_jobs
@@ -103,15 +103,10 @@ def service() -> Manifest:
 
 def network_policies() -> list[Manifest]:
     """Pods here reach each other and name resolution, and nothing else reaches them or is reached."""
-    dns = {
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
-        "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
-    }
-    ports = [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]
     each_other: list[dict[str, Any]] = [{"podSelector": {}}]
     specs: dict[str, dict[str, Any]] = {
         "default-deny": {"policyTypes": ["Ingress", "Egress"]},
-        "allow-dns": {"policyTypes": ["Egress"], "egress": [{"to": [dns], "ports": ports}]},
+        "allow-dns": {"policyTypes": ["Egress"], "egress": [traffic.name_resolution()]},
         "allow-each-other": {
             "policyTypes": ["Ingress", "Egress"],
             "ingress": [{"from": each_other}],
@@ -171,7 +166,7 @@ def _cluster_queue(name: str, group: Mapping[str, Any], **spec: Any) -> Manifest
         "kind": "ClusterQueue",
         "metadata": metadata(name, labels=naming.object_labels(COMPONENT)),
         "spec": {
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": SPACE}},
+            "namespaceSelector": traffic.in_namespace(SPACE),
             "queueingStrategy": "BestEffortFIFO",
             "resourceGroups": [dict(group)],
             "stopPolicy": "None",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from infra import naming
+from infra import naming, training_pods
 
 NAME: Final = "validation"
 """Service account, and headless Service by which pods find each other."""
@@ -37,12 +37,7 @@ def pod(command: Sequence[str], environment: list[dict[str, Any]], image: str) -
         "enableServiceLinks": False,
         "subdomain": NAME,
         "terminationGracePeriodSeconds": 30,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": naming.TRAINING_USER,
-            "runAsGroup": naming.TRAINING_USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": training_pods.pod_security(),
         "containers": [
             {
                 "name": "check",

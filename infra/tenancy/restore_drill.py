@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from infra import naming, quantity
+from infra import naming, quantity, training_pods
 from infra.objects import Manifest, metadata
 
 NAME: Final = "restore-drill"
@@ -99,14 +99,7 @@ def _pod(drill: RestoreDrill) -> dict[str, Any]:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 30,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": naming.TRAINING_USER,
-            "runAsGroup": naming.TRAINING_USER,
-            "fsGroup": naming.TRAINING_USER,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": training_pods.pod_security_with_volumes(),
         **selector,
         "containers": [_container(drill)],
         "volumes": [

@@ -12,7 +12,7 @@ import ipaddress
 from collections.abc import Sequence
 from typing import Any, Final
 
-from infra import naming
+from infra import naming, traffic
 from infra.objects import Manifest, metadata
 
 METADATA_BLOCKS: Final = (
@@ -30,7 +30,6 @@ RUN_PORTS: Final = (naming.RENDEZVOUS_PORTS, EPHEMERAL_PORTS, (naming.MPI_SSH_PO
 """First and last of each range on which a run's pods listen. EFA is not seen by network policies: its
 security group holds it."""
 
-_NAMESPACE: Final = "kubernetes.io/metadata.name"
 _RUN_PODS: Final = {"matchExpressions": [{"key": naming.RUN_ID, "operator": "Exists"}]}
 
 
@@ -58,20 +57,7 @@ def allow_dns(team: str) -> Manifest:
         {
             "podSelector": {},
             "policyTypes": ["Egress"],
-            "egress": [
-                {
-                    "to": [
-                        {
-                            "namespaceSelector": {"matchLabels": {_NAMESPACE: "kube-system"}},
-                            "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
-                        }
-                    ],
-                    "ports": [
-                        {"protocol": "UDP", "port": 53},
-                        {"protocol": "TCP", "port": 53},
-                    ],
-                }
-            ],
+            "egress": [traffic.name_resolution()],
         },
     )
 
@@ -94,7 +80,7 @@ def allow_run_traffic(team: str) -> Manifest:
 
 def allow_monitoring(team: str) -> Manifest:
     """Prometheus may ask training pods how they go, on that one port."""
-    asking = {"namespaceSelector": {"matchLabels": {_NAMESPACE: naming.MONITORING_NAMESPACE}}}
+    asking = {"namespaceSelector": traffic.in_namespace(naming.MONITORING_NAMESPACE)}
     return _policy(
         "allow-monitoring",
         team,

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pulumi
 
-from infra import naming
+from infra import naming, training_pods
 from infra.objects import KubernetesObject, Manifest, metadata
 from infra.outputs import Platform
 from training import spec
@@ -85,7 +85,7 @@ def _pod_spec(preparation: Preparation, platform: Platform) -> dict[str, Any]:
         "serviceAccountName": team.service_account,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": pod.pod_security(),
+        "securityContext": training_pods.pod_security_with_volumes(),
         **({"nodeSelector": {naming.POOL: cpu_pool.name}} if cpu_pool else {}),
         "containers": [_container(preparation)],
         "volumes": [

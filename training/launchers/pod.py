@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from infra import naming
+from infra import naming, training_pods
 from infra.objects import Manifest, metadata
 from infra.outputs import Platform
 from infra.schedulers import Scheduler
@@ -148,19 +148,6 @@ def _security(run: RunSpec, platform: Platform) -> dict[str, Any]:
     return found
 
 
-def pod_security() -> dict[str, Any]:
-    """A pod's securityContext as Pod Security's restricted level wants it."""
-    return {
-        "runAsNonRoot": True,
-        "runAsUser": naming.TRAINING_USER,
-        "runAsGroup": naming.TRAINING_USER,
-        "fsGroup": naming.TRAINING_USER,
-        # Changing the owner of every checkpoint at each start would take longer than the run.
-        "fsGroupChangePolicy": "OnRootMismatch",
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-
-
 def _volumes(run: RunSpec, platform: Platform) -> list[dict[str, Any]]:
     team = platform.teams[run.team]
     return [
@@ -228,7 +215,7 @@ def pod_spec(
         "enableServiceLinks": False,
         "priorityClassName": run.priority or platform.default_priority[run.tier],
         "terminationGracePeriodSeconds": run.grace.termination_grace_s,
-        "securityContext": pod_security(),
+        "securityContext": training_pods.pod_security_with_volumes(),
         "tolerations": placement.tolerations(pools),
         "affinity": placement.affinity(
             run, pools, in_order=platform.scheduler is not Scheduler.KUEUE

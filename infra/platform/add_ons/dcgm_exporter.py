@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from infra.observability import dcgm
-from infra.platform.add_ons import gpu_nodes
+from infra.platform.add_ons import controllers, gpu_nodes
 from infra.platform.add_ons.gpu_nodes import GpuNodesArgs
 from infra.platform.add_ons.model import Installable
 
@@ -31,7 +31,7 @@ def plan(args: GpuNodesArgs) -> Installable:
         values={
             "affinity": gpu_nodes.on_gpu_nodes(),
             "tolerations": gpu_nodes.tolerations(args.gpu_pools),
-            "resources": gpu_nodes.amounts("100m", "512Mi"),
+            "resources": controllers.resources("100m", "512Mi"),
             "customMetrics": dcgm.counters_csv(),
             # The kubelet tells which pod holds a GPU; run and team are joined by a recording rule.
             "kubernetes": {"enablePodLabels": False},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from infra.platform.add_ons import gpu_nodes
+from infra.platform.add_ons import controllers, gpu_nodes
 from infra.platform.add_ons.gpu_nodes import GpuNodesArgs
 from infra.platform.add_ons.model import Installable
 
@@ -17,7 +17,7 @@ def plan(args: GpuNodesArgs) -> Installable:
     values: dict[str, Any] = {
         "affinity": gpu_nodes.on_gpu_nodes(),
         "tolerations": gpu_nodes.tolerations(args.gpu_pools),
-        "resources": gpu_nodes.amounts("50m", "128Mi"),
+        "resources": controllers.resources("50m", "128Mi"),
         "failOnInitError": True,
     }
     if shared:

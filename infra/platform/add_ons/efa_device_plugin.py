@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from infra import naming
-from infra.platform.add_ons import gpu_nodes
+from infra.platform.add_ons import controllers, gpu_nodes
 from infra.platform.add_ons.gpu_nodes import GpuNodesArgs
 from infra.platform.add_ons.model import Installable
 from infra.pools import Network
@@ -25,6 +25,6 @@ def plan(args: GpuNodesArgs) -> Installable:
         values={
             "supportedInstanceLabels": {"keys": [naming.INSTANCE_TYPE], "values": types},
             "tolerations": gpu_nodes.tolerations(pools),
-            "resources": gpu_nodes.amounts("10m", "64Mi"),
+            "resources": controllers.resources("10m", "64Mi"),
         },
     )

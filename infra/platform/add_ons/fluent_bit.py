@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from infra import naming
+from infra import naming, traffic
 from infra.objects import Manifest, metadata
 from infra.platform.add_ons import controllers
 from infra.platform.add_ons import fluent_bit_pipeline as pipeline
@@ -142,10 +142,6 @@ def _default_deny() -> Manifest:
 def _allowed(destination: Destination) -> Manifest:
     """Prometheus reads its counts; it asks names and the API server, and sends to one place."""
     prometheus = _in_namespace(ADD_ONS[_PROMETHEUS].namespace)
-    names = {
-        **_in_namespace("kube-system"),
-        "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
-    }
     return _policy(
         "fluent-bit",
         {
@@ -153,7 +149,7 @@ def _allowed(destination: Destination) -> Manifest:
             "policyTypes": ["Ingress", "Egress"],
             "ingress": [{"from": [prometheus], "ports": [_tcp(pipeline.METRICS_PORT)]}],
             "egress": [
-                {"to": [names], "ports": [{"protocol": "UDP", "port": 53}, _tcp(53)]},
+                traffic.name_resolution(),
                 {"ports": [_tcp(port) for port in _API_SERVER]},
                 *_sending(destination),
             ],
@@ -173,7 +169,7 @@ def _sending(destination: Destination) -> list[dict[str, Any]]:
 
 
 def _in_namespace(name: str) -> dict[str, Any]:
-    return {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}}
+    return {"namespaceSelector": traffic.in_namespace(name)}
 
 
 def _tcp(port: int) -> dict[str, Any]:

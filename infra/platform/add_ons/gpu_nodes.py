@@ -69,11 +69,6 @@ def on_gpu_nodes() -> dict[str, Any]:
     }
 
 
-def amounts(cpu: str, memory: str) -> dict[str, dict[str, str]]:
-    """Requests, and as limits the memory alone: a throttled plugin would miss the kubelet's deadlines."""
-    return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": memory}}
-
-
 def config_map(add_on: str, name: str, data: Mapping[str, str]) -> Manifest:
     """A ConfigMap in the add-on's namespace."""
     return {

@@ -20,7 +20,7 @@ import yaml
 from infra.gpu_sharing import SharingMode
 from infra.objects import Manifest
 from infra.observability import dcgm
-from infra.platform.add_ons import gpu_nodes
+from infra.platform.add_ons import controllers, gpu_nodes
 from infra.platform.add_ons.gpu_nodes import GpuNodesArgs
 from infra.platform.add_ons.model import Installable
 from infra.platform.compatibility import ADD_ONS
@@ -57,15 +57,15 @@ def plan(args: GpuNodesArgs) -> Installable:
             "node-feature-discovery": {"worker": {"tolerations": tolerated}},
             "operator": {"resources": _OPERATOR},
             "devicePlugin": {
-                "resources": gpu_nodes.amounts("50m", "128Mi"),
+                "resources": controllers.resources("50m", "128Mi"),
                 **({"config": _named_parts()} if shared else {}),
             },
-            "gfd": {"enabled": True, "resources": gpu_nodes.amounts("50m", "128Mi")},
+            "gfd": {"enabled": True, "resources": controllers.resources("50m", "128Mi")},
             # A pool is cut alike, so that an instance counts as one `nvidia.com/gpu`; with `mixed` pods would
             # ask for resources that no queue counts.
             "mig": {"strategy": "single"},
             "migManager": _mig_manager(cut),
-            "dcgm": {"enabled": True, "resources": gpu_nodes.amounts("100m", "512Mi")},
+            "dcgm": {"enabled": True, "resources": controllers.resources("100m", "512Mi")},
             "dcgmExporter": _exporter(),
             **{part: {"enabled": False} for part in _UNUSED},
         },
@@ -90,7 +90,7 @@ def _exporter() -> dict[str, Any]:
         "enabled": True,
         "version": f"{ADD_ONS['dcgmExporter'].app_version}-distroless",
         "config": {"name": COUNTERS},
-        "resources": gpu_nodes.amounts("100m", "512Mi"),
+        "resources": controllers.resources("100m", "512Mi"),
         # Ours is a PodMonitor that gives jobs and nodes their names (infra/platform/monitors.py).
         "serviceMonitor": {"enabled": False},
     }
@@ -103,7 +103,7 @@ def _mig_manager(cut: tuple[NodePool, ...]) -> dict[str, Any]:
     return {
         "enabled": True,
         "config": {"name": MIG_CONFIG, "default": NO_MIG},
-        "resources": gpu_nodes.amounts("50m", "128Mi"),
+        "resources": controllers.resources("50m", "128Mi"),
         # MIG mode takes a reset of the GPU, which EC2's instances do by a reboot.
         **({"env": [{"name": "WITH_REBOOT", "value": "true"}]} if on_ec2 else {}),
     }

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from infra.observability import series
 from infra.platform import alerting
+from infra.platform.add_ons import controllers
 from infra.platform.add_ons.model import Installable
 from infra.platform.alerting import Receiver
 from infra.platform.observability import DASHBOARD_LABEL
@@ -88,13 +89,8 @@ _OFF_RULES: Final = dict.fromkeys(
 )
 
 
-def _sizes(cpu: str, memory: str) -> dict[str, Any]:
-    """Requests, and a limit of memory only: held-back CPU makes monitoring late when it is needed most."""
-    return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": memory}}
-
-
 def _operator() -> dict[str, Any]:
-    return {"resources": _sizes("100m", "256Mi")}
+    return {"resources": controllers.resources("100m", "256Mi")}
 
 
 def _claim(args: KubePrometheusStackArgs, size: str) -> dict[str, Any]:
@@ -122,7 +118,7 @@ def _prometheus(args: KubePrometheusStackArgs) -> dict[str, Any]:
         "retentionSize": f"{int(args.volume_bytes * FULL_PART)}B",
         "walCompression": True,
         "storageSpec": _claim(args, str(args.volume_bytes)),
-        "resources": _sizes("1", "8Gi"),
+        "resources": controllers.resources("1", "8Gi"),
         **{f"{kind}SelectorNilUsesHelmValues": False for kind in selectors},
         **{f"{kind}Selector": dict(_EVERYTHING) for kind in selectors},
         # Nobody deletes samples over HTTP.
@@ -139,7 +135,7 @@ def _alertmanager(args: KubePrometheusStackArgs) -> dict[str, Any]:
             "podAntiAffinity": "hard",
             "secrets": alerting.secrets(args.receivers),
             "storage": _claim(args, "2Gi"),
-            "resources": _sizes("50m", "128Mi"),
+            "resources": controllers.resources("50m", "128Mi"),
         },
     }
 
@@ -175,7 +171,7 @@ def _grafana(args: KubePrometheusStackArgs) -> dict[str, Any]:
         "defaultDashboardsEnabled": True,
         # What people do is in the repository: dashboards come from there, and there is nothing to keep.
         "persistence": {"enabled": False},
-        "resources": _sizes("100m", "512Mi"),
+        "resources": controllers.resources("100m", "512Mi"),
         "podDisruptionBudget": {"maxUnavailable": 1},
     }
 
@@ -184,7 +180,7 @@ def _kube_state_metrics() -> dict[str, Any]:
     shown = {"pods": series.POD_LABELS, "nodes": series.NODE_LABELS}
     return {
         "metricLabelsAllowlist": [f"{kind}=[{','.join(keys)}]" for kind, keys in shown.items()],
-        "resources": _sizes("50m", "512Mi"),
+        "resources": controllers.resources("50m", "512Mi"),
     }
 
 
@@ -192,5 +188,5 @@ def _node_exporter() -> dict[str, Any]:
     return {
         # On GPU nodes, too, whatever their taints.
         "tolerations": [{"operator": "Exists", "effect": "NoSchedule"}],
-        "resources": _sizes("50m", "64Mi"),
+        "resources": controllers.resources("50m", "64Mi"),
     }
