@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from infra import naming
+from infra import naming, training_pods
 from infra.tenancy import access, limits, team
 from sandbox.cluster import ClusterError
 from tests.sandbox.conftest import Cluster
@@ -39,7 +39,7 @@ def _pod(*containers: dict[str, Any], name: str = "attempt", **spec: Any) -> dic
             "restartPolicy": "Never",
             "automountServiceAccountToken": False,
             "serviceAccountName": naming.SERVICE_ACCOUNT,
-            "securityContext": pods.pod_security(),
+            "securityContext": training_pods.pod_security(),
             "containers": list(containers),
             # No node has this label, so nothing starts.
             "nodeSelector": {"quotas": "none"},
