@@ -217,6 +217,7 @@ def _pool_facts(pool: NodePool) -> dict[str, Any]:
         "min": pool.min,
         "max": pool.max,
         "gpusPerNode": pool.gpus_per_node,
+        "sharing": pool.sharing.mode.value if pool.sharing else None,
         "gpuModel": ", ".join(pool.gpu_models),
         "network": pool.network.value,
         "zone": pool.zone,

@@ -55,18 +55,30 @@ def checkpointing(observed: Observed) -> Row:
 
 
 def _of_pools(observed: Observed, notes: Notes, rung: str, kind: str, *, nodes: int) -> Row:
+    never = []
     for pool in observed.stack.pools:
         if not pool.gpu or pool.fake:
             continue
-        found = _prove(observed, notes, rung, pool.subject, _templates(observed, kind, pool))
+        templates = _templates(observed, kind, pool)
+        found = _prove(observed, notes, rung, pool.subject, templates)
         there = len([node for node in observed.nodes(pool) if ready(node)])
-        if not found and there >= nodes:
+        if found:
+            continue
+        if nodes > 1 and pool.gangless and not templates:
+            never.append(f"{pool.subject}: not tried: {pool.gangless}")
+        elif there >= nodes:
             notes.doubts(f"{pool.subject}: nobody tried within {STALE.days} days", _try(rung))
-    return _concluded(notes, rung)
+    return _concluded(notes, rung, never)
 
 
-def _concluded(notes: Notes, rung: str) -> Row:
-    if not (notes.good or notes.bad or notes.unknown):
+def _concluded(notes: Notes, rung: str, never: Sequence[str] = ()) -> Row:
+    """The row. `never`: why some can never be tried, which leaves it open only if all are such."""
+    if notes.good or notes.bad or notes.unknown:
+        notes.good.extend(never)
+    elif never:
+        for reason in never:
+            notes.doubts(reason)
+    else:
         notes.doubts("nobody tried yet", _try(rung))
     return notes.row()
 

@@ -57,8 +57,8 @@ class Probe:
             return skipped(pool.subject, "its nodes only look as if pods ran on them (kwok)")
         if not pool.gpu:
             return None
-        if self.many and pool.max < 2:
-            return skipped(pool.subject, "it has one node at most")
+        if self.many and pool.gangless:
+            return skipped(pool.subject, pool.gangless)
         return failed(
             pool.subject,
             f"cronjob/{self.kind}-{pool.name} -n {NAMESPACE}: not found",

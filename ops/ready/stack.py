@@ -32,6 +32,8 @@ class Pool:
     min: int
     max: int
     gpus_per_node: int
+    sharing: str
+    """How each of its GPUs is several devices: mig, timeSlicing or mps; empty: it is one."""
     instance_types: tuple[str, ...]
     allocatable: Mapping[str, int]
     """Devices that pods may have on each node, by resource."""
@@ -45,6 +47,13 @@ class Pool:
     def fake(self) -> bool:
         """Whether nothing really runs on its nodes."""
         return self.nodes == FAKE
+
+    @property
+    def gangless(self) -> str:
+        """Why ranks on several of its nodes are never a gang; empty: they are one."""
+        if self.sharing:
+            return f"its GPUs are shared ({self.sharing}): ranks on parts of them are no gang"
+        return "it has one node at most" if self.max < 2 else ""
 
     @property
     def subject(self) -> str:
@@ -138,6 +147,7 @@ def _pool(found: Mapping[str, Any], expected: Mapping[str, Any]) -> Pool:
         min=int(found["min"]),
         max=int(found["max"]),
         gpus_per_node=int(found["gpusPerNode"]),
+        sharing=found["sharing"] or "",
         instance_types=tuple(found["instanceTypes"]),
         allocatable=expected[found["name"]]["allocatable"],
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import shlex
 from typing import Any
@@ -17,6 +18,7 @@ from infra.platform.validation import ValidationArgs
 from infra.platform.validation_jobs import Surroundings
 from infra.pools import NodePool
 from infra.schedulers import Scheduler
+from ops.ready import stack
 from tests.golden.example_runs import IMAGE, scheduler_values, stack_values
 from tests.unit.infra.gpu_pools import CUT, ROCE, SERVED, SLICED, gpu_pool
 from training.validation.__main__ import GANG_CHECKS, WAITS
@@ -202,6 +204,18 @@ def test_of_gpus_that_are_shared_one_part_is_checked_and_no_gang_is_made(pool: N
     for template in found.values():
         assert option(template, "processes") == "1"
         assert pod(template)["containers"][0]["resources"]["requests"][naming.GPU] == "1"
+
+
+@pytest.mark.parametrize("pool", [SLICED, SERVED, CUT], ids=lambda pool: str(pool.name))
+def test_commands_on_the_stack_know_a_pool_without_gangs(pool: NodePool) -> None:
+    found = args()
+    told = dataclasses.replace(found, platform=dataclasses.replace(found.platform, pools=[pool]))
+    [known] = stack.parse(validation.stack_facts(told)["data"][stack.KEY]).pools
+    assert pool.sharing and known.gangless.startswith(
+        f"its GPUs are shared ({pool.sharing.mode.value})"
+    )
+    whole = stack.parse(validation.stack_facts(found)["data"][stack.KEY]).pools
+    assert {one.gangless for one in whole if one.gpu} == {""}
 
 
 def test_gpus_are_borrowed_by_a_queue_that_owns_none_and_yields_first() -> None:

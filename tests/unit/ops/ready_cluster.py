@@ -178,6 +178,7 @@ def pool(name: str, low: int = 2, high: int = 2, nodes: str = "process", **chang
         "min": low,
         "max": high,
         "gpusPerNode": 1,
+        "sharing": None,
         "gpuModel": "l4",
         "network": "tcp",
         "zone": "zone-a",

@@ -376,6 +376,22 @@ def test_pools_at_zero_need_no_proof() -> None:
     assert _rows(cluster)["GPU validation"].outcome is Outcome.PASSED
 
 
+def test_shared_gpus_are_no_gang_to_try_and_leave_its_rows_open_only_alone() -> None:
+    cluster, gangs = _sound(), ("Multi-node training", "NCCL readiness")
+    shared = pool("notebooks", sharing="mig")
+    cluster.put(facts(pool("spot"), shared))
+    for item in (*nodes("notebooks"), template("smoke", "notebooks")):
+        cluster.put(item)
+    why = "pool notebooks: not tried: its GPUs are shared (mig): ranks on parts of them are no gang"
+    rows = _rows(cluster)
+    assert [rows[area].outcome for area in gangs] == [Outcome.PASSED] * 2
+    assert [rows[area].evidence[-1] for area in gangs] == [why] * 2
+    assert rows["Single-node training"].outcome is Outcome.UNKNOWN
+    cluster.put(facts(shared))
+    alone = _rows(cluster, found=[])["NCCL readiness"]
+    assert (alone.outcome, alone.evidence, alone.remedy) == (Outcome.UNKNOWN, (why,), ())
+
+
 def test_metrics_that_are_missing_fail_and_a_prometheus_that_is_missing_leaves_it_open() -> None:
     none = Watched(place="p", counts={GPU: 0, TRAINING: 0, KUBERNETES: 9}, alerts=["NodePressure"])
     rows = _rows(watched=none)

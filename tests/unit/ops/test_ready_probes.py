@@ -121,6 +121,20 @@ def test_pools_without_templates_are_told_apart() -> None:
     assert _look(LiveFake(facts(pool("cpu", workload="cpu"))), SMOKE) == []
 
 
+def test_a_pool_of_shared_gpus_is_no_gang_and_that_is_no_failure() -> None:
+    shared = pool("spot", sharing="timeSlicing")
+    kept = [one for one in templates("spot") if "train-single" in one["metadata"]["name"]]
+    cluster = LiveFake(facts(shared), *nodes("spot"), *kept)
+    for probe in (COLLECTIVE, MULTI):
+        check = _one(cluster, probe)
+        assert check.outcome is Outcome.SKIPPED
+        assert check.seen == (
+            "its GPUs are shared (timeSlicing): ranks on parts of them are no gang"
+        )
+    assert _one(cluster, SINGLE).outcome is Outcome.PASSED
+    assert _one(cluster, SMOKE).outcome is Outcome.FAILED
+
+
 def test_a_line_that_is_not_ok_is_the_cause_with_its_node_and_remedy() -> None:
     line = {"validation": "smoke", "node": "spot-1", "ok": False, "cause": "XID 79", "remedy": "go"}
     good = {"validation": "smoke", "node": "spot-0", "ok": True}
