@@ -6,9 +6,6 @@ from dataclasses import dataclass
 from typing import Final
 
 import pulumi
-from moto_cloud import ACCOUNT, REGION, Cloud
-from networks import ARGS as NETWORK
-from networks import existing_vpc
 
 from infra.aws import addons, node_health
 from infra.aws.addons import Addons, AddonsArgs
@@ -18,6 +15,9 @@ from infra.aws.keys import Keys, KeysArgs
 from infra.aws.network import Network
 from infra.aws.records import ClusterRecord, NetworkRecord
 from infra.aws.system_nodes import SystemNodes, SystemNodesArgs
+from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud
+from tests.aws.networks import ARGS as NETWORK
+from tests.aws.networks import existing_vpc
 
 ADMIN: Final = f"arn:aws:iam::{ACCOUNT}:role/platform-admin"
 VIEWER: Final = f"arn:aws:iam::{ACCOUNT}:role/ci/trainyard-preview"

@@ -20,7 +20,8 @@ os.environ.setdefault("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
 
 import pulumi
 import pytest
-from moto_cloud import Cloud, Deployed, account, deploy
+
+from tests.aws.moto_cloud import Cloud, Deployed, account, deploy
 
 Program = Callable[[pulumi.ResourceOptions], Any]
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from moto_cloud import Cloud
-
 from infra.aws.existing_network import ExistingNetworkArgs
 from infra.aws.network import Nat, NetworkArgs
+from tests.aws.moto_cloud import Cloud
 
 ARGS: Final = NetworkArgs(
     cluster="training",

@@ -11,12 +11,12 @@ from typing import Any, Final
 
 import pulumi
 from moto import mock_aws
-from moto_cloud import Cloud, Created, Deployed, deploy
 
 from infra.aws.node_pools import NodePools, NodePoolsArgs
 from infra.aws.records import ClusterRecord, NetworkRecord
 from infra.objects import KubernetesObject
 from infra.pools import Capacity, Network, NodePool, Nodes, Reservation, ReservationKind, Workload
+from tests.aws.moto_cloud import Cloud, Created, Deployed, deploy
 
 CLUSTER: Final = "training"
 ZONES: Final = ("us-east-1a", "us-east-1b")

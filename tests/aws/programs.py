@@ -7,10 +7,10 @@ import runpy
 from typing import Any
 
 import pulumi
-from moto_cloud import ACCOUNT
 
 from infra.config import stack_values
 from infra.render import ROOT, engine_config
+from tests.aws.moto_cloud import ACCOUNT
 
 
 def whole(stack: str, **changes: Any) -> Any:

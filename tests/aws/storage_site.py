@@ -6,12 +6,11 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
-from moto_cloud import ACCOUNT, REGION, Cloud
-
 from infra.aws import bucket_access
 from infra.aws.lustre import LustreStorageArgs
 from infra.aws.records import BucketRecord
 from infra.storage import TeamVolumes, VolumeSizes
+from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud
 
 SIZES = VolumeSizes(checkpoints="5Ti", datasets="2Ti")
 TEAMS = ("a", "a2")

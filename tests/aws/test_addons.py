@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from clusters import program
-from moto_cloud import ACCOUNT, Cloud, Deployed, deployed_once
 
 from infra.aws import addons
+from tests.aws.clusters import program
+from tests.aws.moto_cloud import ACCOUNT, Cloud, Deployed, deployed_once
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,8 @@ import dataclasses
 import json
 from typing import Any
 
-import pools
 import pulumi
 import pytest
-from iam_evaluation import Request, allowed
-from moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deploy
 
 from infra import naming
 from infra.aws import provisioning_request
@@ -22,6 +19,9 @@ from infra.platform.compatibility import ADD_ONS
 from infra.platform.images import AUTOSCALER_TAGS
 from infra.platform.scale_up import GangScaleUp
 from infra.pools import Nodes
+from tests.aws import pools
+from tests.aws.iam_evaluation import Request, allowed
+from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deploy
 
 RELEASE = "kubernetes:helm.sh/v3:Release"
 POOLS = (pools.SPOT, pools.ONDEMAND)

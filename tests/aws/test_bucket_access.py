@@ -10,15 +10,15 @@ from typing import Any
 
 import pulumi
 import pytest
-from clusters import bare_cluster
-from iam_evaluation import Document, Request, allowed
 from moto import mock_aws
-from moto_cloud import ACCOUNT, REGION, Cloud, deploy
 
 from infra import naming
 from infra.aws import bucket_access, pod_identity
 from infra.aws.buckets import Buckets, BucketsArgs
 from infra.aws.identity import TeamIdentity, TeamIdentityArgs
+from tests.aws.clusters import bare_cluster
+from tests.aws.iam_evaluation import Document, Request, allowed
+from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, deploy
 
 KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/data"
 OTHER_ACCOUNT = "999999999999"

@@ -8,9 +8,9 @@ from typing import Any
 import pulumi
 import pytest
 from moto import mock_aws
-from moto_cloud import ACCOUNT, Cloud, Deployed, deploy
 
 from infra.aws.buckets import Buckets, BucketsArgs
+from tests.aws.moto_cloud import ACCOUNT, Cloud, Deployed, deploy
 
 ROLES = ("datasets", "checkpoints", "artifacts", "logs")
 SHARED = ("datasets", "checkpoints", "artifacts")

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from clusters import ADMIN, DEPLOYER, VIEWER, program
-from moto_cloud import Cloud, Deployed, deployed_once
-from moto_cloud.deploying import DEFAULT_TAGS
+
+from tests.aws.clusters import ADMIN, DEPLOYER, VIEWER, program
+from tests.aws.moto_cloud import Cloud, Deployed, deployed_once
+from tests.aws.moto_cloud.deploying import DEFAULT_TAGS
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ from typing import Any
 import pulumi
 import pytest
 from botocore.exceptions import ClientError
-from clusters import ADMIN, cluster_args, existing_base
-from moto_cloud import ACCOUNT, Cloud, Deployed
 
 from infra.aws.cluster import Cluster
+from tests.aws.clusters import ADMIN, cluster_args, existing_base
+from tests.aws.moto_cloud import ACCOUNT, Cloud, Deployed
 
 Make = Callable[..., Deployed]
 Keep = Callable[[Mapping[str, Any]], Mapping[str, Any]]

@@ -9,13 +9,13 @@ from typing import Any
 
 import pulumi
 import pytest
-from iam_evaluation import Request, allowed
 from moto import mock_aws
-from moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deploy
-from storage_site import SIZES, TEAMS, permissions, plain, site
 
 from infra.aws.elastic_files import EfsStorage, EfsStorageArgs, file_system_policy
 from infra.storage import SharedStorage
+from tests.aws.iam_evaluation import Request, allowed
+from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deploy
+from tests.aws.storage_site import SIZES, TEAMS, permissions, plain, site
 
 FILE_SYSTEM = "aws:efs/fileSystem:FileSystem"
 CLASS = "kubernetes:storage.k8s.io/v1:StorageClass"

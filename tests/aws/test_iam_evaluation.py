@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from iam_evaluation import Request, allowed, matches
+
+from tests.aws.iam_evaluation import Request, allowed, matches
 
 READ = Request(action="s3:GetObject", resource="arn:aws:s3:::b/a/x", account="1")
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pulumi
 import pytest
-from clusters import bare_cluster
 from moto import mock_aws
-from moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deploy
 
 from infra.aws.bucket_access import TeamBuckets
 from infra.aws.identity import TeamIdentity, TeamIdentityArgs
 from infra.aws.role_names import ROLE_NAME_MAX, role_name
+from tests.aws.clusters import bare_cluster
+from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deploy
 
 KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/data"
 ROLE = "training-team-research"

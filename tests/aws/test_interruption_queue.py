@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from iam_evaluation import Request, allowed
-from moto_cloud import ACCOUNT, Cloud, Deployed
 
 from infra.aws import imds_sidecar, interruption
 from infra.aws.interruption import InterruptionQueue
+from tests.aws.iam_evaluation import Request, allowed
+from tests.aws.moto_cloud import ACCOUNT, Cloud, Deployed
 from training.trainer import interruption as trainer
 
 Build = Callable[[Any], Deployed]

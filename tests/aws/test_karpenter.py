@@ -6,9 +6,7 @@ import dataclasses
 import json
 from typing import Any
 
-import pools
 import pytest
-from moto_cloud import ACCOUNT, REGION, Deployed
 
 from infra import naming
 from infra.aws import karpenter_manifests
@@ -16,6 +14,8 @@ from infra.aws.karpenter import Karpenter, KarpenterArgs
 from infra.aws.karpenter_manifests import node_pool
 from infra.platform import chart_values, mirror
 from infra.pools import NodePool, Nodes
+from tests.aws import pools
+from tests.aws.moto_cloud import ACCOUNT, REGION, Deployed
 
 MINE = [dataclasses.replace(pool, nodes=Nodes.KARPENTER) for pool in pools.ALL]
 SPOT, ONDEMAND, RESERVED, _, CPU = MINE

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pools
 import pytest
-from iam_evaluation import Request, allowed
-from moto_cloud import ACCOUNT, REGION
 
 from infra.aws.karpenter_access import ControllerScope, controller_policy
+from tests.aws import pools
+from tests.aws.iam_evaluation import Request, allowed
+from tests.aws.moto_cloud import ACCOUNT, REGION
 
 
 def instance(cluster: str, **more: str) -> dict[str, str]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pools
 import pytest
-from moto_cloud import Cloud, Deployed
 
 from infra import catalog
 from infra.aws import efa
@@ -15,6 +13,8 @@ from infra.aws.imds_sidecar import MetadataAccess
 from infra.aws.launch_template import template_args
 from infra.aws.node_pools import NodePoolsArgs
 from infra.pools import Network, NodePool
+from tests.aws import pools
+from tests.aws.moto_cloud import Cloud, Deployed
 
 
 @pytest.fixture

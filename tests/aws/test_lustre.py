@@ -9,9 +9,14 @@ from typing import Any
 import pulumi
 import pytest
 from moto import mock_aws
-from moto_cloud import Cloud, Deployed, deploy
-from moto_cloud.deploying import Created
-from storage_site import (
+
+from infra.aws.lustre import LustreStorage
+from infra.aws.lustre_volumes import capacity_gib, volume_name
+from infra.storage import SharedStorage, VolumeSizes
+from infra.tenancy import volumes
+from tests.aws.moto_cloud import Cloud, Deployed, deploy
+from tests.aws.moto_cloud.deploying import Created
+from tests.aws.storage_site import (
     SIZES,
     TEAMS,
     VOLUME,
@@ -20,11 +25,6 @@ from storage_site import (
     plain,
     site,
 )
-
-from infra.aws.lustre import LustreStorage
-from infra.aws.lustre_volumes import capacity_gib, volume_name
-from infra.storage import SharedStorage, VolumeSizes
-from infra.tenancy import volumes
 
 FILE_SYSTEM = "aws:fsx/lustreFileSystem:LustreFileSystem"
 INGRESS = "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule"

@@ -9,11 +9,11 @@ from typing import Any
 import pulumi
 import pytest
 from botocore.exceptions import ClientError
-from moto_cloud import Cloud, Deployed
-from storage_site import encrypted_bucket, key_policy, lustre_arguments, site
 
 from infra.aws.lustre import LustreStorage
 from infra.aws.records import BucketRecord
+from tests.aws.moto_cloud import Cloud, Deployed
+from tests.aws.storage_site import encrypted_bucket, key_policy, lustre_arguments, site
 
 Build = Callable[[Callable[[pulumi.ResourceOptions], Any]], Deployed]
 

@@ -13,8 +13,9 @@ import pulumi_aws.iam as iam
 import pulumi_aws.sns as sns
 import pytest
 from botocore.exceptions import ClientError
-from moto_cloud import Cloud, Deployed, account, missing
-from moto_cloud.registry import CREATORS
+
+from tests.aws.moto_cloud import Cloud, Deployed, account, missing
+from tests.aws.moto_cloud.registry import CREATORS
 
 Build = Callable[[Callable[[pulumi.ResourceOptions], Any]], Deployed]
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from moto_cloud import Cloud, Deployed, deployed_once
-from moto_cloud.deploying import DEFAULT_TAGS
-from networks import ARGS, way_out, zone_of_nat
 
 from infra.aws.network import Network
+from tests.aws.moto_cloud import Cloud, Deployed, deployed_once
+from tests.aws.moto_cloud.deploying import DEFAULT_TAGS
+from tests.aws.networks import ARGS, way_out, zone_of_nat
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,11 @@ from typing import Any
 import pulumi
 import pytest
 from botocore.exceptions import ClientError
-from moto_cloud import Cloud, Deployed
-from networks import ARGS, existing_vpc, way_out, zone_of_nat
 
 from infra.aws.existing_network import ExistingNetwork
 from infra.aws.network import Nat, Network
+from tests.aws.moto_cloud import Cloud, Deployed
+from tests.aws.networks import ARGS, existing_vpc, way_out, zone_of_nat
 
 Build = Callable[[Callable[[pulumi.ResourceOptions], Any]], Deployed]
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pools
-
 from infra.aws.node_health import monitoring_agent
 from infra.pools import Workload
+from tests.aws import pools
 
 ENGINE = "nvidia-dcgm.gpu-operator.svc:5555"
 

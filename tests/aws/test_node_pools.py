@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import pools
 import pytest
-from moto_cloud import Cloud, Deployed, deploy
 
 from infra import naming
 from infra.aws.node_pools import NodePools, NodePoolsArgs, scaling
 from infra.aws.pool_nodes import ami_type
 from infra.pools import Capacity, NodePool
+from tests.aws import pools
+from tests.aws.moto_cloud import Cloud, Deployed, deploy
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from typing import Any
 import pulumi
 import pulumi_aws.ec2 as ec2
 import pytest
-from moto_cloud import Deployed
 
 from infra.aws.provider import ProviderArgs, aws_provider
+from tests.aws.moto_cloud import Deployed
 
 ARGS = ProviderArgs(
     region="us-east-1",

@@ -8,13 +8,13 @@ from typing import Any
 
 import pulumi
 import pytest
-from clusters import bare_cluster
-from iam_evaluation import Request, allowed
-from moto_cloud import ACCOUNT, REGION, Cloud, Deployed, account, deploy
 
 from infra.aws import run_log_access
 from infra.aws.keys import Keys, KeysArgs
 from infra.aws.run_logs import RunLogs, RunLogsArgs
+from tests.aws.clusters import bare_cluster
+from tests.aws.iam_evaluation import Request, allowed
+from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, account, deploy
 
 GROUP = f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:/trainyard/training/runs"
 OTHER = f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:/aws/eks/training/cluster"

@@ -9,14 +9,14 @@ from typing import Any
 
 import pulumi
 import pytest
-from clusters import bare_cluster
-from iam_evaluation import Document, Request, allowed
 from moto import mock_aws
-from moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deploy
 
 from infra.aws import secret_access
 from infra.aws.role_names import role_name
 from infra.aws.secret_readers import SecretReaders, SecretReadersArgs
+from tests.aws.clusters import bare_cluster
+from tests.aws.iam_evaluation import Document, Request, allowed
+from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deploy
 
 SECRETS = {
     # Names that begin, end or are written into each other.

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pulumi
 import pytest
-from clusters import bare_cluster
-from iam_evaluation import Request, allowed
 from moto import mock_aws
-from moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deploy
 
 from infra.aws.signature_reader import SignatureReader, SignatureReaderArgs
+from tests.aws.clusters import bare_cluster
+from tests.aws.iam_evaluation import Request, allowed
+from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deploy
 
 KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/signing"
 OTHER_KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/data"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from moto_cloud import Cloud, Deployed
-from programs import whole
+from tests.aws.moto_cloud import Cloud, Deployed
+from tests.aws.programs import whole
 
 
 def test_a_vpc_that_is_brought_is_used_and_none_is_made(

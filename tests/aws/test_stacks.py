@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from moto_cloud import Deployed, deployed_once
-from programs import whole
 
 from infra import naming
+from tests.aws.moto_cloud import Deployed, deployed_once
+from tests.aws.programs import whole
 
 
 @pytest.fixture(scope="module", params=["dev", "prod"])

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from policy_examples import paths, violations
 
 from policies.rules.cluster import EKS_ACCESS_ENTRIES, EKS_VERSION
 from policies.rules.karpenter import KARPENTER_DISRUPTION
 from policies.rules.metadata import INSTANCE_METADATA
 from policies.rules.model import UNKNOWN, Resource
 from policies.rules.protection import PROTECTED_STATE
+from tests.policy.policy_examples import paths, violations
 
 CLUSTER = "aws:eks/cluster:Cluster"
 COMPONENT = "eks:index:Cluster"

@@ -6,14 +6,14 @@ import copy
 from typing import Any
 
 import pytest
-from policy_examples import of_stack
-from policy_pools import karpenter_pool, node_class, node_group, subnet, template
 
 from infra import catalog
 from policies.rules.budget import HOURLY_BUDGET
 from policies.rules.efa import EFA_INTERFACES, EFA_ONE_ZONE
 from policies.rules.facts import instance_types
 from policies.rules.model import UNKNOWN, Resource
+from tests.policy.policy_examples import of_stack
+from tests.policy.policy_pools import karpenter_pool, node_class, node_group, subnet, template
 
 A, B = "us-east-1a", "us-east-1b"
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from policy_examples import of_stack, paths, violations
 
 from policies.rules.buckets import BUCKET_SETTINGS
 from policies.rules.encryption import ENCRYPTION_AT_REST
 from policies.rules.model import UNKNOWN, Resource
+from tests.policy.policy_examples import of_stack, paths, violations
 
 DISK = {"encrypted": True, "volumeType": "gp3", "kmsKeyId": UNKNOWN}
 TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"

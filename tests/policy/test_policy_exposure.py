@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from policy_examples import paths, violations
 
 from policies.rules.exposure import NO_PUBLIC_ENDPOINTS
 from policies.rules.model import UNKNOWN, Resource
+from tests.policy.policy_examples import paths, violations
 
 CLUSTER = "aws:eks/cluster:Cluster"
 COMPONENT = "eks:index:Cluster"

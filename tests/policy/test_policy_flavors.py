@@ -7,13 +7,28 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from policy_examples import GPU_TOLERATION, SPOT_TOLERATION, gpu_pod, kubernetes, of_stack, paths
-from policy_pools import GPU, SPOT, cluster_queue, flavor, karpenter_pool, kueue, node_group
 
 from policies.rules.flavors import FLAVOR_TAINTS
 from policies.rules.model import UNKNOWN, Resource
 from policies.rules.production import SPOT_FOR_PRODUCTION
 from policies.rules.sharing import TIME_SLICING
+from tests.policy.policy_examples import (
+    GPU_TOLERATION,
+    SPOT_TOLERATION,
+    gpu_pod,
+    kubernetes,
+    of_stack,
+    paths,
+)
+from tests.policy.policy_pools import (
+    GPU,
+    SPOT,
+    cluster_queue,
+    flavor,
+    karpenter_pool,
+    kueue,
+    node_group,
+)
 
 EVERYTHING = {"operator": "Exists"}
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}

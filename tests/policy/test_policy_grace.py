@@ -6,7 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from policy_examples import (
+
+from policies.rules.grace import GRACE_BUDGET, GRACE_OF_RUNS
+from policies.rules.model import UNKNOWN, Resource
+from tests.policy.policy_examples import (
     QUEUE,
     WORKLOADS,
     cpu_pod,
@@ -18,9 +21,6 @@ from policy_examples import (
     paths,
     violations,
 )
-
-from policies.rules.grace import GRACE_BUDGET, GRACE_OF_RUNS
-from policies.rules.model import UNKNOWN, Resource
 
 COMMAND = "spec.template.spec.containers[0].command"
 GRACE = "spec.template.spec.terminationGracePeriodSeconds"

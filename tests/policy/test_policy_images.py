@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from policy_examples import (
+
+from policies.rules.images import IMAGES_BY_DIGEST, repository
+from policies.rules.model import UNKNOWN, Resource
+from tests.policy.policy_examples import (
     DIGEST,
     IMAGE,
     WORKLOADS,
@@ -14,9 +17,6 @@ from policy_examples import (
     train_job,
     violations,
 )
-
-from policies.rules.images import IMAGES_BY_DIGEST, repository
-from policies.rules.model import UNKNOWN, Resource
 
 
 def with_image(image: object) -> Resource:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from policy_stacks import STACKS, configured, findings, rendered
 
 from policies.rules.catalog import RULES, unknown_properties
 from policies.rules.model import Resource
+from tests.policy.policy_stacks import STACKS, configured, findings, rendered
 
 
 def test_there_is_a_policy_configuration_for_each_stack_in_an_account() -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from policy_examples import (
+
+from policies.rules.model import UNKNOWN
+from policies.rules.placement import GPU_PLACEMENT
+from tests.policy.policy_examples import (
     GPU_TOLERATION,
     IMAGE,
     QUEUE,
@@ -19,9 +22,6 @@ from policy_examples import (
     train_job,
     violations,
 )
-
-from policies.rules.model import UNKNOWN
-from policies.rules.placement import GPU_PLACEMENT
 
 EVERYTHING = {"operator": "Exists"}
 

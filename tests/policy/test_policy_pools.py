@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from policy_examples import paths, violations
 
 from policies.rules.model import UNKNOWN, Resource
 from policies.rules.pools import GPU_POOL_TAINTS
+from tests.policy.policy_examples import paths, violations
 
 GPU = {"key": "dedicated", "value": "gpu-training", "effect": "NoSchedule"}
 SPOT = {"key": "spot", "value": "true", "effect": "NoSchedule"}

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from policy_stacks import configured, findings, rendered
 
 from infra.outputs import Platform, TeamOutputs
 from infra.pools import Capacity, Network, NodePool, Nodes, Workload
 from policies.rules.model import Resource
 from policies.rules.names import TRAINER_LAUNCH_MODULE
 from policies.rules.workloads import pod_templates
+from tests.policy.policy_stacks import configured, findings, rendered
 from training.job import manifests
 from training.launchers import LAUNCHERS, pod
 from training.spec import Dataset, Resources, RunSpec

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from policy_examples import of_stack
-
 from policies.rules.model import UNKNOWN, Resource
 from policies.rules.quota import QUOTA_FITS_POOLS
+from tests.policy.policy_examples import of_stack
 
 
 def node(pool: str, gpus: Any) -> Resource:

@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from policy_examples import paths, violations
 
 from policies.rules.model import UNKNOWN, Resource
 from policies.rules.names import PLATFORM_TAGS
 from policies.rules.tags import AWS_TAGS
+from tests.policy.policy_examples import paths, violations
 
 TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
 TAGS = dict.fromkeys(PLATFORM_TAGS, "x")

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_project import Project
 from rich.console import Console
 
 from sandbox import environment, paths, toolchain
 from sandbox.paths import PROJECT
+from tests.sandbox.pulumi_project import Project
 
 pytestmark = pytest.mark.sandbox
 

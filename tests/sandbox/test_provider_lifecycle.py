@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_project import Project
 
 from sandbox.cluster import ClusterError
+from tests.sandbox.pulumi_project import Project
 
 pytestmark = pytest.mark.sandbox
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pulumi_project import Project, alive, children_of, read_until, wait_until
+
+from tests.sandbox.pulumi_project import Project, alive, children_of, read_until, wait_until
 
 pytestmark = pytest.mark.sandbox
 

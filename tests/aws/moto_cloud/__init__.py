@@ -4,9 +4,9 @@ A service's module registers one function per type token with `@creates`, one pe
 what moto lacks is listed in `missing`. To add a service, add a module and import it in `services`.
 """
 
-from moto_cloud.cloud import ACCOUNT, REGION, Cloud, account
-from moto_cloud.deploying import Created, Deployed, deploy, deployed_once
-from moto_cloud.registry import answers, creates
+from tests.aws.moto_cloud.cloud import ACCOUNT, REGION, Cloud, account
+from tests.aws.moto_cloud.deploying import Created, Deployed, deploy, deployed_once
+from tests.aws.moto_cloud.registry import answers, creates
 
 __all__ = [
     "ACCOUNT",

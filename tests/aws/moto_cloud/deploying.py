@@ -13,10 +13,10 @@ import pulumi
 from pulumi.runtime import mocks, settings
 from pulumi.runtime.stack import run_pulumi_func
 
-import moto_cloud.services  # noqa: F401  registers every service
-from moto_cloud import missing
-from moto_cloud.cloud import ACCOUNT, REGION, Cloud, account
-from moto_cloud.registry import ANSWERS, CREATORS
+import tests.aws.moto_cloud.services  # noqa: F401  registers every service
+from tests.aws.moto_cloud import missing
+from tests.aws.moto_cloud.cloud import ACCOUNT, REGION, Cloud, account
+from tests.aws.moto_cloud.registry import ANSWERS, CREATORS
 
 DEFAULT_TAGS: Final = {"trainyard.dev/stack": "test"}
 """Default tags of the provider that a program gets."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from moto_cloud.cloud import ACCOUNT, REGION, Cloud, document, specification, tags_of
-from moto_cloud.registry import Inputs, Outputs, creates
+from tests.aws.moto_cloud.cloud import ACCOUNT, REGION, Cloud, document, specification, tags_of
+from tests.aws.moto_cloud.registry import Inputs, Outputs, creates
 
 
 def arn(kind: str, id_: str) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from moto_cloud.cloud import Cloud, document, listed, tags_of
-from moto_cloud.registry import Inputs, Outputs, creates
+from tests.aws.moto_cloud.cloud import Cloud, document, listed, tags_of
+from tests.aws.moto_cloud.registry import Inputs, Outputs, creates
 
 
 @creates("aws:efs/fileSystem:FileSystem")

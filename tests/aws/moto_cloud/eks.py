@@ -8,9 +8,9 @@ from typing import Any
 from moto.eks.models import eks_backends
 from pulumi.runtime.mocks import MockMonitor
 
-from moto_cloud import iam
-from moto_cloud.cloud import ACCOUNT, REGION, Cloud, specification, tag_map
-from moto_cloud.registry import Inputs, Outputs, creates
+from tests.aws.moto_cloud import iam
+from tests.aws.moto_cloud.cloud import ACCOUNT, REGION, Cloud, specification, tag_map
+from tests.aws.moto_cloud.registry import Inputs, Outputs, creates
 
 
 @creates("eks:index:Cluster")

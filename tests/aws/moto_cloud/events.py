@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from moto_cloud.cloud import Cloud, tags_of
-from moto_cloud.registry import Inputs, Outputs, creates
+from tests.aws.moto_cloud.cloud import Cloud, tags_of
+from tests.aws.moto_cloud.registry import Inputs, Outputs, creates
 
 
 @creates("aws:cloudwatch/eventRule:EventRule")

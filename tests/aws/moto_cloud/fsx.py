@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from iam_evaluation import Request, allowed
-
-from moto_cloud.cloud import ACCOUNT, REGION, Cloud, document, listed, tags_of
-from moto_cloud.ec2 import pascal
-from moto_cloud.registry import Inputs, Outputs, creates
+from tests.aws.iam_evaluation import Request, allowed
+from tests.aws.moto_cloud.cloud import ACCOUNT, REGION, Cloud, document, listed, tags_of
+from tests.aws.moto_cloud.ec2 import pascal
+from tests.aws.moto_cloud.registry import Inputs, Outputs, creates
 
 _LINKED_ROLE = (
     f"arn:aws:iam::{ACCOUNT}:role/aws-service-role/s3.data-source.lustre.fsx.amazonaws.com/"

@@ -9,8 +9,8 @@ from typing import Any
 from moto.iam.aws_managed_policies import aws_managed_policies_data
 from moto.iam.models import AWSManagedPolicy, iam_backends
 
-from moto_cloud.cloud import ACCOUNT, REGION, Cloud, document, listed, tags_of
-from moto_cloud.registry import Inputs, Outputs, creates
+from tests.aws.moto_cloud.cloud import ACCOUNT, REGION, Cloud, document, listed, tags_of
+from tests.aws.moto_cloud.registry import Inputs, Outputs, creates
 
 _AWS_OWN = "arn:aws:iam::aws:policy/"
 

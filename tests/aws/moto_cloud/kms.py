@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from moto_cloud.cloud import ACCOUNT, Cloud, document, listed
-from moto_cloud.registry import Inputs, Outputs, creates
+from tests.aws.moto_cloud.cloud import ACCOUNT, Cloud, document, listed
+from tests.aws.moto_cloud.registry import Inputs, Outputs, creates
 
 
 @creates("aws:kms/key:Key")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from moto_cloud.cloud import Cloud, specification
-from moto_cloud.ec2 import arn, pascal
-from moto_cloud.registry import Inputs, Outputs, creates
+from tests.aws.moto_cloud.cloud import Cloud, specification
+from tests.aws.moto_cloud.ec2 import arn, pascal
+from tests.aws.moto_cloud.registry import Inputs, Outputs, creates
 
 _OF_THE_RESOURCE = {"name", "namePrefix", "description", "tags", "tagsAll", "updateDefaultVersion"}
 """Inputs that are not part of the template's data."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from moto_cloud.cloud import ACCOUNT, REGION, Cloud, tag_map
-from moto_cloud.registry import Inputs, Outputs, creates
+from tests.aws.moto_cloud.cloud import ACCOUNT, REGION, Cloud, tag_map
+from tests.aws.moto_cloud.registry import Inputs, Outputs, creates
 
 RETENTION_DAYS = (
     *(0, 1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from moto_cloud.cloud import ACCOUNT, REGION, Cloud
-from moto_cloud.registry import Inputs, Outputs, answers
+from tests.aws.moto_cloud.cloud import ACCOUNT, REGION, Cloud
+from tests.aws.moto_cloud.registry import Inputs, Outputs, answers
 
 ADDONS: Final = (
     "aws-ebs-csi-driver",

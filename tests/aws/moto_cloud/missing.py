@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from moto_cloud.cloud import ACCOUNT, REGION, Cloud
-from moto_cloud.efs import check_backup_policy
-from moto_cloud.fsx import check_association
-from moto_cloud.registry import Inputs, Outputs
+from tests.aws.moto_cloud.cloud import ACCOUNT, REGION, Cloud
+from tests.aws.moto_cloud.efs import check_backup_policy
+from tests.aws.moto_cloud.fsx import check_association
+from tests.aws.moto_cloud.registry import Inputs, Outputs
 
 Check = Callable[[Inputs, Cloud], None]
 

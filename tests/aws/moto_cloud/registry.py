@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from moto_cloud.cloud import Cloud
+from tests.aws.moto_cloud.cloud import Cloud
 
 Inputs = dict[str, Any]
 Outputs = dict[str, Any]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from moto_cloud.cloud import REGION, Cloud, document, listed, tags_of
-from moto_cloud.ec2 import pascal
-from moto_cloud.registry import Inputs, Outputs, creates
+from tests.aws.moto_cloud.cloud import REGION, Cloud, document, listed, tags_of
+from tests.aws.moto_cloud.ec2 import pascal
+from tests.aws.moto_cloud.registry import Inputs, Outputs, creates
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
 

@@ -1,6 +1,6 @@
 """Every service that the tests' cloud has. A new one is a module and a line here."""
 
-from moto_cloud import (
+from tests.aws.moto_cloud import (
     ec2,
     efs,
     eks,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from moto_cloud.cloud import Cloud, document, tag_map
-from moto_cloud.registry import Inputs, Outputs, creates
+from tests.aws.moto_cloud.cloud import Cloud, document, tag_map
+from tests.aws.moto_cloud.registry import Inputs, Outputs, creates
 
 
 @creates("aws:sqs/queue:Queue")

@@ -7,7 +7,6 @@ import threading
 from typing import Any
 
 import pytest
-from fake_cluster import FakeCluster, Log, refusal
 
 from sandbox.provider import lifecycle
 from sandbox.provider.autonaming import Mode
@@ -15,6 +14,7 @@ from sandbox.provider.errors import ProviderError
 from sandbox.provider.objects import Object
 from sandbox.provider.properties import UNKNOWN, Secret, reveal
 from sandbox.provider.session import Session
+from tests.unit.provider.fake_cluster import FakeCluster, Log, refusal
 
 PREFIX = "urn:pulumi:s::p::"
 META = {"name": "a", "namespace": "team"}
