@@ -1,20 +1,27 @@
 """Who is told of which alert: Alertmanager's routes, from a list of receivers.
 
-An alert has the labels `owner` (platform or team), `severity` (page or ticket) and, where it is a team's,
-`team`. What no receiver of a team takes goes to the platform's; what nobody takes is only shown.
+An alert of ours has the labels `owner` (platform or team), `severity` (page or ticket) and, where it is about a
+team, `team`. What no receiver of a team takes goes to the platform's; what nobody takes is only shown.
+
+Alerts that kube-prometheus-stack brings have a severity of their own and no owner: they are the platform's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
+
+from infra import naming
 
 SECRETS_FOLDER: Final = "/etc/alertmanager/secrets"
 """Where the operator mounts Secrets that the Alertmanager object names."""
 
 NOBODY: Final = "nobody"
+
+LOADER_ALERTS: Final = ("LoaderStarvation", "LowGpuUtilization", "SlowLoaderHint")
+"""Of one run, the plainest first: each says the same as those after it, and more."""
 
 
 class Channel(StrEnum):
@@ -30,6 +37,11 @@ class Severity(StrEnum):
 
     PAGE = "page"
     TICKET = "ticket"
+
+    @property
+    def of_chart(self) -> str:
+        """What kube-prometheus-stack calls it in its own alerts."""
+        return "critical" if self is Severity.PAGE else "warning"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,17 +78,10 @@ def configuration(receivers: Sequence[Receiver]) -> dict[str, Any]:
             "repeat_interval": "12h",
             "routes": [
                 *(_route(receiver) for receiver in teams),
-                *(_fallback(receiver, teams) for receiver in platform),
+                *(route for receiver in platform for route in _fallback(receiver, teams)),
             ],
         },
-        "inhibit_rules": [
-            {
-                # A page says more than the ticket on the same pod.
-                "source_matchers": ['severity="page"'],
-                "target_matchers": ['severity="ticket"'],
-                "equal": ["namespace", "pod", "alertname"],
-            }
-        ],
+        "inhibit_rules": list(_inhibitions()),
         "receivers": [{"name": NOBODY}, *(_receiver(receiver) for receiver in receivers)],
     }
 
@@ -84,6 +89,21 @@ def configuration(receivers: Sequence[Receiver]) -> dict[str, Any]:
 def secrets(receivers: Sequence[Receiver]) -> list[str]:
     """Names of the Secrets that Alertmanager has to see."""
     return sorted({receiver.secret for receiver in receivers})
+
+
+def _inhibitions() -> Iterator[dict[str, Any]]:
+    """One ticket for one cause."""
+    for number, plain in enumerate(LOADER_ALERTS[:-1], start=1):
+        yield {
+            "source_matchers": [f'alertname="{plain}"'],
+            "target_matchers": [f'alertname=~"{"|".join(LOADER_ALERTS[number:])}"'],
+            "equal": ["namespace", "run_id"],
+        }
+    yield {
+        "source_matchers": ['severity="critical"'],
+        "target_matchers": ['severity="warning"'],
+        "equal": ["namespace", "alertname"],
+    }
 
 
 def _severity(receiver: Receiver) -> list[str]:
@@ -96,15 +116,22 @@ def _route(receiver: Receiver) -> dict[str, Any]:
     return {"receiver": receiver.name, "matchers": matchers, "continue": True}
 
 
-def _fallback(receiver: Receiver, teams: Sequence[Receiver]) -> dict[str, Any]:
-    """All but what some team's receiver takes: a team that is told of pages only leaves its tickets here."""
+def _fallback(receiver: Receiver, teams: Sequence[Receiver]) -> Iterator[dict[str, Any]]:
+    """The platform's own, whichever team they name; teams' that nobody of theirs takes; the chart's.
+
+    A team that is told of pages only leaves its tickets here. The chart's alerts on namespaces of teams are left
+    out: what runs there comes and goes, and ours tell of it.
+    """
     complete = _told_of_everything(teams, receiver.severity)
     others = [f'team!~"{"|".join(complete)}"'] if complete else []
-    return {
-        "receiver": receiver.name,
-        "matchers": ['severity=~"page|ticket"', *others, *_severity(receiver)],
-        "continue": True,
-    }
+    chosen = [receiver.severity] if receiver.severity else list(Severity)
+    of_chart = "|".join(one.of_chart for one in chosen)
+    for matchers in (
+        ['owner="platform"', *_severity(receiver)],
+        ['owner="team"', *others, *_severity(receiver)],
+        ['owner=""', f'severity=~"{of_chart}"', f'namespace!~"{naming.namespace(".+")}"'],
+    ):
+        yield {"receiver": receiver.name, "matchers": matchers, "continue": True}
 
 
 def _told_of_everything(teams: Sequence[Receiver], severity: Severity | None) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from infra.observability import alerts
 from infra.platform import alerting
 from infra.platform.alerting import Channel, Receiver, Severity
 
@@ -44,8 +45,54 @@ def test_a_team_hears_of_its_own_alerts_and_of_nobody_elses() -> None:
     assert told(everybody, owner="platform", severity="page") == ["platform"]
 
 
-def test_an_alert_of_the_platform_that_names_a_team_goes_to_the_team_only_if_it_is_theirs() -> None:
+@pytest.mark.parametrize("alert", alerts.ALERTS, ids=lambda alert: alert.name)
+@pytest.mark.parametrize("everybody", [[PLATFORM], [PLATFORM, RESEARCH]], ids=["one", "both"])
+def test_every_alert_about_a_team_is_heard_by_one_receiver_and_it_is_its_owners(
+    alert: alerts.Alert, everybody: list[Receiver]
+) -> None:
+    heard = told(everybody, owner=alert.owner, team="research", severity=alert.severity)
+    theirs = alert.owner == alerts.TEAM and RESEARCH in everybody
+    assert heard == ["research" if theirs else "platform"]
+
+
+def test_an_alert_of_the_platform_that_names_a_team_is_not_the_teams() -> None:
     assert told([RESEARCH], owner="platform", team="research", severity="page") == []
+
+
+@pytest.mark.parametrize(
+    ("severity", "heard"),
+    [("critical", ["platform", "night"]), ("warning", ["platform"]), ("info", []), ("none", [])],
+)
+def test_alerts_that_the_chart_brings_reach_the_platform(severity: str, heard: list[str]) -> None:
+    assert told([PLATFORM, NIGHT, RESEARCH], severity=severity, alertname="KubeletDown") == heard
+
+
+def test_what_the_chart_says_of_namespaces_of_teams_is_left_to_our_alerts() -> None:
+    of_chart = {"severity": "warning", "alertname": "KubeJobFailed"}
+    assert told([PLATFORM], **of_chart, namespace="team-research") == []
+    assert told([PLATFORM], **of_chart, namespace="kueue-system") == ["platform"]
+
+
+def inhibited(source: Mapping[str, str], target: Mapping[str, str]) -> bool:
+    """Whether an alert is kept silent by another, as Alertmanager decides it."""
+    return any(
+        all(matches(m, source) for m in rule["source_matchers"])
+        and all(matches(m, target) for m in rule["target_matchers"])
+        and all(source.get(label, "") == target.get(label, "") for label in rule["equal"])
+        for rule in alerting.configuration([])["inhibit_rules"]
+    )
+
+
+def test_a_run_that_waits_for_data_gives_one_ticket() -> None:
+    run = {"namespace": "team-llm", "run_id": "hello-1"}
+    first, *others = ({"alertname": name, **run} for name in alerting.LOADER_ALERTS)
+    for one in others:
+        assert inhibited(first, one) and not inhibited(one, first)
+        assert not inhibited(first, one | {"run_id": "hello-2"})
+
+
+def test_alerts_that_keep_others_silent_exist() -> None:
+    assert set(alerting.LOADER_ALERTS) <= {alert.name for alert in alerts.ALERTS}
 
 
 def test_what_a_team_is_not_told_of_reaches_the_platform() -> None:
@@ -60,10 +107,6 @@ def test_what_a_team_is_not_told_of_reaches_the_platform() -> None:
 def test_a_pager_is_silent_about_tickets() -> None:
     assert told([NIGHT], owner="platform", severity="page") == ["night"]
     assert told([NIGHT], owner="platform", severity="ticket") == []
-
-
-def test_alerts_without_a_severity_of_ours_wake_nobody() -> None:
-    assert told([PLATFORM, NIGHT], severity="none", alertname="Watchdog") == []
 
 
 @pytest.mark.parametrize("channel", list(Channel))
