@@ -107,7 +107,8 @@ def test_a_policy_that_aws_does_not_have_fails(build: Build) -> None:
 def test_an_exception_of_the_program_reaches_the_test(build: Build) -> None:
     def program(opts: pulumi.ResourceOptions) -> None:
         vpc = ec2.Vpc("v", cidr_block="10.0.0.0/16", opts=child(opts))
-        vpc.id.apply(lambda id_: {}["no such key"])
+        known: dict[str, str] = {}
+        vpc.id.apply(lambda _: known["no such key"])
 
     with pytest.raises(KeyError, match="no such key"):
         build(program)

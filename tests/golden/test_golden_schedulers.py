@@ -32,9 +32,9 @@ def stack(scheduler: Scheduler) -> list[dict[str, Any]]:
 
 def concerned(record: dict[str, Any]) -> bool:
     """Whether a resource is about scheduling, not one that all stacks have alike."""
-    name = record["name"]
+    name: str = record["name"]
     about = name.startswith(("operators", "priorities", "queues")) or name.endswith("-quota")
-    return about and record["inputs"] != {}
+    return about and bool(record["inputs"])
 
 
 @pytest.mark.parametrize("scheduler", _RUNS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from policies.rules.model import UNKNOWN, Resource
@@ -62,7 +63,7 @@ def karpenter_pool(
     zones: tuple[str, ...] = (),
     limits: Any = None,
     taints: Any = None,
-    **labels: str,
+    labels: Mapping[str, str] | None = None,
 ) -> Resource:
     requirements = [
         _among("node.kubernetes.io/instance-type", types),
@@ -75,7 +76,7 @@ def karpenter_pool(
         "nodeClassRef": {"name": name},
         "taints": [GPU] if taints is None else taints,
     }
-    own = {"trainyard.dev/pool": name, "workload-type": "gpu-training"} | labels
+    own = {"trainyard.dev/pool": name, "workload-type": "gpu-training", **(labels or {})}
     return Resource(
         type="kubernetes:karpenter.sh/v1:NodePool",
         props={

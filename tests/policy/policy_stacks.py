@@ -61,7 +61,7 @@ def findings(
     """
     found: list[str] = []
     for rule in RULES:
-        config = defaults(rule.schema) | (configured or {}).get(rule.name, {})
+        config = {**defaults(rule.schema), **(configured or {}).get(rule.name, {})}
         if isinstance(rule, ResourceRule):
             violations = [v for resource in resources for v in rule.check(resource, config)]
         else:

@@ -139,9 +139,9 @@ def cluster_policy(default: Any) -> Resource:
 
 
 def pool_of(*teams: str, config: str = "") -> list[Resource]:
-    label = {"nvidia.com/device-plugin.config": config} if config else {}
+    labels = {"nvidia.com/device-plugin.config": config} if config else None
     return [
-        karpenter_pool("a", "g6.xlarge", **label),
+        karpenter_pool("a", "g6.xlarge", labels=labels),
         flavor("a", [GPU_TOLERATION]),
         *(cluster_queue(team, "a") for team in teams),
     ]

@@ -124,6 +124,11 @@ def listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
+def name_of(inputs: Mapping[str, Any]) -> str:
+    """The name that the program chose, else that of the resource."""
+    return str(inputs.get("name", inputs["__name"]))
+
+
 def tags_of(inputs: Mapping[str, Any]) -> list[dict[str, str]]:
     """Own and default tags, as most of AWS's APIs want them."""
     return [{"Key": key, "Value": value} for key, value in sorted(tag_map(inputs).items())]

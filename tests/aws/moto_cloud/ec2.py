@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.aws.moto_cloud.cloud import ACCOUNT, REGION, Cloud, document, specification, tags_of
+from tests.aws.moto_cloud.cloud import (
+    ACCOUNT,
+    REGION,
+    Cloud,
+    document,
+    name_of,
+    specification,
+    tags_of,
+)
 from tests.aws.moto_cloud.registry import Inputs, Outputs, creates
 
 
@@ -170,7 +178,7 @@ def flow_log(inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
 
 @creates("aws:ec2/securityGroup:SecurityGroup")
 def security_group(inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
-    name = inputs.get("name", inputs["__name"])
+    name = name_of(inputs)
     cloud.ec2.describe_vpcs(VpcIds=[inputs["vpcId"]])
     id_ = cloud.ec2.create_security_group(
         GroupName=name,

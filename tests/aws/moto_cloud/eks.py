@@ -9,7 +9,7 @@ from moto.eks.models import eks_backends
 from pulumi.runtime.mocks import MockMonitor
 
 from tests.aws.moto_cloud import iam
-from tests.aws.moto_cloud.cloud import ACCOUNT, REGION, Cloud, specification, tag_map
+from tests.aws.moto_cloud.cloud import ACCOUNT, REGION, Cloud, name_of, specification, tag_map
 from tests.aws.moto_cloud.registry import Inputs, Outputs, creates
 
 
@@ -23,7 +23,7 @@ def remote_cluster(inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
         raise NotImplementedError("the tests' cloud makes neither OIDC provider nor default nodes")
     if "roleMappings" in inputs or "userMappings" in inputs:
         raise NotImplementedError("the tests' cloud has no aws-auth")
-    name = inputs.get("name", inputs["__name"])
+    name = name_of(inputs)
     role = _service_role(inputs, cloud)
     subnets = cloud.subnets(inputs.get("subnetIds") or inputs["privateSubnetIds"])
     _check_subnets(subnets, inputs.get("vpcId"))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 
-from tests.aws.moto_cloud.cloud import Cloud, tags_of
+from tests.aws.moto_cloud.cloud import Cloud, name_of, tags_of
 from tests.aws.moto_cloud.registry import Inputs, Outputs, creates
 
 
 @creates("aws:cloudwatch/eventRule:EventRule")
 def rule(inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
-    name = str(inputs.get("name", inputs["__name"]))
+    name = name_of(inputs)
     made = cloud.client("events").put_rule(
         Name=name,
         EventPattern=json.dumps(json.loads(inputs["eventPattern"])),

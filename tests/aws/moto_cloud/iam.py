@@ -9,7 +9,7 @@ from typing import Any
 from moto.iam.aws_managed_policies import aws_managed_policies_data
 from moto.iam.models import AWSManagedPolicy, iam_backends
 
-from tests.aws.moto_cloud.cloud import ACCOUNT, REGION, Cloud, document, listed, tags_of
+from tests.aws.moto_cloud.cloud import ACCOUNT, REGION, Cloud, document, listed, name_of, tags_of
 from tests.aws.moto_cloud.registry import Inputs, Outputs, creates
 
 _AWS_OWN = "arn:aws:iam::aws:policy/"
@@ -48,7 +48,7 @@ def role(inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
     for statement in listed(trust["Statement"]):
         if "Principal" not in statement:
             raise ValueError(f"a trust policy's statement needs a principal: {statement}")
-    name = inputs.get("name", inputs["__name"])
+    name = name_of(inputs)
     made = cloud.iam.create_role(
         RoleName=name,
         Path=inputs.get("path", "/"),
@@ -64,7 +64,7 @@ def policy(inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
     text = _text(inputs["policy"])
     document(text)
     made = cloud.iam.create_policy(
-        PolicyName=inputs.get("name", inputs["__name"]),
+        PolicyName=name_of(inputs),
         Path=inputs.get("path", "/"),
         PolicyDocument=text,
         Tags=tags_of(inputs),
@@ -76,7 +76,7 @@ def policy(inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
 def role_policy(inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
     text = _text(inputs["policy"])
     document(text)
-    name = inputs.get("name", inputs["__name"])
+    name = name_of(inputs)
     cloud.iam.put_role_policy(RoleName=inputs["role"], PolicyName=name, PolicyDocument=text)
     return f"{inputs['role']}:{name}", {"name": name}
 
@@ -89,7 +89,7 @@ def role_policy_attachment(inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
 
 @creates("aws:iam/instanceProfile:InstanceProfile")
 def instance_profile(inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
-    name = inputs.get("name", inputs["__name"])
+    name = name_of(inputs)
     made = cloud.iam.create_instance_profile(InstanceProfileName=name, Tags=tags_of(inputs))
     cloud.iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=inputs["role"])
     return name, {"arn": made["InstanceProfile"]["Arn"], "name": name}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.aws.moto_cloud.cloud import Cloud, specification
+from tests.aws.moto_cloud.cloud import Cloud, name_of, specification
 from tests.aws.moto_cloud.ec2 import arn, pascal
 from tests.aws.moto_cloud.registry import Inputs, Outputs, creates
 
@@ -14,7 +14,7 @@ _OF_THE_RESOURCE = {"name", "namePrefix", "description", "tags", "tagsAll", "upd
 
 @creates("aws:ec2/launchTemplate:LaunchTemplate")
 def launch_template(inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
-    name = inputs.get("name", inputs["__name"])
+    name = name_of(inputs)
     _check(inputs, cloud)
     made = cloud.ec2.create_launch_template(
         LaunchTemplateName=name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.aws.moto_cloud.cloud import ACCOUNT, REGION, Cloud, tag_map
+from tests.aws.moto_cloud.cloud import ACCOUNT, REGION, Cloud, name_of, tag_map
 from tests.aws.moto_cloud.registry import Inputs, Outputs, creates
 
 RETENTION_DAYS = (
@@ -14,7 +14,7 @@ RETENTION_DAYS = (
 
 @creates("aws:cloudwatch/logGroup:LogGroup")
 def log_group(inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
-    name = inputs.get("name", inputs["__name"])
+    name = name_of(inputs)
     request = {}
     if "kmsKeyId" in inputs:
         cloud.key(inputs["kmsKeyId"])

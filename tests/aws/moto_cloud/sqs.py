@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from tests.aws.moto_cloud.cloud import Cloud, document, tag_map
+from tests.aws.moto_cloud.cloud import Cloud, document, name_of, tag_map
 from tests.aws.moto_cloud.registry import Inputs, Outputs, creates
 
 
 @creates("aws:sqs/queue:Queue")
 def queue(inputs: Inputs, cloud: Cloud) -> tuple[str, Outputs]:
-    name = inputs.get("name", inputs["__name"])
+    name = name_of(inputs)
     attributes = {}
     if "messageRetentionSeconds" in inputs:
         attributes["MessageRetentionPeriod"] = str(inputs["messageRetentionSeconds"])
