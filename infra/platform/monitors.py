@@ -46,6 +46,10 @@ def _copied(source: str, target: str) -> dict[str, Any]:
     return {"sourceLabels": [source], "targetLabel": target}
 
 
+def _dropped_labels(names: str) -> dict[str, Any]:
+    return {"action": "labeldrop", "regex": names}
+
+
 def _job(name: str) -> dict[str, Any]:
     return {"targetLabel": "job", "replacement": name}
 
@@ -73,6 +77,8 @@ def runs(scrape_seconds: int) -> Manifest:
                         _copied(_meta(naming.RUN_ID), "run_id"),
                         _copied(_meta(naming.TEAM), "team"),
                     ],
+                    # A run says its id as well. The labels of its pod are believed: its author cannot write those.
+                    "metricRelabelings": [_dropped_labels("exported_(run_id|team)")],
                 }
             ],
         },
@@ -96,6 +102,9 @@ def gpus(exporter: str, scrape_seconds: int) -> Manifest:
                     "relabelings": [
                         _job(series.DCGM_JOB),
                         _copied("__meta_kubernetes_pod_node_name", "node"),
+                        # prometheus-operator names the exporter's own pod, and a GPU that nobody holds would
+                        # take that for its holder.
+                        _dropped_labels("namespace|pod|container"),
                     ],
                 }
             ],
@@ -120,6 +129,10 @@ def kueue(scrape_seconds: int) -> Manifest:
                     "bearerTokenFile": _KUEUE_TOKEN,
                     "tlsConfig": {"insecureSkipVerify": True},
                     "relabelings": [_job(series.KUEUE_JOB)],
+                    # From 0.16 on each manager tells of the queues that it knows, and a sum would count them twice.
+                    "metricRelabelings": [
+                        {"sourceLabels": ["replica_role"], "regex": "follower", "action": "drop"}
+                    ],
                 }
             ],
         },

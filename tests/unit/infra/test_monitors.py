@@ -12,15 +12,23 @@ from infra.platform import monitors, observability
 from infra.platform.observability import ObservabilityArgs
 
 
-def relabelled(monitor: dict[str, Any], meta: dict[str, str]) -> dict[str, str] | None:
-    """A target's labels after relabelling, as Prometheus does it; None: it is dropped."""
+def relabelled(
+    monitor: dict[str, Any], meta: dict[str, str], stage: str = "relabelings"
+) -> dict[str, str] | None:
+    """Labels of a target (or a sample) after relabelling, as Prometheus does it; None: it is dropped."""
     (endpoint,) = monitor["spec"].get("podMetricsEndpoints") or monitor["spec"]["endpoints"]
     found = dict(meta)
-    for rule in endpoint["relabelings"]:
+    for rule in endpoint[stage]:
+        if rule.get("action") == "labeldrop":
+            found = {n: v for n, v in found.items() if not re.fullmatch(rule["regex"], n)}
+            continue
         value = ";".join(found.get(label, "") for label in rule.get("sourceLabels", []))
         matched = re.fullmatch(rule.get("regex", "(.*)"), value)
         if rule.get("action") == "keep":
             if matched is None:
+                return None
+        elif rule.get("action") == "drop":
+            if matched:
                 return None
         elif matched:
             found[rule["targetLabel"]] = rule.get("replacement", value)
@@ -44,6 +52,22 @@ def test_series_of_a_run_say_which_run_whose_and_where() -> None:
     }
 
 
+def test_a_run_cannot_say_that_it_is_another() -> None:
+    said = {"run_id": "llama-v1-0a1b2c3d", "exported_run_id": "other", "exported_team": "other"}
+    assert relabelled(monitors.runs(30), said, "metricRelabelings") == {
+        "run_id": "llama-v1-0a1b2c3d"
+    }
+
+
+@pytest.mark.parametrize(
+    ("role", "kept"), [("leader", True), ("standalone", True), ("", True), ("follower", False)]
+)
+def test_queues_are_told_of_by_the_manager_that_leads(role: str, kept: bool) -> None:
+    sample = {"cluster_queue": "research", "replica_role": role}
+    found = relabelled(monitors.kueue(30), sample, "metricRelabelings")
+    assert (found is not None) is kept
+
+
 @pytest.mark.parametrize(("index", "kept"), [("0", True), ("1", False), ("10", False)])
 def test_only_the_first_pod_of_a_gang_is_asked(index: str, kept: bool) -> None:
     assert (relabelled(monitors.runs(30), POD | {INDEX: index}) is not None) is kept
@@ -62,6 +86,14 @@ def test_the_exporter_is_believed_which_pod_holds_a_gpu(exporter: str) -> None:
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     assert endpoint["honorLabels"] is True
     assert relabelled(monitor, POD) == {"job": "dcgm-exporter", "node": "node-7"}
+
+
+@pytest.mark.parametrize("exporter", sorted(monitors.GPU_EXPORTERS))
+def test_a_gpu_that_nobody_holds_is_not_said_to_be_the_exporters(exporter: str) -> None:
+    # What prometheus-operator writes before relabelings of a monitor, pkg/prometheus/promcfg.go of 0.93.
+    own = {"namespace": "gpu-operator", "pod": "exporter-x2b", "container": "exporter"}
+    found = relabelled(monitors.gpus(exporter, 30), POD | own)
+    assert found is not None and not own.keys() & found.keys()
 
 
 ARGS = ObservabilityArgs(
