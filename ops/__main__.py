@@ -12,6 +12,7 @@ from rich.console import Console
 
 from infra import naming
 from ops import collect, drain, metrics, report
+from ops.checklist.observed import NAMESPACES
 from ops.cluster import Cluster, ClusterError, ForbiddenError
 from ops.collect import NoSuchRunError
 from ops.ready import command as ready
@@ -94,6 +95,8 @@ def _why(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
         if namespace is not None:
             raise
         raise ClusterError(f"{error}; name your team with --team") from None
+    if not known and namespace is not None and not _there(cluster, namespace):
+        raise ClusterError(f"--team: got {args.team!r}; there is no namespace {namespace}")
     run = collect.find(known, args.run_name)
     prometheus = metrics.of(args.prometheus, cluster)
     taken = collect.snapshot(cluster, run, dt.datetime.now(dt.UTC), known, prometheus)
@@ -102,6 +105,14 @@ def _why(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     else:
         report.show(taken, console)
     return 0
+
+
+def _there(cluster: Cluster, namespace: str) -> bool:
+    """Whether a namespace exists, as far as the caller may know."""
+    try:
+        return cluster.get(NAMESPACES, namespace) is not None
+    except ForbiddenError:
+        return True
 
 
 def _drain(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:

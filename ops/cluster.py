@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import urllib3
+import yaml
 from kubernetes import client, config
 
 from ops import objects
@@ -16,10 +20,23 @@ from ops.objects import Json
 
 FIELD_MANAGER: Final = "trainyard-ops"
 TIMEOUT_S: Final = 30.0
+CONNECT_S: Final = 5.0
+"""To reach the API server at all; who is in the wrong network shall not wait for minutes."""
+
+_ANONYMOUS: Final = "system:anonymous"
+"""Whom an API server takes a caller for who shows nothing, where it answers such callers at all."""
 
 
 class ClusterError(Exception):
     """The cluster cannot be reached, or refuses; the text says what to do."""
+
+
+class UnreachableError(ClusterError):
+    """It does not answer now, or has too much to do; a moment later it may."""
+
+
+class UnknownCallerError(ClusterError):
+    """It does not accept the credentials, so that nothing can be said of rights."""
 
 
 class ForbiddenError(ClusterError):
@@ -52,12 +69,19 @@ class Cluster:
     def __init__(self, kubeconfig: Path | None, context: str | None = None) -> None:
         path = None if kubeconfig is None else str(kubeconfig)
         try:
-            # The client's own annotations stop at its front door.
-            self._api: Any = config.new_client_from_config(path, context)  # type: ignore[no-untyped-call]
+            with _complaints() as said:
+                # The client's own annotations stop at its front door.
+                self._api: Any = config.new_client_from_config(path, context)  # type: ignore[no-untyped-call]
         except (config.ConfigException, OSError) as error:
-            raise ClusterError(
-                f"no usable kubeconfig: {error}; name one with --kubeconfig"
-            ) from None
+            raise _unusable(str(error)) from None
+        except yaml.YAMLError as error:
+            raise _unusable(f"it is no YAML: {' '.join(str(error).split())}") from None
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
+            raise _unusable(f"it is not as kubectl writes it ({error!r})") from None
+        if said:
+            raise UnknownCallerError(f"the kubeconfig gives no credentials: {said[0]}; {_LOG_IN}")
+        if not self._api.configuration.host.startswith("http"):
+            raise _unusable("its cluster has no server")
 
     def items(self, kind: Kind, namespace: str | None = None, selector: str = "") -> list[Json]:
         """Objects with their `kind` set; none where the cluster does not know the kind.
@@ -137,13 +161,23 @@ class Cluster:
             body=body,
             auth_settings=["BearerToken"],
         )
+        timeouts = (min(CONNECT_S, timeout_s), timeout_s)
         try:
-            answer = self._api.call_api(*request, _request_timeout=timeout_s)
+            answer = self._api.call_api(*request, _request_timeout=timeouts)
             return int(answer.status), answer.read()
         except client.ApiException as error:
-            return int(error.status), error.body
+            if error.status:
+                return int(error.status), error.body
+            raise self._silent(str(error.reason)) from None
         except urllib3.exceptions.HTTPError as error:
-            raise ClusterError(f"the API server does not answer: {error}") from None
+            raise self._silent(plainly(error)) from None
+
+    def _silent(self, why: str) -> UnreachableError:
+        server = self._api.configuration.host
+        return UnreachableError(
+            f"the API server at {server} does not answer: {why}; is this the cluster that you mean?"
+            " kubectl config get-contexts lists them, --context names another"
+        )
 
 
 def _decoded(status: int, data: Any, what: str) -> Json | None:
@@ -161,6 +195,50 @@ def _refusal(status: int, data: Any, what: str) -> ClusterError:
         message = str(json.loads(data).get("message", ""))
     except (ValueError, TypeError):
         message = ""
-    kinds = {401: ForbiddenError, 403: ForbiddenError, 409: ConflictError}
-    kind = kinds.get(status, ClusterError)
-    return kind(f"{what}: {message or f'HTTP {status}'}")
+    told = f"{what}: {message or f'HTTP {status}'}"
+    if status == 401 or (status == 403 and _ANONYMOUS in message):
+        return UnknownCallerError(f"{told}; {_LOG_IN}")
+    if status == 429 or status >= 500:
+        return UnreachableError(told)
+    return {403: ForbiddenError, 409: ConflictError}.get(status, ClusterError)(told)
+
+
+def plainly(error: urllib3.exceptions.HTTPError) -> str:
+    """Why there is no answer, without the objects that found it out."""
+    return re.sub(r"^HTTPS?Connection(Pool)?\([^)]*\): ", "", str(getattr(error, "reason", error)))
+
+
+_LOG_IN: Final = (
+    "your credentials are not there, or have expired: log in again (aws sso login where the cluster"
+    " is on EKS), until `kubectl get namespaces` works"
+)
+
+
+def _unusable(why: str) -> ClusterError:
+    # The client quotes the entry that lacks something, a token in the wrong place included.
+    told = re.sub(r"/\{.*\}", "", why)
+    return ClusterError(f"no usable kubeconfig: {told}; name one with --kubeconfig or --context")
+
+
+class _Complaints(logging.Handler):
+    """What is logged as an error."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = " ".join(record.getMessage().split())
+        # In a terminal the plugin has told why by itself, and the client stumbles over having no text.
+        self.texts.append("its plugin failed" if "NoneType" in text else text)
+
+
+@contextlib.contextmanager
+def _complaints() -> Iterator[list[str]]:
+    """What the client only logs: that a plugin of the kubeconfig gave no credentials. It goes on without."""
+    handler = _Complaints()
+    logging.root.addHandler(handler)
+    try:
+        yield handler.texts
+    finally:
+        logging.root.removeHandler(handler)

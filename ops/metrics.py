@@ -17,7 +17,7 @@ import urllib3
 from infra.observability import dcgm, series
 from infra.platform.compatibility import ADD_ONS
 from ops import bounded
-from ops.cluster import Cluster, ClusterError
+from ops.cluster import Cluster, ClusterError, plainly
 
 PROMETHEUS_ENV: Final = "PROMETHEUS_URL"
 DEADLINE_S: Final = 8.0
@@ -102,7 +102,8 @@ def _fetch(address: str, query: Query) -> str:
             "GET", address, fields=dict(query), timeout=DEADLINE_S, retries=False
         )
     except (urllib3.exceptions.HTTPError, ValueError) as error:
-        raise MetricsUnknownError(f"{address} does not answer: {error}") from None
+        why = plainly(error) if isinstance(error, urllib3.exceptions.HTTPError) else error
+        raise MetricsUnknownError(f"{address} does not answer: {why}") from None
     return answer.data.decode(errors="replace")
 
 

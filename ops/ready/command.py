@@ -24,6 +24,7 @@ from ops.ready import page, queueing, results, stack
 from ops.ready.climb import Climb
 from ops.ready.jobs import Jobs, leftovers
 from ops.ready.ladder import RUNGS, climb
+from ops.ready.outcome import Found
 from ops.ready.pace import Pace, sleep
 from ops.ready.report import Progress, Report, show_end
 from ops.ready.turn import STALE_S, Turn
@@ -79,16 +80,25 @@ def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
                 wake=bool(args.pool),
                 team=team,
             )
-            ladder = list(climb(on, progress, until=args.until, start=not args.look))
-            now = dt.datetime.now(dt.UTC)
-            known = results.merged(known, ladder, now, of.subjects | {queueing.SUBJECT})
-            if not args.look:
-                results.write(cluster, known)
+            ladder: list[Found] = []
+            try:
+                for found in climb(on, progress, until=args.until, start=not args.look):
+                    ladder.append(found)
+            finally:
+                # Hours of a cluster may be behind it: what was found is kept, however the climb ends.
+                known = results.merged(known, ladder, _now(), of.subjects | {queueing.SUBJECT})
+                if ladder and not args.look:
+                    results.write(cluster, known)
+        now = _now()
         progress.say("walks the checklist")
         watched = watch(metrics.of(args.prometheus, cluster))
         rows = checklist(observe(cluster, of, (team,) if team else of.teams, known, watched, now))
     report = Report(stack=of, at=now, ladder=ladder, rows=rows)
     return _tell(report, args, shown)
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from infra import naming
 from ops import objects
-from ops.cluster import Cluster, ForbiddenError, Kind
+from ops.cluster import Cluster, ForbiddenError, Kind, UnreachableError
 from ops.collect import EVENTS, JOBS, PODS, WORKLOADS
 from ops.objects import Json
 from ops.ready import lines, trouble
@@ -218,7 +218,11 @@ class Jobs:
             return ""
         path = f"{PODS.path(str(objects.meta(pod)['namespace']), objects.name(pod))}/log"
         query = [("container", container), ("tailLines", str(TAIL_LINES))]
-        return self._cluster.text(path, query) or ""
+        try:
+            return self._cluster.text(path, query) or ""
+        except UnreachableError:
+            # The node took the log with it. The last line is in the pod's status, too.
+            return trouble.message(pod, container)
 
 
 def leftovers(cluster: Cluster) -> list[Started]:

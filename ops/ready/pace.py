@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
+from ops.cluster import UnreachableError
+
 POLL_S: Final = 1.0
+SILENCE_S: Final = 60.0
+"""An API server that does not answer for so long is gone; one that is updated or moved is back before."""
 T = TypeVar("T")
 
 
@@ -26,10 +31,21 @@ class Pace:
     """Seconds that only grow."""
 
     def until(self, found: Callable[[], T | None]) -> T | None:
-        """The first answer that is not None; None when there was none within the limit."""
+        """The first answer that is not None; None when there was none within the limit.
+
+        Raises UnreachableError for a cluster that is silent for a minute, or when the time is over.
+        """
         end = self.clock() + self.limit_s
+        answered = self.clock()
         while True:
-            value = found()
+            value = None
+            try:
+                value = found()
+                answered = self.clock()
+            except UnreachableError:
+                if self.clock() >= min(end, answered + SILENCE_S):
+                    raise
             if value is not None or self.clock() >= end:
                 return value
-            self.rest()
+            with contextlib.suppress(UnreachableError):
+                self.rest()

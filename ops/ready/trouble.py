@@ -40,6 +40,14 @@ def began(pod: Json, container: str) -> bool:
     return False
 
 
+def message(pod: Json, container: str) -> str:
+    """What a container that ended left in its pod's status."""
+    for one in objects.status(pod).get("containerStatuses") or []:
+        if one["name"] == container:
+            return str(((one.get("state") or {}).get("terminated") or {}).get("message") or "")
+    return ""
+
+
 def explain(
     job: Json,
     pods: Sequence[Json],

@@ -59,6 +59,10 @@ class FakeCluster:
             and all(item["metadata"].get("labels", {}).get(k) == v for k, v in wanted)
         ]
 
+    def get(self, kind: Kind, name: str) -> Json | None:
+        found = self._items.get(kind.plural, [])
+        return next((item for item in found if item["metadata"]["name"] == name), None)
+
     def patch(self, kind: Kind, name: str, change: Any) -> None:
         self.patched.append((name, change))
 
@@ -275,6 +279,25 @@ def test_what_is_left_counts_only_the_drained_teams() -> None:
     left = drain.left([queue], [runs_on(), over], [pod("a"), pod("b", "Succeeded"), foreign])
     assert left.runs == (RUN_ID,)
     assert left.pods == ("team-research/a",)
+
+
+@pytest.mark.parametrize(
+    ("team", "code", "told"),
+    [
+        ("reserch", 2, "--team: got 'reserch'; there is no namespace team-reserch"),
+        ("research", 1, "no run 'hello': there are no runs here"),
+    ],
+)
+def test_a_team_that_is_not_there_is_no_team_without_runs(
+    team: str,
+    code: int,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    home = {"kind": "Namespace", "metadata": {"name": "team-research"}}
+    assert call(monkeypatch, FakeCluster(namespaces=[home]), "why", "hello", "--team", team) == code
+    assert told in capsys.readouterr().err
 
 
 def test_what_the_api_server_says_is_passed_on() -> None:

@@ -10,8 +10,10 @@ import pytest
 
 from infra import naming
 from ops import __main__ as front_door
+from ops.cluster import UnreachableError
+from ops.objects import Json
 from ops.ready import results, stack
-from tests.unit.ops.ready_cluster import LiveFake, says, whole
+from tests.unit.ops.ready_cluster import LiveFake, kind_of, passes, says, whole
 
 
 @pytest.fixture(autouse=True)
@@ -88,6 +90,20 @@ def test_an_interrupted_climb_exits_130_and_leaves_nothing(
     assert call(monkeypatch, cluster) == 130
     assert not [key for key in cluster.kept if key[0] in ("Lease", "Job")]
     assert "interrupted" in capsys.readouterr().err
+
+
+def test_what_was_found_before_a_climb_was_cut_off_is_kept(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def cut_off(cluster: LiveFake, job: Json) -> None:
+        if kind_of(job) == "collective":
+            raise UnreachableError("the API server does not answer")
+        passes(cluster, job)
+
+    cluster = whole(cut_off)
+    assert call(monkeypatch, cluster) == 2
+    known = results.read(cluster)  # type: ignore[arg-type]
+    assert {"gpu-smoke", "capacity"} <= set(known) and "collective" not in known
 
 
 def test_a_cluster_that_no_stack_describes_gives_no_answer(

@@ -1,0 +1,125 @@
+"""Kubeconfigs that do not lead to a cluster: one line that says why, and what helps."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ops import __main__ as front_door
+from ops.cluster import (
+    Cluster,
+    ClusterError,
+    ForbiddenError,
+    UnknownCallerError,
+    UnreachableError,
+    _decoded,
+)
+from ops.collect import NODES
+
+SERVER = "http://127.0.0.1:1"
+"""Nobody listens on it."""
+
+
+def kubeconfig(folder: Path, *, user: Any = None, server: str = SERVER) -> Path:
+    """A kubeconfig of one context."""
+    cluster = {"server": server} if server else {}
+    context = {"cluster": "c", "user": "u"}
+    config = {
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "contexts": [{"name": "x", "context": context}],
+        "users": [{"name": "u", "user": {"token": "t"}} if user is None else user],
+        "current-context": "x",
+    }
+    return written(folder, yaml.safe_dump(config))
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "kubeconfig"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "is empty"),
+        ("clusters: [", "it is no YAML: while parsing a flow node"),
+        ("[1]", "it is not as kubectl writes it"),
+        ("clusters: 5", "it is not as kubectl writes it"),
+        ("clusters: []", "current-context"),
+    ],
+)
+def test_a_file_that_is_no_kubeconfig_is_one_line(
+    text: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path, text)
+    assert front_door.main(["why", "hello", "--kubeconfig", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: no usable kubeconfig: ") and said.count("\n") == 1
+    assert told in said and "name one with --kubeconfig or --context" in said
+
+
+def test_a_cluster_without_a_server_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match="its cluster has no server"):
+        Cluster(kubeconfig(tmp_path, server=""))
+
+
+def test_a_token_in_the_wrong_place_is_not_printed(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match="Expected key user") as raised:
+        Cluster(kubeconfig(tmp_path, user={"name": "u", "token": "hunter2"}))
+    assert "hunter2" not in str(raised.value)
+
+
+def _plugin(script: str) -> dict[str, Any]:
+    """A user whose credentials come from a program, as on EKS."""
+    version = "client.authentication.k8s.io/v1beta1"
+    run = {"apiVersion": version, "command": sys.executable, "args": ["-c", script]}
+    return {"name": "u", "user": {"exec": run}}
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("import sys; sys.exit('The SSO session has expired')", "The SSO session has expired"),
+        ("print('hello')", "exec: failed to decode process output"),
+    ],
+)
+def test_a_login_that_is_over_is_told_before_the_cluster_is_asked(
+    script: str, told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UnknownCallerError, match="gives no credentials") as raised:
+        Cluster(kubeconfig(tmp_path, user=_plugin(script)))
+    assert told in str(raised.value) and "log in again" in str(raised.value)
+
+
+def test_an_api_server_that_does_not_answer_is_named_without_the_clients_words(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(UnreachableError) as raised:
+        Cluster(kubeconfig(tmp_path)).items(NODES)
+    told = str(raised.value)
+    assert told.startswith(f"the API server at {SERVER} does not answer: Failed to establish")
+    assert "--context names another" in told and "ConnectionPool" not in told
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "kind"),
+    [
+        (401, "Unauthorized", UnknownCallerError),
+        (403, 'User "system:anonymous" cannot list resource', UnknownCallerError),
+        (403, 'User "jo" cannot list resource', ForbiddenError),
+        (429, "too many requests", UnreachableError),
+        (503, "the server is starting", UnreachableError),
+    ],
+)
+def test_who_is_not_known_is_no_case_of_who_may_not_and_trouble_passes(
+    status: int, message: str, kind: type[ClusterError]
+) -> None:
+    body = b'{"message": "%s"}' % message.replace('"', "'").encode()
+    with pytest.raises(kind) as raised:
+        _decoded(status, body, "GET /x")
+    assert type(raised.value) is kind

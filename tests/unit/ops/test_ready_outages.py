@@ -1,0 +1,82 @@
+"""A climb whose cluster is away for a while: the API server, or a node with its logs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from ops.cluster import UnreachableError
+from ops.objects import Json
+from ops.ready.outcome import Outcome
+from ops.ready.pace import SILENCE_S
+from ops.ready.probes import SMOKE
+from tests.unit.ops.ready_cluster import (
+    Clock,
+    LiveFake,
+    climbing,
+    ends,
+    facts,
+    nodes,
+    pool,
+    templates,
+)
+
+
+def _silent(clock: Clock, until: float) -> Callable[[], str]:
+    """A cluster that does not answer before this second."""
+
+    def look() -> str:
+        if clock.now < until:
+            raise UnreachableError("it is being updated")
+        return "back"
+
+    return look
+
+
+def test_an_api_server_that_is_away_for_a_moment_ends_no_climb() -> None:
+    clock = Clock()
+    assert clock.pace(900).until(_silent(clock, SILENCE_S - 5)) == "back"
+
+
+@pytest.mark.parametrize(("limit_s", "gives_up"), [(900.0, SILENCE_S), (10.0, 10.0)])
+def test_one_that_stays_away_is_told_after_a_minute_and_never_taken_for_an_answer(
+    limit_s: float, gives_up: float
+) -> None:
+    clock = Clock()
+    with pytest.raises(UnreachableError):
+        clock.pace(limit_s).until(_silent(clock, 1000))
+    assert clock.now == gives_up
+
+
+def test_a_lease_that_cannot_be_renewed_just_now_is_renewed_at_the_next_rest() -> None:
+    renewed: list[float] = []
+
+    def renew() -> None:
+        if clock.now < 3:
+            raise UnreachableError("it is being updated")
+        renewed.append(clock.now)
+
+    clock = Clock(renew)
+    assert clock.pace().until(lambda: "done" if clock.now >= 5 else None) == "done"
+    assert renewed == [3.0, 4.0, 5.0]
+
+
+def test_a_log_that_went_with_its_node_is_read_from_the_status_of_its_pod() -> None:
+    def play(cluster: LiveFake, job: Json) -> None:
+        bad = {"validation": "smoke", "ok": False, "node": "spot-0", "cause": "XID 79"}
+        ends(cluster, job, [bad], well=False)
+        for (kind, _, name), item in cluster.kept.items():
+            if kind == "Pod":
+                ended = item["status"]["containerStatuses"][0]["state"]["terminated"]
+                ended["message"] = json.dumps(bad)
+                cluster.logs.pop(name)
+
+    class Lost(LiveFake):
+        def text(self, path: str, _query: object, _timeout_s: float = 0) -> str | None:
+            raise UnreachableError(f"GET {path}: the node does not answer")
+
+    cluster = Lost(facts(pool("spot")), *nodes("spot"), *templates("spot"), play=play)
+    [check] = SMOKE(climbing(cluster))
+    assert (check.outcome, check.seen) == (Outcome.FAILED, "spot-0: XID 79")
