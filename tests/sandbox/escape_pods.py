@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from typing import Any
 
 from infra import naming
 from tests.sandbox.escape_attempts import Attempt, asking, first, main
@@ -25,7 +26,7 @@ from tests.sandbox.escape_objects import (
 def to_other_places() -> Iterator[Attempt]:
     """Nodes that are not for this pod."""
     only = ("placement",)
-    chosen = {"nodeSelector": {naming.HOSTNAME: "some-node"}}
+    chosen: dict[str, Any] = {"nodeSelector": {naming.HOSTNAME: "some-node"}}
     yield Attempt(
         "a pod that names its node", only, create(pod(nodeName="n")), create(pod(**chosen))
     )

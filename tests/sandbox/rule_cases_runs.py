@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.sandbox.rule_case import (
     GPU,
+    NODE,
     OF_RUN,
     POD,
     RUN,
@@ -25,6 +26,7 @@ def _seconds(name: str, rate: float, **more: str) -> Series:
 
 _POD_LABELS: Final = {**OF_RUN, "pod": "hello-0"}
 _LOG: Final = f'trainyard_log_matches_total{{namespace="team-llm", pod="hello-1", run_id="{RUN}", pattern="%s"}}'
+_READY: Final = 'kube_node_status_condition{node="n0", condition="Ready", status="true"}'
 _EVENT: Final = f'trainyard_events_total{{{TRAINER}, event="%s"}}'
 
 OF_RUNS: Final = (
@@ -41,6 +43,18 @@ OF_RUNS: Final = (
         series={**POD, f"DCGM_FI_DEV_GPU_UTIL_RATIO{{{GPU}}}": "0.2+0x600"},
         labels=_POD_LABELS,
         value="20%",
+    ),
+    Case(
+        alert="LowGpuUtilization",
+        what="an instance of a GPU that is cut, which has no other measure",
+        series={**POD, f'DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{GPU}, GPU_I_ID="1"}}': "0.2+0x600"},
+        labels=_POD_LABELS,
+        value="20%",
+    ),
+    quiet(
+        "LowGpuUtilization",
+        "busy by the measure that counts",
+        {**POD, **util(95), f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{GPU}}}": "0.2+0x600"},
     ),
     quiet(
         "LowGpuUtilization",
@@ -183,6 +197,39 @@ OF_RUNS: Final = (
         alert="NcclTimeout",
         what="one line",
         series={_LOG % "nccl-timeout": "_x50 1+0x20"},
+        labels=OF_RUN,
+    ),
+    quiet(
+        "NcclTimeout",
+        "a spot node was reclaimed under the run",
+        {
+            **POD,
+            **NODE,
+            _READY: "1+0x48 0+0x3 _x20",
+            _LOG % "nccl-timeout": "_x50 1+0x20",
+        },
+    ),
+    quiet(
+        "NcclTimeout",
+        "the same, and a node of the same name is there again",
+        {
+            **POD,
+            **NODE,
+            _READY: "1+0x48 _ 1+0x20",
+            'kube_node_created{node="n0"}': "60+0x48 _ 3000+0x20",
+            _LOG % "nccl-timeout": "_x50 1+0x20",
+        },
+    ),
+    Case(
+        alert="NcclTimeout",
+        what="on a spot node that stays, and is new",
+        series={
+            **POD,
+            **NODE,
+            _READY: "_x40 1+0x600",
+            'kube_node_created{node="n0"}': "_x40 2400+0x600",
+            _LOG % "nccl-timeout": "_x50 1+0x20",
+        },
         labels=OF_RUN,
     ),
     quiet("NcclTimeout", "an hour ago", {_LOG % "nccl-timeout": "_x10 1+0x600"}),

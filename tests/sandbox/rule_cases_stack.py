@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.sandbox.rule_case import GPU, NODE, POD, Case, Series, quiet, util
+from tests.sandbox.rule_case import GPU, NODE, POD, Case, Series, quiet
 
 
-def _quota(nominal: int, reserved: int, pending: int, status: str = "active") -> Series:
+def _quota(
+    nominal: int, reserved: int, pending: int, status: str = "active", *, parked: bool = False
+) -> Series:
     queue = 'cluster_queue="team-llm"'
     of_gpus = f'{queue}, cohort="all", flavor="spot", resource="nvidia.com/gpu"'
     return {
-        f'kueue_pending_workloads{{{queue}, status="active"}}': f"{pending}+0x600",
-        f'kueue_pending_workloads{{{queue}, status="inadmissible"}}': "0+0x600",
+        f'kueue_pending_workloads{{{queue}, status="active"}}': f"{0 if parked else pending}+0x600",
+        f'kueue_pending_workloads{{{queue}, status="inadmissible"}}': (
+            f"{pending if parked else 0}+0x600"
+        ),
         f"kueue_cluster_queue_nominal_quota{{{of_gpus}}}": f"{nominal}+0x600",
         f"kueue_cluster_queue_resource_reservation{{{of_gpus}}}": f"{reserved}+0x600",
         f'kueue_cluster_queue_status{{{queue}, status="active"}}': (
@@ -73,6 +77,7 @@ def _volume(free: int, node: str) -> Series:
     }
 
 
+_WARM: Final[Series] = {f"DCGM_FI_DEV_GPU_TEMP{{{GPU}}}": "40+0x600"}
 _OF_GPU: Final = {"node": "n0", "gpu": "0", "UUID": "GPU-0"}
 _STATE_UP: Final[Series] = {'up{job="kube-state-metrics", instance="a"}': "1+0x600"}
 
@@ -96,35 +101,47 @@ OF_STACK: Final = (
         alert="GpuHardwareError",
         what="fallen off the bus",
         series={f"DCGM_FI_DEV_XID_ERRORS{{{GPU}}}": "0+0x50 79+0x20"},
-        labels={**_OF_GPU, "error": "XID"},
-        value="79",
+        labels={**_OF_GPU, "error": "XID 79"},
     ),
     Case(
         alert="GpuHardwareError",
         what="the same under its name from 4.9 on",
         series={f"DCGM_FI_DEV_XID_ERROR{{{GPU}}}": "79+0x60"},
-        labels={**_OF_GPU, "error": "XID"},
-        value="79",
+        labels={**_OF_GPU, "error": "XID 79"},
+    ),
+    Case(
+        alert="GpuHardwareError",
+        what="a code that another one hides within the same scrape",
+        series={
+            f"DCGM_FI_DEV_XID_ERRORS{{{GPU}}}": "0+0x55 45+0x20",
+            f'DCGM_EXP_XID_ERRORS_COUNT{{{GPU}, xid="74", window_size_in_ms="300000"}}': (
+                "_x55 1+0x4 _x20"
+            ),
+            f'DCGM_EXP_XID_ERRORS_COUNT{{{GPU}, xid="45", window_size_in_ms="300000"}}': (
+                "_x55 8+0x4 _x20"
+            ),
+        },
+        minutes=65,
+        labels={**_OF_GPU, "error": "XID 74"},
     ),
     Case(
         alert="GpuHardwareError",
         what="a double-bit error",
         series={f"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{{{GPU}}}": "0+0x50 1+0x20"},
         labels={**_OF_GPU, "error": "ECC"},
-        value="1",
     ),
     Case(
         alert="GpuHardwareError",
         what="a row that cannot be remapped",
         series={f"DCGM_FI_DEV_ROW_REMAP_FAILURE{{{GPU}}}": "1+0x60"},
         labels={**_OF_GPU, "error": "row remapping"},
-        value="1",
     ),
     quiet(
         "GpuHardwareError",
         "a program's illegal address",
         {
             f"DCGM_FI_DEV_XID_ERRORS{{{GPU}}}": "31+0x60",
+            f'DCGM_EXP_XID_ERRORS_COUNT{{{GPU}, xid="31", window_size_in_ms="300000"}}': "1+0x60",
             f"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{{{GPU}}}": "0+0x60",
         },
     ),
@@ -134,6 +151,23 @@ OF_STACK: Final = (
         series={**_quota(16, 8, 2), _ADMITTED: "5+0x600"},
         labels={"cluster_queue": "team-llm"},
         value="2",
+    ),
+    Case(
+        alert="StuckAdmission",
+        what="parked beside quota of which nothing is used",
+        series=_quota(16, 0, 1, parked=True),
+        labels={"cluster_queue": "team-llm"},
+        value="1",
+    ),
+    quiet(
+        "StuckAdmission",
+        "parked, for half of the quota is too little",
+        {**_quota(16, 8, 1, parked=True), _ADMITTED: "5+0x600"},
+    ),
+    quiet(
+        "StuckAdmission",
+        "the first run ever was admitted ten minutes ago",
+        {**_quota(16, 8, 2), _ADMITTED: "_x50 1+0x20"},
     ),
     quiet(
         "StuckAdmission", "all of its quota is used", {**_quota(16, 16, 2), _ADMITTED: "5+0x600"}
@@ -219,7 +253,7 @@ OF_STACK: Final = (
         alert="GpuMetricsMissing",
         what="one of two nodes",
         series={
-            **util(90),
+            **_WARM,
             _gpus("n0"): "8+0x60",
             _gpus("n1"): "8+0x60",
             _condition("n0", "Ready"): "1+0x60",
@@ -231,7 +265,7 @@ OF_STACK: Final = (
         "GpuMetricsMissing",
         "a node that is gone, and one without GPUs",
         {
-            **util(90),
+            **_WARM,
             **{_gpus("n0"): "8+0x60", _gpus("n1"): "8+0x60", _gpus("c0"): "0+0x60"},
             **{_condition("n0", "Ready"): "1+0x60", _condition("n1", "Ready"): "0+0x60"},
             _condition("c0", "Ready"): "1+0x60",
@@ -252,6 +286,21 @@ OF_STACK: Final = (
         what="kube-state-metrics is not even a target",
         series={'up{job="apiserver", instance="a"}': "1+0x60"},
         labels={"job": "kube-state-metrics"},
+    ),
+    Case(
+        alert="MonitoringTargetDown",
+        what="no pod of Kueue's finds a node",
+        series={**_STATE_UP, 'up{job="kueue-controller-manager", instance="a"}': "1+0x30 _x200"},
+        labels={"job": "kueue-controller-manager"},
+    ),
+    quiet(
+        "MonitoringTargetDown",
+        "another pod of Kueue's took over",
+        {
+            **_STATE_UP,
+            'up{job="kueue-controller-manager", instance="a"}': "1+0x30 _x200",
+            'up{job="kueue-controller-manager", instance="b"}': "_x30 1+0x200",
+        },
     ),
     quiet(
         "MonitoringTargetDown",

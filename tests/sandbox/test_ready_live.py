@@ -19,6 +19,7 @@ from infra import naming
 from infra.config import arguments, parse, promise
 from infra.platform import kueue, priorities, validation
 from infra.platform.validation import ValidationArgs
+from infra.platform.validation_jobs import COMPONENT, QUEUEING
 from infra.simulated import node_pools
 from infra.tenancy import team
 from ops import __main__ as ops
@@ -126,8 +127,8 @@ def _objects() -> list[Json]:
         validation.namespace(signed=False),
         validation.service_account(),
         validation.service(),
-        validation.local_queue(validation.COMPONENT),
-        validation.local_queue(validation.QUEUEING),
+        validation.local_queue(COMPONENT),
+        validation.local_queue(QUEUEING),
         *map(_scripted, validation.templates(args)),
         validation.stack_facts(args),
         home,
@@ -148,7 +149,7 @@ def climbed(cluster: Cluster) -> Iterator[Cluster]:
     cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(items))
     nodes = ("nodes", "-l", f"{naming.POOL} in ({POOL},{CPU})")
     cluster.kubectl("wait", *nodes, "--for=condition=Ready", "--timeout=60s")
-    queues = [f"clusterqueue/{name}" for name in (validation.COMPONENT, validation.QUEUEING)]
+    queues = [f"clusterqueue/{name}" for name in (COMPONENT, QUEUEING)]
     cluster.kubectl("wait", *queues, "--for=condition=Active", "--timeout=60s")
     yield cluster
     items["items"] = objects[::-1]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -151,7 +152,7 @@ def walled(cluster: Cluster) -> Iterator[Cluster]:
         # The API server takes a moment to know of them.
         astray = pod(Scheduler.YUNIKORN, schedulerName="yunikorn")
         for attempt in (pod(Scheduler.VOLCANO), pod(Scheduler.YUNIKORN), astray, group("default")):
-            until(lambda one=attempt: refusal(cluster, one), "the walls to stand")
+            until(partial(refusal, cluster, attempt), "the walls to stand")
         yield cluster
     finally:
         for manifest in reversed(objects):
@@ -163,7 +164,7 @@ def test_the_api_server_finds_no_fault_in_the_policies(walled: Cluster) -> None:
     for scheduler in (Scheduler.VOLCANO, Scheduler.YUNIKORN):
         for policy in policies(scheduler):
             name = policy["metadata"]["name"]
-            status = until(lambda n=name: checked(walled, n), f"{name} to be checked")
+            status = until(partial(checked, walled, name), f"{name} to be checked")
             assert status.get("typeChecking", {}).get("expressionWarnings", []) == []
 
 
@@ -171,11 +172,10 @@ def test_the_api_server_finds_no_fault_in_the_policies(walled: Cluster) -> None:
 def test_a_gpu_pod_goes_to_the_scheduler_whose_queues_count_it(
     walled: Cluster, scheduler: Scheduler
 ) -> None:
-    own = {"schedulerName": scheduler.value}
     queue = f"root.trainyard.{team_of(scheduler)}"
     said = refusal(walled, labelled(pod(scheduler), queue))
     assert f"set schedulerName: {scheduler.value}" in said
-    assert refusal(walled, labelled(pod(scheduler, **own), queue)) == ""
+    assert refusal(walled, labelled(pod(scheduler, schedulerName=scheduler.value), queue)) == ""
 
 
 @pytest.mark.parametrize("scheduler", [Scheduler.VOLCANO, Scheduler.YUNIKORN])
@@ -209,12 +209,15 @@ def _patch(cluster: Cluster, change: dict[str, Any]) -> None:
 
 def test_yunikorns_pods_are_in_the_teams_own_queue(walled: Cluster) -> None:
     scheduler = Scheduler.YUNIKORN
-    named = {"schedulerName": scheduler.value}
     own = f"root.trainyard.{team_of(scheduler)}"
-    said = refusal(walled, labelled(pod(scheduler, **named), "root.trainyard.production"))
+    said = refusal(
+        walled, labelled(pod(scheduler, schedulerName=scheduler.value), "root.trainyard.production")
+    )
     assert "this queue is not the team's" in said
-    assert "this queue is not the team's" in refusal(walled, pod(scheduler, **named))
-    assert refusal(walled, labelled(pod(scheduler, **named), own)) == ""
+    assert "this queue is not the team's" in refusal(
+        walled, pod(scheduler, schedulerName=scheduler.value)
+    )
+    assert refusal(walled, labelled(pod(scheduler, schedulerName=scheduler.value), own)) == ""
 
 
 def _astray(policy: str) -> dict[str, Any]:

@@ -211,7 +211,7 @@ def prometheus(cluster: Cluster, folder: Path, target: int) -> Iterator[str]:
 
 def _answers(url: str) -> bool:
     with contextlib.suppress(OSError):
-        return urllib.request.urlopen(url, timeout=5).status == 200
+        return bool(urllib.request.urlopen(url, timeout=5).status == 200)
     return False
 
 

@@ -12,6 +12,7 @@ from infra import naming
 from infra.config import arguments, parse, promise
 from infra.config.validation_arguments import validation as validation_arguments
 from infra.platform import kueue, priorities, validation
+from infra.platform.validation_jobs import COMPONENT, QUEUEING
 from infra.simulated import node_pools
 from sandbox import paths
 from sandbox.node.api import Client, object_path
@@ -83,8 +84,8 @@ def _objects() -> list[Json]:
         validation.service_account(),
         validation.service(),
         *validation.network_policies(),
-        validation.local_queue(validation.COMPONENT),
-        validation.local_queue(validation.QUEUEING),
+        validation.local_queue(COMPONENT),
+        validation.local_queue(QUEUEING),
         *validation.templates(args),
         validation.stack_facts(args),
     ]
@@ -102,7 +103,7 @@ def checked(cluster: Cluster) -> Iterator[Client]:
     cluster.kubectl("apply", "--server-side", "-f", "-", stdin=_list(objects))
     nodes = ("nodes", "-l", f"{naming.POOL} in ({POOL},checked-cpu)")
     cluster.kubectl("wait", *nodes, "--for=condition=Ready", "--timeout=60s")
-    queues = [f"clusterqueue/{name}" for name in (validation.COMPONENT, validation.QUEUEING)]
+    queues = [f"clusterqueue/{name}" for name in (COMPONENT, QUEUEING)]
     cluster.kubectl("wait", *queues, "--for=condition=Active", "--timeout=60s")
     yield Client(cluster.kubeconfig)
     cluster.kubectl("delete", "jobs", "-n", SPACE, "--all", "--timeout=60s")

@@ -20,6 +20,7 @@ from infra.platform.images import AUTOSCALER_TAGS, IMAGES
 from infra.platform.schedulers import volcano, yunikorn
 from infra.tenancy import secrets
 from ops import collect
+from ops.cluster import Kind
 from sandbox.toolchain.tools import TOOLS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -83,10 +84,10 @@ def test_the_sandbox_builds_what_the_table_says() -> None:
 
 
 def test_commands_read_the_apis_that_the_table_names() -> None:
-    kinds = [k for k in vars(collect).values() if isinstance(k, collect.Kind)]
+    kinds = [k for k in vars(collect).values() if isinstance(k, Kind)]
     for value in vars(collect).values():
         if isinstance(value, (tuple, list)):
-            kinds += [k for k in value if isinstance(k, collect.Kind)]
+            kinds += [k for k in value if isinstance(k, Kind)]
     seen = {k.kind: k.api for k in kinds if k.kind in apis()}
     assert {"JobSet", "TrainJob", "PyTorchJob", "MPIJob"} <= set(seen)
     assert {kind: {api} for kind, api in seen.items()} == {kind: apis()[kind] for kind in seen}

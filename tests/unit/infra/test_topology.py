@@ -67,7 +67,7 @@ def test_a_gang_is_packed_by_the_narrowest_level_that_all_its_pools_have() -> No
 
 def on(nodes: str, network: str) -> list[dict[str, Any]]:
     """The example's pools with other nodes and another network."""
-    pools = copy.deepcopy(stack_values()["nodePools"])
+    pools: list[dict[str, Any]] = copy.deepcopy(stack_values()["nodePools"])
     for one in pools:
         one |= {"nodes": nodes}
         if one.get("workload") != "cpu":

@@ -54,7 +54,7 @@ def pod(template: dict[str, Any]) -> dict[str, Any]:
 
 def option(template: dict[str, Any], name: str) -> str:
     """The value of an option of the check's command."""
-    words = pod(template)["containers"][0]["command"]
+    words: list[str] = pod(template)["containers"][0]["command"]
     return next(w.partition("=")[2] for w in words if w.startswith(f"--{name}="))
 
 
@@ -209,7 +209,7 @@ def test_of_gpus_that_are_shared_one_part_is_checked_and_no_gang_is_made(pool: N
 @pytest.mark.parametrize("pool", [SLICED, SERVED, CUT], ids=lambda pool: str(pool.name))
 def test_commands_on_the_stack_know_a_pool_without_gangs(pool: NodePool) -> None:
     found = args()
-    told = dataclasses.replace(found, platform=dataclasses.replace(found.platform, pools=[pool]))
+    told = dataclasses.replace(found, platform=dataclasses.replace(found.platform, pools=(pool,)))
     [known] = stack.parse(validation.stack_facts(told)["data"][stack.KEY]).pools
     assert pool.sharing and known.gangless.startswith(
         f"its GPUs are shared ({pool.sharing.mode.value})"

@@ -119,9 +119,8 @@ def add_pod(cluster: LiveFake, job: Json, index: int, phase: str, log: str = "")
     """A pod of the Job, with a container that ran unless it is Pending."""
     name = f"{job['metadata']['name']}-{index}"
     code = 0 if phase == "Succeeded" else 1
-    state = {"Pending": {}, "Running": {"running": {}}}.get(
-        phase, {"terminated": {"exitCode": code}}
-    )
+    states: dict[str, Json] = {"Pending": {}, "Running": {"running": {}}}
+    state = states.get(phase, {"terminated": {"exitCode": code}})
     cluster.put(
         {
             "kind": "Pod",

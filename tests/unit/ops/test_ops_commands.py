@@ -36,7 +36,7 @@ class FakeCluster:
     Logs and services are texts by a part of their path.
     """
 
-    def __init__(self, forbidden: tuple[str, ...] = (), **items: list[Json]) -> None:
+    def __init__(self, forbidden: tuple[str, ...] = (), /, **items: list[Json]) -> None:
         self._items = items
         self._forbidden = forbidden
         self.patched: list[tuple[str, Any]] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 
 import pytest
 
@@ -12,8 +13,8 @@ from ops.cluster import ClusterError, ForbiddenError
 from ops.objects import Json
 from tests.unit.ops.snapshots import ended, log, pod
 
-RUNNING = {"containerStatuses": [{"name": "trainer", "state": {"running": {}}}]}
-RESTARTED = {
+RUNNING: Json = {"containerStatuses": [{"name": "trainer", "state": {"running": {}}}]}
+RESTARTED: Json = {
     "containerStatuses": [
         {
             "name": "trainer",
@@ -23,7 +24,7 @@ RESTARTED = {
         }
     ]
 }
-WAITING = {"containerStatuses": [{"name": "trainer", "state": {"waiting": {}}}]}
+WAITING: Json = {"containerStatuses": [{"name": "trainer", "state": {"waiting": {}}}]}
 
 
 class Node:
@@ -129,4 +130,4 @@ def test_a_mistake_of_ours_is_not_taken_for_an_answer() -> None:
     with pytest.raises(ZeroDivisionError):
         bounded.ask({"a": broken}, 5.0)
     assert bounded.ask({}, 0.0) == {}
-    assert bounded.ask({n: lambda n=n: n for n in range(50)}, 5.0) == {n: n for n in range(50)}
+    assert bounded.ask({n: partial(int, n) for n in range(50)}, 5.0) == {n: n for n in range(50)}

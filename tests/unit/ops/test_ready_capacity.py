@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -14,12 +15,12 @@ from ops.ready.stack import Pool
 from tests.unit.ops.ready_cluster import facts, node, nodes, pool
 
 
-def _pool(low: int = 2, high: int = 2, **changes: object) -> Pool:
+def _pool(low: int = 2, high: int = 2, **changes: Any) -> Pool:
     text = facts(pool("spot", low, high, **changes))["data"][stack.KEY]
     return stack.parse(text).pools[0]
 
 
-def _check(found: list[Json], low: int = 2, high: int = 2, **changes: object) -> Check:
+def _check(found: list[Json], low: int = 2, high: int = 2, **changes: Any) -> Check:
     return capacity.check(_pool(low, high, **changes), found)
 
 

@@ -274,7 +274,7 @@ def _turn(cluster: LiveFake, clock: Clock, who: str = "me") -> Turn:
 def test_a_second_climb_is_refused_while_the_first_one_lives() -> None:
     cluster, clock = LiveFake(), Clock()
     first = _turn(cluster, clock, "ann")
-    first.take(clock.pace(STALE_S), str)
+    first.take(clock.pace(STALE_S), print)
 
     def renews() -> None:
         clock.rest()
@@ -282,16 +282,16 @@ def test_a_second_climb_is_refused_while_the_first_one_lives() -> None:
 
     watching = Clock(renews)
     with pytest.raises(ClusterError, match="another climb goes on, of ann"):
-        _turn(cluster, clock, "bob").take(watching.pace(STALE_S), str)
+        _turn(cluster, clock, "bob").take(watching.pace(STALE_S), print)
     first.leave()
-    _turn(cluster, clock, "bob").take(clock.pace(STALE_S), str)
+    _turn(cluster, clock, "bob").take(clock.pace(STALE_S), print)
 
 
 def test_the_turn_of_a_dead_climb_is_taken_over_and_the_dead_cannot_come_back() -> None:
     cluster, clock = LiveFake(), Clock()
     dead = _turn(cluster, clock, "ann")
-    dead.take(clock.pace(STALE_S), str)
-    _turn(cluster, clock, "bob").take(clock.pace(STALE_S), str)
+    dead.take(clock.pace(STALE_S), print)
+    _turn(cluster, clock, "bob").take(clock.pace(STALE_S), print)
     with pytest.raises(ClusterError, match="another climb took over"):
         dead.keep()
     dead.leave()

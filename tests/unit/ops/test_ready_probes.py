@@ -242,7 +242,10 @@ def test_a_job_that_does_not_end_in_time_is_given_up_and_deleted() -> None:
 
 
 def test_a_job_that_somebody_deletes_is_said() -> None:
-    cluster = whole(lambda c, job: c.kept.pop(("Job", stack.NAMESPACE, "smoke-spot-c1")) and None)
+    def play(cluster: LiveFake, _: Json) -> None:
+        del cluster.kept[("Job", stack.NAMESPACE, "smoke-spot-c1")]
+
+    cluster = whole(play)
     assert _one(cluster, SMOKE).seen == "somebody deleted it while it ran"
 
 

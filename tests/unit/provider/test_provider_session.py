@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -243,8 +244,14 @@ def test_a_kind_that_never_comes_is_told_by_name(monkeypatch: pytest.MonkeyPatch
         create(cluster)
 
 
-def settle(cluster: FakeCluster, phase: str, seconds: float = 0.0, **annotations: str) -> Any:
-    obj = claim(cluster, phase, **annotations)
+def settle(
+    cluster: FakeCluster,
+    phase: str,
+    *,
+    seconds: float = 0.0,
+    annotations: Mapping[str, str] | None = None,
+) -> Any:
+    obj = claim(cluster, phase, **(annotations or {}))
     news = {key: value for key, value in obj.items() if key != "status"}
     urn = f"{PREFIX}{CLAIM}::c"
     found = session(cluster)._settled(obj, news, news, "m", found_call(cluster, urn, seconds))
@@ -259,12 +266,12 @@ def test_readiness_is_waited_for_up_to_the_time_that_the_resource_gives() -> Non
     assert settle(FakeCluster(), "Bound") == ()
     late = settle(FakeCluster(), "Pending", seconds=0.01)
     assert late[0] == "not ready after 0.01 s" and "the claim is Pending" in late[1]
-    named = settle(FakeCluster(), "Pending", **{"pulumi.com/timeoutSeconds": "0.02"})
+    named = settle(FakeCluster(), "Pending", annotations={"pulumi.com/timeoutSeconds": "0.02"})
     assert named[0] == "not ready after 0.02 s"
 
 
 def test_nobody_waits_for_an_object_that_is_marked_so() -> None:
-    assert settle(FakeCluster(), "Pending", **{"pulumi.com/skipAwait": "true"}) == ()
+    assert settle(FakeCluster(), "Pending", annotations={"pulumi.com/skipAwait": "true"}) == ()
 
 
 def test_a_claim_that_binds_with_its_first_pod_is_not_waited_for() -> None:

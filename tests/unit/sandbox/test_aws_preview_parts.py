@@ -12,6 +12,7 @@ from rich.console import Console
 
 from sandbox import environment, paths, preview
 from sandbox.aws_preview import eks_cluster, lookups
+from sandbox.aws_preview.child import Child
 from sandbox.aws_preview.errors import RefusedError
 from sandbox.aws_preview.lookups import Place
 from sandbox.aws_preview.server import AwsProvider, planned_outputs
@@ -33,7 +34,7 @@ def invoke(name: str, place: Place = HERE, **arguments: Any) -> dict[str, Any]:
     return lookups.answer(f"aws:{module}/{name}:{name}", arguments, place)
 
 
-def made(**inputs: Any) -> dict[str, eks_cluster.Child]:
+def made(**inputs: Any) -> dict[str, Child]:
     found = eks_cluster.children("c", CLUSTER | inputs)
     return {child.name: child for child in found}
 
@@ -96,7 +97,8 @@ def test_a_provider_needs_a_region_as_the_official_one_does(
 
     def failures(**config: str) -> list[str]:
         request = provider_pb2.CheckRequest(news=encode(config))
-        return [item.property for item in AwsProvider().CheckConfig(request, None).failures]
+        no_context: Any = None
+        return [item.property for item in AwsProvider().CheckConfig(request, no_context).failures]
 
     assert failures() == ["region"] and failures(region="eu-west-1") == []
     monkeypatch.setenv("AWS_REGION", "us-east-1")

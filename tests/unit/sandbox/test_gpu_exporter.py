@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,13 @@ from sandbox.monitoring.faults import Fault
 ANNOTATIONS = {naming.NODE_RUNTIME: "process"}
 
 
-def _node(name: str = "spot-0", gpus: int = 2, **annotations: str) -> dict[str, Any]:
+def _node(
+    name: str = "spot-0", gpus: int = 2, annotations: Mapping[str, str] = ANNOTATIONS
+) -> dict[str, Any]:
     return {
         "metadata": {
             "name": name,
-            "annotations": annotations or ANNOTATIONS,
+            "annotations": annotations,
             "labels": {naming.INSTANCE_TYPE: "p4d.24xlarge"},
         },
         "status": {"capacity": {naming.GPU: str(gpus)}},
@@ -66,8 +69,8 @@ def test_a_gpu_has_the_labels_of_its_node_and_model_and_memory_of_its_instance()
 
 
 def test_only_simulated_nodes_have_simulated_gpus() -> None:
-    assert len(of_node(_node(**{naming.KWOK_NODE: "fake"}))) == 2
-    assert of_node(_node(other="annotation")) == []
+    assert len(of_node(_node(annotations={naming.KWOK_NODE: "fake"}))) == 2
+    assert of_node(_node(annotations={"other": "annotation"})) == []
 
 
 def test_only_pods_that_run_hold_gpus() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import mmap
 import os
@@ -12,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from training.checkpoint import durable
 from training.checkpoint.durable import write_file
 from training.checkpoint.manifest import FileRecord
 from training.checkpoint.writer import BackgroundWriter, FileWork
@@ -52,7 +52,7 @@ def test_most_of_a_large_file_goes_around_the_page_cache_and_a_small_one_does_no
     plain = os.write
 
     def noting(descriptor: int, block: memoryview) -> int:
-        if durable.fcntl.fcntl(descriptor, durable.fcntl.F_GETFL) & os.O_DIRECT:
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT:
             direct.append(len(block))
         return plain(descriptor, block)
 
@@ -84,7 +84,7 @@ def test_a_file_system_that_takes_no_direct_writes_gets_buffered_ones(
         return plain_open(path, flags, mode)
 
     def no_write(descriptor: int, block: memoryview) -> int:
-        if durable.fcntl.fcntl(descriptor, durable.fcntl.F_GETFL) & os.O_DIRECT:
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT:
             raise OSError(errno.EINVAL, "Invalid argument")
         return plain_write(descriptor, block)
 

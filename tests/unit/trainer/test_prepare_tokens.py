@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ from tokenizers import Tokenizer, models
 from training.prepare import documents, writing
 from training.prepare.dataset import DatasetError, Index, read_index, shard_mistakes
 from training.prepare.source import named
+from training.prepare.survey import Survey, survey
 from training.prepare.tokens import TokenizerEncoder
 from training.prepare.wishes import wish
 from training.prepare.writing import LOCK_FILE, Settings, prepare
@@ -186,10 +188,8 @@ def test_a_document_is_read_in_pieces_that_end_with_a_line_and_loses_nothing(
 def test_a_source_that_changes_while_it_is_read_is_refused(
     texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    survey = writing.survey
-
-    def changes(*arguments: object) -> object:
-        found = survey(*arguments)  # type: ignore[arg-type]
+    def changes(*arguments: Any) -> Survey:
+        found = survey(*arguments)
         (texts / "t03.txt").write_text("changed in between")
         return found
 

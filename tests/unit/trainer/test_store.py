@@ -130,8 +130,8 @@ def test_killed_at_every_boundary_of_a_save_the_old_or_the_new_one_is_there(
 
 
 def test_killed_at_every_boundary_of_a_deletion_nothing_half_is_listed(tmp_path: Path) -> None:
-    def action(store: PosixStore) -> object:
-        return store.delete(10)
+    def action(store: PosixStore) -> None:
+        store.delete(10)
 
     for number in range(2):
         root = tmp_path / str(number)
