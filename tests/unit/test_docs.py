@@ -1,0 +1,150 @@
+"""What the pages promise: links, files, commands, options and settings that exist."""
+
+from __future__ import annotations
+
+import copy
+import re
+import textwrap
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from infra import config
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "sandbox/provider/README.md",
+    *sorted(ROOT.glob("docs/**/*.md")),
+]
+OURS = ("infra", "training", "sandbox", "ops", "bench", "policies", "tests", "docs")
+TO_BE_MADE = {"training/runs/my-run.yaml", "policies/stacks/STACK.json", "policies/.venv"}
+"""What a page has its reader write, or a command make."""
+OF_OTHERS = ("pytest", "training.trainer.launch")
+"""Commands whose options are not ours: the launcher takes torchrun's."""
+
+
+def blocks(text: str, language: str = r"\w*") -> list[str]:
+    return re.findall(rf"^ *```{language}\n(.*?)^ *```$", text, re.M | re.S)
+
+
+def prose(text: str) -> str:
+    return re.sub(r"^ *```\w*\n.*?^ *```$", "", text, flags=re.M | re.S)
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """What GitHub makes of a page's headings."""
+    titles = re.findall(r"^#+ (.+)$", prose(page.read_text()), re.M)
+    plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title).lower() for title in titles]
+    return frozenset(re.sub(r"[^\w -]", "", title).replace(" ", "-") for title in plain)
+
+
+@cache
+def sources(package: str) -> str:
+    """All that the front door of a module is made of: its folder, or its file."""
+    path = ROOT / package.replace(".", "/")
+    files = sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+    return "\n".join(file.read_text() for file in files if ".venv" not in file.parts)
+
+
+def commands(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Each module of ours that a page runs, and the words behind it."""
+    lines = "\n".join(blocks(text)).replace("\\\n", " ").splitlines()
+    lines += [span.replace("\n", " ") for span in re.findall(r"`([^`]+)`", prose(text))]
+    for line in lines:
+        for part in re.split(r"(?:^|\s)-m ", line.split("  #")[0])[1:]:
+            module, *words = re.split(r"\s[|>&;]|[;)\"]", part)[0].split() or [""]
+            if module.split(".")[0] in OURS or module in OF_OTHERS:
+                yield module, words
+
+
+def test_every_link_leads_to_a_page_and_a_heading() -> None:
+    astray = []
+    for page in PAGES:
+        links = re.findall(r"\]\((?!https?://)([^)#]*)#?([^)]*)\)", prose(page.read_text()))
+        for target, anchor in links:
+            there = (page.parent / target).resolve() if target else page
+            if not there.exists() or (anchor and anchor not in anchors(there)):
+                astray.append(f"{page.name}: {target}#{anchor}")
+    assert astray == []
+
+
+def test_every_file_that_a_page_names_is_there() -> None:
+    tests = {path.name for path in ROOT.glob("tests/**/test_*.py")}
+    missing = []
+    for page in PAGES:
+        for span in re.findall(r"`([\w./-]+)`", prose(page.read_text())):
+            path = "/" in span and span.split("/")[0] in OURS and span not in TO_BE_MADE
+            test = re.fullmatch(r"test_\w+\.py", span)
+            if (path and not (ROOT / span).exists()) or (test and span not in tests):
+                missing.append(f"{page.name}: {span}")
+    assert missing == []
+
+
+def test_every_command_that_a_page_names_is_one_and_has_its_options() -> None:
+    wrong = []
+    for page in PAGES:
+        for module, words in commands(page.read_text()):
+            shown = f"{page.name}: {module} {' '.join(words)}"
+            files = [word for word in words if word.startswith("tests/")]
+            wrong += [f"{shown}: {file}" for file in files if not (ROOT / file).exists()]
+            if module in OF_OTHERS:
+                continue
+            text = sources(module)
+            options = {word.split("=")[0] for word in words if word.startswith("--")}
+            if words and "add_subparsers" in text and re.fullmatch(r"[a-z]+", words[0]):
+                options.add(words[0])
+            wrong += [f"{shown}: {name}" for name in sorted(options) if f'"{name}"' not in text]
+    assert wrong == []
+
+
+def unknown_settings(snippet: object, stack: dict[str, Any]) -> list[str]:
+    """What a stack file with a page's snippet in it would not know; its values may be examples."""
+    values = copy.deepcopy(stack)
+    if isinstance(snippet, dict):
+        own = {key.removeprefix("trainyard:"): value for key, value in snippet.items()}
+        values |= own | {"operators": values["operators"] | own.get("operators", {})}
+    elif isinstance(snippet, list):
+        values["teams" if "tier" in snippet[0] else "nodePools"] += snippet
+    try:
+        config.parse(values)
+    except config.ConfigError as error:
+        return [line for line in error.lines if "got an unknown key" in line]
+    return []
+
+
+def test_every_setting_of_a_stack_file_that_a_page_shows_is_one() -> None:
+    stack = config.stack_values(ROOT / "Pulumi.prod.yaml")
+    wrong = []
+    shown = 0
+    for page in PAGES:
+        for block in blocks(page.read_text(), "yaml"):
+            snippet = yaml.safe_load(textwrap.dedent(block))
+            if isinstance(snippet, list) or next(iter(snippet)).startswith("trainyard:"):
+                shown += 1
+                wrong += [f"{page.name}: {line}" for line in unknown_settings(snippet, stack)]
+    assert shown > 10 and wrong == []
+
+
+def test_every_make_target_that_a_page_names_is_one() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+    named = set()
+    for page in PAGES:
+        text = page.read_text()
+        named |= set(re.findall(r"`make ([a-z-]+)", text))
+        named |= set(re.findall(r"^\s*make ([a-z-]+)", "\n".join(blocks(text)), re.M))
+    assert named and named - targets == set()
+
+
+def test_every_page_that_a_program_names_is_there() -> None:
+    texts = [sources(package) for package in OURS if package != "docs"]
+    named = set(re.findall(r"\bdocs/[\w/.-]+\.md(?:#[\w-]+)?", "\n".join(texts)))
+    assert named
+    for name in sorted(named):
+        path, _, anchor = name.partition("#")
+        assert (ROOT / path).exists(), name
+        assert not anchor or anchor in anchors(ROOT / path), name
