@@ -68,7 +68,11 @@ PENDING_TOO_LONG: Final = (
     f'sum by (namespace, pod, run_id, team) (({series.POD_PHASE}{{phase="Pending"}} == 1)'
     f" * on (namespace, pod) group_left (run_id, team) {series.RUN_POD})"
 )
-NCCL_TIMEOUT: Final = _told("", "nccl-timeout|collective-timeout")
+NCCL_TIMEOUT: Final = (
+    f"({_told('', 'nccl-timeout|collective-timeout')})"
+    f" unless on (namespace, run_id) {series.RUN_RECLAIMED}"
+)
+"""Ranks that outlive one on a reclaimed node say the same, and start again by themselves."""
 
 _GPU_NODES: Final = f'{series.NODE_INFO}{{workload="{naming.GPU_TRAINING}"}}'
 NODE_PRESSURE: Final = (
@@ -77,9 +81,8 @@ NODE_PRESSURE: Final = (
     f" and on (node) {_GPU_NODES}"
 )
 
-_HARDWARE_XID: Final = f"{series.GPU_XID} > 0 " + " ".join(
-    f"!= {code}" for code in dcgm.APPLICATION_XIDS
-)
+_PROGRAMS: Final = "|".join(map(str, dcgm.APPLICATION_XIDS))
+_HARDWARE_XID: Final = f'max_over_time({series.GPU_XID_SEEN}{{xid!~"{_PROGRAMS}"}}[15m])'
 
 
 def _error(name: str, expression: str) -> str:
@@ -88,22 +91,25 @@ def _error(name: str, expression: str) -> str:
 
 GPU_ERROR: Final = " or ".join(
     (
-        _error("XID", _HARDWARE_XID),
+        "max by (node, gpu, UUID, error) ("
+        f'label_replace({_HARDWARE_XID}, "error", "XID $1", "xid", "(.+)"))',
         _error("ECC", f"{series.GPU_ECC} > 0"),
         _error("row remapping", f"{series.GPU_REMAP_FAILED} > 0"),
     )
 )
 
 _GPU: Final = f'resource="{naming.GPU}"'
+_RESERVED: Final = f"sum by (cluster_queue) ({series.QUOTA_RESERVED}{{{_GPU}}})"
 _FREE_QUOTA: Final = (
-    f"sum by (cluster_queue) ({series.QUOTA_NOMINAL}{{{_GPU}}})"
-    f" > sum by (cluster_queue) ({series.QUOTA_RESERVED}{{{_GPU}}})"
+    f"sum by (cluster_queue) ({series.QUOTA_NOMINAL}{{{_GPU}}}) > {_RESERVED}"
+    # Parked runs found too little: next to runs that hold quota that is an ordinary wait for more of it.
+    f' and (sum by (cluster_queue) ({series.PENDING}{{status="active"}}) > 0 or {_RESERVED} == 0)'
 )
 STUCK_ADMISSION: Final = (
     f"sum by (cluster_queue) ({series.PENDING}) > 0"
     f" and on (cluster_queue) ({_FREE_QUOTA})"
     f' and on (cluster_queue) ({series.QUEUE_STATUS}{{status="active"}} == 1)'
-    f" unless on (cluster_queue) sum by (cluster_queue) (increase({series.ADMITTED_TOTAL}[30m])) > 0"
+    f" unless on (cluster_queue) {_grew(series.ADMITTED_TOTAL.name, 'cluster_queue', '30m')}"
 )
 
 
@@ -145,11 +151,15 @@ VALIDATION_FAILED: Final = (
 GPU_METRICS_MISSING: Final = (
     f'max by (node) ({series.NODE_ALLOCATABLE}{{resource="{series.GPU_RESOURCE}"}}) > 0'
     f' and on (node) ({series.NODE_CONDITION}{{condition="Ready", status="true"}} == 1)'
-    f" unless on (node) {series.GPU_UTILIZATION}"
+    f" unless on (node) {series.GPU_TEMPERATURE}"
 )
 _WATCHED: Final = "|".join(job for job in series.JOBS if job != series.TRAINER_JOB)
+_KUEUE_UP: Final = f'{series.UP}{{job="{series.KUEUE_JOB}"}}'
 TARGET_DOWN: Final = (
     f'max by (job) ({series.UP}{{job=~"{_WATCHED}"}}) == 0'
     f' or absent({series.UP}{{job="{series.STATE_JOB}"}})'
+    f" or group by (job) (last_over_time({_KUEUE_UP}[3h])) unless on (job) {_KUEUE_UP}"
 )
-"""Not the trainer's: only the leading pod of a run answers, and only while it trains."""
+"""Not the trainer's: only the leading pod of a run answers, and only while it trains.
+
+A pod of Kueue's that finds no node is no target at all: what was there three hours ago is missed."""

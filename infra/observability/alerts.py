@@ -153,6 +153,7 @@ _RUNS: Final = (
     Alert(
         name="NcclTimeout",
         expression=NCCL_TIMEOUT,
+        lasting="2m",
         owner=PLATFORM,
         severity=PAGE,
         summary=f"Ranks of run {_RUN} do not reach each other",
@@ -177,7 +178,7 @@ _STACK: Final = (
         owner=PLATFORM,
         severity=PAGE,
         summary="GPU {{ $labels.gpu }} of node {{ $labels.node }} is damaged ({{ $labels.error }})",
-        description="Value {{ $value | humanize }}. What it computes cannot be trusted: take the node out.",
+        description="What it computes cannot be trusted: take the node out.",
     ),
     Alert(
         name="StuckAdmission",
@@ -186,8 +187,8 @@ _STACK: Final = (
         owner=PLATFORM,
         severity=PAGE,
         summary="Queue {{ $labels.cluster_queue }} admits nothing, though it has quota",
-        description="{{ $value | humanize }} runs wait, GPUs of its own quota are free, and nothing was "
-        "admitted for 30 minutes.",
+        description="{{ $value | humanize }} runs wait, GPUs of its own quota are free, nothing was admitted "
+        "for 30 minutes, and no run that holds the rest explains it.",
     ),
     Alert(
         name="BudgetBurn",

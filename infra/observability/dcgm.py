@@ -112,7 +112,16 @@ XID: Final = Field(
     help="Value of the last XID error encountered.",
     renamed="DCGM_FI_DEV_XID_ERROR",
 )
-"""The last code and not a count; 0: none since the driver was loaded."""
+"""The last code and not a count; 0: none since the driver was loaded.
+
+One code hides another: 45, of programs that a broken GPU takes with it, comes right after the one that says why.
+"""
+XID_COUNT: Final = Field(
+    name="DCGM_EXP_XID_ERRORS_COUNT",
+    kind="gauge",
+    help="Count of XID errors within the last five minutes.",
+)
+"""The exporter's own, from all that the engine remembers: a series for each code, in the label `xid`."""
 ECC_UNCORRECTABLE: Final = Field(
     name="DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
     kind="counter",
@@ -131,12 +140,12 @@ ROW_REMAP_FAILURE: Final = Field(
 )
 NVLINK: Final = Field(
     name="DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
-    kind="counter",
+    kind="gauge",
     help="Total number of NVLink bandwidth counters for all lanes.",
     renamed="DCGM_FI_DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND",
     scale=1e6,
 )
-"""MB/s, whatever its kind says: the exporter's own default file calls it a counter."""
+"""MB/s, whatever its name says."""
 GR_ENGINE: Final = Field(
     name="DCGM_FI_PROF_GR_ENGINE_ACTIVE",
     kind="gauge",
@@ -162,7 +171,7 @@ FIELDS: Final = (
     *(XID, ECC_UNCORRECTABLE, ECC_CORRECTABLE, ROW_REMAP_FAILURE),
     *(NVLINK, GR_ENGINE, TENSOR, DRAM),
 )
-"""What our counters file asks for, and nothing more: every field costs each scrape of each GPU."""
+"""What our counters file asks for beside XID_COUNT, and no more: every field costs each scrape of each GPU."""
 
 LABELS: Final = (
     *("gpu", "UUID", "pci_bus_id", "device", "modelName"),
@@ -179,4 +188,4 @@ plugin keeps a GPU that reports one of them."""
 
 def counters_csv() -> str:
     """The exporter's counters file: FIELD, kind, help; one field per line."""
-    return "".join(f"{field.name}, {field.kind}, {field.help}\n" for field in FIELDS)
+    return "".join(f"{field.name}, {field.kind}, {field.help}\n" for field in (*FIELDS, XID_COUNT))

@@ -51,7 +51,7 @@ def groups(facts: Facts | None = None) -> list[Group]:
         _group("trainyard-runs", [_run_pod()]),
         _group("trainyard-gpus", list(_gpus())),
         _group("trainyard-training", list(_training())),
-        _group("trainyard-nodes", [_node_info()]),
+        _group("trainyard-nodes", [_node_info(), _reclaimed()]),
         _group("trainyard-cost", [*_prices(known), *_costs()]),
     ]
     return [group for group in found if group["rules"]]
@@ -105,6 +105,19 @@ def _node_info() -> Rule:
     )
 
 
+def _reclaimed() -> Rule:
+    """A node that goes is cordoned or not ready before its object is deleted; its name may come back."""
+    had = f'max_over_time({series.RUN_POD}{{node!=""}}[30m])'
+    spot = f'max by (node) (max_over_time({series.NODE_INFO}{{capacity="spot"}}[30m]))'
+    stays = (
+        f'{series.NODE_CONDITION}{{condition="Ready", status="true"}} == 1'
+        f" unless on (node) ({series.NODE_CORDONED} == 1)"
+        f" unless on (node) (changes({series.NODE_CREATED}[30m]) > 0)"
+    )
+    of_run = f"{had} * on (node) group_left () {spot} unless on (node) ({stays})"
+    return _rule(series.RUN_RECLAIMED, f"max by (namespace, run_id) ({of_run})")
+
+
 _OF_GPU: Final = "node, gpu, UUID, modelName, GPU_I_ID, namespace, pod"
 
 RECORDED: Final[Mapping[Series, dcgm.Field]] = {
@@ -133,12 +146,22 @@ def _gpus() -> Iterable[Rule]:
     """GPUs of pods of runs get the run's labels; others are recorded without."""
     same = "node, UUID, GPU_I_ID, namespace, pod"
     for target, gpu_field in RECORDED.items():
-        value = f"max by ({_OF_GPU}) ({either_name(gpu_field)})"
+        found = either_name(gpu_field)
+        if gpu_field is dcgm.GPU_UTIL:
+            # Instances of a GPU that is cut by MIG have no other measure of use.
+            found = f"{found} or {either_name(dcgm.GR_ENGINE)}"
+        value = f"max by ({_OF_GPU}) ({found})"
         yield _rule(
             target,
             f"{value} * on (namespace, pod) group_left (run_id, team) {series.RUN_POD}"
             f" or on ({same}) {value}",
         )
+    last = " or ".join(f"{name} > 0" for name in dcgm.XID.names)
+    yield _rule(
+        series.GPU_XID_SEEN,
+        f'count_values by (node, gpu, UUID) ("xid", max by (node, gpu, UUID) ({last})) > 0'
+        f' or max by (node, gpu, UUID, xid) ({dcgm.XID_COUNT}{{xid!~"0?"}} > bool 0) > 0',
+    )
 
 
 def _training() -> Iterable[Rule]:

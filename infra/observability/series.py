@@ -170,6 +170,8 @@ GPU_TEMPERATURE: Final = Series(name="trainyard:gpu_temperature:celsius", unit="
 GPU_CLOCK: Final = Series(name="trainyard:gpu_sm_clock:hertz", unit="Hz", labels=_GPU)
 GPU_TENSOR: Final = Series(name="trainyard:gpu_tensor_active:ratio", unit="ratio", labels=_GPU)
 GPU_XID: Final = Series(name="trainyard:gpu_xid:code", labels=_GPU)
+GPU_XID_SEEN: Final = Series(name="trainyard:gpu_xid:seen", labels=("node", "gpu", "UUID", "xid"))
+"""1 for every code that a GPU reported within five minutes, and for its last one."""
 GPU_ECC: Final = Series(name="trainyard:gpu_ecc_uncorrectable:count", labels=_GPU)
 GPU_REMAP_FAILED: Final = Series(name="trainyard:gpu_row_remap_failed:bool", labels=_GPU)
 
@@ -177,6 +179,8 @@ _OF_RUN: Final = ("namespace", "run_id", "team")
 RUN_GPU_UTILIZATION: Final = Series(
     name="trainyard:run_gpu_utilization:ratio", unit="ratio", labels=_OF_RUN
 )
+RUN_RECLAIMED: Final = Series(name="trainyard:run_reclaimed:bool", labels=("namespace", "run_id"))
+"""1 for a run that within half an hour had a pod on a spot node which is gone by now, or going."""
 RUN_GPUS: Final = Series(name="trainyard:run_gpus:count", unit="GPUs", labels=_OF_RUN)
 RUN_LOADER: Final = Series(name="trainyard:run_loader:ratio", unit="ratio", labels=_OF_RUN)
 RUN_COLLECTIVE: Final = Series(name="trainyard:run_collective:ratio", unit="ratio", labels=_OF_RUN)
@@ -216,5 +220,7 @@ ALL: Final[Mapping[str, Series]] = {
     value.name: value for value in list(globals().values()) if isinstance(value, Series)
 }
 """Every series above, by its name."""
-KNOWN: Final = frozenset(ALL) | {name for field in dcgm.FIELDS for name in field.names}
+KNOWN: Final = frozenset(ALL) | {
+    name for field in (*dcgm.FIELDS, dcgm.XID_COUNT) for name in field.names
+}
 """Every name that a rule or a panel may use."""

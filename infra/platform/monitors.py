@@ -129,7 +129,7 @@ def kueue(scrape_seconds: int) -> Manifest:
                     "bearerTokenFile": _KUEUE_TOKEN,
                     "tlsConfig": {"insecureSkipVerify": True},
                     "relabelings": [_job(series.KUEUE_JOB)],
-                    # From 0.16 on each manager tells of the queues that it knows, and a sum would count them twice.
+                    # From 0.16 on each manager tells of the queues that it knows: a sum would count them twice.
                     "metricRelabelings": [
                         {"sourceLabels": ["replica_role"], "regex": "follower", "action": "drop"}
                     ],

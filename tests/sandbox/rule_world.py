@@ -61,6 +61,7 @@ def world() -> dict[str, str]:
     found = {}
     exported = [one for one in series.ALL.values() if not one.name.startswith(_OF_RULES)]
     fields = [Series(name=field.name, labels=dcgm.LABELS) for field in dcgm.FIELDS]
+    fields.append(Series(name=dcgm.XID_COUNT.name, labels=(*dcgm.LABELS, "xid")))
     for one in (*exported, *fields):
         for labels in _labels(one):
             found[f"{one.name}{{{', '.join(labels)}}}"] = _samples(one, labels)

@@ -78,7 +78,9 @@ class Exporter:
             loads = self._loads(held, {p["metadata"]["uid"]: p for p in pods}, now)
             passed, self._scraped = now - self._scraped, now
             broken = faults.load(self._state)
-            samples: dict[dcgm.Field, list[page.Sample]] = {one: [] for one in dcgm.FIELDS}
+            samples: dict[dcgm.Field, list[page.Sample]] = {
+                one: [] for one in (*dcgm.FIELDS, dcgm.XID_COUNT)
+            }
             for gpu in (gpu for of_node in found.values() for gpu in of_node):
                 holder = held.get(gpu)
                 load = loads[holder.uid] if holder else Load()
@@ -88,6 +90,9 @@ class Exporter:
                 labels = gpu.labels | (holder.labels if holder else {})
                 for one, value in readings.reading(gpu.memory_mib, load, fault, energy).items():
                     samples[one].append((labels, value))
+                if fault.xid:
+                    code = {"window_size_in_ms": "300000", "xid": str(fault.xid)}
+                    samples[dcgm.XID_COUNT].append((labels | code, 1))
             return "".join(page.family(f.name, f.kind, f.help, samples[f]) for f in samples)
 
     def _loads(self, held: dict[Gpu, Holder], pods: dict[str, Json], now: float) -> dict[str, Load]:

@@ -123,11 +123,11 @@ def test_a_base_goes_before_the_path_of_a_page() -> None:
 
 def test_the_counters_file_has_a_line_per_field() -> None:
     lines = dcgm.counters_csv().splitlines()
-    assert len(lines) == len(dcgm.FIELDS)
+    assert len(lines) == len(dcgm.FIELDS) + 1
     assert "DCGM_FI_DEV_GPU_UTIL, gauge, GPU utilization (in %)." in lines
     for line in lines:
         name, kind, text = line.split(", ", 2)
-        assert re.fullmatch(r"DCGM_FI_(DEV|PROF)_[A-Z0-9_]+", name)
+        assert re.fullmatch(r"DCGM_(FI_DEV|FI_PROF|EXP)_[A-Z0-9_]+", name)
         assert kind in ("gauge", "counter") and "," not in text
 
 
