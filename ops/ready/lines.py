@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ops.logs import shown
+from ops.snapshot import counted
 
 _KEY: Final = "validation"
 _SPELT: Final[Mapping[str, str]] = {
     "bandwidth_gbps": "{} GB/s",
-    "bytes": "{} bytes",
     "mtu": "MTU {}",
     "restored": "{} restored",
-    "runs": "{} runs",
     "tokens_per_s": "{} tokens/s",
-    "world_size": "{} ranks",
 }
 """Facts that people are told in other words than `NAME VALUE`."""
+_COUNTED: Final[Mapping[str, str]] = {"runs": "run", "world_size": "rank"}
+"""Facts that are a number of these."""
 _SAID: Final = (_KEY, "ok", "cause", "remedy", "node")
 
 
@@ -38,11 +38,25 @@ class Line:
     def text(self, *names: str) -> str:
         """The facts that it has of these, with their units, in this order."""
         known = [(name, self.facts.get(name)) for name in names]
-        return ", ".join(
-            _SPELT.get(name, f"{name} {{}}").format(plain(value))
-            for name, value in known
-            if value not in (None, "")
-        )
+        return ", ".join(_told(name, value) for name, value in known if value not in (None, ""))
+
+
+def _told(name: str, value: Any) -> str:
+    whole = isinstance(value, int)
+    if whole and name in _COUNTED:
+        return counted(value, _COUNTED[name])
+    if whole and name == "bytes":
+        return size(value)
+    return _SPELT.get(name, f"{name} {{}}").format(plain(value))
+
+
+def size(count: float) -> str:
+    """So many bytes, in the decimal unit that leaves a number which can be read."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.4g} {unit}"
+        count /= 1000
+    return f"{count:.4g} TB"
 
 
 def plain(value: Any) -> str:

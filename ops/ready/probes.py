@@ -15,6 +15,7 @@ from ops.ready.stack import NAMESPACE, Pool
 from ops.snapshot import counted
 
 SMOKE_KIND: Final = "smoke"
+_MEASURED: Final = ("bandwidth_gbps", "tokens_per_s")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,9 +108,9 @@ def judge(subject: str, ended: Ended, told: tuple[str, ...]) -> Check:
         )
     shared = Line(ok=True, pod="", facts=_facts(ended))
     where = sorted({line.node for line in ended.lines if line.node})
-    seen = f"{counted(len(ended.lines), 'pod')} on {', '.join(where)}" if where else "passed"
+    seen = f"{counted(len(ended.lines), 'pod')} on {', '.join(where)}" if where else ""
     facts = shared.text(*told)
-    return passed(subject, f"{seen}: {facts}" if facts else seen, **shared.facts)
+    return passed(subject, ": ".join(filter(None, (seen, facts))) or "passed", **shared.facts)
 
 
 def _cause(bad: list[Line]) -> str:
@@ -119,13 +120,11 @@ def _cause(bad: list[Line]) -> str:
 
 
 def _facts(ended: Ended) -> dict[str, Any]:
-    """What all pods agree on, the nodes, and of the bandwidths the lowest."""
+    """What all pods agree on, the nodes, and of what each measured for itself the lowest."""
     facts = common(ended.lines)
-    measured = [
-        line.facts["bandwidth_gbps"] for line in ended.lines if "bandwidth_gbps" in line.facts
-    ]
-    if measured:
-        facts["bandwidth_gbps"] = min(measured)
+    for name in _MEASURED:
+        if measured := [line.facts[name] for line in ended.lines if name in line.facts]:
+            facts[name] = min(measured)
     if nodes := sorted({line.node for line in ended.lines if line.node}):
         facts["nodes"] = nodes
     return facts

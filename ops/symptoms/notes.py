@@ -70,7 +70,7 @@ def restarted(snapshot: Snapshot) -> list[str]:
     failed = int(objects.status(snapshot.run).get("restartsCountTowardsMax") or 0)
     most = ((snapshot.run.get("spec") or {}).get("failurePolicy") or {}).get("maxRestarts")
     kept = total - failed
-    saved = f"{kept} from a checkpoint after a preemption (exit code {spec.EXIT_PREEMPTED})"
+    saved = f"{kept} told to stop, which saved before they did (exit code {spec.EXIT_PREEMPTED})"
     failures = f"{failed} after failures, of {most} permitted"
     told = [text for text, n in ((saved, kept), (failures, failed)) if n]
     return [f"restarted {counted(total, 'time')}: {', '.join(told)}"]

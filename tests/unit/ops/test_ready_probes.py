@@ -249,6 +249,27 @@ def test_a_job_that_somebody_deletes_is_said() -> None:
     assert _one(cluster, SMOKE).seen == "somebody deleted it while it ran"
 
 
+def test_each_rank_has_a_speed_of_its_own_and_the_lowest_is_told() -> None:
+    line = {"validation": "train-multi", "ok": True, "device": "cuda", "world_size": 1}
+    lines = [{**line, "node": f"spot-{n}", "tokens_per_s": 900 - n} for n in range(2)]
+    check = _one(whole(says("train-multi", *lines, well=True)), MULTI)
+    assert check.seen == "2 pods on spot-0, spot-1: device cuda, 1 rank, 899 tokens/s"
+
+
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        ({"runs": 1, "restored": 1, "bytes": 12_938_606}, "1 run, 1 restored, 12.94 MB"),
+        ({"runs": 3, "restored": 2, "bytes": 1_400_000_000_000}, "3 runs, 2 restored, 1.4 TB"),
+        ({"bytes": 999}, "999 bytes"),
+        ({"bytes": 0, "runs": "x"}, "runs x, 0 bytes"),
+    ],
+)
+def test_facts_are_told_in_units_that_people_read(facts: Json, told: str) -> None:
+    line = Line(ok=True, pod="p", facts=facts)
+    assert line.text("runs", "restored", "bytes") == told
+
+
 @pytest.mark.parametrize("log", ["", "no JSON", "{broken", '{"other": 1}', '["validation"]'])
 def test_only_a_line_of_a_validation_counts(log: str) -> None:
     assert last(log, "pod") is None

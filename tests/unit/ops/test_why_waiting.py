@@ -275,6 +275,6 @@ def test_history_names_who_preempted_it_and_why() -> None:
 def test_history_tells_restarts_after_preemption_from_failures() -> None:
     status = {"restarts": 3, "restartsCountTowardsMax": 1}
     assert history(snapshot(run=run(status=status))) == [
-        "restarted 3 times: 2 from a checkpoint after a preemption (exit code 75),"
+        "restarted 3 times: 2 told to stop, which saved before they did (exit code 75),"
         " 1 after failures, of 3 permitted"
     ]
