@@ -1,0 +1,38 @@
+"""The pages of `ops why` and `ops ready` have a row for each word that these may answer with."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ops.ready.ladder import RUNGS
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def sources(folder: str) -> str:
+    return "\n".join(file.read_text() for file in sorted((ROOT / folder).glob("*.py")))
+
+
+def words(page: str) -> list[str]:
+    """What stands in backticks in the first column of a page's tables."""
+    cells = re.findall(r"^\| (`[^|]+) \|", (ROOT / page).read_text(), re.MULTILINE)
+    return [word for cell in cells for word in re.findall(r"`([\w-]+)`", cell)]
+
+
+def test_the_page_about_waiting_has_a_row_for_each_symptom_and_for_nothing_else() -> None:
+    told = set(words("docs/why-a-run-waits.md"))
+    text = sources("ops/symptoms")
+    assert set(re.findall(r'symptom="([a-z-]+)"', text)) - told == set()
+    assert [word for word in sorted(told) if f'"{word}"' not in text] == []
+
+
+def test_the_page_about_readiness_has_the_rungs_in_their_order() -> None:
+    assert words("docs/readiness.md") == [rung.name for rung in RUNGS]
+
+
+def test_the_page_about_readiness_has_each_area_of_the_checklist_once() -> None:
+    page = (ROOT / "docs/readiness.md").read_text().split("## The checklist")[1]
+    cells = re.findall(r"^\| ([A-Z][^|]+) \|", page, re.MULTILINE)
+    told = [area for cell in cells for area in cell.split(", ")]
+    assert sorted(told) == sorted(re.findall(r'area="([^"]+)"', sources("ops/checklist")))
