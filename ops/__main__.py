@@ -18,6 +18,10 @@ from ops.collect import NoSuchRunError
 from ops.ready import command as ready
 
 DRAIN_TIMEOUT_S = 600.0
+_WHO_MAY = (
+    "`kubectl auth whoami` says who you are; `why` is for everybody with a role in the team,"
+    " all else for platform engineers"
+)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -29,6 +33,9 @@ def main(argv: list[str] | None = None) -> int:
     except NoSuchRunError as error:
         print(error, file=sys.stderr)
         return 1
+    except ForbiddenError as error:
+        print(f"error: {error}; {_WHO_MAY}", file=sys.stderr)
+        return 2
     except ClusterError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

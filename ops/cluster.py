@@ -35,6 +35,10 @@ class UnreachableError(ClusterError):
     """It does not answer now, or has too much to do; a moment later it may."""
 
 
+class WebhookError(UnreachableError):
+    """Whoever has a say in this, or knows its other versions, does not answer; nothing was done."""
+
+
 class UnknownCallerError(ClusterError):
     """It does not accept the credentials, so that nothing can be said of rights."""
 
@@ -198,6 +202,8 @@ def _refusal(status: int, data: Any, what: str) -> ClusterError:
     told = f"{what}: {message or f'HTTP {status}'}"
     if status == 401 or (status == 403 and _ANONYMOUS in message):
         return UnknownCallerError(f"{told}; {_LOG_IN}")
+    if status >= 500 and "webhook" in message:
+        return WebhookError(f"{told}; {_WEBHOOK}")
     if status == 429 or status >= 500:
         return UnreachableError(told)
     return {403: ForbiddenError, 409: ConflictError}.get(status, ClusterError)(told)
@@ -211,6 +217,12 @@ def plainly(error: urllib3.exceptions.HTTPError) -> str:
 _LOG_IN: Final = (
     "your credentials are not there, or have expired: log in again (aws sso login where the cluster"
     " is on EKS), until `kubectl get namespaces` works"
+)
+
+
+_WEBHOOK: Final = (
+    "the controller behind this webhook does not answer: kubectl get pods -n kueue-system, and"
+    " -n jobset-system"
 )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from infra import naming
 from ops import objects
-from ops.cluster import Cluster, ForbiddenError, Kind, UnreachableError
+from ops.cluster import Cluster, ClusterError, ForbiddenError, Kind, UnreachableError, WebhookError
 from ops.collect import EVENTS, JOBS, PODS, WORKLOADS
 from ops.objects import Json
 from ops.ready import lines, trouble
@@ -110,6 +110,20 @@ def preempted(workload: Json | None) -> str:
     return ""
 
 
+REFUSED: Final = (ForbiddenError, WebhookError)
+"""Why a Job is not made, though the API server answers."""
+
+
+def refusal(error: ClusterError) -> tuple[str, str]:
+    """Cause and remedy of a Job that was not made."""
+    if isinstance(error, WebhookError):
+        return f"the Job cannot be made: {error}", "once it answers, climb again"
+    return (
+        f"the Job is refused: {error}",
+        "the message names the policy, or the right that you lack",
+    )
+
+
 class Jobs:
     """Jobs of one climb."""
 
@@ -121,7 +135,7 @@ class Jobs:
         self.pace = pace
 
     def start(self, template: Json) -> Started:
-        """A Job of this template. Raises ClusterError where it is refused."""
+        """A Job of this template. Raises one of REFUSED where it is not made."""
         started = Started(
             namespace=str(objects.meta(template)["namespace"]),
             name=f"{objects.name(template)}-{self._climb}",
@@ -130,7 +144,7 @@ class Jobs:
         self._made.append(started)
         try:
             self._cluster.create(JOBS, job_of(template, started.name, self._climb))
-        except ForbiddenError:
+        except REFUSED:
             self._made.remove(started)
             raise
         return started
@@ -139,9 +153,9 @@ class Jobs:
         """Start it, wait for its end, read it, delete it."""
         try:
             job = self.start(template)
-        except ForbiddenError as error:
-            remedy = "the message names the policy, or the right that you lack"
-            return Ended(completed=False, cause=f"the Job is refused: {error}", remedy=remedy)
+        except REFUSED as error:
+            cause, remedy = refusal(error)
+            return Ended(completed=False, cause=cause, remedy=remedy)
         try:
             return self.finish(job)
         finally:

@@ -9,7 +9,7 @@ from typing import Final
 from ops.objects import Json
 from ops.ready import trouble
 from ops.ready.climb import Climb
-from ops.ready.jobs import Jobs, Started, over, preempted
+from ops.ready.jobs import REFUSED, Jobs, Started, over, preempted, refusal
 from ops.ready.outcome import Check, failed, passed, skipped
 from ops.ready.stack import NAMESPACE
 
@@ -34,12 +34,19 @@ def look(climb: Climb) -> Iterator[Check]:
             "`pulumi up` makes it, where the stack file has `validation`",
         )
         return
-    pair = _Pair(jobs=climb.jobs, low=climb.jobs.start(low))
     try:
-        check = pair.check(high)
+        yield _of(climb.jobs, low, high)
+    except REFUSED as error:
+        yield failed(SUBJECT, *refusal(error))
+
+
+def _of(jobs: Jobs, low: Json, high: Json) -> Check:
+    """Raises one of REFUSED where a Job is not made."""
+    pair = _Pair(jobs=jobs, low=jobs.start(low))
+    try:
+        return pair.check(high)
     finally:
-        climb.jobs.delete(pair.low)
-    yield check
+        jobs.delete(pair.low)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -300,6 +300,13 @@ def test_a_team_that_is_not_there_is_no_team_without_runs(
     assert told in capsys.readouterr().err
 
 
+def test_who_may_not_is_told_who_may(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, FakeCluster(("clusterqueues",)), "resume") == 2
+    assert "clusterqueues is forbidden; `kubectl auth whoami` says" in capsys.readouterr().err
+
+
 def test_what_the_api_server_says_is_passed_on() -> None:
     assert _decoded(404, b"", "GET /x") is None
     with pytest.raises(ForbiddenError, match="GET /x: no"):

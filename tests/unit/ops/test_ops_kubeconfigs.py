@@ -16,6 +16,7 @@ from ops.cluster import (
     ForbiddenError,
     UnknownCallerError,
     UnreachableError,
+    WebhookError,
     _decoded,
 )
 from ops.collect import NODES
@@ -114,6 +115,7 @@ def test_an_api_server_that_does_not_answer_is_named_without_the_clients_words(
         (403, 'User "jo" cannot list resource', ForbiddenError),
         (429, "too many requests", UnreachableError),
         (503, "the server is starting", UnreachableError),
+        (500, "failed calling webhook mjob.kb.io: deadline exceeded", WebhookError),
     ],
 )
 def test_who_is_not_known_is_no_case_of_who_may_not_and_trouble_passes(

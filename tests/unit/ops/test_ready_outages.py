@@ -7,19 +7,22 @@ from collections.abc import Callable
 
 import pytest
 
-from ops.cluster import UnreachableError
+from ops.cluster import ClusterError, ForbiddenError, UnreachableError, WebhookError
 from ops.objects import Json
+from ops.ready import queueing
 from ops.ready.outcome import Outcome
 from ops.ready.pace import SILENCE_S
 from ops.ready.probes import SMOKE
 from tests.unit.ops.ready_cluster import (
     Clock,
     LiveFake,
+    Play,
     climbing,
     ends,
     facts,
     nodes,
     pool,
+    template,
     templates,
 )
 
@@ -80,3 +83,33 @@ def test_a_log_that_went_with_its_node_is_read_from_the_status_of_its_pod() -> N
     cluster = Lost(facts(pool("spot")), *nodes("spot"), *templates("spot"), play=play)
     [check] = SMOKE(climbing(cluster))
     assert (check.outcome, check.seen) == (Outcome.FAILED, "spot-0: XID 79")
+
+
+def _refuses(error: ClusterError) -> Play:
+    """Jobs are not made, and the caller is told so."""
+
+    def play(cluster: LiveFake, job: Json) -> None:
+        del cluster.kept[("Job", job["metadata"]["namespace"], job["metadata"]["name"])]
+        raise error
+
+    return play
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (WebhookError("Kueue does not answer"), "the Job cannot be made: Kueue does not answer"),
+        (ForbiddenError("images by digest"), "the Job is refused: images by digest"),
+    ],
+)
+def test_jobs_that_are_not_made_fail_their_rung_and_the_climb_ends_as_ever(
+    error: ClusterError, cause: str
+) -> None:
+    queue = [template(queueing.LOW), template(queueing.HIGH)]
+    stack = [facts(pool("spot")), *nodes("spot"), *templates("spot"), *queue]
+    cluster = LiveFake(*stack, play=_refuses(error))
+    for rung in (SMOKE, queueing.look):
+        [check] = rung(climbing(cluster))
+        assert (check.outcome, check.seen) == (Outcome.FAILED, cause)
+        assert check.remedy
+    assert cluster.deleted == []
