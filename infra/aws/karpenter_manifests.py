@@ -31,13 +31,18 @@ CAPACITY_TYPE: Final = "karpenter.sh/capacity-type"
 
 IMAGE: Final = "al2023@v20260903"
 """EKS' Amazon Linux 2023 of that day, for Kubernetes 1.33 to 1.36; Karpenter takes the variant with NVIDIA's
-driver for GPU types. Pinned: with `@latest` each new image would replace the nodes of running gangs."""
+driver for GPU types. Pinned: with `@latest` nodes of one gang could have different drivers."""
 
 EMPTY_FOR: Final = "5m"
 """A node without pods is kept this long: a gang that restarts is back on it sooner than on a new one."""
 
-BUDGET: Final = "10%"
-"""Of a pool's nodes that Karpenter may disrupt at once; interruptions by AWS do not ask."""
+BUDGETS: Final[tuple[dict[str, Any], ...]] = (
+    {"nodes": "10%"},
+    # A changed tag or image makes all nodes differ from their class: one by one they would be drained
+    # under the gang that runs on them. So only nodes without pods go, and new ones are as the class says.
+    {"nodes": "0", "reasons": ["Drifted"]},
+)
+"""How many of a pool's nodes Karpenter may take away at once, and why; interruptions by AWS do not ask."""
 
 DRAIN: Final = "30m"
 """After that a node that is to go is gone, whatever still runs on it: nothing may block its end, and with
@@ -92,7 +97,7 @@ def node_pool(pool: NodePool) -> Manifest:
             "disruption": {
                 "consolidationPolicy": "WhenEmpty",
                 "consolidateAfter": EMPTY_FOR,
-                "budgets": [{"nodes": BUDGET}],
+                "budgets": [dict(budget) for budget in BUDGETS],
             },
         },
     }

@@ -6,6 +6,7 @@ The data is infra/catalog.yaml; `python -m infra.catalog refresh` reads it anew 
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -29,6 +30,14 @@ _PODS_SMALL: Final = 110
 _PODS_LARGE: Final = 250
 _LARGE_VCPU: Final = 30
 """EKS caps pods per node at 110 up to 30 vCPU and at 250 above."""
+
+_UNUSABLE_MEMORY: Final = 0.075
+"""Of a type's memory, what firmware and kernel take: 3 to 6 %. Karpenter takes off this much to tell whether a
+pod fits on a node to come (vmMemoryOverheadPercent), and makes none for a pod that asks for more."""
+
+_ADDRESSES: Final = ((8, 58), (32, 234))
+_ADDRESSES_LARGE: Final = 737
+"""The kubelet reserves memory for as many pods as there are addresses for: at most these, up to so many vCPU."""
 
 _DAEMONS_MILLI_CPU: Final = 500
 _DAEMONS_MEMORY: Final = GIB
@@ -97,8 +106,11 @@ class InstanceType:
 
     @property
     def allocatable_memory(self) -> int:
-        """Bytes left after the kubelet's reservation (255 MiB + 11 MiB a pod) and its eviction bar."""
-        return self.memory_gib * GIB - (255 + 11 * self.max_pods + 100) * MIB
+        """Bytes left at least: of what the machine shows, less the kubelet's reservation (255 MiB, and 11 MiB
+        for each pod that it has an address for) and its eviction bar (100 MiB)."""
+        addresses = next((n for vcpu, n in _ADDRESSES if self.vcpu <= vcpu), _ADDRESSES_LARGE)
+        shown = math.floor(self.memory_gib * GIB * (1 - _UNUSABLE_MEMORY) / MIB)
+        return (shown - 255 - 11 * addresses - 100) * MIB
 
     @property
     def training_milli_cpu(self) -> int:

@@ -79,7 +79,13 @@ def test_training_nodes_never_expire_and_only_empty_ones_are_removed() -> None:
 
 
 def test_no_more_than_a_tenth_of_a_pool_is_disrupted_at_once() -> None:
-    assert node_pool(SPOT)["spec"]["disruption"]["budgets"] == [{"nodes": "10%"}]
+    assert {"nodes": "10%"} in node_pool(SPOT)["spec"]["disruption"]["budgets"]
+
+
+def test_a_changed_tag_or_image_takes_no_node_from_under_a_gang() -> None:
+    for pool in MINE:
+        budgets = node_pool(pool)["spec"]["disruption"]["budgets"]
+        assert {"nodes": "0", "reasons": ["Drifted"]} in budgets
 
 
 def test_a_pool_grows_to_its_maximum_of_gpus_and_nodes() -> None:
