@@ -126,12 +126,7 @@ BUDGET_BURN: Final = (
     )
 )
 
-_OF_VOLUME: Final = "namespace, persistentvolumeclaim"
-VOLUME_FULL: Final = (
-    f'min by ({_OF_VOLUME}) ({series.VOLUME_AVAILABLE}{{namespace=~"team-.+"}})'
-    f" / min by ({_OF_VOLUME}) ({series.VOLUME_CAPACITY}) < {VOLUME_FREE_RATIO}"
-)
-"""Every node that has a volume mounted tells of it."""
+VOLUME_FULL: Final = f"{series.VOLUME_FREE_RATIO} < {VOLUME_FREE_RATIO}"
 
 _DRILLS: Final = f'{series.JOB_OWNER}{{owner_kind="CronJob", owner_name="restore-drill"}}'
 _FAILED_AT: Final = (

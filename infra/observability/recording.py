@@ -51,6 +51,7 @@ def groups(facts: Facts | None = None) -> list[Group]:
         _group("trainyard-runs", [_run_pod()]),
         _group("trainyard-gpus", list(_gpus())),
         _group("trainyard-training", list(_training())),
+        _group("trainyard-volumes", [_volumes()]),
         _group("trainyard-nodes", [_node_info(), _reclaimed()]),
         _group("trainyard-cost", [*_prices(known), *_costs()]),
     ]
@@ -181,6 +182,21 @@ def _training() -> Iterable[Rule]:
     ):
         yield _rule(target, f"sum by ({of_run}) (rate({seconds}[5m])) / ({steps} > 0)")
     yield _rule(series.RUN_TOKENS, f"sum by ({of_run}) (rate({series.TOKENS}[5m]))")
+
+
+def _volumes() -> Rule:
+    """Every node that has a volume mounted tells of it."""
+    volume = "namespace, persistentvolumeclaim"
+    of_teams = f'namespace=~"{naming.namespace(".+")}"'
+    by_kubelet = (
+        f"min by ({volume}) ({series.VOLUME_AVAILABLE}{{{of_teams}}})"
+        f" / min by ({volume}) ({series.VOLUME_CAPACITY})"
+    )
+    by_runs = f"min by (namespace) ({series.VOLUME_FREE} / {series.VOLUME_SIZE})"
+    claim = f'"persistentvolumeclaim", "{naming.CHECKPOINTS_CLAIM}", "", ""'
+    return _rule(
+        series.VOLUME_FREE_RATIO, f"{by_kubelet} or on ({volume}) label_replace({by_runs}, {claim})"
+    )
 
 
 def _held(by: str) -> str:

@@ -97,6 +97,9 @@ CHECKPOINT_STEP: Final = _trainer("checkpoint_step")
 CHECKPOINT_WRITE_SECONDS: Final = _trainer("checkpoint_write_seconds", "s")
 CHECKPOINT_SIZE: Final = _trainer("checkpoint_size_bytes", "B")
 CHECKPOINT_COMMIT_TIME: Final = _trainer("checkpoint_commit_timestamp_seconds", "Unix s")
+VOLUME_SIZE: Final = _trainer("volume_size_bytes", "B")
+VOLUME_FREE: Final = _trainer("volume_free_bytes", "B")
+"""Of the volume of the run's folder, measured at the start and after each checkpoint."""
 EVENTS: Final = _trainer("events_total", "", "event")
 
 # Whoever ships logs: log_patterns.py.
@@ -185,6 +188,11 @@ RUN_GPUS: Final = Series(name="trainyard:run_gpus:count", unit="GPUs", labels=_O
 RUN_LOADER: Final = Series(name="trainyard:run_loader:ratio", unit="ratio", labels=_OF_RUN)
 RUN_COLLECTIVE: Final = Series(name="trainyard:run_collective:ratio", unit="ratio", labels=_OF_RUN)
 RUN_TOKENS: Final = Series(name="trainyard:run_tokens:rate5m", unit="tokens/s", labels=_OF_RUN)
+
+VOLUME_FREE_RATIO: Final = Series(
+    name="trainyard:volume_free:ratio", unit="ratio", labels=("namespace", "persistentvolumeclaim")
+)
+"""From the kubelet; where the volume's driver does not count (FSx for Lustre), from runs that write there."""
 
 NODE_INFO: Final = Series(
     name="trainyard:node:info", labels=("node", "pool", "capacity", "instance_type", "workload")

@@ -77,6 +77,14 @@ def _volume(free: int, node: str) -> Series:
     }
 
 
+def _run_sees(free: int, pod: str) -> Series:
+    run = f'namespace="team-llm", pod="{pod}", run_id="{pod}", team="llm"'
+    return {
+        f"trainyard_volume_free_bytes{{{run}}}": f"{free}+0x600",
+        f"trainyard_volume_size_bytes{{{run}}}": "100+0x600",
+    }
+
+
 _WARM: Final[Series] = {f"DCGM_FI_DEV_GPU_TEMP{{{GPU}}}": "40+0x600"}
 _OF_GPU: Final = {"node": "n0", "gpu": "0", "UUID": "GPU-0"}
 _STATE_UP: Final[Series] = {'up{job="kube-state-metrics", instance="a"}': "1+0x600"}
@@ -211,6 +219,16 @@ OF_STACK: Final = (
         series={**_volume(5, "n0"), **_volume(5, "n1")},
         labels={"namespace": "team-llm", "persistentvolumeclaim": "checkpoints"},
         value="5%",
+    ),
+    Case(
+        alert="VolumeAlmostFull",
+        what="a volume whose driver does not count, by the runs that write there",
+        series={**_run_sees(5, "hello-0"), **_run_sees(5, "other-0")},
+        labels={"namespace": "team-llm", "persistentvolumeclaim": "checkpoints"},
+        value="5%",
+    ),
+    quiet(
+        "VolumeAlmostFull", "half full by either", {**_volume(50, "n0"), **_run_sees(50, "hello-0")}
     ),
     quiet("VolumeAlmostFull", "half full", _volume(50, "n0")),
     Case(

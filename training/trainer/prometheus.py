@@ -7,8 +7,10 @@ is the part of the time that steps waited for data, over any window.
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 from wsgiref.simple_server import WSGIServer
 
@@ -41,12 +43,26 @@ _GAUGES = {
 class RunCollector(Collector):
     """The numbers of one attempt, as Prometheus wants them."""
 
-    def __init__(self, totals: Totals, labels: Mapping[str, str], *, attempt: int, steps: int):
+    def __init__(
+        self, totals: Totals, labels: Mapping[str, str], *, folder: Path, attempt: int, steps: int
+    ):
+        """`folder`: the run's, whose volume is watched."""
         self._totals = totals
+        self._folder = folder
         self._labels = dict(labels)
         self._told: dict[str, float] = {"attempt": attempt, "planned_steps": steps}
         """Gauges that change with events only."""
         self._events: dict[str, int] = {}
+        self._measure_volume()
+
+    def _measure_volume(self) -> None:
+        """The driver of FSx for Lustre does not tell the kubelet. A scrape never asks: the answer may hang."""
+        try:
+            usage = shutil.disk_usage(self._folder)
+        except OSError:
+            return
+        self._told["volume_size_bytes"] = usage.total
+        self._told["volume_free_bytes"] = usage.free
 
     def hear(self, entry: Mapping[str, Any]) -> None:
         """An event was written."""
@@ -59,6 +75,7 @@ class RunCollector(Collector):
             self._told["checkpoint_write_seconds"] = entry["seconds"]
             self._told["checkpoint_size_bytes"] = entry["bytes"]
             self._told["checkpoint_commit_timestamp_seconds"] = entry["time"]
+            self._measure_volume()
 
     def collect(self) -> Iterator[Metric]:
         """Every family; the newest step is read once, so that its numbers belong together."""

@@ -45,6 +45,7 @@ def _endpoint(run: Run, request: Request, port: int) -> Callable[[], None] | Non
     collector = RunCollector(
         run.meter.totals,
         labels(request.record, request.run_dir),
+        folder=request.run_dir,
         attempt=run.attempt,
         steps=run.config.steps,
     )

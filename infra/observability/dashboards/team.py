@@ -144,8 +144,7 @@ QUEUE: Final = Row(
             Unit.RATIO,
             "Below 10 % is an alert; checkpoints fail when nothing is free.",
             (
-                f"min by (persistentvolumeclaim) ({series.VOLUME_AVAILABLE}{{{_NAMESPACE}}})"
-                f" / min by (persistentvolumeclaim) ({series.VOLUME_CAPACITY}{{{_NAMESPACE}}})",
+                f"{series.VOLUME_FREE_RATIO}{{{_NAMESPACE}}}",
                 "{{persistentvolumeclaim}}",
             ),
             maximum=1.0,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import urllib.request
+from collections import namedtuple
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from training.trainer.metrics import MetricsLog
 from training.trainer.progress import ProgressDisplay
 from training.trainer.prometheus import RunCollector, serve
 
+Usage = namedtuple("Usage", "total used free")
 LABELS = {"run_id": "hello-v1-0a1b2c3d", "team": "research"}
 
 
@@ -72,7 +75,7 @@ def test_counters_are_sums_and_gauges_are_the_newest_step(tmp_path: Path) -> Non
     measured.stalled(0.25)
     step(measured, 7)
     step(measured, 8)
-    found = scraped(RunCollector(measured.totals, LABELS, attempt=2, steps=10))
+    found = scraped(RunCollector(measured.totals, LABELS, folder=tmp_path, attempt=2, steps=10))
     assert found["trainyard_steps_total"] == 2
     assert found["trainyard_tokens_total"] == 64
     assert found["trainyard_samples_total"] == 8
@@ -89,7 +92,7 @@ def test_counters_are_sums_and_gauges_are_the_newest_step(tmp_path: Path) -> Non
 
 def test_before_the_first_step_and_without_a_known_peak_nothing_is_made_up(tmp_path: Path) -> None:
     measured = meter(tmp_path)
-    collector = RunCollector(measured.totals, LABELS, attempt=1, steps=10)
+    collector = RunCollector(measured.totals, LABELS, folder=tmp_path, attempt=1, steps=10)
     assert "trainyard_loss_nats" not in scraped(collector)
     step(measured, 1)
     found = scraped(collector)
@@ -98,7 +101,7 @@ def test_before_the_first_step_and_without_a_known_peak_nothing_is_made_up(tmp_p
 
 
 def test_events_are_counted_and_the_newest_checkpoint_is_told(tmp_path: Path) -> None:
-    collector = RunCollector(meter(tmp_path).totals, LABELS, attempt=1, steps=10)
+    collector = RunCollector(meter(tmp_path).totals, LABELS, folder=tmp_path, attempt=1, steps=10)
     for number in (5, 10):
         collector.hear(
             {
@@ -117,8 +120,33 @@ def test_events_are_counted_and_the_newest_checkpoint_is_told(tmp_path: Path) ->
     assert found["trainyard_evaluation_loss_nats"] == 2.5
 
 
+def test_the_volume_of_a_run_is_measured_at_its_start_and_after_each_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = [700]
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: Usage(1000, 1000 - free[0], free[0]))
+    collector = RunCollector(meter(tmp_path).totals, LABELS, folder=tmp_path, attempt=1, steps=10)
+    assert scraped(collector)["trainyard_volume_free_bytes"] == 700
+    free[0] = 50
+    assert scraped(collector)["trainyard_volume_free_bytes"] == 700, "a scrape does not touch it"
+    collector.hear(
+        {"event": "checkpoint_commit", "step": 5, "time": 1.0, "seconds": 0.5, "bytes": 77}
+    )
+    found = scraped(collector)
+    assert (found["trainyard_volume_free_bytes"], found["trainyard_volume_size_bytes"]) == (
+        50,
+        1000,
+    )
+
+
+def test_a_volume_that_cannot_be_measured_is_not_told_of(tmp_path: Path) -> None:
+    lost = tmp_path / "lost"
+    collector = RunCollector(meter(tmp_path).totals, LABELS, folder=lost, attempt=1, steps=10)
+    assert "trainyard_volume_free_bytes" not in scraped(collector)
+
+
 def test_a_port_in_use_is_an_os_error(tmp_path: Path) -> None:
-    collector = RunCollector(meter(tmp_path).totals, LABELS, attempt=1, steps=10)
+    collector = RunCollector(meter(tmp_path).totals, LABELS, folder=tmp_path, attempt=1, steps=10)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 
 from infra.observability import series
 from training.trainer.meter import Totals
@@ -13,11 +14,11 @@ LABELS = {"run_id": "hello-v1-0a1b2c3d", "team": "research"}
 COMMIT = {"event": "checkpoint_commit", "step": 1, "time": 1.0, "seconds": 0.5, "bytes": 7}
 
 
-def exported() -> set[str]:
+def exported(folder: Path) -> set[str]:
     """Names of every sample of a run that made a step, evaluated and saved."""
     totals = Totals()
     totals.add(StepMetrics(**{field.name: 1 for field in fields(StepMetrics)}), samples=4)
-    collector = RunCollector(totals, LABELS, attempt=1, steps=10)
+    collector = RunCollector(totals, LABELS, folder=folder, attempt=1, steps=10)
     collector.hear({"event": "evaluated", "loss": 2.5})
     collector.hear(COMMIT)
     found = [sample for family in collector.collect() for sample in family.samples]
@@ -25,6 +26,8 @@ def exported() -> set[str]:
     return {sample.name for sample in found}
 
 
-def test_the_table_of_series_has_what_the_trainer_exports_and_nothing_else_of_it() -> None:
+def test_the_table_of_series_has_what_the_trainer_exports_and_nothing_else_of_it(
+    tmp_path: Path,
+) -> None:
     table = {name for name in series.ALL if name.startswith("trainyard_")}
-    assert table - {series.LOG_MATCHES.name} == exported()
+    assert table - {series.LOG_MATCHES.name} == exported(tmp_path)
