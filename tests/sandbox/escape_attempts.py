@@ -42,7 +42,7 @@ class Attempt:
     allowed: Ask
 
 
-def _owned(kind: str, version: str, **labels: str) -> Json:
+def owned_by(kind: str, version: str, **labels: str) -> Json:
     owner = {
         "apiVersion": version,
         "kind": kind,
@@ -110,7 +110,7 @@ def past_the_queue() -> Iterator[Attempt]:
         create(pod(tolerations=[{"operator": "Equal", **GPU_TAINT}])),
         create(pod(tolerations=[])),
     )
-    of_job = pod(gpu=True, meta=_owned("Job", "batch/v1", **{PODSET: "main"}))
+    of_job = pod(gpu=True, meta=owned_by("Job", "batch/v1", **{PODSET: "main"}))
     yield Attempt(
         "a pod that says it is a run's",
         ("queue", "live-pods"),
@@ -120,13 +120,15 @@ def past_the_queue() -> Iterator[Attempt]:
     yield Attempt(
         "a pod of a run that Kueue did not admit",
         only,
-        create(pod(gpu=True, meta=_owned("Job", "batch/v1"))).by(JOB),
+        create(pod(gpu=True, meta=owned_by("Job", "batch/v1"))).by(JOB),
         create(of_job).by(JOB),
     )
     yield Attempt(
         "a pod that a controller makes for what is no run",
         only,
-        create(pod(gpu=True, meta=_owned("TFJob", "kubeflow.org/v1", **{PODSET: "main"}))).by(JOB),
+        create(pod(gpu=True, meta=owned_by("TFJob", "kubeflow.org/v1", **{PODSET: "main"}))).by(
+            JOB
+        ),
         create(of_job).by(JOB),
     )
 
@@ -200,13 +202,13 @@ def by_changes() -> Iterator[Attempt]:
         change = patch(STANDING_RUN, {"metadata": {"labels": {label: value}}})
         other = patch(STANDING_RUN, {"metadata": {"labels": {"note": value}}})
         yield Attempt(f"a run with {label} {value}", walls, change, other)
-    owned = patch(STANDING_RUN, {"metadata": _owned("JobSet", "jobset.x-k8s.io/v1alpha2")})
+    owned = patch(STANDING_RUN, {"metadata": owned_by("JobSet", "jobset.x-k8s.io/v1alpha2")})
     yield Attempt("a run that becomes part of another", only, owned, owned.by(JOBSET, MASTERS))
-    child = job(meta=_owned("JobSet", "jobset.x-k8s.io/v1alpha2"))
+    child = job(meta=owned_by("JobSet", "jobset.x-k8s.io/v1alpha2"))
     yield Attempt(
         "a run made as part of another", only, create(child), create(child).by(JOBSET, MASTERS)
     )
-    hidden = job(gpu=True, meta=_owned("JobSet", "jobset.x-k8s.io/v1alpha2"), suspend=False)
+    hidden = job(gpu=True, meta=owned_by("JobSet", "jobset.x-k8s.io/v1alpha2"), suspend=False)
     yield Attempt(
         "a run on GPUs that starts as part of another",
         ("changes", "queue"),
@@ -214,8 +216,7 @@ def by_changes() -> Iterator[Attempt]:
         create(hidden).by(JOBSET, MASTERS),
     )
     orphan = patch(STANDING_RUN, {"metadata": {"finalizers": ["orphan"]}})
-    kept = patch(STANDING_RUN, {"metadata": {"finalizers": ["example.com/kept"]}})
-    yield Attempt("a run that will leave its pods", only, orphan, kept)
+    yield Attempt("a run that will leave its pods", only, orphan, note)
     wanting = patch(STANDING_SERVER, {"spec": controller("Deployment", gpu=True)["spec"]})
     scaled = patch(STANDING_SERVER, {"spec": {"replicas": 1}})
     yield Attempt("a Deployment that comes to want GPUs", ("queue",), wanting, scaled)

@@ -52,13 +52,21 @@ def home(name: str) -> list[Json]:
     ]
 
 
+_SCALE = {
+    "specReplicasPath": ".spec.pytorchReplicaSpecs.Worker.replicas",
+    "statusReplicasPath": ".status.replicaStatuses.Active",
+}
+"""As the definition of PyTorchJobs has it: an autoscaler that its elasticPolicy asks for writes there."""
+
+
 def definitions() -> list[Json]:
     """CustomResourceDefinitions that take anything."""
     found = []
     for kind, (group, version, plural) in KINDS.items():
         names = {"kind": kind, "plural": plural, "singular": kind.lower()}
         schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-        served = {"name": version, "served": True, "storage": True, "subresources": {"status": {}}}
+        ways: Json = {"status": {}} | ({"scale": _SCALE} if kind == "PyTorchJob" else {})
+        served = {"name": version, "served": True, "storage": True, "subresources": ways}
         found.append(
             {
                 "apiVersion": "apiextensions.k8s.io/v1",

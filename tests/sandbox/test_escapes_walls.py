@@ -12,7 +12,7 @@ import pytest
 
 from infra import naming
 from sandbox import process
-from tests.sandbox import escape_attempts, escape_pods
+from tests.sandbox import escape_attempts, escape_neighbours, escape_pods
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.escape_attempts import KUEUE, MASTERS, Attempt
 from tests.sandbox.escape_kit import (
@@ -42,7 +42,11 @@ from training.launchers import LAUNCHERS
 
 pytestmark = pytest.mark.sandbox
 
-ATTEMPTS: list[Attempt] = [*escape_attempts.every(), *escape_pods.every()]
+ATTEMPTS: list[Attempt] = [
+    *escape_attempts.every(),
+    *escape_pods.every(),
+    *escape_neighbours.every(),
+]
 WALLS = sorted({attempt.walls for attempt in ATTEMPTS})
 
 
@@ -54,6 +58,7 @@ def walled(cluster: Cluster) -> Iterator[Walled]:
         walled.ask(create(escape_attempts.STANDING_SET).for_real())
         walled.ask(create(escape_attempts.STANDING_SERVER).for_real())
         walled.ask(create(escape_attempts.STANDING_POD).for_real())
+        walled.ask(create(escape_neighbours.STANDING_TORCH).for_real())
         workload = create(escape_attempts.STANDING_WORKLOAD).by(KUEUE, MASTERS)
         walled.ask(workload.for_real())
         yield walled

@@ -15,12 +15,14 @@ from infra.tenancy.admission import (
     audit,
     changes,
     images,
+    labels,
     placement,
     pod_security,
     priorities,
     queues,
     scheduler_queues,
     services,
+    volumes,
 )
 from infra.tenancy.admission.controllers import BINDERS
 from infra.tenancy.admission.policy import binding
@@ -68,10 +70,12 @@ def policies(args: AdmissionWallsArgs) -> list[Manifest]:
         placement.bound_by(BINDERS[args.scheduler]),
         amounts.said_and_counted(),
         amounts.no_claims(),
+        volumes.of_the_platform(),
         images.by_digest(args.registries),
         priorities.not_above_the_tier(args.priorities, args.ceilings),
         pod_security.restricted_but_for_rdma(),
         services.inside_only(),
+        labels.of_the_own_team(),
         audit.launches(),
     ]
 

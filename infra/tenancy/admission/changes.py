@@ -22,6 +22,7 @@ from infra.tenancy.admission.controllers import (
 from infra.tenancy.admission.policy import Rule, policy, resources
 
 _UPDATED: Final = "request.operation == 'UPDATE'"
+_KUEUE: Final = "kueue.x-k8s.io"
 
 
 def _owners(of: str) -> str:
@@ -36,13 +37,16 @@ def _labels(of: str) -> str:
     return f"{of}.metadata.?labels.orValue({{}})"
 
 
-def _kept_labels() -> str:
-    """CEL: labels that decide how a run queues, and by which it is known, are as they were."""
-    ours = f"(k.startsWith('kueue.x-k8s.io/') || k.startsWith('{naming.DOMAIN}/'))"
-    new, old = _labels("object"), _labels("oldObject")
+def _annotations(of: str) -> str:
+    return f"{of}.metadata.?annotations.orValue({{}})"
+
+
+def _kept(new: str, old: str, *domains: str) -> str:
+    """CEL: of labels or annotations, those of these domains are as they were."""
+    ours = " || ".join(f"k.startsWith('{domain}/')" for domain in domains)
     return (
-        f"{new}.all(k, !{ours} || (k in {old} && {old}[k] == {new}[k])) && "
-        f"{old}.all(k, !{ours} || k in {new})"
+        f"{new}.all(k, !({ours}) || (k in {old} && {old}[k] == {new}[k])) && "
+        f"{old}.all(k, !({ours}) || k in {new})"
     )
 
 
@@ -55,10 +59,12 @@ def _ownership(users: tuple[str, ...]) -> Rule:
 
 
 def runs_stay() -> Manifest:
-    """Of a run, only controllers change the spec."""
+    """Of a run, only controllers change the spec. A Job's labels and owners may be written with its status,
+    too, and what is scaled is the spec."""
+    kept = _kept(_labels("object"), _labels("oldObject"), _KUEUE, naming.DOMAIN)
     return policy(
         "changes",
-        matches=pods.runs(),
+        matches=[*pods.runs(), *pods.runs("status", "scale", operations=("UPDATE",))],
         rules=[
             Rule(
                 holds=(
@@ -70,7 +76,7 @@ def runs_stay() -> Manifest:
                 ),
             ),
             Rule(
-                holds=f"!({_UPDATED}) || {is_one_of(RUN_CONTROLLERS)} || ({_kept_labels()})",
+                holds=f"!({_UPDATED}) || {is_one_of(RUN_CONTROLLERS)} || ({kept})",
                 message=(
                     "a run keeps its queue, its priority and its id; delete it and deploy another"
                 ),
@@ -79,6 +85,14 @@ def runs_stay() -> Manifest:
             Rule(
                 holds=f"!('orphan' in {_finalizers('object')})",
                 message="a run's pods go with it; remove the finalizer orphan",
+            ),
+            # The Job controller stops no pod of a run that is being deleted, whoever waits for its nodes.
+            Rule(
+                holds=(
+                    f"{is_one_of((*OWNERS, *GARBAGE_COLLECTOR))} || {_finalizers('object')}"
+                    f".all(f, {_UPDATED} && f in {_finalizers('oldObject')})"
+                ),
+                message="a run that is deleted goes; remove metadata.finalizers",
             ),
         ],
     )
@@ -89,7 +103,7 @@ def pods_stay() -> Manifest:
     same_labels = f"{_labels('object')} == {_labels('oldObject')}"
     return policy(
         "live-pods",
-        matches=[resources("", "pods", "pods/ephemeralcontainers", "pods/resize")],
+        matches=[resources("", "pods", "pods/ephemeralcontainers", "pods/resize", "pods/status")],
         rules=[
             Rule(
                 holds="request.?subResource.orValue('') != 'ephemeralcontainers'",
@@ -160,9 +174,10 @@ def admission_is_kueues() -> Manifest:
         f"{_owners('object')} == {_owners('oldObject')}",
         f"{_finalizers('object')} == {_finalizers('oldObject')}",
         f"{_labels('object')} == {_labels('oldObject')}",
+        _kept(_annotations("object"), _annotations("oldObject"), _KUEUE),
     ]
     matches: list[dict[str, Any]] = [
-        resources("kueue.x-k8s.io", "workloads", "workloads/status"),
+        resources(_KUEUE, "workloads", "workloads/status"),
     ]
     return policy(
         "workloads",

@@ -24,6 +24,34 @@ _CONDITIONS: Final = [
 ]
 """Taints that say how a node is: Kubernetes itself makes pods tolerate them."""
 
+_AFFINITIES: Final = ("podAffinity", "podAntiAffinity")
+_EXCLUSIVE: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+"""By this annotation JobSet keeps the JobSets of all namespaces away from a whole zone or rack."""
+
+
+def _own_pods_only(pod: str) -> str:
+    """CEL: affinities of a pod are to pods of its own namespace. An anti-affinity to those of others keeps
+    them off every node of its topology's domain, GPU nodes too, for as long as the pod is there."""
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    preferred = "preferredDuringSchedulingIgnoredDuringExecution"
+    terms = " + ".join(
+        f"{pod}.spec.?affinity.?{kind}.?{required}.orValue([]) + "
+        f"{pod}.spec.?affinity.?{kind}.?{preferred}.orValue([]).map(w, w.podAffinityTerm)"
+        for kind in _AFFINITIES
+    )
+    own = "t.?namespaces.orValue([]).all(n, n == request.namespace)"
+    return f"({terms}).all(t, !has(t.namespaceSelector) && {own})"
+
+
+def _not_exclusive() -> str:
+    """CEL: a JobSet does not ask for what `_own_pods_only` would refuse to its pods."""
+    jobs = "dyn(object).spec.?replicatedJobs.orValue([]).map(j, j.template)"
+    return (
+        "request.kind.kind != 'JobSet' || "
+        f"([dyn(object)] + {jobs}).all(o, !({text(_EXCLUSIVE)} in "
+        "o.?metadata.?annotations.orValue({})))"
+    )
+
 
 def _exact(key: str, value: str) -> str:
     return (
@@ -48,7 +76,7 @@ def _tolerated(taint_key: str) -> str:
 
 
 def where_they_belong(taint_key: str) -> Manifest:
-    """No pod names its node, its runtime, or a taint that is none of its business."""
+    """No pod names its node, its runtime, another team's pods, or a taint that is none of its business."""
     ours = f"{taint_key}={naming.GPU_TRAINING}:NoSchedule and {naming.SPOT_TAINT}=true:NoSchedule"
     return policy(
         "placement",
@@ -70,6 +98,17 @@ def where_they_belong(taint_key: str) -> Manifest:
             Rule(
                 holds="variables.pods.all(p, p.spec.?runtimeClassName.orValue('') == '')",
                 message="a runtime class can bring tolerations of its own; remove runtimeClassName",
+            ),
+            Rule(
+                holds=f"variables.pods.all(p, {_own_pods_only('p')})",
+                message=(
+                    "no pod keeps other teams' pods off nodes; remove namespaces and "
+                    "namespaceSelector from its affinities"
+                ),
+            ),
+            Rule(
+                holds=_not_exclusive(),
+                message=f"no JobSet keeps other teams' off nodes; remove {_EXCLUSIVE}",
             ),
         ],
     )

@@ -19,10 +19,8 @@ RDMA_LABELS: Final = {naming.RDMA: "true"}
 _CAPABILITIES: Final = ["IPC_LOCK", "NET_BIND_SERVICE"]
 _VOLUMES: Final = [
     "configMap",
-    "csi",
     "downwardAPI",
     "emptyDir",
-    "ephemeral",
     "image",
     "persistentVolumeClaim",
     "projected",

@@ -66,9 +66,15 @@ def test_whatever_makes_pods_is_looked_at_by_every_rule_about_pods() -> None:
     seen = {
         name
         for name, manifest in POLICIES.items()
-        if manifest["spec"]["matchConstraints"]["resourceRules"] == pods.everything_with_pods()
+        if all(
+            rule in manifest["spec"]["matchConstraints"]["resourceRules"]
+            for rule in pods.everything_with_pods()
+        )
     }
-    about_pods = ("queue", "placement", "requests", "images", "priority", "rdma-pods")
+    about_pods = (
+        *("queue", "placement", "requests", "volumes"),
+        *("images", "priority", "rdma-pods", "labels"),
+    )
     assert seen == {f"trainyard-{name}" for name in about_pods}
 
 
