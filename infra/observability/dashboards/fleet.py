@@ -19,6 +19,8 @@ from infra.observability.dashboards.model import (
 
 _GPUS: Final = f'{series.NODE_ALLOCATABLE}{{resource="{series.GPU_RESOURCE}"}}'
 _BY_POOL: Final = f"* on (node) group_left (pool) {series.NODE_INFO}"
+_FIRING: Final = f'{series.FIRING}{{alertstate="firing", severity!~"none|info"}}'
+"""Without those that kube-prometheus-stack lets fire always, to show that alerts work."""
 _QUOTA: Final = f'resource="{naming.GPU}"'
 
 NOW: Final = Row(
@@ -58,8 +60,8 @@ NOW: Final = Row(
         number(
             "Alerts",
             Unit.COUNT,
-            f'count({series.FIRING}{{alertstate="firing"}}) or vector(0)',
-            "Alerts that fire; the table below names them.",
+            f"count({_FIRING}) or vector(0)",
+            "Alerts that somebody is told of; the table below names them.",
             width=3,
             thresholds=((1.0, "red"),),
         ),
@@ -125,6 +127,39 @@ GPUS: Final = Row(
             kind=Kind.TABLE,
             queries=(Query(expression=f"{series.GPU_XID} > 0 or {series.GPU_ECC} > 0"),),
             columns=("node", "gpu", "UUID", "run_id"),
+        ),
+    ),
+)
+
+RUNS: Final = Row(
+    title="Runs",
+    panels=(
+        Panel(
+            title="Runs by GPUs",
+            description="GPUs that the pods of each run hold; a run's name leads to its own page.",
+            unit=Unit.COUNT,
+            kind=Kind.TABLE,
+            queries=(Query(expression=f"sort_desc(sum by (team, run_id) ({series.RUN_GPUS}))"),),
+            columns=("team", "run_id"),
+        ),
+        Panel(
+            title="Least busy runs",
+            description="Utilisation of the GPUs of the ten runs that use theirs least.",
+            unit=Unit.RATIO,
+            kind=Kind.TABLE,
+            queries=(
+                Query(
+                    expression=f"sort(bottomk(10, avg by (team, run_id) ({series.RUN_GPU_UTILIZATION})))"
+                ),
+            ),
+            columns=("team", "run_id"),
+        ),
+        lines(
+            "Cost an hour by team",
+            Unit.USD,
+            "The part of nodes' prices that goes with the GPUs that runs hold.",
+            (f"sum by (team) ({series.RUN_COST})", "{{team}}"),
+            stacked=True,
         ),
     ),
 )
@@ -213,7 +248,7 @@ NODES: Final = Row(
             description="Each has a page in docs/runbooks.",
             unit=Unit.NONE,
             kind=Kind.TABLE,
-            queries=(Query(expression=f'{series.FIRING}{{alertstate="firing"}}'),),
+            queries=(Query(expression=_FIRING),),
             columns=("alertname", "severity", "owner", "team", "run_id", "node"),
         ),
     ),
@@ -223,5 +258,5 @@ FLEET: Final = Dashboard(
     uid=f"{naming.PROJECT}-fleet",
     title="Fleet",
     description="All pools, queues and nodes of a stack.",
-    rows=(NOW, GPUS, QUEUES, NODES),
+    rows=(NOW, RUNS, GPUS, QUEUES, NODES),
 )

@@ -17,7 +17,6 @@ from infra.observability.dashboards.model import (
     lines,
     number,
 )
-from infra.observability.recording import INTERVAL_S
 
 _RUN: Final = 'run_id="$run_id"'
 _STEPS: Final = f"sum(rate({series.STEP_SECONDS}{{{_RUN}}}[5m]))"
@@ -58,10 +57,8 @@ NOW: Final = Row(
         number(
             "Cost in this window",
             Unit.USD,
-            f"sum(avg_over_time({series.RUN_COST}{{{_RUN}}}[$__range])"
-            f" * count_over_time({series.RUN_COST}{{{_RUN}}}[$__range]))"
-            f" * {INTERVAL_S} / 3600",
-            f"Price times hours over the time shown; one sample stands for the {INTERVAL_S} s between rules.",
+            f"sum(sum_over_time({series.RUN_COST}{{{_RUN}}}[$__range:1m])) / 60",
+            "Price times hours over the time shown, a minute at a time.",
         ),
     ),
 )
