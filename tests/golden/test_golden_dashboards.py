@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -96,8 +97,7 @@ def test_variables_of_expressions_are_variables_of_the_dashboard() -> None:
         known = {f"${variable.name}" for variable in dashboard.variables} | {"$__range"}
         for panel in dashboard.panels:
             for query in panel.queries:
-                words = query.expression.replace('"', " ").replace("]", " ").replace("[", " ")
-                used = {word for word in words.split() if word.startswith("$")}
+                used = set(re.findall(r"\$\w+", query.expression))
                 assert used - {"$1"} <= known, panel.title
 
 
