@@ -16,7 +16,7 @@ import pulumi_aws.eks as aws_eks
 import pulumi_aws.iam as iam
 
 from infra import naming
-from infra.aws import pod_identity
+from infra.aws import addresses, pod_identity
 from infra.aws.node_role import AWS_POLICIES
 from infra.aws.records import ClusterRecord
 
@@ -49,8 +49,16 @@ BEFORE_NODES: Final = (
     Addon(
         name="vpc-cni",
         role=AddonRole(service_account="aws-node", policy="AmazonEKS_CNI_Policy"),
-        # Else NetworkPolicies are stored and nobody enforces them.
-        settings={"enableNetworkPolicy": "true"},
+        settings={
+            # Else NetworkPolicies are stored and nobody enforces them.
+            "enableNetworkPolicy": "true",
+            # By default a node holds two interfaces full of addresses, 100 on a p4d: most of a /19 for
+            # 66 nodes that run twenty pods each.
+            "env": {
+                "MINIMUM_IP_TARGET": str(addresses.HELD_BY_A_NODE),
+                "WARM_IP_TARGET": str(addresses.HELD_IN_RESERVE),
+            },
+        },
     ),
 )
 """DaemonSets without which no node gets ready."""

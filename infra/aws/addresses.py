@@ -24,6 +24,15 @@ SMALLEST: Final = 19
 SERVICES: Final = IPv4Network("172.20.0.0/16")
 """Addresses of Kubernetes Services in every cluster; nothing that pods talk to may have them."""
 
+HELD_BY_A_NODE: Final = 16
+"""Addresses that a node takes for its pods when it starts: the add-ons' on a GPU node, and a run's."""
+HELD_IN_RESERVE: Final = 4
+"""What it keeps free beyond those in use."""
+TAKEN_BY_A_NODE: Final = 1 + HELD_BY_A_NODE + HELD_IN_RESERVE
+"""Its own, too: enough to plan a subnet by."""
+RESERVED: Final = 64
+"""Of a subnet, for all but its pools' nodes: AWS itself, system nodes, control plane, endpoints, files."""
+
 _PRIVATE_BITS: Final = 3
 _PUBLIC_BITS: Final = 8
 _PUBLIC_EIGHTH: Final = 6

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from infra.aws import addons
+from infra.aws import addons, addresses
 from tests.aws.clusters import program
 from tests.aws.moto_cloud import ACCOUNT, Cloud, Deployed, deployed_once
 
@@ -54,7 +54,14 @@ def test_versions_are_those_that_eks_recommends_for_the_clusters_version(stack: 
 
 def test_network_policies_are_enforced(stack: Deployed) -> None:
     plugin = stack.one("aws:eks/addon:Addon", "networking-vpc-cni")
-    assert json.loads(plugin.inputs["configurationValues"]) == {"enableNetworkPolicy": "true"}
+    assert json.loads(plugin.inputs["configurationValues"])["enableNetworkPolicy"] == "true"
+
+
+def test_a_node_takes_no_more_addresses_than_subnets_are_planned_for(stack: Deployed) -> None:
+    plugin = stack.one("aws:eks/addon:Addon", "networking-vpc-cni")
+    env = json.loads(plugin.inputs["configurationValues"])["env"]
+    assert env == {"MINIMUM_IP_TARGET": "16", "WARM_IP_TARGET": "4"}
+    assert sum(int(value) for value in env.values()) < addresses.TAKEN_BY_A_NODE
 
 
 def test_the_network_plugin_has_its_own_role_rather_than_the_nodes(

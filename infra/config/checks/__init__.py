@@ -36,6 +36,7 @@ ALL: Final[tuple[Callable[[Parts], Iterator[Mistake]], ...]] = (
     network.region,
     network.zones,
     network.addresses_of_vpc,
+    network.room_for_nodes,
     network.subnets,
     network.egress,
     names.unique_names,

@@ -106,6 +106,34 @@ def addresses_of_vpc(parts: Parts) -> Iterator[Mistake]:
         )
 
 
+def room_for_nodes(parts: Parts) -> Iterator[Mistake]:
+    """The subnet of each zone has addresses for all nodes that its pools may have.
+
+    Without them nodes come, cost, and run nothing: their pods wait for an address.
+    """
+    from infra.aws import addresses
+
+    if not isinstance(parts.network, MadeNetworkConfig):
+        return
+    try:
+        planned = addresses.subnets(parts.network.cidr, parts.zones)
+    except ValueError:
+        return
+    for zone, subnet in planned.items():
+        pools = [pool for _, pool in parts.pools if pool.zone == zone]
+        nodes = sum(pool.max for pool in pools)
+        size = addresses.parse(subnet.private).num_addresses
+        room = (size - addresses.RESERVED) // addresses.TAKEN_BY_A_NODE
+        if nodes > room:
+            yield Mistake(
+                path="network.cidr",
+                got=f"{parts.network.cidr}, whose subnet in {zone} has addresses for {room} nodes",
+                allowed=f"one with room for {nodes}, the maxima of its pools together",
+                remedy="take a larger block, or lower max of "
+                f"{', '.join(pool.name for pool in pools)}",
+            )
+
+
 def subnets(parts: Parts) -> Iterator[Mistake]:
     """Each zone of a network that is brought has a subnet of its own."""
     if not parts.network or isinstance(parts.network, MadeNetworkConfig):

@@ -218,6 +218,12 @@ PLACES: dict[str, tuple[Edit, str]] = {
         network(cidr="10.20.0.0"),
         "network.cidr: got 10.20.0.0/32, a /32; allowed /16 to /19; take a larger block",
     ),
+    "fewer addresses than nodes": (
+        network(cidr="10.20.0.0/19"),
+        "network.cidr: got 10.20.0.0/19, whose subnet in us-east-1a has addresses for 45 nodes; "
+        "allowed one with room for 54, the maxima of its pools together; take a larger block, or "
+        "lower max of ondemand, spot",
+    ),
     "addresses with host bits": (
         network(cidr="10.20.3.0/16"),
         "network.cidr: got '10.20.3.0/16'; allowed a CIDR block such as 10.0.0.0/16; correct it",
@@ -547,6 +553,13 @@ def test_an_endpoint_may_be_open_to_named_networks() -> None:
     assert isinstance(cluster, EksClusterConfig)
     assert cluster.endpoint == ("203.0.113.0/24", "2001:db8::/32")
     values["cluster"]["endpoint"] = "private"
+    assert parse(values).on_aws
+
+
+def test_a_block_that_its_pools_just_fill_is_allowed() -> None:
+    values = example()
+    network(cidr="10.20.0.0/19")(values)
+    pool(1, max=41)(values)
     assert parse(values).on_aws
 
 
