@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from infra import catalog, naming, quantity
+from infra import catalog, naming
 from sandbox.node.api import Json
 
 _NAMES: Final = uuid.UUID("6f1f0e2e-6d0c-4c60-9a5e-5f4e8a1f7a10")
@@ -48,8 +48,6 @@ class Holder:
     pod: str
     container: str
     gpus: int
-    cores: float
-    """CPUs that it asked for: how busy it can be."""
 
     @property
     def labels(self) -> dict[str, str]:
@@ -97,14 +95,12 @@ def _age(pod: Json) -> tuple[str, str]:
 
 
 def _holder(pod: Json, container: Json, count: int) -> Holder:
-    asked = (container["resources"].get("requests") or {}).get("cpu", "1")
     return Holder(
         uid=pod["metadata"]["uid"],
         namespace=pod["metadata"]["namespace"],
         pod=pod["metadata"]["name"],
         container=container["name"],
         gpus=count,
-        cores=max(quantity.millicores(asked) / 1000, 0.001),
     )
 
 

@@ -24,7 +24,7 @@ from sandbox.node.watch import Informer
 from sandbox.ports import LOOPBACK
 
 WINDOW_S: Final = 1.0
-"""Shortest time over which a use of CPU is measured: /proc counts in hundredths of a second."""
+"""Shortest time over which a load is measured."""
 
 
 @dataclass
@@ -32,7 +32,7 @@ class _Measured:
     """The last measurement of a pod."""
 
     at: float
-    cpu_s: float
+    used: usage.Usage
     load: Load
 
 
@@ -116,13 +116,9 @@ class Exporter:
         before = self._measured.get(holder.uid)
         if before and now - before.at < WINDOW_S:
             return before.load
-        busy = 0.0
-        if before:
-            busy = (used.cpu_s - before.cpu_s) / (now - before.at) / holder.cores
-        load = Load(
-            busy=min(max(busy, 0.0), 1.0), memory_mib=used.memory_bytes / 2**20 / holder.gpus
-        )
-        self._measured[holder.uid] = _Measured(now, used.cpu_s, load)
+        busy = usage.busy(before.used, used, now - before.at, holder.gpus) if before else 0.0
+        load = Load(busy=busy, memory_mib=used.memory_bytes / 2**20 / holder.gpus)
+        self._measured[holder.uid] = _Measured(now, used, load)
         return load
 
     def log_text(self) -> str:

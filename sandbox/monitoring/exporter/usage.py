@@ -10,16 +10,15 @@ from typing import Final
 
 from sandbox.node.records import PodFolder
 
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """Of a pod since it started."""
+    """Of a pod's processes that live."""
 
-    cpu_s: float
-    """Of all its processes, those that ended included."""
+    computing_s: Mapping[int, float]
+    """By pid, for how long its main thread had something to compute since it started."""
     memory_bytes: int
     """Resident now; pages that processes share count for each."""
 
@@ -27,7 +26,6 @@ class Usage:
 @dataclass(frozen=True)
 class _Process:
     parent: int
-    ticks: int
     pages: int
 
 
@@ -41,8 +39,7 @@ def processes() -> dict[int, _Process]:
             fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
         except OSError:
             continue
-        ticks = sum(int(number) for number in fields[11:15])
-        found[int(folder.name)] = _Process(int(fields[1]), ticks, int(fields[21]))
+        found[int(folder.name)] = _Process(int(fields[1]), int(fields[21]))
     return found
 
 
@@ -52,11 +49,32 @@ def of_pod(folder: PodFolder, known: Mapping[int, _Process]) -> Usage | None:
     roots = {int(run["pid"]) for run in runs if run and run["pid"] in known}
     if not roots:
         return None
-    members = [known[pid] for pid in _below(roots, known)]
+    members = _below(roots, known)
     return Usage(
-        cpu_s=sum(one.ticks for one in members) / _TICKS,
-        memory_bytes=sum(one.pages for one in members) * _PAGE,
+        computing_s={pid: _computing_s(pid) for pid in members},
+        memory_bytes=sum(known[pid].pages for pid in members) * _PAGE,
     )
+
+
+def _computing_s(pid: int) -> float:
+    """Seconds on a CPU and in the queue for one: a machine that others keep busy is no idle GPU.
+
+    proc(5), schedstat; 0 for a process that just ended.
+    """
+    try:
+        ran, queued, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
+    except OSError:
+        return 0.0
+    return (int(ran) + int(queued)) / 1e9
+
+
+def busy(before: Usage, now: Usage, elapsed_s: float, gpus: int) -> float:
+    """How busy a pod kept its GPUs, 0 to 1: a rank each, which are its busiest processes."""
+    done = [
+        min(max(seconds - before.computing_s.get(pid, 0.0), 0.0), elapsed_s)
+        for pid, seconds in now.computing_s.items()
+    ]
+    return sum(sorted(done)[-gpus:]) / (elapsed_s * gpus)
 
 
 def _below(roots: set[int], known: Mapping[int, _Process]) -> set[int]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,10 @@ from infra import naming
 from infra.observability import dcgm
 from sandbox import paths
 from sandbox.monitoring import faults
-from sandbox.monitoring.exporter import page, readings
+from sandbox.monitoring.exporter import page, readings, usage
 from sandbox.monitoring.exporter.gpus import Assignment, Gpu, Holder, holders, of_node
 from sandbox.monitoring.exporter.readings import Load, reading
+from sandbox.monitoring.exporter.usage import Usage
 from sandbox.monitoring.faults import Fault
 
 ANNOTATIONS = {naming.NODE_RUNTIME: "process"}
@@ -36,7 +39,7 @@ def _node(
 
 
 def _pod(name: str, gpus: int = 1, *, phase: str = "Running", node: str = "spot-0") -> Any:
-    limits = {naming.GPU: str(gpus), "cpu": "1500m"}
+    limits = {naming.GPU: str(gpus)}
     main = {"name": "trainer", "resources": {"limits": limits, "requests": limits}}
     return {
         "metadata": {"name": name, "namespace": "team-a", "uid": f"uid-{name}"},
@@ -89,6 +92,32 @@ def test_a_container_keeps_its_gpu_when_others_come_and_go() -> None:
 def test_a_container_holds_as_many_gpus_as_it_asks_for_and_no_more_than_there_are() -> None:
     assert _held(Assignment(), _holder("a", 2), _holder("b"), gpus=4) == {0: "a", 1: "a", 2: "b"}
     assert _held(Assignment(), _holder("a", 2), _holder("b"), gpus=2) == {0: "a", 1: "a"}
+
+
+def _used(**computing_s: float) -> Usage:
+    """By `p` and pid."""
+    seconds = {int(name[1:]): value for name, value in computing_s.items()}
+    return Usage(computing_s=seconds, memory_bytes=0)
+
+
+def test_a_gpu_is_as_busy_as_its_rank_and_not_as_all_processes_of_its_pod() -> None:
+    launcher_and_rank = _used(p10=3.1, p11=12.0)
+    assert usage.busy(_used(p10=3.0, p11=4.0), launcher_and_rank, 10.0, 1) == 0.8
+    two_ranks = _used(p10=3.0, p11=6.0, p12=8.0)
+    assert usage.busy(_used(p10=3.0, p11=0.0, p12=0.0), two_ranks, 10.0, 2) == 0.7
+
+
+def test_a_process_that_is_new_or_was_replaced_is_never_more_than_busy() -> None:
+    assert usage.busy(_used(), _used(p10=50.0), 10.0, 1) == 1.0
+    assert usage.busy(_used(p10=50.0), _used(p10=1.0), 10.0, 1) == 0.0
+    assert usage.busy(_used(p10=5.0), _used(), 10.0, 1) == 0.0
+
+
+def test_a_process_that_queues_for_a_cpu_computes_as_far_as_a_gpu_can_tell() -> None:
+    ran, queued, _ = map(int, Path("/proc/self/schedstat").read_text().split())
+    told = usage._computing_s(os.getpid())
+    assert told >= (ran + queued) / 1e9 > time.thread_time() / 2
+    assert usage._computing_s(2**31 - 1) == 0.0
 
 
 def test_a_reading_has_every_field_that_the_counters_file_asks_for() -> None:
