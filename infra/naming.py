@@ -127,11 +127,38 @@ DEPLOYER_GROUP: Final = f"{PROJECT}:deployer"
 
 DNS_LABEL_MAX: Final = 63
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_QUALIFIED: Final = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?")
+_SUBDOMAIN_MAX: Final = 253
+_RESERVED_DOMAINS: Final = ("kubernetes.io", "k8s.io", "karpenter.sh", "k8s.aws", "amazonaws.com")
 
 
 def is_dns_label(name: str) -> bool:
     """Whether `name` may name a Kubernetes object that ends up in a host name (RFC 1123)."""
     return len(name) <= DNS_LABEL_MAX and _DNS_LABEL.fullmatch(name) is not None
+
+
+def is_label_value(text: str) -> bool:
+    """Whether Kubernetes takes `text` as the value of a label; the empty one is left to who needs it."""
+    return len(text) <= DNS_LABEL_MAX and _QUALIFIED.fullmatch(text) is not None
+
+
+def is_label_key(key: str) -> bool:
+    """Whether Kubernetes takes `key` as the key of a label or a taint: NAME or DOMAIN/NAME."""
+    domain, slash, name = key.rpartition("/")
+    return is_label_value(name) and (not slash or is_subdomain(domain))
+
+
+def is_subdomain(name: str) -> bool:
+    """Whether `name` is DNS labels with dots between them (RFC 1123)."""
+    return len(name) <= _SUBDOMAIN_MAX and all(map(is_dns_label, name.split(".")))
+
+
+def is_reserved_domain(domain: str) -> bool:
+    """Whether labels and taints of this domain are Kubernetes' own, or those of what makes nodes.
+
+    Kubelets and Karpenter refuse to give nodes labels of them.
+    """
+    return any(domain == own or domain.endswith(f".{own}") for own in _RESERVED_DOMAINS)
 
 
 def namespace(team: str) -> str:

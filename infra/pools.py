@@ -11,6 +11,9 @@ from infra import catalog, naming
 from infra.catalog import InstanceType
 from infra.gpu_sharing import GpuSharing, SharingMode
 
+NODES_MAX: Final = 100_000
+"""Of the largest cluster that EKS runs."""
+
 ROOT_GIB: Final = 300
 """Root volume unless the pool says otherwise: training images are tens of GiB, some kept at once."""
 

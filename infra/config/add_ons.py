@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from infra.config import arguments, logs_arguments, observability_arguments, promise
-from infra.config.model import OperatorConfig, StackConfig
+from infra.config.model import StackConfig
+from infra.config.operators_model import OperatorConfig
 from infra.platform.add_ons import (
     dcgm_exporter,
     device_plugin,

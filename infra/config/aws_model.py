@@ -21,6 +21,7 @@ from infra.config.fields import (
     Str,
     SubnetId,
     TagKey,
+    TagValue,
     VpcId,
 )
 from infra.pools import Reservation, ReservationKind
@@ -31,7 +32,7 @@ class SystemNodesConfig(Section):
 
     instance_types: tuple[Str, ...] = Field(default=("m6i.xlarge",), min_length=1)
     min: Int = Field(default=2, ge=1)
-    max: Int = Field(default=4, ge=1)
+    max: Int = Field(default=4, ge=1, le=1000)
 
 
 class EksClusterConfig(Section):
@@ -63,8 +64,8 @@ class AwsConfig(Section):
     region: Str = Field(description="an AWS region such as us-east-1")
     account: AccountId = Field(description="12 digits in quotes")
     """An update with credentials of any other account is refused."""
-    tags: dict[TagKey, Str] = Field(default={})
-    """Tags of everything that AWS lets tag."""
+    tags: dict[TagKey, TagValue] = Field(default={}, max_length=40)
+    """Tags of everything that AWS lets tag; it allows 50, the rest are the stack's own."""
 
 
 class MadeNetworkConfig(Section):
@@ -157,7 +158,7 @@ class BucketsConfig(Section):
 
     prefix: BucketPrefix = Field(description="the beginning of the buckets' names")
     """Unique among all of AWS's customers."""
-    old_checkpoint_days: Int = Field(default=90, ge=1)
+    old_checkpoint_days: Int = Field(default=90, ge=1, le=3650)
     """Age in days at which checkpoints move to cheaper storage."""
 
 

@@ -8,15 +8,15 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field
 
 from infra import naming, quantity
-from infra.config.fields import Bool, Int, Quantity, Section, Str
+from infra.config.fields import Bool, Int, Section, Size, Str
 from infra.tenancy.restore_drill import RestoreDrill
 
 TRAINER_IMAGE: Final = "trainer"
 """Name in `images` of the image that a drill runs in unless it says otherwise."""
 
-_CRON_FIELDS: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
-_CRON_TERM: Final = re.compile(r"(\*|\d+(-\d+)?)(/\d+)?")
-_PLACE: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[\w.=-]+)*")
+_CRON_FIELDS: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))
+_CRON_TERM: Final = re.compile(r"(\*|[0-9]+(-[0-9]+)?)(/0*[1-9][0-9]*)?")
+_PLACE: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[\w.=-]+)*", re.ASCII)
 
 
 def _schedule(value: str) -> str:
@@ -28,7 +28,8 @@ def _schedule(value: str) -> str:
     )
     if not sound:
         raise ValueError(
-            "minute, hour, day, month and weekday in numbers, such as 17 3 * * *; correct it"
+            "minute, hour, day, month and weekday in numbers, 0 for Sunday, such as 17 3 * * *; "
+            "correct it"
         )
     return value
 
@@ -57,7 +58,7 @@ class RestoreDrillConfig(Section):
     """A name in `images`, or a reference by digest."""
     runs: Annotated[Int, Field(ge=1, le=1000)] = 3
     """Of the runs that saved last, so many."""
-    largest: Quantity = "8Gi"
+    largest: Size = "8Gi"
     """The largest checkpoint that is restored, which takes as much memory and scratch space. Of a larger
     one every byte is read and compared with what was recorded."""
     stores: tuple[Annotated[Str, AfterValidator(_place)], ...] = ()

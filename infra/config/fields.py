@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -15,8 +16,19 @@ from infra import naming, quantity
 SOURCE_SUFFIX: Final = "@source"
 """An image reference that ends so stands for the trainer's source in this checkout."""
 
-_DIGEST: Final = re.compile(r".+@sha256:[0-9a-f]{64}")
-_REPOSITORY: Final = re.compile(r"[a-z0-9][a-z0-9.:_/-]*[a-z0-9]")
+_PART: Final = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+REPOSITORY: Final = rf"{_PART}(?::[0-9]+)?(?:/{_PART})*"
+"""Form of a registry or a repository in one: https://github.com/distribution/reference."""
+
+_TAG: Final = r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
+_REFERENCE: Final = re.compile(rf"{REPOSITORY}{_TAG}(?:@sha256:[0-9a-f]{{64}}|{SOURCE_SUFFIX})")
+_REPOSITORY: Final = re.compile(REPOSITORY)
+
+_CORES: Final = (Decimal("0.001"), Decimal(1_000_000))
+_BYTES: Final = (Decimal(quantity.MIB), Decimal(2**63 - 1))
+"""Kubernetes counts bytes in 64 bits; less than a MiB is an `m` (a thousandth) that was to be an `M`."""
+
+_TAG_VALUE_MAX: Final = 256
 
 _LOG_DAYS: Final = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827)
 _LOG_DAYS_TEXT: Final = ", ".join(map(str, _LOG_DAYS))
@@ -57,6 +69,20 @@ def _quantity(value: str) -> str:
     return value
 
 
+def _cores(value: str) -> str:
+    if not _CORES[0] <= quantity.parse(_quantity(value)) <= _CORES[1]:
+        raise ValueError("1m to 1000000 cores; correct it")
+    return value
+
+
+def _size(value: str) -> str:
+    if not _BYTES[0] <= quantity.parse(_quantity(value)) <= _BYTES[1]:
+        raise ValueError(
+            "a size of 1Mi or more, below 8192Pi; correct its unit, of which m is a thousandth"
+        )
+    return value
+
+
 def _cidr(value: str) -> str:
     try:
         ipaddress.ip_network(value)
@@ -89,9 +115,7 @@ def _endpoint(value: Any) -> Any:
 
 
 def _image(value: str) -> str:
-    repository = value.partition("@")[0]
-    pinned = value.endswith(SOURCE_SUFFIX) or _DIGEST.fullmatch(value)
-    if not pinned or not _REPOSITORY.fullmatch(repository):
+    if not _REFERENCE.fullmatch(value):
         raise ValueError(
             "REPOSITORY@sha256:DIGEST (64 hexadecimal digits); "
             "a tag can be moved, so pin the digest that the registry shows"
@@ -122,8 +146,8 @@ def _log_days(value: int) -> int:
 
 
 def of_form(pattern: str, allowed: str, remedy: str) -> Callable[[str], str]:
-    """A validator of text by its form."""
-    form = re.compile(pattern)
+    """A validator of text by its form. In a pattern letters and digits are those of ASCII."""
+    form = re.compile(pattern, re.ASCII)
 
     def check(value: str) -> str:
         if not form.fullmatch(value):
@@ -147,6 +171,52 @@ def _bucket_prefix(value: str) -> str:
 def _tag_key(value: str) -> str:
     if value.lower().startswith("aws:") or len(value) > 128:
         raise ValueError("tags of your own, not aws:..., at most 128 characters; rename it")
+    return _tag_text(value)
+
+
+def _tag_text(value: str) -> str:
+    if len(value) > _TAG_VALUE_MAX or not re.fullmatch(r"[\w .:/=+@-]+", value):
+        raise ValueError(
+            f"letters, digits, spaces and any of _.:/=+-@, at most {_TAG_VALUE_MAX}; correct it"
+        )
+    return value
+
+
+def _team_name(value: str) -> str:
+    longest = naming.DNS_LABEL_MAX - len(naming.namespace(""))
+    if len(_dns_label(value)) > longest:
+        raise ValueError(
+            f"at most {longest} characters, for its namespace is {naming.namespace('NAME')}; "
+            "shorten it"
+        )
+    return value
+
+
+def _label_key(value: str) -> str:
+    if not naming.is_label_key(value):
+        raise ValueError(
+            "NAME or DOMAIN/NAME: letters, digits and any of -_. between them, a name of at most "
+            f"{naming.DNS_LABEL_MAX}; rename it"
+        )
+    return value
+
+
+def _label_value(value: str) -> str:
+    if not naming.is_label_value(value):
+        raise ValueError(
+            "letters, digits and any of -_. between them, at most "
+            f"{naming.DNS_LABEL_MAX}; correct it"
+        )
+    return value
+
+
+def _taint_key(value: str) -> str:
+    domain = _label_key(value).rpartition("/")[0]
+    if value == naming.SPOT_TAINT or naming.is_reserved_domain(domain):
+        raise ValueError(
+            f"a key of your own: {naming.SPOT_TAINT} marks spot nodes, and domains of Kubernetes "
+            "and its autoscalers are theirs; rename it"
+        )
     return value
 
 
@@ -158,7 +228,12 @@ Int = Annotated[int, Field(strict=True)]
 Bool = Annotated[bool, Field(strict=True)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 DnsLabel = Annotated[Str, AfterValidator(_dns_label)]
-Quantity = Annotated[Str, AfterValidator(_quantity)]
+TeamName = Annotated[Str, AfterValidator(_team_name)]
+LabelKey = Annotated[Str, AfterValidator(_label_key)]
+LabelValue = Annotated[Str, AfterValidator(_label_value)]
+TaintKey = Annotated[Str, AfterValidator(_taint_key)]
+Cores = Annotated[Str, AfterValidator(_cores)]
+Size = Annotated[Str, AfterValidator(_size)]
 Cidr = Annotated[Str, AfterValidator(_cidr)]
 Image = Annotated[Str, AfterValidator(_image)]
 Repository = Annotated[Str, AfterValidator(_repository)]
@@ -169,6 +244,10 @@ Endpoint = Annotated[
 """CIDR blocks that may reach the public endpoint; none where the file says `private`."""
 BucketPrefix = Annotated[Str, AfterValidator(_bucket_prefix)]
 TagKey = Annotated[Str, AfterValidator(_tag_key)]
+TagValue = Annotated[Str, AfterValidator(_tag_text)]
+KubernetesVersion = Annotated[
+    Str, AfterValidator(of_form(r"1\.[0-9]{1,3}", "a version such as 1.35", "correct it"))
+]
 AccountId = Annotated[
     Str, AfterValidator(of_form(r"[0-9]{12}", "12 digits in quotes", "correct it"))
 ]

@@ -6,7 +6,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from infra.config.fields import DnsLabel, Int, Section, Str
+from infra import naming
+from infra.config.fields import DnsLabel, Int, Section, Str, of_form
 from infra.gpu_sharing import GpuSharing, SharingMode, instances
 from infra.naming import RDMA_RESOURCES
 from infra.pools import Fabric
@@ -55,7 +56,7 @@ class GpusConfig(Section):
 
 def _rdma_resource(value: str) -> str:
     name = value.removeprefix(RDMA_RESOURCES)
-    if name == value or not name:
+    if name == value or not naming.is_label_value(name):
         raise ValueError(
             f"a resource such as {RDMA_RESOURCES}hca, which the cluster's RDMA device plugin offers; "
             "correct it"
@@ -63,16 +64,25 @@ def _rdma_resource(value: str) -> str:
     return value
 
 
+Interface = Annotated[
+    Str,
+    AfterValidator(of_form(r"[A-Za-z0-9][\w.-]{0,14}", "an interface such as eth0", "correct it")),
+]
+Adapter = Annotated[
+    Str, AfterValidator(of_form(r"\w[\w.-]{0,63}", "a device such as mlx5_0", "correct it"))
+]
+
+
 class FabricConfig(Section):
     """What is known of the network of nodes that exist."""
 
-    interface: Str | None = None
+    interface: Interface | None = None
     """That pods' traffic takes, such as eth0."""
     mtu: Annotated[Int, Field(ge=1280, le=9216)] | None = None
     """Of that interface, in bytes."""
     rdma_resource: Annotated[Str, AfterValidator(_rdma_resource)] | None = None
     """With network: roce, what a pod asks for to get the node's adapters, such as rdma/hca."""
-    adapters: tuple[Str, ...] = ()
+    adapters: tuple[Adapter, ...] = ()
     """With network: roce, devices such as mlx5_0. Default: all of a node's."""
     gid_index: Annotated[Int, Field(ge=0, le=255)] | None = None
     """With network: roce, entry of the adapters' GID tables. Default: NCCL chooses."""

@@ -24,6 +24,7 @@ from infra.config.checks.parts import UNKNOWN, UNKNOWN_ACCOUNT, Parts
 from infra.config.fields import Section
 from infra.config.mistakes import ConfigError, Mistake, from_pydantic, one_of
 from infra.config.model import PoolConfig, StackConfig, StorageConfig, TeamConfig
+from infra.pools import NODES_MAX
 
 _STACK_FILE_KEYS: Final = frozenset(
     {"config", "environment", "encryptionsalt", "encryptedkey", "secretsprovider"}
@@ -31,7 +32,7 @@ _STACK_FILE_KEYS: Final = frozenset(
 _NEUTRAL_POOL: Final[Mapping[str, Any]] = {
     "capacity": "on-demand",
     "instanceTypes": [UNKNOWN],
-    "max": 1_000_000,
+    "max": NODES_MAX,
     "zone": UNKNOWN,
 }
 _NEUTRAL_TEAM: Final[Mapping[str, Any]] = {
@@ -48,24 +49,36 @@ _S = TypeVar("_S", bound=Section)
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """YAML in which a key may appear once: the last of two would silently win."""
+    """YAML in which a key may appear once: the last of two would silently win.
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if key in seen:
+    What is merged in by `<<` may be overridden, and the types are those of JSON, and dates.
+    """
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        seen: set[tuple[str, str]] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if (key.tag, key.value) in seen:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"key {key!r} is there twice", key_node.start_mark
+                    None, None, f"key {key.value!r} is there twice", key.start_mark
                 )
-            seen.add(key)
-        return super().construct_mapping(node, deep)
+            seen.add((key.tag, key.value))
+        return node
+
+
+_StrictLoader.yaml_constructors = dict(yaml.SafeLoader.yaml_constructors)
+for _kind in ("set", "omap", "pairs", "binary"):
+    _StrictLoader.yaml_constructors.pop(f"tag:yaml.org,2002:{_kind}")
 
 
 def read_yaml(path: Path, shown_as: str) -> list[Any]:
     """Every document of a YAML file. Raises ConfigError with one line when it cannot be read."""
     try:
-        return list(yaml.load_all(path.read_text(encoding="utf-8"), _StrictLoader))
+        documents = list(yaml.load_all(path.read_text(encoding="utf-8"), _StrictLoader))
+        json.dumps(documents, default=str, skipkeys=True)
+        return documents
     except FileNotFoundError:
         problem, remedy = "no such file", "check the name"
     except OSError as error:
@@ -77,6 +90,12 @@ def read_yaml(path: Path, shown_as: str) -> list[Any]:
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         what = getattr(error, "problem", None) or "unreadable text"
         problem, remedy = f"a YAML error{where}: {what}", "correct that line"
+    except RecursionError:
+        problem, remedy = "lists or mappings too deep to follow", "make it flatter"
+    except ValueError as error:
+        # A date or a number that no calendar or computer has, an alias inside of what it stands for.
+        cause = str(error).partition(";")[0]
+        problem, remedy = f"a value that cannot be read ({cause})", "correct it"
     raise ConfigError([Mistake(path=shown_as, got=problem, allowed="a YAML file", remedy=remedy)])
 
 
@@ -89,6 +108,8 @@ def stack_values(path: Path) -> dict[str, Any]:
     content = documents[0] if len(documents) == 1 else None
     config = content.get("config") if isinstance(content, dict) else None
     foreign = content.keys() - _STACK_FILE_KEYS if isinstance(content, dict) else set()
+    if isinstance(config, dict):
+        _each_key_once(config)
     own = _own_keys(config) if isinstance(config, dict) else {}
     if own and not foreign:
         return own
@@ -102,6 +123,24 @@ def stack_values(path: Path) -> dict[str, Any]:
             )
         ]
     )
+
+
+def _each_key_once(config: Mapping[str, Any]) -> None:
+    """A key with the namespace and the same one without it are one key. Raises ConfigError."""
+    bare = {str(key) for key in config if ":" not in str(key)}
+    twice = [key for key in sorted(bare) if f"{naming.PROJECT}:{key}" in config]
+    if twice:
+        raise ConfigError(
+            [
+                Mistake(
+                    path=key,
+                    got=f"it twice, as {key} and as {naming.PROJECT}:{key}",
+                    allowed="each key once",
+                    remedy="remove one of them",
+                )
+                for key in twice
+            ]
+        )
 
 
 def _own_keys(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,9 +201,16 @@ def _parts(values: Mapping[str, Any]) -> tuple[list[Mistake], Parts]:
         eks=_repaired(cluster, EksClusterConfig, _NEUTRAL_EKS) if on_eks else None,
         aws=_repaired(values.get("aws"), AwsConfig, _NEUTRAL_AWS) if on_eks else None,
         network=_network(values.get("network")) if on_eks else None,
-        raw=dict(values),
+        raw=_text_keys(dict(values)),
     )
     return mistakes, parts
+
+
+def _text_keys(value: Any) -> Any:
+    """The same with every key as text; one that is none is told already."""
+    if isinstance(value, dict):
+        return {str(key): _text_keys(inner) for key, inner in value.items()}
+    return [_text_keys(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _network(value: Any) -> MadeNetworkConfig | ExistingNetworkConfig | None:

@@ -7,10 +7,9 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator
 
-from infra.config.fields import Str
+from infra.config.fields import REPOSITORY, Str
 
-_PART: Final = r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*"
-_MIRROR: Final = re.compile(rf"{_PART}(?::[0-9]+)?(?:/{_PART})*")
+_MIRROR: Final = re.compile(REPOSITORY)
 
 
 def _mirror(value: str) -> str:

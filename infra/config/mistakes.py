@@ -16,11 +16,13 @@ _ALLOWED: Final = {
     "float_type": "a number, without quotes",
     "bool_type": "true or false",
     "string_type": "text (put it in quotes if it looks like a number)",
+    "string_unicode": "text",
     "string_too_short": "text that is not empty",
     "dict_type": "a mapping",
     "model_type": "a mapping",
     "tuple_type": "a list",
     "too_short": "at least {min_length} of them",
+    "too_long": "at most {max_length} of them",
     "greater_than_equal": "at least {ge}",
     "greater_than": "more than {gt}",
     "less_than_equal": "at most {le}",
@@ -43,7 +45,8 @@ class Mistake:
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.path}: got {self.got}; allowed {self.allowed}; {self.remedy}"
+        line = f"{self.path}: got {self.got}; allowed {self.allowed}; {self.remedy}"
+        return "".join(one if one.isprintable() else repr(one)[1:-1] for one in line)
 
 
 class ConfigError(Exception):
@@ -98,7 +101,8 @@ def join(prefix: str, location: Iterable[str | int]) -> str:
         if isinstance(part, int):
             path += f"[{part}]"
         else:
-            path += f".{part}" if path else part
+            name = part or "''"
+            path += f".{name}" if path else name
     return path
 
 
@@ -150,10 +154,11 @@ def from_pydantic(
     """
     errors: list[dict[str, Any]] = [dict(e) for e in error.errors(include_url=False)]
     meant = {_meant(e, model) for e in errors if e["type"] == "extra_forbidden"}
+    inside = {tuple(e["loc"][:depth]) for e in errors for depth in range(len(e["loc"]))}
+    # Pydantic counts the sound elements of a list: one that is wrong leaves it too short.
+    untrue: dict[str, set[Any]] = {"missing": {*meant}, "too_short": inside}
     return [
-        _translate(e, model)
-        for e in errors
-        if e["type"] != "missing" or tuple(e["loc"]) not in meant
+        _translate(e, model) for e in errors if tuple(e["loc"]) not in untrue.get(e["type"], ())
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -25,23 +25,31 @@ from infra.config.drills_model import RestoreDrillConfig
 from infra.config.fields import (
     Bool,
     Cidr,
+    Cores,
     DnsLabel,
     Image,
     Int,
+    KubernetesVersion,
+    LabelKey,
+    LabelValue,
     Number,
-    Quantity,
     Repository,
     Section,
+    Size,
     Str,
+    TaintKey,
+    TeamName,
 )
 from infra.config.gpus_model import FabricConfig, GpusConfig
 from infra.config.logs_model import LogsConfig
 from infra.config.mirror_model import Mirror
 from infra.config.observability_model import ObservabilityConfig
+from infra.config.operators_model import OperatorsConfig
 from infra.config.secrets_model import TeamSecretConfig
 from infra.config.signatures_model import SignaturesConfig
 from infra.config.validation_model import ValidationConfig
 from infra.pools import (
+    NODES_MAX,
     ROOT_GIB,
     UNKNOWN_FABRIC,
     Autoscaler,
@@ -52,13 +60,6 @@ from infra.pools import (
     Workload,
 )
 from infra.schedulers import Scheduler
-
-OPERATORS: Final = (
-    *("kueue", "volcano", "yunikorn"),
-    *("jobset", "kubeflowTrainer", "trainingOperator", "mpiOperator"),
-    *("externalSecrets", "kubePrometheusStack", "fluentBit"),
-    *("gpuOperator", "devicePlugin", "dcgmExporter", "efaDevicePlugin"),
-)
 
 
 class StorageKind(StrEnum):
@@ -81,7 +82,7 @@ class ExistingClusterConfig(Section):
     """Default: what KUBECONFIG names."""
     context: Str | None = None
     """Default: the kubeconfig's current context."""
-    version: Str | None = None
+    version: KubernetesVersion | None = None
     """Of Kubernetes, such as 1.37. Needed with `scheduler: native` only, whose API varies by it."""
 
 
@@ -95,13 +96,13 @@ class PoolConfig(Section):
         min_length=1, description="a list of instance types of infra/catalog.yaml"
     )
     min: Int = Field(default=0, ge=0)
-    max: Int = Field(ge=1, description="a number of nodes, at least 1")
+    max: Int = Field(ge=1, le=NODES_MAX, description="a number of nodes, at least 1")
     zone: DnsLabel = Field(description="an availability zone")
     nodes: Nodes = Nodes.EXISTING
     network: Network = Network.TCP
     fabric: FabricConfig | None = None
     """What is known of the network of nodes that are existing. Default: nothing."""
-    labels: dict[Str, Str] = Field(default={})
+    labels: dict[LabelKey, LabelValue] = Field(default={})
     root_gib: Int = Field(default=ROOT_GIB, ge=50, le=16384, alias="rootGiB")
     placement_group: Bool = False
     reservation: ReservationConfig | None = None
@@ -137,8 +138,8 @@ class StorageConfig(Section):
     """A class of the cluster that serves ReadWriteMany."""
     fsx: FsxConfig | None = None
     efs: EfsConfig | None = None
-    checkpoints: Quantity = Field(description="a size such as 5Ti")
-    datasets: Quantity = Field(description="a size such as 2Ti")
+    checkpoints: Size = Field(description="a size such as 5Ti")
+    datasets: Size = Field(description="a size such as 2Ti")
     protect: Bool | None = None
     """Refuse to delete claims, buckets, keys and file systems, and keep them when they are dropped from
     the file. Default: true on a cluster that the stack makes, else false."""
@@ -154,49 +155,18 @@ class StorageConfig(Section):
         return StorageKind.STORAGE_CLASS if self.storage_class else StorageKind.SIMULATED
 
 
-class OperatorConfig(Section):
-    """A controller that the platform needs."""
-
-    provided: Bool = Field(description="true when the cluster has it, false to install it")
-    image: Image | None = None
-    """By digest, of an operator that has no chart to name it: needed to install it."""
-
-
-class OperatorsConfig(Section):
-    """Controllers by name; one that is not named is not there."""
-
-    kueue: OperatorConfig | None = None
-    volcano: OperatorConfig | None = None
-    yunikorn: OperatorConfig | None = None
-    """The one that `scheduler` names, and no other of these three."""
-    jobset: OperatorConfig | None = None
-    kubeflow_trainer: OperatorConfig | None = None
-    training_operator: OperatorConfig | None = None
-    mpi_operator: OperatorConfig | None = None
-    external_secrets: OperatorConfig | None = None
-    """Fetches secrets that teams keep in a store."""
-    kube_prometheus_stack: OperatorConfig | None = None
-    """Prometheus, Alertmanager and Grafana; see `observability`."""
-    fluent_bit: OperatorConfig | None = None
-    """Ships logs of runs; see `logs`."""
-    gpu_operator: OperatorConfig | None = None
-    device_plugin: OperatorConfig | None = None
-    dcgm_exporter: OperatorConfig | None = None
-    efa_device_plugin: OperatorConfig | None = None
-
-
 class QuotaConfig(Section):
     """The most that a team's namespace may hold at once, whatever its queue admits."""
 
-    cpu: Quantity = Field(description="a number of cores")
-    memory: Quantity = Field(description="a size such as 4Ti")
+    cpu: Cores = Field(description="a number of cores")
+    memory: Size = Field(description="a size such as 4Ti")
     gpus: Int = Field(ge=0, description="a number of GPUs")
 
 
 class TeamConfig(Section):
     """One team."""
 
-    name: DnsLabel = Field(description="a DNS label")
+    name: TeamName = Field(description="a DNS label")
     tier: Literal["research", "production"] = Field(description="research or production")
     guaranteed: dict[DnsLabel, Annotated[Int, Field(ge=0)]] = Field(default={})
     """Nodes per pool that are the team's whenever it wants them; the rest of a pool is shared."""
@@ -236,7 +206,7 @@ class StackConfig(Section):
     ] = Field(description="provider and name")
     aws: AwsConfig | None = None
     network: NetworkConfig | None = None
-    taint_key: Str = Field(description="the key of the GPU nodes' taint, such as dedicated")
+    taint_key: TaintKey = Field(description="the key of the GPU nodes' taint, such as dedicated")
     cohort: DnsLabel = Field(description="a DNS label")
     node_pools: tuple[PoolConfig, ...] = Field(min_length=1, description="a list of node pools")
     storage: StorageConfig = Field(description="checkpoints and datasets")

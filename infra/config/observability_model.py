@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
-from infra.config.fields import DnsLabel, Int, Number, Quantity, Section, Str, of_form
+from infra.config.fields import DnsLabel, Int, Number, Section, Size, Str, of_form
 from infra.platform.alerting import Channel, Receiver, Severity
 
 _HTTPS: Final = r"https://[A-Za-z0-9.-]+(:[0-9]+)?(/[\w./-]*)?"
@@ -15,10 +15,14 @@ Https = Annotated[
     Str, AfterValidator(of_form(_HTTPS, "a URL such as https://grafana.example.com", "correct it"))
 ]
 SecretKey = Annotated[
-    Str, AfterValidator(of_form(r"[-._a-zA-Z0-9]+", "a key of a Secret such as url", "correct it"))
+    Str,
+    AfterValidator(
+        of_form(r"[-._a-zA-Z0-9]{1,253}", "a key of a Secret such as url", "correct it")
+    ),
 ]
 SlackChannel = Annotated[
-    Str, AfterValidator(of_form(r"#[^\s#]+", "a channel such as '#gpu-alerts'", "correct it"))
+    Str,
+    AfterValidator(of_form(r"#[^\s#{}]{1,80}", "a channel such as '#gpu-alerts'", "correct it")),
 ]
 
 
@@ -67,7 +71,7 @@ class ObservabilityConfig(Section):
 
     retention_days: Int = Field(default=30, ge=1, le=730)
     """Days that Prometheus keeps samples."""
-    volume: Quantity = "100Gi"
+    volume: Size = "100Gi"
     """Of Prometheus; when it is nearly full the oldest samples go, whatever their age."""
     storage_class: DnsLabel | None = None
     """Of volumes that one node writes. Default: encrypted gp3 on a cluster that the stack makes, else the

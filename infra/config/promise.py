@@ -5,7 +5,8 @@ from __future__ import annotations
 from infra import naming
 from infra.aws import imds_sidecar
 from infra.config.fields import repository_of
-from infra.config.model import OPERATORS, StackConfig, StorageKind
+from infra.config.model import StackConfig, StorageKind
+from infra.config.operators_model import OPERATORS
 from infra.outputs import Platform, TeamOutputs
 from infra.platform import operators, priorities, quotas
 from infra.platform.quotas import QueueTeam

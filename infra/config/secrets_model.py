@@ -7,10 +7,20 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
-from infra.config.fields import DnsLabel, Section, Str
+from infra.config.fields import DnsLabel, Section, Str, of_form
 from infra.tenancy.secrets import TeamSecret
 
 _VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]*")
+
+
+RemoteKey = Annotated[
+    Str,
+    AfterValidator(
+        of_form(r"[\w/+=.@-]{1,512}", "letters, digits and any of /_+=.@-", "name one secret")
+    ),
+]
+"""No more than AWS Secrets Manager allows: the name becomes a part of an IAM policy, where * and ? are
+many secrets."""
 
 
 def _variable(value: str) -> str:
@@ -34,7 +44,7 @@ class TeamSecretConfig(Section):
         Field(description="a list of keys of the Secret, each a variable such as HF_TOKEN")
     )
     """What a run that names this secret gets in its environment."""
-    remote_key: Str | None = None
+    remote_key: RemoteKey | None = None
     """The secret in a store that External Secrets makes it from. Default: the Secret is there already."""
     store: DnsLabel | None = None
     """A ClusterSecretStore of the cluster. Default: AWS Secrets Manager, read as this team."""

@@ -23,7 +23,10 @@ class KeylessConfig(Section):
         ),
     ] = Field(description="the URL of an OIDC issuer")
     subject: Annotated[
-        Str, AfterValidator(of_form(r"[^*]+", "one identity, without wildcards", "correct it"))
+        Str,
+        AfterValidator(
+            of_form(r"[^*\s]+", "one identity, without wildcards or spaces", "correct it")
+        ),
     ] = Field(description="the identity that signs, such as a workflow's URL with its branch")
 
 

@@ -99,7 +99,7 @@ def _files(listed: Sequence[str], root: Path, problems: list[Mistake | str]) -> 
                     remedy="remove it",
                 )
             )
-        elif name.endswith(".yaml"):
+        elif name.endswith(".yaml") and name.isprintable():
             yield root / name
         elif name in known:
             yield known[name]
@@ -150,7 +150,8 @@ def _run(
     if platform is None or not known:
         return None, problems
     problems += wall_checks.endpoint(settings)
-    run = _spec(file, platform, references, settings)
+    # Settings that cannot be read make no run; what else is wrong with it is told all the same.
+    run = _spec(file, platform, references, {} if found else settings)
     problems += run_checks.misfits(file, run, platform)
     problems += scheduler_checks.zones(run, platform)
     return (None if problems else run), problems

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from infra.config.fields import Bool, DnsLabel, Int, Number, Quantity, Section, Str
+from infra.config.fields import Bool, Cores, DnsLabel, Int, Number, Section, Size, Str
+from infra.pools import NODES_MAX
 from training import spec
 
 
@@ -22,9 +23,9 @@ class DatasetSection(Section):
 class ResourcesSection(Section):
     """What one node's pod asks for beside its GPUs."""
 
-    cpu: Quantity = Field(description="a number of cores")
-    memory: Quantity = Field(description="a size such as 64Gi")
-    shm: Quantity = Field(description="a size such as 32Gi, part of memory")
+    cpu: Cores = Field(description="a number of cores")
+    memory: Size = Field(description="a size such as 64Gi")
+    shm: Size = Field(description="a size such as 32Gi, part of memory")
 
 
 class CheckpointSection(Section):
@@ -50,15 +51,26 @@ class RequireSection(Section):
     """Bus bandwidth in GB/s of an all-reduce over all ranks."""
 
 
+def _run_name(value: str) -> str:
+    if not value[:1].isalpha():
+        raise ValueError(
+            "a name that begins with a letter, for Services are named after it; rename it"
+        )
+    return value
+
+
+RunName = Annotated[DnsLabel, AfterValidator(_run_name)]
+
+
 class RunFile(Section):
     """One version of a run."""
 
-    name: DnsLabel = Field(description="a DNS label")
+    name: RunName = Field(description="a DNS label that begins with a letter")
     version: Int = Field(ge=1, description="a number, 1 for the first")
     team: Str = Field(description="a team of the stack")
     launcher: Str = "jobset"
-    nodes: Int = Field(ge=1, description="a number of nodes")
-    gpus_per_node: Int = Field(ge=1, description="a number of GPUs")
+    nodes: Int = Field(ge=1, le=NODES_MAX, description="a number of nodes")
+    gpus_per_node: Int = Field(ge=1, le=1000, description="a number of GPUs")
     world_size: Int | None = None
     """For the reader; checked when it is there."""
     gpu_model: Str | None = None
@@ -78,6 +90,6 @@ class RunFile(Section):
     secrets: tuple[Str, ...] = ()
     """Names of the team's secrets, whose variables the run gets."""
     priority: Str | None = None
-    max_restarts: Int = Field(default=3, ge=0)
+    max_restarts: Int = Field(default=3, ge=0, le=1000)
     max_hours: Number | None = Field(default=None, gt=0)
     cost_cap_usd: Number | None = Field(default=None, gt=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -35,8 +36,7 @@ def _version(parts: Parts) -> str | None:
         return parts.eks.version
     cluster: Any = parts.raw.get("cluster")
     version = cluster.get("version") if isinstance(cluster, dict) else None
-    major, _, minor = str(version).partition(".")
-    return str(version) if major.isdigit() and minor.isdigit() else None
+    return str(version) if re.fullmatch(r"[0-9]+\.[0-9]+", str(version)) else None
 
 
 def versions(parts: Parts) -> Iterator[Mistake]:

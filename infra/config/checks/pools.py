@@ -8,7 +8,7 @@ from infra import catalog, naming
 from infra.config.checks.parts import Parts
 from infra.config.mistakes import Mistake, did_you_mean, one_of, shown
 from infra.config.model import PoolConfig
-from infra.pools import Network, Workload
+from infra.pools import Network, Nodes, Workload
 
 
 def pool_sizes(parts: Parts) -> Iterator[Mistake]:
@@ -78,7 +78,15 @@ def reserved_labels(parts: Parts) -> Iterator[Mistake]:
             continue
         bare = pool.model_copy(update={"labels": {}}).pool("x")
         own = {*bare.labels(), naming.GPU_MODEL, naming.INSTANCE_TYPE, naming.HOSTNAME}
+        made = pool.nodes in (Nodes.MANAGED, Nodes.KARPENTER)
         for key in pool.labels:
+            if made and key not in own and naming.is_reserved_domain(key.rpartition("/")[0]):
+                yield Mistake(
+                    path=f"nodePools[{index}].labels.{key}",
+                    got="a label of a domain that is not yours",
+                    allowed="labels without a domain or of your own, for nodes refuse the others",
+                    remedy="rename it",
+                )
             if key in own:
                 yield Mistake(
                     path=f"nodePools[{index}].labels.{key}",

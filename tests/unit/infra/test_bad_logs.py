@@ -93,7 +93,7 @@ BAD: dict[str, tuple[Edit, str]] = {
     "a drill at no time": (
         drill(schedule="nightly"),
         "teams[1].restoreDrill.schedule: got 'nightly'; allowed minute, hour, day, month and "
-        "weekday in numbers, such as 17 3 * * *; correct it",
+        "weekday in numbers, 0 for Sunday, such as 17 3 * * *; correct it",
     ),
     "a drill of no run": (
         drill(runs=0),

@@ -274,7 +274,7 @@ BAD: dict[str, tuple[Edit, str]] = {
     "signatures by anybody": (
         lambda s: s.update(signatures={"keyless": SIGNER | {"subject": "https://github.com/*"}}),
         "signatures.keyless.subject: got 'https://github.com/*'; allowed one identity, without "
-        "wildcards; correct it",
+        "wildcards or spaces; correct it",
     ),
     "checkout as an image of real nodes": (
         lambda s: s.update(images={"trainer": "registry.example.com/trainer@source"}),

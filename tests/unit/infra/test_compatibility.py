@@ -13,7 +13,7 @@ from infra import naming
 from infra.aws import karpenter, karpenter_manifests, provisioning_request
 from infra.config import add_ons as plans
 from infra.config.aws_model import EksClusterConfig
-from infra.config.model import OPERATORS
+from infra.config.operators_model import OPERATORS
 from infra.platform import scale_up, signatures
 from infra.platform.compatibility import ADD_ONS, AddOn
 from infra.platform.images import AUTOSCALER_TAGS, IMAGES
