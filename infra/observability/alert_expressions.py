@@ -18,6 +18,7 @@ RESTARTS: Final = 3
 VOLUME_FREE_RATIO: Final = 0.1
 
 _OF_RUN: Final = "namespace, run_id, team"
+_TEAMS: Final = f'namespace=~"{naming.namespace(".+")}"'
 
 
 def _grew(counter: str, by: str, window: str) -> str:
@@ -34,8 +35,12 @@ def _told(event: str, patterns: str) -> str:
     found = [_grew(f'{series.LOG_MATCHES}{{pattern=~"{patterns}"}}', "namespace, run_id", "15m")]
     if event:
         found.insert(0, _grew(f'{series.EVENTS}{{event="{event}"}}', "namespace, run_id", "15m"))
+    return _team_of(" or ".join(found))
+
+
+def _team_of(expression: str) -> str:
     team = f'"team", "$1", "namespace", "{naming.namespace("(.+)")}"'
-    return f"label_replace({' or '.join(found)}, {team})"
+    return f"label_replace({expression}, {team})"
 
 
 LOW_UTILIZATION: Final = (
@@ -61,8 +66,21 @@ _ATTEMPTS: Final = (
     f"max by ({_OF_RUN}) (max_over_time({series.ATTEMPT}[1h]))"
     f" - min by ({_OF_RUN}) (min_over_time({series.ATTEMPT}[1h]))"
 )
-RESTART_LOOP: Final = f"{_RESTARTED} >= {RESTARTS} or ({_ATTEMPTS}) >= {RESTARTS}"
-"""Containers that restart, and attempts of a gang: a JobSet makes new pods, so nothing restarts in them."""
+_OF_JOBSET: Final = (
+    f"max by (namespace, job_name, owner_name)"
+    f' (max_over_time({series.JOB_OWNER}{{owner_kind="JobSet", {_TEAMS}}}[5m]))'
+)
+_STARTED: Final = (
+    f"changes({series.JOB_START}[1h])"
+    f" * on (namespace, job_name) group_left (owner_name) {_OF_JOBSET}"
+)
+_NAMED: Final = f'label_replace({_team_of(_STARTED)}, "run_id", "$1", "owner_name", "(.+)")'
+_STARTS: Final = f"max by ({_OF_RUN}) ({_NAMED})"
+RESTART_LOOP: Final = (
+    f"{_RESTARTED} >= {RESTARTS} or ({_ATTEMPTS}) >= {RESTARTS} or {_STARTS} >= {RESTARTS}"
+)
+"""Containers that restart; attempts that trainers tell of; and starts of a JobSet's Job, of new pods each time:
+they tell of attempts that end before their trainer is ever asked."""
 
 PENDING_TOO_LONG: Final = (
     f'sum by (namespace, pod, run_id, team) (({series.POD_PHASE}{{phase="Pending"}} == 1)'

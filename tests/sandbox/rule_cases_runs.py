@@ -26,6 +26,17 @@ def _seconds(name: str, rate: float, **more: str) -> Series:
 
 _POD_LABELS: Final = {**OF_RUN, "pod": "hello-0"}
 _LOG: Final = f'trainyard_log_matches_total{{namespace="team-llm", pod="hello-1", run_id="{RUN}", pattern="%s"}}'
+
+
+def _started(times: str) -> Series:
+    """When the Job of a gang was started; a JobSet deletes it and makes another of the same name."""
+    job = f'namespace="team-llm", job_name="{RUN}-worker-0"'
+    return {
+        f"kube_job_status_start_time{{{job}}}": times,
+        f'kube_job_owner{{{job}, owner_kind="JobSet", owner_name="{RUN}"}}': "1+0x600",
+    }
+
+
 _READY: Final = 'kube_node_status_condition{node="n0", condition="Ready", status="true"}'
 _EVENT: Final = f'trainyard_events_total{{{TRAINER}, event="%s"}}'
 
@@ -163,6 +174,15 @@ OF_RUNS: Final = (
         labels=OF_RUN,
         value="3",
     ),
+    Case(
+        alert="PodRestartLoop",
+        what="a gang that ends before its trainer is ever asked",
+        series=_started("60+0x40 2500+0x3 _ 2800+0x3 _ 3100+0x20"),
+        minutes=55,
+        labels=OF_RUN,
+        value="3",
+    ),
+    quiet("PodRestartLoop", "a gang that began twice anew", _started("60+0x40 2500+0x3 2800+0x20")),
     quiet(
         "PodRestartLoop",
         "one preemption",
