@@ -23,15 +23,18 @@ QUICK = Patience(total_s=30.0, first_s=0.001, longest_s=0.02, answer_s=5.0)
 """For tests: as patient as the real one, but with pauses of milliseconds."""
 
 
+Kind = Literal[
+    "503", "500 after", "reset", "reset after", "slow", "expired", "denied", "hold",
+    "hold after", "truncate", "flip",
+]  # fmt: skip
+"""`after`: the request was served, only the answer is lost. `hold`: no answer at all."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fault:
     """What becomes of the requests that `match` finds, in `METHOD PATH?QUERY key=ACCESSKEY`."""
 
-    kind: Literal[
-        "503", "500 after", "reset", "reset after", "slow", "expired", "denied", "hold",
-        "hold after", "truncate", "flip",
-    ]  # fmt: skip
-    """`after`: the request was served, only the answer is lost. `hold`: no answer at all."""
+    kind: Kind
     match: str = "."
     share: float = 1.0
     """Of the requests that match, chosen by the seed."""
@@ -63,8 +66,9 @@ class Bucket:
     ) -> Objects:
         """The objects of a prefix, over this process's connection (making one takes 0.2 s)."""
         objects = Objects.at(self.url(prefix), patience, seed=0)
-        shared = {} if own_connection else {"connection": self.connection}
-        return dataclasses.replace(objects, **shared)
+        if own_connection:
+            return objects
+        return dataclasses.replace(objects, connection=self.connection)
 
     def break_(self, *faults: Fault, seed: int = 0) -> None:
         """From now on; forgets what was seen, and lets go of what was held."""

@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
@@ -27,7 +28,7 @@ from typing import Any, Final
 from moto.server import ThreadedMotoServer
 
 HOP_BY_HOP: Final = {"connection", "transfer-encoding", "content-length", "keep-alive"}
-_DIGESTS: Final = {
+_DIGESTS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
     "x-amz-checksum-sha256": lambda body: hashlib.sha256(body).digest(),
     "x-amz-checksum-crc32": lambda body: zlib.crc32(body).to_bytes(4, "big"),
 }

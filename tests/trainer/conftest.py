@@ -76,6 +76,7 @@ def fault_rows(request: pytest.FixtureRequest, full: bool) -> Iterator[list[Tria
     reporter = request.config.pluginmanager.get_plugin("terminalreporter")
     if full and rows:
         fault_table.DOCS.write_text(fault_table.with_table(fault_table.DOCS.read_text(), rows))
+        assert reporter is not None
         reporter.write_line("\n" + fault_table.table(rows))
 
 

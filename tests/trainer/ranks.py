@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 DEADLINE_S = 120.0
 """For anything that a test waits for; generous, because the machine may be busy."""
 
@@ -150,12 +152,13 @@ def _fork(
     try:
         _become_rank(rank, world, port, log)
         sys.argv = ["training.trainer", *arguments]
-        from training.trainer import __main__ as program
+        from training.trainer.__main__ import main
+        from training.trainer.exit_codes import report_exit_code
 
         if hook:
             hook(rank)
-        code = program.main()
-        program.report_exit_code(code)
+        code = main()
+        report_exit_code(code)
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
     except BaseException:
@@ -163,7 +166,6 @@ def _fork(
     finally:
         sys.stderr.flush()
         os._exit(code)
-    return 0
 
 
 def _become_rank(rank: int, world: int, port: int, log: Path) -> None:
@@ -202,6 +204,6 @@ def noting_samples(file: Path, attempt: int) -> Hook:
                 stream.write(f"{attempt} {first} {count}\n")
             return plain(feed, first, count)
 
-        Feed.take = noted  # type: ignore[method-assign]
+        pytest.MonkeyPatch().setattr(Feed, "take", noted)
 
     return hook

@@ -70,8 +70,10 @@ def save(
     """As a trainer with one rank does."""
     upload = store.begin(step, attempt)
     try:
-        chunks = {name: [data[:9], memoryview(data)[9:]] for name, data in content(step).items()}
-        files = {name: upload.put(name, parts) for name, parts in chunks.items()}
+        files = {
+            name: upload.put(name, [data[:9], memoryview(data)[9:]])
+            for name, data in content(step).items()
+        }
         manifest = dataclasses.replace(draft(step), attempt=attempt)
         return upload.commit(manifest.with_files(files), fence)
     except BaseException:

@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def at_boundary(action: Callable[[int, str], None], of_rank: int = 0) -> Hook:
                 crossed[0] += 1
                 action(crossed[0], name)
 
-            opening.PosixStore = lambda root: PosixStore(root, at)  # type: ignore[assignment,misc]
+            pytest.MonkeyPatch().setattr(opening, "PosixStore", partial(PosixStore, at_boundary=at))
 
     return hook
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,7 @@ def slow_once(flag: Path, seconds: float) -> Hook:
                     waited[0] = True
                     time.sleep(seconds)
 
-            opening.PosixStore = lambda root: PosixStore(root, at)  # type: ignore[assignment,misc]
+            pytest.MonkeyPatch().setattr(opening, "PosixStore", partial(PosixStore, at_boundary=at))
 
     return hook
 
@@ -138,7 +139,7 @@ def test_with_a_wrong_clock_the_newest_checkpoint_is_still_the_one_of_the_last_s
 
             def hook(_: int, offset: float = offset) -> None:
                 plain = time.time
-                time.time = lambda: plain() + offset  # type: ignore[method-assign]
+                time.time = lambda: plain() + offset
 
             ranks = trainer.start(run, hook=hook)
             goal = attempt * 5 + trials.chance.randrange(3)

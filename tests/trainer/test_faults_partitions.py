@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ import torch
 from tests.trainer.fault_table import Trials
 from tests.trainer.ranks import Hook, RunFiles, until
 from tests.trainer.runs import STEPS, Trainer, assert_same
+from training.checkpoint.contents import Progress
 
 EXIT_S = 60.0
 """Everybody has to be gone by then; with the collective timeout of these runs it takes seconds."""
@@ -67,17 +70,18 @@ def noting_tensors(file: Path) -> Hook:
 
         plain_load, plain_save = Checkpointer.load_newest, Checkpointer.save
 
-        def load(saver: Checkpointer, check: object) -> object:
-            progress = plain_load(saver, check)  # type: ignore[arg-type]
+        def load(saver: Checkpointer, check: Callable[[Progress], None]) -> Progress | None:
+            progress = plain_load(saver, check)
             note(saver, progress.step if progress else 0)
             return progress
 
-        def save(saver: Checkpointer, progress: object, *rest: object) -> None:
-            note(saver, progress.step)  # type: ignore[attr-defined]
-            plain_save(saver, progress, *rest)  # type: ignore[arg-type]
+        def save(saver: Checkpointer, progress: Progress, *rest: Any) -> None:
+            note(saver, progress.step)
+            plain_save(saver, progress, *rest)
 
-        Checkpointer.load_newest = load  # type: ignore[assignment,method-assign]
-        Checkpointer.save = save  # type: ignore[assignment,method-assign]
+        patch = pytest.MonkeyPatch()
+        patch.setattr(Checkpointer, "load_newest", load)
+        patch.setattr(Checkpointer, "save", save)
 
     return hook
 

@@ -16,7 +16,7 @@ from training.checkpoint import staging as staging_module
 from training.checkpoint.layout import Box, layout_from_json, layout_to_json
 from training.checkpoint.loading import check_fit, load_tensors
 from training.checkpoint.local import Held
-from training.checkpoint.manifest import CorruptCheckpoint, Manifest
+from training.checkpoint.manifest import CorruptCheckpoint, FileRecord, Manifest
 from training.checkpoint.plan import (
     Plan,
     Share,
@@ -91,7 +91,7 @@ def planned(cut: Cut, file_bytes: int) -> Plan:
 def saved(store: PosixStore, cut: Cut, file_bytes: int = 1 << 20) -> tuple[Manifest, Plan]:
     """Write STATE as the ranks of `cut` would."""
     plan = planned(cut, file_bytes)
-    records = {}
+    records: dict[str, FileRecord] = {}
     upload = store.begin(1, 1)
     for rank, files in enumerate(plan.files):
         memory = Staging(files, parts(rank, cut), torch.device("cpu"))

@@ -33,7 +33,7 @@ def divided(**ranks: int) -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="module")
-def whole(make_trainer):  # type: ignore[no-untyped-def]
+def whole(make_trainer: Callable[[], Trainer]) -> RunFiles:
     """The run on one rank that has all of the model."""
     trainer = make_trainer()
     ranks = trainer.start("whole", *SHORT, world=1)
@@ -201,8 +201,9 @@ def noting_tensors(file: Path) -> Callable[[int], None]:
                 note(of)
             return progress
 
-        Checkpointer.save = noted_save  # type: ignore[method-assign]
-        Checkpointer.load_newest = noted_load  # type: ignore[method-assign]
+        patch = pytest.MonkeyPatch()
+        patch.setattr(Checkpointer, "save", noted_save)
+        patch.setattr(Checkpointer, "load_newest", noted_load)
 
     return hook
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ def scrape(port: int) -> str:
         return ""
 
 
-def query(database: Path, sql: str) -> list[tuple[object, ...]]:
+def query(database: Path, sql: str) -> list[tuple[Any, ...]]:
     if not database.exists():
         return []
     with sqlite3.connect(database, timeout=30) as connection:
@@ -64,7 +65,7 @@ def test_an_interrupted_run_is_one_run_in_mlflow_and_loses_no_bit(
     assert sent == list(enumerate(files.losses(), start=1))
     resumed = query(database, "select value from metrics where key = 'resumed_attempt'")
     assert resumed == [(2.0,)]
-    parameters = dict(query(database, "select key, value from params"))  # type: ignore[arg-type]
+    parameters = dict(query(database, "select key, value from params"))
     assert parameters["optimizer.learning_rate"] == "0.01"
 
 

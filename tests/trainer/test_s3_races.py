@@ -6,10 +6,11 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
-from tests.s3.bucket import Bucket, Fault, until
+from tests.s3.bucket import Bucket, Fault, Kind, until
 from tests.trainer.fault_table import Trials
 from tests.trainer.s3_places import MODEL, Place, assert_sound, content, no_fence, save
 from tests.unit.trainer.checkpoints import draft
@@ -73,8 +74,12 @@ def test_killed_at_every_write_of_a_save_the_old_or_the_new_one_is_there(
 ) -> None:
     count = writes_of_a_save(Place(bucket))
     assert count == 11
-    boundaries = [(number, kind) for number in range(count) for kind in ("hold", "hold after")]
-    must = [(count - 1, "hold"), (count - 1, "hold after")]  # the manifest's own
+    kinds: list[Kind] = ["hold", "hold after"]
+    boundaries = [(number, kind) for number in range(count) for kind in kinds]
+    must: list[tuple[int, Kind]] = [
+        (count - 1, "hold"),
+        (count - 1, "hold after"),
+    ]  # the manifest's own
     some = [*trials.chance.sample(boundaries, 1), *must]
     for trial in trials.of("S3: SIGKILL at every request of a save", len(some), len(boundaries)):
         number, kind = (boundaries if trials.full else some)[trial]
@@ -82,9 +87,9 @@ def test_killed_at_every_write_of_a_save_the_old_or_the_new_one_is_there(
         bucket.break_()
         fence = S3Fence.claim(place.objects())
         save(place.store(), 10, fence.attempt, fence.check)
-        bucket.break_(Fault(kind=kind, match=WRITES, skip=number, times=1))  # type: ignore[arg-type]
+        bucket.break_(Fault(kind=kind, match=WRITES, skip=number, times=1))
         child = start_child(place, unused, fence.attempt)
-        until(lambda place=place: held(place), f"boundary {number}")  # type: ignore[misc]
+        until(partial(held, place), f"boundary {number}")
         end(child)
         new = number == count - 1 and kind == "hold after"
         assert assert_sound(place) == ([10, 20] if new else [10])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.s3.bucket import Bucket, Fault
+from tests.s3.bucket import Bucket, Fault, Kind
 from tests.trainer.fault_table import Trials
 from tests.trainer.s3_places import (
     MODEL,
@@ -106,11 +106,9 @@ def test_a_bucket_that_is_gone_fails_the_save_and_leaves_the_last_one(
         store = run.store()
         place.bucket.break_()
         save(store, 10)
-        skip, kind = (
-            chance.randrange(8),
-            chance.choice(["503", "reset", "reset after", "500 after"]),
-        )
-        place.bucket.break_(Fault(kind=kind, match="^(PUT|POST)", skip=skip))  # type: ignore[arg-type]
+        kinds: list[Kind] = ["503", "reset", "reset after", "500 after"]
+        skip, kind = chance.randrange(8), chance.choice(kinds)
+        place.bucket.break_(Fault(kind=kind, match="^(PUT|POST)", skip=skip))
         try:
             save(store, 20)
         except ObjectError:
@@ -123,9 +121,9 @@ def test_a_bucket_that_is_gone_fails_the_save_and_leaves_the_last_one(
 
 
 @pytest.mark.parametrize("kind", ["500 after", "reset after"])
-def test_a_manifest_whose_answer_is_lost_is_published_once(place: Place, kind: str) -> None:
+def test_a_manifest_whose_answer_is_lost_is_published_once(place: Place, kind: Kind) -> None:
     store = place.store()
-    fault = Fault(kind=kind, match=r"^PUT .*/manifest\.json", times=1)  # type: ignore[arg-type]
+    fault = Fault(kind=kind, match=r"^PUT .*/manifest\.json", times=1)
     place.bucket.break_(fault)
     assert save(store, 10).files
     puts = [
@@ -138,8 +136,8 @@ def test_a_manifest_whose_answer_is_lost_is_published_once(place: Place, kind: s
 
 
 @pytest.mark.parametrize("kind", ["500 after", "reset after"])
-def test_an_upload_whose_completion_is_not_answered_is_complete(place: Place, kind: str) -> None:
-    place.bucket.break_(Fault(kind=kind, match=r"^POST .*uploadId=", times=2))  # type: ignore[arg-type]
+def test_an_upload_whose_completion_is_not_answered_is_complete(place: Place, kind: Kind) -> None:
+    place.bucket.break_(Fault(kind=kind, match=r"^POST .*uploadId=", times=2))
     save(place.store(), 10)
     assert assert_sound(place) == [10]
     assert place.rubbish() == []
@@ -231,9 +229,9 @@ def flipped(whole: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("kind", ["reset", "503", "truncate"])
-def test_reading_survives_what_can_be_tried_again(place: Place, kind: str) -> None:
+def test_reading_survives_what_can_be_tried_again(place: Place, kind: Kind) -> None:
     save(place.store(), 10)
-    fault = Fault(kind=kind, match="^GET", share=0.5, times=20)  # type: ignore[arg-type]
+    fault = Fault(kind=kind, match="^GET", share=0.5, times=20)
     place.bucket.break_(fault, seed=3)
     assert_loads(place.store(), 10)
     assert [seen["fault"] for seen in place.bucket.seen()].count(kind) > 2

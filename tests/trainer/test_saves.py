@@ -6,9 +6,9 @@ import threading
 from datetime import timedelta
 
 import pytest
-from torch.distributed import HashStore
+from torch.distributed import HashStore  # type: ignore[attr-defined]  # public, yet not in its types
 
-from tests.trainer.ranks import RunFiles
+from tests.trainer.ranks import Hook, RunFiles
 from tests.trainer.runs import STEPS, Trainer, assert_same
 from training.checkpoint.handover import Handover, SaveFailed
 from training.checkpoint.manifest import FileRecord
@@ -19,7 +19,7 @@ from training.checkpoint.store import StaleAttempt
 RECORD = FileRecord(bytes=3, sha256="abc")
 
 
-def full_disk_of(number: int, save: int) -> object:
+def full_disk_of(number: int, save: int) -> Hook:
     """A hook: on this rank, the disk is full for one save."""
 
     def hook(rank: int) -> None:
@@ -38,8 +38,9 @@ def full_disk_of(number: int, save: int) -> object:
             saves[0] += 1
             return plain(store, step, attempt)
 
-        PosixStore.begin = begin  # type: ignore[method-assign, assignment]
-        opening.PosixStore = lambda root: PosixStore(root, at)  # type: ignore[assignment, misc]
+        patch = pytest.MonkeyPatch()
+        patch.setattr(PosixStore, "begin", begin)
+        patch.setattr(opening, "PosixStore", lambda root: PosixStore(root, at))
 
     return hook
 
@@ -47,7 +48,7 @@ def full_disk_of(number: int, save: int) -> object:
 def test_a_rank_that_cannot_write_fails_the_save_for_all_and_says_which_it_was(
     trainer: Trainer, control: RunFiles
 ) -> None:
-    ranks = trainer.start("run", hook=full_disk_of(1, save=2))  # type: ignore[arg-type]
+    ranks = trainer.start("run", hook=full_disk_of(1, save=2))
     assert ranks.wait() == [0, 0], ranks.said()
     files = trainer.files("run")
     (failed,) = files.events("checkpoint_failed")

@@ -14,6 +14,7 @@ import torch
 from tests.trainer.ranks import until
 from tests.unit.trainer.checkpoints import draft
 from training.checkpoint import contents
+from training.checkpoint.layout import Box, whole
 from training.checkpoint.loading import load_tensors
 from training.checkpoint.local import held, shares_of
 from training.checkpoint.manifest import FileRecord
@@ -58,7 +59,7 @@ def divide(model: torch.nn.Sequential, kind: str) -> None:
     else:
         mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("shard", "tensor"))
         styles = {"0": ColwiseParallel(), "2": RowwiseParallel()}
-        parallelize_module(model, mesh["tensor"], styles)  # type: ignore[arg-type]
+        parallelize_module(model, mesh["tensor"], styles)
         fully_shard(model, mesh=mesh["shard"])
 
 
@@ -114,9 +115,10 @@ def train(made: Made) -> None:
 def save_all(rank: int, made: Made, store: PosixStore) -> Plan:
     """As the trainer does, with the test's own messages."""
     groups = contents.tensors(*made)
-    shares = [None] * RANKS
-    torch.distributed.all_gather_object(shares, shares_of(groups))
-    plan = make_plan(shares)  # type: ignore[arg-type]
+    own = shares_of(groups)
+    shares = [own] * RANKS
+    torch.distributed.all_gather_object(shares, own)
+    plan = make_plan(shares)
     memory = Staging(plan.files[rank], groups, torch.device("cpu"))
     memory.stage(groups)
     upload = store.begin(1, 1)
@@ -147,9 +149,7 @@ def assert_loads_into(
             assert torch.equal(part_of(mine, mine.share.box), cut), name
 
 
-def plan_box(tensor: torch.Tensor) -> object:
-    from training.checkpoint.layout import whole
-
+def plan_box(tensor: torch.Tensor) -> Box:
     return whole(tuple(tensor.shape))
 
 
@@ -172,7 +172,7 @@ def test_sharded_state_comes_back_in_every_other_division(kind: str, tmp_path: P
         plan = save_all(rank, made, store)
         for other in ("none", *KINDS):
             fresh = plain(other)
-            assert_loads_into(fresh, plan, store, whole)  # type: ignore[arg-type]
+            assert_loads_into(fresh, plan, store, whole)
         # The division computes what one rank alone computes: so these are the trained values.
         expected = plain()
         train(expected)
