@@ -134,6 +134,8 @@ def _drain(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
         say(f"Not drained after {args.timeout:g} s; python -m ops drain{team} goes on waiting.")
         return 1
     say("Drained: nothing runs; queued runs wait.")
+    for job in drain.drills_by_hand(cluster, args.team):
+        say(f"Before a destroy: kubectl delete {job}, for its pod holds the team's volume.")
     say(
         f"Next: python -m ops resume{team} lets them run again; pulumi destroy takes the stack down."
     )

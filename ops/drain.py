@@ -14,8 +14,9 @@ from typing import Final
 from infra import naming
 from ops import objects
 from ops.cluster import Cluster, ClusterError
-from ops.collect import CLUSTER_QUEUES, PODS, WORKLOADS
+from ops.collect import CLUSTER_QUEUES, JOBS, PODS, WORKLOADS
 from ops.objects import Json
+from ops.ready.restore import DRILL
 from ops.snapshot import counted
 
 POLL_S: Final = 1.0
@@ -90,6 +91,20 @@ def left(found: Sequence[Json], workloads: Sequence[Json], pods: Sequence[Json])
 def read_left(cluster: Cluster, found: Sequence[Json]) -> Left:
     """`left`, now."""
     return left(found, cluster.items(WORKLOADS), cluster.items(PODS, selector=naming.RUN_ID))
+
+
+def drills_by_hand(cluster: Cluster, team: str | None) -> list[str]:
+    """What to type after `kubectl delete` for each restore drill that people started for a team, or for all.
+
+    No owner takes them along, and their pods, also those that have ended, keep the team's volume from
+    being deleted.
+    """
+    teams = {objects.label(queue, naming.TEAM) for queue in queues(cluster, team)}
+    return sorted(
+        objects.reference(job)
+        for job in cluster.items(JOBS, selector=f"{naming.COMPONENT}={DRILL}")
+        if not objects.owner(job) and objects.label(job, naming.TEAM) in teams
+    )
 
 
 def drain(cluster: Cluster, team: str | None, timeout_s: float, say: Say) -> Left:

@@ -1,0 +1,65 @@
+"""Who drains a stack to take it down is told of the drills whose pods would keep volumes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from infra import naming
+from ops import __main__ as front_door
+from ops.cluster import Kind
+from ops.objects import Json
+
+
+def item(kind: str, name: str, team: str, *owners: Json, **labels: str) -> Json:
+    metadata: Json = {"name": name, "namespace": f"team-{team}", "ownerReferences": list(owners)}
+    metadata["labels"] = {naming.TEAM: team, naming.PART_OF: naming.PROJECT} | labels
+    return {"kind": kind, "metadata": metadata, "spec": {"stopPolicy": "HoldAndDrain"}}
+
+
+def drill(name: str, team: str, *owners: Json) -> Json:
+    return item("Job", name, team, *owners, **{naming.COMPONENT: "restore-drill"})
+
+
+class Drained:
+    """A cluster whose queues are drained, with Jobs of two teams."""
+
+    jobs = (
+        drill("mine", "research"),
+        drill("restore-drill-29", "research", {"name": "restore-drill", "controller": True}),
+        item("Job", "prepare-texts", "research", **{naming.COMPONENT: "training"}),
+        drill("theirs", "production"),
+    )
+
+    def items(self, kind: Kind, namespace: str | None = None, selector: str = "") -> list[Json]:
+        queues = [item("ClusterQueue", "team-research", "research")]
+        queues.append(item("ClusterQueue", "team-production", "production"))
+        found = {"clusterqueues": queues, "jobs": list(self.jobs)}.get(kind.plural, [])
+        wanted = [term.split("=") for term in selector.split(",") if "=" in term]
+        return [i for i in found if all(i["metadata"]["labels"].get(k) == v for k, v in wanted)]
+
+    def patch(self, kind: Kind, name: str, change: Any) -> None:
+        raise AssertionError(f"{name} is drained already")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--team", "research"], ["job/mine -n team-research"]),
+        ([], ["job/mine -n team-research", "job/theirs -n team-production"]),
+    ],
+)
+def test_drills_that_no_schedule_owns_are_named_with_what_removes_them(
+    arguments: list[str],
+    told: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(front_door, "Cluster", lambda *_: Drained())
+    assert front_door.main(["drain", *arguments]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if "kubectl delete" in line] == [
+        f"Before a destroy: kubectl delete {job}, for its pod holds the team's volume."
+        for job in told
+    ]
