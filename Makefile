@@ -36,7 +36,7 @@ preview: env ## what would change, with policies: make preview STACK=dev (defaul
 check: env ## the gate, under a minute: lint, types, import rules, unit and golden tests
 	@$(VENV) -m ruff check .
 	@$(VENV) -m ruff format --check .
-	@$(VENV) -m mypy infra training sandbox ops bench __main__.py
+	@$(VENV) -m mypy infra training sandbox ops bench tests __main__.py
 	@cd policies && ../$(VENV) -m mypy --config-file ../pyproject.toml --python-executable .venv/bin/python .
 	@$(PYTEST) tests/unit tests/golden tests/policy
 
