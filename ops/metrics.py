@@ -30,6 +30,8 @@ HISTORY: Final = "7d"
 _SERVICE: Final = "prometheus-operated:9090"
 """Made by the operator for every Prometheus that it runs."""
 
+_OF_PROGRAMS: Final = frozenset(map(str, dcgm.APPLICATION_XIDS))
+
 Query = Sequence[tuple[str, str]]
 
 
@@ -206,7 +208,8 @@ def queries(run_id: str, nodes: Sequence[str], others: Sequence[str]) -> dict[st
     }
     if nodes:
         place = f"node=~{_any_of(nodes)}"
-        found["xid"] = f"{series.GPU_XID}{{{place}}} > 0"
+        seen = f"max_over_time({series.GPU_XID_SEEN}{{{place}}}[15m])"
+        found["xid"] = f"max by (node, gpu, xid) ({seen})"
         found["ecc"] = f"{series.GPU_ECC}{{{place}}} > 0"
         found["remap"] = f"{series.GPU_REMAP_FAILED}{{{place}}} > 0"
     return found
@@ -249,9 +252,9 @@ def read(answers: Mapping[str, Sequence[Sample]]) -> Vitals:
 
 def _sick(answers: Mapping[str, Sequence[Sample]]) -> list[Sick]:
     faults = [
-        (sample, f"XID {sample.value:.0f}")
+        (sample, f"XID {code}")
         for sample in answers.get("xid", ())
-        if int(sample.value) not in dcgm.APPLICATION_XIDS
+        if (code := sample.labels.get("xid", "?")) not in _OF_PROGRAMS
     ]
     faults += [(sample, "uncorrectable memory errors") for sample in answers.get("ecc", ())]
     faults += [

@@ -194,7 +194,7 @@ def test_metrics_of_the_cluster_are_part_of_the_answer(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster = broken_stack()
-    xid = {"metric": {"node": "spot-0", "gpu": "3"}, "value": [0, "79"]}
+    xid = {"metric": {"node": "spot-0", "gpu": "3", "xid": "79"}, "value": [0, "1"]}
     result = {"status": "success", "data": {"result": [xid]}}
     cluster.texts["prometheus-operated"] = json.dumps(result)
     answer = why(monkeypatch, capsys, cluster)

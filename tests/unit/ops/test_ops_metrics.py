@@ -118,9 +118,10 @@ def test_answers_become_the_numbers_of_a_run() -> None:
 
 def test_errors_that_a_program_causes_do_not_make_a_gpu_sick() -> None:
     where = {"node": "spot-0", "gpu": "3"}
+    seen = [Sample(labels={**where, "xid": code}, value=1.0) for code in ("31", "79")]
     found = metrics.read(
         {
-            "xid": [Sample(labels=where, value=79.0), Sample(labels=where, value=31.0)],
+            "xid": seen,
             "ecc": [Sample(labels=where, value=1.0)],
         }
     )
