@@ -39,9 +39,9 @@ _ADDRESSES: Final = ((8, 58), (32, 234))
 _ADDRESSES_LARGE: Final = 737
 """The kubelet reserves memory for as many pods as there are addresses for: at most these, up to so many vCPU."""
 
-_DAEMONS_MILLI_CPU: Final = 500
-_DAEMONS_MEMORY: Final = GIB
-"""What DaemonSets (network, storage drivers, device plugin, metrics) may request on each node."""
+_DAEMONS_MILLI_CPU: Final = 750
+_DAEMONS_MEMORY: Final = 2560 * MIB
+"""What DaemonSets (network, storage drivers, device plugin, metrics, logs) may request on each node."""
 
 
 class Architecture(StrEnum):

@@ -106,7 +106,7 @@ BAD: dict[str, tuple[Edit, str]] = {
     ),
     "a drill that no node could hold": (
         drill(largest="64Gi"),
-        "teams[1].restoreDrill.largest: got '64Gi'; allowed at most 54Gi, for the nodes of cpu and "
+        "teams[1].restoreDrill.largest: got '64Gi'; allowed at most 52Gi, for the nodes of cpu and "
         "the team's quota have no more memory; lower it, or choose larger types for the CPU pool",
     ),
 }

@@ -253,7 +253,7 @@ BAD: dict[str, tuple[Edit, str]] = {
     ),
     "more memory than a node has": (
         lambda r: r["resources"].update(memory="1152Gi"),
-        "resources.memory: got 1152Gi; allowed at most 1056.3Gi, what a node of spot, ondemand has "
+        "resources.memory: got 1152Gi; allowed at most 1054.8Gi, what a node of spot, ondemand has "
         "for runs; lower it",
     ),
     "shm above memory": (
