@@ -70,17 +70,24 @@ _OF_JOBSET: Final = (
     f"max by (namespace, job_name, owner_name)"
     f' (max_over_time({series.JOB_OWNER}{{owner_kind="JobSet", {_TEAMS}}}[5m]))'
 )
-_STARTED: Final = (
-    f"changes({series.JOB_START}[1h])"
-    f" * on (namespace, job_name) group_left (owner_name) {_OF_JOBSET}"
-)
-_NAMED: Final = f'label_replace({_team_of(_STARTED)}, "run_id", "$1", "owner_name", "(.+)")'
-_STARTS: Final = f"max by ({_OF_RUN}) ({_NAMED})"
+
+
+def _of_gangs(jobs: str) -> str:
+    """What is known of Jobs, of the runs whose JobSets made them."""
+    joined = f"{jobs} * on (namespace, job_name) group_left (owner_name) {_OF_JOBSET}"
+    named = f'label_replace({_team_of(joined)}, "run_id", "$1", "owner_name", "(.+)")'
+    return f"max by ({_OF_RUN}) ({named})"
+
+
+_STARTS: Final = _of_gangs(f"changes({series.JOB_START}[1h])")
 RESTART_LOOP: Final = (
     f"{_RESTARTED} >= {RESTARTS} or ({_ATTEMPTS}) >= {RESTARTS} or {_STARTS} >= {RESTARTS}"
 )
 """Containers that restart; attempts that trainers tell of; and starts of a JobSet's Job, of new pods each time:
 they tell of attempts that end before their trainer is ever asked."""
+
+RUN_FAILED: Final = _of_gangs(f'({series.JOB_FAILED}{{condition="true"}} == 1)')
+"""A JobSet that starts a gang again deletes its failed Job: one that stays is the run's end."""
 
 PENDING_TOO_LONG: Final = (
     f'sum by (namespace, pod, run_id, team) (({series.POD_PHASE}{{phase="Pending"}} == 1)'

@@ -24,6 +24,7 @@ from infra.observability.alert_expressions import (
     RESTART_LOOP,
     RESTORE_DRILL_FAILED,
     RESUME_FAILED,
+    RUN_FAILED,
     STUCK_ADMISSION,
     TARGET_DOWN,
     UTILIZATION_HINT,
@@ -140,6 +141,16 @@ _RUNS: Final = (
         severity=TICKET,
         summary=f"Run {_RUN} starts again and again",
         description="{{ $value | humanize }} new starts within the hour.",
+    ),
+    Alert(
+        name="RunFailed",
+        expression=RUN_FAILED,
+        lasting="5m",
+        owner=TEAM,
+        severity=TICKET,
+        summary=f"Run {_RUN} has failed",
+        description="It is not started again: its own error came as often as it may, or its configuration "
+        "cannot work.",
     ),
     Alert(
         name="TrainingPodPending",

@@ -37,6 +37,9 @@ def _started(times: str) -> Series:
     }
 
 
+_FAILED: Final = (
+    f'kube_job_failed{{namespace="team-llm", job_name="{RUN}-worker-0", condition="true"}}'
+)
 _READY: Final = 'kube_node_status_condition{node="n0", condition="Ready", status="true"}'
 _EVENT: Final = f'trainyard_events_total{{{TRAINER}, event="%s"}}'
 
@@ -187,6 +190,21 @@ OF_RUNS: Final = (
         "PodRestartLoop",
         "one preemption",
         {**POD, f"trainyard_attempt{{{TRAINER}}}": "1+0x40 2+0x50"},
+    ),
+    Case(
+        alert="RunFailed",
+        what="its last Job stays failed",
+        series={**_started("60+0x600"), _FAILED: "0+0x50 1+0x600"},
+        labels=OF_RUN,
+    ),
+    quiet(
+        "RunFailed",
+        "a gang that is started again, and somebody's Job that is no run's",
+        {
+            **_started("60+0x48 _ 3000+0x600"),
+            _FAILED: "0+0x45 1+0x2 _ 0+0x600",
+            'kube_job_failed{namespace="team-llm", job_name="prepare", condition="true"}': "1+0x600",
+        },
     ),
     Case(
         alert="TrainingPodPending",
