@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from infra import config
+from infra import catalog, config
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
@@ -48,7 +48,7 @@ def sources(package: str) -> str:
     """All that the front door of a module is made of: its folder, or its file."""
     path = ROOT / package.replace(".", "/")
     files = sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
-    return "\n".join(file.read_text() for file in files if ".venv" not in file.parts)
+    return "\n".join(file.read_text() for file in files)
 
 
 def commands(text: str) -> Iterator[tuple[str, list[str]]]:
@@ -117,6 +117,12 @@ def unknown_settings(snippet: object, stack: dict[str, Any]) -> list[str]:
     return []
 
 
+def vcpus(nodes: dict[str, Any]) -> int:
+    """Of all nodes of a pool, at its maximum."""
+    types = catalog.load().types
+    return int(nodes["max"] * max(types[name].vcpu for name in nodes["instanceTypes"]))
+
+
 def test_every_setting_of_a_stack_file_that_a_page_shows_is_one() -> None:
     stack = config.stack_values(ROOT / "Pulumi.prod.yaml")
     wrong = []
@@ -130,6 +136,34 @@ def test_every_setting_of_a_stack_file_that_a_page_shows_is_one() -> None:
     assert shown > 10 and wrong == []
 
 
+def test_a_preview_or_update_of_a_committed_stack_is_told_with_the_policies_of_that_stack() -> None:
+    bare = []
+    for page in PAGES:
+        for stack, rest in re.findall(
+            r"--stack (dev|prod)\b(.*--policy-pack policies.*)", page.read_text()
+        ):
+            if f"--policy-pack-config policies/stacks/{stack}.json" not in rest:
+                bare.append(f"{page.name}: {stack}{rest}")
+    assert bare == []
+
+
+def test_the_page_on_bootstrapping_asks_for_the_vcpus_that_the_committed_stacks_may_hold() -> None:
+    page = (ROOT / "docs/aws/bootstrap.md").read_text()
+    for column, stack in enumerate(("dev", "prod")):
+        values = config.stack_values(ROOT / f"Pulumi.{stack}.yaml")
+        pools = {pool["name"]: pool for pool in values["nodePools"]}
+        cells = re.findall(
+            r"^\| L-(417A185B|7212CCBC|1216C47A) \| [^|]+ \| ([^|]+) \| ([^|]+) \|", page, re.M
+        )
+        asked = {code: int(re.sub(r".*: |,", "", cell[column])) for code, *cell in cells}
+        system = values["cluster"]["systemNodes"]
+        assert asked == {
+            "417A185B": vcpus(pools["ondemand"]),
+            "7212CCBC": vcpus(pools["spot"]),
+            "1216C47A": vcpus(pools["cpu"]) + vcpus(system),
+        }
+
+
 def test_every_make_target_that_a_page_names_is_one() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     named = set()
@@ -141,7 +175,9 @@ def test_every_make_target_that_a_page_names_is_one() -> None:
 
 
 def test_every_page_that_a_program_names_is_there() -> None:
-    texts = [sources(package) for package in OURS if package != "docs"]
+    texts = [
+        sources(package) for package in ("infra", "training", "sandbox", "ops", "policies.rules")
+    ]
     named = set(re.findall(r"\bdocs/[\w/.-]+\.md(?:#[\w-]+)?", "\n".join(texts)))
     assert named
     for name in sorted(named):
