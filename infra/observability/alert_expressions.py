@@ -16,6 +16,8 @@ SLOW_CHECKPOINT_S: Final = 60
 SLOWEST_CHECKPOINT_S: Final = 900
 RESTARTS: Final = 3
 VOLUME_FREE_RATIO: Final = 0.1
+AWAY: Final = "2h"
+"""For so long Prometheus or an exporter may be away without that old lines in logs are told again."""
 
 _OF_RUN: Final = "namespace, run_id, team"
 _TEAMS: Final = f'namespace=~"{naming.namespace(".+")}"'
@@ -24,10 +26,12 @@ _TEAMS: Final = f'namespace=~"{naming.namespace(".+")}"'
 def _grew(counter: str, by: str, window: str) -> str:
     """What a counter gained, its first appearance included: `increase` needs two samples for a gain.
 
-    A line that is logged once gives a series that begins with 1 and stays there.
+    A line that is logged once gives a series that begins with 1 and stays there. What was known before
+    nobody looked for a while is not told again, what came meanwhile is; `increase` knows restarts.
     """
-    new = f"sum by ({by}) ({counter} unless {counter} offset {window})"
-    return f"({new} > 0 or sum by ({by}) (increase({counter}[{window}])) > 0)"
+    before = f"last_over_time({counter}[{AWAY}] offset {window})"
+    gained = f"sum by ({by}) ({counter} - ({before} or {counter} * 0) > 0)"
+    return f"({gained} or sum by ({by}) (increase({counter}[{window}])) > 0)"
 
 
 def _told(event: str, patterns: str) -> str:

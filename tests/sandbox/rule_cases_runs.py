@@ -146,6 +146,23 @@ OF_RUNS: Final = (
         "saves that worked, and an old line",
         {_EVENT % "checkpoint_commit": "0+1x600", _LOG % "no-space": "1+0x600"},
     ),
+    quiet(
+        "CheckpointFailed",
+        "an old line, after half an hour in which nobody looked",
+        {_LOG % "checkpoint-failed": "1+0x20 _x30 1+0x20"},
+    ),
+    Case(
+        alert="CheckpointFailed",
+        what="a line from while nobody looked, beside an old one",
+        series={_LOG % "checkpoint-failed": "1+0x20 _x30 2+0x20"},
+        labels=OF_RUN,
+    ),
+    Case(
+        alert="CheckpointFailed",
+        what="the first line, from while nobody looked",
+        series={_LOG % "checkpoint-failed": "_x50 1+0x20"},
+        labels=OF_RUN,
+    ),
     Case(
         alert="ResumeFailed",
         what="one line in a log",
