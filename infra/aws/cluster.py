@@ -8,11 +8,13 @@ from typing import Final
 
 import pulumi
 import pulumi_aws.cloudwatch as cloudwatch
+import pulumi_aws.vpc as vpc_rules
 import pulumi_eks
 
 from infra import naming
 from infra.aws import addresses
 from infra.aws.access import Access, AccessArgs
+from infra.aws.endpoints import HTTPS
 from infra.aws.node_role import NodeRole, NodeRoleArgs
 from infra.aws.records import ClusterRecord, NetworkRecord
 
@@ -64,6 +66,18 @@ class Cluster(pulumi.ComponentResource):
             opts=child,
         )
         made = self._control_plane(name, args, logs)
+        security_group = made.eks_cluster.vpc_config.cluster_security_group_id
+        # EKS lets in the group's own members, that is nodes, and no runner of updates beside them.
+        vpc_rules.SecurityGroupIngressRule(
+            f"{name}-api",
+            description="Kubernetes API, from the VPC",
+            security_group_id=security_group,
+            cidr_ipv4=args.network.cidr,
+            ip_protocol="tcp",
+            from_port=HTTPS,
+            to_port=HTTPS,
+            opts=child,
+        )
         role = NodeRole(f"{name}-nodes", NodeRoleArgs(cluster=args.name), child)
         access = Access(
             f"{name}-access",
@@ -83,7 +97,7 @@ class Cluster(pulumi.ComponentResource):
             version=args.version,
             endpoint=made.eks_cluster.endpoint,
             certificate_authority=made.eks_cluster.certificate_authority.data,
-            security_group=made.eks_cluster.vpc_config.cluster_security_group_id,
+            security_group=security_group,
             kubeconfig=made.kubeconfig_json,
             node_role_arn=joining,
             node_role_name=role.role_name,

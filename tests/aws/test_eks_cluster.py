@@ -48,6 +48,17 @@ def test_the_endpoint_is_private_unless_cidrs_are_listed(cluster: dict[str, Any]
     assert access["endpointPublicAccess"] is False
 
 
+def test_whoever_is_in_the_vpc_reaches_the_private_endpoint(stack: Deployed) -> None:
+    """EKS' own group lets in its members only: no runner of updates is one."""
+    (rule,) = [
+        one.inputs
+        for one in stack.all("aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule")
+        if one.inputs.get("description") == "Kubernetes API, from the VPC"
+    ]
+    assert rule["cidrIpv4"] == stack.one("aws:ec2/vpc:Vpc").inputs["cidrBlock"]
+    assert (rule["fromPort"], rule["toPort"], rule["ipProtocol"]) == (443, 443, "tcp")
+
+
 def test_all_five_logs_are_written_to_a_group_that_forgets(
     cluster: dict[str, Any], cloud: Cloud, stack: Deployed
 ) -> None:
