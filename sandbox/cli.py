@@ -160,12 +160,18 @@ def _status(_args: argparse.Namespace, console: Console) -> int:
     return show(console)
 
 
+def _must_be_up() -> None:
+    """Raises ClusterError where there is no cluster to ask."""
+    from sandbox.cluster import ClusterError
+
+    if not paths.state().kubeconfig.exists():
+        raise ClusterError("the sandbox is not up; run `make up` first")
+
+
 def _env(_args: argparse.Namespace, _console: Console) -> int:
     from sandbox import cluster, environment, toolchain
 
-    if not paths.state().kubeconfig.exists():
-        print("error: the sandbox is not up; run `make up` first", file=sys.stderr)
-        return 1
+    _must_be_up()
     setting = cluster.current(toolchain.ensure(Console(stderr=True)))
     print(environment.shell_lines(environment.variables(setting)))
     return 0
@@ -183,6 +189,7 @@ def _wait(args: argparse.Namespace, console: Console) -> int:
     from sandbox.follow import follow
     from sandbox.runs import Reader, exit_code
 
+    _must_be_up()
     reader = Reader(paths.state())
     status = follow(reader, reader.find(args.run_name), console)
     report.summarize(paths.state(), status, console)
@@ -192,6 +199,7 @@ def _wait(args: argparse.Namespace, console: Console) -> int:
 def _interrupt(args: argparse.Namespace, console: Console) -> int:
     from sandbox.node.reclaim import reclaim
 
+    _must_be_up()
     reclaim(args.node, args.notice, on_event=lambda text: console.print(text, highlight=False))
     console.print(f"{args.node} is gone; `python -m sandbox restore {args.node}` brings it back")
     return 0

@@ -101,7 +101,12 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--follow", action="store_true", help="go on until standard input is closed"
     )
-    return parser.parse_args()
+    chosen = parser.parse_args()
+    if not chosen.run_dir.is_dir():
+        parser.error(f"RUN_DIR: got {chosen.run_dir}; allowed the folder of a run")
+    if not chosen.uri:
+        parser.error("--uri: got nothing; allowed sqlite:///FILE or http(s)://SERVER")
+    return chosen
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from training.tracking.__main__ import alone, finish
+from training.tracking.__main__ import alone, finish, main
 from training.tracking.sending import _STEP_KEYS, Cursor, Point, Sender, status_after
 from training.tracking.tail import Tail
 
@@ -223,3 +224,23 @@ def test_a_line_is_read_once_it_is_whole(tmp_path: Path) -> None:
         stream.write(": 2}\nnot json\n{}\n")
     assert tail.lines(1) == [{"a": 2}]
     assert tail.lines(9) == [{}]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["nowhere", "--uri", "sqlite:///x"], "RUN_DIR: got nowhere; allowed the folder of a run"),
+        ([".", "--uri", ""], "--uri: got nothing; allowed sqlite:///FILE or http(s)://SERVER"),
+    ],
+)
+def test_a_run_or_a_server_that_is_none_is_one_line(
+    arguments: list[str],
+    expected: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["tracking", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1].endswith(f"error: {expected}")

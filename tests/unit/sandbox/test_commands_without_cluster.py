@@ -1,0 +1,21 @@
+"""Commands that need a cluster say so in one line where there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandbox import cli
+
+
+@pytest.mark.parametrize("command", [["wait", "hello"], ["interrupt", "spot-0"], ["env"]])
+def test_a_command_on_no_cluster_is_one_line(
+    command: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path))
+    assert cli.main(command) == 1
+    assert capsys.readouterr().err == "error: the sandbox is not up; run `make up` first\n"
