@@ -25,6 +25,11 @@ APISERVER_JOB: Final = "apiserver"
 STATE_JOB: Final = "kube-state-metrics"
 JOBS: Final = (TRAINER_JOB, DCGM_JOB, KUEUE_JOB, APISERVER_JOB, STATE_JOB)
 
+OWN_PREFIX: Final = f"{naming.PROJECT}_"
+"""Of the names of what runs tell. Whatever else they tell is dropped."""
+SAMPLES_OF_A_RUN: Final = 500
+"""The most that one scrape of a run may bring, or it counts as failed. The trainer tells about twenty."""
+
 POD_LABELS: Final = (naming.RUN_ID, naming.RUN, naming.TEAM)
 NODE_LABELS: Final = (
     *(naming.POOL, naming.CAPACITY, naming.WORKLOAD_TYPE),
@@ -64,7 +69,7 @@ _RUN: Final = ("namespace", "pod", "node", "run_id", "team")
 
 
 def _trainer(name: str, unit: str = "", *labels: str) -> Series:
-    return Series(name=f"trainyard_{name}", unit=unit, labels=(*_RUN, *labels))
+    return Series(name=f"{OWN_PREFIX}{name}", unit=unit, labels=(*_RUN, *labels))
 
 
 def _kueue(name: str, *labels: str, unit: str = "") -> Series:

@@ -66,6 +66,8 @@ def runs(scrape_seconds: int) -> Manifest:
         {
             "namespaceSelector": {"any": True},
             "selector": {"matchExpressions": [{"key": naming.RUN_ID, "operator": "Exists"}]},
+            # Prometheus is everybody's: no run fills its memory.
+            "sampleLimit": series.SAMPLES_OF_A_RUN,
             "podMetricsEndpoints": [
                 {
                     "port": naming.METRICS_PORT_NAME,
@@ -77,8 +79,15 @@ def runs(scrape_seconds: int) -> Manifest:
                         _copied(_meta(naming.RUN_ID), "run_id"),
                         _copied(_meta(naming.TEAM), "team"),
                     ],
-                    # A run says its id as well. The labels of its pod are believed: its author cannot write those.
-                    "metricRelabelings": [_dropped_labels("exported_(run_id|team)")],
+                    # A run tells of itself only. Its id and team are its pod's labels, whatever it says.
+                    "metricRelabelings": [
+                        {
+                            "sourceLabels": ["__name__"],
+                            "regex": f"{series.OWN_PREFIX}.+",
+                            "action": "keep",
+                        },
+                        _dropped_labels("exported_(run_id|team)"),
+                    ],
                 }
             ],
         },

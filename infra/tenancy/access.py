@@ -14,7 +14,7 @@ _WRITE: Final = ["create", "update", "patch", "delete"]
 _RUN_KINDS: Final[Sequence[tuple[str, list[str]]]] = (
     ("batch", ["jobs"]),
     ("jobset.x-k8s.io", ["jobsets"]),
-    ("trainer.kubeflow.org", ["trainjobs"]),
+    ("trainer.kubeflow.org", ["trainjobs", "trainingruntimes"]),
     ("kubeflow.org", ["pytorchjobs", "mpijobs"]),
 )
 """API groups and resources of what a launcher may create."""

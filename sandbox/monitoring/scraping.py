@@ -88,8 +88,12 @@ def _trainer(ports: Mapping[str, int], files: Files) -> Document:
             _copy(_label(naming.RUN_ID), "run_id"),
             _copy(_label(naming.TEAM), "team"),
         ],
-        # A run says its id as well. The labels of its pod are believed: its author cannot write those.
-        "metric_relabel_configs": [{"action": "labeldrop", "regex": "exported_(run_id|team)"}],
+        "sample_limit": series.SAMPLES_OF_A_RUN,
+        # A run tells of itself only. Its id and team are its pod's labels, whatever it says.
+        "metric_relabel_configs": [
+            _keep("__name__", f"{series.OWN_PREFIX}.+"),
+            {"action": "labeldrop", "regex": "exported_(run_id|team)"},
+        ],
     }
 
 

@@ -36,6 +36,9 @@ from tests.sandbox.escape_objects import (
 STANDING_TORCH = other_run("PyTorchJob", gpu=True, meta=queued() | {"name": "standing"})
 """A run whose kind can be scaled."""
 
+STANDING_RUNTIME = other_run("TrainingRuntime", gpu=True, meta={"name": "standing"})
+"""What a TrainJob takes its pods from."""
+
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -143,15 +146,24 @@ def by_side_doors() -> Iterator[Attempt]:
     )
     scaled = patch(STANDING_TORCH, {"spec": {"replicas": 64}}, "scale")
     yield Attempt("a run scaled past its Workload", only, scaled, scaled.by(KUEUE, MASTERS))
+    wider = other_run("TrainingRuntime", gpu=True, meta={})["spec"]["template"]
+    wider["spec"]["replicatedJobs"][0]["replicas"] = 64
+    noted = {"metadata": {"annotations": {"note": "mine"}}}
+    yield Attempt(
+        "a TrainJob made wider by its runtime",
+        only,
+        patch(STANDING_RUNTIME, {"spec": {"template": wider}}),
+        patch(STANDING_RUNTIME, noted),
+    )
     relabel = patch(STANDING_POD, {"metadata": {"labels": {"app": "nobody"}}}, "status")
     yield Attempt(
         "a pod taken from its run by its status", ("live-pods",), relabel, relabel.by(JOB, MASTERS)
     )
-    boosted, noted = (
+    boosted, other = (
         patch(STANDING_WORKLOAD, {"metadata": {"annotations": {key: "100"}}})
         for key in ("kueue.x-k8s.io/priority-boost", "example.com/note")
     )
-    yield Attempt("a Workload that is boosted", ("workloads",), boosted, noted)
+    yield Attempt("a Workload that is boosted", ("workloads",), boosted, other)
 
 
 def that_stay() -> Iterator[Attempt]:

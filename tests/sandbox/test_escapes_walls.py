@@ -59,6 +59,7 @@ def walled(cluster: Cluster) -> Iterator[Walled]:
         walled.ask(create(escape_attempts.STANDING_SERVER).for_real())
         walled.ask(create(escape_attempts.STANDING_POD).for_real())
         walled.ask(create(escape_neighbours.STANDING_TORCH).for_real())
+        walled.ask(create(escape_neighbours.STANDING_RUNTIME).for_real())
         workload = create(escape_attempts.STANDING_WORKLOAD).by(KUEUE, MASTERS)
         walled.ask(workload.for_real())
         yield walled

@@ -62,9 +62,10 @@ def runs_stay() -> Manifest:
     """Of a run, only controllers change the spec. A Job's labels and owners may be written with its status,
     too, and what is scaled is the spec."""
     kept = _kept(_labels("object"), _labels("oldObject"), _KUEUE, naming.DOMAIN)
+    by_side_doors = pods.runs("status", "scale", operations=("UPDATE",))
     return policy(
         "changes",
-        matches=[*pods.runs(), *pods.runs("status", "scale", operations=("UPDATE",))],
+        matches=[*pods.runs(), *pods.runtimes(), *by_side_doors],
         rules=[
             Rule(
                 holds=(

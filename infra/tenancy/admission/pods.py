@@ -23,11 +23,14 @@ _RUN_RESOURCES: Final = (
     ("kubeflow.org", ("pytorchjobs", "mpijobs")),
 )
 
+_RUNTIMES: Final = ("trainer.kubeflow.org", ("trainingruntimes",))
+"""Kinds that hold the pods of a run that is made beside them."""
+
 _TEMPLATE_RESOURCES: Final = (
     ("", ("replicationcontrollers",)),
     ("apps", ("deployments", "statefulsets", "daemonsets", "replicasets")),
     ("batch", ("cronjobs",)),
-    ("trainer.kubeflow.org", ("trainingruntimes",)),
+    _RUNTIMES,
 )
 
 PODSET: Final = "kueue.x-k8s.io/podset"
@@ -41,6 +44,12 @@ def runs(*subresources: str, operations: tuple[str, ...] = WRITES) -> list[dict[
         each = [f"{name}/{sub}" for name in names for sub in subresources] or names
         found.append(resources(group, *each, operations=operations))
     return found
+
+
+def runtimes() -> list[dict[str, Any]]:
+    """Resource rules for what TrainJobs take their pods from."""
+    group, names = _RUNTIMES
+    return [resources(group, *names)]
 
 
 def templates() -> list[dict[str, Any]]:

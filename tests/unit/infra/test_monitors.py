@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from infra import naming
+from infra.observability import series
 from infra.platform import monitors, observability
 from infra.platform.observability import ObservabilityArgs
 
@@ -54,9 +55,21 @@ def test_series_of_a_run_say_which_run_whose_and_where() -> None:
 
 def test_a_run_cannot_say_that_it_is_another() -> None:
     said = {"run_id": "llama-v1-0a1b2c3d", "exported_run_id": "other", "exported_team": "other"}
+    said["__name__"] = "trainyard_step"
     assert relabelled(monitors.runs(30), said, "metricRelabelings") == {
         "run_id": "llama-v1-0a1b2c3d"
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [(str(series.TOKENS), True), (series.POD_LABEL_INFO.name, False), ("ALERTS", False)],
+)
+def test_a_run_tells_of_itself_only_and_not_without_end(name: str, kept: bool) -> None:
+    monitor = monitors.runs(30)
+    found = relabelled(monitor, {"__name__": name}, "metricRelabelings")
+    assert (found is not None) is kept
+    assert monitor["spec"]["sampleLimit"] == 500
 
 
 @pytest.mark.parametrize(

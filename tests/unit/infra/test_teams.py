@@ -9,7 +9,9 @@ import pytest
 from infra import naming
 from infra.storage import NamedStorageClass, Volume, VolumeSizes
 from infra.tenancy import access, limits, shared_view, team, volumes, walls
+from tests.golden.example_runs import platform, run_of
 from training import spec
+from training.launchers import LAUNCHERS
 
 
 def test_the_strictest_pod_security_is_enforced() -> None:
@@ -72,6 +74,15 @@ def test_researchers_change_nothing_leads_stop_runs_and_ci_deploys_them() -> Non
     assert ("jobset.x-k8s.io", "jobsets", "delete") in rules("lead")
     assert ("jobset.x-k8s.io", "jobsets", "create") not in rules("lead")
     assert ("jobset.x-k8s.io", "jobsets", "create") in rules("deployer")
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_ci_deploys_all_that_a_launcher_makes(launcher: str) -> None:
+    for manifest in LAUNCHERS[launcher].render(run_of(launcher), platform()):
+        group = manifest["apiVersion"].rpartition("/")[0]
+        resource = f"{manifest['kind'].lower()}s"
+        needed = {(group, resource, verb) for verb in ("create", "get", "patch", "delete")}
+        assert needed <= rules("deployer"), manifest["kind"]
 
 
 def test_what_no_namespace_holds_is_read_only_and_walls_are_shown_to_auditors_alone() -> None:
