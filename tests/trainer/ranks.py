@@ -66,6 +66,10 @@ class RunFiles:
         metrics = self.metrics()
         return int(metrics[-1]["step"]) if metrics else 0
 
+    def until_step(self, step: int) -> None:
+        """Returns once the run has written this step down; fails when it does not in time."""
+        until(lambda: self.last_step() >= step, f"step {step}")
+
 
 def _lines(file: Path) -> list[dict[str, Any]]:
     if not file.exists():

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.ranks import RunFiles, until
+from tests.trainer.ranks import RunFiles
 from tests.trainer.runs import STEPS, Trainer, assert_same
 from training.checkpoint.posix import PosixStore
 
@@ -58,7 +58,7 @@ def test_a_run_over_two_staged_datasets_is_the_same_however_it_is_interrupted(
     assert trainer.run("whole", *settings) == [0, 0]
     files = trainer.files("cut")
     ranks = trainer.start("cut", *settings)
-    until(lambda: files.last_step() >= 9, "step 9")
+    files.until_step(9)
     ranks.signal(signal.SIGKILL, 1)
     ranks.wait()
     # A newer version has been prepared: the run stays with the one that it began with.

@@ -35,7 +35,7 @@ def test_sigterm_at_any_step_loses_no_step_and_no_bit(
         run, step, rank = f"run{number}", chance.randrange(1, STEPS - 2), chance.randrange(2)
         files = trainer.files(run)
         ranks = trainer.start(run)
-        until(lambda files=files, step=step: files.last_step() >= step, f"step {step}")  # type: ignore[misc]
+        files.until_step(step)
         ranks.signal(signal.SIGTERM, rank)
         codes = ranks.wait()
         if codes == [75, 75]:  # else it was done before the signal came
@@ -84,7 +84,7 @@ def test_random_states_of_every_rank_are_part_of_a_checkpoint(
     assert trainer.run("whole", hook=with_noise) == [0, 0]
     files = trainer.files("cut")
     ranks = trainer.start("cut", hook=with_noise)
-    until(lambda: files.last_step() >= 7, "step 7")
+    files.until_step(7)
     ranks.signal(signal.SIGTERM, 0)
     assert ranks.wait() == [75, 75]
     assert trainer.run("cut", hook=with_noise) == [0, 0]
@@ -112,7 +112,7 @@ def test_the_number_of_ranks_may_change_between_attempts(
     for world in (2, 1, 4):
         ranks = trainer.start("run", world=world)
         goal = files.last_step() + 4
-        until(lambda g=goal: files.last_step() >= g, f"step {goal}")  # type: ignore[misc]
+        files.until_step(goal)
         ranks.signal(signal.SIGTERM)
         assert ranks.wait() == [75] * world
     assert trainer.run("run", world=2) == [0, 0]
@@ -132,7 +132,7 @@ def test_each_sample_is_used_once_across_interruptions_and_numbers_of_ranks(
     for world in (2, 1):
         ranks = trainer.start("run", world=world, hook=noting_samples(used, world))
         goal = files.last_step() + 5
-        until(lambda g=goal: files.last_step() >= g, f"step {goal}")  # type: ignore[misc]
+        files.until_step(goal)
         ranks.signal(signal.SIGTERM)
         assert ranks.wait() == [75] * world
     assert trainer.run("run", world=2, hook=noting_samples(used, 2)) == [0, 0]

@@ -42,7 +42,7 @@ def test_killed_at_any_step_a_run_loses_an_interval_at_most_and_no_bit(
         run, step = f"run{number}", trials.chance.randrange(1, STEPS - 2)
         files, noted = trainer.files(run), trainer.root / f"{run}.samples"
         ranks = trainer.start(run, hook=noting_samples(noted, 1))
-        until(lambda f=files, s=step: f.last_step() >= s, f"step {step}")  # type: ignore[misc]
+        files.until_step(step)
         ranks.signal(signal.SIGKILL, *trials.chance.sample((0, 1), victims))
         codes = ranks.wait()
         if codes != [0, 0]:
@@ -88,7 +88,7 @@ def test_told_to_stop_while_a_save_takes_long_no_step_is_lost_before_the_hard_ki
         files, flag = trainer.files(run), trainer.root / f"{run}.slow"
         deadline = f"checkpoint.deadline_s={NOTICE_S * 110 / 120}"
         ranks = trainer.start(run, deadline, hook=slow_once(flag, NOTICE_S * save_s / 120))
-        until(lambda f=files, s=step: f.last_step() >= s, f"step {step}")  # type: ignore[misc]
+        files.until_step(step)
         flag.touch()
         codes = told_and_killed(ranks)
         stopped = files.last_step()
@@ -108,7 +108,7 @@ def test_a_save_longer_than_the_notice_leaves_the_checkpoint_before_it_intact(
         files, flag = trainer.files(run), trainer.root / f"{run}.slow"
         deadline = f"checkpoint.deadline_s={NOTICE_S * 110 / 120}"
         ranks = trainer.start(run, deadline, hook=slow_once(flag, NOTICE_S * 130 / 120))
-        until(lambda f=files, s=step: f.last_step() >= s, f"step {step}")  # type: ignore[misc]
+        files.until_step(step)
         flag.touch()
         codes = told_and_killed(ranks)
         stopped = files.last_step()
@@ -143,7 +143,7 @@ def test_with_a_wrong_clock_the_newest_checkpoint_is_still_the_one_of_the_last_s
 
             ranks = trainer.start(run, hook=hook)
             goal = attempt * 5 + trials.chance.randrange(3)
-            until(lambda f=files, g=goal: f.last_step() >= g, f"step {goal}")  # type: ignore[misc]
+            files.until_step(goal)
             ranks.signal(signal.SIGTERM)
             assert ranks.wait() == [75, 75], ranks.said()
             for place, folder in enumerate(sorted(files.path.glob("checkpoints/step-*"))):

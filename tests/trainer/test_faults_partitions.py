@@ -33,7 +33,7 @@ def test_cut_off_from_each_other_all_ranks_end_and_the_old_attempt_is_fenced_out
         run, files = f"run{number}", trainer.files(f"run{number}")
         step, lost = trials.chance.randrange(1, STEPS - 6), trials.chance.randrange(2)
         old = trainer.start(run, "collective_timeout_s=1.5")
-        until(lambda f=files, s=step: f.last_step() >= s, f"step {step}")  # type: ignore[misc]
+        files.until_step(step)
         old.signal(signal.SIGSTOP, lost)
         begun = time.monotonic()
         until(lambda o=old, r=1 - lost: o.all_ended() or r in o.codes, "the other to end", EXIT_S)  # type: ignore[misc]
@@ -105,7 +105,7 @@ def test_saved_by_two_loaded_by_one_and_by_four_every_tensor_has_the_same_bytes(
             settings = () if kind == "DDP" else (f"parallel.shard={world}",)
             ranks = trainer.start(run, *settings, world=world, hook=hook)
             goal = files.last_step() + trials.chance.randrange(2, 5)
-            until(lambda f=files, g=goal: f.last_step() >= g, f"step {goal}")  # type: ignore[misc]
+            files.until_step(goal)
             ranks.signal(signal.SIGTERM)
             assert ranks.wait() == [75] * world, ranks.said()
         assert trainer.run(run, hook=hook) == [0, 0]

@@ -82,7 +82,7 @@ def test_two_nodes_one_reclaimed_both_end_with_75_and_the_next_attempt_is_exact(
     files, port = trainer.files("run"), free_port()
     program = trainer_command(trainer, files.path)
     nodes = [launch(*node_of_two(port), *program) for _ in range(2)]
-    until(lambda: files.last_step() >= 3, "step 3")
+    files.until_step(3)
     nodes[1].send_signal(signal.SIGTERM)
     assert [node.wait(DEADLINE_S) for node in nodes] == [75, 75]
     stopped = files.last_step()
@@ -98,7 +98,7 @@ def test_a_killed_rank_is_replaced_under_a_live_launcher_and_a_notice_still_ends
     files = trainer.files("run")
     shape = ["--standalone", "--nproc-per-node=2", "--max-restarts=2"]
     node = launch(*shape, *trainer_command(trainer, files.path))
-    until(lambda: files.last_step() >= 3, "step 3")
+    files.until_step(3)
     warm_process = parent(leader(files))
     assert parent(Path("/proc", str(warm_process))) == node.pid
     os.kill(int(leader(files).name), signal.SIGKILL)

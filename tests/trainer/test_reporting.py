@@ -51,7 +51,7 @@ def test_an_interrupted_run_is_one_run_in_mlflow_and_loses_no_bit(
     settings = [f"report.mlflow=sqlite:///{database}", "report.mlflow_experiment=tests"]
     files = trainer.files("run")
     ranks = trainer.start("run", *settings)
-    until(lambda: files.last_step() >= 9, "step 9")
+    files.until_step(9)
     ranks.signal(signal.SIGTERM, 0)
     assert ranks.wait() == [75, 75], ranks.said()
     # The next attempt begins while the first one's process is still sending.
@@ -111,7 +111,7 @@ def test_every_second_of_a_killed_run_is_accounted_for(
 ) -> None:
     files = trainer.files("run")
     ranks = trainer.start("run")
-    until(lambda: files.last_step() >= 8, "step 8")
+    files.until_step(8)
     ranks.signal(signal.SIGKILL)
     assert ranks.wait() != [0, 0]
     killed_at = files.last_step()

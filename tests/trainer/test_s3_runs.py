@@ -32,7 +32,7 @@ def test_a_rank_killed_at_any_step_resumes_from_the_bucket_with_the_same_bits(
 ) -> None:
     files, step = trainer.files("run"), chance.randrange(INTERVAL + 1, STEPS - 2)
     ranks = trainer.start("run", f"checkpoint.store={place}")
-    until(lambda: files.last_step() >= step, f"step {step}")
+    files.until_step(step)
     until(lambda: files.events("checkpoint_commit") or ranks.all_ended(), "a checkpoint")
     ranks.signal(signal.SIGKILL, chance.randrange(2))
     codes = ranks.wait()
@@ -53,7 +53,7 @@ def test_a_notice_saves_to_the_bucket_and_another_machine_goes_on_from_there(
 ) -> None:
     files, step = trainer.files("run"), chance.randrange(2, STEPS - 4)
     ranks = trainer.start("run", f"checkpoint.store={place}")
-    until(lambda: files.last_step() >= step, f"step {step}")
+    files.until_step(step)
     ranks.signal(signal.SIGTERM, chance.randrange(2))
     assert ranks.wait() == [75, 75]
     stopped = files.last_step()
