@@ -220,7 +220,9 @@ OF_RUNS: Final = (
         {
             **_started("60+0x48 _ 3000+0x600"),
             _FAILED: "0+0x45 1+0x2 _ 0+0x600",
-            'kube_job_failed{namespace="team-llm", job_name="prepare", condition="true"}': "1+0x600",
+            'kube_job_failed{namespace="team-llm", job_name="drill-1", condition="true"}': "1+0x600",
+            'kube_job_owner{namespace="team-llm", job_name="drill-1", owner_kind="CronJob",'
+            ' owner_name="restore-drill"}': "1+0x600",
         },
     ),
     Case(
