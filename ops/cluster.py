@@ -20,7 +20,7 @@ from ops.objects import Json
 
 FIELD_MANAGER: Final = "trainyard-ops"
 TIMEOUT_S: Final = 30.0
-CONNECT_S: Final = 5.0
+CONNECT_S: Final = 15.0
 """To reach the API server at all; who is in the wrong network shall not wait for minutes."""
 
 _ANONYMOUS: Final = "system:anonymous"
