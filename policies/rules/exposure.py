@@ -12,17 +12,20 @@ from .tokens import CLUSTER, CLUSTER_COMPONENT, LAUNCH_TEMPLATE, NODE_CLASS
 _Props = Mapping[str, Any]
 _LB: Final = "service.beta.kubernetes.io/aws-load-balancer"
 _INTERNAL: Final = ((f"{_LB}-scheme", "internal"), (f"{_LB}-internal", "true"))
+_WIDEST: Final = {4: 8, 6: 7}
+"""By IP version, the shortest prefix of a private network: 10.0.0.0/8 and fc00::/7."""
 _ALB_SCHEME: Final = "alb.ingress.kubernetes.io/scheme"
 
 
 def _anywhere(cidr: Any) -> bool:
-    """Whether the range is all of IPv4 or IPv6, however it is written."""
+    """Whether the range is the internet, or so much of it that no one network has it."""
     if not isinstance(cidr, str):
         return False
     try:
-        return ipaddress.ip_network(cidr, strict=False).prefixlen == 0
+        block = ipaddress.ip_network(cidr, strict=False)
     except ValueError:
         return False
+    return block.prefixlen < _WIDEST[block.version]
 
 
 def _endpoint(path: str, config: Any) -> Iterator[Violation]:

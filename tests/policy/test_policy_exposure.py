@@ -51,6 +51,7 @@ def interfaces(public: str) -> dict[str, Any]:
         (COMPONENT, endpoint(True, OFFICE)),
         (COMPONENT, {}),
         (RULE, {"cidrIpv4": "10.0.0.0/16"}),
+        (RULE, {"cidrIpv6": "fc00::/7"}),
         (RULE, {"referencedSecurityGroupId": UNKNOWN, "cidrIpv4": UNKNOWN}),
         (GROUP, {"ingress": [{"cidrBlocks": ["10.0.0.0/8"]}], "egress": [{}]}),
         (GROUP, {"egress": [{"cidrBlocks": ["0.0.0.0/0"]}]}),
@@ -87,6 +88,10 @@ def test_what_is_closed_passes(kind: str, props: dict[str, Any]) -> None:
         (RULE, {"cidrIpv4": "0.0.0.0/0"}, ["cidrIpv4"]),
         (RULE, {"cidrIpv4": "10.0.0.0/0"}, ["cidrIpv4"]),
         (RULE, {"cidrIpv6": "::/0"}, ["cidrIpv6"]),
+        # Two halves are the internet, too.
+        (RULE, {"cidrIpv4": "128.0.0.0/1"}, ["cidrIpv4"]),
+        (RULE, {"cidrIpv6": "2000::/3"}, ["cidrIpv6"]),
+        (COMPONENT, endpoint(True, ["0.0.0.0/1", "128.0.0.0/1"]), [CIDRS]),
         (GROUP, {"ingress": [{}, {"cidrBlocks": ["0.0.0.0/0"]}]}, ["ingress[1].cidrBlocks"]),
         (OLD_RULE, {"type": "ingress", "ipv6CidrBlocks": ["::/0"]}, ["ipv6CidrBlocks"]),
         (LOAD_BALANCER, {}, ["internal"]),
