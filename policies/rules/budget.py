@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from .facts import instance_types
@@ -58,10 +58,10 @@ def _unpriced(pool: NodePool, region: str) -> Violation:
     )
 
 
-def _over(costs: Mapping[str, tuple[float, float]], limit: float) -> Iterable[Violation]:
-    total = sum(nodes * usd for nodes, usd in costs.values())
+def _over(costs: Sequence[tuple[str, float, float]], limit: float) -> Iterable[Violation]:
+    total = sum(nodes * usd for _, nodes, usd in costs)
     if total > limit:
-        parts = (f"{name} {nodes:g} x {usd:.2f}" for name, (nodes, usd) in sorted(costs.items()))
+        parts = (f"{name} {nodes:g} x {usd:.2f}" for name, nodes, usd in sorted(costs))
         yield Violation(
             path="all node pools",
             got=f"{total:.2f} USD an hour when all are full: {' + '.join(parts)}",
@@ -73,7 +73,7 @@ def _over(costs: Mapping[str, tuple[float, float]], limit: float) -> Iterable[Vi
 def _check(resources: Sequence[Resource], config: Config) -> Iterable[Violation]:
     if not config["limitUsdPerHour"]:
         return
-    region, costs = _region(resources), {}
+    region, costs = _region(resources), list[tuple[str, float, float]]()
     for pool in node_pools(resources):
         usd = _dearest(pool, region)
         if not pool.bounded:
@@ -81,7 +81,7 @@ def _check(resources: Sequence[Resource], config: Config) -> Iterable[Violation]
         elif usd is None:
             yield _unpriced(pool, region)
         elif pool.max_nodes is not None:
-            costs[pool.name] = (pool.max_nodes, usd)
+            costs.append((pool.name, pool.max_nodes, usd))
     yield from _over(costs, config["limitUsdPerHour"])
 
 

@@ -21,6 +21,8 @@ from .tokens import CLUSTER, CLUSTER_COMPONENT, EFS, FSX, KMS_KEY, LAUNCH_TEMPLA
 
 _Props = Mapping[str, Any]
 _SYMMETRIC: Final = (None, "SYMMETRIC_DEFAULT", UNKNOWN)
+_EBS_DRIVERS: Final = ("ebs.csi.aws.com", "ebs.csi.eks.amazonaws.com", "kubernetes.io/aws-ebs")
+_FSX_DRIVER: Final = "fsx.csi.aws.com"
 
 
 def _disks(path: str, mappings: Any) -> Iterator[Violation]:
@@ -94,6 +96,21 @@ def _efs(props: _Props) -> Iterator[Violation]:
     yield from _fsx(props)
 
 
+def _storage_class(props: _Props) -> Iterator[Violation]:
+    """Its driver makes volumes that the stack never sees."""
+    driver, parameters = props.get("provisioner"), props.get("parameters")
+    encrypted = dig(parameters, "encrypted")
+    if driver in _EBS_DRIVERS and not is_true(encrypted):
+        yield _unencrypted("parameters.encrypted", encrypted)
+    if driver == _FSX_DRIVER and not dig(parameters, "kmsKeyId"):
+        yield _keyless("parameters.kmsKeyId", "the file systems")
+
+
+def _database(props: _Props) -> Iterator[Violation]:
+    if not is_true(props.get("storageEncrypted")):
+        yield _unencrypted("storageEncrypted", props.get("storageEncrypted"))
+
+
 def _key(props: _Props) -> Iterator[Violation]:
     rotates = props.get("customerMasterKeySpec") in _SYMMETRIC
     if rotates and not is_true(props.get("enableKeyRotation")):
@@ -114,6 +131,9 @@ _JUDGES: Final[Judges] = {
     LAUNCH_TEMPLATE: _launch_template,
     NODE_CLASS: _node_class,
     "aws:ebs/volume:Volume": _volume,
+    "kubernetes:storage.k8s.io/v1:StorageClass": _storage_class,
+    "aws:rds/instance:Instance": _database,
+    "aws:rds/cluster:Cluster": _database,
     CLUSTER: _cluster,
     CLUSTER_COMPONENT: _component,
     EFS: _efs,
@@ -125,6 +145,6 @@ _JUDGES: Final[Judges] = {
 
 ENCRYPTION_AT_REST: Final = ResourceRule(
     name="encryption-at-rest",
-    description="Disks, file systems, queues and the cluster's secrets are encrypted; keys rotate.",
+    description="What keeps bytes, and the cluster's secrets, are encrypted; keys rotate.",
     check=by_type(_JUDGES),
 )

@@ -6,12 +6,17 @@ import ipaddress
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from .model import UNKNOWN, Judges, ResourceRule, Violation, by_type, dig, elements, mapping, show
+from .model import UNKNOWN, Judges, ResourceRule, Violation, by_type, dig, elements, show
 from .tokens import CLUSTER, CLUSTER_COMPONENT, LAUNCH_TEMPLATE, NODE_CLASS
 
 _Props = Mapping[str, Any]
 _LB: Final = "service.beta.kubernetes.io/aws-load-balancer"
-_INTERNAL: Final = ((f"{_LB}-scheme", "internal"), (f"{_LB}-internal", "true"))
+_SCHEME: Final = f"{_LB}-scheme"
+_INTERNAL: Final = f"{_LB}-internal"
+_TYPE: Final = f"{_LB}-type"
+_OF_CONTROLLER: Final = ("external", "nlb-ip", UNKNOWN)
+"""Types by which the AWS Load Balancer Controller takes a Service from Kubernetes' own."""
+_FACING: Final = "internet-facing"
 _WIDEST: Final = {4: 8, 6: 7}
 """By IP version, the shortest prefix of a private network: 10.0.0.0/8 and fc00::/7."""
 _ALB_SCHEME: Final = "alb.ingress.kubernetes.io/scheme"
@@ -89,28 +94,64 @@ def _load_balancer(props: _Props) -> Iterator[Violation]:
         )
 
 
-def _service(props: _Props) -> Iterator[Violation]:
-    annotations = dig(props, "metadata", "annotations")
-    if dig(props, "spec", "type") != "LoadBalancer":
-        return
-    if not any(dig(annotations, key) in (value, UNKNOWN) for key, value in _INTERNAL):
+def _open_service(path: str, annotations: Any, of_class: Any) -> Iterator[Violation]:
+    """Kubernetes' own controller reads no scheme: what has no more than that is public with it."""
+    scheme = dig(annotations, _SCHEME)
+    reads_scheme = of_class or dig(annotations, _TYPE) in _OF_CONTROLLER
+    internal = dig(annotations, _INTERNAL) in ("true", UNKNOWN)
+    if scheme == _FACING or not (internal or (reads_scheme and scheme in ("internal", UNKNOWN))):
         yield Violation(
-            path="metadata.annotations",
-            got=f"a load balancer without {_INTERNAL[0][0]}",
-            allowed=f"{_INTERNAL[0][0]}: internal",
+            path=path,
+            got=f"a load balancer without {_INTERNAL}" if scheme != _FACING else _FACING,
+            allowed=f'{_INTERNAL}: "true", which every controller reads',
             remedy="annotate it, or use a ClusterIP and `kubectl port-forward`",
         )
 
 
-def _ingress(props: _Props) -> Iterator[Violation]:
-    scheme = mapping(dig(props, "metadata", "annotations")).get(_ALB_SCHEME)
-    if scheme == "internet-facing":
+def _service(props: _Props) -> Iterator[Violation]:
+    spec, annotations = props.get("spec"), dig(props, "metadata", "annotations")
+    if dig(spec, "type") == "LoadBalancer":
+        yield from _open_service(
+            "metadata.annotations", annotations, dig(spec, "loadBalancerClass")
+        )
+
+
+def _facing(path: str, scheme: Any) -> Iterator[Violation]:
+    if scheme == _FACING:
         yield Violation(
-            path=f"metadata.annotations[{_ALB_SCHEME}]",
+            path=path,
             got=show(scheme),
             allowed='"internal"',
             remedy="set it; internal is what it is without the annotation, too",
         )
+
+
+def _ingress(props: _Props) -> Iterator[Violation]:
+    scheme = dig(props, "metadata", "annotations", _ALB_SCHEME)
+    yield from _facing(f"metadata.annotations[{_ALB_SCHEME}]", scheme)
+
+
+def _scheme(props: _Props) -> Iterator[Violation]:
+    yield from _facing("spec.scheme", dig(props, "spec", "scheme"))
+
+
+def _in_values(path: str, value: Any) -> Iterator[Violation]:
+    """What a chart will make: Services and annotations keep their form in its values."""
+    if isinstance(value, Mapping):
+        if value.get("type") == "LoadBalancer":
+            annotations, of_class = value.get("annotations"), value.get("loadBalancerClass")
+            yield from _open_service(f"{path}.annotations", annotations, of_class)
+            return
+        for key in (_ALB_SCHEME, _SCHEME):
+            yield from _facing(f"{path}[{key}]", value.get(key))
+        for key, child in value.items():
+            yield from _in_values(f"{path}.{key}", child)
+    for index, child in enumerate(elements(value)):
+        yield from _in_values(f"{path}[{index}]", child)
+
+
+def _release(props: _Props) -> Iterator[Violation]:
+    yield from _in_values("values", props.get("values"))
 
 
 def _addressed(path: str, value: Any) -> Iterator[Violation]:
@@ -129,6 +170,18 @@ def _template(props: _Props) -> Iterator[Violation]:
         yield from _addressed(path, dig(interface, "associatePublicIpAddress"))
 
 
+def _instance(props: _Props) -> Iterator[Violation]:
+    value = props.get("associatePublicIpAddress")
+    yield from _addressed("associatePublicIpAddress", value)
+
+
+def _database(props: _Props) -> Iterator[Violation]:
+    if props.get("publiclyAccessible") in (True, "true"):
+        yield Violation(
+            path="publiclyAccessible", got="true", allowed="false", remedy="set it to false"
+        )
+
+
 def _node_class(props: _Props) -> Iterator[Violation]:
     value = dig(props, "spec", "associatePublicIPAddress")
     yield from _addressed("spec.associatePublicIPAddress", value)
@@ -142,8 +195,15 @@ _JUDGES: Final[Judges] = {
     "aws:ec2/defaultSecurityGroup:DefaultSecurityGroup": _group,
     "aws:ec2/securityGroupRule:SecurityGroupRule": _group_rule,
     "aws:lb/loadBalancer:LoadBalancer": _load_balancer,
+    "aws:alb/loadBalancer:LoadBalancer": _load_balancer,
+    "aws:elb/loadBalancer:LoadBalancer": _load_balancer,
     "kubernetes:core/v1:Service": _service,
     "kubernetes:networking.k8s.io/v1:Ingress": _ingress,
+    "kubernetes:elbv2.k8s.aws/v1beta1:IngressClassParams": _scheme,
+    "kubernetes:gateway.k8s.aws/v1beta1:LoadBalancerConfiguration": _scheme,
+    "kubernetes:helm.sh/v3:Release": _release,
+    "aws:ec2/instance:Instance": _instance,
+    "aws:rds/instance:Instance": _database,
     LAUNCH_TEMPLATE: _template,
     NODE_CLASS: _node_class,
 }

@@ -22,6 +22,7 @@ _TABLE: Final = Path(__file__).resolve().parents[2] / "infra" / "catalog.yaml"
 class InstanceFacts:
     """What rules need of one instance type."""
 
+    gpus: int
     efa_interfaces: int
     """Network cards that take an EFA interface; 0 where the type has none."""
     on_demand: Mapping[str, float | None]
@@ -35,7 +36,10 @@ def instance_types() -> Mapping[str, InstanceFacts]:
     types: Mapping[str, Mapping[str, Any]] = yaml.safe_load(_TABLE.read_text())["types"]
     return {
         name: InstanceFacts(
-            efa_interfaces=len(row["efaCards"]), on_demand=row["onDemand"], spot=row["spot"]
+            gpus=row["gpus"],
+            efa_interfaces=len(row["efaCards"]),
+            on_demand=row["onDemand"],
+            spot=row["spot"],
         )
         for name, row in types.items()
     }

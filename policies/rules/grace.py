@@ -6,7 +6,6 @@ checkpoint deadline < torchrun's shutdown timeout < the pod's grace period <= th
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -25,7 +24,7 @@ from .model import (
 from .names import QUEUE_LABEL, RUN_RECORD_FILE, SPOT_NOTICE_S, SPOT_TAINT, TRAINER_LAUNCH_MODULE
 from .stack import Stack
 from .taints import Taint, taint_schema, tolerating
-from .workloads import DAEMON_SET, Container, PodTemplate, pod_templates
+from .workloads import DAEMON_SET, Container, PodTemplate, pod_templates, split_words
 
 _POD_DEFAULT_GRACE_S: Final = 30
 _TORCHRUN_DEFAULT_S: Final = 30
@@ -46,7 +45,7 @@ def grace_period(template: PodTemplate) -> int | None:
 
 def shutdown_timeout(container: Container) -> int | None:
     """torchrun's patience with its workers, in seconds; None if not known or not torchrun."""
-    words = _words(container.command)
+    words = split_words(container.command)
     if not any(PurePosixPath(word).name in _LAUNCHERS for word in words):
         return None
     for index, word in enumerate(words):
@@ -59,18 +58,6 @@ def shutdown_timeout(container: Container) -> int | None:
 
 def _seconds(text: str) -> int | None:
     return int(text) if text.isdecimal() else None
-
-
-def _words(command: Sequence[Any]) -> list[str]:
-    """The command line, with the script of a `sh -c` taken apart."""
-    words: list[str] = []
-    for part in command:
-        text = part if isinstance(part, str) else ""
-        try:
-            words += shlex.split(text) if " " in text.strip() else [text]
-        except ValueError:
-            words += text.split()
-    return words
 
 
 def _inside_grace(template: PodTemplate, grace: int) -> Iterator[Violation]:

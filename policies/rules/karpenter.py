@@ -1,4 +1,4 @@
-"""Karpenter: it makes room for training, and does not tidy up beneath it."""
+"""Autoscalers: they make room for training, and do not tidy up beneath it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from typing import Any, Final
 from .model import UNKNOWN, Config, Resource, ResourceRule, Violation, dig, elements, number, show
 from .pools import gpu_pool
 from .tokens import KARPENTER_POOL
+
+_RELEASE: Final = "kubernetes:helm.sh/v3:Release"
+_THRESHOLD: Final = "scale-down-gpu-utilization-threshold"
+_MOST_USED: Final = 0.05
 
 
 def _expected(path: str, got: Any, allowed: str, remedy: str) -> Iterator[Violation]:
@@ -46,7 +50,27 @@ def _budgets(spec: Any, percent: int) -> Iterator[Violation]:
         )
 
 
+def _autoscaler(props: Mapping[str, Any]) -> Iterator[Violation]:
+    """The Cluster Autoscaler moves pods off nodes whose GPUs are used less than its threshold."""
+    chart, arguments = props.get("chart"), dig(props, "values", "extraArgs")
+    if not str(chart).endswith("cluster-autoscaler") or arguments is UNKNOWN:
+        return
+    threshold = dig(arguments, _THRESHOLD)
+    share = number(threshold)
+    if threshold is UNKNOWN or dig(arguments, "scale-down-enabled") in (False, "false", UNKNOWN):
+        return
+    if share is None or share > _MOST_USED:
+        yield Violation(
+            path=f"values.extraArgs.{_THRESHOLD}",
+            got="none, which is 0.5" if threshold is None else show(threshold),
+            allowed=f"at most {_MOST_USED}, less than one GPU of a node",
+            remedy="lower it, or runs on half of a node are evicted to save the other half",
+        )
+
+
 def _check(resource: Resource, config: Config) -> Iterable[Violation]:
+    if resource.type == _RELEASE:
+        yield from _autoscaler(resource.props)
     if resource.type != KARPENTER_POOL or gpu_pool(resource) is None:
         return
     spec: Mapping[str, Any] = dig(resource.props, "spec")
@@ -67,7 +91,7 @@ def _check(resource: Resource, config: Config) -> Iterable[Violation]:
 
 KARPENTER_DISRUPTION: Final = ResourceRule(
     name="karpenter-disruption",
-    description="Karpenter removes training nodes when they are empty, few at a time, never by age.",
+    description="Training nodes are removed when they are empty, few at a time, never by age.",
     check=_check,
     schema={
         "maxBudgetPercent": {

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from .model import UNKNOWN, Config, Resource, ResourceRule, Violation, dig, mapping, number, show
-from .tokens import LAUNCH_TEMPLATE, NODE_CLASS
+from .tokens import LAUNCH_TEMPLATE, NODE_CLASS, NODE_GROUP
 
 _PATHS: Final = {
     LAUNCH_TEMPLATE: ("metadataOptions",),
@@ -35,6 +35,13 @@ def _mistakes(path: str, options: Any, most: int) -> Iterator[Violation]:
 
 
 def _check(resource: Resource, config: Config) -> Iterable[Violation]:
+    if resource.type == NODE_GROUP and not resource.props.get("launchTemplate"):
+        yield Violation(
+            path="launchTemplate",
+            got="none",
+            allowed="a launch template of the stack",
+            remedy="name one: in the template of EKS, pods reach the metadata of their node",
+        )
     keys = _PATHS.get(resource.type)
     if keys is None:
         return

@@ -9,6 +9,8 @@ from enum import Enum
 from typing import Any, Final
 
 _SHOWN_CHARS: Final = 100
+_SCALES: Final = {"k": 1e3, "M": 1e6}
+"""Kubernetes gives a quantity of "1000" back as "1k"."""
 
 
 class Unknown(Enum):
@@ -133,8 +135,9 @@ def dig(value: Any, *keys: str) -> Any:
 def number(value: Any) -> float | None:
     """A number, or a text that is one; None for all else, so for what is not known yet."""
     if isinstance(value, str):
+        scale = _SCALES.get(value[-1:], 1)
         try:
-            return float(value)
+            return float(value[:-1] if scale > 1 else value) * scale
         except ValueError:
             return None
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,8 +21,13 @@ from .names import (
 )
 from .taints import Taint, taint_schema
 
-_GPU_FAMILY: Final = re.compile(r"(p[2-9]|g[3-9])[a-z0-9-]*\..+")
+_GPU_FAMILY: Final = re.compile(r"(p[2-9]|gr?[3-9])[a-z0-9-]*\..+")
 """EC2 instance families with accelerators."""
+_GPU_CATEGORIES: Final = frozenset({"p", "g", "gr"})
+_KARPENTER_GPU: Final = "karpenter.k8s.aws/instance-gpu-"
+"""What the labels of Karpenter begin with that only nodes with GPUs have: count, name and so on."""
+_ABSENT: Final = ("NotIn", "DoesNotExist", "Lt")
+"""Operators that nodes without the label satisfy, or may."""
 _GPU_AMI: Final = re.compile(r"NVIDIA|_GPU")
 
 
@@ -67,18 +72,49 @@ def _gpu_type(instance_type: str) -> bool:
     return bool(_GPU_FAMILY.fullmatch(instance_type))
 
 
-def _karpenter(props: Mapping[str, Any]) -> GpuPool | None:
-    template = mapping(dig(props, "spec", "template"))
+def _required_gpu(requirements: Sequence[Any]) -> bool:
+    """Whether the requirements of a Karpenter pool admit types with GPUs by name, family or kind."""
     wanted = {
         str(dig(entry, "key")): [str(value) for value in elements(dig(entry, "values"))]
-        for entry in elements(dig(template, "spec", "requirements"))
+        for entry in requirements
         if dig(entry, "operator") == "In"
     }
-    types = wanted.get("node.kubernetes.io/instance-type", [])
-    if not (_labelled_gpu(dig(template, "metadata", "labels")) or any(map(_gpu_type, types))):
+    if types := wanted.get("node.kubernetes.io/instance-type"):
+        return any(map(_gpu_type, types))
+    if families := wanted.get("karpenter.k8s.aws/instance-family"):
+        return any(_gpu_type(f"{family}.any") for family in families)
+    if _GPU_CATEGORIES & {*wanted.get("karpenter.k8s.aws/instance-category", [])}:
+        return True
+    return any(
+        str(dig(entry, "key")).startswith(_KARPENTER_GPU) and dig(entry, "operator") not in _ABSENT
+        for entry in requirements
+    )
+
+
+def _may_be_spot(requirements: Any) -> bool:
+    """Karpenter takes any way of buying that no requirement excludes, and spot first."""
+    entries = elements(requirements)
+    if requirements is UNKNOWN or UNKNOWN in entries:
+        return False
+    for entry in entries:
+        operator, values = dig(entry, "operator"), dig(entry, "values")
+        if dig(entry, "key") != "karpenter.sh/capacity-type":
+            continue
+        if operator == "In" and CAPACITY_SPOT not in elements(values):
+            return False
+        if operator == "NotIn" and CAPACITY_SPOT in elements(values):
+            return False
+    return True
+
+
+def _karpenter(props: Mapping[str, Any]) -> GpuPool | None:
+    template = mapping(dig(props, "spec", "template"))
+    requirements = dig(template, "spec", "requirements")
+    labelled = _labelled_gpu(dig(template, "metadata", "labels"))
+    if not labelled and not _required_gpu(elements(requirements)):
         return None
     return GpuPool(
-        spot=CAPACITY_SPOT in wanted.get("karpenter.sh/capacity-type", []),
+        spot=_may_be_spot(requirements),
         taints=dig(template, "spec", "taints"),
         taints_path="spec.template.spec.taints",
     )

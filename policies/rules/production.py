@@ -18,7 +18,7 @@ from .names import (
 )
 from .stack import RESOURCE_FLAVOR, Stack, name_of
 from .taints import Taint, taint_schema, tolerating
-from .workloads import DAEMON_SET, PodTemplate, pod_templates
+from .workloads import DAEMON_SET, PodTemplate
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -78,11 +78,14 @@ def _opted_in(template: PodTemplate, stack: Stack) -> bool:
 
 def _check(resources: Sequence[Resource], config: Config) -> Iterable[Violation]:
     stack, spot = Stack(resources), Taint.parse(config["spotTaint"])
-    spot_values = _spot_values(stack, spot)
+    spot_values, wanted = _spot_values(stack, spot), config["tier"]
+    namespaces = stack.namespaces_of_tier(wanted)
     for resource in resources:
-        for template in pod_templates(resource):
-            tier = dig(template.owner_labels, TIER_LABEL)
-            if tier != config["tier"] or template.kind == DAEMON_SET or not template.complete:
+        for template in stack.whole_pods(resource):
+            of_tier = dig(template.owner_labels, TIER_LABEL) == wanted
+            if not (of_tier or template.namespace in namespaces):
+                continue
+            if template.kind == DAEMON_SET:
                 continue
             if _opted_in(template, stack) or _stays_off(template.spec, spot_values):
                 continue
@@ -90,7 +93,7 @@ def _check(resources: Sequence[Resource], config: Config) -> Iterable[Violation]
                 continue
             yield Violation(
                 path=template.path,
-                got=f"a run of the tier {tier} that may land on spot",
+                got=f"a run of the tier {wanted} that may land on spot",
                 allowed="on-demand capacity, unless the run says otherwise",
                 remedy="set allowSpot: true in its run file, or keep it off the spot pools",
                 urn=resource.urn,

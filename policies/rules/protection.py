@@ -8,7 +8,12 @@ from typing import Final
 from .model import Config, Resource, ResourceRule, Violation
 from .tokens import BUCKET, EFS, FSX, KMS_KEY
 
-_STATE: Final = frozenset({*BUCKET, *FSX, EFS, KMS_KEY})
+_VOLUMES: Final = (
+    "kubernetes:core/v1:PersistentVolume",
+    "kubernetes:core/v1:PersistentVolumeClaim",
+    "aws:ebs/volume:Volume",
+)
+_STATE: Final = frozenset({*BUCKET, *FSX, *_VOLUMES, EFS, KMS_KEY})
 
 
 def _check(resource: Resource, config: Config) -> Iterable[Violation]:
@@ -16,14 +21,14 @@ def _check(resource: Resource, config: Config) -> Iterable[Violation]:
         yield Violation(
             path="the resource option protect",
             got="false",
-            allowed="true on buckets, keys and file systems",
+            allowed="true on buckets, keys, file systems and volumes",
             remedy="set trainyard:storage.protect to true",
         )
 
 
 PROTECTED_STATE: Final = ResourceRule(
     name="protected-state",
-    description="Buckets, keys and file systems are protected from deletion, where that is wanted.",
+    description="What holds state is protected from deletion, where that is wanted.",
     check=_check,
     schema={
         "required": {

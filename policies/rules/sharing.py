@@ -9,16 +9,12 @@ from typing import Any, Final
 import yaml  # type: ignore[import-untyped]
 
 from .model import UNKNOWN, Config, Resource, StackRule, Violation, dig, elements, mapping, number
-from .names import TIER_LABEL, TIER_PRODUCTION
+from .names import DEVICE_PLUGIN_CONFIG, TIER_PRODUCTION, VALIDATION_NAMESPACE
 from .node_pools import NodePool, pools_and_nodes
 from .pools import gpu_pool
 from .stack import CLUSTER_QUEUE, RESOURCE_FLAVOR, Stack, flavor_quotas, name_of
-from .workloads import namespace_of
 
-_CONFIG_LABEL: Final = "nvidia.com/device-plugin.config"
-"""On a node: which configuration of the device plugin it follows, instead of the default one."""
 _CONFIG_MAP: Final = "kubernetes:core/v1:ConfigMap"
-_NAMESPACE: Final = "kubernetes:core/v1:Namespace"
 _RELEASE: Final = "kubernetes:helm.sh/v3:Release"
 _MODES: Final = {"timeSlicing": "time-slicing", "mps": "MPS"}
 """Keys of the plugin's `sharing`, and how people call them."""
@@ -80,14 +76,14 @@ def _default_keys(resources: Sequence[Resource]) -> set[Any]:
 
 
 def _follows(pool: NodePool, key: str, default_keys: set[Any]) -> bool:
-    own = mapping(pool.labels).get(_CONFIG_LABEL)
+    own = mapping(pool.labels).get(DEVICE_PLUGIN_CONFIG)
     if own is not None:
         return bool(own == key)
     return not default_keys or key in default_keys
 
 
 def _queues(pool: NodePool, stack: Stack) -> list[str]:
-    """ClusterQueues that may use the pool, by a quota or by borrowing."""
+    """ClusterQueues of teams that may use the pool, by a quota or by borrowing."""
     flavors = {
         name_of(flavor)
         for flavor in stack.kueue(RESOURCE_FLAVOR)
@@ -97,23 +93,21 @@ def _queues(pool: NodePool, stack: Stack) -> list[str]:
         name_of(queue)
         for queue in stack.kueue(CLUSTER_QUEUE)
         if any(name in flavors for name, _ in flavor_quotas(queue))
+        and stack.namespaces_led_to(name_of(queue)) != {VALIDATION_NAMESPACE}
     )
+
+
+def _sharers(queues: Sequence[str], stack: Stack) -> Sequence[str]:
+    """Who would share: the queues, or the namespaces that have one queue together."""
+    if len(queues) > 1:
+        return queues
+    return sorted(name for queue in queues for name in stack.namespaces_led_to(queue))
 
 
 def _of_tier(queues: Sequence[str], tier: str, stack: Stack) -> list[str]:
     """Those of the ClusterQueues to which a LocalQueue in a namespace of this tier leads."""
-    namespaces = {
-        name_of(resource)
-        for resource in stack.resources
-        if resource.type == _NAMESPACE
-        and dig(resource.props, "metadata", "labels", TIER_LABEL) == tier
-    }
-    led = {
-        dig(local.props, "spec", "clusterQueue")
-        for local in stack.kueue("LocalQueue")
-        if namespace_of(local.props) in namespaces
-    }
-    return [queue for queue in queues if queue in led]
+    namespaces = stack.namespaces_of_tier(tier)
+    return [queue for queue in queues if stack.namespaces_led_to(queue) & namespaces]
 
 
 def _violation(slicing: _Slicing, pool: NodePool, of: Sequence[str], allowed: str) -> Violation:
@@ -121,7 +115,7 @@ def _violation(slicing: _Slicing, pool: NodePool, of: Sequence[str], allowed: st
         path=slicing.path,
         got=f"{slicing.mode} on the pool {pool.name} of {', '.join(of)}",
         allowed=f"{slicing.mode} on a pool of {allowed}",
-        remedy=f"label a team's own pool with {_CONFIG_LABEL}, or use MIG",
+        remedy=f"label a team's own pool with {DEVICE_PLUGIN_CONFIG}, or use MIG",
         urn=slicing.resource.urn,
     )
 
@@ -139,8 +133,8 @@ def _check(resources: Sequence[Resource], config: Config) -> Iterable[Violation]
             queues = _queues(pool, stack)
             if not _follows(pool, slicing.key, default_keys):
                 continue
-            if len(queues) > 1:
-                yield _violation(slicing, pool, queues, "one team")
+            if len(sharers := _sharers(queues, stack)) > 1:
+                yield _violation(slicing, pool, sharers, "one team")
             elif strict := _of_tier(queues, str(config["tier"]), stack):
                 yield _violation(slicing, pool, strict, f"a team that is not of {config['tier']}")
 

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from .model import Resource, dig, elements, mapping
-from .names import CAPACITY_LABEL, CAPACITY_SPOT
+from .names import CAPACITY_LABEL, CAPACITY_SPOT, TIER_LABEL
 from .taints import Taint, tolerating
-from .workloads import namespace_of
+from .workloads import TRAIN_JOB, PodTemplate, namespace_of, pod_templates
 
 CLUSTER_QUEUE: Final = "ClusterQueue"
+COHORT: Final = "Cohort"
 RESOURCE_FLAVOR: Final = "ResourceFlavor"
 _KUEUE: Final = "kubernetes:kueue.x-k8s.io/"
+_NAMESPACE: Final = "kubernetes:core/v1:Namespace"
+_RUNTIMES: Final = (":TrainingRuntime", ":ClusterTrainingRuntime")
+_OVERRIDES: Final = ("podTemplateOverrides", "runtimePatches")
+"""By which a TrainJob changes the pods of its runtime, in Kubeflow Trainer's older and newer API."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,52 @@ class Stack:
             ):
                 return mapping(resource.props.get("data"))
         return {}
+
+    def whole_pods(self, resource: Resource) -> Iterator[PodTemplate]:
+        """Pod templates that say all of their pods; of a TrainJob those of its runtime."""
+        if resource.type.endswith(f":{TRAIN_JOB}"):
+            yield from self._of_runtime(resource)
+        else:
+            yield from (template for template in pod_templates(resource) if template.complete)
+
+    def _of_runtime(self, job: Resource) -> Iterator[PodTemplate]:
+        """What a TrainJob takes as it is; nothing where it overrides pods, or the runtime is elsewhere."""
+        spec, namespace = job.props.get("spec"), namespace_of(job.props)
+        if any(dig(spec, key) for key in _OVERRIDES):
+            return
+        for runtime in self.resources:
+            named = name_of(runtime) == dig(spec, "runtimeRef", "name")
+            local = runtime.type.endswith(_RUNTIMES[0])
+            if not (named and runtime.type.endswith(_RUNTIMES)):
+                continue
+            if local and namespace_of(runtime.props) != namespace:
+                continue
+            for template in pod_templates(runtime):
+                yield replace(
+                    template,
+                    kind=TRAIN_JOB,
+                    path=f"{name_of(runtime)}: {template.path}",
+                    owner_labels=dig(job.props, "metadata", "labels"),
+                    namespace=namespace,
+                    complete=True,
+                )
+
+    def namespaces_of_tier(self, tier: str) -> set[str]:
+        """Names of the namespaces whose teams are of this tier."""
+        return {
+            name_of(resource)
+            for resource in self.resources
+            if resource.type == _NAMESPACE
+            and dig(resource.props, "metadata", "labels", TIER_LABEL) == tier
+        }
+
+    def namespaces_led_to(self, cluster_queue: str) -> set[str]:
+        """Names of the namespaces whose LocalQueues lead to a ClusterQueue."""
+        return {
+            namespace_of(local.props)
+            for local in self.kueue("LocalQueue")
+            if dig(local.props, "spec", "clusterQueue") == cluster_queue
+        }
 
     def flavors_of_queue(self, namespace: str, queue: Any) -> set[str]:
         """Names of the ResourceFlavors that a LocalQueue leads to."""
@@ -66,7 +117,7 @@ def name_of(resource: Resource) -> str:
 
 
 def flavor_quotas(cluster_queue: Resource) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    """Per flavor of a ClusterQueue: its name, and the nominal quota of each resource."""
+    """Per flavor of a ClusterQueue or Cohort: its name, and the nominal quota of each resource."""
     for group in elements(dig(cluster_queue.props, "spec", "resourceGroups")):
         for flavor in elements(dig(group, "flavors")):
             yield (

@@ -6,8 +6,12 @@ kinds, so a kind that nobody thought of cannot carry a pod past the rules.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 from .model import Resource, dig, elements, mapping
@@ -20,6 +24,7 @@ _OVERLAYS: Final = frozenset(
     {TRAIN_JOB, "TrainingRuntime", "ClusterTrainingRuntime", "PodTemplate"}
 )
 """Kinds whose pods are put together from several objects: what one lacks, another may have."""
+_SECONDS: Final = re.compile(r"[0-9]+s?;?")
 _CONTAINER_LISTS: Final = ("initContainers", "containers", "ephemeralContainers")
 
 
@@ -36,7 +41,7 @@ class Container:
     env: Mapping[str, Any]
     """Literal values by name."""
     pre_stop_sleep_s: int
-    """Seconds of a `preStop` sleep; they are spent out of the pod's grace period."""
+    """Seconds that a `preStop` hook sleeps; they are spent out of the pod's grace period."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +141,6 @@ def _containers(spec: Mapping[str, Any], path: str) -> tuple[Container, ...]:
 
 
 def _container(value: Mapping[str, Any], path: str) -> Container:
-    sleep = dig(value, "lifecycle", "preStop", "sleep", "seconds")
     return Container(
         path=path,
         image=value.get("image"),
@@ -146,5 +150,30 @@ def _container(value: Mapping[str, Any], path: str) -> Container:
             str(mapping(entry).get("name")): mapping(entry).get("value")
             for entry in elements(value.get("env"))
         },
-        pre_stop_sleep_s=sleep if isinstance(sleep, int) else 0,
+        pre_stop_sleep_s=_sleep_s(dig(value, "lifecycle", "preStop")),
     )
+
+
+def _sleep_s(hook: Any) -> int:
+    """Seconds that a lifecycle hook sleeps for certain."""
+    seconds = dig(hook, "sleep", "seconds")
+    if isinstance(seconds, int):
+        return seconds
+    words = split_words(elements(dig(hook, "exec", "command")))
+    return sum(
+        int(after.rstrip(";").removesuffix("s"))
+        for word, after in pairwise(words)
+        if PurePosixPath(word).name == "sleep" and _SECONDS.fullmatch(after)
+    )
+
+
+def split_words(command: Sequence[Any]) -> list[str]:
+    """The words of a command line, with the script of a `sh -c` taken apart."""
+    words: list[str] = []
+    for part in command:
+        text = part if isinstance(part, str) else ""
+        try:
+            words += shlex.split(text) if " " in text.strip() else [text]
+        except ValueError:
+            words += text.split()
+    return words

@@ -114,3 +114,8 @@ def flavor(name: str, tolerations: Any, taints: Any = None) -> Resource:
 def cluster_queue(team: str, *flavors: str) -> Resource:
     entries = [{"name": name, "resources": []} for name in flavors]
     return kueue("ClusterQueue", f"team-{team}", {"resourceGroups": [{"flavors": entries}]})
+
+
+def namespace(name: str, tier: str) -> Resource:
+    metadata = {"name": name, "labels": {"trainyard.dev/tier": tier}}
+    return Resource(type="kubernetes:core/v1:Namespace", props={"metadata": metadata})

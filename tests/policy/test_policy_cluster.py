@@ -134,11 +134,25 @@ def test_two_hops_are_the_stacks_own_choice() -> None:
     )
 
 
+def test_a_node_group_needs_a_launch_template_for_its_metadata() -> None:
+    kept = Resource(type=NODE_GROUP, props={"launchTemplate": {"id": UNKNOWN}})
+    assert violations(INSTANCE_METADATA, kept) == []
+    for bare in ({}, {"launchTemplate": None}):
+        (found,) = violations(INSTANCE_METADATA, Resource(type=NODE_GROUP, props=bare))
+        assert str(found) == (
+            "launchTemplate: got none; allowed a launch template of the stack; name one: in the"
+            " template of EKS, pods reach the metadata of their node"
+        )
+
+
 STATE = [
     BUCKET,
     "aws:kms/key:Key",
     "aws:efs/fileSystem:FileSystem",
     "aws:fsx/lustreFileSystem:LustreFileSystem",
+    "aws:ebs/volume:Volume",
+    "kubernetes:core/v1:PersistentVolume",
+    "kubernetes:core/v1:PersistentVolumeClaim",
 ]
 
 
@@ -148,8 +162,8 @@ def test_state_is_protected_where_the_stack_requires_it(kind: str) -> None:
     assert violations(PROTECTED_STATE, bare) == []
     assert violations(PROTECTED_STATE, kept, required=True) == []
     assert str(violations(PROTECTED_STATE, bare, required=True)[0]) == (
-        "the resource option protect: got false; allowed true on buckets, keys and file systems;"
-        " set trainyard:storage.protect to true"
+        "the resource option protect: got false; allowed true on buckets, keys, file systems"
+        " and volumes; set trainyard:storage.protect to true"
     )
 
 
@@ -222,3 +236,42 @@ def test_the_budget_of_disruption_is_the_configured_one() -> None:
     assert paths(violations(KARPENTER_DISRUPTION, pool(), maxBudgetPercent=5)) == [
         "spec.disruption.budgets"
     ]
+
+
+THRESHOLD = "scale-down-gpu-utilization-threshold"
+
+
+def autoscaler(arguments: Any, chart: str = "cluster-autoscaler") -> Resource:
+    props = {"chart": chart, "values": {"extraArgs": arguments}}
+    return Resource(type="kubernetes:helm.sh/v3:Release", props=props)
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        autoscaler({THRESHOLD: "0.01"}),
+        autoscaler({THRESHOLD: 0.05}),
+        autoscaler({THRESHOLD: UNKNOWN}),
+        autoscaler({"scale-down-enabled": False}),
+        autoscaler(UNKNOWN),
+        autoscaler({}, chart="kueue"),
+    ],
+)
+def test_a_cluster_autoscaler_that_removes_unused_gpu_nodes_only_passes(resource: Resource) -> None:
+    assert violations(KARPENTER_DISRUPTION, resource) == []
+
+
+@pytest.mark.parametrize(
+    ("resource", "got"),
+    [
+        (autoscaler({THRESHOLD: "0.5"}), '"0.5"'),
+        (autoscaler({}), "none, which is 0.5"),
+        (autoscaler(None, chart="oci://mirror.example/charts/cluster-autoscaler"), "none, which"),
+    ],
+)
+def test_a_cluster_autoscaler_that_moves_runs_together_is_refused(
+    resource: Resource, got: str
+) -> None:
+    (found,) = violations(KARPENTER_DISRUPTION, resource)
+    assert found.path == f"values.extraArgs.{THRESHOLD}"
+    assert found.got.startswith(got)

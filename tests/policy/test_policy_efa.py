@@ -23,6 +23,7 @@ def test_the_facts_are_those_of_the_program() -> None:
     assert set(instance_types()) == set(types)
     for name, facts in instance_types().items():
         assert facts.efa_interfaces == types[name].efa_cards
+        assert facts.gpus == types[name].gpus
         for region, price in types[name].prices.items():
             assert facts.on_demand[region] == price.on_demand_usd_hour
             assert facts.spot[region] == price.spot_usd_hour
@@ -173,7 +174,10 @@ DEAR, CHEAP = "p4d.24xlarge", "m6i.xlarge"
         ([sized(4, CHEAP, DEAR)], 4 * usd(DEAR)),
         ([sized(4, DEAR, capacity="SPOT")], 4 * usd(DEAR, spot=True)),
         ([sized(4, DEAR), sized(2, CHEAP, name="b")], 4 * usd(DEAR) + 2 * usd(CHEAP)),
+        # One pool in two zones: two groups that bear its name.
+        ([sized(4, DEAR), sized(2, DEAR)], 6 * usd(DEAR)),
         ([karpenter_pool("a", DEAR, limits={"nodes": "8"})], 8 * usd(DEAR)),
+        ([karpenter_pool("a", CHEAP, limits={"nodes": "1k"})], 1000 * usd(CHEAP)),
         (
             [karpenter_pool("a", DEAR, capacity=("spot", "on-demand"), limits={"nodes": "8"})],
             8 * usd(DEAR),

@@ -22,6 +22,13 @@ EFS = "aws:efs/fileSystem:FileSystem"
 KEY = "aws:kms/key:Key"
 QUEUE = "aws:sqs/queue:Queue"
 VOLUME = "aws:ebs/volume:Volume"
+CLASS = "kubernetes:storage.k8s.io/v1:StorageClass"
+DATABASE = "aws:rds/instance:Instance"
+EBS = "ebs.csi.aws.com"
+
+
+def storage_class(driver: str, parameters: Any = None) -> dict[str, Any]:
+    return {"provisioner": driver, "parameters": parameters}
 
 
 def disks(**changes: Any) -> list[dict[str, Any]]:
@@ -46,6 +53,12 @@ def disks(**changes: Any) -> list[dict[str, Any]]:
         (QUEUE, {"sqsManagedSseEnabled": True}),
         (QUEUE, {"kmsMasterKeyId": UNKNOWN}),
         (VOLUME, {"encrypted": True}),
+        (CLASS, storage_class(EBS, {"encrypted": "true"})),
+        (CLASS, storage_class(EBS, UNKNOWN)),
+        (CLASS, storage_class("fsx.csi.aws.com", {"kmsKeyId": UNKNOWN})),
+        (CLASS, storage_class("efs.csi.aws.com", {"fileSystemId": "fs-1"})),
+        (CLASS, storage_class("process.trainyard.dev")),
+        (DATABASE, {"storageEncrypted": True}),
     ],
 )
 def test_encrypted_resources_pass(kind: str, props: dict[str, Any]) -> None:
@@ -86,6 +99,12 @@ def test_encrypted_resources_pass(kind: str, props: dict[str, Any]) -> None:
         (KEY, {"enableKeyRotation": False}, ["enableKeyRotation"]),
         (QUEUE, {}, ["sqsManagedSseEnabled"]),
         (VOLUME, {}, ["encrypted"]),
+        (CLASS, storage_class(EBS), ["parameters.encrypted"]),
+        (CLASS, storage_class(EBS, {"encrypted": "false"}), ["parameters.encrypted"]),
+        (CLASS, storage_class("kubernetes.io/aws-ebs", {"type": "gp3"}), ["parameters.encrypted"]),
+        (CLASS, storage_class("fsx.csi.aws.com", {}), ["parameters.kmsKeyId"]),
+        (DATABASE, {}, ["storageEncrypted"]),
+        ("aws:rds/cluster:Cluster", {"storageEncrypted": False}, ["storageEncrypted"]),
     ],
 )
 def test_what_is_not_encrypted_is_refused(

@@ -21,7 +21,15 @@ NODE_CLASS = "kubernetes:karpenter.k8s.aws/v1:EC2NodeClass"
 SERVICE = "kubernetes:core/v1:Service"
 INGRESS = "kubernetes:networking.k8s.io/v1:Ingress"
 OFFICE = ["203.0.113.0/24"]
-SCHEME = "service.beta.kubernetes.io/aws-load-balancer-scheme"
+LB = "service.beta.kubernetes.io/aws-load-balancer"
+SCHEME, KIND = f"{LB}-scheme", f"{LB}-type"
+PRIVATE = {f"{LB}-internal": "true"}
+ALB = "alb.ingress.kubernetes.io/scheme"
+RELEASE = "kubernetes:helm.sh/v3:Release"
+CLASSIC = "aws:elb/loadBalancer:LoadBalancer"
+CLASS_PARAMS = "kubernetes:elbv2.k8s.aws/v1beta1:IngressClassParams"
+GATEWAY = "kubernetes:gateway.k8s.aws/v1beta1:LoadBalancerConfiguration"
+FACING = "internet-facing"
 CIDRS = "publicAccessCidrs"
 
 
@@ -31,6 +39,12 @@ def endpoint(public: Any, cidrs: Any = None) -> dict[str, Any]:
 
 def service(kind: str, annotations: Any) -> dict[str, Any]:
     return {"metadata": {"annotations": annotations}, "spec": {"type": kind}}
+
+
+def grafana(annotations: Any = None, **more: Any) -> dict[str, Any]:
+    """Values of a chart that has a chart inside."""
+    ours = {"type": "LoadBalancer", "annotations": annotations, **more}
+    return {"values": {"grafana": {"service": ours}}}
 
 
 def ingress(scheme: str) -> dict[str, Any]:
@@ -61,13 +75,18 @@ def interfaces(public: str) -> dict[str, Any]:
         (TEMPLATE, interfaces("false")),
         (NODE_CLASS, {"spec": {"associatePublicIPAddress": False}}),
         (SERVICE, service("ClusterIP", None)),
-        (SERVICE, service("LoadBalancer", {SCHEME: "internal"})),
-        (
-            SERVICE,
-            service(
-                "LoadBalancer", {"service.beta.kubernetes.io/aws-load-balancer-internal": "true"}
-            ),
-        ),
+        (SERVICE, service("LoadBalancer", {SCHEME: "internal", KIND: "external"})),
+        (SERVICE, service("LoadBalancer", PRIVATE)),
+        (SERVICE, service("LoadBalancer", PRIVATE | {SCHEME: "internal"})),
+        (RELEASE, grafana(PRIVATE)),
+        (RELEASE, grafana({SCHEME: "internal"}, loadBalancerClass="service.k8s.aws/nlb")),
+        (RELEASE, {"values": {"service": {"type": "ClusterIP"}, "hosts": [{ALB: "internal"}]}}),
+        (RELEASE, {"values": UNKNOWN}),
+        (CLASSIC, {"internal": True}),
+        (CLASS_PARAMS, {"spec": {"scheme": "internal"}}),
+        (GATEWAY, {"spec": {}}),
+        ("aws:ec2/instance:Instance", {"associatePublicIpAddress": False}),
+        ("aws:rds/instance:Instance", {}),
         (SERVICE, service("LoadBalancer", UNKNOWN)),
         (INGRESS, ingress("internal")),
     ],
@@ -103,7 +122,31 @@ def test_what_is_closed_passes(kind: str, props: dict[str, Any]) -> None:
             ["spec.associatePublicIPAddress"],
         ),
         (SERVICE, service("LoadBalancer", None), ["metadata.annotations"]),
-        (SERVICE, service("LoadBalancer", {SCHEME: "internet-facing"}), ["metadata.annotations"]),
+        (SERVICE, service("LoadBalancer", {SCHEME: FACING}), ["metadata.annotations"]),
+        (SERVICE, service("LoadBalancer", PRIVATE | {SCHEME: FACING}), ["metadata.annotations"]),
+        # Kubernetes' own controller takes it, and knows no scheme.
+        (SERVICE, service("LoadBalancer", {SCHEME: "internal"}), ["metadata.annotations"]),
+        (RELEASE, grafana(), ["values.grafana.service.annotations"]),
+        (
+            RELEASE,
+            {"values": {"ingress": [{"annotations": {ALB: FACING}}]}},
+            [f"values.ingress[0].annotations[{ALB}]"],
+        ),
+        (
+            RELEASE,
+            {"values": {"controller": {"annotations": {SCHEME: FACING}}}},
+            [f"values.controller.annotations[{SCHEME}]"],
+        ),
+        (CLASSIC, {}, ["internal"]),
+        ("aws:alb/loadBalancer:LoadBalancer", {"internal": False}, ["internal"]),
+        (CLASS_PARAMS, {"spec": {"scheme": FACING}}, ["spec.scheme"]),
+        (GATEWAY, {"spec": {"scheme": FACING}}, ["spec.scheme"]),
+        (
+            "aws:ec2/instance:Instance",
+            {"associatePublicIpAddress": True},
+            ["associatePublicIpAddress"],
+        ),
+        ("aws:rds/instance:Instance", {"publiclyAccessible": True}, ["publiclyAccessible"]),
         (
             INGRESS,
             ingress("internet-facing"),
@@ -123,4 +166,13 @@ def test_the_message_names_the_range() -> None:
     assert str(found) == (
         'cidrIpv4: got "0.0.0.0/0"; allowed a range of the network, or a security group;'
         " name who may come in"
+    )
+
+
+def test_the_message_names_the_annotation_that_every_controller_reads() -> None:
+    (found,) = violations(NO_PUBLIC_ENDPOINTS, Resource(type=RELEASE, props=grafana()))
+    assert str(found) == (
+        f"values.grafana.service.annotations: got a load balancer without {LB}-internal; allowed"
+        f' {LB}-internal: "true", which every controller reads; annotate it, or use a ClusterIP'
+        " and `kubectl port-forward`"
     )

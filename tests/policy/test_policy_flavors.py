@@ -1,8 +1,7 @@
-"""The rules between queues and pools: taints that agree, slices of one team, production off spot."""
+"""The rules between queues and pools: taints that agree, and slices of one team."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -10,12 +9,10 @@ import pytest
 
 from policies.rules.flavors import FLAVOR_TAINTS
 from policies.rules.model import UNKNOWN, Resource
-from policies.rules.production import SPOT_FOR_PRODUCTION
 from policies.rules.sharing import TIME_SLICING
 from tests.policy.policy_examples import (
     GPU_TOLERATION,
     SPOT_TOLERATION,
-    gpu_pod,
     kubernetes,
     of_stack,
     paths,
@@ -27,11 +24,11 @@ from tests.policy.policy_pools import (
     flavor,
     karpenter_pool,
     kueue,
+    namespace,
     node_group,
 )
 
 EVERYTHING = {"operator": "Exists"}
-NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 
 
@@ -51,7 +48,6 @@ def node(pool: str, taints: Any) -> Resource:
         [node("a", [GPU]), flavor("a", [GPU_TOLERATION])],
         [node("a", None), flavor("a", None)],
         [node("a", [GPU | {"effect": "PreferNoSchedule"}]), flavor("a", [])],
-        [node("a", [GPU, NOT_READY]), flavor("a", [GPU_TOLERATION], [GPU])],
         [node("a", [GPU | {"value": UNKNOWN}]), flavor("a", [])],
         [node("a", [GPU]), flavor("a", UNKNOWN)],
         [node("a", UNKNOWN), flavor("a", [GPU_TOLERATION])],
@@ -201,11 +197,6 @@ def test_slices_on_a_pool_of_several_teams_are_refused(
     assert paths(of_stack(TIME_SLICING, resources)) == [where]
 
 
-def namespace(name: str, tier: str) -> Resource:
-    metadata = {"name": name, "labels": {"trainyard.dev/tier": tier}}
-    return Resource(type="kubernetes:core/v1:Namespace", props={"metadata": metadata})
-
-
 def own_pool(tier: str, how: str = "timeSlicing") -> list[Resource]:
     """A pool of one team's own, sliced."""
     return [
@@ -232,6 +223,32 @@ def test_production_trains_on_whole_gpus(how: str, said: str) -> None:
     )
 
 
+def led(team: str, queue: str) -> Resource:
+    """The LocalQueue by which a namespace uses a ClusterQueue."""
+    namespace = team if team.startswith("trainyard") else f"team-{team}"
+    return kueue("LocalQueue", team, {"clusterQueue": queue}, namespace)
+
+
+def test_two_namespaces_that_have_one_queue_are_two_teams() -> None:
+    sliced = [*pool_of("all"), led("one", "team-all"), config_map(plugin())]
+    assert of_stack(TIME_SLICING, sliced) == []
+    (found,) = of_stack(TIME_SLICING, [*sliced, led("two", "team-all")])
+    assert found.got == "time-slicing on the pool a of team-one, team-two"
+
+
+def test_the_checks_of_nodes_may_borrow_the_pool_of_a_team() -> None:
+    checks = replace(cluster_queue("x", "a"), props=kueue_props("validation", "a"))
+    stack = [*pool_of("one"), config_map(plugin()), checks, led("one", "team-one")]
+    assert of_stack(TIME_SLICING, [*stack, led("trainyard-validation", "validation")]) == []
+    (found,) = of_stack(TIME_SLICING, [*stack, led("two", "validation")])
+    assert found.got.endswith("of team-one, validation")
+
+
+def kueue_props(name: str, *flavors: str) -> dict[str, Any]:
+    props = dict(cluster_queue("any", *flavors).props)
+    return props | {"metadata": {"name": name}}
+
+
 def test_mps_is_no_wall_between_teams_either() -> None:
     sliced = config_map(plugin().replace("timeSlicing", "mps"))
     (found,) = of_stack(TIME_SLICING, [*pool_of("one", "two"), sliced])
@@ -246,96 +263,3 @@ def test_the_message_names_the_queues_that_would_share() -> None:
         " on a pool of one team; label a team's own pool with nvidia.com/device-plugin.config,"
         " or use MIG"
     )
-
-
-QUEUES = [
-    kueue("LocalQueue", "research", {"clusterQueue": "team-research"}, "team-research"),
-    cluster_queue("research", "spot", "ondemand"),
-    flavor("spot", [GPU_TOLERATION, SPOT_TOLERATION]),
-    flavor("ondemand", [GPU_TOLERATION]),
-]
-"""The queue of the examples' namespace, with both kinds of capacity behind it."""
-
-
-def affinity(key: str, operator: str, *values: Any) -> dict[str, Any]:
-    term = {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
-    required = {"nodeSelectorTerms": [term]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-
-
-def run(pod: dict[str, Any], tier: str = "production") -> Resource:
-    labels = {"kueue.x-k8s.io/queue-name": "research", "trainyard.dev/tier": tier}
-    return kubernetes("batch/v1:Job", {"template": {"spec": pod}}, labels)
-
-
-def record(*capacity: str) -> Resource:
-    metadata = {"name": "demo-v1-0a1b2c3d", "namespace": "team-research"}
-    data = {"run.json": json.dumps({"capacity_types": capacity})}
-    return Resource(type="kubernetes:core/v1:ConfigMap", props={"metadata": metadata, "data": data})
-
-
-ON_POOL = affinity("trainyard.dev/pool", "In", "ondemand")
-UNTOLERANT = [GPU_TOLERATION]
-LATER = {"run.json": UNKNOWN}
-
-
-@pytest.mark.parametrize(
-    "resources",
-    [
-        [run(gpu_pod()), record("on-demand", "spot"), *QUEUES],
-        [run(gpu_pod(), tier="research"), record("spot"), *QUEUES],
-        [run(gpu_pod(affinity=ON_POOL)), record("on-demand"), *QUEUES],
-        [run(gpu_pod(affinity=affinity("trainyard.dev/pool", "NotIn", "spot"))), *QUEUES],
-        [run(gpu_pod(affinity=affinity("trainyard.dev/pool", "In", UNKNOWN))), *QUEUES],
-        [run(gpu_pod(affinity=UNKNOWN)), *QUEUES],
-        [run(gpu_pod(nodeSelector={"trainyard.dev/capacity": "on-demand"})), *QUEUES],
-        [run(gpu_pod(nodeSelector={"trainyard.dev/pool": "ondemand"})), *QUEUES],
-        [run(gpu_pod(tolerations=UNTOLERANT))],
-        [run(gpu_pod(volumes=[{"configMap": {"name": UNKNOWN}}])), *QUEUES],
-        [run(gpu_pod()), replace(record(), props={**record().props, "data": LATER}), *QUEUES],
-    ],
-)
-def test_a_production_run_off_spot_or_by_its_own_word_passes(resources: list[Resource]) -> None:
-    assert of_stack(SPOT_FOR_PRODUCTION, resources) == []
-
-
-@pytest.mark.parametrize(
-    "resources",
-    [
-        [run(gpu_pod()), record("on-demand")],
-        [run(gpu_pod())],
-        [run(gpu_pod(tolerations=UNTOLERANT)), record("on-demand"), *QUEUES],
-        [
-            run(gpu_pod(affinity=affinity("trainyard.dev/pool", "In", "spot", "ondemand"))),
-            record("on-demand"),
-            *QUEUES,
-        ],
-        [run(gpu_pod(nodeSelector={"trainyard.dev/pool": "spot"})), *QUEUES],
-        [run(gpu_pod(affinity=affinity("zone", "In", "a"))), record("on-demand"), *QUEUES],
-        [run(gpu_pod(affinity=affinity("zone", "NotIn", "a"))), *QUEUES],
-        [run(gpu_pod(affinity=affinity("trainyard.dev/pool", "NotIn", "ondemand"))), *QUEUES],
-    ],
-)
-def test_a_production_run_that_may_land_on_spot_unasked_is_refused(
-    resources: list[Resource],
-) -> None:
-    (found,) = of_stack(SPOT_FOR_PRODUCTION, resources)
-    assert (str(found), found.urn) == (
-        "spec.template.spec: got a run of the tier production that may land on spot; allowed"
-        " on-demand capacity, unless the run says otherwise; set allowSpot: true in its run file,"
-        " or keep it off the spot pools",
-        "urn:demo",
-    )
-
-
-@pytest.mark.parametrize("kind", ["apps/v1:DaemonSet", "batch/v1:JobPatch"])
-def test_what_is_on_every_node_and_what_is_not_whole_passes(kind: str) -> None:
-    labels = {"trainyard.dev/tier": "production"}
-    resource = kubernetes(kind, {"template": {"spec": gpu_pod()}}, labels)
-    assert of_stack(SPOT_FOR_PRODUCTION, [resource]) == []
-
-
-def test_the_tier_that_must_opt_in_is_the_configured_one() -> None:
-    resources = [run(gpu_pod(), tier="gold"), *QUEUES]
-    assert of_stack(SPOT_FOR_PRODUCTION, resources) == []
-    assert len(of_stack(SPOT_FOR_PRODUCTION, resources, tier="gold")) == 1

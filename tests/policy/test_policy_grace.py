@@ -120,6 +120,26 @@ def test_a_pre_stop_sleep_is_spent_out_of_the_grace_period() -> None:
     assert violations(GRACE_BUDGET, with_command(*words, lifecycle=sleep, grace=51)) == []
 
 
+@pytest.mark.parametrize(
+    ("command", "seconds"),
+    [
+        (["sleep", "5"], 5),
+        (["/bin/sh", "-c", "sync; /bin/sleep 5s; true"], 5),
+        (["sleep", "$(WAIT)"], 0),
+        (["./drain.sh", "5"], 0),
+    ],
+)
+def test_a_pre_stop_command_that_sleeps_is_spent_out_of_it_too(
+    command: list[str], seconds: int
+) -> None:
+    words = ("torchrun", "--shutdown-timeout=45", "train.py")
+    hook = {"preStop": {"exec": {"command": command}}}
+    found = violations(GRACE_BUDGET, with_command(*words, lifecycle=hook))
+    assert [v.got for v in found] == [
+        f"a shutdown timeout of 45 s after a preStop of {seconds} s" for _ in range(seconds > 0)
+    ]
+
+
 def test_the_notice_is_the_configured_one() -> None:
     assert paths(violations(GRACE_BUDGET, job(gpu_pod()), noticeSeconds=30)) == [GRACE]
 

@@ -46,6 +46,21 @@ def test_init_and_ephemeral_containers_are_checked_like_main_ones(group: str) ->
     assert paths(violations(IMAGES_BY_DIGEST, job(pod))) == [f"spec.template.spec.{group}[0].image"]
 
 
+@pytest.mark.parametrize(
+    ("reference", "where"),
+    [
+        (IMAGE, []),
+        (UNKNOWN, []),
+        ("sandbox.trainyard.dev/data:v1", ["spec.template.spec.volumes[1].image.reference"]),
+    ],
+)
+def test_an_image_that_is_mounted_is_checked_like_one_that_runs(
+    reference: object, where: list[str]
+) -> None:
+    volumes = [{"name": "scratch", "emptyDir": {}}, {"image": {"reference": reference}}]
+    assert paths(violations(IMAGES_BY_DIGEST, job(cpu_pod(volumes=volumes)))) == where
+
+
 def test_the_message_gives_path_value_what_is_allowed_and_the_remedy() -> None:
     found = violations(IMAGES_BY_DIGEST, with_image("sandbox.trainyard.dev/trainer:v1"))
     assert str(found[0]) == (

@@ -114,6 +114,20 @@ SLICED = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4
         ),
         (set_at(POOL, "spec", "template", "spec", "expireAfter", to="1h"), "karpenter-disruption"),
         (set_at("queues-flavor-block", "spec", "tolerations", to=[]), "flavor-taints"),
+        (set_at(POOL, "spec", "limits", "nodes", to="49"), "quota-fits-pools"),
+        (set_at("aws-pools-block", "scalingConfig", "maxSize", to=7), "quota-fits-pools"),
+        (set_at("aws-pools-block", "launchTemplate", to=None), "instance-metadata"),
+        (set_at("aws-block-volumes-class", "parameters", "encrypted", to="false"), "encryption"),
+        (
+            set_at(
+                "operators-kubePrometheusStack",
+                "values",
+                "grafana",
+                "service",
+                to={"type": "LoadBalancer"},
+            ),
+            "no-public-endpoints",
+        ),
         (
             lambda resources: resources.append(
                 Resource(type="kubernetes:core/v1:ConfigMap", props={"data": {"all": SLICED}})

@@ -28,6 +28,9 @@ def test_the_names_of_the_pack_are_the_names_of_the_program() -> None:
     assert names.GPU_RESOURCE == naming.GPU
     assert (names.POOL_LABEL, names.TIER_LABEL) == (naming.POOL, naming.TIER)
     assert names.TEAM_TAG == naming.TEAM
+    assert names.DEVICE_PLUGIN_CONFIG == naming.DEVICE_PLUGIN_CONFIG
+    assert names.MIG_CONFIG == naming.MIG_CONFIG
+    assert names.VALIDATION_NAMESPACE == naming.VALIDATION_NAMESPACE
     assert {naming.PART_OF, naming.MANAGED_BY} < set(names.PLATFORM_TAGS)
     assert names.RUN_RECORD_FILE == spec.RUN_RECORD_FILE
 

@@ -45,6 +45,82 @@ def karpenter(taints: Any, *capacity: str, **labels: str) -> Resource:
     )
 
 
+def requiring(taints: Any, *requirements: tuple[str, str, Any]) -> Resource:
+    """A NodePool without labels; requirements as key, operator, values."""
+    given = [{"key": key, "operator": how, "values": values} for key, how, values in requirements]
+    spec = {"taints": taints, "requirements": given}
+    return Resource(
+        type="kubernetes:karpenter.sh/v1:NodePool", props={"spec": {"template": {"spec": spec}}}
+    )
+
+
+AWS = "karpenter.k8s.aws/instance"
+BOUGHT = "karpenter.sh/capacity-type"
+ON_DEMAND = (BOUGHT, "In", ["on-demand"])
+P5 = (f"{AWS}-family", "In", ["p5", "m7i"])
+
+
+@pytest.mark.parametrize(
+    "requirement",
+    [
+        P5,
+        (f"{AWS}-category", "In", ["m", "g"]),
+        (f"{AWS}-gpu-count", "Gt", ["0"]),
+        (f"{AWS}-gpu-name", "Exists", None),
+        (f"{AWS}-gpu-manufacturer", "In", ["nvidia"]),
+        ("node.kubernetes.io/instance-type", "In", ["gr6.4xlarge"]),
+    ],
+)
+def test_a_node_pool_of_gpus_is_known_by_whatever_it_requires(
+    requirement: tuple[str, str, Any],
+) -> None:
+    assert violations(GPU_POOL_TAINTS, requiring([GPU], requirement, ON_DEMAND)) == []
+    assert len(violations(GPU_POOL_TAINTS, requiring([], requirement, ON_DEMAND))) == 1
+
+
+@pytest.mark.parametrize(
+    "requirements",
+    [
+        [(f"{AWS}-family", "In", ["m7i"]), (f"{AWS}-category", "In", ["m", "g"])],
+        [(f"{AWS}-category", "In", ["c", "m", "r"])],
+        [(f"{AWS}-category", "NotIn", ["p", "g"])],
+        [(f"{AWS}-gpu-count", "DoesNotExist", None)],
+        [(f"{AWS}-gpu-count", "Lt", ["1"])],
+        [("node.kubernetes.io/instance-type", "In", ["m7i.large"]), P5],
+        [],
+    ],
+)
+def test_a_node_pool_that_gets_no_gpus_needs_no_taint(requirements: Any) -> None:
+    assert violations(GPU_POOL_TAINTS, requiring([], *requirements)) == []
+
+
+@pytest.mark.parametrize(
+    "bought",
+    [
+        [],
+        [(BOUGHT, "Exists", None)],
+        [(BOUGHT, "NotIn", ["on-demand"])],
+        [(BOUGHT, "In", ["reserved", "spot"])],
+    ],
+)
+def test_a_node_pool_that_does_not_exclude_spot_buys_it(bought: Any) -> None:
+    assert violations(GPU_POOL_TAINTS, requiring([GPU, SPOT], P5, *bought)) == []
+    assert len(violations(GPU_POOL_TAINTS, requiring([GPU], P5, *bought))) == 1
+
+
+@pytest.mark.parametrize(
+    "bought", [ON_DEMAND, (BOUGHT, "NotIn", ["spot"]), (BOUGHT, "In", UNKNOWN)]
+)
+def test_a_node_pool_that_excludes_spot_or_is_not_known_yet_passes(bought: Any) -> None:
+    assert violations(GPU_POOL_TAINTS, requiring([GPU], P5, bought)) == []
+
+
+def test_requirements_that_are_not_known_yet_are_left_to_the_update() -> None:
+    labelled = karpenter([GPU], "on-demand", accelerator="nvidia")
+    labelled.props["spec"]["template"]["spec"]["requirements"] = UNKNOWN
+    assert violations(GPU_POOL_TAINTS, labelled) == []
+
+
 @pytest.mark.parametrize(
     "resource",
     [

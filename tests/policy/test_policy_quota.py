@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from policies.rules.model import UNKNOWN, Resource
 from policies.rules.quota import QUOTA_FITS_POOLS
 from tests.policy.policy_examples import of_stack
+from tests.policy.policy_pools import karpenter_pool, node_group
 
 
 def node(pool: str, gpus: Any) -> Resource:
@@ -79,3 +82,60 @@ def test_what_is_not_known_yet_is_left_to_the_update() -> None:
         unsized = [*POOL, node("spot", gpus)]
         assert of_stack(QUOTA_FITS_POOLS, [*unsized, queue("a", spot=400)]) == []
     assert of_stack(QUOTA_FITS_POOLS, [*POOL, queue("a", spot=UNKNOWN)]) == []
+
+
+def group(size: Any, *types: str, **labels: str) -> Resource:
+    """A node group of the pool `cloud`."""
+    own = {"trainyard.dev/pool": "cloud", **labels}
+    return node_group("cloud", *types, labels=own, scalingConfig={"maxSize": size})
+
+
+def karpenter(*types: str, **limits: Any) -> Resource:
+    named = {name.replace("gpus", "nvidia.com/gpu"): limit for name, limit in limits.items()}
+    return karpenter_pool("cloud", *types, limits=named)
+
+
+@pytest.mark.parametrize(
+    ("pools", "gpus"),
+    [
+        ([group(4, "p4d.24xlarge")], 32),
+        ([group(4, "p4d.24xlarge", "g5.12xlarge")], 16),
+        ([group(4, "p4d.24xlarge"), group(1, "p4d.24xlarge")], 40),
+        ([karpenter("p4d.24xlarge", nodes="4")], 32),
+        ([karpenter("p4d.24xlarge", nodes="4", gpus="24")], 24),
+        ([karpenter("p4d.24xlarge", nodes="1k")], 8000),
+        ([karpenter("p4d.24xlarge", nodes="4"), node("cloud", 8)], 40),
+    ],
+)
+def test_quotas_fit_the_pools_of_a_cloud_at_their_largest(pools: list[Resource], gpus: int) -> None:
+    stack = [flavor("cloud"), *pools]
+    assert of_stack(QUOTA_FITS_POOLS, [*stack, queue("a", cloud=str(gpus))]) == []
+    (found,) = of_stack(QUOTA_FITS_POOLS, [*stack, queue("a", cloud=str(gpus + 1))])
+    assert found.allowed == f"{gpus}, what its nodes have"
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        group(UNKNOWN, "p4d.24xlarge"),
+        group(4),
+        group(4, "p4d.24xlarge", "p99.huge"),
+        group(4, "p4d.24xlarge", **{"nvidia.com/device-plugin.config": "sliced"}),
+        group(4, "p4d.24xlarge", **{"nvidia.com/mig.config": "halves"}),
+        karpenter("p4d.24xlarge"),
+    ],
+)
+def test_pools_whose_gpus_cannot_be_counted_pass(pool: Resource) -> None:
+    assert of_stack(QUOTA_FITS_POOLS, [flavor("cloud"), pool, queue("a", cloud=400)]) == []
+
+
+def test_what_a_cohort_keeps_for_all_is_promised_too() -> None:
+    rest = queue("rest", spot=8)
+    cohort = kueue("Cohort", "trainyard", rest.props["spec"])
+    assert of_stack(QUOTA_FITS_POOLS, [*POOL, queue("a", spot=8), cohort]) == []
+    (found,) = of_stack(QUOTA_FITS_POOLS, [*POOL, queue("a", spot=9), cohort])
+    assert found.got == "nominal quotas of 17 GPUs: 9 (team-a) + 8 (trainyard)"
+
+
+def test_a_thousand_gpus_may_be_written_as_kubernetes_writes_them() -> None:
+    assert len(of_stack(QUOTA_FITS_POOLS, [*POOL, queue("a", spot="1k")])) == 1
