@@ -18,8 +18,11 @@ def live(snapshot: Snapshot) -> list[Json]:
 
 
 def wanted(snapshot: Snapshot) -> int:
+    """Its size as it was asked for, which may be more than there are pods yet; 0 where nobody says."""
     sets = ((snapshot.workload or {}).get("spec") or {}).get("podSets") or []
-    return sum(int(one.get("count", 1)) for one in sets)
+    if sets:
+        return sum(int(one.get("count", 1)) for one in sets)
+    return sum(int(job["spec"].get("parallelism") or 1) for job in snapshot.jobs)
 
 
 def trains(snapshot: Snapshot) -> bool:

@@ -44,10 +44,10 @@ def partial_gang(snapshot: Snapshot) -> Verdict | None:
     if not without or not started:
         return None
     ganged = snapshot.queue_name or snapshot.other_scheduler
+    size = max(gang.wanted(snapshot), len(started) + len(without))
     return Verdict(
         symptom="partial-gang",
-        headline=f"only {len(started)} of {len(started) + len(without)} workers have started, and they"
-        " wait for the others",
+        headline=f"only {len(started)} of {size} workers have started, and they wait for the others",
         evidence=(_why(without[0]), *node_lines(snapshot, without[0]["spec"], ())),
         remedy=(
             "nodes were lost since it was admitted: Kueue takes it back and tries again"

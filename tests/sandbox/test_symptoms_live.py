@@ -69,6 +69,7 @@ def test_what_keeps_pods_from_nodes_is_told_apart_where_nothing_queues_them(live
     assert any("do not have the labels" in line for line in answer["evidence"])
 
     live.start("half", WORK, nodes=3, queued=False)
+    until(lambda: len(_running(live, "half")) == 2, "two of three run")
     answer = live.await_symptom("half", "partial-gang")
     assert answer["headline"].startswith("only 2 of 3 workers have started")
     assert "nothing schedules it as a gang" in answer["remedy"][0]

@@ -111,8 +111,10 @@ def test_half_a_gang_waits_for_its_other_half() -> None:
 def test_half_a_gang_that_nothing_schedules_as_one_is_told_what_would() -> None:
     mine = run(spec={"template": {"spec": {"containers": []}}})
     mine["metadata"]["labels"].pop(naming.QUEUE_NAME)
-    verdict = explain(snapshot(run=mine, pods=[pod("a"), stuck("b")]))
+    job = {"metadata": {"name": "hello-worker-0"}, "spec": {"parallelism": 3}}
+    verdict = explain(snapshot(run=mine, jobs=[job], pods=[pod("a"), stuck("b")]))
     assert verdict.symptom == "partial-gang"
+    assert verdict.headline.startswith("only 1 of 3 workers"), "one has no pod yet"
     assert "nothing schedules it as a gang" in verdict.remedy[0]
 
 
