@@ -106,7 +106,7 @@ def _why(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
         raise ClusterError(f"--team: got {args.team!r}; there is no namespace {namespace}")
     run = collect.find(known, args.run_name)
     prometheus = metrics.of(args.prometheus, cluster)
-    taken = collect.snapshot(cluster, run, dt.datetime.now(dt.UTC), known, prometheus)
+    taken = collect.snapshot(cluster, run, dt.datetime.now(dt.UTC), prometheus)
     if args.json:
         print(report.as_json(taken))
     else:

@@ -11,7 +11,7 @@ from typing import Final
 from infra import naming
 from ops import logs, metrics, objects, placement
 from ops.cluster import Cluster, ForbiddenError, Kind
-from ops.metrics import Metrics, MetricsUnknownError, Vitals
+from ops.metrics import Measured, Metrics, MetricsUnknownError, Vitals
 from ops.objects import Json
 from ops.snapshot import Snapshot
 from ops.symptoms.gpus import GPU_NAMESPACE
@@ -35,10 +35,6 @@ CLUSTER_QUEUES: Final = Kind(naming.KUEUE_API, "clusterqueues", "ClusterQueue")
 COHORTS: Final = Kind(naming.KUEUE_API, "cohorts", "Cohort")
 FLAVORS: Final = Kind(naming.KUEUE_API, "resourceflavors", "ResourceFlavor")
 PROVISIONING: Final = Kind("autoscaling.x-k8s.io/v1", "provisioningrequests", "ProvisioningRequest")
-
-
-RELATIVES_MAX: Final = 8
-"""Earlier runs of the same name whose speed is looked up."""
 
 
 class NoSuchRunError(Exception):
@@ -82,13 +78,9 @@ def snapshot(
     cluster: Cluster,
     run: Json,
     now: dt.datetime,
-    known: Sequence[Json] = (),
     prometheus: Metrics | None = None,
 ) -> Snapshot:
-    """All that can be read of a run at this moment.
-
-    `known`: runs among which there may be earlier ones of its name. `prometheus` None: no metrics.
-    """
+    """All that can be read of a run at this moment. `prometheus` None: no metrics."""
     reader = _Reader(cluster)
     namespace = str(objects.meta(run)["namespace"])
     run_id = objects.label(run, naming.RUN_ID)
@@ -121,30 +113,17 @@ def snapshot(
         nodes=reader.items(NODES),
         provisioning=reader.items(PROVISIONING, namespace),
     )
-    return _looked_into(reader, taken, relatives(known, run), prometheus)
+    return _looked_into(reader, taken, prometheus)
 
 
-def relatives(known: Sequence[Json], run: Json) -> list[str]:
-    """Ids of other runs of the same name and team, the newest first."""
-    same = [
-        objects.label(item, naming.RUN_ID)
-        for item in known
-        if objects.label(item, naming.RUN) == objects.label(run, naming.RUN)
-        and objects.meta(item).get("namespace") == objects.meta(run).get("namespace")
-    ]
-    return [found for found in same if found != objects.label(run, naming.RUN_ID)][:RELATIVES_MAX]
-
-
-def _looked_into(
-    reader: _Reader, taken: Snapshot, others: Sequence[str], prometheus: Metrics | None
-) -> Snapshot:
+def _looked_into(reader: _Reader, taken: Snapshot, prometheus: Metrics | None) -> Snapshot:
     """The same with what is asked for only where it can explain something."""
     stuck = any(
         objects.condition(pod, "PodScheduled").get("status") == "False" for pod in taken.pods
     )
     blind = any(placement.blind(node) for node in taken.nodes)
     reading = logs.read(reader.cluster, taken.namespace, taken.pods) if taken.pods else None
-    vitals, unknown = _vitals(taken, others, prometheus)
+    vitals, unknown = _vitals(taken, prometheus)
     hidden = reader.hidden | ({"pods/log"} if reading and reading.forbidden else set())
     gaps = [gap for gap in (reading.gap if reading else "", unknown) if gap]
     return dataclasses.replace(
@@ -158,19 +137,22 @@ def _looked_into(
     )
 
 
-def _vitals(
-    taken: Snapshot, others: Sequence[str], prometheus: Metrics | None
-) -> tuple[Vitals | None, str]:
+def _vitals(taken: Snapshot, prometheus: Metrics | None) -> tuple[Vitals | None, str]:
     """What is measured of a run that has pods, or why that is not known."""
     if prometheus is None or not taken.pods:
         return None, ""
     nodes = {str(pod["spec"].get("nodeName") or "") for pod in taken.pods} - {""}
     try:
-        found = metrics.vitals(prometheus, taken.run_id, sorted(nodes), others)
+        found = metrics.vitals(prometheus, _asked_of(taken), sorted(nodes))
     except MetricsUnknownError as error:
         return None, f"metrics are not known: {error}; name a Prometheus with --prometheus"
     unmeasured = f"metrics are not known: {prometheus.place} has none of this run"
     return found, "" if found.known else unmeasured
+
+
+def _asked_of(taken: Snapshot) -> Measured:
+    name = objects.label(taken.run, naming.RUN)
+    return Measured(run_id=taken.run_id, name=name, namespace=taken.namespace)
 
 
 class _Reader:

@@ -18,6 +18,7 @@ from infra.observability import dcgm, series
 from infra.platform.compatibility import ADD_ONS
 from ops import bounded
 from ops.cluster import Cluster, ClusterError, plainly
+from training.spec import ids_of_runs
 
 PROMETHEUS_ENV: Final = "PROMETHEUS_URL"
 DEADLINE_S: Final = 8.0
@@ -124,6 +125,15 @@ def _samples(text: str, place: str) -> list[Sample]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Measured:
+    """The run that is asked about."""
+
+    run_id: str
+    name: str
+    namespace: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sick:
     """A GPU that reports an error which no program causes."""
 
@@ -154,7 +164,7 @@ class Vitals:
     log_matches: Mapping[str, float] = field(default_factory=dict)
     """Lines of its logs by pattern; of pods that are gone since an hour at most, too."""
     speeds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """By run id, its own and relatives': median tokens/s and most GPUs of the last days."""
+    """By run id, all versions of it: median tokens/s and most GPUs of the last days."""
     sick: tuple[Sick, ...] = ()
     """GPUs on its nodes."""
 
@@ -164,9 +174,9 @@ class Vitals:
         return self != Vitals(sick=self.sick)
 
 
-def vitals(metrics: Metrics, run_id: str, nodes: Sequence[str], others: Sequence[str]) -> Vitals:
-    """The numbers of a run on these nodes, and the speed of other runs. Raises MetricsUnknownError."""
-    questions = queries(run_id, nodes, others)
+def vitals(metrics: Metrics, asked: Measured, nodes: Sequence[str]) -> Vitals:
+    """The numbers of a run on these nodes, and the speed of its versions. Raises MetricsUnknownError."""
+    questions = queries(asked, nodes)
     came = bounded.ask(
         {name: _asked(metrics, expression) for name, expression in questions.items()}, DEADLINE_S
     )
@@ -181,13 +191,14 @@ def _asked(metrics: Metrics, expression: str) -> Callable[[], list[Sample]]:
     return lambda: metrics.query(expression)
 
 
-def queries(run_id: str, nodes: Sequence[str], others: Sequence[str]) -> dict[str, str]:
+def queries(asked: Measured, nodes: Sequence[str]) -> dict[str, str]:
     """PromQL by what `read` makes of it.
 
-    Of the trainer's series the raw ones, which are there before any rule was evaluated.
+    Of the trainer's series the raw ones, which are there before any rule was evaluated. Other
+    versions of the run are found by their ids: their objects went when this one came.
     """
-    run = f'run_id="{run_id}"'
-    all_runs = f"run_id=~{_any_of([run_id, *others])}"
+    run = f'run_id="{asked.run_id}"'
+    versions = f'namespace="{asked.namespace}",run_id=~`{ids_of_runs(asked.name)}`'
 
     def rate(counter: series.Series) -> str:
         return f"sum(rate({counter}{{{run}}}[5m]))"
@@ -203,8 +214,8 @@ def queries(run_id: str, nodes: Sequence[str], others: Sequence[str]) -> dict[st
         "events": f"sum by (event) ({series.EVENTS}{{{run}}})",
         "log_matches": f"sum by (pattern) (max_over_time({series.LOG_MATCHES}{{{run}}}[{RECENT}]))",
         "speeds": "max by (run_id) (quantile_over_time(0.5, "
-        f"{series.TOKENS_PER_SECOND}{{{all_runs}}}[{HISTORY}]))",
-        "gpus": f"max by (run_id) (max_over_time({series.RUN_GPUS}{{{all_runs}}}[{HISTORY}]))",
+        f"{series.TOKENS_PER_SECOND}{{{versions}}}[{HISTORY}]))",
+        "gpus": f"max by (run_id) (max_over_time({series.RUN_GPUS}{{{versions}}}[{HISTORY}]))",
     }
     if nodes:
         place = f"node=~{_any_of(nodes)}"

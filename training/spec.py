@@ -83,6 +83,11 @@ def content_hash(value: Any) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
+def ids_of_runs(name: str) -> str:
+    """A regular expression for the ids of all versions of a run."""
+    return rf"{re.escape(name)}-v[0-9]+-[0-9a-f]{{{_HASH_CHARS}}}"
+
+
 def rendezvous_port(run_id: str) -> int:
     """The run's port, 29400 to 29499.
 

@@ -144,7 +144,7 @@ def expected_save_s(snapshot: Snapshot) -> float | None:
 
 
 def _slower_per_gpu(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
-    """Each GPU does less than in an earlier run of this name on fewer."""
+    """Each GPU does less than in another version of this run on fewer."""
     mine = vitals.speeds.get(snapshot.run_id)
     if mine is None:
         return None

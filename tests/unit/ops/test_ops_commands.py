@@ -210,14 +210,6 @@ def test_an_address_of_metrics_that_is_none_is_refused(
     assert "allowed http://HOST:PORT" in capsys.readouterr().err
 
 
-def test_earlier_runs_of_the_same_name_are_its_relatives() -> None:
-    other = run()
-    other["metadata"]["labels"][naming.RUN_ID] = "hello-v0-z"
-    stranger = run()
-    stranger["metadata"]["labels"] |= {naming.RUN_ID: "big-v1-z", naming.RUN: "big"}
-    assert collect.relatives([run(), other, stranger], run()) == ["hello-v0-z"]
-
-
 def test_pods_of_others_are_looked_up_for_a_run_that_finds_no_node(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

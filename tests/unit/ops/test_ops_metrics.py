@@ -11,9 +11,10 @@ import pytest
 from infra.observability import series
 from ops import metrics
 from ops.cluster import ClusterError, ForbiddenError
-from ops.metrics import Metrics, MetricsUnknownError, Sample, Sick, Vitals
+from ops.metrics import Measured, Metrics, MetricsUnknownError, Sample, Sick, Vitals
 
-QUERIES = metrics.queries("hello-v1-1", ["spot-0", "spot-1"], ["hello-v0.1"])
+HELLO = Measured(run_id="hello-v2-5a5a5a5a", name="hello", namespace="team-research")
+QUERIES = metrics.queries(HELLO, ["spot-0", "spot-1"])
 
 
 def answer(*samples: tuple[dict[str, str], str]) -> str:
@@ -82,9 +83,16 @@ def test_every_series_that_is_asked_for_is_one_that_somebody_gives() -> None:
 
 
 def test_names_are_matched_as_they_are_and_not_as_patterns() -> None:
-    assert r"hello\-v0\.1" in QUERIES["speeds"]
     assert "node=~`spot\\-0|spot\\-1`" in QUERIES["xid"]
-    assert "xid" not in metrics.queries("hello-v1-1", [], [])
+    assert "xid" not in metrics.queries(HELLO, [])
+
+
+@pytest.mark.parametrize("question", ["speeds", "gpus"])
+def test_the_speed_of_all_versions_of_a_run_in_its_namespace_is_looked_up(question: str) -> None:
+    assert 'namespace="team-research"' in QUERIES[question]
+    matcher = QUERIES[question].split("`")[1]
+    ids = ["hello-v1-0123abcd", HELLO.run_id, "hello-v2-v1-0123abcd", "big-hello-v1-0123abcd"]
+    assert [found for found in ids if re.fullmatch(matcher, found)] == ids[:2]
 
 
 def test_answers_become_the_numbers_of_a_run() -> None:
@@ -137,11 +145,11 @@ def test_one_query_that_fails_leaves_the_others() -> None:
             raise ClusterError("too much")
         return answer(({"event": "x"}, "1"))
 
-    found = metrics.vitals(Metrics("here", get), "hello-v1-1", [], [])
+    found = metrics.vitals(Metrics("here", get), HELLO, [])
     assert found.loader is None
     assert found.tokens_per_s == 1.0
 
 
 def test_queries_that_all_fail_say_why() -> None:
     with pytest.raises(MetricsUnknownError, match="connection refused"):
-        metrics.vitals(prometheus(ClusterError("connection refused")), "x", [], [])
+        metrics.vitals(prometheus(ClusterError("connection refused")), HELLO, [])
