@@ -186,7 +186,19 @@ def _settings(file: RunFile, root: Path) -> tuple[dict[str, Any], list[Mistake |
         ]
     merged = _merged(_merged(content[0], file.overrides), _checkpoint_override(file))
     merged = _merged(merged, _parallel_override(file))
-    return merged, list(_trainer_mistakes(file, merged))
+    return merged, [*_read_elsewhere(file), *_trainer_mistakes(file, merged)]
+
+
+def _read_elsewhere(file: RunFile) -> Iterator[Mistake]:
+    """Configurations name a place for their use without the platform; a run has its dataset."""
+    data = file.overrides.get("data")
+    if isinstance(data, Mapping) and "path" in data:
+        yield Mistake(
+            path="overrides.data.path",
+            got=shown(data["path"]),
+            allowed="nothing: the run reads its dataset, wherever that is",
+            remedy="name what it shall read in dataset, and remove this",
+        )
 
 
 def _checkpoint_override(file: RunFile) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from training.tracking.sending import LOCK_FILE, Sender
+from training.trainer.config.reporting import uri_mistakes
 
 _INTERVAL_S = 2.0
 """Between two looks at the files."""
@@ -104,8 +105,8 @@ def _parse() -> argparse.Namespace:
     chosen = parser.parse_args()
     if not chosen.run_dir.is_dir():
         parser.error(f"RUN_DIR: got {chosen.run_dir}; allowed the folder of a run")
-    if not chosen.uri:
-        parser.error("--uri: got nothing; allowed sqlite:///FILE or http(s)://SERVER")
+    for mistake in uri_mistakes("--uri", chosen.uri):
+        parser.error(mistake)
     return chosen
 
 

@@ -11,11 +11,14 @@ import difflib
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeVar, Union
+from typing import Any, Final, Literal, TypeVar, Union
 
 import yaml
 
 T = TypeVar("T")
+
+_BITS: Final = 64
+"""Of whole numbers in torch and in files, with their sign."""
 
 
 class ConfigError(Exception):
@@ -114,6 +117,9 @@ def _items(hint: Any, values: Any, mistakes: list[str], path: str) -> Any:
 def _scalar(hint: Any, value: Any, mistakes: list[str], path: str) -> Any:
     if hint is float and isinstance(value, str):
         value = _exponent_float(value)
+    if hint in (int, float) and isinstance(value, int) and value.bit_length() >= _BITS:
+        mistakes.append(f"{path}: got {_show(value)}; allowed a number of less than {_BITS} bits")
+        return value
     if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
         if value - value == 0:  # neither infinite nor NaN
             return float(value)

@@ -66,6 +66,8 @@ def test_weights_of_datasets_become_the_smallest_whole_numbers() -> None:
         (with_(steps=1.5), "c: steps: got 1.5; allowed a whole number"),
         (with_(steps=0), "c: steps: got 0; allowed > 0"),
         (with_(seed=-1), "c: seed: got -1; allowed >= 0"),
+        (with_(seed=2**63), "c: seed: got 9223372036854775808; allowed a number of less than 64"),
+        (with_(optimizer={"learning_rate": 10**400}), "allowed a number of less than 64 bits"),
         (with_(deterministic="yes"), "c: deterministic: got 'yes'; allowed true or false"),
         (with_(device="tpu"), "c: device: got 'tpu'; allowed auto, cpu, cuda"),
         (with_(optimizer={"learning_rate": float("nan")}), "allowed a finite number"),

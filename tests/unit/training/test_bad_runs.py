@@ -49,6 +49,11 @@ BAD: dict[str, tuple[Callable[[Run], object], str]] = {
         lambda r: r.update(overrides={"seed": "x"}),
         "config: seed: got 'x'; allowed a whole number",
     ),
+    "a place of data beside the dataset": (
+        lambda r: r.update(overrides={"data": {"path": "/data/mine"}}),
+        "overrides.data.path: got '/data/mine'; allowed nothing: the run reads its dataset, "
+        "wherever that is; name what it shall read in dataset, and remove this",
+    ),
     "no seed": (
         lambda r: r.update(overrides={"seed": None}),
         "config: seed: got None; allowed a whole number",

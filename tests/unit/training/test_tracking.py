@@ -226,11 +226,15 @@ def test_a_line_is_read_once_it_is_whole(tmp_path: Path) -> None:
     assert tail.lines(9) == [{}]
 
 
+URIS = "allowed sqlite:///FILE, http://SERVER or https://SERVER"
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         (["nowhere", "--uri", "sqlite:///x"], "RUN_DIR: got nowhere; allowed the folder of a run"),
-        ([".", "--uri", ""], "--uri: got nothing; allowed sqlite:///FILE or http(s)://SERVER"),
+        ([".", "--uri", ""], f"--uri: got ''; {URIS}"),
+        ([".", "--uri", "mlruns"], f"--uri: got 'mlruns'; {URIS}"),
     ],
 )
 def test_a_run_or_a_server_that_is_none_is_one_line(

@@ -48,17 +48,16 @@ class ReportConfig:
         if port is not None and not 0 < port < 65536:
             yield f"report.prometheus_port: got {port}; allowed 1 to 65535, or null"
         if self.mlflow is not None:
-            yield from _uri_mistakes(self.mlflow)
+            yield from uri_mistakes("report.mlflow", self.mlflow)
 
 
-def _uri_mistakes(uri: str) -> Mistakes:
+def uri_mistakes(path: str, uri: str) -> Mistakes:
+    """What is wrong with a tracking URI."""
     scheme, separator, rest = uri.partition("://")
     if not separator or scheme not in _SCHEMES or not rest:
-        yield (
-            f"report.mlflow: got {uri!r}; allowed sqlite:///FILE, http://SERVER or https://SERVER"
-        )
+        yield f"{path}: got {uri!r}; allowed sqlite:///FILE, http://SERVER or https://SERVER"
     elif scheme != "sqlite" and "@" in rest.partition("/")[0]:
         yield (
-            "report.mlflow: got a URI with credentials; allowed one without, since it is recorded; "
+            f"{path}: got a URI with credentials; allowed one without, since it is recorded; "
             "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
         )
