@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .model import Resource, dig, elements, mapping, number
+from .model import UNKNOWN, Resource, dig, elements, mapping, number
 from .names import CAPACITY_SPOT, POOL_LABEL
 from .tokens import KARPENTER_POOL, LAUNCH_TEMPLATE, NODE_CLASS, NODE_GROUP, SUBNET
 
 _NODE: Final = "kubernetes:core/v1:Node"
 _ON_DEMAND: Final = "on-demand"
 _EFA: Final = ("efa", "efa-only")
+_BOUGHT_BY_EKS: Final = "eks.amazonaws.com/capacityType"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +23,7 @@ class NodePool:
     resource: Resource
     name: str
     labels: Any
-    """Of its nodes; None if it states none, UNKNOWN if not known yet."""
+    """Of its nodes, stated or for what they are; None if there are none, UNKNOWN if not known yet."""
     taints: Any
     """A list of key, value, effect; None if it states none, UNKNOWN if not known yet."""
     instance_types: tuple[str, ...] = ()
@@ -83,7 +84,9 @@ def _node_group(resource: Resource, resources: Sequence[Resource]) -> NodePool:
     return NodePool(
         resource=resource,
         name=_named(props.get("labels"), resource.urn),
-        labels=props.get("labels"),
+        labels=_labels(
+            props.get("labels"), {_BOUGHT_BY_EKS: props.get("capacityType") or "ON_DEMAND"}
+        ),
         taints=props.get("taints"),
         instance_types=own or _texts([template.get("instanceType")]),
         capacity_types=frozenset(
@@ -104,6 +107,20 @@ def _among(template: Any, key: str) -> tuple[str, ...]:
     return ()
 
 
+def _labels(own: Any, more: Mapping[str, Any]) -> Any:
+    """Labels that a pool states, and those that its nodes get for what it is."""
+    if own is UNKNOWN:
+        return UNKNOWN
+    return {key: value for key, value in more.items() if value} | dict(mapping(own))
+
+
+def _required(template: Any) -> dict[str, str]:
+    """Labels of all nodes of a Karpenter pool because its requirements leave one value."""
+    keys = {str(dig(entry, "key")) for entry in elements(dig(template, "spec", "requirements"))}
+    found = {key: _among(template, key) for key in keys}
+    return {key: values[0] for key, values in found.items() if len(values) == 1}
+
+
 def _node_class(name: Any, resources: Sequence[Resource]) -> Resource | None:
     for resource in resources:
         if resource.type == NODE_CLASS and dig(resource.props, "metadata", "name") == name:
@@ -117,10 +134,11 @@ def _karpenter(resource: Resource, resources: Sequence[Resource]) -> NodePool:
     own_class = _node_class(dig(template, "spec", "nodeClassRef", "name"), resources)
     zones = frozenset(_among(template, "topology.kubernetes.io/zone"))
     limit = dig(resource.props, "spec", "limits", "nodes")
+    name = str(dig(resource.props, "metadata", "name"))
     return NodePool(
         resource=resource,
-        name=_named(labels, str(dig(resource.props, "metadata", "name"))),
-        labels=labels,
+        name=_named(labels, name),
+        labels=_labels(labels, {"karpenter.sh/nodepool": name} | _required(template)),
         taints=dig(template, "spec", "taints"),
         instance_types=_among(template, "node.kubernetes.io/instance-type"),
         capacity_types=frozenset(_among(template, "karpenter.sh/capacity-type")),

@@ -21,6 +21,12 @@ from .taints import Taint, taint_schema, tolerating
 from .workloads import DAEMON_SET, PodTemplate
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_RECLAIMED: Final[Mapping[str, set[Any]]] = {
+    CAPACITY_LABEL: {CAPACITY_SPOT},
+    "karpenter.sh/capacity-type": {CAPACITY_SPOT},
+    "eks.amazonaws.com/capacityType": {"SPOT"},
+}
+"""What the platform, Karpenter and EKS call a node on spot."""
 
 
 def _spot_values(stack: Stack, spot: Taint) -> Mapping[str, set[Any]]:
@@ -31,7 +37,7 @@ def _spot_values(stack: Stack, spot: Taint) -> Mapping[str, set[Any]]:
         for flavor in stack.kueue(RESOURCE_FLAVOR)
         if name_of(flavor) in names
     }
-    return {POOL_LABEL: pools, CAPACITY_LABEL: {CAPACITY_SPOT}}
+    return {POOL_LABEL: pools, **_RECLAIMED}
 
 
 def _stays_off(spec: Mapping[str, Any], spot_values: Mapping[str, set[Any]]) -> bool:

@@ -79,7 +79,7 @@ def _check(resources: Sequence[Resource], _: Config) -> Iterable[Violation]:
             path=f"ResourceFlavor {name_of(flavor)}",
             got=f"nominal quotas of {total} GPUs: {parts}",
             allowed=f"{capacity}, what its nodes have",
-            remedy="lower a team's nominal quota, and let it borrow from the cohort",
+            remedy="lower a team's quota or the cohort's, or enlarge the pool",
             urn=flavor.urn,
         )
 

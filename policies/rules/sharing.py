@@ -125,8 +125,10 @@ def _check(resources: Sequence[Resource], config: Config) -> Iterable[Violation]
     if not slicings:
         return
     stack, default_keys = Stack(resources), _default_keys(resources)
-    pools: Mapping[str, NodePool] = {
-        pool.name: pool for pool in pools_and_nodes(resources) if gpu_pool(pool.resource)
+    pools: Mapping[tuple[str, Any], NodePool] = {
+        (pool.name, mapping(pool.labels).get(DEVICE_PLUGIN_CONFIG)): pool
+        for pool in pools_and_nodes(resources)
+        if gpu_pool(pool.resource)
     }
     for slicing in slicings:
         for pool in pools.values():

@@ -223,6 +223,16 @@ def test_production_trains_on_whole_gpus(how: str, said: str) -> None:
     )
 
 
+def test_one_node_of_a_pool_that_is_sliced_is_enough() -> None:
+    labels = [{"nvidia.com/device-plugin.config": config} for config in ("sliced", "whole")]
+    for order in (labels, labels[::-1]):
+        pools = [karpenter_pool("a", "g6.xlarge", labels=given) for given in order]
+        (found,) = of_stack(
+            TIME_SLICING, [*pools, *pool_of("one", "two")[1:], config_map(plugin())]
+        )
+        assert found.got == "time-slicing on the pool a of team-one, team-two"
+
+
 def led(team: str, queue: str) -> Resource:
     """The LocalQueue by which a namespace uses a ClusterQueue."""
     namespace = team if team.startswith("trainyard") else f"team-{team}"

@@ -48,6 +48,7 @@ def record(*capacity: str) -> Resource:
 ON_POOL = affinity("trainyard.dev/pool", "In", "ondemand")
 UNTOLERANT = [GPU_TOLERATION]
 LATER = {"run.json": UNKNOWN}
+BY_EKS = "eks.amazonaws.com/capacityType"
 
 
 @pytest.mark.parametrize(
@@ -61,6 +62,8 @@ LATER = {"run.json": UNKNOWN}
         [run(gpu_pod(affinity=UNKNOWN)), *QUEUES],
         [run(gpu_pod(nodeSelector={"trainyard.dev/capacity": "on-demand"})), *QUEUES],
         [run(gpu_pod(nodeSelector={"trainyard.dev/pool": "ondemand"})), *QUEUES],
+        [run(gpu_pod(nodeSelector={"karpenter.sh/capacity-type": "on-demand"})), *QUEUES],
+        [run(gpu_pod(affinity=affinity(BY_EKS, "NotIn", "SPOT"))), *QUEUES],
         [run(gpu_pod(tolerations=UNTOLERANT))],
         [run(gpu_pod(volumes=[{"configMap": {"name": UNKNOWN}}])), *QUEUES],
         [run(gpu_pod()), replace(record(), props={**record().props, "data": LATER}), *QUEUES],
@@ -82,6 +85,8 @@ def test_a_production_run_off_spot_or_by_its_own_word_passes(resources: list[Res
             *QUEUES,
         ],
         [run(gpu_pod(nodeSelector={"trainyard.dev/pool": "spot"})), *QUEUES],
+        [run(gpu_pod(nodeSelector={"karpenter.sh/capacity-type": "spot"})), *QUEUES],
+        [run(gpu_pod(affinity=affinity(BY_EKS, "In", "SPOT", "ON_DEMAND"))), *QUEUES],
         [run(gpu_pod(affinity=affinity("zone", "In", "a"))), record("on-demand"), *QUEUES],
         [run(gpu_pod(affinity=affinity("zone", "NotIn", "a"))), *QUEUES],
         [run(gpu_pod(affinity=affinity("trainyard.dev/pool", "NotIn", "ondemand"))), *QUEUES],

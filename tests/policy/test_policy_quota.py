@@ -55,8 +55,8 @@ def test_quotas_above_the_pool_are_refused_with_the_shares() -> None:
     assert [(str(violation), violation.urn) for violation in found] == [
         (
             "ResourceFlavor spot: got nominal quotas of 20 GPUs: 12 (team-a) + 8 (team-b); allowed"
-            " 16, what its nodes have; lower a team's nominal quota, and let it borrow from the"
-            " cohort",
+            " 16, what its nodes have; lower a team's quota or the cohort's, or enlarge the"
+            " pool",
             "u:spot",
         )
     ]
@@ -139,3 +139,48 @@ def test_what_a_cohort_keeps_for_all_is_promised_too() -> None:
 
 def test_a_thousand_gpus_may_be_written_as_kubernetes_writes_them() -> None:
     assert len(of_stack(QUOTA_FITS_POOLS, [*POOL, queue("a", spot="1k")])) == 1
+
+
+def labelled(key: str, value: str) -> Resource:
+    return kueue("ResourceFlavor", "cloud", {"nodeLabels": {key: value}})
+
+
+ON_DEMAND = ("karpenter.sh/capacity-type", "on-demand")
+BY_EKS = ("eks.amazonaws.com/capacityType", "ON_DEMAND")
+
+
+@pytest.mark.parametrize(
+    ("pool", "label", "known"),
+    [
+        (karpenter("p4d.24xlarge", nodes="4"), ON_DEMAND, True),
+        (karpenter("p4d.24xlarge", nodes="4"), ("karpenter.sh/nodepool", "cloud"), True),
+        (
+            karpenter("p4d.24xlarge", nodes="4"),
+            ("node.kubernetes.io/instance-type", "p4d.24xlarge"),
+            True,
+        ),
+        (
+            karpenter("p4d.24xlarge", "p4de.24xlarge", nodes="4"),
+            ("node.kubernetes.io/instance-type", "p4d.24xlarge"),
+            False,
+        ),
+        (group(4, "p4d.24xlarge"), BY_EKS, True),
+        (
+            node_group("c", "p4d.24xlarge", capacityType="SPOT", scalingConfig={"maxSize": 4}),
+            BY_EKS,
+            False,
+        ),
+    ],
+)
+def test_a_flavor_may_name_labels_that_nodes_get_for_what_they_are(
+    pool: Resource, label: tuple[str, str], known: bool
+) -> None:
+    stack = [labelled(*label), pool]
+    assert of_stack(QUOTA_FITS_POOLS, [*stack, queue("a", cloud=32)]) == []
+    assert len(of_stack(QUOTA_FITS_POOLS, [*stack, queue("a", cloud=33)])) == known
+
+
+def test_labels_that_are_not_known_yet_match_no_flavor() -> None:
+    later = node_group("c", "p4d.24xlarge", labels=UNKNOWN, scalingConfig={"maxSize": 4})
+    for matching in (flavor("cloud"), labelled(*BY_EKS)):
+        assert of_stack(QUOTA_FITS_POOLS, [matching, later, queue("a", cloud=400)]) == []
