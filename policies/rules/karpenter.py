@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from .model import UNKNOWN, Config, Resource, ResourceRule, Violation, dig, elements, number, show
+from .names import SPOT_NOTICE_S
 from .pools import gpu_pool
 from .tokens import KARPENTER_POOL
 
 _RELEASE: Final = "kubernetes:helm.sh/v3:Release"
 _THRESHOLD: Final = "scale-down-gpu-utilization-threshold"
 _MOST_USED: Final = 0.05
+_DURATION: Final = re.compile(r"([0-9]+)([hms])")
+_SECONDS: Final = {"h": 3600, "m": 60, "s": 1}
 
 
 def _expected(path: str, got: Any, allowed: str, remedy: str) -> Iterator[Violation]:
@@ -47,6 +51,19 @@ def _budgets(spec: Any, percent: int) -> Iterator[Violation]:
             got=show(budgets),
             allowed=f"one of at most {percent}% without schedule and reasons (the smallest counts)",
             remedy=f'add {{"nodes": "{percent}%"}}, or an upgrade of images ends many gangs at once',
+        )
+
+
+def _drain(spec: Any) -> Iterator[Violation]:
+    """When this time is over, Karpenter ends the node, whatever its pods were promised."""
+    value = dig(spec, "template", "spec", "terminationGracePeriod")
+    parts = _DURATION.findall(value) if isinstance(value, str) else []
+    if parts and sum(int(count) * _SECONDS[unit] for count, unit in parts) < SPOT_NOTICE_S:
+        yield Violation(
+            path="spec.template.spec.terminationGracePeriod",
+            got=show(value),
+            allowed=f"at least {SPOT_NOTICE_S}s, what a run on spot may take to save",
+            remedy="raise it, or a node that is drained ends before its pods have saved",
         )
 
 
@@ -87,6 +104,7 @@ def _check(resource: Resource, config: Config) -> Iterable[Violation]:
         "set it: the default ends every node, and its gang, after 720 hours",
     )
     yield from _budgets(spec, config["maxBudgetPercent"])
+    yield from _drain(spec)
 
 
 KARPENTER_DISRUPTION: Final = ResourceRule(

@@ -275,3 +275,24 @@ def test_a_cluster_autoscaler_that_moves_runs_together_is_refused(
     (found,) = violations(KARPENTER_DISRUPTION, resource)
     assert found.path == f"values.extraArgs.{THRESHOLD}"
     assert found.got.startswith(got)
+
+
+def drained_in(grace: Any) -> Resource:
+    gpus = pool()
+    gpus.props["spec"]["template"]["spec"]["terminationGracePeriod"] = grace
+    return gpus
+
+
+@pytest.mark.parametrize("grace", [None, UNKNOWN, "30m", "2m", "120s", "1m60s", "1h"])
+def test_a_node_that_waits_for_a_save_of_full_length_passes(grace: Any) -> None:
+    assert violations(KARPENTER_DISRUPTION, drained_in(grace)) == []
+
+
+@pytest.mark.parametrize("grace", ["0s", "30s", "1m", "1m59s"])
+def test_a_node_that_ends_before_its_pods_have_saved_is_refused(grace: str) -> None:
+    (found,) = violations(KARPENTER_DISRUPTION, drained_in(grace))
+    assert str(found) == (
+        f'spec.template.spec.terminationGracePeriod: got "{grace}"; allowed at least 120s, what a'
+        " run on spot may take to save; raise it, or a node that is drained ends before its pods"
+        " have saved"
+    )
