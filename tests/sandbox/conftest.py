@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
@@ -14,6 +15,9 @@ from sandbox import cluster as embedded
 from sandbox import environment, paths, toolchain
 from sandbox.node.runtime import stop_all
 from sandbox.services import Setting
+
+if TYPE_CHECKING:
+    from tests.sandbox.ops_kit import Live
 
 
 @dataclass(frozen=True)
@@ -52,3 +56,22 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         embedded.down(lambda _: None)
         stop_all(setting.state)
         del os.environ["SANDBOX_HOME"], os.environ["SANDBOX_MONITORING"]
+
+
+@pytest.fixture(scope="module")
+def staged_team(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster with the team, the pools and the queue of the module's STAGE; all gone in the end."""
+    from tests.sandbox.ops_kit import staged
+
+    with staged(cluster, request.module.STAGE) as ready:
+        yield ready
+
+
+@pytest.fixture
+def live(
+    request: pytest.FixtureRequest, staged_team: Cluster, capsys: pytest.CaptureFixture[str]
+) -> Live:
+    """The team of the module's STAGE, and our commands on it."""
+    from tests.sandbox.ops_kit import Live
+
+    return Live(staged_team, capsys, request.module.STAGE)

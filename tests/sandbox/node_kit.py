@@ -8,11 +8,12 @@ import os
 import select
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from infra import naming
+from sandbox import paths
 from sandbox.node.api import (
     ApiError,
     ApiUnavailable,
@@ -22,30 +23,43 @@ from sandbox.node.api import (
     object_path,
     pod_path,
 )
+from sandbox.node.images import REGISTRY
 from sandbox.node.records import Attempt, PodFolder, pod_folder
 from tests.sandbox.conftest import Cluster
+from training import source
 
 DEADLINE_S = 30.0
 HOST = "sandbox.trainyard.dev/host@sha256:" + "0" * 64
 T = TypeVar("T")
 
 
+def trainer_image() -> str:
+    """The trainer as the working tree has it."""
+    return f"{REGISTRY}/trainer@sha256:{source.digest(paths.PROJECT)}"
+
+
 @contextlib.contextmanager
 def platform_in(
-    cluster: Cluster, objects: Sequence[Json], team: str, pools: Sequence[str]
+    cluster: Cluster,
+    objects: Sequence[Json],
+    pools: Sequence[str],
+    queues: Sequence[str],
+    made: Mapping[str, str],
 ) -> Iterator[Cluster]:
-    """The cluster with these objects, the pools' nodes ready and the team's queue open; all gone in the end."""
-    for manifest in objects:
-        cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
+    """The cluster with these objects, the pools' nodes ready and the ClusterQueues open; all gone in the end.
+
+    `made`: by namespace, the kind of what tests make there, which goes first.
+    """
+    everything = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(everything))
     selector = f"{naming.POOL} in ({','.join(pools)})"
     cluster.kubectl("wait", "nodes", "-l", selector, "--for=condition=Ready", "--timeout=60s")
-    queue = f"clusterqueue/{naming.cluster_queue(team)}"
-    cluster.kubectl("wait", queue, "--for=condition=Active", "--timeout=60s")
+    open_queues = [f"clusterqueue/{name}" for name in queues]
+    cluster.kubectl("wait", *open_queues, "--for=condition=Active", "--timeout=60s")
     yield cluster
-    namespace = naming.namespace(team)
-    cluster.kubectl("delete", "jobsets", "-n", namespace, "--all", "--timeout=60s")
-    for manifest in reversed(objects):
-        delete(cluster, manifest)
+    for namespace, kind in made.items():
+        cluster.kubectl("delete", kind, "-n", namespace, "--all", "--timeout=60s")
+    delete(cluster, everything | {"items": list(reversed(objects))})
 
 
 def delete(cluster: Cluster, manifest: Json) -> None:

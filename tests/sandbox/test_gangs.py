@@ -105,7 +105,8 @@ def _platform() -> Platform:
 @pytest.fixture(scope="module")
 def gangs(cluster: Cluster) -> Iterator[Cluster]:
     """The cluster with a team, its queue and four process nodes; all gone in the end."""
-    with platform_in(cluster, _platform_objects(), TEAM, (SPOT, ON_DEMAND)) as ready:
+    queues, made = (naming.cluster_queue(TEAM),), {NAMESPACE: "jobsets"}
+    with platform_in(cluster, _platform_objects(), (SPOT, ON_DEMAND), queues, made) as ready:
         yield ready
 
 

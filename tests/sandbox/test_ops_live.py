@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,26 +11,13 @@ import yaml
 from infra.tenancy import access
 from ops import __main__ as ops
 from sandbox.cluster import ClusterError
-from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import until
-from tests.sandbox.ops_kit import WORK, Json, Live, Stage, staged
+from tests.sandbox.ops_kit import WORK, Json, Live, Stage
 
 pytestmark = pytest.mark.sandbox
 
 STAGE = Stage(team="opslive")
 TEAM, NAMESPACE, REAL = STAGE.team, STAGE.namespace, STAGE.real
-
-
-@pytest.fixture(scope="module")
-def team(cluster: Cluster) -> Iterator[Cluster]:
-    """The team, its pools and its queue; all gone in the end."""
-    with staged(cluster, STAGE) as ready:
-        yield ready
-
-
-@pytest.fixture
-def live(team: Cluster, capsys: pytest.CaptureFixture[str]) -> Live:
-    return Live(team, capsys, STAGE)
 
 
 def test_a_pod_that_no_node_takes_is_named_with_the_taint(live: Live) -> None:

@@ -16,55 +16,21 @@ from typing import Any
 import pytest
 
 from infra import naming
-from infra.config import arguments, parse, promise
-from infra.platform import kueue, priorities, validation
-from infra.platform.validation import ValidationArgs
-from infra.platform.validation_jobs import COMPONENT, QUEUEING
-from infra.simulated import node_pools
 from infra.tenancy import team
 from ops import __main__ as ops
 from ops.ready import jobs, pace, queueing, restore
 from sandbox import paths
 from tests.sandbox.conftest import Cluster
-from tests.sandbox.node_kit import HOST, delete, until
+from tests.sandbox.node_kit import HOST, until
+from tests.sandbox.validation_kit import SPACE, CheckedStack
 
 pytestmark = pytest.mark.sandbox
 
 Json = dict[str, Any]
 
-SPACE = naming.VALIDATION_NAMESPACE
-POOL, CPU, TEAM = "climbed", "climbed-cpu", "climbed"
+STACK = CheckedStack(name="climbed")
+POOL = TEAM = STACK.name
 STEP_S = 60.0
-_OWN_NAMES = {
-    naming.TOPOLOGY: "climbed-topology",
-    **{name: f"climbed-{name}" for name in priorities.PRIORITIES},
-}
-"""Cluster-wide objects that a stack on the same cluster has under their usual names."""
-
-
-def _pool(name: str, nodes: int, instance: str, **more: Any) -> Json:
-    size = {"min": nodes, "max": nodes, "instanceTypes": [instance]}
-    return {"name": name, "capacity": "spot", "zone": "z-1", "nodes": "process"} | size | more
-
-
-VALUES: Json = {
-    "cluster": {"provider": "existing", "name": "climbed"},
-    "taintKey": "dedicated",
-    "cohort": "climbed",
-    "nodePools": [
-        _pool(POOL, 2, "g6.xlarge"),
-        _pool(CPU, 1, "m6i.xlarge", workload="cpu", capacity="on-demand"),
-    ],
-    "storage": {"checkpoints": "1Gi", "datasets": "1Gi"},
-    "operators": {"kueue": {"provided": True}},
-    "teams": [
-        {
-            "name": TEAM,
-            "tier": "research",
-            "quota": {"cpu": "16", "memory": "64Gi", "gpus": 2},
-        }
-    ],
-}
 
 
 def _said(kind: str, **facts: Any) -> str:
@@ -95,7 +61,7 @@ def _drill() -> Json:
     pod = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
-        "nodeSelector": {naming.POOL: CPU},
+        "nodeSelector": {naming.POOL: STACK.cpu_pool},
         "containers": [container],
     }
     job = {"spec": {"backoffLimit": 0, "template": {"spec": pod}}}
@@ -108,52 +74,23 @@ def _drill() -> Json:
 
 
 def _objects() -> list[Json]:
-    """What the stack creates for its checks, in the order of creation."""
-    config = parse(VALUES)
-    platform = promise.platform(config, "climbed")
-    args = ValidationArgs(platform=platform, operators=("kueue",), image=HOST)
-    queues = arguments.queues(config)
+    """The stack, a shell in every check, and the team's drill."""
     home = team.namespace(TEAM)
     home["metadata"]["labels"] = {}
-    found = [
-        *(node_pools.node(pool, i) for pool in config.pools for i in range(pool.max)),
-        *(priorities.workload_priority_class(name) for name in priorities.PRIORITIES),
-        kueue.topology(),
-        *(kueue.flavor(pool) for pool in queues.pools),
-        kueue.cohort(queues.cohort, queues.pools, queues.teams),
-        validation.flavor(args.cpu_pool),
-        validation.borrowing_queue(args),
-        validation.own_queue(),
-        validation.namespace(signed=False),
-        validation.service_account(),
-        validation.service(),
-        validation.local_queue(COMPONENT),
-        validation.local_queue(QUEUEING),
-        *map(_scripted, validation.templates(args)),
-        validation.stack_facts(args),
-        home,
-        _drill(),
-    ]
-    text = json.dumps(found)
-    for usual, own in _OWN_NAMES.items():
-        text = text.replace(f'"{usual}"', f'"{own}"')
-    objects: list[Json] = json.loads(text)
-    return objects
+    found = STACK.objects(STACK.checks(HOST), home, _drill())
+    return [_scripted(one) if naming.VALIDATION in _labels(one) else one for one in found]
+
+
+def _labels(item: Json) -> Json:
+    found: Json = item["metadata"].get("labels", {})
+    return found
 
 
 @pytest.fixture(scope="module")
 def climbed(cluster: Cluster) -> Iterator[Cluster]:
     """The cluster with three process nodes and the templates; all gone in the end."""
-    objects = _objects()
-    items = {"apiVersion": "v1", "kind": "List", "items": objects}
-    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(items))
-    nodes = ("nodes", "-l", f"{naming.POOL} in ({POOL},{CPU})")
-    cluster.kubectl("wait", *nodes, "--for=condition=Ready", "--timeout=60s")
-    queues = [f"clusterqueue/{name}" for name in (COMPONENT, QUEUEING)]
-    cluster.kubectl("wait", *queues, "--for=condition=Active", "--timeout=60s")
-    yield cluster
-    items["items"] = objects[::-1]
-    delete(cluster, items)
+    with STACK.deployed(cluster, _objects()) as ready:
+        yield ready
 
 
 @pytest.fixture(autouse=True)

@@ -13,13 +13,10 @@ from pathlib import Path
 import pytest
 
 from infra.observability import series
-from sandbox import paths
-from sandbox.node.images import REGISTRY
 from sandbox.node.records import pod_folder
 from tests.sandbox.conftest import Cluster
-from tests.sandbox.node_kit import until
-from tests.sandbox.ops_kit import WORK, Json, Live, Stage, staged
-from training import source
+from tests.sandbox.node_kit import trainer_image, until
+from tests.sandbox.ops_kit import WORK, Json, Live, Stage
 
 pytestmark = pytest.mark.sandbox
 
@@ -47,22 +44,6 @@ END
 """
 
 
-@pytest.fixture(scope="module")
-def team(cluster: Cluster) -> Iterator[Cluster]:
-    with staged(cluster, STAGE) as ready:
-        yield ready
-
-
-@pytest.fixture
-def live(team: Cluster, capsys: pytest.CaptureFixture[str]) -> Live:
-    return Live(team, capsys, STAGE)
-
-
-def trainer_image() -> str:
-    """The trainer as the working tree has it."""
-    return f"{REGISTRY}/trainer@sha256:{source.digest(paths.PROJECT)}"
-
-
 def test_what_keeps_pods_from_nodes_is_told_apart_where_nothing_queues_them(live: Live) -> None:
     live.start("strict", WORK, pool="no-such-pool", queued=False)
     answer = live.await_symptom("strict", "strict-affinity")
@@ -80,6 +61,32 @@ def test_what_keeps_pods_from_nodes_is_told_apart_where_nothing_queues_them(live
     live.stop("strict", "half", "late")
 
 
+HANGS = """
+import os, runpy, signal, time
+from training.trainer import windows
+
+read, calls = windows.TokenWindows.rows_at, []
+
+def hang(self, places):
+    calls.append(places)
+    if os.environ["RANK"] == "1" and len(calls) > 3:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        time.sleep(600)
+    return read(self, places)
+
+windows.TokenWindows.rows_at = hang
+runpy.run_module("training.trainer", run_name="__main__")
+"""
+"""The trainer, whose second rank does nothing more after some batches."""
+
+HUNG = f"""{TRAIN}
+cat > /work/hangs.py <<'END'{HANGS}END
+export PYTHONPATH=/work:$PYTHONPATH
+exec python -m training.trainer.launch --standalone --nproc-per-node=2 -m hangs \\
+    --config /work/config.yaml --run-dir /work/hung --set collective_timeout_s=10 \\
+    --set batch.micro_samples=4
+"""
+
 LONELY = r"""
 exec python -m training.trainer.launch --nnodes=2 --nproc-per-node=1 --rdzv-id=lonely \
     --rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:29499 --rdzv-conf=join_timeout=1 -m this
@@ -94,11 +101,13 @@ exec python -m training.trainer --config /work/config.yaml --run-dir /work/torn
 
 
 @pytest.fixture(scope="module")
-def broken(team: Cluster) -> None:
-    """Two runs that break side by side: what takes time is to load torch."""
-    for name, script in (("lonely", LONELY), ("torn", TORN)):
-        manifest = STAGE.run(name, script, queued=False, image=trainer_image())
-        team.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
+def broken(staged_team: Cluster) -> None:
+    """Runs that break side by side: what takes time is to load torch."""
+    for name, script in (("lonely", LONELY), ("torn", TORN), ("hung", HUNG)):
+        # Two nodes with a GPU, and three runs.
+        asks = {"limits": {"cpu": "100m", "memory": "64Mi"}}
+        manifest = STAGE.run(name, script, queued=False, image=trainer_image(), resources=asks)
+        staged_team.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
 
 
 def test_pods_that_do_not_find_each_other_are_told_by_their_log(live: Live, broken: None) -> None:
@@ -113,6 +122,15 @@ def test_a_checkpoint_that_cannot_be_restored_is_told_by_its_log(live: Live, bro
     assert "none of the 1 checkpoints can be loaded" in answer["evidence"][0]
     assert "python -m training.checkpoint verify /checkpoints/torn" in answer["remedy"][0]
     live.stop("torn")
+
+
+def test_ranks_that_wait_in_vain_for_one_that_hangs_are_told_by_their_log(
+    live: Live, broken: None
+) -> None:
+    answer = live.await_symptom("hung", "collective-timeout", deadline_s=TORCH_S)
+    assert answer["headline"].endswith(": its ranks waited for each other in vain")
+    assert "rank 0: another rank is gone or hangs" in answer["evidence"][0]
+    live.stop("hung")
 
 
 @contextlib.contextmanager

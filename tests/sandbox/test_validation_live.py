@@ -9,110 +9,27 @@ from typing import Any
 import pytest
 
 from infra import naming
-from infra.config import arguments, parse, promise
-from infra.config.validation_arguments import validation as validation_arguments
-from infra.platform import kueue, priorities, validation
-from infra.platform.validation_jobs import COMPONENT, QUEUEING
-from infra.simulated import node_pools
-from sandbox import paths
 from sandbox.node.api import Client, object_path
 from tests.sandbox.conftest import Cluster
-from tests.sandbox.node_kit import until
-from training.deployment import run_files
+from tests.sandbox.node_kit import trainer_image, until
+from tests.sandbox.validation_kit import SPACE, CheckedStack
 
 pytestmark = pytest.mark.sandbox
 
 Json = dict[str, Any]
 
-SPACE = naming.VALIDATION_NAMESPACE
-POOL = "checked"
+STACK = CheckedStack(name="checked")
+POOL = STACK.name
 _JOBS = "/apis/batch/v1"
 _CHECK_S = 90.0
 """Two ranks that load torch, on a machine that may be busy with other tests."""
-
-_OWN_NAMES = {
-    naming.TOPOLOGY: "checked-topology",
-    **{name: f"checked-{name}" for name in priorities.PRIORITIES},
-}
-"""Cluster-wide objects that a stack on the same cluster has under their usual names."""
-
-
-def _pool(name: str, nodes: int, instance: str, **more: Any) -> Json:
-    size = {"min": nodes, "max": nodes, "instanceTypes": [instance]}
-    return {"name": name, "capacity": "on-demand", "zone": "z-1", "nodes": "process"} | size | more
-
-
-VALUES: Json = {
-    "cluster": {"provider": "existing", "name": "checked"},
-    "taintKey": "dedicated",
-    "cohort": "checked",
-    "nodePools": [
-        _pool(POOL, 2, "g6.xlarge"),
-        _pool("checked-cpu", 1, "m6i.xlarge", workload="cpu"),
-    ],
-    "storage": {"checkpoints": "1Gi", "datasets": "1Gi"},
-    "operators": {"kueue": {"provided": True}, "jobset": {"provided": True}},
-    "teams": [
-        {
-            "name": "checked",
-            "tier": "research",
-            "quota": {"cpu": "16", "memory": "64Gi", "gpus": 2},
-        }
-    ],
-    "images": {"trainer": "sandbox.trainyard.dev/trainer@source"},
-    "validation": {},
-}
-
-
-def _objects() -> list[Json]:
-    """What the stack creates for its checks, in the order of creation."""
-    config = parse(VALUES)
-    images = run_files.images(config.images, paths.PROJECT)
-    args = validation_arguments(config, promise.platform(config, "checked"), images)
-    assert args
-    queues = arguments.queues(config)
-    found = [
-        *(node_pools.node(pool, i) for pool in config.pools for i in range(pool.max)),
-        *(priorities.workload_priority_class(name) for name in priorities.PRIORITIES),
-        kueue.topology(),
-        *(kueue.flavor(pool) for pool in queues.pools),
-        kueue.cohort(queues.cohort, queues.pools, queues.teams),
-        validation.flavor(args.cpu_pool),
-        validation.borrowing_queue(args),
-        validation.own_queue(),
-        validation.namespace(signed=False),
-        validation.service_account(),
-        validation.service(),
-        *validation.network_policies(),
-        validation.local_queue(COMPONENT),
-        validation.local_queue(QUEUEING),
-        *validation.templates(args),
-        validation.stack_facts(args),
-    ]
-    text = json.dumps(found)
-    for usual, own in _OWN_NAMES.items():
-        text = text.replace(f'"{usual}"', f'"{own}"')
-    objects: list[Json] = json.loads(text)
-    return objects
 
 
 @pytest.fixture(scope="module")
 def checked(cluster: Cluster) -> Iterator[Client]:
     """The cluster with three process nodes and the platform's checks; all gone in the end."""
-    objects = _objects()
-    cluster.kubectl("apply", "--server-side", "-f", "-", stdin=_list(objects))
-    nodes = ("nodes", "-l", f"{naming.POOL} in ({POOL},checked-cpu)")
-    cluster.kubectl("wait", *nodes, "--for=condition=Ready", "--timeout=60s")
-    queues = [f"clusterqueue/{name}" for name in (COMPONENT, QUEUEING)]
-    cluster.kubectl("wait", *queues, "--for=condition=Active", "--timeout=60s")
-    yield Client(cluster.kubeconfig)
-    cluster.kubectl("delete", "jobs", "-n", SPACE, "--all", "--timeout=60s")
-    gone = ("delete", "--ignore-not-found", "--timeout=60s", "-f", "-")
-    cluster.kubectl(*gone, stdin=_list(objects[::-1]))
-
-
-def _list(items: list[Json]) -> str:
-    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    with STACK.deployed(cluster, STACK.objects(STACK.checks(trainer_image()))):
+        yield Client(cluster.kubeconfig)
 
 
 def _start(client: Client, template: str, **changed: Any) -> str:

@@ -1,0 +1,111 @@
+"""The platform's checks of nodes on process nodes of their own, beside whatever else the cluster has."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from infra import naming
+from infra.config import arguments, parse, promise
+from infra.config.model import StackConfig
+from infra.outputs import Platform
+from infra.platform import kueue, priorities, validation
+from infra.platform.validation import ValidationArgs
+from infra.platform.validation_jobs import COMPONENT, QUEUEING
+from infra.simulated import node_pools
+from sandbox.node.api import Json
+from tests.sandbox.conftest import Cluster
+from tests.sandbox.node_kit import platform_in
+
+SPACE = naming.VALIDATION_NAMESPACE
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedStack:
+    """A stack of two process nodes with a GPU each, one without, and a team."""
+
+    name: str
+    """Also of the pool, the team, the cohort and, as a prefix, of cluster-wide objects."""
+
+    @property
+    def cpu_pool(self) -> str:
+        return f"{self.name}-cpu"
+
+    @property
+    def platform(self) -> Platform:
+        """What the stack promises its runs."""
+        return promise.platform(self._config, self.name)
+
+    @property
+    def _config(self) -> StackConfig:
+        return parse(
+            {
+                "cluster": {"provider": "existing", "name": self.name},
+                "taintKey": "dedicated",
+                "cohort": self.name,
+                "nodePools": [
+                    _pool(self.name, 2, "g6.xlarge"),
+                    _pool(self.cpu_pool, 1, "m6i.xlarge", workload="cpu"),
+                ],
+                "storage": {"checkpoints": "1Gi", "datasets": "1Gi"},
+                "operators": {"kueue": {"provided": True}},
+                "teams": [
+                    {
+                        "name": self.name,
+                        "tier": "research",
+                        "quota": {"cpu": "16", "memory": "64Gi", "gpus": 2},
+                    }
+                ],
+            }
+        )
+
+    def checks(self, image: str) -> ValidationArgs:
+        """Its checks, in this image."""
+        return ValidationArgs(platform=self.platform, operators=("kueue",), image=image)
+
+    def objects(self, args: ValidationArgs, *more: Json) -> list[Json]:
+        """What the stack creates for its checks, in the order of creation, and `more`."""
+        queues = arguments.queues(self._config)
+        found = [
+            *(node_pools.node(pool, i) for pool in self._config.pools for i in range(pool.max)),
+            *(priorities.workload_priority_class(name) for name in priorities.PRIORITIES),
+            kueue.topology(),
+            *(kueue.flavor(pool) for pool in queues.pools),
+            kueue.cohort(queues.cohort, queues.pools, queues.teams),
+            validation.flavor(args.cpu_pool),
+            validation.borrowing_queue(args),
+            validation.own_queue(),
+            validation.namespace(signed=False),
+            validation.service_account(),
+            validation.service(),
+            *validation.network_policies(),
+            validation.local_queue(COMPONENT),
+            validation.local_queue(QUEUEING),
+            *validation.templates(args),
+            validation.stack_facts(args),
+            *more,
+        ]
+        return self._renamed(found)
+
+    def _renamed(self, objects: Sequence[Json]) -> list[Json]:
+        """Cluster-wide objects that a stack on the same cluster has under their usual names."""
+        text = json.dumps(objects)
+        for usual in (naming.TOPOLOGY, *priorities.PRIORITIES):
+            text = text.replace(f'"{usual}"', f'"{self.name}-{usual}"')
+        found: list[Json] = json.loads(text)
+        return found
+
+    @contextlib.contextmanager
+    def deployed(self, cluster: Cluster, objects: Sequence[Json]) -> Iterator[Cluster]:
+        """The cluster with these objects, nodes ready and queues open; all gone in the end."""
+        pools = (self.name, self.cpu_pool)
+        with platform_in(cluster, objects, pools, (COMPONENT, QUEUEING), {SPACE: "jobs"}) as ready:
+            yield ready
+
+
+def _pool(name: str, nodes: int, instance: str, **more: Any) -> Json:
+    size = {"min": nodes, "max": nodes, "instanceTypes": [instance]}
+    return {"name": name, "capacity": "on-demand", "zone": "z-1", "nodes": "process"} | size | more
