@@ -20,7 +20,7 @@ AWAY: Final = "2h"
 """For so long Prometheus or an exporter may be away without that old lines in logs are told again."""
 
 _OF_RUN: Final = "namespace, run_id, team"
-_TEAMS: Final = f'namespace=~"{naming.namespace(".+")}"'
+_TEAMS: Final = f'namespace=~"{series.TEAM_NAMESPACES}"'
 
 
 def _grew(counter: str, by: str, window: str) -> str:
@@ -169,7 +169,7 @@ RESTORE_DRILL_FAILED: Final = (
 )
 VALIDATION_FAILED: Final = (
     f"max by (namespace, job_name) ({series.JOB_FAILED}"
-    '{namespace="trainyard-validation", condition="true"}) == 1'
+    f'{{namespace="{naming.VALIDATION_NAMESPACE}", condition="true"}}) == 1'
 )
 
 GPU_METRICS_MISSING: Final = (

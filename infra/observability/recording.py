@@ -187,7 +187,7 @@ def _training() -> Iterable[Rule]:
 def _volumes() -> Rule:
     """Every node that has a volume mounted tells of it."""
     volume = "namespace, persistentvolumeclaim"
-    of_teams = f'namespace=~"{naming.namespace(".+")}"'
+    of_teams = f'namespace=~"{series.TEAM_NAMESPACES}"'
     by_kubelet = (
         f"min by ({volume}) ({series.VOLUME_AVAILABLE}{{{of_teams}}})"
         f" / min by ({volume}) ({series.VOLUME_CAPACITY})"

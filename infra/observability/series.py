@@ -40,6 +40,10 @@ STATE_RESOURCES: Final = ("cronjobs", "jobs", "nodes", "persistentvolumeclaims",
 """What kube-state-metrics has to watch for our rules: `--resources`."""
 
 
+TEAM_NAMESPACES: Final = naming.namespace(".+")
+"""A regular expression for the namespaces of teams, as PromQL and Alertmanager match it: whole."""
+
+
 def state_label(key: str) -> str:
     """How kube-state-metrics spells a label's key, e.g. `label_trainyard_dev_run_id`."""
     return "label_" + re.sub(r"[^a-zA-Z0-9_]", "_", key)

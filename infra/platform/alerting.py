@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from infra import naming
+from infra.observability import series
 
 SECRETS_FOLDER: Final = "/etc/alertmanager/secrets"
 """Where the operator mounts Secrets that the Alertmanager object names."""
@@ -129,7 +129,7 @@ def _fallback(receiver: Receiver, teams: Sequence[Receiver]) -> Iterator[dict[st
     for matchers in (
         ['owner="platform"', *_severity(receiver)],
         ['owner="team"', *others, *_severity(receiver)],
-        ['owner=""', f'severity=~"{of_chart}"', f'namespace!~"{naming.namespace(".+")}"'],
+        ['owner=""', f'severity=~"{of_chart}"', f'namespace!~"{series.TEAM_NAMESPACES}"'],
     ):
         yield {"receiver": receiver.name, "matchers": matchers, "continue": True}
 

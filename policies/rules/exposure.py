@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from .model import UNKNOWN, Judges, ResourceRule, Violation, by_type, dig, elements, show
-from .tokens import CLUSTER, CLUSTER_COMPONENT, LAUNCH_TEMPLATE, NODE_CLASS
+from .tokens import CLUSTER, CLUSTER_COMPONENT, HELM_RELEASE, LAUNCH_TEMPLATE, NODE_CLASS
 
 _Props = Mapping[str, Any]
 _LB: Final = "service.beta.kubernetes.io/aws-load-balancer"
@@ -201,7 +201,7 @@ _JUDGES: Final[Judges] = {
     "kubernetes:networking.k8s.io/v1:Ingress": _ingress,
     "kubernetes:elbv2.k8s.aws/v1beta1:IngressClassParams": _scheme,
     "kubernetes:gateway.k8s.aws/v1beta1:LoadBalancerConfiguration": _scheme,
-    "kubernetes:helm.sh/v3:Release": _release,
+    HELM_RELEASE: _release,
     "aws:ec2/instance:Instance": _instance,
     "aws:rds/instance:Instance": _database,
     LAUNCH_TEMPLATE: _template,

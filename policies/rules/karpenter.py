@@ -10,9 +10,8 @@ from typing import Any, Final
 from .model import UNKNOWN, Config, Resource, ResourceRule, Violation, dig, elements, number, show
 from .names import SPOT_NOTICE_S
 from .pools import gpu_pool
-from .tokens import KARPENTER_POOL
+from .tokens import HELM_RELEASE, KARPENTER_POOL
 
-_RELEASE: Final = "kubernetes:helm.sh/v3:Release"
 _THRESHOLD: Final = "scale-down-gpu-utilization-threshold"
 _MOST_USED: Final = 0.05
 _DURATION: Final = re.compile(r"([0-9]+)([hms])")
@@ -86,7 +85,7 @@ def _autoscaler(props: Mapping[str, Any]) -> Iterator[Violation]:
 
 
 def _check(resource: Resource, config: Config) -> Iterable[Violation]:
-    if resource.type == _RELEASE:
+    if resource.type == HELM_RELEASE:
         yield from _autoscaler(resource.props)
     if resource.type != KARPENTER_POOL or gpu_pool(resource) is None:
         return

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from .model import UNKNOWN, Resource, dig, elements, mapping, number
-from .names import CAPACITY_SPOT, POOL_LABEL
+from .names import BOUGHT_BY_EKS, BOUGHT_BY_KARPENTER, CAPACITY_SPOT, POOL_LABEL
 from .tokens import KARPENTER_POOL, LAUNCH_TEMPLATE, NODE_CLASS, NODE_GROUP, SUBNET
 
 _NODE: Final = "kubernetes:core/v1:Node"
 _ON_DEMAND: Final = "on-demand"
 _EFA: Final = ("efa", "efa-only")
-_BOUGHT_BY_EKS: Final = "eks.amazonaws.com/capacityType"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +84,7 @@ def _node_group(resource: Resource, resources: Sequence[Resource]) -> NodePool:
         resource=resource,
         name=_named(props.get("labels"), resource.urn),
         labels=_labels(
-            props.get("labels"), {_BOUGHT_BY_EKS: props.get("capacityType") or "ON_DEMAND"}
+            props.get("labels"), {BOUGHT_BY_EKS: props.get("capacityType") or "ON_DEMAND"}
         ),
         taints=props.get("taints"),
         instance_types=own or _texts([template.get("instanceType")]),
@@ -141,7 +140,7 @@ def _karpenter(resource: Resource, resources: Sequence[Resource]) -> NodePool:
         labels=_labels(labels, {"karpenter.sh/nodepool": name} | _required(template)),
         taints=dig(template, "spec", "taints"),
         instance_types=_among(template, "node.kubernetes.io/instance-type"),
-        capacity_types=frozenset(_among(template, "karpenter.sh/capacity-type")),
+        capacity_types=frozenset(_among(template, BOUGHT_BY_KARPENTER)),
         max_nodes=number(limit),
         bounded=limit is not None,
         efa_interfaces=_efa(dig(own_class.props, "spec", "networkInterfaces")) if own_class else 0,

@@ -11,6 +11,7 @@ from .model import UNKNOWN, Config, Resource, ResourceRule, Violation, dig, elem
 from .names import (
     ACCELERATOR_LABEL,
     ACCELERATOR_NVIDIA,
+    BOUGHT_BY_KARPENTER,
     CAPACITY_LABEL,
     CAPACITY_SPOT,
     GPU_RESOURCE,
@@ -98,7 +99,7 @@ def _may_be_spot(requirements: Any) -> bool:
         return False
     for entry in entries:
         operator, values = dig(entry, "operator"), dig(entry, "values")
-        if dig(entry, "key") != "karpenter.sh/capacity-type":
+        if dig(entry, "key") != BOUGHT_BY_KARPENTER:
             continue
         if operator == "In" and CAPACITY_SPOT not in elements(values):
             return False

@@ -8,6 +8,8 @@ from typing import Any, Final
 from .grace import run_record
 from .model import UNKNOWN, Config, Resource, StackRule, Violation, dig, elements
 from .names import (
+    BOUGHT_BY_EKS,
+    BOUGHT_BY_KARPENTER,
     CAPACITY_LABEL,
     CAPACITY_SPOT,
     POOL_LABEL,
@@ -23,8 +25,8 @@ from .workloads import DAEMON_SET, PodTemplate
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _RECLAIMED: Final[Mapping[str, set[Any]]] = {
     CAPACITY_LABEL: {CAPACITY_SPOT},
-    "karpenter.sh/capacity-type": {CAPACITY_SPOT},
-    "eks.amazonaws.com/capacityType": {"SPOT"},
+    BOUGHT_BY_KARPENTER: {CAPACITY_SPOT},
+    BOUGHT_BY_EKS: {"SPOT"},
 }
 """What the platform, Karpenter and EKS call a node on spot."""
 

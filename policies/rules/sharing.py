@@ -13,9 +13,9 @@ from .names import DEVICE_PLUGIN_CONFIG, TIER_PRODUCTION, VALIDATION_NAMESPACE
 from .node_pools import NodePool, pools_and_nodes
 from .pools import gpu_pool
 from .stack import CLUSTER_QUEUE, RESOURCE_FLAVOR, Stack, flavor_quotas, name_of
+from .tokens import HELM_RELEASE
 
 _CONFIG_MAP: Final = "kubernetes:core/v1:ConfigMap"
-_RELEASE: Final = "kubernetes:helm.sh/v3:Release"
 _MODES: Final = {"timeSlicing": "time-slicing", "mps": "MPS"}
 """Keys of the plugin's `sharing`, and how people call them."""
 
@@ -58,7 +58,7 @@ def _slicings(resources: Sequence[Resource]) -> Iterator[_Slicing]:
     for resource in resources:
         if resource.type == _CONFIG_MAP:
             yield from _found(resource, resource.props.get("data"), "data")
-        elif resource.type == _RELEASE:
+        elif resource.type == HELM_RELEASE:
             yield from _found(resource, resource.props.get("values"), "values")
 
 
@@ -68,7 +68,7 @@ def _default_keys(resources: Sequence[Resource]) -> set[Any]:
     for resource in resources:
         if resource.type.endswith(":ClusterPolicy"):
             found.append(dig(resource.props, "spec", "devicePlugin", "config", "default"))
-        elif resource.type == _RELEASE:
+        elif resource.type == HELM_RELEASE:
             values = resource.props.get("values")
             found.append(dig(values, "devicePlugin", "config", "default"))
             found.append(dig(values, "config", "default"))
