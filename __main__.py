@@ -1,10 +1,11 @@
-"""The whole of a stack: its platform, its teams, its runs. This program only composes."""
+"""Compose a stack: its platform, its teams and its runs. Nothing else is decided here."""
 
 from pathlib import Path
 
 import pulumi
 import pulumi_kubernetes as k8s
 
+from infra.addons.component import AddOns
 from infra.config import (
     ConfigError,
     StackConfig,
@@ -14,36 +15,35 @@ from infra.config import (
     observability_arguments,
     validation_arguments,
 )
-from infra.platform.add_ons.component import AddOns
-from infra.platform.observability import Observability
-from infra.platform.priorities import Priorities
-from infra.platform.schedulers import deploy as deploy_queues
-from infra.platform.validation import Validation
-from infra.simulated.node_pools import SimulatedNodePools
-from infra.simulated.storage import SimulatedStorage
-from infra.site import Site
+from infra.domain.cluster_target import Site
+from infra.observability.component import Observability
+from infra.queueing.priorities import Priorities
+from infra.queueing.team_queues import deploy as deploy_queues
+from infra.sites.simulated.node_pools import SimulatedNodePools
+from infra.sites.simulated.storage import SimulatedStorage
 from infra.tenancy.admission import AdmissionWalls
 from infra.tenancy.shared_view import SharedView
 from infra.tenancy.team import Team
+from infra.validation.component import Validation
 from training.deployment import plan, runs
 
 ROOT = Path(__file__).resolve().parent
 
 
-def made_on_aws(config: StackConfig) -> Site | None:
-    """A cluster of the stack's own, if it wants one."""
+def provision_aws(config: StackConfig) -> Site | None:
+    """Create the stack's own cluster on AWS; None where it uses an existing one."""
     if config.on_aws is None:
         return None
-    # Loading pulumi_aws takes seconds that no other stack shall pay.
-    from infra.aws import foundation
+    # Importing pulumi_aws takes seconds; other stacks do not need it.
     from infra.config import aws_arguments
+    from infra.sites.aws import stack
 
     args = aws_arguments.foundation(config, config.on_aws, pulumi.get_stack())
-    return foundation.deploy("aws", args)
+    return stack.deploy("aws", args)
 
 
-def given(config: StackConfig) -> Site:
-    """A cluster that is there already, and what is simulated in it."""
+def attach_existing(config: StackConfig) -> Site:
+    """Use an existing cluster, with simulated nodes and storage where configured."""
     on = k8s.Provider("cluster", arguments.provider(config))
     opts = pulumi.ResourceOptions(provider=on)
     ready: list[pulumi.Resource] = []
@@ -56,7 +56,7 @@ def given(config: StackConfig) -> Site:
 
 
 def deploy_platform(planned: plan.Plan, site: Site) -> dict[str, list[pulumi.Resource]]:
-    """Operators, queues, teams; by team, what its runs depend on."""
+    """Deploy add-ons, queues and teams; return by team what its runs depend on."""
     config = planned.config
     base = list(site.ready)
     if (operators := add_ons.args(config)).anything:
@@ -71,8 +71,8 @@ def deploy_platform(planned: plan.Plan, site: Site) -> dict[str, list[pulumi.Res
     queues = deploy_queues("queues", arguments.team_queues(config), after)
     if checks := validation_arguments.validation(config, planned.platform, planned.images):
         needs = [*base, priorities, *queues.cluster_queues.values()]
-        opts = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=needs)
-        Validation("validation", checks, opts)
+        inside = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=needs)
+        Validation("validation", checks, inside)
     teams = arguments.teams(config, planned.images, queues.cluster_queues, site.storage)
     shared = [priorities, walls, *queues.named_by_runs]
     inside = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=[*base, walls])
@@ -80,12 +80,12 @@ def deploy_platform(planned: plan.Plan, site: Site) -> dict[str, list[pulumi.Res
 
 
 def main() -> None:
-    """Check everything, then create it: a mistake ends the program before the first resource."""
+    """Check everything, then deploy: a mistake ends the program before the first resource."""
     try:
         planned = plan.make(engine_values(), pulumi.get_stack(), ROOT)
     except ConfigError as error:
         raise pulumi.RunError(str(error)) from None
-    site = made_on_aws(planned.config) or given(planned.config)
+    site = provision_aws(planned.config) or attach_existing(planned.config)
     ready = deploy_platform(planned, site)
     jobs = runs.deploy(planned.runs, planned.platform, ready, site.kubernetes, ROOT)
     pulumi.export("platform", planned.platform.export())
@@ -94,4 +94,5 @@ def main() -> None:
     pulumi.export("runs", {run_id: job.outputs for run_id, job in jobs.items()})
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bench.api import Json
-from infra import naming, render
+from infra.addons import kueue_config
+from infra.cli import render
 from infra.config import parse, promise
-from infra.outputs import Platform
-from infra.platform import kueue_settings
-from infra.pools import NodePool
+from infra.domain import naming
+from infra.domain.platform import Platform
+from infra.domain.pools import NodePool
 
 POOLS: Final = (
     ("ondemand-a", "on-demand", "us-east-1a"),
@@ -187,7 +188,7 @@ def as_on_machines(kueue: Json) -> Json:
     The sandbox's 45 s are for a control plane with nothing else to do: under load gangs would be sent back that
     only wait for their turn.
     """
-    patient = kueue_settings.wait_for_pods_ready(kueue_settings.ON_MACHINES)
+    patient = kueue_config.wait_for_pods_ready(kueue_config.ON_MACHINES)
     return kueue | {"waitForPodsReady": patient}
 
 

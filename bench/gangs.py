@@ -10,8 +10,8 @@ from typing import Final
 from bench import fleet
 from bench.api import Json
 from bench.embedded import RUNS_FOR
-from infra import naming
-from infra.outputs import Platform
+from infra.domain import naming
+from infra.domain.platform import Platform
 from training.launchers import LAUNCHERS
 from training.spec import Dataset, Resources, RunSpec
 

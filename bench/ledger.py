@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from infra import naming
+from infra.domain import naming
 
 Key = tuple[str, str]
 """Namespace and name of a gang's Job or JobSet."""

@@ -14,7 +14,7 @@ from bench.embedded import Embedded
 from bench.fleet import Arm, Fleet
 from bench.observer import PODS, Observer
 from bench.workloads import Finisher
-from infra import naming
+from infra.domain import naming
 
 QUEUES: Final = f"/apis/{naming.KUEUE_API}"
 SETTLE_S: Final = 1800.0

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from bench.api import WRITERS, Api, Json
-from infra import naming
+from infra.domain import naming
 
 MAKER: Final = "system:serviceaccount:kueue-system:kueue-controller-manager"
 """The only user whom our walls let write Workloads."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from infra import naming
+from infra.domain import naming
 from ops import collect, drain, metrics, report
 from ops.checklist.observed import NAMESPACES
 from ops.cluster import Cluster, ClusterError, ForbiddenError

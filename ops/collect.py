@@ -8,7 +8,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from infra import naming
+from infra.domain import naming
 from ops import logs, metrics, objects, placement
 from ops.cluster import Cluster, ForbiddenError, Kind
 from ops.metrics import Measured, Metrics, MetricsUnknownError, Vitals

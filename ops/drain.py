@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from infra import naming
+from infra.domain import naming
 from ops import objects
 from ops.cluster import Cluster, ClusterError
 from ops.collect import CLUSTER_QUEUES, JOBS, PODS, WORKLOADS

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import urllib3
 
+from infra.domain.addon_versions import ADD_ONS
 from infra.observability import dcgm, series
-from infra.platform.compatibility import ADD_ONS
 from ops import bounded
 from ops.cluster import Cluster, ClusterError, plainly
 from training.spec import ids_of_runs

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from infra import naming
+from infra.domain import naming
 
 Json = dict[str, Any]
 """One object, as decoded from JSON."""

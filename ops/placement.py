@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Final
 
-from infra import naming
+from infra.domain import naming
 from ops import objects
 from ops.objects import Json
 

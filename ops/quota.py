@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from infra import naming
+from infra.domain import naming
 from ops import objects, placement
 from ops.objects import Json
 from ops.snapshot import Snapshot

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from infra import naming
+from infra.domain import naming
 from ops import objects
 from ops.logs import Log
 from ops.metrics import Vitals

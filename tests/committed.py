@@ -20,8 +20,8 @@ def share(folder: Path) -> None:
 def rendered(stack: str) -> list[dict[str, Any]]:
     """Every resource of a committed stack; copy them before changing one."""
     # Every test's process loads this file, and most have no use for Pulumi.
+    from infra.cli.render import ROOT, render
     from infra.config import stack_values
-    from infra.render import ROOT, render
 
     (folder,) = _FOLDERS
     folder.mkdir(exist_ok=True)

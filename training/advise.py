@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from infra.config import ConfigError, parse, promise, stack_values
-from infra.outputs import Platform
-from infra.pools import Capacity
+from infra.domain.platform import Platform
+from infra.domain.pools import Capacity
 from training.deployment import placement, run_files
 from training.deployment.advice import Advice, Market, Outlook, Work, advise
 from training.spec import RunSpec

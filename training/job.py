@@ -9,10 +9,10 @@ from typing import Any, Final
 import pulumi
 import yaml
 
-from infra import naming
-from infra.objects import KubernetesObject, Manifest, metadata
+from infra.domain import naming
+from infra.domain.platform import Platform
+from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
 from infra.observability.dashboards import run_url
-from infra.outputs import Platform
 from training import spec
 from training.deployment import placement
 from training.launchers import LAUNCHERS, gang, pod

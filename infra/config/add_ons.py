@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from infra.config import arguments, logs_arguments, observability_arguments, promise
-from infra.config.model import StackConfig
-from infra.config.operators_model import OperatorConfig
-from infra.platform.add_ons import (
+from infra.addons import (
     dcgm_exporter,
     device_plugin,
     efa_device_plugin,
@@ -25,10 +22,13 @@ from infra.platform.add_ons import (
     volcano,
     yunikorn,
 )
-from infra.platform.add_ons.component import AddOnsArgs
-from infra.platform.add_ons.model import Installable
-from infra.platform.compatibility import ADD_ONS
-from infra.pools import Autoscaler, Nodes
+from infra.addons.component import AddOnsArgs
+from infra.addons.model import Installable
+from infra.config import arguments, logs_arguments, observability_arguments, promise
+from infra.config.model import StackConfig
+from infra.config.operators_model import OperatorConfig
+from infra.domain.addon_versions import ADD_ONS
+from infra.domain.pools import Autoscaler, Nodes
 
 
 def _image(operator: OperatorConfig | None) -> str:

@@ -7,22 +7,22 @@ from collections.abc import Mapping
 import pulumi
 import pulumi_kubernetes as k8s
 
-from infra import naming, quantity
-from infra.aws import imds_sidecar, secret_access
+from infra.addons import gpu_operator, mirror
+from infra.addons.gpu_nodes import GpuNodesArgs
 from infra.config import promise
 from infra.config.fields import repository_of
 from infra.config.model import ExistingClusterConfig, QuotaConfig, StackConfig, TeamConfig
-from infra.platform import mirror, priorities
-from infra.platform.add_ons import gpu_operator
-from infra.platform.add_ons.gpu_nodes import GpuNodesArgs
-from infra.platform.kueue import KueueQueuesArgs
-from infra.platform.schedulers import TeamQueuesArgs, yunikorn
-from infra.platform.schedulers.shares import QueueShare, SharedQueuesArgs
-from infra.pools import Autoscaler, Workload
-from infra.schedulers import Scheduler
-from infra.simulated.node_pools import SimulatedNodePoolsArgs
-from infra.simulated.storage import SimulatedStorageArgs
-from infra.storage import NamedStorageClass, SharedStorage, VolumeSizes
+from infra.domain import naming, quantity
+from infra.domain.pools import Autoscaler, Workload
+from infra.domain.scheduler import Scheduler
+from infra.domain.storage import NamedStorageClass, SharedStorage, VolumeSizes
+from infra.queueing import priorities, yunikorn
+from infra.queueing.kueue import KueueQueuesArgs
+from infra.queueing.shares import QueueShare, SharedQueuesArgs
+from infra.queueing.team_queues import TeamQueuesArgs
+from infra.sites.aws import imds_sidecar, secret_access
+from infra.sites.simulated.node_pools import SimulatedNodePoolsArgs
+from infra.sites.simulated.storage import SimulatedStorageArgs
 from infra.tenancy.admission import AdmissionWallsArgs
 from infra.tenancy.limits import Quota
 from infra.tenancy.restore_drill import RestoreDrill

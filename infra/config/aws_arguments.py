@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from infra.aws.choices import (
+from infra.addons import fluent_bit, mirror
+from infra.config import arguments, logs_arguments, observability_arguments
+from infra.config.aws_model import EksClusterConfig, MadeNetworkConfig
+from infra.config.model import OnAws, StackConfig
+from infra.domain.addon_images import AUTOSCALER_TAGS
+from infra.domain.addon_versions import ADD_ONS
+from infra.domain.pools import Nodes
+from infra.domain.storage import NamedStorageClass
+from infra.sites.aws.args import (
     ClusterChoice,
     EfsChoice,
     FoundationArgs,
@@ -10,19 +18,10 @@ from infra.aws.choices import (
     RunLogsChoice,
     SignatureChoice,
 )
-from infra.aws.existing_network import ExistingNetworkArgs
-from infra.aws.imds_sidecar import MetadataAccess
-from infra.aws.network import Nat, NetworkArgs
-from infra.aws.provider import ProviderArgs
-from infra.config import arguments, logs_arguments, observability_arguments
-from infra.config.aws_model import EksClusterConfig, MadeNetworkConfig
-from infra.config.model import OnAws, StackConfig
-from infra.platform import mirror
-from infra.platform.add_ons import fluent_bit
-from infra.platform.compatibility import ADD_ONS
-from infra.platform.images import AUTOSCALER_TAGS
-from infra.pools import Nodes
-from infra.storage import NamedStorageClass
+from infra.sites.aws.existing_network import ExistingNetworkArgs
+from infra.sites.aws.imds_sidecar import MetadataAccess
+from infra.sites.aws.network import Nat, NetworkArgs
+from infra.sites.aws.provider import ProviderArgs
 
 
 def foundation(config: StackConfig, on: OnAws, stack: str) -> FoundationArgs:

@@ -24,7 +24,7 @@ from infra.config.fields import (
     TagValue,
     VpcId,
 )
-from infra.pools import Reservation, ReservationKind
+from infra.domain.pools import Reservation, ReservationKind
 
 
 class SystemNodesConfig(Section):

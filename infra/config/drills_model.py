@@ -7,8 +7,8 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
-from infra import naming, quantity
 from infra.config.fields import Bool, Int, Section, Size, Str
+from infra.domain import naming, quantity
 from infra.tenancy.restore_drill import RestoreDrill
 
 TRAINER_IMAGE: Final = "trainer"

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from infra import naming, quantity
+from infra.domain import naming, quantity
 
 SOURCE_SUFFIX: Final = "@source"
 """An image reference that ends so stands for the trainer's source in this checkout."""

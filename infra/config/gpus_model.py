@@ -6,11 +6,11 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from infra import naming
 from infra.config.fields import DnsLabel, Int, Section, Str, of_form
-from infra.gpu_sharing import GpuSharing, SharingMode, instances
-from infra.naming import RDMA_RESOURCES
-from infra.pools import Fabric
+from infra.domain import naming
+from infra.domain.gpu_sharing import GpuSharing, SharingMode, instances
+from infra.domain.naming import RDMA_RESOURCES
+from infra.domain.pools import Fabric
 
 MOST_SHARES: Final = 48
 """Clients that one MPS server takes on GPUs since Volta; no pool gains by more turns either."""

@@ -12,7 +12,6 @@ import pydantic
 import yaml
 from pulumi.runtime import config as engine_config
 
-from infra import naming
 from infra.config import checks
 from infra.config.aws_model import (
     AwsConfig,
@@ -24,7 +23,8 @@ from infra.config.checks.parts import UNKNOWN, UNKNOWN_ACCOUNT, Parts
 from infra.config.fields import Section
 from infra.config.mistakes import ConfigError, Mistake, from_pydantic, one_of
 from infra.config.model import PoolConfig, StackConfig, StorageConfig, TeamConfig
-from infra.pools import NODES_MAX
+from infra.domain import naming
+from infra.domain.pools import NODES_MAX
 
 _STACK_FILE_KEYS: Final = frozenset(
     {"config", "environment", "encryptionsalt", "encryptedkey", "secretsprovider"}

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from infra import naming
-from infra.aws import run_log_access
-from infra.config import promise
-from infra.config.logs_model import CloudWatchConfig
-from infra.config.model import StackConfig
-from infra.platform.add_ons import fluent_bit, kube_prometheus_stack
-from infra.platform.add_ons.fluent_bit import (
+from infra.addons import fluent_bit, kube_prometheus_stack
+from infra.addons.fluent_bit import (
     CloudWatch,
     Destination,
     FluentBitArgs,
     Http,
     Loki,
 )
+from infra.config import promise
+from infra.config.logs_model import CloudWatchConfig
+from infra.config.model import StackConfig
+from infra.domain import naming
+from infra.sites.aws import run_log_access
 
 
 def shipper(config: StackConfig) -> FluentBitArgs:

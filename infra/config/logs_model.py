@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
+from infra.addons.fluent_bit import Endpoint
 from infra.config.fields import DnsLabel, LogDays, Section, Str
-from infra.platform.add_ons.fluent_bit import Endpoint
 
 _PORT: Final = {"https": 443, "http": 80}
 _HOST: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")

@@ -8,7 +8,6 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from infra import catalog, regions
 from infra.config.aws_model import (
     AwsConfig,
     BucketsConfig,
@@ -48,7 +47,8 @@ from infra.config.operators_model import OperatorsConfig
 from infra.config.secrets_model import TeamSecretConfig
 from infra.config.signatures_model import SignaturesConfig
 from infra.config.validation_model import ValidationConfig
-from infra.pools import (
+from infra.domain import catalog, regions
+from infra.domain.pools import (
     NODES_MAX,
     ROOT_GIB,
     UNKNOWN_FABRIC,
@@ -59,7 +59,7 @@ from infra.pools import (
     Nodes,
     Workload,
 )
-from infra.schedulers import Scheduler
+from infra.domain.scheduler import Scheduler
 
 
 class StorageKind(StrEnum):
@@ -87,13 +87,13 @@ class ExistingClusterConfig(Section):
 
 
 class PoolConfig(Section):
-    """One node pool; see infra.pools."""
+    """One node pool; see infra.domain.pools."""
 
     name: DnsLabel = Field(description="a DNS label")
     workload: Workload = Workload.GPU_TRAINING
     capacity: Capacity = Field(description="spot or on-demand")
     instance_types: tuple[Str, ...] = Field(
-        min_length=1, description="a list of instance types of infra/catalog.yaml"
+        min_length=1, description="a list of instance types of infra/domain/catalog.yaml"
     )
     min: Int = Field(default=0, ge=0)
     max: Int = Field(ge=1, le=NODES_MAX, description="a number of nodes, at least 1")
@@ -231,7 +231,7 @@ class StackConfig(Section):
     interruption: InterruptionConfig = InterruptionConfig()
     mirror: Mirror | None = None
     """Registry, or a folder in one, that has every chart and image that the stack installs; see
-    `python -m infra.mirror`. Default: each comes from its makers' own."""
+    `python -m infra.cli.mirror`. Default: each comes from its makers' own."""
     validation: ValidationConfig | None = None
     """Checks of its nodes. Default: none."""
     observability: ObservabilityConfig | None = None

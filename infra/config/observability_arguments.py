@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from infra import catalog, naming, quantity
+from infra.addons.kube_prometheus_stack import NAME, Grafana, KubePrometheusStackArgs
 from infra.config import promise
 from infra.config.model import StackConfig
 from infra.config.observability_model import ObservabilityConfig
+from infra.domain import catalog, naming, quantity
+from infra.domain.pools import Capacity
+from infra.domain.scheduler import Scheduler
+from infra.observability.component import ObservabilityArgs
+from infra.observability.monitors import GPU_EXPORTERS
 from infra.observability.recording import Facts, NodePrice
 from infra.observability.rules import rule_file
-from infra.platform.add_ons.kube_prometheus_stack import NAME, Grafana, KubePrometheusStackArgs
-from infra.platform.monitors import GPU_EXPORTERS
-from infra.platform.observability import ObservabilityArgs
-from infra.pools import Capacity
-from infra.schedulers import Scheduler
 
 
 def kube_prometheus_stack(config: StackConfig) -> KubePrometheusStackArgs:

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field
 
 from infra.config.fields import DnsLabel, Int, Number, Section, Size, Str, of_form
-from infra.platform.alerting import Channel, Receiver, Severity
+from infra.observability.routing import Channel, Receiver, Severity
 
 _HTTPS: Final = r"https://[A-Za-z0-9.-]+(:[0-9]+)?(/[\w./-]*)?"
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from infra import naming
-from infra.aws import imds_sidecar
 from infra.config.fields import repository_of
 from infra.config.model import StackConfig, StorageKind
 from infra.config.operators_model import OPERATORS
-from infra.outputs import Platform, TeamOutputs
-from infra.platform import operators, priorities, quotas
-from infra.platform.quotas import QueueTeam
-from infra.pools import Workload
-from infra.schedulers import NATIVE_GANG_APIS, Scheduler
+from infra.domain import launcher_support, naming
+from infra.domain.platform import Platform, TeamOutputs
+from infra.domain.pools import Workload
+from infra.domain.scheduler import NATIVE_GANG_APIS, Scheduler
+from infra.queueing import priorities, quotas
+from infra.queueing.quotas import QueueTeam
+from infra.sites.aws import imds_sidecar
 
 
 def present_operators(config: StackConfig) -> frozenset[str]:
@@ -98,7 +98,7 @@ def platform(config: StackConfig, stack: str) -> Platform:
         cohort=config.cohort,
         pools=config.pools,
         teams=teams,
-        launchers=operators.launchers(present_operators(config), config.scheduler),
+        launchers=launcher_support.launchers(present_operators(config), config.scheduler),
         scheduler=config.scheduler,
         gang_api=gang_api(config),
         priorities=priorities.PRIORITIES,

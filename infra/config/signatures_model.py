@@ -6,8 +6,8 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
+from infra.addons.signatures import Keyless, KmsKey, Signer
 from infra.config.fields import Section, Str, of_form
-from infra.platform.signatures import Keyless, KmsKey, Signer
 
 _KMS_KEY: Final = r"arn:aws:kms:[a-z0-9-]+:[0-9]{12}:key/[0-9a-f-]{36}"
 _URL: Final = r"https://[a-z0-9.-]+(/[\w./-]*)?"

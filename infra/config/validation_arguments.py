@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from infra.config import promise
 from infra.config.model import StackConfig
-from infra.outputs import Platform
-from infra.platform.validation import ValidationArgs
+from infra.domain.platform import Platform
+from infra.validation.component import ValidationArgs
 
 
 def validation(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from infra import naming
+from infra.domain import naming
 from infra.observability import dcgm, series
 
 LOW_RATIO: Final = 0.4

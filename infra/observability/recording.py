@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from infra import naming
+from infra.domain import naming
 from infra.observability import dcgm, series
 from infra.observability.series import Series, state_label
 

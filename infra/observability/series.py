@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from infra import naming
+from infra.domain import naming
 from infra.observability import dcgm
 
 TRAINER_JOB: Final = "trainer"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from infra import naming
-from infra.objects import Manifest, metadata
+from infra.domain import naming
+from infra.kubernetes.objects import Manifest, metadata
 
 _READ: Final = ["get", "list", "watch"]
 _WRITE: Final = ["create", "update", "patch", "delete"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from infra import naming
-from infra.objects import Manifest, metadata
+from infra.domain import naming
+from infra.kubernetes.objects import Manifest, metadata
 
 
 @dataclass(frozen=True, kw_only=True)

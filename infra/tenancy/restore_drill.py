@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from infra import naming, quantity, training_pods
-from infra.objects import Manifest, metadata
+from infra.domain import naming, quantity
+from infra.kubernetes import pod_security
+from infra.kubernetes.objects import Manifest, metadata
 
 NAME: Final = "restore-drill"
 CONTAINER: Final = "drill"
@@ -99,7 +100,7 @@ def _pod(drill: RestoreDrill) -> dict[str, Any]:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 30,
-        "securityContext": training_pods.pod_security_with_volumes(),
+        "securityContext": pod_security.pod_security_with_volumes(),
         **selector,
         "containers": [_container(drill)],
         "volumes": [

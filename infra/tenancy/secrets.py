@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from infra import naming
-from infra.objects import Manifest, metadata
+from infra.domain import naming
+from infra.kubernetes.objects import Manifest, metadata
 
 API: Final = "external-secrets.io/v1"
 

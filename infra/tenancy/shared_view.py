@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import pulumi
 
-from infra import naming
-from infra.objects import KubernetesObject, Manifest, metadata
+from infra.domain import naming
+from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
 
 _READ: Final = ["get", "list", "watch"]
 _API_GROUP: Final = "rbac.authorization.k8s.io"

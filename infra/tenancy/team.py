@@ -8,9 +8,9 @@ from typing import Any
 
 import pulumi
 
-from infra import naming
-from infra.objects import KubernetesObject, Manifest, metadata
-from infra.storage import TeamVolumes
+from infra.domain import naming
+from infra.domain.storage import TeamVolumes
+from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
 from infra.tenancy import access, limits, restore_drill, secrets, volumes, walls
 from infra.tenancy.restore_drill import RestoreDrill
 from infra.tenancy.secrets import SecretsManager, TeamSecret

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from infra import naming
-from infra.objects import Manifest, metadata
-from infra.storage import Volume
+from infra.domain import naming
+from infra.domain.storage import Volume
+from infra.kubernetes.objects import Manifest, metadata
 
 
 def claim(team: str, name: str, volume: Volume) -> Manifest:

@@ -12,8 +12,9 @@ import ipaddress
 from collections.abc import Sequence
 from typing import Any, Final
 
-from infra import naming, traffic
-from infra.objects import Manifest, metadata
+from infra.domain import naming
+from infra.kubernetes import network_policy
+from infra.kubernetes.objects import Manifest, metadata
 
 METADATA_BLOCKS: Final = (
     ipaddress.ip_network("169.254.0.0/16"),
@@ -57,7 +58,7 @@ def allow_dns(team: str) -> Manifest:
         {
             "podSelector": {},
             "policyTypes": ["Egress"],
-            "egress": [traffic.name_resolution()],
+            "egress": [network_policy.name_resolution()],
         },
     )
 
@@ -80,7 +81,7 @@ def allow_run_traffic(team: str) -> Manifest:
 
 def allow_monitoring(team: str) -> Manifest:
     """Prometheus may ask training pods how they go, on that one port."""
-    asking = {"namespaceSelector": traffic.in_namespace(naming.MONITORING_NAMESPACE)}
+    asking = {"namespaceSelector": network_policy.in_namespace(naming.MONITORING_NAMESPACE)}
     return _policy(
         "allow-monitoring",
         team,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra import naming
+from infra.domain import naming
 from ops import collect, objects
 from ops.checklist.observed import Notes, Observed, some
 from ops.objects import Json

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from infra import naming
+from infra.domain import naming
 from ops import collect, objects
 from ops.checklist.watched import Watched
 from ops.cluster import Cluster, ForbiddenError, Kind

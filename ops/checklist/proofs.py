@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import Final
 
-from infra import naming
+from infra.domain import naming
 from ops import objects
 from ops.checklist.observed import Notes, Observed
 from ops.objects import Json

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from infra import naming
+from infra.domain import naming
 from ops import collect, objects
 from ops.checklist.observed import (
     ADMISSION,

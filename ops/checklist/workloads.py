@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from infra import naming
+from infra.domain import naming
 from ops import collect, objects
 from ops.checklist.observed import Notes, Observed, containers, some
 from ops.objects import Json

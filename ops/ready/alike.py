@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from infra import catalog
+from infra.domain import catalog
 from ops.ready.climb import Climb
 from ops.ready.lines import Line, plain
 from ops.ready.outcome import Check, failed, passed, skipped

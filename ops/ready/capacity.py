@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from infra import naming
+from infra.domain import naming
 from ops import objects
 from ops.objects import Json
 from ops.ready.climb import Climb, ready

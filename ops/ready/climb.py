@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from infra import naming
+from infra.domain import naming
 from ops import objects
 from ops.cluster import Cluster
 from ops.collect import NODES, PODS

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from infra import naming
+from infra.domain import naming
 from ops import objects
 from ops.cluster import Cluster, ClusterError, ForbiddenError, Kind, UnreachableError, WebhookError
 from ops.collect import EVENTS, JOBS, PODS, WORKLOADS

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from infra import naming
+from infra.domain import naming
 from ops.cluster import Cluster, ClusterError, Kind
 
 NAMESPACE: Final = naming.VALIDATION_NAMESPACE

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from infra import naming
-from infra.platform.compatibility import ADD_ONS
+from infra.domain import naming
+from infra.domain.addon_versions import ADD_ONS
 from ops import gang, logs, objects, placement
 from ops.objects import Json
 from ops.snapshot import Snapshot, counted

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from infra import naming
+from infra.domain import naming
 from infra.observability import series
 from infra.observability.alert_expressions import HINT_RATIO, STARVATION_RATIO
 from ops import gang, logs, objects

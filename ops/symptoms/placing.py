@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from typing import Final
 
-from infra import naming
+from infra.domain import naming
 from ops import gang, objects, placement
 from ops.objects import Json
 from ops.snapshot import Snapshot, counted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from infra import naming
+from infra.domain import naming
 from ops import gang, objects
 from ops.objects import Json
 from ops.snapshot import Snapshot, counted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from infra import naming
+from infra.domain import naming
 from ops import objects
 from ops.objects import Json
 from ops.snapshot import Snapshot

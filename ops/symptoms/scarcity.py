@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Final
 
-from infra import naming
+from infra.domain import naming
 from ops import objects, quota
 from ops.objects import Json
 from ops.placement import node_refusals, plain

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from infra import naming
+from infra.domain import naming
 from ops import logs
 from ops.logs import Match
 from ops.snapshot import Snapshot, counted

@@ -53,7 +53,7 @@ def _unpriced(pool: NodePool, region: str) -> Violation:
         path="instance types",
         got=f"{', '.join(pool.instance_types) or 'none'} (pool {pool.name})",
         allowed=f"types whose price in {region} is known",
-        remedy="refresh infra/catalog.yaml, or turn the limit off",
+        remedy="refresh infra/domain/catalog.yaml, or turn the limit off",
         urn=pool.resource.urn,
     )
 
@@ -94,7 +94,7 @@ HOURLY_BUDGET: Final = StackRule(
             "type": "number",
             "minimum": 0,
             "default": 0,
-            "description": "USD an hour for all nodes, at the prices of infra/catalog.yaml; 0: off",
+            "description": "USD an hour for all nodes, at the prices of infra/domain/catalog.yaml; 0: off",
         }
     },
 )

@@ -17,7 +17,7 @@ def _miscounted(pool: NodePool, name: str) -> Violation | None:
         return None
     if facts is None:
         allowed, remedy = (
-            "instance types of infra/catalog.yaml",
+            "instance types of infra/domain/catalog.yaml",
             "add the type: refresh the catalog",
         )
     else:

@@ -1,4 +1,4 @@
-"""Facts about EC2 instance types, from the table that the program reads: infra/catalog.yaml.
+"""Facts about EC2 instance types, from the table that the program reads: infra/domain/catalog.yaml.
 
 It is read as data: the pack imports nothing of the program, and a fact has one home. So the pack
 stands in a checkout of the project and is not published alone; without the table it does not start.
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import yaml  # type: ignore[import-untyped]
 
-_TABLE: Final = Path(__file__).resolve().parents[2] / "infra" / "catalog.yaml"
+_TABLE: Final = Path(__file__).resolve().parents[2] / "infra" / "domain" / "catalog.yaml"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from infra import naming
+from infra.domain import naming
 from sandbox import paths
 from sandbox.monitoring import MonitoringError
 from sandbox.node.api import ApiError, Client, node_path

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from infra import catalog, naming
+from infra.domain import catalog, naming
 from infra.observability import series
 from infra.observability.recording import Facts, NodePrice
 from sandbox.ports import LOOPBACK

@@ -7,14 +7,14 @@ from typing import Final
 
 import pulumi
 
-from infra.aws import addons, node_health
-from infra.aws.addons import Addons, AddonsArgs
-from infra.aws.cluster import Cluster, ClusterArgs
-from infra.aws.existing_network import ExistingNetwork
-from infra.aws.keys import Keys, KeysArgs
-from infra.aws.network import Network
-from infra.aws.records import ClusterRecord, NetworkRecord
-from infra.aws.system_nodes import SystemNodes, SystemNodesArgs
+from infra.sites.aws import addons, node_health
+from infra.sites.aws.addons import Addons, AddonsArgs
+from infra.sites.aws.cluster import Cluster, ClusterArgs
+from infra.sites.aws.existing_network import ExistingNetwork
+from infra.sites.aws.keys import Keys, KeysArgs
+from infra.sites.aws.network import Network
+from infra.sites.aws.outputs import ClusterRecord, NetworkRecord
+from infra.sites.aws.system_nodes import SystemNodes, SystemNodesArgs
 from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud
 from tests.aws.networks import ARGS as NETWORK
 from tests.aws.networks import existing_vpc

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from infra.aws.existing_network import ExistingNetworkArgs
-from infra.aws.network import Nat, NetworkArgs
+from infra.sites.aws.existing_network import ExistingNetworkArgs
+from infra.sites.aws.network import Nat, NetworkArgs
 from tests.aws.moto_cloud import Cloud
 
 ARGS: Final = NetworkArgs(

@@ -12,10 +12,18 @@ from typing import Any, Final
 import pulumi
 from moto import mock_aws
 
-from infra.aws.node_pools import NodePools, NodePoolsArgs
-from infra.aws.records import ClusterRecord, NetworkRecord
-from infra.objects import KubernetesObject
-from infra.pools import Capacity, Network, NodePool, Nodes, Reservation, ReservationKind, Workload
+from infra.domain.pools import (
+    Capacity,
+    Network,
+    NodePool,
+    Nodes,
+    Reservation,
+    ReservationKind,
+    Workload,
+)
+from infra.kubernetes.objects import KubernetesObject
+from infra.sites.aws.node_pools import NodePools, NodePoolsArgs
+from infra.sites.aws.outputs import ClusterRecord, NetworkRecord
 from tests.aws.moto_cloud import Cloud, Created, Deployed, deploy
 
 CLUSTER: Final = "training"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pulumi
 
+from infra.cli.render import ROOT, engine_config
 from infra.config import stack_values
-from infra.render import ROOT, engine_config
 from tests.aws.moto_cloud import ACCOUNT
 
 

@@ -6,10 +6,10 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
-from infra.aws import bucket_access
-from infra.aws.lustre import LustreStorageArgs
-from infra.aws.records import BucketRecord
-from infra.storage import TeamVolumes, VolumeSizes
+from infra.domain.storage import TeamVolumes, VolumeSizes
+from infra.sites.aws import bucket_access
+from infra.sites.aws.lustre import LustreStorageArgs
+from infra.sites.aws.outputs import BucketRecord
 from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud
 
 SIZES = VolumeSizes(checkpoints="5Ti", datasets="2Ti")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from infra.aws import addons, addresses
+from infra.sites.aws import addons, addresses
 from tests.aws.clusters import program
 from tests.aws.moto_cloud import ACCOUNT, Cloud, Deployed, deployed_once
 

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from infra.aws import addresses
+from infra.sites.aws import addresses
 
 ZONES = [f"us-east-1{letter}" for letter in "abcdef"]
 

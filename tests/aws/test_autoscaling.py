@@ -9,16 +9,17 @@ from typing import Any
 import pulumi
 import pytest
 
-from infra import naming
-from infra.aws import provisioning_request
-from infra.aws.autoscaler_access import autoscaler_policy
-from infra.aws.autoscaling import ClusterAutoscaler, ClusterAutoscalerArgs, template_tags
-from infra.aws.node_pools import NodePools, NodePoolsArgs
-from infra.platform import mirror, scale_up
-from infra.platform.compatibility import ADD_ONS
-from infra.platform.images import AUTOSCALER_TAGS
-from infra.platform.scale_up import GangScaleUp
-from infra.pools import Nodes
+from infra.addons import mirror
+from infra.domain import naming
+from infra.domain.addon_images import AUTOSCALER_TAGS
+from infra.domain.addon_versions import ADD_ONS
+from infra.domain.pools import Nodes
+from infra.queueing import scale_up
+from infra.queueing.scale_up import GangScaleUp
+from infra.sites.aws import provisioning_request
+from infra.sites.aws.autoscaler_access import autoscaler_policy
+from infra.sites.aws.autoscaling import ClusterAutoscaler, ClusterAutoscalerArgs, template_tags
+from infra.sites.aws.node_pools import NodePools, NodePoolsArgs
 from tests.aws import pools
 from tests.aws.iam_evaluation import Request, allowed
 from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deploy

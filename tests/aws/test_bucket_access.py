@@ -12,10 +12,10 @@ import pulumi
 import pytest
 from moto import mock_aws
 
-from infra import naming
-from infra.aws import bucket_access, pod_identity
-from infra.aws.buckets import Buckets, BucketsArgs
-from infra.aws.identity import TeamIdentity, TeamIdentityArgs
+from infra.domain import naming
+from infra.sites.aws import bucket_access, pod_identity
+from infra.sites.aws.buckets import Buckets, BucketsArgs
+from infra.sites.aws.identity import TeamIdentity, TeamIdentityArgs
 from tests.aws.clusters import bare_cluster
 from tests.aws.iam_evaluation import Document, Request, allowed
 from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, deploy

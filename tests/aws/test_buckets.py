@@ -9,7 +9,7 @@ import pulumi
 import pytest
 from moto import mock_aws
 
-from infra.aws.buckets import Buckets, BucketsArgs
+from infra.sites.aws.buckets import Buckets, BucketsArgs
 from tests.aws.moto_cloud import ACCOUNT, Cloud, Deployed, deploy
 
 ROLES = ("datasets", "checkpoints", "artifacts", "logs")

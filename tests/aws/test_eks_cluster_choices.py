@@ -10,7 +10,7 @@ import pulumi
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.aws.cluster import Cluster
+from infra.sites.aws.cluster import Cluster
 from tests.aws.clusters import ADMIN, cluster_args, existing_base
 from tests.aws.moto_cloud import ACCOUNT, Cloud, Deployed
 

@@ -11,8 +11,8 @@ import pulumi
 import pytest
 from moto import mock_aws
 
-from infra.aws.elastic_files import EfsStorage, EfsStorageArgs, file_system_policy
-from infra.storage import SharedStorage
+from infra.domain.storage import SharedStorage
+from infra.sites.aws.elastic_files import EfsStorage, EfsStorageArgs, file_system_policy
 from tests.aws.iam_evaluation import Request, allowed
 from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deploy
 from tests.aws.storage_site import SIZES, TEAMS, permissions, plain, site

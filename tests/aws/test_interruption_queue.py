@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from infra.aws import imds_sidecar, interruption
-from infra.aws.interruption import InterruptionQueue
+from infra.sites.aws import imds_sidecar, interruption
+from infra.sites.aws.interruption import InterruptionQueue
 from tests.aws.iam_evaluation import Request, allowed
 from tests.aws.moto_cloud import ACCOUNT, Cloud, Deployed
 from training.trainer import interruption as trainer

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from infra import naming
-from infra.aws import karpenter_manifests
-from infra.aws.karpenter import Karpenter, KarpenterArgs
-from infra.aws.karpenter_manifests import node_pool
-from infra.platform import chart_values, mirror
-from infra.pools import NodePool, Nodes
+from infra.addons import chart_values, mirror
+from infra.domain import naming
+from infra.domain.pools import NodePool, Nodes
+from infra.sites.aws import karpenter_manifests
+from infra.sites.aws.karpenter import Karpenter, KarpenterArgs
+from infra.sites.aws.karpenter_manifests import node_pool
 from tests.aws import pools
 from tests.aws.moto_cloud import ACCOUNT, REGION, Deployed
 

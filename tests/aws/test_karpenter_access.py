@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from infra.aws.karpenter_access import ControllerScope, controller_policy
+from infra.sites.aws.karpenter_access import ControllerScope, controller_policy
 from tests.aws import pools
 from tests.aws.iam_evaluation import Request, allowed
 from tests.aws.moto_cloud import ACCOUNT, REGION

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from infra import catalog
-from infra.aws import efa
-from infra.aws.efa import Interface, InterfaceType
-from infra.aws.imds_sidecar import MetadataAccess
-from infra.aws.launch_template import template_args
-from infra.aws.node_pools import NodePoolsArgs
-from infra.pools import Network, NodePool
+from infra.domain import catalog
+from infra.domain.pools import Network, NodePool
+from infra.sites.aws import efa
+from infra.sites.aws.efa import Interface, InterfaceType
+from infra.sites.aws.imds_sidecar import MetadataAccess
+from infra.sites.aws.launch_template import template_args
+from infra.sites.aws.node_pools import NodePoolsArgs
 from tests.aws import pools
 from tests.aws.moto_cloud import Cloud, Deployed
 

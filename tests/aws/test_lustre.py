@@ -10,9 +10,9 @@ import pulumi
 import pytest
 from moto import mock_aws
 
-from infra.aws.lustre import LustreStorage
-from infra.aws.lustre_volumes import capacity_gib, volume_name
-from infra.storage import SharedStorage, VolumeSizes
+from infra.domain.storage import SharedStorage, VolumeSizes
+from infra.sites.aws.lustre import LustreStorage
+from infra.sites.aws.lustre_volumes import capacity_gib, volume_name
 from infra.tenancy import volumes
 from tests.aws.moto_cloud import Cloud, Deployed, deploy
 from tests.aws.moto_cloud.deploying import Created

@@ -10,8 +10,8 @@ import pulumi
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.aws.lustre import LustreStorage
-from infra.aws.records import BucketRecord
+from infra.sites.aws.lustre import LustreStorage
+from infra.sites.aws.outputs import BucketRecord
 from tests.aws.moto_cloud import Cloud, Deployed
 from tests.aws.storage_site import encrypted_bucket, key_policy, lustre_arguments, site
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from infra.aws.network import Network
+from infra.sites.aws.network import Network
 from tests.aws.moto_cloud import Cloud, Deployed, deployed_once
 from tests.aws.moto_cloud.deploying import DEFAULT_TAGS
 from tests.aws.networks import ARGS, way_out, zone_of_nat

@@ -10,8 +10,8 @@ import pulumi
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.aws.existing_network import ExistingNetwork
-from infra.aws.network import Nat, Network
+from infra.sites.aws.existing_network import ExistingNetwork
+from infra.sites.aws.network import Nat, Network
 from tests.aws.moto_cloud import Cloud, Deployed
 from tests.aws.networks import ARGS, existing_vpc, way_out, zone_of_nat
 

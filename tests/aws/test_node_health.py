@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from infra.aws.node_health import monitoring_agent
-from infra.pools import Workload
+from infra.domain.pools import Workload
+from infra.sites.aws.node_health import monitoring_agent
 from tests.aws import pools
 
 ENGINE = "nvidia-dcgm.gpu-operator.svc:5555"

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from infra import naming
-from infra.aws.node_pools import NodePools, NodePoolsArgs, scaling
-from infra.aws.pool_nodes import ami_type
-from infra.pools import Capacity, NodePool
+from infra.domain import naming
+from infra.domain.pools import Capacity, NodePool
+from infra.sites.aws.node_pools import NodePools, NodePoolsArgs, scaling
+from infra.sites.aws.pool_nodes import ami_type
 from tests.aws import pools
 from tests.aws.moto_cloud import Cloud, Deployed, deploy
 

@@ -10,7 +10,7 @@ import pulumi
 import pulumi_aws.ec2 as ec2
 import pytest
 
-from infra.aws.provider import ProviderArgs, aws_provider
+from infra.sites.aws.provider import ProviderArgs, aws_provider
 from tests.aws.moto_cloud import Deployed
 
 ARGS = ProviderArgs(

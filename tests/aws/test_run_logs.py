@@ -9,9 +9,9 @@ from typing import Any
 import pulumi
 import pytest
 
-from infra.aws import run_log_access
-from infra.aws.keys import Keys, KeysArgs
-from infra.aws.run_logs import RunLogs, RunLogsArgs
+from infra.sites.aws import run_log_access
+from infra.sites.aws.keys import Keys, KeysArgs
+from infra.sites.aws.run_logs import RunLogs, RunLogsArgs
 from tests.aws.clusters import bare_cluster
 from tests.aws.iam_evaluation import Request, allowed
 from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, account, deploy

@@ -11,9 +11,9 @@ import pulumi
 import pytest
 from moto import mock_aws
 
-from infra.aws import secret_access
-from infra.aws.role_names import role_name
-from infra.aws.secret_readers import SecretReaders, SecretReadersArgs
+from infra.sites.aws import secret_access
+from infra.sites.aws.role_names import role_name
+from infra.sites.aws.secret_readers import SecretReaders, SecretReadersArgs
 from tests.aws.clusters import bare_cluster
 from tests.aws.iam_evaluation import Document, Request, allowed
 from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deploy

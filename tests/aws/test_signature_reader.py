@@ -8,7 +8,7 @@ import pulumi
 import pytest
 from moto import mock_aws
 
-from infra.aws.signature_reader import SignatureReader, SignatureReaderArgs
+from infra.sites.aws.signature_reader import SignatureReader, SignatureReaderArgs
 from tests.aws.clusters import bare_cluster
 from tests.aws.iam_evaluation import Request, allowed
 from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deploy

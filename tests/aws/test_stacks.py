@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from infra import naming
+from infra.domain import naming
 from tests.aws.moto_cloud import Deployed, deployed_once
 from tests.aws.programs import whole
 

@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from infra.config import parse, promise
-from infra.outputs import Platform
-from infra.schedulers import Scheduler
+from infra.domain.platform import Platform
+from infra.domain.scheduler import Scheduler
 from training.spec import Dataset, Resources, RunSpec
 
 IMAGE = "registry.example.com/trainer@sha256:" + "5" * 64

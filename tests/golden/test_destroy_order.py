@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from infra import naming
+from infra.cli.render import ROOT, Record, render
 from infra.config import stack_values
-from infra.render import ROOT, Record, render
+from infra.domain import naming
 
 Pick = Callable[[Record], bool]
 Related = Callable[[Record, Record], bool]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from infra.cli.render import ROOT, render
 from infra.config import stack_values
-from infra.render import ROOT, render
-from infra.schedulers import Scheduler
+from infra.domain.scheduler import Scheduler
 from tests.golden.conftest import Compare
 from tests.golden.example_runs import platform_of, run_of, scheduler_values
 from training.job import manifests

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from infra.cli.render import ROOT, render
 from infra.config import stack_values
 from infra.observability import dashboards
-from infra.render import ROOT, render
 from tests.golden.conftest import Compare
 from training import source
 from training.deployment import lineage, run_files

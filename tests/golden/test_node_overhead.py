@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from infra import catalog, quantity
+from infra.domain import catalog, quantity
 from tests.committed import rendered
 
 CHARTS: Final = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from infra import catalog
+from infra.domain import catalog
 from policies.rules.budget import HOURLY_BUDGET
 from policies.rules.efa import EFA_INTERFACES, EFA_ONE_ZONE
 from policies.rules.facts import instance_types
@@ -230,7 +230,7 @@ def test_types_without_a_price_are_named(types: tuple[str, ...], named: str) -> 
     (found,) = of_stack(HOURLY_BUDGET, [sized(1, *types)], limitUsdPerHour=1e9)
     assert str(found) == (
         f"instance types: got {named} (pool a); allowed types whose price in us-east-1 is known;"
-        " refresh infra/catalog.yaml, or turn the limit off"
+        " refresh infra/domain/catalog.yaml, or turn the limit off"
     )
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from infra import naming
-from infra.aws import karpenter_manifests
-from infra.pools import Capacity
+from infra.domain import naming
+from infra.domain.pools import Capacity
+from infra.sites.aws import karpenter_manifests
 from policies.rules import names
 from policies.rules.catalog import RULES, unknown_properties
 from policies.rules.model import Resource, ResourceRule, Rule, StackRule, defaults

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from infra.outputs import Platform, TeamOutputs
-from infra.pools import Capacity, Network, NodePool, Nodes, Workload
+from infra.domain.platform import Platform, TeamOutputs
+from infra.domain.pools import Capacity, Network, NodePool, Nodes, Workload
 from policies.rules.model import Resource
 from policies.rules.names import TRAINER_LAUNCH_MODULE
 from policies.rules.workloads import pod_templates

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from infra import naming
+from infra.domain import naming
 from infra.tenancy.admission import controllers
 from infra.tenancy.admission.pods import PODSET
 from tests.sandbox.escape_kit import Ask, create, delete, patch

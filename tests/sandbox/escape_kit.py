@@ -12,10 +12,10 @@ from urllib.parse import urlencode
 
 import urllib3
 
-from infra import naming
 from infra.config import arguments, parse
-from infra.platform import kueue, priorities
-from infra.simulated import node_pools
+from infra.domain import naming
+from infra.queueing import kueue, priorities
+from infra.sites.simulated import node_pools
 from infra.tenancy import access, admission, limits, team
 from infra.tenancy.admission.policy import binding
 from sandbox.node.api import ApiError, Client

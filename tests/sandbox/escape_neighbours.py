@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from infra import naming
+from infra.domain import naming
 from infra.tenancy.admission.controllers import EPHEMERAL_VOLUMES
 from tests.sandbox.escape_attempts import (
     JOB,

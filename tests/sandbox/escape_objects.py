@@ -6,9 +6,9 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from infra import naming
 from infra.config import parse, promise
-from infra.outputs import Platform
+from infra.domain import naming
+from infra.domain.platform import Platform
 from tests.golden.example_runs import run
 from training.launchers import LAUNCHERS
 from training.spec import Resources

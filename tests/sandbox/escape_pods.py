@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from infra import naming
+from infra.domain import naming
 from tests.sandbox.escape_attempts import Attempt, asking, first, main
 from tests.sandbox.escape_kit import Ask, create
 from tests.sandbox.escape_objects import (

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from infra import naming
+from infra.domain import naming
 from sandbox import paths
 from sandbox.node.api import (
     ApiError,

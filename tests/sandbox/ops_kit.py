@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from infra import naming
+from infra.domain import naming
 from ops import __main__ as ops
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import HOST, node_manifest, platform_in, until

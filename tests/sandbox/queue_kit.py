@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from infra import naming
 from infra.config import arguments, parse, promise
-from infra.platform import kueue, priorities
-from infra.simulated import node_pools
+from infra.domain import naming
+from infra.queueing import kueue, priorities
+from infra.sites.simulated import node_pools
 from infra.tenancy import access, team
 from sandbox.node.api import ApiError, Client, object_path
 from tests.golden.example_runs import run

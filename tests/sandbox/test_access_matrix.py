@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from infra import naming
+from infra.domain import naming
 from infra.tenancy import access, shared_view, team
 from sandbox.node.api import Client
 from tests.sandbox.access_matrix import CLUSTER, Cell, Subject, answers, matrix

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from infra.objects import Manifest
-from infra.platform.add_ons import mpi_operator, training_operator
-from infra.platform.add_ons.component import namespace
-from infra.platform.add_ons.model import Installable
-from infra.platform.compatibility import ADD_ONS
+from infra.addons import mpi_operator, training_operator
+from infra.addons.component import namespace
+from infra.addons.model import Installable
+from infra.domain.addon_versions import ADD_ONS
+from infra.kubernetes.objects import Manifest
 from sandbox.cluster import ClusterError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from infra import naming
+from infra.domain import naming
 from infra.tenancy import access, team
 from sandbox.cluster import ClusterError
 from tests.golden.example_runs import platform, run

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from infra import naming
 from infra.config import StackConfig, parse
 from infra.config.arguments import admission as walls_of
-from infra.objects import Manifest
-from infra.simulated import node_pools, storage
-from infra.storage import Volume
+from infra.domain import naming
+from infra.domain.storage import Volume
+from infra.kubernetes.objects import Manifest
+from infra.sites.simulated import node_pools, storage
 from infra.tenancy import access, admission, limits, restore_drill, team, volumes, walls
 from infra.tenancy.admission.policy import binding
 from sandbox import paths

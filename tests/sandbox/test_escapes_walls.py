@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from infra import naming
+from infra.domain import naming
 from sandbox import process
 from tests.sandbox import escape_attempts, escape_neighbours, escape_pods
 from tests.sandbox.conftest import Cluster

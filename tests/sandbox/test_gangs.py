@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from infra import naming
 from infra.config import arguments, parse, promise
-from infra.outputs import Platform
-from infra.platform import kueue, priorities
-from infra.simulated import node_pools
+from infra.domain import naming
+from infra.domain.platform import Platform
+from infra.queueing import kueue, priorities
+from infra.sites.simulated import node_pools
 from infra.tenancy import access, team
 from tests.golden.example_runs import run
 from tests.sandbox.conftest import Cluster

@@ -10,10 +10,10 @@ import pytest
 import yaml
 from rich.console import Console
 
+from infra.observability import component
+from infra.observability.component import ObservabilityArgs
+from infra.observability.monitors import GPU_EXPORTERS
 from infra.observability.rules import rule_file
-from infra.platform import observability
-from infra.platform.monitors import GPU_EXPORTERS
-from infra.platform.observability import ObservabilityArgs
 from sandbox import toolchain
 from sandbox.cluster import ClusterError
 from tests.sandbox.conftest import Cluster
@@ -37,7 +37,7 @@ def watched(cluster: Cluster) -> Cluster:
     namespace = {
         "apiVersion": "v1",
         "kind": "Namespace",
-        "metadata": {"name": observability.NAMESPACE},
+        "metadata": {"name": component.NAMESPACE},
     }
     cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(namespace))
     return cluster
@@ -50,7 +50,7 @@ def manifests(exporter: str = "gpuOperator") -> list[dict[str, Any]]:
         scrape_seconds=30,
         gpu_exporter=exporter,
     )
-    return observability.manifests(args)
+    return component.manifests(args)
 
 
 def applied(cluster: Cluster, objects: list[dict[str, Any]]) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from infra import naming
+from infra.domain import naming
 from infra.observability import series
 from sandbox import cluster as embedded
 from sandbox import environment, monitoring, paths, process

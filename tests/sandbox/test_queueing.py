@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from infra import naming
+from infra.domain import naming
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import until
 from tests.sandbox.queue_kit import Fleet, evicted_because, held, pool, team_of

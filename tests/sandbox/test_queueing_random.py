@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from infra import naming
+from infra.domain import naming
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.queue_kit import Fleet, condition, held, holds_quota, pool, team_of
 

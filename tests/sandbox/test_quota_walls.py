@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from infra import naming, training_pods
+from infra.domain import naming
+from infra.kubernetes import pod_security
 from infra.tenancy import access, limits, team
 from sandbox.cluster import ClusterError
 from tests.sandbox.conftest import Cluster
@@ -39,7 +40,7 @@ def _pod(*containers: dict[str, Any], name: str = "attempt", **spec: Any) -> dic
             "restartPolicy": "Never",
             "automountServiceAccountToken": False,
             "serviceAccountName": naming.SERVICE_ACCOUNT,
-            "securityContext": training_pods.pod_security(),
+            "securityContext": pod_security.pod_security(),
             "containers": list(containers),
             # No node has this label, so nothing starts.
             "nodeSelector": {"quotas": "none"},

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from infra import naming
+from infra.domain import naming
 from infra.tenancy import team
 from ops import __main__ as ops
 from ops.ready import jobs, pace, queueing, restore

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from infra import naming
 from infra.config import arguments, parse
-from infra.schedulers import YUNIKORN_QUEUE, Scheduler
+from infra.domain import naming
+from infra.domain.scheduler import YUNIKORN_QUEUE, Scheduler
 from infra.tenancy import admission
 from infra.tenancy.admission.policy import binding
 from sandbox.cluster import ClusterError

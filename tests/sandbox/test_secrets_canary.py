@@ -15,8 +15,8 @@ from uuid import uuid4
 import pytest
 import yaml
 
+from infra.cli.render import render
 from infra.config import stack_values
-from infra.render import render
 from sandbox import paths
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import until

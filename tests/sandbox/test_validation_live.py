@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from infra import naming
+from infra.domain import naming
 from sandbox.node.api import Client, object_path
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import trainer_image, until

@@ -8,14 +8,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from infra import naming
 from infra.config import arguments, parse, promise
 from infra.config.model import StackConfig
-from infra.outputs import Platform
-from infra.platform import kueue, priorities, validation
-from infra.platform.validation import ValidationArgs
-from infra.platform.validation_jobs import COMPONENT, QUEUEING
-from infra.simulated import node_pools
+from infra.domain import naming
+from infra.domain.platform import Platform
+from infra.queueing import kueue, priorities
+from infra.sites.simulated import node_pools
+from infra.validation import component
+from infra.validation.component import ValidationArgs
+from infra.validation.jobs import COMPONENT, QUEUEING
 from sandbox.node.api import Json
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import platform_in
@@ -75,17 +76,17 @@ class CheckedStack:
             kueue.topology(),
             *(kueue.flavor(pool) for pool in queues.pools),
             kueue.cohort(queues.cohort, queues.pools, queues.teams),
-            validation.flavor(args.cpu_pool),
-            validation.borrowing_queue(args),
-            validation.own_queue(),
-            validation.namespace(signed=False),
-            validation.service_account(),
-            validation.service(),
-            *validation.network_policies(),
-            validation.local_queue(COMPONENT),
-            validation.local_queue(QUEUEING),
-            *validation.templates(args),
-            validation.stack_facts(args),
+            component.flavor(args.cpu_pool),
+            component.borrowing_queue(args),
+            component.own_queue(),
+            component.namespace(signed=False),
+            component.service_account(),
+            component.service(),
+            *component.network_policies(),
+            component.local_queue(COMPONENT),
+            component.local_queue(QUEUEING),
+            *component.templates(args),
+            component.stack_facts(args),
             *more,
         ]
         return self._renamed(found)

@@ -12,7 +12,8 @@ from typing import Any
 
 import yaml
 
-from infra import catalog, config
+from infra import config
+from infra.domain import catalog
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [

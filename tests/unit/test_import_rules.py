@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -54,29 +56,56 @@ def inner(*folders: str) -> Iterator[Path]:
 
 
 def test_the_platform_does_not_know_runs() -> None:
-    assert offenders(inner("infra"), "training") == []
+    assert offenders(files("infra"), "training") == []
 
 
 def test_components_take_outputs_and_never_the_stack_configuration() -> None:
     outside = (
         path
         for path in inner("infra", "training/job.py", "training/launchers")
-        if "config" not in path.relative_to(ROOT).parts and path.name != "render.py"
+        if not {"config", "cli"} & set(path.relative_to(ROOT).parts)
     )
     assert offenders(outside, "infra.config") == []
 
 
-def test_components_do_not_import_sibling_components() -> None:
-    rooms = {"simulated", "tenancy", "platform", "aws"}
-    for room in rooms:
-        siblings = [f"infra.{other}" for other in rooms - {room}]
-        assert offenders(files(f"infra/{room}"), *siblings) == []
+ARROWS: Final = {
+    "domain": set[str](),
+    "kubernetes": {"domain"},
+    "sites": {"domain", "kubernetes"},
+    "queueing": {"domain", "kubernetes"},
+    "tenancy": {"domain", "kubernetes"},
+    "observability": {"domain", "kubernetes"},
+    "addons": {"domain", "kubernetes", "queueing", "observability"},
+    "validation": {"domain", "kubernetes", "queueing"},
+    "config": {
+        *("domain", "sites", "addons", "queueing", "tenancy", "observability", "validation"),
+    },
+    "cli": {"domain", "addons", "config"},
+}
+"""By package of infra/, the packages that it may import: each stands above all that it imports."""
+
+
+def test_packages_of_infra_import_only_those_below_them() -> None:
+    packages = {path.name for path in (ROOT / "infra").iterdir() if (path / "__init__.py").exists()}
+    assert packages == set(ARROWS)
+    for package, below in ARROWS.items():
+        above = [f"infra.{other}" for other in packages - below - {package}]
+        assert offenders(files(f"infra/{package}"), *above) == []
+
+
+def test_the_packages_of_infra_form_no_cycle() -> None:
+    assert next(iter(TopologicalSorter(ARROWS).static_order())) == "domain"
+
+
+def test_infra_itself_has_no_modules_but_the_command_that_scripts_rely_on() -> None:
+    assert {p.name for p in (ROOT / "infra").glob("*.py")} == {"__init__.py", "render.py"}
 
 
 def test_only_the_aws_half_and_two_files_of_the_trainer_import_the_libraries_of_aws() -> None:
     objects = ROOT / "training" / "objects"
     ask_buckets = {objects / "connection.py", objects / "failures.py"}
-    outside = (p for p in inner("infra", "training") if p.parent.name != "aws")
+    aws = {ROOT / "infra/cli/catalog.py", ROOT / "infra/cli/catalog_refresh.py"}
+    outside = (p for p in inner("infra", "training") if p.parent.name != "aws" and p not in aws)
     outside = (p for p in outside if p not in ask_buckets)
     outside = (p for p in [*outside, ROOT / "__main__.py"])
     assert offenders(outside, "pulumi_aws", "pulumi_eks", "boto3", "botocore") == []
@@ -129,10 +158,8 @@ def test_policies_stand_alone() -> None:
 
 def test_commands_on_live_stacks_read_tables_and_the_contract_only() -> None:
     allowed = {
-        "infra.catalog",
-        "infra.naming",
+        "infra.domain",
         "infra.observability",
-        "infra.platform.compatibility",
         "training.spec",
     }
     found = {
@@ -146,15 +173,17 @@ def test_commands_on_live_stacks_read_tables_and_the_contract_only() -> None:
 
 def test_what_is_watched_is_data_that_needs_names_only() -> None:
     watched = ROOT / "infra" / "observability"
-    allowed = ("infra.naming", "infra.observability")
+    allowed = ("infra.domain.naming", "infra.observability")
     renders = watched / "dashboards" / "build.py"
+    resources = {watched / name for name in ("component.py", "monitors.py", "routing.py")}
     found = {
         (path.name, module)
         for path in files("infra/observability")
+        if path not in resources
         for module in imported(path)
         if module.partition(".")[0] not in sys.stdlib_module_names
         and not (path == renders and module.startswith("grafana_foundation_sdk"))
-        and module != "infra"
+        and module not in ("infra", "infra.domain")
         and not any(module == name or module.startswith(f"{name}.") for name in allowed)
     }
     assert found == set()

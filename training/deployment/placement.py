@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra import fabric, naming, topology
-from infra.outputs import Platform
-from infra.pools import NodePool, topology_aware
-from infra.schedulers import Scheduler
+from infra.domain import fabric, naming, topology
+from infra.domain.platform import Platform
+from infra.domain.pools import NodePool, topology_aware
+from infra.domain.scheduler import Scheduler
 from training.spec import RunSpec
 
 

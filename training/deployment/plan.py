@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.config import ConfigError, StackConfig, parse, promise
-from infra.outputs import Platform
+from infra.domain.platform import Platform
 from training.deployment import run_files
 from training.spec import RunSpec
 

@@ -1,6 +1,6 @@
 """DatasetPreparation: a Job that turns a source into token shards before the runs that read them.
 
-It needs no GPU and does not queue (see infra/platform/kueue.py). Pulumi waits for its end, and runs
+It needs no GPU and does not queue (see infra/queueing/kueue.py). Pulumi waits for its end, and runs
 depend on it.
 """
 
@@ -11,9 +11,10 @@ from typing import Any, Final
 
 import pulumi
 
-from infra import naming, training_pods
-from infra.objects import KubernetesObject, Manifest, metadata
-from infra.outputs import Platform
+from infra.domain import naming
+from infra.domain.platform import Platform
+from infra.kubernetes import pod_security
+from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
 from training import spec
 from training.launchers import pod
 from training.spec import Dataset, RunSpec
@@ -85,7 +86,7 @@ def _pod_spec(preparation: Preparation, platform: Platform) -> dict[str, Any]:
         "serviceAccountName": team.service_account,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": training_pods.pod_security_with_volumes(),
+        "securityContext": pod_security.pod_security_with_volumes(),
         **({"nodeSelector": {naming.POOL: cpu_pool.name}} if cpu_pool else {}),
         "containers": [_container(preparation)],
         "volumes": [

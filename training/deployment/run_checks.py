@@ -8,13 +8,13 @@ from typing import Final
 
 import pydantic
 
-from infra import quantity
-from infra.catalog import SPOT_NOTICE_S
 from infra.config.fields import Image
 from infra.config.mistakes import Mistake, did_you_mean, one_of, shown
-from infra.outputs import Platform
-from infra.pools import Capacity, NodePool
-from infra.schedulers import UNSUITED
+from infra.domain import quantity
+from infra.domain.catalog import SPOT_NOTICE_S
+from infra.domain.platform import Platform
+from infra.domain.pools import Capacity, NodePool
+from infra.domain.scheduler import UNSUITED
 from training import spec
 from training.deployment import placement, require_checks, wall_checks
 from training.deployment.run_schema import RunFile
@@ -300,8 +300,8 @@ def _cost(run: RunSpec, pools: tuple[NodePool, ...]) -> Iterator[Mistake]:
         yield Mistake(
             path="costCapUsd",
             got=f"a cap on pools whose price is not known: {', '.join(names)}",
-            allowed="a cap where infra/catalog.yaml has a price of every pool",
-            remedy="run python -m infra.catalog refresh, or remove the cap",
+            allowed="a cap where infra/domain/catalog.yaml has a price of every pool",
+            remedy="run python -m infra.cli.catalog refresh, or remove the cap",
         )
     elif hourly * run.max_hours > run.cost_cap_usd:
         yield Mistake(

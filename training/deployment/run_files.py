@@ -24,8 +24,8 @@ from infra.config.mistakes import (
     shown,
     within,
 )
-from infra.outputs import Platform
-from infra.pools import Capacity
+from infra.domain.platform import Platform
+from infra.domain.pools import Capacity
 from training import source, spec
 from training.deployment import run_checks, scheduler_checks, wall_checks
 from training.deployment.run_schema import RunFile

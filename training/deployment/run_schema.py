@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field
 
 from infra.config.fields import Bool, Cores, DnsLabel, Int, Number, Section, Size, Str
-from infra.pools import NODES_MAX
+from infra.domain.pools import NODES_MAX
 from training import spec
 
 

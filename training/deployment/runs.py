@@ -8,7 +8,7 @@ from pathlib import Path
 import pulumi
 import pulumi_kubernetes as k8s
 
-from infra.outputs import Platform
+from infra.domain.platform import Platform
 from training.deployment import doubts, lineage
 from training.deployment.preparation import DatasetPreparation, DatasetPreparationArgs, Preparation
 from training.job import TrainingJob, TrainingJobArgs

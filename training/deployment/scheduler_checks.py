@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from infra.config.mistakes import Mistake, one_of, shown
-from infra.outputs import Platform
-from infra.pools import Network
-from infra.schedulers import UNSUITED, Scheduler
+from infra.domain.platform import Platform
+from infra.domain.pools import Network
+from infra.domain.scheduler import UNSUITED, Scheduler
 from training.deployment import placement
 from training.deployment.run_schema import RunFile
 from training.spec import RunSpec

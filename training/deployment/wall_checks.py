@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from infra import naming
 from infra.config.mistakes import Mistake, one_of, shown
-from infra.outputs import Platform
+from infra.domain import naming
+from infra.domain.platform import Platform
 from infra.tenancy.admission import images, priorities
 from training.deployment.run_schema import RunFile
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from infra.objects import Manifest
-from infra.outputs import Platform
+from infra.domain.platform import Platform
+from infra.kubernetes.objects import Manifest
 from training.launchers import indexed_job, job, jobset, mpijob, pytorchjob, trainjob
 from training.spec import RunSpec
 

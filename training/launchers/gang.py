@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from infra import naming, quantity
-from infra.objects import Manifest, metadata
-from infra.outputs import Platform
-from infra.schedulers import YUNIKORN_QUEUE, Scheduler
+from infra.domain import naming, quantity
+from infra.domain.platform import Platform
+from infra.domain.scheduler import YUNIKORN_QUEUE, Scheduler
+from infra.kubernetes.objects import Manifest, metadata
 from training.spec import RunSpec
 
 VOLCANO_GROUP: Final = "scheduling.k8s.io/group-name"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from infra import naming
+from infra.domain import naming
 from training.spec import RunSpec
 
 

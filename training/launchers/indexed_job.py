@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from infra.objects import Manifest
-from infra.outputs import Platform
+from infra.domain.platform import Platform
+from infra.kubernetes.objects import Manifest
 from training.launchers import pod
 from training.spec import RunSpec
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from infra.objects import Manifest
-from infra.outputs import Platform
+from infra.domain.platform import Platform
+from infra.kubernetes.objects import Manifest
 from training import spec
 from training.launchers import pod
 from training.spec import RunSpec

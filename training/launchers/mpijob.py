@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from infra import naming
-from infra.objects import Manifest
-from infra.outputs import Platform
+from infra.domain import naming
+from infra.domain.platform import Platform
+from infra.kubernetes.objects import Manifest
 from training import spec
 from training.launchers import gang, pod
 from training.spec import RunSpec

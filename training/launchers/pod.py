@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from infra import naming, training_pods
-from infra.objects import Manifest, metadata
-from infra.outputs import Platform
-from infra.schedulers import Scheduler
+from infra.domain import naming
+from infra.domain.platform import Platform
+from infra.domain.scheduler import Scheduler
+from infra.kubernetes import pod_security
+from infra.kubernetes.objects import Manifest, metadata
 from training import spec
 from training.deployment import placement
 from training.launchers import gang, gate
@@ -215,7 +216,7 @@ def pod_spec(
         "enableServiceLinks": False,
         "priorityClassName": run.priority or platform.default_priority[run.tier],
         "terminationGracePeriodSeconds": run.grace.termination_grace_s,
-        "securityContext": training_pods.pod_security_with_volumes(),
+        "securityContext": pod_security.pod_security_with_volumes(),
         "tolerations": placement.tolerations(pools),
         "affinity": placement.affinity(
             run, pools, in_order=platform.scheduler is not Scheduler.KUEUE

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from infra.objects import Manifest, metadata
-from infra.outputs import Platform
+from infra.domain.platform import Platform
+from infra.kubernetes.objects import Manifest, metadata
 from training.launchers import jobset, pod
 from training.spec import RunSpec
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from infra.config.checks.parts import Parts
 from infra.config.mistakes import Mistake, shown
-from infra.platform.compatibility import ADD_ONS, AddOn
+from infra.domain.addon_versions import ADD_ONS, AddOn
 
 _NODES: Final = {"karpenter": "karpenter", "cluster-autoscaler": "clusterAutoscaler"}
 """The add-on of each autoscaler."""

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from infra import quantity
 from infra.config.checks.parts import Parts
 from infra.config.fields import repository_of
 from infra.config.mistakes import Mistake, did_you_mean, one_of, shown
 from infra.config.model import TeamConfig
-from infra.pools import Workload
+from infra.domain import quantity
+from infra.domain.pools import Workload
 from infra.tenancy.restore_drill import OVERHEAD
 
 

@@ -8,15 +8,15 @@ from typing import Any, Final
 
 import pydantic
 
-from infra import catalog, fabric
 from infra.config.checks.parts import Parts
 from infra.config.gpus_model import SharingConfig
 from infra.config.mistakes import Mistake, did_you_mean, one_of, shown
 from infra.config.model import PoolConfig
-from infra.gpu_sharing import SharingMode, instances, profiles
-from infra.platform import quotas
-from infra.platform.quotas import QueueTeam
-from infra.pools import Network, Nodes, Workload
+from infra.domain import catalog, fabric
+from infra.domain.gpu_sharing import SharingMode, instances, profiles
+from infra.domain.pools import Network, Nodes, Workload
+from infra.queueing import quotas
+from infra.queueing.quotas import QueueTeam
 
 OPERATOR: Final = "gpuOperator"
 PLUGIN: Final = "devicePlugin"

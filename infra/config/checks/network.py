@@ -6,11 +6,11 @@ import ipaddress
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from infra import regions
 from infra.config.aws_model import MadeNetworkConfig
 from infra.config.checks.parts import UNKNOWN, Parts
 from infra.config.mistakes import Mistake, did_you_mean, one_of, shown
-from infra.pools import Network
+from infra.domain import regions
+from infra.domain.pools import Network
 
 _METADATA: Final = tuple(map(ipaddress.ip_network, ("169.254.0.0/16", "fd00:ec2::/32")))
 _PRIVATE: Final = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
@@ -37,7 +37,7 @@ def _zone_paths(parts: Parts) -> list[tuple[str, str]]:
 
 def zones(parts: Parts) -> Iterator[Mistake]:
     """Zones are of the region, each named once, and enough for a control plane."""
-    from infra.aws import addresses
+    from infra.sites.aws import addresses
 
     if not parts.network or UNKNOWN in parts.zones:
         return
@@ -67,7 +67,7 @@ def zones(parts: Parts) -> Iterator[Mistake]:
 
 def addresses_of_vpc(parts: Parts) -> Iterator[Mistake]:
     """The VPC's addresses are private, of a size that can be cut up, and nobody else's."""
-    from infra.aws import addresses
+    from infra.sites.aws import addresses
 
     if not parts.network or parts.network.cidr == UNKNOWN:
         return
@@ -111,7 +111,7 @@ def room_for_nodes(parts: Parts) -> Iterator[Mistake]:
 
     Without them nodes come, cost, and run nothing: their pods wait for an address.
     """
-    from infra.aws import addresses
+    from infra.sites.aws import addresses
 
     if not isinstance(parts.network, MadeNetworkConfig):
         return

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from infra import catalog
 from infra.config.checks.parts import Parts
 from infra.config.mistakes import Mistake, shown
-from infra.pools import Autoscaler, Capacity, Network, Nodes, ReservationKind, Workload
+from infra.domain import catalog
+from infra.domain.pools import Autoscaler, Capacity, Network, Nodes, ReservationKind, Workload
 
 _BY_PROVIDER: Final = {
     "eks": (Nodes.MANAGED, Nodes.KARPENTER),

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from infra import catalog
 from infra.config.aws_model import (
     AwsConfig,
     EksClusterConfig,
@@ -14,7 +13,8 @@ from infra.config.aws_model import (
     MadeNetworkConfig,
 )
 from infra.config.model import PoolConfig, StorageConfig, TeamConfig
-from infra.pools import Workload
+from infra.domain import catalog
+from infra.domain.pools import Workload
 
 UNKNOWN: Final = "unknown"
 """Stands for a name that is missing or malformed: no check complains of it."""

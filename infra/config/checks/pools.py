@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from infra import catalog, naming
 from infra.config.checks.parts import Parts
 from infra.config.mistakes import Mistake, did_you_mean, one_of, shown
 from infra.config.model import PoolConfig
-from infra.pools import Network, Nodes, Workload
+from infra.domain import catalog, naming
+from infra.domain.pools import Network, Nodes, Workload
 
 
 def pool_sizes(parts: Parts) -> Iterator[Mistake]:
@@ -34,7 +34,9 @@ def instance_types(parts: Parts) -> Iterator[Mistake]:
                     path=path,
                     got=shown(name),
                     allowed=one_of(known),
-                    remedy=did_you_mean(name, known, "choose one, or add it to infra/catalog.yaml"),
+                    remedy=did_you_mean(
+                        name, known, "choose one, or add it to infra/domain/catalog.yaml"
+                    ),
                 )
             elif name in known:
                 yield from _fits_pool(path, pool, name)

@@ -8,7 +8,7 @@ from typing import Any, Final
 from infra.config.checks import add_ons
 from infra.config.checks.parts import Parts
 from infra.config.mistakes import Mistake, shown
-from infra.schedulers import NATIVE_GANG_APIS, Scheduler
+from infra.domain.scheduler import NATIVE_GANG_APIS, Scheduler
 
 _PROVIDED: Final = "{provided: true} or {provided: false}"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from infra import catalog
-from infra.catalog import Architecture
 from infra.config.checks.parts import UNKNOWN_ACCOUNT, Parts
 from infra.config.mistakes import Mistake, did_you_mean, one_of, shown
+from infra.domain import catalog
+from infra.domain.catalog import Architecture
 
 _NEEDED: Final = {
     ("aws",): "region and account",
@@ -86,7 +86,9 @@ def system_nodes(parts: Parts) -> Iterator[Mistake]:
                 path=f"cluster.systemNodes.instanceTypes[{index}]",
                 got=f"{shown(name)}{gpus}",
                 allowed=one_of(cpu),
-                remedy=did_you_mean(name, cpu, "choose one, or add it to infra/catalog.yaml"),
+                remedy=did_you_mean(
+                    name, cpu, "choose one, or add it to infra/domain/catalog.yaml"
+                ),
             )
     if nodes.min > nodes.max:
         yield Mistake(

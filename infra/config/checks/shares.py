@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from infra import catalog
 from infra.config.checks.parts import UNKNOWN, Parts
 from infra.config.mistakes import Mistake, shown
 from infra.config.model import TeamConfig
-from infra.platform import quotas
-from infra.platform.quotas import QueueTeam
-from infra.pools import NodePool, Workload
+from infra.domain import catalog
+from infra.domain.pools import NodePool, Workload
+from infra.queueing import quotas
+from infra.queueing.quotas import QueueTeam
 
 
 def lending(parts: Parts) -> Iterator[Mistake]:
@@ -84,7 +84,7 @@ def _affordable(
             path=path,
             got=f"a cap on pools whose price is not known: {', '.join(unknown)}",
             allowed=f"a cap where {catalog.DATA.name} has a price of every on-demand pool",
-            remedy="run python -m infra.catalog refresh, or set borrowing in its place",
+            remedy="run python -m infra.cli.catalog refresh, or set borrowing in its place",
         )
         return
     own = quotas.guaranteed_usd_per_hour(

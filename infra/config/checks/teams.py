@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from infra import catalog
 from infra.config.checks.parts import Parts
 from infra.config.mistakes import Mistake, did_you_mean, one_of
-from infra.pools import Capacity, Workload
+from infra.domain import catalog
+from infra.domain.pools import Capacity, Workload
 
 _BY_POOL: Final = ("guaranteed", "borrowing", "lending")
 """Options of a team that give nodes by pool."""

@@ -10,7 +10,7 @@ from infra.config.checks.parts import Parts
 from infra.config.fields import repository_of
 from infra.config.mistakes import Mistake, did_you_mean, one_of, shown
 from infra.config.validation_model import TRAINER_IMAGE
-from infra.platform.validation_jobs import NAME_MAX, checked
+from infra.validation.jobs import NAME_MAX, checked
 
 
 def _section(parts: Parts) -> dict[str, Any] | None:

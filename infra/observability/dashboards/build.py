@@ -17,7 +17,7 @@ with warnings.catch_warnings():
     from grafana_foundation_sdk.models import dashboard as models
     from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from infra import naming
+from infra.domain import naming
 from infra.observability.dashboards.model import (
     RUN_UID,
     TEAM_UID,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from infra import naming
+from infra.domain import naming
 
 RUN_UID: Final = f"{naming.PROJECT}-run"
 TEAM_UID: Final = f"{naming.PROJECT}-team"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from infra import naming
+from infra.domain import naming
 from infra.observability import series
 from infra.observability.dashboards.model import (
     TEAM_UID,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pulumi
 
-from infra import naming
-from infra.objects import KubernetesObject, Manifest
-from infra.schedulers import Scheduler
+from infra.domain import naming
+from infra.domain.scheduler import Scheduler
+from infra.kubernetes.objects import KubernetesObject, Manifest
 from infra.tenancy.admission import (
     amounts,
     audit,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from infra import naming
-from infra.objects import Manifest
+from infra.domain import naming
+from infra.kubernetes.objects import Manifest
 from infra.tenancy.admission import pods
 from infra.tenancy.admission.controllers import (
     GARBAGE_COLLECTOR,

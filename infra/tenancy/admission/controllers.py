@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from infra.schedulers import Scheduler
+from infra.domain.scheduler import Scheduler
 from infra.tenancy.admission.policy import text, texts
 
 Parent = tuple[str, str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from infra.objects import Manifest
+from infra.kubernetes.objects import Manifest
 from infra.tenancy.admission import pods
 from infra.tenancy.admission.policy import Rule, policy, text
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from infra import naming
-from infra.objects import Manifest
+from infra.domain import naming
+from infra.kubernetes.objects import Manifest
 from infra.tenancy.admission import pods
 from infra.tenancy.admission.policy import Rule, policy, text
 

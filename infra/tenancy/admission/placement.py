@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from infra import naming
-from infra.objects import Manifest
+from infra.domain import naming
+from infra.kubernetes.objects import Manifest
 from infra.tenancy.admission import pods
 from infra.tenancy.admission.controllers import DAEMON_SET, is_one_of
 from infra.tenancy.admission.policy import Rule, policy, resources, text, texts

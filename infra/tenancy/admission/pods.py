@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from infra import naming
+from infra.domain import naming
 from infra.tenancy.admission.controllers import SPEC_WRITERS, is_one_of
 from infra.tenancy.admission.policy import WRITES, resources, text, texts
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from infra import naming
-from infra.objects import Manifest, metadata
+from infra.domain import naming
+from infra.kubernetes.objects import Manifest, metadata
 
 _API: Final = "admissionregistration.k8s.io/v1"
 

@@ -6,8 +6,8 @@ pod for a GPU node must come from a controller that made it for a run, and must 
 
 from __future__ import annotations
 
-from infra import naming
-from infra.objects import Manifest
+from infra.domain import naming
+from infra.kubernetes.objects import Manifest
 from infra.tenancy.admission import pods
 from infra.tenancy.admission.controllers import (
     POD_PARENTS,

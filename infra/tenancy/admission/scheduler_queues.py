@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from infra.objects import Manifest
-from infra.schedulers import YUNIKORN_QUEUE, Scheduler
+from infra.domain.scheduler import YUNIKORN_QUEUE, Scheduler
+from infra.kubernetes.objects import Manifest
 from infra.tenancy.admission import pods
 from infra.tenancy.admission.policy import Rule, policy, resources, text
 

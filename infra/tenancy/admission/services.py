@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.objects import Manifest
+from infra.kubernetes.objects import Manifest
 from infra.tenancy.admission.policy import Rule, policy, resources
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from infra import catalog, naming
+from infra.domain import catalog, naming
 from sandbox.node.api import Json
 
 _NAMES: Final = uuid.UUID("6f1f0e2e-6d0c-4c60-9a5e-5f4e8a1f7a10")

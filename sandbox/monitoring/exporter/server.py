@@ -10,7 +10,7 @@ from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
-from infra import naming
+from infra.domain import naming
 from infra.observability import dcgm
 from sandbox import paths
 from sandbox.monitoring import faults

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bench.ledger import Ledger
-from infra import naming
+from infra.domain import naming
 
 FLAVOR = "spot"
 NAMESPACE = "team-vision"

@@ -12,7 +12,7 @@ import pytest
 from bench import admission, fleet, gangs, latency, report, storm
 from bench.fleet import Fleet
 from bench.statistics import median_and_bound
-from infra import naming
+from infra.domain import naming
 
 METRICS = """
 apiserver_request_duration_seconds_bucket{verb="POST",resource="jobs",le="0.1"} 90

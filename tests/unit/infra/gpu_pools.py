@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from infra.gpu_sharing import GpuSharing, SharingMode
-from infra.pools import Capacity, Fabric, Network, NodePool, Nodes, Workload
+from infra.domain.gpu_sharing import GpuSharing, SharingMode
+from infra.domain.pools import Capacity, Fabric, Network, NodePool, Nodes, Workload
 
 
 def gpu_pool(**changes: object) -> NodePool:

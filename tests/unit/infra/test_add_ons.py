@@ -9,16 +9,22 @@ from typing import Any
 
 import pytest
 
-from infra import render as renderer
-from infra.charts import merged
+from infra.addons import (
+    chart_values,
+    controllers,
+    mirror,
+    mpi_operator,
+    signatures,
+    training_operator,
+)
+from infra.addons.component import in_order, namespace, release_name
+from infra.addons.model import Installable
+from infra.cli import render as renderer
+from infra.cli.render import Record, render
 from infra.config import add_ons, parse
-from infra.objects import Manifest
-from infra.platform import chart_values, mirror, signatures
-from infra.platform.add_ons import controllers, mpi_operator, training_operator
-from infra.platform.add_ons.component import in_order, namespace, release_name
-from infra.platform.add_ons.model import Installable
-from infra.platform.compatibility import ADD_ONS
-from infra.render import Record, render
+from infra.domain.addon_versions import ADD_ONS
+from infra.kubernetes.helm import merged
+from infra.kubernetes.objects import Manifest
 from infra.tenancy.admission import controllers as walls
 from tests.unit.infra.example_eks import stack_values
 

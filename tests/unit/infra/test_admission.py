@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from infra import naming, render
+from infra.cli import render
 from infra.config import arguments, parse, stack_values
 from infra.config.fields import repository_of
-from infra.platform import priorities
-from infra.platform.compatibility import ADD_ONS
-from infra.schedulers import Scheduler
+from infra.domain import naming
+from infra.domain.addon_versions import ADD_ONS
+from infra.domain.scheduler import Scheduler
+from infra.queueing import priorities
 from infra.tenancy import admission, team
 from infra.tenancy.admission import controllers, images, pods
 from infra.tenancy.admission import priorities as ranks

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from infra.observability import alerts
-from infra.platform import alerting
-from infra.platform.alerting import Channel, Receiver, Severity
+from infra.observability import alerts, routing
+from infra.observability.routing import Channel, Receiver, Severity
 
 
 def receiver(name: str, **changed: Any) -> Receiver:
@@ -28,7 +27,7 @@ def matches(matcher: str, labels: Mapping[str, str]) -> bool:
 
 def told(receivers: list[Receiver], **labels: str) -> list[str]:
     """Names of those who hear of an alert with these labels."""
-    routes = alerting.configuration(receivers)["route"]["routes"]
+    routes = routing.configuration(receivers)["route"]["routes"]
     assert all(route["continue"] for route in routes)
     return [r["receiver"] for r in routes if all(matches(m, labels) for m in r["matchers"])]
 
@@ -79,20 +78,20 @@ def inhibited(source: Mapping[str, str], target: Mapping[str, str]) -> bool:
         all(matches(m, source) for m in rule["source_matchers"])
         and all(matches(m, target) for m in rule["target_matchers"])
         and all(source.get(label, "") == target.get(label, "") for label in rule["equal"])
-        for rule in alerting.configuration([])["inhibit_rules"]
+        for rule in routing.configuration([])["inhibit_rules"]
     )
 
 
 def test_a_run_that_waits_for_data_gives_one_ticket() -> None:
     run = {"namespace": "team-llm", "run_id": "hello-1"}
-    first, *others = ({"alertname": name, **run} for name in alerting.LOADER_ALERTS)
+    first, *others = ({"alertname": name, **run} for name in routing.LOADER_ALERTS)
     for one in others:
         assert inhibited(first, one) and not inhibited(one, first)
         assert not inhibited(first, one | {"run_id": "hello-2"})
 
 
 def test_alerts_that_keep_others_silent_exist() -> None:
-    assert set(alerting.LOADER_ALERTS) <= {alert.name for alert in alerts.ALERTS}
+    assert set(routing.LOADER_ALERTS) <= {alert.name for alert in alerts.ALERTS}
 
 
 def test_what_a_team_is_not_told_of_reaches_the_platform() -> None:
@@ -114,8 +113,8 @@ def test_no_configuration_holds_a_secret_only_the_file_where_it_is_mounted(
     channel: Channel,
 ) -> None:
     one = receiver("pager", channel=channel, slack_channel="#gpu")
-    found = alerting.configuration([one])["receivers"][1]
+    found = routing.configuration([one])["receivers"][1]
     (settings,) = next(value for key, value in found.items() if key != "name")
     files = [value for key, value in settings.items() if key.endswith("_file")]
     assert files == ["/etc/alertmanager/secrets/alerting/pager"]
-    assert alerting.secrets([one, one]) == ["alerting"]
+    assert routing.secrets([one, one]) == ["alerting"]

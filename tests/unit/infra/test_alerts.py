@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from infra import naming
+from infra.domain import naming
 from infra.observability import alerts, dcgm, recording, series
 from infra.observability.dashboards import DASHBOARDS
 from infra.observability.recording import Facts, NodePrice

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from infra.cli.render import ROOT
 from infra.config import ConfigError, parse, stack_values
-from infra.render import ROOT
 from tests.unit.infra import example_eks
 
 REMEDY = (

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from infra import catalog
 from infra.config import ConfigError, parse
 from infra.config.aws_model import EksClusterConfig
 from infra.config.model import StorageKind
-from infra.pools import Nodes, ReservationKind
+from infra.domain import catalog
+from infra.domain.pools import Nodes, ReservationKind
 from tests.golden.example_runs import stack_values as existing
 from tests.unit.infra.example_eks import ROLE
 from tests.unit.infra.example_eks import stack_values as example

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from infra.config import ConfigError, parse
-from infra.schedulers import Scheduler
+from infra.domain.scheduler import Scheduler
 from tests.golden.example_runs import stack_values as example
 from tests.unit.infra import example_eks
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from infra import catalog
 from infra.config import ConfigError, parse, stack_values
 from infra.config.__main__ import main
+from infra.domain import catalog
 from tests.golden.example_runs import IMAGE
 from tests.golden.example_runs import stack_values as example
 
@@ -177,7 +177,7 @@ BAD: dict[str, tuple[Edit, str]] = {
         ),
         "teams[0].onDemandUsdPerHour: got a cap on pools whose price is not known: ondemand; "
         "allowed a cap where catalog.yaml has a price of every on-demand pool; run python -m "
-        "infra.catalog refresh, or set borrowing in its place",
+        "infra.cli.catalog refresh, or set borrowing in its place",
     ),
     "negative cost cap": (
         lambda s: s["teams"][0].update(onDemandUsdPerHour=-1),

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from infra import naming
 from infra.config import ConfigError, parse, stack_values
 from infra.config.__main__ import main
+from infra.domain import naming
 from tests.golden.example_runs import stack_values as existing
 from tests.unit.infra.example_eks import stack_values as eks
 

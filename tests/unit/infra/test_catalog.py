@@ -14,8 +14,10 @@ import pytest
 from botocore.stub import Stubber
 from moto import mock_aws
 
-from infra import catalog
-from infra.catalog import Price, __main__, data_file, refresh
+from infra.cli import catalog as command
+from infra.cli import catalog_refresh
+from infra.domain import catalog
+from infra.domain.catalog import Price, data_file
 
 NOW = datetime.datetime(2027, 1, 2, tzinfo=datetime.UTC)
 
@@ -95,9 +97,9 @@ def aws() -> Iterator[None]:
         yield
 
 
-def region(name: str, answers: dict[str, list[str]]) -> refresh.Region:
+def region(name: str, answers: dict[str, list[str]]) -> catalog_refresh.Region:
     """A region whose price list gives these answers, by type; it refuses any other question."""
-    price_list = boto3.client("pricing", region_name=refresh.PRICE_LIST_REGION)
+    price_list = boto3.client("pricing", region_name=catalog_refresh.PRICE_LIST_REGION)
     stub = Stubber(price_list)
     for instance in catalog.load().types:
         fields = {
@@ -115,7 +117,7 @@ def region(name: str, answers: dict[str, list[str]]) -> refresh.Region:
             {"ServiceCode": "AmazonEC2", "Filters": filters},
         )
     stub.activate()
-    return refresh.Region(
+    return catalog_refresh.Region(
         name=name, ec2=boto3.client("ec2", region_name=name), price_list=price_list
     )
 
@@ -132,7 +134,7 @@ def after() -> catalog.Catalog:
     wrong = data_file.text(catalog.load()).replace("vcpu: 96", "vcpu: 95")
     wrong = wrong.replace("efaCards: [0, 1, 2, 3]", "efaCards: [0]").replace("2048", "1")
     with aws():
-        return refresh.refreshed(catalog.parse(wrong), [region("us-west-2", ANSWERS)], NOW)
+        return catalog_refresh.refreshed(catalog.parse(wrong), [region("us-west-2", ANSWERS)], NOW)
 
 
 def test_a_refresh_takes_prices_of_its_region_only(after: catalog.Catalog) -> None:
@@ -170,17 +172,19 @@ def test_efa_is_found_where_cards_do_not_tell_their_interfaces() -> None:
         "NetworkInfo": {"NetworkCards": [{}], "EfaInfo": {"MaximumEfaInterfaces": 32}},
         "ProcessorInfo": {"SupportedArchitectures": ["x86_64"]},
     }
-    assert refresh.hardware(row)["efa_card_indexes"] == tuple(range(32))
+    assert catalog_refresh.hardware(row)["efa_card_indexes"] == tuple(range(32))
 
 
 def test_changes_are_told_one_by_one(after: catalog.Catalog) -> None:
     before = catalog.load()
-    lines = [line for line in refresh.changes(before, after) if line.startswith("p4d.24xlarge ")]
+    lines = [
+        line for line in catalog_refresh.changes(before, after) if line.startswith("p4d.24xlarge ")
+    ]
     assert lines == [
         "p4d.24xlarge us-west-2 on_demand_usd_hour: 21.95764 -> 19.5",
         "p4d.24xlarge us-west-2 spot_usd_hour: 9.53 -> 0.0",
     ]
-    assert refresh.changes(before, before) == []
+    assert catalog_refresh.changes(before, before) == []
 
 
 def test_the_command_writes_the_file_and_says_what_changed(
@@ -188,9 +192,9 @@ def test_the_command_writes_the_file_and_says_what_changed(
 ) -> None:
     file = tmp_path / "catalog.yaml"
     monkeypatch.setattr(catalog, "DATA", file)
-    monkeypatch.setattr(__main__, "regions", lambda names: [region(n, ANSWERS) for n in names])
+    monkeypatch.setattr(command, "regions", lambda names: [region(n, ANSWERS) for n in names])
     with aws():
-        assert __main__.main(["refresh", "--region", "us-west-2"]) == 0
+        assert command.main(["refresh", "--region", "us-west-2"]) == 0
     written = catalog.parse(file.read_text())
     assert written.types["p4d.24xlarge"].prices["us-west-2"].on_demand_usd_hour == 19.5
     shown = capsys.readouterr().out
@@ -208,7 +212,7 @@ def test_without_credentials_the_command_says_one_line_and_changes_nothing(
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    assert __main__.main(["refresh"]) == 1
+    assert command.main(["refresh"]) == 1
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err == "AWS: got Unable to locate credentials; nothing was changed\n"

@@ -1,4 +1,4 @@
-"""`python -m infra.platform.chart_values` says in one line why it read nothing."""
+"""`python -m infra.cli.chart_values` says in one line why it read nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.platform.chart_values.__main__ import main
+from infra.cli.chart_values import main
 
 
 def test_a_name_without_a_known_chart_is_refused_with_those_that_have_one(

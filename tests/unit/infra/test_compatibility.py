@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from infra import naming
-from infra.aws import karpenter, karpenter_manifests, provisioning_request
+from infra.addons import signatures
 from infra.config import add_ons as plans
 from infra.config.aws_model import EksClusterConfig
 from infra.config.operators_model import OPERATORS
-from infra.platform import scale_up, signatures
-from infra.platform.compatibility import ADD_ONS, AddOn
-from infra.platform.images import AUTOSCALER_TAGS, IMAGES
-from infra.platform.schedulers import volcano, yunikorn
+from infra.domain import naming
+from infra.domain.addon_images import AUTOSCALER_TAGS, IMAGES
+from infra.domain.addon_versions import ADD_ONS, AddOn
+from infra.queueing import scale_up, volcano, yunikorn
+from infra.sites.aws import karpenter, karpenter_manifests, provisioning_request
 from infra.tenancy import secrets
 from ops import collect
 from ops.cluster import Kind
@@ -148,7 +148,7 @@ def test_there_is_an_autoscaler_for_every_version_that_eks_may_have() -> None:
 
 def test_versions_are_written_in_the_table_and_nowhere_else() -> None:
     versions = {f'"{add_on.version}"' for add_on in ADD_ONS.values() if add_on.version}
-    home = {"compatibility.py", "images.py"}
+    home = {"addon_versions.py", "addon_images.py"}
     offenders = [
         f"{path.relative_to(ROOT)}: {version}"
         for path in (ROOT / "infra").rglob("*.py")

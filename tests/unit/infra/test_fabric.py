@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from infra import fabric
-from infra.pools import Fabric, Network, NodePool, Nodes
+from infra.domain import fabric
+from infra.domain.pools import Fabric, Network, NodePool, Nodes
 from tests.unit.infra.gpu_pools import ROCE, gpu_pool
 
 EFA = gpu_pool()

@@ -7,11 +7,8 @@ from typing import Any
 
 import pytest
 
-from infra import naming
-from infra.observability import series
-from infra.observability.log_patterns import LOG_PATTERNS
-from infra.platform.add_ons import fluent_bit, fluent_bit_pipeline
-from infra.platform.add_ons.fluent_bit import (
+from infra.addons import fluent_bit, fluent_bit_pipeline
+from infra.addons.fluent_bit import (
     CloudWatch,
     Endpoint,
     FluentBitArgs,
@@ -19,7 +16,10 @@ from infra.platform.add_ons.fluent_bit import (
     Loki,
     plan,
 )
-from infra.platform.add_ons.fluent_bit_pipeline import Destination
+from infra.addons.fluent_bit_pipeline import Destination
+from infra.domain import naming
+from infra.observability import series
+from infra.observability.log_patterns import LOG_PATTERNS
 
 CLOUDWATCH = CloudWatch(region="us-east-1", group="/trainyard/training/runs")
 OUTSIDE = Endpoint(

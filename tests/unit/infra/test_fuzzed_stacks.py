@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from infra.config import ConfigError, parse, promise
-from infra.quantity import GIB
+from infra.domain.quantity import GIB
 from tests.golden.example_runs import stack_values as existing
 from tests.unit.infra.example_eks import stack_values as eks
 

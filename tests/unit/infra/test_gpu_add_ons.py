@@ -8,18 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
+from infra.addons import dcgm_exporter, device_plugin, efa_device_plugin, gpu_nodes, gpu_operator
+from infra.addons.gpu_nodes import GpuNodesArgs
+from infra.addons.model import Installable
+from infra.domain.addon_versions import ADD_ONS
+from infra.domain.pools import NodePool, Nodes
 from infra.observability import dcgm
-from infra.platform.add_ons import (
-    dcgm_exporter,
-    device_plugin,
-    efa_device_plugin,
-    gpu_nodes,
-    gpu_operator,
-)
-from infra.platform.add_ons.gpu_nodes import GpuNodesArgs
-from infra.platform.add_ons.model import Installable
-from infra.platform.compatibility import ADD_ONS
-from infra.pools import NodePool, Nodes
 from tests.unit.infra.gpu_pools import CPU, CUT, SERVED, SLICED, SPOT, gpu_pool
 
 ALL = (device_plugin, dcgm_exporter, efa_device_plugin, gpu_operator)

@@ -6,11 +6,11 @@ import dataclasses
 
 import pytest
 
-from infra import catalog, naming
-from infra.aws import karpenter_manifests
-from infra.gpu_sharing import MIG_PROFILES, instances, profiles
-from infra.pools import Capacity, Nodes
-from infra.simulated.node_pools import node
+from infra.domain import catalog, naming
+from infra.domain.gpu_sharing import MIG_PROFILES, instances, profiles
+from infra.domain.pools import Capacity, Nodes
+from infra.sites.aws import karpenter_manifests
+from infra.sites.simulated.node_pools import node
 from tests.golden.example_runs import platform, run, stack_values
 from tests.unit.infra.gpu_pools import CUT, ROCE, SERVED, SLICED, gpu_pool
 from training.deployment import placement
@@ -78,7 +78,7 @@ def test_a_gang_over_roce_takes_a_share_of_each_nodes_adapters() -> None:
 
 
 def test_a_queue_counts_the_adapters_of_every_network() -> None:
-    from infra.platform import kueue
+    from infra.queueing import kueue
 
     assert kueue.covered_resources((ROCE, gpu_pool())) == [
         "cpu",

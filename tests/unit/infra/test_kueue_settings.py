@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.platform import kueue_settings
-from infra.platform.add_ons import kueue
+from infra.addons import kueue, kueue_config
 from sandbox import configuration
 from sandbox.ports import NAMES
 
@@ -45,14 +44,14 @@ def test_machines_get_more_time_than_processes() -> None:
 
 
 def test_no_node_of_a_gang_is_replaced_by_kueue() -> None:
-    gates = [*kueue_settings.NODE_REPLACEMENT_GATES, kueue_settings.RECLAIM_GATE]
+    gates = [*kueue_config.NODE_REPLACEMENT_GATES, kueue_config.RECLAIM_GATE]
     assert {gate for gate in gates if sandbox()["featureGates"][gate] is False} == {*gates}
-    gates.append(kueue_settings.TAINT_REPLACEMENT_GATE)
+    gates.append(kueue_config.TAINT_REPLACEMENT_GATE)
     assert chart()["featureGates"] == dict.fromkeys(gates, False)
 
 
 def test_the_older_kueue_is_not_told_of_gates_that_it_lacks() -> None:
-    assert kueue_settings.TAINT_REPLACEMENT_GATE not in sandbox()["featureGates"]
+    assert kueue_config.TAINT_REPLACEMENT_GATE not in sandbox()["featureGates"]
 
 
 def test_the_chart_knows_every_kind_of_run() -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from infra import naming
+from infra.addons.fluent_bit import CloudWatch, Endpoint, Http, Loki
 from infra.config import add_ons, logs_arguments, parse
 from infra.config.aws_model import EksClusterConfig
 from infra.config.logs_model import CloudWatchConfig
-from infra.platform.add_ons.fluent_bit import CloudWatch, Endpoint, Http, Loki
+from infra.domain import naming
 from tests.golden.example_runs import stack_values as existing
 from tests.unit.infra.example_eks import stack_values as eks
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from infra.cli.render import ROOT, Record, render
 from infra.config import stack_values
-from infra.render import ROOT, Record, render
 from tests import committed
 
 METADATA = ("169.254.169.254", "fd00:ec2::254")

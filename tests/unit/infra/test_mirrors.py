@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
+from infra.addons import chart_values, mirror
+from infra.addons.mirror import Copy
+from infra.cli.mirror import main, wanted
+from infra.cli.render import ROOT, Record, render
 from infra.config import parse, stack_values
-from infra.mirror.__main__ import main, wanted
-from infra.platform import chart_values, mirror
-from infra.platform.compatibility import ADD_ONS
-from infra.platform.images import PAUSE
-from infra.platform.mirror import Copy
-from infra.render import ROOT, Record, render
+from infra.domain.addon_images import PAUSE
+from infra.domain.addon_versions import ADD_ONS
 from tests.unit.infra import example_eks
 
 MIRROR = "registry.example.com/mirror"

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from infra import naming
-from infra.observability import series
-from infra.platform import monitors, observability
-from infra.platform.observability import ObservabilityArgs
+from infra.domain import naming
+from infra.observability import component, monitors, series
+from infra.observability.component import ObservabilityArgs
 
 
 def relabelled(
@@ -117,7 +116,7 @@ ARGS = ObservabilityArgs(
 
 
 def kinds(args: ObservabilityArgs) -> list[tuple[str, str]]:
-    return [(m["kind"], m["metadata"]["name"]) for m in observability.manifests(args)]
+    return [(m["kind"], m["metadata"]["name"]) for m in component.manifests(args)]
 
 
 def test_every_group_of_rules_and_every_dashboard_is_an_object_of_its_own() -> None:
@@ -140,6 +139,6 @@ def test_a_namespace_that_is_not_ours_gets_no_walls() -> None:
 
 
 def test_prometheus_is_closed_to_other_namespaces() -> None:
-    deny = next(m for m in observability.walls() if m["metadata"]["name"] == "default-deny")
+    deny = next(m for m in component.walls() if m["metadata"]["name"] == "default-deny")
     assert deny["spec"]["podSelector"] == {}
     assert deny["spec"]["ingress"] == [{"from": [{"podSelector": {}}]}]

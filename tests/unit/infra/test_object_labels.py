@@ -6,8 +6,8 @@ from functools import cache
 
 import pytest
 
-from infra import naming
-from infra.render import Record
+from infra.cli.render import Record
+from infra.domain import naming
 from tests import committed
 
 STACKS = ("local", "dev", "prod")

@@ -7,9 +7,9 @@ import math
 
 import pytest
 
-from infra import catalog, naming, quantity
-from infra.pools import Capacity, Network, NodePool, Nodes, Workload
-from infra.simulated.node_pools import node
+from infra.domain import catalog, naming, quantity
+from infra.domain.pools import Capacity, Network, NodePool, Nodes, Workload
+from infra.sites.simulated.node_pools import node
 
 
 def pool(**changes: object) -> NodePool:

@@ -12,10 +12,10 @@ from typing import Any
 import pulumi
 import pytest
 
-from infra import naming
+from infra.cli.render import ROOT, Record, render
+from infra.cli.render import main as render_main
 from infra.config import stack_values
-from infra.render import ROOT, Record, render
-from infra.render import main as render_main
+from infra.domain import naming
 from tests import committed
 
 STACKS = ("local", "dev", "prod")
@@ -126,7 +126,7 @@ def test_a_stack_on_aws_can_be_updated_in_one_account_only() -> None:
 
 def test_nothing_of_aws_is_loaded_for_the_local_stack() -> None:
     program = (
-        "import sys; from infra.render import main; main(['local']); "
+        "import sys; from infra.cli.render import main; main(['local']); "
         "sys.exit(any(name.partition('.')[0] in ('pulumi_aws', 'pulumi_eks', 'boto3') "
         "for name in sys.modules))"
     )

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from infra import naming, quantity, topology
 from infra.config import arguments, parse
-from infra.platform import kueue, priorities
-from infra.platform.kueue import KueueQueuesArgs
+from infra.domain import naming, quantity, topology
+from infra.queueing import kueue, priorities
+from infra.queueing.kueue import KueueQueuesArgs
 from tests.golden.example_runs import stack_values
 
 

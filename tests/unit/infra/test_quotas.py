@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from infra import naming
 from infra.config import arguments, parse
-from infra.platform import kueue, quotas
-from infra.platform.quotas import QueueTeam, Share
-from infra.pools import Capacity, NodePool, Reservation, ReservationKind
+from infra.domain import naming
+from infra.domain.pools import Capacity, NodePool, Reservation, ReservationKind
+from infra.queueing import kueue, quotas
+from infra.queueing.quotas import QueueTeam, Share
 from tests.golden.example_runs import platform, run, stack_values
 from tests.unit.infra.test_pools import pool
 from training.deployment import placement

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from infra import naming, training_pods
 from infra.config.drills_model import RestoreDrillConfig
+from infra.domain import naming
+from infra.kubernetes import pod_security
 from infra.tenancy import restore_drill
 from infra.tenancy.restore_drill import RestoreDrill
 from tests.golden.example_runs import IMAGE
@@ -42,7 +43,7 @@ def test_it_mounts_the_teams_checkpoints_and_cannot_write_to_them() -> None:
 
 def test_it_is_restricted_like_the_pods_of_runs_and_has_no_token() -> None:
     spec_ = pod_of(DRILL)
-    assert spec_["securityContext"] == training_pods.pod_security_with_volumes()
+    assert spec_["securityContext"] == pod_security.pod_security_with_volumes()
     assert spec_["containers"][0]["securityContext"] == training_pod.restricted()
     assert spec_["automountServiceAccountToken"] is False
     assert spec_["serviceAccountName"] == naming.SERVICE_ACCOUNT

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from infra import naming, quantity
 from infra.config import arguments, parse
-from infra.platform import priorities
-from infra.platform.compatibility import ADD_ONS
-from infra.platform.schedulers import shares, volcano, yunikorn
-from infra.platform.schedulers.shares import SharedQueuesArgs
-from infra.schedulers import Scheduler
+from infra.domain import naming, quantity
+from infra.domain.addon_versions import ADD_ONS
+from infra.domain.scheduler import Scheduler
+from infra.queueing import priorities, shares, volcano, yunikorn
+from infra.queueing.shares import SharedQueuesArgs
 from tests.golden.example_runs import scheduler_values
 
 _YUNIKORN_NAME = re.compile(r"[a-zA-Z0-9_:#/@-]{1,64}")

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from infra import naming
 from infra.config import arguments, parse
-from infra.platform.schedulers import yunikorn
-from infra.schedulers import Scheduler
+from infra.domain import naming
+from infra.domain.scheduler import Scheduler
+from infra.queueing import yunikorn
 from infra.tenancy import access, admission, limits
 from tests.golden.example_runs import platform_of, scheduler_values
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from infra.aws import signature_access
-from infra.platform import signatures
-from infra.platform.add_ons import policy_controller
-from infra.platform.signatures import Keyless, KmsKey
-from infra.render import Record, render
+from infra.addons import policy_controller, signatures
+from infra.addons.signatures import Keyless, KmsKey
+from infra.cli.render import Record, render
+from infra.sites.aws import signature_access
 from infra.tenancy import team
 from tests.unit.infra.example_eks import stack_values
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from infra.cli.render import render
 from infra.config import parse, promise
-from infra.render import render
 from infra.tenancy import secrets
 from infra.tenancy.secrets import SecretsManager, TeamSecret
 from tests.golden.example_runs import stack_values

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from infra import naming
-from infra.storage import NamedStorageClass, Volume, VolumeSizes
+from infra.domain import naming
+from infra.domain.storage import NamedStorageClass, Volume, VolumeSizes
 from infra.tenancy import access, limits, shared_view, team, volumes, walls
 from tests.golden.example_runs import platform, run_of
 from training import spec

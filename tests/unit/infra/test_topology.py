@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from infra import catalog, naming, topology
 from infra.config import parse
-from infra.platform import kueue
-from infra.pools import NodePool, Nodes
-from infra.simulated import node_pools
+from infra.domain import catalog, naming, topology
+from infra.domain.pools import NodePool, Nodes
+from infra.queueing import kueue
+from infra.sites.simulated import node_pools
 from tests.golden.example_runs import platform, run, stack_values
 from tests.unit.infra.test_pools import pool
 from training.deployment import placement

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from infra import naming, quantity
 from infra.config import parse, promise
 from infra.config.validation_arguments import validation as arguments
-from infra.platform import validation, validation_jobs
-from infra.platform.validation import ValidationArgs
-from infra.platform.validation_jobs import Surroundings
-from infra.pools import NodePool
-from infra.schedulers import Scheduler
+from infra.domain import naming, quantity
+from infra.domain.pools import NodePool
+from infra.domain.scheduler import Scheduler
+from infra.validation import component, jobs
+from infra.validation.component import ValidationArgs
+from infra.validation.jobs import Surroundings
 from ops.ready import stack
 from tests.golden.example_runs import IMAGE, scheduler_values, stack_values
 from tests.unit.infra.gpu_pools import CUT, ROCE, SERVED, SLICED, gpu_pool
@@ -44,7 +44,7 @@ def args(section: dict[str, Any] | None = None, **stack: Any) -> ValidationArgs:
 
 def templates(found: ValidationArgs) -> dict[str, dict[str, Any]]:
     """CronJobs by name."""
-    return {one["metadata"]["name"]: one for one in validation.templates(found)}
+    return {one["metadata"]["name"]: one for one in component.templates(found)}
 
 
 def pod(template: dict[str, Any]) -> dict[str, Any]:
@@ -139,12 +139,12 @@ def test_all_nodes_that_are_always_there_are_checked(
 def test_pods_of_a_gang_find_each_other_by_the_name_of_their_job() -> None:
     template = templates(args())["collective-spot"]
     assert option(template, "leader") == "$(TRAINYARD_JOB)-0.validation"
-    assert pod(template)["subdomain"] == validation.service()["metadata"]["name"]
+    assert pod(template)["subdomain"] == component.service()["metadata"]["name"]
     env = {e["name"]: e for e in pod(template)["containers"][0]["env"]}
     path = env["TRAINYARD_JOB"]["valueFrom"]["fieldRef"]["fieldPath"]
     assert path == "metadata.labels['batch.kubernetes.io/job-name']"
     assert env["TRAINYARD_NODES"]["value"] == "2"
-    selector = validation.service()["spec"]["selector"]
+    selector = component.service()["spec"]["selector"]
     labels = template["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"]
     assert selector.items() <= labels.items()
 
@@ -179,7 +179,7 @@ def variables(template: dict[str, Any]) -> dict[str, str]:
 
 def of_pools(*found: NodePool) -> dict[str, dict[str, Any]]:
     """Templates of these pools by name."""
-    made = validation_jobs.templates(found, Surroundings(image=IMAGE))
+    made = jobs.templates(found, Surroundings(image=IMAGE))
     return {one["metadata"]["name"]: one for one in made}
 
 
@@ -210,16 +210,16 @@ def test_of_gpus_that_are_shared_one_part_is_checked_and_no_gang_is_made(pool: N
 def test_commands_on_the_stack_know_a_pool_without_gangs(pool: NodePool) -> None:
     found = args()
     told = dataclasses.replace(found, platform=dataclasses.replace(found.platform, pools=(pool,)))
-    [known] = stack.parse(validation.stack_facts(told)["data"][stack.KEY]).pools
+    [known] = stack.parse(component.stack_facts(told)["data"][stack.KEY]).pools
     assert pool.sharing and known.gangless.startswith(
         f"its GPUs are shared ({pool.sharing.mode.value})"
     )
-    whole = stack.parse(validation.stack_facts(found)["data"][stack.KEY]).pools
+    whole = stack.parse(component.stack_facts(found)["data"][stack.KEY]).pools
     assert {one.gangless for one in whole if one.gpu} == {""}
 
 
 def test_gpus_are_borrowed_by_a_queue_that_owns_none_and_yields_first() -> None:
-    queue = validation.borrowing_queue(args())["spec"]
+    queue = component.borrowing_queue(args())["spec"]
     [group] = queue["resourceGroups"]
     quotas = [r for flavor in group["flavors"] for r in flavor["resources"]]
     assert {r["nominalQuota"] for r in quotas} == {"0"}
@@ -236,7 +236,7 @@ def test_gpus_are_borrowed_by_a_queue_that_owns_none_and_yields_first() -> None:
 
 
 def test_the_check_of_queues_has_room_for_one_job_and_no_part_in_the_cohort() -> None:
-    queue = validation.own_queue()["spec"]
+    queue = component.own_queue()["spec"]
     assert "cohortName" not in queue
     assert queue["preemption"]["withinClusterQueue"] == "LowerPriority"
     room = {
@@ -264,17 +264,17 @@ def test_another_scheduler_has_no_queue_for_checks(scheduler: Scheduler) -> None
 
 
 def test_only_the_namespace_itself_may_use_its_queues() -> None:
-    for queue in (validation.borrowing_queue(args()), validation.own_queue()):
+    for queue in (component.borrowing_queue(args()), component.own_queue()):
         assert queue["spec"]["namespaceSelector"] == {
             "matchLabels": {"kubernetes.io/metadata.name": naming.VALIDATION_NAMESPACE}
         }
 
 
 def test_pods_are_restricted_and_closed_in() -> None:
-    labels = validation.namespace(signed=True)["metadata"]["labels"]
+    labels = component.namespace(signed=True)["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
     assert labels[naming.SIGNED_IMAGES] == "true"
-    deny, *_ = validation.network_policies()
+    deny, *_ = component.network_policies()
     assert deny["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     for template in templates(args()).values():
         spec = pod(template)
@@ -286,7 +286,7 @@ def test_pods_are_restricted_and_closed_in() -> None:
 
 
 def test_the_stack_says_what_it_consists_of_and_what_its_nodes_must_show() -> None:
-    manifest = validation.stack_facts(args({"minGBps": {"spot": 40}}))
+    manifest = component.stack_facts(args({"minGBps": {"spot": 40}}))
     assert manifest["metadata"]["name"] == "trainyard-stack"
     facts = json.loads(manifest["data"]["stack.json"])
     assert facts["scheduler"] == "kueue" and facts["stack"] == "example"

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from infra import naming
+from infra.domain import naming
 from ops import objects
 from ops.cluster import ConflictError, ForbiddenError, Kind
 from ops.objects import Json

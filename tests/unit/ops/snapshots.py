@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from infra import naming
+from infra.domain import naming
 from ops.logs import Line, Log
 from ops.objects import Json
 from ops.snapshot import Snapshot

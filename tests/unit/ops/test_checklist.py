@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from infra import naming
+from infra.domain import naming
 from infra.observability.alerts import ALERTS
 from ops.checklist import ROWS, checklist
 from ops.checklist.observed import observe

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from infra import naming
+from infra.domain import naming
 from ops import __main__ as front_door
 from ops.cluster import Kind
 from ops.objects import Json

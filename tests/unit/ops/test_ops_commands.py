@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from infra import naming
+from infra.domain import naming
 from ops import __main__ as front_door
 from ops import collect, drain
 from ops.cluster import ClusterError, ForbiddenError, Kind, _decoded

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from infra import naming
+from infra.domain import naming
 from ops.objects import Json
 from ops.ready import capacity, stack
 from ops.ready.outcome import Check, Outcome

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from infra import naming
+from infra.domain import naming
 from ops import objects
 from ops.cluster import ClusterError, ConflictError, _decoded
 from ops.objects import Json

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from infra import naming
+from infra.domain import naming
 from ops import __main__ as front_door
 from ops.cluster import UnreachableError
 from ops.objects import Json

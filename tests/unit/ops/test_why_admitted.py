@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from infra import naming
+from infra.domain import naming
 from ops.objects import Json
 from ops.symptoms import SYMPTOMS, explain
 from tests.unit.ops.snapshots import (

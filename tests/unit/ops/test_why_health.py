@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from infra import naming
+from infra.domain import naming
 from ops.metrics import Sick, Vitals
 from ops.snapshot import Snapshot
 from ops.symptoms import explain, health

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from infra import naming
+from infra.domain import naming
 from infra.observability import dcgm
 from sandbox import paths
 from sandbox.monitoring import faults

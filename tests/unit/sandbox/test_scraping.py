@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from infra import naming
+from infra.domain import naming
 from infra.observability import series
 from sandbox import monitoring, ports
 from sandbox.monitoring import MonitoringError, access, scraping

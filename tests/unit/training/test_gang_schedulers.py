@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from infra import naming
 from infra.config import ConfigError
-from infra.outputs import Platform
-from infra.schedulers import UNSUITED, YUNIKORN_QUEUE, Scheduler
+from infra.domain import naming
+from infra.domain.platform import Platform
+from infra.domain.scheduler import UNSUITED, YUNIKORN_QUEUE, Scheduler
 from tests.golden.example_runs import (
     IMAGE,
     LAUNCHERS,

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from infra import catalog, naming
-from infra.aws import imds_sidecar
 from infra.config import StackConfig, promise
+from infra.domain import catalog, naming
+from infra.sites.aws import imds_sidecar
 from tests.golden.example_runs import LAUNCHERS, platform, run, run_of, stack_values
 from training import spec
 from training.deployment import placement

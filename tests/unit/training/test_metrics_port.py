@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from infra import naming
 from infra.config import ConfigError
+from infra.domain import naming
 from infra.tenancy import walls
 from tests.golden.example_runs import (
     IMAGE,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from infra.config import ConfigError
-from infra.objects import Manifest
+from infra.kubernetes.objects import Manifest
 from tests.golden.example_runs import (
     IMAGE,
     LAUNCHERS,

@@ -320,8 +320,8 @@ def test_a_cap_on_pools_without_a_known_price_is_refused(project: Path) -> None:
     write_runs(project, RUN_FILE | {"costCapUsd": 100, "maxHours": 10})
     assert lines(project, nodePools=pools) == (
         "training/runs/llama.yaml: costCapUsd: got a cap on pools whose price is not known: "
-        "ondemand; allowed a cap where infra/catalog.yaml has a price of every pool; run "
-        "python -m infra.catalog refresh, or remove the cap",
+        "ondemand; allowed a cap where infra/domain/catalog.yaml has a price of every pool; run "
+        "python -m infra.cli.catalog refresh, or remove the cap",
     )
 
 

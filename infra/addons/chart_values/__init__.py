@@ -1,0 +1,108 @@
+"""Which values a chart takes: keys and kinds of its own values.yaml, and what is wrong with ours.
+
+Helm drops a misspelt value without a word. So every value that a plan sets is checked, in a test, against
+keys read from the chart itself: `python -m infra.cli.chart_values` reads them anew. That is possible for
+charts that lie in a Go module which the module proxy serves; see `SOURCES`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from infra.domain.addon_versions import ADD_ONS
+
+FOLDER: Final = Path(__file__).resolve().parent
+
+ANYTHING: Final = ("map", "null")
+"""Kinds that say nothing of what may be below: an empty mapping, and no value at all."""
+
+PASSED_ON: Final = (
+    *("affinity", "nodeSelector", "resources", "tolerations"),
+    *("containerSecurityContext", "podSecurityContext", "securityContext"),
+)
+"""Values that go into a pod as they are: what may be in them is Kubernetes' business."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where a chart lies in a Go module."""
+
+    module: str
+    path: str
+    """Of the chart's folder in the module."""
+    version: str = ""
+    """Of the module; empty: the chart's own, with a v."""
+
+
+SOURCES: Final[Mapping[str, Source]] = {
+    # The proxy serves no newer Kueue. Keys that came since can be set only once they are in a served one.
+    "kueue": Source(
+        module="sigs.k8s.io/kueue",
+        path="charts/kueue",
+        version=f"v{ADD_ONS['kueue'].toolchain}",
+    ),
+    "jobset": Source(module="sigs.k8s.io/jobset", path="charts/jobset"),
+    "kubeflowTrainer": Source(
+        module="github.com/kubeflow/trainer/v2", path="charts/kubeflow-trainer"
+    ),
+    "volcano": Source(module="volcano.sh/volcano", path="installer/helm/chart/volcano"),
+    "karpenter": Source(module="github.com/aws/karpenter-provider-aws", path="charts/karpenter"),
+    "devicePlugin": Source(
+        module="github.com/NVIDIA/k8s-device-plugin",
+        path="deployments/helm/nvidia-device-plugin",
+    ),
+}
+"""Charts whose keys are known here. The others are pinned, but their values are checked by eye."""
+
+
+def module_version(add_on: str) -> str:
+    """Version of the Go module that a chart's keys are read from."""
+    return SOURCES[add_on].version or f"v{ADD_ONS[add_on].version.removeprefix('v')}"
+
+
+def file(add_on: str) -> Path:
+    """Where a chart's keys are kept."""
+    return FOLDER / f"{add_on}.json"
+
+
+def keys(add_on: str) -> dict[str, Any]:
+    """A chart's keys: nested as in its values, each leaf the kind of its default."""
+    found: dict[str, Any] = json.loads(file(add_on).read_text(encoding="utf-8"))["keys"]
+    return found
+
+
+def of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys and kinds of a values.yaml."""
+    return {key: _kind(value) for key, value in sorted(values.items())}
+
+
+def _kind(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return of(value) if value else "map"
+    kinds = {bool: "bool", int: "number", float: "number", str: "text", list: "list"}
+    return kinds.get(type(value), "null")
+
+
+def wrong(values: Mapping[str, Any], known: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """One line for each value that the chart has no key for, or that is of another kind."""
+    for key, value in values.items():
+        here = f"{path}.{key}" if path else key
+        if key not in known:
+            yield f"{here} is no value of the chart"
+        elif key in PASSED_ON:
+            continue
+        elif isinstance(known[key], Mapping):
+            if isinstance(value, Mapping):
+                yield from wrong(value, known[key], here)
+            else:
+                yield f"{here} is a mapping in the chart"
+        elif known[key] not in ANYTHING and _kind(value) != known[key]:
+            yield f"{here} is {known[key]} in the chart, not {_named(value)}"
+
+
+def _named(value: Any) -> str:
+    return "a mapping" if isinstance(value, Mapping) else str(_kind(value))

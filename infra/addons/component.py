@@ -1,0 +1,145 @@
+"""Add-ons of a stack as resources: each after those that it needs, and no other."""
+
+from __future__ import annotations
+
+import graphlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pulumi
+
+from infra.addons import mirror
+from infra.addons.model import Installable
+from infra.domain import naming
+from infra.domain.addon_versions import ADD_ONS
+from infra.kubernetes import helm
+from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
+
+KUBE_SYSTEM: Final = "kube-system"
+"""Every cluster has it."""
+
+_RELEASES: Final = {"policyController": "policy-controller"}
+"""Names of releases that are not their add-on's in lower case."""
+
+
+def release_name(add_on: str) -> str:
+    """Of its Helm release; charts name what they make after it."""
+    return _RELEASES.get(add_on, add_on.lower())
+
+
+def in_order(plans: Iterable[Installable]) -> tuple[Installable, ...]:
+    """Each after those that it needs. Raises graphlib.CycleError where two need each other."""
+    by_name = {plan.add_on: plan for plan in plans}
+    graph = {
+        name: [other for other in plan.after if other in by_name] for name, plan in by_name.items()
+    }
+    return tuple(by_name[name] for name in graphlib.TopologicalSorter(graph).static_order())
+
+
+def namespace(name: str, plans: Sequence[Installable]) -> Manifest:
+    """The namespace that these share. Raises ValueError where they want it labelled differently."""
+    labels = naming.object_labels("operators")
+    for plan in plans:
+        for key, value in plan.namespace_labels.items():
+            if labels.setdefault(key, value) != value:
+                raise ValueError(f"{plan.add_on} wants {key}={value} on {name}, not {labels[key]}")
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata(name, labels=labels)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddOnsArgs:
+    """What to install, in any order."""
+
+    plans: tuple[Installable, ...]
+    mirror: str = ""
+    """Registry that all charts and images come from; empty: each from its makers' own."""
+
+    @property
+    def anything(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.plans)
+
+
+class AddOns(pulumi.ComponentResource):
+    """Namespaces, releases and objects of the add-ons that the stack installs."""
+
+    def __init__(self, name: str, args: AddOnsArgs, opts: pulumi.ResourceOptions) -> None:
+        # The type is older than the class.
+        super().__init__(naming.infra_type("Operators"), name, None, opts)
+        self._name = name
+        self._mirror = args.mirror
+        self._namespaces = self._make_namespaces(args.plans)
+        made: dict[str, list[pulumi.Resource]] = {}
+        for plan in in_order(args.plans):
+            needs = [resource for other in plan.after for resource in made.get(other, ())]
+            made[plan.add_on] = self._install(plan, needs)
+        self.register_outputs({"installed": list(made)})
+
+    def _make_namespaces(self, plans: Sequence[Installable]) -> dict[str, KubernetesObject]:
+        sharing: dict[str, list[Installable]] = {}
+        for plan in plans:
+            sharing.setdefault(ADD_ONS[plan.add_on].namespace, []).append(plan)
+        sharing.pop(KUBE_SYSTEM, None)
+        return {
+            where: KubernetesObject(
+                f"{self._name}-{_owner(where)}-namespace",
+                namespace(where, those),
+                self._own((), self._former(_owner(where), "namespace")),
+            )
+            for where, those in sharing.items()
+        }
+
+    def _install(self, plan: Installable, needs: list[pulumi.Resource]) -> list[pulumi.Resource]:
+        """All of an add-on; `needs` are all of those that it comes after."""
+        add_on = ADD_ONS[plan.add_on]
+        if add_on.namespace in self._namespaces:
+            needs = [*needs, self._namespaces[add_on.namespace]]
+        before = [self._object(plan, manifest, needs) for manifest in plan.before]
+        needs = [*needs, *before]
+        made: list[pulumi.Resource] = [*before]
+        if add_on.chart:
+            release = helm.release(
+                f"{self._name}-{plan.add_on}",
+                mirror.chart(plan.add_on, self._mirror),
+                release_name=release_name(plan.add_on),
+                namespace=add_on.namespace,
+                values=plan.values,
+                opts=self._own(needs, self._former(plan.add_on, "controller")),
+            )
+            made, needs = [*made, release], [release]
+        return [*made, *(self._object(plan, manifest, needs) for manifest in plan.objects)]
+
+    def _object(
+        self, plan: Installable, manifest: Manifest, needs: Sequence[pulumi.Resource]
+    ) -> KubernetesObject:
+        what = f"{manifest['kind']}-{manifest['metadata']['name']}".lower()
+        former = self._former(plan.add_on, "policy") if manifest["kind"] == _POLICY else []
+        return KubernetesObject(
+            f"{self._name}-{plan.add_on}-{what}",
+            mirror.manifest(manifest, self._mirror),
+            self._own(needs, former),
+        )
+
+    def _own(
+        self, needs: Sequence[pulumi.Resource], aliases: Sequence[pulumi.Alias] = ()
+    ) -> pulumi.ResourceOptions:
+        return pulumi.ResourceOptions(
+            parent=self, depends_on=list(needs), aliases=list(aliases) or None
+        )
+
+    def _former(self, add_on: str, what: str) -> list[pulumi.Alias]:
+        """What policy-controller's parts were called in a component of their own."""
+        if add_on != "policyController":
+            return []
+        name, type_ = f"{self._name}-signatures", naming.infra_type("Signatures")
+        parent = pulumi.create_urn(name, type_, parent=self.urn)
+        return [pulumi.Alias(name=f"{name}-{what}", parent=parent)]
+
+
+_POLICY: Final = "ClusterImagePolicy"
+
+
+def _owner(where: str) -> str:
+    """The add-on that a namespace's resource is named after, whichever of those in it is installed."""
+    return next(name for name, add_on in ADD_ONS.items() if add_on.namespace == where)

@@ -1,0 +1,30 @@
+"""NVIDIA's device plugin alone: the least that makes GPUs schedulable, on nodes whose image has the driver."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from infra.addons import controllers, gpu_nodes
+from infra.addons.gpu_nodes import GpuNodesArgs
+from infra.addons.model import Installable
+
+NAME: Final = "devicePlugin"
+
+
+def plan(args: GpuNodesArgs) -> Installable:
+    """The release. A node without a GPU that works says so, instead of offering none in silence."""
+    shared = gpu_nodes.plugin_config(args)
+    values: dict[str, Any] = {
+        "affinity": gpu_nodes.on_gpu_nodes(),
+        "tolerations": gpu_nodes.tolerations(args.gpu_pools),
+        "resources": controllers.resources("50m", "128Mi"),
+        "failOnInitError": True,
+    }
+    if shared:
+        # Its MIG support would need SYS_ADMIN, and geometries that nothing here makes.
+        values["config"] = {"map": shared, "default": gpu_nodes.WHOLE_GPUS}
+    return Installable(
+        add_on=NAME,
+        values=values | {"migStrategy": "none"},
+        namespace_labels=gpu_nodes.PRIVILEGED,
+    )

@@ -1,0 +1,30 @@
+"""AWS' device plugin for EFA: offers a node's adapters as `vpc.amazonaws.com/efa`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from infra.addons import controllers, gpu_nodes
+from infra.addons.gpu_nodes import GpuNodesArgs
+from infra.addons.model import Installable
+from infra.domain import naming
+from infra.domain.pools import Network
+
+NAME: Final = "efaDevicePlugin"
+
+
+def plan(args: GpuNodesArgs) -> Installable:
+    """The release, on nodes of the pools whose network is EFA and on no others.
+
+    The chart's list of types is as old as the chart; the stack's own pools say it exactly.
+    """
+    pools = [pool for pool in args.gpu_pools if pool.network is Network.EFA]
+    types = sorted({name for pool in pools for name in pool.instance_types})
+    return Installable(
+        add_on=NAME,
+        values={
+            "supportedInstanceLabels": {"keys": [naming.INSTANCE_TYPE], "values": types},
+            "tolerations": gpu_nodes.tolerations(pools),
+            "resources": controllers.resources("10m", "64Mi"),
+        },
+    )

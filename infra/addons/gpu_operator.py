@@ -1,0 +1,129 @@
+"""NVIDIA's GPU operator: device plugin, labels of GPUs, MIG, DCGM and its exporter, as one release.
+
+On EKS' images driver and container toolkit are there already; where an image has none, the operator brings both.
+
+One DCGM engine per node. Two would fight over the GPUs' profiling counters, of which there is one set, and the
+driver may lock up; DCGM's makers do not support it (NVIDIA/DCGM issue 108). The exporter would start its own by
+default. So the operator runs the engine by itself, and everybody is its client: the exporter, EKS' node
+monitoring agent (infra/sites/aws/node_health.py), and whoever calls dcgmi.
+
+The exporter asks the kubelet which pod holds a GPU, so that its series name namespace, pod and container. It gets
+no right to read pods: the run and its team are joined by a recording rule (infra/observability/recording.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import yaml
+
+from infra.addons import controllers, gpu_nodes
+from infra.addons.gpu_nodes import GpuNodesArgs
+from infra.addons.model import Installable
+from infra.domain.addon_versions import ADD_ONS
+from infra.domain.gpu_sharing import SharingMode
+from infra.domain.pools import NodePool, Nodes
+from infra.kubernetes.objects import Manifest
+from infra.observability import dcgm
+
+NAME: Final = "gpuOperator"
+
+DCGM_ADDRESS: Final = f"nvidia-dcgm.{ADD_ONS[NAME].namespace}.svc:5555"
+"""The engine on the caller's own node: the operator's Service never leads to another one."""
+
+COUNTERS: Final = "dcgm-counters"
+COUNTERS_FILE: Final = "dcgm-metrics.csv"
+"""The key that the operator mounts."""
+MIG_CONFIG: Final = "mig-config"
+NO_MIG: Final = "all-disabled"
+
+_UNUSED: Final = (
+    *("sandboxDevicePlugin", "kataSandboxDevicePlugin", "vfioManager"),
+    *("vgpuManager", "vgpuDeviceManager", "ccManager", "nodeStatusExporter"),
+)
+"""For virtual machines and confidential computing: each would be one more privileged DaemonSet."""
+
+
+def plan(args: GpuNodesArgs) -> Installable:
+    """The release, its counters, and the configurations of pools that share GPUs."""
+    tolerated = gpu_nodes.tolerations(args.gpu_pools)
+    shared, cut = gpu_nodes.plugin_config(args), args.shared(SharingMode.MIG)
+    return Installable(
+        add_on=NAME,
+        values={
+            "driver": {"enabled": args.operator_brings_driver},
+            "toolkit": {"enabled": args.operator_brings_driver},
+            "daemonsets": {"tolerations": tolerated},
+            "node-feature-discovery": {"worker": {"tolerations": tolerated}},
+            "operator": {"resources": _OPERATOR},
+            "devicePlugin": {
+                "resources": controllers.resources("50m", "128Mi"),
+                **({"config": _named_parts()} if shared else {}),
+            },
+            "gfd": {"enabled": True, "resources": controllers.resources("50m", "128Mi")},
+            # A pool is cut alike, so that an instance counts as one `nvidia.com/gpu`; with `mixed` pods would
+            # ask for resources that no queue counts.
+            "mig": {"strategy": "single"},
+            "migManager": _mig_manager(cut),
+            "dcgm": {"enabled": True, "resources": controllers.resources("100m", "512Mi")},
+            "dcgmExporter": _exporter(),
+            **{part: {"enabled": False} for part in _UNUSED},
+        },
+        before=tuple(_config_maps(shared, cut)),
+        namespace_labels=gpu_nodes.PRIVILEGED,
+    )
+
+
+_OPERATOR: Final = {
+    "requests": {"cpu": "200m", "memory": "350Mi"},
+    "limits": {"cpu": "500m", "memory": "350Mi"},
+}
+
+
+def _named_parts() -> dict[str, str]:
+    return {"name": gpu_nodes.PLUGIN_CONFIG, "default": gpu_nodes.WHOLE_GPUS}
+
+
+def _exporter() -> dict[str, Any]:
+    """Pinned beside the operator's version: 4.9 renames what rules read."""
+    return {
+        "enabled": True,
+        "version": f"{ADD_ONS['dcgmExporter'].app_version}-distroless",
+        "config": {"name": COUNTERS},
+        "resources": controllers.resources("100m", "512Mi"),
+        # Ours is a PodMonitor that gives jobs and nodes their names (infra/observability/monitors.py).
+        "serviceMonitor": {"enabled": False},
+    }
+
+
+def _mig_manager(cut: tuple[NodePool, ...]) -> dict[str, Any]:
+    if not cut:
+        return {"enabled": False}
+    on_ec2 = any(pool.nodes is not Nodes.EXISTING for pool in cut)
+    return {
+        "enabled": True,
+        "config": {"name": MIG_CONFIG, "default": NO_MIG},
+        "resources": controllers.resources("50m", "128Mi"),
+        # MIG mode takes a reset of the GPU, which EC2's instances do by a reboot.
+        **({"env": [{"name": "WITH_REBOOT", "value": "true"}]} if on_ec2 else {}),
+    }
+
+
+def _config_maps(shared: dict[str, str], cut: tuple[NodePool, ...]) -> list[Manifest]:
+    found = [gpu_nodes.config_map(NAME, COUNTERS, {COUNTERS_FILE: dcgm.counters_csv()})]
+    if shared:
+        found.append(gpu_nodes.config_map(NAME, gpu_nodes.PLUGIN_CONFIG, shared))
+    if cut:
+        text = yaml.safe_dump(mig_configs(cut), sort_keys=False)
+        found.append(gpu_nodes.config_map(NAME, MIG_CONFIG, {"config.yaml": text}))
+    return found
+
+
+def mig_configs(cut: tuple[NodePool, ...]) -> dict[str, Any]:
+    """The MIG manager's configuration: a geometry per pool, by the name that its nodes' label has."""
+    geometries = {NO_MIG: [{"devices": "all", "mig-enabled": False}]}
+    for pool in cut:
+        assert pool.sharing
+        devices = {pool.sharing.profile: pool.sharing.shares}
+        geometries[pool.name] = [{"devices": "all", "mig-enabled": True, "mig-devices": devices}]
+    return {"version": "v1", "mig-configs": geometries}

@@ -1,0 +1,107 @@
+"""How Kueue's controller behaves: one home for the chart's values and for the sandbox's own Kueue.
+
+Both read the API `config.kueue.x-k8s.io/v1beta2`. Why so: docs/adr/0010 and docs/adr/0014.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from infra.domain import naming
+
+API: Final = "config.kueue.x-k8s.io/v1beta2"
+
+NODE_REPLACEMENT_GATES: Final = (
+    "TASFailedNodeReplacement",
+    "TASFailedNodeReplacementFailFast",
+    "TASReplaceNodeOnPodTermination",
+)
+"""Off: a gang that lost a node goes back to its queue by a timeout. Kueue 0.15 and 0.20 know all three."""
+
+RECLAIM_GATE: Final = "ReclaimablePods"
+"""Off: a gang holds all of its nodes until it has ended. Why so: docs/adr/0021. Kueue 0.15 and 0.20 know it."""
+
+TAINT_REPLACEMENT_GATE: Final = "TASReplaceNodeOnNodeTaints"
+"""Off for the same reason. Kueue has it since 0.17 and refuses gates that it does not know."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Patience:
+    """How long Kueue waits for a gang, in seconds."""
+
+    start: int
+    """From its admission until all of its pods are ready; then it is evicted and queued again."""
+    recovery: int
+    """The same after a pod that was ready is lost."""
+    backoff_base: int
+    """Before it may be admitted again; doubles with every eviction of the kind."""
+    backoff_max: int
+
+
+ON_MACHINES: Final = Patience(start=1200, recovery=180, backoff_base=60, backoff_max=3600)
+"""A new GPU node needs minutes, and the image is tens of GiB."""
+
+
+def wait_for_pods_ready(patience: Patience) -> dict[str, Any]:
+    """When a gang that does not start gives its quota back, and when it may try again."""
+    return {
+        "timeout": f"{patience.start}s",
+        "recoveryTimeout": f"{patience.recovery}s",
+        # One gang that does not start must not hold up everybody else's.
+        "blockAdmission": False,
+        # Without a limit: a gang that waits for capacity is never given up.
+        "requeuingStrategy": {
+            "timestamp": "Eviction",
+            "backoffBaseSeconds": patience.backoff_base,
+            "backoffMaxSeconds": patience.backoff_max,
+        },
+    }
+
+
+def behaviour(
+    patience: Patience, frameworks: Sequence[str], more_gates_off: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The part of Kueue's configuration that decides who runs and who waits."""
+    return {
+        "manageJobsWithoutQueueName": False,
+        "featureGates": dict.fromkeys(
+            (*NODE_REPLACEMENT_GATES, RECLAIM_GATE, *more_gates_off), False
+        ),
+        "waitForPodsReady": wait_for_pods_ready(patience),
+        # Its presence turns fair sharing on.
+        "fairSharing": {
+            "preemptionStrategies": ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
+        },
+        "integrations": {
+            "frameworks": list(frameworks),
+            "labelKeysToCopy": [naming.RUN_ID, naming.TEAM],
+        },
+    }
+
+
+def of_chart() -> dict[str, Any]:
+    """The whole configuration of the Kueue that the chart installs."""
+    frameworks = (
+        "batch/job",
+        "jobset.x-k8s.io/jobset",
+        "trainer.kubeflow.org/trainjob",
+        "kubeflow.org/pytorchjob",
+        "kubeflow.org/mpijob",
+    )
+    workers = {"Job.batch": 5, "Pod": 5, "Workload.kueue.x-k8s.io": 5}
+    single = ("LocalQueue", "ClusterQueue", "ResourceFlavor")
+    return {
+        "apiVersion": API,
+        "kind": "Configuration",
+        "health": {"healthProbeBindAddress": ":8081"},
+        "metrics": {"bindAddress": ":8443", "enableClusterQueueResources": True},
+        "webhook": {"port": 9443},
+        "leaderElection": {"leaderElect": True, "resourceName": "c1f6bfd2.kueue.x-k8s.io"},
+        "controller": {
+            "groupKindConcurrency": workers | {f"{kind}.kueue.x-k8s.io": 1 for kind in single}
+        },
+        "clientConnection": {"qps": 50, "burst": 100},
+        **behaviour(ON_MACHINES, frameworks, [TAINT_REPLACEMENT_GATE]),
+    }

@@ -1,0 +1,75 @@
+"""MPI Operator: MPIJobs, for runs that mpirun starts."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from infra.addons import controllers, manifests
+from infra.addons.manifests import READ, WRITE, Kind, rule
+from infra.addons.model import Installable
+from infra.domain.addon_versions import ADD_ONS
+
+NAME: Final = "mpi-operator"
+"""Of its objects; the walls around teams know its service account by it."""
+
+_HEALTH_PORT: Final = 8080
+_GROUP, _, _VERSION = ADD_ONS["mpiOperator"].apis["MPIJob"].partition("/")
+
+_EVERYWHERE: Final = (
+    rule("kubeflow.org", ["mpijobs"], [*READ, "update"]),
+    rule("kubeflow.org", ["mpijobs/status", "mpijobs/finalizers"], ["get", "patch", "update"]),
+    rule("", ["pods"], WRITE),
+    # Host file and SSH keys of each run, and the Service that names its pods.
+    rule("", ["configmaps", "secrets", "services"], ["create", "list", "watch", "update"]),
+    rule("batch", ["jobs"], ["create", "list", "watch", "update"]),
+    rule("batch", ["jobs/status"], ["update"]),
+    # Read for gangs of other schedulers only; but it ends where it may not read them.
+    rule("scheduling.k8s.io", ["priorityclasses"], READ),
+    rule("", ["events"], ["create", "patch"]),
+)
+
+_DEFAULTS: Final[dict[str, tuple[str, Any]]] = {
+    "slotsPerWorker": ("integer", 1),
+    "runLauncherAsWorker": ("boolean", False),
+    "sshAuthMountPath": ("string", "/root/.ssh"),
+    "launcherCreationPolicy": ("string", "AtStartup"),
+    "mpiImplementation": ("string", "OpenMPI"),
+}
+"""What its API fills in where a run says nothing."""
+
+
+def plan(image: str) -> Installable:
+    """The API, its controller twice, of which one leads, and the rights that it needs.
+
+    `image`: the controller's, by digest like every image that a manifest of ours names.
+    """
+    add_on = ADD_ONS["mpiOperator"]
+    kind = Kind(
+        group=_GROUP,
+        version=_VERSION,
+        kind="MPIJob",
+        plural="mpijobs",
+        spec={
+            "required": ["mpiReplicaSpecs"],
+            "properties": {
+                key: {"type": type_, "default": value} for key, (type_, value) in _DEFAULTS.items()
+            },
+        },
+    )
+    container = {
+        "image": image,
+        "args": [f"--lock-namespace={add_on.namespace}"],
+        "ports": [{"name": "health", "containerPort": _HEALTH_PORT}],
+        "livenessProbe": {"httpGet": {"path": "/healthz", "port": "health"}},
+        "resources": controllers.resources("100m", "256Mi"),
+    }
+    return Installable(
+        add_on="mpiOperator",
+        values={},
+        before=(
+            manifests.crd(kind),
+            *manifests.access(NAME, add_on.namespace, _EVERYWHERE, [manifests.LEADING]),
+        ),
+        objects=manifests.deployment(NAME, add_on.namespace, container),
+        namespace_labels=controllers.pod_security("restricted"),
+    )

@@ -1,0 +1,54 @@
+"""sigstore's policy-controller: only images that somebody trusted has signed.
+
+It works in namespaces that opt in by label, which are the teams'. An image without a signature that the
+policy accepts is refused, and so is one that no policy matches. While the controller is down its webhook
+refuses all pods there (failurePolicy Fail): walls that open when they break are none.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from infra.addons import controllers
+from infra.addons.model import Installable
+from infra.addons.signatures import Signer, image_policy
+from infra.domain import naming
+
+VALUES: Final[dict[str, Any]] = {
+    "commonTolerations": list(controllers.TOLERATIONS),
+    "webhook": {
+        "replicaCount": controllers.REPLICAS,
+        "podDisruptionBudget": controllers.DISRUPTION_BUDGET,
+        "resources": controllers.resources("100m", "512Mi"),
+        # Of the container, for all that the chart calls it. The chart sets the rest of what is restricted.
+        "podSecurityContext": {
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        # On AWS the role that reads signatures is handed to this account.
+        "serviceAccount": {"name": naming.SIGNATURES_ACCOUNT},
+        "failurePolicy": "Fail",
+        "namespaceSelector": {
+            "matchExpressions": [
+                {"key": naming.SIGNED_IMAGES, "operator": "In", "values": ["true"]}
+            ]
+        },
+        # What to do with an image that no policy matches.
+        "configData": {"no-match-policy": "deny"},
+    },
+}
+
+
+def plan(signer: Signer) -> Installable:
+    """The webhook, twice, and after it the policy.
+
+    After Kueue, and so removed before it: a Job cleans up after the chart, and Kueue's webhook is asked of
+    every Job. That Job asks for no security context, so that the namespace cannot be restricted.
+    """
+    return Installable(
+        add_on="policyController",
+        values=VALUES,
+        after=("kueue",),
+        objects=(image_policy(signer),),
+        namespace_labels=controllers.pod_security("baseline"),
+    )

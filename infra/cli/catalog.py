@@ -1,0 +1,60 @@
+"""`python -m infra.cli.catalog refresh [--region NAME]`: read infra/domain/catalog.yaml anew from AWS.
+
+Needs credentials that may ec2:DescribeInstanceTypes, ec2:DescribeSpotPriceHistory and
+pricing:GetProducts. Prints what changed. Exit 0, or 1 and one line when AWS cannot be asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import sys
+from collections.abc import Sequence
+
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
+
+from infra.cli import catalog_refresh
+from infra.domain import catalog
+from infra.domain.catalog import data_file
+
+
+def regions(names: Sequence[str]) -> list[catalog_refresh.Region]:
+    """Clients for the regions; the environment gives the credentials."""
+    price_list = boto3.client("pricing", region_name=catalog_refresh.PRICE_LIST_REGION)
+    return [
+        catalog_refresh.Region(
+            name=name, ec2=boto3.client("ec2", region_name=name), price_list=price_list
+        )
+        for name in names
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    before = catalog.load()
+    parser = argparse.ArgumentParser(prog="python -m infra.cli.catalog", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    refreshing = commands.add_parser("refresh", help="read types and prices anew from AWS")
+    refreshing.add_argument(
+        "--region",
+        action="append",
+        metavar="NAME",
+        help=f"this region only, or one more; default: {', '.join(before.regions)}",
+    )
+    chosen = parser.parse_args(arguments).region or list(before.regions)
+    now = datetime.datetime.now(datetime.UTC)
+    try:
+        after = catalog_refresh.refreshed(before, regions(chosen), now)
+    except (BotoCoreError, ClientError) as error:
+        print(f"AWS: got {' '.join(str(error).split())}; nothing was changed", file=sys.stderr)
+        return 1
+    catalog.DATA.write_text(data_file.text(after), encoding="utf-8")
+    for line in catalog_refresh.changes(before, after):
+        print(line)
+    print(f"{catalog.DATA.name}: {', '.join(chosen)} as of {now.date()}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""Reading the catalog anew from AWS: EC2 for hardware and spot prices, the price list for on-demand."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import re
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from infra.domain.catalog import Architecture, Catalog, InstanceType, Lookup, Price
+
+SOURCE: Final = "AWS price list API; EC2 spot price history, median of all zones over 7 days"
+SPOT_DAYS: Final = 7
+
+PRICE_LIST_REGION: Final = "us-east-1"
+"""One of the few regions that have an endpoint of the price list; it knows prices of all."""
+
+_ARCHITECTURES: Final = {"x86_64": Architecture.AMD64, "arm64": Architecture.ARM64}
+_GIGABITS: Final = re.compile(r"(?:(\d+)x )?([\d.]+) Gigabit")
+
+Client = Any
+"""A boto3 client; boto3 makes them at run time and has no types for them."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Region:
+    """A region's API."""
+
+    name: str
+    ec2: Client
+    """Of this region."""
+    price_list: Client
+    """The `pricing` client, of PRICE_LIST_REGION."""
+
+
+def refreshed(catalog: Catalog, regions: Sequence[Region], now: datetime.datetime) -> Catalog:
+    """The catalog with everything that AWS says of these regions; types and labels stay."""
+    types = dict(catalog.types)
+    lookups = dict(catalog.regions)
+    described: set[str] = set()
+    for region in regions:
+        found = {row["InstanceType"]: row for row in _describe(region.ec2, types)}
+        spot = _spot_prices(region.ec2, types, now)
+        for name, instance in types.items():
+            if name in found and name not in described:
+                instance = dataclasses.replace(instance, **hardware(found[name]))
+                described.add(name)
+            new = Price(
+                on_demand_usd_hour=on_demand_price(region.price_list, name, region.name),
+                spot_usd_hour=spot.get(name),
+            )
+            prices = {**instance.prices, region.name: new}
+            types[name] = dataclasses.replace(instance, prices=prices)
+        lookups[region.name] = Lookup(date=now.date(), source=SOURCE)
+    return Catalog(lookups, types)
+
+
+def _describe(ec2: Client, names: Mapping[str, InstanceType]) -> Iterator[dict[str, Any]]:
+    # A filter, since naming a type that the region lacks is an error.
+    filters = [{"Name": "instance-type", "Values": sorted(names)}]
+    for page in ec2.get_paginator("describe_instance_types").paginate(Filters=filters):
+        yield from page["InstanceTypes"]
+
+
+def hardware(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of InstanceType from an answer of DescribeInstanceTypes."""
+    gpus = row.get("GpuInfo", {}).get("Gpus", [])
+    found: dict[str, Any] = {
+        "vcpu": row["VCpuInfo"]["DefaultVCpus"],
+        "memory_gib": row["MemoryInfo"]["SizeInMiB"] // 1024,
+        "gpus": sum(gpu["Count"] for gpu in gpus),
+        "gpu_memory_gib": min((gpu["MemoryInfo"]["SizeInMiB"] // 1024 for gpu in gpus), default=0),
+        "efa_card_indexes": _efa_cards(row["NetworkInfo"]),
+        "nvme_gb": row.get("InstanceStorageInfo", {}).get("TotalSizeInGB", 0),
+        "architecture": _ARCHITECTURES[row["ProcessorInfo"]["SupportedArchitectures"][0]],
+    }
+    speed = _GIGABITS.search(row["NetworkInfo"].get("NetworkPerformance", ""))
+    return found | ({"network_gbps": float(speed[2]) * int(speed[1] or 1)} if speed else {})
+
+
+def _efa_cards(network: Mapping[str, Any]) -> tuple[int, ...]:
+    """Network cards that take EFA; where the API does not say which, the first ones."""
+    cards = network.get("NetworkCards", [])
+    if any("InterfaceTypes" in card for card in cards):
+        return tuple(c["NetworkCardIndex"] for c in cards if "efa" in c["InterfaceTypes"])
+    return tuple(range(network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0)))
+
+
+def _spot_prices(
+    ec2: Client, names: Mapping[str, InstanceType], now: datetime.datetime
+) -> dict[str, float]:
+    by_type: dict[str, list[float]] = {}
+    pages = ec2.get_paginator("describe_spot_price_history").paginate(
+        InstanceTypes=sorted(names),
+        ProductDescriptions=["Linux/UNIX"],
+        StartTime=now - datetime.timedelta(days=SPOT_DAYS),
+        EndTime=now,
+    )
+    for page in pages:
+        for row in page["SpotPriceHistory"]:
+            by_type.setdefault(row["InstanceType"], []).append(float(row["SpotPrice"]))
+    return {name: round(statistics.median(prices), 4) for name, prices in by_type.items()}
+
+
+def on_demand_price(price_list: Client, name: str, region: str) -> float | None:
+    """USD an hour of Linux in shared tenancy without licences; None when it is not sold so."""
+    wanted = {
+        "instanceType": name,
+        "regionCode": region,
+        "operatingSystem": "Linux",
+        "tenancy": "Shared",
+        "capacitystatus": "Used",
+        "preInstalledSw": "NA",
+    }
+    filters = [{"Type": "TERM_MATCH", "Field": k, "Value": v} for k, v in wanted.items()]
+    pages = price_list.get_paginator("get_products").paginate(
+        ServiceCode="AmazonEC2", Filters=filters
+    )
+    offers = [json.loads(offer) for page in pages for offer in page["PriceList"]]
+    prices = {
+        float(dimension["pricePerUnit"]["USD"])
+        for offer in offers
+        if offer["product"]["attributes"].get("marketoption", "OnDemand") == "OnDemand"
+        for term in offer["terms"].get("OnDemand", {}).values()
+        for dimension in term["priceDimensions"].values()
+    }
+    # What is paid for elsewhere, such as use of a reservation, is listed at 0 USD.
+    return max((usd for usd in prices if usd > 0), default=None)
+
+
+def changes(before: Catalog, after: Catalog) -> list[str]:
+    """One line per value that differs, in the order of the data file."""
+    lines: list[str] = []
+    for name, new in after.types.items():
+        old = before.types[name]
+        for field in dataclasses.fields(InstanceType):
+            if field.name == "prices":
+                lines += _price_changes(old, new)
+            elif getattr(old, field.name) != getattr(new, field.name):
+                was, is_ = getattr(old, field.name), getattr(new, field.name)
+                lines.append(f"{name} {field.name}: {was} -> {is_}")
+    return lines
+
+
+def _price_changes(old: InstanceType, new: InstanceType) -> Iterator[str]:
+    for region, price in new.prices.items():
+        before = old.prices.get(region, Price())
+        for kind in ("on_demand_usd_hour", "spot_usd_hour"):
+            was, is_ = getattr(before, kind), getattr(price, kind)
+            if was != is_:
+                yield f"{new.name} {region} {kind}: {was} -> {is_}"

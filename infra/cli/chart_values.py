@@ -1,0 +1,68 @@
+"""`python -m infra.cli.chart_values [ADD_ON...]`: read charts' keys anew; needs `go` on PATH.
+
+Downloads the Go modules that charts lie in, as whole modules, into Go's own cache. Exit 0, 1 and one
+line when a module cannot be had, 2 for a wrong command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from infra.addons import chart_values
+from infra.addons.chart_values import SOURCES
+
+
+def values(add_on: str) -> dict[str, Any]:
+    """A chart's values.yaml. Raises LookupError, in one line, where its module cannot be had."""
+    module = f"{SOURCES[add_on].module}@{chart_values.module_version(add_on)}"
+    go = shutil.which("go")
+    if go is None:
+        raise LookupError(
+            f"{module}: there is no `go` on PATH; install Go, or name its folder in PATH"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        command = [go, "mod", "download", "-json", module]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    answer = json.loads(done.stdout or "{}")
+    # The archive is enough, and it is there even where the module wants a newer Go.
+    if "Zip" not in answer:
+        raise LookupError(f"{module}: {' '.join((answer.get('Error') or done.stderr).split())}")
+    with zipfile.ZipFile(answer["Zip"]) as archive:
+        text = archive.read(f"{module}/{SOURCES[add_on].path}/values.yaml")
+    found: dict[str, Any] = yaml.safe_load(text)
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m infra.cli.chart_values", description=__doc__)
+    parser.add_argument("add_ons", metavar="ADD_ON", nargs="*", help=", ".join(SOURCES))
+    chosen = parser.parse_args(arguments).add_ons
+    if foreign := [name for name in chosen if name not in SOURCES]:
+        parser.error(f"ADD_ON: got {', '.join(foreign)}; allowed {', '.join(SOURCES)}")
+    for add_on in chosen or SOURCES:
+        try:
+            keys = chart_values.of(values(add_on))
+        except LookupError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
+        module = f"{SOURCES[add_on].module}@{chart_values.module_version(add_on)}"
+        content = {"module": module, "keys": keys}
+        text = json.dumps(content, indent=1, sort_keys=True)
+        chart_values.file(add_on).write_text(f"{text}\n", encoding="utf-8")
+        print(f"{add_on}: {content['module']}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

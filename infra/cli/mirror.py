@@ -1,0 +1,50 @@
+"""`python -m infra.cli.mirror FILE`: what the mirror of a stack must have, one line per chart and image.
+
+Without a mirror in the file the targets show `MIRROR` in its place, so that a mirror can be filled before the
+stack file names it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from infra.addons.mirror import Copy, copies
+from infra.config import ConfigError, add_ons
+from infra.config.loading import parse, stack_values
+from infra.config.model import StackConfig
+
+_UNNAMED = "MIRROR"
+
+
+def wanted(config: StackConfig) -> list[Copy]:
+    """Everything to copy, charts first."""
+    return copies(add_ons.installed(config), config.mirror or _UNNAMED)
+
+
+def line(copy: Copy) -> str:
+    """Kind, version, source and target; a version that only the chart knows is `as-in-chart`."""
+    return f"{copy.kind} {copy.version or 'as-in-chart'} {copy.source} {copy.target}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m infra.cli.mirror", description=__doc__)
+    parser.add_argument("file", metavar="FILE", type=Path, help="such as Pulumi.prod.yaml")
+    parser.add_argument("--json", action="store_true", help="one JSON object per line")
+    given = parser.parse_args(arguments)
+    try:
+        config = parse(stack_values(given.file))
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 1
+    for copy in wanted(config):
+        print(json.dumps(vars(copy), sort_keys=True) if given.json else line(copy))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

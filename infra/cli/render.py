@@ -1,0 +1,174 @@
+"""`python -m infra.render STACK`: every resource that the program registers for a stack.
+
+The program runs under Pulumi's mocks: no engine, no cloud, no cluster. One JSON line per resource,
+the same for the same checkout: what golden files, policies and reviewers read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import runpy
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pulumi
+from google.protobuf.struct_pb2 import Struct
+from pulumi.runtime import mocks, rpc, settings
+from pulumi.runtime.proto import resource_pb2
+from pulumi.runtime.stack import run_pulumi_func
+
+from infra.cli import render_outputs
+from infra.config import ConfigError
+from infra.config.loading import stack_values
+from infra.domain import naming
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+
+Record = dict[str, Any]
+
+_STACK: Final = "pulumi:pulumi:Stack"
+
+
+class _NoCloud(mocks.Mocks):
+    """Answers what can be known without one; resources are answered by the recorder."""
+
+    def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
+        raise RuntimeError(f"the program reads {args.typ} {args.name}, which needs a cloud")
+
+    def call(self, args: mocks.MockCallArgs) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+        return render_outputs.looked_up(args.token, args.args), []
+
+
+class _Recorder(mocks.MockMonitor):
+    """Keeps what the program says of each resource, and echoes its inputs as its outputs.
+
+    What only a cloud could add to them is a placeholder.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(_NoCloud())
+        self.records: dict[str, Record] = {}
+
+    def RegisterResource(self, request: Any) -> Any:
+        urn = self.make_urn(request.parent, request.type, request.name)
+        if request.type != _STACK:
+            self.records[urn] = self._record(request)
+        return resource_pb2.RegisterResourceResponse(
+            urn=urn, id=request.name if request.custom else "", object=self._outputs(request)
+        )
+
+    def _outputs(self, request: Any) -> Struct:
+        inputs = rpc.deserialize_properties(request.object)
+        outputs = Struct()
+        outputs.CopyFrom(request.object)
+        outputs.update(render_outputs.added(request.type, request.name, inputs))
+        if request.type == render_outputs.EKS_COMPONENT:
+            outputs.update({"eksCluster": self._reference(request.name, inputs)})
+        return outputs
+
+    def _reference(self, name: str, inputs: Mapping[str, Any]) -> Record:
+        """The cluster inside of the remote component, where Pulumi will look its state up."""
+        urn = self.make_urn("", render_outputs.EKS_CLUSTER, name)
+        state = render_outputs.eks_cluster(name, inputs)
+        self.resources[urn] = mocks.MockMonitor.ResourceRegistration(urn, name, state)
+        return {rpc._special_sig_key: rpc._special_resource_sig, "urn": urn, "id": name}
+
+    def _record(self, request: Any) -> Record:
+        record: Record = {
+            "type": request.type,
+            "name": request.name,
+            "parent": _reference(request.parent),
+            "inputs": rpc.deserialize_properties(request.object),
+            "dependsOn": sorted(_reference(urn) for urn in request.dependencies),
+            "protect": request.protect,
+            "provider": _provider(request),
+        }
+        if request.retainOnDelete:
+            record["retainOnDelete"] = True
+        if request.ignoreChanges:
+            record["ignoreChanges"] = sorted(request.ignoreChanges)
+        return record
+
+
+def _reference(urn: str) -> str:
+    """`TYPE::NAME` of a URN, without the types of its parents; empty for the stack itself."""
+    if not urn:
+        return ""
+    _, _, kind, name = urn.split("::", 3)
+    own = kind.rpartition("$")[2]
+    if own == render_outputs.EKS_CLUSTER:
+        # It is inside of a remote component, which is what the program registers.
+        own = render_outputs.EKS_COMPONENT
+    return "" if own == _STACK else f"{own}::{name}"
+
+
+def _provider(request: Any) -> str:
+    """The explicit provider's reference; empty where the default one, or none, is used."""
+    if request.provider:
+        return _reference(request.provider.rpartition("::")[0])
+    return ", ".join(sorted(_reference(p.rpartition("::")[0]) for p in request.providers.values()))
+
+
+def engine_config(values: Mapping[str, Any]) -> dict[str, str]:
+    """A stack file's values as the engine hands them to the program."""
+    return {
+        f"{naming.PROJECT}:{key}": value if isinstance(value, str) else json.dumps(value)
+        for key, value in values.items()
+    }
+
+
+def render(stack: str, values: Mapping[str, Any]) -> list[Record]:
+    """Every resource of a stack with this configuration, parents before children, then by name.
+
+    Raises pulumi.RunError with one line per mistake.
+    """
+    recorder = _Recorder()
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    # An earlier render's stack would lend this one its name.
+    settings.set_root_resource(None)  # type: ignore[arg-type]
+    mocks.set_mocks(recorder.mocks, naming.PROJECT, stack, preview=False, monitor=recorder)
+    pulumi.runtime.set_all_config(engine_config(values))
+
+    def program() -> None:
+        runpy.run_path(str(ROOT / "__main__.py"), run_name="__main__")
+
+    try:
+        loop.run_until_complete(run_pulumi_func(program))
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+    return _in_order(recorder.records.values())
+
+
+def _in_order(records: Any) -> list[Record]:
+    found = {f"{record['type']}::{record['name']}": record for record in records}
+
+    def path(record: Record) -> list[str]:
+        above = path(found[record["parent"]]) if record["parent"] else []
+        return [*above, f"{record['name']} {record['type']}"]
+
+    return sorted(found.values(), key=path)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m infra.render", description=__doc__)
+    parser.add_argument("stack", metavar="STACK", help="such as local")
+    stack = parser.parse_args(arguments).stack
+    try:
+        records = render(stack, stack_values(ROOT / f"Pulumi.{stack}.yaml"))
+    except (ConfigError, pulumi.RunError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    for record in records:
+        print(json.dumps(record, sort_keys=True, ensure_ascii=False))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

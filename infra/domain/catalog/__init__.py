@@ -1,0 +1,186 @@
+"""Instance types: what a node has, what is left of it for training, and what it costs.
+
+The data is infra/domain/catalog.yaml; `python -m infra.cli.catalog refresh` reads it anew from AWS.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from infra.domain.quantity import GIB, MIB
+
+SPOT_NOTICE_S: Final = 120
+"""Warning before AWS takes a spot instance back, in seconds."""
+
+DEFAULT_REGION: Final = "us-east-1"
+"""Whose prices stand for a pool outside AWS, such as a simulated one."""
+
+DATA: Final = Path(__file__).parent.with_suffix(".yaml")
+
+_PODS_SMALL: Final = 110
+_PODS_LARGE: Final = 250
+_LARGE_VCPU: Final = 30
+"""EKS caps pods per node at 110 up to 30 vCPU and at 250 above."""
+
+_UNUSABLE_MEMORY: Final = 0.075
+"""Of a type's memory, what firmware and kernel take: 3 to 6 %. Karpenter takes off this much to tell whether a
+pod fits on a node to come (vmMemoryOverheadPercent), and makes none for a pod that asks for more."""
+
+_ADDRESSES: Final = ((8, 58), (32, 234))
+_ADDRESSES_LARGE: Final = 737
+"""The kubelet reserves memory for as many pods as there are addresses for: at most these, up to so many vCPU."""
+
+_DAEMONS_MILLI_CPU: Final = 750
+_DAEMONS_MEMORY: Final = 2560 * MIB
+"""What DaemonSets (network, storage drivers, device plugin, metrics, logs) may request on each node."""
+
+
+class Architecture(StrEnum):
+    """What machine images and containers must be built for; values as in Node labels."""
+
+    AMD64 = "amd64"
+    ARM64 = "arm64"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Price:
+    """USD for an hour of one instance (Linux, shared tenancy).
+
+    None: not sold that way in the region, or not known.
+    """
+
+    on_demand_usd_hour: float | None = None
+    spot_usd_hour: float | None = None
+    """Typical, on the date of the region's look-up."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstanceType:
+    """One instance type, with the units of its fields in their names."""
+
+    name: str
+    vcpu: int
+    memory_gib: int
+    gpus: int
+    gpu_model: str
+    """Value of the `gpu.model` label; empty without GPUs."""
+    gpu_memory_gib: int
+    """Per GPU, as EC2 reports it: a little less than the data sheet's."""
+    efa_card_indexes: tuple[int, ...]
+    """Network cards that take an EFA interface; empty where the type has none."""
+    network_gbps: float
+    """Of all network cards together; a burst on small types."""
+    nvme_gb: int
+    """Local disks together, in 10**9 bytes; they lose their data with the instance."""
+    architecture: Architecture
+    prices: Mapping[str, Price]
+    """By region."""
+
+    @property
+    def efa_cards(self) -> int:
+        """EFA interfaces that a node can have."""
+        return len(self.efa_card_indexes)
+
+    @property
+    def max_pods(self) -> int:
+        """The kubelet's limit."""
+        return _PODS_LARGE if self.vcpu > _LARGE_VCPU else _PODS_SMALL
+
+    @property
+    def allocatable_milli_cpu(self) -> int:
+        """Millicores left after the kubelet's reservation (EKS' formula: 6 %, 1 %, 0.5 %, 0.25 %)."""
+        reserved = 60.0
+        reserved += 10.0 if self.vcpu > 1 else 0.0
+        reserved += 5.0 * min(max(self.vcpu - 2, 0), 2)
+        reserved += 2.5 * max(self.vcpu - 4, 0)
+        return self.vcpu * 1000 - round(reserved)
+
+    @property
+    def allocatable_memory(self) -> int:
+        """Bytes left at least: of what the machine shows, less the kubelet's reservation (255 MiB, and 11 MiB
+        for each pod that it has an address for) and its eviction bar (100 MiB)."""
+        addresses = next((n for vcpu, n in _ADDRESSES if self.vcpu <= vcpu), _ADDRESSES_LARGE)
+        shown = math.floor(self.memory_gib * GIB * (1 - _UNUSABLE_MEMORY) / MIB)
+        return (shown - 255 - 11 * addresses - 100) * MIB
+
+    @property
+    def training_milli_cpu(self) -> int:
+        """Millicores that queued runs may have: allocatable less what DaemonSets request."""
+        return self.allocatable_milli_cpu - _DAEMONS_MILLI_CPU
+
+    @property
+    def training_memory(self) -> int:
+        """Bytes that queued runs may have: allocatable less what DaemonSets request."""
+        return self.allocatable_memory - _DAEMONS_MEMORY
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lookup:
+    """Where prices come from."""
+
+    date: datetime.date
+    source: str
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """The pinned data file."""
+
+    regions: Mapping[str, Lookup]
+    """Regions whose prices it has."""
+    types: Mapping[str, InstanceType]
+
+
+@cache
+def load() -> Catalog:
+    """Read the data file, once per process."""
+    return parse(DATA.read_text(encoding="utf-8"))
+
+
+def parse(text: str) -> Catalog:
+    """A catalog from a data file's text."""
+    data = yaml.safe_load(text)
+    regions = {
+        name: Lookup(date=datetime.date.fromisoformat(row["date"]), source=row["source"])
+        for name, row in data["regions"].items()
+    }
+    return Catalog(regions, {name: _type(name, row) for name, row in data["types"].items()})
+
+
+def _type(name: str, row: Mapping[str, Any]) -> InstanceType:
+    return InstanceType(
+        name=name,
+        vcpu=row["vcpu"],
+        memory_gib=row["memoryGiB"],
+        gpus=row["gpus"],
+        gpu_model=row["gpuModel"],
+        gpu_memory_gib=row["gpuMemoryGiB"],
+        efa_card_indexes=tuple(row["efaCards"]),
+        network_gbps=row["networkGbps"],
+        nvme_gb=row["nvmeGB"],
+        architecture=Architecture(row["architecture"]),
+        prices={
+            region: Price(
+                on_demand_usd_hour=row["onDemand"].get(region),
+                spot_usd_hour=row["spot"].get(region),
+            )
+            for region in row["onDemand"].keys() | row["spot"].keys()
+        },
+    )
+
+
+def price(name: str, region: str = DEFAULT_REGION) -> Price:
+    """What a type costs in a region; a region that the catalog lacks has no known prices.
+
+    Raises KeyError for a type that the catalog lacks.
+    """
+    return load().types[name].prices.get(region, Price())

@@ -1,0 +1,70 @@
+"""Where nodes are in the network, as far as their labels tell: which levels Kueue may pack gangs by.
+
+Kueue ignores a node that lacks the label of any level, so a level is named only where every node of
+a pool has it. See docs/adr/0014.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from infra.domain import naming
+from infra.domain.pools import NodePool, Nodes
+
+EC2_LAYERS: Final = tuple(f"topology.k8s.aws/network-node-layer-{n}" for n in (1, 2, 3))
+"""Labels that AWS' cloud controller sets from EC2's instance topology; the last is the nearest."""
+
+EC2_PLACED: Final = frozenset(
+    {
+        "g6e.xlarge",
+        "g6e.12xlarge",
+        "g6e.48xlarge",
+        "p3dn.24xlarge",
+        "p4d.24xlarge",
+        "p4de.24xlarge",
+        "p5.48xlarge",
+        "p5e.48xlarge",
+        "p5en.48xlarge",
+        "p6-b200.48xlarge",
+        "p6-b300.48xlarge",
+        "p6e-gb200.36xlarge",
+    }
+)
+"""Types of the catalog whose place EC2 tells (EC2 User Guide, prerequisites of instance topology, 2026)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topology:
+    """The levels of some pools' nodes."""
+
+    name: str
+    """Of Kueue's object."""
+    network: tuple[str, ...]
+    """Labels between zone and host, from the farthest switch to the nearest."""
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Labels from the widest domain to the narrowest."""
+        return (naming.ZONE, *self.network, naming.HOSTNAME)
+
+
+FLAT: Final = Topology(name="zone-host", network=())
+RACKS: Final = Topology(name=naming.TOPOLOGY, network=(naming.RACK,))
+EC2: Final = Topology(name="zone-network-host", network=EC2_LAYERS)
+
+
+def of_pool(pool: NodePool) -> Topology:
+    """What the labels of the pool's nodes tell."""
+    if pool.nodes.simulated:
+        return RACKS
+    on_ec2 = pool.nodes in (Nodes.MANAGED, Nodes.KARPENTER)
+    return EC2 if on_ec2 and EC2_PLACED.issuperset(pool.instance_types) else FLAT
+
+
+def gang_level(pools: Sequence[NodePool]) -> str:
+    """The narrowest level above single hosts that nodes of all these pools have."""
+    first, *others = [of_pool(pool).network for pool in pools]
+    shared = [label for label in first if all(label in network for network in others)]
+    return shared[-1] if shared else naming.ZONE

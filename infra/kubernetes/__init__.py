@@ -1,0 +1,1 @@
+"""Shapes of Kubernetes objects, and the resources that apply them."""

@@ -1,1 +1,0 @@
-"""What the mirror of a closed network must have."""

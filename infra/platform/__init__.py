@@ -1,1 +1,0 @@
-"""What every cluster gets, whatever provides it: queueing, priorities, operators."""

@@ -1,0 +1,1 @@
+"""Queues, quotas and priorities, for each scheduler."""

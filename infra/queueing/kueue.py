@@ -1,0 +1,211 @@
+"""Queues: one ResourceFlavor per GPU pool, one ClusterQueue per team, one cohort for all.
+
+Work without GPUs (preparing datasets) does not queue: GPU nodes are what is scarce, a resource can
+be covered by one group of flavors only, and a `cpu` flavor among them would offer GPU nodes' cores
+to everything else. The namespace's ResourceQuota bounds it instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+
+from infra.domain import naming, quantity
+from infra.domain.pools import NodePool, topology_aware
+from infra.domain.topology import FLAT, RACKS, Topology, of_pool
+from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
+from infra.queueing import quotas
+from infra.queueing.quotas import QueueTeam, Share
+from infra.queueing.scale_up import GangScaleUp, checks_strategy
+
+
+def topology(of: Topology = RACKS) -> Manifest:
+    """Levels of the network: Kueue counts free room per node and packs a gang in few domains."""
+    return {
+        "apiVersion": naming.KUEUE_API,
+        "kind": "Topology",
+        "metadata": metadata(of.name, labels=naming.object_labels("queues")),
+        "spec": {"levels": [{"nodeLabel": label} for label in of.levels]},
+    }
+
+
+def flavor(pool: NodePool, *, by_topology: bool = True) -> Manifest:
+    """The ResourceFlavor of a pool: runs admitted to it get its selector and its tolerations.
+
+    `by_topology`: Kueue chooses the nodes, too; else the scheduler does. See `pools.topology_aware`.
+    """
+    return {
+        "apiVersion": naming.KUEUE_API,
+        "kind": "ResourceFlavor",
+        "metadata": metadata(pool.name, labels=naming.object_labels("queues")),
+        "spec": {
+            "nodeLabels": {naming.POOL: pool.name},
+            "nodeTaints": [taint.manifest() for taint in pool.taints],
+            "tolerations": pool.tolerations(),
+            **({"topologyName": of_pool(pool).name} if by_topology else {}),
+        },
+    }
+
+
+def covered_resources(pools: Sequence[NodePool]) -> list[str]:
+    """What is counted: a run that asks for anything else is never admitted."""
+    adapters = sorted({name for pool in pools for name in pool.fabric_devices})
+    return ["cpu", "memory", naming.GPU, *adapters]
+
+
+def resource_group(pools: Sequence[NodePool], shares: Mapping[str, Share]) -> dict[str, Any]:
+    """One group of all pools, in this order, each with the quotas of a share of its nodes."""
+    covered = covered_resources(pools)
+    return {
+        "coveredResources": covered,
+        "flavors": [
+            {
+                "name": pool.name,
+                "resources": [_quotas(name, pool, shares[pool.name]) for name in covered],
+            }
+            for pool in pools
+        ],
+    }
+
+
+def _quotas(resource: str, pool: NodePool, share: Share) -> dict[str, str]:
+    limits = {"borrowingLimit": share.borrowing, "lendingLimit": share.lending}
+    return {
+        "name": resource,
+        "nominalQuota": _amount(resource, pool, share.guaranteed),
+        **{
+            key: _amount(resource, pool, nodes)
+            for key, nodes in limits.items()
+            if nodes is not None
+        },
+    }
+
+
+def _amount(resource: str, pool: NodePool, nodes: int) -> str:
+    amount = pool.node_quota.get(resource, 0) * nodes
+    if resource == "cpu":
+        return quantity.cpu(amount)
+    return quantity.memory(amount) if resource == "memory" else str(amount)
+
+
+def cohort(name: str, pools: Sequence[NodePool], teams: Sequence[QueueTeam]) -> Manifest:
+    """What no team is guaranteed: any of them may borrow it."""
+    promised = {p.name: sum(team.guaranteed.get(p.name, 0) for team in teams) for p in pools}
+    shared = {
+        pool.name: Share(guaranteed=pool.max - promised[pool.name], borrowing=None, lending=None)
+        for pool in pools
+    }
+    return {
+        "apiVersion": naming.KUEUE_API,
+        "kind": "Cohort",
+        "metadata": metadata(name, labels=naming.object_labels("queues")),
+        "spec": {"resourceGroups": [resource_group(pools, shared)]},
+    }
+
+
+def cluster_queue(
+    team: QueueTeam, cohort_name: str, pools: Sequence[NodePool], *, gang_scale_up: bool = False
+) -> Manifest:
+    """A team's queue over all pools that it may use.
+
+    With `gang_scale_up` a run waits, once it has its quota, until there are nodes for all of its pods.
+
+    Research borrows on its preferred capacity before it looks at the other, and moves on rather
+    than preempt. Production stops at its preferred capacity and takes it back from borrowers.
+    Both get back what they are guaranteed. Why so: docs/adr/0015.
+    """
+    production = team.tier == "production"
+    return {
+        "apiVersion": naming.KUEUE_API,
+        "kind": "ClusterQueue",
+        "metadata": metadata(
+            naming.cluster_queue(team.name), labels=naming.object_labels("queues", team.name)
+        ),
+        "spec": {
+            "cohortName": cohort_name,
+            # LocalQueues are easy to write; this is what keeps other namespaces out.
+            "namespaceSelector": {"matchLabels": {naming.TEAM: team.name}},
+            "queueingStrategy": "BestEffortFIFO",
+            "resourceGroups": [
+                resource_group(quotas.usable(team, pools), quotas.shares(team, pools))
+            ],
+            "flavorFungibility": {
+                "whenCanBorrow": "MayStopSearch",
+                "whenCanPreempt": "MayStopSearch" if production else "TryNextFlavor",
+            },
+            "preemption": {
+                # What is guaranteed is the team's again whenever it wants it, whoever borrowed it.
+                "reclaimWithinCohort": "Any",
+                "withinClusterQueue": "LowerPriority",
+            },
+            "fairSharing": {"weight": str(team.fair_weight)},
+            "stopPolicy": "None",
+            **(_scale_up_checks(pools) if gang_scale_up else {}),
+        },
+    }
+
+
+def _scale_up_checks(pools: Sequence[NodePool]) -> dict[str, Any]:
+    strategy = checks_strategy(pools)
+    return {"admissionChecksStrategy": strategy} if strategy else {}
+
+
+def _suffix(of: Topology) -> str:
+    """The first kind that there was has none: a resource of another name would be another resource."""
+    return "" if of == FLAT else f"-{of.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KueueQueuesArgs:
+    """Pools that can be queued for, and who queues."""
+
+    cohort: str
+    pools: tuple[NodePool, ...]
+    teams: tuple[QueueTeam, ...]
+    gang_scale_up: bool = False
+    """Cluster Autoscaler answers Kueue's ProvisioningRequests."""
+
+
+class KueueQueues(pulumi.ComponentResource):
+    """Topology, flavors, cohort and ClusterQueues.
+
+    Each kind depends on what it names. Kueue holds an object by a finalizer while it is in use, so
+    a destroy in any other order would hang.
+    """
+
+    def __init__(self, name: str, args: KueueQueuesArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(naming.infra_type("KueueQueues"), name, None, opts)
+
+        def own(*needs: pulumi.Resource) -> pulumi.ResourceOptions:
+            return pulumi.ResourceOptions(parent=self, depends_on=list(needs))
+
+        checks = [GangScaleUp(f"{name}-scale-up", own())] if args.gang_scale_up else []
+        by_topology = topology_aware(args.pools)
+        levels = {of_pool(pool) for pool in args.pools} if by_topology else set()
+        topologies = {
+            of: KubernetesObject(f"{name}-topology{_suffix(of)}", topology(of), own())
+            for of in sorted(levels, key=lambda of: of.name)
+        }
+        flavors = [
+            KubernetesObject(
+                f"{name}-flavor-{pool.name}",
+                flavor(pool, by_topology=by_topology),
+                own(*([topologies[of_pool(pool)]] if by_topology else [])),
+            )
+            for pool in args.pools
+        ]
+        shared = KubernetesObject(
+            f"{name}-cohort", cohort(args.cohort, args.pools, args.teams), own(*flavors)
+        )
+        self.cluster_queues = {
+            team.name: KubernetesObject(
+                f"{name}-{team.name}",
+                cluster_queue(team, args.cohort, args.pools, gang_scale_up=args.gang_scale_up),
+                own(shared, *flavors, *checks),
+            )
+            for team in args.teams
+        }
+        self.register_outputs({"clusterQueues": [naming.cluster_queue(t.name) for t in args.teams]})

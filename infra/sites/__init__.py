@@ -1,0 +1,1 @@
+"""Where a cluster comes from: one package per cloud, and simulated nodes."""

@@ -1,0 +1,147 @@
+"""EKS add-ons: what they are, in which order, and the roles of those that call AWS.
+
+The versions are those that EKS recommends for the cluster's version of Kubernetes; so an upgrade of the
+cluster brings theirs along, and a preview shows it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pulumi
+import pulumi_aws.eks as aws_eks
+import pulumi_aws.iam as iam
+
+from infra.domain import naming
+from infra.sites.aws import addresses, pod_identity
+from infra.sites.aws.node_role import AWS_POLICIES
+from infra.sites.aws.outputs import ClusterRecord
+
+NAMESPACE: Final = "kube-system"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddonRole:
+    """What an add-on may do in AWS, through Pod Identity."""
+
+    service_account: str
+    policy: str
+    """A policy of AWS's own: its name, after its path if it has one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Addon:
+    """An add-on of EKS by its name there."""
+
+    name: str
+    role: AddonRole | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Values of its own schema; empty: its defaults."""
+
+
+BEFORE_NODES: Final = (
+    # Credentials of the network plug-in come from the agent.
+    Addon(name="eks-pod-identity-agent"),
+    Addon(name="kube-proxy"),
+    Addon(
+        name="vpc-cni",
+        role=AddonRole(service_account="aws-node", policy="AmazonEKS_CNI_Policy"),
+        settings={
+            # Else NetworkPolicies are stored and nobody enforces them.
+            "enableNetworkPolicy": "true",
+            # By default a node holds two interfaces full of addresses, 100 on a p4d: most of a /19 for
+            # 66 nodes that run twenty pods each.
+            "env": {
+                "MINIMUM_IP_TARGET": str(addresses.HELD_BY_A_NODE),
+                "WARM_IP_TARGET": str(addresses.HELD_IN_RESERVE),
+            },
+        },
+    ),
+)
+"""DaemonSets without which no node gets ready."""
+
+AFTER_NODES: Final = (Addon(name="coredns"), Addon(name="metrics-server"))
+"""Pods that EKS waits for, which is in vain before there is a node; node_health.py has one more."""
+
+FSX: Final = Addon(name="aws-fsx-csi-driver")
+"""Mounts file systems that exist, for which it calls nothing in AWS."""
+EFS: Final = Addon(
+    name="aws-efs-csi-driver",
+    role=AddonRole(
+        service_account="efs-csi-controller-sa", policy="service-role/AmazonEFSCSIDriverPolicy"
+    ),
+)
+"""Makes an access point for each claim."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddonsArgs:
+    """Which add-ons, and whose cluster it is."""
+
+    account: str
+    """12 digits."""
+    region: str
+    cluster: ClusterRecord
+    addons: tuple[Addon, ...]
+
+
+class Addons(pulumi.ComponentResource):
+    """Add-ons of one of the two moments: `BEFORE_NODES`, or `AFTER_NODES` and what the stack adds.
+
+    The second comes after system nodes: pass them in `depends_on`.
+    """
+
+    def __init__(self, name: str, args: AddonsArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(naming.infra_type("AwsAddons"), name, None, opts)
+        self._name = name
+        self._args = args
+        self.addons = {addon.name: self._addon(addon) for addon in args.addons}
+        self.register_outputs({name: made.addon_version for name, made in self.addons.items()})
+
+    def _addon(self, addon: Addon) -> aws_eks.Addon:
+        version = aws_eks.get_addon_version_output(
+            addon_name=addon.name,
+            kubernetes_version=self._args.cluster.version,
+            most_recent=False,
+            opts=pulumi.InvokeOutputOptions(parent=self),
+        ).version
+        return aws_eks.Addon(
+            f"{self._name}-{addon.name}",
+            cluster_name=self._args.cluster.created_name,
+            addon_name=addon.name,
+            addon_version=version,
+            configuration_values=json.dumps(dict(addon.settings)) if addon.settings else None,
+            resolve_conflicts_on_create="OVERWRITE",
+            resolve_conflicts_on_update="OVERWRITE",
+            pod_identity_associations=[self._association(addon.name, addon.role)]
+            if addon.role
+            else None,
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+
+    def _association(
+        self, addon: str, wanted: AddonRole
+    ) -> aws_eks.AddonPodIdentityAssociationArgs:
+        child = pulumi.ResourceOptions(parent=self)
+        cluster = self._args.cluster.name
+        arn = pod_identity.cluster_arn(self._args.account, self._args.region, cluster)
+        trust = pod_identity.trust(arn, NAMESPACE, wanted.service_account)
+        role = iam.Role(
+            f"{self._name}-{addon}",
+            description=f"{addon} of {cluster}",
+            assume_role_policy=json.dumps(trust),
+            opts=child,
+        )
+        attached = iam.RolePolicyAttachment(
+            f"{self._name}-{addon}",
+            role=role.name,
+            policy_arn=f"{AWS_POLICIES}/{wanted.policy}",
+            opts=child,
+        )
+        ready = pulumi.Output.all(role.arn, attached.id).apply(lambda both: str(both[0]))
+        return aws_eks.AddonPodIdentityAssociationArgs(
+            role_arn=ready, service_account=wanted.service_account
+        )

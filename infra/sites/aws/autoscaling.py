@@ -1,0 +1,155 @@
+"""Cluster Autoscaler: sizes of managed node groups follow the queue.
+
+It learns from tags what a node of an empty group would be like; without them a group at zero stays there. Like
+Karpenter's pools here, groups only lose nodes that run nothing: taking a node away under a run would cost the
+whole gang a restart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pulumi
+import pulumi_aws.autoscaling as autoscaling
+import pulumi_aws.eks as aws_eks
+import pulumi_aws.iam as iam
+
+from infra.domain import naming
+from infra.domain.pools import NodePool
+from infra.kubernetes import helm
+from infra.kubernetes.helm import Chart
+from infra.kubernetes.objects import KubernetesObject, Manifest
+from infra.sites.aws import pod_identity, provisioning_request
+from infra.sites.aws.autoscaler_access import autoscaler_policy
+from infra.sites.aws.outputs import ClusterRecord
+from infra.sites.aws.pool_nodes import own_labels
+
+NAMESPACE: Final = "kube-system"
+SERVICE_ACCOUNT: Final = "cluster-autoscaler"
+
+_TAG: Final = "k8s.io/cluster-autoscaler/node-template"
+_EMPTY: Final = "0.01"
+"""A node is taken away when less than this part of it is requested: by nobody, that is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterAutoscalerArgs:
+    """Groups to size, and where they are."""
+
+    cluster: ClusterRecord
+    region: str
+    account: str
+    pools: tuple[NodePool, ...]
+    """Whose nodes are `managed`."""
+    autoscaling_groups: Mapping[str, pulumi.Input[str]]
+    """Name of the Auto Scaling group behind each of them."""
+    chart: Chart
+    image_tag: str
+    """Of the autoscaler that simulates the scheduler of the cluster's version."""
+
+
+def template_tags(pool: NodePool) -> dict[str, str]:
+    """What a node of the pool would be like: labels, taints, devices."""
+    tags = {f"{_TAG}/label/{key}": value for key, value in own_labels(pool).items()}
+    tags |= {f"{_TAG}/taint/{taint.key}": f"{taint.value}:NoSchedule" for taint in pool.taints}
+    devices = {naming.GPU: pool.gpus_per_node, naming.EFA: pool.efa_per_node}
+    return tags | {f"{_TAG}/resources/{key}": str(n) for key, n in devices.items() if n}
+
+
+def values(args: ClusterAutoscalerArgs) -> dict[str, Any]:
+    """The chart's values."""
+    return {
+        "cloudProvider": "aws",
+        "awsRegion": args.region,
+        "autoDiscovery": {"clusterName": args.cluster.name},
+        "image": {"tag": args.image_tag},
+        "rbac": {"serviceAccount": {"name": SERVICE_ACCOUNT}},
+        "priorityClassName": "system-cluster-critical",
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "600Mi"},
+            "limits": {"memory": "600Mi"},
+        },
+        "extraArgs": {
+            "enable-provisioning-requests": True,
+            # Its client cannot write a ProvisioningRequest's status in protobuf.
+            "kube-api-content-type": "application/json",
+            "expander": "least-waste",
+            "scale-down-unneeded-time": "5m",
+            "ignore-daemonsets-utilization": True,
+            "scale-down-utilization-threshold": _EMPTY,
+            "scale-down-gpu-utilization-threshold": _EMPTY,
+        },
+    }
+
+
+class ClusterAutoscaler(pulumi.ComponentResource):
+    """Tags of the groups, permissions, the ProvisioningRequest API and the release.
+
+    Before Kueue: what it does with ProvisioningRequests is settled when it starts.
+    """
+
+    def __init__(
+        self, name: str, args: ClusterAutoscalerArgs, opts: pulumi.ResourceOptions
+    ) -> None:
+        super().__init__(naming.infra_type("AwsClusterAutoscaler"), name, None, opts)
+        for pool in args.pools:
+            self._tags(name, pool, args.autoscaling_groups[pool.name])
+        permissions = self._permissions(name, args)
+        api = self._object(f"{name}-api", provisioning_request.crd())
+        role = self._object(f"{name}-cluster-role", provisioning_request.cluster_role())
+        binding = self._object(
+            f"{name}-cluster-role-binding",
+            provisioning_request.cluster_role_binding(NAMESPACE, SERVICE_ACCOUNT),
+            role,
+        )
+        self.release = helm.release(
+            f"{name}-controller",
+            args.chart,
+            release_name="cluster-autoscaler",
+            namespace=NAMESPACE,
+            values=values(args),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[api, binding, *permissions]),
+        )
+        self.register_outputs({"pools": [pool.name for pool in args.pools]})
+
+    def _object(self, name: str, manifest: Manifest, *needs: pulumi.Resource) -> KubernetesObject:
+        opts = pulumi.ResourceOptions(parent=self, depends_on=list(needs))
+        return KubernetesObject(name, manifest, opts)
+
+    def _tags(self, name: str, pool: NodePool, group: pulumi.Input[str]) -> None:
+        for key, value in template_tags(pool).items():
+            what = key.removeprefix(f"{_TAG}/").replace("/", "-")
+            autoscaling.Tag(
+                f"{name}-{pool.name}-{what}",
+                autoscaling_group_name=group,
+                tag=autoscaling.TagTagArgs(key=key, value=value, propagate_at_launch=False),
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+
+    def _permissions(self, name: str, args: ClusterAutoscalerArgs) -> list[pulumi.Resource]:
+        own = pulumi.ResourceOptions(parent=self)
+        cluster = pod_identity.cluster_arn(args.account, args.region, args.cluster.name)
+        role = iam.Role(
+            f"{name}-role",
+            description=f"Cluster Autoscaler of {args.cluster.name}",
+            assume_role_policy=json.dumps(pod_identity.trust(cluster, NAMESPACE, SERVICE_ACCOUNT)),
+            opts=own,
+        )
+        policy = iam.RolePolicy(
+            f"{name}-policy",
+            role=role.name,
+            policy=json.dumps(autoscaler_policy(args.account, args.region, args.cluster.name)),
+            opts=own,
+        )
+        association = aws_eks.PodIdentityAssociation(
+            f"{name}-association",
+            cluster_name=args.cluster.name,
+            namespace=NAMESPACE,
+            service_account=SERVICE_ACCOUNT,
+            role_arn=role.arn,
+            opts=own,
+        )
+        return [policy, association]

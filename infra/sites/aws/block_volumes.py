@@ -1,0 +1,48 @@
+"""Volumes that one node writes, on EBS: for what keeps state and is not a team's, such as Prometheus."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pulumi
+
+from infra.domain import naming
+from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
+from infra.sites.aws.addons import Addon, AddonRole
+
+STORAGE_CLASS: Final = naming.BLOCK_STORAGE_CLASS
+
+EBS: Final = Addon(
+    name="aws-ebs-csi-driver",
+    role=AddonRole(
+        service_account="ebs-csi-controller-sa", policy="service-role/AmazonEBSCSIDriverPolicy"
+    ),
+)
+"""Makes a volume for each claim."""
+
+
+def storage_class(key_arn: pulumi.Input[str]) -> Manifest:
+    """gp3, encrypted with the stack's data key, in the zone where its first pod is placed.
+
+    The data key's policy lets EC2 use it for whoever may use EC2 in the account: infra/sites/aws/keys.py.
+    """
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": metadata(STORAGE_CLASS, labels=naming.object_labels("storage")),
+        "provisioner": "ebs.csi.aws.com",
+        "parameters": {"type": "gp3", "encrypted": "true", "kmsKeyId": key_arn},
+        "reclaimPolicy": "Delete",
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "allowVolumeExpansion": True,
+    }
+
+
+class BlockVolumes(pulumi.ComponentResource):
+    """The class; its driver is an add-on that nodes come before."""
+
+    def __init__(self, name: str, key_arn: pulumi.Input[str], opts: pulumi.ResourceOptions) -> None:
+        super().__init__(naming.infra_type("AwsBlockVolumes"), name, None, opts)
+        own = pulumi.ResourceOptions(parent=self)
+        KubernetesObject(f"{name}-class", storage_class(key_arn), own)
+        self.register_outputs({"storageClass": STORAGE_CLASS})

@@ -1,0 +1,141 @@
+"""One bucket with everything that keeps it private and its objects recoverable."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pulumi
+from pulumi_aws import s3
+
+from infra.domain import naming
+from infra.sites.aws.bucket_access import Document, log_prefix
+from infra.sites.aws.outputs import BucketRecord
+
+ABANDONED_UPLOAD_DAYS: Final = 7
+"""Parts of an upload that was never completed cost as much as objects, and are in no listing."""
+NONCURRENT_DAYS: Final = 30
+"""How long an overwritten or deleted object can be brought back."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateBucketArgs:
+    """One bucket. Its name is plain: policies and URIs are built from it."""
+
+    bucket: str
+    policy: Document
+    key_arn: pulumi.Input[str] | None
+    """KMS key of the objects; None: keys of S3's own."""
+    rules: tuple[s3.BucketLifecycleConfigurationRuleArgs, ...] = ()
+    """Lifecycle rules besides those for abandoned uploads and old versions."""
+    logs: str | None = None
+    """Name of the bucket that gets the access logs; None: there are none."""
+    protect: bool = True
+
+
+def housekeeping() -> s3.BucketLifecycleConfigurationRuleArgs:
+    """What every bucket drops: abandoned uploads, old versions, markers of deletions with none left."""
+    return s3.BucketLifecycleConfigurationRuleArgs(
+        id="housekeeping",
+        status="Enabled",
+        filter=s3.BucketLifecycleConfigurationRuleFilterArgs(prefix=""),
+        abort_incomplete_multipart_upload=(
+            s3.BucketLifecycleConfigurationRuleAbortIncompleteMultipartUploadArgs(
+                days_after_initiation=ABANDONED_UPLOAD_DAYS
+            )
+        ),
+        noncurrent_version_expiration=(
+            s3.BucketLifecycleConfigurationRuleNoncurrentVersionExpirationArgs(
+                noncurrent_days=NONCURRENT_DAYS
+            )
+        ),
+        expiration=s3.BucketLifecycleConfigurationRuleExpirationArgs(
+            expired_object_delete_marker=True
+        ),
+    )
+
+
+def encryption(
+    key_arn: pulumi.Input[str] | None,
+) -> s3.BucketServerSideEncryptionConfigurationRuleArgs:
+    """Default encryption; a bucket key saves a call to KMS for each object."""
+    default = s3.BucketServerSideEncryptionConfigurationRuleApplyServerSideEncryptionByDefaultArgs(
+        sse_algorithm="AES256" if key_arn is None else "aws:kms", kms_master_key_id=key_arn
+    )
+    return s3.BucketServerSideEncryptionConfigurationRuleArgs(
+        apply_server_side_encryption_by_default=default, bucket_key_enabled=key_arn is not None
+    )
+
+
+class PrivateBucket(pulumi.ComponentResource):
+    """The bucket, its guards and its lifecycle. A bucket that outlives the stack keeps them all."""
+
+    def __init__(self, name: str, args: PrivateBucketArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(naming.infra_type("AwsPrivateBucket"), name, None, opts)
+        bucket = s3.Bucket(
+            f"{name}-bucket", bucket=args.bucket, force_destroy=False, opts=self._kept(args)
+        )
+        self._guard(name, args, bucket)
+        s3.BucketLifecycleConfiguration(
+            f"{name}-lifecycle",
+            bucket=bucket.id,
+            rules=[housekeeping(), *args.rules],
+            opts=self._kept(args, self._versioning(name, args, bucket)),
+        )
+        if args.logs is not None:
+            s3.BucketLogging(
+                f"{name}-logging",
+                bucket=bucket.id,
+                target_bucket=args.logs,
+                target_prefix=log_prefix(args.bucket),
+                opts=self._kept(args),
+            )
+        self.record = BucketRecord(name=args.bucket, arn=bucket.arn)
+        self.register_outputs({"name": args.bucket, "arn": bucket.arn})
+
+    def _kept(self, args: PrivateBucketArgs, *needs: pulumi.Resource) -> pulumi.ResourceOptions:
+        keep: dict[str, Any] = {"protect": args.protect, "retain_on_delete": args.protect}
+        return pulumi.ResourceOptions(parent=self, depends_on=list(needs), **keep)
+
+    def _versioning(
+        self, name: str, args: PrivateBucketArgs, bucket: s3.Bucket
+    ) -> s3.BucketVersioning:
+        return s3.BucketVersioning(
+            f"{name}-versioning",
+            bucket=bucket.id,
+            versioning_configuration=s3.BucketVersioningVersioningConfigurationArgs(
+                status="Enabled"
+            ),
+            opts=self._kept(args),
+        )
+
+    def _guard(self, name: str, args: PrivateBucketArgs, bucket: s3.Bucket) -> None:
+        s3.BucketServerSideEncryptionConfiguration(
+            f"{name}-encryption",
+            bucket=bucket.id,
+            rules=[encryption(args.key_arn)],
+            opts=self._kept(args),
+        )
+        s3.BucketOwnershipControls(
+            f"{name}-ownership",
+            bucket=bucket.id,
+            rule=s3.BucketOwnershipControlsRuleArgs(object_ownership="BucketOwnerEnforced"),
+            opts=self._kept(args),
+        )
+        private = s3.BucketPublicAccessBlock(
+            f"{name}-private",
+            bucket=bucket.id,
+            block_public_acls=True,
+            block_public_policy=True,
+            ignore_public_acls=True,
+            restrict_public_buckets=True,
+            opts=self._kept(args),
+        )
+        s3.BucketPolicy(
+            f"{name}-policy",
+            bucket=bucket.id,
+            policy=json.dumps(args.policy),
+            # S3 refuses two changes of a bucket's access at once.
+            opts=self._kept(args, private),
+        )

@@ -1,0 +1,120 @@
+"""The stack's buckets: datasets, checkpoints, artifacts, and the logs of access to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import pulumi
+from pulumi_aws import s3
+
+from infra.domain import naming
+from infra.sites.aws.bucket import PrivateBucket, PrivateBucketArgs
+from infra.sites.aws.bucket_access import TeamBuckets, guarded_bucket, log_delivery
+from infra.sites.aws.outputs import BucketRecord
+
+LOG_DAYS: Final = 365
+"""How long access logs are kept."""
+
+LOGS: Final = "logs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BucketsArgs:
+    """All buckets of a stack; their names are PREFIX-datasets and so on."""
+
+    prefix: str
+    """Unique among all of AWS's customers."""
+    account: str
+    key_arn: pulumi.Input[str]
+    """KMS key of everything but the logs."""
+    old_checkpoint_days: int
+    """Age in days at which checkpoints move to cheaper storage."""
+    protect: bool = True
+    """Refuse to delete the buckets, and keep them when they are dropped from the program."""
+
+
+def team_buckets(prefix: str) -> TeamBuckets:
+    """Names of the buckets that teams share."""
+    return TeamBuckets(
+        datasets=f"{prefix}-datasets",
+        checkpoints=f"{prefix}-checkpoints",
+        artifacts=f"{prefix}-artifacts",
+    )
+
+
+def old_checkpoints(days: int) -> s3.BucketLifecycleConfigurationRuleArgs:
+    """Checkpoints of this age move to storage of a sixth of the price that is still read at once.
+
+    None is deleted by age: lifecycle rules cannot spare what is tagged as a milestone, they can only
+    choose by tags, and nothing tags what FSx exports. What the trainer's retention deletes goes.
+    """
+    return s3.BucketLifecycleConfigurationRuleArgs(
+        id="old-checkpoints",
+        status="Enabled",
+        filter=s3.BucketLifecycleConfigurationRuleFilterArgs(prefix=""),
+        transitions=[
+            s3.BucketLifecycleConfigurationRuleTransitionArgs(days=days, storage_class="GLACIER_IR")
+        ],
+    )
+
+
+def old_logs() -> s3.BucketLifecycleConfigurationRuleArgs:
+    """Logs go after a year."""
+    return s3.BucketLifecycleConfigurationRuleArgs(
+        id="old-logs",
+        status="Enabled",
+        filter=s3.BucketLifecycleConfigurationRuleFilterArgs(prefix=""),
+        expiration=s3.BucketLifecycleConfigurationRuleExpirationArgs(days=LOG_DAYS),
+    )
+
+
+class Buckets(pulumi.ComponentResource):
+    """Four buckets: three that teams share by prefix, and the one with their access logs."""
+
+    def __init__(self, name: str, args: BucketsArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(naming.infra_type("AwsBuckets"), name, None, opts)
+        self.names = team_buckets(args.prefix)
+        logs = self._logs(name, args)
+        self.logs = logs.record
+        # S3 checks that it may deliver, so the bucket of logs comes with its policy first.
+        self._after_logs = pulumi.ResourceOptions(parent=self, depends_on=[logs])
+        self.datasets = self._shared(name, args, self.names.datasets)
+        self.checkpoints = self._shared(
+            name, args, self.names.checkpoints, old_checkpoints(args.old_checkpoint_days)
+        )
+        self.artifacts = self._shared(name, args, self.names.artifacts)
+        records = (self.datasets, self.checkpoints, self.artifacts, self.logs)
+        self.register_outputs({"names": [record.name for record in records]})
+
+    def _logs(self, name: str, args: BucketsArgs) -> PrivateBucket:
+        own = f"{args.prefix}-{LOGS}"
+        sources = (self.names.datasets, self.names.checkpoints, self.names.artifacts)
+        deliveries = [log_delivery(own, args.account, source) for source in sources]
+        bucket = PrivateBucketArgs(
+            bucket=own,
+            policy=guarded_bucket(own, args.account, *deliveries),
+            # S3 delivers its access logs to no bucket that is encrypted by a key of ours.
+            key_arn=None,
+            rules=(old_logs(),),
+            protect=args.protect,
+        )
+        return PrivateBucket(f"{name}-{LOGS}", bucket, pulumi.ResourceOptions(parent=self))
+
+    def _shared(
+        self,
+        name: str,
+        args: BucketsArgs,
+        own: str,
+        *rules: s3.BucketLifecycleConfigurationRuleArgs,
+    ) -> BucketRecord:
+        role = own.removeprefix(f"{args.prefix}-")
+        bucket = PrivateBucketArgs(
+            bucket=own,
+            policy=guarded_bucket(own, args.account),
+            key_arn=args.key_arn,
+            rules=rules,
+            logs=self.logs.name,
+            protect=args.protect,
+        )
+        return PrivateBucket(f"{name}-{role}", bucket, self._after_logs).record

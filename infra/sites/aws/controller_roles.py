@@ -1,0 +1,45 @@
+"""What controllers in the cluster may do in the account, where the stack has them: a role for each."""
+
+from __future__ import annotations
+
+import pulumi
+
+from infra.sites.aws.args import FoundationArgs
+from infra.sites.aws.outputs import ClusterRecord
+from infra.sites.aws.run_logs import RunLogs, RunLogsArgs
+from infra.sites.aws.secret_readers import SecretReaders, SecretReadersArgs
+from infra.sites.aws.signature_reader import SignatureReader, SignatureReaderArgs
+
+
+def deploy(
+    name: str,
+    args: FoundationArgs,
+    cluster: ClusterRecord,
+    data_key_arn: pulumi.Input[str],
+    opts: pulumi.ResourceOptions,
+) -> list[pulumi.Resource]:
+    """Readers of secrets and of signatures, and the log group of runs with its writer."""
+    roles: list[pulumi.Resource] = []
+    account, region = args.site.account, args.site.region
+    if secrets := args.remote_secrets:
+        readers = SecretReadersArgs(
+            cluster=cluster, account=account, region=region, secrets=secrets
+        )
+        roles.append(SecretReaders(f"{name}-secrets", readers, opts))
+    if signed := args.signatures:
+        reader = SignatureReaderArgs(
+            cluster=cluster, account=account, region=region, kms_key_arn=signed.kms_key_arn
+        )
+        roles.append(SignatureReader(f"{name}-signatures", reader, opts))
+    if kept := args.run_logs:
+        logs = RunLogsArgs(
+            cluster=cluster,
+            account=account,
+            region=region,
+            shipper=kept.shipper,
+            key_arn=data_key_arn,
+            retention_days=kept.retention_days,
+            protect=args.protect,
+        )
+        roles.append(RunLogs(f"{name}-run-logs", logs, opts))
+    return roles

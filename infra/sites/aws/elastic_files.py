@@ -1,0 +1,173 @@
+"""EFS: one elastic file system in every zone, and an access point for each claim."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pulumi
+from pulumi_aws import ec2, efs
+from pulumi_aws import vpc as vpc_rules
+
+from infra.domain import naming
+from infra.domain.storage import TeamVolumes, VolumeSizes, provisioned
+from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
+
+STORAGE_CLASS: Final = naming.EFS_STORAGE_CLASS
+NFS_PORT: Final = 2049
+
+
+@dataclass(frozen=True, kw_only=True)
+class EfsStorageArgs:
+    """A file system that all teams share; each claim sees its own directory as the root."""
+
+    cluster: str
+    """Name of the cluster; it is part of the file system's name."""
+    sizes: VolumeSizes
+    """What claims ask for; EFS grows, and holds no claim to its size."""
+    vpc_id: pulumi.Input[str]
+    subnet_ids: Mapping[str, pulumi.Input[str]]
+    """Private subnets by zone; nodes of a zone mount within it."""
+    cluster_security_group: pulumi.Input[str]
+    """Who may mount: the cluster's nodes."""
+    key_arn: pulumi.Input[str]
+    protect: bool = True
+    """Refuse to delete the file system, and keep it when it is dropped from the program."""
+
+
+def file_system_policy(file_system_arn: str) -> dict[str, Any]:
+    """Mounts need TLS, a mount target and an access point; root stays an ordinary user.
+
+    The root directory holds every team's data, so nobody mounts it.
+    """
+
+    def deny(sid: str, condition: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "Sid": sid,
+            "Effect": "Deny",
+            "Principal": {"AWS": "*"},
+            "Action": "elasticfilesystem:Client*",
+            "Resource": file_system_arn,
+            "Condition": condition,
+        }
+
+    return {
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Sid": "NodesMount",
+                "Effect": "Allow",
+                "Principal": {"AWS": "*"},
+                "Action": ["elasticfilesystem:ClientMount", "elasticfilesystem:ClientWrite"],
+                "Resource": file_system_arn,
+                # Without a mount target's network, everybody in AWS could.
+                "Condition": {"Bool": {"elasticfilesystem:AccessedViaMountTarget": "true"}},
+            },
+            deny("DenyWithoutTls", {"Bool": {"aws:SecureTransport": "false"}}),
+            deny("DenyRoot", {"Null": {"elasticfilesystem:AccessPointArn": "true"}}),
+        ],
+    }
+
+
+def storage_class(file_system: pulumi.Input[str], *, keep: bool) -> Manifest:
+    """An access point per claim. The driver mounts by TLS unless it is told otherwise.
+
+    All access points have one user, that of training pods: a claim that is made again after it was
+    lost finds its directory, and may read it. What keeps teams apart is each access point's root.
+    """
+    user = str(naming.TRAINING_USER)
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": metadata(STORAGE_CLASS, labels=naming.object_labels("storage")),
+        "provisioner": "efs.csi.aws.com",
+        "parameters": {
+            "provisioningMode": "efs-ap",
+            "fileSystemId": file_system,
+            "directoryPerms": "700",
+            "uid": user,
+            "gid": user,
+            "basePath": "/claims",
+            "subPathPattern": "${.PVC.namespace}/${.PVC.name}",
+            "ensureUniqueDirectory": "false",
+        },
+        "reclaimPolicy": "Retain" if keep else "Delete",
+        "volumeBindingMode": "Immediate",
+    }
+
+
+class EfsStorage(pulumi.ComponentResource):
+    """The file system with a mount target per zone, and the class that claims use."""
+
+    def __init__(self, name: str, args: EfsStorageArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(naming.infra_type("AwsEfsStorage"), name, None, opts)
+        self._args = args
+        file_system = efs.FileSystem(
+            f"{name}-files",
+            encrypted=True,
+            kms_key_id=args.key_arn,
+            performance_mode="generalPurpose",
+            throughput_mode="elastic",
+            tags={"Name": f"{args.cluster}-teams"},
+            opts=self._kept(),
+        )
+        policy = efs.FileSystemPolicy(
+            f"{name}-policy",
+            file_system_id=file_system.id,
+            policy=file_system.arn.apply(lambda arn: json.dumps(file_system_policy(arn))),
+            opts=self._kept(),
+        )
+        efs.BackupPolicy(
+            f"{name}-backups",
+            file_system_id=file_system.id,
+            backup_policy=efs.BackupPolicyBackupPolicyArgs(status="ENABLED"),
+            opts=self._kept(),
+        )
+        targets = self._mount_targets(name, file_system)
+        self._class = KubernetesObject(
+            f"{name}-class",
+            storage_class(file_system.id, keep=args.protect),
+            pulumi.ResourceOptions(parent=self, depends_on=[policy, *targets]),
+        )
+        self.register_outputs({"fileSystem": file_system.id, "storageClass": STORAGE_CLASS})
+
+    def volumes(self, team: str) -> TeamVolumes:
+        """An access point for each claim, so no team sees another's files."""
+        return provisioned(STORAGE_CLASS, self._args.sizes, self._class)
+
+    def _kept(self) -> pulumi.ResourceOptions:
+        keep = self._args.protect
+        return pulumi.ResourceOptions(parent=self, protect=keep, retain_on_delete=keep)
+
+    def _mount_targets(self, name: str, file_system: efs.FileSystem) -> list[pulumi.Resource]:
+        own = pulumi.ResourceOptions(parent=self)
+        group = ec2.SecurityGroup(
+            f"{name}-servers",
+            description="EFS mount targets",
+            vpc_id=self._args.vpc_id,
+            opts=own,
+        )
+        rule = vpc_rules.SecurityGroupIngressRule(
+            f"{name}-from-nodes",
+            security_group_id=group.id,
+            referenced_security_group_id=self._args.cluster_security_group,
+            ip_protocol="tcp",
+            from_port=NFS_PORT,
+            to_port=NFS_PORT,
+            opts=own,
+        )
+        return [
+            rule,
+            *(
+                efs.MountTarget(
+                    f"{name}-{zone}",
+                    file_system_id=file_system.id,
+                    subnet_id=subnet,
+                    security_groups=[group.id],
+                    opts=own,
+                )
+                for zone, subnet in self._args.subnet_ids.items()
+            ),
+        ]

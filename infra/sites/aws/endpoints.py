@@ -1,0 +1,103 @@
+"""Ways to AWS services that stay inside the VPC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import pulumi
+import pulumi_aws.ec2 as ec2
+import pulumi_aws.vpc as vpc_rules
+
+from infra.domain import naming
+
+GATEWAYS: Final = ("s3",)
+"""By route, free of charge: checkpoints, datasets and image layers all go to S3."""
+
+ENDPOINTS: Final = (
+    "ec2",
+    "ecr.api",
+    "ecr.dkr",
+    "eks",
+    "eks-auth",
+    "logs",
+    "sqs",
+    "sts",
+)
+"""By network interface: what nodes, add-ons and Karpenter call all the time."""
+
+HTTPS: Final = 443
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndpointsArgs:
+    """Where endpoints are, and to what."""
+
+    cluster: str
+    region: str
+    vpc_id: pulumi.Input[str]
+    cidr: str
+    """Whose addresses may use the interface endpoints."""
+    subnets: tuple[pulumi.Input[str], ...]
+    """One of each zone."""
+    route_tables: tuple[pulumi.Input[str], ...]
+    """Those that gateway endpoints are entered in."""
+    services: tuple[str, ...]
+
+
+class Endpoints(pulumi.ComponentResource):
+    """Gateway endpoints, and an interface endpoint for each service."""
+
+    def __init__(self, name: str, args: EndpointsArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(naming.infra_type("AwsEndpoints"), name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        for service in GATEWAYS:
+            ec2.VpcEndpoint(
+                f"{name}-{service}",
+                vpc_id=args.vpc_id,
+                service_name=service_name(args.region, service),
+                vpc_endpoint_type="Gateway",
+                route_table_ids=list(args.route_tables),
+                tags={"Name": f"{args.cluster}-{service}"},
+                opts=child,
+            )
+        group = self._group(name, args)
+        for service in args.services:
+            ec2.VpcEndpoint(
+                f"{name}-{service}",
+                vpc_id=args.vpc_id,
+                service_name=service_name(args.region, service),
+                vpc_endpoint_type="Interface",
+                private_dns_enabled=True,
+                subnet_ids=list(args.subnets),
+                security_group_ids=[group.id],
+                tags={"Name": f"{args.cluster}-{service}"},
+                opts=child,
+            )
+        self.register_outputs({"services": [*GATEWAYS, *args.services]})
+
+    def _group(self, name: str, args: EndpointsArgs) -> ec2.SecurityGroup:
+        """Who may use the interfaces: the VPC, by HTTPS."""
+        child = pulumi.ResourceOptions(parent=self)
+        group = ec2.SecurityGroup(
+            f"{name}-group",
+            description="HTTPS from the VPC to AWS services",
+            vpc_id=args.vpc_id,
+            tags={"Name": f"{args.cluster}-endpoints"},
+            opts=child,
+        )
+        vpc_rules.SecurityGroupIngressRule(
+            f"{name}-https",
+            security_group_id=group.id,
+            cidr_ipv4=args.cidr,
+            ip_protocol="tcp",
+            from_port=HTTPS,
+            to_port=HTTPS,
+            opts=child,
+        )
+        return group
+
+
+def service_name(region: str, service: str) -> str:
+    """AWS's full name of an endpoint's service."""
+    return f"com.amazonaws.{region}.{service}"

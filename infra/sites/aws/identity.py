@@ -1,0 +1,77 @@
+"""Who a team's pods are to AWS: one role each, handed out by EKS Pod Identity."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_aws import iam
+
+from infra.domain import naming
+from infra.sites.aws import bucket_access, pod_identity
+from infra.sites.aws.bucket_access import TeamBuckets
+from infra.sites.aws.outputs import ClusterRecord
+from infra.sites.aws.role_names import role_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeamIdentityArgs:
+    """One team's role."""
+
+    team: str
+    cluster: ClusterRecord
+    account: str
+    region: str
+    buckets: TeamBuckets
+    key_arn: pulumi.Input[str]
+    """KMS key of the buckets."""
+
+
+class TeamIdentity(pulumi.ComponentResource):
+    """The role, what it may do with the team's prefix of each bucket, and whose it is."""
+
+    def __init__(self, name: str, args: TeamIdentityArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(naming.infra_type("AwsTeamIdentity"), name, None, opts)
+        own = pulumi.ResourceOptions(parent=self)
+        role = iam.Role(
+            f"{name}-role",
+            name=role_name(args.cluster.name, args.team),
+            description=f"Training pods of team {args.team}",
+            assume_role_policy=json.dumps(
+                pod_identity.trust(
+                    pod_identity.cluster_arn(args.account, args.region, args.cluster.name),
+                    naming.namespace(args.team),
+                    naming.SERVICE_ACCOUNT,
+                )
+            ),
+            tags={naming.TEAM: args.team},
+            opts=own,
+        )
+        permissions = self._permissions(name, args, role)
+        account = (naming.namespace(args.team), naming.SERVICE_ACCOUNT)
+        pod_identity.associate(
+            f"{name}-association", args.cluster, account, role, permissions, self
+        )
+        self.role_arn = role.arn
+        self.register_outputs({"roleArn": role.arn})
+
+    def _permissions(
+        self, name: str, args: TeamIdentityArgs, role: iam.Role
+    ) -> list[pulumi.Resource]:
+        buckets = (args.buckets.datasets, args.buckets.checkpoints, args.buckets.artifacts)
+        key = pulumi.Output.from_input(args.key_arn).apply(
+            lambda arn: json.dumps(bucket_access.key_use(arn, args.region, buckets))
+        )
+        objects = json.dumps(bucket_access.team_access(args.team, args.buckets))
+        # Two policies, so that a preview shows the one whose resources are known by then.
+        return [
+            iam.RolePolicy(
+                f"{name}-{suffix}",
+                name=suffix,
+                role=role.name,
+                policy=policy,
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+            for suffix, policy in (("objects", objects), ("key", key))
+        ]

@@ -1,0 +1,98 @@
+"""Polling the instance metadata service for a spot notice, from a pod: off unless a stack asks for it.
+
+Node-level drains reach the trainer as SIGTERM anyway (infra/sites/aws/interruption.py says how). The sidecar needs
+pods to reach the metadata service, and with it the node's credentials: see docs/adr/0011.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Final
+
+IMDS_ADDRESS: Final = "169.254.169.254"
+"""A namespace that denies egress must let its pods reach this."""
+IMDS: Final = f"http://{IMDS_ADDRESS}/latest"
+
+POLL_SECONDS: Final = 5.0
+"""AWS asks for a look every 5 s; the notice comes 120 s before the end."""
+
+NOTICE_FILE_ENV: Final = "TRAINYARD_NOTICE_FILE"
+"""The trainer looks for the file that this names."""
+
+CONTAINER: Final = "spot-notice"
+VOLUME: Final = "spot-notice"
+_FOLDER: Final = "/var/run/trainyard"
+NOTICE_FILE: Final = f"{_FOLDER}/spot-notice"
+
+
+class MetadataAccess(StrEnum):
+    """Who may talk to a node's instance metadata service."""
+
+    NODE = "node"
+    """Processes of the node and pods on its network. The default: answers die on the way to others."""
+    PODS = "pods"
+    """Every pod, too, and so each can take the node's credentials. The sidecar needs it."""
+
+    @property
+    def hop_limit(self) -> int:
+        """Network hops that the service's session tokens may travel."""
+        return 1 if self is MetadataAccess.NODE else 2
+
+
+_SCRIPT: Final = """\
+import os, pathlib, time, urllib.error, urllib.request
+def ask(path, method, **headers):
+    headers = {"X-aws-ec2-metadata-" + key: value for key, value in headers.items()}
+    request = urllib.request.Request(ENDPOINT + path, method=method, headers=headers)
+    return urllib.request.urlopen(request, timeout=2).read().decode()
+notice = pathlib.Path(os.environ["TRAINYARD_NOTICE_FILE"])
+while True:
+    try:
+        token = ask("/api/token", "PUT", **{"token-ttl-seconds": "60"})
+        action = ask("/meta-data/spot/instance-action", "GET", token=token)
+        if not notice.exists():
+            print("spot notice:", action, flush=True)
+            notice.touch()
+    except urllib.error.HTTPError as error:
+        if error.code != 404:  # 404: no notice yet
+            print("metadata service:", error, flush=True)
+    except OSError as error:
+        print("metadata service:", error, flush=True)
+    time.sleep(POLL_SECONDS)
+"""
+
+
+def script(endpoint: str = IMDS, poll_seconds: float = POLL_SECONDS) -> str:
+    """The sidecar's program, for any Python without packages."""
+    return f"ENDPOINT = {endpoint!r}\nPOLL_SECONDS = {poll_seconds!r}\n{_SCRIPT}"
+
+
+def pod_additions() -> dict[str, list[dict[str, Any]]]:
+    """What a trainer's pod gains, by the field of the pod that it belongs to.
+
+    `initContainers` and `volumes` are the pod's, `env` and `volumeMounts` the trainer container's. The
+    sidecar has no image: it runs in the trainer's own, which the node has pulled anyway. As an init
+    container that restarts always, it does not keep a finished run from being done.
+    """
+    mount = {"name": VOLUME, "mountPath": _FOLDER}
+    env = {"name": NOTICE_FILE_ENV, "value": NOTICE_FILE}
+    amounts = {"cpu": "10m", "memory": "32Mi"}
+    sidecar = {
+        "name": CONTAINER,
+        "restartPolicy": "Always",
+        "command": ["python", "-c", script()],
+        "env": [env],
+        "resources": {"requests": dict(amounts), "limits": dict(amounts)},
+        "volumeMounts": [mount],
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+    }
+    return {
+        "initContainers": [sidecar],
+        "volumes": [{"name": VOLUME, "emptyDir": {}}],
+        "env": [dict(env)],
+        "volumeMounts": [{**mount, "readOnly": True}],
+    }

@@ -1,0 +1,180 @@
+"""Karpenter: nodes of pools that are `karpenter`, made when queued gangs need them.
+
+Destroying must not wait for a controller that is gone. Karpenter holds each node by a finalizer until the
+instance has ended, and each EC2NodeClass until its nodes have. So the objects depend on the controller's release,
+the release on its role, its queue and the CRDs' release, and all of that is destroyed in the opposite order:
+runs, NodePools (their nodes drain and end), EC2NodeClasses, controller, permissions, CRDs. A NodePool's
+`terminationGracePeriod` bounds the drain, and the timeout of its deletion is longer than that.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pulumi
+import pulumi_aws.eks as aws_eks
+import pulumi_aws.iam as iam
+
+from infra.domain import naming
+from infra.domain.pools import NodePool
+from infra.kubernetes import helm
+from infra.kubernetes.helm import Chart
+from infra.kubernetes.objects import KubernetesObject
+from infra.sites.aws import karpenter_manifests, node_health, pod_identity
+from infra.sites.aws.interruption import InterruptionQueue
+from infra.sites.aws.karpenter_access import ControllerScope, controller_policy
+from infra.sites.aws.pool_nodes import PoolNodesArgs, own_name, placement_group
+
+NAMESPACE: Final = "kube-system"
+"""Where the API server's fairness rules put Karpenter's leases among the system's."""
+SERVICE_ACCOUNT: Final = "karpenter"
+
+_NODES_GONE: Final = pulumi.CustomTimeouts(delete="45m")
+"""Draining takes up to 30 minutes, ending an instance with eight GPUs a few more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KarpenterArgs(PoolNodesArgs):
+    """Pools whose nodes are `karpenter`, at least one."""
+
+    region: str
+    account: str
+    chart: Chart
+    crds: Chart
+    """Of the definitions: the other chart brings them, but never upgrades them."""
+
+
+def values(args: KarpenterArgs, queue: pulumi.Input[str]) -> dict[str, Any]:
+    """The controller's chart values."""
+    amounts = {"cpu": "1", "memory": "1Gi"}
+    return {
+        "serviceAccount": {"name": SERVICE_ACCOUNT},
+        "settings": {
+            "clusterName": args.cluster.name,
+            "clusterEndpoint": args.cluster.endpoint,
+            "interruptionQueue": queue,
+            "featureGates": node_health.KARPENTER_FEATURES,
+        },
+        "controller": {"resources": {"requests": amounts, "limits": amounts}},
+    }
+
+
+class Karpenter(pulumi.ComponentResource):
+    """Queue, permissions, both releases, and the objects of each pool.
+
+    The controller runs on the system nodes: pass those and the add-ons in `depends_on`.
+    """
+
+    def __init__(self, name: str, args: KarpenterArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(naming.infra_type("AwsKarpenter"), name, None, opts)
+        own = pulumi.ResourceOptions(parent=self)
+        queue = InterruptionQueue(f"{name}-interruption", own)
+        permissions = self._permissions(name, args, queue)
+        crds = helm.release(
+            f"{name}-crd",
+            args.crds,
+            release_name="karpenter-crd",
+            namespace=NAMESPACE,
+            values={},
+            opts=own,
+        )
+        controller = helm.release(
+            f"{name}-controller",
+            args.chart,
+            release_name="karpenter",
+            namespace=NAMESPACE,
+            skip_crds=True,
+            values=values(args, queue.name),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[crds, queue, *permissions]),
+        )
+        profile = iam.InstanceProfile(f"{name}-nodes", role=args.cluster.node_role_name, opts=own)
+        self.objects = [
+            made
+            for pool in args.pools
+            for made in self._pool(name, pool, args, profile, controller)
+        ]
+        self.register_outputs({"queue": queue.name})
+
+    def _pool(
+        self,
+        name: str,
+        pool: NodePool,
+        args: KarpenterArgs,
+        profile: iam.InstanceProfile,
+        controller: pulumi.Resource,
+    ) -> list[KubernetesObject]:
+        """The node class depends on the controller, the NodePool on the node class."""
+        together = placement_group(name, pool, args, pulumi.ResourceOptions(parent=self))
+        node_class = KubernetesObject(
+            f"{name}-{pool.name}-class",
+            karpenter_manifests.node_class(pool, args, profile.name),
+            pulumi.ResourceOptions(
+                parent=self,
+                depends_on=[controller, *([together] if together else [])],
+                custom_timeouts=_NODES_GONE,
+            ),
+        )
+        node_pool = KubernetesObject(
+            f"{name}-{pool.name}",
+            karpenter_manifests.node_pool(pool),
+            pulumi.ResourceOptions(
+                parent=self, depends_on=[node_class], custom_timeouts=_NODES_GONE
+            ),
+        )
+        return [node_class, node_pool]
+
+    def _permissions(
+        self, name: str, args: KarpenterArgs, queue: InterruptionQueue
+    ) -> list[pulumi.Resource]:
+        """The controller's role, and its service account's claim to it."""
+        cluster = pod_identity.cluster_arn(args.account, args.region, args.cluster.name)
+        own = pulumi.ResourceOptions(parent=self)
+        role = iam.Role(
+            f"{name}-role",
+            description=f"Karpenter in {args.cluster.name}",
+            assume_role_policy=json.dumps(pod_identity.trust(cluster, NAMESPACE, SERVICE_ACCOUNT)),
+            opts=own,
+        )
+        policy = iam.RolePolicy(
+            f"{name}-policy", role=role.name, policy=policy_document(args, queue.arn), opts=own
+        )
+        association = aws_eks.PodIdentityAssociation(
+            f"{name}-association",
+            cluster_name=args.cluster.name,
+            namespace=NAMESPACE,
+            service_account=SERVICE_ACCOUNT,
+            role_arn=role.arn,
+            opts=own,
+        )
+        return [policy, association]
+
+
+def policy_document(args: KarpenterArgs, queue_arn: pulumi.Input[str]) -> pulumi.Output[str]:
+    """The controller's policy, once the ids that it names are known."""
+
+    def write(ids: dict[str, Any]) -> str:
+        scope = ControllerScope(
+            cluster=args.cluster.name,
+            region=args.region,
+            account=args.account,
+            subnets=sorted(set(ids["subnets"])),
+            security_groups=sorted(set(ids["groups"])),
+            placement_groups=[
+                own_name(args.cluster.name, pool) for pool in args.pools if pool.placement_group
+            ],
+            reservations=sorted({p.reservation.id for p in args.pools if p.reservation}),
+            node_role_arn=ids["role"],
+            queue_arn=ids["queue"],
+            data_key_arn=ids["key"],
+        )
+        return json.dumps(controller_policy(scope))
+
+    return pulumi.Output.all(
+        subnets=[args.subnet(pool) for pool in args.pools],
+        groups=[group for pool in args.pools for group in args.security_groups(pool)],
+        role=args.cluster.node_role_arn,
+        queue=queue_arn,
+        key=args.data_key_arn,
+    ).apply(write)

@@ -1,0 +1,160 @@
+"""A pool as Karpenter's objects: an EC2NodeClass (what a node is) and a NodePool (which, how many, until when).
+
+A pool of spot capacity may fall back to on-demand where EC2 has no spot to give; Karpenter asks for spot
+first. Such a node keeps the pool's labels and taints, so that runs admitted to the pool land on it, and costs
+the on-demand price while it runs: `karpenter.sh/capacity-type` on the node says which of the two it is. On-demand
+pools never become spot, and a pool with a reservation launches into that and nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pulumi
+
+from infra.domain import naming
+from infra.domain.pools import Capacity, Network, NodePool
+from infra.kubernetes.objects import Manifest, metadata
+from infra.sites.aws import efa
+from infra.sites.aws.pool_nodes import (
+    ROOT_DEVICE,
+    ROOT_IOPS,
+    ROOT_MIB_PER_S,
+    PoolNodesArgs,
+    own_labels,
+    own_name,
+)
+
+NODE_CLASS_API: Final = "karpenter.k8s.aws/v1"
+NODE_POOL_API: Final = "karpenter.sh/v1"
+CAPACITY_TYPE: Final = "karpenter.sh/capacity-type"
+
+IMAGE: Final = "al2023@v20260903"
+"""EKS' Amazon Linux 2023 of that day, for Kubernetes 1.33 to 1.36; Karpenter takes the variant with NVIDIA's
+driver for GPU types. Pinned: with `@latest` nodes of one gang could have different drivers."""
+
+EMPTY_FOR: Final = "5m"
+"""A node without pods is kept this long: a gang that restarts is back on it sooner than on a new one."""
+
+BUDGETS: Final[tuple[dict[str, Any], ...]] = (
+    {"nodes": "10%"},
+    # A changed tag or image makes all nodes differ from their class: one by one they would be drained
+    # under the gang that runs on them. So only nodes without pods go, and new ones are as the class says.
+    {"nodes": "0", "reasons": ["Drifted"]},
+)
+"""How many of a pool's nodes Karpenter may take away at once, and why; interruptions by AWS do not ask."""
+
+DRAIN: Final = "30m"
+"""After that a node that is to go is gone, whatever still runs on it: nothing may block its end, and with
+it a destroy, forever. Longer than any grace period that a run asks for."""
+
+
+def capacity_types(pool: NodePool) -> list[str]:
+    """How nodes of the pool may be bought; Karpenter prefers the cheapest."""
+    if pool.reservation:
+        return ["reserved"]
+    return ["spot", "on-demand"] if pool.capacity is Capacity.SPOT else ["on-demand"]
+
+
+def limits(pool: NodePool) -> dict[str, str]:
+    """The pool's maximum, in nodes and, where they have any, in GPUs."""
+    found = {"nodes": str(pool.max)}
+    if pool.cards_per_node:
+        found[naming.GPU] = str(pool.max * pool.cards_per_node)
+    return found
+
+
+def _among(key: str, values: list[str]) -> dict[str, Any]:
+    return {"key": key, "operator": "In", "values": values}
+
+
+def node_pool(pool: NodePool) -> Manifest:
+    """The NodePool. Its nodes never expire: a run's end is no business of a clock's."""
+    return {
+        "apiVersion": NODE_POOL_API,
+        "kind": "NodePool",
+        "metadata": metadata(pool.name, labels=naming.object_labels("nodes")),
+        "spec": {
+            "template": {
+                "metadata": {"labels": own_labels(pool)},
+                "spec": {
+                    "nodeClassRef": {
+                        "group": NODE_CLASS_API.partition("/")[0],
+                        "kind": "EC2NodeClass",
+                        "name": pool.name,
+                    },
+                    "requirements": [
+                        _among(naming.INSTANCE_TYPE, list(pool.instance_types)),
+                        _among(CAPACITY_TYPE, capacity_types(pool)),
+                        _among(naming.ZONE, [pool.zone]),
+                    ],
+                    "taints": [taint.manifest() for taint in pool.taints],
+                    "expireAfter": "Never",
+                    "terminationGracePeriod": DRAIN,
+                },
+            },
+            "limits": limits(pool),
+            "disruption": {
+                "consolidationPolicy": "WhenEmpty",
+                "consolidateAfter": EMPTY_FOR,
+                "budgets": [dict(budget) for budget in BUDGETS],
+            },
+        },
+    }
+
+
+def node_class(
+    pool: NodePool, args: PoolNodesArgs, instance_profile: pulumi.Input[str]
+) -> Manifest:
+    """The EC2NodeClass. Ids, not tags, say where nodes go: a tag elsewhere changes nothing here."""
+    spec: dict[str, Any] = {
+        "amiSelectorTerms": [{"alias": IMAGE}],
+        "instanceProfile": instance_profile,
+        "subnetSelectorTerms": [{"id": args.subnet(pool)}],
+        "securityGroupSelectorTerms": [{"id": group} for group in args.security_groups(pool)],
+        "associatePublicIPAddress": False,
+        "blockDeviceMappings": [_root_volume(pool, args.data_key_arn)],
+        "metadataOptions": {
+            "httpEndpoint": "enabled",
+            "httpProtocolIPv6": "disabled",
+            "httpPutResponseHopLimit": args.metadata_access.hop_limit,
+            "httpTokens": "required",
+        },
+        "detailedMonitoring": True,
+        "tags": args.instance_tags(pool),
+    }
+    if pool.network is Network.EFA:
+        # Every node has them, whichever pod it was launched for.
+        spec["networkInterfaces"] = [
+            {
+                "networkCardIndex": one.card,
+                "deviceIndex": one.device,
+                "interfaceType": one.type.value,
+            }
+            for one in efa.interfaces(pool)
+        ]
+    if pool.placement_group:
+        spec["placementGroupSelector"] = {"name": own_name(args.cluster.name, pool)}
+    if pool.reservation:
+        spec["capacityReservationSelectorTerms"] = [{"id": pool.reservation.id}]
+    return {
+        "apiVersion": NODE_CLASS_API,
+        "kind": "EC2NodeClass",
+        "metadata": metadata(pool.name, labels=naming.object_labels("nodes")),
+        "spec": spec,
+    }
+
+
+def _root_volume(pool: NodePool, key_arn: pulumi.Input[str]) -> dict[str, Any]:
+    return {
+        "deviceName": ROOT_DEVICE,
+        "ebs": {
+            "volumeType": "gp3",
+            "volumeSize": f"{pool.root_gib}Gi",
+            "iops": ROOT_IOPS,
+            "throughput": ROOT_MIB_PER_S,
+            "encrypted": True,
+            "kmsKeyID": key_arn,
+            "deleteOnTermination": True,
+        },
+    }

@@ -1,0 +1,120 @@
+"""The stack's KMS keys: one for the cluster's secrets, one for data at rest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pulumi
+import pulumi_aws.kms as kms
+
+from infra.domain import naming
+from infra.sites.aws.key_access import USE
+
+Statement = Mapping[str, Any]
+
+DELETION_DAYS: Final = 30
+"""Days in which a key that was deleted by mistake can be had back: KMS allows no more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeysArgs:
+    """Who the keys are for."""
+
+    cluster: str
+    account: str
+    """12 digits."""
+    region: str
+    data_statements: tuple[Statement, ...] = ()
+    """More of the data key's policy: services that use it in their own name."""
+    protect: bool = True
+    """Whether Pulumi refuses to delete the keys; without a key, what it encrypted is lost."""
+
+
+class Keys(pulumi.ComponentResource):
+    """Both keys, rotated every year by KMS."""
+
+    cluster_key_arn: pulumi.Output[str]
+    """Envelope encryption of what the API server stores."""
+    data_key_arn: pulumi.Output[str]
+    """Root volumes, file systems, buckets."""
+
+    def __init__(self, name: str, args: KeysArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(naming.infra_type("AwsKeys"), name, None, opts)
+        self._name = name
+        self._args = args
+        own = administration(args.account)
+        volumes = volume_use(args.account, args.region)
+        self.cluster_key_arn = self._key("cluster", "Secrets of the cluster", [own])
+        self.data_key_arn = self._key(
+            "data", "Volumes, file systems and buckets", [own, *volumes, *args.data_statements]
+        )
+        self.register_outputs(
+            {"clusterKeyArn": self.cluster_key_arn, "dataKeyArn": self.data_key_arn}
+        )
+
+    def _key(
+        self, use: str, description: str, statements: Sequence[Statement]
+    ) -> pulumi.Output[str]:
+        key = kms.Key(
+            f"{self._name}-{use}",
+            description=f"{description} of {self._args.cluster}",
+            enable_key_rotation=True,
+            deletion_window_in_days=DELETION_DAYS,
+            policy=json.dumps({"Version": "2012-10-17", "Statement": list(statements)}),
+            opts=pulumi.ResourceOptions(
+                parent=self, protect=self._args.protect, retain_on_delete=self._args.protect
+            ),
+        )
+        kms.Alias(
+            f"{self._name}-{use}",
+            name=f"alias/{self._args.cluster}-{use}",
+            target_key_id=key.key_id,
+            opts=pulumi.ResourceOptions(parent=self),
+        )
+        return key.arn
+
+
+def administration(account: str) -> Statement:
+    """Leaves the key to the account's IAM policies; without it, nobody could ever change the key."""
+    return {
+        "Sid": "AccountAdministers",
+        "Effect": "Allow",
+        "Principal": {"AWS": f"arn:aws:iam::{account}:root"},
+        "Action": "kms:*",
+        "Resource": "*",
+    }
+
+
+def volume_use(account: str, region: str) -> list[Statement]:
+    """Lets EC2 and the file systems' services encrypt for whoever may use them in the account.
+
+    Node groups launch instances as a service-linked role of Auto Scaling, which has no policy of ours;
+    naming it here would fail in an account where it does not exist yet. AWS's own key for volumes
+    (aws/ebs) has the same policy.
+    """
+    services = [f"{one}.{region}.amazonaws.com" for one in ("ec2", "fsx", "elasticfilesystem")]
+    of_account = {"kms:CallerAccount": account, "kms:ViaService": services}
+    return [
+        {
+            "Sid": "VolumesAndFileSystems",
+            "Effect": "Allow",
+            "Principal": {"AWS": "*"},
+            "Action": list(USE),
+            "Resource": "*",
+            "Condition": {"StringEquals": of_account},
+        },
+        {
+            "Sid": "VolumesAndFileSystemsAttach",
+            "Effect": "Allow",
+            "Principal": {"AWS": "*"},
+            "Action": "kms:CreateGrant",
+            "Resource": "*",
+            "Condition": {
+                "StringEquals": of_account,
+                "Bool": {"kms:GrantIsForAWSResource": "true"},
+            },
+        },
+    ]

@@ -1,0 +1,202 @@
+"""FSx for Lustre: a file system for each team, linked to its prefixes of the buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pulumi
+from pulumi_aws import ec2, fsx
+from pulumi_aws import vpc as vpc_rules
+
+from infra.domain import naming
+from infra.domain.storage import TeamVolumes, Volume, VolumeSizes
+from infra.kubernetes.objects import KubernetesObject
+from infra.sites.aws.bucket_access import team_prefix
+from infra.sites.aws.lustre_volumes import capacity_gib, persistent_volume, volume_name
+from infra.sites.aws.outputs import BucketRecord
+
+LUSTRE_PORTS: Final = ((988, 988), (1018, 1023))
+"""First and last. https://docs.aws.amazon.com/fsx/latest/LustreGuide/limit-access-security-groups.html"""
+
+_VERSION: Final = "2.15"
+"""Of Lustre; the AL2023 client speaks it, and metadata configurations need it."""
+_ALL_EVENTS: Final = ("NEW", "CHANGED", "DELETED")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LustreStorageArgs:
+    """File systems of all teams, in one zone: that of the pools that train."""
+
+    cluster: str
+    """Name of the cluster; it is part of the file systems' names."""
+    teams: tuple[str, ...]
+    sizes: VolumeSizes
+    throughput_per_tib: int
+    """MB/s for each TiB of storage: 125, 250, 500 or 1000."""
+    vpc_id: pulumi.Input[str]
+    subnet_id: pulumi.Input[str]
+    """Private subnet of the zone."""
+    cluster_security_group: pulumi.Input[str]
+    """Who may mount: the cluster's nodes."""
+    key_arn: pulumi.Input[str]
+    """KMS key of the file systems and of the buckets."""
+    datasets: BucketRecord
+    checkpoints: BucketRecord
+    protect: bool = True
+    """Refuse to delete the file systems, and keep them when they are dropped from the program."""
+
+
+class LustreStorage(pulumi.ComponentResource):
+    """A file system for each team; nothing but the team's two claims leads to it."""
+
+    def __init__(self, name: str, args: LustreStorageArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(naming.infra_type("AwsLustreStorage"), name, None, opts)
+        self._args = args
+        group = self._security_group(name)
+        rules = list(self._rules(name, group))
+        self._volumes: dict[str, TeamVolumes] = {}
+        file_systems: dict[str, pulumi.Output[str]] = {}
+        for team in args.teams:
+            file_system = self._file_system(f"{name}-{team}", team, group, rules)
+            file_systems[team] = file_system.id
+            self._volumes[team] = TeamVolumes(
+                checkpoints=self._checkpoints(f"{name}-{team}", team, file_system),
+                datasets=self._datasets(f"{name}-{team}", team, file_system),
+            )
+        self.register_outputs({"fileSystems": file_systems})
+
+    def volumes(self, team: str) -> TeamVolumes:
+        """The two directories of the team's own file system."""
+        return self._volumes[team]
+
+    def _own(self, *needs: pulumi.Resource, **more: Any) -> pulumi.ResourceOptions:
+        return pulumi.ResourceOptions(parent=self, depends_on=list(needs), **more)
+
+    def _kept(self, *needs: pulumi.Resource) -> pulumi.ResourceOptions:
+        keep = self._args.protect
+        return self._own(*needs, protect=keep, retain_on_delete=keep)
+
+    def _security_group(self, name: str) -> ec2.SecurityGroup:
+        return ec2.SecurityGroup(
+            f"{name}-servers",
+            description="Lustre servers and the nodes that mount them",
+            vpc_id=self._args.vpc_id,
+            opts=self._own(),
+        )
+
+    def _rules(self, name: str, servers: ec2.SecurityGroup) -> Iterator[pulumi.Resource]:
+        """Servers talk to each other and to the nodes, either side opens connections."""
+        nodes = self._args.cluster_security_group
+        directions = (
+            ("from-servers", vpc_rules.SecurityGroupIngressRule, servers.id, servers.id),
+            ("from-nodes", vpc_rules.SecurityGroupIngressRule, servers.id, nodes),
+            ("to-servers", vpc_rules.SecurityGroupEgressRule, servers.id, servers.id),
+            ("to-nodes", vpc_rules.SecurityGroupEgressRule, servers.id, nodes),
+            ("nodes-from-servers", vpc_rules.SecurityGroupIngressRule, nodes, servers.id),
+        )
+        for direction, rule, group, peer in directions:
+            for first, last in LUSTRE_PORTS:
+                yield rule(
+                    f"{name}-{direction}-{first}",
+                    security_group_id=group,
+                    referenced_security_group_id=peer,
+                    ip_protocol="tcp",
+                    from_port=first,
+                    to_port=last,
+                    opts=self._own(),
+                )
+
+    def _file_system(
+        self, name: str, team: str, servers: ec2.SecurityGroup, rules: list[pulumi.Resource]
+    ) -> fsx.LustreFileSystem:
+        args = self._args
+        return fsx.LustreFileSystem(
+            f"{name}-files",
+            deployment_type="PERSISTENT_2",
+            file_system_type_version=_VERSION,
+            storage_type="SSD",
+            storage_capacity=capacity_gib(args.sizes),
+            per_unit_storage_throughput=args.throughput_per_tib,
+            data_compression_type="LZ4",
+            metadata_configuration=fsx.LustreFileSystemMetadataConfigurationArgs(mode="AUTOMATIC"),
+            # What could not be exported to a bucket is said in /aws/fsx/lustre.
+            log_configuration=fsx.LustreFileSystemLogConfigurationArgs(level="WARN_ERROR"),
+            # FSx makes no backups of a file system that is linked to buckets; they are the copy.
+            automatic_backup_retention_days=0,
+            kms_key_id=args.key_arn,
+            subnet_ids=args.subnet_id,
+            security_group_ids=[servers.id],
+            tags={"Name": f"{args.cluster}-team-{team}", naming.TEAM: team},
+            # FSx tries the ports when it makes the file system.
+            opts=self._kept(*rules),
+        )
+
+    def _checkpoints(self, name: str, team: str, file_system: fsx.LustreFileSystem) -> Volume:
+        """Exported as they are written. Nothing is imported but by a new file system, to go on."""
+        claim = naming.CHECKPOINTS_CLAIM
+        policy = fsx.DataRepositoryAssociationS3AutoExportPolicyArgs(events=_ALL_EVENTS)
+        linked = fsx.DataRepositoryAssociationS3Args(auto_export_policy=policy)
+        bucket = self._linked(name, team, claim, file_system, self._args.checkpoints, linked)
+        return self._volume(name, team, claim, self._args.sizes.checkpoints, file_system, bucket)
+
+    def _datasets(self, name: str, team: str, file_system: fsx.LustreFileSystem) -> Volume:
+        """The same on both sides, whichever changes; data is loaded when it is first read."""
+        claim = naming.DATASETS_CLAIM
+        linked = fsx.DataRepositoryAssociationS3Args(
+            auto_export_policy=fsx.DataRepositoryAssociationS3AutoExportPolicyArgs(
+                events=_ALL_EVENTS
+            ),
+            auto_import_policy=fsx.DataRepositoryAssociationS3AutoImportPolicyArgs(
+                events=_ALL_EVENTS
+            ),
+        )
+        bucket = self._linked(name, team, claim, file_system, self._args.datasets, linked)
+        return self._volume(name, team, claim, self._args.sizes.datasets, file_system, bucket)
+
+    def _linked(
+        self,
+        name: str,
+        team: str,
+        claim: str,
+        file_system: fsx.LustreFileSystem,
+        bucket: BucketRecord,
+        linked: fsx.DataRepositoryAssociationS3Args,
+    ) -> fsx.DataRepositoryAssociation:
+        """Links `/CLAIM` to the team's prefix; FSx makes the directory."""
+        # The name is plain; the ARN is there once the bucket is.
+        uri = pulumi.Output.from_input(bucket.arn).apply(
+            lambda _: f"s3://{bucket.name}/{team_prefix(team)}"
+        )
+        return fsx.DataRepositoryAssociation(
+            f"{name}-{claim}-link",
+            file_system_id=file_system.id,
+            file_system_path=f"/{claim}",
+            data_repository_path=uri,
+            batch_import_meta_data_on_create=True,
+            delete_data_in_filesystem=False,
+            s3=linked,
+            tags={naming.TEAM: team},
+            opts=self._own(),
+        )
+
+    def _volume(
+        self,
+        name: str,
+        team: str,
+        claim: str,
+        size: str,
+        file_system: fsx.LustreFileSystem,
+        link: fsx.DataRepositoryAssociation,
+    ) -> Volume:
+        manifest = persistent_volume(
+            team,
+            claim,
+            size,
+            file_system=file_system.id,
+            dns_name=file_system.dns_name,
+            mount_name=file_system.mount_name,
+        )
+        made = KubernetesObject(f"{name}-{claim}-volume", manifest, self._kept(link))
+        return Volume(size=size, storage_class="", name=volume_name(team, claim), needs=(made,))

@@ -1,0 +1,67 @@
+"""The role of every EC2 node, managed or Karpenter's."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pulumi
+import pulumi_aws.iam as iam
+
+from infra.domain import naming
+
+POLICIES: Final = ("AmazonEKSWorkerNodeMinimalPolicy", "AmazonEC2ContainerRegistryPullOnly")
+"""Join the cluster, pull images. The network plug-in has a role of its own, and so has each team: what
+a node may do, every pod that reaches its metadata service may do, too."""
+
+AWS_POLICIES: Final = "arn:aws:iam::aws:policy"
+
+TRUST: Final[dict[str, Any]] = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {
+            "Effect": "Allow",
+            "Action": "sts:AssumeRole",
+            "Principal": {"Service": "ec2.amazonaws.com"},
+        }
+    ],
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeRoleArgs:
+    """Whose nodes."""
+
+    cluster: str
+
+
+class NodeRole(pulumi.ComponentResource):
+    """A role that EC2 may assume, with the least that a node needs."""
+
+    arn: pulumi.Output[str]
+    role_name: pulumi.Output[str]
+
+    def __init__(self, name: str, args: NodeRoleArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(naming.infra_type("AwsNodeRole"), name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        role = iam.Role(
+            f"{name}-role",
+            description=f"Nodes of {args.cluster}",
+            assume_role_policy=json.dumps(TRUST),
+            opts=child,
+        )
+        attached = [
+            iam.RolePolicyAttachment(
+                f"{name}-{policy}",
+                role=role.name,
+                policy_arn=f"{AWS_POLICIES}/{policy}",
+                opts=child,
+            )
+            for policy in POLICIES
+        ]
+        # Whoever starts nodes waits for the policies, too.
+        ready = pulumi.Output.all(*(one.id for one in attached))
+        self.arn = pulumi.Output.all(role.arn, ready).apply(lambda both: str(both[0]))
+        self.role_name = role.name
+        self.register_outputs({"arn": self.arn, "name": role.name})

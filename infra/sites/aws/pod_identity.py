@@ -1,0 +1,67 @@
+"""Who may act as a role through EKS Pod Identity: one service account of one cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pulumi
+import pulumi_aws.eks as aws_eks
+from pulumi_aws import iam
+
+from infra.sites.aws.outputs import ClusterRecord
+
+
+def cluster_arn(account: str, region: str, cluster: str) -> str:
+    """ARN of an EKS cluster."""
+    return f"arn:aws:eks:{region}:{account}:cluster/{cluster}"
+
+
+def trust(cluster: str, namespace: str, service_account: str) -> dict[str, Any]:
+    """The trust policy of a role that only this service account's pods may assume.
+
+    `cluster` is an ARN. EKS tags each session with the pod's cluster, namespace and service account,
+    so that a role which was associated with another account by mistake is refused.
+    """
+    return {
+        "Version": "2012-10-17",
+        "Statement": [
+            {
+                "Sid": "PodsOfTheServiceAccount",
+                "Effect": "Allow",
+                "Principal": {"Service": "pods.eks.amazonaws.com"},
+                "Action": ["sts:AssumeRole", "sts:TagSession"],
+                "Condition": {
+                    "StringEquals": {
+                        "aws:RequestTag/eks-cluster-arn": cluster,
+                        "aws:RequestTag/kubernetes-namespace": namespace,
+                        "aws:RequestTag/kubernetes-service-account": service_account,
+                    }
+                },
+            }
+        ],
+    }
+
+
+def associate(
+    name: str,
+    cluster: ClusterRecord,
+    service_account: tuple[str, str],
+    role: iam.Role,
+    permissions: Sequence[pulumi.Resource],
+    parent: pulumi.Resource,
+) -> None:
+    """Hand the role to a service account, given as namespace and name, once the role may do something.
+
+    A pod that starts before that would fail.
+    """
+    namespace, account = service_account
+    aws_eks.PodIdentityAssociation(
+        name,
+        # The name is plain; the endpoint is there once the cluster is.
+        cluster_name=pulumi.Output.from_input(cluster.endpoint).apply(lambda _: cluster.name),
+        namespace=namespace,
+        service_account=account,
+        role_arn=role.arn,
+        opts=pulumi.ResourceOptions(parent=parent, depends_on=list(permissions)),
+    )

@@ -1,0 +1,92 @@
+"""The ProvisioningRequest API, which Cluster Autoscaler answers and its chart does not bring."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from infra.domain import naming
+from infra.kubernetes.objects import Manifest, metadata
+
+GROUP: Final = "autoscaling.x-k8s.io"
+_PLURAL: Final = "provisioningrequests"
+ROLE: Final = "cluster-autoscaler-provisioning"
+
+
+def _version(name: str, *, storage: bool) -> dict[str, Any]:
+    # Kueue writes these objects and the autoscaler reads them, from the same Go types: a schema in
+    # between could only lag behind them.
+    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {
+        "name": name,
+        "served": True,
+        "storage": storage,
+        "subresources": {"status": {}},
+        "schema": {
+            "openAPIV3Schema": {
+                "type": "object",
+                "required": ["spec"],
+                "properties": {"spec": anything, "status": anything},
+            }
+        },
+    }
+
+
+def crd() -> Manifest:
+    """The API. Kueue looks for it when it starts, so it must be there before Kueue is."""
+    name = f"{_PLURAL}.{GROUP}"
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": metadata(
+            name,
+            labels=naming.object_labels("autoscaler"),
+            # The API server takes objects of *.x-k8s.io only where their review is named.
+            annotations={
+                "api-approved.kubernetes.io": "https://github.com/kubernetes/autoscaler/pull/5848"
+            },
+        ),
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": "ProvisioningRequest",
+                "listKind": "ProvisioningRequestList",
+                "plural": _PLURAL,
+                "singular": "provisioningrequest",
+                "shortNames": ["provreq", "provreqs"],
+            },
+            "versions": [_version("v1", storage=True), _version("v1beta1", storage=False)],
+        },
+    }
+
+
+def cluster_role() -> Manifest:
+    """What the autoscaler needs of the API beyond its chart's role."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": metadata(ROLE, labels=naming.object_labels("autoscaler")),
+        "rules": [
+            {
+                "apiGroups": [GROUP],
+                "resources": [_PLURAL, f"{_PLURAL}/status"],
+                "verbs": ["get", "list", "watch", "update", "patch"],
+            },
+            {"apiGroups": [""], "resources": ["podtemplates"], "verbs": ["get", "list", "watch"]},
+        ],
+    }
+
+
+def cluster_role_binding(namespace: str, service_account: str) -> Manifest:
+    """Gives the role to the autoscaler's service account."""
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": metadata(ROLE, labels=naming.object_labels("autoscaler")),
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": ROLE,
+        },
+        "subjects": [{"kind": "ServiceAccount", "name": service_account, "namespace": namespace}],
+    }

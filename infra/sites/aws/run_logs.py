@@ -1,0 +1,77 @@
+"""RunLogs: the CloudWatch log group of a cluster's runs, and the role that ships to it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_aws import cloudwatch, iam
+
+from infra.domain import naming
+from infra.sites.aws import pod_identity, run_log_access
+from infra.sites.aws.outputs import ClusterRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunLogsArgs:
+    """Whose logs they are, and how long they are kept."""
+
+    cluster: ClusterRecord
+    account: str
+    """12 digits."""
+    region: str
+    shipper: tuple[str, str]
+    """Namespace and service account of the pods that write it."""
+    key_arn: pulumi.Input[str]
+    """Its policy has `run_log_access.key_statement`."""
+    retention_days: int
+    """One of those that CloudWatch allows."""
+    protect: bool
+    """Keep the logs when the stack is destroyed."""
+
+
+class RunLogs(pulumi.ComponentResource):
+    """The group and its role. The role goes before the group."""
+
+    def __init__(self, name: str, args: RunLogsArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(naming.infra_type("AwsRunLogs"), name, None, opts)
+        own = pulumi.ResourceOptions(parent=self)
+        cluster = args.cluster.name
+        group = cloudwatch.LogGroup(
+            f"{name}-group",
+            name=run_log_access.group_name(cluster),
+            kms_key_id=args.key_arn,
+            retention_in_days=args.retention_days,
+            opts=pulumi.ResourceOptions(parent=self, retain_on_delete=args.protect),
+        )
+        cloudwatch.LogDataProtectionPolicy(
+            f"{name}-masking",
+            log_group_name=group.name,
+            policy_document=json.dumps(run_log_access.masking()),
+            opts=own,
+        )
+        self._ship(name, args, group)
+        self.register_outputs({"group": group.name})
+
+    def _ship(self, name: str, args: RunLogsArgs, group: cloudwatch.LogGroup) -> None:
+        own = pulumi.ResourceOptions(parent=self, depends_on=[group])
+        cluster = args.cluster.name
+        arn = pod_identity.cluster_arn(args.account, args.region, cluster)
+        role = iam.Role(
+            f"{name}-shipper",
+            description=f"Appends to logs of runs of {cluster}",
+            assume_role_policy=json.dumps(pod_identity.trust(arn, *args.shipper)),
+            opts=own,
+        )
+        target = run_log_access.group_arn(args.account, args.region, cluster)
+        policy = iam.RolePolicy(
+            f"{name}-shipping",
+            name="run-logs",
+            role=role.name,
+            policy=json.dumps(run_log_access.shipping(target)),
+            opts=own,
+        )
+        pod_identity.associate(
+            f"{name}-association", args.cluster, args.shipper, role, [policy], self
+        )

@@ -1,0 +1,79 @@
+"""SecretReaders: the roles by which External Secrets reads each team's secrets, and no other team's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_aws import iam
+
+from infra.domain import naming
+from infra.sites.aws import pod_identity, secret_access
+from infra.sites.aws.outputs import ClusterRecord
+from infra.sites.aws.role_names import role_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class SecretReadersArgs:
+    """Whose secrets are read from AWS Secrets Manager."""
+
+    cluster: ClusterRecord
+    account: str
+    region: str
+    secrets: Mapping[str, tuple[str, ...]]
+    """By team, the names of its secrets in Secrets Manager."""
+
+
+class SecretReaders(pulumi.ComponentResource):
+    """A role for the controller, and one per team that only the controller can become."""
+
+    def __init__(self, name: str, args: SecretReadersArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(naming.infra_type("AwsSecretReaders"), name, None, opts)
+        controller = self._controller(name, args)
+        for team, secrets in args.secrets.items():
+            reader = iam.Role(
+                f"{name}-{team}",
+                name=role_name(args.cluster.name, team, secret_access.OF),
+                description=f"Reads secrets of team {team}, for External Secrets",
+                assume_role_policy=controller.arn.apply(
+                    lambda arn: json.dumps(secret_access.trusting(arn))
+                ),
+                tags={naming.TEAM: team},
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+            iam.RolePolicy(
+                f"{name}-{team}-secrets",
+                name="secrets",
+                role=reader.name,
+                policy=json.dumps(secret_access.reading(args.account, args.region, secrets)),
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+        self.register_outputs({})
+
+    def _controller(self, name: str, args: SecretReadersArgs) -> iam.Role:
+        own = pulumi.ResourceOptions(parent=self)
+        cluster = args.cluster
+        arn = pod_identity.cluster_arn(args.account, args.region, cluster.name)
+        account = naming.EXTERNAL_SECRETS
+        role = iam.Role(
+            f"{name}-controller",
+            description="External Secrets; reads nothing by itself",
+            assume_role_policy=json.dumps(pod_identity.trust(arn, account, account)),
+            opts=own,
+        )
+        readers = [
+            secret_access.reader_arn(args.account, cluster.name, team) for team in args.secrets
+        ]
+        policy = iam.RolePolicy(
+            f"{name}-controller-readers",
+            name="readers",
+            role=role.name,
+            policy=json.dumps(secret_access.becoming(readers)),
+            opts=own,
+        )
+        pod_identity.associate(
+            f"{name}-association", cluster, (account, account), role, [policy], self
+        )
+        return role

@@ -1,0 +1,53 @@
+"""SignatureReader: the role by which policy-controller reads signatures from the account's registry."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import pulumi
+from pulumi_aws import iam
+
+from infra.domain import naming
+from infra.sites.aws import pod_identity, signature_access
+from infra.sites.aws.outputs import ClusterRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignatureReaderArgs:
+    """Where signatures are."""
+
+    cluster: ClusterRecord
+    account: str
+    region: str
+    kms_key_arn: str | None
+    """The key that signs; None: signatures are keyless."""
+
+
+class SignatureReader(pulumi.ComponentResource):
+    """The role, and whose it is."""
+
+    def __init__(self, name: str, args: SignatureReaderArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(naming.infra_type("AwsSignatureReader"), name, None, opts)
+        own = pulumi.ResourceOptions(parent=self)
+        cluster = args.cluster
+        arn = pod_identity.cluster_arn(args.account, args.region, cluster.name)
+        namespace, account = naming.SIGNATURES_NAMESPACE, naming.SIGNATURES_ACCOUNT
+        role = iam.Role(
+            f"{name}-role",
+            description="policy-controller; reads signatures of images",
+            assume_role_policy=json.dumps(pod_identity.trust(arn, namespace, account)),
+            opts=own,
+        )
+        document = signature_access.reading(args.account, args.region, args.kms_key_arn)
+        policy = iam.RolePolicy(
+            f"{name}-signatures",
+            name="signatures",
+            role=role.name,
+            policy=json.dumps(document),
+            opts=own,
+        )
+        pod_identity.associate(
+            f"{name}-association", cluster, (namespace, account), role, [policy], self
+        )
+        self.register_outputs({})

@@ -1,0 +1,113 @@
+"""The few CPU nodes that run what the cluster itself needs: DNS, metrics, controllers, queues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import pulumi
+import pulumi_aws.ec2 as ec2
+import pulumi_aws.eks as aws_eks
+
+from infra.domain import naming
+from infra.sites.aws.outputs import ClusterRecord, NetworkRecord
+
+AMI_TYPE: Final = "AL2023_x86_64_STANDARD"
+ROOT_DEVICE: Final = "/dev/xvda"
+"""Root volume of Amazon Linux 2023."""
+ROOT_GIB: Final = 80
+"""Images of all controllers, with room for those of an upgrade."""
+SYSTEM: Final = "system"
+"""Value of the labels that name the pool and its type."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SystemNodesArgs:
+    """How many, of what."""
+
+    cluster: ClusterRecord
+    network: NetworkRecord
+    data_key_arn: pulumi.Input[str]
+    """KMS key of root volumes."""
+    instance_types: tuple[str, ...]
+    """x86-64, the preferred one first."""
+    min: int
+    """Two at least, in two zones, if DNS shall outlive a node."""
+    max: int
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """Tags of instances and volumes: a provider's default tags do not reach what EC2 launches later."""
+
+
+class SystemNodes(pulumi.ComponentResource):
+    """An on-demand managed node group over all private subnets, without taints.
+
+    The add-ons that make a node ready come before it: pass them in `depends_on`.
+    """
+
+    group: aws_eks.NodeGroup
+
+    def __init__(self, name: str, args: SystemNodesArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(naming.infra_type("AwsSystemNodes"), name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        template = ec2.LaunchTemplate(f"{name}-template", template_args(args), opts=child)
+        self.group = aws_eks.NodeGroup(
+            f"{name}-group",
+            cluster_name=args.cluster.name,
+            version=args.cluster.version,
+            node_role_arn=args.cluster.node_role_arn,
+            subnet_ids=list(args.network.private_subnets.values()),
+            ami_type=AMI_TYPE,
+            capacity_type="ON_DEMAND",
+            instance_types=list(args.instance_types),
+            scaling_config=aws_eks.NodeGroupScalingConfigArgs(
+                min_size=args.min, max_size=args.max, desired_size=args.min
+            ),
+            labels={naming.POOL: SYSTEM, naming.NODE_TYPE: SYSTEM},
+            launch_template=aws_eks.NodeGroupLaunchTemplateArgs(
+                id=template.id, version=template.latest_version.apply(str)
+            ),
+            update_config=aws_eks.NodeGroupUpdateConfigArgs(max_unavailable=1),
+            node_repair_config=aws_eks.NodeGroupNodeRepairConfigArgs(enabled=True),
+            tags={naming.POOL: SYSTEM},
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                # The size belongs to the autoscaler, if there is one.
+                ignore_changes=["scalingConfig.desiredSize"],
+            ),
+        )
+        self.register_outputs({"nodeGroup": self.group.node_group_name})
+
+
+def template_args(args: SystemNodesArgs) -> ec2.LaunchTemplateArgs:
+    """Tokens for the metadata service, out of pods' reach; an encrypted root volume."""
+    return ec2.LaunchTemplateArgs(
+        description=f"System nodes of {args.cluster.name}",
+        update_default_version=True,
+        vpc_security_group_ids=[args.cluster.security_group],
+        metadata_options=ec2.LaunchTemplateMetadataOptionsArgs(
+            http_endpoint="enabled",
+            http_tokens="required",
+            http_put_response_hop_limit=1,
+            instance_metadata_tags="disabled",
+        ),
+        block_device_mappings=[
+            ec2.LaunchTemplateBlockDeviceMappingArgs(
+                device_name=ROOT_DEVICE,
+                ebs=ec2.LaunchTemplateBlockDeviceMappingEbsArgs(
+                    volume_type="gp3",
+                    volume_size=ROOT_GIB,
+                    encrypted="true",
+                    kms_key_id=args.data_key_arn,
+                    delete_on_termination="true",
+                ),
+            )
+        ],
+        tag_specifications=[
+            ec2.LaunchTemplateTagSpecificationArgs(
+                resource_type=kind,
+                tags={**args.tags, "Name": f"{args.cluster.name}-{SYSTEM}", naming.POOL: SYSTEM},
+            )
+            for kind in ("instance", "volume")
+        ],
+    )

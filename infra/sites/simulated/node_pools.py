@@ -1,0 +1,98 @@
+"""Simulated nodes: Node objects with a pool's labels, taints and capacity, and no machine behind.
+
+KWOK answers for the fake ones, the sandbox's node agent for those that run pods as processes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import pulumi
+
+from infra.domain import catalog, naming, quantity
+from infra.domain.catalog import InstanceType
+from infra.domain.pools import NodePool, Nodes
+from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
+
+_STORAGE = 100 * quantity.GIB
+
+NODES_PER_RACK: Final = 4
+"""A rack of GPU servers holds about so many: power is what is short."""
+
+
+def node_name(pool: NodePool, index: int) -> str:
+    """Name of a simulated node; it is also its host name."""
+    return f"{pool.name}-{index}"
+
+
+def _resources(instance: InstanceType, shares: int, milli_cpu: int, memory: int) -> dict[str, str]:
+    resources = {
+        "cpu": quantity.cpu(milli_cpu),
+        "memory": quantity.memory(memory),
+        "ephemeral-storage": quantity.memory(_STORAGE),
+        "pods": str(instance.max_pods),
+    }
+    if instance.gpus:
+        resources[naming.GPU] = str(instance.gpus * shares)
+    if instance.efa_cards:
+        resources[naming.EFA] = str(instance.efa_cards)
+    return resources
+
+
+def node(pool: NodePool, index: int) -> Manifest:
+    """One node of a simulated pool.
+
+    Status is part of the object as created: nobody registers this node. Types of a mixed pool take
+    turns.
+    """
+    instance = catalog.load().types[pool.instance_types[index % len(pool.instance_types)]]
+    name = node_name(pool, index)
+    labels = pool.labels(instance) | {
+        naming.HOSTNAME: name,
+        naming.OS: "linux",
+        naming.ARCH: "amd64",
+        naming.REGION: pool.region,
+        naming.RACK: f"{pool.name}-{index // NODES_PER_RACK}",
+        **naming.object_labels("nodes"),
+    }
+    kwok = pool.nodes is Nodes.KWOK
+    annotations = {naming.KWOK_NODE: "fake"} if kwok else {naming.NODE_RUNTIME: "process"}
+    shares = pool.shares_per_gpu
+    whole = _resources(instance, shares, instance.vcpu * 1000, instance.memory_gib * quantity.GIB)
+    usable = _resources(
+        instance, shares, instance.allocatable_milli_cpu, instance.allocatable_memory
+    )
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": metadata(name, labels=labels, annotations=annotations),
+        "spec": {"taints": [taint.manifest() for taint in pool.taints]} if pool.taints else {},
+        "status": {"capacity": whole, "allocatable": usable},
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedNodePoolsArgs:
+    """Pools whose nodes are `process` or `kwok`; each gets its maximum of nodes."""
+
+    pools: tuple[NodePool, ...]
+
+
+class SimulatedNodePools(pulumi.ComponentResource):
+    """Node objects of all simulated pools."""
+
+    def __init__(
+        self, name: str, args: SimulatedNodePoolsArgs, opts: pulumi.ResourceOptions
+    ) -> None:
+        super().__init__(naming.infra_type("SimulatedNodePools"), name, None, opts)
+        self.nodes = [
+            KubernetesObject(
+                f"{name}-{node_name(pool, index)}",
+                node(pool, index),
+                pulumi.ResourceOptions(parent=self),
+            )
+            for pool in args.pools
+            for index in range(pool.max)
+        ]
+        self.register_outputs({"nodes": {pool.name: pool.max for pool in args.pools}})

@@ -1,0 +1,46 @@
+"""Shared storage without a cloud: a StorageClass that the sandbox's node agent provisions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pulumi
+
+from infra.domain import naming
+from infra.domain.storage import TeamVolumes, VolumeSizes, provisioned
+from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
+
+
+def storage_class() -> Manifest:
+    """ReadWriteMany by folders of the machine, bound at once, deleted with the claim."""
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": metadata(
+            naming.SIMULATED_STORAGE_CLASS, labels=naming.object_labels("storage")
+        ),
+        "provisioner": naming.SIMULATED_PROVISIONER,
+        "reclaimPolicy": "Delete",
+        "volumeBindingMode": "Immediate",
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedStorageArgs:
+    """Sizes are what claims ask for; nothing holds a folder to its size."""
+
+    sizes: VolumeSizes
+
+
+class SimulatedStorage(pulumi.ComponentResource):
+    """The class; a folder for each claim."""
+
+    def __init__(self, name: str, args: SimulatedStorageArgs, opts: pulumi.ResourceOptions) -> None:
+        super().__init__(naming.infra_type("SimulatedStorage"), name, None, opts)
+        self._sizes = args.sizes
+        KubernetesObject(f"{name}-class", storage_class(), pulumi.ResourceOptions(parent=self))
+        self.register_outputs({"storageClass": naming.SIMULATED_STORAGE_CLASS})
+
+    def volumes(self, team: str) -> TeamVolumes:
+        """The class makes a volume for each claim, so every team's are its own."""
+        return provisioned(naming.SIMULATED_STORAGE_CLASS, self._sizes)

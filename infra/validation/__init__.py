@@ -1,0 +1,1 @@
+"""Checks of nodes that run in the cluster."""
