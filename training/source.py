@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 NOT_IN_AN_IMAGE: Final = frozenset(
-    {"runs", "configs", "launchers", "deployment", "job.py", "compare", "curve.py", "advise.py"}
+    {"runs", "configs", "deployment", "compare", "curve.py", "advise.py"}
 )
 """Of `training/`: what deploys runs, and what people look at them with."""
 _EXCLUDED: Final = NOT_IN_AN_IMAGE | {"__pycache__"}

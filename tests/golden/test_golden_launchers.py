@@ -6,7 +6,7 @@ import pytest
 
 from tests.golden.conftest import Compare
 from tests.golden.example_runs import LAUNCHERS, platform, run_of
-from training.job import manifests
+from training.deployment.job import manifests
 
 _COMMIT = "c" * 40
 

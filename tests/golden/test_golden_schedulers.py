@@ -13,7 +13,7 @@ from infra.config import stack_values
 from infra.domain.scheduler import Scheduler
 from tests.golden.conftest import Compare
 from tests.golden.example_runs import platform_of, run_of, scheduler_values
-from training.job import manifests
+from training.deployment.job import manifests
 
 _RUNS = {
     Scheduler.VOLCANO: "jobset",

@@ -15,8 +15,8 @@ from policies.rules.model import Resource
 from policies.rules.names import TRAINER_LAUNCH_MODULE
 from policies.rules.workloads import pod_templates
 from tests.policy.policy_stacks import configured, findings, rendered
-from training.job import manifests
-from training.launchers import LAUNCHERS, pod
+from training.deployment.job import manifests
+from training.deployment.launchers import LAUNCHERS, pod
 from training.spec import Dataset, Resources, RunSpec
 
 IMAGE = "sandbox.trainyard.dev/trainer@sha256:" + "0123456789abcdef" * 4

@@ -10,7 +10,7 @@ from infra.config import parse, promise
 from infra.domain import naming
 from infra.domain.platform import Platform
 from tests.golden.example_runs import run
-from training.launchers import LAUNCHERS
+from training.deployment.launchers import LAUNCHERS
 from training.spec import Resources
 
 Json = dict[str, Any]

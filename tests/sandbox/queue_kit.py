@@ -18,7 +18,7 @@ from sandbox.node.api import ApiError, Client, object_path
 from tests.golden.example_runs import run
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import until
-from training.launchers import LAUNCHERS
+from training.deployment.launchers import LAUNCHERS
 from training.spec import Resources
 
 Json = dict[str, Any]

@@ -38,7 +38,7 @@ from tests.sandbox.node_kit import until
 from tests.sandbox.pulumi_project import children_of
 from tests.sandbox.test_pod_security import ATTEMPTS as PRIVILEGES
 from tests.sandbox.test_pod_security import Edit
-from training.launchers import LAUNCHERS
+from training.deployment.launchers import LAUNCHERS
 
 pytestmark = pytest.mark.sandbox
 

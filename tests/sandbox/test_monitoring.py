@@ -25,7 +25,7 @@ from tests.golden.example_runs import run
 from tests.sandbox.node_kit import until
 from tests.sandbox.queue_kit import Fleet, pool, team_of
 from training import source
-from training.launchers import LAUNCHERS
+from training.deployment.launchers import LAUNCHERS
 from training.spec import Resources
 
 if TYPE_CHECKING:

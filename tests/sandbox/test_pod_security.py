@@ -14,7 +14,7 @@ from infra.tenancy import access, team
 from sandbox.cluster import ClusterError
 from tests.golden.example_runs import platform, run_of
 from tests.sandbox.conftest import Cluster
-from training.launchers import LAUNCHERS
+from training.deployment.launchers import LAUNCHERS
 
 pytestmark = pytest.mark.sandbox
 

@@ -16,7 +16,7 @@ from infra.domain.platform import Platform
 from infra.kubernetes import pod_security
 from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
 from training import spec
-from training.launchers import pod
+from training.deployment.launchers import pod
 from training.spec import Dataset, RunSpec
 
 _CONTAINER: Final = "prepare"

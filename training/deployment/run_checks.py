@@ -16,9 +16,9 @@ from infra.domain.platform import Platform
 from infra.domain.pools import Capacity, NodePool
 from infra.domain.scheduler import UNSUITED
 from training import spec
-from training.deployment import placement, require_checks, wall_checks
+from training.deployment import admission_checks, placement, require_checks
+from training.deployment.launchers import LAUNCHERS, pod
 from training.deployment.run_schema import RunFile
-from training.launchers import LAUNCHERS, pod
 from training.prepare.source import STDLIB
 from training.spec import RunSpec
 
@@ -46,7 +46,7 @@ def unknown_names(
     yield from _secrets(file, platform)
     yield from _gpu_model(file, platform)
     yield from _image(file, references)
-    yield from wall_checks.refused(file, platform, references)
+    yield from admission_checks.refused(file, platform, references)
     yield from _dataset(file)
     longest = spec.RUN_ID_MAX - _HASH_PART - len(str(file.version))
     if len(file.name) > longest:

@@ -27,7 +27,7 @@ from infra.config.mistakes import (
 from infra.domain.platform import Platform
 from infra.domain.pools import Capacity
 from training import source, spec
-from training.deployment import run_checks, scheduler_checks, wall_checks
+from training.deployment import admission_checks, run_checks, scheduler_checks
 from training.deployment.run_schema import RunFile
 from training.spec import Dataset, RunSpec
 from training.trainer import config as trainer_config
@@ -149,7 +149,7 @@ def _run(
     problems += found
     if platform is None or not known:
         return None, problems
-    problems += wall_checks.endpoint(settings)
+    problems += admission_checks.endpoint(settings)
     # Settings that cannot be read make no run; what else is wrong with it is told all the same.
     run = _spec(file, platform, references, {} if found else settings)
     problems += run_checks.misfits(file, run, platform)

@@ -10,8 +10,8 @@ import pulumi_kubernetes as k8s
 
 from infra.domain.platform import Platform
 from training.deployment import doubts, lineage
+from training.deployment.job import TrainingJob, TrainingJobArgs
 from training.deployment.preparation import DatasetPreparation, DatasetPreparationArgs, Preparation
-from training.job import TrainingJob, TrainingJobArgs
 from training.spec import RunSpec
 
 

@@ -21,7 +21,7 @@ from infra.tenancy.admission.policy import binding, text
 from sandbox.configuration import IDENTITIES
 from tests.golden.example_runs import IMAGE, platform, run_of
 from tests.golden.example_runs import stack_values as example
-from training.launchers import LAUNCHERS
+from training.deployment.launchers import LAUNCHERS
 
 ROOT = Path(__file__).resolve().parents[3]
 DIGEST = "sha256:" + "a" * 64

@@ -14,7 +14,7 @@ from infra.tenancy import restore_drill
 from infra.tenancy.restore_drill import RestoreDrill
 from tests.golden.example_runs import IMAGE
 from training import spec
-from training.launchers import pod as training_pod
+from training.deployment.launchers import pod as training_pod
 
 DRILL = RestoreDrill(image=IMAGE, schedule="17 3 * * *", runs=3, largest=8 * 1024**3)
 

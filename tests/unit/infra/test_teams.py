@@ -11,7 +11,7 @@ from infra.domain.storage import NamedStorageClass, Volume, VolumeSizes
 from infra.tenancy import access, limits, shared_view, team, volumes, walls
 from tests.golden.example_runs import platform, run_of
 from training import spec
-from training.launchers import LAUNCHERS
+from training.deployment.launchers import LAUNCHERS
 
 
 def test_the_strictest_pod_security_is_enforced() -> None:

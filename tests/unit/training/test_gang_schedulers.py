@@ -26,8 +26,8 @@ from tests.golden.example_runs import (
     write_runs,
 )
 from training.deployment import run_files
-from training.job import manifests
-from training.launchers import gang
+from training.deployment.job import manifests
+from training.deployment.launchers import gang
 
 OTHERS = [s for s in Scheduler if s is not Scheduler.KUEUE]
 

@@ -14,11 +14,11 @@ from infra.sites.aws import imds_sidecar
 from tests.golden.example_runs import LAUNCHERS, platform, run, run_of, stack_values
 from training import spec
 from training.deployment import placement
+from training.deployment.job import manifests, outputs
+from training.deployment.launchers import LAUNCHERS as KNOWN
+from training.deployment.launchers import pod as pods_of_runs
 from training.deployment.preparation import Preparation
 from training.deployment.preparation import job as preparation_job
-from training.job import manifests, outputs
-from training.launchers import LAUNCHERS as KNOWN
-from training.launchers import pod as pods_of_runs
 
 
 def pods(value: Any) -> Iterator[dict[str, Any]]:

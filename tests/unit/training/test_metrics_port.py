@@ -23,7 +23,7 @@ from tests.golden.example_runs import (
 )
 from training import spec
 from training.deployment import run_files
-from training.job import manifests
+from training.deployment.job import manifests
 from training.trainer import endpoint
 from training.trainer.config import ReportConfig
 

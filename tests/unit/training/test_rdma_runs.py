@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.golden.example_runs import platform, run, stack_values
-from training.launchers import pod
+from training.deployment.launchers import pod
 
 
 def _capabilities(rdma: bool, **changes: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from tests.golden.example_runs import (
     write_runs,
 )
 from training.deployment import run_files
-from training.launchers import LAUNCHERS as RENDERED
+from training.deployment.launchers import LAUNCHERS as RENDERED
 from training.spec import RunSpec
 from training.validation import host
 

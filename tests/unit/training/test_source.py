@@ -16,9 +16,9 @@ def project(tmp_path: Path) -> Path:
         "requirements.txt": "torch==2.15.0\n",
         "training/spec.py": "A = 1\n",
         "training/trainer/loop.py": "B = 2\n",
-        "training/launchers/job.py": "C = 3\n",
+        "training/deployment/launchers/job.py": "C = 3\n",
         "training/deployment/plan.py": "C = 3\n",
-        "training/job.py": "D = 4\n",
+        "training/deployment/job.py": "D = 4\n",
         "training/runs/hello.yaml": "name: hello\n",
         "training/configs/hello.yaml": "steps: 1\n",
         "training/trainer/__pycache__/loop.py": "stale\n",
@@ -41,9 +41,9 @@ def test_an_edit_of_the_trainer_makes_a_new_image(project: Path, name: str) -> N
 @pytest.mark.parametrize(
     "name",
     [
-        "training/launchers/job.py",
+        "training/deployment/launchers/job.py",
         "training/deployment/plan.py",
-        "training/job.py",
+        "training/deployment/job.py",
         "training/runs/hello.yaml",
         "training/configs/hello.yaml",
         "training/trainer/__pycache__/loop.py",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from infra.domain.platform import Platform
 from infra.kubernetes.objects import Manifest
-from training.launchers import pod
+from training.deployment.launchers import pod
 from training.spec import RunSpec
 
 

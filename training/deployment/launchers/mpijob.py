@@ -8,7 +8,7 @@ from infra.domain import naming
 from infra.domain.platform import Platform
 from infra.kubernetes.objects import Manifest
 from training import spec
-from training.launchers import gang, pod
+from training.deployment.launchers import gang, pod
 from training.spec import RunSpec
 
 # Open MPI names ranks its own way; the trainer reads torchrun's names.

@@ -6,7 +6,7 @@ from typing import Any
 
 from infra.domain.platform import Platform
 from infra.kubernetes.objects import Manifest
-from training.launchers import pod
+from training.deployment.launchers import pod
 from training.spec import RunSpec
 
 

@@ -12,7 +12,7 @@ from infra.kubernetes import pod_security
 from infra.kubernetes.objects import Manifest, metadata
 from training import spec
 from training.deployment import placement
-from training.launchers import gang, gate
+from training.deployment.launchers import gang, gate
 from training.spec import RunSpec
 
 CONTAINER: Final = "trainer"

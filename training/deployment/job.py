@@ -15,7 +15,7 @@ from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
 from infra.observability.dashboards import run_url
 from training import spec
 from training.deployment import placement
-from training.launchers import LAUNCHERS, gang, pod
+from training.deployment.launchers import LAUNCHERS, gang, pod
 from training.spec import RunRecord, RunSpec
 
 _NEVER_CHANGED: Final = ["metadata", "spec", "data", "immutable"]

@@ -8,7 +8,7 @@ from typing import Final
 
 from infra.domain.platform import Platform
 from infra.kubernetes.objects import Manifest
-from training.launchers import indexed_job, job, jobset, mpijob, pytorchjob, trainjob
+from training.deployment.launchers import indexed_job, job, jobset, mpijob, pytorchjob, trainjob
 from training.spec import RunSpec
 
 Render = Callable[[RunSpec, Platform], list[Manifest]]

@@ -7,7 +7,7 @@ from typing import Any, Final
 from infra.domain.platform import Platform
 from infra.kubernetes.objects import Manifest
 from training import spec
-from training.launchers import pod
+from training.deployment.launchers import pod
 from training.spec import RunSpec
 
 WORKER: Final = "worker"

@@ -6,7 +6,7 @@ from typing import Final
 
 from infra.domain.platform import Platform
 from infra.kubernetes.objects import Manifest, metadata
-from training.launchers import jobset, pod
+from training.deployment.launchers import jobset, pod
 from training.spec import RunSpec
 
 _API: Final = "trainer.kubeflow.org/v1alpha1"
