@@ -139,7 +139,7 @@ class Agent:
         self.shared.allocatable.pop(name, None)
         with self._lock:
             for worker in self._workers.values():
-                if worker.pod["spec"]["nodeName"] == name:
+                if worker.state.pod["spec"]["nodeName"] == name:
                     worker.lost()
 
     def _pod(self, kind: str, pod: Json) -> None:
@@ -168,9 +168,9 @@ class Agent:
     def _done(self, worker: PodWorker) -> None:
         """A worker has nothing left to do."""
         with self._lock:
-            self._workers.pop(worker.uid, None)
+            self._workers.pop(worker.state.uid, None)
             if worker.is_gone:
-                worker.folder.remove(self.state)
+                worker.state.folder.remove(self.state)
 
     def _is_finished(self, pod: Json) -> bool:
         """A pod that has ended and is not to be deleted needs nobody."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sandbox.node.api import ApiError, Json, pod_path
+from sandbox.node.pod import PodState
 from sandbox.node.shared import HOST_IP
 from sandbox.node.status import OWN_CONDITIONS, pod_status, stamp_seconds
-
-if TYPE_CHECKING:
-    from sandbox.node.worker import PodWorker
 
 log = logging.getLogger("report")
 
@@ -19,58 +17,58 @@ log = logging.getLogger("report")
 class Reporter:
     """Sends the status of one pod whenever it differs from what the API server has."""
 
-    def __init__(self, worker: PodWorker) -> None:
-        self._worker = worker
+    def __init__(self, state: PodState) -> None:
+        self._state = state
         self._reported: Json | None = None
 
     def status(self) -> Json:
         """The status as it is now."""
-        waiting = None if not self._worker.inits else ("PodInitializing", "")
-        reported = self._reported or self._worker.pod.get("status") or {}
+        waiting = None if not self._state.inits else ("PodInitializing", "")
+        reported = self._reported or self._state.pod.get("status") or {}
         previous = [c for c in reported.get("conditions") or [] if c["type"] in OWN_CONDITIONS]
-        known: dict[str, Any] = self._worker.folder.load()
+        known: dict[str, Any] = self._state.folder.load()
         return pod_status(
-            self._worker.pod,
-            [c.view(("PodInitializing", "")) for c in self._worker.inits],
-            [c.view(waiting) for c in self._worker.mains],
-            pod_ip=self._worker.ip or None,
+            self._state.pod,
+            [c.view(("PodInitializing", "")) for c in self._state.inits],
+            [c.view(waiting) for c in self._state.mains],
+            pod_ip=self._state.ip or None,
             host_ip=HOST_IP,
             started=self._start_time(known),
             now=time.time(),
             previous=previous,
-            verdict=self._worker.verdict,
-            ended=self._worker.ended,
-            stopped=any(c.last and c.last.marked("stopped") for c in self._worker.mains),
+            verdict=self._state.verdict,
+            ended=self._state.ended,
+            stopped=any(c.last and c.last.marked("stopped") for c in self._state.mains),
         )
 
     def _start_time(self, known: Json) -> float:
-        at_server = (self._worker.pod.get("status") or {}).get("startTime")
+        at_server = (self._state.pod.get("status") or {}).get("startTime")
         if at_server:
             return stamp_seconds(at_server)
         return float(known.get("started") or time.time())
 
     def send(self) -> None:
         """Patches the status if it differs from what was said last."""
-        self._worker.publish()
+        self._state.publish()
         status = self.status()
         # Also when somebody else has changed what is ours: a controller that took the node for dead
         # marks its pods as not ready.
-        if status != self._reported or _differs(status, self._worker.pod.get("status") or {}):
+        if status != self._reported or _differs(status, self._state.pod.get("status") or {}):
             self.patch(status)
             self._reported = status
 
     def patch(self, status: Json) -> None:
         """Sends a status; a pod that is gone, or another one of that name by now, takes none."""
-        metadata = self._worker.pod["metadata"]
-        body = {"metadata": {"uid": self._worker.uid}, "status": status}
+        metadata = self._state.pod["metadata"]
+        body = {"metadata": {"uid": self._state.uid}, "status": status}
         path = pod_path(metadata["namespace"], metadata["name"], "status")
         try:
-            answer = self._worker.shared.client.patch(path, body, "strategic")
-            self._worker.take(answer)
+            answer = self._state.shared.client.patch(path, body, "strategic")
+            self._state.take(answer)
         except ApiError as error:
             if not error.not_found and not error.conflict:
                 raise
-            log.debug("%s: status not taken: %s", self._worker.name, error)
+            log.debug("%s: status not taken: %s", self._state.name, error)
 
 
 def _differs(status: Json, known: Json) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from sandbox.node import images
 from sandbox.node.api import ApiError, Json, object_path
 from sandbox.node.container import PULL_BACKOFF_FIRST_S, PULL_BACKOFF_LAST_S, Container
 from sandbox.node.env import Fetch
 from sandbox.node.fields import BadReference, Placement
+from sandbox.node.pod import PodState
 from sandbox.node.podfiles import compose
 from sandbox.node.podvolumes import NotYet, PodVolumes
 from sandbox.node.probes import Prober, probed
@@ -17,15 +17,12 @@ from sandbox.node.records import Attempt
 from sandbox.node.rootfs import BadMount
 from sandbox.node.shared import HOST_IP, RETRY_S
 
-if TYPE_CHECKING:
-    from sandbox.node.worker import PodWorker
-
 
 class Starter:
     """Starts the containers of one pod and keeps what they share: its volumes."""
 
-    def __init__(self, worker: PodWorker) -> None:
-        self._worker = worker
+    def __init__(self, state: PodState) -> None:
+        self._state = state
         self._volumes: PodVolumes | None = None
         self._volumes_ready = False
         self.adopted = False
@@ -35,8 +32,8 @@ class Starter:
         message = f"back-off {round(wait)}s restarting failed container={container.name}"
         if container.waiting is None:
             container.waiting = ("CrashLoopBackOff", message)
-            self._worker.shared.events.pod(
-                self._worker.pod,
+            self._state.shared.events.pod(
+                self._state.pod,
                 "BackOff",
                 f"Back-off restarting failed container {container.name}",
                 True,
@@ -44,29 +41,29 @@ class Starter:
 
     def start(self, container: Container) -> float | None:
         """Makes and starts the next attempt; what hinders it is reported as waiting."""
-        events, spec = self._worker.shared.events, container.spec
+        events, spec = self._state.shared.events, container.spec
         try:
-            image = images.resolve(spec["image"], self._worker.shared.state)
+            image = images.resolve(spec["image"], self._state.shared.state)
             self._prepare_volumes()
             attempt = container.new_attempt()
             launch = compose(
-                self._worker.pod,
+                self._state.pod,
                 spec,
                 image=image,
                 volumes=self._volume_set(),
                 placement=self._placement(),
                 attempt=attempt,
-                server=(self._worker.shared.client.host, self._worker.shared.client.port),
+                server=(self._state.shared.client.host, self._state.shared.client.port),
                 fetch=self._fetch,
             )
         except images.ImageError as error:
             return self._pull_failed(container, str(error))
         except (NotYet, ApiError) as error:
-            events.pod(self._worker.pod, "FailedMount", str(error), warning=True)
+            events.pod(self._state.pod, "FailedMount", str(error), warning=True)
             container.postpone("ContainerCreating", str(error), RETRY_S)
             return RETRY_S
         except (BadReference, BadMount, OSError) as error:
-            events.pod(self._worker.pod, "Failed", f"Error: {error}", warning=True)
+            events.pod(self._state.pod, "Failed", f"Error: {error}", warning=True)
             container.postpone("CreateContainerConfigError", str(error), RETRY_S * 5)
             return RETRY_S * 5
         container.image_id = image.reference
@@ -74,11 +71,11 @@ class Starter:
             attempt,
             launch.options,
             launch.command,
-            lambda a, process: self._worker.shared.exits.watch(a, self._worker.wake, process),
+            lambda a, process: self._state.shared.exits.watch(a, self._state.wake, process),
         )
-        events.pod(self._worker.pod, "Started", f"Started container {container.name}")
+        events.pod(self._state.pod, "Started", f"Started container {container.name}")
         self.probe(container, attempt)
-        self._worker.publish()
+        self._state.publish()
         return None
 
     def probe(self, container: Container, attempt: Attempt) -> None:
@@ -86,11 +83,11 @@ class Starter:
 
         def changed(what: str) -> None:
             if "failed" in what:
-                self._worker.shared.events.pod(self._worker.pod, "Unhealthy", what, warning=True)
-            self._worker.wake()
+                self._state.shared.events.pod(self._state.pod, "Unhealthy", what, warning=True)
+            self._state.wake()
 
         if probed(container.spec):
-            Prober(container, attempt, self._worker.ip, self._worker.grace(), changed).start()
+            Prober(container, attempt, self._state.ip, self._state.grace(), changed).start()
 
     def _pull_failed(self, container: Container, message: str) -> float:
         again = container.create_failures > 0
@@ -98,8 +95,8 @@ class Starter:
         reason = "ImagePullBackOff" if again else "ErrImagePull"
         if again:
             message = f"Back-off pulling image {container.spec['image']!r}: {message}"
-        self._worker.shared.events.pod(
-            self._worker.pod, "Failed", f"{reason}: {message}", warning=True
+        self._state.shared.events.pod(
+            self._state.pod, "Failed", f"{reason}: {message}", warning=True
         )
         container.postpone(reason, message, delay)
         return delay
@@ -107,10 +104,10 @@ class Starter:
     def _volume_set(self) -> PodVolumes:
         if self._volumes is None:
             self._volumes = PodVolumes(
-                self._worker.shared.client,
-                self._worker.shared.state,
-                self._worker.pod,
-                self._worker.folder,
+                self._state.shared.client,
+                self._state.shared.state,
+                self._state.pod,
+                self._state.folder,
                 self._placement(),
                 self._fetch,
             )
@@ -123,7 +120,7 @@ class Starter:
 
     def renew_tokens(self) -> float | None:
         """Renews service account tokens in time; those that a former agent wrote, now."""
-        volumes_spec = self._worker.pod["spec"].get("volumes") or []
+        volumes_spec = self._state.pod["spec"].get("volumes") or []
         if self.adopted and any("projected" in volume for volume in volumes_spec):
             self._prepare_volumes()
         self.adopted = False
@@ -135,19 +132,19 @@ class Starter:
         return max(1.0, (volumes.tokens_until or time.time()) - time.time())
 
     def _placement(self) -> Placement:
-        node = self._worker.pod["spec"]["nodeName"]
+        node = self._state.pod["spec"]["nodeName"]
         return Placement(
-            pod_ip=self._worker.ip,
+            pod_ip=self._state.ip,
             host_ip=HOST_IP,
-            allocatable=self._worker.shared.allocatable.get(node, {}),
+            allocatable=self._state.shared.allocatable.get(node, {}),
         )
 
     @property
     def _fetch(self) -> Fetch:
         def fetch(kind: str, name: str) -> Json | None:
-            path = object_path("/api/v1", self._worker.pod["metadata"]["namespace"], kind, name)
+            path = object_path("/api/v1", self._state.pod["metadata"]["namespace"], kind, name)
             try:
-                return self._worker.shared.client.get(path)
+                return self._state.shared.client.get(path)
             except ApiError as error:
                 if error.not_found:
                     return None

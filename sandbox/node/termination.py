@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
 
 from sandbox.node import hooks
 from sandbox.node.api import Json
 from sandbox.node.container import Container
+from sandbox.node.pod import PodState
 from sandbox.node.status import Verdict, stamp_seconds
 
-if TYPE_CHECKING:
-    from sandbox.node.worker import PodWorker
-
-DEFAULT_GRACE_S = 30.0
 AFTER_HOOK_S = 2.0
 """A container whose preStop hook used up the grace still gets this long after SIGTERM."""
 KILL_RETRY_S = 1.0
@@ -24,10 +20,10 @@ class Termination:
     """The shutting down of one pod. Deadlines are on the machine's monotonic clock, which goes on over
     a restart of the agent."""
 
-    def __init__(self, worker: PodWorker) -> None:
-        self._worker = worker
+    def __init__(self, state: PodState) -> None:
+        self._state = state
         self._hooks: dict[str, threading.Thread] = {}
-        self._kill_at: float | None = worker.folder.load().get("kill_at")
+        self._kill_at: float | None = state.folder.load().get("kill_at")
         self._grace_seen: float | None = None
         self._mains_too = self._kill_at is not None
 
@@ -37,39 +33,39 @@ class Termination:
 
     def look(self) -> None:
         """Begins when the pod is deleted or out of time; a second, shorter deletion shortens it."""
-        metadata = self._worker.pod["metadata"]
+        metadata = self._state.pod["metadata"]
         if metadata.get("deletionTimestamp"):
             grace = float(metadata.get("deletionGracePeriodSeconds") or 0)
             if self._grace_seen is None or grace < self._grace_seen:
                 self._grace_seen = grace
                 self._begin(grace)
         left = self.deadline_in()
-        if left is not None and left <= 0 and self._worker.verdict is None:
-            self._worker.verdict = Verdict(
+        if left is not None and left <= 0 and self._state.verdict is None:
+            self._state.verdict = Verdict(
                 phase="Failed",
                 reason="DeadlineExceeded",
                 message="Pod was active on the node longer than the specified deadline",
             )
-            self._begin(self.grace())
+            self._begin(self._state.grace())
 
     def begin_sidecars(self) -> None:
         """The main containers are done: the sidecars get the grace period to follow."""
         if not self.begun:
-            self._kill_at = time.monotonic() + self.grace()
+            self._kill_at = time.monotonic() + self._state.grace()
 
     def deadline_in(self) -> float | None:
         """Seconds until activeDeadlineSeconds runs out, None without one."""
-        limit = self._worker.pod["spec"].get("activeDeadlineSeconds")
+        limit = self._state.pod["spec"].get("activeDeadlineSeconds")
         if limit is None:
             return None
-        at_server = (self._worker.pod.get("status") or {}).get("startTime")
-        known = self._worker.folder.load().get("started")
+        at_server = (self._state.pod.get("status") or {}).get("startTime")
+        known = self._state.folder.load().get("started")
         started = stamp_seconds(at_server) if at_server else float(known or time.time())
         return started + float(limit) - time.time()
 
     def step(self) -> float | None:
         """Signals what is due; gives seconds until the next step, None once nothing runs."""
-        if not self._worker.any_running():
+        if not self._state.any_running():
             return None
         assert self._kill_at is not None
         left = self._kill_at - time.monotonic()
@@ -77,14 +73,14 @@ class Termination:
             if any(hook.is_alive() for hook in self._hooks.values()) and left > -AFTER_HOOK_S:
                 self._terminate_all()
                 return left + AFTER_HOOK_S
-            self._worker.kill_all()
+            self._state.kill_all()
             return KILL_RETRY_S
-        mains = [c for c in self._worker.mains if c.running()]
+        mains = [c for c in self._state.mains if c.running()]
         if mains:
             for container in mains:
                 self._ask(container)
         else:
-            for container in reversed(self._worker.inits):
+            for container in reversed(self._state.inits):
                 self._ask(container)
         return left
 
@@ -93,18 +89,13 @@ class Termination:
         if self._kill_at is not None and self._mains_too:
             kill_at = min(self._kill_at, kill_at)
         self._kill_at, self._mains_too = kill_at, True
-        if self._worker.folder.path.is_dir():
-            self._worker.folder.update(kill_at=kill_at)
-        running = [c.name for c in self._worker.mains if c.running()]
+        if self._state.folder.path.is_dir():
+            self._state.folder.update(kill_at=kill_at)
+        running = [c.name for c in self._state.mains if c.running()]
         for name in running:
-            self._worker.shared.events.pod(
-                self._worker.pod, "Killing", f"Stopping container {name} (grace {grace_s:g} s)"
+            self._state.shared.events.pod(
+                self._state.pod, "Killing", f"Stopping container {name} (grace {grace_s:g} s)"
             )
-
-    def grace(self) -> float:
-        """The pod's terminationGracePeriodSeconds."""
-        grace = self._worker.pod["spec"].get("terminationGracePeriodSeconds")
-        return DEFAULT_GRACE_S if grace is None else float(grace)
 
     def _ask(self, container: Container) -> None:
         """preStop if there is one, then SIGTERM; each once."""
@@ -128,14 +119,14 @@ class Termination:
         attempt = container.running()
         if attempt:
             limit = max(0.0, (self._kill_at or 0.0) - time.monotonic())
-            error = hooks.run(hook, attempt, self._worker.ip, limit)
+            error = hooks.run(hook, attempt, self._state.ip, limit)
             if error:
-                self._worker.shared.events.pod(
-                    self._worker.pod, "FailedPreStopHook", f"{container.name}: {error}", True
+                self._state.shared.events.pod(
+                    self._state.pod, "FailedPreStopHook", f"{container.name}: {error}", True
                 )
         container.terminate()
-        self._worker.wake()
+        self._state.wake()
 
     def _terminate_all(self) -> None:
-        for container in [*self._worker.mains, *self._worker.inits]:
+        for container in [*self._state.mains, *self._state.inits]:
             container.terminate()

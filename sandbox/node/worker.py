@@ -11,15 +11,14 @@ import threading
 import time
 from collections.abc import Callable
 
-from sandbox.node import hosts
 from sandbox.node.api import ApiError, ApiUnavailable, Json, pod_path
 from sandbox.node.container import Container
+from sandbox.node.pod import PodState
 from sandbox.node.podfiles import make_etc
-from sandbox.node.records import PodFolder, pod_folder
 from sandbox.node.report import Reporter
 from sandbox.node.shared import HOST_IP, RETRY_S, Shared
 from sandbox.node.starting import Starter
-from sandbox.node.status import Verdict, disruption, phase
+from sandbox.node.status import Verdict, disruption
 from sandbox.node.support import unsupported
 from sandbox.node.termination import Termination
 
@@ -32,25 +31,13 @@ class PodWorker:
     """Runs one pod from its binding to its end. `done` is called when nothing is left to do."""
 
     def __init__(self, shared: Shared, pod: Json, done: Callable[[PodWorker], None]) -> None:
-        self.name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        self.state = PodState(shared, pod)
         self.shared = shared
-        self.pod = pod
-        self._taking = threading.Lock()
         self.settled = threading.Event()
-        """Set once the worker has looked at its pod for the first time."""
-        self.uid: str = pod["metadata"]["uid"]
-        self.folder: PodFolder = pod_folder(shared.state, pod)
-        spec = pod["spec"]
-        self.inits = [Container(c, self.folder, True) for c in spec.get("initContainers") or []]
-        self.mains = [Container(c, self.folder) for c in spec["containers"]]
-        self.policy: str = spec.get("restartPolicy", "Always")
-        self.verdict: Verdict | None = _standing(pod)
-        self.ended = False
-        self._ip: str | None = None
-        self._termination = Termination(self)
-        self._starter = Starter(self)
-        self._reporter = Reporter(self)
-        self._wake = threading.Event()
+        """Set after the worker's first step."""
+        self._termination = Termination(self.state)
+        self._starter = Starter(self.state)
+        self._reporter = Reporter(self.state)
         self._done = done
         self._gone = False
         self._lost = False
@@ -60,65 +47,44 @@ class PodWorker:
 
     def start(self) -> None:
         """Starts the worker's thread."""
-        threading.Thread(target=self._run, name=self.name, daemon=True).start()
+        threading.Thread(target=self._run, name=self.state.name, daemon=True).start()
 
     def update(self, pod: Json) -> None:
         """The Pod object changed."""
-        if self.take(pod):
-            self._wake.set()
-
-    def take(self, pod: Json) -> bool:
-        """Keeps the object if it is not older than what is known."""
-        with self._taking:
-            if _version(pod) < _version(self.pod):
-                return False
-            self.pod = pod
-            return True
+        if self.state.take(pod):
+            self.state.wake()
 
     def gone(self) -> None:
         """The Pod object is no more: nothing of it may go on running."""
         self._gone = True
-        self._wake.set()
+        self.state.wake()
 
     def lost(self) -> None:
         """The node is no more: the containers die at once and the pod fails."""
         self._lost = True
-        self._wake.set()
-
-    def wake(self) -> None:
-        """Something may have changed: a container ended, a timer ran out."""
-        self._wake.set()
+        self.state.wake()
 
     # The thread.
 
     def _run(self) -> None:
         self._adopt()
         while not self._over:
-            self._wake.clear()
+            self.state.woken.clear()
             try:
                 pause = self._step()
             except ApiUnavailable as error:
-                log.debug("%s: %s", self.name, error)
+                log.debug("%s: %s", self.state.name, error)
                 pause = RETRY_S
             except ApiError as error:
-                log.warning("%s: %s", self.name, error)
+                log.warning("%s: %s", self.state.name, error)
                 pause = RETRY_S
             except Exception:  # one pod's trouble must not end its supervision
-                log.exception("%s: unexpected", self.name)
+                log.exception("%s: unexpected", self.state.name)
                 pause = RETRY_S * 5
             self.settled.set()
             if not self._over:
-                self._wake.wait(pause)
+                self.state.woken.wait(pause)
         self._done(self)
-
-    @property
-    def ip(self) -> str:
-        """The pod's address; empty before it has one."""
-        return self._ip or str(self.folder.load().get("ip") or "")
-
-    def grace(self) -> float:
-        """The pod's grace period in seconds."""
-        return self._termination.grace()
 
     @property
     def is_gone(self) -> bool:
@@ -127,11 +93,11 @@ class PodWorker:
 
     def _adopt(self) -> None:
         """Watches containers that a former agent started."""
-        for container in [*self.inits, *self.mains]:
+        for container in [*self.state.inits, *self.state.mains]:
             attempt = container.running()
             if attempt:
-                log.info("%s: found %s running", self.name, container.name)
-                self.shared.exits.watch(attempt, self.wake)
+                log.info("%s: found %s running", self.state.name, container.name)
+                self.shared.exits.watch(attempt, self.state.wake)
                 self._starter.adopted = True
                 self._starter.probe(container, attempt)
 
@@ -141,8 +107,8 @@ class PodWorker:
             return self._vanish()
         self._termination.look()
         if not self._termination.begun:
-            pause = None if self._is_over() else self._advance()
-            if not self._is_over():
+            pause = None if self.state.is_over() else self._advance()
+            if not self.state.is_over():
                 self._reporter.send()
                 return self._sooner(pause, self._termination.deadline_in())
             self._termination.begin_sidecars()
@@ -150,7 +116,7 @@ class PodWorker:
         if pause is not None:
             self._reporter.send()
             return pause
-        self.ended = True
+        self.state.ended = True
         self._finish()
         return None
 
@@ -160,47 +126,47 @@ class PodWorker:
             return None
         self._settle()
         pause: float | None = None
-        if not any(c.attempts for c in self.mains):
+        if not any(c.attempts for c in self.state.mains):
             done, pause = self._initialize()
             if not done:
                 return pause
-        for container in [*(c for c in self.inits if c.sidecar), *self.mains]:
+        for container in [*(c for c in self.state.inits if c.sidecar), *self.state.mains]:
             pause = self._sooner(pause, self._keep(container))
         return self._sooner(pause, self._starter.renew_tokens())
 
     def _admit(self) -> bool:
-        if self._ip is None:
-            refused = unsupported(self.pod)
+        if self.state.address is None:
+            refused = unsupported(self.state.pod)
             if refused:
                 message = "; ".join(refused)
-                self.verdict = Verdict(phase="Failed", reason="Unsupported", message=message)
-                self.shared.events.pod(self.pod, "Unsupported", message, warning=True)
-        return self.verdict is None
+                self.state.verdict = Verdict(phase="Failed", reason="Unsupported", message=message)
+                self.shared.events.pod(self.state.pod, "Unsupported", message, warning=True)
+        return self.state.verdict is None
 
     def _settle(self) -> None:
         """Gives the pod its address, name and files; once, and again after a restart."""
-        if self._ip is not None:
+        if self.state.address is not None:
             return
-        known = self.folder.load()
+        known = self.state.folder.load()
         ip = known.get("ip")
-        if self.pod["spec"].get("hostNetwork"):
+        if self.state.pod["spec"].get("hostNetwork"):
             ip = HOST_IP
-        elif not ip or not self.shared.addresses.claim(ip, self.uid):
-            ip = self.shared.addresses.take(self.uid)
-        self.folder.update(
+        elif not ip or not self.shared.addresses.claim(ip, self.state.uid):
+            ip = self.shared.addresses.take(self.state.uid)
+        self.state.folder.update(
             ip=ip,
-            node=self.pod["spec"]["nodeName"],
+            node=self.state.pod["spec"]["nodeName"],
             started=known.get("started") or time.time(),
         )
-        self._ip = ip
+        self.state.address = ip
         if not known.get("ip"):
-            make_etc(self.folder, self.pod, "")
-        self.publish()
+            make_etc(self.state.folder, self.state.pod, "")
+        self.state.publish()
 
     def _initialize(self) -> tuple[bool, float | None]:
         """Init containers in order: (all done or, if sidecars, started; seconds until due)."""
         pause: float | None = None
-        for container in self.inits:
+        for container in self.state.inits:
             pause = self._sooner(pause, self._keep(container))
             if container.sidecar:
                 if not container.view().started:
@@ -226,39 +192,23 @@ class PodWorker:
         code = container.exit_code()
         if code is None or container.sidecar:
             return True
-        if container in self.inits:
-            return code != 0 and self.policy != "Never"
-        return self.policy == "Always" or (self.policy == "OnFailure" and code != 0)
+        if container in self.state.inits:
+            return code != 0 and self.state.policy != "Never"
+        return self.state.policy == "Always" or (self.state.policy == "OnFailure" and code != 0)
 
     # Ends.
 
-    def any_running(self) -> bool:
-        """Whether a process of this pod lives."""
-        return any(c.running() for c in [*self.inits, *self.mains])
-
-    def kill_all(self) -> None:
-        """SIGKILL to every container."""
-        for container in [*self.inits, *self.mains]:
-            container.kill()
-
-    def _is_over(self) -> bool:
-        """Whether no main container will ever run again, by itself or by a verdict."""
-        if self.verdict is not None:
-            return True
-        inits, mains = [c.view() for c in self.inits], [c.view() for c in self.mains]
-        return phase(self.policy, inits, mains) in ("Succeeded", "Failed")
-
     def _vanish(self) -> float | None:
         """Kills at once; then the pod fails (node lost) or was deleted already (gone)."""
-        self.kill_all()
-        if self.any_running():
+        self.state.kill_all()
+        if self.state.any_running():
             return 1.0  # an exit wakes us earlier
         if self._lost and not self._gone:
-            self.verdict = self.verdict or NODE_LOST
-            self.ended = True
+            self.state.verdict = self.state.verdict or NODE_LOST
+            self.state.ended = True
             self._fail_lost()
         self._release()
-        self.folder.remove(self.shared.state)
+        self.state.folder.remove(self.shared.state)
         self._over = True
         return None
 
@@ -269,9 +219,9 @@ class PodWorker:
         ignore it) and removed as soon as its processes are dead.
         """
         status = self._reporter.status()
-        if (self.pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        if (self.state.pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
             status = {}
-        elif not self._disrupted():
+        elif not self.state.disrupted():
             text = "PodGC: node no longer exists"
             status["conditions"].append(disruption("DeletionByPodGC", text, time.time()))
         try:
@@ -282,59 +232,29 @@ class PodWorker:
             if not (error.not_found or error.conflict):
                 raise
 
-    def _disrupted(self) -> bool:
-        """Whether somebody has said already that this pod's end is not its own doing."""
-        conditions = (self.pod.get("status") or {}).get("conditions") or []
-        return any(c["type"] == "DisruptionTarget" and c["status"] == "True" for c in conditions)
-
     def _finish(self) -> None:
         """Everything has ended: the last status, and the object if its deletion was asked for."""
         self._reporter.send()
         self._release()
-        self.folder.clear(self.shared.state)
-        if self.pod["metadata"].get("deletionTimestamp"):
+        self.state.folder.clear(self.shared.state)
+        if self.state.pod["metadata"].get("deletionTimestamp"):
             self._delete()
         self._over = True
 
     def _release(self) -> None:
-        self.shared.hosts.remove(self.uid)
-        self.shared.addresses.release(self.uid)
+        self.shared.hosts.remove(self.state.uid)
+        self.shared.addresses.release(self.state.uid)
 
     def _delete(self) -> None:
-        metadata = self.pod["metadata"]
-        options = {"gracePeriodSeconds": 0, "preconditions": {"uid": self.uid}}
+        metadata = self.state.pod["metadata"]
+        options = {"gracePeriodSeconds": 0, "preconditions": {"uid": self.state.uid}}
         try:
             self.shared.client.delete(pod_path(metadata["namespace"], metadata["name"]), options)
         except ApiError as error:
             if not (error.not_found or error.conflict):
                 raise
 
-    def publish(self) -> None:
-        """Lets the other pods find this one by name."""
-        if self._ip is None:
-            return
-        ready = all(c.view().ready for c in self.mains)
-        peer = hosts.peer_of(self.pod, self._ip, ready)
-        self.shared.hosts.put(self.uid, peer, self.folder, self.pod["spec"].get("hostAliases"))
-
     @staticmethod
     def _sooner(one: float | None, other: float | None) -> float | None:
         found = [seconds for seconds in (one, other) if seconds is not None]
         return min(found) if found else None
-
-
-def _standing(pod: Json) -> Verdict | None:
-    """The verdict that the pod already has: a pod that has ended never changes its phase."""
-    status = pod.get("status") or {}
-    if status.get("phase") not in ("Succeeded", "Failed"):
-        return None
-    return Verdict(
-        phase=status["phase"],
-        reason=status.get("reason") or "",
-        message=status.get("message") or "",
-    )
-
-
-def _version(pod: Json) -> int:
-    """Of one object, a greater resourceVersion is a later one."""
-    return int(pod["metadata"]["resourceVersion"])

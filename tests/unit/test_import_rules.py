@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
-from graphlib import TopologicalSorter
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
 
@@ -16,19 +16,24 @@ ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("infra", "training", "policies", "sandbox", "ops", "bench")
 
 
-def imported(path: Path) -> set[str]:
-    """Every module that a file imports, in dotted form; names imported from a package included."""
-    found: set[str] = set()
+def imports(path: Path, root: Path = ROOT) -> Iterator[tuple[str, list[str]]]:
+    """(module, names taken from it) of every import, in functions and under TYPE_CHECKING, too."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            yield from ((alias.name, []) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
-                package = path.relative_to(ROOT).parts[: -node.level]
+                package = path.relative_to(root).parts[: -node.level]
                 base = ".".join([*package, *([base] if base else [])])
-            found |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
-    return found
+            yield base, [alias.name for alias in node.names]
+
+
+def imported(path: Path) -> set[str]:
+    """Every module that a file imports, in dotted form; names imported from a package included."""
+    return {f"{base}.{name}" for base, names in imports(path) for name in names} | {
+        base for base, _ in imports(path)
+    }
 
 
 def files(*folders: str) -> Iterator[Path]:
@@ -193,6 +198,52 @@ def test_nothing_imports_the_sandbox_or_the_tests() -> None:
     rooms = [room for room in ROOMS if room != "sandbox"]
     assert offenders(files(*rooms, "__main__.py"), "sandbox", "tests") == []
     assert offenders(files("sandbox"), "tests") == []
+
+
+def import_cycle(root: Path, *folders: str) -> list[str]:
+    """The modules of one import cycle, the first repeated at the end; empty if there is none.
+
+    `from PACKAGE import MODULE` is an import of the module, not of the package's `__init__.py`.
+    """
+    paths = {}
+    for path in files(*(str(root / folder) for folder in folders)):
+        parts = path.relative_to(root).with_suffix("").parts
+        paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    edges = {
+        module: {
+            name
+            for base, names in imports(path, root)
+            for name in (
+                [f"{base}.{n}" if f"{base}.{n}" in paths else base for n in names] or [base]
+            )
+            if name in paths and name != module
+        }
+        for module, path in paths.items()
+    }
+    try:
+        TopologicalSorter(edges).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_modules_import_each_other_in_a_cycle() -> None:
+    assert import_cycle(ROOT, "infra", "training", "ops", "sandbox", "bench") == []
+    assert import_cycle(ROOT / "policies", ".") == []
+
+
+def test_an_import_for_type_checking_closes_a_cycle(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("from package.one import f\n")
+    (package / "one.py").write_text("from package import two\n")
+    (package / "two.py").write_text("import sys\n")
+    assert import_cycle(tmp_path, "package") == []
+    (package / "two.py").write_text("if TYPE_CHECKING:\n    from package import one\n")
+    assert set(import_cycle(tmp_path, "package")) == {"package.one", "package.two"}
+    (package / "two.py").write_text("from package import f\n")
+    cycle = {"package", "package.one", "package.two"}
+    assert set(import_cycle(tmp_path, "package")) == cycle
 
 
 def test_only_the_configuration_reads_pulumi_config() -> None:
