@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench import admission, embedded, parts, report, storm, trainer
+from bench import ablation, admission, embedded, report, storm, trainer
 
 Told = Callable[[str, int, int], None]
 Section = tuple[str, bool]
@@ -126,7 +126,7 @@ def _backlog(cluster: embedded.Embedded, args: argparse.Namespace, told: Told) -
 
 
 def _parts(cluster: embedded.Embedded, args: argparse.Namespace, told: Told) -> Section:
-    outcome = parts.run(cluster, admission.Size(**_sizes(PARTS, args)), told)
+    outcome = ablation.run(cluster, admission.Size(**_sizes(PARTS, args)), told)
     return report.parts(outcome), not outcome.violations
 
 

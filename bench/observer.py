@@ -11,7 +11,7 @@ from typing import Any, Final
 import urllib3
 
 from bench.api import Api, ApiError, until
-from bench.ledger import Ledger
+from bench.invariants import Ledger
 
 _WORKLOADS_CRD: Final = "workloads.kueue.x-k8s.io"
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -13,11 +13,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
+from bench.ablation import Outcome as PartsOutcome
 from bench.admission import GOAL
 from bench.admission import Outcome as AdmissionOutcome
 from bench.embedded import ROOT
 from bench.fleet import LEAST, OURS
-from bench.parts import Outcome as PartsOutcome
 from bench.statistics import median_and_bound
 from bench.storm import HIGH, LOW, MOST_EVICTIONS, RESTART_S
 from bench.storm import Outcome as StormOutcome

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from infra.domain import naming
 from ops import collect, drain, metrics, report
-from ops.checklist.observed import NAMESPACES
+from ops.checklist.snapshot import NAMESPACES
 from ops.cluster import Cluster, ClusterError, ForbiddenError
 from ops.collect import NoSuchRunError
 from ops.ready import command as ready

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from infra.observability.log_patterns import LOG_PATTERNS
-from ops import bounded, objects
+from ops import concurrent, objects
 from ops.cluster import Cluster, ClusterError, ForbiddenError, Kind
 from ops.objects import Json
 
@@ -81,7 +81,7 @@ def read(
 ) -> Reading:
     """Logs of the run's containers that have started, of the ones before a restart too."""
     wanted = places(pods)
-    came = bounded.ask(
+    came = concurrent.ask(
         {p: _question(cluster, namespace, p, deadline_s) for p in wanted}, deadline_s
     )
     if any(isinstance(answer, ForbiddenError) for answer in came.values()):

@@ -16,7 +16,7 @@ import urllib3
 
 from infra.domain.addon_versions import ADD_ONS
 from infra.observability import dcgm, series
-from ops import bounded
+from ops import concurrent
 from ops.cluster import Cluster, ClusterError, plainly
 from training.spec import ids_of_runs
 
@@ -177,7 +177,7 @@ class Vitals:
 def vitals(metrics: Metrics, asked: Measured, nodes: Sequence[str]) -> Vitals:
     """The numbers of a run on these nodes, and the speed of its versions. Raises MetricsUnknownError."""
     questions = queries(asked, nodes)
-    came = bounded.ask(
+    came = concurrent.ask(
         {name: _asked(metrics, expression) for name, expression in questions.items()}, DEADLINE_S
     )
     answers = {name: found for name, found in came.items() if isinstance(found, list)}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.statistics import median_and_bound
-from bench.trainer import Told, alone
+from bench.trainer import Told, isolated
 
 SIZES: dict[str, dict[str, int]] = {
     "small": {"megabytes": 48, "rounds": 2},
@@ -50,7 +50,7 @@ def run(sizes: Mapping[str, int], seed: int, told: Told) -> tuple[str, bool]:
     taken: dict[str, list[Taken]] = {name: [] for name in TITLES}
     with tempfile.TemporaryDirectory() as folder:
         told("preparing", 0, 0)
-        with alone.process(Path(folder), TITLES, sizes["megabytes"], seed) as worker:
+        with isolated.process(Path(folder), TITLES, sizes["megabytes"], seed) as worker:
             sha_s = worker.submit(hashing_s).result()
             for number in range(sizes["rounds"]):
                 told("rounds", sizes["rounds"], number)
@@ -64,7 +64,7 @@ def run(sizes: Mapping[str, int], seed: int, told: Told) -> tuple[str, bool]:
 
 def measure(name: str) -> Taken:
     """One save from quiet disks, one load of what the page cache has."""
-    found = alone.here()
+    found = isolated.here()
     arm, gigabytes = found.arms[name], found.state.bytes / 1e9
     os.sync()
     begun, used = time.perf_counter(), time.process_time()

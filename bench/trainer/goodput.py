@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.trainer import Told
-from bench.trainer.live import Live, Shape, our_step_seconds, ours, plain, prepare
+from bench.trainer.live_runs import Live, Shape, our_step_seconds, ours, plain, prepare
 from bench.trainer.schedules import TRACES, Interruption, of_trace, poisson
 
 SIZES: Final = {

@@ -17,7 +17,7 @@ import yaml
 
 from bench.statistics import median_and_bound
 from bench.trainer import Told
-from bench.trainer.live import ROOT, prepare
+from bench.trainer.live_runs import ROOT, prepare
 
 SIZES: dict[str, dict[str, int]] = {
     "small": {
@@ -151,7 +151,7 @@ def _settings(
 
 
 def _bare(shape: Shape, folder: Path, ranks: int) -> Result:
-    script = Path(__file__).with_name("gpu_bare.py")
+    script = Path(__file__).with_name("gpu_baseline.py")
     program = [str(script), json.dumps(asdict(shape)), str(folder)]
     _launch(["-m", "torch.distributed.run"], ranks, program)
     seconds = json.loads((folder / "bare.json").read_text())

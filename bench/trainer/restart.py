@@ -18,7 +18,7 @@ from typing import Final
 
 from bench.statistics import median_and_bound
 from bench.trainer import Told
-from bench.trainer.live import Live, Shape, ours, plain, prepare
+from bench.trainer.live_runs import Live, Shape, ours, plain, prepare
 
 SIZES: Final = {"small": {"pairs": 2}, "full": {"pairs": 10}}
 GOALS: Final = {"relaunch": 0.75, "in place": 0.2}

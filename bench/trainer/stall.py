@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from bench.statistics import median_and_bound
-from bench.trainer import Told, alone
+from bench.trainer import Told, isolated
 
 SIZES: dict[str, dict[str, int]] = {
     "small": {"megabytes": 48, "rounds": 2, "steps": 3},
@@ -60,7 +60,7 @@ def run(sizes: Mapping[str, int], seed: int, told: Told) -> tuple[str, bool]:
     with tempfile.TemporaryDirectory() as folder:
         told("preparing", 0, 0)
         names = {**TITLES, MEMCPY: "one copy into touched memory"}
-        with alone.process(Path(folder), names, sizes["megabytes"], seed) as worker:
+        with isolated.process(Path(folder), names, sizes["megabytes"], seed) as worker:
             for turn in turns:  # what is made once, such as processes and memory, is not measured
                 worker.submit(measure, *turn, 1).result()
             for number in range(sizes["rounds"]):
@@ -77,9 +77,9 @@ def _beside(name: str) -> bool:
 
 def copy_s() -> float:
     """One copy of the state into touched memory, seconds per gigabyte: the least of three."""
-    from bench.trainer.savers import Raw
+    from bench.trainer.checkpoint_backends import Raw
 
-    found = alone.here()
+    found = isolated.here()
     raw = cast(Raw, found.arms[MEMCPY])
     times = []
     for _ in range(3):
@@ -91,7 +91,7 @@ def copy_s() -> float:
 
 def measure(name: str, kind: str, steps: int) -> Taken:
     """Steps, a save, steps until it is done, and as many after it as before."""
-    found = alone.here()
+    found = isolated.here()
     arm, gigabytes = found.arms[name], found.state.bytes / 1e9
     step = _step(kind)
     around = [_timed(step) for _ in range(steps)]
@@ -123,7 +123,7 @@ def _step(kind: str) -> Callable[[], None]:
     """A step of that kind, on one thread; the same work each time."""
     import torch
 
-    optimizer = alone.here().state.optimizer
+    optimizer = isolated.here().state.optimizer
     if kind == "training":
         for group in optimizer.param_groups:
             for parameter in group["params"]:

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ops.checklist import nodes, proofs, spending, walls, watching, workloads
-from ops.checklist.observed import Observed
+from ops.checklist import cost_controls, evidence, isolation, monitoring_rows, nodes, workloads
+from ops.checklist.snapshot import Observed
 from ops.ready.outcome import Row
 
 ROWS: Final[tuple[Callable[[Observed], Row], ...]] = (
     nodes.gpu_nodes,
     nodes.labels_and_taints,
     workloads.gpu_scheduling,
-    proofs.gpu_validation,
+    evidence.gpu_validation,
     workloads.images,
     workloads.run_metadata,
-    proofs.single_node,
-    proofs.multi_node,
-    proofs.nccl,
-    proofs.checkpointing,
-    watching.observability,
-    watching.alerts,
-    spending.cost_controls,
-    walls.security,
+    evidence.single_node,
+    evidence.multi_node,
+    evidence.nccl,
+    evidence.checkpointing,
+    monitoring_rows.observability,
+    monitoring_rows.alerts,
+    cost_controls.cost_controls,
+    isolation.security,
 )
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from infra.domain import naming
 from ops import collect, objects
-from ops.checklist.observed import Notes, Observed, some
+from ops.checklist.snapshot import Notes, Observed, some
 from ops.objects import Json
 from ops.ready.capacity import gpus
 from ops.ready.outcome import Row
-from ops.ready.stack import Pool
+from ops.ready.stack_facts import Pool
 from ops.snapshot import counted
 
 _STOPPING = ("NoSchedule", "NoExecute")

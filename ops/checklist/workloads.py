@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from infra.domain import naming
 from ops import collect, objects
-from ops.checklist.observed import Notes, Observed, containers, some
+from ops.checklist.snapshot import Notes, Observed, containers, some
 from ops.objects import Json
 from ops.ready.jobs import CRON_JOBS
 from ops.ready.outcome import Row
-from ops.ready.stack import CONFIG_MAPS
+from ops.ready.stack_facts import CONFIG_MAPS
 from ops.snapshot import counted
 from training import spec
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from infra.domain import naming
 from ops import objects
 from ops.objects import Json
-from ops.ready.climb import Climb, ready
+from ops.ready.context import Climb, ready
 from ops.ready.outcome import Check, failed, passed, skipped
-from ops.ready.stack import Pool
+from ops.ready.stack_facts import Pool
 from ops.snapshot import counted
 
 

@@ -16,18 +16,18 @@ from rich.console import Console
 
 from ops import metrics
 from ops.checklist import checklist
-from ops.checklist.observed import observe
-from ops.checklist.watched import watch
+from ops.checklist.prometheus_inventory import watch
+from ops.checklist.snapshot import observe
 from ops.cluster import Cluster, ClusterError
 from ops.collect import JOBS
-from ops.ready import page, queueing, results, stack
-from ops.ready.climb import Climb
+from ops.ready import html_report, queueing, result_store, stack_facts
+from ops.ready.context import Climb
 from ops.ready.jobs import Jobs, leftovers
-from ops.ready.ladder import RUNGS, climb
+from ops.ready.lease import STALE_S, Turn
 from ops.ready.outcome import Found
-from ops.ready.pace import Pace, sleep
+from ops.ready.polling import Pace, sleep
 from ops.ready.report import Progress, Report, show_end
-from ops.ready.turn import STALE_S, Turn
+from ops.ready.stages import RUNGS, climb
 
 TIMEOUT_S: Final = 900.0
 """For one Job: an image may have to be pulled, a node to be made."""
@@ -63,10 +63,10 @@ def _file(text: str) -> Path:
 
 def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     """Climb, look, tell. 0: nothing failed, 1: something did."""
-    of = stack.read(cluster)
+    of = stack_facts.read(cluster)
     team = of.team(args.team) if args.team else None
     pools = of.chosen(tuple(args.pool))
-    known = results.read(cluster)
+    known = result_store.read(cluster)
     shown = Console(stderr=True) if args.json else console
     with shown.status(f"looks at {of.cluster}") as status:
         progress = Progress(shown, status)
@@ -86,9 +86,9 @@ def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
                     ladder.append(found)
             finally:
                 # Hours of a cluster may be behind it: what was found is kept, however the climb ends.
-                known = results.merged(known, ladder, _now(), of.subjects | {queueing.SUBJECT})
+                known = result_store.merged(known, ladder, _now(), of.subjects | {queueing.SUBJECT})
                 if ladder and not args.look:
-                    results.write(cluster, known)
+                    result_store.write(cluster, known)
         now = _now()
         progress.say("walks the checklist")
         watched = watch(metrics.of(args.prometheus, cluster))
@@ -132,7 +132,7 @@ def _tell(report: Report, args: argparse.Namespace, console: Console) -> int:
         print(report.as_json())
     if args.html:
         try:
-            args.html.write_text(page.render(report), encoding="utf-8")
+            args.html.write_text(html_report.render(report), encoding="utf-8")
         except OSError as error:
             raise ClusterError(f"--html: {args.html}: {error.strerror}") from None
     return 0 if report.sound else 1

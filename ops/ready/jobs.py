@@ -12,9 +12,9 @@ from ops import objects
 from ops.cluster import Cluster, ClusterError, ForbiddenError, Kind, UnreachableError, WebhookError
 from ops.collect import EVENTS, JOBS, PODS, WORKLOADS
 from ops.objects import Json
-from ops.ready import lines, trouble
-from ops.ready.lines import Line
-from ops.ready.pace import Pace
+from ops.ready import job_diagnosis, pod_results
+from ops.ready.pod_results import Line
+from ops.ready.polling import Pace
 
 CRON_JOBS: Final = Kind("batch/v1", "cronjobs", "CronJob")
 CLIMB: Final = f"{naming.DOMAIN}/ready"
@@ -169,10 +169,10 @@ class Jobs:
             nonlocal told
             found = self.read(job)
             pods = self.pods(job)
-            if (now := trouble.state(found, pods)) != told:
+            if (now := job_diagnosis.state(found, pods)) != told:
                 told = now
                 self._say(f"{job.name}: {now}")
-            if found is None or over(found) or trouble.hopeless(pods):
+            if found is None or over(found) or job_diagnosis.hopeless(pods):
                 return found or {}
             return None
 
@@ -209,13 +209,13 @@ class Jobs:
         phase = "Succeeded" if completed else "Failed"
         ended = [pod for pod in pods if objects.status(pod).get("phase") == phase]
         logs = {objects.name(pod): self._log(pod) for pod in (ended or pods)}
-        known = [line for pod, log in logs.items() if (line := lines.last(log, pod))]
+        known = [line for pod, log in logs.items() if (line := pod_results.last(log, pod))]
         cause, remedy, workload = "", "", None
         if not completed:
             workload = self.workload(job)
             limit = self.pace.limit_s if in_vain else None
             events = self._cluster.items(EVENTS, job.namespace)
-            cause, remedy = trouble.explain(found, pods, events, workload, limit)
+            cause, remedy = job_diagnosis.explain(found, pods, events, workload, limit)
         return Ended(
             completed=completed,
             lines=tuple(sorted(known, key=lambda line: (line.node, line.pod))),
@@ -228,7 +228,7 @@ class Jobs:
     def _log(self, pod: Json) -> str:
         """The end of a pod's log; empty where it has none."""
         container = str(pod["spec"]["containers"][0]["name"])
-        if not trouble.began(pod, container):
+        if not job_diagnosis.began(pod, container):
             return ""
         path = f"{PODS.path(str(objects.meta(pod)['namespace']), objects.name(pod))}/log"
         query = [("container", container), ("tailLines", str(TAIL_LINES))]
@@ -236,7 +236,7 @@ class Jobs:
             return self._cluster.text(path, query) or ""
         except UnreachableError:
             # The node took the log with it. The last line is in the pod's status, too.
-            return trouble.message(pod, container)
+            return job_diagnosis.message(pod, container)
 
 
 def leftovers(cluster: Cluster) -> list[Started]:

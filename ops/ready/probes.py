@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ops.logs import shown
-from ops.ready.climb import Climb, ready
+from ops.ready.context import Climb, ready
 from ops.ready.jobs import Ended, on_nodes, pods_of
-from ops.ready.lines import Line, common
 from ops.ready.outcome import Check, failed, passed, skipped
-from ops.ready.stack import NAMESPACE, Pool
+from ops.ready.pod_results import Line, common
+from ops.ready.stack_facts import NAMESPACE, Pool
 from ops.snapshot import counted
 
 SMOKE_KIND: Final = "smoke"

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from ops.objects import Json
-from ops.ready import trouble
-from ops.ready.climb import Climb
+from ops.ready import job_diagnosis
+from ops.ready.context import Climb
 from ops.ready.jobs import REFUSED, Jobs, Started, over, preempted, refusal
 from ops.ready.outcome import Check, failed, passed, skipped
-from ops.ready.stack import NAMESPACE
+from ops.ready.stack_facts import NAMESPACE
 
 LOW, HIGH = "queueing-low", "queueing-high"
 SUBJECT: Final = "queue"
@@ -111,7 +111,7 @@ class _Pair:
         found = self.jobs.read(job)
         if not found:
             return failed(SUBJECT, f"{job.name} {what}: somebody deleted it", "try again")
-        cause, remedy = trouble.explain(
+        cause, remedy = job_diagnosis.explain(
             found, self.jobs.pods(job), (), self.jobs.workload(job), self.jobs.pace.limit_s
         )
         return failed(SUBJECT, f"{job.name} {what}: {cause}", remedy)

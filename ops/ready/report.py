@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
-from ops.ready.ladder import Rung
 from ops.ready.outcome import Check, Found, Outcome, Row, stamp
-from ops.ready.stack import Stack
+from ops.ready.stack_facts import Stack
+from ops.ready.stages import Rung
 
 _COLOURS: Final = {
     Outcome.PASSED: "green",

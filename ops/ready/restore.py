@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ops.objects import Json
-from ops.ready.climb import Climb
+from ops.ready.context import Climb
 from ops.ready.jobs import CRON_JOBS
 from ops.ready.outcome import Check, Outcome, skipped
 from ops.ready.probes import judge
-from ops.ready.stack import Team
+from ops.ready.stack_facts import Team
 
 DRILL: Final = "restore-drill"
 """Name of the CronJob in a team's namespace."""

@@ -10,8 +10,8 @@ from infra.domain.addon_versions import ADD_ONS
 from ops import gang, logs, objects, placement
 from ops.objects import Json
 from ops.snapshot import Snapshot, counted
-from ops.symptoms import ended
-from ops.symptoms.waiting import finds_no_place, pending
+from ops.symptoms import terminal_states
+from ops.symptoms.pending import finds_no_place, pending
 from ops.verdict import Verdict
 
 GPU_NAMESPACE: Final = ADD_ONS["gpuOperator"].namespace
@@ -152,7 +152,7 @@ def faults(snapshot: Snapshot) -> list[str]:
 
 def broke_it(snapshot: Snapshot) -> Verdict | None:
     """The run is broken, and a GPU of its nodes is."""
-    how, found = ended.broken(snapshot), faults(snapshot)
+    how, found = terminal_states.broken(snapshot), faults(snapshot)
     return fault_verdict(f"{how}:", found) if how and found else None
 
 

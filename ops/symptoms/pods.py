@@ -9,7 +9,7 @@ from infra.domain import naming
 from ops import gang, objects
 from ops.objects import Json
 from ops.snapshot import Snapshot, counted
-from ops.symptoms import ended
+from ops.symptoms import terminal_states
 from ops.verdict import Verdict
 
 _IMAGE: Final = (
@@ -89,8 +89,8 @@ def _setup(what: str, line: str) -> Verdict:
 
 def restarting(snapshot: Snapshot) -> Verdict | None:
     """An attempt has just ended badly, and the next one is not up yet."""
-    first = ended.first_exit(snapshot)
-    if first is None or not ended.broken(snapshot):
+    first = terminal_states.first_exit(snapshot)
+    if first is None or not terminal_states.broken(snapshot):
         return None
     most = ((snapshot.run.get("spec") or {}).get("failurePolicy") or {}).get("maxRestarts")
     counted = objects.status(snapshot.run).get("restartsCountTowardsMax") or 0
@@ -98,8 +98,8 @@ def restarting(snapshot: Snapshot) -> Verdict | None:
     return Verdict(
         symptom="restarting",
         headline=f"restarts: an attempt ended with exit code {first.code}{limit}",
-        evidence=(first.evidence, *ended.last_words(snapshot, first)),
-        remedy=tuple(ended.log_lines(snapshot, first)),
+        evidence=(first.evidence, *terminal_states.last_words(snapshot, first)),
+        remedy=tuple(terminal_states.log_lines(snapshot, first)),
     )
 
 

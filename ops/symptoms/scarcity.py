@@ -12,7 +12,7 @@ from ops.objects import Json
 from ops.placement import node_refusals, plain
 from ops.quota import Room
 from ops.snapshot import Snapshot, counted
-from ops.symptoms.waiting import finds_no_place, kueue_says, pending, place, workload_name
+from ops.symptoms.pending import finds_no_place, kueue_says, pending, place, workload_name
 from ops.verdict import Verdict
 
 _SHOWN: Final = 6

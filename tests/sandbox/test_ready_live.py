@@ -18,7 +18,7 @@ import pytest
 from infra.domain import naming
 from infra.tenancy import team
 from ops import __main__ as ops
-from ops.ready import jobs, pace, queueing, restore
+from ops.ready import jobs, polling, queueing, restore
 from sandbox import paths
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.node_kit import HOST, until
@@ -95,7 +95,7 @@ def climbed(cluster: Cluster) -> Iterator[Cluster]:
 
 @pytest.fixture(autouse=True)
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "POLL_S", 0.2)
+    monkeypatch.setattr(polling, "POLL_S", 0.2)
 
 
 def _left(cluster: Cluster) -> list[str]:

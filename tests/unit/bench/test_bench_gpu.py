@@ -9,7 +9,7 @@ import torch
 
 from bench.trainer import gpu
 from bench.trainer.gpu import Result, Shape
-from bench.trainer.live import ROOT
+from bench.trainer.live_runs import ROOT
 
 
 def told(_what: str, _of: int, _done: int) -> None:

@@ -18,7 +18,7 @@ from infra.domain.scheduler import Scheduler
 from infra.validation import component, jobs
 from infra.validation.component import ValidationArgs
 from infra.validation.jobs import Surroundings
-from ops.ready import stack
+from ops.ready import stack_facts
 from tests.golden.example_runs import IMAGE, scheduler_values, stack_values
 from tests.unit.infra.gpu_pools import CUT, ROCE, SERVED, SLICED, gpu_pool
 from training.validation.__main__ import GANG_CHECKS, WAITS
@@ -34,9 +34,9 @@ KWOK = {
 }
 
 
-def args(section: dict[str, Any] | None = None, **stack: Any) -> ValidationArgs:
+def args(section: dict[str, Any] | None = None, **stack_facts: Any) -> ValidationArgs:
     """The example stack with checks of its nodes."""
-    config = parse(stack_values() | {"validation": section or {}} | stack)
+    config = parse(stack_values() | {"validation": section or {}} | stack_facts)
     found = arguments(config, promise.platform(config, "example"), {"trainer": IMAGE})
     assert found
     return found
@@ -210,11 +210,11 @@ def test_of_gpus_that_are_shared_one_part_is_checked_and_no_gang_is_made(pool: N
 def test_commands_on_the_stack_know_a_pool_without_gangs(pool: NodePool) -> None:
     found = args()
     told = dataclasses.replace(found, platform=dataclasses.replace(found.platform, pools=(pool,)))
-    [known] = stack.parse(component.stack_facts(told)["data"][stack.KEY]).pools
+    [known] = stack_facts.parse(component.stack_facts(told)["data"][stack_facts.KEY]).pools
     assert pool.sharing and known.gangless.startswith(
         f"its GPUs are shared ({pool.sharing.mode.value})"
     )
-    whole = stack.parse(component.stack_facts(found)["data"][stack.KEY]).pools
+    whole = stack_facts.parse(component.stack_facts(found)["data"][stack_facts.KEY]).pools
     assert {one.gangless for one in whole if one.gpu} == {""}
 
 

@@ -11,10 +11,10 @@ from infra.domain import naming
 from ops import objects
 from ops.cluster import ConflictError, ForbiddenError, Kind
 from ops.objects import Json
-from ops.ready import jobs, stack
-from ops.ready.climb import Climb
+from ops.ready import jobs, stack_facts
+from ops.ready.context import Climb
 from ops.ready.jobs import Jobs
-from ops.ready.pace import Pace
+from ops.ready.polling import Pace
 
 Play = Callable[["LiveFake", Json], None]
 Key = tuple[str, str, str]
@@ -208,8 +208,8 @@ def facts(*pools: Json, scheduler: str = "kueue") -> Json:
     }
     return {
         "kind": "ConfigMap",
-        "metadata": {"name": stack.NAME, "namespace": stack.NAMESPACE},
-        "data": {stack.KEY: json.dumps(told)},
+        "metadata": {"name": stack_facts.NAME, "namespace": stack_facts.NAMESPACE},
+        "data": {stack_facts.KEY: json.dumps(told)},
     }
 
 
@@ -233,7 +233,7 @@ def nodes(of: str, count: int = 2) -> list[Json]:
 
 
 def template(
-    kind: str, of: str = "", parallelism: int = 1, namespace: str = stack.NAMESPACE
+    kind: str, of: str = "", parallelism: int = 1, namespace: str = stack_facts.NAMESPACE
 ) -> Json:
     """A CronJob that is a template."""
     labels = {naming.VALIDATION: kind} | ({naming.POOL: of} if of else {})
@@ -299,7 +299,7 @@ class Clock:
 
 def climbing(cluster: LiveFake, clock: Clock | None = None, **changes: Any) -> Climb:
     """A climb on all pools of the cluster's stack."""
-    of = stack.read(cluster)  # type: ignore[arg-type]
+    of = stack_facts.read(cluster)  # type: ignore[arg-type]
     pace = (clock or Clock()).pace()
     usual: dict[str, Any] = {
         "cluster": cluster,

@@ -13,11 +13,11 @@ import pytest
 from infra.domain import naming
 from infra.observability.alerts import ALERTS
 from ops.checklist import ROWS, checklist
-from ops.checklist.observed import observe
-from ops.checklist.watched import GPU, KUBERNETES, TRAINING, Watched, watch
+from ops.checklist.prometheus_inventory import GPU, KUBERNETES, TRAINING, Watched, watch
+from ops.checklist.snapshot import observe
 from ops.metrics import Metrics
 from ops.objects import Json
-from ops.ready import results, stack
+from ops.ready import result_store, stack_facts
 from ops.ready.outcome import Found, Outcome, Row, failed, passed
 from tests.unit.ops.ready_cluster import (
     TEAMS,
@@ -160,9 +160,9 @@ def _rows(
     now: dt.datetime = NOW,
 ) -> dict[str, Row]:
     at = cluster or _sound()
-    of = stack.read(at)  # type: ignore[arg-type]
+    of = stack_facts.read(at)  # type: ignore[arg-type]
     proven = PROVEN if found is None else found
-    known = results.merged({}, proven, NOW, of.subjects)
+    known = result_store.merged({}, proven, NOW, of.subjects)
     observed = observe(at, of, of.teams, known, watched, now)  # type: ignore[arg-type]
     return {row.area: row for row in checklist(observed)}
 
@@ -361,7 +361,7 @@ def test_a_proof_that_is_too_old_is_none() -> None:
 def test_a_schedule_that_succeeded_proves_as_much_as_a_climb() -> None:
     cluster = _sound()
     done = {"lastSuccessfulTime": "2026-11-21T09:00:00Z"}
-    _item(cluster, "CronJob", "smoke-spot", stack.NAMESPACE)["status"] = done
+    _item(cluster, "CronJob", "smoke-spot", stack_facts.NAMESPACE)["status"] = done
     _item(cluster, "CronJob", "restore-drill", "team-serving")["status"] = done
     rows = _rows(cluster, found=[])
     assert rows["GPU validation"].evidence == (

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from ops import bounded, logs
+from ops import concurrent, logs
 from ops.cluster import ClusterError, ForbiddenError
 from ops.objects import Json
 from tests.unit.ops.snapshots import ended, log, pod
@@ -128,6 +128,6 @@ def test_a_mistake_of_ours_is_not_taken_for_an_answer() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        bounded.ask({"a": broken}, 5.0)
-    assert bounded.ask({}, 0.0) == {}
-    assert bounded.ask({n: partial(int, n) for n in range(50)}, 5.0) == {n: n for n in range(50)}
+        concurrent.ask({"a": broken}, 5.0)
+    assert concurrent.ask({}, 0.0) == {}
+    assert concurrent.ask({n: partial(int, n) for n in range(50)}, 5.0) == {n: n for n in range(50)}

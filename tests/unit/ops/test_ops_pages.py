@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ops.ready.ladder import RUNGS
+from ops.ready.stages import RUNGS
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -9,15 +9,15 @@ import pytest
 
 from infra.domain import naming
 from ops.objects import Json
-from ops.ready import capacity, stack
+from ops.ready import capacity, stack_facts
 from ops.ready.outcome import Check, Outcome
-from ops.ready.stack import Pool
+from ops.ready.stack_facts import Pool
 from tests.unit.ops.ready_cluster import facts, node, nodes, pool
 
 
 def _pool(low: int = 2, high: int = 2, **changes: Any) -> Pool:
-    text = facts(pool("spot", low, high, **changes))["data"][stack.KEY]
-    return stack.parse(text).pools[0]
+    text = facts(pool("spot", low, high, **changes))["data"][stack_facts.KEY]
+    return stack_facts.parse(text).pools[0]
 
 
 def _check(found: list[Json], low: int = 2, high: int = 2, **changes: Any) -> Check:

@@ -12,7 +12,7 @@ from infra.domain import naming
 from ops import __main__ as front_door
 from ops.cluster import UnreachableError
 from ops.objects import Json
-from ops.ready import results, stack
+from ops.ready import result_store, stack_facts
 from tests.unit.ops.ready_cluster import LiveFake, kind_of, passes, says, whole
 
 
@@ -64,7 +64,7 @@ def test_looking_changes_nothing_in_the_cluster(monkeypatch: pytest.MonkeyPatch)
 def test_a_climb_is_remembered_and_its_lease_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = whole()
     call(monkeypatch, cluster, "--until", "collective")
-    known = results.read(cluster)  # type: ignore[arg-type]
+    known = result_store.read(cluster)  # type: ignore[arg-type]
     assert known["collective"]["pool spot"].facts["bandwidth_gbps"] == 9.5
     assert not [key for key in cluster.kept if key[0] in ("Lease", "Job")]
 
@@ -74,7 +74,7 @@ def test_what_an_earlier_climb_left_is_deleted_before_anything_starts(
 ) -> None:
     cluster = whole()
     labels = {"trainyard.dev/ready": "dead"}
-    metadata = {"name": "old", "namespace": stack.NAMESPACE, "labels": labels}
+    metadata = {"name": "old", "namespace": stack_facts.NAMESPACE, "labels": labels}
     cluster.put({"kind": "Job", "metadata": metadata, "spec": {}})
     call(monkeypatch, cluster, "--until", "capacity")
     assert cluster.deleted[0] == "old"
@@ -102,7 +102,7 @@ def test_what_was_found_before_a_climb_was_cut_off_is_kept(
 
     cluster = whole(cut_off)
     assert call(monkeypatch, cluster) == 2
-    known = results.read(cluster)  # type: ignore[arg-type]
+    known = result_store.read(cluster)  # type: ignore[arg-type]
     assert {"gpu-smoke", "capacity"} <= set(known) and "collective" not in known
 
 

@@ -11,7 +11,7 @@ from ops.cluster import ClusterError, ForbiddenError, UnreachableError, WebhookE
 from ops.objects import Json
 from ops.ready import queueing
 from ops.ready.outcome import Outcome
-from ops.ready.pace import SILENCE_S
+from ops.ready.polling import SILENCE_S
 from ops.ready.probes import SMOKE
 from tests.unit.ops.ready_cluster import (
     Clock,

@@ -8,10 +8,10 @@ import pytest
 
 from ops.cluster import ForbiddenError
 from ops.objects import Json
-from ops.ready import alike, stack
+from ops.ready import homogeneity, stack_facts
 from ops.ready.jobs import CLIMB
-from ops.ready.lines import Line, last
 from ops.ready.outcome import Check, Outcome
+from ops.ready.pod_results import Line, last
 from ops.ready.probes import COLLECTIVE, MULTI, SINGLE, SMOKE, Probe
 from tests.unit.ops.ready_cluster import (
     Clock,
@@ -158,7 +158,7 @@ def test_pods_that_end_well_and_say_nothing_prove_nothing() -> None:
 
 def test_a_job_that_a_policy_refuses_is_a_failure_and_nothing_to_delete() -> None:
     def refuses(cluster: LiveFake, job: Json) -> None:
-        del cluster.kept[("Job", stack.NAMESPACE, job["metadata"]["name"])]
+        del cluster.kept[("Job", stack_facts.NAMESPACE, job["metadata"]["name"])]
         raise ForbiddenError("POST jobs: images come by digest")
 
     cluster = whole(refuses)
@@ -174,7 +174,7 @@ def _held(**status: Any) -> Play:
     def play(cluster: LiveFake, job: Json) -> None:
         job["spec"]["suspend"] = True
         owner = {"name": job["metadata"]["name"], "uid": "u", "controller": True}
-        metadata = {"name": "w", "namespace": stack.NAMESPACE, "ownerReferences": [owner]}
+        metadata = {"name": "w", "namespace": stack_facts.NAMESPACE, "ownerReferences": [owner]}
         cluster.put({"kind": "Workload", "metadata": metadata, "status": status})
 
     return play
@@ -200,7 +200,7 @@ def test_a_job_without_pods_quotes_the_refusal() -> None:
         cluster.put(
             {
                 "kind": "Event",
-                "metadata": {"name": "e", "namespace": stack.NAMESPACE},
+                "metadata": {"name": "e", "namespace": stack_facts.NAMESPACE},
                 "reason": "FailedCreate",
                 "message": "denied",
                 "involvedObject": about,
@@ -243,7 +243,7 @@ def test_a_job_that_does_not_end_in_time_is_given_up_and_deleted() -> None:
 
 def test_a_job_that_somebody_deletes_is_said() -> None:
     def play(cluster: LiveFake, _: Json) -> None:
-        del cluster.kept[("Job", stack.NAMESPACE, "smoke-spot-c1")]
+        del cluster.kept[("Job", stack_facts.NAMESPACE, "smoke-spot-c1")]
 
     cluster = whole(play)
     assert _one(cluster, SMOKE).seen == "somebody deleted it while it ran"
@@ -291,7 +291,7 @@ def _lines(*drivers: str, **more: Any) -> list[Line]:
 
 def _alike(lines: list[Line], *types: str) -> Check:
     told = facts(pool("spot", instanceTypes=list(types or ["g6.xlarge"])))
-    return alike.check(stack.parse(told["data"][stack.KEY]).pools[0], lines)
+    return homogeneity.check(stack_facts.parse(told["data"][stack_facts.KEY]).pools[0], lines)
 
 
 def test_nodes_that_are_alike_pass_and_the_odd_one_is_named() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench.ledger import Ledger
+from bench.invariants import Ledger
 from infra.domain import naming
 
 FLAVOR = "spot"

@@ -8,13 +8,13 @@ from typing import Final
 
 from infra.domain import naming
 from ops import objects
-from ops.checklist.observed import Notes, Observed
+from ops.checklist.snapshot import Notes, Observed
 from ops.objects import Json
-from ops.ready.climb import ready
+from ops.ready.context import ready
 from ops.ready.jobs import CRON_JOBS
 from ops.ready.outcome import Outcome, Row
 from ops.ready.restore import DRILL
-from ops.ready.stack import Pool
+from ops.ready.stack_facts import Pool
 from ops.snapshot import span
 
 STALE: Final = dt.timedelta(days=30)

@@ -8,7 +8,7 @@ from typing import Final
 from ops import objects, quota
 from ops.objects import Json
 from ops.snapshot import Snapshot, counted
-from ops.symptoms import ended
+from ops.symptoms import terminal_states
 from training import spec
 
 _PREEMPTOR: Final = re.compile(r"workload \(UID: ([^,)]*), JobUID: ([^)]*)\) due to ([^;]*)")
@@ -64,7 +64,7 @@ def _times(entry: Json) -> str:
 
 def restarted(snapshot: Snapshot) -> list[str]:
     """Restarts in place: for good checkpoints, and for failures, which count."""
-    total = ended.restarts(snapshot)
+    total = terminal_states.restarts(snapshot)
     if not total:
         return []
     failed = int(objects.status(snapshot.run).get("restartsCountTowardsMax") or 0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench import fleet, parts
+from bench import ablation, fleet
 from bench.fleet import Arm
 
 KUEUE = {"fairSharing": {"a": 1}, "waitForPodsReady": {"b": 2}, "clientConnection": {"qps": 3}}
@@ -28,29 +28,29 @@ def _specs(arm: Arm, kind: str) -> list[dict[str, Any]]:
 
 def test_the_whole_configuration_is_played_first_and_last_and_the_least_after_it(ours: Arm) -> None:
     least = Arm(name=fleet.LEAST, objects=(), kueue={})
-    played = parts.arms(ours, least)
-    assert [part for part, _ in played] == ["", *parts.PARTS, "", ""]
+    played = ablation.arms(ours, least)
+    assert [part for part, _ in played] == ["", *ablation.PARTS, "", ""]
     assert played[0][1] is ours and played[-2][1] is ours and played[-1][1] is least
     assert [arm.name for part, arm in played if part] == [
-        f"ours, without {part}" for part in parts.PARTS
+        f"ours, without {part}" for part in ablation.PARTS
     ]
 
 
 def test_without_walls_no_policy_is_left_and_all_queues_are(ours: Arm) -> None:
-    taken = parts.PARTS["walls"](ours)
+    taken = ablation.PARTS["walls"](ours)
     gone = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
     assert gone <= _kinds(ours) and _kinds(taken) == _kinds(ours) - gone
 
 
 def test_without_topology_flavors_name_none(ours: Arm) -> None:
-    taken = parts.PARTS["topology"](ours)
+    taken = ablation.PARTS["topology"](ours)
     assert all("topologyName" in spec for spec in _specs(ours, "ResourceFlavor"))
     assert not any("topologyName" in spec for spec in _specs(taken, "ResourceFlavor"))
     assert _kinds(taken) == _kinds(ours) - {"Topology"}
 
 
 def test_without_preemption_no_queue_takes_anything_back(ours: Arm) -> None:
-    taken = parts.PARTS["preemption"](ours)
+    taken = ablation.PARTS["preemption"](ours)
     never = {"reclaimWithinCohort": "Never", "withinClusterQueue": "Never"}
     assert all(spec["preemption"] == never for spec in _specs(taken, "ClusterQueue"))
     assert all(spec["preemption"] != never for spec in _specs(ours, "ClusterQueue"))
@@ -61,13 +61,13 @@ def test_without_preemption_no_queue_takes_anything_back(ours: Arm) -> None:
     [("fair sharing", "fairSharing"), ("waiting for pods to be ready", "waitForPodsReady")],
 )
 def test_without_a_setting_kueue_keeps_all_others(ours: Arm, part: str, setting: str) -> None:
-    taken = parts.PARTS[part](ours)
+    taken = ablation.PARTS[part](ours)
     assert dict(taken.kueue) == {k: v for k, v in KUEUE.items() if k != setting}
     assert taken.objects == ours.objects
 
 
 def test_taking_parts_out_leaves_the_whole_as_it_was(ours: Arm) -> None:
     before = json.dumps(ours.objects)
-    for take in parts.PARTS.values():
+    for take in ablation.PARTS.values():
         take(ours)
     assert json.dumps(ours.objects) == before

@@ -8,7 +8,7 @@ from typing import Final
 
 from infra.domain import naming
 from ops import collect, objects
-from ops.checklist.observed import (
+from ops.checklist.snapshot import (
     ADMISSION,
     CLUSTER_ROLE_BINDINGS,
     NAMESPACES,
@@ -22,7 +22,7 @@ from ops.checklist.observed import (
 )
 from ops.objects import Json
 from ops.ready.outcome import Row
-from ops.ready.stack import Team
+from ops.ready.stack_facts import Team
 
 ADMIN: Final = "cluster-admin"
 ENFORCE: Final = "pod-security.kubernetes.io/enforce"

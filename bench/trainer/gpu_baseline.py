@@ -1,4 +1,4 @@
-"""The loop that GPU runs are compared with: `torchrun gpu_bare.py SHAPE FOLDER`.
+"""The loop that GPU runs are compared with: `torchrun gpu_baseline.py SHAPE FOLDER`.
 
 A transformers Llama under DDP, AdamW, mixed precision by autocast, tokens made on the device before the
 loop: no data, no logs, no checkpoints. Rank 0 writes the seconds of each step to FOLDER/bare.json.

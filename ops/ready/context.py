@@ -10,8 +10,8 @@ from ops.cluster import Cluster
 from ops.collect import NODES, PODS
 from ops.objects import Json
 from ops.ready.jobs import CRON_JOBS, Jobs
-from ops.ready.lines import Line
-from ops.ready.stack import NAMESPACE, Pool, Stack, Team
+from ops.ready.pod_results import Line
+from ops.ready.stack_facts import NAMESPACE, Pool, Stack, Team
 
 
 @dataclass(frozen=True, kw_only=True)

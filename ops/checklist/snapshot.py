@@ -9,13 +9,13 @@ from typing import Final
 
 from infra.domain import naming
 from ops import collect, objects
-from ops.checklist.watched import Watched
+from ops.checklist.prometheus_inventory import Watched
 from ops.cluster import Cluster, ForbiddenError, Kind
 from ops.objects import Json
 from ops.ready.jobs import CRON_JOBS
 from ops.ready.outcome import Outcome, Row
-from ops.ready.results import Results
-from ops.ready.stack import CONFIG_MAPS, NAMESPACE, Pool, Stack, Team
+from ops.ready.result_store import Results
+from ops.ready.stack_facts import CONFIG_MAPS, NAMESPACE, Pool, Stack, Team
 
 _RBAC: Final = "rbac.authorization.k8s.io/v1"
 NAMESPACES: Final = Kind("v1", "namespaces", "Namespace")

@@ -11,11 +11,11 @@ from infra.domain import naming
 from ops import objects
 from ops.cluster import ClusterError, ConflictError, _decoded
 from ops.objects import Json
-from ops.ready import queueing, restore, results, stack
+from ops.ready import queueing, restore, result_store, stack_facts
 from ops.ready.jobs import CRON_JOBS, Jobs, leftovers
-from ops.ready.ladder import RUNGS, Rung, climb
+from ops.ready.lease import STALE_S, Turn
 from ops.ready.outcome import Check, Found, Outcome, failed, passed, skipped
-from ops.ready.turn import STALE_S, Turn
+from ops.ready.stages import RUNGS, Rung, climb
 from tests.unit.ops.ready_cluster import (
     Clock,
     LiveFake,
@@ -148,7 +148,7 @@ def test_where_production_has_saved_nothing_another_teams_checkpoints_tell() -> 
 
 def test_a_named_team_is_the_one_that_is_drilled() -> None:
     cluster = LiveFake(facts(), _drill("research"), _drill("serving"))
-    team = stack.read(cluster).team("research")  # type: ignore[arg-type]
+    team = stack_facts.read(cluster).team("research")  # type: ignore[arg-type]
     assert [check.subject for check in _restore(cluster, team=team)] == ["team research"]
 
 
@@ -210,7 +210,7 @@ class Kueue:
                     "kind": "Workload",
                     "metadata": {
                         "name": "low",
-                        "namespace": stack.NAMESPACE,
+                        "namespace": stack_facts.NAMESPACE,
                         "ownerReferences": [owner],
                     },
                     "status": {"schedulingStats": {"evictions": [evicted]}},
@@ -295,7 +295,7 @@ def test_the_turn_of_a_dead_climb_is_taken_over_and_the_dead_cannot_come_back() 
     with pytest.raises(ClusterError, match="another climb took over"):
         dead.keep()
     dead.leave()
-    assert ("Lease", stack.NAMESPACE, "ready") in cluster.kept
+    assert ("Lease", stack_facts.NAMESPACE, "ready") in cluster.kept
 
 
 # What is kept of climbs.
@@ -307,37 +307,37 @@ def _found(*checks: Check, rung: str = "gpu-smoke") -> Found:
 
 def test_results_are_kept_by_subject_and_survive_the_cluster() -> None:
     cluster = LiveFake()
-    first = results.merged({}, [_found(passed("pool a", "good", driver="1"))], NOW, {"pool a"})
+    first = result_store.merged({}, [_found(passed("pool a", "good", driver="1"))], NOW, {"pool a"})
     for _ in range(2):
-        results.write(cluster, first)  # type: ignore[arg-type]
-    read = results.read(cluster)  # type: ignore[arg-type]
+        result_store.write(cluster, first)  # type: ignore[arg-type]
+    read = result_store.read(cluster)  # type: ignore[arg-type]
     assert read["gpu-smoke"]["pool a"].facts == {"driver": "1"}
     assert read == first
 
 
 def test_a_skip_keeps_the_older_result_and_a_pool_that_is_gone_is_forgotten() -> None:
     before = [_found(passed("pool a", "good"), failed("pool b", "bad", "do"))]
-    known = results.merged({}, before, NOW, {"pool a", "pool b"})
-    later = results.merged(known, [_found(skipped("pool a", "asleep"))], NOW, {"pool a"})
+    known = result_store.merged({}, before, NOW, {"pool a", "pool b"})
+    later = result_store.merged(known, [_found(skipped("pool a", "asleep"))], NOW, {"pool a"})
     assert later == {"gpu-smoke": {"pool a": known["gpu-smoke"]["pool a"]}}
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"gpu-smoke": {"pool a": {}}}'])
 def test_results_that_cannot_be_understood_are_no_results(text: str) -> None:
     cluster = LiveFake()
-    metadata = {"name": results.NAME, "namespace": stack.NAMESPACE}
-    cluster.put({"kind": "ConfigMap", "metadata": metadata, "data": {results.KEY: text}})
-    assert results.read(cluster) == {}  # type: ignore[arg-type]
+    metadata = {"name": result_store.NAME, "namespace": stack_facts.NAMESPACE}
+    cluster.put({"kind": "ConfigMap", "metadata": metadata, "data": {result_store.KEY: text}})
+    assert result_store.read(cluster) == {}  # type: ignore[arg-type]
 
 
 def test_a_stack_says_what_is_missing_or_misspelt() -> None:
     with pytest.raises(ClusterError, match="`validation` in the stack file makes it"):
-        stack.read(LiveFake())  # type: ignore[arg-type]
+        stack_facts.read(LiveFake())  # type: ignore[arg-type]
     broken = facts()
-    broken["data"][stack.KEY] = "{}"
+    broken["data"][stack_facts.KEY] = "{}"
     with pytest.raises(ClusterError, match=r"stack.json cannot be read \(KeyError\('stack'\)\)"):
-        stack.read(LiveFake(broken))  # type: ignore[arg-type]
-    of = stack.read(LiveFake(facts(pool("spot"))))  # type: ignore[arg-type]
+        stack_facts.read(LiveFake(broken))  # type: ignore[arg-type]
+    of = stack_facts.read(LiveFake(facts(pool("spot"))))  # type: ignore[arg-type]
     with pytest.raises(ClusterError, match="--pool: got 'sport'; allowed spot"):
         of.chosen(("sport",))
     with pytest.raises(ClusterError, match="--team: got 'x'; allowed research, serving"):

@@ -8,7 +8,7 @@ from infra.domain import naming
 from ops.objects import Json
 from ops.placement import blind, node_refusals
 from ops.snapshot import Snapshot
-from ops.symptoms import explain, placing
+from ops.symptoms import explain, scheduling
 from ops.verdict import Verdict
 from tests.unit.ops.snapshots import (
     at,
@@ -181,4 +181,4 @@ def _on(name: str, node_name: str) -> Json:
 
 def test_only_pods_without_a_node_are_stuck() -> None:
     taken: Snapshot = snapshot(pods=[pod("a"), stuck("b")])
-    assert [p["metadata"]["name"] for p in placing.stuck(taken)] == ["b"]
+    assert [p["metadata"]["name"] for p in scheduling.stuck(taken)] == ["b"]

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ops.cluster import Cluster, ConflictError
 from ops.ready.outcome import Check, Found, Outcome, stamp
-from ops.ready.stack import CONFIG_MAPS, NAMESPACE
+from ops.ready.stack_facts import CONFIG_MAPS, NAMESPACE
 
 NAME: Final = "trainyard-ready"
 KEY: Final = "results.json"

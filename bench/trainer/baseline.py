@@ -1,6 +1,6 @@
 """A training script as people write it for torchrun: what launches and restarts are compared with.
 
-`torchrun bare.py FOLDER STEPS SAVE_EVERY MODEL` appends `STEP TIME PID BEGUN` of rank 0 to FOLDER/progress and,
+`torchrun baseline.py FOLDER STEPS SAVE_EVERY MODEL` appends `STEP TIME PID BEGUN` of rank 0 to FOLDER/progress and,
 every
 SAVE_EVERY steps (0: never), saves synchronously with torch.distributed.checkpoint; `STEP SECONDS`
 of each save goes to FOLDER/saves. It resumes from the newest whole save. Nothing of the trainer is

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from infra.domain import naming
 from ops import collect, objects
-from ops.checklist.observed import PRIORITY_CLASSES, QUOTAS, Notes, Observed, some
+from ops.checklist.snapshot import PRIORITY_CLASSES, QUOTAS, Notes, Observed, some
 from ops.objects import Json
 from ops.ready.outcome import Row
 from ops.ready.queueing import KUEUE
-from ops.ready.stack import Team
+from ops.ready.stack_facts import Team
 
 _REMEDY = "`pulumi up` makes it; was it deleted by hand?"
 

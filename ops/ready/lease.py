@@ -13,8 +13,8 @@ from typing import Final
 from ops import objects
 from ops.cluster import Cluster, ClusterError, ConflictError, Kind
 from ops.objects import Json
-from ops.ready.pace import Pace
-from ops.ready.stack import NAMESPACE
+from ops.ready.polling import Pace
+from ops.ready.stack_facts import NAMESPACE
 
 LEASES: Final = Kind("coordination.k8s.io/v1", "leases", "Lease")
 NAME: Final = "ready"

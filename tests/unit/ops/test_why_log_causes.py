@@ -11,7 +11,7 @@ from infra.observability.log_patterns import LOG_PATTERNS
 from ops.metrics import Sick, Vitals
 from ops.objects import Json
 from ops.symptoms import explain, history
-from ops.symptoms.told import CAUSES
+from ops.symptoms.log_causes import CAUSES
 from ops.verdict import Verdict
 from tests.unit.ops.snapshots import (
     at,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from infra.observability.alerts import ALERTS
-from ops.checklist.observed import Notes, Observed, some
-from ops.checklist.watched import GPU, LAYERS, TRAINING
+from ops.checklist.prometheus_inventory import GPU, LAYERS, TRAINING
+from ops.checklist.snapshot import Notes, Observed, some
 from ops.collect import NODES
 from ops.ready.capacity import gpus
 from ops.ready.outcome import Row

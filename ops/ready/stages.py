@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from ops.ready import alike, capacity, probes, queueing, restore
-from ops.ready.climb import Climb
+from ops.ready import capacity, homogeneity, probes, queueing, restore
+from ops.ready.context import Climb
 from ops.ready.outcome import Check, Found, Outcome, skipped
 
 
@@ -32,7 +32,7 @@ RUNGS: Final = (
         starts=False,
     ),
     Rung(name="gpu-smoke", title="every GPU computes", look=probes.SMOKE),
-    Rung(name="alike", title="a pool's nodes are alike", look=alike.look),
+    Rung(name="alike", title="a pool's nodes are alike", look=homogeneity.look),
     Rung(name="collective", title="a pool's nodes reach each other", look=probes.COLLECTIVE),
     Rung(name="single-node", title="one node trains", look=probes.SINGLE),
     Rung(name="multi-node", title="several nodes train together", look=probes.MULTI),

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from infra.domain import catalog
-from ops.ready.climb import Climb
-from ops.ready.lines import Line, plain
+from ops.ready.context import Climb
 from ops.ready.outcome import Check, failed, passed, skipped
-from ops.ready.stack import Pool
+from ops.ready.pod_results import Line, plain
+from ops.ready.stack_facts import Pool
 from ops.snapshot import counted
 
 MODEL: Final = "model"

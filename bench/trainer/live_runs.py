@@ -147,7 +147,7 @@ def ours(folder: Path, data: Path, shape: Shape, steps: int, every: int, restart
 def plain(folder: Path, model: str, steps: int, every: int, restarts: int) -> Live:
     """The plain script under torchrun; its restarts are those that reach their next incarnation."""
     folder.mkdir()
-    script = Path(__file__).with_name("bare.py")
+    script = Path(__file__).with_name("baseline.py")
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     program = [str(script), str(folder), str(steps), str(every), model]
     command = [sys.executable, *launch, f"--max-restarts={restarts}", *program]

@@ -9,7 +9,7 @@ from infra.domain import naming
 from ops import logs
 from ops.logs import Match
 from ops.snapshot import Snapshot, counted
-from ops.symptoms import ended
+from ops.symptoms import terminal_states
 from ops.symptoms.health import zone_lines
 from ops.verdict import Verdict
 from training import spec
@@ -116,7 +116,7 @@ CAUSES: Final = (
 
 def by_logs(snapshot: Snapshot) -> Verdict | None:
     """What the logs of a broken run say."""
-    how = ended.broken(snapshot)
+    how = terminal_states.broken(snapshot)
     if not how:
         return None
     for cause in CAUSES:
@@ -142,7 +142,7 @@ def _steps(snapshot: Snapshot, cause: Cause) -> list[str]:
 def _evidence(snapshot: Snapshot, found: list[Match]) -> tuple[str, ...]:
     pods = len({match.log.pod for match in found})
     more = [f"{counted(pods, 'pod')} say so"] if pods > _SHOWN else []
-    first = ended.first_exit(snapshot)
+    first = terminal_states.first_exit(snapshot)
     return (
         *(match.evidence for match in found[:_SHOWN]),
         *more,

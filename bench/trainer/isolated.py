@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.trainer.savers import Arm, arms
+from bench.trainer.checkpoint_backends import Arm, arms
 from bench.trainer.state import State, make_state
 
 
