@@ -1,10 +1,10 @@
-"""A training script as people write it for torchrun: what launches and restarts are compared with.
+"""A plain training script for torchrun: the baseline that launches and restarts are compared with.
 
-`torchrun baseline.py FOLDER STEPS SAVE_EVERY MODEL` appends `STEP TIME PID BEGUN` of rank 0 to FOLDER/progress and,
-every
-SAVE_EVERY steps (0: never), saves synchronously with torch.distributed.checkpoint; `STEP SECONDS`
-of each save goes to FOLDER/saves. It resumes from the newest whole save. Nothing of the trainer is
-imported. MODEL is `mlp` (torch alone) or a JSON of a transformers Llama.
+`torchrun baseline.py FOLDER STEPS SAVE_EVERY MODEL` appends `STEP TIME PID BEGUN` of rank 0 to
+FOLDER/progress. Every SAVE_EVERY steps (0: never) it saves synchronously with
+torch.distributed.checkpoint and appends `STEP SECONDS` to FOLDER/saves. It resumes from the newest
+complete save. It imports nothing of the trainer. MODEL is `mlp` (torch alone) or the JSON of a
+transformers Llama configuration.
 """
 
 from __future__ import annotations
