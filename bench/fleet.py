@@ -12,7 +12,7 @@ from typing import Any, Final
 from bench.api import Json
 from infra.addons import kueue_config
 from infra.cli import render
-from infra.config import parse, promise
+from infra.config import parse, platform_record
 from infra.domain import naming
 from infra.domain.platform import Platform
 from infra.domain.pools import NodePool
@@ -163,7 +163,7 @@ def fleet(nodes: int) -> Fleet:
         nodes=tuple(m for m in kept if m["kind"] == "Node"),
         common=tuple(_ordered([m for m in kept if m["kind"] not in _SWAPPED | {"Node"}])),
         ours=tuple(_ordered([m for m in kept if m["kind"] in _SWAPPED])),
-        platform=promise.platform(parse(values), "bench"),
+        platform=platform_record.platform(parse(values), "bench"),
     )
 
 

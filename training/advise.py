@@ -16,7 +16,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from infra.config import ConfigError, parse, promise, stack_values
+from infra.config import ConfigError, parse, platform_record, stack_values
 from infra.domain.platform import Platform
 from infra.domain.pools import Capacity
 from training.deployment import placement, run_files
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = _parser().parse_args(arguments)
     try:
         config = parse(stack_values(chosen.stack))
-        platform = promise.platform(config, chosen.stack.stem.removeprefix("Pulumi."))
+        platform = platform_record.platform(config, chosen.stack.stem.removeprefix("Pulumi."))
         images = run_files.images(config.images, ROOT)
         run = max(run_files.load([chosen.run], platform, images, ROOT), key=lambda r: r.version)
     except ConfigError as error:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from infra.addons.mirror import Copy, copies
 from infra.config import ConfigError, add_ons
-from infra.config.loading import parse, stack_values
+from infra.config.loader import parse, stack_values
 from infra.config.model import StackConfig
 
 _UNNAMED = "MIRROR"

@@ -23,7 +23,7 @@ from pulumi.runtime.stack import run_pulumi_func
 
 from infra.cli import render_outputs
 from infra.config import ConfigError
-from infra.config.loading import stack_values
+from infra.config.loader import stack_values
 from infra.domain import naming
 
 ROOT: Final = Path(__file__).resolve().parents[2]

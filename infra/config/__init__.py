@@ -1,12 +1,12 @@
 """StackConfig: a stack file read once, checked whole. The only reader of pulumi.Config."""
 
-from infra.config.loading import engine_values, parse, read_yaml, stack_values
-from infra.config.mistakes import ConfigError, Mistake
+from infra.config.errors import ConfigError, ConfigIssue
+from infra.config.loader import engine_values, parse, read_yaml, stack_values
 from infra.config.model import StackConfig
 
 __all__ = [
     "ConfigError",
-    "Mistake",
+    "ConfigIssue",
     "StackConfig",
     "engine_values",
     "parse",

@@ -24,7 +24,7 @@ from infra.addons import (
 )
 from infra.addons.component import AddOnsArgs
 from infra.addons.model import Installable
-from infra.config import arguments, logs_arguments, observability_arguments, promise
+from infra.config import arguments, logs_arguments, observability_arguments, platform_record
 from infra.config.model import StackConfig
 from infra.config.operators_model import OperatorConfig
 from infra.domain.addon_versions import ADD_ONS
@@ -62,7 +62,7 @@ PLANS: Final[Mapping[str, Callable[[StackConfig], Installable]]] = {
 
 def args(config: StackConfig) -> AddOnsArgs:
     """Add-ons that the stack installs; perhaps none."""
-    plans = [PLANS[name](config) for name in promise.to_install(config)]
+    plans = [PLANS[name](config) for name in platform_record.to_install(config)]
     if config.signatures:
         plans.append(policy_controller.plan(config.signatures.signer))
     return AddOnsArgs(plans=tuple(plans), mirror=config.mirror or "")

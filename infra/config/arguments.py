@@ -9,9 +9,9 @@ import pulumi_kubernetes as k8s
 
 from infra.addons import gpu_operator, mirror
 from infra.addons.gpu_nodes import GpuNodesArgs
-from infra.config import promise
-from infra.config.fields import repository_of
+from infra.config import platform_record
 from infra.config.model import ExistingClusterConfig, QuotaConfig, StackConfig, TeamConfig
+from infra.config.types import repository_of
 from infra.domain import naming, quantity
 from infra.domain.pools import Autoscaler, Workload
 from infra.domain.scheduler import Scheduler
@@ -58,7 +58,7 @@ def gpu_nodes(config: StackConfig) -> GpuNodesArgs:
 
 def dcgm_address(config: StackConfig) -> str:
     """Where each node's DCGM engine answers, if the stack installs it with the GPU operator; else empty."""
-    installed = gpu_operator.NAME in promise.to_install(config)
+    installed = gpu_operator.NAME in platform_record.to_install(config)
     return gpu_operator.DCGM_ADDRESS if installed else ""
 
 
@@ -67,7 +67,7 @@ def queues(config: StackConfig) -> KueueQueuesArgs:
     return KueueQueuesArgs(
         cohort=config.cohort,
         pools=tuple(pool for pool in config.pools if pool.workload is Workload.GPU_TRAINING),
-        teams=promise.queue_teams(config),
+        teams=platform_record.queue_teams(config),
         gang_scale_up=config.autoscaler is Autoscaler.CLUSTER_AUTOSCALER,
     )
 
@@ -154,7 +154,7 @@ def shared_view(config: StackConfig) -> SharedViewArgs:
 
 def admission(config: StackConfig) -> AdmissionWallsArgs:
     """What the walls around all team namespaces know of the stack."""
-    registries = promise.registries(config)
+    registries = platform_record.registries(config)
     if config.scheduler is Scheduler.YUNIKORN:
         registries = (*registries, repository_of(_placeholder(config)))
     return AdmissionWallsArgs(

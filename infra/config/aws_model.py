@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from infra.config.fields import (
+from infra.config.types import (
     AccountId,
     Bool,
     BucketPrefix,
@@ -17,8 +17,8 @@ from infra.config.fields import (
     LogDays,
     ReservationId,
     RoleArn,
-    Section,
     Str,
+    StrictModel,
     SubnetId,
     TagKey,
     TagValue,
@@ -27,7 +27,7 @@ from infra.config.fields import (
 from infra.domain.pools import Reservation, ReservationKind
 
 
-class SystemNodesConfig(Section):
+class SystemNodesConfig(StrictModel):
     """The small on-demand CPU node group that runs what the cluster itself needs."""
 
     instance_types: tuple[Str, ...] = Field(default=("m6i.xlarge",), min_length=1)
@@ -35,7 +35,7 @@ class SystemNodesConfig(Section):
     max: Int = Field(default=4, ge=1, le=1000)
 
 
-class EksClusterConfig(Section):
+class EksClusterConfig(StrictModel):
     """A cluster that the stack makes."""
 
     TAG: ClassVar[str] = "eks"
@@ -58,7 +58,7 @@ class EksClusterConfig(Section):
     system_nodes: SystemNodesConfig = SystemNodesConfig()
 
 
-class AwsConfig(Section):
+class AwsConfig(StrictModel):
     """Which AWS account and region."""
 
     region: Str = Field(description="an AWS region such as us-east-1")
@@ -68,7 +68,7 @@ class AwsConfig(Section):
     """Tags of everything that AWS lets tag; it allows 50, the rest are the stack's own."""
 
 
-class MadeNetworkConfig(Section):
+class MadeNetworkConfig(StrictModel):
     """A VPC that the stack makes."""
 
     TAG: ClassVar[str] = "made"
@@ -87,7 +87,7 @@ class MadeNetworkConfig(Section):
         return self.zones
 
 
-class VpcConfig(Section):
+class VpcConfig(StrictModel):
     """A VPC that somebody else made."""
 
     vpc_id: VpcId = Field(description="an id such as vpc-0a1b2c3d")
@@ -97,7 +97,7 @@ class VpcConfig(Section):
     )
 
 
-class ExistingNetworkConfig(Section):
+class ExistingNetworkConfig(StrictModel):
     """A VPC that is there already."""
 
     TAG: ClassVar[str] = "existing"
@@ -129,7 +129,7 @@ NetworkConfig = Annotated[
 ]
 
 
-class ReservationConfig(Section):
+class ReservationConfig(StrictModel):
     """Capacity that was reserved."""
 
     kind: ReservationKind = Field(description="capacity-block or on-demand-capacity-reservation")
@@ -141,7 +141,7 @@ class ReservationConfig(Section):
         return Reservation(kind=self.kind, id=self.id)
 
 
-class FsxConfig(Section):
+class FsxConfig(StrictModel):
     """FSx for Lustre."""
 
     zone: Str = Field(description="an availability zone, that of the pools that train")
@@ -149,11 +149,11 @@ class FsxConfig(Section):
     """MB/s for each TiB of storage."""
 
 
-class EfsConfig(Section):
+class EfsConfig(StrictModel):
     """EFS: slower, in every zone, paid for as it is used."""
 
 
-class BucketsConfig(Section):
+class BucketsConfig(StrictModel):
     """S3 buckets PREFIX-datasets, PREFIX-checkpoints, PREFIX-artifacts and PREFIX-logs."""
 
     prefix: BucketPrefix = Field(description="the beginning of the buckets' names")
@@ -162,7 +162,7 @@ class BucketsConfig(Section):
     """Age in days at which checkpoints move to cheaper storage."""
 
 
-class InterruptionConfig(Section):
+class InterruptionConfig(StrictModel):
     """How pods learn that their spot node goes away, beyond being drained."""
 
     imds_sidecar: Bool = False

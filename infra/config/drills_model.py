@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
-from infra.config.fields import Bool, Int, Section, Size, Str
+from infra.config.types import Bool, Int, Size, Str, StrictModel
 from infra.domain import naming, quantity
 from infra.tenancy.restore_drill import RestoreDrill
 
@@ -47,7 +47,7 @@ def _place(value: str) -> str:
     return value
 
 
-class RestoreDrillConfig(Section):
+class RestoreDrillConfig(StrictModel):
     """What proves that the team's checkpoints can be restored."""
 
     enabled: Bool | None = None

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from infra.config.fields import DnsLabel, Int, Section, Str, of_form
+from infra.config.types import DnsLabel, Int, Str, StrictModel, of_form
 from infra.domain import naming
 from infra.domain.gpu_sharing import GpuSharing, SharingMode, instances
 from infra.domain.naming import RDMA_RESOURCES
@@ -18,7 +18,7 @@ MOST_SHARES: Final = 48
 Shares = Annotated[Int, Field(ge=2, le=MOST_SHARES)]
 
 
-class SharingConfig(Section):
+class SharingConfig(StrictModel):
     """Exactly one way to offer each GPU of a pool as several devices."""
 
     mig: Str | None = None
@@ -44,7 +44,7 @@ class SharingConfig(Section):
         return GpuSharing(mode=SharingMode.TIME_SLICING, shares=self.time_slicing or 1)
 
 
-class GpusConfig(Section):
+class GpusConfig(StrictModel):
     """How GPUs of real nodes become devices that pods may ask for."""
 
     driver: Literal["image", "operator"] = "image"
@@ -73,7 +73,7 @@ Adapter = Annotated[
 ]
 
 
-class FabricConfig(Section):
+class FabricConfig(StrictModel):
     """What is known of the network of nodes that exist."""
 
     interface: Interface | None = None

@@ -10,7 +10,7 @@ from infra.addons.fluent_bit import (
     Http,
     Loki,
 )
-from infra.config import promise
+from infra.config import platform_record
 from infra.config.logs_model import CloudWatchConfig
 from infra.config.model import StackConfig
 from infra.domain import naming
@@ -24,13 +24,13 @@ def shipper(config: StackConfig) -> FluentBitArgs:
         namespaces=_namespaces(config),
         destination=_destination(config),
         tolerations=tuple(t for i, t in enumerate(tolerations) if t not in tolerations[:i]),
-        monitored=kube_prometheus_stack.NAME in promise.present_operators(config),
+        monitored=kube_prometheus_stack.NAME in platform_record.present_operators(config),
     )
 
 
 def log_group(config: StackConfig) -> CloudWatchConfig | None:
     """The group that the stack makes on AWS; None where logs go elsewhere, or nowhere."""
-    if config.on_aws is None or fluent_bit.NAME not in promise.to_install(config):
+    if config.on_aws is None or fluent_bit.NAME not in platform_record.to_install(config):
         return None
     return config.logs.cloudwatch if config.logs else CloudWatchConfig()
 

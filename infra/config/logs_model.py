@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field
 
 from infra.addons.fluent_bit import Endpoint
-from infra.config.fields import DnsLabel, LogDays, Section, Str
+from infra.config.types import DnsLabel, LogDays, Str, StrictModel
 
 _PORT: Final = {"https": 443, "http": 80}
 _HOST: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
@@ -43,14 +43,14 @@ def _url(value: str) -> str:
     return value
 
 
-class CloudWatchConfig(Section):
+class CloudWatchConfig(StrictModel):
     """A log group of the cluster's own in CloudWatch Logs, encrypted with the stack's key."""
 
     retention_days: LogDays = 90
     """Days that logs are kept."""
 
 
-class EndpointConfig(Section):
+class EndpointConfig(StrictModel):
     """A service that takes logs over HTTP."""
 
     url: Annotated[Str, AfterValidator(_url)] = Field(
@@ -80,7 +80,7 @@ class LokiConfig(EndpointConfig):
     """X-Scope-OrgID. Default: none."""
 
 
-class LogsConfig(Section):
+class LogsConfig(StrictModel):
     """One place. Default: on AWS CloudWatch, elsewhere none."""
 
     cloudwatch: CloudWatchConfig | None = None

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator
 
-from infra.config.fields import REPOSITORY, Str
+from infra.config.types import REPOSITORY, Str
 
 _MIRROR: Final = re.compile(REPOSITORY)
 

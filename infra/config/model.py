@@ -21,7 +21,14 @@ from infra.config.aws_model import (
     ReservationConfig,
 )
 from infra.config.drills_model import RestoreDrillConfig
-from infra.config.fields import (
+from infra.config.gpus_model import FabricConfig, GpusConfig
+from infra.config.logs_model import LogsConfig
+from infra.config.mirror_model import Mirror
+from infra.config.observability_model import ObservabilityConfig
+from infra.config.operators_model import OperatorsConfig
+from infra.config.secrets_model import TeamSecretConfig
+from infra.config.signatures_model import SignaturesConfig
+from infra.config.types import (
     Bool,
     Cidr,
     Cores,
@@ -33,19 +40,12 @@ from infra.config.fields import (
     LabelValue,
     Number,
     Repository,
-    Section,
     Size,
     Str,
+    StrictModel,
     TaintKey,
     TeamName,
 )
-from infra.config.gpus_model import FabricConfig, GpusConfig
-from infra.config.logs_model import LogsConfig
-from infra.config.mirror_model import Mirror
-from infra.config.observability_model import ObservabilityConfig
-from infra.config.operators_model import OperatorsConfig
-from infra.config.secrets_model import TeamSecretConfig
-from infra.config.signatures_model import SignaturesConfig
 from infra.config.validation_model import ValidationConfig
 from infra.domain import catalog, regions
 from infra.domain.pools import (
@@ -71,7 +71,7 @@ class StorageKind(StrEnum):
     EFS = "efs"
 
 
-class ExistingClusterConfig(Section):
+class ExistingClusterConfig(StrictModel):
     """A cluster that is there already: any, by kubeconfig."""
 
     TAG: ClassVar[str] = "existing"
@@ -86,7 +86,7 @@ class ExistingClusterConfig(Section):
     """Of Kubernetes, such as 1.37. Needed with `scheduler: native` only, whose API varies by it."""
 
 
-class PoolConfig(Section):
+class PoolConfig(StrictModel):
     """One node pool; see infra.domain.pools."""
 
     name: DnsLabel = Field(description="a DNS label")
@@ -131,7 +131,7 @@ class PoolConfig(Section):
         )
 
 
-class StorageConfig(Section):
+class StorageConfig(StrictModel):
     """Shared volumes of every team: at most one of storageClass, fsx and efs; else simulated."""
 
     storage_class: DnsLabel | None = None
@@ -155,7 +155,7 @@ class StorageConfig(Section):
         return StorageKind.STORAGE_CLASS if self.storage_class else StorageKind.SIMULATED
 
 
-class QuotaConfig(Section):
+class QuotaConfig(StrictModel):
     """The most that a team's namespace may hold at once, whatever its queue admits."""
 
     cpu: Cores = Field(description="a number of cores")
@@ -163,7 +163,7 @@ class QuotaConfig(Section):
     gpus: Int = Field(ge=0, description="a number of GPUs")
 
 
-class TeamConfig(Section):
+class TeamConfig(StrictModel):
     """One team."""
 
     name: TeamName = Field(description="a DNS label")
@@ -198,7 +198,7 @@ class OnAws:
     buckets: BucketsConfig
 
 
-class StackConfig(Section):
+class StackConfig(StrictModel):
     """A whole stack file."""
 
     cluster: Annotated[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from infra.addons.kube_prometheus_stack import NAME, Grafana, KubePrometheusStackArgs
-from infra.config import promise
+from infra.config import platform_record
 from infra.config.model import StackConfig
 from infra.config.observability_model import ObservabilityConfig
 from infra.domain import catalog, naming, quantity
@@ -39,12 +39,12 @@ def kube_prometheus_stack(config: StackConfig) -> KubePrometheusStackArgs:
 def needs_block_volumes(config: StackConfig) -> bool:
     """Whether the cluster needs a class of volumes that one node writes, which EKS does not come with."""
     section = config.observability or ObservabilityConfig()
-    return NAME in promise.to_install(config) and section.storage_class is None
+    return NAME in platform_record.to_install(config) and section.storage_class is None
 
 
 def observability(config: StackConfig) -> ObservabilityArgs | None:
     """Rules, monitors and dashboards; None where nobody would read them."""
-    present = promise.present_operators(config)
+    present = platform_record.present_operators(config)
     if NAME not in present:
         return None
     # Building dashboards loads their library, which only stacks that have them shall pay.
@@ -58,7 +58,7 @@ def observability(config: StackConfig) -> ObservabilityArgs | None:
         scrape_seconds=section.scrape_seconds,
         gpu_exporter=exporters[0] if exporters else "",
         kueue=config.scheduler is Scheduler.KUEUE,
-        walls=NAME in promise.to_install(config),
+        walls=NAME in platform_record.to_install(config),
     )
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
-from infra.config.fields import DnsLabel, Int, Number, Section, Size, Str, of_form
+from infra.config.types import DnsLabel, Int, Number, Size, Str, StrictModel, of_form
 from infra.observability.routing import Channel, Receiver, Severity
 
 _HTTPS: Final = r"https://[A-Za-z0-9.-]+(:[0-9]+)?(/[\w./-]*)?"
@@ -26,7 +26,7 @@ SlackChannel = Annotated[
 ]
 
 
-class GrafanaConfig(Section):
+class GrafanaConfig(StrictModel):
     """Where people look at dashboards."""
 
     url: Https = Field(description="the URL under which people reach Grafana")
@@ -36,7 +36,7 @@ class GrafanaConfig(Section):
     there, it is not the stack. Needed where the stack installs Grafana."""
 
 
-class ReceiverConfig(Section):
+class ReceiverConfig(StrictModel):
     """Somebody who is told of alerts."""
 
     name: DnsLabel = Field(description="a DNS label")
@@ -66,7 +66,7 @@ class ReceiverConfig(Section):
         )
 
 
-class ObservabilityConfig(Section):
+class ObservabilityConfig(StrictModel):
     """What is measured, how long it is kept, and who hears of trouble."""
 
     retention_days: Int = Field(default=30, ge=1, le=730)

@@ -6,7 +6,7 @@ from typing import Final
 
 from pydantic import Field
 
-from infra.config.fields import Bool, Image, Section
+from infra.config.types import Bool, Image, StrictModel
 
 OPERATORS: Final = (
     *("kueue", "volcano", "yunikorn"),
@@ -16,7 +16,7 @@ OPERATORS: Final = (
 )
 
 
-class OperatorConfig(Section):
+class OperatorConfig(StrictModel):
     """A controller that the platform needs."""
 
     provided: Bool = Field(description="true when the cluster has it, false to install it")
@@ -24,7 +24,7 @@ class OperatorConfig(Section):
     """By digest, of an operator that has no chart to name it: needed to install it."""
 
 
-class OperatorsConfig(Section):
+class OperatorsConfig(StrictModel):
     """Controllers by name; one that is not named is not there."""
 
     kueue: OperatorConfig | None = None

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
-from infra.config.fields import DnsLabel, Section, Str, of_form
+from infra.config.types import DnsLabel, Str, StrictModel, of_form
 from infra.tenancy.secrets import TeamSecret
 
 _VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]*")
@@ -36,7 +36,7 @@ def _some(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
-class TeamSecretConfig(Section):
+class TeamSecretConfig(StrictModel):
     """One Secret of a team's namespace."""
 
     name: DnsLabel = Field(description="a DNS label, the Secret's name")

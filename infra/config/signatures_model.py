@@ -7,13 +7,13 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field
 
 from infra.addons.signatures import Keyless, KmsKey, Signer
-from infra.config.fields import Section, Str, of_form
+from infra.config.types import Str, StrictModel, of_form
 
 _KMS_KEY: Final = r"arn:aws:kms:[a-z0-9-]+:[0-9]{12}:key/[0-9a-f-]{36}"
 _URL: Final = r"https://[a-z0-9.-]+(/[\w./-]*)?"
 
 
-class KeylessConfig(Section):
+class KeylessConfig(StrictModel):
     """An identity that signs without a key of its own."""
 
     issuer: Annotated[
@@ -30,7 +30,7 @@ class KeylessConfig(Section):
     ] = Field(description="the identity that signs, such as a workflow's URL with its branch")
 
 
-class SignaturesConfig(Section):
+class SignaturesConfig(StrictModel):
     """Who signs the images of the stack's teams: one of the two."""
 
     keyless: KeylessConfig | None = None

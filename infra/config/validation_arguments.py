@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from infra.config import promise
+from infra.config import platform_record
 from infra.config.model import StackConfig
 from infra.domain.platform import Platform
 from infra.validation.component import ValidationArgs
@@ -19,7 +19,7 @@ def validation(
         return None
     return ValidationArgs(
         platform=platform,
-        operators=tuple(sorted(promise.present_operators(config))),
+        operators=tuple(sorted(platform_record.present_operators(config))),
         image=images.get(section.image, section.image),
         signed_images=config.signatures is not None,
         weekly=section.weekly,

@@ -6,13 +6,13 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from infra.config.fields import Bool, DnsLabel, Number, Section, Str
+from infra.config.types import Bool, DnsLabel, Number, Str, StrictModel
 
 TRAINER_IMAGE: Final = "trainer"
 """Name in `images` of the image that checks run in unless the stack says otherwise."""
 
 
-class ValidationConfig(Section):
+class ValidationConfig(StrictModel):
     """What proves that nodes compute and can talk: a namespace with Jobs to start."""
 
     image: Str = TRAINER_IMAGE

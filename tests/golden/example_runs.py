@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from infra.config import parse, promise
+from infra.config import parse, platform_record
 from infra.domain.platform import Platform
 from infra.domain.scheduler import Scheduler
 from training.spec import Dataset, Resources, RunSpec
@@ -98,7 +98,7 @@ def stack_values() -> dict[str, Any]:
 
 def platform(**changes: Any) -> Platform:
     """The platform that `stack_values` promises, with top-level keys replaced."""
-    return promise.platform(parse(stack_values() | changes), "example")
+    return platform_record.platform(parse(stack_values() | changes), "example")
 
 
 def run(**changes: Any) -> RunSpec:
@@ -142,4 +142,4 @@ def scheduler_values(scheduler: Scheduler) -> dict[str, Any]:
 
 def platform_of(scheduler: Scheduler, **changes: Any) -> Platform:
     """The platform that `scheduler_values` promises, with top-level keys replaced."""
-    return promise.platform(parse(scheduler_values(scheduler) | changes), "example")
+    return platform_record.platform(parse(scheduler_values(scheduler) | changes), "example")

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from infra.config import parse, promise
+from infra.config import parse, platform_record
 from infra.domain import naming
 from infra.domain.platform import Platform
 from tests.golden.example_runs import run
@@ -100,7 +100,7 @@ def _spec(gpu: bool, team_name: str) -> Json:
 
 def platform() -> Platform:
     """What the stack promises to runs."""
-    return promise.platform(parse(values()), "escapes")
+    return platform_record.platform(parse(values()), "escapes")
 
 
 def template(*, gpu: bool = False, team: str = RESEARCH, **spec: Any) -> Json:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from infra.config import arguments, parse, promise
+from infra.config import arguments, parse, platform_record
 from infra.domain import naming
 from infra.queueing import kueue, priorities
 from infra.sites.simulated import node_pools
@@ -81,7 +81,7 @@ class Fleet:
                 "teams": list(self.teams),
             }
         )
-        self.platform = promise.platform(self.config, self.name)
+        self.platform = platform_record.platform(self.config, self.name)
         self.namespaces = {naming.namespace(t.name) for t in self.config.teams}
 
     def own(self, manifest: Json) -> Json:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from infra.config import arguments, parse, promise
+from infra.config import arguments, parse, platform_record
 from infra.domain import naming
 from infra.domain.platform import Platform
 from infra.queueing import kueue, priorities
@@ -99,7 +99,7 @@ def _platform_objects() -> list[dict[str, Any]]:
 
 
 def _platform() -> Platform:
-    return promise.platform(parse(_values()), "gangs")
+    return platform_record.platform(parse(_values()), "gangs")
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from infra.config import arguments, parse, promise
+from infra.config import arguments, parse, platform_record
 from infra.config.model import StackConfig
 from infra.domain import naming
 from infra.domain.platform import Platform
@@ -38,7 +38,7 @@ class CheckedStack:
     @property
     def platform(self) -> Platform:
         """What the stack promises its runs."""
-        return promise.platform(self._config, self.name)
+        return platform_record.platform(self._config, self.name)
 
     @property
     def _config(self) -> StackConfig:

@@ -252,7 +252,7 @@ def test_only_the_configuration_reads_pulumi_config() -> None:
         for path in files("infra", "training", "__main__.py")
         if "pulumi.Config(" in path.read_text(encoding="utf-8")
     ]
-    assert readers == ["infra/config/loading.py"]
+    assert readers == ["infra/config/loader.py"]
 
 
 def test_the_program_only_composes() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from infra.config import ConfigError, StackConfig, parse, promise
+from infra.config import ConfigError, ConfigIssue, StackConfig, parse, platform_record
 from infra.domain.platform import Platform
 from training.deployment import run_files
 from training.spec import RunSpec
@@ -33,18 +33,18 @@ def make(values: Mapping[str, Any], stack: str, root: Path) -> Plan:
     try:
         config = parse(values)
     except ConfigError as error:
-        raise ConfigError([*error.lines, *_own_mistakes(values.get("runs"), root)]) from None
-    platform = promise.platform(config, stack)
+        raise ConfigError([*error.issues, *_own_mistakes(values.get("runs"), root)]) from None
+    platform = platform_record.platform(config, stack)
     references = run_files.images(config.images, root)
     runs = run_files.load(config.runs, platform, references, root)
     return Plan(config=config, platform=platform, images=references, runs=runs)
 
 
-def _own_mistakes(listed: Any, root: Path) -> tuple[str, ...]:
+def _own_mistakes(listed: Any, root: Path) -> tuple[ConfigIssue | str, ...]:
     if not isinstance(listed, list):
         return ()
     try:
         run_files.load([name for name in listed if isinstance(name, str)], None, {}, root)
     except ConfigError as error:
-        return error.lines
+        return error.issues
     return ()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from infra.config.mistakes import Mistake
+from infra.config.errors import ConfigIssue
 from training.spec import RunSpec
 
 
-def collectives(run: RunSpec) -> Iterator[Mistake]:
+def collectives(run: RunSpec) -> Iterator[ConfigIssue]:
     """A bandwidth is measured by ranks that torchrun starts, and by more than one."""
     if run.collective_gbps is None:
         return
@@ -18,9 +18,9 @@ def collectives(run: RunSpec) -> Iterator[Mistake]:
     elif run.world_size == 1:
         reason = "for a run of one GPU, which has no collectives"
     if reason:
-        yield Mistake(
+        yield ConfigIssue(
             path="require.collectiveGBps",
-            got=f"{run.collective_gbps:g}",
-            allowed=f"nothing {reason}",
-            remedy="remove it" + (", or set launcher: jobset" if "mpi" in reason else ""),
+            problem=f"got {run.collective_gbps:g}",
+            valid=f"allowed nothing {reason}",
+            action="remove it" + (", or set launcher: jobset" if "mpi" in reason else ""),
         )

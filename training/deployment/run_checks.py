@@ -8,8 +8,8 @@ from typing import Final
 
 import pydantic
 
-from infra.config.fields import Image
-from infra.config.mistakes import Mistake, did_you_mean, one_of, shown
+from infra.config.errors import ConfigIssue, did_you_mean, one_of, shown
+from infra.config.types import Image
 from infra.domain import quantity
 from infra.domain.catalog import SPOT_NOTICE_S
 from infra.domain.platform import Platform
@@ -29,17 +29,17 @@ _HASH_PART: Final = len("-v-01234567")
 
 def unknown_names(
     file: RunFile, platform: Platform, references: Mapping[str, str]
-) -> Iterator[Mistake]:
+) -> Iterator[ConfigIssue]:
     """Names that the platform does not have, and a name that is too long for a run id."""
     yield from _unknown("team", file.team, platform.teams, "add the team to the stack")
     yield from _unknown("launcher", file.launcher, LAUNCHERS, "choose one")
     unsuited = UNSUITED.get(platform.scheduler, {})
     if file.launcher in LAUNCHERS and file.launcher not in {*platform.launchers, *unsuited}:
-        yield Mistake(
+        yield ConfigIssue(
             path="launcher",
-            got=f"{shown(file.launcher)}, whose operator the stack lacks",
-            allowed=one_of(platform.launchers),
-            remedy="choose one, or add the operator to the stack's operators",
+            problem=f"got {shown(file.launcher)}, whose operator the stack lacks",
+            valid=f"allowed {one_of(platform.launchers)}",
+            action="choose one, or add the operator to the stack's operators",
         )
     if file.priority is not None:
         yield from _unknown("priority", file.priority, platform.priorities, "choose one")
@@ -50,25 +50,25 @@ def unknown_names(
     yield from _dataset(file)
     longest = spec.RUN_ID_MAX - _HASH_PART - len(str(file.version))
     if len(file.name) > longest:
-        yield Mistake(
+        yield ConfigIssue(
             path="name",
-            got=f"{len(file.name)} characters",
-            allowed=f"at most {longest}, for names of pods are made from it",
-            remedy="shorten it",
+            problem=f"got {len(file.name)} characters",
+            valid=f"allowed at most {longest}, for names of pods are made from it",
+            action="shorten it",
         )
 
 
-def _unknown(path: str, got: str, known: Collection[str], otherwise: str) -> Iterator[Mistake]:
+def _unknown(path: str, got: str, known: Collection[str], otherwise: str) -> Iterator[ConfigIssue]:
     if got not in known:
-        yield Mistake(
+        yield ConfigIssue(
             path=path,
-            got=shown(got),
-            allowed=one_of(known),
-            remedy=did_you_mean(got, known, otherwise),
+            problem=f"got {shown(got)}",
+            valid=f"allowed {one_of(known)}",
+            action=did_you_mean(got, known, otherwise),
         )
 
 
-def _secrets(file: RunFile, platform: Platform) -> Iterator[Mistake]:
+def _secrets(file: RunFile, platform: Platform) -> Iterator[ConfigIssue]:
     if file.team in platform.teams:
         known = platform.teams[file.team].secrets
         for index, name in enumerate(file.secrets):
@@ -76,51 +76,51 @@ def _secrets(file: RunFile, platform: Platform) -> Iterator[Mistake]:
             yield from _unknown(f"secrets[{index}]", name, known, otherwise)
 
 
-def _gpu_model(file: RunFile, platform: Platform) -> Iterator[Mistake]:
+def _gpu_model(file: RunFile, platform: Platform) -> Iterator[ConfigIssue]:
     models = {model for pool in platform.pools for model in pool.gpu_models}
     if file.gpu_model is not None and file.gpu_model not in models:
         # Never a guess: a100 and h100 look alike and are not.
-        yield Mistake(
+        yield ConfigIssue(
             path="gpuModel",
-            got=shown(file.gpu_model),
-            allowed=one_of(models),
-            remedy="choose one, or add a pool",
+            problem=f"got {shown(file.gpu_model)}",
+            valid=f"allowed {one_of(models)}",
+            action="choose one, or add a pool",
         )
 
 
-def _image(file: RunFile, references: Mapping[str, str]) -> Iterator[Mistake]:
+def _image(file: RunFile, references: Mapping[str, str]) -> Iterator[ConfigIssue]:
     if file.image in references:
         return
     try:
         _IMAGE.validate_python(file.image)
     except pydantic.ValidationError:
-        yield Mistake(
+        yield ConfigIssue(
             path="image",
-            got=shown(file.image),
-            allowed=f"{one_of(references)}, or REPOSITORY@sha256:DIGEST",
-            remedy=did_you_mean(file.image, references, "name one, or pin a digest"),
+            problem=f"got {shown(file.image)}",
+            valid=f"allowed {one_of(references)}, or REPOSITORY@sha256:DIGEST",
+            action=did_you_mean(file.image, references, "name one, or pin a digest"),
         )
 
 
-def _dataset(file: RunFile) -> Iterator[Mistake]:
+def _dataset(file: RunFile) -> Iterator[ConfigIssue]:
     source, version = file.dataset.source, file.dataset.version
     if source is not None and source != STDLIB and not source.startswith("/"):
-        yield Mistake(
+        yield ConfigIssue(
             path="dataset.source",
-            got=shown(source),
-            allowed=f"{STDLIB}, or the absolute path of a folder in the image or the data volume",
-            remedy=did_you_mean(source, [STDLIB], "write the whole path"),
+            problem=f"got {shown(source)}",
+            valid=f"allowed {STDLIB}, or the absolute path of a folder in the image or the data volume",
+            action=did_you_mean(source, [STDLIB], "write the whole path"),
         )
     if version != spec.LATEST and not _DATASET_VERSION.fullmatch(version):
-        yield Mistake(
+        yield ConfigIssue(
             path="dataset.version",
-            got=shown(version),
-            allowed=f"{spec.LATEST}, or 16 hexadecimal digits",
-            remedy="copy it from the dataset's folder, or leave it out",
+            problem=f"got {shown(version)}",
+            valid=f"allowed {spec.LATEST}, or 16 hexadecimal digits",
+            action="copy it from the dataset's folder, or leave it out",
         )
 
 
-def misfits(file: RunFile, run: RunSpec, platform: Platform) -> Iterator[Mistake]:
+def misfits(file: RunFile, run: RunSpec, platform: Platform) -> Iterator[ConfigIssue]:
     """Sizes, limits and sums that do not fit the platform or each other."""
     yield from _world(file, run)
     yield from require_checks.collectives(run)
@@ -135,50 +135,50 @@ def misfits(file: RunFile, run: RunSpec, platform: Platform) -> Iterator[Mistake
     yield from _cost(run, pools)
 
 
-def _world(file: RunFile, run: RunSpec) -> Iterator[Mistake]:
+def _world(file: RunFile, run: RunSpec) -> Iterator[ConfigIssue]:
     product = f"nodes x gpusPerNode = {run.nodes} x {run.processes_per_node} = {run.world_size}"
     if file.world_size is not None and file.world_size != run.world_size:
-        yield Mistake(
+        yield ConfigIssue(
             path="worldSize",
-            got=str(file.world_size),
-            allowed=product,
-            remedy="remove or correct it",
+            problem=f"got {file.world_size}",
+            valid=f"allowed {product}",
+            action="remove or correct it",
         )
     if LAUNCHERS[run.launcher].single_node and run.nodes > 1:
-        yield Mistake(
+        yield ConfigIssue(
             path="nodes",
-            got=str(run.nodes),
-            allowed=f"1 with launcher {run.launcher}",
-            remedy="set launcher: jobset",
+            problem=f"got {run.nodes}",
+            valid=f"allowed 1 with launcher {run.launcher}",
+            action="set launcher: jobset",
         )
 
 
-def _variables(run: RunSpec, platform: Platform) -> Iterator[Mistake]:
+def _variables(run: RunSpec, platform: Platform) -> Iterator[ConfigIssue]:
     """Secrets do not replace what the platform says, which the API server would refuse as a double."""
     told = [*pod.environment(run, platform), *pod.metrics_environment()]
     own = {one["name"] for one in told} | {spec.ATTEMPT_ENV}
     for name in run.secrets:
         for key in sorted(own & set(platform.teams[run.team].secrets[name])):
-            yield Mistake(
+            yield ConfigIssue(
                 path="secrets",
-                got=f"{shown(name)} with {key}, which the platform sets",
-                allowed="variables of your own",
-                remedy=f"rename the key in the Secret and in the secrets of team {run.team}",
+                problem=f"got {shown(name)} with {key}, which the platform sets",
+                valid="allowed variables of your own",
+                action=f"rename the key in the Secret and in the secrets of team {run.team}",
             )
 
 
-def _quota(run: RunSpec, platform: Platform) -> Iterator[Mistake]:
+def _quota(run: RunSpec, platform: Platform) -> Iterator[ConfigIssue]:
     quota = platform.teams[run.team].gpu_quota
     if run.world_size > quota:
-        yield Mistake(
+        yield ConfigIssue(
             path="nodes",
-            got=f"{run.nodes}, {run.world_size} GPUs in all",
-            allowed=f"at most {quota} GPUs, the quota of team {run.team}",
-            remedy="ask for fewer, or raise the team's quota.gpus",
+            problem=f"got {run.nodes}, {run.world_size} GPUs in all",
+            valid=f"allowed at most {quota} GPUs, the quota of team {run.team}",
+            action="ask for fewer, or raise the team's quota.gpus",
         )
 
 
-def _nowhere(run: RunSpec, platform: Platform) -> Mistake:
+def _nowhere(run: RunSpec, platform: Platform) -> ConfigIssue:
     """Why no pool suits the run, by the first wish that leaves none."""
     pools = platform.gpu_pools(run.team)
     bought = [p for p in pools if p.capacity.value in run.capacity_types]
@@ -186,34 +186,34 @@ def _nowhere(run: RunSpec, platform: Platform) -> Mistake:
     whole_gpus = [p for p in modelled if not p.sharing]
     sizes = sorted({p.gpus_per_node for p in whole_gpus})
     if not bought:
-        return Mistake(
+        return ConfigIssue(
             path="allowSpot",
-            got=f"false, where team {run.team} has spot pools only",
-            allowed="true, or on-demand nodes for the team",
-            remedy="set allowSpot: true, add a pool, or raise the team's onDemandUsdPerHour or "
+            problem=f"got false, where team {run.team} has spot pools only",
+            valid="allowed true, or on-demand nodes for the team",
+            action="set allowSpot: true, add a pool, or raise the team's onDemandUsdPerHour or "
             "borrowing",
         )
     if not modelled:
-        return Mistake(
+        return ConfigIssue(
             path="gpuModel",
-            got=f"{shown(run.gpu_model)}, of which there is no {' or '.join(run.capacity_types)} pool",
-            allowed=one_of({model for pool in bought for model in pool.gpu_models}),
-            remedy="choose one, or set allowSpot",
+            problem=f"got {shown(run.gpu_model)}, of which there is no {' or '.join(run.capacity_types)} pool",
+            valid=f"allowed {one_of({model for pool in bought for model in pool.gpu_models})}",
+            action="choose one, or set allowSpot",
         )
     if not whole_gpus:
-        return Mistake(
+        return ConfigIssue(
             path="nodes" if run.nodes > 1 else "gpusPerNode",
-            got=str(run.nodes if run.nodes > 1 else run.processes_per_node),
-            allowed=f"1, for {_names(modelled)} offers shares of GPUs, which NCCL does not join",
-            remedy="set it to 1, or add a pool of whole GPUs",
+            problem=f"got {run.nodes if run.nodes > 1 else run.processes_per_node}",
+            valid=f"allowed 1, for {_names(modelled)} offers shares of GPUs, which NCCL does not join",
+            action="set it to 1, or add a pool of whole GPUs",
         )
     several = run.nodes > 1 and run.processes_per_node < sizes[-1]
     whole = ", for a run of several nodes takes whole nodes" if several else ""
-    return Mistake(
+    return ConfigIssue(
         path="gpusPerNode",
-        got=str(run.processes_per_node),
-        allowed=f"{', '.join(map(str, sizes))} (GPUs per node of {_names(whole_gpus)}){whole}",
-        remedy="change gpusPerNode, or add a pool",
+        problem=f"got {run.processes_per_node}",
+        valid=f"allowed {', '.join(map(str, sizes))} (GPUs per node of {_names(whole_gpus)}){whole}",
+        action="change gpusPerNode, or add a pool",
     )
 
 
@@ -221,28 +221,28 @@ def _names(pools: Sequence[NodePool]) -> str:
     return ", ".join(pool.name for pool in pools)
 
 
-def _gang(run: RunSpec, platform: Platform, pools: Sequence[NodePool]) -> Iterator[Mistake]:
+def _gang(run: RunSpec, platform: Platform, pools: Sequence[NodePool]) -> Iterator[ConfigIssue]:
     """A gang is in one pool, and may be as large as its team's share of it."""
     largest = max(pool.max for pool in pools)
     most = platform.teams[run.team].most_nodes
     share = max(most.get(pool.name, pool.max) for pool in pools)
     if run.nodes > largest:
-        yield Mistake(
+        yield ConfigIssue(
             path="nodes",
-            got=str(run.nodes),
-            allowed=f"at most {largest}, the largest pool of {_names(pools)}",
-            remedy="ask for fewer, or raise the pool's max",
+            problem=f"got {run.nodes}",
+            valid=f"allowed at most {largest}, the largest pool of {_names(pools)}",
+            action="ask for fewer, or raise the pool's max",
         )
     elif run.nodes > share:
-        yield Mistake(
+        yield ConfigIssue(
             path="nodes",
-            got=str(run.nodes),
-            allowed=f"at most {share}, what team {run.team} can have at once of {_names(pools)}",
-            remedy="ask for fewer, or raise the team's guaranteed, borrowing or onDemandUsdPerHour",
+            problem=f"got {run.nodes}",
+            valid=f"allowed at most {share}, what team {run.team} can have at once of {_names(pools)}",
+            action="ask for fewer, or raise the team's guaranteed, borrowing or onDemandUsdPerHour",
         )
 
 
-def _sizes(run: RunSpec, platform: Platform, pools: Sequence[NodePool]) -> Iterator[Mistake]:
+def _sizes(run: RunSpec, platform: Platform, pools: Sequence[NodePool]) -> Iterator[ConfigIssue]:
     yield from _gang(run, platform, pools)
     asked = {
         "cpu": quantity.millicores(run.resources.cpu),
@@ -252,18 +252,18 @@ def _sizes(run: RunSpec, platform: Platform, pools: Sequence[NodePool]) -> Itera
     for name, amount in asked.items():
         room = min(pool.node_quota[name] for pool in pools)
         if amount > room:
-            yield Mistake(
+            yield ConfigIssue(
                 path=f"resources.{name}",
-                got=getattr(run.resources, name),
-                allowed=f"at most {show[name](room)}, what a node of {_names(pools)} has for runs",
-                remedy="lower it",
+                problem=f"got {getattr(run.resources, name)}",
+                valid=f"allowed at most {show[name](room)}, what a node of {_names(pools)} has for runs",
+                action="lower it",
             )
     if quantity.bytes_(run.resources.shm) > asked["memory"]:
-        yield Mistake(
+        yield ConfigIssue(
             path="resources.shm",
-            got=run.resources.shm,
-            allowed=f"at most memory, {run.resources.memory}, of which it is a part",
-            remedy="lower shm or raise memory",
+            problem=f"got {run.resources.shm}",
+            valid=f"allowed at most memory, {run.resources.memory}, of which it is a part",
+            action="lower shm or raise memory",
         )
 
 
@@ -271,43 +271,43 @@ def _gibibytes(size: int) -> str:
     return f"{size / quantity.GIB:.1f}Gi"
 
 
-def _grace(run: RunSpec, pools: Sequence[NodePool]) -> Iterator[Mistake]:
+def _grace(run: RunSpec, pools: Sequence[NodePool]) -> Iterator[ConfigIssue]:
     spot = any(pool.capacity is Capacity.SPOT for pool in pools)
     if spot and not run.grace.fits(SPOT_NOTICE_S):
-        yield Mistake(
+        yield ConfigIssue(
             path="saveSeconds",
-            got=f"{run.save_seconds:g}, which needs {run.grace.termination_grace_s} s to shut down",
-            allowed=f"at most {spec.max_save_seconds(SPOT_NOTICE_S)}, for spot capacity is gone "
+            problem=f"got {run.save_seconds:g}, which needs {run.grace.termination_grace_s} s to shut down",
+            valid=f"allowed at most {spec.max_save_seconds(SPOT_NOTICE_S)}, for spot capacity is gone "
             f"{SPOT_NOTICE_S} s after its notice",
-            remedy="make saves faster, or set allowSpot: false",
+            action="make saves faster, or set allowSpot: false",
         )
 
 
-def _cost(run: RunSpec, pools: tuple[NodePool, ...]) -> Iterator[Mistake]:
+def _cost(run: RunSpec, pools: tuple[NodePool, ...]) -> Iterator[ConfigIssue]:
     if run.cost_cap_usd is None:
         return
     if run.max_hours is None:
-        yield Mistake(
+        yield ConfigIssue(
             path="maxHours",
-            got="nothing",
-            allowed="a number of hours, for costCapUsd needs one",
-            remedy="add it",
+            problem="got nothing",
+            valid="allowed a number of hours, for costCapUsd needs one",
+            action="add it",
         )
         return
     hourly = placement.usd_per_hour(run, pools)
     if hourly is None:
         names = [pool.name for pool in pools if pool.usd_per_node_hour is None]
-        yield Mistake(
+        yield ConfigIssue(
             path="costCapUsd",
-            got=f"a cap on pools whose price is not known: {', '.join(names)}",
-            allowed="a cap where infra/domain/catalog.yaml has a price of every pool",
-            remedy="run python -m infra.cli.catalog refresh, or remove the cap",
+            problem=f"got a cap on pools whose price is not known: {', '.join(names)}",
+            valid="allowed a cap where infra/domain/catalog.yaml has a price of every pool",
+            action="run python -m infra.cli.catalog refresh, or remove the cap",
         )
     elif hourly * run.max_hours > run.cost_cap_usd:
-        yield Mistake(
+        yield ConfigIssue(
             path="costCapUsd",
-            got=f"{run.cost_cap_usd:g}",
-            allowed=f"at least {hourly * run.max_hours:.2f}, {run.max_hours:g} h at {hourly:.2f} "
+            problem=f"got {run.cost_cap_usd:g}",
+            valid=f"allowed at least {hourly * run.max_hours:.2f}, {run.max_hours:g} h at {hourly:.2f} "
             f"USD/h on the dearest pool it may use",
-            remedy="raise it, lower maxHours, or use cheaper capacity",
+            action="raise it, lower maxHours, or use cheaper capacity",
         )

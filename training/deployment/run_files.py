@@ -13,17 +13,17 @@ from typing import Any, Final
 import pydantic
 
 from infra.config.checks.secrets import secrets_in
-from infra.config.fields import SOURCE_SUFFIX
-from infra.config.loading import read_yaml
-from infra.config.mistakes import (
+from infra.config.errors import (
     ConfigError,
-    Mistake,
+    ConfigIssue,
     did_you_mean,
     from_pydantic,
     one_of,
     shown,
     within,
 )
+from infra.config.loader import read_yaml
+from infra.config.types import SOURCE_SUFFIX
 from infra.domain.platform import Platform
 from infra.domain.pools import Capacity
 from training import source, spec
@@ -62,20 +62,20 @@ def load(
     Raises ConfigError with every mistake of every file. Without a platform the files are checked by
     themselves, and no run comes back.
     """
-    problems: list[Mistake | str] = []
+    problems: list[ConfigIssue | str] = []
     runs: list[tuple[str, RunSpec]] = []
     for file in _files(listed, root, problems):
         shown_as = file.relative_to(root).as_posix() if file.is_relative_to(root) else str(file)
         try:
             documents = read_yaml(file, shown_as)
         except ConfigError as error:
-            problems += error.lines
+            problems += error.issues
             continue
         for index, document in enumerate(documents):
             where = shown_as if len(documents) == 1 else f"{shown_as} document {index + 1}"
             run, found = _run(document, platform, references, root)
             problems += [
-                *within(where, (m for m in found if isinstance(m, Mistake))),
+                *within(where, (m for m in found if isinstance(m, ConfigIssue))),
                 *(f"{where}: {line}" for line in found if isinstance(line, str)),
             ]
             if run:
@@ -87,16 +87,16 @@ def load(
     return [run for _, run in runs]
 
 
-def _files(listed: Sequence[str], root: Path, problems: list[Mistake | str]) -> Iterator[Path]:
+def _files(listed: Sequence[str], root: Path, problems: list[ConfigIssue | str]) -> Iterator[Path]:
     known = {path.stem: path for path in sorted((root / RUNS_FOLDER).glob("*.yaml"))}
     for index, name in enumerate(listed):
         if name in listed[:index]:
             problems.append(
-                Mistake(
+                ConfigIssue(
                     path=f"runs[{index}]",
-                    got=shown(name),
-                    allowed="each file once",
-                    remedy="remove it",
+                    problem=f"got {shown(name)}",
+                    valid="allowed each file once",
+                    action="remove it",
                 )
             )
         elif name.endswith(".yaml") and name.isprintable():
@@ -105,38 +105,41 @@ def _files(listed: Sequence[str], root: Path, problems: list[Mistake | str]) -> 
             yield known[name]
         else:
             problems.append(
-                Mistake(
+                ConfigIssue(
                     path=f"runs[{index}]",
-                    got=shown(name),
-                    allowed=f"{one_of(known)} (files of {RUNS_FOLDER}), or a path to a .yaml file",
-                    remedy=did_you_mean(name, known, f"add {RUNS_FOLDER}/{name}.yaml"),
+                    problem=f"got {shown(name)}",
+                    valid=f"allowed {one_of(known)} (files of {RUNS_FOLDER}), or a path to a .yaml file",
+                    action=did_you_mean(name, known, f"add {RUNS_FOLDER}/{name}.yaml"),
                 )
             )
 
 
-def _reused_versions(runs: Sequence[tuple[str, RunSpec]]) -> Iterator[Mistake]:
+def _reused_versions(runs: Sequence[tuple[str, RunSpec]]) -> Iterator[ConfigIssue]:
     first: dict[tuple[str, int], str] = {}
     for where, run in runs:
         key = (run.name, run.version)
         if key in first:
-            yield Mistake(
+            yield ConfigIssue(
                 path=f"{where}: version",
-                got=f"{run.version} of {shown(run.name)}, which {first[key]} has too",
-                allowed="one run per name and version",
-                remedy="raise the version",
+                problem=f"got {run.version} of {shown(run.name)}, which {first[key]} has too",
+                valid="allowed one run per name and version",
+                action="raise the version",
             )
         first.setdefault(key, where)
 
 
 def _run(
     document: Any, platform: Platform | None, references: Mapping[str, str], root: Path
-) -> tuple[RunSpec | None, list[Mistake | str]]:
+) -> tuple[RunSpec | None, list[ConfigIssue | str]]:
     if not isinstance(document, dict):
-        empty = Mistake(
-            path="", got=shown(document), allowed="a run: name, version, ...", remedy="write one"
+        empty = ConfigIssue(
+            path="",
+            problem=f"got {shown(document)}",
+            valid="allowed a run: name, version, ...",
+            action="write one",
         )
         return None, [empty]
-    problems: list[Mistake | str] = list(secrets_in(document, ""))
+    problems: list[ConfigIssue | str] = list(secrets_in(document, ""))
     try:
         file = RunFile.model_validate(document)
     except pydantic.ValidationError as error:
@@ -157,31 +160,31 @@ def _run(
     return (None if problems else run), problems
 
 
-def _settings(file: RunFile, root: Path) -> tuple[dict[str, Any], list[Mistake | str]]:
+def _settings(file: RunFile, root: Path) -> tuple[dict[str, Any], list[ConfigIssue | str]]:
     """The trainer's configuration with the run's overrides merged in, checked as it will be read."""
     folder = root / CONFIGS_FOLDER
     known = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
     path = root / file.config if file.config.endswith(".yaml") else known.get(file.config)
     if path is None:
         return {}, [
-            Mistake(
+            ConfigIssue(
                 path="config",
-                got=shown(file.config),
-                allowed=f"{one_of(known)} (files of {CONFIGS_FOLDER})",
-                remedy=did_you_mean(file.config, known, f"add {CONFIGS_FOLDER}/{file.config}.yaml"),
+                problem=f"got {shown(file.config)}",
+                valid=f"allowed {one_of(known)} (files of {CONFIGS_FOLDER})",
+                action=did_you_mean(file.config, known, f"add {CONFIGS_FOLDER}/{file.config}.yaml"),
             )
         ]
     try:
         content = read_yaml(path, f"config: {file.config}")
     except ConfigError as error:
-        return {}, list(error.lines)
+        return {}, list(error.issues)
     if len(content) != 1 or not isinstance(content[0], dict):
         return {}, [
-            Mistake(
+            ConfigIssue(
                 path=f"config: {file.config}",
-                got="no mapping",
-                allowed="the trainer's settings",
-                remedy="correct the file",
+                problem="got no mapping",
+                valid="allowed the trainer's settings",
+                action="correct the file",
             )
         ]
     merged = _merged(_merged(content[0], file.overrides), _checkpoint_override(file))
@@ -189,15 +192,15 @@ def _settings(file: RunFile, root: Path) -> tuple[dict[str, Any], list[Mistake |
     return merged, [*_read_elsewhere(file), *_trainer_mistakes(file, merged)]
 
 
-def _read_elsewhere(file: RunFile) -> Iterator[Mistake]:
+def _read_elsewhere(file: RunFile) -> Iterator[ConfigIssue]:
     """Configurations name a place for their use without the platform; a run has its dataset."""
     data = file.overrides.get("data")
     if isinstance(data, Mapping) and "path" in data:
-        yield Mistake(
+        yield ConfigIssue(
             path="overrides.data.path",
-            got=shown(data["path"]),
-            allowed="nothing: the run reads its dataset, wherever that is",
-            remedy="name what it shall read in dataset, and remove this",
+            problem="got " + shown(data["path"]),
+            valid="allowed nothing: the run reads its dataset, wherever that is",
+            action="name what it shall read in dataset, and remove this",
         )
 
 

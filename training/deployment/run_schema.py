@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from infra.config.fields import Bool, Cores, DnsLabel, Int, Number, Section, Size, Str
+from infra.config.types import Bool, Cores, DnsLabel, Int, Number, Size, Str, StrictModel
 from infra.domain.pools import NODES_MAX
 from training import spec
 
 
-class DatasetSection(Section):
+class DatasetSection(StrictModel):
     """What the run reads."""
 
     name: DnsLabel = Field(description="a DNS label")
@@ -20,7 +20,7 @@ class DatasetSection(Section):
     """What `python -m training.prepare` makes it from; none: it is there already."""
 
 
-class ResourcesSection(Section):
+class ResourcesSection(StrictModel):
     """What one node's pod asks for beside its GPUs."""
 
     cpu: Cores = Field(description="a number of cores")
@@ -28,14 +28,14 @@ class ResourcesSection(Section):
     shm: Size = Field(description="a size such as 32Gi, part of memory")
 
 
-class CheckpointSection(Section):
+class CheckpointSection(StrictModel):
     """When checkpoints are written; overrides the trainer's configuration."""
 
     every_steps: Int | None = Field(default=None, ge=1)
     every_seconds: Number | None = Field(default=None, gt=0)
 
 
-class ParallelismSection(Section):
+class ParallelismSection(StrictModel):
     """Ranks per dimension; overrides `parallel` of the trainer's configuration."""
 
     replicate: Int | None = Field(default=None, ge=1)
@@ -44,7 +44,7 @@ class ParallelismSection(Section):
     pipeline: Int | None = Field(default=None, ge=1)
 
 
-class RequireSection(Section):
+class RequireSection(StrictModel):
     """What must hold where the run has been placed, before its trainer starts."""
 
     collective_gbps: Number | None = Field(default=None, gt=0, alias="collectiveGBps")
@@ -62,7 +62,7 @@ def _run_name(value: str) -> str:
 RunName = Annotated[DnsLabel, AfterValidator(_run_name)]
 
 
-class RunFile(Section):
+class RunFile(StrictModel):
     """One version of a run."""
 
     name: RunName = Field(description="a DNS label that begins with a letter")

@@ -26,10 +26,10 @@ from infra.config.checks import (
     validation,
     walls,
 )
-from infra.config.checks.parts import Parts
-from infra.config.mistakes import Mistake
+from infra.config.checks.partial import PartialStack
+from infra.config.errors import ConfigIssue
 
-ALL: Final[tuple[Callable[[Parts], Iterator[Mistake]], ...]] = (
+ALL: Final[tuple[Callable[[PartialStack], Iterator[ConfigIssue]], ...]] = (
     sections.sections,
     sections.accounts,
     sections.system_nodes,

@@ -6,15 +6,15 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from infra.config.checks.parts import Parts
-from infra.config.mistakes import Mistake, shown
+from infra.config.checks.partial import PartialStack
+from infra.config.errors import ConfigIssue, shown
 from infra.domain.addon_versions import ADD_ONS, AddOn
 
 _NODES: Final = {"karpenter": "karpenter", "cluster-autoscaler": "clusterAutoscaler"}
 """The add-on of each autoscaler."""
 
 
-def installed(parts: Parts) -> list[str]:
+def installed(parts: PartialStack) -> list[str]:
     """Add-ons that the stack brings, as far as it can be read."""
     named: Any = parts.raw.get("operators")
     operators = named if isinstance(named, dict) else {}
@@ -30,7 +30,7 @@ def installed(parts: Parts) -> list[str]:
     return [name for name in ADD_ONS if name in wanted]
 
 
-def _version(parts: Parts) -> str | None:
+def _version(parts: PartialStack) -> str | None:
     """The cluster's version of Kubernetes; None where the file does not say it in a form that counts."""
     if parts.eks:
         return parts.eks.version
@@ -39,18 +39,18 @@ def _version(parts: Parts) -> str | None:
     return str(version) if re.fullmatch(r"[0-9]+\.[0-9]+", str(version)) else None
 
 
-def versions(parts: Parts) -> Iterator[Mistake]:
+def versions(parts: PartialStack) -> Iterator[ConfigIssue]:
     """The cluster's version is one that the makers of each add-on support."""
     version = _version(parts)
     if version is None:
         return
     for name in installed(parts):
         if not ADD_ONS[name].supports(version):
-            yield Mistake(
+            yield ConfigIssue(
                 path="cluster.version",
-                got=shown(version),
-                allowed=f"{_range(ADD_ONS[name])} for {name} {ADD_ONS[name].version}",
-                remedy="choose such a version, or install that add-on in a version of your own "
+                problem=f"got {shown(version)}",
+                valid=f"allowed {_range(ADD_ONS[name])} for {name} {ADD_ONS[name].version}",
+                action="choose such a version, or install that add-on in a version of your own "
                 "and say provided: true",
             )
 
@@ -60,7 +60,7 @@ def _range(add_on: AddOn) -> str:
     return f"{first} to {last}" if last else f"{first} or newer"
 
 
-def images(parts: Parts) -> Iterator[Mistake]:
+def images(parts: PartialStack) -> Iterator[ConfigIssue]:
     """A controller that no chart brings has an image by digest, and no other add-on has one here."""
     named: Any = parts.raw.get("operators")
     for name, chosen in named.items() if isinstance(named, dict) else ():
@@ -68,29 +68,29 @@ def images(parts: Parts) -> Iterator[Mistake]:
             continue
         given, path = chosen.get("image"), f"operators.{name}.image"
         if given is not None and (ADD_ONS[name].chart or chosen.get("provided") is not False):
-            yield Mistake(
+            yield ConfigIssue(
                 path=path,
-                got=shown(given),
-                allowed="no image: the chart or the cluster has its own",
-                remedy="remove it",
+                problem=f"got {shown(given)}",
+                valid="allowed no image: the chart or the cluster has its own",
+                action="remove it",
             )
         elif given is None and not ADD_ONS[name].chart and chosen.get("provided") is False:
             [image] = ADD_ONS[name].images
-            yield Mistake(
+            yield ConfigIssue(
                 path=path,
-                got="nothing",
-                allowed=f"{image.registry}/{image.repository}@sha256:DIGEST, or a copy of it",
-                remedy=f"add it: `crane digest {image.reference}` prints the digest",
+                problem="got nothing",
+                valid=f"allowed {image.registry}/{image.repository}@sha256:DIGEST, or a copy of it",
+                action=f"add it: `crane digest {image.reference}` prints the digest",
             )
 
 
-def mirror(parts: Parts) -> Iterator[Mistake]:
+def mirror(parts: PartialStack) -> Iterator[ConfigIssue]:
     """A mirror has something to bring."""
     named = parts.raw.get("mirror")
     if isinstance(named, str) and named and not installed(parts):
-        yield Mistake(
+        yield ConfigIssue(
             path="mirror",
-            got=shown(named),
-            allowed="it where the stack installs an add-on, whose chart and images come from there",
-            remedy="remove it",
+            problem=f"got {shown(named)}",
+            valid="allowed it where the stack installs an add-on, whose chart and images come from there",
+            action="remove it",
         )

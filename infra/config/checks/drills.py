@@ -6,16 +6,16 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from infra.config.checks.parts import Parts
-from infra.config.fields import repository_of
-from infra.config.mistakes import Mistake, did_you_mean, one_of, shown
+from infra.config.checks.partial import PartialStack
+from infra.config.errors import ConfigIssue, did_you_mean, one_of, shown
 from infra.config.model import TeamConfig
+from infra.config.types import repository_of
 from infra.domain import quantity
 from infra.domain.pools import Workload
 from infra.tenancy.restore_drill import OVERHEAD
 
 
-def _drills(parts: Parts) -> Iterator[tuple[str, TeamConfig]]:
+def _drills(parts: PartialStack) -> Iterator[tuple[str, TeamConfig]]:
     """Teams that have a drill, each with the place of what says so."""
     known = _images(parts)
     for index, team in parts.teams:
@@ -24,12 +24,12 @@ def _drills(parts: Parts) -> Iterator[tuple[str, TeamConfig]]:
             yield f"teams[{index}].restoreDrill", team
 
 
-def _images(parts: Parts) -> dict[str, Any]:
+def _images(parts: PartialStack) -> dict[str, Any]:
     section = parts.raw.get("images")
     return section if isinstance(section, dict) else {}
 
 
-def images(parts: Parts) -> Iterator[Mistake]:
+def images(parts: PartialStack) -> Iterator[ConfigIssue]:
     """It runs in an image of the stack, or in one by digest from where images may come from."""
     known, allowed = _images(parts), parts.raw.get("registries")
     registries = [r for r in allowed if isinstance(r, str)] if isinstance(allowed, list) else None
@@ -38,18 +38,18 @@ def images(parts: Parts) -> Iterator[Mistake]:
         if image in known:
             continue
         if not re.search(r"@sha256:[0-9a-f]{64}$", image):
-            yield Mistake(
+            yield ConfigIssue(
                 path=f"{place}.image",
-                got=shown(image),
-                allowed=f"{one_of(known)} (names in images), or REPOSITORY@sha256:DIGEST",
-                remedy=did_you_mean(image, known, "add it to images, or set enabled: false"),
+                problem=f"got {shown(image)}",
+                valid=f"allowed {one_of(known)} (names in images), or REPOSITORY@sha256:DIGEST",
+                action=did_you_mean(image, known, "add it to images, or set enabled: false"),
             )
         elif registries is not None and not _from(repository_of(image), registries):
-            yield Mistake(
+            yield ConfigIssue(
                 path=f"{place}.image",
-                got=shown(repository_of(image)),
-                allowed=f"images from registries: {one_of(registries)}",
-                remedy="add its registry to registries, or push it to one of them",
+                problem=f"got {shown(repository_of(image))}",
+                valid=f"allowed images from registries: {one_of(registries)}",
+                action="add its registry to registries, or push it to one of them",
             )
 
 
@@ -57,7 +57,7 @@ def _from(repository: str, registries: list[str]) -> bool:
     return any(repository == one or repository.startswith(f"{one}/") for one in registries)
 
 
-def sizes(parts: Parts) -> Iterator[Mistake]:
+def sizes(parts: PartialStack) -> Iterator[ConfigIssue]:
     """What it restores fits in the memory of a node of the CPU pool, and in the team's quota."""
     pools = [pool for _, pool in parts.pools if pool.workload is Workload.CPU]
     if not parts.all_known or not pools:
@@ -66,10 +66,10 @@ def sizes(parts: Parts) -> Iterator[Mistake]:
     for place, team in _drills(parts):
         bound = min(node, quantity.bytes_(team.quota.memory)) - OVERHEAD
         if quantity.bytes_(team.restore_drill.largest) > bound:
-            yield Mistake(
+            yield ConfigIssue(
                 path=f"{place}.largest",
-                got=shown(team.restore_drill.largest),
-                allowed=f"at most {max(0, bound) // quantity.GIB}Gi, for the nodes of "
+                problem=f"got {shown(team.restore_drill.largest)}",
+                valid=f"allowed at most {max(0, bound) // quantity.GIB}Gi, for the nodes of "
                 f"{pools[0].name} and the team's quota have no more memory",
-                remedy="lower it, or choose larger types for the CPU pool",
+                action="lower it, or choose larger types for the CPU pool",
             )

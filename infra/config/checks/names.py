@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from infra.config.checks.parts import Parts
-from infra.config.mistakes import Mistake, shown
+from infra.config.checks.partial import PartialStack
+from infra.config.errors import ConfigIssue, shown
 
 
-def _duplicates(section: str, names: Sequence[tuple[int, str]]) -> Iterator[Mistake]:
+def _duplicates(section: str, names: Sequence[tuple[int, str]]) -> Iterator[ConfigIssue]:
     first: dict[str, int] = {}
     for index, name in names:
         if name in first:
-            yield Mistake(
+            yield ConfigIssue(
                 path=f"{section}[{index}].name",
-                got=shown(name),
-                allowed=f"a name of its own ({section}[{first[name]}] has this one)",
-                remedy="rename one of them",
+                problem=f"got {shown(name)}",
+                valid=f"allowed a name of its own ({section}[{first[name]}] has this one)",
+                action="rename one of them",
             )
         first.setdefault(name, index)
 
 
-def unique_names(parts: Parts) -> Iterator[Mistake]:
+def unique_names(parts: PartialStack) -> Iterator[ConfigIssue]:
     """Pools and teams have names of their own."""
     yield from _duplicates("nodePools", [(i, p.name) for i, p in parts.pools])
     yield from _duplicates("teams", [(i, t.name) for i, t in parts.teams])

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from infra.config.aws_model import MadeNetworkConfig
-from infra.config.checks.parts import UNKNOWN, Parts
-from infra.config.mistakes import Mistake, did_you_mean, one_of, shown
+from infra.config.checks.partial import UNKNOWN, PartialStack
+from infra.config.errors import ConfigIssue, did_you_mean, one_of, shown
 from infra.domain import regions
 from infra.domain.pools import Network
 
@@ -16,26 +16,26 @@ _METADATA: Final = tuple(map(ipaddress.ip_network, ("169.254.0.0/16", "fd00:ec2:
 _PRIVATE: Final = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
 
 
-def region(parts: Parts) -> Iterator[Mistake]:
+def region(parts: PartialStack) -> Iterator[ConfigIssue]:
     """The region exists."""
     if parts.aws and parts.aws.region not in (*regions.KNOWN, UNKNOWN):
         name = parts.aws.region
-        yield Mistake(
+        yield ConfigIssue(
             path="aws.region",
-            got=shown(name),
-            allowed="a region of AWS that has EKS, such as us-east-1",
-            remedy=did_you_mean(name, regions.KNOWN, "correct it"),
+            problem=f"got {shown(name)}",
+            valid="allowed a region of AWS that has EKS, such as us-east-1",
+            action=did_you_mean(name, regions.KNOWN, "correct it"),
         )
 
 
-def _zone_paths(parts: Parts) -> list[tuple[str, str]]:
+def _zone_paths(parts: PartialStack) -> list[tuple[str, str]]:
     """Every zone of the network with its place in the file."""
     if isinstance(parts.network, MadeNetworkConfig):
         return [(f"network.zones[{i}]", zone) for i, zone in enumerate(parts.zones)]
     return [(f"network.existing.privateSubnets.{zone}", zone) for zone in parts.zones]
 
 
-def zones(parts: Parts) -> Iterator[Mistake]:
+def zones(parts: PartialStack) -> Iterator[ConfigIssue]:
     """Zones are of the region, each named once, and enough for a control plane."""
     from infra.sites.aws import addresses
 
@@ -45,27 +45,32 @@ def zones(parts: Parts) -> Iterator[Mistake]:
     seen: set[str] = set()
     for path, zone in _zone_paths(parts):
         if own and regions.of_zone(zone) != own:
-            yield Mistake(
+            yield ConfigIssue(
                 path=path,
-                got=shown(zone),
-                allowed=f"zones of {own}, which aws.region names, such as {own}a",
-                remedy="correct one of them",
+                problem=f"got {shown(zone)}",
+                valid=f"allowed zones of {own}, which aws.region names, such as {own}a",
+                action="correct one of them",
             )
         if zone in seen:
-            yield Mistake(path=path, got=shown(zone), allowed="each zone once", remedy="remove it")
+            yield ConfigIssue(
+                path=path,
+                problem=f"got {shown(zone)}",
+                valid="allowed each zone once",
+                action="remove it",
+            )
         seen.add(zone)
     if not addresses.MIN_ZONES <= len(seen) <= addresses.MAX_ZONES:
         made = isinstance(parts.network, MadeNetworkConfig)
-        yield Mistake(
+        yield ConfigIssue(
             path="network.zones" if made else "network.existing.privateSubnets",
-            got=f"{len(seen)} {'zone' if len(seen) == 1 else 'zones'}",
-            allowed=f"{addresses.MIN_ZONES} to {addresses.MAX_ZONES}, for the control plane of "
+            problem=f"got {len(seen)} {'zone' if len(seen) == 1 else 'zones'}",
+            valid=f"allowed {addresses.MIN_ZONES} to {addresses.MAX_ZONES}, for the control plane of "
             "EKS is in two",
-            remedy="add a zone of the region" if len(seen) < 2 else "remove some",
+            action="add a zone of the region" if len(seen) < 2 else "remove some",
         )
 
 
-def addresses_of_vpc(parts: Parts) -> Iterator[Mistake]:
+def addresses_of_vpc(parts: PartialStack) -> Iterator[ConfigIssue]:
     """The VPC's addresses are private, of a size that can be cut up, and nobody else's."""
     from infra.sites.aws import addresses
 
@@ -75,38 +80,38 @@ def addresses_of_vpc(parts: Parts) -> Iterator[Mistake]:
     path = "network.cidr" if made else "network.existing.cidr"
     block = ipaddress.ip_network(parts.network.cidr)
     if not isinstance(block, ipaddress.IPv4Network):
-        yield Mistake(
+        yield ConfigIssue(
             path=path,
-            got=shown(str(block)),
-            allowed="an IPv4 block such as 10.20.0.0/16",
-            remedy="take one from 10.0.0.0/8",
+            problem=f"got {shown(str(block))}",
+            valid="allowed an IPv4 block such as 10.20.0.0/16",
+            action="take one from 10.0.0.0/8",
         )
         return
     if made and not any(block.subnet_of(ipaddress.IPv4Network(r)) for r in _PRIVATE):
-        yield Mistake(
+        yield ConfigIssue(
             path=path,
-            got=f"{block}, which is public",
-            allowed=f"a part of {', '.join(_PRIVATE)}",
-            remedy="take one that no network you connect to has",
+            problem=f"got {block}, which is public",
+            valid=f"allowed a part of {', '.join(_PRIVATE)}",
+            action="take one that no network you connect to has",
         )
     if made and not addresses.LARGEST <= block.prefixlen <= addresses.SMALLEST:
         small = block.prefixlen > addresses.SMALLEST
-        yield Mistake(
+        yield ConfigIssue(
             path=path,
-            got=f"{block}, a /{block.prefixlen}",
-            allowed=f"/{addresses.LARGEST} to /{addresses.SMALLEST}",
-            remedy=f"take a {'larger' if small else 'smaller'} block",
+            problem=f"got {block}, a /{block.prefixlen}",
+            valid=f"allowed /{addresses.LARGEST} to /{addresses.SMALLEST}",
+            action=f"take a {'larger' if small else 'smaller'} block",
         )
     if block.overlaps(addresses.SERVICES):
-        yield Mistake(
+        yield ConfigIssue(
             path=path,
-            got=f"{block}, which overlaps {addresses.SERVICES}",
-            allowed=f"any block but {addresses.SERVICES}, which Kubernetes Services have",
-            remedy="take one from 10.0.0.0/8",
+            problem=f"got {block}, which overlaps {addresses.SERVICES}",
+            valid=f"allowed any block but {addresses.SERVICES}, which Kubernetes Services have",
+            action="take one from 10.0.0.0/8",
         )
 
 
-def room_for_nodes(parts: Parts) -> Iterator[Mistake]:
+def room_for_nodes(parts: PartialStack) -> Iterator[ConfigIssue]:
     """The subnet of each zone has addresses for all nodes that its pools may have.
 
     Without them nodes come, cost, and run nothing: their pods wait for an address.
@@ -125,32 +130,32 @@ def room_for_nodes(parts: Parts) -> Iterator[Mistake]:
         size = addresses.parse(subnet.private).num_addresses
         room = (size - addresses.RESERVED) // addresses.TAKEN_BY_A_NODE
         if nodes > room:
-            yield Mistake(
+            yield ConfigIssue(
                 path="network.cidr",
-                got=f"{parts.network.cidr}, whose subnet in {zone} has addresses for {room} nodes",
-                allowed=f"one with room for {nodes}, the maxima of its pools together",
-                remedy="take a larger block, or lower max of "
+                problem=f"got {parts.network.cidr}, whose subnet in {zone} has addresses for {room} nodes",
+                valid=f"allowed one with room for {nodes}, the maxima of its pools together",
+                action="take a larger block, or lower max of "
                 f"{', '.join(pool.name for pool in pools)}",
             )
 
 
-def subnets(parts: Parts) -> Iterator[Mistake]:
+def subnets(parts: PartialStack) -> Iterator[ConfigIssue]:
     """Each zone of a network that is brought has a subnet of its own."""
     if not parts.network or isinstance(parts.network, MadeNetworkConfig):
         return
     seen: dict[str, str] = {}
     for zone, subnet in parts.network.existing.private_subnets.items():
         if subnet in seen:
-            yield Mistake(
+            yield ConfigIssue(
                 path=f"network.existing.privateSubnets.{zone}",
-                got=f"{subnet}, which {seen[subnet]} has, too",
-                allowed="a subnet of its own for each zone",
-                remedy="name a subnet of that zone",
+                problem=f"got {subnet}, which {seen[subnet]} has, too",
+                valid="allowed a subnet of its own for each zone",
+                action="name a subnet of that zone",
             )
         seen.setdefault(subnet, zone)
 
 
-def egress(parts: Parts) -> Iterator[Mistake]:
+def egress(parts: PartialStack) -> Iterator[ConfigIssue]:
     """Nothing in the file opens the metadata service, whose answer is the node's own credentials."""
     blocks: Any = parts.raw.get("egressCidrs")
     for index, text in enumerate(blocks if isinstance(blocks, list) else ()):
@@ -160,15 +165,15 @@ def egress(parts: Parts) -> Iterator[Mistake]:
             continue
         for held in _METADATA:
             if held.version == block.version and held.supernet_of(block):  # type: ignore[arg-type]
-                yield Mistake(
+                yield ConfigIssue(
                     path=f"egressCidrs[{index}]",
-                    got=shown(text),
-                    allowed=f"no part of {held}, where the metadata service hands out the node's role",
-                    remedy="remove it; pods get a role of their own by EKS Pod Identity",
+                    problem=f"got {shown(text)}",
+                    valid=f"allowed no part of {held}, where the metadata service hands out the node's role",
+                    action="remove it; pods get a role of their own by EKS Pod Identity",
                 )
 
 
-def places(parts: Parts) -> Iterator[Mistake]:
+def places(parts: PartialStack) -> Iterator[ConfigIssue]:
     """Pools and file systems are in zones where the network has subnets."""
     if not parts.zones or UNKNOWN in parts.zones:
         return
@@ -179,15 +184,15 @@ def places(parts: Parts) -> Iterator[Mistake]:
         wanted.append(("storage.fsx.zone", parts.storage.fsx.zone))
     for path, zone in wanted:
         if zone not in (*parts.zones, UNKNOWN):
-            yield Mistake(
+            yield ConfigIssue(
                 path=path,
-                got=shown(zone),
-                allowed=one_of(parts.zones),
-                remedy="choose a zone of the network, or add it there",
+                problem=f"got {shown(zone)}",
+                valid=f"allowed {one_of(parts.zones)}",
+                action="choose a zone of the network, or add it there",
             )
 
 
-def one_zone_for_efa(parts: Parts) -> Iterator[Mistake]:
+def one_zone_for_efa(parts: PartialStack) -> Iterator[ConfigIssue]:
     """EFA pools are in one zone, that of the file system that feeds them."""
     if parts.provider != "eks":
         return
@@ -203,10 +208,10 @@ def one_zone_for_efa(parts: Parts) -> Iterator[Mistake]:
     for zone, owner in anchors:
         for index, pool in efa:
             if pool.zone != zone:
-                yield Mistake(
+                yield ConfigIssue(
                     path=f"nodePools[{index}].zone",
-                    got=shown(pool.zone),
-                    allowed=f"{zone}, the zone of {owner}, for a pool of network efa",
-                    remedy="put both in one zone: EFA does not leave it, and reads between zones "
+                    problem=f"got {shown(pool.zone)}",
+                    valid=f"allowed {zone}, the zone of {owner}, for a pool of network efa",
+                    action="put both in one zone: EFA does not leave it, and reads between zones "
                     "are slow and cost money",
                 )

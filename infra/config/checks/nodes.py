@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from infra.config.checks.parts import Parts
-from infra.config.mistakes import Mistake, shown
+from infra.config.checks.partial import PartialStack
+from infra.config.errors import ConfigIssue, shown
 from infra.domain import catalog
 from infra.domain.pools import Autoscaler, Capacity, Network, Nodes, ReservationKind, Workload
 
@@ -28,87 +28,87 @@ def _names(nodes: tuple[Nodes, ...]) -> str:
     return " or ".join(n.value for n in nodes)
 
 
-def provider_has_nodes(parts: Parts) -> Iterator[Mistake]:
+def provider_has_nodes(parts: PartialStack) -> Iterator[ConfigIssue]:
     """The provider can have such nodes."""
     allowed = _BY_PROVIDER.get(parts.provider)
     for index, pool in parts.pools:
         if allowed and pool.nodes not in allowed:
-            yield Mistake(
+            yield ConfigIssue(
                 path=f"nodePools[{index}].nodes",
-                got=shown(pool.nodes.value),
-                allowed=f"{_names(allowed)} where cluster.provider is {parts.provider}",
-                remedy="choose one of them",
+                problem=f"got {shown(pool.nodes.value)}",
+                valid=f"allowed {_names(allowed)} where cluster.provider is {parts.provider}",
+                action="choose one of them",
             )
 
 
-def options(parts: Parts) -> Iterator[Mistake]:
+def options(parts: PartialStack) -> Iterator[ConfigIssue]:
     """Options are on pools whose nodes can have them."""
     for index, pool in parts.pools:
         for field, (key, nodes) in _OPTIONS.items():
             if field in pool.model_fields_set and pool.nodes not in nodes:
-                yield Mistake(
+                yield ConfigIssue(
                     path=f"nodePools[{index}].{key}",
-                    got=f"an option of a pool whose nodes are {pool.nodes.value}",
-                    allowed=f"it where nodes are {_names(nodes)}",
-                    remedy="remove it, or change nodes",
+                    problem=f"got an option of a pool whose nodes are {pool.nodes.value}",
+                    valid=f"allowed it where nodes are {_names(nodes)}",
+                    action="remove it, or change nodes",
                 )
         if pool.nodes is Nodes.KARPENTER and pool.min:
-            yield Mistake(
+            yield ConfigIssue(
                 path=f"nodePools[{index}].min",
-                got=str(pool.min),
-                allowed="0 where nodes are karpenter, which come when pods wait for them",
-                remedy="set it to 0, or set nodes: managed",
+                problem=f"got {pool.min}",
+                valid="allowed 0 where nodes are karpenter, which come when pods wait for them",
+                action="set it to 0, or set nodes: managed",
             )
 
 
-def placement_groups(parts: Parts) -> Iterator[Mistake]:
+def placement_groups(parts: PartialStack) -> Iterator[ConfigIssue]:
     """Nodes are only packed together for a network that gains from it."""
     for index, pool in parts.pools:
         if pool.placement_group and pool.network is not Network.EFA:
-            yield Mistake(
+            yield ConfigIssue(
                 path=f"nodePools[{index}].placementGroup",
-                got="true in a pool of network tcp",
-                allowed="it with network: efa, for it costs capacity and only EFA gains",
-                remedy="remove it, or set network: efa",
+                problem="got true in a pool of network tcp",
+                valid="allowed it with network: efa, for it costs capacity and only EFA gains",
+                action="remove it, or set network: efa",
             )
 
 
-def reservations(parts: Parts) -> Iterator[Mistake]:
+def reservations(parts: PartialStack) -> Iterator[ConfigIssue]:
     """A reservation is of one type, and is not spot."""
     for index, pool in parts.pools:
         if pool.reservation is None:
             continue
         if pool.capacity is Capacity.SPOT:
-            yield Mistake(
+            yield ConfigIssue(
                 path=f"nodePools[{index}].reservation",
-                got=f"a {pool.reservation.kind.value} in a spot pool",
-                allowed="reservations in on-demand pools",
-                remedy="set capacity: on-demand, or remove it",
+                problem=f"got a {pool.reservation.kind.value} in a spot pool",
+                valid="allowed reservations in on-demand pools",
+                action="set capacity: on-demand, or remove it",
             )
         if len(pool.instance_types) > 1:
-            yield Mistake(
+            yield ConfigIssue(
                 path=f"nodePools[{index}].instanceTypes",
-                got=f"{len(pool.instance_types)} types with a reservation",
-                allowed="the one type that was reserved",
-                remedy="remove the others",
+                problem=f"got {len(pool.instance_types)} types with a reservation",
+                valid="allowed the one type that was reserved",
+                action="remove the others",
             )
 
 
-def architectures(parts: Parts) -> Iterator[Mistake]:
+def architectures(parts: PartialStack) -> Iterator[ConfigIssue]:
     """All nodes of a pool can run the same image."""
     known = catalog.load().types
     for index, pool in parts.pools:
         found = {known[name].architecture.value for name in pool.instance_types if name in known}
         if len(found) > 1:
-            yield Mistake(
+            yield ConfigIssue(
                 path=f"nodePools[{index}].instanceTypes",
-                got=f"types of {' and '.join(sorted(found))}",
-                allowed="types of one architecture, for a run has one image",
-                remedy="make two pools of them",
+                problem=f"got types of {' and '.join(sorted(found))}",
+                valid="allowed types of one architecture, for a run has one image",
+                action="make two pools of them",
             )
 
 
-def autoscalers(parts: Parts) -> Iterator[Mistake]:
+def autoscalers(parts: PartialStack) -> Iterator[ConfigIssue]:
     """The autoscaler has pools to work on, and Karpenter's pools have Karpenter."""
     if parts.provider != "eks":
         return
@@ -120,15 +120,15 @@ def autoscalers(parts: Parts) -> Iterator[Mistake]:
     if chosen == Autoscaler.CLUSTER_AUTOSCALER and not managed:
         yield _idle(chosen, "managed")
     if karpenter and chosen != Autoscaler.KARPENTER:
-        yield Mistake(
+        yield ConfigIssue(
             path=f"nodePools[{karpenter[0]}].nodes",
-            got=f"'karpenter' with autoscaler: {chosen}",
-            allowed="karpenter with autoscaler: karpenter",
-            remedy="set autoscaler: karpenter, or nodes: managed",
+            problem=f"got 'karpenter' with autoscaler: {chosen}",
+            valid="allowed karpenter with autoscaler: karpenter",
+            action="set autoscaler: karpenter, or nodes: managed",
         )
 
 
-def managed_sizes(parts: Parts) -> Iterator[Mistake]:
+def managed_sizes(parts: PartialStack) -> Iterator[ConfigIssue]:
     """Queues promise a pool's maximum, so something must be able to bring it about."""
     chosen = parts.raw.get("autoscaler", Autoscaler.NONE.value)
     if parts.provider != "eks" or chosen == Autoscaler.CLUSTER_AUTOSCALER:
@@ -141,18 +141,18 @@ def managed_sizes(parts: Parts) -> Iterator[Mistake]:
             and pool.min < pool.max
             and kind is not ReservationKind.CAPACITY_BLOCK
         ):
-            yield Mistake(
+            yield ConfigIssue(
                 path=f"nodePools[{index}].min",
-                got=f"{pool.min} with max {pool.max} and autoscaler: {chosen}",
-                allowed="max in a managed pool that nothing adds nodes to, for queues count on them",
-                remedy="set autoscaler: cluster-autoscaler, nodes: karpenter, or min to max",
+                problem=f"got {pool.min} with max {pool.max} and autoscaler: {chosen}",
+                valid="allowed max in a managed pool that nothing adds nodes to, for queues count on them",
+                action="set autoscaler: cluster-autoscaler, nodes: karpenter, or min to max",
             )
 
 
-def _idle(chosen: str, nodes: str) -> Mistake:
-    return Mistake(
+def _idle(chosen: str, nodes: str) -> ConfigIssue:
+    return ConfigIssue(
         path="autoscaler",
-        got=f"{shown(chosen)} without a pool for it",
-        allowed=f"it with a pool whose nodes are {nodes}",
-        remedy=f"set nodes: {nodes} on a pool, or autoscaler: none",
+        problem=f"got {shown(chosen)} without a pool for it",
+        valid=f"allowed it with a pool whose nodes are {nodes}",
+        action=f"set nodes: {nodes} on a pool, or autoscaler: none",
     )

@@ -4,37 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from infra.config.checks.parts import Parts
-from infra.config.mistakes import Mistake, did_you_mean, one_of, shown
+from infra.config.checks.partial import PartialStack
+from infra.config.errors import ConfigIssue, did_you_mean, one_of, shown
 from infra.config.model import PoolConfig
 from infra.domain import catalog, naming
 from infra.domain.pools import Network, Nodes, Workload
 
 
-def pool_sizes(parts: Parts) -> Iterator[Mistake]:
+def pool_sizes(parts: PartialStack) -> Iterator[ConfigIssue]:
     """min <= max."""
     for index, pool in parts.pools:
         if pool.min > pool.max:
-            yield Mistake(
+            yield ConfigIssue(
                 path=f"nodePools[{index}].min",
-                got=str(pool.min),
-                allowed=f"at most max, {pool.max}",
-                remedy="lower min or raise max",
+                problem=f"got {pool.min}",
+                valid=f"allowed at most max, {pool.max}",
+                action="lower min or raise max",
             )
 
 
-def instance_types(parts: Parts) -> Iterator[Mistake]:
+def instance_types(parts: PartialStack) -> Iterator[ConfigIssue]:
     """Types are in the catalog, have what the pool is for, and can take each other's place."""
     known = catalog.load().types
     for index, pool in parts.pools:
         for place, name in enumerate(pool.instance_types):
             path = f"nodePools[{index}].instanceTypes[{place}]"
             if name not in known and _is_named(parts, index, place):
-                yield Mistake(
+                yield ConfigIssue(
                     path=path,
-                    got=shown(name),
-                    allowed=one_of(known),
-                    remedy=did_you_mean(
+                    problem=f"got {shown(name)}",
+                    valid=f"allowed {one_of(known)}",
+                    action=did_you_mean(
                         name, known, "choose one, or add it to infra/domain/catalog.yaml"
                     ),
                 )
@@ -42,38 +42,38 @@ def instance_types(parts: Parts) -> Iterator[Mistake]:
                 yield from _fits_pool(path, pool, name)
 
 
-def _is_named(parts: Parts, index: int, place: int) -> bool:
+def _is_named(parts: PartialStack, index: int, place: int) -> bool:
     """Whether the file itself names a type there; a neutral one is nobody's mistake."""
     named = parts.raw["nodePools"][index].get("instanceTypes")
     return isinstance(named, list) and place < len(named) and isinstance(named[place], str)
 
 
-def _fits_pool(path: str, pool: PoolConfig, name: str) -> Iterator[Mistake]:
+def _fits_pool(path: str, pool: PoolConfig, name: str) -> Iterator[ConfigIssue]:
     instance = catalog.load().types[name]
     if pool.workload is Workload.GPU_TRAINING and not instance.gpus:
-        yield Mistake(
+        yield ConfigIssue(
             path=path,
-            got=f"{shown(name)}, which has no GPU",
-            allowed="instance types with GPUs in a gpu-training pool",
-            remedy="choose a GPU type, or set workload: cpu",
+            problem=f"got {shown(name)}, which has no GPU",
+            valid="allowed instance types with GPUs in a gpu-training pool",
+            action="choose a GPU type, or set workload: cpu",
         )
     elif pool.workload is Workload.CPU and instance.gpus:
-        yield Mistake(
+        yield ConfigIssue(
             path=path,
-            got=f"{shown(name)}, which has {instance.gpus} GPUs",
-            allowed="instance types without GPUs in a cpu pool",
-            remedy="choose a CPU type, or set workload: gpu-training",
+            problem=f"got {shown(name)}, which has {instance.gpus} GPUs",
+            valid="allowed instance types without GPUs in a cpu pool",
+            action="choose a CPU type, or set workload: gpu-training",
         )
     elif pool.network is Network.EFA and not instance.efa_cards:
-        yield Mistake(
+        yield ConfigIssue(
             path=path,
-            got=f"{shown(name)}, which has no EFA",
-            allowed="instance types with EFA in a pool of network efa",
-            remedy="choose another type, or set network: tcp",
+            problem=f"got {shown(name)}, which has no EFA",
+            valid="allowed instance types with EFA in a pool of network efa",
+            action="choose another type, or set network: tcp",
         )
 
 
-def reserved_labels(parts: Parts) -> Iterator[Mistake]:
+def reserved_labels(parts: PartialStack) -> Iterator[ConfigIssue]:
     """Extra labels do not contradict what follows from the pool."""
     for index, pool in parts.pools:
         if any(name not in catalog.load().types for name in pool.instance_types):
@@ -83,16 +83,16 @@ def reserved_labels(parts: Parts) -> Iterator[Mistake]:
         made = pool.nodes in (Nodes.MANAGED, Nodes.KARPENTER)
         for key in pool.labels:
             if made and key not in own and naming.is_reserved_domain(key.rpartition("/")[0]):
-                yield Mistake(
+                yield ConfigIssue(
                     path=f"nodePools[{index}].labels.{key}",
-                    got="a label of a domain that is not yours",
-                    allowed="labels without a domain or of your own, for nodes refuse the others",
-                    remedy="rename it",
+                    problem="got a label of a domain that is not yours",
+                    valid="allowed labels without a domain or of your own, for nodes refuse the others",
+                    action="rename it",
                 )
             if key in own:
-                yield Mistake(
+                yield ConfigIssue(
                     path=f"nodePools[{index}].labels.{key}",
-                    got="a label that follows from the pool",
-                    allowed="other labels",
-                    remedy="remove it",
+                    problem="got a label that follows from the pool",
+                    valid="allowed other labels",
+                    action="remove it",
                 )

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from infra.config.checks import add_ons
-from infra.config.checks.parts import Parts
-from infra.config.mistakes import Mistake, shown
+from infra.config.checks.partial import PartialStack
+from infra.config.errors import ConfigIssue, shown
 from infra.domain.scheduler import NATIVE_GANG_APIS, Scheduler
 
 _PROVIDED: Final = "{provided: true} or {provided: false}"
 
 
-def _chosen(parts: Parts) -> Scheduler | None:
+def _chosen(parts: PartialStack) -> Scheduler | None:
     """None: the file names none that there is, which is a mistake of its own."""
     named = parts.raw.get("scheduler", Scheduler.KUEUE.value)
     return next((one for one in Scheduler if one.value == named), None)
@@ -24,30 +24,30 @@ def _with(scheduler: Scheduler) -> str:
     return "" if scheduler is Scheduler.KUEUE else f" with scheduler {scheduler.value}"
 
 
-def operators(parts: Parts) -> Iterator[Mistake]:
+def operators(parts: PartialStack) -> Iterator[ConfigIssue]:
     """The scheduler's operator is named, and no other scheduler's: two would each hold the other's runs."""
     scheduler = _chosen(parts)
     named: Any = parts.raw.get("operators")
     if scheduler is None or not isinstance(named, dict):
         return
     if scheduler.operator and named.get(scheduler.operator) is None:
-        yield Mistake(
+        yield ConfigIssue(
             path=f"operators.{scheduler.operator}",
-            got="nothing",
-            allowed=f"{_PROVIDED}{_with(scheduler)}",
-            remedy="add it",
+            problem="got nothing",
+            valid=f"allowed {_PROVIDED}{_with(scheduler)}",
+            action="add it",
         )
     for other in Scheduler:
         if other is not scheduler and other.operator and named.get(other.operator) is not None:
-            yield Mistake(
+            yield ConfigIssue(
                 path=f"operators.{other.operator}",
-                got="a second scheduler of runs",
-                allowed=f"the operator of scheduler {scheduler.value} only, which queues them",
-                remedy=f"remove it, or set scheduler: {other.value}",
+                problem="got a second scheduler of runs",
+                valid=f"allowed the operator of scheduler {scheduler.value} only, which queues them",
+                action=f"remove it, or set scheduler: {other.value}",
             )
 
 
-def native(parts: Parts) -> Iterator[Mistake]:
+def native(parts: PartialStack) -> Iterator[ConfigIssue]:
     """Kubernetes' own gangs: only where the API is served, and promising no more than it does."""
     scheduler = _chosen(parts)
     cluster: Any = parts.raw.get("cluster")
@@ -57,33 +57,33 @@ def native(parts: Parts) -> Iterator[Mistake]:
     if scheduler is not Scheduler.NATIVE:
         idle = not add_ons.installed(parts)
         if scheduler and parts.provider == "existing" and version is not None and idle:
-            yield Mistake(
+            yield ConfigIssue(
                 path="cluster.version",
-                got=shown(version),
-                allowed="nothing but with scheduler native or with add-ons that the stack installs, "
+                problem=f"got {shown(version)}",
+                valid="allowed nothing but with scheduler native or with add-ons that the stack installs, "
                 "for nothing else depends on it",
-                remedy="remove it",
+                action="remove it",
             )
         return
     versions = " or ".join(NATIVE_GANG_APIS)
     if parts.provider == "eks":
-        yield Mistake(
+        yield ConfigIssue(
             path="scheduler",
-            got="native on EKS, which does not serve the API of pod groups",
-            allowed="kueue, volcano or yunikorn",
-            remedy="choose one",
+            problem="got native on EKS, which does not serve the API of pod groups",
+            valid="allowed kueue, volcano or yunikorn",
+            action="choose one",
         )
         return
     if version not in NATIVE_GANG_APIS:
-        yield Mistake(
+        yield ConfigIssue(
             path="cluster.version",
-            got=shown(version),
-            allowed=f"{versions} with scheduler native, for its API of pod groups is of these versions",
-            remedy="name the cluster's version, and turn GenericWorkload and GangScheduling on there",
+            problem=f"got {shown(version)}",
+            valid=f"allowed {versions} with scheduler native, for its API of pod groups is of these versions",
+            action="name the cluster's version, and turn GenericWorkload and GangScheduling on there",
         )
 
 
-def team_options(parts: Parts) -> Iterator[Mistake]:
+def team_options(parts: PartialStack) -> Iterator[ConfigIssue]:
     """No team is promised what its scheduler has no means to keep."""
     scheduler = _chosen(parts)
     if scheduler in (None, Scheduler.KUEUE):
@@ -97,16 +97,16 @@ def team_options(parts: Parts) -> Iterator[Mistake]:
             "onDemandUsdPerHour": team.on_demand_usd_per_hour is not None,
         }
         for option in (name for name, given in kueues.items() if given):
-            yield Mistake(
+            yield ConfigIssue(
                 path=f"teams[{index}].{option}",
-                got="what only Kueue's queues know",
-                allowed=f"nothing{_with(scheduler)}",
-                remedy="remove it, or set scheduler: kueue",
+                problem="got what only Kueue's queues know",
+                valid=f"allowed nothing{_with(scheduler)}",
+                action="remove it, or set scheduler: kueue",
             )
         if not scheduler.has_queues and any(team.guaranteed.values()):
-            yield Mistake(
+            yield ConfigIssue(
                 path=f"teams[{index}].guaranteed",
-                got=f"nodes of {', '.join(sorted(team.guaranteed))}",
-                allowed=f"nothing{_with(scheduler)}, which has no queues",
-                remedy="remove it, or choose a scheduler with queues",
+                problem=f"got nodes of {', '.join(sorted(team.guaranteed))}",
+                valid=f"allowed nothing{_with(scheduler)}, which has no queues",
+                action="remove it, or choose a scheduler with queues",
             )

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from infra.config.checks.parts import Parts
-from infra.config.mistakes import Mistake, join
+from infra.config.checks.partial import PartialStack
+from infra.config.errors import ConfigIssue, join
 
 _SECRET_VALUES: Final = re.compile(
     r"AKIA[0-9A-Z]{16}|ASIA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{30,}|hf_[A-Za-z0-9]{30,}"
@@ -20,12 +20,12 @@ _SECRET_KEYS: Final = re.compile(
 )
 
 
-def plaintext_secrets(parts: Parts) -> Iterator[Mistake]:
+def plaintext_secrets(parts: PartialStack) -> Iterator[ConfigIssue]:
     """Nothing in the file looks like a credential."""
     return secrets_in(parts.raw, "")
 
 
-def secrets_in(value: Any, path: str) -> Iterator[Mistake]:
+def secrets_in(value: Any, path: str) -> Iterator[ConfigIssue]:
     """Every place in a parsed file that looks like a credential in plain text."""
     if isinstance(value, dict):
         if set(value) == {"secure"}:
@@ -43,10 +43,10 @@ def secrets_in(value: Any, path: str) -> Iterator[Mistake]:
         yield _secret(path)
 
 
-def _secret(path: str) -> Mistake:
-    return Mistake(
+def _secret(path: str) -> ConfigIssue:
+    return ConfigIssue(
         path=path,
-        got="what looks like a secret in plain text",
-        allowed="no secrets in a file that is committed",
-        remedy="put it in a Kubernetes Secret, and change it where it is valid",
+        problem="got what looks like a secret in plain text",
+        valid="allowed no secrets in a file that is committed",
+        action="put it in a Kubernetes Secret, and change it where it is valid",
     )

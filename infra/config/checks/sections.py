@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from infra.config.checks.parts import UNKNOWN_ACCOUNT, Parts
-from infra.config.mistakes import Mistake, did_you_mean, one_of, shown
+from infra.config.checks.partial import UNKNOWN_ACCOUNT, PartialStack
+from infra.config.errors import ConfigIssue, did_you_mean, one_of, shown
 from infra.domain import catalog
 from infra.domain.catalog import Architecture
 
@@ -26,27 +26,32 @@ def _at(raw: dict[str, Any], keys: tuple[str, ...]) -> Any:
     return value
 
 
-def sections(parts: Parts) -> Iterator[Mistake]:
+def sections(parts: PartialStack) -> Iterator[ConfigIssue]:
     """The sections of the provider are there, and no other's."""
     if parts.provider == "eks":
         for keys, allowed in _NEEDED.items():
             # A section that is missing as a whole is a mistake of its own.
             if _at(parts.raw, keys) is None and isinstance(_at(parts.raw, keys[:-1]), dict):
-                yield Mistake(path=".".join(keys), got="nothing", allowed=allowed, remedy="add it")
+                yield ConfigIssue(
+                    path=".".join(keys),
+                    problem="got nothing",
+                    valid=f"allowed {allowed}",
+                    action="add it",
+                )
     elif parts.provider == "existing":
         foreign = [keys for keys in _AWS_ONLY if _at(parts.raw, keys) is not None]
         if parts.raw.get("autoscaler") not in _NO_AUTOSCALER:
             foreign.append(("autoscaler",))
         for keys in foreign:
-            yield Mistake(
+            yield ConfigIssue(
                 path=".".join(keys),
-                got="what only a cluster on AWS has",
-                allowed="it where cluster.provider is eks",
-                remedy="remove it, or change the provider",
+                problem="got what only a cluster on AWS has",
+                valid="allowed it where cluster.provider is eks",
+                action="remove it, or change the provider",
             )
 
 
-def accounts(parts: Parts) -> Iterator[Mistake]:
+def accounts(parts: PartialStack) -> Iterator[ConfigIssue]:
     """Roles are of the stack's own account, and each has one place."""
     if not parts.eks:
         return
@@ -56,23 +61,23 @@ def accounts(parts: Parts) -> Iterator[Mistake]:
             path = f"cluster.{key}[{index}]"
             account = arn.split(":")[4]
             if parts.aws and parts.aws.account not in (account, UNKNOWN_ACCOUNT):
-                yield Mistake(
+                yield ConfigIssue(
                     path=path,
-                    got=f"a role of account {account}",
-                    allowed=f"roles of account {parts.aws.account}, which aws.account names",
-                    remedy="name a role of that account, which people of others may assume",
+                    problem=f"got a role of account {account}",
+                    valid=f"allowed roles of account {parts.aws.account}, which aws.account names",
+                    action="name a role of that account, which people of others may assume",
                 )
             if arn in seen:
-                yield Mistake(
+                yield ConfigIssue(
                     path=path,
-                    got=f"a role that {seen[arn]} has, too",
-                    allowed="each role once, for a cluster has one access entry for it",
-                    remedy="remove one of them",
+                    problem=f"got a role that {seen[arn]} has, too",
+                    valid="allowed each role once, for a cluster has one access entry for it",
+                    action="remove one of them",
                 )
             seen.setdefault(arn, path)
 
 
-def system_nodes(parts: Parts) -> Iterator[Mistake]:
+def system_nodes(parts: PartialStack) -> Iterator[ConfigIssue]:
     """System nodes are of CPU types, and min <= max."""
     if not parts.eks:
         return
@@ -82,18 +87,18 @@ def system_nodes(parts: Parts) -> Iterator[Mistake]:
     for index, name in enumerate(nodes.instance_types):
         if name not in cpu:
             gpus = " with GPUs" if name in known else ""
-            yield Mistake(
+            yield ConfigIssue(
                 path=f"cluster.systemNodes.instanceTypes[{index}]",
-                got=f"{shown(name)}{gpus}",
-                allowed=one_of(cpu),
-                remedy=did_you_mean(
+                problem=f"got {shown(name)}{gpus}",
+                valid=f"allowed {one_of(cpu)}",
+                action=did_you_mean(
                     name, cpu, "choose one, or add it to infra/domain/catalog.yaml"
                 ),
             )
     if nodes.min > nodes.max:
-        yield Mistake(
+        yield ConfigIssue(
             path="cluster.systemNodes.min",
-            got=str(nodes.min),
-            allowed=f"at most max, {nodes.max}",
-            remedy="lower min or raise max",
+            problem=f"got {nodes.min}",
+            valid=f"allowed at most max, {nodes.max}",
+            action="lower min or raise max",
         )

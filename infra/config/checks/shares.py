@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from infra.config.checks.parts import UNKNOWN, Parts
-from infra.config.mistakes import Mistake, shown
+from infra.config.checks.partial import UNKNOWN, PartialStack
+from infra.config.errors import ConfigIssue, shown
 from infra.config.model import TeamConfig
 from infra.domain import catalog
 from infra.domain.pools import NodePool, Workload
@@ -14,36 +14,36 @@ from infra.queueing import quotas
 from infra.queueing.quotas import QueueTeam
 
 
-def lending(parts: Parts) -> Iterator[Mistake]:
+def lending(parts: PartialStack) -> Iterator[ConfigIssue]:
     """Nobody lends what is not its own; what no team is guaranteed is everybody's already."""
     for index, team in parts.teams:
         for name, nodes in team.lending.items():
             own = team.guaranteed.get(name, 0)
             if parts.gpu_pool(name) and nodes > own:
-                yield Mistake(
+                yield ConfigIssue(
                     path=f"teams[{index}].lending.{name}",
-                    got=str(nodes),
-                    allowed=f"at most {own}, the nodes of {name} that the team is guaranteed",
-                    remedy="lower it, or remove it to lend all",
+                    problem=f"got {nodes}",
+                    valid=f"allowed at most {own}, the nodes of {name} that the team is guaranteed",
+                    action="lower it, or remove it to lend all",
                 )
 
 
-def borrowing(parts: Parts) -> Iterator[Mistake]:
+def borrowing(parts: PartialStack) -> Iterator[ConfigIssue]:
     """Nobody may borrow more than there is beside its own."""
     for index, team in parts.teams:
         for name, nodes in team.borrowing.items():
             found = parts.gpu_pool(name)
             own = team.guaranteed.get(name, 0)
             if found and own <= found[1].max < own + nodes:
-                yield Mistake(
+                yield ConfigIssue(
                     path=f"teams[{index}].borrowing.{name}",
-                    got=str(nodes),
-                    allowed=f"at most {found[1].max - own}, what {name} has beside the team's own",
-                    remedy="lower it, or remove it to borrow without a limit",
+                    problem=f"got {nodes}",
+                    valid=f"allowed at most {found[1].max - own}, what {name} has beside the team's own",
+                    action="lower it, or remove it to borrow without a limit",
                 )
 
 
-def on_demand(parts: Parts) -> Iterator[Mistake]:
+def on_demand(parts: PartialStack) -> Iterator[ConfigIssue]:
     """A cap on on-demand nodes is research's, has prices to go by, and pays for what is guaranteed."""
     for index, team in parts.teams:
         cap = team.on_demand_usd_per_hour
@@ -51,11 +51,11 @@ def on_demand(parts: Parts) -> Iterator[Mistake]:
             continue
         path = f"teams[{index}].onDemandUsdPerHour"
         if team.tier == "production":
-            yield Mistake(
+            yield ConfigIssue(
                 path=path,
-                got=f"{cap:g} for a team of tier production",
-                allowed="it for tier research, for on-demand nodes are what production lives on",
-                remedy="remove it, and set borrowing where production must be bounded",
+                problem=f"got {cap:g} for a team of tier production",
+                valid="allowed it for tier research, for on-demand nodes are what production lives on",
+                action="remove it, and set borrowing where production must be bounded",
             )
         elif parts.all_known:
             yield from _affordable(path, cap, team, _on_demand_pools(parts))
@@ -66,7 +66,7 @@ def _cents(usd: float) -> float:
     return math.ceil(round(usd * 100, 4)) / 100
 
 
-def _on_demand_pools(parts: Parts) -> list[NodePool]:
+def _on_demand_pools(parts: PartialStack) -> list[NodePool]:
     pools = [pool.pool(UNKNOWN) for _, pool in parts.pools]
     return [
         pool
@@ -77,14 +77,14 @@ def _on_demand_pools(parts: Parts) -> list[NodePool]:
 
 def _affordable(
     path: str, cap: float, team: TeamConfig, pools: Sequence[NodePool]
-) -> Iterator[Mistake]:
+) -> Iterator[ConfigIssue]:
     unknown = [pool.name for pool in pools if pool.usd_per_node_hour is None]
     if unknown:
-        yield Mistake(
+        yield ConfigIssue(
             path=path,
-            got=f"a cap on pools whose price is not known: {', '.join(unknown)}",
-            allowed=f"a cap where {catalog.DATA.name} has a price of every on-demand pool",
-            remedy="run python -m infra.cli.catalog refresh, or set borrowing in its place",
+            problem=f"got a cap on pools whose price is not known: {', '.join(unknown)}",
+            valid=f"allowed a cap where {catalog.DATA.name} has a price of every on-demand pool",
+            action="run python -m infra.cli.catalog refresh, or set borrowing in its place",
         )
         return
     own = quotas.guaranteed_usd_per_hour(
@@ -92,16 +92,16 @@ def _affordable(
     )
     cheapest = min((pool.usd_per_node_hour or 0.0 for pool in pools), default=0.0)
     if cap < _cents(own):
-        yield Mistake(
+        yield ConfigIssue(
             path=path,
-            got=f"{cap:g}",
-            allowed=f"at least {_cents(own):.2f}, what its guaranteed on-demand nodes cost",
-            remedy="raise it, or guarantee fewer",
+            problem=f"got {cap:g}",
+            valid=f"allowed at least {_cents(own):.2f}, what its guaranteed on-demand nodes cost",
+            action="raise it, or guarantee fewer",
         )
     elif 0 < cap < _cents(cheapest):
-        yield Mistake(
+        yield ConfigIssue(
             path=path,
-            got=f"{cap:g}",
-            allowed=f"0 for never, or at least {_cents(cheapest):.2f}, the price of one node",
-            remedy=f"raise it, or set {shown(0)}",
+            problem=f"got {cap:g}",
+            valid=f"allowed 0 for never, or at least {_cents(cheapest):.2f}, the price of one node",
+            action=f"raise it, or set {shown(0)}",
         )

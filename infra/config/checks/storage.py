@@ -5,62 +5,62 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from infra.config.checks.parts import Parts
-from infra.config.fields import SOURCE_SUFFIX
-from infra.config.mistakes import Mistake, shown
+from infra.config.checks.partial import PartialStack
+from infra.config.errors import ConfigIssue, shown
+from infra.config.types import SOURCE_SUFFIX
 
 _CHOICES: Final = ("storageClass", "fsx", "efs")
 
 
-def _chosen(parts: Parts) -> list[str]:
+def _chosen(parts: PartialStack) -> list[str]:
     """What the file says keeps volumes, whether or not it says it well."""
     storage: Any = parts.raw.get("storage")
     return [key for key in _CHOICES if isinstance(storage, dict) and storage.get(key) is not None]
 
 
-def one_storage(parts: Parts) -> Iterator[Mistake]:
+def one_storage(parts: PartialStack) -> Iterator[ConfigIssue]:
     """Volumes are in one place."""
     chosen = _chosen(parts)
     if len(chosen) > 1:
-        yield Mistake(
+        yield ConfigIssue(
             path="storage",
-            got=" and ".join(chosen),
-            allowed=f"at most one of {', '.join(_CHOICES)}",
-            remedy="remove the others",
+            problem="got " + (" and ".join(chosen)),
+            valid=f"allowed at most one of {', '.join(_CHOICES)}",
+            action="remove the others",
         )
 
 
-def real_storage(parts: Parts) -> Iterator[Mistake]:
+def real_storage(parts: PartialStack) -> Iterator[ConfigIssue]:
     """Only simulated nodes can mount the simulated storage."""
     real = any(not pool.nodes.simulated for _, pool in parts.pools)
     if not parts.storage or _chosen(parts) or not real:
         return
     if parts.provider == "eks":
-        yield Mistake(
+        yield ConfigIssue(
             path="storage",
-            got="nothing that keeps volumes",
-            allowed="fsx, efs or storageClass",
-            remedy="add fsx: {zone: ...} for training, or efs: {}",
+            problem="got nothing that keeps volumes",
+            valid="allowed fsx, efs or storageClass",
+            action="add fsx: {zone: ...} for training, or efs: {}",
         )
     else:
-        yield Mistake(
+        yield ConfigIssue(
             path="storage.storageClass",
-            got="nothing",
-            allowed="a StorageClass of the cluster that serves ReadWriteMany",
-            remedy="add it",
+            problem="got nothing",
+            valid="allowed a StorageClass of the cluster that serves ReadWriteMany",
+            action="add it",
         )
 
 
-def source_images(parts: Parts) -> Iterator[Mistake]:
+def source_images(parts: PartialStack) -> Iterator[ConfigIssue]:
     """Only simulated nodes can run the checkout itself; others pull from a registry."""
     images = parts.raw.get("images")
     if not isinstance(images, dict) or all(p.nodes.simulated for _, p in parts.pools):
         return
     for name, reference in images.items():
         if isinstance(reference, str) and reference.endswith(SOURCE_SUFFIX):
-            yield Mistake(
+            yield ConfigIssue(
                 path=f"images.{name}",
-                got=shown(reference),
-                allowed="REPOSITORY@sha256:DIGEST where nodes are real",
-                remedy="push the image and pin the digest that the registry shows",
+                problem=f"got {shown(reference)}",
+                valid="allowed REPOSITORY@sha256:DIGEST where nodes are real",
+                action="push the image and pin the digest that the registry shows",
             )

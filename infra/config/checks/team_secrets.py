@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from infra.config.checks.parts import Parts
-from infra.config.mistakes import Mistake, shown
+from infra.config.checks.partial import PartialStack
+from infra.config.errors import ConfigIssue, shown
 from infra.config.secrets_model import TeamSecretConfig
 
 
-def _secrets(parts: Parts) -> Iterator[tuple[str, int, TeamSecretConfig]]:
+def _secrets(parts: PartialStack) -> Iterator[tuple[str, int, TeamSecretConfig]]:
     """Every secret with its place, and the number of its team."""
     for number, team in parts.teams:
         for index, secret in enumerate(team.secrets):
             yield f"teams[{number}].secrets[{index}]", number, secret
 
 
-def names(parts: Parts) -> Iterator[Mistake]:
+def names(parts: PartialStack) -> Iterator[ConfigIssue]:
     """No two secrets of a team have one name, or a variable in common."""
     first: dict[tuple[int, str, str], str] = {}
     for place, team, secret in _secrets(parts):
@@ -25,37 +25,37 @@ def names(parts: Parts) -> Iterator[Mistake]:
         for kind, name, path in given:
             other = first.setdefault((team, kind, name), path)
             if other != path:
-                yield Mistake(
+                yield ConfigIssue(
                     path=path,
-                    got=shown(name),
-                    allowed=f"a name of its own ({other} has this one)",
-                    remedy="rename one of them",
+                    problem=f"got {shown(name)}",
+                    valid=f"allowed a name of its own ({other} has this one)",
+                    action="rename one of them",
                 )
 
 
-def stores(parts: Parts) -> Iterator[Mistake]:
+def stores(parts: PartialStack) -> Iterator[ConfigIssue]:
     """What is kept in a store has a store, and a controller that reads it."""
     operators = parts.raw.get("operators")
     fetched = isinstance(operators, dict) and operators.get("externalSecrets") is not None
     for place, _, secret in _secrets(parts):
         if secret.store and not secret.remote_key:
-            yield Mistake(
+            yield ConfigIssue(
                 path=f"{place}.store",
-                got=shown(secret.store),
-                allowed="a store for a secret with a remoteKey",
-                remedy="add remoteKey, or remove store",
+                problem=f"got {shown(secret.store)}",
+                valid="allowed a store for a secret with a remoteKey",
+                action="add remoteKey, or remove store",
             )
         if secret.remote_key and not secret.store and parts.provider != "eks":
-            yield Mistake(
+            yield ConfigIssue(
                 path=f"{place}.store",
-                got="nothing",
-                allowed="a ClusterSecretStore of the cluster, for only EKS has one by itself",
-                remedy="name it, or make the Secret by hand and remove remoteKey",
+                problem="got nothing",
+                valid="allowed a ClusterSecretStore of the cluster, for only EKS has one by itself",
+                action="name it, or make the Secret by hand and remove remoteKey",
             )
         if secret.remote_key and not fetched:
-            yield Mistake(
+            yield ConfigIssue(
                 path=f"{place}.remoteKey",
-                got=shown(secret.remote_key),
-                allowed="remote secrets where the operator externalSecrets is",
-                remedy="add externalSecrets: {provided: false} to operators",
+                problem=f"got {shown(secret.remote_key)}",
+                valid="allowed remote secrets where the operator externalSecrets is",
+                action="add externalSecrets: {provided: false} to operators",
             )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from infra.config.checks.parts import Parts
-from infra.config.mistakes import Mistake, did_you_mean, one_of
+from infra.config.checks.partial import PartialStack
+from infra.config.errors import ConfigIssue, did_you_mean, one_of
 from infra.domain import catalog
 from infra.domain.pools import Capacity, Workload
 
@@ -14,7 +14,7 @@ _BY_POOL: Final = ("guaranteed", "borrowing", "lending")
 """Options of a team that give nodes by pool."""
 
 
-def queued_pools(parts: Parts) -> Iterator[Mistake]:
+def queued_pools(parts: PartialStack) -> Iterator[ConfigIssue]:
     """What a team has by pool names GPU pools."""
     # Of two pools with one name, which is a mistake of its own, the first counts.
     workloads = {pool.name: pool.workload for _, pool in reversed(parts.pools)}
@@ -25,22 +25,22 @@ def queued_pools(parts: Parts) -> Iterator[Mistake]:
             for name in getattr(team, option):
                 path = f"teams[{index}].{option}.{name}"
                 if name not in workloads:
-                    yield Mistake(
+                    yield ConfigIssue(
                         path=path,
-                        got="an unknown pool",
-                        allowed=one_of(parts.pool_names),
-                        remedy=did_you_mean(name, parts.pool_names, "name a pool of nodePools"),
+                        problem="got an unknown pool",
+                        valid=f"allowed {one_of(parts.pool_names)}",
+                        action=did_you_mean(name, parts.pool_names, "name a pool of nodePools"),
                     )
                 elif workloads[name] is Workload.CPU:
-                    yield Mistake(
+                    yield ConfigIssue(
                         path=path,
-                        got="a cpu pool",
-                        allowed="gpu-training pools, for only GPU nodes are queued for",
-                        remedy="remove it",
+                        problem="got a cpu pool",
+                        valid="allowed gpu-training pools, for only GPU nodes are queued for",
+                        action="remove it",
                     )
 
 
-def guaranteed_nodes(parts: Parts) -> Iterator[Mistake]:
+def guaranteed_nodes(parts: PartialStack) -> Iterator[ConfigIssue]:
     """Guarantees are together no more than the pool has."""
     promised: dict[str, int] = {}
     for index, team in parts.teams:
@@ -51,15 +51,15 @@ def guaranteed_nodes(parts: Parts) -> Iterator[Mistake]:
             before = promised.get(name, 0)
             promised[name] = before + nodes
             if promised[name] > pool.max:
-                yield Mistake(
+                yield ConfigIssue(
                     path=f"teams[{index}].guaranteed.{name}",
-                    got=f"{nodes}, {promised[name]} with the teams above",
-                    allowed=f"at most {pool.max - before}, for the pool has at most {pool.max}",
-                    remedy=f"lower it, or raise nodePools[{place}].max",
+                    problem=f"got {nodes}, {promised[name]} with the teams above",
+                    valid=f"allowed at most {pool.max - before}, for the pool has at most {pool.max}",
+                    action=f"lower it, or raise nodePools[{place}].max",
                 )
 
 
-def gpu_quotas(parts: Parts) -> Iterator[Mistake]:
+def gpu_quotas(parts: PartialStack) -> Iterator[ConfigIssue]:
     """A team's GPU quota is not above what all pools have."""
     if not parts.all_known:
         return
@@ -67,23 +67,23 @@ def gpu_quotas(parts: Parts) -> Iterator[Mistake]:
     total = sum(p.max * min(known[t].gpus for t in p.instance_types) for _, p in parts.pools)
     for index, team in parts.teams:
         if team.quota.gpus > total:
-            yield Mistake(
+            yield ConfigIssue(
                 path=f"teams[{index}].quota.gpus",
-                got=str(team.quota.gpus),
-                allowed=f"at most {total}, all GPUs of all pools",
-                remedy="lower it, or enlarge a pool",
+                problem=f"got {team.quota.gpus}",
+                valid=f"allowed at most {total}, all GPUs of all pools",
+                action="lower it, or enlarge a pool",
             )
 
 
-def production_guarantees(parts: Parts) -> Iterator[Mistake]:
+def production_guarantees(parts: PartialStack) -> Iterator[ConfigIssue]:
     """What production is promised is not capacity that AWS may take back at any moment."""
     capacity = {pool.name: pool.capacity for _, pool in parts.pools}
     for index, team in parts.teams:
         promised = [capacity.get(name) for name, nodes in team.guaranteed.items() if nodes]
         if team.tier == "production" and set(promised) == {Capacity.SPOT}:
-            yield Mistake(
+            yield ConfigIssue(
                 path=f"teams[{index}].guaranteed",
-                got="spot pools only",
-                allowed="nodes of an on-demand pool for a team of tier production",
-                remedy="guarantee it on-demand nodes, too, or set tier: research",
+                problem="got spot pools only",
+                valid="allowed nodes of an on-demand pool for a team of tier production",
+                action="guarantee it on-demand nodes, too, or set tier: research",
             )

@@ -6,19 +6,19 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from infra.config.checks.parts import Parts
-from infra.config.fields import repository_of
-from infra.config.mistakes import Mistake, did_you_mean, one_of, shown
+from infra.config.checks.partial import PartialStack
+from infra.config.errors import ConfigIssue, did_you_mean, one_of, shown
+from infra.config.types import repository_of
 from infra.config.validation_model import TRAINER_IMAGE
 from infra.validation.jobs import NAME_MAX, checked
 
 
-def _section(parts: Parts) -> dict[str, Any] | None:
+def _section(parts: PartialStack) -> dict[str, Any] | None:
     found = parts.raw.get("validation")
     return found if isinstance(found, dict) else None
 
 
-def image(parts: Parts) -> Iterator[Mistake]:
+def image(parts: PartialStack) -> Iterator[ConfigIssue]:
     """They run in an image of the stack, or in one by digest from where images may come from."""
     section, images = _section(parts), parts.raw.get("images")
     if section is None:
@@ -29,18 +29,18 @@ def image(parts: Parts) -> Iterator[Mistake]:
         return
     registries = parts.raw.get("registries")
     if not re.search(r"@sha256:[0-9a-f]{64}$", wanted):
-        yield Mistake(
+        yield ConfigIssue(
             path="validation.image",
-            got=shown(wanted),
-            allowed=f"{one_of(known)} (names in images), or REPOSITORY@sha256:DIGEST",
-            remedy=did_you_mean(wanted, known, f"add {wanted} to images"),
+            problem=f"got {shown(wanted)}",
+            valid=f"allowed {one_of(known)} (names in images), or REPOSITORY@sha256:DIGEST",
+            action=did_you_mean(wanted, known, f"add {wanted} to images"),
         )
     elif isinstance(registries, list) and not _from(repository_of(wanted), registries):
-        yield Mistake(
+        yield ConfigIssue(
             path="validation.image",
-            got=shown(repository_of(wanted)),
-            allowed=f"images from registries: {one_of(map(str, registries))}",
-            remedy="add its registry to registries, or push it to one of them",
+            problem=f"got {shown(repository_of(wanted))}",
+            valid=f"allowed images from registries: {one_of(map(str, registries))}",
+            action="add its registry to registries, or push it to one of them",
         )
 
 
@@ -48,34 +48,34 @@ def _from(repository: str, registries: list[Any]) -> bool:
     return any(repository == one or repository.startswith(f"{one}/") for one in registries)
 
 
-def pools(parts: Parts) -> Iterator[Mistake]:
+def pools(parts: PartialStack) -> Iterator[ConfigIssue]:
     """Names that fit into those of the checks; bandwidths of pools that have some."""
     section = _section(parts)
     if section is None or not parts.all_known:
         return
     found = checked([pool.pool("") for _, pool in parts.pools])
     if section.get("weekly") is True and not any(pool.min for pool in found):
-        yield Mistake(
+        yield ConfigIssue(
             path="validation.weekly",
-            got="true",
-            allowed="it where a GPU pool always has nodes, for it starts none",
-            remedy="remove it, or raise the min of a pool",
+            problem="got true",
+            valid="allowed it where a GPU pool always has nodes, for it starts none",
+            action="remove it, or raise the min of a pool",
         )
     gangs = {pool.name for pool in found if pool.max > 1}
     for index, pool in parts.pools:
         if pool.name in gangs and len(pool.name) > NAME_MAX:
-            yield Mistake(
+            yield ConfigIssue(
                 path=f"nodePools[{index}].name",
-                got=f"{len(pool.name)} characters",
-                allowed=f"at most {NAME_MAX} with validation, whose CronJobs are named after pools",
-                remedy="shorten it",
+                problem=f"got {len(pool.name)} characters",
+                valid=f"allowed at most {NAME_MAX} with validation, whose CronJobs are named after pools",
+                action="shorten it",
             )
     wanted = section.get("minGBps")
     for name in wanted if isinstance(wanted, dict) else ():
         if name not in gangs:
-            yield Mistake(
+            yield ConfigIssue(
                 path=f"validation.minGBps.{name}",
-                got="a pool without a collective check",
-                allowed=one_of(gangs),
-                remedy=did_you_mean(str(name), gangs, "remove it"),
+                problem="got a pool without a collective check",
+                valid=f"allowed {one_of(gangs)}",
+                action=did_you_mean(str(name), gangs, "remove it"),
             )

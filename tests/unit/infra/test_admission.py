@@ -9,7 +9,7 @@ import pytest
 
 from infra.cli import render
 from infra.config import arguments, parse, stack_values
-from infra.config.fields import repository_of
+from infra.config.types import repository_of
 from infra.domain import naming
 from infra.domain.addon_versions import ADD_ONS
 from infra.domain.scheduler import Scheduler

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from infra.config import ConfigError, parse, promise
+from infra.config import ConfigError, parse, platform_record
 from infra.domain.quantity import GIB
 from tests.golden.example_runs import stack_values as existing
 from tests.unit.infra.example_eks import stack_values as eks
@@ -94,7 +94,7 @@ def test_a_spoilt_stack_loads_or_says_why_not(stack: str) -> None:
     for _ in range(TRIES):
         what, values = spoilt(sound, chance)
         try:
-            promise.platform(parse(values), "example")
+            platform_record.platform(parse(values), "example")
         except ConfigError as error:
             refused += 1
             assert error.lines, what

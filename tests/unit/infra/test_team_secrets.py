@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from infra.cli.render import render
-from infra.config import parse, promise
+from infra.config import parse, platform_record
 from infra.tenancy import secrets
 from infra.tenancy.secrets import SecretsManager, TeamSecret
 from tests.golden.example_runs import stack_values
@@ -47,7 +47,7 @@ def test_a_secret_of_another_store_needs_no_store_of_the_team() -> None:
 def test_runs_are_told_the_variables_of_their_own_teams_secrets_only() -> None:
     values = copy.deepcopy(stack_values())
     values["teams"][0]["secrets"] = [{"name": "tracking", "env": ["WANDB_API_KEY"]}]
-    platform = promise.platform(parse(values), "example")
+    platform = platform_record.platform(parse(values), "example")
     assert platform.teams["research"].secrets == {"tracking": ("WANDB_API_KEY",)}
     assert platform.teams["production"].secrets == {}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from infra.config import parse, promise
+from infra.config import parse, platform_record
 from infra.config.validation_arguments import validation as arguments
 from infra.domain import naming, quantity
 from infra.domain.pools import NodePool
@@ -37,7 +37,7 @@ KWOK = {
 def args(section: dict[str, Any] | None = None, **stack_facts: Any) -> ValidationArgs:
     """The example stack with checks of its nodes."""
     config = parse(stack_values() | {"validation": section or {}} | stack_facts)
-    found = arguments(config, promise.platform(config, "example"), {"trainer": IMAGE})
+    found = arguments(config, platform_record.platform(config, "example"), {"trainer": IMAGE})
     assert found
     return found
 
@@ -66,7 +66,9 @@ def pools(**changed: Any) -> list[dict[str, Any]]:
 
 def test_a_stack_that_wants_none_has_none() -> None:
     config = parse(stack_values())
-    assert arguments(config, promise.platform(config, "example"), {"trainer": IMAGE}) is None
+    assert (
+        arguments(config, platform_record.platform(config, "example"), {"trainer": IMAGE}) is None
+    )
 
 
 def test_every_gpu_pool_whose_nodes_run_pods_has_a_template_of_each_check() -> None:
@@ -256,7 +258,7 @@ def test_the_check_of_queues_has_room_for_one_job_and_no_part_in_the_cohort() ->
 @pytest.mark.parametrize("scheduler", [s for s in Scheduler if s is not Scheduler.KUEUE])
 def test_another_scheduler_has_no_queue_for_checks(scheduler: Scheduler) -> None:
     config = parse(scheduler_values(scheduler) | {"validation": {}})
-    found = arguments(config, promise.platform(config, "example"), {"trainer": IMAGE})
+    found = arguments(config, platform_record.platform(config, "example"), {"trainer": IMAGE})
     assert found and not found.queued
     for template in templates(found).values():
         assert naming.QUEUE_NAME not in template["spec"]["jobTemplate"]["metadata"]["labels"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from infra.config import StackConfig, promise
+from infra.config import StackConfig, platform_record
 from infra.domain import catalog, naming
 from infra.sites.aws import imds_sidecar
 from tests.golden.example_runs import LAUNCHERS, platform, run, run_of, stack_values
@@ -289,7 +289,9 @@ def test_a_preparation_is_named_by_its_content() -> None:
 def test_a_run_queued_for_nodes_that_karpenter_makes_is_placed_by_the_scheduler() -> None:
     pools = stack_values()["nodePools"]
     mixed = [pools[0] | {"nodes": "karpenter"}, *pools[1:]]
-    found = promise.platform(StackConfig.model_validate(stack_values() | {"nodePools": mixed}), "x")
+    found = platform_record.platform(
+        StackConfig.model_validate(stack_values() | {"nodePools": mixed}), "x"
+    )
     assert placement.topology_annotation(run(), found, found.gpu_pools("research")) == {}
 
 

@@ -44,7 +44,7 @@ _WIDEST_PUBLIC: Final = {4: 8, 6: 32}
 """By IP version: a shorter prefix is not somebody's network any more, two of /1 are the internet."""
 
 
-class Section(BaseModel):
+class StrictModel(BaseModel):
     """Base of every part of a file that people write."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from infra.config.fields import repository_of
 from infra.config.model import StackConfig, StorageKind
 from infra.config.operators_model import OPERATORS
+from infra.config.types import repository_of
 from infra.domain import launcher_support, naming
 from infra.domain.platform import Platform, TeamOutputs
 from infra.domain.pools import Workload

@@ -19,10 +19,10 @@ from infra.config.aws_model import (
     ExistingNetworkConfig,
     MadeNetworkConfig,
 )
-from infra.config.checks.parts import UNKNOWN, UNKNOWN_ACCOUNT, Parts
-from infra.config.fields import Section
-from infra.config.mistakes import ConfigError, Mistake, from_pydantic, one_of
+from infra.config.checks.partial import UNKNOWN, UNKNOWN_ACCOUNT, PartialStack
+from infra.config.errors import ConfigError, ConfigIssue, from_pydantic, one_of
 from infra.config.model import PoolConfig, StackConfig, StorageConfig, TeamConfig
+from infra.config.types import StrictModel
 from infra.domain import naming
 from infra.domain.pools import NODES_MAX
 
@@ -45,7 +45,7 @@ _NEUTRAL_NETWORK: Final[Mapping[str, Any]] = {"cidr": "10.0.0.0/16", "zones": [U
 _NEUTRAL_STORAGE: Final[Mapping[str, Any]] = {"checkpoints": "1Gi", "datasets": "1Gi"}
 """What stands in for fields that are missing or malformed: it contradicts nothing else."""
 
-_S = TypeVar("_S", bound=Section)
+_S = TypeVar("_S", bound=StrictModel)
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -96,7 +96,13 @@ def read_yaml(path: Path, shown_as: str) -> list[Any]:
         # A date or a number that no calendar or computer has, an alias inside of what it stands for.
         cause = str(error).partition(";")[0]
         problem, remedy = f"a value that cannot be read ({cause})", "correct it"
-    raise ConfigError([Mistake(path=shown_as, got=problem, allowed="a YAML file", remedy=remedy)])
+    raise ConfigError(
+        [
+            ConfigIssue(
+                path=shown_as, problem=f"got {problem}", valid="allowed a YAML file", action=remedy
+            )
+        ]
+    )
 
 
 def stack_values(path: Path) -> dict[str, Any]:
@@ -115,11 +121,12 @@ def stack_values(path: Path) -> dict[str, Any]:
         return own
     raise ConfigError(
         [
-            Mistake(
+            ConfigIssue(
                 path=path.name,
-                got=f"a file with {one_of(map(str, foreign))}" if foreign else "no configuration",
-                allowed=f"a stack file: `config:` with keys such as {naming.PROJECT}:cluster",
-                remedy="name a stack file, or start from Pulumi.local.yaml",
+                problem="got "
+                + (f"a file with {one_of(map(str, foreign))}" if foreign else "no configuration"),
+                valid=f"allowed a stack file: `config:` with keys such as {naming.PROJECT}:cluster",
+                action="name a stack file, or start from Pulumi.local.yaml",
             )
         ]
     )
@@ -132,11 +139,11 @@ def _each_key_once(config: Mapping[str, Any]) -> None:
     if twice:
         raise ConfigError(
             [
-                Mistake(
+                ConfigIssue(
                     path=key,
-                    got=f"it twice, as {key} and as {naming.PROJECT}:{key}",
-                    allowed="each key once",
-                    remedy="remove one of them",
+                    problem=f"got it twice, as {key} and as {naming.PROJECT}:{key}",
+                    valid="allowed each key once",
+                    action="remove one of them",
                 )
                 for key in twice
             ]
@@ -186,15 +193,15 @@ def parse(values: Mapping[str, Any]) -> StackConfig:
     return StackConfig.model_validate(dict(values))
 
 
-def _parts(values: Mapping[str, Any]) -> tuple[list[Mistake], Parts]:
-    mistakes: list[Mistake] = []
+def _parts(values: Mapping[str, Any]) -> tuple[list[ConfigIssue], PartialStack]:
+    mistakes: list[ConfigIssue] = []
     try:
         StackConfig.model_validate(dict(values))
     except pydantic.ValidationError as error:
         mistakes = from_pydantic(error, StackConfig)
     cluster = values.get("cluster")
     on_eks = isinstance(cluster, dict) and cluster.get("provider") == EksClusterConfig.TAG
-    parts = Parts(
+    parts = PartialStack(
         pools=_items(values.get("nodePools"), PoolConfig, _NEUTRAL_POOL),
         teams=_items(values.get("teams"), TeamConfig, _NEUTRAL_TEAM),
         storage=_repaired(values.get("storage"), StorageConfig, _NEUTRAL_STORAGE),

@@ -24,7 +24,7 @@ UNKNOWN_ACCOUNT: Final = "000000000000"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class PartialStack:
     """The parts of a stack file with their places; malformed fields are replaced by neutral ones."""
 
     pools: Sequence[tuple[int, PoolConfig]]

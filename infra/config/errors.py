@@ -35,25 +35,31 @@ _KEY: Final = "[key]"
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
-class Mistake:
+class ConfigIssue:
     """One mistake in a file that people write."""
 
     path: str
-    """Where: `nodePools[0].min`, or the file itself."""
-    got: str
-    allowed: str
-    remedy: str
+    """Key path such as `nodePools[0].min`, or the name of the file."""
+    problem: str
+    """What is wrong."""
+    valid: str
+    """What is valid."""
+    action: str
+    """What to do."""
+    code: str = "invalid"
+    """Kind of the mistake in kebab case, such as `unknown-key`; stable, unlike the text."""
 
     def __str__(self) -> str:
-        line = f"{self.path}: got {self.got}; allowed {self.allowed}; {self.remedy}"
+        line = f"{self.path}: {self.problem}; {self.valid}; {self.action}"
         return "".join(one if one.isprintable() else repr(one)[1:-1] for one in line)
 
 
 class ConfigError(Exception):
-    """A configuration that cannot be used; its text has one line per mistake."""
+    """A configuration that cannot be used; its text has one line per issue."""
 
-    def __init__(self, mistakes: Sequence[Mistake | str]) -> None:
-        self.lines = tuple(str(mistake) for mistake in mistakes)
+    def __init__(self, issues: Sequence[ConfigIssue | str]) -> None:
+        self.issues = tuple(issues)
+        self.lines = tuple(map(str, issues))
         super().__init__("\n".join(self.lines))
 
 
@@ -147,7 +153,7 @@ def _nested(annotation: Any) -> list[type[pydantic.BaseModel]]:
 
 def from_pydantic(
     error: pydantic.ValidationError, model: type[pydantic.BaseModel]
-) -> list[Mistake]:
+) -> list[ConfigIssue]:
     """One mistake per error, in the order of the file's model.
 
     A misspelt key is one mistake, though what it stands for is then missing, too.
@@ -170,12 +176,12 @@ def _meant(error: dict[str, Any], model: type[pydantic.BaseModel]) -> tuple[str 
     return (*location[:-1], near) if near else None
 
 
-def within(file: str, mistakes: Iterable[Mistake]) -> list[Mistake]:
+def within(file: str, mistakes: Iterable[ConfigIssue]) -> list[ConfigIssue]:
     """The same mistakes, their places in a file of this name."""
     return [replace(m, path=f"{file}: {m.path}" if m.path else file) for m in mistakes]
 
 
-def _translate(error: dict[str, Any], model: type[pydantic.BaseModel]) -> Mistake:
+def _translate(error: dict[str, Any], model: type[pydantic.BaseModel]) -> ConfigIssue:
     location: tuple[str | int, ...] = error["loc"]
     holder, place = _place(model, location)
     path = join("", place)
@@ -184,26 +190,37 @@ def _translate(error: dict[str, Any], model: type[pydantic.BaseModel]) -> Mistak
         return _wrong_tag(error, path, _tags(holder, location[-1]))
     if kind == "extra_forbidden" and holder:
         known = _keys(holder)
-        return Mistake(
+        return ConfigIssue(
             path=path,
-            got="an unknown key",
-            allowed=one_of(known),
-            remedy=did_you_mean(str(location[-1]), known, "remove it"),
+            problem="got an unknown key",
+            valid=f"allowed {one_of(known)}",
+            action=did_you_mean(str(location[-1]), known, "remove it"),
         )
     if kind == "missing":
-        return Mistake(
-            path=path, got="nothing", allowed=_described(holder, location), remedy="add it"
+        return ConfigIssue(
+            path=path,
+            problem="got nothing",
+            valid=f"allowed {_described(holder, location)}",
+            action="add it",
         )
     if kind == "value_error":
         cause = error["ctx"]["error"]
         allowed, _, remedy = str(cause).partition("; ")
-        return Mistake(
-            path=path, got=shown(error["input"]), allowed=allowed, remedy=remedy or "change it"
+        return ConfigIssue(
+            path=path,
+            problem="got " + shown(error["input"]),
+            valid=f"allowed {allowed}",
+            action=remedy or "change it",
         )
     allowed = _ALLOWED.get(kind, error["msg"].removeprefix("Input should be "))
     allowed = allowed.format(**error.get("ctx", {}))
     remedy = _nearest_choice(error["input"], error.get("ctx", {}).get("expected"))
-    return Mistake(path=path, got=shown(error["input"]), allowed=allowed, remedy=remedy)
+    return ConfigIssue(
+        path=path,
+        problem="got " + shown(error["input"]),
+        valid=f"allowed {allowed}",
+        action=remedy,
+    )
 
 
 def _nearest_choice(given: Any, expected: str | None) -> str:
@@ -223,15 +240,15 @@ def _tags(holder: type[pydantic.BaseModel] | None, key: str | int) -> list[str]:
     return [m.TAG for m in found if hasattr(m, "TAG")]
 
 
-def _wrong_tag(error: dict[str, Any], path: str, tags: Sequence[str]) -> Mistake:
+def _wrong_tag(error: dict[str, Any], path: str, tags: Sequence[str]) -> ConfigIssue:
     """The key that decides between several shapes of a section is missing, or has no such value."""
     ctx = error["ctx"]
     given = ctx.get("tag")
-    return Mistake(
+    return ConfigIssue(
         path=f"{path}.{ctx['discriminator'].strip(chr(39))}",
-        got=shown(given),
-        allowed=one_of(tags),
-        remedy="add it" if given is None else did_you_mean(given, tags, "choose one of them"),
+        problem=f"got {shown(given)}",
+        valid=f"allowed {one_of(tags)}",
+        action="add it" if given is None else did_you_mean(given, tags, "choose one of them"),
     )
 
 
