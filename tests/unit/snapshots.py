@@ -1,0 +1,51 @@
+"""Keep the exact text of messages in one YAML file per area; tests assert codes and paths.
+
+`UPDATE_SNAPSHOTS=1 python -m pytest tests/unit/...` rewrites the texts; review them with git diff.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+UPDATE: Final = "UPDATE_SNAPSHOTS"
+_LINE_WIDTH: Final = 1_000_000
+"""Never wrap: a changed sentence is one changed line."""
+
+
+class Snapshot:
+    """One group of cases in a snapshot file, by convention a group per test module."""
+
+    def __init__(self, file: Path, group: str) -> None:
+        self._file, self._group = file, group
+
+    def check(self, case: str, lines: Sequence[str]) -> None:
+        """Assert that the lines are those on file, or store them where UPDATE_SNAPSHOTS is set."""
+        if os.environ.get(UPDATE):
+            self._store(case, list(lines))
+        assert list(lines) == self._read().get(self._group, {}).get(case), (
+            f"{self._file.name} has another text for {self._group}, {case!r}; if the new one is "
+            f"better, run this test with {UPDATE}=1 and review the change of the file"
+        )
+
+    def cases(self) -> set[str]:
+        """Return the cases on file: a test compares them with its own to find stale ones."""
+        return set(self._read().get(self._group, {}))
+
+    def _read(self) -> dict[str, Any]:
+        return yaml.safe_load(self._file.read_text()) or {} if self._file.exists() else {}
+
+    def _store(self, case: str, lines: list[str]) -> None:
+        self._file.parent.mkdir(exist_ok=True)
+        with self._file.open("a+") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)  # pytest -n runs several processes.
+            content = self._read()
+            content.setdefault(self._group, {})[case] = lines
+            self._file.write_text(
+                yaml.safe_dump(content, width=_LINE_WIDTH, allow_unicode=True, sort_keys=True)
+            )
