@@ -16,6 +16,7 @@ from infra.config import parse, platform_record
 from infra.domain import naming
 from infra.domain.platform import Platform
 from infra.domain.pools import NodePool
+from infra.domain.tier import TIERS
 
 POOLS: Final = (
     ("ondemand-a", "on-demand", "us-east-1a"),
@@ -65,7 +66,6 @@ def stack_values(nodes: int) -> dict[str, Any]:
     """A stack file's values: `nodes` simulated p4d nodes in four pools, and four teams."""
     size, more = divmod(nodes, len(POOLS))
     sizes = {name: size + (index < more) for index, (name, _, _) in enumerate(POOLS)}
-    capacity = {"research": "spot", "production": "on-demand"}
     return {
         "cluster": {"provider": "existing", "name": "bench"},
         "taintKey": "dedicated",
@@ -93,7 +93,7 @@ def stack_values(nodes: int) -> dict[str, Any]:
                 "guaranteed": {
                     name: sizes[name] // GUARANTEED_PART
                     for name, bought, _ in POOLS
-                    if bought == capacity[tier]
+                    if bought == TIERS[tier].capacity_order[0].value
                 },
                 "quota": {
                     "cpu": str(96 * nodes),

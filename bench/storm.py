@@ -14,6 +14,7 @@ from bench.api import Api, each, until
 from bench.embedded import Embedded
 from bench.gangs import Gang
 from bench.observer import Observer
+from infra.domain.tier import RESEARCH
 
 KILLED: Final = ("kueue", "controller-manager", "scheduler", "jobset")
 MOST_EVICTIONS: Final = 8
@@ -111,7 +112,7 @@ def load(size: Size, fitting: tuple[int, ...]) -> tuple[list[Gang], list[Gang]]:
     Only research may have the lowest class. The high ones are of all teams, at their teams' own class:
     they preempt in their own queue and take back what others have borrowed.
     """
-    research = [team for team, tier in fleet.TEAMS if tier == "research"]
+    research = [team for team, tier in fleet.TEAMS if tier == RESEARCH.name]
     low = [
         replace(
             gang,

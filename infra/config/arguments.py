@@ -16,6 +16,7 @@ from infra.domain import naming, quantity
 from infra.domain.pools import Autoscaler, Workload
 from infra.domain.scheduler import Scheduler
 from infra.domain.storage import NamedStorageClass, SharedStorage, VolumeSizes
+from infra.domain.tier import DEFAULT_PRIORITIES
 from infra.queueing import priorities, yunikorn
 from infra.queueing.kueue import KueueQueuesArgs
 from infra.queueing.shares import QueueShare, SharedQueuesArgs
@@ -161,7 +162,7 @@ def admission(config: StackConfig) -> AdmissionWallsArgs:
         taint_key=config.taint_key,
         registries=registries,
         priorities=priorities.PRIORITIES,
-        ceilings=priorities.DEFAULT_BY_TIER,
+        ceilings=DEFAULT_PRIORITIES,
         scheduler=config.scheduler,
         queue_prefix=config.scheduler.queue("", config.cohort),
     )

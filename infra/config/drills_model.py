@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field
 
 from infra.config.types import Bool, Int, Size, Str, StrictModel
 from infra.domain import naming, quantity
+from infra.domain.tier import TIERS
 from infra.tenancy.restore_drill import RestoreDrill
 
 TRAINER_IMAGE: Final = "trainer"
@@ -68,7 +69,7 @@ class RestoreDrillConfig(StrictModel):
         """Whether there is a drill. `has_image`: the stack's images have this one's."""
         if self.enabled is not None:
             return self.enabled
-        return tier == "production" and (has_image or self.image != TRAINER_IMAGE)
+        return TIERS[tier].restore_drill_by_default and (has_image or self.image != TRAINER_IMAGE)
 
     def drill(self, image: str, cpu_pool: str | None) -> RestoreDrill:
         """The drill that the platform works with, in this image, on nodes of this pool."""

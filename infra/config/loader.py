@@ -25,6 +25,7 @@ from infra.config.model import PoolConfig, StackConfig, StorageConfig, TeamConfi
 from infra.config.types import StrictModel
 from infra.domain import naming
 from infra.domain.pools import NODES_MAX
+from infra.domain.tier import RESEARCH
 
 _STACK_FILE_KEYS: Final = frozenset(
     {"config", "environment", "encryptionsalt", "encryptedkey", "secretsprovider"}
@@ -36,7 +37,7 @@ _NEUTRAL_POOL: Final[Mapping[str, Any]] = {
     "zone": UNKNOWN,
 }
 _NEUTRAL_TEAM: Final[Mapping[str, Any]] = {
-    "tier": "research",
+    "tier": RESEARCH.name,
     "quota": {"cpu": "1", "memory": "1", "gpus": 0},
 }
 _NEUTRAL_EKS: Final[Mapping[str, Any]] = {"name": UNKNOWN}

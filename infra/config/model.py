@@ -60,6 +60,7 @@ from infra.domain.pools import (
     Workload,
 )
 from infra.domain.scheduler import Scheduler
+from infra.domain.tier import TierName
 
 
 class StorageKind(StrEnum):
@@ -167,7 +168,7 @@ class TeamConfig(StrictModel):
     """One team."""
 
     name: TeamName = Field(description="a DNS label")
-    tier: Literal["research", "production"] = Field(description="research or production")
+    tier: TierName = Field(description="research or production")
     guaranteed: dict[DnsLabel, Annotated[Int, Field(ge=0)]] = Field(default={})
     """Nodes per pool that are the team's whenever it wants them; the rest of a pool is shared."""
     quota: QuotaConfig = Field(description="cpu, memory and gpus")

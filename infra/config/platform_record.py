@@ -9,6 +9,7 @@ from infra.domain import launcher_support, naming
 from infra.domain.platform import Platform, TeamOutputs
 from infra.domain.pools import Workload
 from infra.domain.scheduler import NATIVE_GANG_APIS, Scheduler
+from infra.domain.tier import DEFAULT_PRIORITIES, TIERS
 from infra.queueing import priorities, quotas
 from infra.queueing.quotas import QueueTeam
 from infra.sites.aws import imds_sidecar
@@ -54,7 +55,7 @@ def queue_teams(config: StackConfig) -> tuple[QueueTeam, ...]:
             borrowing=team.borrowing,
             lending=team.lending,
             on_demand_usd_per_hour=team.on_demand_usd_per_hour,
-            fair_weight=team.fair_weight or quotas.FAIR_WEIGHT[team.tier],
+            fair_weight=team.fair_weight or TIERS[team.tier].fair_weight,
         )
         for team in config.teams
     )
@@ -102,7 +103,7 @@ def platform(config: StackConfig, stack: str) -> Platform:
         scheduler=config.scheduler,
         gang_api=gang_api(config),
         priorities=priorities.PRIORITIES,
-        default_priority=priorities.DEFAULT_BY_TIER,
+        default_priority=DEFAULT_PRIORITIES,
         storage_class=storage_class(config),
         registries=registries(config),
         grafana=grafana_url(config),

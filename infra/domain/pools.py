@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import Any, Final
 
 from infra.domain import catalog, naming
@@ -23,6 +23,21 @@ class Capacity(StrEnum):
 
     SPOT = "spot"
     ON_DEMAND = "on-demand"
+
+
+class PurchaseModel(Enum):
+    """How a pool's nodes are paid for."""
+
+    SPOT = auto()
+    RESERVED = auto()
+    """Paid for whether used or not."""
+    HOURLY = auto()
+    """On demand, per hour of use."""
+
+    @property
+    def capacity(self) -> Capacity:
+        """The capacity type of nodes that are paid for like this."""
+        return Capacity.SPOT if self is PurchaseModel.SPOT else Capacity.ON_DEMAND
 
 
 class Workload(StrEnum):
@@ -164,6 +179,13 @@ class NodePool:
     def types(self) -> tuple[InstanceType, ...]:
         """The catalog's rows. Raises KeyError for a type that it lacks."""
         return tuple(catalog.load().types[name] for name in self.instance_types)
+
+    @property
+    def purchase_model(self) -> PurchaseModel:
+        """How the nodes are paid for."""
+        if self.capacity is Capacity.SPOT:
+            return PurchaseModel.SPOT
+        return PurchaseModel.RESERVED if self.reservation else PurchaseModel.HOURLY
 
     @property
     def cards_per_node(self) -> int:

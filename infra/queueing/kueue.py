@@ -15,6 +15,7 @@ import pulumi
 
 from infra.domain import naming, quantity
 from infra.domain.pools import NodePool, topology_aware
+from infra.domain.tier import TIERS
 from infra.domain.topology import FLAT, RACKS, Topology, of_pool
 from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
 from infra.queueing import quotas
@@ -117,7 +118,7 @@ def cluster_queue(
     than preempt. Production stops at its preferred capacity and takes it back from borrowers.
     Both get back what they are guaranteed. Why so: docs/adr/0015.
     """
-    production = team.tier == "production"
+    takes_back = TIERS[team.tier].preempts_for_preferred_capacity
     return {
         "apiVersion": naming.KUEUE_API,
         "kind": "ClusterQueue",
@@ -134,7 +135,7 @@ def cluster_queue(
             ],
             "flavorFungibility": {
                 "whenCanBorrow": "MayStopSearch",
-                "whenCanPreempt": "MayStopSearch" if production else "TryNextFlavor",
+                "whenCanPreempt": "MayStopSearch" if takes_back else "TryNextFlavor",
             },
             "preemption": {
                 # What is guaranteed is the team's again whenever it wants it, whoever borrowed it.

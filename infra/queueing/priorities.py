@@ -18,11 +18,6 @@ PRIORITIES: Final[Mapping[str, int]] = {
 }
 """Name and value; a higher value is admitted first and may preempt a lower one."""
 
-DEFAULT_BY_TIER: Final[Mapping[str, str]] = {
-    "production": "production-training",
-    "research": "research-training",
-}
-
 _DESCRIPTIONS: Final[Mapping[str, str]] = {
     "production-training": "Approved production training runs.",
     "research-training": "Research runs; the usual class.",

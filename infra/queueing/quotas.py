@@ -8,13 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from typing import Final
 
-from infra.domain.pools import Capacity, NodePool
-
-FAIR_WEIGHT: Final[Mapping[str, int]] = {"research": 1, "production": 10}
-"""Share of what nobody is guaranteed, unless the team says otherwise. See docs/adr/0015."""
+from infra.domain.pools import NodePool, PurchaseModel
+from infra.domain.tier import TIERS
 
 _ROUNDING: Final = 1e-9
 """A cap of exactly n nodes buys n, whatever the last bit of the quotient is."""
@@ -48,35 +45,15 @@ class Share:
     """None: all that is guaranteed."""
 
 
-class _Bought(Enum):
-    """How a pool's nodes are paid for."""
-
-    SPOT = auto()
-    RESERVED = auto()
-    """Used or not."""
-    BY_THE_HOUR = auto()
-
-
-_ORDER: Final[Mapping[str, tuple[_Bought, ...]]] = {
-    "research": (_Bought.SPOT, _Bought.RESERVED, _Bought.BY_THE_HOUR),
-    "production": (_Bought.RESERVED, _Bought.BY_THE_HOUR, _Bought.SPOT),
-}
-
-
-def _bought(pool: NodePool) -> _Bought:
-    if pool.capacity is Capacity.SPOT:
-        return _Bought.SPOT
-    return _Bought.RESERVED if pool.reservation else _Bought.BY_THE_HOUR
-
-
 def flavor_order(tier: str, pools: Sequence[NodePool]) -> list[NodePool]:
     """Pools in the order in which a tier tries them; alike ones as listed."""
-    return sorted(pools, key=lambda pool: _ORDER[tier].index(_bought(pool)))
+    order = TIERS[tier].purchase_order
+    return sorted(pools, key=lambda pool: order.index(pool.purchase_model))
 
 
 def by_the_hour(pool: NodePool) -> bool:
     """Whether each hour of a node is bought on demand: neither spot nor paid for already."""
-    return _bought(pool) is _Bought.BY_THE_HOUR
+    return pool.purchase_model is PurchaseModel.HOURLY
 
 
 def guaranteed_usd_per_hour(team: QueueTeam, pools: Sequence[NodePool]) -> float:

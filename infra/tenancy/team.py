@@ -10,6 +10,7 @@ import pulumi
 
 from infra.domain import naming
 from infra.domain.storage import TeamVolumes
+from infra.domain.tier import RESEARCH
 from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
 from infra.tenancy import access, limits, restore_drill, secrets, volumes, walls
 from infra.tenancy.restore_drill import RestoreDrill
@@ -21,7 +22,7 @@ class TeamArgs:
     """One team; see the stack file's `teams` and `storage`."""
 
     team: str
-    tier: str = naming.LOWEST_TIER
+    tier: str = RESEARCH.name
     rdma: bool = False
     """Pods may lock memory, as RDMA does; see admission/pod_security.py for what holds them then."""
     signed_images: bool = False
@@ -47,7 +48,7 @@ class TeamArgs:
 
 
 def namespace(
-    team: str, tier: str = naming.LOWEST_TIER, *, rdma: bool = False, signed: bool = False
+    team: str, tier: str = RESEARCH.name, *, rdma: bool = False, signed: bool = False
 ) -> Manifest:
     """The namespace: its labels are what the walls know of the team.
 

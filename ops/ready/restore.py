@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from infra.domain.tier import TIERS
 from ops.objects import Json
 from ops.ready.context import Climb
 from ops.ready.jobs import CRON_JOBS
@@ -14,7 +15,6 @@ from ops.ready.stack_facts import Team
 
 DRILL: Final = "restore-drill"
 """Name of the CronJob in a team's namespace."""
-PRODUCTION: Final = "production"
 _TOLD: Final = ("runs", "restored", "bytes")
 
 
@@ -27,12 +27,16 @@ def look(climb: Climb) -> Iterator[Check]:
             whose, f"no cronjob/{DRILL}; `restoreDrill` of a team in the stack file makes one"
         )
     tried = False
-    for team, drill in sorted(drills, key=lambda one: one[0].tier != PRODUCTION):
-        if team.tier != PRODUCTION and tried:
+    for team, drill in sorted(drills, key=lambda one: not _always_drilled(one[0])):
+        if tried and not _always_drilled(team):
             return
         check = _of(climb, team, drill)
         tried |= check.outcome is not Outcome.SKIPPED
         yield check
+
+
+def _always_drilled(team: Team) -> bool:
+    return team.tier in TIERS and TIERS[team.tier].restore_drill_by_default
 
 
 def _drills(climb: Climb) -> Sequence[tuple[Team, Json]]:

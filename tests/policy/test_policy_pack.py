@@ -9,6 +9,7 @@ import pytest
 
 from infra.domain import naming
 from infra.domain.pools import Capacity
+from infra.domain.tier import PRODUCTION
 from infra.sites.aws import karpenter_manifests
 from policies.rules import names
 from policies.rules.catalog import RULES, unknown_properties
@@ -29,6 +30,7 @@ def test_the_names_of_the_pack_are_the_names_of_the_program() -> None:
     assert names.QUEUE_LABEL == naming.QUEUE_NAME
     assert names.GPU_RESOURCE == naming.GPU
     assert (names.POOL_LABEL, names.TIER_LABEL) == (naming.POOL, naming.TIER)
+    assert PRODUCTION.name == names.TIER_PRODUCTION
     assert names.TEAM_TAG == naming.TEAM
     assert names.DEVICE_PLUGIN_CONFIG == naming.DEVICE_PLUGIN_CONFIG
     assert names.MIG_CONFIG == naming.MIG_CONFIG

@@ -26,6 +26,7 @@ from infra.config.loader import read_yaml
 from infra.config.types import SOURCE_SUFFIX
 from infra.domain.platform import Platform
 from infra.domain.pools import Capacity
+from infra.domain.tier import TIERS
 from training import source, spec
 from training.deployment import admission_checks, run_checks, scheduler_checks
 from training.deployment.run_schema import RunFile
@@ -35,12 +36,6 @@ from training.trainer.strict import ConfigError as TrainerConfigError
 
 RUNS_FOLDER: Final = "training/runs"
 CONFIGS_FOLDER: Final = "training/configs"
-
-_CAPACITY_BY_TIER: Final[Mapping[str, tuple[Capacity, ...]]] = {
-    "research": (Capacity.SPOT, Capacity.ON_DEMAND),
-    "production": (Capacity.ON_DEMAND, Capacity.SPOT),
-}
-"""In order of preference."""
 
 
 def images(references: Mapping[str, str], root: Path) -> dict[str, str]:
@@ -258,14 +253,14 @@ def _spec(
     references: Mapping[str, str],
     settings: Mapping[str, Any],
 ) -> RunSpec:
-    tier = platform.teams[file.team].tier
-    spot = tier == "research" if file.allow_spot is None else file.allow_spot
-    capacity = [c.value for c in _CAPACITY_BY_TIER[tier] if spot or c is not Capacity.SPOT]
+    tier = TIERS[platform.teams[file.team].tier]
+    spot = tier.spot_by_default if file.allow_spot is None else file.allow_spot
+    capacity = [c.value for c in tier.capacity_order if spot or c is not Capacity.SPOT]
     return RunSpec(
         name=file.name,
         version=file.version,
         team=file.team,
-        tier=tier,
+        tier=tier.name,
         launcher=file.launcher,
         nodes=file.nodes,
         processes_per_node=file.gpus_per_node,

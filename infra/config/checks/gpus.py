@@ -15,6 +15,7 @@ from infra.config.model import PoolConfig
 from infra.domain import catalog, fabric
 from infra.domain.gpu_sharing import SharingMode, instances, profiles
 from infra.domain.pools import Network, Nodes, Workload
+from infra.domain.tier import TIERS
 from infra.queueing import quotas
 from infra.queueing.quotas import QueueTeam
 
@@ -219,7 +220,7 @@ def _one_team(
             [pool.pool("")],
         )
     ]
-    production = [team.name for team in here if team.tier == "production"]
+    production = [team.name for team in here if not TIERS[team.tier].shares_gpus]
     if production:
         yield ConfigIssue(
             path=f"{path}.{mode.value}",

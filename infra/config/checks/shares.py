@@ -10,6 +10,7 @@ from infra.config.errors import ConfigIssue, shown
 from infra.config.model import TeamConfig
 from infra.domain import catalog
 from infra.domain.pools import NodePool, Workload
+from infra.domain.tier import TIERS
 from infra.queueing import quotas
 from infra.queueing.quotas import QueueTeam
 
@@ -50,7 +51,7 @@ def on_demand(parts: PartialStack) -> Iterator[ConfigIssue]:
         if cap is None:
             continue
         path = f"teams[{index}].onDemandUsdPerHour"
-        if team.tier == "production":
+        if not TIERS[team.tier].on_demand_capped:
             yield ConfigIssue(
                 path=path,
                 problem=f"got {cap:g} for a team of tier production",

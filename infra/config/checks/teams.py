@@ -9,6 +9,7 @@ from infra.config.checks.partial import PartialStack
 from infra.config.errors import ConfigIssue, did_you_mean, one_of
 from infra.domain import catalog
 from infra.domain.pools import Capacity, Workload
+from infra.domain.tier import TIERS
 
 _BY_POOL: Final = ("guaranteed", "borrowing", "lending")
 """Options of a team that give nodes by pool."""
@@ -80,7 +81,7 @@ def production_guarantees(parts: PartialStack) -> Iterator[ConfigIssue]:
     capacity = {pool.name: pool.capacity for _, pool in parts.pools}
     for index, team in parts.teams:
         promised = [capacity.get(name) for name, nodes in team.guaranteed.items() if nodes]
-        if team.tier == "production" and set(promised) == {Capacity.SPOT}:
+        if TIERS[team.tier].needs_on_demand_guarantee and set(promised) == {Capacity.SPOT}:
             yield ConfigIssue(
                 path=f"teams[{index}].guaranteed",
                 problem="got spot pools only",

@@ -13,6 +13,7 @@ from infra.config.types import repository_of
 from infra.domain import naming
 from infra.domain.addon_versions import ADD_ONS
 from infra.domain.scheduler import Scheduler
+from infra.domain.tier import DEFAULT_PRIORITIES
 from infra.queueing import priorities
 from infra.tenancy import admission, team
 from infra.tenancy.admission import controllers, images, pods
@@ -34,7 +35,7 @@ def _args(scheduler: Scheduler) -> admission.AdmissionWallsArgs:
         taint_key="dedicated",
         registries=("registry.example.com",),
         priorities=priorities.PRIORITIES,
-        ceilings=priorities.DEFAULT_BY_TIER,
+        ceilings=DEFAULT_PRIORITIES,
         scheduler=scheduler,
     )
 
@@ -154,7 +155,7 @@ def test_a_repository_is_an_image_without_tag_and_digest(image: str, repository:
 
 
 def test_a_tier_may_have_its_own_class_and_lower_ones() -> None:
-    assert ranks.allowed(priorities.PRIORITIES, priorities.DEFAULT_BY_TIER) == {
+    assert ranks.allowed(priorities.PRIORITIES, DEFAULT_PRIORITIES) == {
         "production": ["best-effort-training", "production-training", "research-training"],
         "research": ["best-effort-training", "research-training"],
     }

@@ -1,0 +1,40 @@
+"""Tiers: complete, consistent with the stack file, and compared by their facts only."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from infra.domain.pools import PurchaseModel
+from infra.domain.tier import TIERS, Tier, TierName
+from infra.queueing.priorities import PRIORITIES
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_every_name_that_a_stack_file_may_use_has_a_tier() -> None:
+    assert set(TIERS) == set(get_args(TierName))
+
+
+@pytest.mark.parametrize("tier", TIERS.values(), ids=lambda tier: tier.name)
+def test_a_tier_orders_every_purchase_model_once_and_names_a_priority(tier: Tier) -> None:
+    assert sorted(tier.purchase_order, key=lambda m: m.name) == sorted(
+        PurchaseModel, key=lambda m: m.name
+    )
+    assert tier.default_priority in PRIORITIES
+
+
+def test_no_other_module_states_the_name_of_a_tier() -> None:
+    homes = {"infra/domain/tier.py", "policies/rules/names.py"}
+    found = {
+        path.relative_to(ROOT).as_posix()
+        for room in ("infra", "training", "ops", "policies", "sandbox")
+        for path in (ROOT / room).rglob("*.py")
+        if ".venv" not in path.parts
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and node.value == "production"
+    }
+    assert found <= homes
