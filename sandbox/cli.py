@@ -104,10 +104,10 @@ def _seconds(text: str) -> float:
 
 
 def _up(args: argparse.Namespace, console: Console) -> int:
-    from sandbox import report
-    from sandbox.follow import follow
+    from sandbox import run_report
     from sandbox.runs import exit_code
     from sandbox.session import open_cluster
+    from sandbox.watch import follow
 
     with exclusive("sandbox up", console.print):
         session = open_cluster(console)
@@ -122,7 +122,7 @@ def _up(args: argparse.Namespace, console: Console) -> int:
     first = next(iter(runs.values()))
     reader = session.reader
     status = follow(reader, reader.find(first["runId"]), console)
-    good = report.summarize(session.state, status, console)
+    good = run_report.summarize(session.state, status, console)
     console.print(
         "Next: [bold]make interrupt[/bold] takes a spot node away under a run;"
         " [bold]make status[/bold] shows what is up; [bold]make down[/bold] stops it.\n"
@@ -155,7 +155,7 @@ def _clean(args: argparse.Namespace, console: Console) -> int:
 
 
 def _status(_args: argparse.Namespace, console: Console) -> int:
-    from sandbox.overview import show
+    from sandbox.status import show
 
     return show(console)
 
@@ -185,14 +185,14 @@ def _preview(args: argparse.Namespace, console: Console) -> int:
 
 
 def _wait(args: argparse.Namespace, console: Console) -> int:
-    from sandbox import report
-    from sandbox.follow import follow
+    from sandbox import run_report
     from sandbox.runs import Reader, exit_code
+    from sandbox.watch import follow
 
     _must_be_up()
     reader = Reader(paths.state())
     status = follow(reader, reader.find(args.run_name), console)
-    report.summarize(paths.state(), status, console)
+    run_report.summarize(paths.state(), status, console)
     return exit_code(reader, status.run, status.outcome)
 
 
@@ -214,13 +214,13 @@ def _restore(args: argparse.Namespace, console: Console) -> int:
 
 
 def _fault(args: argparse.Namespace, console: Console) -> int:
-    from sandbox.monitoring import faults
+    from sandbox.monitoring import gpu_faults
 
-    fault = faults.Fault(xid=args.xid, ecc=args.ecc)
-    faults.inject(paths.state(), args.node, args.gpu, fault)
+    fault = gpu_faults.Fault(xid=args.xid, ecc=args.ecc)
+    gpu_faults.inject(paths.state(), args.node, args.gpu, fault)
     which = f"GPU {args.gpu} of {args.node}"
     told = f"reports XID {args.xid} and {args.ecc} uncorrectable memory errors"
-    console.print(f"{which} {told if fault != faults.Fault() else 'is sound again'}")
+    console.print(f"{which} {told if fault != gpu_faults.Fault() else 'is sound again'}")
     return 0
 
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import yaml
 
-from sandbox import configuration, monitoring, paths, ports, process, services, supervisor
+from sandbox import monitoring, paths, ports, process, service_config, services, supervisor
 from sandbox.certificates import Authority, write_private
-from sandbox.monitoring import access, asking, preparing, processes
+from sandbox.monitoring import processes, prometheus_client, rbac, setup
 from sandbox.services import Probe, Service, Setting
 from sandbox.toolchain import Toolchain
 
@@ -190,7 +190,7 @@ def _prepare(state: paths.State, tools: Toolchain, say: Say, *, watched: bool) -
         tools=tools,
         ports=chosen,
         ca=authority.pair.certificate,
-        pairs={i.name: authority.issue(i) for i in configuration.IDENTITIES},
+        pairs={i.name: authority.issue(i) for i in service_config.IDENTITIES},
         service_account=authority.service_account_key(),
         watched=watched,
     )
@@ -209,8 +209,8 @@ def _holding_ports(state: paths.State) -> frozenset[str]:
 
 
 def _write_configuration(at: Setting) -> None:
-    for client in configuration.CLIENTS:
-        document = configuration.kubeconfig(at.ports["apiserver"], at.ca, at.pairs[client])
+    for client in service_config.CLIENTS:
+        document = service_config.kubeconfig(at.ports["apiserver"], at.ca, at.pairs[client])
         _write(Path(at.kubeconfig(client)), yaml.safe_dump(document))
     certificates = Path(at.config("webhook"))
     certificates.mkdir(parents=True, exist_ok=True)
@@ -218,10 +218,10 @@ def _write_configuration(at: Setting) -> None:
     _write(certificates / "tls.crt", pair.certificate.read_text())
     _write(certificates / "tls.key", pair.key.read_text())
     for name, document in {
-        "audit.yaml": configuration.audit_policy(),
-        "kueue.yaml": configuration.kueue(at.ports, certificates),
-        "jobset.yaml": configuration.jobset(at.ports, certificates),
-        **(preparing.files(at) if at.watched else {}),
+        "audit.yaml": service_config.audit_policy(),
+        "kueue.yaml": service_config.kueue(at.ports, certificates),
+        "jobset.yaml": service_config.jobset(at.ports, certificates),
+        **(setup.files(at) if at.watched else {}),
     }.items():
         _write(Path(at.config(name)), yaml.safe_dump(document))
 
@@ -238,20 +238,20 @@ def _add_ons(at: Setting) -> list[dict[str, Any]]:
     documents: list[dict[str, Any]] = []
     for name in ("kueue", "jobset"):
         port = at.ports[f"{name}-webhook"]
-        documents += configuration.add_on_documents(at.tools.assets[name], name, port, at.ca)
+        documents += service_config.add_on_documents(at.tools.assets[name], name, port, at.ca)
     return documents + _watchers(at)
 
 
 def _watchers(at: Setting) -> list[dict[str, Any]]:
-    return access.documents() if at.watched else []
+    return rbac.documents() if at.watched else []
 
 
 def _give_token(at: Setting) -> None:
     """Prometheus' own, which only the API server can make."""
-    if at.watched and preparing.needs_token(at):
-        account = (access.PROMETHEUS, f"--namespace={access.NAMESPACE}")
-        made = kubectl(at, "create", "token", *account, f"--duration={access.TOKEN_HOURS}h")
-        write_private(preparing.token(at), made.strip().encode())
+    if at.watched and setup.needs_token(at):
+        account = (rbac.PROMETHEUS, f"--namespace={rbac.NAMESPACE}")
+        made = kubectl(at, "create", "token", *account, f"--duration={rbac.TOKEN_HOURS}h")
+        write_private(setup.token(at), made.strip().encode())
 
 
 def _installed(state: paths.State, at: Setting) -> bool:
@@ -263,7 +263,7 @@ def _installed(state: paths.State, at: Setting) -> bool:
 def _add_ons_key(at: Setting) -> str:
     assets = {name: str(at.tools.assets[name]) for name in ("kueue", "jobset")}
     hooks = {name: at.ports[f"{name}-webhook"] for name in ("kueue", "jobset")}
-    rendering = Path(configuration.__file__).read_text()
+    rendering = Path(service_config.__file__).read_text()
     text = json.dumps([assets, hooks, at.ca.read_text(), rendering, _watchers(at)])
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -351,4 +351,4 @@ def _why_not_ready(state: paths.State, name: str) -> str:
 def current(tools: Toolchain) -> Setting:
     """The setting of a sandbox that was brought up before; starts and changes nothing but stale files."""
     state = paths.state()
-    return _prepare(state, tools, lambda _: None, watched=asking.url(state) is not None)
+    return _prepare(state, tools, lambda _: None, watched=prometheus_client.url(state) is not None)

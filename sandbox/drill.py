@@ -19,12 +19,12 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from sandbox import paths, report
+from sandbox import paths, run_report
 from sandbox.engine import STACK
-from sandbox.follow import follow
 from sandbox.node import reclaim
 from sandbox.runs import Run, RunNotFoundError, RunStatus, run_dir
 from sandbox.session import Session
+from sandbox.watch import follow
 
 RUN_FILE = paths.PROJECT / "training" / "runs" / "drill.yaml"
 PREFIX = "drill-"
@@ -258,7 +258,7 @@ def _show(
     console.print(table)
     statuses = [reference, *(outcome.status for outcome in outcomes)]
     folders: list[Path] = [run_dir(session.state, status.run) for status in statuses]
-    picture, drawn = report.draw(folders, session.state.home / "runs" / "drill.png")
+    picture, drawn = run_report.draw(folders, session.state.home / "runs" / "drill.png")
     console.print(
         f"  loss curves: {picture}" if drawn else f"  no picture: {picture}", highlight=False
     )

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sandbox import paths, plugins
-from sandbox.monitoring import asking
+from sandbox.monitoring import prometheus_client
 from sandbox.plugins import Say
 from sandbox.ports import LOOPBACK
 from sandbox.services import Setting
@@ -30,7 +30,7 @@ _NO_CLUSTER = "{apiVersion: v1, kind: Config, clusters: [], contexts: [], users:
 def variables(setting: Setting) -> dict[str, str]:
     """What to export; values are complete, PATH included."""
     state = setting.state
-    prometheus = asking.url(state)
+    prometheus = prometheus_client.url(state)
     return _engine_variables(state, state.backend) | {
         **({"PROMETHEUS_URL": prometheus} if prometheus else {}),
         "KUBECONFIG": str(state.kubeconfig),

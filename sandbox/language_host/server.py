@@ -15,7 +15,7 @@ from google.protobuf import empty_pb2, json_format
 from pulumi.runtime.proto import language_pb2, language_pb2_grpc, plugin_pb2
 
 from sandbox.language_host import interpreter
-from sandbox.language_host.children import Children, output
+from sandbox.language_host.processes import Children, output
 
 PROGRAM = Path(__file__).with_name("program.py")
 """Runs a user's program; started by path, since the program's environment has no `sandbox`."""

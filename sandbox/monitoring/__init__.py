@@ -1,7 +1,7 @@
 """What watches a sandbox: Prometheus, kube-state-metrics, and an exporter of ours for simulated GPUs.
 
-`access.py` says who may read what, `scraping.py` what Prometheus asks, `processes.py` which processes
-run, `asking.py` reads what came of it; `exporter/` and `faults.py` stand in for DCGM.
+`rbac.py` says who may read what, `scrape_config.py` what Prometheus asks, `processes.py` which processes
+run, `prometheus_client.py` reads what came of it; `exporter/` and `gpu_faults.py` stand in for DCGM.
 """
 
 from __future__ import annotations

@@ -10,16 +10,16 @@ from sandbox import paths
 from sandbox.node import runtime
 from sandbox.node.addresses import Addresses
 from sandbox.node.api import ApiError, ApiUnavailable, Client, Json
+from sandbox.node.context import Shared
 from sandbox.node.events import Events
-from sandbox.node.hosttable import HostTable
-from sandbox.node.logs_server import LogServer
-from sandbox.node.nodes import Heartbeat, node_info, ours
+from sandbox.node.heartbeat import Heartbeat, node_info, ours
+from sandbox.node.host_table import HostTable
+from sandbox.node.log_server import LogServer
+from sandbox.node.pod_worker import PodWorker
+from sandbox.node.provisioner import Provisioner
 from sandbox.node.records import pod_folder, pod_folders, prune_logs
 from sandbox.node.runtime import Exits
-from sandbox.node.shared import Shared
-from sandbox.node.volumes import Provisioner
 from sandbox.node.watch import Informer
-from sandbox.node.worker import PodWorker
 
 log = logging.getLogger("agent")
 

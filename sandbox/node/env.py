@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from sandbox.node.api import Json
-from sandbox.node.fields import BadReference, Placement, pod_field, resource_field
+from sandbox.node.downward_api import BadReference, Placement, pod_field, resource_field
 
 _REFERENCE = re.compile(r"\$(\$|\(([^()]*)\))")
 _NAME = re.compile(r"^[^=\x00]+$")

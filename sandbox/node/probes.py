@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sandbox.node import hooks
+from sandbox.node import handlers
 from sandbox.node.api import Json
 from sandbox.node.container import Container
 from sandbox.node.records import Attempt
@@ -112,7 +112,7 @@ class Prober(threading.Thread):
         action = {k: v for k, v in tally.spec.items() if isinstance(v, dict)}
         timeout_s = float(tally.spec.get("timeoutSeconds") or 1)
         named = resolve_port(action, self._container.spec)
-        return hooks.run(named, self._attempt, self._ip, timeout_s)
+        return handlers.run(named, self._attempt, self._ip, timeout_s)
 
     def _end(self, why: str) -> None:
         """SIGTERM, then SIGKILL after the grace; the restart policy decides what comes next."""

@@ -25,7 +25,7 @@ from sandbox.node.api import (
     pod_path,
 )
 from sandbox.node.events import event_of
-from sandbox.node.ownership import applied_parts, without_server_fields
+from sandbox.node.managed_fields import applied_parts, without_server_fields
 from sandbox.node.records import load, pod_folders
 from sandbox.node.status import stamp
 

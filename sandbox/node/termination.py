@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import time
 
-from sandbox.node import hooks
+from sandbox.node import handlers
 from sandbox.node.api import Json
 from sandbox.node.container import Container
-from sandbox.node.pod import PodState
+from sandbox.node.pod_state import PodState
 from sandbox.node.status import Verdict, stamp_seconds
 
 AFTER_HOOK_S = 2.0
@@ -119,7 +119,7 @@ class Termination:
         attempt = container.running()
         if attempt:
             limit = max(0.0, (self._kill_at or 0.0) - time.monotonic())
-            error = hooks.run(hook, attempt, self._state.ip, limit)
+            error = handlers.run(hook, attempt, self._state.ip, limit)
             if error:
                 self._state.shared.events.pod(
                     self._state.pod, "FailedPreStopHook", f"{container.name}: {error}", True

@@ -21,7 +21,7 @@ from sandbox.provider.objects import (
     name_of,
     namespace_of,
 )
-from sandbox.provider.replacement import Path, replaces
+from sandbox.provider.replacement_fields import Path, replaces
 from sandbox.provider.secret_values import payload
 
 _MISSING = object()

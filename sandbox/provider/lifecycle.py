@@ -17,6 +17,7 @@ from sandbox.provider.errors import (
     UnknownKind,
     Unreachable,
 )
+from sandbox.provider.field_managers import applied_by_pulumi, keep_ignored
 from sandbox.provider.objects import (
     DELETION_PROPAGATION,
     PATCH_FORCE,
@@ -30,7 +31,6 @@ from sandbox.provider.objects import (
     kind_of,
     metadata,
 )
-from sandbox.provider.ownership import applied_by_pulumi, keep_ignored
 from sandbox.provider.properties import has_unknown
 
 ARRIVAL_SECONDS = 10.0

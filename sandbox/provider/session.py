@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sandbox.provider import check, diff, helm, lifecycle, replacement, state
+from sandbox.provider import diff, helm, input_check, lifecycle, replacement_fields, state
 from sandbox.provider.autonaming import Mode
 from sandbox.provider.cluster import Cluster
 from sandbox.provider.engine_log import EngineLog
 from sandbox.provider.errors import NotInitialized, ProviderError, UnknownKind
+from sandbox.provider.field_managers import manager_for
 from sandbox.provider.lifecycle import Call
 from sandbox.provider.objects import (
     REPLACE_UNREADY,
@@ -29,7 +30,6 @@ from sandbox.provider.objects import (
     split_id,
     type_token,
 )
-from sandbox.provider.ownership import manager_for
 from sandbox.provider.properties import reveal
 from sandbox.provider.secret_values import redacted
 
@@ -82,7 +82,7 @@ class Session:
     ) -> Tree:
         """The inputs to register. Raises ProviderError for what cannot be registered."""
         token = type_token(urn)
-        refused = check.refusal(token)
+        refused = input_check.refusal(token)
         if refused:
             raise ProviderError(refused)
         if token == helm.RELEASE:
@@ -92,7 +92,7 @@ class Session:
         if not self._cluster.reachable and self._cluster.settings.skip_update_unreachable and olds:
             self._log.warning(urn, f"skipped: {self._cluster.reason}")
             return olds
-        return check.checked(token, name, olds, news, seed, proposal, self._cluster)
+        return input_check.checked(token, name, olds, news, seed, proposal, self._cluster)
 
     def diff(
         self, urn: str, stored: Tree, old_inputs: Tree, news: Tree, ignored: Sequence[str]
@@ -105,9 +105,9 @@ class Session:
         new = state.to_manifest(news)
         kind = kind_of(new)
         forced = (
-            replacement.IDENTITY
+            replacement_fields.IDENTITY
             if is_patch(type_token(urn))
-            else replacement.forcing(kind, new, self._cluster.settings)
+            else replacement_fields.forcing(kind, new, self._cluster.settings)
         )
         differences = diff.compare(
             old,

@@ -1,6 +1,6 @@
 """The programs that the embedded cluster is made of, found or built once.
 
-`tools.py` says which and how; `finding.py` looks on PATH and in the cache; `building.py` builds what is
+`tools.py` says which and how; `lookup.py` looks on PATH and in the cache; `builder.py` builds what is
 missing from the pinned Go modules beside this file (`NAME/go.mod`, `NAME/go.sum`); `official.py` tries
 the vendor's own Pulumi first; `ensure.py` puts it together and shows progress.
 """

@@ -15,9 +15,9 @@ from rich.console import Console
 
 from sandbox import paths
 from sandbox.toolchain import official
-from sandbox.toolchain.building import BYTES_NEEDED, Builder, BuildError, Cancelled, compiled
-from sandbox.toolchain.finding import Found, entry, in_cache, on_path
+from sandbox.toolchain.builder import BYTES_NEEDED, Builder, BuildError, Cancelled, compiled
 from sandbox.toolchain.golang import GoUnavailableError, find_go
+from sandbox.toolchain.lookup import Found, entry, in_cache, on_path
 from sandbox.toolchain.progress import BuildTable
 from sandbox.toolchain.tools import DEV_TOOLS, TOOLS, Tool
 

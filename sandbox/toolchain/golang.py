@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from sandbox import paths
-from sandbox.toolchain.finding import printed_version
+from sandbox.toolchain.lookup import printed_version
 from sandbox.toolchain.tools import GO_MINIMUM, GO_WHEEL
 
 

@@ -19,7 +19,7 @@ from infra.domain import naming
 from infra.observability import series
 from sandbox import cluster as embedded
 from sandbox import environment, monitoring, paths, process
-from sandbox.monitoring import asking
+from sandbox.monitoring import prometheus_client
 from sandbox.node import images
 from tests.golden.example_runs import run
 from tests.sandbox.node_kit import until
@@ -100,7 +100,7 @@ def prometheus(cluster: Cluster) -> Iterator[str]:
     after = _services(cluster)
     assert set(after) - set(before) == set(SERVICES)
     assert {name: after[name] for name in before} == before, "others were started again"
-    url = asking.url(cluster.state)
+    url = prometheus_client.url(cluster.state)
     assert url
     yield url
     _switch(cluster, "off")
@@ -208,7 +208,7 @@ def test_an_injected_error_of_a_gpu_fires_an_alert_and_status_says_so(watched: W
         return done.stdout
 
     def firing() -> bool:
-        return any(NODE in alert.of for alert in asking.firing(watched.url))
+        return any(NODE in alert.of for alert in prometheus_client.firing(watched.url))
 
     watched.await_series(f'{series.GPU_XID}{{node="{NODE}"}} == 0')
     assert not firing()

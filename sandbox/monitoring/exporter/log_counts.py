@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from infra.observability import log_patterns, series
-from sandbox.monitoring.exporter import page
+from sandbox.monitoring.exporter import text_format
 
 READ_BYTES: Final = 4 * 2**20
 """Of one log in one look; the rest comes with the next."""
@@ -101,7 +101,7 @@ class LogCounts:
 
     def text(self) -> str:
         """One family; of a new pod all zeros first, so that its first match is seen as an increase."""
-        samples: list[page.Sample] = []
+        samples: list[text_format.Sample] = []
         for pod in self._pods.values():
             of = pod.logged
             labels = {"namespace": of.namespace, "pod": of.pod, "run_id": of.run_id}
@@ -110,7 +110,7 @@ class LogCounts:
                 samples.append(({"pattern": name, **labels}, count))
             pod.told = True
         text = "Lines in logs of runs that match a pattern."
-        return page.family(series.LOG_MATCHES.name, "counter", text, samples)
+        return text_format.family(series.LOG_MATCHES.name, "counter", text, samples)
 
 
 def _read(pod: _Pod) -> None:

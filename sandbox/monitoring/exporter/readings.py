@@ -10,7 +10,7 @@ from typing import Final
 
 from infra.observability import dcgm
 from infra.observability.dcgm import Field
-from sandbox.monitoring.faults import Fault
+from sandbox.monitoring.gpu_faults import Fault
 
 IDLE_W: Final = 60.0
 PEAK_W: Final = 400.0

@@ -13,8 +13,8 @@ from typing import Any, Final
 from infra.domain import naming
 from infra.observability import dcgm
 from sandbox import paths
-from sandbox.monitoring import faults
-from sandbox.monitoring.exporter import gpus, page, readings, usage
+from sandbox.monitoring import gpu_faults
+from sandbox.monitoring.exporter import gpus, readings, text_format, usage
 from sandbox.monitoring.exporter.gpus import Gpu, Holder
 from sandbox.monitoring.exporter.log_counts import LogCounts, Logged
 from sandbox.monitoring.exporter.readings import Load
@@ -77,8 +77,8 @@ class Exporter:
             held = self._assignment.update(found, gpus.holders(pods))
             loads = self._loads(held, {p["metadata"]["uid"]: p for p in pods}, now)
             passed, self._scraped = now - self._scraped, now
-            broken = faults.load(self._state)
-            samples: dict[dcgm.Field, list[page.Sample]] = {
+            broken = gpu_faults.load(self._state)
+            samples: dict[dcgm.Field, list[text_format.Sample]] = {
                 one: [] for one in (*dcgm.FIELDS, dcgm.XID_COUNT)
             }
             for gpu in (gpu for of_node in found.values() for gpu in of_node):
@@ -86,14 +86,14 @@ class Exporter:
                 load = loads[holder.uid] if holder else Load()
                 energy = self._energy_mj.get(gpu, 0.0) + 1000 * passed * readings.power_w(load)
                 self._energy_mj[gpu] = energy
-                fault = broken.get((gpu.node, gpu.index), faults.Fault())
+                fault = broken.get((gpu.node, gpu.index), gpu_faults.Fault())
                 labels = gpu.labels | (holder.labels if holder else {})
                 for one, value in readings.reading(gpu.memory_mib, load, fault, energy).items():
                     samples[one].append((labels, value))
                 if fault.xid:
                     code = {"window_size_in_ms": "300000", "xid": str(fault.xid)}
                     samples[dcgm.XID_COUNT].append((labels | code, 1))
-            return "".join(page.family(f.name, f.kind, f.help, samples[f]) for f in samples)
+            return "".join(text_format.family(f.name, f.kind, f.help, samples[f]) for f in samples)
 
     def _loads(self, held: dict[Gpu, Holder], pods: dict[str, Json], now: float) -> dict[str, Load]:
         """What each pod with GPUs does, by its uid."""
@@ -169,7 +169,7 @@ def serve(exporter: Exporter, port: int) -> ThreadingHTTPServer:
             found = pages.get(self.path)
             body = found().encode() if found else b"not found\n"
             self.send_response(200 if found else 404)
-            self.send_header("Content-Type", page.CONTENT_TYPE)
+            self.send_header("Content-Type", text_format.CONTENT_TYPE)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

@@ -19,7 +19,7 @@ from infra.tenancy import admission, team
 from infra.tenancy.admission import controllers, images, pods
 from infra.tenancy.admission import priorities as ranks
 from infra.tenancy.admission.policy import binding, text
-from sandbox.configuration import IDENTITIES
+from sandbox.service_config import IDENTITIES
 from tests.golden.example_runs import IMAGE, platform, run_of
 from tests.golden.example_runs import stack_values as example
 from training.deployment.launchers import LAUNCHERS

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from infra.addons import kueue, kueue_config
-from sandbox import configuration
+from sandbox import service_config
 from sandbox.ports import NAMES
 
 
@@ -22,7 +22,7 @@ def chart() -> dict[str, Any]:
 
 def sandbox() -> dict[str, Any]:
     """The configuration of the sandbox's Kueue."""
-    return configuration.kueue(dict.fromkeys(NAMES, 1), Path("/certificates"))
+    return service_config.kueue(dict.fromkeys(NAMES, 1), Path("/certificates"))
 
 
 @pytest.mark.parametrize("key", ["apiVersion", "fairSharing", "manageJobsWithoutQueueName"])

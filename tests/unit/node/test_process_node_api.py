@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sandbox import configuration
+from sandbox import service_config
 from sandbox.certificates import Authority, Identity
 from sandbox.node.api import ApiError, Client
 
@@ -59,7 +59,7 @@ def _server(folder: Path, answers: list[Answer], asked: list[str]) -> Iterator[C
     context.load_cert_chain(pair.certificate, pair.key)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     kubeconfig = folder / "kubeconfig"
-    config = configuration.kubeconfig(server.server_port, authority.pair.certificate, pair)
+    config = service_config.kubeconfig(server.server_port, authority.pair.certificate, pair)
     kubeconfig.write_text(yaml.safe_dump(config))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

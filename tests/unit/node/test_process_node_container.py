@@ -8,7 +8,7 @@ import pytest
 
 from sandbox.node.api import Json
 from sandbox.node.container import judge, restart_delay, user_of
-from sandbox.node.support import unsupported
+from sandbox.node.unsupported import unsupported
 
 
 @pytest.mark.parametrize(

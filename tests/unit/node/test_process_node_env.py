@@ -7,8 +7,8 @@ import base64
 import pytest
 
 from sandbox.node.api import Json
+from sandbox.node.downward_api import BadReference, Placement, formatted, pod_field
 from sandbox.node.env import argv, environment, expand
-from sandbox.node.fields import BadReference, Placement, formatted, pod_field
 
 PLACEMENT = Placement(
     pod_ip="127.1.0.1", host_ip="127.0.0.1", allocatable={"memory": "2Gi", "cpu": "4"}

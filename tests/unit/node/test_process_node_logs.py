@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.node.log_server import BadRequest, query_of
 from sandbox.node.logs import Query, read
-from sandbox.node.logs_server import BadRequest, query_of
 from sandbox.node.shim import STAMP, Log
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.language_host import interpreter
-from sandbox.language_host.children import Children, output
+from sandbox.language_host.processes import Children, output
 from sandbox.paths import PROJECT
 from sandbox.pulumi_plugin import engine_address
 

@@ -16,7 +16,7 @@ from sandbox.provider.diff import (
     property_path,
 )
 from sandbox.provider.objects import AUTONAMED, Kind
-from sandbox.provider.replacement import forcing
+from sandbox.provider.replacement_fields import forcing
 
 SETTINGS = Settings(choice=None)
 

@@ -15,12 +15,12 @@ import pytest
 from infra.domain import naming
 from infra.observability import dcgm
 from sandbox import paths
-from sandbox.monitoring import faults
-from sandbox.monitoring.exporter import page, readings, usage
+from sandbox.monitoring import gpu_faults
+from sandbox.monitoring.exporter import readings, text_format, usage
 from sandbox.monitoring.exporter.gpus import Assignment, Gpu, Holder, holders, of_node
 from sandbox.monitoring.exporter.readings import Load, reading
 from sandbox.monitoring.exporter.usage import Usage
-from sandbox.monitoring.faults import Fault
+from sandbox.monitoring.gpu_faults import Fault
 
 ANNOTATIONS = {naming.NODE_RUNTIME: "process"}
 
@@ -153,7 +153,9 @@ def test_errors_are_none_unless_they_are_injected() -> None:
 def test_a_page_reads_as_the_exporter_writes_it() -> None:
     gpu = Gpu(node="spot-0", index=0, model="NVIDIA A100", memory_mib=1024)
     labels = gpu.labels | _holder("a").labels
-    text = page.family("DCGM_FI_DEV_GPU_UTIL", "gauge", "GPU utilization (in %).", [(labels, 42)])
+    text = text_format.family(
+        "DCGM_FI_DEV_GPU_UTIL", "gauge", "GPU utilization (in %).", [(labels, 42)]
+    )
     help_line, type_line, sample = text.splitlines()
     assert help_line == "# HELP DCGM_FI_DEV_GPU_UTIL GPU utilization (in %)."
     assert type_line == "# TYPE DCGM_FI_DEV_GPU_UTIL gauge"
@@ -162,28 +164,28 @@ def test_a_page_reads_as_the_exporter_writes_it() -> None:
 
 
 def test_what_a_label_may_not_hold_is_escaped() -> None:
-    text = page.family("a", "gauge", "b", [({"c": 'quote" back\\ line\n'}, 0.25)])
+    text = text_format.family("a", "gauge", "b", [({"c": 'quote" back\\ line\n'}, 0.25)])
     assert text.splitlines()[-1] == r'a{c="quote\" back\\ line\n"} 0.250000'
 
 
 def test_a_family_without_samples_is_not_there() -> None:
-    assert page.family("a", "gauge", "b", []) == ""
+    assert text_format.family("a", "gauge", "b", []) == ""
 
 
 def test_faults_stay_until_they_are_taken_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = paths.State(tmp_path)
-    monkeypatch.setattr(faults, "_require", lambda *_: None)
-    faults.inject(state, "spot-0", 1, Fault(xid=79))
-    faults.inject(state, "spot-1", 0, Fault(ecc=3))
-    assert faults.load(state) == {("spot-0", 1): Fault(xid=79), ("spot-1", 0): Fault(ecc=3)}
-    faults.inject(state, "spot-0", 1, Fault())
-    assert faults.load(state) == {("spot-1", 0): Fault(ecc=3)}
+    monkeypatch.setattr(gpu_faults, "_require", lambda *_: None)
+    gpu_faults.inject(state, "spot-0", 1, Fault(xid=79))
+    gpu_faults.inject(state, "spot-1", 0, Fault(ecc=3))
+    assert gpu_faults.load(state) == {("spot-0", 1): Fault(xid=79), ("spot-1", 0): Fault(ecc=3)}
+    gpu_faults.inject(state, "spot-0", 1, Fault())
+    assert gpu_faults.load(state) == {("spot-1", 0): Fault(ecc=3)}
 
 
 def test_no_faults_are_known_where_none_were_set_or_the_file_is_damaged(tmp_path: Path) -> None:
     state = paths.State(tmp_path)
-    assert faults.load(state) == {}
-    faults.file(state).write_text(json.dumps([["spot-0", 0, {"other": 1}]]))
-    assert faults.load(state) == {}
+    assert gpu_faults.load(state) == {}
+    gpu_faults.file(state).write_text(json.dumps([["spot-0", 0, {"other": 1}]]))
+    assert gpu_faults.load(state) == {}

@@ -8,8 +8,8 @@ from typing import Any
 
 from sandbox.drill import first_difference
 from sandbox.engine import strip_salt
-from sandbox.follow import headline, training
 from sandbox.runs import Progress, Run, read_lines, status
+from sandbox.watch import headline, training
 
 RUN = Run("hello-v1-0", "hello", "team-research", "/apis/x", "jobsets", "2026-01-01T00:00:00Z")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.toolchain import finding, official
+from sandbox.toolchain import lookup, official
 from sandbox.toolchain.tools import PULUMI_VERSION, TOOLS, Tool
 
 BY_NAME = {tool.name: tool for tool in TOOLS}
@@ -55,9 +55,9 @@ def test_a_tool_on_path_is_used_when_all_its_binaries_suit(
     names = [binary.name for binary in BY_NAME["kubernetes"].binaries]
     for name in names:
         _fake(tmp_path, name, "Kubernetes v1.34.7")
-    assert finding.on_path(BY_NAME["kubernetes"]) == {name: tmp_path / name for name in names}
+    assert lookup.on_path(BY_NAME["kubernetes"]) == {name: tmp_path / name for name in names}
     _fake(tmp_path, "kubectl", "Client Version: v1.32.0")
-    assert finding.on_path(BY_NAME["kubernetes"]) == {}
+    assert lookup.on_path(BY_NAME["kubernetes"]) == {}
 
 
 def test_a_half_made_cache_entry_is_no_find(
@@ -65,11 +65,11 @@ def test_a_half_made_cache_entry_is_no_find(
 ) -> None:
     monkeypatch.setenv("TRAINYARD_CACHE", str(tmp_path))
     tool = BY_NAME["kubernetes"]
-    _fake(finding.entry(tool) / "bin", "kubectl", "")
-    assert finding.in_cache(tool) is None
+    _fake(lookup.entry(tool) / "bin", "kubectl", "")
+    assert lookup.in_cache(tool) is None
     for binary in tool.binaries:
-        _fake(finding.entry(tool) / "bin", binary.name, "")
-    assert finding.in_cache(tool) is not None
+        _fake(lookup.entry(tool) / "bin", binary.name, "")
+    assert lookup.in_cache(tool) is not None
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)

@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 
 from sandbox import paths
 from sandbox.node.api import ApiError, Client, Json, object_path
+from sandbox.node.downward_api import BadReference, Placement, pod_field, resource_field
 from sandbox.node.env import Fetch, data_of, expand
-from sandbox.node.fields import BadReference, Placement, pod_field, resource_field
 from sandbox.node.records import PodFolder, memory_folder
 from sandbox.node.rootfs import Bind
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sandbox.node import nodes
+from sandbox.node import heartbeat
 from sandbox.node.api import Json
 from sandbox.node.probes import Tally, resolve_port
-from sandbox.node.volumes import volume_for
+from sandbox.node.provisioner import volume_for
 
 PLENTY = 2**40
 
@@ -17,15 +17,15 @@ def _statuses(conditions: list[Json]) -> dict[str, str]:
 
 
 def test_a_healthy_node_is_ready_and_under_no_pressure() -> None:
-    found = _statuses(nodes.conditions([], nodes.pressure(PLENTY, PLENTY), "", 0.0))
+    found = _statuses(heartbeat.conditions([], heartbeat.pressure(PLENTY, PLENTY), "", 0.0))
     assert found.pop("Ready") == "True"
     assert found.keys() == {"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"}
     assert set(found.values()) == {"False"}
 
 
 def test_what_is_short_is_named_and_a_runtime_that_does_not_work_makes_it_unready() -> None:
-    short = nodes.pressure(2**20, 2**20)
-    conditions = nodes.conditions([], short, "bwrap not found; install bubblewrap", 0.0)
+    short = heartbeat.pressure(2**20, 2**20)
+    conditions = heartbeat.conditions([], short, "bwrap not found; install bubblewrap", 0.0)
     found = {c["type"]: c for c in conditions}
     assert found["DiskPressure"]["message"] == "1 MiB are free on the sandbox's disk"
     assert found["MemoryPressure"]["status"] == "True"
@@ -36,11 +36,11 @@ def test_what_is_short_is_named_and_a_runtime_that_does_not_work_makes_it_unread
 
 
 def test_a_heartbeat_does_not_change_the_transition_time() -> None:
-    first = nodes.conditions([], {}, "", 0.0)
-    second = nodes.conditions(first, {}, "", 60.0)
+    first = heartbeat.conditions([], {}, "", 0.0)
+    second = heartbeat.conditions(first, {}, "", 60.0)
     assert {c["lastTransitionTime"] for c in second} == {"1970-01-01T00:00:00Z"}
     assert {c["lastHeartbeatTime"] for c in second} == {"1970-01-01T00:01:00Z"}
-    third = nodes.conditions(second, {}, "broken", 120.0)
+    third = heartbeat.conditions(second, {}, "broken", 120.0)
     changed = [c["type"] for c in third if c["lastTransitionTime"] == "1970-01-01T00:02:00Z"]
     assert changed == ["Ready"]
 
@@ -49,9 +49,9 @@ def test_only_nodes_with_the_annotation_are_served() -> None:
     def node(**annotations: str) -> Json:
         return {"metadata": {"name": "n", "annotations": annotations}}
 
-    assert nodes.ours(node(**{"trainyard.dev/node-runtime": "process"}))
-    assert not nodes.ours(node(**{"kwok.x-k8s.io/node": "fake"}))
-    assert not nodes.ours({"metadata": {"name": "n"}})
+    assert heartbeat.ours(node(**{"trainyard.dev/node-runtime": "process"}))
+    assert not heartbeat.ours(node(**{"kwok.x-k8s.io/node": "fake"}))
+    assert not heartbeat.ours({"metadata": {"name": "n"}})
 
 
 def test_a_probe_changes_its_verdict_only_at_its_threshold() -> None:

@@ -7,8 +7,8 @@ import time
 from typing import Any
 
 from sandbox.node.api import ApiError, Json, pod_path
-from sandbox.node.pod import PodState
-from sandbox.node.shared import HOST_IP
+from sandbox.node.context import HOST_IP
+from sandbox.node.pod_state import PodState
 from sandbox.node.status import OWN_CONDITIONS, pod_status, stamp_seconds
 
 log = logging.getLogger("report")

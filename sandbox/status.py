@@ -6,10 +6,10 @@ from rich.console import Console
 from rich.table import Table
 
 from sandbox import cluster, paths
-from sandbox.follow import headline, training
-from sandbox.monitoring import MonitoringError, asking
+from sandbox.monitoring import MonitoringError, prometheus_client
 from sandbox.node.api import Client, Json, node_path
 from sandbox.runs import Reader
+from sandbox.watch import headline, training
 
 
 def show(console: Console) -> int:
@@ -59,11 +59,11 @@ def _show_runs(console: Console) -> None:
 
 
 def _show_alerts(console: Console) -> None:
-    base = asking.url(paths.state())
+    base = prometheus_client.url(paths.state())
     if base is None:
         return
     try:
-        firing = asking.firing(base)
+        firing = prometheus_client.firing(base)
     except MonitoringError as error:
         console.print(str(error), highlight=False)
         return

@@ -11,7 +11,7 @@ import yaml
 
 from infra.addons import kueue_config
 from sandbox.certificates import Identity, Pair
-from sandbox.monitoring import access
+from sandbox.monitoring import rbac
 from sandbox.ports import LOOPBACK
 
 Document = dict[str, Any]
@@ -38,13 +38,13 @@ IDENTITIES: tuple[Identity, ...] = (
     Identity("kwok", "kwok-controller", _MASTERS),
     Identity("kubelet", "trainyard-process-node", hosts=SERVER_NAMES),
     Identity("webhook", "trainyard-webhooks", hosts=SERVER_NAMES),
-    Identity("kube-state-metrics", access.STATE_METRICS),
-    Identity("gpu-exporter", access.GPU_EXPORTER),
+    Identity("kube-state-metrics", rbac.STATE_METRICS),
+    Identity("gpu-exporter", rbac.GPU_EXPORTER),
 )
 """Everybody who speaks on the sandbox's wires. The add-ons run as members of system:masters: the sandbox has one
 user, and their RBAC is the business of the stacks that install them. Their names are those that they have on
 clusters where they run as pods: the walls around team namespaces know controllers by name. Those who watch may
-read what they need: sandbox/monitoring/access.py."""
+read what they need: sandbox/monitoring/rbac.py."""
 
 CLIENTS = (
     *("admin", "controller-manager", "scheduler", "kueue", "jobset", "kwok"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sandbox.node.api import Json
-from sandbox.node.ownership import applied_parts, without_server_fields
+from sandbox.node.managed_fields import applied_parts, without_server_fields
 
 FIELDS: Json = {
     "f:metadata": {

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from sandbox.node.api import Json
 from sandbox.node.container import user_of
+from sandbox.node.downward_api import Placement, all_containers
 from sandbox.node.env import Fetch, argv, environment
-from sandbox.node.fields import Placement, all_containers
 from sandbox.node.hosts import host_name
 from sandbox.node.images import Image
-from sandbox.node.podvolumes import PodVolumes
+from sandbox.node.pod_volumes import PodVolumes
 from sandbox.node.records import Attempt, PodFolder
 from sandbox.node.rootfs import Bind, Root, plan
 

@@ -7,8 +7,8 @@ import threading
 from sandbox.node import hosts
 from sandbox.node.api import Json
 from sandbox.node.container import Container
+from sandbox.node.context import Shared
 from sandbox.node.records import PodFolder, pod_folder
-from sandbox.node.shared import Shared
 from sandbox.node.status import Verdict, phase
 
 DEFAULT_GRACE_S = 30.0

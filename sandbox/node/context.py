@@ -8,7 +8,7 @@ from sandbox import paths
 from sandbox.node.addresses import Addresses
 from sandbox.node.api import Client
 from sandbox.node.events import Events
-from sandbox.node.hosttable import HostTable
+from sandbox.node.host_table import HostTable
 from sandbox.node.runtime import Exits
 
 HOST_IP = "127.0.0.1"

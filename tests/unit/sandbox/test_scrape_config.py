@@ -11,11 +11,11 @@ import pytest
 from infra.domain import naming
 from infra.observability import series
 from sandbox import monitoring, ports
-from sandbox.monitoring import MonitoringError, access, scraping
+from sandbox.monitoring import MonitoringError, rbac, scrape_config
 
 PORTS = {name: 20000 + index for index, name in enumerate(ports.NAMES)}
-FILES = scraping.Files(ca=Path("/ca"), token=Path("/token"), rules=Path("/rules"))
-DOCUMENT = scraping.document(PORTS, FILES)
+FILES = scrape_config.Files(ca=Path("/ca"), token=Path("/token"), rules=Path("/rules"))
+DOCUMENT = scrape_config.document(PORTS, FILES)
 JOBS: dict[str, Any] = {job["job_name"]: job for job in DOCUMENT["scrape_configs"]}
 
 
@@ -63,7 +63,7 @@ def test_series_of_a_run_get_the_labels_that_rules_expect() -> None:
 
 
 def test_who_watches_may_change_nothing_and_reads_no_secret() -> None:
-    roles = [d for d in access.documents() if d["kind"] == "ClusterRole"]
+    roles = [d for d in rbac.documents() if d["kind"] == "ClusterRole"]
     assert len(roles) == 3
     for rule in (rule for role in roles for rule in role["rules"]):
         assert set(rule["verbs"]) <= {"get", "list", "watch"}
@@ -72,7 +72,7 @@ def test_who_watches_may_change_nothing_and_reads_no_secret() -> None:
 
 
 def test_prices_are_known_for_what_may_be_simulated() -> None:
-    offers = {(one.instance_type, one.capacity) for one in scraping.facts().prices}
+    offers = {(one.instance_type, one.capacity) for one in scrape_config.facts().prices}
     assert {("p4d.24xlarge", "spot"), ("g6.xlarge", "on-demand")} <= offers
 
 

@@ -7,15 +7,15 @@ import time
 from sandbox.node import images
 from sandbox.node.api import ApiError, Json, object_path
 from sandbox.node.container import PULL_BACKOFF_FIRST_S, PULL_BACKOFF_LAST_S, Container
+from sandbox.node.context import HOST_IP, RETRY_S
+from sandbox.node.downward_api import BadReference, Placement
 from sandbox.node.env import Fetch
-from sandbox.node.fields import BadReference, Placement
-from sandbox.node.pod import PodState
-from sandbox.node.podfiles import compose
-from sandbox.node.podvolumes import NotYet, PodVolumes
+from sandbox.node.launch import compose
+from sandbox.node.pod_state import PodState
+from sandbox.node.pod_volumes import NotYet, PodVolumes
 from sandbox.node.probes import Prober, probed
 from sandbox.node.records import Attempt
 from sandbox.node.rootfs import BadMount
-from sandbox.node.shared import HOST_IP, RETRY_S
 
 
 class Starter:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sandbox import paths
-from sandbox.toolchain.finding import Found, entry, in_cache
+from sandbox.toolchain.lookup import Found, entry, in_cache
 from sandbox.toolchain.tools import Tool
 
 Report = Callable[[str], None]

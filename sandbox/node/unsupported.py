@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sandbox.node.api import Json
-from sandbox.node.fields import all_containers
+from sandbox.node.downward_api import all_containers
 
 VOLUME_KINDS = frozenset(
     {

@@ -13,14 +13,14 @@ from collections.abc import Callable
 
 from sandbox.node.api import ApiError, ApiUnavailable, Json, pod_path
 from sandbox.node.container import Container
-from sandbox.node.pod import PodState
-from sandbox.node.podfiles import make_etc
-from sandbox.node.report import Reporter
-from sandbox.node.shared import HOST_IP, RETRY_S, Shared
-from sandbox.node.starting import Starter
+from sandbox.node.container_starter import Starter
+from sandbox.node.context import HOST_IP, RETRY_S, Shared
+from sandbox.node.launch import make_etc
+from sandbox.node.pod_state import PodState
 from sandbox.node.status import Verdict, disruption
-from sandbox.node.support import unsupported
+from sandbox.node.status_reporter import Reporter
 from sandbox.node.termination import Termination
+from sandbox.node.unsupported import unsupported
 
 log = logging.getLogger("pod")
 
