@@ -169,7 +169,7 @@ def ours(folder: Path, stack: ExitStack, pairs: Pairs, *settings: str) -> None:
     """The trainer as it is by default."""
     from training.trainer import assembly, loop, parallel, reporting
     from training.trainer.interruption import Notice
-    from training.trainer.request import make_request
+    from training.trainer.preflight import make_request
 
     run_dir = folder / f"run-{os.getpid()}"
     request = make_request(folder / "config.yaml", list(settings), run_dir, None)

@@ -17,9 +17,9 @@ import numpy as np
 
 from bench.statistics import median_and_bound
 from bench.trainer import Told, loader_files, peers
-from training.trainer.corpus import open_version
-from training.trainer.data import TrainingOrder
-from training.trainer.windows import TokenWindows
+from training.trainer.data.dataset import open_version
+from training.trainer.data.sampler import TrainingOrder
+from training.trainer.data.windows import TokenWindows
 
 SIZES: dict[str, dict[str, int]] = {
     "small": {"tokens": 12_000_000, "length": 2048, "batch": 64, "rounds": 2, "ms": 300},

@@ -26,10 +26,10 @@ import numpy as np
 import torch
 
 from training.trainer.config.data import GPU_PREFETCH_STEPS
-from training.trainer.corpus import open_version
-from training.trainer.data import TrainingOrder
-from training.trainer.feeding import Feed, Plan
-from training.trainer.windows import TokenWindows
+from training.trainer.data.dataset import open_version
+from training.trainer.data.prefetch import Feed, Plan
+from training.trainer.data.sampler import TrainingOrder
+from training.trainer.data.windows import TokenWindows
 
 
 @dataclass(frozen=True, kw_only=True)

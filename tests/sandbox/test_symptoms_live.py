@@ -63,7 +63,7 @@ def test_what_keeps_pods_from_nodes_is_told_apart_where_nothing_queues_them(live
 
 HANGS = """
 import os, runpy, signal, time
-from training.trainer import windows
+from training.trainer.data import windows
 
 read, calls = windows.TokenWindows.rows_at, []
 
@@ -180,7 +180,7 @@ def _running(live: Live, run: str) -> list[Json]:
 
 SLOW = """
 import os, runpy, sys, time
-from training.trainer import windows
+from training.trainer.data import windows
 
 read, sync = windows.TokenWindows.rows_at, os.fsync
 

@@ -141,9 +141,9 @@ def _load() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     import torch._dynamo
 
-    from training.trainer import assembly, launch, loop, request
+    from training.trainer import assembly, launch, loop, preflight
 
-    assert assembly and launch and loop and request and torch
+    assert assembly and launch and loop and preflight and torch
 
 
 def _fork(
@@ -199,7 +199,7 @@ def noting_samples(file: Path, attempt: int) -> Hook:
     """Have every rank append `attempt first count` for the samples that it takes."""
 
     def hook(_: int) -> None:
-        from training.trainer.feeding import Feed
+        from training.trainer.data.prefetch import Feed
 
         plain = Feed.take
 

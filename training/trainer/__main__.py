@@ -38,7 +38,7 @@ def main() -> int:
 
 def _train(arguments: argparse.Namespace, notice: Notice) -> int:
     # Imports come as late as they can: what needs no torch fails before torch is loaded.
-    from training.trainer.request import make_request
+    from training.trainer.preflight import make_request
 
     request = make_request(arguments.config, arguments.set, arguments.run_dir, arguments.run_record)
     from training.trainer import assembly, loop, parallel, reporting

@@ -16,8 +16,8 @@ from training.trainer.meter import Meter
 from training.trainer.metrics import MetricsLog
 from training.trainer.network.building import Network
 from training.trainer.parallel import World
+from training.trainer.preflight import Request
 from training.trainer.progress import ProgressDisplay
-from training.trainer.request import Request
 
 
 def announce(run: Run, request: Request, *, resumed: bool) -> None:

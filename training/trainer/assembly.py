@@ -17,9 +17,9 @@ from training.trainer.metrics import EventLog, MetricsLog
 from training.trainer.network import building
 from training.trainer.optimizer import adamw
 from training.trainer.parallel import World
+from training.trainer.preflight import Request
 from training.trainer.progress import ProgressDisplay
 from training.trainer.reading import feed_of, open_data
-from training.trainer.request import Request
 
 
 def assemble(request: Request, world: World, notice: Notice) -> Run:

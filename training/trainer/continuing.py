@@ -13,10 +13,10 @@ from training.checkpoint.store import Fence
 from training.trainer import lineage, parallel
 from training.trainer.attachments import attachments
 from training.trainer.checkpointing import Checkpointer
-from training.trainer.data import TrainingOrder
+from training.trainer.data.sampler import TrainingOrder
 from training.trainer.metrics import EventLog
 from training.trainer.parallel import World
-from training.trainer.request import Request
+from training.trainer.preflight import Request
 from training.trainer.strict import ConfigError
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from training.trainer.data.windows import Int64s, TokenWindows
 from training.trainer.interruption import Notice
 from training.trainer.network.building import Network
 from training.trainer.parallel import World
-from training.trainer.windows import Int64s, TokenWindows
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,8 +18,8 @@ from training.checkpoint.contents import Progress
 from training.spec import EXIT_DONE, EXIT_PREEMPTED
 from training.trainer.checkpointing import Checkpointer
 from training.trainer.config import TrainerConfig
+from training.trainer.data.prefetch import Feed
 from training.trainer.evaluation import Evaluator, to_device
-from training.trainer.feeding import Feed
 from training.trainer.interruption import Notice
 from training.trainer.meter import Meter
 from training.trainer.metrics import EventLog, MetricsLog

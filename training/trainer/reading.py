@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from training.trainer.config import TrainerConfig
-from training.trainer.data import TrainingOrder, baseline_loss, spread
+from training.trainer.data.prefetch import Feed, Plan
+from training.trainer.data.sampler import TrainingOrder, baseline_loss, spread
+from training.trainer.data.windows import TokenWindows
 from training.trainer.evaluation import Evaluator
-from training.trainer.feeding import Feed, Plan
 from training.trainer.parallel import World
-from training.trainer.request import Request
-from training.trainer.windows import TokenWindows
+from training.trainer.preflight import Request
 
 
 def open_data(request: Request) -> tuple[TrainingOrder, Evaluator]:

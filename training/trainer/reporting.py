@@ -7,7 +7,7 @@ from pathlib import Path
 
 from training.trainer import endpoint
 from training.trainer.loop import Run
-from training.trainer.request import Request
+from training.trainer.preflight import Request
 from training.trainer.tracking import Tracker
 
 

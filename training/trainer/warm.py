@@ -34,7 +34,7 @@ PROGRAM: Final = "training.trainer"
 PRELOADED: Final = (
     "training.trainer.assembly",
     "training.trainer.loop",
-    "training.trainer.request",
+    "training.trainer.preflight",
     "torch._dynamo",
 )
 """All that a rank imports before its first step, most of it late."""

@@ -8,8 +8,8 @@ import pytest
 
 from tests.unit.trainer.datasets import dataset
 from training.prepare.dataset import DatasetError
-from training.trainer.corpus import together
-from training.trainer.windows import Opened
+from training.trainer.data.dataset import together
+from training.trainer.data.windows import Opened
 
 
 def opened(root: Path, first: int, vocab_size: int = 257) -> Opened:

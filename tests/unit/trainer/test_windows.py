@@ -9,9 +9,9 @@ import pytest
 
 from tests.unit.trainer.datasets import BOUNDARY, dataset
 from training.prepare.dataset import DatasetError
-from training.trainer.data import TrainingOrder, spread
-from training.trainer.mixture import Mixture
-from training.trainer.windows import Documents, Int64s, Opened, TokenWindows
+from training.trainer.data.mixture import Mixture
+from training.trainer.data.sampler import TrainingOrder, spread
+from training.trainer.data.windows import Documents, Int64s, Opened, TokenWindows
 
 LENGTH = 4
 

@@ -17,8 +17,8 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from training.trainer.data import TrainingOrder
-from training.trainer.windows import Int64s, Tokens
+from training.trainer.data.sampler import TrainingOrder
+from training.trainer.data.windows import Int64s, Tokens
 
 FIND_AT_LEAST: Final = 4096
 """Samples whose places are computed at once: fewer cost almost as much."""

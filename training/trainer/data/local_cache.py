@@ -30,8 +30,8 @@ from training.prepare.dataset import (
     parse_latest,
 )
 from training.prepare.shards import write_durably
-from training.trainer.corpus import open_version
-from training.trainer.windows import Opened
+from training.trainer.data.dataset import open_version
+from training.trainer.data.windows import Opened
 
 CHUNK_BYTES: Final = 8 * 1024 * 1024
 

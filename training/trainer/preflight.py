@@ -13,11 +13,11 @@ from training.checkpoint.opening import open_store
 from training.prepare.dataset import checked_version, resolve_version
 from training.spec import LATEST
 from training.trainer.config import TrainerConfig, load, world_mistakes
-from training.trainer.corpus import Corpus, open_version, together
+from training.trainer.data.dataset import Corpus, open_version, together
+from training.trainer.data.local_cache import latest_of, place_of, staged
+from training.trainer.data.windows import Opened
 from training.trainer.lineage import read_run_record
-from training.trainer.staging import latest_of, place_of, staged
 from training.trainer.strict import ConfigError
-from training.trainer.windows import Opened
 
 
 @dataclass(frozen=True, kw_only=True)

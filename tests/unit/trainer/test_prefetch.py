@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from tests.unit.trainer.datasets import dataset
-from training.trainer.data import TrainingOrder
-from training.trainer.feeding import Feed, Plan
-from training.trainer.windows import Int64s, Opened, Tokens, TokenWindows
+from training.trainer.data.prefetch import Feed, Plan
+from training.trainer.data.sampler import TrainingOrder
+from training.trainer.data.windows import Int64s, Opened, Tokens, TokenWindows
 
 BATCH = 4
 STEPS = 40

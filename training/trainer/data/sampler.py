@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from training.trainer.mixture import Mixture
-from training.trainer.permutation import Permutation
-from training.trainer.windows import Int64s, Tokens, TokenWindows
+from training.trainer.data.mixture import Mixture
+from training.trainer.data.permutation import Permutation
+from training.trainer.data.windows import Int64s, Tokens, TokenWindows
 
 _SEED_STEP = 0x9E3779B97F4A7C15
 """Between the seeds of two datasets' orders."""

@@ -16,8 +16,8 @@ import pytest
 
 from tests.unit.trainer.datasets import dataset
 from training.prepare.dataset import DatasetError, shard_mistakes
-from training.trainer import staging
-from training.trainer.staging import Folder, latest_of, place_of, staged
+from training.trainer.data import local_cache
+from training.trainer.data.local_cache import Folder, latest_of, place_of, staged
 
 TRAIN = [list(range(0, 40)), list(range(50, 90))]
 
@@ -88,14 +88,14 @@ def test_after_a_crash_what_was_copied_is_checked_and_kept(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     version, place = version_of(source), Counted(source)
-    copy = staging._copy_file
+    copy = local_cache._copy_file
 
     def crash(*arguments: object) -> None:
         if len(place.read) == 3:  # the index and two files are there
             raise KeyboardInterrupt
         copy(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(staging, "_copy_file", crash)
+    monkeypatch.setattr(local_cache, "_copy_file", crash)
     with pytest.raises(KeyboardInterrupt):
         staged(place, version, tmp_path / "nvme", full_check=True)
     monkeypatch.undo()
@@ -135,13 +135,13 @@ FULL = {"full_check": True}
 WAITS = """
 import sys
 from pathlib import Path
-from training.trainer import staging
+from training.trainer.data import local_cache
 def hang(*_):
     print("copying", flush=True)
     sys.stdin.read()
-staging._copy_file = hang
+local_cache._copy_file = hang
 source, version, nvme = sys.argv[1:]
-staging.staged(staging.place_of(source), version, Path(nvme), full_check=True)
+local_cache.staged(local_cache.place_of(source), version, Path(nvme), full_check=True)
 """
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from tests.unit.trainer.datasets import dataset
 from training.prepare.dataset import DatasetError
-from training.trainer.corpus import open_version
-from training.trainer.data import TrainingOrder, baseline_loss, spread
-from training.trainer.windows import Opened, TokenWindows
+from training.trainer.data.dataset import open_version
+from training.trainer.data.sampler import TrainingOrder, baseline_loss, spread
+from training.trainer.data.windows import Opened, TokenWindows
 
 LENGTH = 4
 

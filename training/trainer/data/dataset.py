@@ -9,7 +9,7 @@ from typing import Any
 
 from training.prepare.dataset import DatasetError, Index, read_index, shard_mistakes
 from training.spec import content_hash
-from training.trainer.windows import Opened
+from training.trainer.data.windows import Opened
 
 
 @dataclass(frozen=True, kw_only=True)

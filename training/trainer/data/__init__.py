@@ -1,0 +1,1 @@
+"""Datasets as the trainer reads them: version, windows, order, mixture, local copies, prefetching."""
