@@ -167,15 +167,16 @@ def control(folder: Path, _: ExitStack, pairs: Pairs) -> None:
 
 def ours(folder: Path, stack: ExitStack, pairs: Pairs, *settings: str) -> None:
     """The trainer as it is by default."""
-    from training.trainer import assembly, loop, parallel, reporting
+    from training.trainer import assembly, loop, reporting
     from training.trainer.interruption import Notice
+    from training.trainer.parallel.world import joined, use_one_numerics
     from training.trainer.preflight import make_request
 
     run_dir = folder / f"run-{os.getpid()}"
     request = make_request(folder / "config.yaml", list(settings), run_dir, None)
     notice = Notice(run_dir)
-    parallel.use_one_numerics(request.config)
-    world = stack.enter_context(parallel.joined(request.config))
+    use_one_numerics(request.config)
+    world = stack.enter_context(joined(request.config))
     notice.listen(leave=lambda: None)
     run = assembly.assemble(request, world, notice)
     reports = reporting.Reports(run, request)

@@ -47,10 +47,11 @@ def _set_up(folder: Path, names: Mapping[str, str], megabytes: int, seed: int) -
     os.dup2(log, 2)  # what libraries say while they work; errors come back as exceptions
     import torch
 
-    from training.trainer import config, parallel
+    from training.trainer import config
+    from training.trainer.parallel.world import joined
 
     torch.set_num_threads(1)
     settings = config.parse({"steps": 100, "device": "cpu", "data": {"path": "none"}})
-    world = _OPEN.enter_context(parallel.joined(settings))
+    world = _OPEN.enter_context(joined(settings))
     made = make_state(megabytes, seed)
     _HERE.append(Here(state=made, arms=arms(folder, made, world, names)))

@@ -14,12 +14,12 @@ from safetensors.torch import save_file
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # public, yet not in its types
 
 from training.trainer.config import ModelConfig, TrainerConfig, parse
-from training.trainer.model import mean_loss
-from training.trainer.network import building, initial
-from training.trainer.network.architecture import blocks_of, settings_of, without_memory
-from training.trainer.network.regions import Region
-from training.trainer.network.stages import Stage, keep_only
-from training.trainer.parallel import World
+from training.trainer.loss import mean_loss
+from training.trainer.parallel import build, initialization
+from training.trainer.parallel.architecture import blocks_of, settings_of, without_memory
+from training.trainer.parallel.pipeline_stages import Stage, keep_only
+from training.trainer.parallel.sharding import Region
+from training.trainer.parallel.world import World
 from training.trainer.strict import ConfigError
 
 SMALL = ModelConfig(hidden_size=16, intermediate_size=24, layers=3, heads=2, kv_heads=1)
@@ -40,8 +40,8 @@ def config(**changes: Any) -> TrainerConfig:
     return parse({**values, **changes})
 
 
-def built(world: World, **changes: Any) -> building.Network:
-    network = building.build(config(**changes), world, VOCABULARY)
+def built(world: World, **changes: Any) -> build.Network:
+    network = build.build(config(**changes), world, VOCABULARY)
     network.begin()
     return network
 
@@ -51,7 +51,7 @@ def mean(parts_M: torch.Tensor) -> float:
     return float(sum(parts_M.tolist()))
 
 
-def weights_of(network: building.Network) -> dict[str, torch.Tensor]:
+def weights_of(network: build.Network) -> dict[str, torch.Tensor]:
     return {name: p.detach().clone() for name, p in network.bare.named_parameters()}
 
 
@@ -65,8 +65,8 @@ def folder(root: Path, kind: str, architecture: str, **values: Any) -> Path:
 GPT2 = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64, "bos_token_id": 0}
 
 
-def recorded(model: ModelConfig) -> tuple[torch.nn.Module, dict[str, list[initial.Draw]]]:
-    with initial.Recipes() as recipes:
+def recorded(model: ModelConfig) -> tuple[torch.nn.Module, dict[str, list[initialization.Draw]]]:
+    with initialization.Recipes() as recipes:
         module = without_memory(settings_of(model, 8))
     return module, recipes.of(module)
 
@@ -75,8 +75,8 @@ def test_a_model_is_described_without_memory_and_its_rules_are_known() -> None:
     model, draws = recorded(SMALL)
     assert all(parameter.is_meta for parameter in model.parameters())
     assert not any(buffer.is_meta for buffer in model.buffers())
-    assert draws["model.norm.weight"] == [initial.Draw("fill_", (1.0,))]
-    assert draws["lm_head.weight"] == [initial.Draw("normal_", (0.0, 0.02))]
+    assert draws["model.norm.weight"] == [initialization.Draw("fill_", (1.0,))]
+    assert draws["lm_head.weight"] == [initialization.Draw("normal_", (0.0, 0.02))]
     assert len(blocks_of(model)) == 3
 
 
@@ -93,12 +93,12 @@ def test_weights_follow_the_seed_the_name_and_the_rules(world: World) -> None:
 def test_any_part_of_a_tensor_is_drawn_as_in_the_whole(
     chance: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(initial, "_BLOCK_NUMBERS", 40)
-    draws = [initial.Draw("normal_", (0.0, 1.0)), initial.Draw("zero_", (), 7)]
+    monkeypatch.setattr(initialization, "_BLOCK_NUMBERS", 40)
+    draws = [initialization.Draw("normal_", (0.0, 1.0)), initialization.Draw("zero_", (), 7)]
 
     def drawn(shape: torch.Size, region: Region) -> torch.Tensor:
         part = torch.full(region.shape, torch.nan)
-        initial._draw(part, region, shape, "name", draws, 3)
+        initialization._draw(part, region, shape, "name", draws, 3)
         return part
 
     shape = torch.Size((23, 5))
@@ -193,7 +193,7 @@ def test_a_folder_that_cannot_be_trained_is_one_line(
 
 
 def test_what_cannot_be_drawn_in_parts_is_refused() -> None:
-    with initial.Recipes() as recipes, torch.device("meta"):
+    with initialization.Recipes() as recipes, torch.device("meta"):
         model = torch.nn.Module()
         model.weight = torch.nn.Parameter(torch.empty(4, 4))
         torch.nn.init.normal_(model.weight)

@@ -50,9 +50,9 @@ def told_to_stop() -> None:
 
 
 MOMENTS = {
-    "while the model is built": ("training.trainer.network.building", "build", 1, 1, 0),
+    "while the model is built": ("training.trainer.parallel.build", "build", 1, 1, 0),
     "while resuming": ("training.trainer.checkpointing", "Checkpointer.load_newest", 1, 0, 0),
-    "in the first forward pass": ("training.trainer.network.passes", "mean_loss", 1, 1, 1),
+    "in the first forward pass": ("training.trainer.parallel.passes", "mean_loss", 1, 1, 1),
     "in the optimizer's step": ("training.trainer.loop", "learning_rate", 6, 0, 6),
     "in an evaluation": ("training.trainer.evaluation", "to_device", 2, 1, 8),
     "while a checkpoint is staged": ("training.checkpoint.rng", "capture", 1, 1, 6),
@@ -113,7 +113,7 @@ def test_a_notice_is_honoured_while_it_waits_for_another_rank_in_a_collective(
 
 
 def test_a_notice_before_the_ranks_have_met_ends_at_once(trainer: Trainer) -> None:
-    hook = before("training.trainer.parallel", "use_one_numerics", 1, 1, told_to_stop)
+    hook = before("training.trainer.parallel.world", "use_one_numerics", 1, 1, told_to_stop)
     ranks = trainer.start("run", hook=hook)
     until(lambda: ranks.all_ended() or 1 in ranks.codes, "rank 1 to leave")
     assert ranks.codes[1] == 75
@@ -207,7 +207,7 @@ def test_back_pressure_is_said_and_changes_no_bit(trainer: Trainer, control: Run
 
 def test_a_rank_that_is_late_to_hear_how_it_ended_still_hears_it(trainer: Trainer) -> None:
     told = before("training.trainer.loop", "learning_rate", 6, 0, told_to_stop)
-    world = ("training.trainer.parallel", "World.told_by_leader")
+    world = ("training.trainer.parallel.world", "World.told_by_leader")
     late = before(*world, 1, 1, lambda: time.sleep(3))
 
     def both(rank: int) -> None:

@@ -140,7 +140,7 @@ def test_other_divisions_and_ways_to_compute_agree_too(
 def model_folder(root: Path) -> Path:
     """A model with weights that no seed draws."""
     from training.trainer.config import ModelConfig
-    from training.trainer.network.architecture import settings_of, without_memory
+    from training.trainer.parallel.architecture import settings_of, without_memory
 
     shape = ModelConfig(hidden_size=16, intermediate_size=32, layers=2, heads=2, kv_heads=1)
     settings = settings_of(shape, 16)

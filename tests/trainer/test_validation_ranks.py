@@ -17,7 +17,7 @@ import torch
 from tests.trainer.ranks import DEADLINE_S, until
 from tests.trainer.test_launch import free_port
 from training.trainer import config as trainer_config
-from training.trainer.parallel import joined
+from training.trainer.parallel.world import joined
 from training.validation import bandwidth, gang, ranks, short_training, smoke
 from training.validation.expected import Expected
 from training.validation.gang import Gang

@@ -41,10 +41,11 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
     from training.trainer.preflight import make_request
 
     request = make_request(arguments.config, arguments.set, arguments.run_dir, arguments.run_record)
-    from training.trainer import assembly, loop, parallel, reporting
+    from training.trainer import assembly, loop, reporting
+    from training.trainer.parallel.world import joined, use_one_numerics
 
-    parallel.use_one_numerics(request.config)
-    with parallel.joined(request.config) as world:
+    use_one_numerics(request.config)
+    with joined(request.config) as world:
         notice.work_begins()
         run = assembly.assemble(request, world, notice)
         reports = reporting.Reports(run, request)

@@ -14,8 +14,8 @@ from training.trainer import flops
 from training.trainer.loop import Run
 from training.trainer.meter import Meter
 from training.trainer.metrics import MetricsLog
-from training.trainer.network.building import Network
-from training.trainer.parallel import World
+from training.trainer.parallel.build import Network
+from training.trainer.parallel.world import World
 from training.trainer.preflight import Request
 from training.trainer.progress import ProgressDisplay
 

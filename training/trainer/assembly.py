@@ -14,9 +14,9 @@ from training.trainer.evaluation import to_device
 from training.trainer.interruption import Notice
 from training.trainer.loop import Run
 from training.trainer.metrics import EventLog, MetricsLog
-from training.trainer.network import building
 from training.trainer.optimizer import adamw
-from training.trainer.parallel import World
+from training.trainer.parallel import build
+from training.trainer.parallel.world import World
 from training.trainer.preflight import Request
 from training.trainer.progress import ProgressDisplay
 from training.trainer.reading import feed_of, open_data
@@ -32,7 +32,7 @@ def assemble(request: Request, world: World, notice: Notice) -> Run:
     events = EventLog(request.run_dir / EVENTS_FILE, fence.attempt, enabled=world.leads)
     order, evaluator = open_data(request)
     rng.seed_all(config.seed)
-    network = building.build(config, world, request.corpus.index.vocab_size)
+    network = build.build(config, world, request.corpus.index.vocab_size)
     optimizer = adamw(network.bare, config)
     progress = beginning(request, order)
     rng.seed_all(config.seed + 1_000_003 * (world.rank // world.layout.tensor))

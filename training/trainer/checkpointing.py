@@ -39,7 +39,7 @@ from training.checkpoint.tensorfile import parse
 from training.checkpoint.writer import BackgroundWriter
 from training.spec import EXIT_PREEMPTED
 from training.trainer.metrics import EventLog, MetricsLog
-from training.trainer.parallel import World
+from training.trainer.parallel.world import World
 from training.trainer.strict import ConfigError
 
 _OUTCOME_SLACK_S = 15.0

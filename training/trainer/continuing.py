@@ -10,12 +10,12 @@ from training.checkpoint.contents import Progress
 from training.checkpoint.manifest import Manifest
 from training.checkpoint.opening import open_store
 from training.checkpoint.store import Fence
-from training.trainer import lineage, parallel
+from training.trainer import lineage
 from training.trainer.attachments import attachments
 from training.trainer.checkpointing import Checkpointer
 from training.trainer.data.sampler import TrainingOrder
 from training.trainer.metrics import EventLog
-from training.trainer.parallel import World
+from training.trainer.parallel.world import World, bare
 from training.trainer.preflight import Request
 from training.trainer.strict import ConfigError
 
@@ -92,10 +92,10 @@ def checkpointer(
         world=world,
         store=open_store(request.run_dir, config.checkpoint.store),
         fence=fence,
-        model=parallel.bare(network),
+        model=bare(network),
         optimizer=optimizer,
         describe=describe,
-        attachments=attachments(parallel.bare(network), request.corpus.folders),
+        attachments=attachments(bare(network), request.corpus.folders),
         keep_latest=config.checkpoint.keep_latest,
         events=events,
     )

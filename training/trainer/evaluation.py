@@ -9,8 +9,8 @@ import torch
 
 from training.trainer.data.windows import Int64s, TokenWindows
 from training.trainer.interruption import Notice
-from training.trainer.network.building import Network
-from training.trainer.parallel import World
+from training.trainer.parallel.build import Network
+from training.trainer.parallel.world import World
 
 
 @dataclass(frozen=True, kw_only=True)

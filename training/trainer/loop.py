@@ -23,8 +23,8 @@ from training.trainer.evaluation import Evaluator, to_device
 from training.trainer.interruption import Notice
 from training.trainer.meter import Meter
 from training.trainer.metrics import EventLog, MetricsLog
-from training.trainer.network.building import Network
-from training.trainer.parallel import World
+from training.trainer.parallel.build import Network
+from training.trainer.parallel.world import World
 from training.trainer.progress import ProgressDisplay
 from training.trainer.schedule import learning_rate
 

@@ -7,7 +7,7 @@ from training.trainer.data.prefetch import Feed, Plan
 from training.trainer.data.sampler import TrainingOrder, baseline_loss, spread
 from training.trainer.data.windows import TokenWindows
 from training.trainer.evaluation import Evaluator
-from training.trainer.parallel import World
+from training.trainer.parallel.world import World
 from training.trainer.preflight import Request
 
 

@@ -15,7 +15,7 @@ from typing import Final
 import torch
 import torch.distributed as dist
 
-from training.trainer.parallel import World
+from training.trainer.parallel.world import World
 
 MIB: Final = 1 << 20
 SIZES_MIB: Final = {"cuda": (1, 16, 64, 256), "cpu": (1, 4, 16)}

@@ -15,7 +15,7 @@ from typing import Any, Final
 import torch
 
 from training.trainer.config import TrainerConfig
-from training.trainer.parallel import World
+from training.trainer.parallel.world import World
 
 STEPS: Final = 40
 _SAMPLES: Final = 16
@@ -61,11 +61,11 @@ def settings(world_size: int) -> dict[str, Any]:
 def train(config: TrainerConfig, world: World) -> Trained:
     """All ranks call it."""
     # Only here: checks that train nothing do not pay for loading transformers.
-    from training.trainer.network import building
     from training.trainer.optimizer import adamw
+    from training.trainer.parallel import build
 
     torch.manual_seed(config.seed)
-    network = building.build(config, world, _VOCABULARY)
+    network = build.build(config, world, _VOCABULARY)
     optimizer = adamw(network.bare, config)
     network.begin()
     losses: list[float] = []

@@ -21,7 +21,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from training.trainer.network.architecture import blocks_of
+from training.trainer.parallel.architecture import blocks_of
 
 _COLUMNS: Final = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 _INNER_COLUMNS: Final = ("mlp.gate_proj", "mlp.up_proj")

@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 from safetensors import SafetensorError, safe_open
 
-from training.trainer.network.regions import local, region_of
+from training.trainer.parallel.sharding import local, region_of
 from training.trainer.strict import ConfigError
 
 _SINGLE: Final = "model.safetensors"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 import torch.distributed as dist
 
-from training.trainer.network.regions import cut, local
+from training.trainer.parallel.sharding import cut, local
 
 
 class DividedNorm:

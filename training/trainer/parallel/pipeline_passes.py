@@ -11,8 +11,8 @@ import torch
 from torch.distributed import ProcessGroup
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
-from training.trainer.model import cross_entropy
-from training.trainer.network.stages import Stage
+from training.trainer.loss import cross_entropy
+from training.trainer.parallel.pipeline_stages import Stage
 
 
 class PipelinePasses:

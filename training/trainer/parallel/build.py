@@ -22,13 +22,13 @@ from torch.utils.checkpoint import checkpoint
 
 from training.trainer.config import TrainerConfig
 from training.trainer.config.parallel import ModelShape
-from training.trainer.network import initial, weights
-from training.trainer.network.architecture import blocks_of, settings_of, without_memory
-from training.trainer.network.clipping import DividedNorm
-from training.trainer.network.passes import Passes, WholePasses
-from training.trainer.network.stages import Stage, keep_only
-from training.trainer.network.tensor import cut_matrices
-from training.trainer.parallel import World, bare
+from training.trainer.parallel import initialization, pretrained
+from training.trainer.parallel.architecture import blocks_of, settings_of, without_memory
+from training.trainer.parallel.grad_norm import DividedNorm
+from training.trainer.parallel.passes import Passes, WholePasses
+from training.trainer.parallel.pipeline_stages import Stage, keep_only
+from training.trainer.parallel.tensor_parallel import cut_matrices
+from training.trainer.parallel.world import World, bare
 from training.trainer.strict import ConfigError
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -84,7 +84,7 @@ def build(config: TrainerConfig, world: World, vocabulary: int) -> Network:
         )
     if mistakes:
         raise ConfigError(mistakes)
-    with initial.Recipes() as recipes:
+    with initialization.Recipes() as recipes:
         model = without_memory(settings)
     draws = recipes.of(model) if config.model.weights == "random" else {}
     parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -99,9 +99,9 @@ def build(config: TrainerConfig, world: World, vocabulary: int) -> Network:
         _shard(model, mesh, config, world)
     _make_memory(model, world.device, tie=mesh is None)
     if draws:
-        begin = functools.partial(initial.draw_all, model, draws, config.seed)
+        begin = functools.partial(initialization.draw_all, model, draws, config.seed)
     else:
-        begin = functools.partial(weights.read_all, model, Path(config.model.path))
+        begin = functools.partial(pretrained.read_all, model, Path(config.model.path))
     module = model if mesh else _replicate(model, world)
     return Network(
         module=module,
@@ -194,7 +194,7 @@ def _passes(
         autocast = compute if mesh is None and compute != torch.float32 else None
         return WholePasses(module, batch.micro_samples, autocast)
     # Only here: a run without a pipeline does not pay for loading it.
-    from training.trainer.network.pipelined import PipelinePasses, Shapes
+    from training.trainer.parallel.pipeline_passes import PipelinePasses, Shapes
 
     return PipelinePasses(
         module,

@@ -16,7 +16,7 @@ from typing import Any, Final
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from training.trainer.network.regions import Region, local, region_of
+from training.trainer.parallel.sharding import Region, local, region_of
 from training.trainer.strict import ConfigError
 
 _BLOCK_NUMBERS: Final = 1 << 18

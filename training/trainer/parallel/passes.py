@@ -12,8 +12,8 @@ import torch
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
-from training.trainer import model as losses
-from training.trainer.model import mean_loss
+from training.trainer import loss as losses
+from training.trainer.loss import mean_loss
 
 
 class Passes(Protocol):
