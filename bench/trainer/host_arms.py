@@ -168,9 +168,9 @@ def control(folder: Path, _: ExitStack, pairs: Pairs) -> None:
 def ours(folder: Path, stack: ExitStack, pairs: Pairs, *settings: str) -> None:
     """The trainer as it is by default."""
     from training.trainer import assembly, loop, reporting
-    from training.trainer.interruption import Notice
     from training.trainer.parallel.world import joined, use_one_numerics
     from training.trainer.preflight import make_request
+    from training.trainer.processes.interruption import Notice
 
     run_dir = folder / f"run-{os.getpid()}"
     request = make_request(folder / "config.yaml", list(settings), run_dir, None)

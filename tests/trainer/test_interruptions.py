@@ -14,7 +14,7 @@ import pytest
 
 from tests.trainer.ranks import Hook, RunFiles, until
 from tests.trainer.runs import STEPS, Trainer, assert_same
-from training.trainer.interruption import Notice
+from training.trainer.processes.interruption import Notice
 
 
 def before(module: str, name: str, call: int, rank: int, action: Callable[[], Any]) -> Hook:

@@ -16,8 +16,8 @@ from typing import NoReturn
 from training.command_line import Parser
 from training.prepare.dataset import DatasetError
 from training.spec import EXIT_BAD_CONFIG, EXIT_DONE, EXIT_PREEMPTED
-from training.trainer.exit_codes import report_exit_code, report_mistakes
-from training.trainer.interruption import Notice
+from training.trainer.processes.exit_codes import report_exit_code, report_mistakes
+from training.trainer.processes.interruption import Notice
 from training.trainer.strict import ConfigError
 
 

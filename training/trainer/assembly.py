@@ -11,13 +11,13 @@ from training.trainer import lineage
 from training.trainer.announcing import announce, meter_of
 from training.trainer.continuing import beginning, checkpointer, refuse_other_run
 from training.trainer.evaluation import to_device
-from training.trainer.interruption import Notice
 from training.trainer.loop import Run
 from training.trainer.metrics import EventLog, MetricsLog
 from training.trainer.optimizer import adamw
 from training.trainer.parallel import build
 from training.trainer.parallel.world import World
 from training.trainer.preflight import Request
+from training.trainer.processes.interruption import Notice
 from training.trainer.progress import ProgressDisplay
 from training.trainer.reading import feed_of, open_data
 

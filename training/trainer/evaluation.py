@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from training.trainer.data.windows import Int64s, TokenWindows
-from training.trainer.interruption import Notice
 from training.trainer.parallel.build import Network
 from training.trainer.parallel.world import World
+from training.trainer.processes.interruption import Notice
 
 
 @dataclass(frozen=True, kw_only=True)

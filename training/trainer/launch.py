@@ -23,8 +23,8 @@ from types import FrameType
 from typing import Final, NoReturn
 
 from training.spec import EXIT_PREEMPTED
-from training.trainer.exit_codes import EXIT_DIR_ENV, mistakes, reported, verdict
-from training.trainer.warm import PROGRAM
+from training.trainer.processes.exit_codes import EXIT_DIR_ENV, mistakes, reported, verdict
+from training.trainer.processes.forkserver import PROGRAM
 
 DEFAULT_SHUTDOWN_TIMEOUT_S: Final = 90
 """For the ranks' last checkpoint; more than the trainer's default deadline."""
@@ -39,15 +39,15 @@ def main(arguments: Sequence[str]) -> int:
     from torch.distributed import run as torchrun
 
     options = torchrun.parse_args(list(arguments))  # type: ignore[no-untyped-call]
-    from training.trainer import forked
+    from training.trainer.processes import agent
 
     if options.module and options.training_script == PROGRAM:
-        forked.fork_ranks_from(forked.WarmProcess.start())
+        agent.fork_ranks_from(agent.WarmProcess.start())
     _leave_when_told()
     _fill_in(options)
     with tempfile.TemporaryDirectory(prefix="trainyard-exit-") as folder:
         os.environ[EXIT_DIR_ENV] = folder
-        forked.restart_only_after_crashes(Path(folder))
+        agent.restart_only_after_crashes(Path(folder))
         torchrun_code = _run(options)
         codes = reported(Path(folder))
         for text in mistakes(Path(folder)):

@@ -18,8 +18,8 @@ from typing import Any, Final
 from training.command_line import Parser
 from training.trainer import config as trainer_config
 from training.trainer.config import TrainerConfig
-from training.trainer.exit_codes import report_exit_code
 from training.trainer.parallel.world import World, joined
+from training.trainer.processes.exit_codes import report_exit_code
 from training.validation import bandwidth, comparing, device, host, short_training
 from training.validation.expected import Expected
 from training.validation.results import FAILED, OUTCOME, RESULTS_ENV

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from training.trainer.exit_codes import EXIT_DIR_ENV, report_exit_code, reported, verdict
-from training.trainer.interruption import Notice
+from training.trainer.processes.exit_codes import EXIT_DIR_ENV, report_exit_code, reported, verdict
+from training.trainer.processes.interruption import Notice
 
 
 @pytest.fixture(autouse=True)

@@ -196,7 +196,7 @@ def be_rank(order: RankOrder) -> NoReturn:
 def _leave(_: int, __: FrameType | None) -> None:
     """Told to stop before the program listens: there is nothing to save."""
     from training.spec import EXIT_PREEMPTED
-    from training.trainer.exit_codes import report_exit_code
+    from training.trainer.processes.exit_codes import report_exit_code
 
     report_exit_code(EXIT_PREEMPTED)
     os._exit(EXIT_PREEMPTED)

@@ -24,8 +24,8 @@ from torch.distributed.elastic.multiprocessing.subprocess_handler import Subproc
 from torch.distributed.launcher import api as launcher
 
 from training.spec import EXIT_BAD_CONFIG, EXIT_PREEMPTED
-from training.trainer.exit_codes import reported
-from training.trainer.warm import PROGRAM, RankOrder, serve
+from training.trainer.processes.exit_codes import reported
+from training.trainer.processes.forkserver import PROGRAM, RankOrder, serve
 
 _ANSWER_S: Final = 60.0
 """For an answer to one request; loading may take as long as the nodes take to meet."""

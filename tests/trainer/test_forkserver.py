@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.ranks import DEADLINE_S, until
-from training.trainer import forked, warm
-from training.trainer.exit_codes import EXIT_DIR_ENV, reported
-from training.trainer.forked import WarmProcess
-from training.trainer.warm import RankOrder
+from training.trainer.processes import agent, forkserver
+from training.trainer.processes.agent import WarmProcess
+from training.trainer.processes.exit_codes import EXIT_DIR_ENV, reported
+from training.trainer.processes.forkserver import RankOrder
 
 PROGRAM = """
 import os, signal, subprocess, sys
@@ -34,8 +34,8 @@ def starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[W
     """Ready to start warm processes of a small program; ends those in the list."""
     (tmp_path / "small_program.py").write_text(PROGRAM)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(warm, "PROGRAM", "small_program")
-    monkeypatch.setattr(warm, "PRELOADED", ())
+    monkeypatch.setattr(forkserver, "PROGRAM", "small_program")
+    monkeypatch.setattr(forkserver, "PRELOADED", ())
     started: list[WarmProcess] = []
     yield started
     for process in started:
@@ -145,7 +145,7 @@ def test_what_cannot_be_loaded_is_said_and_ranks_start_cold(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(warm, "PRELOADED", ("no_such_module",))
+    monkeypatch.setattr(forkserver, "PRELOADED", ("no_such_module",))
     starting.append(WarmProcess.start())
     assert not starting[-1].wait_until_ready()
     assert "ranks start cold: ModuleNotFoundError" in capsys.readouterr().err
@@ -160,7 +160,7 @@ def test_a_process_with_a_second_thread_forks_nobody(
     (tmp_path / "starts_a_thread.py").write_text(
         "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
     )
-    monkeypatch.setattr(warm, "PRELOADED", ("starts_a_thread",))
+    monkeypatch.setattr(forkserver, "PRELOADED", ("starts_a_thread",))
     starting.append(WarmProcess.start())
     assert not starting[-1].wait_until_ready()
     assert "2 threads after loading" in capsys.readouterr().err
@@ -169,7 +169,7 @@ def test_a_process_with_a_second_thread_forks_nobody(
 def test_only_the_trainer_is_forked() -> None:
     plain = {"entrypoint": sys.executable, "numa_options": None}
     trainer = ("-u", "-m", "training.trainer", "--config", "x")
-    assert forked.runs_the_trainer({**plain, "args": {0: trainer}})
-    assert not forked.runs_the_trainer({**plain, "args": {0: ("-u", "script.py")}})
-    assert not forked.runs_the_trainer({**plain, "args": {0: trainer}, "entrypoint": "python2"})
-    assert not forked.runs_the_trainer({**plain, "args": {0: trainer}, "numa_options": object()})
+    assert agent.runs_the_trainer({**plain, "args": {0: trainer}})
+    assert not agent.runs_the_trainer({**plain, "args": {0: ("-u", "script.py")}})
+    assert not agent.runs_the_trainer({**plain, "args": {0: trainer}, "entrypoint": "python2"})
+    assert not agent.runs_the_trainer({**plain, "args": {0: trainer}, "numa_options": object()})
