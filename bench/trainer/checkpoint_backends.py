@@ -23,7 +23,7 @@ from training.checkpoint.contents import Progress
 from training.checkpoint.manifest import Manifest
 from training.checkpoint.opening import claim_attempt, open_store
 from training.trainer.checkpointing import Checkpointer
-from training.trainer.metrics import EventLog
+from training.trainer.metrics.run_logs import EventLog
 from training.trainer.parallel.world import World
 
 _BLOCK: Final = 8 * 1024 * 1024

@@ -167,7 +167,8 @@ def control(folder: Path, _: ExitStack, pairs: Pairs) -> None:
 
 def ours(folder: Path, stack: ExitStack, pairs: Pairs, *settings: str) -> None:
     """The trainer as it is by default."""
-    from training.trainer import assembly, loop, reporting
+    from training.trainer import assembly, loop
+    from training.trainer.metrics import reporting
     from training.trainer.parallel.world import joined, use_one_numerics
     from training.trainer.preflight import make_request
     from training.trainer.processes.interruption import Notice

@@ -84,7 +84,7 @@ def _state(name: str, *labels: str, unit: str = "") -> Series:
     return Series(name=f"kube_{name}", unit=unit, labels=labels)
 
 
-# The trainer's leading rank: training/trainer/prometheus.py.
+# The trainer's leading rank: training/trainer/metrics/prometheus.py.
 STEPS: Final = _trainer("steps_total")
 TOKENS: Final = _trainer("tokens_total", "tokens")
 SAMPLES: Final = _trainer("samples_total", "samples")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from training.spec import EVENTS_FILE, METRICS_FILE
-from training.trainer.goodput import Goodput, account
+from training.trainer.metrics.goodput import Goodput, account
 
 
 @dataclass(frozen=True, kw_only=True)

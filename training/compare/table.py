@@ -9,7 +9,7 @@ from rich.table import Table
 
 from training.compare import comparing
 from training.compare.reading import RunLines
-from training.trainer.goodput import CAUSES
+from training.trainer.metrics.goodput import CAUSES
 
 Row = tuple[str, list[str]]
 

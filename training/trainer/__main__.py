@@ -41,7 +41,8 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
     from training.trainer.preflight import make_request
 
     request = make_request(arguments.config, arguments.set, arguments.run_dir, arguments.run_record)
-    from training.trainer import assembly, loop, reporting
+    from training.trainer import assembly, loop
+    from training.trainer.metrics import reporting
     from training.trainer.parallel.world import joined, use_one_numerics
 
     use_one_numerics(request.config)

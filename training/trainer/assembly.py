@@ -8,18 +8,18 @@ from training.checkpoint.policy import SavePolicy
 from training.checkpoint.store import Fence
 from training.spec import EVENTS_FILE, METRICS_FILE
 from training.trainer import lineage
-from training.trainer.announcing import announce, meter_of
-from training.trainer.continuing import beginning, checkpointer, refuse_other_run
 from training.trainer.evaluation import to_device
 from training.trainer.loop import Run
-from training.trainer.metrics import EventLog, MetricsLog
+from training.trainer.metrics.progress import ProgressDisplay
+from training.trainer.metrics.run_logs import EventLog, MetricsLog
 from training.trainer.optimizer import adamw
 from training.trainer.parallel import build
 from training.trainer.parallel.world import World
 from training.trainer.preflight import Request
 from training.trainer.processes.interruption import Notice
-from training.trainer.progress import ProgressDisplay
 from training.trainer.reading import feed_of, open_data
+from training.trainer.resume import beginning, checkpointer, refuse_other_run
+from training.trainer.startup import announce, meter_of
 
 
 def assemble(request: Request, world: World, notice: Notice) -> Run:

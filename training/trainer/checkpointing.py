@@ -38,7 +38,7 @@ from training.checkpoint.store import (
 from training.checkpoint.tensorfile import parse
 from training.checkpoint.writer import BackgroundWriter
 from training.spec import EXIT_PREEMPTED
-from training.trainer.metrics import EventLog, MetricsLog
+from training.trainer.metrics.run_logs import EventLog, MetricsLog
 from training.trainer.parallel.world import World
 from training.trainer.strict import ConfigError
 

@@ -20,12 +20,12 @@ from training.trainer.checkpointing import Checkpointer
 from training.trainer.config import TrainerConfig
 from training.trainer.data.prefetch import Feed
 from training.trainer.evaluation import Evaluator, to_device
-from training.trainer.meter import Meter
-from training.trainer.metrics import EventLog, MetricsLog
+from training.trainer.metrics.progress import ProgressDisplay
+from training.trainer.metrics.run_logs import EventLog, MetricsLog
+from training.trainer.metrics.step_metrics import Meter
 from training.trainer.parallel.build import Network
 from training.trainer.parallel.world import World
 from training.trainer.processes.interruption import Notice
-from training.trainer.progress import ProgressDisplay
 from training.trainer.schedule import learning_rate
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from training.trainer.flops import flops_per_token, peak_flops, utilisation
+from training.trainer.metrics.flops import flops_per_token, peak_flops, utilisation
 
 
 def test_a_token_costs_what_its_matrices_and_its_attention_cost() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from training.trainer.goodput import CAUSES, account
+from training.trainer.metrics.goodput import CAUSES, account
 
 
 def event(

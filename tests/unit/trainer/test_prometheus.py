@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from training.trainer.meter import Meter
-from training.trainer.metrics import MetricsLog
-from training.trainer.progress import ProgressDisplay
-from training.trainer.prometheus import RunCollector, serve
+from training.trainer.metrics.progress import ProgressDisplay
+from training.trainer.metrics.prometheus import RunCollector, serve
+from training.trainer.metrics.run_logs import MetricsLog
+from training.trainer.metrics.step_metrics import Meter
 
 Usage = namedtuple("Usage", "total used free")
 LABELS = {"run_id": "hello-v1-0a1b2c3d", "team": "research"}

@@ -6,9 +6,9 @@ from dataclasses import fields
 from pathlib import Path
 
 from infra.observability import series
-from training.trainer.meter import Totals
-from training.trainer.metrics import StepMetrics
-from training.trainer.prometheus import RunCollector
+from training.trainer.metrics.prometheus import RunCollector
+from training.trainer.metrics.run_logs import StepMetrics
+from training.trainer.metrics.step_metrics import Totals
 
 LABELS = {"run_id": "hello-v1-0a1b2c3d", "team": "research"}
 COMMIT = {"event": "checkpoint_commit", "step": 1, "time": 1.0, "seconds": 0.5, "bytes": 7}

@@ -24,8 +24,8 @@ from tests.golden.example_runs import (
 from training import spec
 from training.deployment import run_files
 from training.deployment.job import manifests
-from training.trainer import endpoint
 from training.trainer.config import ReportConfig
+from training.trainer.metrics import endpoint
 
 PORT = {"name": naming.METRICS_PORT_NAME, "containerPort": naming.METRICS_PORT}
 OWN_ADDRESS = {"fieldRef": {"fieldPath": "status.podIP"}}

@@ -10,14 +10,14 @@ from pathlib import Path
 import torch
 
 from training.spec import ATTEMPT_ENV
-from training.trainer import flops
 from training.trainer.loop import Run
-from training.trainer.meter import Meter
-from training.trainer.metrics import MetricsLog
+from training.trainer.metrics import flops
+from training.trainer.metrics.progress import ProgressDisplay
+from training.trainer.metrics.run_logs import MetricsLog
+from training.trainer.metrics.step_metrics import Meter
 from training.trainer.parallel.build import Network
 from training.trainer.parallel.world import World
 from training.trainer.preflight import Request
-from training.trainer.progress import ProgressDisplay
 
 
 def announce(run: Run, request: Request, *, resumed: bool) -> None:

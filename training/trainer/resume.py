@@ -14,7 +14,7 @@ from training.trainer import lineage
 from training.trainer.attachments import attachments
 from training.trainer.checkpointing import Checkpointer
 from training.trainer.data.sampler import TrainingOrder
-from training.trainer.metrics import EventLog
+from training.trainer.metrics.run_logs import EventLog
 from training.trainer.parallel.world import World, bare
 from training.trainer.preflight import Request
 from training.trainer.strict import ConfigError

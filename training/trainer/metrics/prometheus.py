@@ -18,7 +18,7 @@ import prometheus_client
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from training.trainer.meter import Totals
+from training.trainer.metrics.step_metrics import Totals
 
 _COUNTERS = {
     "steps": "Optimizer steps done by this attempt",

@@ -9,9 +9,9 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from training.trainer import flops
-from training.trainer.metrics import MetricsLog, StepMetrics
-from training.trainer.progress import ProgressDisplay
+from training.trainer.metrics import flops
+from training.trainer.metrics.progress import ProgressDisplay
+from training.trainer.metrics.run_logs import MetricsLog, StepMetrics
 
 
 @dataclass(kw_only=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from training.trainer.config import ReportConfig
 
-_PROJECT = Path(__file__).resolve().parents[2]
+_PROJECT = Path(__file__).resolve().parents[3]
 _LAST_WORDS_S = 12.0
 """For what is not sent when the run is done; more than the process gives itself."""
 

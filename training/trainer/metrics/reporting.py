@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from training.trainer import endpoint
 from training.trainer.loop import Run
+from training.trainer.metrics import endpoint
+from training.trainer.metrics.mlflow_process import Tracker
 from training.trainer.preflight import Request
-from training.trainer.tracking import Tracker
 
 
 class Reports:
@@ -40,7 +40,7 @@ def labels(record: dict[str, object], run_dir: Path) -> dict[str, str]:
 
 
 def _endpoint(run: Run, request: Request, port: int) -> Callable[[], None] | None:
-    from training.trainer.prometheus import RunCollector, serve
+    from training.trainer.metrics.prometheus import RunCollector, serve
 
     collector = RunCollector(
         run.meter.totals,
