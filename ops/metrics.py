@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import urllib3
 
-from infra.domain.addon_versions import ADD_ONS
+from infra.domain import naming
 from infra.observability import dcgm, series
 from ops import concurrent
 from ops.cluster import Cluster, ClusterError, plainly
@@ -91,7 +91,7 @@ def of(url: str, cluster: Cluster) -> Metrics:
     """The Prometheus at a URL; without one that of the cluster, through the API server."""
     if url:
         return Metrics(url, lambda path, query: _fetch(url.rstrip("/") + path, query))
-    namespace = ADD_ONS["kubePrometheusStack"].namespace
+    namespace = naming.MONITORING_NAMESPACE
     root = f"/api/v1/namespaces/{namespace}/services/http:{_SERVICE}/proxy"
     return Metrics(
         f"service {_SERVICE} of {namespace}",

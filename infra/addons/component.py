@@ -11,29 +11,19 @@ import pulumi
 
 from infra.addons import mirror
 from infra.addons.model import Installable
+from infra.addons.registry import ADD_ONS
 from infra.domain import naming
-from infra.domain.addon_versions import ADD_ONS
 from infra.kubernetes import helm
 from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
 
 KUBE_SYSTEM: Final = "kube-system"
 """Every cluster has it."""
 
-_RELEASES: Final = {"policyController": "policy-controller"}
-"""Names of releases that are not their add-on's in lower case."""
-
-
-def release_name(add_on: str) -> str:
-    """Of its Helm release; charts name what they make after it."""
-    return _RELEASES.get(add_on, add_on.lower())
-
 
 def in_order(plans: Iterable[Installable]) -> tuple[Installable, ...]:
     """Each after those that it needs. Raises graphlib.CycleError where two need each other."""
     by_name = {plan.add_on: plan for plan in plans}
-    graph = {
-        name: [other for other in plan.after if other in by_name] for name, plan in by_name.items()
-    }
+    graph = {name: [other for other in ADD_ONS[name].needs if other in by_name] for name in by_name}
     return tuple(by_name[name] for name in graphlib.TopologicalSorter(graph).static_order())
 
 
@@ -72,7 +62,9 @@ class AddOns(pulumi.ComponentResource):
         self._namespaces = self._make_namespaces(args.plans)
         made: dict[str, list[pulumi.Resource]] = {}
         for plan in in_order(args.plans):
-            needs = [resource for other in plan.after for resource in made.get(other, ())]
+            needs = [
+                resource for other in ADD_ONS[plan.add_on].needs for resource in made.get(other, ())
+            ]
             made[plan.add_on] = self._install(plan, needs)
         self.register_outputs({"installed": list(made)})
 
@@ -102,7 +94,7 @@ class AddOns(pulumi.ComponentResource):
             release = helm.release(
                 f"{self._name}-{plan.add_on}",
                 mirror.chart(plan.add_on, self._mirror),
-                release_name=release_name(plan.add_on),
+                release_name=add_on.release_name,
                 namespace=add_on.namespace,
                 values=plan.values,
                 opts=self._own(needs, self._former(plan.add_on, "controller")),

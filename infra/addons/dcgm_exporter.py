@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from infra.addons import controllers, gpu_nodes
 from infra.addons.gpu_nodes import GpuNodesArgs
-from infra.addons.model import Installable
+from infra.addons.model import WHOLE, AddOn, Image, Installable
+from infra.domain import naming
 from infra.observability import dcgm
 
 NAME: Final = "dcgmExporter"
@@ -38,6 +39,28 @@ def plan(args: GpuNodesArgs) -> Installable:
             "serviceMonitor": {"enabled": False},
             **({"extraEnv": _ENGINE_OF_NODE} if args.engine_on_nodes else {}),
         },
-        after=("devicePlugin",),
         namespace_labels=gpu_nodes.PRIVILEGED,
     )
+
+
+IMAGE: Final = Image(
+    registry="nvcr.io",
+    repository="nvidia/k8s/dcgm-exporter",
+    tag="4.6.0-4.8.3-distroless",
+    values={"image.repository": WHOLE},
+)
+"""The tag names DCGM's version, the exporter's and the kind of image. 4.9 renames series that rules read."""
+
+DCGM_EXPORTER: Final = AddOn(
+    name=NAME,
+    chart="dcgm-exporter",
+    repository="https://nvidia.github.io/dcgm-exporter/helm-charts",
+    version="4.8.3",
+    app_version="4.6.0-4.8.3",
+    namespace=naming.GPU_OPERATOR_NAMESPACE,
+    kubernetes=("1.19", ""),
+    images=(IMAGE,),
+    needs=("devicePlugin",),
+    settings=GpuNodesArgs,
+    plan=plan,
+)

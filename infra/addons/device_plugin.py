@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from infra.addons import controllers, gpu_nodes
 from infra.addons.gpu_nodes import GpuNodesArgs
-from infra.addons.model import Installable
+from infra.addons.model import WHOLE, AddOn, ChartSource, Image, Installable
+from infra.domain import naming
 
 NAME: Final = "devicePlugin"
 
@@ -28,3 +29,27 @@ def plan(args: GpuNodesArgs) -> Installable:
         values=values | {"migStrategy": "none"},
         namespace_labels=gpu_nodes.PRIVILEGED,
     )
+
+
+DEVICE_PLUGIN: Final = AddOn(
+    name=NAME,
+    chart="nvidia-device-plugin",
+    repository="https://nvidia.github.io/k8s-device-plugin",
+    version="0.18.0",
+    app_version="0.18.0",
+    namespace=naming.GPU_OPERATOR_NAMESPACE,
+    kubernetes=("1.10", ""),
+    images=(
+        Image(
+            registry="nvcr.io",
+            repository="nvidia/k8s-device-plugin",
+            tag="v0.18.0",
+            values={"image.repository": WHOLE},
+        ),
+    ),
+    chart_source=ChartSource(
+        module="github.com/NVIDIA/k8s-device-plugin", path="deployments/helm/nvidia-device-plugin"
+    ),
+    settings=GpuNodesArgs,
+    plan=plan,
+)

@@ -6,7 +6,7 @@ from typing import Final
 
 from infra.addons import controllers, gpu_nodes
 from infra.addons.gpu_nodes import GpuNodesArgs
-from infra.addons.model import Installable
+from infra.addons.model import WHOLE, AddOn, Image, Installable
 from infra.domain import naming
 from infra.domain.pools import Network
 
@@ -28,3 +28,24 @@ def plan(args: GpuNodesArgs) -> Installable:
             "resources": controllers.resources("10m", "64Mi"),
         },
     )
+
+
+EFA_DEVICE_PLUGIN: Final = AddOn(
+    name=NAME,
+    chart="aws-efa-k8s-device-plugin",
+    repository="https://aws.github.io/eks-charts",
+    version="v0.5.20",
+    app_version="v0.5.13",
+    namespace="kube-system",
+    kubernetes=("1.24", ""),
+    images=(
+        # AWS's own registry, which nodes on EKS may read.
+        Image(
+            registry="602401143452.dkr.ecr.us-west-2.amazonaws.com",
+            repository="eks/aws-efa-k8s-device-plugin",
+            values={"image.repository": WHOLE},
+        ),
+    ),
+    settings=GpuNodesArgs,
+    plan=plan,
+)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from infra.addons import controllers
-from infra.addons.model import Installable
+from infra.addons.model import WHOLE, AddOn, Image, Installable
 from infra.domain import naming
 
 
@@ -34,3 +36,26 @@ def plan() -> Installable:
         },
         namespace_labels=controllers.pod_security("restricted"),
     )
+
+
+EXTERNAL_SECRETS: Final = AddOn(
+    name="externalSecrets",
+    chart="oci://ghcr.io/external-secrets/charts/external-secrets",
+    version="2.13.0",
+    app_version="v2.13.0",
+    namespace=naming.EXTERNAL_SECRETS,
+    # Upstream tests the newest versions only; 1.33 left its table with 0.20.
+    kubernetes=("1.34", ""),
+    apis=dict.fromkeys(("ExternalSecret", "SecretStore"), naming.EXTERNAL_SECRETS_API),
+    images=(
+        Image(
+            registry="ghcr.io",
+            repository="external-secrets/external-secrets",
+            tag="v2.13.0",
+            values={
+                f"{part}image.repository": WHOLE for part in ("", "webhook.", "certController.")
+            },
+        ),
+    ),
+    plan=plan,
+)

@@ -18,9 +18,8 @@ from infra.addons.fluent_bit_pipeline import Destination as Destination
 from infra.addons.fluent_bit_pipeline import Endpoint as Endpoint
 from infra.addons.fluent_bit_pipeline import Http as Http
 from infra.addons.fluent_bit_pipeline import Loki as Loki
-from infra.addons.model import Installable
+from infra.addons.model import WHOLE, AddOn, Image, Installable
 from infra.domain import naming
-from infra.domain.addon_versions import ADD_ONS
 from infra.kubernetes import network_policy
 from infra.kubernetes.objects import Manifest, metadata
 
@@ -28,7 +27,7 @@ NAME: Final = "fluentBit"
 ACCOUNT: Final = naming.LOG_SHIPPER
 """Service account of its pods: on AWS the role that writes the log group is handed to it."""
 
-_PROMETHEUS: Final = "kubePrometheusStack"
+NAMESPACE: Final = "logging"
 _LABELS: Final[Mapping[str, str]] = {"app.kubernetes.io/name": "fluent-bit"}
 """The chart's own, of its pods."""
 _API_SERVER: Final = (443, 6443)
@@ -53,7 +52,6 @@ def plan(args: FluentBitArgs) -> Installable:
     return Installable(
         add_on=NAME,
         values=_values(args),
-        after=(_PROMETHEUS,) if args.monitored else (),
         before=(_default_deny(), _allowed(args.destination)),
         objects=(_pod_monitor(),) if args.monitored else (),
         # It reads files of its node, which no stricter level lets a pod mount.
@@ -128,9 +126,7 @@ def _policy(name: str, spec: dict[str, Any]) -> Manifest:
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": metadata(
-            name, namespace=ADD_ONS[NAME].namespace, labels=naming.object_labels("logs")
-        ),
+        "metadata": metadata(name, namespace=NAMESPACE, labels=naming.object_labels("logs")),
         "spec": spec,
     }
 
@@ -142,7 +138,7 @@ def _default_deny() -> Manifest:
 
 def _allowed(destination: Destination) -> Manifest:
     """Prometheus reads its counts; it asks names and the API server, and sends to one place."""
-    prometheus = _in_namespace(ADD_ONS[_PROMETHEUS].namespace)
+    prometheus = _in_namespace(naming.MONITORING_NAMESPACE)
     return _policy(
         "fluent-bit",
         {
@@ -179,11 +175,12 @@ def _tcp(port: int) -> dict[str, Any]:
 
 def _pod_monitor() -> Manifest:
     """Counts say themselves whose they are: labels of the line's pod, not of the shipper's."""
-    own = ADD_ONS[NAME].namespace
     return {
-        "apiVersion": ADD_ONS[_PROMETHEUS].apis["PodMonitor"],
+        "apiVersion": naming.PROMETHEUS_API,
         "kind": "PodMonitor",
-        "metadata": metadata("fluent-bit", namespace=own, labels=naming.object_labels("logs")),
+        "metadata": metadata(
+            "fluent-bit", namespace=NAMESPACE, labels=naming.object_labels("logs")
+        ),
         "spec": {
             "selector": {"matchLabels": dict(_LABELS)},
             "podMetricsEndpoints": [
@@ -191,3 +188,26 @@ def _pod_monitor() -> Manifest:
             ],
         },
     }
+
+
+FLUENT_BIT: Final = AddOn(
+    name=NAME,
+    chart="fluent-bit",
+    repository="https://fluent.github.io/helm-charts",
+    version="0.57.6",
+    app_version="5.0.6",
+    namespace=NAMESPACE,
+    kubernetes=("1.24", ""),
+    images=(
+        Image(
+            registry="cr.fluentbit.io",
+            repository="fluent/fluent-bit",
+            tag="5.0.6",
+            values={"image.repository": WHOLE},
+        ),
+    ),
+    # For the API of its PodMonitor.
+    needs=("kubePrometheusStack",),
+    settings=FluentBitArgs,
+    plan=plan,
+)

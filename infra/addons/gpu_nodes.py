@@ -9,7 +9,6 @@ from typing import Any, Final
 import yaml
 
 from infra.domain import naming
-from infra.domain.addon_versions import ADD_ONS
 from infra.domain.gpu_sharing import SharingMode
 from infra.domain.pools import NodePool, Workload
 from infra.kubernetes.objects import Manifest, metadata
@@ -69,13 +68,15 @@ def on_gpu_nodes() -> dict[str, Any]:
     }
 
 
-def config_map(add_on: str, name: str, data: Mapping[str, str]) -> Manifest:
-    """A ConfigMap in the add-on's namespace."""
+def config_map(name: str, data: Mapping[str, str]) -> Manifest:
+    """A ConfigMap in the namespace of the GPU add-ons."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": metadata(
-            name, namespace=ADD_ONS[add_on].namespace, labels=naming.object_labels(COMPONENT)
+            name,
+            namespace=naming.GPU_OPERATOR_NAMESPACE,
+            labels=naming.object_labels(COMPONENT),
         ),
         "data": dict(data),
     }

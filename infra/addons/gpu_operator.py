@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import yaml
 
-from infra.addons import controllers, gpu_nodes
+from infra.addons import controllers, dcgm_exporter, gpu_nodes
 from infra.addons.gpu_nodes import GpuNodesArgs
-from infra.addons.model import Installable
-from infra.domain.addon_versions import ADD_ONS
+from infra.addons.model import PARENT, WHOLE, AddOn, Image, Installable
+from infra.domain import naming
 from infra.domain.gpu_sharing import SharingMode
 from infra.domain.pools import NodePool, Nodes
 from infra.kubernetes.objects import Manifest
@@ -28,7 +28,7 @@ from infra.observability import dcgm
 
 NAME: Final = "gpuOperator"
 
-DCGM_ADDRESS: Final = f"nvidia-dcgm.{ADD_ONS[NAME].namespace}.svc:5555"
+DCGM_ADDRESS: Final = f"nvidia-dcgm.{naming.GPU_OPERATOR_NAMESPACE}.svc:5555"
 """The engine on the caller's own node: the operator's Service never leads to another one."""
 
 COUNTERS: Final = "dcgm-counters"
@@ -85,10 +85,9 @@ def _named_parts() -> dict[str, str]:
 
 
 def _exporter() -> dict[str, Any]:
-    """Pinned beside the operator's version: 4.9 renames what rules read."""
     return {
         "enabled": True,
-        "version": f"{ADD_ONS['dcgmExporter'].app_version}-distroless",
+        "version": dcgm_exporter.IMAGE.tag,
         "config": {"name": COUNTERS},
         "resources": controllers.resources("100m", "512Mi"),
         # Ours is a PodMonitor that gives jobs and nodes their names (infra/observability/monitors.py).
@@ -110,12 +109,12 @@ def _mig_manager(cut: tuple[NodePool, ...]) -> dict[str, Any]:
 
 
 def _config_maps(shared: dict[str, str], cut: tuple[NodePool, ...]) -> list[Manifest]:
-    found = [gpu_nodes.config_map(NAME, COUNTERS, {COUNTERS_FILE: dcgm.counters_csv()})]
+    found = [gpu_nodes.config_map(COUNTERS, {COUNTERS_FILE: dcgm.counters_csv()})]
     if shared:
-        found.append(gpu_nodes.config_map(NAME, gpu_nodes.PLUGIN_CONFIG, shared))
+        found.append(gpu_nodes.config_map(gpu_nodes.PLUGIN_CONFIG, shared))
     if cut:
         text = yaml.safe_dump(mig_configs(cut), sort_keys=False)
-        found.append(gpu_nodes.config_map(NAME, MIG_CONFIG, {"config.yaml": text}))
+        found.append(gpu_nodes.config_map(MIG_CONFIG, {"config.yaml": text}))
     return found
 
 
@@ -127,3 +126,46 @@ def mig_configs(cut: tuple[NodePool, ...]) -> dict[str, Any]:
         devices = {pool.sharing.profile: pool.sharing.shares}
         geometries[pool.name] = [{"devices": "all", "mig-enabled": True, "mig-devices": devices}]
     return {"version": "v1", "mig-configs": geometries}
+
+
+def _operand(key: str, repository: str, tag: str = "") -> Image:
+    """An operand, whose registry folder and image name are separate values of the chart."""
+    return Image(
+        registry="nvcr.io", repository=repository, tag=tag, values={f"{key}.repository": PARENT}
+    )
+
+
+GPU_OPERATOR: Final = AddOn(
+    name=NAME,
+    chart="gpu-operator",
+    repository="https://helm.ngc.nvidia.com/nvidia",
+    version="v26.7.0",
+    app_version="v26.7.0",
+    namespace=naming.GPU_OPERATOR_NAMESPACE,
+    kubernetes=("1.32", ""),
+    apis={"ClusterPolicy": "nvidia.com/v1"},
+    images=(
+        # The validator has been a part of the operator's image since 25.10.
+        Image(
+            registry="nvcr.io",
+            repository="nvidia/gpu-operator",
+            tag="v26.7.0",
+            values={"operator.repository": PARENT, "validator.repository": PARENT},
+        ),
+        _operand("driver", "nvidia/driver"),
+        _operand("driver.manager", "nvidia/cloud-native/k8s-driver-manager"),
+        _operand("toolkit", "nvidia/k8s/container-toolkit"),
+        _operand("devicePlugin", "nvidia/k8s-device-plugin"),
+        _operand("gfd", "nvidia/k8s-device-plugin"),
+        _operand("migManager", "nvidia/cloud-native/k8s-mig-manager"),
+        _operand("dcgm", "nvidia/cloud-native/dcgm"),
+        _operand("dcgmExporter", dcgm_exporter.IMAGE.repository, dcgm_exporter.IMAGE.tag),
+        Image(
+            registry="registry.k8s.io",
+            repository="nfd/node-feature-discovery",
+            values={"node-feature-discovery.image.repository": WHOLE},
+        ),
+    ),
+    settings=GpuNodesArgs,
+    plan=plan,
+)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from infra.addons import controllers
-from infra.addons.model import Installable
+from typing import Final
 
-LABELS = {"app.kubernetes.io/name": "jobset"}
+from infra.addons import controllers
+from infra.addons.model import WHOLE, AddOn, ChartSource, Image, Installable
+
+LABELS: Final = {"app.kubernetes.io/name": "jobset"}
 """Of its pods."""
 
 
@@ -29,3 +31,25 @@ def plan() -> Installable:
         },
         namespace_labels=controllers.pod_security("restricted"),
     )
+
+
+JOBSET: Final = AddOn(
+    name="jobset",
+    chart="oci://registry.k8s.io/jobset/charts/jobset",
+    version="0.12.0",
+    app_version="v0.12.0",
+    namespace="jobset-system",
+    kubernetes=("1.29", ""),
+    apis={"JobSet": "jobset.x-k8s.io/v1alpha2"},
+    images=(
+        Image(
+            registry="registry.k8s.io",
+            repository="jobset/jobset",
+            tag="v0.12.0",
+            values={"image.repository": WHOLE},
+        ),
+    ),
+    toolchain="0.11.0",
+    chart_source=ChartSource(module="sigs.k8s.io/jobset", path="charts/jobset"),
+    plan=plan,
+)

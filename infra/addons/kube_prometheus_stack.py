@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from infra.addons import controllers
-from infra.addons.model import Installable
+from infra.addons.model import AddOn, Image, Installable
+from infra.domain import naming
 from infra.observability import routing, series
 from infra.observability.component import DASHBOARD_LABEL
 from infra.observability.routing import Receiver
@@ -189,3 +190,39 @@ def _node_exporter() -> dict[str, Any]:
         "tolerations": [{"operator": "Exists", "effect": "NoSchedule"}],
         "resources": controllers.resources("50m", "64Mi"),
     }
+
+
+def _image(registry: str, repository: str, tag: str = "") -> Image:
+    """An image of the chart, which has one value for the registry of all."""
+    return Image(
+        registry=registry,
+        repository=repository,
+        tag=tag,
+        values={"global.imageRegistry": "{registry}"},
+    )
+
+
+_KINDS: Final = ("PodMonitor", "Probe", "PrometheusRule", "ServiceMonitor")
+
+KUBE_PROMETHEUS_STACK: Final = AddOn(
+    name=NAME,
+    chart="oci://ghcr.io/prometheus-community/charts/kube-prometheus-stack",
+    version="89.2.2",
+    app_version="v0.93.1",
+    namespace=naming.MONITORING_NAMESPACE,
+    kubernetes=("1.25", ""),
+    apis=dict.fromkeys(_KINDS, naming.PROMETHEUS_API),
+    images=(
+        _image("quay.io", "prometheus-operator/prometheus-operator", "v0.93.1"),
+        _image("quay.io", "prometheus-operator/prometheus-config-reloader", "v0.93.1"),
+        _image("quay.io", "prometheus/prometheus"),
+        _image("quay.io", "prometheus/alertmanager"),
+        _image("quay.io", "prometheus/node-exporter"),
+        _image("quay.io", "kiwigrid/k8s-sidecar"),
+        _image("docker.io", "grafana/grafana"),
+        _image("registry.k8s.io", "kube-state-metrics/kube-state-metrics"),
+        _image("ghcr.io", "jkroepke/kube-webhook-certgen"),
+    ),
+    settings=KubePrometheusStackArgs,
+    plan=plan,
+)

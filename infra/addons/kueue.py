@@ -7,7 +7,8 @@ from typing import Final
 import yaml
 
 from infra.addons import controllers, kueue_config
-from infra.addons.model import Installable
+from infra.addons.model import WHOLE, AddOn, ChartSource, Image, Installable
+from infra.domain import naming
 
 LABELS: Final = {"app.kubernetes.io/name": "kueue", "control-plane": "controller-manager"}
 """Of its pods."""
@@ -42,3 +43,34 @@ def plan() -> Installable:
         },
         namespace_labels=controllers.pod_security("restricted"),
     )
+
+
+_TOOLCHAIN: Final = "0.15.0"
+_KINDS: Final = (
+    *("AdmissionCheck", "ClusterQueue", "Cohort", "LocalQueue", "ProvisioningRequestConfig"),
+    *("ResourceFlavor", "Topology", "Workload", "WorkloadPriorityClass"),
+)
+
+KUEUE: Final = AddOn(
+    name="kueue",
+    chart="oci://registry.k8s.io/kueue/charts/kueue",
+    version="0.20.3",
+    app_version="v0.20.3",
+    namespace=naming.KUEUE_NAMESPACE,
+    kubernetes=("1.29", ""),
+    apis=dict.fromkeys(_KINDS, naming.KUEUE_API),
+    images=(
+        Image(
+            registry="registry.k8s.io",
+            repository="kueue/kueue",
+            tag="v0.20.3",
+            values={"controllerManager.manager.image.repository": WHOLE},
+        ),
+    ),
+    toolchain=_TOOLCHAIN,
+    # The Go proxy serves no newer Kueue. Keys added since can be set only once it does.
+    chart_source=ChartSource(
+        module="sigs.k8s.io/kueue", path="charts/kueue", version=f"v{_TOOLCHAIN}"
+    ),
+    plan=plan,
+)

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from infra.domain.addon_images import Image
-from infra.domain.addon_versions import ADD_ONS
+from infra.addons.model import Image
+from infra.addons.registry import ADD_ONS
 from infra.kubernetes.helm import Chart, merged
 from infra.kubernetes.objects import Manifest
 

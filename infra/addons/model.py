@@ -1,27 +1,138 @@
-"""What an add-on's plan is: values for its chart, and the objects that go before and after it."""
+"""`AddOn`, the record of one add-on, and `Installable`, what a stack installs of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from enum import StrEnum
+from typing import Any, Final
 
 from infra.kubernetes.objects import Manifest
+
+WHOLE: Final = "{registry}/{repository}"
+PARENT: Final = "{registry}/{parent}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """An image, and the values of its add-on's chart that name its registry."""
+
+    registry: str
+    """Host, such as registry.k8s.io."""
+    repository: str
+    """Path in the registry."""
+    tag: str = ""
+    """Tag, or digest as sha256:...; empty: the one that the chart names, which `helm template` shows."""
+    values: Mapping[str, str] = field(default_factory=dict)
+    """By dotted path in the chart's values, the text to set: may contain {registry}, {repository}, and {parent}
+    (the repository without its last part). Empty for images that only this project's manifests name."""
+
+    @classmethod
+    def parse(cls, reference: str) -> Image:
+        """The image of a complete reference by digest."""
+        path, _, digest = reference.partition("@")
+        registry, _, repository = path.partition("/")
+        return cls(registry=registry, repository=repository, tag=digest)
+
+    @property
+    def reference(self) -> str:
+        """The reference as in a pod."""
+        return f"{self.registry}/{self.repository}{self.version}"
+
+    @property
+    def version(self) -> str:
+        """The part of the reference after the repository."""
+        if not self.tag:
+            return ""
+        return f"@{self.tag}" if self.tag.startswith("sha256:") else f":{self.tag}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChartSource:
+    """A Go module that contains a chart, from which `python -m infra.cli.chart_values` reads its values."""
+
+    module: str
+    path: str
+    """Folder of the chart in the module."""
+    version: str = ""
+    """Version of the module; empty: the chart's, prefixed with v."""
+
+
+class Section(StrEnum):
+    """The section of the stack file that decides whether an add-on is installed."""
+
+    OPERATORS = "operators"
+    SIGNATURES = "signatures"
+    AUTOSCALER = "autoscaler"
+    NONE = ""
+    """Part of every cluster on AWS."""
+
+
+class ControllerImage(str):
+    """Settings of an add-on without a chart: its image, by digest, which the stack file names."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Installable:
-    """One add-on as this stack installs it; chart, version and namespace are the table's."""
+    """One add-on as a stack installs it."""
 
     add_on: str
-    """Name in compatibility.ADD_ONS."""
-    values: Mapping[str, Any]
-    """Of the chart. Where images come from is left to the mirror."""
-    after: tuple[str, ...] = ()
-    """Add-ons that must be there first, where this stack installs them."""
+    """Name in `registry.ADD_ONS`."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """Values of the chart, without image registries: `mirror` sets those."""
     before: tuple[Manifest, ...] = ()
-    """Objects made in its namespace before the release, such as ConfigMaps that its pods mount."""
+    """Objects in its namespace that precede the release, such as ConfigMaps that its pods mount."""
     objects: tuple[Manifest, ...] = ()
-    """Objects made after the release, such as its custom resources."""
+    """Objects that follow the release, such as its custom resources."""
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
-    """Labels of its namespace beside the platform's own, such as those of Pod Security."""
+    """Labels of its namespace in addition to the platform's, such as those of Pod Security."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddOn:
+    """One add-on: versions, images, APIs, and how it is installed."""
+
+    name: str
+    """Key in the stack file's `operators`, in camel case, and in `registry.ADD_ONS`."""
+    section: Section = Section.OPERATORS
+    chart: str = ""
+    """OCI reference; a name where there is a `repository`; empty: no chart, objects only."""
+    repository: str = ""
+    """URL of a chart index."""
+    version: str
+    """Exact version of the chart; of the add-on itself where it has no chart."""
+    app_version: str
+    namespace: str
+    kubernetes: tuple[str, str]
+    """First and last minor version that upstream supports or tests; an empty last one: not stated upstream."""
+    apis: Mapping[str, str] = field(default_factory=dict)
+    """apiVersion by kind, of its custom resources that this project writes or reads."""
+    images: tuple[Image, ...] = ()
+    """Images that a mirror must have."""
+    toolchain: str = ""
+    """Version that the sandbox builds (sandbox/toolchain), which serves the same APIs; empty: none."""
+    chart_source: ChartSource | None = None
+    needs: tuple[str, ...] = ()
+    """Add-ons that precede it, where the stack installs them."""
+    release: str = ""
+    """Name of its Helm release; empty: `name` in lower case. Charts derive object names from it."""
+    settings: object = None
+    """Type of the argument of `plan`, which infra/config derives from the stack file; None: no argument."""
+    plan: Callable[..., Installable] | None = None
+    """None: the cluster's site installs it (infra/sites)."""
+
+    @property
+    def release_name(self) -> str:
+        """Name of its Helm release."""
+        return self.release or self.name.lower()
+
+    def supports(self, minor: str) -> bool:
+        """Whether upstream supports this version of Kubernetes, such as 1.35."""
+        first, last = self.kubernetes
+        return _number(first) <= _number(minor) and (not last or _number(minor) <= _number(last))
+
+
+def _number(minor: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in minor.split("."))

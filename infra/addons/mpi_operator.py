@@ -6,14 +6,15 @@ from typing import Any, Final
 
 from infra.addons import controllers, manifests
 from infra.addons.manifests import READ, WRITE, Kind, rule
-from infra.addons.model import Installable
-from infra.domain.addon_versions import ADD_ONS
+from infra.addons.model import AddOn, ControllerImage, Image, Installable
 
 NAME: Final = "mpi-operator"
 """Of its objects; the walls around teams know its service account by it."""
 
 _HEALTH_PORT: Final = 8080
-_GROUP, _, _VERSION = ADD_ONS["mpiOperator"].apis["MPIJob"].partition("/")
+_GROUP: Final = "kubeflow.org"
+_VERSION: Final = "v2beta1"
+_NAMESPACE: Final = "mpi-operator"
 
 _EVERYWHERE: Final = (
     rule("kubeflow.org", ["mpijobs"], [*READ, "update"]),
@@ -38,12 +39,11 @@ _DEFAULTS: Final[dict[str, tuple[str, Any]]] = {
 """What its API fills in where a run says nothing."""
 
 
-def plan(image: str) -> Installable:
+def plan(image: ControllerImage) -> Installable:
     """The API, its controller twice, of which one leads, and the rights that it needs.
 
     `image`: the controller's, by digest like every image that a manifest of ours names.
     """
-    add_on = ADD_ONS["mpiOperator"]
     kind = Kind(
         group=_GROUP,
         version=_VERSION,
@@ -58,18 +58,30 @@ def plan(image: str) -> Installable:
     )
     container = {
         "image": image,
-        "args": [f"--lock-namespace={add_on.namespace}"],
+        "args": [f"--lock-namespace={_NAMESPACE}"],
         "ports": [{"name": "health", "containerPort": _HEALTH_PORT}],
         "livenessProbe": {"httpGet": {"path": "/healthz", "port": "health"}},
         "resources": controllers.resources("100m", "256Mi"),
     }
     return Installable(
         add_on="mpiOperator",
-        values={},
         before=(
             manifests.crd(kind),
-            *manifests.access(NAME, add_on.namespace, _EVERYWHERE, [manifests.LEADING]),
+            *manifests.access(NAME, _NAMESPACE, _EVERYWHERE, [manifests.LEADING]),
         ),
-        objects=manifests.deployment(NAME, add_on.namespace, container),
+        objects=manifests.deployment(NAME, _NAMESPACE, container),
         namespace_labels=controllers.pod_security("restricted"),
     )
+
+
+MPI_OPERATOR: Final = AddOn(
+    name="mpiOperator",
+    version="0.8.2",
+    app_version="0.8.2",
+    namespace=_NAMESPACE,
+    kubernetes=("1.32", ""),
+    apis={"MPIJob": f"{_GROUP}/{_VERSION}"},
+    images=(Image(registry="docker.io", repository="mpioperator/mpi-operator", tag="0.8.2"),),
+    settings=ControllerImage,
+    plan=plan,
+)

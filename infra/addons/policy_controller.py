@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from infra.addons import controllers
-from infra.addons.model import Installable
-from infra.addons.signatures import Signer, image_policy
+from infra.addons.model import WHOLE, AddOn, Image, Installable, Section
+from infra.addons.signatures import API, Signer, image_policy
 from infra.domain import naming
 
 VALUES: Final[dict[str, Any]] = {
@@ -42,13 +42,41 @@ VALUES: Final[dict[str, Any]] = {
 def plan(signer: Signer) -> Installable:
     """The webhook, twice, and after it the policy.
 
-    After Kueue, and so removed before it: a Job cleans up after the chart, and Kueue's webhook is asked of
-    every Job. That Job asks for no security context, so that the namespace cannot be restricted.
+    The chart's clean-up Job sets no security context, so the namespace cannot be restricted.
     """
     return Installable(
         add_on="policyController",
         values=VALUES,
-        after=("kueue",),
         objects=(image_policy(signer),),
         namespace_labels=controllers.pod_security("baseline"),
     )
+
+
+POLICY_CONTROLLER: Final = AddOn(
+    name="policyController",
+    section=Section.SIGNATURES,
+    chart="oci://ghcr.io/sigstore/helm-charts/policy-controller",
+    version="0.10.5",
+    app_version="0.13.1",
+    namespace=naming.SIGNATURES_NAMESPACE,
+    kubernetes=("1.27", ""),
+    apis={"ClusterImagePolicy": API},
+    images=(
+        Image(
+            registry="ghcr.io",
+            repository="sigstore/policy-controller/policy-controller",
+            values={"webhook.image.repository": WHOLE},
+        ),
+        # Runs once, when the release is removed.
+        Image(
+            registry="cgr.dev",
+            repository="chainguard/kubectl",
+            values={"leasescleanup.image.repository": WHOLE},
+        ),
+    ),
+    # Created after Kueue and so removed before it: Kueue's webhook is called for the chart's clean-up Job.
+    needs=("kueue",),
+    release="policy-controller",
+    settings=Signer,
+    plan=plan,
+)

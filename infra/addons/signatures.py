@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from infra.domain import naming
-from infra.domain.addon_versions import ADD_ONS
 from infra.kubernetes.objects import Manifest, metadata
 
+API: Final = "policy.sigstore.dev/v1beta1"
 POLICY: Final = "trainyard-training-images"
 
 
@@ -47,7 +47,7 @@ def _authority(signer: Signer) -> dict[str, Any]:
 def image_policy(signer: Signer) -> Manifest:
     """Every image, whatever its registry: which registries there may be, the walls say."""
     return {
-        "apiVersion": ADD_ONS["policyController"].apis["ClusterImagePolicy"],
+        "apiVersion": API,
         "kind": "ClusterImagePolicy",
         "metadata": metadata(POLICY, labels=naming.object_labels("signatures")),
         "spec": {

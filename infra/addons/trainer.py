@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from infra.addons import controllers
-from infra.addons.model import Installable
-from infra.domain.addon_versions import ADD_ONS
+from infra.addons.model import AddOn, ChartSource, Image, Installable
 
 LABELS: Final = {
     "app.kubernetes.io/name": "kubeflow-trainer",
@@ -14,12 +13,12 @@ LABELS: Final = {
 }
 """Of its pods."""
 
+_NAMESPACE: Final = "kubeflow-system"
+_API: Final = "trainer.kubeflow.org/v1alpha1"
+
 
 def plan() -> Installable:
-    """Two managers, of which one leads.
-
-    After JobSet: it watches JobSets from its start, and ends where there is no such API.
-    """
+    """Two managers, of which one leads."""
     return Installable(
         add_on="kubeflowTrainer",
         values={
@@ -37,12 +36,32 @@ def plan() -> Installable:
                 "securityContext": {"readOnlyRootFilesystem": True},
             },
         },
-        after=("jobset",),
         # The chart has no budget of its own.
-        objects=(
-            controllers.disruption_budget(
-                "kubeflow-trainer", ADD_ONS["kubeflowTrainer"].namespace, LABELS
-            ),
-        ),
+        objects=(controllers.disruption_budget("kubeflow-trainer", _NAMESPACE, LABELS),),
         namespace_labels=controllers.pod_security("restricted"),
     )
+
+
+KUBEFLOW_TRAINER: Final = AddOn(
+    name="kubeflowTrainer",
+    chart="oci://ghcr.io/kubeflow/charts/kubeflow-trainer",
+    version="2.3.0",
+    app_version="v2.3.0",
+    namespace=_NAMESPACE,
+    kubernetes=("1.31", ""),
+    apis=dict.fromkeys(("TrainJob", "TrainingRuntime"), _API),
+    images=(
+        Image(
+            registry="ghcr.io",
+            repository="kubeflow/trainer/trainer-controller-manager",
+            tag="v2.3.0",
+            values={"image.registry": "{registry}"},
+        ),
+    ),
+    chart_source=ChartSource(
+        module="github.com/kubeflow/trainer/v2", path="charts/kubeflow-trainer"
+    ),
+    # It watches JobSets from its start and exits where that API is missing.
+    needs=("jobset",),
+    plan=plan,
+)

@@ -10,9 +10,8 @@ from typing import Any, Final
 
 from infra.addons import controllers, manifests
 from infra.addons.manifests import READ, WRITE, Kind, rule
-from infra.addons.model import Installable
+from infra.addons.model import AddOn, ControllerImage, Image, Installable
 from infra.domain import naming
-from infra.domain.addon_versions import ADD_ONS
 from infra.kubernetes.objects import Manifest, metadata
 
 NAME: Final = "training-operator"
@@ -23,8 +22,9 @@ _CERTIFICATE: Final = "training-operator-webhook-cert"
 _WEBHOOK: Final = "validator.training-operator.kubeflow.org"
 """Configuration that it writes its CA to; the name is its own."""
 _WAITING: Final = "training-operator-init-container"
-_GROUP, _, _VERSION = ADD_ONS["trainingOperator"].apis["PyTorchJob"].partition("/")
-_NAMESPACE: Final = ADD_ONS["trainingOperator"].namespace
+_GROUP: Final = "kubeflow.org"
+_VERSION: Final = "v1"
+_NAMESPACE: Final = "kubeflow"
 
 _EVERYWHERE: Final = (
     rule("kubeflow.org", ["pytorchjobs"], WRITE),
@@ -38,7 +38,7 @@ _EVERYWHERE: Final = (
 )
 
 
-def plan(image: str) -> Installable:
+def plan(image: ControllerImage) -> Installable:
     """The API, its controller twice, of which one leads, and what both of them answer: the webhook.
 
     `image`: the controller's, by digest like every image that a manifest of ours names.
@@ -47,7 +47,6 @@ def plan(image: str) -> Installable:
     at_home = [manifests.LEADING, rule("", ["secrets"], [*READ, "update"])]
     return Installable(
         add_on="trainingOperator",
-        values={},
         before=(
             manifests.crd(kind),
             *manifests.access(NAME, _NAMESPACE, _EVERYWHERE, at_home),
@@ -165,3 +164,23 @@ def _webhook() -> Manifest:
             }
         ],
     }
+
+
+TRAINING_OPERATOR: Final = AddOn(
+    name="trainingOperator",
+    version="1.9.3",
+    app_version="v1.9.3",
+    namespace=_NAMESPACE,
+    kubernetes=("1.28", ""),
+    apis={"PyTorchJob": f"{_GROUP}/{_VERSION}"},
+    # Its releases tag images by commit; this is the one that 1.9.3 names.
+    images=(
+        Image(
+            registry="ghcr.io",
+            repository="kubeflow/training-v1/training-operator",
+            tag="v1-d6eb98e",
+        ),
+    ),
+    settings=ControllerImage,
+    plan=plan,
+)

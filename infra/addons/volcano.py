@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from infra.addons import controllers
-from infra.addons.model import Installable
-from infra.domain.addon_versions import ADD_ONS
-from infra.queueing.volcano import SCHEDULER_CONFIG
+from typing import Final
 
-PARTS = ("admission", "controller", "scheduler")
+from infra.addons import controllers
+from infra.addons.model import AddOn, ChartSource, Image, Installable
+from infra.queueing.volcano import API, SCHEDULER_CONFIG
+
+PARTS: Final = ("admission", "controller", "scheduler")
 """Deployments of the chart; the label `app` of their pods is volcano-PART."""
+
+_NAMESPACE: Final = "volcano-system"
 
 
 def plan() -> Installable:
@@ -24,7 +27,6 @@ def plan() -> Installable:
         "requests": {"cpu": "1", "memory": "1Gi"},
         "limits": {"cpu": "4", "memory": "1Gi"},
     }
-    namespace = ADD_ONS["volcano"].namespace
     return Installable(
         add_on="volcano",
         values={
@@ -40,8 +42,32 @@ def plan() -> Installable:
             },
         },
         objects=tuple(
-            controllers.disruption_budget(f"volcano-{part}", namespace, {"app": f"volcano-{part}"})
+            controllers.disruption_budget(f"volcano-{part}", _NAMESPACE, {"app": f"volcano-{part}"})
             for part in PARTS
         ),
         namespace_labels=controllers.pod_security("baseline"),
     )
+
+
+def _image(part: str) -> Image:
+    return Image(
+        registry="docker.io",
+        repository=f"volcanosh/vc-{part}",
+        tag="v1.15.1",
+        values={"basic.image_registry": "{registry}"},
+    )
+
+
+VOLCANO: Final = AddOn(
+    name="volcano",
+    chart="volcano",
+    repository="https://volcano-sh.github.io/helm-charts",
+    version="1.15.1",
+    app_version="v1.15.1",
+    namespace=_NAMESPACE,
+    kubernetes=("1.23", "1.35"),
+    apis=dict.fromkeys(("PodGroup", "Queue"), API),
+    images=tuple(_image(part) for part in ("controller-manager", "scheduler", "webhook-manager")),
+    chart_source=ChartSource(module="volcano.sh/volcano", path="installer/helm/chart/volcano"),
+    plan=plan,
+)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from infra.addons import controllers
-from infra.addons.model import Installable
+from infra.addons.model import WHOLE, AddOn, Image, Installable
+from infra.queueing.yunikorn import NAMESPACE, PLACEHOLDER
 
 
 def plan() -> Installable:
@@ -25,3 +28,24 @@ def plan() -> Installable:
         },
         namespace_labels=controllers.pod_security("baseline"),
     )
+
+
+YUNIKORN: Final = AddOn(
+    name="yunikorn",
+    chart="yunikorn",
+    repository="https://apache.github.io/yunikorn-release",
+    version="1.9.0",
+    app_version="1.9.0",
+    namespace=NAMESPACE,
+    kubernetes=("1.24", ""),
+    images=(
+        Image(
+            registry="docker.io",
+            repository="apache/yunikorn",
+            tag="scheduler-1.9.0",
+            values={"image.repository": WHOLE},
+        ),
+        Image.parse(PLACEHOLDER),
+    ),
+    plan=plan,
+)

@@ -19,12 +19,12 @@ from typing import Any
 import yaml
 
 from infra.addons import chart_values
-from infra.addons.chart_values import SOURCES
+from infra.addons.registry import CHART_SOURCES
 
 
 def values(add_on: str) -> dict[str, Any]:
     """A chart's values.yaml. Raises LookupError, in one line, where its module cannot be had."""
-    module = f"{SOURCES[add_on].module}@{chart_values.module_version(add_on)}"
+    module = f"{CHART_SOURCES[add_on].module}@{chart_values.module_version(add_on)}"
     go = shutil.which("go")
     if go is None:
         raise LookupError(
@@ -38,7 +38,7 @@ def values(add_on: str) -> dict[str, Any]:
     if "Zip" not in answer:
         raise LookupError(f"{module}: {' '.join((answer.get('Error') or done.stderr).split())}")
     with zipfile.ZipFile(answer["Zip"]) as archive:
-        text = archive.read(f"{module}/{SOURCES[add_on].path}/values.yaml")
+        text = archive.read(f"{module}/{CHART_SOURCES[add_on].path}/values.yaml")
     found: dict[str, Any] = yaml.safe_load(text)
     return found
 
@@ -46,17 +46,17 @@ def values(add_on: str) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit code."""
     parser = argparse.ArgumentParser(prog="python -m infra.cli.chart_values", description=__doc__)
-    parser.add_argument("add_ons", metavar="ADD_ON", nargs="*", help=", ".join(SOURCES))
+    parser.add_argument("add_ons", metavar="ADD_ON", nargs="*", help=", ".join(CHART_SOURCES))
     chosen = parser.parse_args(arguments).add_ons
-    if foreign := [name for name in chosen if name not in SOURCES]:
-        parser.error(f"ADD_ON: got {', '.join(foreign)}; allowed {', '.join(SOURCES)}")
-    for add_on in chosen or SOURCES:
+    if foreign := [name for name in chosen if name not in CHART_SOURCES]:
+        parser.error(f"ADD_ON: got {', '.join(foreign)}; allowed {', '.join(CHART_SOURCES)}")
+    for add_on in chosen or CHART_SOURCES:
         try:
             keys = chart_values.of(values(add_on))
         except LookupError as error:
             print(f"error: {error}", file=sys.stderr)
             return 1
-        module = f"{SOURCES[add_on].module}@{chart_values.module_version(add_on)}"
+        module = f"{CHART_SOURCES[add_on].module}@{chart_values.module_version(add_on)}"
         content = {"module": module, "keys": keys}
         text = json.dumps(content, indent=1, sort_keys=True)
         chart_values.file(add_on).write_text(f"{text}\n", encoding="utf-8")

@@ -1,71 +1,62 @@
-"""From a stack file to the plans of the add-ons that it installs: one line for each."""
+"""From a stack file to the add-ons that it installs, and the settings that their plans take."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
-from infra.addons import (
-    dcgm_exporter,
-    device_plugin,
-    efa_device_plugin,
-    external_secrets,
-    fluent_bit,
-    gpu_operator,
-    jobset,
-    kube_prometheus_stack,
-    kueue,
-    mpi_operator,
-    policy_controller,
-    trainer,
-    training_operator,
-    volcano,
-    yunikorn,
-)
 from infra.addons.component import AddOnsArgs
-from infra.addons.model import Installable
+from infra.addons.fluent_bit import FluentBitArgs
+from infra.addons.gpu_nodes import GpuNodesArgs
+from infra.addons.kube_prometheus_stack import KubePrometheusStackArgs
+from infra.addons.model import AddOn, ControllerImage, Installable
+from infra.addons.policy_controller import POLICY_CONTROLLER
+from infra.addons.registry import ADD_ONS
+from infra.addons.signatures import Signer
 from infra.config import arguments, logs_arguments, observability_arguments, platform_record
 from infra.config.model import StackConfig
-from infra.config.operators_model import OperatorConfig
-from infra.domain.addon_versions import ADD_ONS
 from infra.domain.pools import Autoscaler, Nodes
 
 
-def _image(operator: OperatorConfig | None) -> str:
-    """Of an operator without a chart, which a stack that installs it names."""
-    assert operator and operator.image
-    return operator.image
+def _image(config: StackConfig, name: str) -> ControllerImage:
+    image = config.operators.present()[name].image
+    assert image
+    return ControllerImage(image)
 
 
-PLANS: Final[Mapping[str, Callable[[StackConfig], Installable]]] = {
-    "kueue": lambda config: kueue.plan(),
-    "volcano": lambda config: volcano.plan(),
-    "yunikorn": lambda config: yunikorn.plan(),
-    "jobset": lambda config: jobset.plan(),
-    "kubeflowTrainer": lambda config: trainer.plan(),
-    "trainingOperator": lambda config: training_operator.plan(
-        _image(config.operators.training_operator)
+def _signer(config: StackConfig) -> Signer:
+    assert config.signatures
+    return config.signatures.signer
+
+
+SETTINGS: Final[Mapping[object, Callable[[StackConfig, str], Any]]] = {
+    ControllerImage: _image,
+    FluentBitArgs: lambda config, _: logs_arguments.shipper(config),
+    GpuNodesArgs: lambda config, _: arguments.gpu_nodes(config),
+    KubePrometheusStackArgs: lambda config, _: observability_arguments.kube_prometheus_stack(
+        config
     ),
-    "mpiOperator": lambda config: mpi_operator.plan(_image(config.operators.mpi_operator)),
-    "externalSecrets": lambda config: external_secrets.plan(),
-    "kubePrometheusStack": lambda config: kube_prometheus_stack.plan(
-        observability_arguments.kube_prometheus_stack(config)
-    ),
-    "fluentBit": lambda config: fluent_bit.plan(logs_arguments.shipper(config)),
-    "gpuOperator": lambda config: gpu_operator.plan(arguments.gpu_nodes(config)),
-    "devicePlugin": lambda config: device_plugin.plan(arguments.gpu_nodes(config)),
-    "dcgmExporter": lambda config: dcgm_exporter.plan(arguments.gpu_nodes(config)),
-    "efaDevicePlugin": lambda config: efa_device_plugin.plan(arguments.gpu_nodes(config)),
+    Signer: lambda config, _: _signer(config),
 }
-"""By name in `operators`."""
+"""By type of settings, their value for a stack that installs the named add-on."""
+
+
+def plan(add_on: AddOn, config: StackConfig) -> Installable:
+    """What this stack installs of the add-on."""
+    assert add_on.plan
+    if add_on.settings is None:
+        return add_on.plan()
+    return add_on.plan(SETTINGS[add_on.settings](config, add_on.name))
 
 
 def args(config: StackConfig) -> AddOnsArgs:
     """Add-ons that the stack installs; perhaps none."""
-    plans = [PLANS[name](config) for name in platform_record.to_install(config)]
+    wanted = [ADD_ONS[name] for name in platform_record.to_install(config)]
     if config.signatures:
-        plans.append(policy_controller.plan(config.signatures.signer))
-    return AddOnsArgs(plans=tuple(plans), mirror=config.mirror or "")
+        wanted.append(POLICY_CONTROLLER)
+    return AddOnsArgs(
+        plans=tuple(plan(add_on, config) for add_on in wanted), mirror=config.mirror or ""
+    )
 
 
 def installed(config: StackConfig) -> tuple[str, ...]:

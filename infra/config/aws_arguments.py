@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from infra.addons import fluent_bit, mirror
+from infra.addons.cluster_autoscaler import AUTOSCALER_TAGS
 from infra.config import arguments, logs_arguments, observability_arguments
 from infra.config.aws_model import EksClusterConfig, MadeNetworkConfig
 from infra.config.model import OnAws, StackConfig
-from infra.domain.addon_images import AUTOSCALER_TAGS
-from infra.domain.addon_versions import ADD_ONS
 from infra.domain.pools import Nodes
 from infra.domain.storage import NamedStorageClass
 from infra.sites.aws.args import (
@@ -66,7 +65,7 @@ def _run_logs(config: StackConfig) -> RunLogsChoice | None:
     group = logs_arguments.log_group(config)
     if group is None:
         return None
-    shipper = (ADD_ONS[fluent_bit.NAME].namespace, fluent_bit.ACCOUNT)
+    shipper = (fluent_bit.NAMESPACE, fluent_bit.ACCOUNT)
     return RunLogsChoice(shipper=shipper, retention_days=group.retention_days)
 
 

@@ -1,19 +1,14 @@
-"""Controllers that the platform needs, in the stack file."""
+"""Controllers that the platform needs, in the stack file: one key per add-on of `infra/addons/registry.py`."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING
 
-from pydantic import Field
+from pydantic import Field, create_model
+from pydantic.alias_generators import to_snake
 
+from infra.addons.registry import OPERATORS
 from infra.config.types import Bool, Image, StrictModel
-
-OPERATORS: Final = (
-    *("kueue", "volcano", "yunikorn"),
-    *("jobset", "kubeflowTrainer", "trainingOperator", "mpiOperator"),
-    *("externalSecrets", "kubePrometheusStack", "fluentBit"),
-    *("gpuOperator", "devicePlugin", "dcgmExporter", "efaDevicePlugin"),
-)
 
 
 class OperatorConfig(StrictModel):
@@ -24,24 +19,23 @@ class OperatorConfig(StrictModel):
     """By digest, of an operator that has no chart to name it: needed to install it."""
 
 
-class OperatorsConfig(StrictModel):
+class _Operators(StrictModel):
     """Controllers by name; one that is not named is not there."""
 
-    kueue: OperatorConfig | None = None
-    volcano: OperatorConfig | None = None
-    yunikorn: OperatorConfig | None = None
-    """The one that `scheduler` names, and no other of these three."""
-    jobset: OperatorConfig | None = None
-    kubeflow_trainer: OperatorConfig | None = None
-    training_operator: OperatorConfig | None = None
-    mpi_operator: OperatorConfig | None = None
-    external_secrets: OperatorConfig | None = None
-    """Fetches secrets that teams keep in a store."""
-    kube_prometheus_stack: OperatorConfig | None = None
-    """Prometheus, Alertmanager and Grafana; see `observability`."""
-    fluent_bit: OperatorConfig | None = None
-    """Ships logs of runs; see `logs`."""
-    gpu_operator: OperatorConfig | None = None
-    device_plugin: OperatorConfig | None = None
-    dcgm_exporter: OperatorConfig | None = None
-    efa_device_plugin: OperatorConfig | None = None
+    def present(self) -> dict[str, OperatorConfig]:
+        """Those that the stack file names."""
+        named = {name: getattr(self, to_snake(name)) for name in OPERATORS}
+        return {name: chosen for name, chosen in named.items() if chosen is not None}
+
+
+if TYPE_CHECKING:
+
+    class OperatorsConfig(_Operators):
+        """Controllers by name."""
+
+else:
+    OperatorsConfig = create_model(
+        "OperatorsConfig",
+        __base__=_Operators,
+        **{to_snake(name): (OperatorConfig | None, None) for name in OPERATORS},
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from infra.config.model import StackConfig, StorageKind
-from infra.config.operators_model import OPERATORS
 from infra.config.types import repository_of
 from infra.domain import launcher_support, naming
 from infra.domain.platform import Platform, TeamOutputs
@@ -17,14 +16,12 @@ from infra.sites.aws import imds_sidecar
 
 def present_operators(config: StackConfig) -> frozenset[str]:
     """Operators that the cluster has or will have, by their names in the stack file."""
-    named = config.operators.model_dump(by_alias=True)
-    return frozenset(name for name in OPERATORS if named[name] is not None)
+    return frozenset(config.operators.present())
 
 
 def to_install(config: StackConfig) -> tuple[str, ...]:
-    """Operators that the stack installs, in the order in which they need each other."""
-    named = config.operators.model_dump(by_alias=True)
-    return tuple(name for name in OPERATORS if named[name] and not named[name]["provided"])
+    """Operators that the stack installs, in the registry's order."""
+    return tuple(name for name, one in config.operators.present().items() if not one.provided)
 
 
 def storage_class(config: StackConfig) -> str:

@@ -74,6 +74,14 @@ PREFERRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-preferred-topology"
 REQUIRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-required-topology"
 PODSET_GROUP: Final = "kueue.x-k8s.io/podset-group-name"
 KUEUE_API: Final = "kueue.x-k8s.io/v1beta2"
+KUEUE_NAMESPACE: Final = "kueue-system"
+
+# APIs of other add-ons that more than one package writes or reads; infra/addons has all others.
+EXTERNAL_SECRETS_API: Final = "external-secrets.io/v1"
+KARPENTER_NODE_CLASS_API: Final = "karpenter.k8s.aws/v1"
+KARPENTER_NODE_POOL_API: Final = "karpenter.sh/v1"
+PROMETHEUS_API: Final = "monitoring.coreos.com/v1"
+PROVISIONING_REQUEST_API: Final = "autoscaling.x-k8s.io/v1"
 
 # Pulumi's Kubernetes provider.
 SKIP_AWAIT: Final = "pulumi.com/skipAwait"
@@ -109,6 +117,8 @@ METRICS_PORT_NAME: Final = "metrics"
 """Where the leading rank of a run tells Prometheus how it goes, on its pod's address."""
 MONITORING_NAMESPACE: Final = "monitoring"
 """Of Prometheus: the only one that may ask runs on that port."""
+GPU_OPERATOR_NAMESPACE: Final = "gpu-operator"
+"""Of the GPU operator, and of the device plugin and DCGM's exporter where those are installed alone."""
 CHECKPOINTS_CLAIM: Final = "checkpoints"
 DATASETS_CLAIM: Final = "datasets"
 TOPOLOGY: Final = "zone-rack-host"

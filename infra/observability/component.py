@@ -9,7 +9,6 @@ from typing import Any, Final
 import pulumi
 
 from infra.domain import naming
-from infra.domain.addon_versions import ADD_ONS
 from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
 from infra.observability import monitors
 
@@ -43,7 +42,7 @@ def rules(groups: Sequence[Mapping[str, Any]]) -> list[Manifest]:
     """One PrometheusRule per group: an object of all of them outgrows what one can read."""
     return [
         {
-            "apiVersion": ADD_ONS["kubePrometheusStack"].apis["PrometheusRule"],
+            "apiVersion": naming.PROMETHEUS_API,
             "kind": "PrometheusRule",
             "metadata": metadata(str(group["name"]), namespace=NAMESPACE, labels=_LABELS),
             "spec": {"groups": [dict(group)]},

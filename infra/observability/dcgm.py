@@ -1,6 +1,6 @@
 """Fields of DCGM that we export, under the names that dcgm-exporter gives them.
 
-The exporter is pinned to a 4.8 (infra/domain/addon_versions.py). Its 4.9 renames 23 fields and changes
+The exporter is pinned to a 4.8 (infra/addons/dcgm_exporter.py). Its 4.9 renames 23 fields and changes
 the units of eleven: clocks from MHz to hertz, energy from mJ to J, utilisation from percent to a ratio,
 memory from MiB to bytes, NVLink from MB/s to B/s (release notes of 4.9.0). Recording rules accept both
 spellings; nothing else may name a field.

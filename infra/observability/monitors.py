@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from infra.domain import naming
-from infra.domain.addon_versions import ADD_ONS
 from infra.kubernetes.objects import Manifest, metadata
 from infra.observability import series
 
-NAMESPACE: Final = ADD_ONS["kubePrometheusStack"].namespace
-_APIS: Final = ADD_ONS["kubePrometheusStack"].apis
+NAMESPACE: Final = naming.MONITORING_NAMESPACE
 _LABELS: Final = naming.object_labels("observability")
 
 GPU_EXPORTERS: Final[Mapping[str, tuple[Mapping[str, str], str]]] = {
@@ -30,7 +28,7 @@ _KUEUE_TOKEN: Final = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 def monitor(kind: str, name: str, spec: Mapping[str, Any]) -> Manifest:
     """A PodMonitor or ServiceMonitor of ours."""
     return {
-        "apiVersion": _APIS[kind],
+        "apiVersion": naming.PROMETHEUS_API,
         "kind": kind,
         "metadata": metadata(name, namespace=NAMESPACE, labels=_LABELS),
         "spec": dict(spec),
@@ -101,7 +99,7 @@ def gpus(exporter: str, scrape_seconds: int) -> Manifest:
         "PodMonitor",
         series.DCGM_JOB,
         {
-            "namespaceSelector": {"matchNames": [ADD_ONS[exporter].namespace]},
+            "namespaceSelector": {"matchNames": [naming.GPU_OPERATOR_NAMESPACE]},
             "selector": {"matchLabels": dict(labels)},
             "podMetricsEndpoints": [
                 {
@@ -127,7 +125,7 @@ def kueue(scrape_seconds: int) -> Manifest:
         "ServiceMonitor",
         series.KUEUE_JOB,
         {
-            "namespaceSelector": {"matchNames": [ADD_ONS["kueue"].namespace]},
+            "namespaceSelector": {"matchNames": [naming.KUEUE_NAMESPACE]},
             "selector": {"matchLabels": {"control-plane": "controller-manager"}},
             "endpoints": [
                 {

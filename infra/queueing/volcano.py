@@ -7,13 +7,12 @@ from typing import Final
 import pulumi
 
 from infra.domain import naming
-from infra.domain.addon_versions import ADD_ONS
 from infra.domain.scheduler import Scheduler
 from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
 from infra.queueing import shares
 from infra.queueing.shares import QueueShare, SharedQueuesArgs
 
-API: Final = ADD_ONS["volcano"].apis["Queue"]
+API: Final = "scheduling.volcano.sh/v1beta1"
 
 SCHEDULER_CONFIG: Final = """\
 actions: "allocate, preempt, reclaim, backfill"

@@ -8,18 +8,18 @@ import pulumi
 import yaml
 
 from infra.domain import naming
-from infra.domain.addon_images import PAUSE
-from infra.domain.addon_versions import ADD_ONS
 from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
 from infra.queueing import shares
 from infra.queueing.shares import Amounts, QueueShare, SharedQueuesArgs
 
-NAMESPACE: Final = ADD_ONS["yunikorn"].namespace
+NAMESPACE: Final = "yunikorn"
 _CONFIG: Final = "yunikorn-configs"
 """The name that YuniKorn watches for; it goes before the chart's own defaults."""
 
-PLACEHOLDER: Final = PAUSE.reference
-"""What YuniKorn's placeholder pods run."""
+PLACEHOLDER: Final = (
+    "registry.k8s.io/pause@sha256:ee6521f290b2168b6e0935a181d4cff9be1ac3f505666ef0e3c98fae8199917a"
+)
+"""Image of YuniKorn's placeholder pods: pause 3.10, by digest like every image of a team's pods."""
 
 
 def _resources(amounts: Amounts) -> dict[str, str]:

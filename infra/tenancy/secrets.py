@@ -12,7 +12,7 @@ from typing import Any, Final
 from infra.domain import naming
 from infra.kubernetes.objects import Manifest, metadata
 
-API: Final = "external-secrets.io/v1"
+API: Final = naming.EXTERNAL_SECRETS_API
 
 STORE: Final = "team"
 """Name of the team's own store."""

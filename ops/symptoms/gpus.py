@@ -6,7 +6,6 @@ import re
 from typing import Final
 
 from infra.domain import naming
-from infra.domain.addon_versions import ADD_ONS
 from ops import gang, logs, objects, placement
 from ops.objects import Json
 from ops.snapshot import Snapshot, counted
@@ -14,7 +13,7 @@ from ops.symptoms import terminal_states
 from ops.symptoms.pending import finds_no_place, pending
 from ops.verdict import Verdict
 
-GPU_NAMESPACE: Final = ADD_ONS["gpuOperator"].namespace
+GPU_NAMESPACE: Final = naming.GPU_OPERATOR_NAMESPACE
 VISIBLE_AFTER_S: Final = 300.0
 """A new node has its driver, its toolkit and its device plugin by then; before, it is only late."""
 _SHOWN: Final = 6

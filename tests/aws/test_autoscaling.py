@@ -10,9 +10,9 @@ import pulumi
 import pytest
 
 from infra.addons import mirror
+from infra.addons.cluster_autoscaler import AUTOSCALER_TAGS
+from infra.addons.registry import ADD_ONS
 from infra.domain import naming
-from infra.domain.addon_images import AUTOSCALER_TAGS
-from infra.domain.addon_versions import ADD_ONS
 from infra.domain.pools import Nodes
 from infra.queueing import scale_up
 from infra.queueing.scale_up import GangScaleUp

@@ -12,8 +12,8 @@ import yaml
 
 from infra.addons import mpi_operator, training_operator
 from infra.addons.component import namespace
-from infra.addons.model import Installable
-from infra.domain.addon_versions import ADD_ONS
+from infra.addons.model import ControllerImage, Installable
+from infra.addons.registry import ADD_ONS
 from infra.kubernetes.objects import Manifest
 from sandbox.cluster import ClusterError
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.sandbox
 
 LAUNCHERS = Path(__file__).resolve().parents[1] / "golden" / "launchers"
 IMAGE = "registry.example.com/operator@sha256:" + "1" * 64
-PLANS = (mpi_operator.plan(IMAGE), training_operator.plan(IMAGE))
+PLANS = (mpi_operator.plan(ControllerImage(IMAGE)), training_operator.plan(ControllerImage(IMAGE)))
 APIS = (
     "customresourcedefinition/mpijobs.kubeflow.org",
     "customresourcedefinition/pytorchjobs.kubeflow.org",

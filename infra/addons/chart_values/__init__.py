@@ -2,18 +2,17 @@
 
 Helm drops a misspelt value without a word. So every value that a plan sets is checked, in a test, against
 keys read from the chart itself: `python -m infra.cli.chart_values` reads them anew. That is possible for
-charts that lie in a Go module which the module proxy serves; see `SOURCES`.
+charts that lie in a Go module which the module proxy serves: `AddOn.chart_source`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from infra.domain.addon_versions import ADD_ONS
+from infra.addons.registry import ADD_ONS, CHART_SOURCES
 
 FOLDER: Final = Path(__file__).resolve().parent
 
@@ -27,41 +26,9 @@ PASSED_ON: Final = (
 """Values that go into a pod as they are: what may be in them is Kubernetes' business."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """Where a chart lies in a Go module."""
-
-    module: str
-    path: str
-    """Of the chart's folder in the module."""
-    version: str = ""
-    """Of the module; empty: the chart's own, with a v."""
-
-
-SOURCES: Final[Mapping[str, Source]] = {
-    # The proxy serves no newer Kueue. Keys that came since can be set only once they are in a served one.
-    "kueue": Source(
-        module="sigs.k8s.io/kueue",
-        path="charts/kueue",
-        version=f"v{ADD_ONS['kueue'].toolchain}",
-    ),
-    "jobset": Source(module="sigs.k8s.io/jobset", path="charts/jobset"),
-    "kubeflowTrainer": Source(
-        module="github.com/kubeflow/trainer/v2", path="charts/kubeflow-trainer"
-    ),
-    "volcano": Source(module="volcano.sh/volcano", path="installer/helm/chart/volcano"),
-    "karpenter": Source(module="github.com/aws/karpenter-provider-aws", path="charts/karpenter"),
-    "devicePlugin": Source(
-        module="github.com/NVIDIA/k8s-device-plugin",
-        path="deployments/helm/nvidia-device-plugin",
-    ),
-}
-"""Charts whose keys are known here. The others are pinned, but their values are checked by eye."""
-
-
 def module_version(add_on: str) -> str:
     """Version of the Go module that a chart's keys are read from."""
-    return SOURCES[add_on].version or f"v{ADD_ONS[add_on].version.removeprefix('v')}"
+    return CHART_SOURCES[add_on].version or f"v{ADD_ONS[add_on].version.removeprefix('v')}"
 
 
 def file(add_on: str) -> Path:

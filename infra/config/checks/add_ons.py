@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from infra.addons.model import AddOn
+from infra.addons.registry import ADD_ONS
 from infra.config.checks.partial import PartialStack
 from infra.config.errors import ConfigIssue, shown
-from infra.domain.addon_versions import ADD_ONS, AddOn
 
 _NODES: Final = {"karpenter": "karpenter", "cluster-autoscaler": "clusterAutoscaler"}
 """The add-on of each autoscaler."""

@@ -25,8 +25,8 @@ from infra.sites.aws.pool_nodes import (
     own_name,
 )
 
-NODE_CLASS_API: Final = "karpenter.k8s.aws/v1"
-NODE_POOL_API: Final = "karpenter.sh/v1"
+NODE_CLASS_API: Final = naming.KARPENTER_NODE_CLASS_API
+NODE_POOL_API: Final = naming.KARPENTER_NODE_POOL_API
 CAPACITY_TYPE: Final = "karpenter.sh/capacity-type"
 
 IMAGE: Final = "al2023@v20260903"

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 from infra.addons import (
     chart_values,
+    component,
     controllers,
     mirror,
     mpi_operator,
     signatures,
     training_operator,
 )
-from infra.addons.component import in_order, namespace, release_name
-from infra.addons.model import Installable
+from infra.addons.component import in_order, namespace
+from infra.addons.model import ControllerImage, Installable
+from infra.addons.registry import ADD_ONS, CHART_SOURCES
 from infra.cli import render as renderer
 from infra.cli.render import Record, render
 from infra.config import add_ons, parse
-from infra.domain.addon_versions import ADD_ONS
 from infra.kubernetes.helm import merged
 from infra.kubernetes.objects import Manifest
 from infra.tenancy.admission import controllers as walls
@@ -129,26 +130,24 @@ def test_releases_that_run_jobs_come_after_the_webhook_that_is_asked_of_every_jo
 
 
 def test_plans_are_sorted_by_what_they_need_whatever_their_order() -> None:
-    a, b = (
-        Installable(add_on="kueue", values={}, after=("jobset",)),
-        Installable(add_on="jobset", values={}),
-    )
+    a, b = (Installable(add_on="kubeflowTrainer"), Installable(add_on="jobset"))
     assert in_order([a, b]) == in_order([b, a]) == (b, a)
     assert in_order([a]) == (a,)
 
 
-def test_two_add_ons_that_need_each_other_are_refused() -> None:
-    circle = (
-        Installable(add_on="kueue", values={}, after=("jobset",)),
-        Installable(add_on="jobset", values={}, after=("kueue",)),
-    )
+def test_two_add_ons_that_need_each_other_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = {"kueue": ("jobset",), "jobset": ("kueue",)}
+    circle = {name: replace(ADD_ONS[name], needs=needs) for name, needs in pair.items()}
+    monkeypatch.setattr(component, "ADD_ONS", circle)
     with pytest.raises(ValueError, match="cycle"):
-        in_order(circle)
+        in_order([Installable(add_on=name) for name in circle])
 
 
-@pytest.mark.parametrize("plan", PLANS, ids=IDS)
-def test_what_is_waited_for_exists(plan: Installable) -> None:
-    assert set(plan.after) <= set(ADD_ONS)
+def test_what_is_waited_for_exists_and_no_two_add_ons_need_each_other() -> None:
+    for add_on in ADD_ONS.values():
+        assert set(add_on.needs) <= set(ADD_ONS)
+    everything = [Installable(add_on=name) for name in ADD_ONS]
+    assert len(in_order(everything)) == len(ADD_ONS)
 
 
 def test_a_namespace_is_shared_and_labelled_once() -> None:
@@ -170,7 +169,7 @@ def test_a_namespace_holds_its_pods_to_a_standard(plan: Installable) -> None:
     assert level == ("baseline" if plan.add_on in weaker else "restricted")
 
 
-@pytest.mark.parametrize("add_on", chart_values.SOURCES)
+@pytest.mark.parametrize("add_on", CHART_SOURCES)
 def test_a_chart_has_every_value_that_we_set(add_on: str) -> None:
     known = chart_values.keys(add_on)
     ours = dict(BY_NAME[add_on].values) if add_on in BY_NAME else {}
@@ -190,10 +189,10 @@ def test_a_misspelt_value_and_one_of_another_kind_are_found() -> None:
     ]
 
 
-@pytest.mark.parametrize("add_on", chart_values.SOURCES)
+@pytest.mark.parametrize("add_on", CHART_SOURCES)
 def test_keys_are_those_of_the_version_that_is_installed(add_on: str) -> None:
     text = chart_values.file(add_on).read_text(encoding="utf-8")
-    assert f"{chart_values.SOURCES[add_on].module}@{chart_values.module_version(add_on)}" in text
+    assert f"{CHART_SOURCES[add_on].module}@{chart_values.module_version(add_on)}" in text
 
 
 def test_more_values_are_laid_over_as_helm_does_it() -> None:
@@ -257,8 +256,8 @@ def test_every_controller_asks_for_what_it_needs_and_may_not_take_more_memory(
 
 
 BY_HAND = [
-    mpi_operator.plan(IMAGES["mpiOperator"]),
-    training_operator.plan(IMAGES["trainingOperator"]),
+    mpi_operator.plan(ControllerImage(IMAGES["mpiOperator"])),
+    training_operator.plan(ControllerImage(IMAGES["trainingOperator"])),
 ]
 
 
@@ -370,8 +369,8 @@ def test_objects_of_a_controller_without_a_chart_come_in_order(
 
 
 def test_releases_keep_the_names_that_their_objects_are_made_of() -> None:
-    assert release_name("kubeflowTrainer") == "kubeflowtrainer"
-    assert release_name("policyController") == "policy-controller"
+    assert ADD_ONS["kubeflowTrainer"].release_name == "kubeflowtrainer"
+    assert ADD_ONS["policyController"].release_name == "policy-controller"
 
 
 def test_what_had_another_name_is_taken_over_and_not_made_anew(rendered: Rendered) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from infra.addons.registry import ADD_ONS
 from infra.cli import render
 from infra.config import arguments, parse, stack_values
 from infra.config.types import repository_of
 from infra.domain import naming
-from infra.domain.addon_versions import ADD_ONS
 from infra.domain.scheduler import Scheduler
 from infra.domain.tier import DEFAULT_PRIORITIES
 from infra.queueing import priorities

@@ -15,7 +15,7 @@ def test_a_name_without_a_known_chart_is_refused_with_those_that_have_one(
     with pytest.raises(SystemExit) as ended:
         main(["kueue", "karpenterr"])
     assert ended.value.code == 2
-    assert "got karpenterr; allowed kueue, jobset, " in capsys.readouterr().err
+    assert "got karpenterr; allowed kueue, volcano, " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("said", ["no matching versions\n\tfor query", ""])

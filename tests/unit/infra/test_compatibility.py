@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import typing
 from collections.abc import Iterator
@@ -10,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from infra.addons import signatures
+from infra.addons.cluster_autoscaler import AUTOSCALER_TAGS
+from infra.addons.model import AddOn, Installable
+from infra.addons.registry import ADD_ONS, OPERATORS
 from infra.config import add_ons as plans
 from infra.config.aws_model import EksClusterConfig
-from infra.config.operators_model import OPERATORS
+from infra.config.operators_model import OperatorsConfig
 from infra.domain import naming
-from infra.domain.addon_images import AUTOSCALER_TAGS, IMAGES
-from infra.domain.addon_versions import ADD_ONS, AddOn
 from infra.queueing import scale_up, volcano, yunikorn
 from infra.sites.aws import karpenter, karpenter_manifests, provisioning_request
 from infra.tenancy import secrets
@@ -57,7 +59,7 @@ def test_the_version_that_stacks_have_by_default_is_in_every_range() -> None:
 
 def test_minor_versions_are_compared_as_numbers() -> None:
     add_on = AddOn(
-        chart="", version="1", app_version="1", namespace="n", kubernetes=("1.9", "1.35")
+        name="a", version="1", app_version="1", namespace="n", kubernetes=("1.9", "1.35")
     )
     assert [v for v in ("1.8", "1.9", "1.10", "1.35", "1.36") if add_on.supports(v)] == [
         "1.9",
@@ -146,31 +148,49 @@ def test_there_is_an_autoscaler_for_every_version_that_eks_may_have() -> None:
     assert (first, last) == (EKS_VERSIONS[0], EKS_VERSIONS[-1])
 
 
-def test_versions_are_written_in_the_table_and_nowhere_else() -> None:
+def test_versions_are_written_in_the_files_of_add_ons_and_nowhere_else() -> None:
     versions = {f'"{add_on.version}"' for add_on in ADD_ONS.values() if add_on.version}
-    home = {"addon_versions.py", "addon_images.py"}
+    home = ROOT / "infra" / "addons"
     offenders = [
         f"{path.relative_to(ROOT)}: {version}"
         for path in (ROOT / "infra").rglob("*.py")
-        if path.name not in home
+        if path.parent != home
         for version in sorted(versions)
         if version in path.read_text(encoding="utf-8")
     ]
     assert offenders == []
 
 
-def test_every_image_belongs_to_an_add_on_and_has_its_version_where_it_is_known() -> None:
-    assert set(IMAGES) <= set(ADD_ONS)
-    for name, images in IMAGES.items():
-        assert images == ADD_ONS[name].images
+def test_every_image_has_the_version_of_its_add_on_where_it_is_known() -> None:
     for name in ("kueue", "jobset", "kubeflowTrainer", "externalSecrets", "volcano"):
         for image in ADD_ONS[name].images:
             assert image.tag == ADD_ONS[name].app_version
 
 
-def test_what_a_stack_file_may_install_has_a_plan_and_is_in_the_table() -> None:
-    assert set(OPERATORS) == set(plans.PLANS)
-    assert set(plans.PLANS) <= set(ADD_ONS)
+def test_every_file_of_an_add_on_is_in_the_registry() -> None:
+    defined = {
+        value.name
+        for path in (ROOT / "infra" / "addons").glob("*.py")
+        if path.stem != "__init__"
+        for value in vars(importlib.import_module(f"infra.addons.{path.stem}")).values()
+        if isinstance(value, AddOn)
+    }
+    assert defined == set(ADD_ONS)
+
+
+def test_the_operators_of_the_stack_file_are_add_ons_with_a_plan() -> None:
+    assert tuple(f.alias for f in OperatorsConfig.model_fields.values()) == OPERATORS
+    assert all(ADD_ONS[name].plan for name in OPERATORS)
+
+
+@pytest.mark.parametrize("name", [name for name, add_on in ADD_ONS.items() if add_on.plan])
+def test_settings_of_a_plan_are_of_the_type_that_the_stack_file_gives(name: str) -> None:
+    add_on = ADD_ONS[name]
+    hints = typing.get_type_hints(add_on.plan)
+    assert hints.pop("return") is Installable
+    expected = () if add_on.settings is None else (add_on.settings,)
+    assert tuple(hints.values()) == expected
+    assert set(expected) <= set(plans.SETTINGS)
 
 
 ROW = re.compile(r"^\| `(\w+)` \| ([^|]*) \| ([^|]*) \| ([^|]*) \| ([^|]*) \| ([^|]*) \|$", re.M)

@@ -9,6 +9,7 @@ import pytest
 
 from infra.addons import fluent_bit, fluent_bit_pipeline
 from infra.addons.fluent_bit import (
+    FLUENT_BIT,
     CloudWatch,
     Endpoint,
     FluentBitArgs,
@@ -216,12 +217,12 @@ def test_counts_keep_the_labels_of_the_pod_that_printed_the_line() -> None:
     assert endpoint["honorLabels"] is True
     [port] = values()["extraPorts"]
     assert port["name"] == endpoint["port"]
-    assert plan(args).after == ("kubePrometheusStack",)
+    assert FLUENT_BIT.needs == ("kubePrometheusStack",)
 
 
 def test_without_the_operator_nobody_is_told_to_scrape() -> None:
     found = plan(FluentBitArgs(namespaces=(), destination=CLOUDWATCH))
-    assert (found.objects, found.after) == ((), ())
+    assert found.objects == ()
 
 
 def test_a_space_at_the_end_of_an_expression_still_counts() -> None:

@@ -11,7 +11,7 @@ import yaml
 from infra.addons import dcgm_exporter, device_plugin, efa_device_plugin, gpu_nodes, gpu_operator
 from infra.addons.gpu_nodes import GpuNodesArgs
 from infra.addons.model import Installable
-from infra.domain.addon_versions import ADD_ONS
+from infra.addons.registry import ADD_ONS
 from infra.domain.pools import NodePool, Nodes
 from infra.observability import dcgm
 from tests.unit.infra.gpu_pools import CPU, CUT, SERVED, SLICED, SPOT, gpu_pool

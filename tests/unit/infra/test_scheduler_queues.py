@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from infra.addons.registry import ADD_ONS
 from infra.config import arguments, parse
 from infra.domain import naming, quantity
-from infra.domain.addon_versions import ADD_ONS
 from infra.domain.scheduler import Scheduler
 from infra.queueing import priorities, shares, volcano, yunikorn
 from infra.queueing.shares import SharedQueuesArgs
