@@ -47,6 +47,9 @@ METRICS_ADDRESS_ENV: Final = "TRAINYARD_METRICS_ADDRESS"
 RENDEZVOUS_PORT_BASE: Final = 29400
 RENDEZVOUS_PORT_COUNT: Final = 100
 
+NODES_MAX: Final = 100_000
+"""Nodes of a run; more cannot be in a Kubernetes cluster."""
+
 LATEST: Final = "latest"
 """Dataset version that means: the newest one when the run first starts."""
 
@@ -140,15 +143,32 @@ def max_save_seconds(notice_s: int) -> int:
     return notice_s - STEP_ALLOWANCE_S - WORKER_EXIT_S - LAUNCHER_EXIT_S
 
 
+def key(
+    description: str, *, kind: str = "", alias: str = "", added_later: bool = False, **bounds: float
+) -> dict[str, Any]:
+    """Return field metadata that makes the field a key of run files.
+
+    `kind`: a type of training/deployment/run_schema.py that is narrower than the field's; `alias`: the key,
+    if it is not the field's name in camelCase; `added_later`: the default is left out of the spec's hash, so
+    that runs which do not set the key keep their ids; `bounds`: ge, gt and le, as in pydantic.
+    """
+    about = {"description": description, "kind": kind, "alias": alias, "bounds": bounds}
+    return {"key": about, "added_later": added_later}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
     """Which tokens a run reads: `/data/NAME/VERSION` in the team's dataset volume."""
 
-    name: str
-    version: str = LATEST
-    """First 16 hexadecimal characters of the prepared content's hash, or `latest`."""
-    source: str = ""
-    """What the preparation reads (`stdlib` or a folder); empty: prepared by somebody else."""
+    name: str = field(metadata=key("a DNS label", kind="DnsLabel"))
+    version: str = field(
+        default=LATEST,
+        metadata=key("first 16 hexadecimal digits of the prepared content's hash, or latest"),
+    )
+    source: str = field(
+        default="",
+        metadata=key("what the preparation Job reads: stdlib, or a folder; absent: no preparation"),
+    )
 
     @property
     def path(self) -> str:
@@ -158,55 +178,79 @@ class Dataset:
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What one node's pod asks for, apart from GPUs (Kubernetes quantities)."""
+    """Requests and limits of one node's pod besides GPUs, as Kubernetes quantities."""
 
-    cpu: str
-    memory: str
-    shm: str
-    """Size of /dev/shm; it counts against `memory`."""
+    cpu: str = field(metadata=key("a number of cores", kind="Cores"))
+    memory: str = field(metadata=key("a size such as 64Gi", kind="Size"))
+    shm: str = field(metadata=key("a size such as 32Gi, part of memory", kind="Size"))
     network_devices: int = 0
-    """EFA interfaces per pod, 0 for none."""
+    """Unused; a part of the hash."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunSpec:
+class RunKeys:
+    """Keys that a RunSpec keeps as its run file states them; each is declared here and nowhere else.
+
+    training/deployment/run_schema.py derives the run file's model from them.
+    """
+
+    name: str = field(metadata=key("a DNS label that begins with a letter", kind="RunName"))
+    version: int = field(metadata=key("a number, 1 for the first", ge=1))
+    team: str = field(metadata=key("a team of the stack"))
+    launcher: str = field(
+        default="jobset", metadata=key("kind of Kubernetes object that runs the gang")
+    )
+    nodes: int = field(metadata=key("a number of nodes", ge=1, le=NODES_MAX))
+    processes_per_node: int = field(
+        metadata=key("a number of GPUs", alias="gpusPerNode", ge=1, le=1000)
+    )
+    """Ranks per node; one GPU each."""
+    gpu_model: str = field(
+        default="", metadata=key("GPU model of the nodes, as in their label gpu.model; absent: any")
+    )
+    dataset: Dataset = field(metadata=key("name, version and source"))
+    resources: Resources = field(metadata=key("cpu, memory and shm"))
+    save_seconds: float = field(
+        default=30.0,
+        metadata=key("slowest checkpoint save in seconds; shutdown timeouts derive from it", gt=0),
+    )
+    secrets: tuple[str, ...] = field(
+        default=(),
+        metadata=key("team secrets whose variables the run gets", added_later=True),
+    )
+    priority: str = field(
+        default="",
+        metadata=key("WorkloadPriorityClass and PriorityClass; absent: the tier's default"),
+    )
+    max_restarts: int = field(
+        default=3,
+        metadata=key("failures after which the run ends; preemptions do not count", ge=0, le=1000),
+    )
+    max_hours: float | None = field(
+        default=None, metadata=key("wall-clock limit in hours while admitted", gt=0)
+    )
+    cost_cap_usd: float | None = field(
+        default=None,
+        metadata=key("limit in USD of maxHours at the highest price the run can be charged", gt=0),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec(RunKeys):
     """One version of one run, complete: equal specs are the same run, a change makes a new one."""
 
-    name: str
-    version: int
-    team: str
     tier: str
-    launcher: str
-    nodes: int
-    processes_per_node: int
-    """Ranks per node; one GPU each."""
     image: str
     """Reference by digest: REPOSITORY@sha256:DIGEST."""
     config: Mapping[str, Any]
-    """The trainer's hyperparameters, overrides merged in."""
-    dataset: Dataset
-    resources: Resources
+    """The trainer's configuration, overrides merged in."""
     seed: int = 0
     parallelism: Mapping[str, int] = field(default_factory=dict)
     """Ranks per dimension (data, tensor, pipeline ...); the product is the world size."""
     capacity_types: tuple[str, ...] = ("spot", "on-demand")
     """Capacity that the run may be admitted to, in the order of its tier's preference."""
-    gpu_model: str = ""
-    """Only nodes with this `gpu.model` label; empty: any."""
-    priority: str = ""
-    """WorkloadPriorityClass and PriorityClass; empty: the platform's default."""
-    save_seconds: float = 30.0
-    """Upper bound of one checkpoint save, measured or declared."""
-    max_restarts: int = 3
-    """Failures that restart the whole gang before the run is given up; preemptions do not count."""
-    max_hours: float | None = None
-    """Wall-clock limit while admitted; None: no limit."""
-    cost_cap_usd: float | None = None
-    """The preview fails if max_hours at the dearest permitted price exceeds this; None: no cap."""
-    secrets: tuple[str, ...] = ()
-    """Names of its team's secrets that it gets as environment; never their values."""
-    collective_gbps: float | None = None
-    """Bus bandwidth in GB/s that its pods must measure before the trainer starts; None: they measure none."""
+    collective_gbps: float | None = field(default=None, metadata={"added_later": True})
+    """Bus bandwidth in GB/s that its pods must measure before the trainer starts; None: not measured."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -220,13 +264,11 @@ class RunSpec:
 
     @property
     def spec_hash(self) -> str:
-        """SHA-256 over every field: 64 hexadecimal characters."""
+        """SHA-256 over every field but defaults of those added later: 64 hexadecimal characters."""
         values = dataclasses.asdict(self)
-        # Fields that came later: runs without them keep the ids that they had.
-        if not self.secrets:
-            del values["secrets"]
-        if self.collective_gbps is None:
-            del values["collective_gbps"]
+        for one in dataclasses.fields(self):
+            if one.metadata.get("added_later") and values[one.name] == one.default:
+                del values[one.name]
         return content_hash(values)
 
     @property

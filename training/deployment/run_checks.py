@@ -41,7 +41,7 @@ def unknown_names(
             valid=f"allowed {one_of(platform.launchers)}",
             action="choose one, or add the operator to the stack's operators",
         )
-    if file.priority is not None:
+    if file.priority:
         yield from _unknown("priority", file.priority, platform.priorities, "choose one")
     yield from _secrets(file, platform)
     yield from _gpu_model(file, platform)
@@ -78,7 +78,7 @@ def _secrets(file: RunFile, platform: Platform) -> Iterator[ConfigIssue]:
 
 def _gpu_model(file: RunFile, platform: Platform) -> Iterator[ConfigIssue]:
     models = {model for pool in platform.pools for model in pool.gpu_models}
-    if file.gpu_model is not None and file.gpu_model not in models:
+    if file.gpu_model and file.gpu_model not in models:
         # Never a guess: a100 and h100 look alike and are not.
         yield ConfigIssue(
             path="gpuModel",
@@ -104,7 +104,7 @@ def _image(file: RunFile, references: Mapping[str, str]) -> Iterator[ConfigIssue
 
 def _dataset(file: RunFile) -> Iterator[ConfigIssue]:
     source, version = file.dataset.source, file.dataset.version
-    if source is not None and source != STDLIB and not source.startswith("/"):
+    if source and source != STDLIB and not source.startswith("/"):
         yield ConfigIssue(
             path="dataset.source",
             problem=f"got {shown(source)}",

@@ -25,9 +25,7 @@ from infra.config.errors import (
 from infra.config.loader import read_yaml
 from infra.config.types import SOURCE_SUFFIX
 from infra.domain.platform import Platform
-from infra.domain.pools import Capacity
-from infra.domain.tier import TIERS
-from training import source, spec
+from training import source
 from training.deployment import admission_checks, run_checks, scheduler_checks
 from training.deployment.run_schema import RunFile
 from training.spec import Dataset, RunSpec
@@ -149,7 +147,8 @@ def _run(
         return None, problems
     problems += admission_checks.endpoint(settings)
     # Settings that cannot be read make no run; what else is wrong with it is told all the same.
-    run = _spec(file, platform, references, {} if found else settings)
+    settings = {} if found else settings
+    run = file.resolve(platform, references, settings, _dimensions(file, settings))
     problems += run_checks.misfits(file, run, platform)
     problems += scheduler_checks.zones(run, platform)
     return (None if problems else run), problems
@@ -231,13 +230,13 @@ def _trainer_mistakes(file: RunFile, settings: Mapping[str, Any]) -> Iterator[st
     except TrainerConfigError as error:
         yield from error.mistakes
         return
-    world_size = file.nodes * file.gpus_per_node
+    world_size = file.nodes * file.processes_per_node
     yield from (f"config: {m}" for m in trainer_config.world_mistakes(config, world_size))
 
 
 def _dimensions(file: RunFile, settings: Mapping[str, Any]) -> dict[str, int]:
     """Ranks per dimension of a run that divides its model; empty where every rank has all of it."""
-    world_size = file.nodes * file.gpus_per_node
+    world_size = file.nodes * file.processes_per_node
     try:
         parallel = _trainer_config(file, settings).parallel
     except TrainerConfigError:
@@ -245,44 +244,3 @@ def _dimensions(file: RunFile, settings: Mapping[str, Any]) -> dict[str, int]:
     if not parallel.fits(world_size) or parallel.layout(world_size).plain:
         return {}
     return parallel.layout(world_size).dimensions()
-
-
-def _spec(
-    file: RunFile,
-    platform: Platform,
-    references: Mapping[str, str],
-    settings: Mapping[str, Any],
-) -> RunSpec:
-    tier = TIERS[platform.teams[file.team].tier]
-    spot = tier.spot_by_default if file.allow_spot is None else file.allow_spot
-    capacity = [c.value for c in tier.capacity_order if spot or c is not Capacity.SPOT]
-    return RunSpec(
-        name=file.name,
-        version=file.version,
-        team=file.team,
-        tier=tier.name,
-        launcher=file.launcher,
-        nodes=file.nodes,
-        processes_per_node=file.gpus_per_node,
-        image=references.get(file.image, file.image),
-        config=dict(settings),
-        dataset=Dataset(
-            name=file.dataset.name,
-            version=file.dataset.version,
-            source=file.dataset.source or "",
-        ),
-        resources=spec.Resources(
-            cpu=file.resources.cpu, memory=file.resources.memory, shm=file.resources.shm
-        ),
-        seed=int(settings.get("seed", 0)),
-        parallelism=_dimensions(file, settings),
-        capacity_types=tuple(capacity),
-        gpu_model=file.gpu_model or "",
-        priority=file.priority or "",
-        save_seconds=file.save_seconds,
-        max_restarts=file.max_restarts,
-        max_hours=file.max_hours,
-        cost_cap_usd=file.cost_cap_usd,
-        secrets=tuple(sorted(set(file.secrets))),
-        collective_gbps=file.require.collective_gbps,
-    )

@@ -1,31 +1,75 @@
-"""What a run file may say, key by key. Unknown keys are refused."""
+"""The keys of a run file, and the RunSpec that they resolve to. Unknown keys are rejected.
+
+Keys that a run keeps as they stand are declared once, in training.spec.RunKeys, and derived from there. What
+has another form in the file is declared here, next to `RunFile.resolve`.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import dataclasses
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pydantic import AfterValidator, Field
+import pydantic
+from pydantic import AfterValidator, Field, WrapValidator
 
 from infra.config.types import Bool, Cores, DnsLabel, Int, Number, Size, Str, StrictModel
-from infra.domain.pools import NODES_MAX
-from training import spec
+from infra.domain.platform import Platform
+from infra.domain.pools import Capacity
+from infra.domain.tier import TIERS
+from training.spec import RunKeys, RunSpec
 
 
-class DatasetSection(StrictModel):
-    """What the run reads."""
+def _run_name(value: str) -> str:
+    if not value[:1].isalpha():
+        raise ValueError(
+            "a name that begins with a letter, for Services are named after it; rename it"
+        )
+    return value
 
-    name: DnsLabel = Field(description="a DNS label")
-    version: Str = spec.LATEST
-    source: Str | None = None
-    """What `python -m training.prepare` makes it from; none: it is there already."""
+
+def _null_is_empty(value: Any, check: Callable[[Any], Any]) -> Any:
+    return "" if value is None else check(value)
 
 
-class ResourcesSection(StrictModel):
-    """What one node's pod asks for beside its GPUs."""
+_STRICT: Final[Mapping[Any, Any]] = {str: Str, int: Int, float: Number, bool: Bool}
+_KINDS: Final[Mapping[str, Any]] = {
+    "RunName": Annotated[DnsLabel, AfterValidator(_run_name)],
+    "DnsLabel": DnsLabel,
+    "Cores": Cores,
+    "Size": Size,
+}
 
-    cpu: Cores = Field(description="a number of cores")
-    memory: Size = Field(description="a size such as 64Gi")
-    shm: Size = Field(description="a size such as 32Gi, part of memory")
+
+def derive(keys: type[Any]) -> type[StrictModel]:
+    """Return the model of the fields of a dataclass that are keys of run files (training.spec.key)."""
+    hints = typing.get_type_hints(keys)
+    fields: dict[str, Any] = {}
+    for one in dataclasses.fields(keys):
+        if about := one.metadata.get("key"):
+            options = {"description": about["description"], **about["bounds"]}
+            if about["alias"]:
+                options["alias"] = about["alias"]
+            if one.default is not dataclasses.MISSING:
+                options["default"] = one.default
+            kind = _KINDS.get(about["kind"]) or _strict(hints[one.name])
+            if one.default == "":
+                kind = Annotated[kind, WrapValidator(_null_is_empty)]
+            fields[one.name] = (kind, Field(**options))
+    return pydantic.create_model(keys.__name__, __base__=StrictModel, **fields)
+
+
+def _strict(hint: Any) -> Any:
+    """The type of a key: not coerced, and an instance of the dataclass where the hint is one."""
+    if dataclasses.is_dataclass(hint):
+        return Annotated[derive(hint), AfterValidator(lambda found: hint(**dict(found)))]  # type: ignore[arg-type,operator]
+    if typing.get_origin(hint) is tuple:
+        return tuple[_strict(typing.get_args(hint)[0]), ...]  # type: ignore[misc]
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return _strict(typing.get_args(hint)[0]) | None
+    return _STRICT[hint]
 
 
 class CheckpointSection(StrictModel):
@@ -51,45 +95,53 @@ class RequireSection(StrictModel):
     """Bus bandwidth in GB/s of an all-reduce over all ranks."""
 
 
-def _run_name(value: str) -> str:
-    if not value[:1].isalpha():
-        raise ValueError(
-            "a name that begins with a letter, for Services are named after it; rename it"
-        )
-    return value
+if TYPE_CHECKING:
+    # mypy takes models for dataclasses that are not frozen, which these are.
+    class _Keys(StrictModel, RunKeys): ...  # type: ignore[misc]
+else:
+    _Keys = derive(RunKeys)
 
 
-RunName = Annotated[DnsLabel, AfterValidator(_run_name)]
-
-
-class RunFile(StrictModel):
+class RunFile(_Keys):  # type: ignore[misc]
     """One version of a run."""
 
-    name: RunName = Field(description="a DNS label that begins with a letter")
-    version: Int = Field(ge=1, description="a number, 1 for the first")
-    team: Str = Field(description="a team of the stack")
-    launcher: Str = "jobset"
-    nodes: Int = Field(ge=1, le=NODES_MAX, description="a number of nodes")
-    gpus_per_node: Int = Field(ge=1, le=1000, description="a number of GPUs")
     world_size: Int | None = None
     """For the reader; checked when it is there."""
-    gpu_model: Str | None = None
     allow_spot: Bool | None = None
     """Default: research runs may use spot capacity, production runs may not."""
     image: Str = Field(description="a name of the stack's images, or a reference by digest")
     config: Str = Field(description="the stem of a file in training/configs")
     overrides: dict[str, Any] = Field(default_factory=dict)
     """Settings that replace the config's, nested like them."""
-    dataset: DatasetSection = Field(description="name, version and source")
-    resources: ResourcesSection = Field(description="cpu, memory and shm")
     parallelism: ParallelismSection = ParallelismSection()
     checkpoint: CheckpointSection = CheckpointSection()
     require: RequireSection = RequireSection()
-    save_seconds: Number = Field(default=30.0, gt=0)
-    """The slowest checkpoint save, measured or declared; every shutdown timeout follows from it."""
-    secrets: tuple[Str, ...] = ()
-    """Names of the team's secrets, whose variables the run gets."""
-    priority: Str | None = None
-    max_restarts: Int = Field(default=3, ge=0, le=1000)
-    max_hours: Number | None = Field(default=None, gt=0)
-    cost_cap_usd: Number | None = Field(default=None, gt=0)
+
+    def resolve(
+        self,
+        platform: Platform,
+        images: Mapping[str, str],
+        settings: Mapping[str, Any],
+        dimensions: Mapping[str, int],
+    ) -> RunSpec:
+        """Return the run on a platform.
+
+        `images`: references by name; `settings`: the trainer's configuration with all overrides merged in;
+        `dimensions`: ranks per dimension where the model is divided.
+        """
+        tier = TIERS[platform.teams[self.team].tier]
+        spot = tier.spot_by_default if self.allow_spot is None else self.allow_spot
+        kept = {one.name: getattr(self, one.name) for one in dataclasses.fields(RunKeys)}
+        resolved = {
+            "tier": tier.name,
+            "image": images.get(self.image, self.image),
+            "config": dict(settings),
+            "seed": int(settings.get("seed", 0)),
+            "parallelism": dict(dimensions),
+            "capacity_types": tuple(
+                c.value for c in tier.capacity_order if spot or c is not Capacity.SPOT
+            ),
+            "secrets": tuple(sorted(set(self.secrets))),
+            "collective_gbps": self.require.collective_gbps,
+        }
+        return RunSpec(**kept | resolved)

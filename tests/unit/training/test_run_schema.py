@@ -1,0 +1,83 @@
+"""Keys of run files: declared once in training.spec.RunKeys, and kept by the RunSpec."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pydantic
+import pytest
+
+from infra.domain import pools
+from tests.golden.example_runs import IMAGE, RUN_FILE, platform
+from training import spec
+from training.deployment.run_schema import RunFile, derive
+from training.spec import Dataset, Resources, RunKeys, RunSpec, key
+
+EVERY_KEY: dict[str, Any] = RUN_FILE | {
+    "launcher": "indexed-job",
+    "gpuModel": "a100",
+    "saveSeconds": 45,
+    "secrets": ["b", "a", "b"],
+    "priority": "research-training",
+    "maxRestarts": 7,
+    "maxHours": 12.5,
+    "costCapUsd": 9000,
+}
+
+
+def resolve(document: dict[str, Any]) -> RunSpec:
+    return RunFile.model_validate(document).resolve(platform(), {"trainer": IMAGE}, {}, {})
+
+
+def test_every_kept_key_reaches_the_spec_as_it_stands() -> None:
+    found = resolve(EVERY_KEY)
+    assert {one.name: getattr(found, one.name) for one in dataclasses.fields(RunKeys)} == {
+        "name": "llama",
+        "version": 1,
+        "team": "research",
+        "launcher": "indexed-job",
+        "nodes": 2,
+        "processes_per_node": 8,
+        "gpu_model": "a100",
+        "dataset": Dataset(name="stdlib", source="stdlib"),
+        "resources": Resources(cpu="80", memory="900Gi", shm="64Gi"),
+        "save_seconds": 45.0,
+        "secrets": ("a", "b"),
+        "priority": "research-training",
+        "max_restarts": 7,
+        "max_hours": 12.5,
+        "cost_cap_usd": 9000.0,
+    }
+
+
+def test_a_key_declared_in_a_dataclass_is_a_key_of_the_model() -> None:
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Keys:
+        idle_minutes: float = dataclasses.field(default=5.0, metadata=key("minutes", gt=0))
+        internal: int = 0
+
+    model = derive(Keys)
+    assert {f.alias for f in model.model_fields.values()} == {"idleMinutes"}
+    assert model.model_validate({}).model_dump() == {"idle_minutes": 5.0}
+    with pytest.raises(pydantic.ValidationError):
+        model.model_validate({"idleMinutes": 0})
+    with pytest.raises(pydantic.ValidationError):
+        model.model_validate({"internal": 1})
+
+
+def test_null_stands_for_an_absent_name_and_empty_text_does_not() -> None:
+    assert resolve(RUN_FILE | {"gpuModel": None}) == resolve(RUN_FILE)
+    with pytest.raises(pydantic.ValidationError):
+        resolve(RUN_FILE | {"gpuModel": ""})
+
+
+def test_the_default_of_a_key_that_was_added_later_leaves_the_id_of_a_run() -> None:
+    run = resolve(RUN_FILE)
+    without = dataclasses.asdict(run)
+    del without["secrets"], without["collective_gbps"]
+    assert run.spec_hash == spec.content_hash(without)
+
+
+def test_runs_and_pools_have_one_limit_of_nodes() -> None:
+    assert spec.NODES_MAX == pools.NODES_MAX
