@@ -142,10 +142,10 @@ def render(stack: str, values: Mapping[str, Any]) -> list[Record]:
     finally:
         asyncio.set_event_loop(None)
         loop.close()
-    return _in_order(recorder.records.values())
+    return in_order(recorder.records.values())
 
 
-def _in_order(records: Any) -> list[Record]:
+def in_order(records: Any) -> list[Record]:
     found = {f"{record['type']}::{record['name']}": record for record in records}
 
     def path(record: Record) -> list[str]:

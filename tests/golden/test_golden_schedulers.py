@@ -12,7 +12,8 @@ from infra.cli.render import ROOT, render
 from infra.config import stack_values
 from infra.domain.scheduler import Scheduler
 from tests.golden.conftest import Compare
-from tests.golden.example_runs import platform_of, run_of, scheduler_values
+from tests.golden.example_runs import platform, platform_of, run_of, scheduler_values
+from tests.golden.manifest_files import difference_of_run
 from training.deployment.job import manifests
 
 _RUNS = {
@@ -45,11 +46,14 @@ def test_each_scheduler_renders_its_committed_resources(
 
 
 @pytest.mark.parametrize(("scheduler", "launcher"), _RUNS.items())
-def test_each_scheduler_renders_its_committed_run(
+def test_each_scheduler_changes_a_run_as_committed(
     scheduler: Scheduler, launcher: str, golden: Compare
 ) -> None:
-    found = manifests(run_of(launcher, max_hours=None), platform_of(scheduler), "c" * 40)
-    golden(f"schedulers/{scheduler}-{launcher}.yaml", found)
+    runs = run_of(launcher), run_of(launcher, max_hours=None)
+    platforms = platform(), platform_of(scheduler)
+    of_kueue, found = (manifests(r, p, "c" * 40) for r, p in zip(runs, platforms, strict=True))
+    difference = difference_of_run(runs[0].run_id, of_kueue, runs[1].run_id, found)
+    golden(f"schedulers/{scheduler}-{launcher}.yaml", [difference])
 
 
 @pytest.mark.parametrize("scheduler", _RUNS)

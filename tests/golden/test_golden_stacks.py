@@ -1,41 +1,73 @@
-"""Every resource of the committed stacks, as `python -m infra.render STACK` shows them."""
+"""Every resource of the committed stacks, as `python -m infra.cli.render STACK` shows them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-from infra.cli.render import ROOT, render
+from infra.cli.render import ROOT, Record, render
 from infra.config import stack_values
 from infra.observability import dashboards
-from tests.golden.conftest import Compare
+from tests.golden.conftest import FOLDER, as_text, assert_same, read_folder, write_folder
+from tests.golden.stack_files import expanded, folded
 from training import source
 from training.deployment import lineage, run_files
 
+STACKS = {
+    "local": "Pulumi.local.yaml",
+    "dev": "Pulumi.dev.yaml",
+    "prod": "Pulumi.prod.yaml",
+    "existing-cluster": "tests/golden/existing-cluster.yaml",
+}
 
-@pytest.fixture(autouse=True)
-def the_same_checkout_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+
+@pytest.fixture(autouse=True, scope="module")
+def fixed_checkout() -> Iterator[None]:
     """Neither a commit, nor an edit of the trainer, nor its tuning changes what is rendered here."""
-    monkeypatch.setattr(run_files, "CONFIGS_FOLDER", "tests/golden/configs")
-    monkeypatch.setattr(source, "digest", lambda root: "d" * 64)
-    monkeypatch.setattr(lineage, "git_commit", lambda root: "c" * 40)
-    # Each has a golden file of its own.
-    monkeypatch.setattr(
-        dashboards,
-        "rendered",
-        lambda: {name: f"tests/golden/dashboards/{name}.json" for name in dashboards.DASHBOARDS},
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_files, "CONFIGS_FOLDER", "tests/golden/configs")
+        patch.setattr(source, "digest", lambda root: "d" * 64)
+        patch.setattr(lineage, "git_commit", lambda root: "c" * 40)
+        # Each has a golden file of its own.
+        files = {name: f"tests/golden/dashboards/{name}.json" for name in dashboards.DASHBOARDS}
+        patch.setattr(dashboards, "rendered", lambda: files)
+        yield
 
 
-@pytest.mark.parametrize("stack", ["local", "dev", "prod"])
-def test_each_stack_renders_its_committed_resources(stack: str, golden: Compare) -> None:
-    golden(f"stacks/{stack}.yaml", render(stack, stack_values(ROOT / f"Pulumi.{stack}.yaml")))
+@pytest.fixture(scope="module")
+def rendered(fixed_checkout: None) -> dict[str, list[Record]]:
+    return {stack: render(stack, stack_values(ROOT / file)) for stack, file in STACKS.items()}
 
 
-def test_a_stack_on_a_cluster_that_exists_renders_its_committed_resources(golden: Compare) -> None:
-    values = stack_values(ROOT / "tests/golden/existing-cluster.yaml")
-    golden("stacks/existing-cluster.yaml", render("existing-cluster", values))
+@pytest.fixture(scope="module")
+def committed(
+    rendered: dict[str, list[Record]], request: pytest.FixtureRequest
+) -> dict[str, list[Record]]:
+    if request.config.getoption("--update-golden"):
+        write_folder("stacks", _texts(rendered))
+    return expanded(read_folder("stacks"))
 
 
-def test_rendering_twice_gives_the_same_text() -> None:
-    values = stack_values(ROOT / "Pulumi.local.yaml")
-    assert render("local", values) == render("local", values)
+def _texts(stacks: dict[str, list[Record]]) -> dict[str, str]:
+    return {name: as_text(docs, sort_keys=False) for name, docs in folded(stacks).items()}
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_each_stack_renders_its_committed_resources(
+    stack: str, rendered: dict[str, list[Record]], committed: dict[str, list[Record]]
+) -> None:
+    assert_same(stack, committed[stack], rendered[stack])
+
+
+def test_the_files_are_what_a_refresh_writes(committed: dict[str, list[Record]]) -> None:
+    folder = FOLDER / "stacks"
+    found = {
+        str(path.relative_to(folder).with_suffix("")): path.read_text(encoding="utf-8")
+        for path in folder.rglob("*.yaml")
+    }
+    assert found == _texts({stack: committed[stack] for stack in STACKS})
+
+
+def test_rendering_twice_gives_the_same_text(rendered: dict[str, list[Record]]) -> None:
+    assert render("local", stack_values(ROOT / "Pulumi.local.yaml")) == rendered["local"]

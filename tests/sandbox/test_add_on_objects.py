@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
 from infra.addons import mpi_operator, training_operator
 from infra.addons.component import namespace
@@ -16,13 +14,14 @@ from infra.addons.model import ControllerImage, Installable
 from infra.addons.registry import ADD_ONS
 from infra.kubernetes.objects import Manifest
 from sandbox.cluster import ClusterError
+from tests.golden import manifest_files
+from tests.golden.conftest import read_folder
 
 if TYPE_CHECKING:
     from tests.sandbox.conftest import Cluster
 
 pytestmark = pytest.mark.sandbox
 
-LAUNCHERS = Path(__file__).resolve().parents[1] / "golden" / "launchers"
 IMAGE = "registry.example.com/operator@sha256:" + "1" * 64
 PLANS = (mpi_operator.plan(ControllerImage(IMAGE)), training_operator.plan(ControllerImage(IMAGE)))
 APIS = (
@@ -46,11 +45,11 @@ def applied(cluster: Cluster, objects: list[Manifest], *more: str) -> list[Any]:
 
 def run(launcher: str) -> Manifest:
     """The run's own object in a golden file, moved to a namespace that no wall is around."""
-    documents = yaml.safe_load_all((LAUNCHERS / f"{launcher}.yaml").read_text(encoding="utf-8"))
+    documents = manifest_files.expanded(read_folder("launchers"))[launcher]
     (found,) = [d for d in documents if d["kind"].lower() == launcher]
     labels = {k: v for k, v in found["metadata"]["labels"].items() if "kueue" not in k}
     found["metadata"] = {"name": "example", "namespace": TEAM, "labels": labels}
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 @pytest.fixture(scope="module")
