@@ -18,7 +18,7 @@ from ops.collect import NoSuchRunError
 from ops.ready import command as ready
 
 DRAIN_TIMEOUT_S = 600.0
-_WHO_MAY = (
+_PERMISSION_HINT = (
     "`kubectl auth whoami` says who you are; `why` is for everybody with a role in the team,"
     " all else for platform engineers"
 )
@@ -34,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     except ForbiddenError as error:
-        print(f"error: {error}; {_WHO_MAY}", file=sys.stderr)
+        print(f"error: {error}; {_PERMISSION_HINT}", file=sys.stderr)
         return 2
     except ClusterError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -97,24 +97,24 @@ def _seconds(text: str) -> float:
 def _why(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     namespace = naming.namespace(args.team) if args.team else None
     try:
-        known = collect.runs(cluster, namespace)
+        known = collect.list_runs(cluster, namespace)
     except ForbiddenError as error:
         if namespace is not None:
             raise
         raise ClusterError(f"{error}; name your team with --team") from None
-    if not known and namespace is not None and not _there(cluster, namespace):
+    if not known and namespace is not None and not _namespace_exists(cluster, namespace):
         raise ClusterError(f"--team: got {args.team!r}; there is no namespace {namespace}")
-    run = collect.find(known, args.run_name)
-    prometheus = metrics.of(args.prometheus, cluster)
-    taken = collect.snapshot(cluster, run, dt.datetime.now(dt.UTC), prometheus)
+    run = collect.find_run(known, args.run_name)
+    prometheus = metrics.connect(args.prometheus, cluster)
+    taken = collect.take_snapshot(cluster, run, dt.datetime.now(dt.UTC), prometheus)
     if args.json:
-        print(report.as_json(taken))
+        print(report.to_json(taken))
     else:
-        report.show(taken, console)
+        report.print_report(taken, console)
     return 0
 
 
-def _there(cluster: Cluster, namespace: str) -> bool:
+def _namespace_exists(cluster: Cluster, namespace: str) -> bool:
     """Whether a namespace exists, as far as the caller may know."""
     try:
         return cluster.get(NAMESPACES, namespace) is not None
@@ -128,13 +128,13 @@ def _drain(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
 
     left = drain.drain(cluster, args.team, args.timeout, say)
     team = f" --team {args.team}" if args.team else ""
-    if not left.nothing:
+    if not left.empty:
         for pod in left.pods:
             say(f"  still there: {pod}")
         say(f"Not drained after {args.timeout:g} s; python -m ops drain{team} goes on waiting.")
         return 1
     say("Drained: nothing runs; queued runs wait.")
-    for job in drain.drills_by_hand(cluster, args.team):
+    for job in drain.manual_drill_jobs(cluster, args.team):
         say(f"Before a destroy: kubectl delete {job}, for its pod holds the team's volume.")
     say(
         f"Next: python -m ops resume{team} lets them run again; pulumi destroy takes the stack down."

@@ -73,19 +73,19 @@ class Cluster:
     def __init__(self, kubeconfig: Path | None, context: str | None = None) -> None:
         path = None if kubeconfig is None else str(kubeconfig)
         try:
-            with _complaints() as said:
+            with _capture_errors() as errors:
                 # The client's own annotations stop at its front door.
                 self._api: Any = config.new_client_from_config(path, context)  # type: ignore[no-untyped-call]
         except (config.ConfigException, OSError) as error:
-            raise _unusable(str(error)) from None
+            raise _kubeconfig_error(str(error)) from None
         except yaml.YAMLError as error:
-            raise _unusable(f"it is no YAML: {' '.join(str(error).split())}") from None
+            raise _kubeconfig_error(f"it is no YAML: {' '.join(str(error).split())}") from None
         except (TypeError, KeyError, ValueError, AttributeError) as error:
-            raise _unusable(f"it is not as kubectl writes it ({error!r})") from None
-        if said:
-            raise UnknownCallerError(f"the kubeconfig gives no credentials: {said[0]}; {_LOG_IN}")
+            raise _kubeconfig_error(f"it is not as kubectl writes it ({error!r})") from None
+        if errors:
+            raise UnknownCallerError(f"the kubeconfig gives no credentials: {errors[0]}; {_LOG_IN}")
         if not self._api.configuration.host.startswith("http"):
-            raise _unusable("its cluster has no server")
+            raise _kubeconfig_error("its cluster has no server")
 
     def items(self, kind: Kind, namespace: str | None = None, selector: str = "") -> list[Json]:
         """Objects with their `kind` set; none where the cluster does not know the kind.
@@ -112,26 +112,26 @@ class Cluster:
         if status == 404:
             return None
         if status >= 400:
-            raise _refusal(status, data, f"GET {path}")
+            raise _http_error(status, data, f"GET {path}")
         return bytes(data).decode(errors="replace")
 
     def create(self, kind: Kind, manifest: Json) -> Json:
         """Create an object. Raises ForbiddenError, also for a policy's refusal; ConflictError."""
         path = kind.path(objects.meta(manifest).get("namespace"))
-        return self._written("POST", path, manifest)
+        return self._write("POST", path, manifest)
 
     def patch(
         self, kind: Kind, name: str, change: Mapping[str, Any], namespace: str | None = None
     ) -> Json:
         """Merge a change into an object. Raises ConflictError for another `resourceVersion`."""
-        return self._written("PATCH", kind.path(namespace, name), dict(change))
+        return self._write("PATCH", kind.path(namespace, name), dict(change))
 
     def delete(self, kind: Kind, name: str, namespace: str | None = None) -> None:
         """Delete an object and what belongs to it; that it is gone already is as good."""
         options = {"propagationPolicy": "Background"}
         self._call("DELETE", kind.path(namespace, name), body=options)
 
-    def _written(self, method: str, path: str, body: Json) -> Json:
+    def _write(self, method: str, path: str, body: Json) -> Json:
         answer = self._call(method, path, [("fieldManager", FIELD_MANAGER)], body)
         if answer is None:
             raise ClusterError(f"{method} {path}: there is no such object or kind")
@@ -145,7 +145,7 @@ class Cluster:
             merges = method == "PATCH"
             headers["Content-Type"] = f"application/{'merge-patch+' if merges else ''}json"
         status, data = self._send(method, path, query or [], headers, body, TIMEOUT_S)
-        return _decoded(status, data, f"{method} {path}")
+        return _decode(status, data, f"{method} {path}")
 
     def _send(
         self,
@@ -172,11 +172,11 @@ class Cluster:
         except client.ApiException as error:
             if error.status:
                 return int(error.status), error.body
-            raise self._silent(str(error.reason)) from None
+            raise self._unreachable(str(error.reason)) from None
         except urllib3.exceptions.HTTPError as error:
-            raise self._silent(plainly(error)) from None
+            raise self._unreachable(describe_http_error(error)) from None
 
-    def _silent(self, why: str) -> UnreachableError:
+    def _unreachable(self, why: str) -> UnreachableError:
         server = self._api.configuration.host
         return UnreachableError(
             f"the API server at {server} does not answer: {why}; is this the cluster that you mean?"
@@ -184,32 +184,32 @@ class Cluster:
         )
 
 
-def _decoded(status: int, data: Any, what: str) -> Json | None:
+def _decode(status: int, data: Any, what: str) -> Json | None:
     """The answer's body; None for 404."""
     if status == 404:
         return None
     if status < 400:
         found: Json = json.loads(data)
         return found
-    raise _refusal(status, data, what)
+    raise _http_error(status, data, what)
 
 
-def _refusal(status: int, data: Any, what: str) -> ClusterError:
+def _http_error(status: int, data: Any, what: str) -> ClusterError:
     try:
         message = str(json.loads(data).get("message", ""))
     except (ValueError, TypeError):
         message = ""
-    told = f"{what}: {message or f'HTTP {status}'}"
+    text = f"{what}: {message or f'HTTP {status}'}"
     if status == 401 or (status == 403 and _ANONYMOUS in message):
-        return UnknownCallerError(f"{told}; {_LOG_IN}")
+        return UnknownCallerError(f"{text}; {_LOG_IN}")
     if status >= 500 and "webhook" in message:
-        return WebhookError(f"{told}; {_WEBHOOK}")
+        return WebhookError(f"{text}; {_WEBHOOK}")
     if status == 429 or status >= 500:
-        return UnreachableError(told)
-    return {403: ForbiddenError, 409: ConflictError}.get(status, ClusterError)(told)
+        return UnreachableError(text)
+    return {403: ForbiddenError, 409: ConflictError}.get(status, ClusterError)(text)
 
 
-def plainly(error: urllib3.exceptions.HTTPError) -> str:
+def describe_http_error(error: urllib3.exceptions.HTTPError) -> str:
     """Why there is no answer, without the objects that found it out."""
     return re.sub(r"^HTTPS?Connection(Pool)?\([^)]*\): ", "", str(getattr(error, "reason", error)))
 
@@ -226,13 +226,13 @@ _WEBHOOK: Final = (
 )
 
 
-def _unusable(why: str) -> ClusterError:
+def _kubeconfig_error(why: str) -> ClusterError:
     # The client quotes the entry that lacks something, a token in the wrong place included.
-    told = re.sub(r"/\{.*\}", "", why)
-    return ClusterError(f"no usable kubeconfig: {told}; name one with --kubeconfig or --context")
+    text = re.sub(r"/\{.*\}", "", why)
+    return ClusterError(f"no usable kubeconfig: {text}; name one with --kubeconfig or --context")
 
 
-class _Complaints(logging.Handler):
+class _ErrorCapture(logging.Handler):
     """What is logged as an error."""
 
     def __init__(self) -> None:
@@ -246,9 +246,9 @@ class _Complaints(logging.Handler):
 
 
 @contextlib.contextmanager
-def _complaints() -> Iterator[list[str]]:
+def _capture_errors() -> Iterator[list[str]]:
     """What the client only logs: that a plugin of the kubeconfig gave no credentials. It goes on without."""
-    handler = _Complaints()
+    handler = _ErrorCapture()
     logging.root.addHandler(handler)
     try:
         yield handler.texts

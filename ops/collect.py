@@ -11,7 +11,7 @@ from typing import Final
 from infra.domain import naming
 from ops import logs, metrics, objects, placement
 from ops.cluster import Cluster, ForbiddenError, Kind
-from ops.metrics import Measured, Metrics, MetricsUnknownError, Vitals
+from ops.metrics import MetricsUnknownError, PrometheusClient, RunIdentity, Vitals
 from ops.objects import Json
 from ops.snapshot import Snapshot
 from ops.symptoms.gpus import GPU_NAMESPACE
@@ -41,7 +41,7 @@ class NoSuchRunError(Exception):
     """No object in the cluster is that run; the text says which runs there are."""
 
 
-def runs(cluster: Cluster, namespace: str | None = None) -> list[Json]:
+def list_runs(cluster: Cluster, namespace: str | None = None) -> list[Json]:
     """Objects that are runs, the newest first.
 
     Raises ForbiddenError where the caller may not look at all of this.
@@ -52,10 +52,10 @@ def runs(cluster: Cluster, namespace: str | None = None) -> list[Json]:
         for item in cluster.items(kind, namespace, naming.RUN_ID)
         if objects.label(item, naming.RUN) and not objects.owner(item)
     ]
-    return objects.newest(found)
+    return objects.newest_first(found)
 
 
-def find(known: Sequence[Json], wanted: str) -> Json:
+def find_run(known: Sequence[Json], wanted: str) -> Json:
     """The run with this id, else the newest of this name. Raises NoSuchRunError."""
     for key in (naming.RUN_ID, naming.RUN):
         for item in known:
@@ -74,11 +74,11 @@ def _no_such_run(known: Sequence[Json], wanted: str) -> str:
     return f"no run {wanted!r}{hint} There are: {', '.join(ids)}"
 
 
-def snapshot(
+def take_snapshot(
     cluster: Cluster,
     run: Json,
     now: dt.datetime,
-    prometheus: Metrics | None = None,
+    prometheus: PrometheusClient | None = None,
 ) -> Snapshot:
     """All that can be read of a run at this moment. `prometheus` None: no metrics."""
     reader = _Reader(cluster)
@@ -90,10 +90,10 @@ def snapshot(
         reader.hidden.discard("workloads")
         workloads = reader.items(WORKLOADS, namespace)
     local_queues = reader.items(LOCAL_QUEUES, namespace)
-    local_queue = _named(local_queues, objects.label(run, naming.QUEUE_NAME))
+    local_queue = _find_by_name(local_queues, objects.label(run, naming.QUEUE_NAME))
     cluster_queues = reader.items(CLUSTER_QUEUES)
     behind = ((local_queue or {}).get("spec") or {}).get("clusterQueue", "")
-    cluster_queue = _named(cluster_queues, behind)
+    cluster_queue = _find_by_name(cluster_queues, behind)
     cohort = ((cluster_queue or {}).get("spec") or {}).get("cohortName", "")
     taken = Snapshot(
         run=run,
@@ -101,7 +101,7 @@ def snapshot(
         workload=_workload_of(run, workloads),
         local_queue=local_queue,
         cluster_queue=cluster_queue,
-        cohort=_named(reader.items(COHORTS), cohort),
+        cohort=_find_by_name(reader.items(COHORTS), cohort),
         cluster_queues=[
             q for q in cluster_queues if cohort and q["spec"].get("cohortName") == cohort
         ],
@@ -113,23 +113,23 @@ def snapshot(
         nodes=reader.items(NODES),
         provisioning=reader.items(PROVISIONING, namespace),
     )
-    return _looked_into(reader, taken, prometheus)
+    return _enrich(reader, taken, prometheus)
 
 
-def _looked_into(reader: _Reader, taken: Snapshot, prometheus: Metrics | None) -> Snapshot:
+def _enrich(reader: _Reader, taken: Snapshot, prometheus: PrometheusClient | None) -> Snapshot:
     """The same with what is asked for only where it can explain something."""
     stuck = any(
         objects.condition(pod, "PodScheduled").get("status") == "False" for pod in taken.pods
     )
-    blind = any(placement.blind(node) for node in taken.nodes)
-    reading = logs.read(reader.cluster, taken.namespace, taken.pods) if taken.pods else None
-    vitals, unknown = _vitals(taken, prometheus)
+    gpus_missing = any(placement.gpu_not_visible(node) for node in taken.nodes)
+    reading = logs.read_logs(reader.cluster, taken.namespace, taken.pods) if taken.pods else None
+    vitals, unknown = _read_vitals(taken, prometheus)
     hidden = reader.hidden | ({"pods/log"} if reading and reading.forbidden else set())
     gaps = [gap for gap in (reading.gap if reading else "", unknown) if gap]
     return dataclasses.replace(
         taken,
-        others_pods=reader.open_items(PODS, None, naming.RUN_ID) if stuck else (),
-        gpu_pods=reader.open_items(PODS, GPU_NAMESPACE) if blind else (),
+        others_pods=reader.optional_items(PODS, None, naming.RUN_ID) if stuck else (),
+        gpu_pods=reader.optional_items(PODS, GPU_NAMESPACE) if gpus_missing else (),
         logs=reading.logs if reading else (),
         vitals=vitals,
         gaps=gaps,
@@ -137,22 +137,22 @@ def _looked_into(reader: _Reader, taken: Snapshot, prometheus: Metrics | None) -
     )
 
 
-def _vitals(taken: Snapshot, prometheus: Metrics | None) -> tuple[Vitals | None, str]:
+def _read_vitals(taken: Snapshot, prometheus: PrometheusClient | None) -> tuple[Vitals | None, str]:
     """What is measured of a run that has pods, or why that is not known."""
     if prometheus is None or not taken.pods:
         return None, ""
     nodes = {str(pod["spec"].get("nodeName") or "") for pod in taken.pods} - {""}
     try:
-        found = metrics.vitals(prometheus, _asked_of(taken), sorted(nodes))
+        found = metrics.vitals_for(prometheus, _run_identity(taken), sorted(nodes))
     except MetricsUnknownError as error:
         return None, f"metrics are not known: {error}; name a Prometheus with --prometheus"
     unmeasured = f"metrics are not known: {prometheus.place} has none of this run"
     return found, "" if found.known else unmeasured
 
 
-def _asked_of(taken: Snapshot) -> Measured:
+def _run_identity(taken: Snapshot) -> RunIdentity:
     name = objects.label(taken.run, naming.RUN)
-    return Measured(run_id=taken.run_id, name=name, namespace=taken.namespace)
+    return RunIdentity(run_id=taken.run_id, name=name, namespace=taken.namespace)
 
 
 class _Reader:
@@ -169,7 +169,7 @@ class _Reader:
             self.hidden.add(kind.plural)
             return []
 
-    def open_items(self, kind: Kind, namespace: str | None, selector: str = "") -> list[Json]:
+    def optional_items(self, kind: Kind, namespace: str | None, selector: str = "") -> list[Json]:
         """The same, of what few may read and nobody has to."""
         try:
             return self.cluster.items(kind, namespace, selector)
@@ -177,7 +177,7 @@ class _Reader:
             return []
 
 
-def _named(items: Iterable[Json], wanted: str) -> Json | None:
+def _find_by_name(items: Iterable[Json], wanted: str) -> Json | None:
     return next((item for item in items if objects.name(item) == wanted), None)
 
 
@@ -185,4 +185,4 @@ def _workload_of(run: Json, workloads: Iterable[Json]) -> Json | None:
     """The newest Workload of this very object: an older one may still be leaving."""
     uid = str(objects.meta(run).get("uid"))
     mine = [w for w in workloads if objects.owned_by(w, uid)]
-    return next(iter(objects.newest(mine)), None)
+    return next(iter(objects.newest_first(mine)), None)

@@ -18,7 +18,9 @@ K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
-def ask(questions: Mapping[K, Callable[[], T]], deadline_s: float) -> dict[K, T | ClusterError]:
+def gather_with_deadline(
+    questions: Mapping[K, Callable[[], T]], deadline_s: float
+) -> dict[K, T | ClusterError]:
     """What came within `deadline_s` seconds, by key: an answer, or why there is none.
 
     A key that is missing was still waited for. Threads that wait do not keep the program from ending.

@@ -17,17 +17,17 @@ from ops.cluster import Cluster, ClusterError
 from ops.collect import CLUSTER_QUEUES, JOBS, PODS, WORKLOADS
 from ops.objects import Json
 from ops.ready.restore import DRILL
-from ops.snapshot import counted
+from ops.snapshot import pluralize
 
 POLL_S: Final = 1.0
-DRAINED: Final = "HoldAndDrain"
+HOLD_AND_DRAIN: Final = "HoldAndDrain"
 OPEN: Final = "None"
 
-Say = Callable[[str], None]
+Print = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Left:
+class Remaining:
     """What still goes on in the drained queues."""
 
     runs: tuple[str, ...]
@@ -36,7 +36,7 @@ class Left:
     """`NAMESPACE/POD` of runs' pods that are not over."""
 
     @property
-    def nothing(self) -> bool:
+    def empty(self) -> bool:
         return not self.runs and not self.pods
 
 
@@ -62,7 +62,7 @@ def set_policy(cluster: Cluster, found: Sequence[Json], policy: str) -> list[str
     return changed
 
 
-def left(found: Sequence[Json], workloads: Sequence[Json], pods: Sequence[Json]) -> Left:
+def remaining(found: Sequence[Json], workloads: Sequence[Json], pods: Sequence[Json]) -> Remaining:
     """What still runs in these queues; pure.
 
     Pods outlive their quota: Kueue frees it as soon as the run's object says that nothing is active.
@@ -73,7 +73,7 @@ def left(found: Sequence[Json], workloads: Sequence[Json], pods: Sequence[Json])
         w
         for w in workloads
         if (objects.status(w).get("admission") or {}).get("clusterQueue") in names
-        and not objects.holds(w, "Finished")
+        and not objects.condition_is_true(w, "Finished")
     ]
     alive = [
         pod
@@ -82,18 +82,18 @@ def left(found: Sequence[Json], workloads: Sequence[Json], pods: Sequence[Json])
         and objects.status(pod).get("phase") in ("Pending", "Running")
         and objects.label(pod, naming.LAUNCHER)
     ]
-    return Left(
-        runs=tuple(sorted({objects.run_label(w) for w in holding})),
+    return Remaining(
+        runs=tuple(sorted({objects.run_id_of(w) for w in holding})),
         pods=tuple(sorted(f"{objects.meta(p)['namespace']}/{objects.name(p)}" for p in alive)),
     )
 
 
-def read_left(cluster: Cluster, found: Sequence[Json]) -> Left:
+def read_remaining(cluster: Cluster, found: Sequence[Json]) -> Remaining:
     """`left`, now."""
-    return left(found, cluster.items(WORKLOADS), cluster.items(PODS, selector=naming.RUN_ID))
+    return remaining(found, cluster.items(WORKLOADS), cluster.items(PODS, selector=naming.RUN_ID))
 
 
-def drills_by_hand(cluster: Cluster, team: str | None) -> list[str]:
+def manual_drill_jobs(cluster: Cluster, team: str | None) -> list[str]:
     """What to type after `kubectl delete` for each restore drill that people started for a team, or for all.
 
     No owner takes them along, and their pods, also those that have ended, keep the team's volume from
@@ -107,25 +107,25 @@ def drills_by_hand(cluster: Cluster, team: str | None) -> list[str]:
     )
 
 
-def drain(cluster: Cluster, team: str | None, timeout_s: float, say: Say) -> Left:
+def drain(cluster: Cluster, team: str | None, timeout_s: float, say: Print) -> Remaining:
     """Stop the queues and wait until nothing runs in them, or `timeout_s` have passed.
 
     Returns what still runs: nothing, if all went well. Doing it again goes on waiting.
     """
     found = queues(cluster, team)
-    for queue in set_policy(cluster, found, DRAINED):
-        say(f"{queue}: {DRAINED}")
+    for queue in set_policy(cluster, found, HOLD_AND_DRAIN):
+        say(f"{queue}: {HOLD_AND_DRAIN}")
     deadline = time.monotonic() + timeout_s
-    said = ""
+    last_line = ""
     while True:
-        now = read_left(cluster, found)
-        line = f"{counted(len(now.runs), 'run')}, {counted(len(now.pods), 'pod')} left" + (
+        now = read_remaining(cluster, found)
+        line = f"{pluralize(len(now.runs), 'run')}, {pluralize(len(now.pods), 'pod')} left" + (
             f": {', '.join(now.runs)}" if now.runs else ""
         )
-        if line != said:
+        if line != last_line:
             say(line)
-            said = line
-        if now.nothing or time.monotonic() >= deadline:
+            last_line = line
+        if now.empty or time.monotonic() >= deadline:
             return now
         time.sleep(POLL_S)
 

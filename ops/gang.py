@@ -7,7 +7,7 @@ from ops.objects import Json
 from ops.snapshot import Snapshot
 
 
-def live(snapshot: Snapshot) -> list[Json]:
+def live_pods(snapshot: Snapshot) -> list[Json]:
     """Pods that are not over and not being taken away."""
     return [
         pod
@@ -17,7 +17,7 @@ def live(snapshot: Snapshot) -> list[Json]:
     ]
 
 
-def wanted(snapshot: Snapshot) -> int:
+def expected_size(snapshot: Snapshot) -> int:
     """Its size as it was asked for, which may be more than there are pods yet; 0 where nobody says."""
     sets = ((snapshot.workload or {}).get("spec") or {}).get("podSets") or []
     if sets:
@@ -25,8 +25,8 @@ def wanted(snapshot: Snapshot) -> int:
     return sum(int(job["spec"].get("parallelism") or 1) for job in snapshot.jobs)
 
 
-def trains(snapshot: Snapshot) -> bool:
+def is_training(snapshot: Snapshot) -> bool:
     """Whether all of its pods are there and ready."""
-    pods = live(snapshot)
-    ready = [pod for pod in pods if objects.holds(pod, "Ready")]
-    return bool(pods) and len(ready) == len(pods) and len(pods) >= wanted(snapshot)
+    pods = live_pods(snapshot)
+    ready = [pod for pod in pods if objects.condition_is_true(pod, "Ready")]
+    return bool(pods) and len(ready) == len(pods) and len(pods) >= expected_size(snapshot)

@@ -62,11 +62,11 @@ class Match:
     def evidence(self) -> str:
         """`OBJECT: what it says`."""
         when = " before its restart" if self.log.previous else ""
-        return f"pod/{self.log.pod}: log of {self.log.container}{when}: {shown(self.line.text)}"
+        return f"pod/{self.log.pod}: log of {self.log.container}{when}: {sanitize(self.line.text)}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class LogReading:
     """What came of reading a run's logs."""
 
     logs: tuple[Log, ...] = ()
@@ -76,29 +76,29 @@ class Reading:
     """What could not be read, and why; empty: all that was asked for came."""
 
 
-def read(
+def read_logs(
     cluster: Cluster, namespace: str, pods: Sequence[Json], deadline_s: float = DEADLINE_S
-) -> Reading:
+) -> LogReading:
     """Logs of the run's containers that have started, of the ones before a restart too."""
-    wanted = places(pods)
-    came = concurrent.ask(
-        {p: _question(cluster, namespace, p, deadline_s) for p in wanted}, deadline_s
+    wanted = log_refs(pods)
+    came = concurrent.gather_with_deadline(
+        {p: _log_request(cluster, namespace, p, deadline_s) for p in wanted}, deadline_s
     )
     if any(isinstance(answer, ForbiddenError) for answer in came.values()):
-        return Reading(forbidden=True)
+        return LogReading(forbidden=True)
     texts = {p: text for p, text in came.items() if isinstance(text, str)}
-    return Reading(
+    return LogReading(
         logs=tuple(
-            Log(pod=p.pod, container=p.container, previous=p.previous, lines=lines_of(texts[p]))
+            Log(pod=p.pod, container=p.container, previous=p.previous, lines=parse_lines(texts[p]))
             for p in wanted
             if p in texts
         ),
-        gap=_gap(wanted, came),
+        gap=_describe_gap(wanted, came),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class LogRef:
     """Where a log is."""
 
     pod: str
@@ -106,7 +106,7 @@ class Place:
     previous: bool = False
 
 
-def places(pods: Sequence[Json]) -> list[Place]:
+def log_refs(pods: Sequence[Json]) -> list[LogRef]:
     """Containers that have written something, at most those of PODS_MAX pods."""
     found = []
     for pod in sorted(pods, key=_urgency)[:PODS_MAX]:
@@ -115,9 +115,9 @@ def places(pods: Sequence[Json]) -> list[Place]:
         for one in (one for field in both for one in status.get(field) or []):
             state = one.get("state") or {}
             if int(one.get("restartCount") or 0):
-                found.append(Place(pod=objects.name(pod), container=one["name"], previous=True))
+                found.append(LogRef(pod=objects.name(pod), container=one["name"], previous=True))
             if "running" in state or "terminated" in state:
-                found.append(Place(pod=objects.name(pod), container=one["name"]))
+                found.append(LogRef(pod=objects.name(pod), container=one["name"]))
     return found
 
 
@@ -132,8 +132,8 @@ def _urgency(pod: Json) -> tuple[bool, str, str]:
     return (not ends, min(ends, default=""), objects.name(pod))
 
 
-def _question(
-    cluster: Cluster, namespace: str, place: Place, timeout_s: float
+def _log_request(
+    cluster: Cluster, namespace: str, place: LogRef, timeout_s: float
 ) -> Callable[[], str]:
     query = [
         ("container", place.container),
@@ -146,18 +146,18 @@ def _question(
     return lambda: cluster.text(path, query, timeout_s) or ""
 
 
-def _gap(wanted: Sequence[Place], came: dict[Place, str | ClusterError]) -> str:
+def _describe_gap(wanted: Sequence[LogRef], came: dict[LogRef, str | ClusterError]) -> str:
     late = [p for p in wanted if p not in came]
     failed = [(p, e) for p, e in came.items() if isinstance(e, ClusterError) and not p.previous]
     if late:
         return f"{len(late)} of {len(wanted)} logs did not come in time"
     if failed:
         place, error = failed[0]
-        return f"the log of {place.container} in {place.pod} cannot be read: {shown(str(error))}"
+        return f"the log of {place.container} in {place.pod} cannot be read: {sanitize(str(error))}"
     return ""
 
 
-def lines_of(text: str) -> tuple[Line, ...]:
+def parse_lines(text: str) -> tuple[Line, ...]:
     """Lines of an answer, with their time stamps apart."""
     found = []
     for line in text.splitlines():
@@ -180,15 +180,15 @@ def matches(logs: Sequence[Log], *patterns: str) -> list[Match]:
     return sorted(found, key=lambda match: match.line.time or "9")
 
 
-def last_words(logs: Sequence[Log], pod: str, container: str, count: int = 3) -> list[str]:
+def log_tail(logs: Sequence[Log], pod: str, container: str, count: int = 3) -> list[str]:
     """The end of a container's newest log."""
     mine = [log for log in logs if (log.pod, log.container) == (pod, container)]
     newest = sorted(mine, key=lambda log: log.previous)
     lines = newest[0].lines[-count:] if newest else ()
-    return [f"pod/{pod}: log of {container}: {shown(line.text)}" for line in lines]
+    return [f"pod/{pod}: log of {container}: {sanitize(line.text)}" for line in lines]
 
 
-def shown(text: str) -> str:
+def sanitize(text: str) -> str:
     """A line as it may be printed: no control characters, not longer than SHOWN_CHARS."""
     plain = _NOT_TEXT.sub("", text.replace("\t", " ")).strip()
     return plain if len(plain) <= SHOWN_CHARS else f"{plain[: SHOWN_CHARS - 3]}..."

@@ -17,7 +17,7 @@ import urllib3
 from infra.domain import naming
 from infra.observability import dcgm, series
 from ops import concurrent
-from ops.cluster import Cluster, ClusterError, plainly
+from ops.cluster import Cluster, ClusterError, describe_http_error
 from training.spec import ids_of_runs
 
 PROMETHEUS_ENV: Final = "PROMETHEUS_URL"
@@ -31,7 +31,7 @@ HISTORY: Final = "7d"
 _SERVICE: Final = "prometheus-operated:9090"
 """Made by the operator for every Prometheus that it runs."""
 
-_OF_PROGRAMS: Final = frozenset(map(str, dcgm.APPLICATION_XIDS))
+_APPLICATION_XIDS: Final = frozenset(map(str, dcgm.APPLICATION_XIDS))
 
 Query = Sequence[tuple[str, str]]
 
@@ -49,7 +49,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Metrics:
+class PrometheusClient:
     """A Prometheus. `place`: as it is shown to people."""
 
     place: str
@@ -65,7 +65,7 @@ class Metrics:
 
         Raises MetricsUnknownError.
         """
-        return _states(self._text("/api/v1/rules", [("type", "alert")]), self.place)
+        return _alert_states(self._text("/api/v1/rules", [("type", "alert")]), self.place)
 
     def _text(self, path: str, query: Query) -> str:
         try:
@@ -77,7 +77,7 @@ class Metrics:
         return text
 
 
-def _states(text: str, place: str) -> dict[str, str]:
+def _alert_states(text: str, place: str) -> dict[str, str]:
     try:
         groups = json.loads(text)["data"]["groups"]
         rules = [rule for group in groups for rule in group["rules"]]
@@ -87,13 +87,13 @@ def _states(text: str, place: str) -> dict[str, str]:
         raise MetricsUnknownError(f"{place} does not answer as Prometheus does") from None
 
 
-def of(url: str, cluster: Cluster) -> Metrics:
+def connect(url: str, cluster: Cluster) -> PrometheusClient:
     """The Prometheus at a URL; without one that of the cluster, through the API server."""
     if url:
-        return Metrics(url, lambda path, query: _fetch(url.rstrip("/") + path, query))
+        return PrometheusClient(url, lambda path, query: _fetch(url.rstrip("/") + path, query))
     namespace = naming.MONITORING_NAMESPACE
     root = f"/api/v1/namespaces/{namespace}/services/http:{_SERVICE}/proxy"
-    return Metrics(
+    return PrometheusClient(
         f"service {_SERVICE} of {namespace}",
         lambda path, query: cluster.text(root + path, query, DEADLINE_S),
     )
@@ -105,7 +105,9 @@ def _fetch(address: str, query: Query) -> str:
             "GET", address, fields=dict(query), timeout=DEADLINE_S, retries=False
         )
     except (urllib3.exceptions.HTTPError, ValueError) as error:
-        why = plainly(error) if isinstance(error, urllib3.exceptions.HTTPError) else error
+        why = (
+            describe_http_error(error) if isinstance(error, urllib3.exceptions.HTTPError) else error
+        )
         raise MetricsUnknownError(f"{address} does not answer: {why}") from None
     return answer.data.decode(errors="replace")
 
@@ -125,7 +127,7 @@ def _samples(text: str, place: str) -> list[Sample]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class RunIdentity:
     """The run that is asked about."""
 
     run_id: str
@@ -134,7 +136,7 @@ class Measured:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sick:
+class GpuFault:
     """A GPU that reports an error which no program causes."""
 
     node: str
@@ -165,33 +167,34 @@ class Vitals:
     """Lines of its logs by pattern; of pods that are gone since an hour at most, too."""
     speeds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """By run id, all versions of it: median tokens/s and most GPUs of the last days."""
-    sick: tuple[Sick, ...] = ()
+    gpu_faults: tuple[GpuFault, ...] = ()
     """GPUs on its nodes."""
 
     @property
     def known(self) -> bool:
         """Whether anybody measures this run."""
-        return self != Vitals(sick=self.sick)
+        return self != Vitals(gpu_faults=self.gpu_faults)
 
 
-def vitals(metrics: Metrics, asked: Measured, nodes: Sequence[str]) -> Vitals:
+def vitals_for(metrics: PrometheusClient, asked: RunIdentity, nodes: Sequence[str]) -> Vitals:
     """The numbers of a run on these nodes, and the speed of its versions. Raises MetricsUnknownError."""
     questions = queries(asked, nodes)
-    came = concurrent.ask(
-        {name: _asked(metrics, expression) for name, expression in questions.items()}, DEADLINE_S
+    came = concurrent.gather_with_deadline(
+        {name: _bind_query(metrics, expression) for name, expression in questions.items()},
+        DEADLINE_S,
     )
     answers = {name: found for name, found in came.items() if isinstance(found, list)}
     if not answers:
         reason = next((str(error) for error in came.values()), f"{metrics.place} takes too long")
         raise MetricsUnknownError(reason)
-    return read(answers)
+    return parse_vitals(answers)
 
 
-def _asked(metrics: Metrics, expression: str) -> Callable[[], list[Sample]]:
+def _bind_query(metrics: PrometheusClient, expression: str) -> Callable[[], list[Sample]]:
     return lambda: metrics.query(expression)
 
 
-def queries(asked: Measured, nodes: Sequence[str]) -> dict[str, str]:
+def queries(asked: RunIdentity, nodes: Sequence[str]) -> dict[str, str]:
     """PromQL by what `read` makes of it.
 
     Of the trainer's series the raw ones, which are there before any rule was evaluated. Other
@@ -231,7 +234,7 @@ def _any_of(values: Sequence[str]) -> str:
     return "`" + "|".join(re.escape(value) for value in values) + "`"
 
 
-def read(answers: Mapping[str, Sequence[Sample]]) -> Vitals:
+def parse_vitals(answers: Mapping[str, Sequence[Sample]]) -> Vitals:
     """Vitals from what the queries gave; pure."""
 
     def one(name: str) -> float | None:
@@ -257,21 +260,21 @@ def read(answers: Mapping[str, Sequence[Sample]]) -> Vitals:
             for s in answers.get("speeds", ())
             if gpus.get(run := s.labels.get("run_id", "")) and s.value
         },
-        sick=tuple(_sick(answers)),
+        gpu_faults=tuple(_gpu_faults(answers)),
     )
 
 
-def _sick(answers: Mapping[str, Sequence[Sample]]) -> list[Sick]:
+def _gpu_faults(answers: Mapping[str, Sequence[Sample]]) -> list[GpuFault]:
     faults = [
         (sample, f"XID {code}")
         for sample in answers.get("xid", ())
-        if (code := sample.labels.get("xid", "?")) not in _OF_PROGRAMS
+        if (code := sample.labels.get("xid", "?")) not in _APPLICATION_XIDS
     ]
     faults += [(sample, "uncorrectable memory errors") for sample in answers.get("ecc", ())]
     faults += [
         (sample, "failed to remap a row of its memory") for sample in answers.get("remap", ())
     ]
     return [
-        Sick(node=s.labels.get("node", "?"), gpu=s.labels.get("gpu", "?"), what=what)
+        GpuFault(node=s.labels.get("node", "?"), gpu=s.labels.get("gpu", "?"), what=what)
         for s, what in faults
     ]

@@ -52,7 +52,7 @@ def condition(item: Json | None, kind: str) -> Json:
     return next((c for c in conditions if c["type"] == kind), {})
 
 
-def holds(item: Json | None, kind: str) -> bool:
+def condition_is_true(item: Json | None, kind: str) -> bool:
     """Whether a condition is True."""
     return bool(condition(item, kind).get("status") == "True")
 
@@ -72,7 +72,7 @@ def time(text: str | None) -> dt.datetime | None:
     return dt.datetime.fromisoformat(text.replace("Z", "+00:00")) if text else None
 
 
-def amount(text: Any) -> Decimal:
+def parse_quantity(text: Any) -> Decimal:
     """A quantity as a plain number: `500m` is 0.5, `2Gi` is 2147483648."""
     value = str(text)
     for suffix, factor in _SUFFIXES.items():
@@ -101,10 +101,10 @@ def requests(pod_spec: Json) -> dict[str, Decimal]:
 def _requests(container: Json) -> dict[str, Decimal]:
     resources = container.get("resources") or {}
     wanted = (resources.get("limits") or {}) | (resources.get("requests") or {})
-    return {resource: amount(value) for resource, value in wanted.items()}
+    return {resource: parse_quantity(value) for resource, value in wanted.items()}
 
 
-def newest(items: Iterable[Json]) -> list[Json]:
+def newest_first(items: Iterable[Json]) -> list[Json]:
     """By creation, the newest first."""
     return sorted(items, key=lambda item: str(meta(item).get("creationTimestamp")), reverse=True)
 
@@ -116,6 +116,6 @@ def reference(item: Json) -> str:
     return f"{kind}/{name(item)}" + (f" -n {namespace}" if namespace else "")
 
 
-def run_label(item: Json) -> str:
+def run_id_of(item: Json) -> str:
     """The run that an object belongs to: by its label, else by its owner's name."""
     return label(item, naming.RUN_ID) or owner(item) or name(item)

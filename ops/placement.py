@@ -11,7 +11,7 @@ from infra.domain import naming
 from ops import objects
 from ops.objects import Json
 
-_STOPPING: Final = ("NoSchedule", "NoExecute")
+_BLOCKING_EFFECTS: Final = ("NoSchedule", "NoExecute")
 
 OTHER_LABELS: Final = "do not have the labels that the run wants"
 TAINTED: Final = "have the taint "
@@ -60,13 +60,14 @@ def _holds(expression: Json, labels: Mapping[str, str]) -> bool:
     return int(number) > int(values[0]) if operator == "Gt" else int(number) < int(values[0])
 
 
-def untolerated(pod_spec: Json, taints: Iterable[Json], *more: Json) -> list[str]:
+def untolerated_taints(pod_spec: Json, taints: Iterable[Json], *more: Json) -> list[str]:
     """Taints, as `KEY=VALUE:EFFECT`, that keep the pod away; `more`: tolerations that it will gain."""
     tolerations = [*(pod_spec.get("tolerations") or []), *more]
     return [
         _taint_text(taint)
         for taint in taints
-        if taint["effect"] in _STOPPING and not any(_tolerates(t, taint) for t in tolerations)
+        if taint["effect"] in _BLOCKING_EFFECTS
+        and not any(_tolerates(t, taint) for t in tolerations)
     ]
 
 
@@ -84,32 +85,36 @@ def _tolerates(toleration: Json, taint: Json) -> bool:
     return bool(toleration.get("key") == taint["key"] and same_value)
 
 
-def flavor_refusal(pod_spec: Json, flavor: Json) -> str:
+def flavor_mismatch(pod_spec: Json, flavor: Json) -> str:
     """Why a run can never be admitted to a flavor, empty if it can."""
     spec = flavor.get("spec") or {}
     if not matches(pod_spec, spec.get("nodeLabels") or {}, known_keys_only=True):
         return "the run's node affinity leaves it out"
-    taints = untolerated(pod_spec, spec.get("nodeTaints") or [], *(spec.get("tolerations") or []))
+    taints = untolerated_taints(
+        pod_spec, spec.get("nodeTaints") or [], *(spec.get("tolerations") or [])
+    )
     return f"the run does not tolerate {', '.join(taints)}" if taints else ""
 
 
-def node_refusals(pod_spec: Json, nodes: Iterable[Json], *more: Json) -> Counter[str]:
+def node_rejections(pod_spec: Json, nodes: Iterable[Json], *more: Json) -> Counter[str]:
     """How many GPU nodes turn the pod away, by reason; those that would take it count under ``""``.
 
     `more`: tolerations that the pod gains when it is admitted. What runs on the nodes is not looked at.
     """
     return Counter(
-        _node_refusal(pod_spec, node, more) for node in nodes if has_gpus(node) or blind(node)
+        _node_rejection(pod_spec, node, more)
+        for node in nodes
+        if has_gpus(node) or gpu_not_visible(node)
     )
 
 
 def has_gpus(node: Json) -> bool:
     """Whether it offers GPUs to pods."""
     offered = objects.status(node).get("allocatable") or {}
-    return bool(objects.amount(offered.get(naming.GPU, "0")))
+    return bool(objects.parse_quantity(offered.get(naming.GPU, "0")))
 
 
-def blind(node: Json) -> bool:
+def gpu_not_visible(node: Json) -> bool:
     """Whether its labels say that it has GPUs, and it offers none."""
     labelled = (
         objects.label(node, naming.ACCELERATOR) == "nvidia"
@@ -118,26 +123,26 @@ def blind(node: Json) -> bool:
     return labelled and not has_gpus(node)
 
 
-def _node_refusal(pod_spec: Json, node: Json, more: tuple[Json, ...]) -> str:
+def _node_rejection(pod_spec: Json, node: Json, more: tuple[Json, ...]) -> str:
     if not matches(pod_spec, objects.meta(node).get("labels") or {}):
         return OTHER_LABELS
-    if not objects.holds(node, "Ready"):
+    if not objects.condition_is_true(node, "Ready"):
         return "are not ready"
     spec = node.get("spec") or {}
     if spec.get("unschedulable"):
         return "are cordoned"
-    if taints := untolerated(pod_spec, spec.get("taints") or [], *more):
+    if taints := untolerated_taints(pod_spec, spec.get("taints") or [], *more):
         return f"{TAINTED}{', '.join(taints)}"
-    if blind(node):
+    if gpu_not_visible(node):
         return f"offer no {naming.GPU}"
     room = objects.status(node).get("allocatable") or {}
     for resource, wanted in objects.requests(pod_spec).items():
-        if wanted > objects.amount(room.get(resource, "0")):
-            return f"are too small: {plain(wanted)} {resource} per pod is asked for"
+        if wanted > objects.parse_quantity(room.get(resource, "0")):
+            return f"are too small: {format_amount(wanted)} {resource} per pod is asked for"
     return ""
 
 
-def plain(value: Decimal) -> str:
+def format_amount(value: Decimal) -> str:
     """A number without an exponent and without trailing zeros; bytes in GiB."""
     if value >= 2**30:
         return f"{value / 2**30:.4g}Gi"

@@ -16,65 +16,65 @@ from ops import objects, placement
 from ops.objects import Json
 from ops.snapshot import Snapshot
 
-_NONE: Final = Decimal(0)
+_ZERO: Final = Decimal(0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quota:
     """One queue's, or the cohort's, share of one resource of one flavor."""
 
-    nominal: Decimal = _NONE
+    nominal: Decimal = _ZERO
     borrowing_limit: Decimal | None = None
     lending_limit: Decimal | None = None
-    used: Decimal = _NONE
+    used: Decimal = _ZERO
 
     @property
-    def kept(self) -> Decimal:
+    def unlendable(self) -> Decimal:
         """What nobody else can borrow."""
         return (
-            _NONE if self.lending_limit is None else max(_NONE, self.nominal - self.lending_limit)
+            _ZERO if self.lending_limit is None else max(_ZERO, self.nominal - self.lending_limit)
         )
 
     @property
-    def lent(self) -> Decimal:
-        return self.nominal - self.kept
+    def lendable(self) -> Decimal:
+        return self.nominal - self.unlendable
 
     @property
     def used_of_shared(self) -> Decimal:
-        return max(_NONE, self.used - self.kept)
+        return max(_ZERO, self.used - self.unlendable)
 
     def left_by_limit(self) -> Decimal | None:
         """What the borrowing limit still permits to take of the shared part; None: no limit."""
         if self.borrowing_limit is None:
             return None
-        return self.lent - self.used_of_shared + self.borrowing_limit
+        return self.lendable - self.used_of_shared + self.borrowing_limit
 
 
 @dataclass(frozen=True, kw_only=True)
-class Room:
+class FlavorCapacity:
     """What one flavor has for a run, of the resource that lacks most (GPUs if nothing does)."""
 
     flavor: str
     resource: str
     asked: Decimal
     free: Decimal
-    most: Decimal
+    maximum: Decimal
     """What the run's queue could have if nobody else had anything."""
     limited: bool
     """The queue's borrowing limit is what keeps it from more, not a lack of free quota."""
     borrowing_limit: Decimal | None
 
     @property
-    def enough(self) -> bool:
+    def fits_now(self) -> bool:
         return self.asked <= self.free
 
     @property
-    def possible(self) -> bool:
-        return self.asked <= self.most
+    def can_ever_fit(self) -> bool:
+        return self.asked <= self.maximum
 
 
 @dataclass(frozen=True, kw_only=True)
-class Holder:
+class QuotaHolder:
     """A run that holds quota of a flavor."""
 
     run_id: str
@@ -84,12 +84,12 @@ class Holder:
     nodes: int
 
 
-def asked(workload: Json) -> dict[str, Decimal]:
+def total_requests(workload: Json) -> dict[str, Decimal]:
     """What the whole gang asks for, by resource."""
     total: dict[str, Decimal] = {}
     for pod_set in workload["spec"]["podSets"]:
         for resource, value in objects.requests(pod_set["template"]["spec"]).items():
-            total[resource] = total.get(resource, _NONE) + value * pod_set.get("count", 1)
+            total[resource] = total.get(resource, _ZERO) + value * pod_set.get("count", 1)
     return total
 
 
@@ -97,7 +97,7 @@ def pod_specs(workload: Json) -> list[Json]:
     return [pod_set["template"]["spec"] for pod_set in workload["spec"]["podSets"]]
 
 
-def refusals(snapshot: Snapshot) -> dict[str, str]:
+def flavor_mismatches(snapshot: Snapshot) -> dict[str, str]:
     """Why the run cannot use a flavor of its queue, by flavor; empty text: it can."""
     assert snapshot.workload is not None
     by_name = {objects.name(f): f for f in snapshot.flavors}
@@ -105,7 +105,7 @@ def refusals(snapshot: Snapshot) -> dict[str, str]:
     for flavor in queue_flavors(snapshot.cluster_queue):
         specs = pod_specs(snapshot.workload)
         known = by_name.get(flavor)
-        texts = [placement.flavor_refusal(spec, known) for spec in specs] if known else []
+        texts = [placement.flavor_mismatch(spec, known) for spec in specs] if known else []
         found[flavor] = next((text for text in texts if text), "")
     return found
 
@@ -115,39 +115,44 @@ def queue_flavors(cluster_queue: Json | None) -> list[str]:
     return [flavor["name"] for flavor in _flavors(cluster_queue)]
 
 
-def rooms(snapshot: Snapshot) -> list[Room]:
+def flavor_capacities(snapshot: Snapshot) -> list[FlavorCapacity]:
     """What each flavor that suits the run has for it, in its queue's order."""
     assert snapshot.workload is not None
-    suiting = [flavor for flavor, why in refusals(snapshot).items() if not why]
-    wanted = asked(snapshot.workload)
+    suiting = [flavor for flavor, why in flavor_mismatches(snapshot).items() if not why]
+    wanted = total_requests(snapshot.workload)
     return [_tightest(snapshot, flavor, wanted) for flavor in suiting]
 
 
-def _tightest(snapshot: Snapshot, flavor: str, wanted: dict[str, Decimal]) -> Room:
-    covered = _covered(snapshot.cluster_queue, flavor)
-    found = [_room(snapshot, flavor, resource, wanted.get(resource, _NONE)) for resource in covered]
-    lacking = [room for room in found if not room.enough]
+def _tightest(snapshot: Snapshot, flavor: str, wanted: dict[str, Decimal]) -> FlavorCapacity:
+    covered = _covered_resources(snapshot.cluster_queue, flavor)
+    found = [
+        _flavor_capacity(snapshot, flavor, resource, wanted.get(resource, _ZERO))
+        for resource in covered
+    ]
+    lacking = [room for room in found if not room.fits_now]
     gpus = [room for room in lacking or found if room.resource == naming.GPU]
     return (gpus or lacking or found)[0]
 
 
-def _room(snapshot: Snapshot, flavor: str, resource: str, wanted: Decimal) -> Room:
+def _flavor_capacity(
+    snapshot: Snapshot, flavor: str, resource: str, wanted: Decimal
+) -> FlavorCapacity:
     own = _quota(snapshot.cluster_queue, flavor, resource)
     members = [_quota(queue, flavor, resource) for queue in snapshot.cluster_queues] or [own]
     top = _quota(snapshot.cohort, flavor, resource)
-    pot = top.nominal + sum((q.lent for q in members), _NONE)
-    shared = pot - sum((q.used_of_shared for q in members), _NONE)
+    pot = top.nominal + sum((q.lendable for q in members), _ZERO)
+    shared = pot - sum((q.used_of_shared for q in members), _ZERO)
     permitted = own.left_by_limit()
     got = shared if permitted is None else min(shared, permitted)
-    most = own.kept + pot
+    maximum = own.unlendable + pot
     if own.borrowing_limit is not None:
-        most = min(most, own.nominal + own.borrowing_limit)
-    return Room(
+        maximum = min(maximum, own.nominal + own.borrowing_limit)
+    return FlavorCapacity(
         flavor=flavor,
         resource=resource,
         asked=wanted,
-        free=max(_NONE, own.kept - own.used) + max(_NONE, got),
-        most=most,
+        free=max(_ZERO, own.unlendable - own.used) + max(_ZERO, got),
+        maximum=maximum,
         limited=permitted is not None and permitted < min(shared, wanted),
         borrowing_limit=own.borrowing_limit,
     )
@@ -158,7 +163,7 @@ def _flavors(item: Json | None) -> Iterator[Json]:
         yield from group["flavors"]
 
 
-def _covered(item: Json | None, flavor: str) -> list[str]:
+def _covered_resources(item: Json | None, flavor: str) -> list[str]:
     return [r["name"] for f in _flavors(item) if f["name"] == flavor for r in f["resources"]]
 
 
@@ -166,9 +171,9 @@ def _quota(item: Json | None, flavor: str, resource: str) -> Quota:
     for entry in _resources(_flavors(item), flavor, resource):
         borrowing, lending = entry.get("borrowingLimit"), entry.get("lendingLimit")
         return Quota(
-            nominal=objects.amount(entry["nominalQuota"]),
-            borrowing_limit=None if borrowing is None else objects.amount(borrowing),
-            lending_limit=None if lending is None else objects.amount(lending),
+            nominal=objects.parse_quantity(entry["nominalQuota"]),
+            borrowing_limit=None if borrowing is None else objects.parse_quantity(borrowing),
+            lending_limit=None if lending is None else objects.parse_quantity(lending),
             used=_used(item, flavor, resource),
         )
     return Quota(used=_used(item, flavor, resource))
@@ -177,7 +182,7 @@ def _quota(item: Json | None, flavor: str, resource: str) -> Quota:
 def _used(item: Json | None, flavor: str, resource: str) -> Decimal:
     reserved = objects.status(item).get("flavorsReservation") or []
     entries = _resources(iter(reserved), flavor, resource)
-    return sum((objects.amount(entry.get("total", "0")) for entry in entries), _NONE)
+    return sum((objects.parse_quantity(entry.get("total", "0")) for entry in entries), _ZERO)
 
 
 def _resources(flavors: Iterator[Json], flavor: str, resource: str) -> Iterator[Json]:
@@ -186,18 +191,18 @@ def _resources(flavors: Iterator[Json], flavor: str, resource: str) -> Iterator[
             yield from (r for r in entry.get("resources") or [] if r["name"] == resource)
 
 
-def holders(workloads: Iterable[Json], flavors: Sequence[str]) -> list[Holder]:
+def quota_holders(workloads: Iterable[Json], flavors: Sequence[str]) -> list[QuotaHolder]:
     """Runs that hold GPUs of these flavors, the biggest first."""
     found = []
     for workload in workloads:
         admission = objects.status(workload).get("admission") or {}
         for one in admission.get("podSetAssignments") or []:
             flavor = str((one.get("flavors") or {}).get(naming.GPU, ""))
-            if flavor in flavors and not objects.holds(workload, "Finished"):
-                gpus = objects.amount((one.get("resourceUsage") or {}).get(naming.GPU, "0"))
+            if flavor in flavors and not objects.condition_is_true(workload, "Finished"):
+                gpus = objects.parse_quantity((one.get("resourceUsage") or {}).get(naming.GPU, "0"))
                 found.append(
-                    Holder(
-                        run_id=objects.run_label(workload),
+                    QuotaHolder(
+                        run_id=objects.run_id_of(workload),
                         team=team_of(workload),
                         flavor=flavor,
                         gpus=gpus,

@@ -12,7 +12,7 @@ from ops.snapshot import Snapshot
 from ops.symptoms import explain, health, history
 
 
-def as_json(snapshot: Snapshot) -> str:
+def to_json(snapshot: Snapshot) -> str:
     """One JSON object: run, kind, namespace, team, symptom, headline, evidence, health, history, remedy,
     hidden (plurals that may not be read), gaps (what else is not known, and why)."""
     verdict = explain(snapshot)
@@ -35,7 +35,7 @@ def as_json(snapshot: Snapshot) -> str:
     )
 
 
-def show(snapshot: Snapshot, console: Console) -> None:
+def print_report(snapshot: Snapshot, console: Console) -> None:
     """The headline, what proves it, what happened before, what helps."""
     verdict = explain(snapshot)
     _print(console, f"[bold]{escape(snapshot.run_id)}[/bold] {escape(verdict.headline)}")

@@ -50,7 +50,7 @@ class Snapshot:
 
     @property
     def run_id(self) -> str:
-        return objects.run_label(self.run)
+        return objects.run_id_of(self.run)
 
     @property
     def team(self) -> str:
@@ -68,7 +68,7 @@ class Snapshot:
     @property
     def admitted(self) -> bool:
         """Whether its pods may run; where Kueue does not queue it, they always may."""
-        return not self.queue_name or objects.holds(self.workload, "Admitted")
+        return not self.queue_name or objects.condition_is_true(self.workload, "Admitted")
 
     @property
     def other_scheduler(self) -> str:
@@ -88,7 +88,7 @@ class Snapshot:
     def ago(self, text: str | None) -> str:
         """How long ago a time stamp was: `40 s`, `12 min`, `3 h`, `2 days`."""
         then = objects.time(text)
-        return span((self.now - then).total_seconds()) if then else "some time"
+        return format_duration((self.now - then).total_seconds()) if then else "some time"
 
 
 def _pod_specs(value: object) -> Iterator[Json]:
@@ -104,7 +104,7 @@ def _pod_specs(value: object) -> Iterator[Json]:
             yield from _pod_specs(inner)
 
 
-def span(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A duration for people, in its largest unit that is at least 2."""
     for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
@@ -112,6 +112,6 @@ def span(seconds: float) -> str:
     return f"{max(0.0, seconds):.0f} s"
 
 
-def counted(number: int, noun: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     """`1 pod`, `2 pods`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

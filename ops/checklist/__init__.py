@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Final
 
 from ops.checklist import cost_controls, evidence, isolation, monitoring_rows, nodes, workloads
-from ops.checklist.snapshot import Observed
+from ops.checklist.snapshot import ChecklistSnapshot
 from ops.ready.outcome import Row
 
-ROWS: Final[tuple[Callable[[Observed], Row], ...]] = (
+ROWS: Final[tuple[Callable[[ChecklistSnapshot], Row], ...]] = (
     nodes.gpu_nodes,
     nodes.labels_and_taints,
     workloads.gpu_scheduling,
@@ -27,6 +27,6 @@ ROWS: Final[tuple[Callable[[Observed], Row], ...]] = (
 )
 
 
-def checklist(observed: Observed) -> list[Row]:
+def checklist(snapshot: ChecklistSnapshot) -> list[Row]:
     """All rows, in this order. Pure."""
-    return [row(observed) for row in ROWS]
+    return [row(snapshot) for row in ROWS]

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from infra.domain import naming
 from ops import collect, objects
-from ops.checklist.snapshot import PRIORITY_CLASSES, QUOTAS, Notes, Observed, some
+from ops.checklist.snapshot import (
+    PRIORITY_CLASSES,
+    QUOTAS,
+    ChecklistSnapshot,
+    RowBuilder,
+    abbreviate,
+)
 from ops.objects import Json
 from ops.ready.outcome import Row
 from ops.ready.queueing import KUEUE
@@ -13,61 +19,61 @@ from ops.ready.stack_facts import Team
 _REMEDY = "`pulumi up` makes it; was it deleted by hand?"
 
 
-def cost_controls(observed: Observed) -> Row:
+def cost_controls(snapshot: ChecklistSnapshot) -> Row:
     """Each team has a quota and a queue, and there are priorities between them."""
-    notes = Notes(
+    notes = RowBuilder(
         area="Cost controls", check="Quotas, priority classes, and queueing are configured"
     )
-    for missing in observed.unseen(QUOTAS, PRIORITY_CLASSES, collect.CLUSTER_QUEUES):
-        notes.doubts(missing)
-    for team in observed.teams:
-        _quota(observed, notes, team)
-        if observed.stack.scheduler == KUEUE:
-            _queue(observed, notes, team)
-    if observed.stack.scheduler != KUEUE:
-        notes.good.append(f"queues: {observed.stack.scheduler}'s")
+    for missing in snapshot.unreadable(QUOTAS, PRIORITY_CLASSES, collect.CLUSTER_QUEUES):
+        notes.add_unknown(missing)
+    for team in snapshot.teams:
+        _check_quota(snapshot, notes, team)
+        if snapshot.stack.scheduler == KUEUE:
+            _check_queue(snapshot, notes, team)
+    if snapshot.stack.scheduler != KUEUE:
+        notes.good.append(f"queues: {snapshot.stack.scheduler}'s")
     ours = [
         f"{objects.name(one)} {one.get('value')}"
-        for one in observed.cluster(PRIORITY_CLASSES)
+        for one in snapshot.cluster(PRIORITY_CLASSES)
         if objects.label(one, naming.PART_OF) == naming.PROJECT
     ]
     if ours:
-        notes.good.append(f"priorities: {some(sorted(ours))}")
-    elif PRIORITY_CLASSES.plural not in observed.hidden:
-        notes.fails("there is no PriorityClass of the platform", _REMEDY)
+        notes.good.append(f"priorities: {abbreviate(sorted(ours))}")
+    elif PRIORITY_CLASSES.plural not in snapshot.hidden:
+        notes.add_failure("there is no PriorityClass of the platform", _REMEDY)
     return notes.row()
 
 
-def _quota(observed: Observed, notes: Notes, team: Team) -> None:
-    if QUOTAS.plural in observed.hidden:
+def _check_quota(snapshot: ChecklistSnapshot, notes: RowBuilder, team: Team) -> None:
+    if QUOTAS.plural in snapshot.hidden:
         return
-    quotas = observed.team(QUOTAS, team)
+    quotas = snapshot.team(QUOTAS, team)
     hard = {k: v for one in quotas for k, v in (one["spec"].get("hard") or {}).items()}
     if not quotas:
-        notes.fails(f"{team.subject}: no ResourceQuota in {team.namespace}", _REMEDY)
+        notes.add_failure(f"{team.subject}: no ResourceQuota in {team.namespace}", _REMEDY)
     elif gpus := hard.get(f"requests.{naming.GPU}"):
         notes.good.append(f"{team.subject}: quota of {gpus} {naming.GPU}")
     else:
         notes.good.append(f"{team.subject}: quota of {', '.join(sorted(hard))}")
 
 
-def _queue(observed: Observed, notes: Notes, team: Team) -> None:
-    if collect.CLUSTER_QUEUES.plural in observed.hidden:
+def _check_queue(snapshot: ChecklistSnapshot, notes: RowBuilder, team: Team) -> None:
+    if collect.CLUSTER_QUEUES.plural in snapshot.hidden:
         return
     name = naming.cluster_queue(team.name)
     queue = next(
-        (q for q in observed.cluster(collect.CLUSTER_QUEUES) if objects.name(q) == name), None
+        (q for q in snapshot.cluster(collect.CLUSTER_QUEUES) if objects.name(q) == name), None
     )
     if queue is None:
-        notes.fails(f"{team.subject}: clusterqueue/{name} is not there", _REMEDY)
-    elif not objects.holds(queue, "Active"):
-        told = objects.condition(queue, "Active").get("message") or "it is not active"
-        notes.fails(f"clusterqueue/{name}: {told}", "python -m ops resume, or `pulumi up`")
+        notes.add_failure(f"{team.subject}: clusterqueue/{name} is not there", _REMEDY)
+    elif not objects.condition_is_true(queue, "Active"):
+        reason = objects.condition(queue, "Active").get("message") or "it is not active"
+        notes.add_failure(f"clusterqueue/{name}: {reason}", "python -m ops resume, or `pulumi up`")
     else:
-        notes.good.append(f"clusterqueue/{name}: {_shares(queue)}")
+        notes.good.append(f"clusterqueue/{name}: {_owned_gpus(queue)}")
 
 
-def _shares(queue: Json) -> str:
+def _owned_gpus(queue: Json) -> str:
     """GPUs that it owns, by flavor."""
     found = [
         f"{resource['nominalQuota']} in {flavor['name']}"

@@ -8,118 +8,128 @@ from typing import Final
 
 from infra.domain import naming
 from ops import objects
-from ops.checklist.snapshot import Notes, Observed
+from ops.checklist.snapshot import ChecklistSnapshot, RowBuilder
 from ops.objects import Json
-from ops.ready.context import ready
+from ops.ready.context import is_schedulable
 from ops.ready.jobs import CRON_JOBS
 from ops.ready.outcome import Outcome, Row
 from ops.ready.restore import DRILL
 from ops.ready.stack_facts import Pool
-from ops.snapshot import span
+from ops.snapshot import format_duration
 
-STALE: Final = dt.timedelta(days=30)
+MAX_AGE: Final = dt.timedelta(days=30)
 """A proof that is older is none: nodes, drivers and images have changed since."""
 
 
-def gpu_validation(observed: Observed) -> Row:
+def gpu_validation(snapshot: ChecklistSnapshot) -> Row:
     """The smoke test passed on every GPU pool that has nodes."""
-    notes = Notes(area="GPU validation", check="Smoke test passes with nvidia-smi")
-    return _of_pools(observed, notes, "gpu-smoke", "smoke", nodes=1)
+    notes = RowBuilder(area="GPU validation", check="Smoke test passes with nvidia-smi")
+    return _pool_row(snapshot, notes, "gpu-smoke", "smoke", nodes=1)
 
 
-def single_node(observed: Observed) -> Row:
+def single_node(snapshot: ChecklistSnapshot) -> Row:
     """A run of one node trained."""
-    notes = Notes(area="Single-node training", check="Multi-GPU single-node run succeeds")
-    return _of_pools(observed, notes, "single-node", "train-single", nodes=1)
+    notes = RowBuilder(area="Single-node training", check="Multi-GPU single-node run succeeds")
+    return _pool_row(snapshot, notes, "single-node", "train-single", nodes=1)
 
 
-def multi_node(observed: Observed) -> Row:
+def multi_node(snapshot: ChecklistSnapshot) -> Row:
     """A run of several nodes trained."""
-    notes = Notes(area="Multi-node training", check="Distributed workers join successfully")
-    return _of_pools(observed, notes, "multi-node", "train-multi", nodes=2)
+    notes = RowBuilder(area="Multi-node training", check="Distributed workers join successfully")
+    return _pool_row(snapshot, notes, "multi-node", "train-multi", nodes=2)
 
 
-def nccl(observed: Observed) -> Row:
+def nccl(snapshot: ChecklistSnapshot) -> Row:
     """A collective across a pool's nodes was right, and fast enough."""
-    notes = Notes(area="NCCL readiness", check="Collective communication test passes")
-    return _of_pools(observed, notes, "collective", "collective", nodes=2)
+    notes = RowBuilder(area="NCCL readiness", check="Collective communication test passes")
+    return _pool_row(snapshot, notes, "collective", "collective", nodes=2)
 
 
-def checkpointing(observed: Observed) -> Row:
+def checkpointing(snapshot: ChecklistSnapshot) -> Row:
     """Checkpoints of teams were restored and compared."""
-    notes = Notes(area="Checkpointing", check="Checkpoints are written and restored successfully")
-    for team in observed.teams:
-        drills = [d for d in observed.team(CRON_JOBS, team) if objects.name(d) == DRILL]
-        _prove(observed, notes, "restore", team.subject, drills)
-    return _concluded(notes, "restore")
+    notes = RowBuilder(
+        area="Checkpointing", check="Checkpoints are written and restored successfully"
+    )
+    for team in snapshot.teams:
+        drills = [d for d in snapshot.team(CRON_JOBS, team) if objects.name(d) == DRILL]
+        _add_evidence(snapshot, notes, "restore", team.subject, drills)
+    return _finish_row(notes, "restore")
 
 
-def _of_pools(observed: Observed, notes: Notes, rung: str, kind: str, *, nodes: int) -> Row:
+def _pool_row(
+    snapshot: ChecklistSnapshot, notes: RowBuilder, stage: str, kind: str, *, nodes: int
+) -> Row:
     never = []
-    for pool in observed.stack.pools:
-        if not pool.gpu or pool.fake:
+    for pool in snapshot.stack.pools:
+        if not pool.gpu or pool.simulated:
             continue
-        templates = _templates(observed, kind, pool)
-        found = _prove(observed, notes, rung, pool.subject, templates)
-        there = len([node for node in observed.nodes(pool) if ready(node)])
+        templates = _pool_templates(snapshot, kind, pool)
+        found = _add_evidence(snapshot, notes, stage, pool.subject, templates)
+        there = len([node for node in snapshot.nodes(pool) if is_schedulable(node)])
         if found:
             continue
-        if nodes > 1 and pool.gangless and not templates:
-            never.append(f"{pool.subject}: not tried: {pool.gangless}")
+        if nodes > 1 and pool.no_gang_reason and not templates:
+            never.append(f"{pool.subject}: not tried: {pool.no_gang_reason}")
         elif there >= nodes:
-            notes.doubts(f"{pool.subject}: nobody tried within {STALE.days} days", _try(rung))
-    return _concluded(notes, rung, never)
+            notes.add_unknown(
+                f"{pool.subject}: nobody tried within {MAX_AGE.days} days", _stage_command(stage)
+            )
+    return _finish_row(notes, stage, never)
 
 
-def _concluded(notes: Notes, rung: str, never: Sequence[str] = ()) -> Row:
+def _finish_row(notes: RowBuilder, stage: str, never: Sequence[str] = ()) -> Row:
     """The row. `never`: why some can never be tried, which leaves it open only if all are such."""
     if notes.good or notes.bad or notes.unknown:
         notes.good.extend(never)
     elif never:
         for reason in never:
-            notes.doubts(reason)
+            notes.add_unknown(reason)
     else:
-        notes.doubts("nobody tried yet", _try(rung))
+        notes.add_unknown("nobody tried yet", _stage_command(stage))
     return notes.row()
 
 
-def _try(rung: str) -> str:
-    return f"python -m ops ready --until {rung}"
+def _stage_command(stage: str) -> str:
+    return f"python -m ops ready --until {stage}"
 
 
-def _templates(observed: Observed, kind: str, pool: Pool) -> list[Json]:
+def _pool_templates(snapshot: ChecklistSnapshot, kind: str, pool: Pool) -> list[Json]:
     return [
         template
-        for template in observed.templates
+        for template in snapshot.templates
         if objects.label(template, naming.VALIDATION) == kind
         and objects.label(template, naming.POOL) == pool.name
     ]
 
 
-def _prove(
-    observed: Observed, notes: Notes, rung: str, subject: str, templates: Sequence[Json]
+def _add_evidence(
+    snapshot: ChecklistSnapshot,
+    notes: RowBuilder,
+    stage: str,
+    subject: str,
+    templates: Sequence[Json],
 ) -> bool:
     """Note what is known of a subject; False: nothing recent is."""
     found = False
-    result = observed.results.get(rung, {}).get(subject)
-    if result and (age := _age(observed, result.at)) is not None:
+    result = snapshot.results.get(stage, {}).get(subject)
+    if result and (age := _age(snapshot, result.at)) is not None:
         found = True
-        told = f"{subject}, {age} ago: {result.seen}"
+        evidence = f"{subject}, {age} ago: {result.seen}"
         if result.outcome is Outcome.FAILED:
-            notes.fails(told, _try(rung))
+            notes.add_failure(evidence, _stage_command(stage))
         else:
-            notes.good.append(told)
+            notes.good.append(evidence)
     for template in templates:
         succeeded = objects.status(template).get("lastSuccessfulTime")
-        if (age := _age(observed, succeeded)) is not None:
+        if (age := _age(snapshot, succeeded)) is not None:
             found = True
             notes.good.append(f"{objects.reference(template)}: succeeded {age} ago")
     return found
 
 
-def _age(observed: Observed, at: str | None) -> str | None:
+def _age(snapshot: ChecklistSnapshot, at: str | None) -> str | None:
     """How long ago, for people; None: never, or too long ago."""
     then = objects.time(at)
-    if then is None or observed.now - then > STALE:
+    if then is None or snapshot.now - then > MAX_AGE:
         return None
-    return span((observed.now - then).total_seconds())
+    return format_duration((snapshot.now - then).total_seconds())

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from infra.observability.alerts import ALERTS
-from ops.checklist.prometheus_inventory import GPU, LAYERS, TRAINING
-from ops.checklist.snapshot import Notes, Observed, some
+from ops.checklist.prometheus_inventory import GPU, LAYER_QUERIES, TRAINING
+from ops.checklist.snapshot import ChecklistSnapshot, RowBuilder, abbreviate
 from ops.collect import NODES
-from ops.ready.capacity import gpus
+from ops.ready.capacity import gpu_count
 from ops.ready.outcome import Row
 
-NEEDED: Final = (
+REQUIRED_ALERTS: Final = (
     "LowGpuUtilization",
     "PodRestartLoop",
     "TrainingPodPending",
@@ -25,48 +25,54 @@ _REMEDY: Final = (
 )
 
 
-def observability(observed: Observed) -> Row:
+def observability(snapshot: ChecklistSnapshot) -> Row:
     """Prometheus has series of GPUs, of training and of Kubernetes."""
-    notes = Notes(area="Observability", check="GPU, training, and Kubernetes metrics are visible")
-    watched = observed.watched
-    if watched.counts is None:
-        notes.doubts(watched.gap, _REMEDY)
+    notes = RowBuilder(
+        area="Observability", check="GPU, training, and Kubernetes metrics are visible"
+    )
+    prometheus = snapshot.prometheus
+    if prometheus.counts is None:
+        notes.add_unknown(prometheus.gap, _REMEDY)
         return notes.row()
-    for layer in LAYERS:
-        number = watched.counts.get(layer, 0)
+    for layer in LAYER_QUERIES:
+        number = prometheus.counts.get(layer, 0)
         if number:
             notes.good.append(f"{layer}: {number} series")
-        elif layer == TRAINING and not observed.runs():
-            notes.doubts(f"{layer}: no run has trained since a day", "launch a run")
-        elif layer == GPU and not any(gpus(node) for node in observed.cluster(NODES)):
-            notes.doubts(f"{layer}: there is no GPU node now")
+        elif layer == TRAINING and not snapshot.runs():
+            notes.add_unknown(f"{layer}: no run has trained since a day", "launch a run")
+        elif layer == GPU and not any(gpu_count(node) for node in snapshot.cluster(NODES)):
+            notes.add_unknown(f"{layer}: there is no GPU node now")
         else:
-            notes.fails(
-                f"{layer}: {watched.place} has no series of it",
+            notes.add_failure(
+                f"{layer}: {prometheus.place} has no series of it",
                 "see its page of targets: which are down, and why?",
             )
     return notes.row()
 
 
-def alerts(observed: Observed) -> Row:
+def alerts(snapshot: ChecklistSnapshot) -> Row:
     """Prometheus has loaded the alerts."""
-    notes = Notes(
+    notes = RowBuilder(
         area="Alerts",
         check="Alerts exist for low utilization, restarts, pending pods, and checkpoint failures",
     )
-    watched = observed.watched
-    if watched.counts is None:
-        notes.doubts(watched.gap, _REMEDY)
+    prometheus = snapshot.prometheus
+    if prometheus.counts is None:
+        notes.add_unknown(prometheus.gap, _REMEDY)
         return notes.row()
     known = [alert.name for alert in ALERTS]
-    missing = [name for name in dict.fromkeys([*NEEDED, *known]) if name not in watched.alerts]
+    missing = [
+        name for name in dict.fromkeys([*REQUIRED_ALERTS, *known]) if name not in prometheus.alerts
+    ]
     if missing:
-        notes.fails(
-            f"{watched.place} has not loaded {some(missing)}",
+        notes.add_failure(
+            f"{prometheus.place} has not loaded {abbreviate(missing)}",
             "`pulumi up` makes the rules; does Prometheus select them?",
         )
     else:
-        notes.good.append(f"{len(known)} alerts are loaded, {some(NEEDED)} among them")
-    if firing := [name for name in watched.firing if name in known]:
-        notes.good.append(f"firing now: {some(firing)}; docs/runbooks says what each means")
+        notes.good.append(
+            f"{len(known)} alerts are loaded, {abbreviate(REQUIRED_ALERTS)} among them"
+        )
+    if firing := [name for name in prometheus.firing if name in known]:
+        notes.good.append(f"firing now: {abbreviate(firing)}; docs/runbooks says what each means")
     return notes.row()

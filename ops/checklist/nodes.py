@@ -4,70 +4,76 @@ from __future__ import annotations
 
 from infra.domain import naming
 from ops import collect, objects
-from ops.checklist.snapshot import Notes, Observed, some
+from ops.checklist.snapshot import ChecklistSnapshot, RowBuilder, abbreviate
 from ops.objects import Json
-from ops.ready.capacity import gpus
+from ops.ready.capacity import gpu_count
 from ops.ready.outcome import Row
 from ops.ready.stack_facts import Pool
-from ops.snapshot import counted
+from ops.snapshot import pluralize
 
-_STOPPING = ("NoSchedule", "NoExecute")
+_BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
 
 
-def gpu_nodes(observed: Observed) -> Row:
+def gpu_nodes(snapshot: ChecklistSnapshot) -> Row:
     """GPU pools of the stack, and their nodes."""
-    notes = Notes(area="GPU nodes", check="Dedicated GPU node pool exists")
-    pools = [pool for pool in observed.stack.pools if pool.gpu]
+    notes = RowBuilder(area="GPU nodes", check="Dedicated GPU node pool exists")
+    pools = [pool for pool in snapshot.stack.pools if pool.gpu]
     if not pools:
-        notes.fails("no pool of the stack is for GPU training", "add one to `nodePools`")
-    for missing in observed.unseen(collect.NODES):
-        notes.doubts(missing)
+        notes.add_failure("no pool of the stack is for GPU training", "add one to `nodePools`")
+    for missing in snapshot.unreadable(collect.NODES):
+        notes.add_unknown(missing)
     for pool in pools:
-        nodes = observed.nodes(pool)
-        of = f"pool {pool.name}: {counted(len(nodes), 'node')} of {pool.min} to {pool.max}"
+        nodes = snapshot.nodes(pool)
+        found = f"pool {pool.name}: {pluralize(len(nodes), 'node')} of {pool.min} to {pool.max}"
         types = ", ".join(pool.instance_types)
-        if not nodes and pool.min and collect.NODES.plural not in observed.hidden:
-            notes.fails(of, "python -m ops ready --until capacity says what is wrong")
+        if not nodes and pool.min and collect.NODES.plural not in snapshot.hidden:
+            notes.add_failure(found, "python -m ops ready --until capacity says what is wrong")
         else:
             each = f"{pool.gpus_per_node} {naming.GPU} each"
-            notes.good.append(f"{of} ({pool.nodes}), {types}, {each}")
+            notes.good.append(f"{found} ({pool.nodes}), {types}, {each}")
     return notes.row()
 
 
-def labels_and_taints(observed: Observed) -> Row:
+def labels_and_taints(snapshot: ChecklistSnapshot) -> Row:
     """Every GPU node has its pool's labels, and a taint that keeps others away."""
-    notes = Notes(area="Labels and taints", check="GPU nodes are labeled and tainted")
-    for missing in observed.unseen(collect.NODES):
-        notes.doubts(missing)
-    pools = [pool for pool in observed.stack.pools if pool.gpu]
+    notes = RowBuilder(area="Labels and taints", check="GPU nodes are labeled and tainted")
+    for missing in snapshot.unreadable(collect.NODES):
+        notes.add_unknown(missing)
+    pools = [pool for pool in snapshot.stack.pools if pool.gpu]
     for pool in pools:
-        nodes = observed.nodes(pool)
-        wrong = [(objects.name(node), lack) for node in nodes if (lack := _lack(node, pool))]
+        nodes = snapshot.nodes(pool)
+        wrong = [
+            (objects.name(node), lack)
+            for node in nodes
+            if (lack := _missing_label_or_taint(node, pool))
+        ]
         for name, lack in wrong:
-            notes.fails(f"node/{name}: {lack}", "`pulumi up`; nodes get both when they are made")
+            notes.add_failure(
+                f"node/{name}: {lack}", "`pulumi up`; nodes get both when they are made"
+            )
         if nodes and not wrong:
-            taints = sorted({_taint(node) for node in nodes})
+            taints = sorted({_pool_taint(node) for node in nodes})
             notes.good.append(
-                f"pool {pool.name}: {counted(len(nodes), 'node')} with its labels and the taint"
+                f"pool {pool.name}: {pluralize(len(nodes), 'node')} with its labels and the taint"
                 f" {', '.join(taints)}"
             )
     known = {pool.name for pool in pools}
     strays = [
         objects.name(node)
-        for node in observed.cluster(collect.NODES)
-        if gpus(node) and objects.label(node, naming.POOL) not in known
+        for node in snapshot.cluster(collect.NODES)
+        if gpu_count(node) and objects.label(node, naming.POOL) not in known
     ]
     if strays:
-        notes.fails(
-            f"nodes with GPUs that belong to no pool: {some(strays)}",
+        notes.add_failure(
+            f"nodes with GPUs that belong to no pool: {abbreviate(strays)}",
             "add their pool to `nodePools`, or keep runs away from them",
         )
     if not notes.good and not notes.bad:
-        notes.doubts("there is no GPU node now")
+        notes.add_unknown("there is no GPU node now")
     return notes.row()
 
 
-def _wanted(pool: Pool) -> dict[str, str]:
+def _expected_labels(pool: Pool) -> dict[str, str]:
     return {
         naming.ACCELERATOR: "nvidia",
         naming.WORKLOAD_TYPE: naming.GPU_TRAINING,
@@ -75,17 +81,17 @@ def _wanted(pool: Pool) -> dict[str, str]:
     }
 
 
-def _lack(node: Json, pool: Pool) -> str:
+def _missing_label_or_taint(node: Json, pool: Pool) -> str:
     """What it lacks; empty if nothing."""
-    for key, value in _wanted(pool).items():
+    for key, value in _expected_labels(pool).items():
         if objects.label(node, key) != value:
             return f"label {key} is {objects.label(node, key) or 'missing'}, not {value}"
-    return "" if _taint(node) else f"no taint with the value {naming.GPU_TRAINING}"
+    return "" if _pool_taint(node) else f"no taint with the value {naming.GPU_TRAINING}"
 
 
-def _taint(node: Json) -> str:
+def _pool_taint(node: Json) -> str:
     """`KEY=gpu-training:EFFECT`; empty without such a taint."""
     for taint in (node.get("spec") or {}).get("taints") or []:
-        if taint.get("value") == naming.GPU_TRAINING and taint["effect"] in _STOPPING:
+        if taint.get("value") == naming.GPU_TRAINING and taint["effect"] in _BLOCKING_EFFECTS:
             return f"{taint['key']}={taint['value']}:{taint['effect']}"
     return ""

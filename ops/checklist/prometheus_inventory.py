@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from infra.observability import dcgm, series
-from ops.metrics import Metrics, MetricsUnknownError
+from ops.metrics import MetricsUnknownError, PrometheusClient
 
 RECENT: Final = "1d"
 """A run that ended since counts as seen."""
 
 GPU, TRAINING, KUBERNETES = "GPU", "training", "Kubernetes"
-LAYERS: Final = {
+LAYER_QUERIES: Final = {
     GPU: f"count({' or '.join(dcgm.GPU_UTIL.names)})",
     TRAINING: f"count(count_over_time({series.STEPS}[{RECENT}]))",
     KUBERNETES: f"count({series.POD_INFO})",
@@ -22,7 +22,7 @@ LAYERS: Final = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Watched:
+class PrometheusInventory:
     """What was found. `place`: the Prometheus; `gap`: why it is not known, empty if it is."""
 
     place: str
@@ -34,17 +34,17 @@ class Watched:
     firing: Sequence[str] = ()
 
 
-def watch(metrics: Metrics) -> Watched:
+def read_inventory(metrics: PrometheusClient) -> PrometheusInventory:
     """Ask it."""
     try:
         counts = {
             layer: int(sum(sample.value for sample in metrics.query(expression)))
-            for layer, expression in LAYERS.items()
+            for layer, expression in LAYER_QUERIES.items()
         }
         rules = metrics.alerts()
     except MetricsUnknownError as error:
-        return Watched(place=metrics.place, gap=str(error))
-    return Watched(
+        return PrometheusInventory(place=metrics.place, gap=str(error))
+    return PrometheusInventory(
         place=metrics.place,
         counts=counts,
         alerts=sorted(rules),

@@ -9,7 +9,7 @@ from typing import Final
 
 from infra.domain import naming
 from ops import collect, objects
-from ops.checklist.prometheus_inventory import Watched
+from ops.checklist.prometheus_inventory import PrometheusInventory
 from ops.cluster import Cluster, ForbiddenError, Kind
 from ops.objects import Json
 from ops.ready.jobs import CRON_JOBS
@@ -25,13 +25,13 @@ NETWORK_POLICIES: Final = Kind("networking.k8s.io/v1", "networkpolicies", "Netwo
 ROLE_BINDINGS: Final = Kind(_RBAC, "rolebindings", "RoleBinding")
 CLUSTER_ROLE_BINDINGS: Final = Kind(_RBAC, "clusterrolebindings", "ClusterRoleBinding")
 PRIORITY_CLASSES: Final = Kind("scheduling.k8s.io/v1", "priorityclasses", "PriorityClass")
-ADMISSION: Final = Kind(
+ADMISSION_BINDINGS: Final = Kind(
     "admissionregistration.k8s.io/v1",
     "validatingadmissionpolicybindings",
     "ValidatingAdmissionPolicyBinding",
 )
 
-OF_TEAMS: Final = (
+TEAM_KINDS: Final = (
     collect.PODS,
     CONFIG_MAPS,
     CRON_JOBS,
@@ -42,42 +42,42 @@ OF_TEAMS: Final = (
     *collect.RUN_KINDS,
 )
 """Read in each team's namespace."""
-OF_CLUSTER: Final = (
+CLUSTER_KINDS: Final = (
     collect.NODES,
     collect.CLUSTER_QUEUES,
     NAMESPACES,
     CLUSTER_ROLE_BINDINGS,
     PRIORITY_CLASSES,
-    ADMISSION,
+    ADMISSION_BINDINGS,
 )
 
-Found = Mapping[str, Sequence[Json]]
+ItemsByPlural = Mapping[str, Sequence[Json]]
 """By plural."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Observed:
+class ChecklistSnapshot:
     """The stack and what there is of it."""
 
     stack: Stack
     teams: tuple[Team, ...]
     """Those that are looked at."""
     now: dt.datetime
-    of_cluster: Found
-    of_teams: Mapping[str, Found]
+    cluster_items: ItemsByPlural
+    team_items: Mapping[str, ItemsByPlural]
     """By namespace."""
     templates: Sequence[Json]
     """CronJobs of the validation."""
     results: Results
-    watched: Watched
+    prometheus: PrometheusInventory
     hidden: frozenset[str] = field(default_factory=frozenset)
     """Plurals that the caller may not read."""
 
     def cluster(self, kind: Kind) -> Sequence[Json]:
-        return self.of_cluster.get(kind.plural, ())
+        return self.cluster_items.get(kind.plural, ())
 
     def team(self, kind: Kind, team: Team) -> Sequence[Json]:
-        return self.of_teams.get(team.namespace, {}).get(kind.plural, ())
+        return self.team_items.get(team.namespace, {}).get(kind.plural, ())
 
     def all_teams(self, kind: Kind) -> Iterator[Json]:
         for team in self.teams:
@@ -98,22 +98,22 @@ class Observed:
             for item in self.all_teams(kind)
             if objects.label(item, naming.RUN_ID) and not objects.owner(item)
         ]
-        return objects.newest(found)
+        return objects.newest_first(found)
 
-    def unseen(self, *kinds: Kind) -> list[str]:
+    def unreadable(self, *kinds: Kind) -> list[str]:
         """Why something about these kinds is not known."""
         hidden = [kind.plural for kind in kinds if kind.plural in self.hidden]
         return [f"you may not read {plural}" for plural in hidden]
 
 
-def observe(
+def take_snapshot(
     cluster: Cluster,
     stack: Stack,
     teams: tuple[Team, ...],
     results: Results,
-    watched: Watched,
+    prometheus: PrometheusInventory,
     now: dt.datetime,
-) -> Observed:
+) -> ChecklistSnapshot:
     """Read it all. What the caller may not read is noted."""
     hidden: set[str] = set()
 
@@ -124,24 +124,24 @@ def observe(
             hidden.add(kind.plural)
             return []
 
-    return Observed(
+    return ChecklistSnapshot(
         stack=stack,
         teams=teams,
         now=now,
-        of_cluster={kind.plural: items(kind) for kind in OF_CLUSTER},
-        of_teams={
-            team.namespace: {kind.plural: items(kind, team.namespace) for kind in OF_TEAMS}
+        cluster_items={kind.plural: items(kind) for kind in CLUSTER_KINDS},
+        team_items={
+            team.namespace: {kind.plural: items(kind, team.namespace) for kind in TEAM_KINDS}
             for team in teams
         },
         templates=items(CRON_JOBS, NAMESPACE),
         results=results,
-        watched=watched,
+        prometheus=prometheus,
         hidden=frozenset(hidden),
     )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Notes:
+class RowBuilder:
     """What a row has gathered."""
 
     area: str
@@ -151,13 +151,13 @@ class Notes:
     bad: list[str] = field(default_factory=list)
     remedies: list[str] = field(default_factory=list)
 
-    def fails(self, what: str, remedy: str) -> None:
+    def add_failure(self, what: str, remedy: str) -> None:
         """Note something that is wrong."""
         self.bad.append(what)
         if remedy not in self.remedies:
             self.remedies.append(remedy)
 
-    def doubts(self, what: str, remedy: str = "") -> None:
+    def add_unknown(self, what: str, remedy: str = "") -> None:
         """Note something that cannot be told."""
         self.unknown.append(what)
         if remedy and remedy not in self.remedies:
@@ -172,24 +172,24 @@ class Notes:
             area=self.area,
             check=self.check,
             outcome=outcome,
-            evidence=(*_first(self.bad), *_first(self.unknown), *self.good),
+            evidence=(*_truncate(self.bad), *_truncate(self.unknown), *self.good),
             remedy=tuple(self.remedies),
         )
 
 
-MANY: Final = 5
+SHOWN_MAX: Final = 5
 
 
-def _first(lines: Sequence[str]) -> list[str]:
+def _truncate(lines: Sequence[str]) -> list[str]:
     """The first of many lines, and how many more there are."""
-    more = [f"and {len(lines) - MANY} more like these"] if len(lines) > MANY else []
-    return [*lines[:MANY], *more]
+    more = [f"and {len(lines) - SHOWN_MAX} more like these"] if len(lines) > SHOWN_MAX else []
+    return [*lines[:SHOWN_MAX], *more]
 
 
-def some(names: Sequence[str]) -> str:
+def abbreviate(names: Sequence[str]) -> str:
     """Names, the first of them if they are many."""
-    shown = ", ".join(names[:MANY])
-    return f"{shown} and {len(names) - MANY} more" if len(names) > MANY else shown
+    shown = ", ".join(names[:SHOWN_MAX])
+    return f"{shown} and {len(names) - SHOWN_MAX} more" if len(names) > SHOWN_MAX else shown
 
 
 def pod_specs(value: object) -> Iterator[Json]:

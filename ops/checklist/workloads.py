@@ -7,45 +7,45 @@ from collections.abc import Iterator
 
 from infra.domain import naming
 from ops import collect, objects
-from ops.checklist.snapshot import Notes, Observed, containers, some
+from ops.checklist.snapshot import ChecklistSnapshot, RowBuilder, abbreviate, containers
 from ops.objects import Json
 from ops.ready.jobs import CRON_JOBS
 from ops.ready.outcome import Row
 from ops.ready.stack_facts import CONFIG_MAPS
-from ops.snapshot import counted
+from ops.snapshot import pluralize
 from training import spec
 
-RECORDS = 20
+RECORDS_MAX = 20
 """Runs whose records are read: the newest."""
 _DIGEST = "@sha256:"
 
 
-def gpu_scheduling(observed: Observed) -> Row:
+def gpu_scheduling(snapshot: ChecklistSnapshot) -> Row:
     """Runs and templates that use GPUs request them, whole, with equal limits."""
-    notes = Notes(area="GPU scheduling", check=f"Pods request {naming.GPU} correctly")
-    runs = observed.runs()
-    for missing in observed.unseen(*collect.RUN_KINDS, collect.PODS):
-        notes.doubts(missing)
-    for item in [*runs, *observed.templates, *observed.all_teams(collect.PODS)]:
+    notes = RowBuilder(area="GPU scheduling", check=f"Pods request {naming.GPU} correctly")
+    runs = snapshot.runs()
+    for missing in snapshot.unreadable(*collect.RUN_KINDS, collect.PODS):
+        notes.add_unknown(missing)
+    for item in [*runs, *snapshot.templates, *snapshot.all_teams(collect.PODS)]:
         for container in containers(item):
             if problem := _gpu_problem(container):
-                notes.fails(
+                notes.add_failure(
                     f"{objects.reference(item)}: container {container['name']}: {problem}",
                     "launch it from a run file; launchers write both",
                 )
-    asking = [item for item in [*runs, *observed.templates] if _gpus(item)]
-    idle = [item for item in runs if not _gpus(item) and list(containers(item))]
+    asking = [item for item in [*runs, *snapshot.templates] if _gpu_limit(item)]
+    idle = [item for item in runs if not _gpu_limit(item) and list(containers(item))]
     for item in idle:
-        notes.fails(
+        notes.add_failure(
             f"{objects.reference(item)}: no container requests {naming.GPU}",
             "launch it from a run file; launchers write both",
         )
     if asking:
         kinds = Counter(str(item["kind"]) for item in asking)
-        told = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
-        notes.good.append(f"{told}: requests equal limits, whole GPUs")
+        counts = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
+        notes.good.append(f"{counts}: requests equal limits, whole GPUs")
     elif not notes.bad:
-        notes.doubts("nothing here asks for GPUs yet", "launch a run")
+        notes.add_unknown("nothing here asks for GPUs yet", "launch a run")
     return notes.row()
 
 
@@ -60,75 +60,75 @@ def _gpu_problem(container: Json) -> str:
     return ""
 
 
-def _gpus(item: Json) -> int:
+def _gpu_limit(item: Json) -> int:
     return sum(
         int(((one.get("resources") or {}).get("limits") or {}).get(naming.GPU, 0))
         for one in containers(item)
     )
 
 
-def images(observed: Observed) -> Row:
+def images(snapshot: ChecklistSnapshot) -> Row:
     """Everything that runs for teams names its image by digest."""
-    notes = Notes(area="Container image", check="Image versions are pinned")
-    for missing in observed.unseen(*collect.RUN_KINDS, CRON_JOBS, collect.PODS):
-        notes.doubts(missing)
+    notes = RowBuilder(area="Container image", check="Image versions are pinned")
+    for missing in snapshot.unreadable(*collect.RUN_KINDS, CRON_JOBS, collect.PODS):
+        notes.add_unknown(missing)
     used: Counter[str] = Counter()
-    for item in _all(observed):
+    for item in _team_items(snapshot):
         for container in containers(item):
             image = str(container.get("image", ""))
             if _DIGEST in image:
                 used[image] += 1
             else:
-                notes.fails(
+                notes.add_failure(
                     f"{objects.reference(item)}: container {container['name']} runs {image}",
                     "name it by digest: REPOSITORY@sha256:DIGEST, under `images` in the stack file",
                 )
     for image, number in used.most_common():
         repository, _, digest = image.partition(_DIGEST)
         notes.good.append(
-            f"{repository}{_DIGEST}{digest[:12]}: {counted(number, 'container')} of it"
+            f"{repository}{_DIGEST}{digest[:12]}: {pluralize(number, 'container')} of it"
         )
     if not used and not notes.bad:
-        notes.doubts("nothing of a team runs yet", "launch a run")
+        notes.add_unknown("nothing of a team runs yet", "launch a run")
     return notes.row()
 
 
-def _all(observed: Observed) -> Iterator[Json]:
-    yield from observed.runs()
-    yield from observed.templates
+def _team_items(snapshot: ChecklistSnapshot) -> Iterator[Json]:
+    yield from snapshot.runs()
+    yield from snapshot.templates
     for kind in (CRON_JOBS, collect.PODS):
-        yield from observed.all_teams(kind)
+        yield from snapshot.all_teams(kind)
 
 
-def run_metadata(observed: Observed) -> Row:
+def run_metadata(snapshot: ChecklistSnapshot) -> Row:
     """The record of each run names image, configuration and dataset."""
-    notes = Notes(
+    notes = RowBuilder(
         area="Run metadata",
         check="Run ID, image digest, config hash, and dataset version are logged",
     )
-    for missing in observed.unseen(CONFIG_MAPS):
-        notes.doubts(missing)
-    records = {objects.name(one): one for one in observed.all_teams(CONFIG_MAPS)}
-    runs = observed.runs()
-    told = []
-    for run in runs[:RECORDS]:
+    for missing in snapshot.unreadable(CONFIG_MAPS):
+        notes.add_unknown(missing)
+    records = {objects.name(one): one for one in snapshot.all_teams(CONFIG_MAPS)}
+    runs = snapshot.runs()
+    described = []
+    for run in runs[:RECORDS_MAX]:
         run_id = objects.label(run, naming.RUN_ID)
         try:
-            told.append(_record(run_id, records))
+            described.append(_describe_record(run_id, records))
         except ValueError as error:
-            notes.fails(
+            notes.add_failure(
                 f"{objects.reference(run)}: {error}",
                 "launch it from a run file; the record comes with it",
             )
-    if told:
-        notes.good.extend(told[:3])
-        notes.good.append(f"complete records: {len(told)}, of the newest runs")
+    if described:
+        notes.good.extend(described[:3])
+        notes.good.append(f"complete records: {len(described)}, of the newest runs")
     elif not notes.bad:
-        notes.doubts("there is no run yet", "launch a run")
+        notes.add_unknown("there is no run yet", "launch a run")
     return notes.row()
 
 
-def _record(run_id: str, records: dict[str, Json]) -> str:
+def _describe_record(run_id: str, records: dict[str, Json]) -> str:
     """A run's record in a line. Raises ValueError where something is missing."""
     found = records.get(run_id)
     if found is None:
@@ -145,7 +145,7 @@ def _record(run_id: str, records: dict[str, Json]) -> str:
         if not value
     ]
     if empty:
-        raise ValueError(f"its record does not tell {some(empty)}")
+        raise ValueError(f"its record does not tell {abbreviate(empty)}")
     return (
         f"{record.run_id}: {record.image_digest[:19]}, config {record.config_hash[:12]}, dataset"
         f" {record.dataset['name']} {record.dataset['version']}"

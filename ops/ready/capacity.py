@@ -7,68 +7,73 @@ from collections.abc import Iterator, Sequence
 from infra.domain import naming
 from ops import objects
 from ops.objects import Json
-from ops.ready.context import Climb, ready
+from ops.ready.context import Session, is_schedulable
 from ops.ready.outcome import Check, failed, passed, skipped
 from ops.ready.stack_facts import Pool
-from ops.snapshot import counted
+from ops.snapshot import pluralize
 
 
-def look(climb: Climb) -> Iterator[Check]:
+def check_pools(session: Session) -> Iterator[Check]:
     """Every pool."""
-    for pool in climb.pools:
-        yield check(pool, climb.nodes(pool))
+    for pool in session.pools:
+        yield check_pool(pool, session.nodes(pool))
 
 
-def check(pool: Pool, nodes: Sequence[Json]) -> Check:
+def check_pool(pool: Pool, nodes: Sequence[Json]) -> Check:
     """What its nodes say."""
-    found = f"{counted(len(nodes), 'node')}, {_bounds(pool)} expected"
+    found = f"{pluralize(len(nodes), 'node')}, {_expected_range(pool)} expected"
     if not nodes and pool.min == 0:
         return skipped(pool.subject, f"scaled to zero, which is allowed: {found}")
-    usable = [node for node in nodes if ready(node)]
-    away = [objects.name(node) for node in nodes if not ready(node)]
-    facts = {"nodes": len(nodes), "ready": len(usable), "gpus": sum(map(gpus, usable))}
+    usable = [node for node in nodes if is_schedulable(node)]
+    away = [objects.name(node) for node in nodes if not is_schedulable(node)]
+    facts = {"nodes": len(nodes), "ready": len(usable), "gpus": sum(map(gpu_count, usable))}
     if len(nodes) > pool.max:
         cause = f"{found}: more than it may have"
         remedy = f"who else makes nodes with the label {naming.POOL}={pool.name}?"
         return failed(pool.subject, cause, remedy, **facts)
     if len(usable) < max(pool.min, 1):
         lost = f", not ready or cordoned: {', '.join(away)}" if away else ""
-        return failed(pool.subject, f"{found}, {len(usable)} ready{lost}", _remedy(pool), **facts)
+        return failed(
+            pool.subject,
+            f"{found}, {len(usable)} ready{lost}",
+            _missing_nodes_remedy(pool),
+            **facts,
+        )
     for resource, number in pool.allocatable.items():
-        if poor := [node for node in usable if devices(node, resource) < number]:
+        if poor := [node for node in usable if allocatable_count(node, resource) < number]:
             cause = (
-                f"{resource} is {devices(poor[0], resource)} instead of {number} on "
+                f"{resource} is {allocatable_count(poor[0], resource)} instead of {number} on "
                 f"{', '.join(objects.name(node) for node in poor)}"
             )
-            return failed(pool.subject, cause, _plugin(poor[0]), **facts)
+            return failed(pool.subject, cause, _device_plugin_remedy(poor[0]), **facts)
     note = f"; not ready or cordoned: {', '.join(away)}" if away else ""
     each = "".join(f", {number} {resource}" for resource, number in pool.allocatable.items())
     each += " each" if each else ""
     return passed(pool.subject, f"{found}, {len(usable)} ready{each}{note}", **facts)
 
 
-def gpus(node: Json) -> int:
+def gpu_count(node: Json) -> int:
     """GPUs that pods may have on a node."""
-    return devices(node, naming.GPU)
+    return allocatable_count(node, naming.GPU)
 
 
-def devices(node: Json, resource: str) -> int:
+def allocatable_count(node: Json, resource: str) -> int:
     """Devices of a kind that pods may have on a node."""
     return int((objects.status(node).get("allocatable") or {}).get(resource, 0))
 
 
-def _bounds(pool: Pool) -> str:
+def _expected_range(pool: Pool) -> str:
     return str(pool.max) if pool.min == pool.max else f"{pool.min} to {pool.max}"
 
 
-def _plugin(node: Json) -> str:
+def _device_plugin_remedy(node: Json) -> str:
     return (
         "is the device plugin running there? kubectl get pods -A -o wide --field-selector"
         f" spec.nodeName={objects.name(node)}; a device that failed is taken out of the count"
     )
 
 
-def _remedy(pool: Pool) -> str:
+def _missing_nodes_remedy(pool: Pool) -> str:
     if pool.nodes == "karpenter":
         return f"kubectl describe nodepools {pool.name}; kubectl get nodeclaims"
     if pool.nodes == "managed":

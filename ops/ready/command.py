@@ -16,18 +16,18 @@ from rich.console import Console
 
 from ops import metrics
 from ops.checklist import checklist
-from ops.checklist.prometheus_inventory import watch
-from ops.checklist.snapshot import observe
+from ops.checklist.prometheus_inventory import read_inventory
+from ops.checklist.snapshot import take_snapshot
 from ops.cluster import Cluster, ClusterError
 from ops.collect import JOBS
 from ops.ready import html_report, queueing, result_store, stack_facts
-from ops.ready.context import Climb
-from ops.ready.jobs import Jobs, leftovers
-from ops.ready.lease import STALE_S, Turn
-from ops.ready.outcome import Found
-from ops.ready.polling import Pace, sleep
-from ops.ready.report import Progress, Report, show_end
-from ops.ready.stages import RUNGS, climb
+from ops.ready.context import Session
+from ops.ready.jobs import Jobs, leftover_jobs
+from ops.ready.lease import STALE_S, LeaseLock
+from ops.ready.outcome import StageResult
+from ops.ready.polling import Poller, sleep
+from ops.ready.report import Progress, Report, print_checklist
+from ops.ready.stages import STAGES, run_stages
 
 TIMEOUT_S: Final = 900.0
 """For one Job: an image may have to be pulled, a node to be made."""
@@ -37,10 +37,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Options of this command alone."""
     parser.add_argument(
         "--until",
-        choices=[rung.name for rung in RUNGS],
-        default=RUNGS[-1].name,
+        choices=[stage.name for stage in STAGES],
+        default=STAGES[-1].name,
         metavar="RUNG",
-        help=f"the last rung to climb: {', '.join(rung.name for rung in RUNGS)}",
+        help=f"the last rung to climb: {', '.join(stage.name for stage in STAGES)}",
     )
     parser.add_argument(
         "--pool",
@@ -51,10 +51,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--look", action="store_true", help="read only: start nothing")
     parser.add_argument("--json", action="store_true", help="one JSON object; progress on stderr")
-    parser.add_argument("--html", type=_file, metavar="FILE", help="write one page, too")
+    parser.add_argument("--html", type=_output_path, metavar="FILE", help="write one page, too")
 
 
-def _file(text: str) -> Path:
+def _output_path(text: str) -> Path:
     path = Path(text)
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise argparse.ArgumentTypeError(f"got {text}; allowed a file in a folder that is there")
@@ -63,38 +63,42 @@ def _file(text: str) -> Path:
 
 def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     """Climb, look, tell. 0: nothing failed, 1: something did."""
-    of = stack_facts.read(cluster)
-    team = of.team(args.team) if args.team else None
-    pools = of.chosen(tuple(args.pool))
+    stack = stack_facts.read(cluster)
+    team = stack.team(args.team) if args.team else None
+    pools = stack.select_pools(tuple(args.pool))
     known = result_store.read(cluster)
     shown = Console(stderr=True) if args.json else console
-    with shown.status(f"looks at {of.cluster}") as status:
+    with shown.status(f"looks at {stack.cluster}") as status:
         progress = Progress(shown, status)
-        progress.opens(of)
-        with _jobs(args, cluster, progress) as jobs:
-            on = Climb(
+        progress.show_stack(stack)
+        with _session_jobs(args, cluster, progress) as jobs:
+            session = Session(
                 cluster=cluster,
-                stack=of,
+                stack=stack,
                 jobs=jobs,
                 pools=pools,
-                wake=bool(args.pool),
+                allow_scale_up=bool(args.pool),
                 team=team,
             )
-            ladder: list[Found] = []
+            stages: list[StageResult] = []
             try:
-                for found in climb(on, progress, until=args.until, start=not args.look):
-                    ladder.append(found)
+                for found in run_stages(session, progress, until=args.until, start=not args.look):
+                    stages.append(found)
             finally:
                 # Hours of a cluster may be behind it: what was found is kept, however the climb ends.
-                known = result_store.merged(known, ladder, _now(), of.subjects | {queueing.SUBJECT})
-                if ladder and not args.look:
+                known = result_store.merge(
+                    known, stages, _now(), stack.subjects | {queueing.SUBJECT}
+                )
+                if stages and not args.look:
                     result_store.write(cluster, known)
         now = _now()
         progress.say("walks the checklist")
-        watched = watch(metrics.of(args.prometheus, cluster))
-        rows = checklist(observe(cluster, of, (team,) if team else of.teams, known, watched, now))
-    report = Report(stack=of, at=now, ladder=ladder, rows=rows)
-    return _tell(report, args, shown)
+        prometheus = read_inventory(metrics.connect(args.prometheus, cluster))
+        rows = checklist(
+            take_snapshot(cluster, stack, (team,) if team else stack.teams, known, prometheus, now)
+        )
+    report = Report(stack=stack, at=now, stages=stages, rows=rows)
+    return _write_report(report, args, shown)
 
 
 def _now() -> dt.datetime:
@@ -102,32 +106,32 @@ def _now() -> dt.datetime:
 
 
 @contextlib.contextmanager
-def _jobs(args: argparse.Namespace, cluster: Cluster, progress: Progress) -> Iterator[Jobs]:
+def _session_jobs(args: argparse.Namespace, cluster: Cluster, progress: Progress) -> Iterator[Jobs]:
     """The Jobs of this climb, which are gone afterwards, however it ends.
 
     Nobody else climbs meanwhile. With --look none is started, so anybody may look.
     """
-    turn = Turn(cluster, f"process {os.getpid()} on {socket.gethostname()}")
+    lease = LeaseLock(cluster, f"process {os.getpid()} on {socket.gethostname()}")
 
-    def rest() -> None:
+    def pause() -> None:
         sleep()
-        turn.keep()
+        lease.renew_if_due()
 
-    pace = Pace(limit_s=args.timeout, rest=rest)
-    jobs = Jobs(cluster, secrets.token_hex(3), pace, progress.say)
+    poller = Poller(limit_s=args.timeout, pause=pause)
+    jobs = Jobs(cluster, secrets.token_hex(3), poller, progress.say)
     with contextlib.ExitStack() as ending:
         if not args.look:
-            turn.take(Pace(limit_s=STALE_S), progress.say)
-            ending.callback(turn.leave)
+            lease.acquire(Poller(limit_s=STALE_S), progress.say)
+            ending.callback(lease.release)
             ending.callback(jobs.clear)
-            for old in leftovers(cluster):
+            for old in leftover_jobs(cluster):
                 progress.say(f"deletes {old.reference}, which an earlier climb left")
                 cluster.delete(JOBS, old.name, old.namespace)
         yield jobs
 
 
-def _tell(report: Report, args: argparse.Namespace, console: Console) -> int:
-    show_end(report, console)
+def _write_report(report: Report, args: argparse.Namespace, console: Console) -> int:
+    print_checklist(report, console)
     if args.json:
         print(report.as_json())
     if args.html:

@@ -10,12 +10,12 @@ from ops.cluster import Cluster
 from ops.collect import NODES, PODS
 from ops.objects import Json
 from ops.ready.jobs import CRON_JOBS, Jobs
-from ops.ready.pod_results import Line
+from ops.ready.pod_results import PodResult
 from ops.ready.stack_facts import NAMESPACE, Pool, Stack, Team
 
 
 @dataclass(frozen=True, kw_only=True)
-class Climb:
+class Session:
     """One climb."""
 
     cluster: Cluster
@@ -23,11 +23,11 @@ class Climb:
     jobs: Jobs
     pools: tuple[Pool, ...]
     """Those that are looked at."""
-    wake: bool = False
+    allow_scale_up: bool = False
     """They were named, so Jobs are started on them even if that makes nodes."""
     team: Team | None = None
     """Whose restores are tried; None: of every production team."""
-    smoke: dict[str, tuple[Line, ...]] = field(default_factory=dict)
+    smoke: dict[str, tuple[PodResult, ...]] = field(default_factory=dict)
     """By pool, what its smoke test said in this climb."""
 
     def nodes(self, pool: Pool) -> list[Json]:
@@ -43,7 +43,7 @@ class Climb:
             if objects.status(pod).get("phase") in ("Pending", "Running")
             and objects.requests(pod["spec"]).get(naming.GPU)
         }
-        names = [objects.name(node) for node in self.nodes(pool) if ready(node)]
+        names = [objects.name(node) for node in self.nodes(pool) if is_schedulable(node)]
         return [name for name in names if name not in busy]
 
     def template(self, kind: str, pool: Pool | None = None) -> Json | None:
@@ -53,6 +53,8 @@ class Climb:
         return next(iter(self.cluster.items(CRON_JOBS, NAMESPACE, label + of_pool)), None)
 
 
-def ready(node: Json) -> bool:
+def is_schedulable(node: Json) -> bool:
     """Whether pods may be placed on it."""
-    return objects.holds(node, "Ready") and not (node.get("spec") or {}).get("unschedulable")
+    return objects.condition_is_true(node, "Ready") and not (node.get("spec") or {}).get(
+        "unschedulable"
+    )

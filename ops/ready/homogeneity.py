@@ -6,55 +6,57 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from infra.domain import catalog
-from ops.ready.context import Climb
+from ops.ready.context import Session
 from ops.ready.outcome import Check, failed, passed, skipped
-from ops.ready.pod_results import Line, plain
+from ops.ready.pod_results import PodResult, format_value
 from ops.ready.stack_facts import Pool
-from ops.snapshot import counted
+from ops.snapshot import pluralize
 
 MODEL: Final = "model"
 COMPARED: Final = (MODEL, "driver", "cuda", "nccl")
 
 
-def look(climb: Climb) -> Iterator[Check]:
+def check_pools(session: Session) -> Iterator[Check]:
     """Every pool whose smoke test ran in this climb."""
-    for pool in climb.pools:
-        if pool.name in climb.smoke:
-            yield check(pool, climb.smoke[pool.name])
+    for pool in session.pools:
+        if pool.name in session.smoke:
+            yield check_pool(pool, session.smoke[pool.name])
 
 
-def check(pool: Pool, lines: Sequence[Line]) -> Check:
+def check_pool(pool: Pool, lines: Sequence[PodResult]) -> Check:
     """What its nodes have in common."""
     by_node = {line.node or line.pod: line for line in lines}
     if len(by_node) < 2:
         return skipped(pool.subject, "one node was seen: there is nothing to compare it with")
-    compared = [name for name in COMPARED if name != MODEL or not _mixed(pool)]
+    compared = [name for name in COMPARED if name != MODEL or not _has_mixed_models(pool)]
     for name in compared:
-        if len(found := _values(by_node, name)) > 1:
-            told = "; ".join(f"{value} on {', '.join(on)}" for value, on in sorted(found.items()))
+        if len(found := _nodes_by_value(by_node, name)) > 1:
+            values = "; ".join(f"{value} on {', '.join(on)}" for value, on in sorted(found.items()))
             return failed(
                 pool.subject,
-                f"{name} differs: {told}",
+                f"{name} differs: {values}",
                 "replace the nodes that lag behind: drain them, and let their pool make new ones of one"
                 " image; a gang across them is slow at best",
             )
-    same = ", ".join(f"{name} {value}" for name in compared for value in _values(by_node, name))
-    note = "; its instance types have GPUs of several models" if _mixed(pool) else ""
+    same = ", ".join(
+        f"{name} {value}" for name in compared for value in _nodes_by_value(by_node, name)
+    )
+    note = "; its instance types have GPUs of several models" if _has_mixed_models(pool) else ""
     return passed(
-        pool.subject, f"{counted(len(by_node), 'node')} alike{f': {same}' if same else ''}{note}"
+        pool.subject, f"{pluralize(len(by_node), 'node')} alike{f': {same}' if same else ''}{note}"
     )
 
 
-def _values(by_node: Mapping[str, Line], name: str) -> dict[str, list[str]]:
+def _nodes_by_value(by_node: Mapping[str, PodResult], name: str) -> dict[str, list[str]]:
     """Nodes by value of one fact."""
     found: dict[str, list[str]] = {}
     for node, line in by_node.items():
         if (value := line.facts.get(name)) not in (None, ""):
-            found.setdefault(plain(value), []).append(node)
+            found.setdefault(format_value(value), []).append(node)
     return found
 
 
-def _mixed(pool: Pool) -> bool:
+def _has_mixed_models(pool: Pool) -> bool:
     """Whether its instance types differ in their GPUs, so that its nodes may."""
     types = catalog.load().types
     models = {types[name].gpu_model for name in pool.instance_types if name in types}

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import Final
 
-from ops.ready.outcome import Found, Outcome, Row, stamp
+from ops.ready.outcome import Outcome, Row, StageResult, stamp
 from ops.ready.report import Report, summary
 
 _STYLE: Final = """
@@ -27,8 +27,8 @@ def render(report: Report) -> str:
     """The page."""
     stack = report.stack
     title = f"Readiness of {stack.name}"
-    told = summary([row.outcome for row in report.rows])
-    climbed = summary([found.outcome for found in report.ladder])
+    row_summary = summary([row.outcome for row in report.rows])
+    stage_summary = summary([found.outcome for found in report.stages])
     return (
         "<!doctype html>\n"
         f'<html lang="en"><meta charset="utf-8"><title>{escape(title)}</title>\n'
@@ -37,9 +37,9 @@ def render(report: Report) -> str:
         f"<h1>{escape(title)}</h1>\n"
         f"<p>Cluster {escape(stack.cluster)}, scheduler {escape(stack.scheduler)},"
         f' <time datetime="{stamp(report.at)}">{report.at:%Y-%m-%d %H:%M} UTC</time></p>\n'
-        f"<h2>Ladder: {escape(climbed)}</h2>\n"
-        f"{_table(_rung(found) for found in report.ladder)}"
-        f"<h2>Production checklist: {escape(told)}</h2>\n"
+        f"<h2>Ladder: {escape(stage_summary)}</h2>\n"
+        f"{_table(_stage(found) for found in report.stages)}"
+        f"<h2>Production checklist: {escape(row_summary)}</h2>\n"
         f"{_table(_row(row) for row in report.rows)}"
         "</html>\n"
     )
@@ -49,13 +49,13 @@ def _table(rows: Iterable[str]) -> str:
     return f"<table>\n{''.join(rows)}</table>\n"
 
 
-def _rung(found: Found) -> str:
+def _stage(found: StageResult) -> str:
     lines = [
         f"<li>{_outcome(check.outcome)} {escape(f'{check.subject}: ' if check.subject else '')}"
         f"{escape(check.seen)}{_remedies([check.remedy] if check.remedy else [])}</li>"
         for check in found.checks
     ]
-    return _entry(found.outcome, found.rung, found.title, lines)
+    return _entry(found.outcome, found.stage, found.title, lines)
 
 
 def _row(row: Row) -> str:

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ops import objects
-from ops.logs import shown
+from ops.logs import sanitize
 from ops.objects import Json
 
 _IMAGE: Final = ("ErrImageNeverPull", "ImagePullBackOff", "InvalidImageName")
 _SETUP: Final = ("CreateContainerConfigError", "CreateContainerError")
 
 
-def state(job: Json | None, pods: Sequence[Json]) -> str:
+def progress(job: Json | None, pods: Sequence[Json]) -> str:
     """Where it is, for who watches."""
     if job is None:
         return "is gone"
@@ -26,12 +26,12 @@ def state(job: Json | None, pods: Sequence[Json]) -> str:
     )
 
 
-def hopeless(pods: Sequence[Json]) -> bool:
+def cannot_start(pods: Sequence[Json]) -> bool:
     """Whether a container can never start, however long one waits."""
     return any(reason in (*_IMAGE, *_SETUP) for _, _, reason, _ in _waiting(pods))
 
 
-def began(pod: Json, container: str) -> bool:
+def has_started(pod: Json, container: str) -> bool:
     """Whether a container ever ran, so that it has a log."""
     for one in objects.status(pod).get("containerStatuses") or []:
         if one["name"] == container:
@@ -40,7 +40,7 @@ def began(pod: Json, container: str) -> bool:
     return False
 
 
-def message(pod: Json, container: str) -> str:
+def termination_message(pod: Json, container: str) -> str:
     """What a container that ended left in its pod's status."""
     for one in objects.status(pod).get("containerStatuses") or []:
         if one["name"] == container:
@@ -48,7 +48,7 @@ def message(pod: Json, container: str) -> str:
     return ""
 
 
-def explain(
+def diagnose(
     job: Json,
     pods: Sequence[Json],
     events: Sequence[Json],
@@ -96,9 +96,9 @@ def _not_started(
                 "it is suspended, and nothing queues it",
                 "is Kueue running? kubectl get pods -n kueue-system",
             )
-        told = objects.condition(workload, "QuotaReserved").get("message") or "nothing said why"
+        reason = objects.condition(workload, "QuotaReserved").get("message") or "nothing said why"
         return (
-            f"it waits in its queue: {told}",
+            f"it waits in its queue: {reason}",
             f"kubectl describe {objects.reference(workload)}; free nodes, or ask again later",
         )
     return None
@@ -116,8 +116,8 @@ def _not_placed(pods: Sequence[Json]) -> tuple[str, str] | None:
 
 
 def _not_running(pods: Sequence[Json]) -> tuple[str, str] | None:
-    for pod, container, reason, message in _waiting(pods):
-        what = f"pod/{pod}: container {container}: {reason}: {message}".rstrip(": ")
+    for pod, container, reason, termination_message in _waiting(pods):
+        what = f"pod/{pod}: container {container}: {reason}: {termination_message}".rstrip(": ")
         if reason in _IMAGE:
             return what, "is the image there, and may nodes pull it? `images` in the stack file"
         if reason in _SETUP:
@@ -131,7 +131,7 @@ def _exited(pods: Sequence[Json]) -> tuple[str, str] | None:
             ended = (one.get("state") or {}).get("terminated") or {}
             if ended.get("exitCode"):
                 reason = f" ({ended['reason']})" if ended.get("reason") else ""
-                said = shown(str(ended.get("message") or "")) or "and said nothing of why"
+                said = sanitize(str(ended.get("message") or "")) or "and said nothing of why"
                 return (
                     f"pod/{objects.name(pod)} exited with {ended['exitCode']}{reason}, {said}",
                     "run it again and read its log: kubectl logs -f, while it runs",

@@ -13,7 +13,7 @@ from typing import Final
 from ops import objects
 from ops.cluster import Cluster, ClusterError, ConflictError, Kind
 from ops.objects import Json
-from ops.ready.polling import Pace
+from ops.ready.polling import Poller
 from ops.ready.stack_facts import NAMESPACE
 
 LEASES: Final = Kind("coordination.k8s.io/v1", "leases", "Lease")
@@ -23,7 +23,7 @@ STALE_S: Final = 20
 """A climb that has not renewed its Lease for so long is dead."""
 
 
-class Turn:
+class LeaseLock:
     """The right to start Jobs. `holder`: who climbs, for people."""
 
     def __init__(
@@ -35,39 +35,39 @@ class Turn:
         self._lease: Json | None = None
         self._renewed = 0.0
 
-    def take(self, pace: Pace, say: Callable[[str], None]) -> None:
+    def acquire(self, poller: Poller, log: Callable[[str], None]) -> None:
         """Take the turn, from a dead climb too. Raises ClusterError while another one lives."""
         try:
             self._lease = self._cluster.create(LEASES, self._manifest())
         except ConflictError:
-            self._take_over(pace, say)
+            self._take_over(poller, log)
         self._renewed = self._clock()
 
-    def _take_over(self, pace: Pace, say: Callable[[str], None]) -> None:
+    def _take_over(self, poller: Poller, log: Callable[[str], None]) -> None:
         found = self._cluster.get(LEASES, NAME, NAMESPACE)
         if found is None:
             raise ClusterError("another climb just ended; try again")
         holder = (found.get("spec") or {}).get("holderIdentity")
-        say(f"looks for {STALE_S} s whether the climb of {holder} still lives")
+        log(f"looks for {STALE_S} s whether the climb of {holder} still lives")
         seen = objects.meta(found).get("resourceVersion")
 
         def moved() -> bool | None:
             now = self._cluster.get(LEASES, NAME, NAMESPACE)
             return True if now is None or objects.meta(now)["resourceVersion"] != seen else None
 
-        if pace.until(moved):
+        if poller.wait_for(moved):
             raise ClusterError(
                 f"another climb goes on, of {holder}; wait for it: two would take each other's nodes"
             )
         self._write(found)
 
-    def keep(self) -> None:
+    def renew_if_due(self) -> None:
         """Renew it when it is time to. Raises ClusterError when somebody took it."""
         if self._lease is not None and self._clock() - self._renewed >= RENEW_S:
             self._write(self._lease)
             self._renewed = self._clock()
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Let others climb."""
         if self._lease is not None:
             self._cluster.delete(LEASES, NAME, NAMESPACE)

@@ -39,10 +39,10 @@ class Check:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class StageResult:
     """The outcome of a rung."""
 
-    rung: str
+    stage: str
     """Its name, for scripts; it never changes."""
     title: str
     checks: tuple[Check, ...] = ()
@@ -59,7 +59,7 @@ class Found:
     def as_json(self) -> Json:
         """As in the JSON report."""
         return {
-            "rung": self.rung,
+            "rung": self.stage,
             "title": self.title,
             "outcome": self.outcome.value,
             "checks": [

@@ -7,24 +7,24 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ops.logs import shown
-from ops.snapshot import counted
+from ops.logs import sanitize
+from ops.snapshot import pluralize
 
 _KEY: Final = "validation"
-_SPELT: Final[Mapping[str, str]] = {
+_FACT_FORMATS: Final[Mapping[str, str]] = {
     "bandwidth_gbps": "{} GB/s",
     "mtu": "MTU {}",
     "restored": "{} restored",
     "tokens_per_s": "{} tokens/s",
 }
 """Facts that people are told in other words than `NAME VALUE`."""
-_COUNTED: Final[Mapping[str, str]] = {"runs": "run", "world_size": "rank"}
+_COUNT_NOUNS: Final[Mapping[str, str]] = {"runs": "run", "world_size": "rank"}
 """Facts that are a number of these."""
-_SAID: Final = (_KEY, "ok", "cause", "remedy", "node")
+_RESERVED_KEYS: Final = (_KEY, "ok", "cause", "remedy", "node")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class PodResult:
     """What one pod found."""
 
     ok: bool
@@ -38,19 +38,21 @@ class Line:
     def text(self, *names: str) -> str:
         """The facts that it has of these, with their units, in this order."""
         known = [(name, self.facts.get(name)) for name in names]
-        return ", ".join(_told(name, value) for name, value in known if value not in (None, ""))
+        return ", ".join(
+            _format_fact(name, value) for name, value in known if value not in (None, "")
+        )
 
 
-def _told(name: str, value: Any) -> str:
+def _format_fact(name: str, value: Any) -> str:
     whole = isinstance(value, int)
-    if whole and name in _COUNTED:
-        return counted(value, _COUNTED[name])
+    if whole and name in _COUNT_NOUNS:
+        return pluralize(value, _COUNT_NOUNS[name])
     if whole and name == "bytes":
-        return size(value)
-    return _SPELT.get(name, f"{name} {{}}").format(plain(value))
+        return format_bytes(value)
+    return _FACT_FORMATS.get(name, f"{name} {{}}").format(format_value(value))
 
 
-def size(count: float) -> str:
+def format_bytes(count: float) -> str:
     """So many bytes, in the decimal unit that leaves a number which can be read."""
     for unit in ("bytes", "kB", "MB", "GB"):
         if count < 1000:
@@ -59,37 +61,37 @@ def size(count: float) -> str:
     return f"{count:.4g} TB"
 
 
-def plain(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A fact for people."""
-    return f"{value:.4g}" if isinstance(value, float) else shown(str(value))
+    return f"{value:.4g}" if isinstance(value, float) else sanitize(str(value))
 
 
-def last(log: str, pod: str) -> Line | None:
+def parse_log(log: str, pod: str) -> PodResult | None:
     """The last line of a log that is a validation's; None: there is none."""
     for text in reversed(log.splitlines()):
-        if text.startswith("{") and (found := _line(text, pod)):
+        if text.startswith("{") and (found := _parse_line(text, pod)):
             return found
     return None
 
 
-def _line(text: str, pod: str) -> Line | None:
+def _parse_line(text: str, pod: str) -> PodResult | None:
     try:
         found = json.loads(text)
     except ValueError:
         return None
     if not isinstance(found, dict) or _KEY not in found:
         return None
-    return Line(
+    return PodResult(
         ok=found.get("ok") is True,
         pod=pod,
-        cause=shown(str(found.get("cause") or "")),
-        remedy=shown(str(found.get("remedy") or "")),
-        node=shown(str(found.get("node") or "")),
-        facts={key: value for key, value in found.items() if key not in _SAID},
+        cause=sanitize(str(found.get("cause") or "")),
+        remedy=sanitize(str(found.get("remedy") or "")),
+        node=sanitize(str(found.get("node") or "")),
+        facts={key: value for key, value in found.items() if key not in _RESERVED_KEYS},
     )
 
 
-def common(lines: Iterable[Line]) -> dict[str, Any]:
+def shared_facts(lines: Iterable[PodResult]) -> dict[str, Any]:
     """Facts that all lines agree on."""
     found = list(lines)
     first: Mapping[str, Any] = found[0].facts if found else {}

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from ops.cluster import UnreachableError
 
 POLL_S: Final = 1.0
-SILENCE_S: Final = 60.0
+UNREACHABLE_S: Final = 60.0
 """An API server that does not answer for so long is gone; one that is updated or moved is back before."""
 T = TypeVar("T")
 
@@ -21,16 +21,16 @@ def sleep() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pace:
+class Poller:
     """How long to wait for one thing, and what to do meanwhile."""
 
     limit_s: float
-    rest: Callable[[], None] = sleep
+    pause: Callable[[], None] = sleep
     """Called between two looks."""
     clock: Callable[[], float] = time.monotonic
     """Seconds that only grow."""
 
-    def until(self, found: Callable[[], T | None]) -> T | None:
+    def wait_for(self, found: Callable[[], T | None]) -> T | None:
         """The first answer that is not None; None when there was none within the limit.
 
         Raises UnreachableError for a cluster that is silent for a minute, or when the time is over.
@@ -43,9 +43,9 @@ class Pace:
                 value = found()
                 answered = self.clock()
             except UnreachableError:
-                if self.clock() >= min(end, answered + SILENCE_S):
+                if self.clock() >= min(end, answered + UNREACHABLE_S):
                     raise
             if value is not None or self.clock() >= end:
                 return value
             with contextlib.suppress(UnreachableError):
-                self.rest()
+                self.pause()

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ops.logs import shown
-from ops.ready.context import Climb, ready
-from ops.ready.jobs import Ended, on_nodes, pods_of
+from ops.logs import sanitize
+from ops.ready.context import Session, is_schedulable
+from ops.ready.jobs import JobResult, parallelism, with_parallelism
 from ops.ready.outcome import Check, failed, passed, skipped
-from ops.ready.pod_results import Line, common
+from ops.ready.pod_results import PodResult, shared_facts
 from ops.ready.stack_facts import NAMESPACE, Pool
-from ops.snapshot import counted
+from ops.snapshot import pluralize
 
 SMOKE_KIND: Final = "smoke"
 _MEASURED: Final = ("bandwidth_gbps", "tokens_per_s")
@@ -24,42 +24,42 @@ class Probe:
 
     kind: str
     """As in the template's label."""
-    told: tuple[str, ...]
+    reported: tuple[str, ...]
     """Facts of its lines that people are told."""
     all_nodes: bool = False
     """It runs on every node that is free; else on as many as its template says."""
     many: bool = False
     """It is about more than one node."""
 
-    def __call__(self, climb: Climb) -> Iterator[Check]:
+    def __call__(self, session: Session) -> Iterator[Check]:
         """Every pool that has a template, or must have one."""
-        for pool in climb.pools:
-            if found := self._of(climb, pool):
+        for pool in session.pools:
+            if found := self._of(session, pool):
                 yield found
 
-    def _of(self, climb: Climb, pool: Pool) -> Check | None:
-        template = climb.template(self.kind, pool)
+    def _of(self, session: Session, pool: Pool) -> Check | None:
+        template = session.template(self.kind, pool)
         if template is None:
             return self._without(pool)
-        free, least = climb.free(pool), min(pods_of(template), 2 if self.many else 1)
-        if not climb.wake and len(free) < least:
-            return skipped(pool.subject, _too_few(climb, pool, least, len(free)))
+        free, least = session.free(pool), min(parallelism(template), 2 if self.many else 1)
+        if not session.allow_scale_up and len(free) < least:
+            return skipped(pool.subject, _too_few_nodes(session, pool, least, len(free)))
         if self.all_nodes:
-            template = on_nodes(template, max(least, len(free)))
-        ended = climb.jobs.run(template)
-        if ended.yielded:
+            template = with_parallelism(template, max(least, len(free)))
+        ended = session.jobs.run(template)
+        if ended.preempted:
             return skipped(pool.subject, "runs that matter more took its nodes: ask again later")
         if self.kind == SMOKE_KIND:
-            climb.smoke[pool.name] = ended.lines
-        return judge(pool.subject, ended, self.told)
+            session.smoke[pool.name] = ended.lines
+        return check_result(pool.subject, ended, self.reported)
 
     def _without(self, pool: Pool) -> Check | None:
-        if pool.fake:
+        if pool.simulated:
             return skipped(pool.subject, "its nodes only look as if pods ran on them (kwok)")
         if not pool.gpu:
             return None
-        if self.many and pool.gangless:
-            return skipped(pool.subject, pool.gangless)
+        if self.many and pool.no_gang_reason:
+            return skipped(pool.subject, pool.no_gang_reason)
         return failed(
             pool.subject,
             f"cronjob/{self.kind}-{pool.name} -n {NAMESPACE}: not found",
@@ -68,35 +68,44 @@ class Probe:
 
 
 SMOKE: Final = Probe(
-    kind=SMOKE_KIND, told=("device", "model", "driver", "cuda", "nccl"), all_nodes=True
+    kind=SMOKE_KIND, reported=("device", "model", "driver", "cuda", "nccl"), all_nodes=True
 )
 COLLECTIVE: Final = Probe(
     kind="collective",
-    told=("bandwidth_gbps", "world_size", "interface", "mtu"),
+    reported=("bandwidth_gbps", "world_size", "interface", "mtu"),
     all_nodes=True,
     many=True,
 )
-SINGLE: Final = Probe(kind="train-single", told=("device", "world_size", "tokens_per_s"))
-MULTI: Final = Probe(kind="train-multi", told=("device", "world_size", "tokens_per_s"), many=True)
+SINGLE_NODE: Final = Probe(kind="train-single", reported=("device", "world_size", "tokens_per_s"))
+MULTI_NODE: Final = Probe(
+    kind="train-multi", reported=("device", "world_size", "tokens_per_s"), many=True
+)
 
 
-def _too_few(climb: Climb, pool: Pool, least: int, free: int) -> str:
+def _too_few_nodes(session: Session, pool: Pool, least: int, free: int) -> str:
     """Why its pods would wait for nodes that nobody asked for."""
-    there = len([node for node in climb.nodes(pool) if ready(node)])
+    there = len([node for node in session.nodes(pool) if is_schedulable(node)])
     start = f"--pool {pool.name} lets its Jobs make the autoscaler start some"
     if not there:
         return f"it is scaled to zero ({pool.min} to {pool.max} nodes); {start}"
     if there < least:
-        return f"{counted(least, 'node')} wanted, {there} ready; {start}"
-    return f"{counted(least, 'node')} wanted; {there - free} of {there} are in use: ask again later"
+        return f"{pluralize(least, 'node')} wanted, {there} ready; {start}"
+    return (
+        f"{pluralize(least, 'node')} wanted; {there - free} of {there} are in use: ask again later"
+    )
 
 
-def judge(subject: str, ended: Ended, told: tuple[str, ...]) -> Check:
+def check_result(subject: str, ended: JobResult, reported: tuple[str, ...]) -> Check:
     """What a Job's end means."""
     if bad := [line for line in ended.lines if not line.ok]:
-        return failed(subject, _cause(bad), bad[0].remedy or "its log says more", **_facts(ended))
+        return failed(
+            subject,
+            _failure_cause(bad),
+            bad[0].remedy or "its log says more",
+            **_combined_facts(ended),
+        )
     if not ended.completed:
-        words = last_words(ended.log)
+        words = last_log_line(ended.log)
         return failed(
             subject, f"{ended.cause}{f'; it said: {words}' if words else ''}", ended.remedy
         )
@@ -106,22 +115,22 @@ def judge(subject: str, ended: Ended, told: tuple[str, ...]) -> Check:
             "its pods ended well and said nothing of what they found",
             "is the trainer's image of the same version as the platform? `images` in the stack file",
         )
-    shared = Line(ok=True, pod="", facts=_facts(ended))
+    shared = PodResult(ok=True, pod="", facts=_combined_facts(ended))
     where = sorted({line.node for line in ended.lines if line.node})
-    seen = f"{counted(len(ended.lines), 'pod')} on {', '.join(where)}" if where else ""
-    facts = shared.text(*told)
+    seen = f"{pluralize(len(ended.lines), 'pod')} on {', '.join(where)}" if where else ""
+    facts = shared.text(*reported)
     return passed(subject, ": ".join(filter(None, (seen, facts))) or "passed", **shared.facts)
 
 
-def _cause(bad: list[Line]) -> str:
+def _failure_cause(bad: list[PodResult]) -> str:
     first = bad[0]
-    more = f" (and {counted(len(bad) - 1, 'other pod')})" if len(bad) > 1 else ""
+    more = f" (and {pluralize(len(bad) - 1, 'other pod')})" if len(bad) > 1 else ""
     return f"{first.node or first.pod}: {first.cause or 'it failed without a cause'}{more}"
 
 
-def _facts(ended: Ended) -> dict[str, Any]:
+def _combined_facts(ended: JobResult) -> dict[str, Any]:
     """What all pods agree on, the nodes, and of what each measured for itself the lowest."""
-    facts = common(ended.lines)
+    facts = shared_facts(ended.lines)
     for name in _MEASURED:
         if measured := [line.facts[name] for line in ended.lines if name in line.facts]:
             facts[name] = min(measured)
@@ -130,7 +139,7 @@ def _facts(ended: Ended) -> dict[str, Any]:
     return facts
 
 
-def last_words(log: str) -> str:
+def last_log_line(log: str) -> str:
     """The last line of a log that is not empty, as it may be printed."""
-    told = [text for line in log.splitlines() if (text := shown(line))]
-    return told[-1] if told else ""
+    reported = [text for line in log.splitlines() if (text := sanitize(line))]
+    return reported[-1] if reported else ""

@@ -8,8 +8,15 @@ from typing import Final
 
 from ops.objects import Json
 from ops.ready import job_diagnosis
-from ops.ready.context import Climb
-from ops.ready.jobs import REFUSED, Jobs, Started, over, preempted, refusal
+from ops.ready.context import Session
+from ops.ready.jobs import (
+    CREATE_ERRORS,
+    Jobs,
+    StartedJob,
+    describe_create_error,
+    preemption_reason,
+    terminal_condition,
+)
 from ops.ready.outcome import Check, failed, passed, skipped
 from ops.ready.stack_facts import NAMESPACE
 
@@ -18,14 +25,15 @@ SUBJECT: Final = "queue"
 KUEUE: Final = "kueue"
 
 
-def look(climb: Climb) -> Iterator[Check]:
+def check_queue(session: Session) -> Iterator[Check]:
     """One check, of the queue that the templates name."""
-    if climb.stack.scheduler != KUEUE:
+    if session.stack.scheduler != KUEUE:
         yield skipped(
-            SUBJECT, f"{climb.stack.scheduler} queues in its own way; docs/schedulers.md tells how"
+            SUBJECT,
+            f"{session.stack.scheduler} queues in its own way; docs/schedulers.md tells how",
         )
         return
-    low, high = climb.template(LOW), climb.template(HIGH)
+    low, high = session.template(LOW), session.template(HIGH)
     if low is None or high is None:
         name = LOW if low is None else HIGH
         yield failed(
@@ -35,14 +43,14 @@ def look(climb: Climb) -> Iterator[Check]:
         )
         return
     try:
-        yield _of(climb.jobs, low, high)
-    except REFUSED as error:
-        yield failed(SUBJECT, *refusal(error))
+        yield _run_pair(session.jobs, low, high)
+    except CREATE_ERRORS as error:
+        yield failed(SUBJECT, *describe_create_error(error))
 
 
-def _of(jobs: Jobs, low: Json, high: Json) -> Check:
+def _run_pair(jobs: Jobs, low: Json, high: Json) -> Check:
     """Raises one of REFUSED where a Job is not made."""
-    pair = _Pair(jobs=jobs, low=jobs.start(low))
+    pair = _PreemptionTest(jobs=jobs, low=jobs.start(low))
     try:
         return pair.check(high)
     finally:
@@ -50,11 +58,11 @@ def _of(jobs: Jobs, low: Json, high: Json) -> Check:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Pair:
+class _PreemptionTest:
     """A Job that runs, and the one that takes its place."""
 
     jobs: Jobs
-    low: Started
+    low: StartedJob
 
     def check(self, template: Json) -> Check:
         if not self._await(self._runs, self.low):
@@ -65,11 +73,11 @@ class _Pair:
         finally:
             self.jobs.delete(high)
 
-    def _preempted(self, high: Started) -> Check:
+    def _preempted(self, high: StartedJob) -> Check:
         if not self._await(self._began, high):
             return self._stuck(high, f"did not get the place of {self.low.name}")
         # What the workload remembers: a short Job is over, and the other back, between two looks.
-        why = preempted(self.jobs.workload(self.low))
+        why = preemption_reason(self.jobs.workload(self.low))
         if not why:
             if self._ended(self.low):
                 return self._stuck(self.low, f"was over when {high.name} came")
@@ -90,28 +98,30 @@ class _Pair:
             f"{self.low.name} was admitted, preempted for {high.name} ({why}), and admitted again",
         )
 
-    def _await(self, holds: Callable[[Started], object], job: Started) -> bool:
+    def _await(self, holds: Callable[[StartedJob], object], job: StartedJob) -> bool:
         """Whether it does so within the time that the climb waits."""
-        return self.jobs.pace.until(lambda: True if holds(job) else None) is True
+        return self.jobs.poller.wait_for(lambda: True if holds(job) else None) is True
 
-    def _runs(self, job: Started) -> bool:
+    def _runs(self, job: StartedJob) -> bool:
         """Whether it holds quota."""
         found = self.jobs.read(job)
-        return found is not None and not found["spec"].get("suspend") and not over(found)
+        return (
+            found is not None and not found["spec"].get("suspend") and not terminal_condition(found)
+        )
 
-    def _began(self, job: Started) -> bool:
+    def _began(self, job: StartedJob) -> bool:
         """Whether it holds quota, or held it until it ended."""
         return self._runs(job) or bool(self._ended(job))
 
-    def _ended(self, job: Started) -> str:
+    def _ended(self, job: StartedJob) -> str:
         found = self.jobs.read(job)
-        return over(found) if found else ""
+        return terminal_condition(found) if found else ""
 
-    def _stuck(self, job: Started, what: str) -> Check:
+    def _stuck(self, job: StartedJob, what: str) -> Check:
         found = self.jobs.read(job)
         if not found:
             return failed(SUBJECT, f"{job.name} {what}: somebody deleted it", "try again")
-        cause, remedy = job_diagnosis.explain(
-            found, self.jobs.pods(job), (), self.jobs.workload(job), self.jobs.pace.limit_s
+        cause, remedy = job_diagnosis.diagnose(
+            found, self.jobs.pods(job), (), self.jobs.workload(job), self.jobs.poller.limit_s
         )
         return failed(SUBJECT, f"{job.name} {what}: {cause}", remedy)

@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
-from ops.ready.outcome import Check, Found, Outcome, Row, stamp
+from ops.ready.outcome import Check, Outcome, Row, StageResult, stamp
 from ops.ready.stack_facts import Stack
-from ops.ready.stages import Rung
+from ops.ready.stages import Stage
 
 _COLOURS: Final = {
     Outcome.PASSED: "green",
@@ -33,13 +33,13 @@ class Report:
 
     stack: Stack
     at: dt.datetime
-    ladder: Sequence[Found]
+    stages: Sequence[StageResult]
     rows: Sequence[Row]
 
     @property
     def sound(self) -> bool:
         """Whether nothing failed."""
-        outcomes = [found.outcome for found in self.ladder] + [row.outcome for row in self.rows]
+        outcomes = [found.outcome for found in self.stages] + [row.outcome for row in self.rows]
         return Outcome.FAILED not in outcomes
 
     def as_json(self) -> str:
@@ -50,7 +50,7 @@ class Report:
                 "cluster": self.stack.cluster,
                 "at": stamp(self.at),
                 "sound": self.sound,
-                "ladder": [found.as_json() for found in self.ladder],
+                "ladder": [found.as_json() for found in self.stages],
                 "checklist": [row.as_json() for row in self.rows],
             },
             indent=2,
@@ -75,7 +75,7 @@ class Progress:
         self._console = console
         self._status = status
 
-    def opens(self, stack: Stack) -> None:
+    def show_stack(self, stack: Stack) -> None:
         """Which stack it is."""
         about = f"stack {stack.name}, cluster {stack.cluster}, scheduler {stack.scheduler}"
         _print(self._console, escape(about))
@@ -84,10 +84,10 @@ class Progress:
         """What is waited for just now; shown in a terminal only."""
         self._status.update(escape(text))
 
-    def begins(self, number: int, rung: Rung) -> None:
+    def stage_started(self, number: int, stage: Stage) -> None:
         """A rung is looked at."""
-        self.say(rung.title)
-        _print(self._console, f"[bold]{number} {rung.name}[/bold] {escape(rung.title)}")
+        self.say(stage.title)
+        _print(self._console, f"[bold]{number} {stage.name}[/bold] {escape(stage.title)}")
 
     def found(self, check: Check) -> None:
         """Something was found on it."""
@@ -96,14 +96,14 @@ class Progress:
             _remedy(self._console, check.remedy)
 
 
-def show_end(report: Report, console: Console) -> None:
+def print_checklist(report: Report, console: Console) -> None:
     """What the climb did not reach, then the checklist."""
-    for found in report.ladder:
+    for found in report.stages:
         if found.outcome is Outcome.UNREACHED:
-            _line(console, found.outcome, found.rung, found.title)
+            _line(console, found.outcome, found.stage, found.title)
     _print(console, "")
-    told = summary([row.outcome for row in report.rows])
-    _print(console, f"[bold]Production checklist[/bold]: {told}")
+    row_summary = summary([row.outcome for row in report.rows])
+    _print(console, f"[bold]Production checklist[/bold]: {row_summary}")
     for row in report.rows:
         _line(console, row.outcome, row.area, row.check)
         for line in row.evidence:

@@ -7,22 +7,22 @@ from typing import Final
 
 from infra.domain.tier import TIERS
 from ops.objects import Json
-from ops.ready.context import Climb
+from ops.ready.context import Session
 from ops.ready.jobs import CRON_JOBS
 from ops.ready.outcome import Check, Outcome, skipped
-from ops.ready.probes import judge
+from ops.ready.probes import check_result
 from ops.ready.stack_facts import Team
 
 DRILL: Final = "restore-drill"
 """Name of the CronJob in a team's namespace."""
-_TOLD: Final = ("runs", "restored", "bytes")
+_REPORTED: Final = ("runs", "restored", "bytes")
 
 
-def look(climb: Climb) -> Iterator[Check]:
+def check_teams(session: Session) -> Iterator[Check]:
     """Every production team that has a drill; others, one by one, while there was nothing to restore."""
-    drills = _drills(climb)
+    drills = _team_drills(session)
     if not drills:
-        whose = climb.team.subject if climb.team else "teams"
+        whose = session.team.subject if session.team else "teams"
         yield skipped(
             whose, f"no cronjob/{DRILL}; `restoreDrill` of a team in the stack file makes one"
         )
@@ -30,7 +30,7 @@ def look(climb: Climb) -> Iterator[Check]:
     for team, drill in sorted(drills, key=lambda one: not _always_drilled(one[0])):
         if tried and not _always_drilled(team):
             return
-        check = _of(climb, team, drill)
+        check = _run_drill(session, team, drill)
         tried |= check.outcome is not Outcome.SKIPPED
         yield check
 
@@ -39,14 +39,14 @@ def _always_drilled(team: Team) -> bool:
     return team.tier in TIERS and TIERS[team.tier].restore_drill_by_default
 
 
-def _drills(climb: Climb) -> Sequence[tuple[Team, Json]]:
-    teams = [climb.team] if climb.team else climb.stack.teams
-    found = [(team, climb.cluster.get(CRON_JOBS, DRILL, team.namespace)) for team in teams]
+def _team_drills(session: Session) -> Sequence[tuple[Team, Json]]:
+    teams = [session.team] if session.team else session.stack.teams
+    found = [(team, session.cluster.get(CRON_JOBS, DRILL, team.namespace)) for team in teams]
     return [(team, drill) for team, drill in found if drill]
 
 
-def _of(climb: Climb, team: Team, drill: Json) -> Check:
-    check = judge(team.subject, climb.jobs.run(drill), _TOLD)
+def _run_drill(session: Session, team: Team, drill: Json) -> Check:
+    check = check_result(team.subject, session.jobs.run(drill), _REPORTED)
     if check.outcome is Outcome.PASSED and check.facts.get("runs") == 0:
         return skipped(check.subject, "no run of it has a checkpoint yet")
     return check

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ops.cluster import Cluster, ConflictError
-from ops.ready.outcome import Check, Found, Outcome, stamp
+from ops.ready.outcome import Check, Outcome, StageResult, stamp
 from ops.ready.stack_facts import CONFIG_MAPS, NAMESPACE
 
 NAME: Final = "trainyard-ready"
 KEY: Final = "results.json"
-_TELLING: Final = (Outcome.PASSED, Outcome.FAILED)
+_CONCLUSIVE: Final = (Outcome.PASSED, Outcome.FAILED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ def read(cluster: Cluster) -> Results:
 def parse(text: str) -> Results:
     """Raises AttributeError, KeyError, TypeError or ValueError for what is no record of results."""
     return {
-        rung: {
+        stage: {
             subject: Result(
                 outcome=Outcome(one["outcome"]),
                 seen=one["seen"],
@@ -53,22 +53,24 @@ def parse(text: str) -> Results:
             )
             for subject, one in subjects.items()
         }
-        for rung, subjects in json.loads(text).items()
+        for stage, subjects in json.loads(text).items()
     }
 
 
-def merged(known: Results, found: Iterable[Found], now: dt.datetime, subjects: set[str]) -> Results:
+def merge(
+    known: Results, found: Iterable[StageResult], now: dt.datetime, subjects: set[str]
+) -> Results:
     """What is known after a climb. A check that was skipped says nothing against an older one.
 
     Pools and teams that the stack no longer has (`subjects` has those that it has) are forgotten.
     """
-    after = {rung: dict(results) for rung, results in known.items()}
-    for rung in found:
-        for check in rung.checks:
-            if check.outcome in _TELLING:
-                after.setdefault(rung.rung, {})[check.subject] = _result(check, now)
+    after = {stage: dict(results) for stage, results in known.items()}
+    for stage in found:
+        for check in stage.checks:
+            if check.outcome in _CONCLUSIVE:
+                after.setdefault(stage.stage, {})[check.subject] = _result(check, now)
     kept = {r: {s: one for s, one in of.items() if s in subjects} for r, of in after.items()}
-    return {rung: results for rung, results in kept.items() if results}
+    return {stage: results for stage, results in kept.items() if results}
 
 
 def _result(check: Check, now: dt.datetime) -> Result:
@@ -79,7 +81,7 @@ def write(cluster: Cluster, results: Results) -> None:
     """Keep them."""
     text = json.dumps(
         {
-            rung: {
+            stage: {
                 subject: {
                     "outcome": one.outcome.value,
                     "seen": one.seen,
@@ -88,7 +90,7 @@ def write(cluster: Cluster, results: Results) -> None:
                 }
                 for subject, one in of.items()
             }
-            for rung, of in results.items()
+            for stage, of in results.items()
         },
         indent=1,
         sort_keys=True,

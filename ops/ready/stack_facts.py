@@ -16,7 +16,7 @@ KEY: Final = "stack.json"
 
 CONFIG_MAPS: Final = Kind("v1", "configmaps", "ConfigMap")
 GPU_TRAINING: Final = naming.GPU_TRAINING
-FAKE: Final = "kwok"
+SIMULATED: Final = "kwok"
 """Nodes on which pods only look as if they ran."""
 
 
@@ -44,12 +44,12 @@ class Pool:
         return self.workload == GPU_TRAINING
 
     @property
-    def fake(self) -> bool:
+    def simulated(self) -> bool:
         """Whether nothing really runs on its nodes."""
-        return self.nodes == FAKE
+        return self.nodes == SIMULATED
 
     @property
-    def gangless(self) -> str:
+    def no_gang_reason(self) -> str:
         """Why ranks on several of its nodes are never a gang; empty: they are one."""
         if self.sharing:
             return f"its GPUs are shared ({self.sharing}): ranks on parts of them are no gang"
@@ -98,7 +98,7 @@ class Stack:
         known = ", ".join(team.name for team in self.teams)
         raise ClusterError(f"--team: got {name!r}; allowed {known}")
 
-    def chosen(self, names: tuple[str, ...]) -> tuple[Pool, ...]:
+    def select_pools(self, names: tuple[str, ...]) -> tuple[Pool, ...]:
         """The pools of these names, all without names. Raises ClusterError for one that it lacks."""
         known = {pool.name: pool for pool in self.pools}
         if unknown := [name for name in names if name not in known]:

@@ -8,9 +8,9 @@ from typing import Final
 from infra.domain import naming
 from ops import gang, logs, objects, placement
 from ops.objects import Json
-from ops.snapshot import Snapshot, counted
+from ops.snapshot import Snapshot, pluralize
 from ops.symptoms import terminal_states
-from ops.symptoms.pending import finds_no_place, pending
+from ops.symptoms.pending import is_pending, lacks_topology_fit
 from ops.verdict import Verdict
 
 GPU_NAMESPACE: Final = naming.GPU_OPERATOR_NAMESPACE
@@ -31,21 +31,23 @@ def not_visible(snapshot: Snapshot) -> Verdict | None:
     if spec is None:
         return None
     blind = [
-        node for node in blind_nodes(snapshot, spec) if _age_s(snapshot, node) >= VISIBLE_AFTER_S
+        node
+        for node in nodes_without_gpu(snapshot, spec)
+        if _age_s(snapshot, node) >= VISIBLE_AFTER_S
     ]
     if not blind:
         return None
-    sick = [pod for pod in snapshot.gpu_pods if not objects.holds(pod, "Ready")]
+    gpu_faults = [pod for pod in snapshot.gpu_pods if not objects.condition_is_true(pod, "Ready")]
     return Verdict(
         symptom="gpu-not-visible",
-        headline=f"waits: {counted(len(blind), 'GPU node')} that would suit it"
+        headline=f"waits: {pluralize(len(blind), 'GPU node')} that would suit it"
         f" {'offers' if len(blind) == 1 else 'offer'} no {naming.GPU}",
         evidence=(
             *(
                 f"{objects.reference(node)}: no {naming.GPU} in allocatable"
                 for node in blind[:_SHOWN]
             ),
-            *(f"{objects.reference(pod)}: {_state(pod)}" for pod in sick[:_SHOWN]),
+            *(f"{objects.reference(pod)}: {_pod_state(pod)}" for pod in gpu_faults[:_SHOWN]),
             *([] if snapshot.gpu_pods else ["no pod of a device plugin is seen on them"]),
         ),
         remedy=(
@@ -57,23 +59,23 @@ def not_visible(snapshot: Snapshot) -> Verdict | None:
     )
 
 
-def blind_nodes(snapshot: Snapshot, pod_spec: Json) -> list[Json]:
+def nodes_without_gpu(snapshot: Snapshot, pod_spec: Json) -> list[Json]:
     """GPU nodes that the pod may use and that show no GPU."""
     return [
         node
         for node in snapshot.nodes
-        if placement.blind(node)
+        if placement.gpu_not_visible(node)
         and placement.matches(pod_spec, objects.meta(node).get("labels") or {})
     ]
 
 
 def _stuck_pod_spec(snapshot: Snapshot) -> Json | None:
     """Of a pod that finds no node: one that is there, or the first that Kueue knows of."""
-    for pod in gang.live(snapshot):
+    for pod in gang.live_pods(snapshot):
         if objects.condition(pod, "PodScheduled").get("reason") == "Unschedulable":
             spec: Json = pod["spec"]
             return spec
-    if snapshot.workload is not None and pending(snapshot) and finds_no_place(snapshot):
+    if snapshot.workload is not None and is_pending(snapshot) and lacks_topology_fit(snapshot):
         first: Json = snapshot.workload["spec"]["podSets"][0]["template"]["spec"]
         return first
     return None
@@ -84,26 +86,28 @@ def _age_s(snapshot: Snapshot, node: Json) -> float:
     return (snapshot.now - made).total_seconds() if made else VISIBLE_AFTER_S
 
 
-def driver(snapshot: Snapshot) -> Verdict | None:
+def driver_unusable(snapshot: Snapshot) -> Verdict | None:
     """The container runtime cannot give a container its GPUs."""
-    if gang.trains(snapshot):
+    if gang.is_training(snapshot):
         return None
     for pod in snapshot.pods:
         status = objects.status(pod)
         for one in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]:
             for state in (one.get("state") or {}, one.get("lastState") or {}):
-                told = state.get("waiting") or state.get("terminated") or {}
-                if _RUNTIME.search(str(told.get("message") or "")):
-                    return _driver(snapshot, pod, f"{told.get('reason')}: {told['message']}")
+                state_detail = state.get("waiting") or state.get("terminated") or {}
+                if _RUNTIME.search(str(state_detail.get("message") or "")):
+                    return _driver_verdict(
+                        snapshot, pod, f"{state_detail.get('reason')}: {state_detail['message']}"
+                    )
     return None
 
 
-def _driver(snapshot: Snapshot, pod: Json, message: str) -> Verdict:
+def _driver_verdict(snapshot: Snapshot, pod: Json, message: str) -> Verdict:
     node = pod["spec"].get("nodeName", "its node")
     return Verdict(
         symptom="gpu-driver",
         headline=f"cannot start: the container runtime of {node} cannot use its GPUs",
-        evidence=(f"{objects.reference(pod)}: {logs.shown(message)}",),
+        evidence=(f"{objects.reference(pod)}: {logs.sanitize(message)}",),
         remedy=(
             "driver, container toolkit and runtime of the node do not fit each other: with an AMI that"
             " has a driver, the GPU Operator must install none",
@@ -114,7 +118,7 @@ def _driver(snapshot: Snapshot, pod: Json, message: str) -> Verdict:
 
 def cpu_node(snapshot: Snapshot) -> Verdict | None:
     """All of its pods are on nodes without GPUs."""
-    placed = [pod for pod in gang.live(snapshot) if pod["spec"].get("nodeName")]
+    placed = [pod for pod in gang.live_pods(snapshot) if pod["spec"].get("nodeName")]
     known = {objects.name(node): node for node in snapshot.nodes}
     nodes = [known.get(str(pod["spec"]["nodeName"])) for pod in placed]
     if not placed or any(node is None or placement.has_gpus(node) for node in nodes):
@@ -136,7 +140,7 @@ def cpu_node(snapshot: Snapshot) -> Verdict | None:
     )
 
 
-def faults(snapshot: Snapshot) -> list[str]:
+def gpu_faults(snapshot: Snapshot) -> list[str]:
     """GPU errors on the nodes of its pods that no program causes: by conditions, and by metrics."""
     mine = {str(pod["spec"].get("nodeName", "")) for pod in snapshot.pods}
     found = []
@@ -144,14 +148,14 @@ def faults(snapshot: Snapshot) -> list[str]:
         condition = objects.condition(node, _HARDWARE)
         if objects.name(node) in mine and condition.get("status") == "False":
             why = f"{condition.get('reason', '')} {condition.get('message', '')}".strip()
-            found.append(f"{objects.reference(node)}: {_HARDWARE} is False: {logs.shown(why)}")
-    sick = snapshot.vitals.sick if snapshot.vitals else ()
-    return found + [f"node/{one.node}: GPU {one.gpu}: {one.what}" for one in sick]
+            found.append(f"{objects.reference(node)}: {_HARDWARE} is False: {logs.sanitize(why)}")
+    gpu_faults = snapshot.vitals.gpu_faults if snapshot.vitals else ()
+    return found + [f"node/{one.node}: GPU {one.gpu}: {one.what}" for one in gpu_faults]
 
 
-def broke_it(snapshot: Snapshot) -> Verdict | None:
+def caused_failure(snapshot: Snapshot) -> Verdict | None:
     """The run is broken, and a GPU of its nodes is."""
-    how, found = terminal_states.broken(snapshot), faults(snapshot)
+    how, found = terminal_states.failure_mode(snapshot), gpu_faults(snapshot)
     return fault_verdict(f"{how}:", found) if how and found else None
 
 
@@ -170,7 +174,7 @@ def fault_verdict(how: str, found: list[str]) -> Verdict:
     )
 
 
-def _state(pod: Json) -> str:
+def _pod_state(pod: Json) -> str:
     status = objects.status(pod)
     waiting = [
         one["state"]["waiting"]

@@ -30,26 +30,26 @@ COLLECTIVE_SHARE: Final = 0.2
 _Check = Callable[[Snapshot, Vitals], Verdict | None]
 
 
-def _trains(check: _Check) -> Symptom:
+def _when_training(check: _Check) -> Symptom:
     """A symptom of runs that train and are measured."""
 
     def symptom(snapshot: Snapshot) -> Verdict | None:
-        if snapshot.vitals is None or not gang.trains(snapshot):
+        if snapshot.vitals is None or not gang.is_training(snapshot):
             return None
         return check(snapshot, snapshot.vitals)
 
     return symptom
 
 
-def sick_gpu(snapshot: Snapshot) -> Verdict | None:
+def unhealthy_gpu(snapshot: Snapshot) -> Verdict | None:
     """It trains on a GPU that reports errors."""
-    found = gpus.faults(snapshot) if gang.trains(snapshot) else []
+    found = gpus.gpu_faults(snapshot) if gang.is_training(snapshot) else []
     return gpus.fault_verdict("trains, but", found) if found else None
 
 
-def saves_fail(snapshot: Snapshot) -> Verdict | None:
+def checkpoint_failing(snapshot: Snapshot) -> Verdict | None:
     """Its checkpoints cannot be written."""
-    if not gang.trains(snapshot):
+    if not gang.is_training(snapshot):
         return None
     found = logs.matches(snapshot.logs, "checkpoint-failed", "no-space")
     failed = snapshot.vitals.saves_failed if snapshot.vitals else 0.0
@@ -70,7 +70,7 @@ def saves_fail(snapshot: Snapshot) -> Verdict | None:
 
 def _stalled(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
     """No step was made for minutes: a collective that hangs looks like this until it times out."""
-    started = max(str(objects.status(p).get("startTime") or "") for p in gang.live(snapshot))
+    started = max(str(objects.status(p).get("startTime") or "") for p in gang.live_pods(snapshot))
     since = objects.time(started)
     new = since is None or (snapshot.now - since).total_seconds() < STALLED_AFTER_S
     if vitals.tokens_per_s is None or vitals.tokens_per_s > 0 or new:
@@ -81,7 +81,7 @@ def _stalled(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
         evidence=(f"{series.TOKENS}: 0 per second", *_busy_line(vitals), *zone_lines(snapshot)),
         remedy=(
             "evaluating takes long, or ranks wait for each other: the log's last line says which",
-            f"kubectl logs -n {snapshot.namespace} {objects.name(gang.live(snapshot)[0])} --tail 20",
+            f"kubectl logs -n {snapshot.namespace} {objects.name(gang.live_pods(snapshot)[0])} --tail 20",
             "a collective that hangs ends by itself after collective_timeout_s, and the run starts"
             " again",
         ),
@@ -136,7 +136,7 @@ def _slow_storage(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
 
 def expected_save_s(snapshot: Snapshot) -> float | None:
     """What the run planned for a save: its pods' grace period less what is needed besides."""
-    for pod in gang.live(snapshot):
+    for pod in gang.live_pods(snapshot):
         grace = pod["spec"].get("terminationGracePeriodSeconds")
         if grace is not None:
             return float(max(1, spec.max_save_seconds(int(grace))))
@@ -199,16 +199,16 @@ def _idle_gpus(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
     )
 
 
-stalled: Final = _trains(_stalled)
-slow_loader: Final = _trains(_slow_loader)
-slow_storage: Final = _trains(_slow_storage)
-slower_per_gpu: Final = _trains(_slower_per_gpu)
-idle_gpus: Final = _trains(_idle_gpus)
+stalled: Final = _when_training(_stalled)
+slow_loader: Final = _when_training(_slow_loader)
+slow_storage: Final = _when_training(_slow_storage)
+slower_per_gpu: Final = _when_training(_slower_per_gpu)
+idle_gpus: Final = _when_training(_idle_gpus)
 
 CHECKS: Final[tuple[Symptom, ...]] = (
-    sick_gpu,
+    unhealthy_gpu,
     stalled,
-    saves_fail,
+    checkpoint_failing,
     slow_loader,
     slow_storage,
     slower_per_gpu,
@@ -225,7 +225,7 @@ def notes(snapshot: Snapshot) -> list[str]:
 
 def _numbers(snapshot: Snapshot) -> list[str]:
     vitals = snapshot.vitals
-    if vitals is None or not gang.trains(snapshot):
+    if vitals is None or not gang.is_training(snapshot):
         return []
     shares = (
         ("GPUs busy", vitals.gpu_busy),

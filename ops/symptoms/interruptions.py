@@ -7,7 +7,7 @@ from typing import Final
 
 from ops import objects, quota
 from ops.objects import Json
-from ops.snapshot import Snapshot, counted
+from ops.snapshot import Snapshot, pluralize
 from ops.symptoms import terminal_states
 from training import spec
 
@@ -24,26 +24,27 @@ def preempted_by(snapshot: Snapshot) -> list[str]:
     if found is None:
         return [f"preempted {when} ago: {condition.get('message') or condition.get('reason')}"]
     uid, job_uid, why = found.groups()
-    return [f"preempted {when} ago by {_who(snapshot, uid, job_uid)}: {why}"]
+    return [f"preempted {when} ago by {_preemptor(snapshot, uid, job_uid)}: {why}"]
 
 
-def _who(snapshot: Snapshot, uid: str, job_uid: str) -> str:
+def _preemptor(snapshot: Snapshot, uid: str, job_uid: str) -> str:
     for workload in snapshot.workloads:
         mine = objects.meta(workload).get("uid")
         if mine == uid or objects.owned_by(workload, job_uid):
-            return f"{objects.run_label(workload)} (team {quota.team_of(workload)})"
+            return f"{objects.run_id_of(workload)} (team {quota.team_of(workload)})"
     return f"a run that is gone (Workload UID {uid})"
 
 
-def sent_back(snapshot: Snapshot) -> list[str]:
+def evicted(snapshot: Snapshot) -> list[str]:
     """How often Kueue took it back, by reason."""
     stats = objects.status(snapshot.workload).get("schedulingStats") or {}
     return [
-        f"sent back {_times(entry)}: {_reason(entry)}" for entry in stats.get("evictions") or []
+        f"sent back {_format_count(entry)}: {_eviction_reason(entry)}"
+        for entry in stats.get("evictions") or []
     ]
 
 
-def _reason(entry: Json) -> str:
+def _eviction_reason(entry: Json) -> str:
     reason = {
         "Preempted": "another run was given its place",
         "PodsReadyTimeout": "its pods were not all ready in time",
@@ -57,7 +58,7 @@ def _reason(entry: Json) -> str:
     return f"{reason} ({cause})" if cause else reason
 
 
-def _times(entry: Json) -> str:
+def _format_count(entry: Json) -> str:
     count = int(entry.get("count", 1))
     return "once" if count == 1 else f"{count} times"
 
@@ -72,5 +73,5 @@ def restarted(snapshot: Snapshot) -> list[str]:
     kept = total - failed
     saved = f"{kept} told to stop, which saved before they did (exit code {spec.EXIT_PREEMPTED})"
     failures = f"{failed} after failures, of {most} permitted"
-    told = [text for text, n in ((saved, kept), (failures, failed)) if n]
-    return [f"restarted {counted(total, 'time')}: {', '.join(told)}"]
+    parts = [text for text, n in ((saved, kept), (failures, failed)) if n]
+    return [f"restarted {pluralize(total, 'time')}: {', '.join(parts)}"]

@@ -8,7 +8,7 @@ from typing import Final
 from infra.domain import naming
 from ops import logs
 from ops.logs import Match
-from ops.snapshot import Snapshot, counted
+from ops.snapshot import Snapshot, pluralize
 from ops.symptoms import terminal_states
 from ops.symptoms.health import zone_lines
 from ops.verdict import Verdict
@@ -114,9 +114,9 @@ CAUSES: Final = (
 """What explains more comes before: ranks of a broken gang all wait in vain for the one that broke."""
 
 
-def by_logs(snapshot: Snapshot) -> Verdict | None:
+def matching_cause(snapshot: Snapshot) -> Verdict | None:
     """What the logs of a broken run say."""
-    how = terminal_states.broken(snapshot)
+    how = terminal_states.failure_mode(snapshot)
     if not how:
         return None
     for cause in CAUSES:
@@ -126,12 +126,12 @@ def by_logs(snapshot: Snapshot) -> Verdict | None:
                 symptom=cause.symptom,
                 headline=f"{how}: {cause.what}",
                 evidence=_evidence(snapshot, found),
-                remedy=(*_steps(snapshot, cause), *_where(snapshot, cause, found)),
+                remedy=(*_remedy_steps(snapshot, cause), *_log_command(snapshot, cause, found)),
             )
     return None
 
 
-def _steps(snapshot: Snapshot, cause: Cause) -> list[str]:
+def _remedy_steps(snapshot: Snapshot, cause: Cause) -> list[str]:
     run_dir = f"{spec.CHECKPOINT_MOUNT}/{snapshot.run_id}"
     return [
         step.replace("RUN_DIR", run_dir).replace("NAMESPACE", snapshot.namespace)
@@ -141,7 +141,7 @@ def _steps(snapshot: Snapshot, cause: Cause) -> list[str]:
 
 def _evidence(snapshot: Snapshot, found: list[Match]) -> tuple[str, ...]:
     pods = len({match.log.pod for match in found})
-    more = [f"{counted(pods, 'pod')} say so"] if pods > _SHOWN else []
+    more = [f"{pluralize(pods, 'pod')} say so"] if pods > _SHOWN else []
     first = terminal_states.first_exit(snapshot)
     return (
         *(match.evidence for match in found[:_SHOWN]),
@@ -151,7 +151,7 @@ def _evidence(snapshot: Snapshot, found: list[Match]) -> tuple[str, ...]:
     )
 
 
-def _where(snapshot: Snapshot, cause: Cause, found: list[Match]) -> list[str]:
+def _log_command(snapshot: Snapshot, cause: Cause, found: list[Match]) -> list[str]:
     if cause.symptom == "restore-failed":
         return []
     log = found[0].log
@@ -159,7 +159,7 @@ def _where(snapshot: Snapshot, cause: Cause, found: list[Match]) -> list[str]:
     return [f"kubectl logs -n {snapshot.namespace} {log.pod} -c {log.container}{previous}"]
 
 
-def lines_seen(snapshot: Snapshot) -> list[str]:
+def counted_matches(snapshot: Snapshot) -> list[str]:
     """What logs told, of pods that are gone too, as far as somebody counted."""
     if snapshot.vitals is None:
         return []

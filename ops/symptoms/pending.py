@@ -7,12 +7,12 @@ from typing import Final
 
 from ops import objects
 from ops.objects import Json
-from ops.snapshot import Snapshot, counted, span
+from ops.snapshot import Snapshot, format_duration, pluralize
 from ops.verdict import Verdict
 
 _SHOWN: Final = 6
 """Runs that are listed one by one."""
-_NO_PLACE: Final = re.compile(r"topology \"[^\"]*\" (doesn't allow|allows) to fit")
+_NO_TOPOLOGY_FIT: Final = re.compile(r"topology \"[^\"]*\" (doesn't allow|allows) to fit")
 
 
 def backoff(snapshot: Snapshot) -> Verdict | None:
@@ -29,10 +29,10 @@ def backoff(snapshot: Snapshot) -> Verdict | None:
     left = (until - snapshot.now).total_seconds()
     return Verdict(
         symptom="backoff",
-        headline=f"{why}; it is tried again at {until:%H:%M:%S} UTC, in {span(left)}",
+        headline=f"{why}; it is tried again at {until:%H:%M:%S} UTC, in {format_duration(left)}",
         evidence=(
             f"{workload_name(snapshot)}: {evicted.get('message', 'evicted')}",
-            f"{workload_name(snapshot)}: sent back {counted(int(state.get('count', 1)), 'time')}",
+            f"{workload_name(snapshot)}: sent back {pluralize(int(state.get('count', 1)), 'time')}",
         ),
         remedy=(
             "what its pods said then: kubectl get events -n"
@@ -43,7 +43,7 @@ def backoff(snapshot: Snapshot) -> Verdict | None:
 
 def waiting_for_nodes(snapshot: Snapshot) -> Verdict | None:
     """It has its quota; nodes for the whole gang are being made."""
-    reserved = objects.holds(snapshot.workload, "QuotaReserved")
+    reserved = objects.condition_is_true(snapshot.workload, "QuotaReserved")
     if snapshot.workload is None or not reserved or snapshot.admitted:
         return None
     checks = objects.status(snapshot.workload).get("admissionChecks") or []
@@ -80,7 +80,7 @@ def _conditions(item: Json) -> str:
 
 def preempting(snapshot: Snapshot) -> Verdict | None:
     """Others are being stopped for it."""
-    message = kueue_says(snapshot)
+    message = kueue_message(snapshot)
     if "Pending the preemption" not in message:
         return None
     return Verdict(
@@ -91,22 +91,22 @@ def preempting(snapshot: Snapshot) -> Verdict | None:
     )
 
 
-def behind(snapshot: Snapshot) -> Verdict | None:
+def behind_others(snapshot: Snapshot) -> Verdict | None:
     """Others are tried before it."""
     ahead = runs_ahead(snapshot)
-    if not pending(snapshot) or not ahead:
+    if not is_pending(snapshot) or not ahead:
         return None
     return Verdict(
         symptom="behind-others",
-        headline=f"waits for its turn{place(snapshot)}",
+        headline=f"waits for its turn{queue_position(snapshot)}",
         evidence=(
             *(
-                f"{objects.reference(w)}: {objects.run_label(w)} is before it"
+                f"{objects.reference(w)}: {objects.run_id_of(w)} is before it"
                 for w in ahead[:_SHOWN]
             ),
             *(
-                [f"{workload_name(snapshot)}: {kueue_says(snapshot)}"]
-                if kueue_says(snapshot)
+                [f"{workload_name(snapshot)}: {kueue_message(snapshot)}"]
+                if kueue_message(snapshot)
                 else []
             ),
         ),
@@ -116,40 +116,40 @@ def behind(snapshot: Snapshot) -> Verdict | None:
 
 def queued(snapshot: Snapshot) -> Verdict | None:
     """Nothing known keeps it; Kueue's last words are all there is."""
-    if not pending(snapshot):
+    if not is_pending(snapshot):
         return None
     since = objects.meta(snapshot.workload or {}).get("creationTimestamp")
     return Verdict(
         symptom="queued",
         headline=f"is queued for {snapshot.ago(since)} and not admitted yet",
-        evidence=(f"{workload_name(snapshot)}: {kueue_says(snapshot) or 'not looked at yet'}",),
+        evidence=(f"{workload_name(snapshot)}: {kueue_message(snapshot) or 'not looked at yet'}",),
         remedy=("ask again in a few seconds; if it stays, kubectl describe the Workload above",),
     )
 
 
 def runs_ahead(snapshot: Snapshot) -> list[Json]:
     """Pending Workloads of the same queue that are tried first: higher priority, else older."""
-    order = _line(snapshot)
+    order = _queue_order(snapshot)
     names = [objects.name(w) for w in order]
     mine = objects.name(snapshot.workload or {})
     return order[: names.index(mine)] if mine in names else []
 
 
-def place(snapshot: Snapshot) -> str:
+def queue_position(snapshot: Snapshot) -> str:
     """`, place 2 of 5 in its queue`; empty when it is alone."""
-    total = len(_line(snapshot))
+    total = len(_queue_order(snapshot))
     return f", place {len(runs_ahead(snapshot)) + 1} of {total} in its queue" if total > 1 else ""
 
 
-def _line(snapshot: Snapshot) -> list[Json]:
+def _queue_order(snapshot: Snapshot) -> list[Json]:
     waiting = [
         w
         for w in snapshot.workloads
         if objects.meta(w).get("namespace") == snapshot.namespace
         and w["spec"].get("queueName") == snapshot.queue_name
         and w["spec"].get("active", True)
-        and not objects.holds(w, "QuotaReserved")
-        and not objects.holds(w, "Finished")
+        and not objects.condition_is_true(w, "QuotaReserved")
+        and not objects.condition_is_true(w, "Finished")
     ]
     return sorted(waiting, key=lambda w: (-int(w["spec"].get("priority") or 0), _queued_at(w)))
 
@@ -163,17 +163,19 @@ def _queued_at(workload: Json) -> str:
     return str(objects.meta(workload).get("creationTimestamp"))
 
 
-def pending(snapshot: Snapshot) -> bool:
-    return snapshot.workload is not None and not objects.holds(snapshot.workload, "QuotaReserved")
+def is_pending(snapshot: Snapshot) -> bool:
+    return snapshot.workload is not None and not objects.condition_is_true(
+        snapshot.workload, "QuotaReserved"
+    )
 
 
-def kueue_says(snapshot: Snapshot) -> str:
+def kueue_message(snapshot: Snapshot) -> str:
     return str(objects.condition(snapshot.workload, "QuotaReserved").get("message", ""))
 
 
-def finds_no_place(snapshot: Snapshot) -> bool:
+def lacks_topology_fit(snapshot: Snapshot) -> bool:
     """Whether Kueue has quota for it, and no nodes on which the whole gang fits."""
-    return bool(_NO_PLACE.search(kueue_says(snapshot)))
+    return bool(_NO_TOPOLOGY_FIT.search(kueue_message(snapshot)))
 
 
 def workload_name(snapshot: Snapshot) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 from infra.domain import naming
 from ops import gang, objects
 from ops.objects import Json
-from ops.snapshot import Snapshot, counted
+from ops.snapshot import Snapshot, pluralize
 from ops.symptoms import terminal_states
 from ops.verdict import Verdict
 
@@ -21,17 +21,17 @@ _IMAGE: Final = (
     "RegistryUnavailable",
 )
 _SETUP: Final = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
-_REFUSALS: Final = ("FailedCreate", "JobCreationFailed")
+_CREATE_FAILURES: Final = ("FailedCreate", "JobCreationFailed")
 """Events of Jobs, and of JobSets."""
 _VOLUME_EVENTS: Final = ("FailedMount", "FailedAttachVolume")
 
 
-def refused(snapshot: Snapshot) -> Verdict | None:
+def creation_rejected(snapshot: Snapshot) -> Verdict | None:
     """The API server turns its pods away."""
-    if not snapshot.admitted or gang.live(snapshot):
+    if not snapshot.admitted or gang.live_pods(snapshot):
         return None
     events = snapshot.events_of(snapshot.run, *snapshot.jobs)
-    refusals = [e for e in events if e.get("reason") in _REFUSALS]
+    refusals = [e for e in events if e.get("reason") in _CREATE_FAILURES]
     if not refusals:
         return None
     return Verdict(
@@ -46,7 +46,7 @@ def refused(snapshot: Snapshot) -> Verdict | None:
     )
 
 
-def image(snapshot: Snapshot) -> Verdict | None:
+def image_pull(snapshot: Snapshot) -> Verdict | None:
     """Its image cannot be had."""
     for pod, container, waiting in _waiting(snapshot):
         if waiting.get("reason") in _IMAGE:
@@ -65,20 +65,22 @@ def image(snapshot: Snapshot) -> Verdict | None:
     return None
 
 
-def setup(snapshot: Snapshot) -> Verdict | None:
+def container_setup(snapshot: Snapshot) -> Verdict | None:
     """A container cannot be made: a ConfigMap, a Secret or a volume is not there."""
     for pod, container, waiting in _waiting(snapshot):
         if waiting.get("reason") in _SETUP:
             line = f"{objects.reference(pod)}: {waiting['reason']}: {waiting.get('message', '')}"
-            return _setup(f"the container {container['name']} cannot be made", line)
-    pending = [p for p in gang.live(snapshot) if objects.status(p).get("phase") == "Pending"]
+            return _setup_verdict(f"the container {container['name']} cannot be made", line)
+    pending = [p for p in gang.live_pods(snapshot) if objects.status(p).get("phase") == "Pending"]
     for event in reversed(snapshot.events_of(*pending)):
         if event.get("reason") in _VOLUME_EVENTS:
-            return _setup("a volume cannot be mounted", f"{_subject(event)}: {event['message']}")
+            return _setup_verdict(
+                "a volume cannot be mounted", f"{_subject(event)}: {event['message']}"
+            )
     return None
 
 
-def _setup(what: str, line: str) -> Verdict:
+def _setup_verdict(what: str, line: str) -> Verdict:
     return Verdict(
         symptom="setup",
         headline=f"cannot start: {what}",
@@ -90,33 +92,33 @@ def _setup(what: str, line: str) -> Verdict:
 def restarting(snapshot: Snapshot) -> Verdict | None:
     """An attempt has just ended badly, and the next one is not up yet."""
     first = terminal_states.first_exit(snapshot)
-    if first is None or not terminal_states.broken(snapshot):
+    if first is None or not terminal_states.failure_mode(snapshot):
         return None
     most = ((snapshot.run.get("spec") or {}).get("failurePolicy") or {}).get("maxRestarts")
-    counted = objects.status(snapshot.run).get("restartsCountTowardsMax") or 0
-    limit = f", {counted} of {most} restarts used" if most is not None else ""
+    pluralize = objects.status(snapshot.run).get("restartsCountTowardsMax") or 0
+    limit = f", {pluralize} of {most} restarts used" if most is not None else ""
     return Verdict(
         symptom="restarting",
         headline=f"restarts: an attempt ended with exit code {first.code}{limit}",
-        evidence=(first.evidence, *terminal_states.last_words(snapshot, first)),
-        remedy=tuple(terminal_states.log_lines(snapshot, first)),
+        evidence=(first.evidence, *terminal_states.log_tail(snapshot, first)),
+        remedy=tuple(terminal_states.log_commands(snapshot, first)),
     )
 
 
 def starting(snapshot: Snapshot) -> Verdict | None:
     """It is admitted and not whole yet."""
-    if not snapshot.admitted or gang.trains(snapshot):
+    if not snapshot.admitted or gang.is_training(snapshot):
         return None
     ready = objects.condition(snapshot.workload, "PodsReady")
-    pods = gang.live(snapshot)
-    waiting = [p for p in pods if not objects.holds(p, "Ready")]
+    pods = gang.live_pods(snapshot)
+    waiting = [p for p in pods if not objects.condition_is_true(p, "Ready")]
     if not snapshot.queue_name:
-        return _gathering(snapshot, pods, waiting)
+        return _not_ready_unqueued(snapshot, pods, waiting)
     since = objects.condition(snapshot.workload, "Admitted").get("lastTransitionTime")
     return Verdict(
         symptom="not-ready",
         headline=f"was admitted {snapshot.ago(since)} ago and is not whole yet:"
-        f" {len(pods) - len(waiting)} of {gang.wanted(snapshot)} pods are ready",
+        f" {len(pods) - len(waiting)} of {gang.expected_size(snapshot)} pods are ready",
         evidence=(
             *(f"{objects.reference(p)}: {_pod_state(p)}" for p in waiting),
             *(
@@ -132,13 +134,13 @@ def starting(snapshot: Snapshot) -> Verdict | None:
     )
 
 
-def _gathering(snapshot: Snapshot, pods: list[Json], waiting: list[Json]) -> Verdict:
+def _not_ready_unqueued(snapshot: Snapshot, pods: list[Json], waiting: list[Json]) -> Verdict:
     """As `starting`, where another scheduler decides."""
     since = objects.meta(snapshot.run).get("creationTimestamp")
     return Verdict(
         symptom="not-ready",
         headline=f"was created {snapshot.ago(since)} ago and is not whole yet:"
-        f" {len(pods) - len(waiting)} of {counted(len(pods), 'pod')} ready",
+        f" {len(pods) - len(waiting)} of {pluralize(len(pods), 'pod')} ready",
         evidence=tuple(f"{objects.reference(p)}: {_pod_state(p)}" for p in waiting),
         remedy=(
             f"gangs are scheduled by {snapshot.other_scheduler or 'nobody'}:"
@@ -150,8 +152,8 @@ def _gathering(snapshot: Snapshot, pods: list[Json], waiting: list[Json]) -> Ver
 
 def running(snapshot: Snapshot) -> Verdict | None:
     """It trains."""
-    pods = gang.live(snapshot)
-    if not gang.trains(snapshot):
+    pods = gang.live_pods(snapshot)
+    if not gang.is_training(snapshot):
         return None
     starts = [str(objects.status(p).get("startTime") or "") for p in pods]
     nodes = Counter(str(p["spec"].get("nodeName", "")) for p in pods)
@@ -183,7 +185,7 @@ def unknown(snapshot: Snapshot) -> Verdict:
 def _waiting(snapshot: Snapshot) -> list[tuple[Json, Json, Json]]:
     """Pods, their container statuses, and what these wait for."""
     found = []
-    for pod in gang.live(snapshot):
+    for pod in gang.live_pods(snapshot):
         status = objects.status(pod)
         for one in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]:
             if waiting := (one.get("state") or {}).get("waiting"):

@@ -10,7 +10,7 @@ from ops.objects import Json
 from ops.snapshot import Snapshot
 from ops.verdict import Verdict
 
-UNSEEN_AFTER_S: Final = 30.0
+KUEUE_SILENT_AFTER_S: Final = 30.0
 """Kueue makes a Workload within a second or two; after so long nobody is working."""
 
 _STOPPED: Final = ("Hold", "HoldAndDrain")
@@ -62,12 +62,12 @@ def held(snapshot: Snapshot) -> Verdict | None:
             headline="waits: its queue is stopped"
             + (", and what runs in it is saved and put back" if policy == "HoldAndDrain" else ""),
             evidence=(f"{objects.reference(queue)}: stopPolicy {policy}",),
-            remedy=(_resume(queue, snapshot),),
+            remedy=(_resume_command(queue, snapshot),),
         )
     return None
 
 
-def _resume(queue: Json, snapshot: Snapshot) -> str:
+def _resume_command(queue: Json, snapshot: Snapshot) -> str:
     if queue.get("kind") == "ClusterQueue":
         return f"python -m ops resume --team {snapshot.team}, when its platform is whole again"
     return f"kubectl patch {objects.reference(queue)} --type merge -p '" + (
@@ -89,7 +89,7 @@ def inactive(snapshot: Snapshot) -> Verdict | None:
     return None
 
 
-def closed(snapshot: Snapshot) -> Verdict | None:
+def wrong_team(snapshot: Snapshot) -> Verdict | None:
     """The ClusterQueue does not take runs of this namespace."""
     reserved = objects.condition(snapshot.workload, "QuotaReserved")
     if snapshot.workload is None or "namespace doesn't match" not in reserved.get("message", ""):
@@ -104,7 +104,7 @@ def closed(snapshot: Snapshot) -> Verdict | None:
     )
 
 
-def unseen(snapshot: Snapshot) -> Verdict | None:
+def not_seen_by_kueue(snapshot: Snapshot) -> Verdict | None:
     """Kueue has not looked at it."""
     if not snapshot.queue_name:
         return None
@@ -112,7 +112,9 @@ def unseen(snapshot: Snapshot) -> Verdict | None:
         return None
     created = objects.time(objects.meta(snapshot.run).get("creationTimestamp"))
     age = (snapshot.now - created).total_seconds() if created else 0.0
-    if not (snapshot.run.get("spec") or {}).get("suspend") and not _run_policy(snapshot.run):
+    if not (snapshot.run.get("spec") or {}).get("suspend") and not _suspended_by_run_policy(
+        snapshot.run
+    ):
         return Verdict(
             symptom="not-queued",
             headline="is not suspended and has no Workload: Kueue does not queue it",
@@ -122,7 +124,7 @@ def unseen(snapshot: Snapshot) -> Verdict | None:
                 "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations",
             ),
         )
-    late = age > UNSEEN_AFTER_S
+    late = age > KUEUE_SILENT_AFTER_S
     return Verdict(
         symptom="kueue-silent" if late else "just-created",
         headline=f"was created {age:.0f} s ago and Kueue has not looked at it"
@@ -136,6 +138,6 @@ def unseen(snapshot: Snapshot) -> Verdict | None:
     )
 
 
-def _run_policy(run: Json) -> bool:
+def _suspended_by_run_policy(run: Json) -> bool:
     """Training Operator and MPI Operator keep `suspend` in here."""
     return bool(((run.get("spec") or {}).get("runPolicy") or {}).get("suspend"))

@@ -9,10 +9,16 @@ from typing import Final
 from infra.domain import naming
 from ops import objects, quota
 from ops.objects import Json
-from ops.placement import node_refusals, plain
-from ops.quota import Room
-from ops.snapshot import Snapshot, counted
-from ops.symptoms.pending import finds_no_place, kueue_says, pending, place, workload_name
+from ops.placement import format_amount, node_rejections
+from ops.quota import FlavorCapacity
+from ops.snapshot import Snapshot, pluralize
+from ops.symptoms.pending import (
+    is_pending,
+    kueue_message,
+    lacks_topology_fit,
+    queue_position,
+    workload_name,
+)
 from ops.verdict import Verdict
 
 _SHOWN: Final = 6
@@ -21,9 +27,9 @@ _SHOWN: Final = 6
 
 def no_flavor(snapshot: Snapshot) -> Verdict | None:
     """Its affinity and tolerations leave no flavor of its queue over."""
-    if not pending(snapshot) or snapshot.cluster_queue is None:
+    if not is_pending(snapshot) or snapshot.cluster_queue is None:
         return None
-    refusals = quota.refusals(snapshot)
+    refusals = quota.flavor_mismatches(snapshot)
     if not refusals or not all(refusals.values()):
         return None
     return Verdict(
@@ -31,7 +37,7 @@ def no_flavor(snapshot: Snapshot) -> Verdict | None:
         headline="can never start: its affinity or tolerations fit none of its queue's pools",
         evidence=(
             *(f"resourceflavor/{name}: {why}" for name, why in refusals.items()),
-            f"{workload_name(snapshot)}: {kueue_says(snapshot)}",
+            f"{workload_name(snapshot)}: {kueue_message(snapshot)}",
         ),
         remedy=(
             "change gpuModel, gpusPerNode or capacity in the run file: pools are"
@@ -43,15 +49,15 @@ def no_flavor(snapshot: Snapshot) -> Verdict | None:
 
 def too_big(snapshot: Snapshot) -> Verdict | None:
     """It asks for more than its queue could ever give."""
-    rooms = _rooms(snapshot)
-    if not rooms or any(room.possible for room in rooms):
+    rooms = _capacities(snapshot)
+    if not rooms or any(room.can_ever_fit for room in rooms):
         return None
     return Verdict(
         symptom="too-big",
         headline="can never start: it asks for more than its queue may ever have",
         evidence=tuple(
-            f"resourceflavor/{r.flavor}: {plain(r.asked)} {r.resource} asked,"
-            f" {plain(r.most)} at most" + _limit_text(r)
+            f"resourceflavor/{r.flavor}: {format_amount(r.asked)} {r.resource} asked,"
+            f" {format_amount(r.maximum)} at most" + _limit_text(r)
             for r in rooms
         ),
         remedy=("ask for fewer nodes, or raise the pool's max or the team's borrowing limit",),
@@ -60,15 +66,15 @@ def too_big(snapshot: Snapshot) -> Verdict | None:
 
 def cost_cap(snapshot: Snapshot) -> Verdict | None:
     """There is free quota, and the team's limit keeps it from borrowing that."""
-    rooms = _rooms(snapshot)
-    limited = [room for room in rooms if room.limited and room.possible]
-    if not limited or any(room.enough for room in rooms):
+    rooms = _capacities(snapshot)
+    limited = [room for room in rooms if room.limited and room.can_ever_fit]
+    if not limited or any(room.fits_now for room in rooms):
         return None
     names = ", ".join(room.flavor for room in limited)
     return Verdict(
         symptom="cost-cap",
         headline=f"waits: team {snapshot.team} has borrowed all that it may of {names}",
-        evidence=(*map(_room_line, rooms), *_holder_lines(snapshot, rooms)),
+        evidence=(*map(_capacity_line, rooms), *_holder_lines(snapshot, rooms)),
         remedy=(
             "wait for the team's own runs, or raise its `borrowing` or `onDemandUsdPerHour` in the"
             " stack's file",
@@ -79,17 +85,17 @@ def cost_cap(snapshot: Snapshot) -> Verdict | None:
 
 def quota_exhausted(snapshot: Snapshot) -> Verdict | None:
     """All flavors that suit it are taken."""
-    rooms = _rooms(snapshot)
+    rooms = _capacities(snapshot)
     if not rooms:
         return _by_message(snapshot)
-    if any(room.enough for room in rooms):
+    if any(room.fits_now for room in rooms):
         return None
-    best = max((room for room in rooms if room.possible), key=lambda room: room.free)
+    best = max((room for room in rooms if room.can_ever_fit), key=lambda room: room.free)
     return Verdict(
         symptom="quota-exhausted",
-        headline=f"waits for quota: {plain(best.asked)} {best.resource} asked,"
-        f" {plain(best.free)} free in {best.flavor}{place(snapshot)}",
-        evidence=(*map(_room_line, rooms), *_holder_lines(snapshot, rooms)),
+        headline=f"waits for quota: {format_amount(best.asked)} {best.resource} asked,"
+        f" {format_amount(best.free)} free in {best.flavor}{queue_position(snapshot)}",
+        evidence=(*map(_capacity_line, rooms), *_holder_lines(snapshot, rooms)),
         remedy=(
             "wait for the runs above, or ask a lead to stop one",
             f"kubectl get clusterqueue {naming.cluster_queue(snapshot.team)} -o yaml",
@@ -99,24 +105,24 @@ def quota_exhausted(snapshot: Snapshot) -> Verdict | None:
 
 def _by_message(snapshot: Snapshot) -> Verdict | None:
     """For people who may not read ClusterQueues: Kueue's own words."""
-    message = kueue_says(snapshot)
-    if not pending(snapshot) or "insufficient" not in message:
+    message = kueue_message(snapshot)
+    if not is_pending(snapshot) or "insufficient" not in message:
         return None
     return Verdict(
         symptom="quota-exhausted",
-        headline=f"waits for quota{place(snapshot)}",
+        headline=f"waits for quota{queue_position(snapshot)}",
         evidence=(f"{workload_name(snapshot)}: {message}", *_holder_lines(snapshot, ())),
         remedy=("who holds the quota: a platform engineer sees it with the same command",),
     )
 
 
-def no_place(snapshot: Snapshot) -> Verdict | None:
+def no_nodes(snapshot: Snapshot) -> Verdict | None:
     """There is quota, and no nodes on which the whole gang fits."""
-    message = kueue_says(snapshot)
-    if snapshot.workload is None or not pending(snapshot) or not finds_no_place(snapshot):
+    message = kueue_message(snapshot)
+    if snapshot.workload is None or not is_pending(snapshot) or not lacks_topology_fit(snapshot):
         return None
     spec = quota.pod_specs(snapshot.workload)[0]
-    pools = [room.flavor for room in _rooms(snapshot)]
+    pools = [room.flavor for room in _capacities(snapshot)]
     return Verdict(
         symptom="no-nodes",
         headline="waits for nodes: there is quota, but the gang does not fit on the nodes that are there",
@@ -139,7 +145,7 @@ def node_lines(snapshot: Snapshot, spec: Json, pools: Sequence[str]) -> list[str
         for toleration in (flavor.get("spec") or {}).get("tolerations") or []
     ]
     nodes = [n for n in snapshot.nodes if not pools or objects.label(n, naming.POOL) in pools]
-    counts = node_refusals(spec, nodes, *gained)
+    counts = node_rejections(spec, nodes, *gained)
     lines = [
         f"nodes: {count} of {counts.total()} {reason or 'would take a pod of it if empty'}"
         for reason, count in sorted(counts.items(), key=lambda item: item[0] == "")
@@ -147,34 +153,35 @@ def node_lines(snapshot: Snapshot, spec: Json, pools: Sequence[str]) -> list[str
     return lines or [f"nodes: none in {', '.join(pools) or 'the cluster'}"]
 
 
-def _rooms(snapshot: Snapshot) -> list[Room]:
-    if not pending(snapshot) or snapshot.cluster_queue is None:
+def _capacities(snapshot: Snapshot) -> list[FlavorCapacity]:
+    if not is_pending(snapshot) or snapshot.cluster_queue is None:
         return []
-    return quota.rooms(snapshot)
+    return quota.flavor_capacities(snapshot)
 
 
-def _limit_text(room: Room) -> str:
+def _limit_text(room: FlavorCapacity) -> str:
     limit = room.borrowing_limit
-    return "" if limit is None else f" (borrowing limit {plain(limit)})"
+    return "" if limit is None else f" (borrowing limit {format_amount(limit)})"
 
 
-def _room_line(room: Room) -> str:
+def _capacity_line(room: FlavorCapacity) -> str:
     return (
-        f"resourceflavor/{room.flavor}: {plain(room.asked)} {room.resource} asked,"
-        f" {plain(room.free)} free of {plain(room.most)}" + _limit_text(room)
+        f"resourceflavor/{room.flavor}: {format_amount(room.asked)} {room.resource} asked,"
+        f" {format_amount(room.free)} free of {format_amount(room.maximum)}" + _limit_text(room)
     )
 
 
-def _holder_lines(snapshot: Snapshot, rooms: Sequence[Room]) -> list[str]:
+def _holder_lines(snapshot: Snapshot, rooms: Sequence[FlavorCapacity]) -> list[str]:
     flavors = [room.flavor for room in rooms] or [objects.name(f) for f in snapshot.flavors]
-    found = quota.holders(snapshot.workloads, flavors)
+    found = quota.quota_holders(snapshot.workloads, flavors)
     lines = [
-        f"{h.flavor}: {h.run_id} (team {h.team}) holds {plain(h.gpus)} GPUs on {counted(h.nodes, 'node')}"
+        f"{h.flavor}: {h.run_id} (team {h.team}) holds {format_amount(h.gpus)} GPUs on"
+        f" {pluralize(h.nodes, 'node')}"
         for h in found[:_SHOWN]
     ]
     rest = found[_SHOWN:]
     total = sum((h.gpus for h in rest), Decimal(0))
     return [
         *lines,
-        *([f"{counted(len(rest), 'more run')} hold {plain(total)} GPUs"] if rest else []),
+        *([f"{pluralize(len(rest), 'more run')} hold {format_amount(total)} GPUs"] if rest else []),
     ]

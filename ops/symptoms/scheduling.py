@@ -9,12 +9,12 @@ from typing import Final
 from infra.domain import naming
 from ops import gang, objects, placement
 from ops.objects import Json
-from ops.snapshot import Snapshot, counted
+from ops.snapshot import Snapshot, pluralize
 from ops.symptoms.scarcity import node_lines
 from ops.verdict import Verdict
 
 _SHOWN: Final = 6
-_SCALING: Final = (
+_AUTOSCALER_EVENTS: Final = (
     "FailedScaleUp",
     "NotTriggerScaleUp",
     "TriggeredScaleUp",
@@ -24,31 +24,31 @@ _SCALING: Final = (
 _NO_GPU: Final = f"Insufficient {naming.GPU}"
 _TAINT: Final = re.compile(r"untolerated taint")
 _AFFINITY: Final = re.compile(r"didn't match Pod's node (affinity|selector)")
-_NODE_TROUBLE: Final = "node.kubernetes.io/"
+_NODE_CONDITION_TAINT: Final = "node.kubernetes.io/"
 """Prefix of taints that say what is wrong with a node, and that nobody should tolerate."""
 
 
-def stuck(snapshot: Snapshot) -> list[Json]:
+def unschedulable_pods(snapshot: Snapshot) -> list[Json]:
     """Pods for which the scheduler has found no node."""
     return [
         pod
-        for pod in gang.live(snapshot)
+        for pod in gang.live_pods(snapshot)
         if objects.condition(pod, "PodScheduled").get("reason") == "Unschedulable"
     ]
 
 
 def partial_gang(snapshot: Snapshot) -> Verdict | None:
     """Some of its workers run, others find no node."""
-    without = stuck(snapshot)
-    started = [p for p in gang.live(snapshot) if objects.status(p).get("phase") == "Running"]
+    without = unschedulable_pods(snapshot)
+    started = [p for p in gang.live_pods(snapshot) if objects.status(p).get("phase") == "Running"]
     if not without or not started:
         return None
     ganged = snapshot.queue_name or snapshot.other_scheduler
-    size = max(gang.wanted(snapshot), len(started) + len(without))
+    size = max(gang.expected_size(snapshot), len(started) + len(without))
     return Verdict(
         symptom="partial-gang",
         headline=f"only {len(started)} of {size} workers have started, and they wait for the others",
-        evidence=(_why(without[0]), *node_lines(snapshot, without[0]["spec"], ())),
+        evidence=(_scheduler_message(without[0]), *node_lines(snapshot, without[0]["spec"], ())),
         remedy=(
             "nodes were lost since it was admitted: Kueue takes it back and tries again"
             if snapshot.queue_name
@@ -64,7 +64,7 @@ def partial_gang(snapshot: Snapshot) -> Verdict | None:
 
 def missing_toleration(snapshot: Snapshot) -> Verdict | None:
     """Every node that it wants has a taint that it does not tolerate."""
-    return _named(
+    return _verdict_if(
         snapshot,
         "missing-toleration",
         "do not tolerate the taints of the nodes that they want",
@@ -76,7 +76,7 @@ def missing_toleration(snapshot: Snapshot) -> Verdict | None:
 
 def strict_affinity(snapshot: Snapshot) -> Verdict | None:
     """No node has the labels that it wants."""
-    return _named(
+    return _verdict_if(
         snapshot,
         "strict-affinity",
         "want labels that no node has",
@@ -88,7 +88,7 @@ def strict_affinity(snapshot: Snapshot) -> Verdict | None:
 
 def no_gpu_capacity(snapshot: Snapshot) -> Verdict | None:
     """Nodes that would take it have no GPUs left, or there are none."""
-    return _named(
+    return _verdict_if(
         snapshot,
         "no-gpu-capacity",
         "find no free GPUs",
@@ -100,7 +100,7 @@ def no_gpu_capacity(snapshot: Snapshot) -> Verdict | None:
 
 def unschedulable(snapshot: Snapshot) -> Verdict | None:
     """The scheduler finds no node for a pod, for another reason."""
-    return _named(
+    return _verdict_if(
         snapshot,
         "unschedulable",
         "fit no node",
@@ -110,31 +110,31 @@ def unschedulable(snapshot: Snapshot) -> Verdict | None:
     )
 
 
-def _named(snapshot: Snapshot, symptom: str, what: str, *remedy: str) -> Verdict | None:
+def _verdict_if(snapshot: Snapshot, symptom: str, what: str, *remedy: str) -> Verdict | None:
     """The verdict, if this is what keeps the first pod without a node from its nodes."""
-    without = stuck(snapshot)
-    if not without or kind(snapshot, without[0]) != symptom:
+    without = unschedulable_pods(snapshot)
+    if not without or classify(snapshot, without[0]) != symptom:
         return None
-    pods = counted(len(gang.live(snapshot)), "pod")
+    pods = pluralize(len(gang.live_pods(snapshot)), "pod")
     return Verdict(
         symptom=symptom,
         headline=f"is admitted, but {len(without)} of its {pods} {what}",
         evidence=(
-            _why(without[0]),
+            _scheduler_message(without[0]),
             *node_lines(snapshot, without[0]["spec"], ()),
-            *(_holders(snapshot) if symptom == "no-gpu-capacity" else []),
-            *_scaling(snapshot, without),
+            *(_gpu_holders(snapshot) if symptom == "no-gpu-capacity" else []),
+            *_autoscaler_event(snapshot, without),
         ),
         remedy=remedy,
     )
 
 
-def kind(snapshot: Snapshot, pod: Json) -> str:
+def classify(snapshot: Snapshot, pod: Json) -> str:
     """Which of the symptoms above a pod without a node shows."""
     message = str(objects.condition(pod, "PodScheduled").get("message", ""))
     if "nodes" in snapshot.hidden:
         return _by_message(message)
-    counts = placement.node_refusals(pod["spec"], snapshot.nodes)
+    counts = placement.node_rejections(pod["spec"], snapshot.nodes)
     if not counts:
         return "no-gpu-capacity"
     if counts[""]:
@@ -143,7 +143,7 @@ def kind(snapshot: Snapshot, pod: Json) -> str:
     if not suiting:
         return "strict-affinity"
     tainted = [why for why in suiting if why.startswith(placement.TAINTED)]
-    ours = [why for why in tainted if _NODE_TROUBLE not in why]
+    ours = [why for why in tainted if _NODE_CONDITION_TAINT not in why]
     return "missing-toleration" if len(ours) == len(suiting) else "unschedulable"
 
 
@@ -152,16 +152,16 @@ def _by_message(message: str) -> str:
     if _NO_GPU in message:
         return "no-gpu-capacity"
     if _TAINT.search(message):
-        return "unschedulable" if _NODE_TROUBLE in message else "missing-toleration"
+        return "unschedulable" if _NODE_CONDITION_TAINT in message else "missing-toleration"
     return "strict-affinity" if _AFFINITY.search(message) else "unschedulable"
 
 
-def _why(pod: Json) -> str:
-    told = objects.condition(pod, "PodScheduled").get("message", "")
-    return f"{objects.reference(pod)}: {told}"
+def _scheduler_message(pod: Json) -> str:
+    message = objects.condition(pod, "PodScheduled").get("message", "")
+    return f"{objects.reference(pod)}: {message}"
 
 
-def _holders(snapshot: Snapshot) -> list[str]:
+def _gpu_holders(snapshot: Snapshot) -> list[str]:
     """Runs that hold GPUs of nodes, as far as their pods may be read."""
     held: Counter[tuple[str, str]] = Counter()
     for pod in snapshot.others_pods:
@@ -175,7 +175,9 @@ def _holders(snapshot: Snapshot) -> list[str]:
     ]
 
 
-def _scaling(snapshot: Snapshot, without: list[Json]) -> list[str]:
+def _autoscaler_event(snapshot: Snapshot, without: list[Json]) -> list[str]:
     """The autoscaler's last word."""
-    told = [e for e in snapshot.events_of(*without) if e.get("reason") in _SCALING]
-    return [f"pod/{e['involvedObject']['name']}: {e['reason']}: {e['message']}" for e in told[-1:]]
+    message = [e for e in snapshot.events_of(*without) if e.get("reason") in _AUTOSCALER_EVENTS]
+    return [
+        f"pod/{e['involvedObject']['name']}: {e['reason']}: {e['message']}" for e in message[-1:]
+    ]

@@ -100,7 +100,7 @@ def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _left(cluster: Cluster) -> list[str]:
     """Jobs of climbs, and the Lease of one."""
-    listed = cluster.kubectl("get", "jobs", "-A", "-l", jobs.CLIMB, "-o", "name")
+    listed = cluster.kubectl("get", "jobs", "-A", "-l", jobs.SESSION_LABEL, "-o", "name")
     return [*listed.split(), *cluster.kubectl("get", "leases", "-n", SPACE, "-o", "name").split()]
 
 

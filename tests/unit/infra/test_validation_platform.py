@@ -213,11 +213,11 @@ def test_commands_on_the_stack_know_a_pool_without_gangs(pool: NodePool) -> None
     found = args()
     told = dataclasses.replace(found, platform=dataclasses.replace(found.platform, pools=(pool,)))
     [known] = stack_facts.parse(component.stack_facts(told)["data"][stack_facts.KEY]).pools
-    assert pool.sharing and known.gangless.startswith(
+    assert pool.sharing and known.no_gang_reason.startswith(
         f"its GPUs are shared ({pool.sharing.mode.value})"
     )
     whole = stack_facts.parse(component.stack_facts(found)["data"][stack_facts.KEY]).pools
-    assert {one.gangless for one in whole if one.gpu} == {""}
+    assert {one.no_gang_reason for one in whole if one.gpu} == {""}
 
 
 def test_gpus_are_borrowed_by_a_queue_that_owns_none_and_yields_first() -> None:

@@ -12,9 +12,9 @@ from ops import objects
 from ops.cluster import ConflictError, ForbiddenError, Kind
 from ops.objects import Json
 from ops.ready import jobs, stack_facts
-from ops.ready.context import Climb
+from ops.ready.context import Session
 from ops.ready.jobs import Jobs
-from ops.ready.polling import Pace
+from ops.ready.polling import Poller
 
 Play = Callable[["LiveFake", Json], None]
 Key = tuple[str, str, str]
@@ -293,18 +293,18 @@ class Clock:
         self.now += 1.0
         self._meanwhile()
 
-    def pace(self, limit_s: float = 10.0) -> Pace:
-        return Pace(limit_s=limit_s, rest=self.rest, clock=lambda: self.now)
+    def poller(self, limit_s: float = 10.0) -> Poller:
+        return Poller(limit_s=limit_s, pause=self.rest, clock=lambda: self.now)
 
 
-def climbing(cluster: LiveFake, clock: Clock | None = None, **changes: Any) -> Climb:
+def make_session(cluster: LiveFake, clock: Clock | None = None, **changes: Any) -> Session:
     """A climb on all pools of the cluster's stack."""
     of = stack_facts.read(cluster)  # type: ignore[arg-type]
-    pace = (clock or Clock()).pace()
+    poller = (clock or Clock()).poller()
     usual: dict[str, Any] = {
         "cluster": cluster,
         "stack": of,
-        "jobs": Jobs(cluster, "c1", pace, lambda _: None),  # type: ignore[arg-type]
+        "jobs": Jobs(cluster, "c1", poller, lambda _: None),  # type: ignore[arg-type]
         "pools": of.pools,
     }
-    return Climb(**usual | changes)
+    return Session(**usual | changes)

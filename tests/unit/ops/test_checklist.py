@@ -13,12 +13,18 @@ import pytest
 from infra.domain import naming
 from infra.observability.alerts import ALERTS
 from ops.checklist import ROWS, checklist
-from ops.checklist.prometheus_inventory import GPU, KUBERNETES, TRAINING, Watched, watch
-from ops.checklist.snapshot import observe
-from ops.metrics import Metrics
+from ops.checklist.prometheus_inventory import (
+    GPU,
+    KUBERNETES,
+    TRAINING,
+    PrometheusInventory,
+    read_inventory,
+)
+from ops.checklist.snapshot import take_snapshot
+from ops.metrics import PrometheusClient
 from ops.objects import Json
 from ops.ready import result_store, stack_facts
-from ops.ready.outcome import Found, Outcome, Row, failed, passed
+from ops.ready.outcome import Outcome, Row, StageResult, failed, passed
 from tests.unit.ops.ready_cluster import (
     TEAMS,
     LiveFake,
@@ -143,10 +149,10 @@ def _sound() -> LiveFake:
 
 
 PROVEN = [
-    Found(rung=rung, title="", checks=(passed("pool spot", "2 pods on spot-0, spot-1"),))
-    for rung in ("gpu-smoke", "single-node", "multi-node", "collective")
-] + [Found(rung="restore", title="", checks=(passed("team serving", "2 runs, 2 restored"),))]
-WATCHED = Watched(
+    StageResult(stage=stage, title="", checks=(passed("pool spot", "2 pods on spot-0, spot-1"),))
+    for stage in ("gpu-smoke", "single-node", "multi-node", "collective")
+] + [StageResult(stage="restore", title="", checks=(passed("team serving", "2 runs, 2 restored"),))]
+WATCHED = PrometheusInventory(
     place="http://prometheus",
     counts={GPU: 4, TRAINING: 1, KUBERNETES: 20},
     alerts=[alert.name for alert in ALERTS],
@@ -155,15 +161,15 @@ WATCHED = Watched(
 
 def _rows(
     cluster: LiveFake | None = None,
-    found: list[Found] | None = None,
-    watched: Watched = WATCHED,
+    found: list[StageResult] | None = None,
+    prometheus: PrometheusInventory = WATCHED,
     now: dt.datetime = NOW,
 ) -> dict[str, Row]:
     at = cluster or _sound()
     of = stack_facts.read(at)  # type: ignore[arg-type]
     proven = PROVEN if found is None else found
-    known = result_store.merged({}, proven, NOW, of.subjects)
-    observed = observe(at, of, of.teams, known, watched, now)  # type: ignore[arg-type]
+    known = result_store.merge({}, proven, NOW, of.subjects)
+    observed = take_snapshot(at, of, of.teams, known, prometheus, now)  # type: ignore[arg-type]
     return {row.area: row for row in checklist(observed)}
 
 
@@ -340,8 +346,8 @@ def test_a_row_fails_for_this_and_says_so_with_a_remedy(
 
 
 def test_pools_that_failed_fail_their_row_and_pools_that_nobody_tried_leave_it_open() -> None:
-    bad = Found(
-        rung="collective", title="", checks=(failed("pool spot", "MTU differs", "even it"),)
+    bad = StageResult(
+        stage="collective", title="", checks=(failed("pool spot", "MTU differs", "even it"),)
     )
     rows = _rows(found=[bad])
     assert rows["NCCL readiness"].outcome is Outcome.FAILED
@@ -393,8 +399,10 @@ def test_shared_gpus_are_no_gang_to_try_and_leave_its_rows_open_only_alone() -> 
 
 
 def test_metrics_that_are_missing_fail_and_a_prometheus_that_is_missing_leaves_it_open() -> None:
-    none = Watched(place="p", counts={GPU: 0, TRAINING: 0, KUBERNETES: 9}, alerts=["NodePressure"])
-    rows = _rows(watched=none)
+    none = PrometheusInventory(
+        place="p", counts={GPU: 0, TRAINING: 0, KUBERNETES: 9}, alerts=["NodePressure"]
+    )
+    rows = _rows(prometheus=none)
     assert rows["Observability"].evidence[:2] == (
         "GPU: p has no series of it",
         "training: p has no series of it",
@@ -403,9 +411,9 @@ def test_metrics_that_are_missing_fail_and_a_prometheus_that_is_missing_leaves_i
     assert "LowGpuUtilization" in rows["Alerts"].evidence[0]
     cluster = _sound()
     _no_nodes(cluster)
-    row = _rows(cluster, watched=none)["Observability"]
+    row = _rows(cluster, prometheus=none)["Observability"]
     assert "GPU: there is no GPU node now" in row.evidence
-    gone = _rows(watched=Watched(place="p", gap="p does not answer"))
+    gone = _rows(prometheus=PrometheusInventory(place="p", gap="p does not answer"))
     assert gone["Alerts"].outcome is gone["Observability"].outcome is Outcome.UNKNOWN
     assert gone["Alerts"].evidence == ("p does not answer",)
 
@@ -425,16 +433,16 @@ def test_an_alert_that_fires_for_one_of_many_fires() -> None:
             return json.dumps({"status": "success", "data": {"result": [value]}})
         return _rules(("A", "firing"), ("A", "inactive"), ("B", "pending"))
 
-    watched = watch(Metrics("p", get))
-    assert (watched.alerts, watched.firing) == (["A", "B"], ["A"])
-    assert watched.counts == {GPU: 3, TRAINING: 3, KUBERNETES: 3}
+    prometheus = read_inventory(PrometheusClient("p", get))
+    assert (prometheus.alerts, prometheus.firing) == (["A", "B"], ["A"])
+    assert prometheus.counts == {GPU: 3, TRAINING: 3, KUBERNETES: 3}
     assert asked == ["/api/v1/query"] * 3 + ["/api/v1/rules"]
 
 
 @pytest.mark.parametrize("text", [None, "<html>", "{}", '{"data": {"groups": [{}]}}'])
 def test_what_does_not_answer_as_prometheus_does_is_a_gap(text: str | None) -> None:
-    watched = watch(Metrics("p", lambda *_: text))
-    assert watched.counts is None and watched.gap
+    prometheus = read_inventory(PrometheusClient("p", lambda *_: text))
+    assert prometheus.counts is None and prometheus.gap
 
 
 def test_what_may_not_be_read_is_not_known_and_never_a_failure() -> None:

@@ -10,9 +10,9 @@ import pytest
 from infra.domain import naming
 from ops import __main__ as front_door
 from ops import collect, drain
-from ops.cluster import ClusterError, ForbiddenError, Kind, _decoded
+from ops.cluster import ClusterError, ForbiddenError, Kind, _decode
 from ops.collect import NoSuchRunError
-from ops.objects import Json, amount
+from ops.objects import Json, parse_quantity
 from tests.unit.ops.snapshots import (
     RUN_ID,
     at,
@@ -89,15 +89,15 @@ def test_a_run_is_found_by_its_id_or_as_the_newest_of_its_name() -> None:
     newer = run()
     newer["metadata"] = newer["metadata"] | {"creationTimestamp": at(1), "name": "hello-v2-b"}
     newer["metadata"]["labels"] = newer["metadata"]["labels"] | {naming.RUN_ID: "hello-v2-b"}
-    known = collect.runs(stack(newer))  # type: ignore[arg-type]
-    assert collect.find(known, "hello")["metadata"]["name"] == "hello-v2-b"
-    assert collect.find(known, RUN_ID)["metadata"]["name"] == RUN_ID
+    known = collect.list_runs(stack(newer))  # type: ignore[arg-type]
+    assert collect.find_run(known, "hello")["metadata"]["name"] == "hello-v2-b"
+    assert collect.find_run(known, RUN_ID)["metadata"]["name"] == RUN_ID
 
 
 def test_jobs_inside_of_a_run_are_no_runs() -> None:
     inner = run(kind="Job")
     inner["metadata"] |= {"ownerReferences": [{"uid": "x", "name": RUN_ID, "controller": True}]}
-    known = collect.runs(stack(jobs=[inner]))  # type: ignore[arg-type]
+    known = collect.list_runs(stack(jobs=[inner]))  # type: ignore[arg-type]
     assert [item["kind"] for item in known] == ["JobSet"]
 
 
@@ -108,7 +108,7 @@ def test_a_run_that_is_not_there_is_answered_with_those_that_are(
     told = capsys.readouterr().err
     assert told == f"no run 'helo'; did you mean hello? There are: {RUN_ID}\n"
     with pytest.raises(NoSuchRunError, match="there are no runs here"):
-        collect.find([], "hello")
+        collect.find_run([], "hello")
 
 
 def test_an_answer_has_a_headline_evidence_and_a_remedy(
@@ -251,7 +251,7 @@ def test_drain_that_is_not_over_in_time_says_what_is_left(
 def test_draining_and_resuming_twice_changes_nothing() -> None:
     queue = cluster_queue(spot=1, stop="HoldAndDrain")
     cluster = stack()
-    assert drain.set_policy(cluster, [queue], drain.DRAINED) == []  # type: ignore[arg-type]
+    assert drain.set_policy(cluster, [queue], drain.HOLD_AND_DRAIN) == []  # type: ignore[arg-type]
     assert drain.set_policy(cluster, [queue], drain.OPEN) == ["team-research"]  # type: ignore[arg-type]
     assert cluster.patched == [("team-research", {"spec": {"stopPolicy": "None"}})]
 
@@ -268,7 +268,7 @@ def test_what_is_left_counts_only_the_drained_teams() -> None:
     foreign = pod("x")
     foreign["metadata"]["labels"] = foreign["metadata"]["labels"] | {naming.TEAM: "production"}
     over = workload(condition("Finished"), flavor="spot", run_id="over-v1-1")
-    left = drain.left([queue], [runs_on(), over], [pod("a"), pod("b", "Succeeded"), foreign])
+    left = drain.remaining([queue], [runs_on(), over], [pod("a"), pod("b", "Succeeded"), foreign])
     assert left.runs == (RUN_ID,)
     assert left.pods == ("team-research/a",)
 
@@ -300,11 +300,11 @@ def test_who_may_not_is_told_who_may(
 
 
 def test_what_the_api_server_says_is_passed_on() -> None:
-    assert _decoded(404, b"", "GET /x") is None
+    assert _decode(404, b"", "GET /x") is None
     with pytest.raises(ForbiddenError, match="GET /x: no"):
-        _decoded(403, b'{"message": "no"}', "GET /x")
+        _decode(403, b'{"message": "no"}', "GET /x")
     with pytest.raises(ClusterError, match="HTTP 500"):
-        _decoded(500, b"<html>", "GET /x")
+        _decode(500, b"<html>", "GET /x")
 
 
 def test_paths_follow_the_group_and_the_namespace() -> None:
@@ -316,4 +316,4 @@ def test_paths_follow_the_group_and_the_namespace() -> None:
     ("text", "value"), [("500m", 0.5), ("2", 2), ("1k", 1000), ("2Gi", 2**31), ("1e3", 1000)]
 )
 def test_quantities_are_numbers(text: str, value: float) -> None:
-    assert float(amount(text)) == value
+    assert float(parse_quantity(text)) == value

@@ -17,7 +17,7 @@ from ops.cluster import (
     UnknownCallerError,
     UnreachableError,
     WebhookError,
-    _decoded,
+    _decode,
 )
 from ops.collect import NODES
 
@@ -123,5 +123,5 @@ def test_who_is_not_known_is_no_case_of_who_may_not_and_trouble_passes(
 ) -> None:
     body = b'{"message": "%s"}' % message.replace('"', "'").encode()
     with pytest.raises(kind) as raised:
-        _decoded(status, body, "GET /x")
+        _decode(status, body, "GET /x")
     assert type(raised.value) is kind

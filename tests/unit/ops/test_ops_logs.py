@@ -43,8 +43,8 @@ class Node:
         return self._answer
 
 
-def read(node: Node, *pods: Json, deadline_s: float = 5.0) -> logs.Reading:
-    return logs.read(node, "team-research", pods, deadline_s)  # type: ignore[arg-type]
+def read(node: Node, *pods: Json, deadline_s: float = 5.0) -> logs.LogReading:
+    return logs.read_logs(node, "team-research", pods, deadline_s)  # type: ignore[arg-type]
 
 
 def test_a_log_is_asked_for_within_bounds_and_with_times() -> None:
@@ -73,7 +73,7 @@ def test_a_container_that_restarted_is_asked_for_the_log_before_as_well() -> Non
 
 def test_containers_that_have_not_started_are_not_asked() -> None:
     node = Node("x")
-    assert read(node, pod("a", "Pending", **WAITING)) == logs.Reading()
+    assert read(node, pod("a", "Pending", **WAITING)) == logs.LogReading()
     assert node.asked == []
 
 
@@ -81,13 +81,13 @@ def test_pods_that_ended_badly_are_read_first_and_only_so_many() -> None:
     crowd = [pod(f"p{n:02}", **RUNNING) for n in range(40)]
     late = pod("z-late", "Failed", **ended(1, seconds_ago=5))
     first = pod("z-first", "Failed", **ended(1, seconds_ago=50))
-    found = [place.pod for place in logs.places([*crowd, late, first])]
+    found = [place.pod for place in logs.log_refs([*crowd, late, first])]
     assert found[:2] == ["z-first", "z-late"]
     assert len(found) == logs.PODS_MAX
 
 
 def test_who_may_not_read_logs_gets_none_and_is_told() -> None:
-    assert read(Node(ForbiddenError("no")), pod("a", **RUNNING)) == logs.Reading(forbidden=True)
+    assert read(Node(ForbiddenError("no")), pod("a", **RUNNING)) == logs.LogReading(forbidden=True)
 
 
 def test_a_log_that_does_not_come_in_time_is_told_and_the_others_are_used() -> None:
@@ -104,8 +104,8 @@ def test_a_log_that_cannot_be_read_says_why() -> None:
 
 
 def test_what_is_shown_of_a_line_cannot_move_the_cursor_and_is_not_endless() -> None:
-    assert logs.shown("\x1b[31mred\x1b[0m\x07\ttext\x9b2J") == "red text2J"
-    assert len(logs.shown("x" * 1000)) == logs.SHOWN_CHARS
+    assert logs.sanitize("\x1b[31mred\x1b[0m\x07\ttext\x9b2J") == "red text2J"
+    assert len(logs.sanitize("x" * 1000)) == logs.SHOWN_CHARS
 
 
 def test_matches_come_in_the_order_in_which_they_were_written() -> None:
@@ -119,8 +119,8 @@ def test_matches_come_in_the_order_in_which_they_were_written() -> None:
 
 def test_the_last_words_are_those_of_the_newest_container() -> None:
     both = [log("a", "old", previous=True), log("a", "1", "2", "3", "4")]
-    assert [text[-1] for text in logs.last_words(both, "a", "trainer")] == ["2", "3", "4"]
-    assert logs.last_words(both, "b", "trainer") == []
+    assert [text[-1] for text in logs.log_tail(both, "a", "trainer")] == ["2", "3", "4"]
+    assert logs.log_tail(both, "b", "trainer") == []
 
 
 def test_a_mistake_of_ours_is_not_taken_for_an_answer() -> None:
@@ -128,6 +128,8 @@ def test_a_mistake_of_ours_is_not_taken_for_an_answer() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        concurrent.ask({"a": broken}, 5.0)
-    assert concurrent.ask({}, 0.0) == {}
-    assert concurrent.ask({n: partial(int, n) for n in range(50)}, 5.0) == {n: n for n in range(50)}
+        concurrent.gather_with_deadline({"a": broken}, 5.0)
+    assert concurrent.gather_with_deadline({}, 0.0) == {}
+    assert concurrent.gather_with_deadline({n: partial(int, n) for n in range(50)}, 5.0) == {
+        n: n for n in range(50)
+    }

@@ -11,9 +11,9 @@ import pytest
 from infra.observability import series
 from ops import metrics
 from ops.cluster import ClusterError, ForbiddenError
-from ops.metrics import Measured, Metrics, MetricsUnknownError, Sample, Sick, Vitals
+from ops.metrics import GpuFault, MetricsUnknownError, PrometheusClient, RunIdentity, Sample, Vitals
 
-HELLO = Measured(run_id="hello-v2-5a5a5a5a", name="hello", namespace="team-research")
+HELLO = RunIdentity(run_id="hello-v2-5a5a5a5a", name="hello", namespace="team-research")
 QUERIES = metrics.queries(HELLO, ["spot-0", "spot-1"])
 
 
@@ -22,14 +22,14 @@ def answer(*samples: tuple[dict[str, str], str]) -> str:
     return json.dumps({"status": "success", "data": {"result": result}})
 
 
-def prometheus(text: str | Exception | None) -> Metrics:
+def prometheus(text: str | Exception | None) -> PrometheusClient:
     def get(path: str, query: Any) -> str | None:
         assert path == "/api/v1/query"
         if isinstance(text, Exception):
             raise text
         return text
 
-    return Metrics("http://here", get)
+    return PrometheusClient("http://here", get)
 
 
 def test_values_that_are_not_numbers_are_left_out() -> None:
@@ -63,7 +63,7 @@ def test_without_a_url_the_clusters_own_is_asked_through_its_api_server() -> Non
             asked.append(path)
             return answer()
 
-    metrics.of("", Proxy()).query("up")  # type: ignore[arg-type]
+    metrics.connect("", Proxy()).query("up")  # type: ignore[arg-type]
     assert asked == [
         "/api/v1/namespaces/monitoring/services/http:prometheus-operated:9090/proxy/api/v1/query"
     ]
@@ -71,7 +71,7 @@ def test_without_a_url_the_clusters_own_is_asked_through_its_api_server() -> Non
 
 def test_a_url_that_nobody_answers_is_told() -> None:
     with pytest.raises(MetricsUnknownError, match=r"127\.0\.0\.1:9/api/v1/query does not answer"):
-        metrics.of("http://127.0.0.1:9/", None).query("up")  # type: ignore[arg-type]
+        metrics.connect("http://127.0.0.1:9/", None).query("up")  # type: ignore[arg-type]
 
 
 def test_every_series_that_is_asked_for_is_one_that_somebody_gives() -> None:
@@ -97,7 +97,7 @@ def test_the_speed_of_all_versions_of_a_run_in_its_namespace_is_looked_up(questi
 
 def test_answers_become_the_numbers_of_a_run() -> None:
     run = {"run_id": "hello-v1-1"}
-    found = metrics.read(
+    found = metrics.parse_vitals(
         {
             "loader": [Sample(labels={}, value=0.4)],
             "stall": [Sample(labels={}, value=0.1)],
@@ -121,21 +121,21 @@ def test_answers_become_the_numbers_of_a_run() -> None:
         speeds={"hello-v1-1": (100.0, 8.0)},
     )
     assert found.known
-    assert not metrics.read({}).known
+    assert not metrics.parse_vitals({}).known
 
 
 def test_errors_that_a_program_causes_do_not_make_a_gpu_sick() -> None:
     where = {"node": "spot-0", "gpu": "3"}
     seen = [Sample(labels={**where, "xid": code}, value=1.0) for code in ("31", "79")]
-    found = metrics.read(
+    found = metrics.parse_vitals(
         {
             "xid": seen,
             "ecc": [Sample(labels=where, value=1.0)],
         }
     )
-    assert found.sick == (
-        Sick(node="spot-0", gpu="3", what="XID 79"),
-        Sick(node="spot-0", gpu="3", what="uncorrectable memory errors"),
+    assert found.gpu_faults == (
+        GpuFault(node="spot-0", gpu="3", what="XID 79"),
+        GpuFault(node="spot-0", gpu="3", what="uncorrectable memory errors"),
     )
 
 
@@ -145,11 +145,11 @@ def test_one_query_that_fails_leaves_the_others() -> None:
             raise ClusterError("too much")
         return answer(({"event": "x"}, "1"))
 
-    found = metrics.vitals(Metrics("here", get), HELLO, [])
+    found = metrics.vitals_for(PrometheusClient("here", get), HELLO, [])
     assert found.loader is None
     assert found.tokens_per_s == 1.0
 
 
 def test_queries_that_all_fail_say_why() -> None:
     with pytest.raises(MetricsUnknownError, match="connection refused"):
-        metrics.vitals(prometheus(ClusterError("connection refused")), HELLO, [])
+        metrics.vitals_for(prometheus(ClusterError("connection refused")), HELLO, [])

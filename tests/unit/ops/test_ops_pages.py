@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ops.ready.stages import RUNGS
+from ops.ready.stages import STAGES
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -28,7 +28,7 @@ def test_the_page_about_waiting_has_a_row_for_each_symptom_and_for_nothing_else(
 
 
 def test_the_page_about_readiness_has_the_rungs_in_their_order() -> None:
-    assert words("docs/readiness.md") == [rung.name for rung in RUNGS]
+    assert words("docs/readiness.md") == [stage.name for stage in STAGES]
 
 
 def test_the_page_about_readiness_has_each_area_of_the_checklist_once() -> None:

@@ -21,7 +21,7 @@ def _pool(low: int = 2, high: int = 2, **changes: Any) -> Pool:
 
 
 def _check(found: list[Json], low: int = 2, high: int = 2, **changes: Any) -> Check:
-    return capacity.check(_pool(low, high, **changes), found)
+    return capacity.check_pool(_pool(low, high, **changes), found)
 
 
 def test_a_pool_with_all_its_nodes_and_devices_passes_and_says_what_it_counted() -> None:
@@ -65,7 +65,7 @@ def test_nodes_without_their_gpus_ask_for_the_device_plugin() -> None:
 
 def test_every_expected_device_is_looked_for_not_only_gpus() -> None:
     of = dataclasses.replace(_pool(), allocatable={naming.GPU: 1, naming.EFA: 4})
-    assert capacity.check(of, nodes("spot")).seen == (
+    assert capacity.check_pool(of, nodes("spot")).seen == (
         "vpc.amazonaws.com/efa is 0 instead of 4 on spot-0, spot-1"
     )
 

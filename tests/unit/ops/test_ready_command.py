@@ -48,9 +48,9 @@ def test_scripts_read_one_json_object_and_nothing_else_on_stdout(
     captured = capsys.readouterr()
     answer = json.loads(captured.out)
     assert (answer["stack"], answer["cluster"], answer["sound"]) == ("local", "sandbox", False)
-    rung = answer["ladder"][1]
-    assert (rung["rung"], rung["outcome"]) == ("gpu-smoke", "failed")
-    assert rung["checks"][0]["remedy"] == "replace it"
+    stage = answer["ladder"][1]
+    assert (stage["rung"], stage["outcome"]) == ("gpu-smoke", "failed")
+    assert stage["checks"][0]["remedy"] == "replace it"
     assert len(answer["checklist"]) == 14
     assert "2 gpu-smoke" in captured.err
 

@@ -11,15 +11,15 @@ from ops.cluster import ClusterError, ForbiddenError, UnreachableError, WebhookE
 from ops.objects import Json
 from ops.ready import queueing
 from ops.ready.outcome import Outcome
-from ops.ready.polling import SILENCE_S
+from ops.ready.polling import UNREACHABLE_S
 from ops.ready.probes import SMOKE
 from tests.unit.ops.ready_cluster import (
     Clock,
     LiveFake,
     Play,
-    climbing,
     ends,
     facts,
+    make_session,
     nodes,
     pool,
     template,
@@ -40,16 +40,16 @@ def _silent(clock: Clock, until: float) -> Callable[[], str]:
 
 def test_an_api_server_that_is_away_for_a_moment_ends_no_climb() -> None:
     clock = Clock()
-    assert clock.pace(900).until(_silent(clock, SILENCE_S - 5)) == "back"
+    assert clock.poller(900).wait_for(_silent(clock, UNREACHABLE_S - 5)) == "back"
 
 
-@pytest.mark.parametrize(("limit_s", "gives_up"), [(900.0, SILENCE_S), (10.0, 10.0)])
+@pytest.mark.parametrize(("limit_s", "gives_up"), [(900.0, UNREACHABLE_S), (10.0, 10.0)])
 def test_one_that_stays_away_is_told_after_a_minute_and_never_taken_for_an_answer(
     limit_s: float, gives_up: float
 ) -> None:
     clock = Clock()
     with pytest.raises(UnreachableError):
-        clock.pace(limit_s).until(_silent(clock, 1000))
+        clock.poller(limit_s).wait_for(_silent(clock, 1000))
     assert clock.now == gives_up
 
 
@@ -62,7 +62,7 @@ def test_a_lease_that_cannot_be_renewed_just_now_is_renewed_at_the_next_rest() -
         renewed.append(clock.now)
 
     clock = Clock(renew)
-    assert clock.pace().until(lambda: "done" if clock.now >= 5 else None) == "done"
+    assert clock.poller().wait_for(lambda: "done" if clock.now >= 5 else None) == "done"
     assert renewed == [3.0, 4.0, 5.0]
 
 
@@ -81,7 +81,7 @@ def test_a_log_that_went_with_its_node_is_read_from_the_status_of_its_pod() -> N
             raise UnreachableError(f"GET {path}: the node does not answer")
 
     cluster = Lost(facts(pool("spot")), *nodes("spot"), *templates("spot"), play=play)
-    [check] = SMOKE(climbing(cluster))
+    [check] = SMOKE(make_session(cluster))
     assert (check.outcome, check.seen) == (Outcome.FAILED, "spot-0: XID 79")
 
 
@@ -108,8 +108,8 @@ def test_jobs_that_are_not_made_fail_their_rung_and_the_climb_ends_as_ever(
     queue = [template(queueing.LOW), template(queueing.HIGH)]
     stack = [facts(pool("spot")), *nodes("spot"), *templates("spot"), *queue]
     cluster = LiveFake(*stack, play=_refuses(error))
-    for rung in (SMOKE, queueing.look):
-        [check] = rung(climbing(cluster))
+    for stage in (SMOKE, queueing.check_queue):
+        [check] = stage(make_session(cluster))
         assert (check.outcome, check.seen) == (Outcome.FAILED, cause)
         assert check.remedy
     assert cluster.deleted == []

@@ -9,18 +9,18 @@ import pytest
 from ops.cluster import ForbiddenError
 from ops.objects import Json
 from ops.ready import homogeneity, stack_facts
-from ops.ready.jobs import CLIMB
+from ops.ready.jobs import SESSION_LABEL
 from ops.ready.outcome import Check, Outcome
-from ops.ready.pod_results import Line, last
-from ops.ready.probes import COLLECTIVE, MULTI, SINGLE, SMOKE, Probe
+from ops.ready.pod_results import PodResult, parse_log
+from ops.ready.probes import COLLECTIVE, MULTI_NODE, SINGLE_NODE, SMOKE, Probe
 from tests.unit.ops.ready_cluster import (
     Clock,
     LiveFake,
     Play,
     add_pod,
-    climbing,
     condition,
     facts,
+    make_session,
     nodes,
     passes,
     pool,
@@ -32,7 +32,7 @@ from tests.unit.ops.ready_cluster import (
 
 
 def _look(cluster: LiveFake, probe: Probe, **changes: Any) -> list[Check]:
-    return list(probe(climbing(cluster, **changes)))
+    return list(probe(make_session(cluster, **changes)))
 
 
 def _one(cluster: LiveFake, probe: Probe, **changes: Any) -> Check:
@@ -50,10 +50,10 @@ def test_a_smoke_test_runs_on_all_nodes_and_its_facts_are_told() -> None:
 
 def test_a_job_is_made_as_the_template_says_marked_and_deleted_after() -> None:
     cluster = whole()
-    _one(cluster, SINGLE)
+    _one(cluster, SINGLE_NODE)
     [job] = cluster.created
     assert job["metadata"]["name"] == "train-single-spot-c1"
-    assert job["metadata"]["labels"][CLIMB] == "c1"
+    assert job["metadata"]["labels"][SESSION_LABEL] == "c1"
     assert "ownerReferences" not in job["metadata"]
     assert cluster.jobs() == []
 
@@ -93,7 +93,7 @@ def test_nodes_that_runs_hold_are_left_alone() -> None:
     cluster = whole()
     cluster.put(_busy("spot-0"))
     assert _one(cluster, SMOKE).seen.startswith("1 pod on ")
-    check = _one(cluster, MULTI)
+    check = _one(cluster, MULTI_NODE)
     assert check.outcome is Outcome.SKIPPED
     assert check.seen == "2 nodes wanted; 1 of 2 are in use: ask again later"
 
@@ -107,14 +107,14 @@ def test_a_pool_scaled_to_zero_is_left_asleep_unless_it_is_named() -> None:
         " --pool spot lets its Jobs make the autoscaler start some"
     )
     assert cluster.created == []
-    assert _one(cluster, SMOKE, wake=True).outcome is Outcome.PASSED
+    assert _one(cluster, SMOKE, allow_scale_up=True).outcome is Outcome.PASSED
 
 
 def test_pools_without_templates_are_told_apart() -> None:
     fake = LiveFake(facts(pool("fleet", nodes="kwok")))
     assert _one(fake, SMOKE).seen == "its nodes only look as if pods ran on them (kwok)"
     single = LiveFake(facts(pool("one", 1, 1)), *nodes("one", 1))
-    assert _one(single, MULTI).seen == "it has one node at most"
+    assert _one(single, MULTI_NODE).seen == "it has one node at most"
     check = _one(single, SMOKE)
     assert check.outcome is Outcome.FAILED
     assert check.seen == "cronjob/smoke-one -n trainyard-validation: not found"
@@ -125,13 +125,13 @@ def test_a_pool_of_shared_gpus_is_no_gang_and_that_is_no_failure() -> None:
     shared = pool("spot", sharing="timeSlicing")
     kept = [one for one in templates("spot") if "train-single" in one["metadata"]["name"]]
     cluster = LiveFake(facts(shared), *nodes("spot"), *kept)
-    for probe in (COLLECTIVE, MULTI):
+    for probe in (COLLECTIVE, MULTI_NODE):
         check = _one(cluster, probe)
         assert check.outcome is Outcome.SKIPPED
         assert check.seen == (
             "its GPUs are shared (timeSlicing): ranks on parts of them are no gang"
         )
-    assert _one(cluster, SINGLE).outcome is Outcome.PASSED
+    assert _one(cluster, SINGLE_NODE).outcome is Outcome.PASSED
     assert _one(cluster, SMOKE).outcome is Outcome.FAILED
 
 
@@ -229,7 +229,7 @@ def test_an_image_that_cannot_be_had_ends_the_wait_at_once() -> None:
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such tag"}}
     clock = Clock()
     cluster = whole(_pending(containerStatuses=[{"name": "check", "state": waiting}]))
-    check = _one(cluster, SMOKE, jobs=climbing(cluster, clock).jobs)
+    check = _one(cluster, SMOKE, jobs=make_session(cluster, clock).jobs)
     assert check.seen == "pod/smoke-spot-c1-0: container check: ImagePullBackOff: no such tag"
     assert clock.now == 0
 
@@ -252,7 +252,7 @@ def test_a_job_that_somebody_deletes_is_said() -> None:
 def test_each_rank_has_a_speed_of_its_own_and_the_lowest_is_told() -> None:
     line = {"validation": "train-multi", "ok": True, "device": "cuda", "world_size": 1}
     lines = [{**line, "node": f"spot-{n}", "tokens_per_s": 900 - n} for n in range(2)]
-    check = _one(whole(says("train-multi", *lines, well=True)), MULTI)
+    check = _one(whole(says("train-multi", *lines, well=True)), MULTI_NODE)
     assert check.seen == "2 pods on spot-0, spot-1: device cuda, 1 rank, 899 tokens/s"
 
 
@@ -266,32 +266,34 @@ def test_each_rank_has_a_speed_of_its_own_and_the_lowest_is_told() -> None:
     ],
 )
 def test_facts_are_told_in_units_that_people_read(facts: Json, told: str) -> None:
-    line = Line(ok=True, pod="p", facts=facts)
+    line = PodResult(ok=True, pod="p", facts=facts)
     assert line.text("runs", "restored", "bytes") == told
 
 
 @pytest.mark.parametrize("log", ["", "no JSON", "{broken", '{"other": 1}', '["validation"]'])
 def test_only_a_line_of_a_validation_counts(log: str) -> None:
-    assert last(log, "pod") is None
-    found = last(f'{{"validation": "smoke", "ok": true}}\n{log}', "pod")
+    assert parse_log(log, "pod") is None
+    found = parse_log(f'{{"validation": "smoke", "ok": true}}\n{log}', "pod")
     assert found is not None and found.ok
 
 
 def test_ok_must_be_true_itself() -> None:
-    found = last('{"validation": "smoke", "ok": "true"}', "pod")
+    found = parse_log('{"validation": "smoke", "ok": "true"}', "pod")
     assert found is not None and not found.ok
 
 
-def _lines(*drivers: str, **more: Any) -> list[Line]:
+def _lines(*drivers: str, **more: Any) -> list[PodResult]:
     return [
-        Line(ok=True, pod=f"p{n}", node=f"n{n}", facts={"driver": driver, "model": "L4", **more})
+        PodResult(
+            ok=True, pod=f"p{n}", node=f"n{n}", facts={"driver": driver, "model": "L4", **more}
+        )
         for n, driver in enumerate(drivers)
     ]
 
 
-def _alike(lines: list[Line], *types: str) -> Check:
+def _alike(lines: list[PodResult], *types: str) -> Check:
     told = facts(pool("spot", instanceTypes=list(types or ["g6.xlarge"])))
-    return homogeneity.check(stack_facts.parse(told["data"][stack_facts.KEY]).pools[0], lines)
+    return homogeneity.check_pool(stack_facts.parse(told["data"][stack_facts.KEY]).pools[0], lines)
 
 
 def test_nodes_that_are_alike_pass_and_the_odd_one_is_named() -> None:
@@ -306,7 +308,7 @@ def test_nodes_that_are_alike_pass_and_the_odd_one_is_named() -> None:
 
 
 def test_a_pool_of_several_gpu_models_may_differ_in_them_and_in_nothing_else() -> None:
-    lines = [*_lines("580.1"), Line(ok=True, pod="x", node="x", facts={"model": "A10G"})]
+    lines = [*_lines("580.1"), PodResult(ok=True, pod="x", node="x", facts={"model": "A10G"})]
     assert _alike(lines).outcome is Outcome.FAILED
     check = _alike(lines, "g6.xlarge", "g5.xlarge")
     assert check.outcome is Outcome.PASSED

@@ -9,20 +9,20 @@ import pytest
 
 from infra.domain import naming
 from ops import objects
-from ops.cluster import ClusterError, ConflictError, _decoded
+from ops.cluster import ClusterError, ConflictError, _decode
 from ops.objects import Json
 from ops.ready import queueing, restore, result_store, stack_facts
-from ops.ready.jobs import CRON_JOBS, Jobs, leftovers
-from ops.ready.lease import STALE_S, Turn
-from ops.ready.outcome import Check, Found, Outcome, failed, passed, skipped
-from ops.ready.stages import RUNGS, Rung, climb
+from ops.ready.jobs import CRON_JOBS, Jobs, leftover_jobs
+from ops.ready.lease import STALE_S, LeaseLock
+from ops.ready.outcome import Check, Outcome, StageResult, failed, passed, skipped
+from ops.ready.stages import STAGES, Stage, run_stages
 from tests.unit.ops.ready_cluster import (
     Clock,
     LiveFake,
-    climbing,
     ends,
     facts,
     kind_of,
+    make_session,
     passes,
     pool,
     says,
@@ -31,7 +31,7 @@ from tests.unit.ops.ready_cluster import (
 )
 
 NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
-NAMES = [rung.name for rung in RUNGS]
+NAMES = [stage.name for stage in STAGES]
 
 
 class Heard:
@@ -40,20 +40,20 @@ class Heard:
     def __init__(self) -> None:
         self.rungs: list[str] = []
 
-    def begins(self, number: int, rung: Rung) -> None:
+    def stage_started(self, number: int, stage: Stage) -> None:
         assert number == len(self.rungs) + 1
-        self.rungs.append(rung.name)
+        self.rungs.append(stage.name)
 
     def found(self, check: Check) -> None:
         assert check.seen
 
 
-def _climb(cluster: LiveFake, **options: Any) -> list[Found]:
-    return list(climb(climbing(cluster), Heard(), **options))
+def _climb(cluster: LiveFake, **options: Any) -> list[StageResult]:
+    return list(run_stages(make_session(cluster), Heard(), **options))
 
 
-def _outcomes(found: list[Found]) -> dict[str, str]:
-    return {one.rung: one.outcome.value for one in found}
+def _outcomes(found: list[StageResult]) -> dict[str, str]:
+    return {one.stage: one.outcome.value for one in found}
 
 
 def test_all_rungs_pass_on_a_sound_stack_and_nothing_is_left() -> None:
@@ -92,7 +92,7 @@ def test_an_interrupt_in_the_middle_of_a_job_leaves_nothing_behind() -> None:
 
     cluster = whole(lambda *_: None)
     with pytest.raises(KeyboardInterrupt):
-        list(climb(climbing(cluster, Clock(interrupt)), Heard()))
+        list(run_stages(make_session(cluster, Clock(interrupt)), Heard()))
     assert cluster.deleted == ["smoke-spot-c1"]
 
 
@@ -101,7 +101,7 @@ def test_a_job_is_noted_before_it_is_made_so_that_it_is_deleted_whatever_happens
         raise KeyboardInterrupt
 
     cluster = whole(dies)
-    jobs = Jobs(cluster, "c1", Clock().pace(), lambda _: None)  # type: ignore[arg-type]
+    jobs = Jobs(cluster, "c1", Clock().poller(), lambda _: None)  # type: ignore[arg-type]
     with pytest.raises(KeyboardInterrupt):
         jobs.start(cluster.items(CRON_JOBS)[0])
     jobs.clear()
@@ -110,9 +110,9 @@ def test_a_job_is_noted_before_it_is_made_so_that_it_is_deleted_whatever_happens
 
 def test_the_next_call_finds_what_a_dead_climb_left() -> None:
     cluster = whole(lambda *_: None)
-    jobs = Jobs(cluster, "dead", Clock().pace(), lambda _: None)  # type: ignore[arg-type]
+    jobs = Jobs(cluster, "dead", Clock().poller(), lambda _: None)  # type: ignore[arg-type]
     jobs.start(template("smoke", "spot"))
-    found = leftovers(cluster)  # type: ignore[arg-type]
+    found = leftover_jobs(cluster)  # type: ignore[arg-type]
     assert [one.reference for one in found] == ["job/smoke-spot-dead -n trainyard-validation"]
 
 
@@ -120,7 +120,7 @@ def test_the_next_call_finds_what_a_dead_climb_left() -> None:
 
 
 def _restore(cluster: LiveFake, **changes: Any) -> list[Check]:
-    return list(restore.look(climbing(cluster, **changes)))
+    return list(restore.check_teams(make_session(cluster, **changes)))
 
 
 def _drill(team: str) -> Json:
@@ -220,7 +220,7 @@ class Kueue:
             high["spec"]["suspend"] = False
 
     def look(self) -> Check:
-        [check] = queueing.look(climbing(self.cluster, Clock(self.step)))
+        [check] = queueing.check_queue(make_session(self.cluster, Clock(self.step)))
         assert self.cluster.jobs() == []
         return check
 
@@ -255,59 +255,59 @@ def test_each_way_in_which_preemption_fails_is_told(kueue: Kueue, cause: str) ->
 
 
 def test_other_schedulers_are_not_judged_by_kueues_rules() -> None:
-    [check] = queueing.look(climbing(LiveFake(facts(scheduler="yunikorn"))))
+    [check] = queueing.check_queue(make_session(LiveFake(facts(scheduler="yunikorn"))))
     assert check.outcome is Outcome.SKIPPED and check.seen.startswith("yunikorn queues")
 
 
 def test_a_stack_whose_templates_are_missing_fails_by_name() -> None:
-    [check] = queueing.look(climbing(LiveFake(facts(), template(queueing.LOW))))
+    [check] = queueing.check_queue(make_session(LiveFake(facts(), template(queueing.LOW))))
     assert check.seen == "cronjob/queueing-high -n trainyard-validation: not found"
 
 
 # One climb at a time.
 
 
-def _turn(cluster: LiveFake, clock: Clock, who: str = "me") -> Turn:
-    return Turn(cluster, who, lambda: clock.now)  # type: ignore[arg-type]
+def _turn(cluster: LiveFake, clock: Clock, who: str = "me") -> LeaseLock:
+    return LeaseLock(cluster, who, lambda: clock.now)  # type: ignore[arg-type]
 
 
 def test_a_second_climb_is_refused_while_the_first_one_lives() -> None:
     cluster, clock = LiveFake(), Clock()
     first = _turn(cluster, clock, "ann")
-    first.take(clock.pace(STALE_S), print)
+    first.acquire(clock.poller(STALE_S), print)
 
     def renews() -> None:
         clock.rest()
-        first.keep()
+        first.renew_if_due()
 
     watching = Clock(renews)
     with pytest.raises(ClusterError, match="another climb goes on, of ann"):
-        _turn(cluster, clock, "bob").take(watching.pace(STALE_S), print)
-    first.leave()
-    _turn(cluster, clock, "bob").take(clock.pace(STALE_S), print)
+        _turn(cluster, clock, "bob").acquire(watching.poller(STALE_S), print)
+    first.release()
+    _turn(cluster, clock, "bob").acquire(clock.poller(STALE_S), print)
 
 
 def test_the_turn_of_a_dead_climb_is_taken_over_and_the_dead_cannot_come_back() -> None:
     cluster, clock = LiveFake(), Clock()
     dead = _turn(cluster, clock, "ann")
-    dead.take(clock.pace(STALE_S), print)
-    _turn(cluster, clock, "bob").take(clock.pace(STALE_S), print)
+    dead.acquire(clock.poller(STALE_S), print)
+    _turn(cluster, clock, "bob").acquire(clock.poller(STALE_S), print)
     with pytest.raises(ClusterError, match="another climb took over"):
-        dead.keep()
-    dead.leave()
+        dead.renew_if_due()
+    dead.release()
     assert ("Lease", stack_facts.NAMESPACE, "ready") in cluster.kept
 
 
 # What is kept of climbs.
 
 
-def _found(*checks: Check, rung: str = "gpu-smoke") -> Found:
-    return Found(rung=rung, title="", checks=checks)
+def _found(*checks: Check, stage: str = "gpu-smoke") -> StageResult:
+    return StageResult(stage=stage, title="", checks=checks)
 
 
 def test_results_are_kept_by_subject_and_survive_the_cluster() -> None:
     cluster = LiveFake()
-    first = result_store.merged({}, [_found(passed("pool a", "good", driver="1"))], NOW, {"pool a"})
+    first = result_store.merge({}, [_found(passed("pool a", "good", driver="1"))], NOW, {"pool a"})
     for _ in range(2):
         result_store.write(cluster, first)  # type: ignore[arg-type]
     read = result_store.read(cluster)  # type: ignore[arg-type]
@@ -317,8 +317,8 @@ def test_results_are_kept_by_subject_and_survive_the_cluster() -> None:
 
 def test_a_skip_keeps_the_older_result_and_a_pool_that_is_gone_is_forgotten() -> None:
     before = [_found(passed("pool a", "good"), failed("pool b", "bad", "do"))]
-    known = result_store.merged({}, before, NOW, {"pool a", "pool b"})
-    later = result_store.merged(known, [_found(skipped("pool a", "asleep"))], NOW, {"pool a"})
+    known = result_store.merge({}, before, NOW, {"pool a", "pool b"})
+    later = result_store.merge(known, [_found(skipped("pool a", "asleep"))], NOW, {"pool a"})
     assert later == {"gpu-smoke": {"pool a": known["gpu-smoke"]["pool a"]}}
 
 
@@ -339,19 +339,19 @@ def test_a_stack_says_what_is_missing_or_misspelt() -> None:
         stack_facts.read(LiveFake(broken))  # type: ignore[arg-type]
     of = stack_facts.read(LiveFake(facts(pool("spot"))))  # type: ignore[arg-type]
     with pytest.raises(ClusterError, match="--pool: got 'sport'; allowed spot"):
-        of.chosen(("sport",))
+        of.select_pools(("sport",))
     with pytest.raises(ClusterError, match="--team: got 'x'; allowed research, serving"):
         of.team("x")
 
 
 def test_what_is_there_already_or_was_changed_is_a_conflict() -> None:
     with pytest.raises(ConflictError, match="POST /x: exists"):
-        _decoded(409, b'{"message": "exists"}', "POST /x")
+        _decode(409, b'{"message": "exists"}', "POST /x")
 
 
 def test_jobs_keep_the_labels_that_queue_them() -> None:
     cron = template("smoke", "spot")
     cron["spec"]["jobTemplate"]["metadata"]["labels"] |= {naming.QUEUE_NAME: "validation"}
     cluster = LiveFake(play=passes)
-    Jobs(cluster, "c1", Clock().pace(), lambda _: None).start(cron)  # type: ignore[arg-type]
+    Jobs(cluster, "c1", Clock().poller(), lambda _: None).start(cron)  # type: ignore[arg-type]
     assert cluster.created[0]["metadata"]["labels"][naming.QUEUE_NAME] == "validation"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from infra.domain import naming
-from ops.metrics import Sick, Vitals
+from ops.metrics import GpuFault, Vitals
 from ops.snapshot import Snapshot
 from ops.symptoms import explain, health
 from tests.unit.ops.snapshots import RUN_ID, at, log, node, pod, runs_on, snapshot
@@ -132,8 +132,8 @@ def test_runs_that_are_as_fast_per_gpu_or_were_bigger_prove_nothing(
 
 
 def test_a_sick_gpu_comes_before_everything_else_that_is_slow() -> None:
-    sick = (Sick(node="spot-0", gpu="3", what="uncorrectable memory errors"),)
-    verdict = explain(trains(loader=0.9, sick=sick))
+    gpu_faults = (GpuFault(node="spot-0", gpu="3", what="uncorrectable memory errors"),)
+    verdict = explain(trains(loader=0.9, gpu_faults=gpu_faults))
     assert verdict.symptom == "gpu-fault"
     assert verdict.headline.startswith("trains, but a GPU on spot-0 reports errors")
 

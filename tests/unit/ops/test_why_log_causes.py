@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from infra.observability.log_patterns import LOG_PATTERNS
-from ops.metrics import Sick, Vitals
+from ops.metrics import GpuFault, Vitals
 from ops.objects import Json
 from ops.symptoms import explain, history
 from ops.symptoms.log_causes import CAUSES
@@ -159,7 +159,7 @@ def test_a_gpu_that_reports_errors_explains_what_the_ranks_complain_of() -> None
 
 
 def test_metrics_tell_of_gpu_errors_too() -> None:
-    vitals = Vitals(sick=(Sick(node="spot-0", gpu="3", what="XID 79"),))
+    vitals = Vitals(gpu_faults=(GpuFault(node="spot-0", gpu="3", what="XID 79"),))
     verdict = failed(LINES["collective-timeout"], vitals=vitals)
     assert verdict.symptom == "gpu-fault"
     assert verdict.evidence == ("node/spot-0: GPU 3: XID 79",)

@@ -124,19 +124,19 @@ def test_what_is_not_lent_is_not_free_for_others() -> None:
     own = cluster_queue(spot=0, ondemand=0)
     keeps = {"nominalQuota": "16", "lendingLimit": "8"}
     lender = cluster_queue("production", spot=0, ondemand=keeps, used={"ondemand": 8})
-    (room,) = quota.rooms(snapshot(workload=mine, **queues(own, lender)))
+    (room,) = quota.flavor_capacities(snapshot(workload=mine, **queues(own, lender)))
     # The lender uses what it keeps first, so all that it lends is still there.
-    assert (room.free, room.most) == (Decimal(8), Decimal(8))
+    assert (room.free, room.maximum) == (Decimal(8), Decimal(8))
     lender = cluster_queue("production", spot=0, ondemand=keeps, used={"ondemand": 16})
-    (room,) = quota.rooms(snapshot(workload=mine, **queues(own, lender)))
-    assert (room.free, room.most) == (Decimal(0), Decimal(8))
+    (room,) = quota.flavor_capacities(snapshot(workload=mine, **queues(own, lender)))
+    assert (room.free, room.maximum) == (Decimal(0), Decimal(8))
 
 
 def test_what_the_cohort_has_of_its_own_is_free_for_all() -> None:
     mine = workload(waits(), nodes=1, spec=pod_spec(("ondemand",)))
     own = cluster_queue(spot=0, ondemand=8, used={"ondemand": 8})
-    (room,) = quota.rooms(snapshot(workload=mine, **queues(own, ondemand=24)))
-    assert (room.free, room.most) == (Decimal(24), Decimal(32))
+    (room,) = quota.flavor_capacities(snapshot(workload=mine, **queues(own, ondemand=24)))
+    assert (room.free, room.maximum) == (Decimal(24), Decimal(32))
 
 
 def test_affinity_that_fits_no_pool_is_told_before_quota() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from infra.domain import naming
 from ops.objects import Json
-from ops.placement import blind, node_refusals
+from ops.placement import gpu_not_visible, node_rejections
 from ops.snapshot import Snapshot
 from ops.symptoms import explain, scheduling
 from ops.verdict import Verdict
@@ -155,9 +155,9 @@ def test_kueue_that_finds_no_place_is_explained_by_gpus_that_are_not_visible() -
 
 
 def test_nodes_that_offer_no_gpu_are_counted_as_such() -> None:
-    assert blind(blind_node("a"))
-    assert not blind(node("a"))
-    assert node_refusals(pod_spec(), [blind_node("a")]) == {"offer no nvidia.com/gpu": 1}
+    assert gpu_not_visible(blind_node("a"))
+    assert not gpu_not_visible(node("a"))
+    assert node_rejections(pod_spec(), [blind_node("a")]) == {"offer no nvidia.com/gpu": 1}
 
 
 def test_a_run_on_nodes_without_gpus_is_told_so() -> None:
@@ -181,4 +181,4 @@ def _on(name: str, node_name: str) -> Json:
 
 def test_only_pods_without_a_node_are_stuck() -> None:
     taken: Snapshot = snapshot(pods=[pod("a"), stuck("b")])
-    assert [p["metadata"]["name"] for p in scheduling.stuck(taken)] == ["b"]
+    assert [p["metadata"]["name"] for p in scheduling.unschedulable_pods(taken)] == ["b"]
