@@ -22,7 +22,12 @@ PAGES = [
     *sorted(ROOT.glob("docs/**/*.md")),
 ]
 OURS = ("infra", "training", "sandbox", "ops", "bench", "policies", "tests", "docs")
-TO_BE_MADE = {"training/runs/my-run.yaml", "policies/stacks/STACK.json", "policies/.venv"}
+TO_BE_MADE = {
+    "infra/addons/NAME.py",
+    "training/runs/my-run.yaml",
+    "policies/stacks/STACK.json",
+    "policies/.venv",
+}
 """What a page has its reader write, or a command make."""
 OF_OTHERS = ("pytest", "training.trainer.launch")
 """Commands whose options are not ours: the launcher takes torchrun's."""
