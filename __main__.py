@@ -17,11 +17,11 @@ from infra.config import (
 )
 from infra.domain.cluster_target import Site
 from infra.observability.component import Observability
+from infra.queueing.backends import deploy as deploy_queues
 from infra.queueing.priorities import Priorities
-from infra.queueing.team_queues import deploy as deploy_queues
 from infra.sites.simulated.node_pools import SimulatedNodePools
 from infra.sites.simulated.storage import SimulatedStorage
-from infra.tenancy.admission import AdmissionWalls
+from infra.tenancy.admission import AdmissionPolicies
 from infra.tenancy.shared_view import SharedView
 from infra.tenancy.team import Team
 from infra.validation.component import Validation
@@ -67,7 +67,7 @@ def deploy_platform(planned: plan.Plan, site: Site) -> dict[str, list[pulumi.Res
         Observability("observability", watched, after)
     SharedView("shared-view", arguments.shared_view(config), after)
     priorities = Priorities("priorities", config.scheduler, after)
-    walls = AdmissionWalls("admission", arguments.admission(config), after)
+    walls = AdmissionPolicies("admission", arguments.admission(config), after)
     queues = deploy_queues("queues", arguments.team_queues(config), after)
     if checks := validation_arguments.validation(config, planned.platform, planned.images):
         needs = [*base, priorities, *queues.cluster_queues.values()]

@@ -18,13 +18,13 @@ from infra.domain.scheduler import Scheduler
 from infra.domain.storage import NamedStorageClass, SharedStorage, VolumeSizes
 from infra.domain.tier import DEFAULT_PRIORITIES
 from infra.queueing import priorities, yunikorn
+from infra.queueing.backends import TeamQueuesArgs
 from infra.queueing.kueue import KueueQueuesArgs
 from infra.queueing.shares import QueueShare, SharedQueuesArgs
-from infra.queueing.team_queues import TeamQueuesArgs
 from infra.sites.aws import imds_sidecar, secret_access
 from infra.sites.simulated.node_pools import SimulatedNodePoolsArgs
 from infra.sites.simulated.storage import SimulatedStorageArgs
-from infra.tenancy.admission import AdmissionWallsArgs
+from infra.tenancy.admission import AdmissionPoliciesArgs
 from infra.tenancy.limits import Quota
 from infra.tenancy.restore_drill import RestoreDrill
 from infra.tenancy.secrets import SecretsManager
@@ -153,12 +153,12 @@ def shared_view(config: StackConfig) -> SharedViewArgs:
     return SharedViewArgs(teams=tuple(team.name for team in config.teams))
 
 
-def admission(config: StackConfig) -> AdmissionWallsArgs:
+def admission(config: StackConfig) -> AdmissionPoliciesArgs:
     """What the walls around all team namespaces know of the stack."""
     registries = platform_record.registries(config)
     if config.scheduler is Scheduler.YUNIKORN:
         registries = (*registries, repository_of(_placeholder(config)))
-    return AdmissionWallsArgs(
+    return AdmissionPoliciesArgs(
         taint_key=config.taint_key,
         registries=registries,
         priorities=priorities.PRIORITIES,

@@ -12,7 +12,7 @@ from infra.domain import naming
 from infra.domain.storage import TeamVolumes
 from infra.domain.tier import RESEARCH
 from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
-from infra.tenancy import access, limits, restore_drill, secrets, volumes, walls
+from infra.tenancy import access, limits, network_policies, restore_drill, secrets, volumes
 from infra.tenancy.restore_drill import RestoreDrill
 from infra.tenancy.secrets import SecretsManager, TeamSecret
 
@@ -86,7 +86,7 @@ def local_queue(team: str) -> Manifest:
     }
 
 
-def _held(args: TeamArgs) -> Iterator[tuple[str, Manifest]]:
+def _guardrail_manifests(args: TeamArgs) -> Iterator[tuple[str, Manifest]]:
     """Objects that must be there before the first pod: limits, walls, roles."""
     team = args.team
     yield "quota", limits.resource_quota(team, args.quota, of_pods=not args.queue_holds_quota)
@@ -94,7 +94,7 @@ def _held(args: TeamArgs) -> Iterator[tuple[str, Manifest]]:
     yield "service-account", access.service_account(team)
     for role in access.ROLE_RULES:
         yield f"role-{role}", access.role(role, team, args.pod_groups)
-    for policy in walls.policies(team, args.egress_cidrs, args.node_services):
+    for policy in network_policies.policies(team, args.egress_cidrs, args.node_services):
         yield policy["metadata"]["name"], policy
     for manifest in secrets.manifests(team, args.secrets, args.secrets_manager):
         yield f"{manifest['kind'].lower()}-{manifest['metadata']['name']}", manifest
@@ -117,7 +117,7 @@ class Team(pulumi.ComponentResource):
 
         held = {
             suffix: KubernetesObject(f"{name}-{suffix}", manifest, own())
-            for suffix, manifest in _held(args)
+            for suffix, manifest in _guardrail_manifests(args)
         }
         for role in access.ROLE_RULES:
             binding = access.role_binding(role, args.team)

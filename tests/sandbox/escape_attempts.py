@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from infra.domain import naming
-from infra.tenancy.admission import controllers
-from infra.tenancy.admission.pods import PODSET
+from infra.kubernetes import controller_accounts
+from infra.kubernetes.pod_templates import PODSET
 from tests.sandbox.escape_kit import Ask, create, delete, patch
 from tests.sandbox.escape_objects import (
     GPU_TAINT,
@@ -27,7 +27,11 @@ from tests.sandbox.escape_objects import (
     template,
 )
 
-KUEUE, JOBSET, JOB = controllers.KUEUE[0], controllers.JOBSET[0], controllers.JOB[0]
+KUEUE, JOBSET, JOB = (
+    controller_accounts.KUEUE[0],
+    controller_accounts.JOBSET[0],
+    controller_accounts.JOB[0],
+)
 MASTERS = "system:masters"
 PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"
 

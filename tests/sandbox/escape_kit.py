@@ -14,10 +14,10 @@ import urllib3
 
 from infra.config import arguments, parse
 from infra.domain import naming
+from infra.kubernetes.admission_policy import binding
 from infra.queueing import kueue, priorities
 from infra.sites.simulated import node_pools
 from infra.tenancy import access, admission, limits, team
-from infra.tenancy.admission.policy import binding
 from sandbox.node.api import ApiError, Client
 from tests.sandbox.conftest import Cluster
 from tests.sandbox.escape_objects import (

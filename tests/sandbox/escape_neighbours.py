@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from infra.domain import naming
-from infra.tenancy.admission.controllers import EPHEMERAL_VOLUMES
+from infra.kubernetes.controller_accounts import EPHEMERAL_VOLUMES
 from tests.sandbox.escape_attempts import (
     JOB,
     JOBSET,

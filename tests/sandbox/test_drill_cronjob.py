@@ -14,10 +14,10 @@ from infra.config import StackConfig, parse
 from infra.config.arguments import admission as walls_of
 from infra.domain import naming
 from infra.domain.storage import Volume
+from infra.kubernetes.admission_policy import binding
 from infra.kubernetes.objects import Manifest
 from infra.sites.simulated import node_pools, storage
-from infra.tenancy import access, admission, limits, restore_drill, team, volumes, walls
-from infra.tenancy.admission.policy import binding
+from infra.tenancy import access, admission, limits, network_policies, restore_drill, team, volumes
 from sandbox import paths
 from sandbox.cluster import ClusterError
 from sandbox.node.api import Client, object_path
@@ -85,7 +85,7 @@ def _objects(config: StackConfig) -> list[Manifest]:
         access.service_account(TEAM),
         limits.resource_quota(TEAM, limits.Quota(cpu="8", memory="32Gi", gpus=0)),
         limits.limit_range(TEAM),
-        *walls.policies(TEAM, ()),
+        *network_policies.policies(TEAM, ()),
         volumes.claim(TEAM, naming.CHECKPOINTS_CLAIM, Volume(size="1Gi", storage_class=CLASS)),
         restore_drill.cron_job(TEAM, drill),
     ]

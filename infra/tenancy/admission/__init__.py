@@ -9,27 +9,27 @@ import pulumi
 
 from infra.domain import naming
 from infra.domain.scheduler import Scheduler
+from infra.kubernetes.admission_policy import binding
+from infra.kubernetes.controller_accounts import BINDERS
 from infra.kubernetes.objects import KubernetesObject, Manifest
 from infra.tenancy.admission import (
-    amounts,
     audit,
-    changes,
     images,
+    immutability,
     labels,
     placement,
     pod_security,
     priorities,
     queues,
+    resource_requests,
     scheduler_queues,
     services,
     volumes,
 )
-from infra.tenancy.admission.controllers import BINDERS
-from infra.tenancy.admission.policy import binding
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdmissionWallsArgs:
+class AdmissionPoliciesArgs:
     """Facts of the whole stack; those of a team are labels of its namespace."""
 
     taint_key: str
@@ -46,44 +46,49 @@ class AdmissionWallsArgs:
     """With a scheduler that names queues after teams: what comes before the team's name."""
 
 
-def _queue(args: AdmissionWallsArgs) -> list[Manifest]:
+def _queue(args: AdmissionPoliciesArgs) -> list[Manifest]:
     if args.scheduler.holds_pods_back:
-        return [queues.through_the_queue(args.taint_key), changes.admission_is_kueues()]
+        return [
+            queues.require_team_queue(args.taint_key),
+            immutability.workloads_written_by_kueue(),
+        ]
     own = args.scheduler.pod_scheduler
     if not own:
         return []
     return [
-        queues.by_the_scheduler(args.taint_key, own),
-        scheduler_queues.own_queue(args.scheduler, args.queue_prefix, args.taint_key),
+        queues.require_scheduler(args.taint_key, own),
+        scheduler_queues.require_own_queue(args.scheduler, args.queue_prefix, args.taint_key),
     ]
 
 
-def policies(args: AdmissionWallsArgs) -> list[Manifest]:
+def policies(args: AdmissionPoliciesArgs) -> list[Manifest]:
     """Every policy, in the order of their names' meaning: queue first, notes last."""
     return [
         *_queue(args),
-        changes.runs_stay(),
-        changes.pods_stay(),
-        changes.status_is_told(),
-        changes.no_orphans(),
-        placement.where_they_belong(args.taint_key),
-        placement.bound_by(BINDERS[args.scheduler]),
-        amounts.said_and_counted(),
-        amounts.no_claims(),
-        volumes.of_the_platform(),
-        images.by_digest(args.registries),
-        priorities.not_above_the_tier(args.priorities, args.ceilings),
-        pod_security.restricted_but_for_rdma(),
-        services.inside_only(),
-        labels.of_the_own_team(),
-        audit.launches(),
+        immutability.run_spec_immutable(),
+        immutability.pod_spec_immutable(),
+        immutability.run_status_immutable(),
+        immutability.forbid_orphan_deletion(),
+        placement.placement_policy(args.taint_key),
+        placement.require_scheduler_binding(BINDERS[args.scheduler]),
+        resource_requests.require_resource_requests(),
+        resource_requests.forbid_resource_claims(),
+        volumes.require_platform_volumes(),
+        images.require_image_digests(args.registries),
+        priorities.priority_within_tier(args.priorities, args.ceilings),
+        pod_security.restricted_except_rdma(),
+        services.forbid_external_services(),
+        labels.team_label_matches(),
+        audit.audit_launches(),
     ]
 
 
-class AdmissionWalls(pulumi.ComponentResource):
+class AdmissionPolicies(pulumi.ComponentResource):
     """All policies, each with its binding. Teams come after them, so that no namespace is ever without."""
 
-    def __init__(self, name: str, args: AdmissionWallsArgs, opts: pulumi.ResourceOptions) -> None:
+    def __init__(
+        self, name: str, args: AdmissionPoliciesArgs, opts: pulumi.ResourceOptions
+    ) -> None:
         super().__init__(naming.infra_type("AdmissionWalls"), name, None, opts)
         found = policies(args)
         for manifest in found:

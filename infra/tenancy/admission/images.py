@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from infra.kubernetes import pod_templates
+from infra.kubernetes.admission_policy import Rule, policy, text
 from infra.kubernetes.objects import Manifest
-from infra.tenancy.admission import pods
-from infra.tenancy.admission.policy import Rule, policy, text
 
 _DIGEST = "@sha256:[0-9a-f]{64}"
 
@@ -22,15 +22,15 @@ def pattern(registries: Sequence[str]) -> str:
     return f"^({allowed})(/[^@]*)?(:[^/@]+)?{_DIGEST}$" if registries else r"^\b$"
 
 
-def by_digest(registries: Sequence[str]) -> Manifest:
+def require_image_digests(registries: Sequence[str]) -> Manifest:
     """Images of containers and of volumes."""
     good = f".matches({text(pattern(registries))})"
     allowed = ", ".join(registries) or "none yet: name them as registries in the stack file"
     return policy(
         "images",
-        matches=pods.everything_with_pods(),
-        conditions=pods.NEW_PODS,
-        variables=pods.PODS,
+        matches=pod_templates.everything_with_pods(),
+        conditions=pod_templates.NEW_PODS,
+        variables=pod_templates.PODS,
         rules=[
             Rule(
                 holds=f"variables.containers.all(cs, cs.all(c, c.?image.orValue(''){good}))",

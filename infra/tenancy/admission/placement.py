@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from infra.domain import naming
+from infra.kubernetes import pod_templates
+from infra.kubernetes.admission_policy import Rule, policy, resources, text, texts
+from infra.kubernetes.controller_accounts import DAEMON_SET, is_one_of
 from infra.kubernetes.objects import Manifest
-from infra.tenancy.admission import pods
-from infra.tenancy.admission.controllers import DAEMON_SET, is_one_of
-from infra.tenancy.admission.policy import Rule, policy, resources, text, texts
 
 _CONDITIONS: Final = [
     f"node.kubernetes.io/{condition}"
@@ -75,14 +75,14 @@ def _tolerated(taint_key: str) -> str:
     )
 
 
-def where_they_belong(taint_key: str) -> Manifest:
+def placement_policy(taint_key: str) -> Manifest:
     """No pod names its node, its runtime, another team's pods, or a taint that is none of its business."""
     ours = f"{taint_key}={naming.GPU_TRAINING}:NoSchedule and {naming.SPOT_TAINT}=true:NoSchedule"
     return policy(
         "placement",
-        matches=pods.everything_with_pods(),
-        conditions=pods.NEW_PODS,
-        variables=pods.PODS,
+        matches=pod_templates.everything_with_pods(),
+        conditions=pod_templates.NEW_PODS,
+        variables=pod_templates.PODS,
         rules=[
             Rule(
                 holds="variables.pods.all(p, p.spec.?nodeName.orValue('') == '')",
@@ -114,7 +114,7 @@ def where_they_belong(taint_key: str) -> Manifest:
     )
 
 
-def bound_by(schedulers: Sequence[str]) -> Manifest:
+def require_scheduler_binding(schedulers: Sequence[str]) -> Manifest:
     """Binding a pod to a node is placing it."""
     return policy(
         "binding",

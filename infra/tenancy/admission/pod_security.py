@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Final
 
 from infra.domain import naming
+from infra.kubernetes import pod_templates
+from infra.kubernetes.admission_policy import Rule, policy, texts
 from infra.kubernetes.objects import Manifest
-from infra.tenancy.admission import pods
-from infra.tenancy.admission.policy import Rule, policy, texts
 
 RDMA_LABELS: Final = {naming.RDMA: "true"}
 
@@ -198,13 +198,13 @@ def _confinement() -> list[Rule]:
     ]
 
 
-def restricted_but_for_rdma() -> Manifest:
+def restricted_except_rdma() -> Manifest:
     """The policy, for namespaces of teams with `rdma`."""
     return policy(
         "rdma-pods",
-        matches=pods.everything_with_pods(),
-        conditions=pods.NEW_PODS,
-        variables={"pods": pods.PODS["pods"]},
+        matches=pod_templates.everything_with_pods(),
+        conditions=pod_templates.NEW_PODS,
+        variables={"pods": pod_templates.PODS["pods"]},
         rules=[*_host_access(), *_privilege(), *_confinement()],
         also_labelled=RDMA_LABELS,
     )

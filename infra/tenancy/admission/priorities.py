@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from infra.domain import naming
+from infra.kubernetes import pod_templates
+from infra.kubernetes.admission_policy import Rule, policy, text, texts
 from infra.kubernetes.objects import Manifest
-from infra.tenancy.admission import pods
-from infra.tenancy.admission.policy import Rule, policy, text, texts
 
 
 def allowed(priorities: Mapping[str, int], ceilings: Mapping[str, str]) -> dict[str, list[str]]:
@@ -18,25 +18,25 @@ def allowed(priorities: Mapping[str, int], ceilings: Mapping[str, str]) -> dict[
     }
 
 
-def not_above_the_tier(priorities: Mapping[str, int], ceilings: Mapping[str, str]) -> Manifest:
+def priority_within_tier(priorities: Mapping[str, int], ceilings: Mapping[str, str]) -> Manifest:
     """Both the scheduler's classes and Kueue's; `ceilings`: the highest class of each tier."""
     lists = [f"{text(t)}: {texts(found)}" for t, found in allowed(priorities, ceilings).items()]
     values = [f"{text(tier)}: {priorities[own]}" for tier, own in ceilings.items()]
     legacy = "dyn(object).spec.?runPolicy.?schedulingPolicy.?priorityClass.orValue('')"
     return policy(
         "priority",
-        matches=pods.everything_with_pods(),
+        matches=pod_templates.everything_with_pods(),
         conditions={
             # Labels may change without the spec.
             "may-go-first": (
-                f"{pods.NEW_PODS['makes-pods']} || "
-                f"{pods.label(naming.WORKLOAD_PRIORITY)} != "
-                f"{pods.label(naming.WORKLOAD_PRIORITY, 'oldObject')}"
+                f"{pod_templates.NEW_PODS['makes-pods']} || "
+                f"{pod_templates.label(naming.WORKLOAD_PRIORITY)} != "
+                f"{pod_templates.label(naming.WORKLOAD_PRIORITY, 'oldObject')}"
             )
         },
         variables={
-            **pods.TEAM,
-            **pods.PODS,
+            **pod_templates.TEAM,
+            **pod_templates.PODS,
             "allowed": f"['']+{{{', '.join(lists)}}}[?variables.tier].orValue([])",
             "ceiling": f"{{{', '.join(values)}}}[?variables.tier].orValue(0)",
         },
@@ -57,7 +57,7 @@ def not_above_the_tier(priorities: Mapping[str, int], ceilings: Mapping[str, str
             ),
             Rule(
                 holds=(
-                    f"{pods.label(naming.WORKLOAD_PRIORITY)} in variables.allowed && "
+                    f"{pod_templates.label(naming.WORKLOAD_PRIORITY)} in variables.allowed && "
                     f"{legacy} in variables.allowed"
                 ),
                 message=(

@@ -7,19 +7,19 @@ pod for a GPU node must come from a controller that made it for a run, and must 
 from __future__ import annotations
 
 from infra.domain import naming
-from infra.kubernetes.objects import Manifest
-from infra.tenancy.admission import pods
-from infra.tenancy.admission.controllers import (
+from infra.kubernetes import pod_templates
+from infra.kubernetes.admission_policy import Rule, policy, text, texts
+from infra.kubernetes.controller_accounts import (
     POD_PARENTS,
     RUN_CONTROLLERS,
+    created_by,
     is_one_of,
-    made_by,
-    part_of_another_run,
+    is_part_of_run,
 )
-from infra.tenancy.admission.policy import Rule, policy, text, texts
+from infra.kubernetes.objects import Manifest
 
-_IS_RUN = f"request.kind.kind in {texts(pods.RUN_KINDS)}"
-_QUEUE = pods.label(naming.QUEUE_NAME)
+_IS_RUN = f"request.kind.kind in {texts(pod_templates.RUN_KINDS)}"
+_QUEUE = pod_templates.label(naming.QUEUE_NAME)
 _SUSPENDED = (
     "dyn(object).spec.?suspend.orValue(false) || "
     "dyn(object).spec.?runPolicy.?suspend.orValue(false)"
@@ -36,7 +36,7 @@ def _of_pods() -> list[Rule]:
         Rule(
             holds=(
                 "!variables.gpu || request.kind.kind != 'Pod' || "
-                f"({made_by(POD_PARENTS)} && {pods.label(pods.PODSET)} != '')"
+                f"({created_by(POD_PARENTS)} && {pod_templates.label(pod_templates.PODSET)} != '')"
             ),
             message=f"GPUs are had through the team's queue only, never by a pod alone; {_REMEDY}",
         ),
@@ -45,7 +45,7 @@ def _of_pods() -> list[Rule]:
                 f"!variables.gpu || {_IS_RUN} || request.kind.kind in ['Pod', 'TrainingRuntime']"
             ),
             message=(
-                f"GPUs are had by runs only, and runs are of kind {', '.join(pods.RUN_KINDS)}; "
+                f"GPUs are had by runs only, and runs are of kind {', '.join(pod_templates.RUN_KINDS)}; "
                 "remove nvidia.com/gpu and the toleration, or make it a run"
             ),
         ),
@@ -78,25 +78,25 @@ def _of_marks() -> list[Rule]:
         Rule(
             holds=(
                 "variables.controller || request.kind.kind == 'Pod' || "
-                f"variables.pods.all(p, !({text(pods.PODSET)} in p.?metadata.?labels.orValue({{}})))"
+                f"variables.pods.all(p, !({text(pod_templates.PODSET)} in p.?metadata.?labels.orValue({{}})))"
             ),
-            message=f"only Kueue says that pods are admitted; remove the label {pods.PODSET}",
+            message=f"only Kueue says that pods are admitted; remove the label {pod_templates.PODSET}",
         ),
         Rule(
             holds="variables.controller || "
-            + pods.label("kueue.x-k8s.io/prebuilt-workload-name")
+            + pod_templates.label("kueue.x-k8s.io/prebuilt-workload-name")
             + " == ''",
             message="a run brings no Workload; remove kueue.x-k8s.io/prebuilt-workload-name",
         ),
     ]
 
 
-def through_the_queue(taint_key: str) -> Manifest:
+def require_team_queue(taint_key: str) -> Manifest:
     """The policy."""
     changed = "object.spec != oldObject.spec || object.metadata != oldObject.metadata"
     return policy(
         "queue",
-        matches=pods.everything_with_pods(),
+        matches=pod_templates.everything_with_pods(),
         conditions={
             "may-start-pods": (
                 "request.operation == 'CREATE' || "
@@ -105,26 +105,26 @@ def through_the_queue(taint_key: str) -> Manifest:
             )
         },
         variables={
-            **pods.TEAM,
-            **pods.PODS,
-            **pods.on_gpu_nodes(taint_key),
+            **pod_templates.TEAM,
+            **pod_templates.PODS,
+            **pod_templates.on_gpu_nodes(taint_key),
             "controller": is_one_of(RUN_CONTROLLERS),
-            "child": part_of_another_run(),
+            "child": is_part_of_run(),
         },
         rules=_rules(),
     )
 
 
-def by_the_scheduler(taint_key: str, scheduler: str) -> Manifest:
+def require_scheduler(taint_key: str, scheduler: str) -> Manifest:
     """The policy where another scheduler queues: pods for GPU nodes name it, so its queues count them.
 
     Weaker than Kueue's: whatever names the scheduler may queue, be it a run or a pod alone.
     """
     return policy(
         "queue",
-        matches=pods.everything_with_pods(),
-        conditions=pods.NEW_PODS,
-        variables={**pods.PODS, **pods.on_gpu_nodes(taint_key)},
+        matches=pod_templates.everything_with_pods(),
+        conditions=pod_templates.NEW_PODS,
+        variables={**pod_templates.PODS, **pod_templates.on_gpu_nodes(taint_key)},
         rules=[
             Rule(
                 holds=(

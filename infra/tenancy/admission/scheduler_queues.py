@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from infra.domain.scheduler import YUNIKORN_QUEUE, Scheduler
+from infra.kubernetes import pod_templates
+from infra.kubernetes.admission_policy import Rule, policy, resources, text
 from infra.kubernetes.objects import Manifest
-from infra.tenancy.admission import pods
-from infra.tenancy.admission.policy import Rule, policy, resources, text
 
 _NAME = "queue-name"
 
 
-def own_queue(scheduler: Scheduler, prefix: str, taint_key: str) -> Manifest:
+def require_own_queue(scheduler: Scheduler, prefix: str, taint_key: str) -> Manifest:
     """The policy. The team's queue is called `prefix` and then like the team."""
     if scheduler is Scheduler.VOLCANO:
         return _of_groups(prefix)
@@ -26,7 +26,7 @@ def _of_groups(prefix: str) -> Manifest:
         conditions={
             "queues": "request.operation == 'CREATE' || object.spec != oldObject.spec",
         },
-        variables=pods.TEAM,
+        variables=pod_templates.TEAM,
         rules=[
             Rule(
                 holds=(f"dyn(object).spec.?queue.orValue('') == {text(prefix)} + variables.team"),
@@ -47,11 +47,15 @@ def _of_pods(prefix: str, taint_key: str) -> Manifest:
                 "oldObject.metadata.?labels.orValue({})"
             ),
         },
-        variables={**pods.TEAM, **pods.PODS, **pods.on_gpu_nodes(taint_key)},
+        variables={
+            **pod_templates.TEAM,
+            **pod_templates.PODS,
+            **pod_templates.on_gpu_nodes(taint_key),
+        },
         rules=[
             Rule(
                 holds=(
-                    f"!variables.gpu || {pods.label(YUNIKORN_QUEUE)} == "
+                    f"!variables.gpu || {pod_templates.label(YUNIKORN_QUEUE)} == "
                     f"{text(prefix)} + variables.team"
                 ),
                 message=f"this queue is not the team's; label the pod {YUNIKORN_QUEUE}: {prefix}TEAM",

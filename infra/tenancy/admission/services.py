@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from infra.kubernetes.admission_policy import Rule, policy, resources
 from infra.kubernetes.objects import Manifest
-from infra.tenancy.admission.policy import Rule, policy, resources
 
 
-def inside_only() -> Manifest:
+def forbid_external_services() -> Manifest:
     """No address of the outside world: with `externalIPs` whoever creates a Service gets the traffic that
     all nodes send to that address (CVE-2020-8554), such as a bucket's."""
     return policy(

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from infra.domain import naming
+from infra.kubernetes import pod_templates
+from infra.kubernetes.admission_policy import Rule, policy, resources, texts
+from infra.kubernetes.controller_accounts import EPHEMERAL_VOLUMES, OWNERS, is_one_of
 from infra.kubernetes.objects import Manifest
-from infra.tenancy.admission import pods
-from infra.tenancy.admission.controllers import EPHEMERAL_VOLUMES, OWNERS, is_one_of
-from infra.tenancy.admission.policy import Rule, policy, resources, texts
 
 _CLAIMING: Final = ("csi", "ephemeral")
 """Kinds of volumes that Pod Security lets through, and that make storage or ask a driver for anything."""
@@ -26,16 +26,16 @@ _REMEDY: Final = (
 )
 
 
-def of_the_platform() -> Manifest:
+def require_platform_volumes() -> Manifest:
     """The policy."""
     return policy(
         "volumes",
         matches=[
-            *pods.everything_with_pods(),
+            *pod_templates.everything_with_pods(),
             resources("", "persistentvolumeclaims", operations=("CREATE",)),
         ],
-        conditions=pods.NEW_PODS,
-        variables=pods.PODS,
+        conditions=pod_templates.NEW_PODS,
+        variables=pod_templates.PODS,
         rules=[
             Rule(
                 holds=(

@@ -24,9 +24,9 @@ from infra.addons.registry import ADD_ONS, CHART_SOURCES
 from infra.cli import render as renderer
 from infra.cli.render import Record, render
 from infra.config import add_ons, parse
+from infra.kubernetes import controller_accounts as walls
 from infra.kubernetes.helm import merged
 from infra.kubernetes.objects import Manifest
-from infra.tenancy.admission import controllers as walls
 from tests.unit.infra.example_eks import stack_values
 
 DIGEST = "@sha256:" + "1" * 64

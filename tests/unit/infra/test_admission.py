@@ -14,11 +14,12 @@ from infra.config.types import repository_of
 from infra.domain import naming
 from infra.domain.scheduler import Scheduler
 from infra.domain.tier import DEFAULT_PRIORITIES
+from infra.kubernetes import controller_accounts, pod_templates
+from infra.kubernetes.admission_policy import binding, text
 from infra.queueing import priorities
 from infra.tenancy import admission, team
-from infra.tenancy.admission import controllers, images, pods
+from infra.tenancy.admission import images
 from infra.tenancy.admission import priorities as ranks
-from infra.tenancy.admission.policy import binding, text
 from sandbox.service_config import IDENTITIES
 from tests.golden.example_runs import IMAGE, platform, run_of
 from tests.golden.example_runs import stack_values as example
@@ -30,8 +31,8 @@ ARGS = arguments.admission(parse(example()))
 POLICIES = {manifest["metadata"]["name"]: manifest for manifest in admission.policies(ARGS)}
 
 
-def _args(scheduler: Scheduler) -> admission.AdmissionWallsArgs:
-    return admission.AdmissionWallsArgs(
+def _args(scheduler: Scheduler) -> admission.AdmissionPoliciesArgs:
+    return admission.AdmissionPoliciesArgs(
         taint_key="dedicated",
         registries=("registry.example.com",),
         priorities=priorities.PRIORITIES,
@@ -70,7 +71,7 @@ def test_whatever_makes_pods_is_looked_at_by_every_rule_about_pods() -> None:
         for name, manifest in POLICIES.items()
         if all(
             rule in manifest["spec"]["matchConstraints"]["resourceRules"]
-            for rule in pods.everything_with_pods()
+            for rule in pod_templates.everything_with_pods()
         )
     }
     about_pods = (
@@ -83,9 +84,9 @@ def test_whatever_makes_pods_is_looked_at_by_every_rule_about_pods() -> None:
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_every_launcher_makes_a_kind_that_a_queue_holds_back(launcher: str) -> None:
     manifest = LAUNCHERS[launcher].render(run_of(launcher), platform())[-1]
-    assert manifest["kind"] in pods.RUN_KINDS
+    assert manifest["kind"] in pod_templates.RUN_KINDS
     group = manifest["apiVersion"].rpartition("/")[0]
-    matched = {g for rule in pods.runs() for g in rule["apiGroups"]}
+    matched = {g for rule in pod_templates.runs() for g in rule["apiGroups"]}
     assert group in matched
 
 
@@ -179,20 +180,20 @@ def test_with_rdma_our_own_wall_takes_the_place_of_pod_security() -> None:
 
 def test_the_sandboxes_controllers_are_those_that_the_walls_know() -> None:
     names = {identity.name: identity.common_name for identity in IDENTITIES}
-    assert names["kueue"] in controllers.KUEUE
-    assert names["jobset"] in controllers.JOBSET
+    assert names["kueue"] in controller_accounts.KUEUE
+    assert names["jobset"] in controller_accounts.JOBSET
 
 
 @pytest.mark.parametrize(
     ("operator", "accounts"),
     [
-        ("kueue", controllers.KUEUE),
-        ("jobset", controllers.JOBSET),
-        ("kubeflowTrainer", controllers.TRAINER),
-        ("volcano", controllers.VOLCANO),
-        ("yunikorn", controllers.YUNIKORN),
-        ("trainingOperator", controllers.TRAINING_OPERATOR),
-        ("mpiOperator", controllers.MPI_OPERATOR),
+        ("kueue", controller_accounts.KUEUE),
+        ("jobset", controller_accounts.JOBSET),
+        ("kubeflowTrainer", controller_accounts.TRAINER),
+        ("volcano", controller_accounts.VOLCANO),
+        ("yunikorn", controller_accounts.YUNIKORN),
+        ("trainingOperator", controller_accounts.TRAINING_OPERATOR),
+        ("mpiOperator", controller_accounts.MPI_OPERATOR),
     ],
 )
 def test_an_installed_operator_is_trusted_in_its_own_namespace(
@@ -208,7 +209,7 @@ def test_another_scheduler_has_a_wall_of_its_own_in_place_of_the_queues() -> Non
     (rule,) = found["trainyard-queue"]["spec"]["validations"]
     assert "schedulerName" in rule["message"]
     (bound,) = found["trainyard-binding"]["spec"]["validations"]
-    assert controllers.VOLCANO[0] in bound["expression"]
+    assert controller_accounts.VOLCANO[0] in bound["expression"]
 
 
 def test_where_nothing_queues_there_is_no_wall_around_a_queue() -> None:

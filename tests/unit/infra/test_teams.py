@@ -8,7 +8,7 @@ import pytest
 
 from infra.domain import naming
 from infra.domain.storage import NamedStorageClass, Volume, VolumeSizes
-from infra.tenancy import access, limits, shared_view, team, volumes, walls
+from infra.tenancy import access, limits, network_policies, shared_view, team, volumes
 from tests.golden.example_runs import platform, run_of
 from training import spec
 from training.deployment.launchers import LAUNCHERS
@@ -114,12 +114,12 @@ def test_training_pods_have_no_role_and_no_token() -> None:
 
 
 def test_everything_is_denied_that_no_policy_names() -> None:
-    spec = walls.default_deny("research")["spec"]
+    spec = network_policies.default_deny("research")["spec"]
     assert spec == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
 
 
 def test_pods_of_runs_reach_each_other_and_dns_and_prometheus_reaches_them() -> None:
-    found = {p["metadata"]["name"]: p["spec"] for p in walls.policies("research", [])}
+    found = {p["metadata"]["name"]: p["spec"] for p in network_policies.policies("research", [])}
     assert set(found) == {"default-deny", "allow-dns", "allow-run-traffic", "allow-monitoring"}
     peers = found["allow-run-traffic"]["ingress"][0]["from"]
     # No namespaceSelector: pods of other teams stay outside.
@@ -140,7 +140,7 @@ def test_pods_of_runs_reach_each_other_and_dns_and_prometheus_reaches_them() -> 
 def test_pods_of_runs_reach_each_other_on_the_ports_of_a_run_only(
     direction: str, port: int, open_: bool
 ) -> None:
-    ports = walls.allow_run_traffic("research")["spec"][direction][0]["ports"]
+    ports = network_policies.allow_run_traffic("research")["spec"][direction][0]["ports"]
     assert {p["protocol"] for p in ports} == {"TCP"}
     assert any(p["port"] <= port <= p.get("endPort", p["port"]) for p in ports) == open_
 
@@ -163,13 +163,13 @@ def test_every_port_that_a_run_may_be_given_is_open() -> None:
 def test_object_storage_is_reached_and_the_metadata_service_is_not(
     cidr: str, block: dict[str, Any]
 ) -> None:
-    spec = walls.allow_object_storage("research", [cidr])["spec"]
+    spec = network_policies.allow_object_storage("research", [cidr])["spec"]
     assert spec["egress"][0]["to"] == [{"ipBlock": block}]
     assert spec["egress"][0]["ports"] == [{"protocol": "TCP", "port": 443}]
 
 
 def test_a_service_of_the_node_is_reached_by_its_own_address_only() -> None:
-    found = walls.policies("research", [], [naming.POD_IDENTITY_AGENT])
+    found = network_policies.policies("research", [], [naming.POD_IDENTITY_AGENT])
     spec = found[-1]["spec"]
     assert spec["egress"][0]["to"] == [{"ipBlock": {"cidr": "169.254.170.23/32"}}]
     assert spec["egress"][0]["ports"] == [{"protocol": "TCP", "port": 80}]

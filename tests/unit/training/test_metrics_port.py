@@ -11,7 +11,7 @@ import pytest
 
 from infra.config import ConfigError
 from infra.domain import naming
-from infra.tenancy import walls
+from infra.tenancy import network_policies
 from tests.golden.example_runs import (
     IMAGE,
     LAUNCHERS,
@@ -108,7 +108,7 @@ def test_a_rank_whose_address_nobody_told_asks_for_that_of_its_own_name(
 def test_only_prometheus_is_let_in_and_only_on_that_port() -> None:
     (policy,) = [
         one
-        for one in walls.policies("research", ["10.0.0.0/16"])
+        for one in network_policies.policies("research", ["10.0.0.0/16"])
         if one["metadata"]["name"] == "allow-monitoring"
     ]
     namespace = {"kubernetes.io/metadata.name": naming.MONITORING_NAMESPACE}

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from infra.domain import naming
-from infra.kubernetes.objects import Manifest
-from infra.tenancy.admission import pods
-from infra.tenancy.admission.controllers import (
+from infra.kubernetes import pod_templates
+from infra.kubernetes.admission_policy import Rule, policy, resources
+from infra.kubernetes.controller_accounts import (
     GARBAGE_COLLECTOR,
     KUEUE,
     OWNERS,
@@ -19,7 +19,7 @@ from infra.tenancy.admission.controllers import (
     SPEC_WRITERS,
     is_one_of,
 )
-from infra.tenancy.admission.policy import Rule, policy, resources
+from infra.kubernetes.objects import Manifest
 
 _UPDATED: Final = "request.operation == 'UPDATE'"
 _KUEUE: Final = "kueue.x-k8s.io"
@@ -58,14 +58,14 @@ def _ownership(users: tuple[str, ...]) -> Rule:
     )
 
 
-def runs_stay() -> Manifest:
+def run_spec_immutable() -> Manifest:
     """Of a run, only controllers change the spec. A Job's labels and owners may be written with its status,
     too, and what is scaled is the spec."""
     kept = _kept(_labels("object"), _labels("oldObject"), _KUEUE, naming.DOMAIN)
-    by_side_doors = pods.runs("status", "scale", operations=("UPDATE",))
+    by_side_doors = pod_templates.runs("status", "scale", operations=("UPDATE",))
     return policy(
         "changes",
-        matches=[*pods.runs(), *pods.runtimes(), *by_side_doors],
+        matches=[*pod_templates.runs(), *pod_templates.runtimes(), *by_side_doors],
         rules=[
             Rule(
                 holds=(
@@ -99,7 +99,7 @@ def runs_stay() -> Manifest:
     )
 
 
-def pods_stay() -> Manifest:
+def pod_spec_immutable() -> Manifest:
     """Of a pod that is there, nothing changes but what controllers note on it; nobody joins it."""
     same_labels = f"{_labels('object')} == {_labels('oldObject')}"
     return policy(
@@ -123,11 +123,11 @@ def pods_stay() -> Manifest:
     )
 
 
-def status_is_told() -> Manifest:
+def run_status_immutable() -> Manifest:
     """Only controllers say how a run is: one that seems finished gives its quota back."""
     return policy(
         "status",
-        matches=pods.runs("status", operations=("UPDATE",)),
+        matches=pod_templates.runs("status", operations=("UPDATE",)),
         rules=[
             Rule(
                 holds=f"object.status == oldObject.status || {is_one_of(RUN_CONTROLLERS)}",
@@ -137,11 +137,11 @@ def status_is_told() -> Manifest:
     )
 
 
-def no_orphans() -> Manifest:
+def forbid_orphan_deletion() -> Manifest:
     """Whoever deletes a run deletes its pods: orphans would run on with their quota given away."""
     return policy(
         "deletion",
-        matches=pods.runs(operations=("DELETE",)),
+        matches=pod_templates.runs(operations=("DELETE",)),
         # What the API does to a Job's pods when nothing is said is to leave them alone.
         variables={
             "unsaid": (
@@ -160,7 +160,7 @@ def no_orphans() -> Manifest:
     )
 
 
-def admission_is_kueues() -> Manifest:
+def workloads_written_by_kueue() -> Manifest:
     """Only Kueue writes Workloads: they are what says that a run is admitted. Anybody may stop one."""
 
     def others(of: str, against: str) -> str:

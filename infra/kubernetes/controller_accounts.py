@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from infra.domain.scheduler import Scheduler
-from infra.tenancy.admission.policy import text, texts
+from infra.kubernetes.admission_policy import text, texts
 
 Parent = tuple[str, str]
 """API group and kind of an object that owns others."""
@@ -98,7 +98,7 @@ def _is_child(user: str, parent: Parent) -> str:
     )
 
 
-def made_by(parents: Mapping[str, Parent]) -> str:
+def created_by(parents: Mapping[str, Parent]) -> str:
     """CEL: the object is made by a controller, for an object of the kind that it makes such objects for."""
     children = " || ".join(_is_child(user, parent) for user, parent in parents.items())
     return (
@@ -107,10 +107,10 @@ def made_by(parents: Mapping[str, Parent]) -> str:
     )
 
 
-def part_of_another_run() -> str:
+def is_part_of_run() -> str:
     """CEL: the object is a run that a controller makes for a greater one."""
     cases = [
-        f"(request.kind.kind == {text(kind)} && {made_by(parents)})"
+        f"(request.kind.kind == {text(kind)} && {created_by(parents)})"
         for kind, parents in RUN_PARENTS.items()
     ]
     return " || ".join(cases)

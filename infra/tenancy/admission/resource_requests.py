@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from infra.domain import naming
+from infra.kubernetes import pod_templates
+from infra.kubernetes.admission_policy import Rule, policy, resources, text, texts
 from infra.kubernetes.objects import Manifest
-from infra.tenancy.admission import pods
-from infra.tenancy.admission.policy import Rule, policy, resources, text, texts
 
 _COUNTED = ("cpu", "memory", "ephemeral-storage", naming.GPU, naming.EFA)
 _COUNTED_KINDS: Final = ("hugepages-", naming.RDMA_RESOURCES)
@@ -27,15 +27,15 @@ def _each(test: str) -> str:
     return f"variables.containers.all(cs, cs.all(c, {test}))"
 
 
-def said_and_counted() -> Manifest:
+def require_resource_requests() -> Manifest:
     """Requests on every container, of countable resources, and no way to devices beside them."""
     beginnings = " || ".join(f"r.startsWith({text(one)})" for one in _COUNTED_KINDS)
     counted = f"r in {texts(_COUNTED)} || {beginnings}"
     return policy(
         "requests",
-        matches=pods.everything_with_pods(),
-        conditions=pods.NEW_PODS,
-        variables=pods.PODS,
+        matches=pod_templates.everything_with_pods(),
+        conditions=pod_templates.NEW_PODS,
+        variables=pod_templates.PODS,
         rules=[
             Rule(
                 holds=_each(f"{_said('cpu')} && {_said('memory')}"),
@@ -68,7 +68,7 @@ def said_and_counted() -> Manifest:
     )
 
 
-def no_claims() -> Manifest:
+def forbid_resource_claims() -> Manifest:
     """Devices are asked for by number, not claimed: neither queue nor quota would see a claim."""
     return policy(
         "claims",

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from infra.domain import naming
-from infra.tenancy.admission.controllers import SPEC_WRITERS, is_one_of
-from infra.tenancy.admission.policy import WRITES, resources, text, texts
+from infra.kubernetes.admission_policy import WRITES, resources, text, texts
+from infra.kubernetes.controller_accounts import SPEC_WRITERS, is_one_of
 
 RUN_KINDS: Final = ("Job", "JobSet", "TrainJob", "PyTorchJob", "MPIJob")
 """Kinds that a queue can hold back."""

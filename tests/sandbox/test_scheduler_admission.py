@@ -17,8 +17,8 @@ import pytest
 from infra.config import arguments, parse
 from infra.domain import naming
 from infra.domain.scheduler import YUNIKORN_QUEUE, Scheduler
+from infra.kubernetes.admission_policy import binding
 from infra.tenancy import admission
-from infra.tenancy.admission.policy import binding
 from sandbox.cluster import ClusterError
 from tests.golden.example_runs import IMAGE, scheduler_values
 from tests.sandbox.conftest import Cluster
