@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bench import ablation, admission, embedded, report, storm, trainer
 
-Told = Callable[[str, int, int], None]
+Notify = Callable[[str, int, int], None]
 Section = tuple[str, bool]
 """Markdown, and whether all that must hold held."""
 
@@ -28,7 +28,7 @@ BACKLOG: Final = {
     "small": {"nodes": 40, "workloads": 80, "pairs": BACKLOG_PAIRS},
     "full": {"nodes": 1000, "workloads": 10_000, "pairs": BACKLOG_PAIRS},
 }
-PARTS: Final = {
+ABLATION: Final = {
     "small": {"nodes": 40, "workloads": 40, "pairs": 1},
     "full": {"nodes": 200, "workloads": 150, "pairs": 1},
 }
@@ -81,7 +81,7 @@ def _run(name: str, args: argparse.Namespace, console: Console) -> bool:
         line = progress.add_task(name, total=None)
         last = ""
 
-        def told(what: str, total: int = 0, done: int = 0) -> None:
+        def notify(what: str, total: int = 0, done: int = 0) -> None:
             nonlocal last
             progress.update(
                 line, description=f"{name}: {what}", total=total or None, completed=done
@@ -90,7 +90,7 @@ def _run(name: str, args: argparse.Namespace, console: Console) -> bool:
                 console.print(f"{name}: {what}")
             last = what
 
-        text, good = _measure(name, args, told)
+        text, good = _run_benchmark(name, args, notify)
     console.print(text, markup=False, highlight=False)
     if args.results:
         report.record(args.results, {name: text})
@@ -98,14 +98,14 @@ def _run(name: str, args: argparse.Namespace, console: Console) -> bool:
     return good
 
 
-def _measure(name: str, args: argparse.Namespace, told: Told) -> Section:
+def _run_benchmark(name: str, args: argparse.Namespace, notify: Notify) -> Section:
     """Alone, or on a fresh cluster."""
     if name in trainer.MODULES:
         found = cast(trainer.Benchmark, importlib.import_module(trainer.MODULES[name]))
-        text, good = found.run(found.SIZES[args.scale], args.seed, told)
-        return report.of_trainer(text), good
-    with embedded.running(lambda what: told(what, 0, 0)) as cluster:
-        return ON_A_CLUSTER[name](cluster, args, told)
+        text, good = found.run(found.SIZES[args.scale], args.seed, notify)
+        return report.trainer_section(text), good
+    with embedded.running_cluster(lambda what: notify(what, 0, 0)) as cluster:
+        return CLUSTER_BENCHMARKS[name](cluster, args, notify)
 
 
 def _sizes(defaults: dict[str, dict[str, Any]], args: argparse.Namespace) -> dict[str, Any]:
@@ -115,33 +115,35 @@ def _sizes(defaults: dict[str, dict[str, Any]], args: argparse.Namespace) -> dic
     return found | named | {"seed": args.seed}
 
 
-def _admission(cluster: embedded.Embedded, args: argparse.Namespace, told: Told) -> Section:
-    outcome = admission.run(cluster, admission.Size(**_sizes(ADMISSION, args)), told)
+def _admission(cluster: embedded.Embedded, args: argparse.Namespace, notify: Notify) -> Section:
+    outcome = admission.run(cluster, admission.Size(**_sizes(ADMISSION, args)), notify)
     return report.admission(outcome), not outcome.violations
 
 
-def _backlog(cluster: embedded.Embedded, args: argparse.Namespace, told: Told) -> Section:
-    outcome = admission.run(cluster, admission.Size(**_sizes(BACKLOG, args), pods=False), told)
+def _backlog(cluster: embedded.Embedded, args: argparse.Namespace, notify: Notify) -> Section:
+    outcome = admission.run(cluster, admission.Size(**_sizes(BACKLOG, args), pods=False), notify)
     return report.admission(outcome), not outcome.violations
 
 
-def _parts(cluster: embedded.Embedded, args: argparse.Namespace, told: Told) -> Section:
-    outcome = ablation.run(cluster, admission.Size(**_sizes(PARTS, args)), told)
-    return report.parts(outcome), not outcome.violations
+def _ablation(cluster: embedded.Embedded, args: argparse.Namespace, notify: Notify) -> Section:
+    outcome = ablation.run(cluster, admission.Size(**_sizes(ABLATION, args)), notify)
+    return report.ablation(outcome), not outcome.violations
 
 
-def _storm(cluster: embedded.Embedded, args: argparse.Namespace, told: Told) -> Section:
-    outcome = storm.run(cluster, storm.Size(**_sizes(STORM, args)), told)
+def _storm(cluster: embedded.Embedded, args: argparse.Namespace, notify: Notify) -> Section:
+    outcome = storm.run(cluster, storm.Size(**_sizes(STORM, args)), notify)
     return report.storm(outcome), outcome.good
 
 
-ON_A_CLUSTER: Final[dict[str, Callable[[embedded.Embedded, argparse.Namespace, Told], Section]]] = {
+CLUSTER_BENCHMARKS: Final[
+    dict[str, Callable[[embedded.Embedded, argparse.Namespace, Notify], Section]]
+] = {
     "admission": _admission,
     "backlog": _backlog,
-    "parts": _parts,
+    "parts": _ablation,
     "storm": _storm,
 }
-NAMES: Final = [*trainer.MODULES, *ON_A_CLUSTER]
+NAMES: Final = [*trainer.MODULES, *CLUSTER_BENCHMARKS]
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -10,7 +10,7 @@ from typing import Final
 
 from bench import admission, fleet, gangs, rounds
 from bench.admission import Progress, Size
-from bench.api import Api, Json, until
+from bench.api import Api, Json, wait_until
 from bench.embedded import Embedded
 from bench.fleet import Arm
 from bench.rounds import RoundResult
@@ -39,7 +39,7 @@ def _without_setting(arm: Arm, setting: str) -> Arm:
     return replace(arm, kueue={k: v for k, v in arm.kueue.items() if k != setting})
 
 
-def _changed(arm: Arm, kind: str, change: Callable[[Json], object]) -> Arm:
+def _with_change(arm: Arm, kind: str, change: Callable[[Json], object]) -> Arm:
     objects = copy.deepcopy(arm.objects)
     for found in objects:
         if found["kind"] == kind:
@@ -48,13 +48,13 @@ def _changed(arm: Arm, kind: str, change: Callable[[Json], object]) -> Arm:
 
 
 def _without_topology(arm: Arm) -> Arm:
-    plain = _changed(arm, "ResourceFlavor", lambda spec: spec.pop("topologyName", None))
+    plain = _with_change(arm, "ResourceFlavor", lambda spec: spec.pop("topologyName", None))
     return _without_objects(plain, "Topology")
 
 
 def _without_preemption(arm: Arm) -> Arm:
     never = {"reclaimWithinCohort": "Never", "withinClusterQueue": "Never"}
-    return _changed(arm, "ClusterQueue", lambda spec: spec.update(preemption=never))
+    return _with_change(arm, "ClusterQueue", lambda spec: spec.update(preemption=never))
 
 
 QUOTA: Final = "the namespaces' ResourceQuota"
@@ -72,49 +72,51 @@ PARTS: Final[Mapping[str, Callable[[Arm], Arm]]] = {
 """How to take each part out."""
 
 
-def arms(ours: Arm, least: Arm) -> list[tuple[str, Arm]]:
+def ablation_arms(ours: Arm, least: Arm) -> list[tuple[str, Arm]]:
     """Each round's part that is out (empty: none) and its configuration, the whole one first and last."""
     out = [
-        (part, replace(take(ours), name=f"{fleet.OURS}, without {part}"))
+        (part, replace(take(ours), name=f"{fleet.TRAINYARD_ARM}, without {part}"))
         for part, take in PARTS.items()
     ]
     return [("", ours), *out, ("", ours), ("", least)]
 
 
-def run(cluster: Embedded, size: Size, told: Progress) -> Outcome:
+def run(cluster: Embedded, size: Size, notify: Progress) -> Outcome:
     """Play all rounds on a cluster that nothing else uses."""
     api = Api(cluster.kubeconfig)
-    told("rendering the fleet", 0, 0)
-    made = fleet.fleet(size.nodes)
-    kueue = fleet.as_on_machines(cluster.kueue_configuration())
-    told(f"creating {size.nodes} nodes", 0, 0)
-    rounds.install(api, made, fleet.minimal_home())
+    notify("rendering the fleet", 0, 0)
+    made = fleet.render_fleet(size.nodes)
+    kueue = fleet.with_machine_timeouts(cluster.kueue_configuration())
+    notify(f"creating {size.nodes} nodes", 0, 0)
+    rounds.install_fleet(api, made, fleet.minimal_namespace())
     quotas = [o for o in made.common if o["kind"] == "ResourceQuota"]
     results: list[RoundResult] = []
     last: list[Arm] = []
-    for part, arm in arms(fleet.our_arm(made, kueue), fleet.minimal_arm(made, kueue)):
-        told(arm.name, size.workloads, 0)
-        rounds.clear(api)
-        _quotas(api, quotas, there=part != QUOTA)
-        rounds.switch(api, cluster, arm, [other for other in last if other is not arm])
+    for part, arm in ablation_arms(
+        fleet.trainyard_arm(made, kueue), fleet.minimal_arm(made, kueue)
+    ):
+        notify(arm.name, size.workloads, 0)
+        rounds.delete_load(api)
+        _set_quotas(api, quotas, there=part != QUOTA)
+        rounds.switch_arm(api, cluster, arm, [other for other in last if other is not arm])
         last = [arm]
         load = admission.load(made, arm, size, 0)
         if part == "topology":
-            load = [gangs.anywhere(manifest) for manifest in load]
-        heard = partial(told, arm.name, size.workloads)
-        results.append(admission.play(api, cluster, made, arm, load, heard))
+            load = [gangs.without_topology(manifest) for manifest in load]
+        report_finished = partial(notify, arm.name, size.workloads)
+        results.append(admission.run_round(api, cluster, made, arm, load, report_finished))
     return Outcome(size=size, rounds=tuple(results))
 
 
-def _quotas(api: Api, quotas: Iterable[Json], *, there: bool) -> None:
+def _set_quotas(api: Api, quotas: Iterable[Json], *, there: bool) -> None:
     for quota in quotas:
         if there:
             api.apply(quota)
-            counted = partial(_counted, api, api.path(quota))
-            until(counted, "the quota is in force", _QUOTA_S)
+            counted = partial(_in_force, api, api.path(quota))
+            wait_until(counted, "the quota is in force", _QUOTA_S)
         else:
             api.delete(api.path(quota))
 
 
-def _counted(api: Api, path: str) -> bool:
+def _in_force(api: Api, path: str) -> bool:
     return bool((api.get(path).get("status") or {}).get("hard"))

@@ -49,7 +49,7 @@ class Outcome:
     @property
     def ratios(self) -> list[float]:
         """Ours to minimal, admitted per second, pair by pair."""
-        pairs = zip(self.of(fleet.OURS), self.of(fleet.LEAST), strict=True)
+        pairs = zip(self.of(fleet.TRAINYARD_ARM), self.of(fleet.MINIMAL_ARM), strict=True)
         return [ours.admitted_per_s / least.admitted_per_s for ours, least in pairs]
 
     @property
@@ -58,50 +58,52 @@ class Outcome:
         return sum(r.violations for r in self.rounds)
 
 
-def run(cluster: Embedded, size: Size, told: Progress) -> Outcome:
+def run(cluster: Embedded, size: Size, notify: Progress) -> Outcome:
     """Play all rounds on a cluster that nothing else uses."""
-    user = {} if size.pods else {"user": workloads.MAKER, "group": workloads.MAKERS_GROUP}
+    user = {} if size.pods else {"user": workloads.KUEUE_USER, "group": workloads.KUEUE_GROUP}
     api = Api(cluster.kubeconfig, **user)
-    told("rendering the fleet", 0, 0)
-    made = fleet.fleet(size.nodes)
-    kueue = fleet.as_on_machines(cluster.kueue_configuration())
-    ours, least = fleet.our_arm(made, kueue), fleet.minimal_arm(made, kueue)
-    told(f"creating {size.nodes} nodes", 0, 0)
-    rounds.install(api, made, fleet.minimal_home())
+    notify("rendering the fleet", 0, 0)
+    made = fleet.render_fleet(size.nodes)
+    kueue = fleet.with_machine_timeouts(cluster.kueue_configuration())
+    ours, least = fleet.trainyard_arm(made, kueue), fleet.minimal_arm(made, kueue)
+    notify(f"creating {size.nodes} nodes", 0, 0)
+    rounds.install_fleet(api, made, fleet.minimal_namespace())
     if not size.pods:
         cluster.without_pods()
     results: list[RoundResult] = []
     last: Sequence[Arm] = ()
-    for number, arm in enumerate(order(ours, least, size.pairs)):
+    for number, arm in enumerate(arm_order(ours, least, size.pairs)):
         pair = number // 2
         title = f"pair {pair + 1} of {size.pairs}, {arm.name}"
-        told(f"{title}: queueing", size.workloads, 0)
-        rounds.clear(api)
-        rounds.switch(api, cluster, arm, [other for other in last if other is not arm])
+        notify(f"{title}: queueing", size.workloads, 0)
+        rounds.delete_load(api)
+        rounds.switch_arm(api, cluster, arm, [other for other in last if other is not arm])
         last = (arm,)
-        heard = partial(told, title, size.workloads)
+        report_finished = partial(notify, title, size.workloads)
         gangs_of_pair = load(made, arm, size, pair)
-        results.append(play(api, cluster, made, arm, gangs_of_pair, heard, with_pods=size.pods))
+        results.append(
+            run_round(api, cluster, made, arm, gangs_of_pair, report_finished, with_pods=size.pods)
+        )
     return Outcome(size=size, rounds=tuple(results))
 
 
-def play(
+def run_round(
     api: Api,
     cluster: Embedded,
     made: Fleet,
     arm: Arm,
     gangs: Sequence[Json],
-    told: rounds.Progress,
+    notify: rounds.Progress,
     *,
     with_pods: bool = True,
 ) -> RoundResult:
     """One round of a configuration, which is in force already."""
     whole = {fleet.MINIMAL: sum(made.gpus.values())}
-    gpus = whole if arm.name == fleet.LEAST else made.gpus
-    return rounds.play(api, cluster, arm, gangs, gpus, told, with_pods=with_pods)
+    gpus = whole if arm.name == fleet.MINIMAL_ARM else made.gpus
+    return rounds.run_round(api, cluster, arm, gangs, gpus, notify, with_pods=with_pods)
 
 
-def order(ours: Arm, least: Arm, pairs: int) -> list[Arm]:
+def arm_order(ours: Arm, least: Arm, pairs: int) -> list[Arm]:
     """A B, B A, A B ...: what drifts with time touches both alike."""
     turns = itertools.cycle([(ours, least), (least, ours)])
     return [arm for _, pair in zip(range(pairs), turns, strict=False) for arm in pair]
@@ -109,11 +111,11 @@ def order(ours: Arm, least: Arm, pairs: int) -> list[Arm]:
 
 def load(made: Fleet, arm: Arm, size: Size, pair: int) -> list[Json]:
     """The gangs of a pair: the same for both of its rounds."""
-    fitting = gangs.sizes(made.platform)
-    found = gangs.gangs(size.workloads, size.seed + pair, f"p{pair}", fitting)
-    manifests = [gangs.manifest(gang, made.platform) for gang in found]
-    if arm.name == fleet.LEAST:
+    fitting = gangs.fitting_sizes(made.platform)
+    found = gangs.generate_gangs(size.workloads, size.seed + pair, f"p{pair}", fitting)
+    manifests = [gangs.render_gang(gang, made.platform) for gang in found]
+    if arm.name == fleet.MINIMAL_ARM:
         manifests = [gangs.for_minimal(m) for m in manifests]
     if size.pods:
         return manifests
-    return [workloads.workload(m, made.priorities) for m in manifests]
+    return [workloads.render_workload(m, made.priorities) for m in manifests]

@@ -27,7 +27,7 @@ _PATCH_TYPES: Final = {
     "merge": "application/merge-patch+json",
 }
 _RETRY_S: Final = 0.25
-_PATIENCE_S: Final = 120.0
+_RETRY_TIMEOUT_S: Final = 120.0
 """How long a request is repeated while a webhook or the server is away; both are killed on purpose."""
 
 
@@ -62,7 +62,7 @@ class Api:
         """An answer that is not JSON, such as metrics."""
         return self._send("GET", path, {}).decode()
 
-    def places(self, path: str) -> list[tuple[str, str]]:
+    def list_names(self, path: str) -> list[tuple[str, str]]:
         """Namespace and name of all objects of a collection."""
         raw = self._send("GET", path, {}, accept=METADATA_ONLY)
         found = (item["metadata"] for item in json.loads(raw)["items"] or [])
@@ -94,7 +94,7 @@ class Api:
             if error.status != 404:
                 raise
 
-    def gone(self, path: str) -> bool:
+    def is_deleted(self, path: str) -> bool:
         """Whether there is no such object."""
         try:
             self.get(path)
@@ -157,7 +157,7 @@ class Api:
         url = f"{self._server}{path}" + (f"?{urlencode(query)}" if query else "")
         headers = {"Accept": accept, "Content-Type": content_type, **self._as}
         data = None if body is None else json.dumps(body).encode()
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _RETRY_TIMEOUT_S
         while True:
             try:
                 answer = self._pool.request(
@@ -174,21 +174,23 @@ class Api:
             time.sleep(_RETRY_S)
 
 
-def each(action: Callable[[Any], None], items: Iterable[Any], told: Callable[[], None]) -> None:
+def run_parallel(
+    action: Callable[[Any], None], items: Iterable[Any], notify: Callable[[], None]
+) -> None:
     """Do `action` for all items, WRITERS at a time; the first failure ends it. `told` after each."""
     with ThreadPoolExecutor(WRITERS) as threads:
         running = [threads.submit(action, item) for item in items]
         try:
             for one in running:
                 one.result()
-                told()
+                notify()
         except BaseException:
             for one in running:
                 one.cancel()
             raise
 
 
-def until(found: Callable[[], Any], what: str, deadline_s: float, poll_s: float = 0.2) -> Any:
+def wait_until(found: Callable[[], Any], what: str, deadline_s: float, poll_s: float = 0.2) -> Any:
     """The first truthy `found()`. Raises TimeoutError."""
     end = time.monotonic() + deadline_s
     while not (value := found()):
@@ -198,12 +200,12 @@ def until(found: Callable[[], Any], what: str, deadline_s: float, poll_s: float 
     return value
 
 
-def await_gone(api: Api, paths: Iterable[str], deadline_s: float) -> None:
+def wait_deleted(api: Api, paths: Iterable[str], deadline_s: float) -> None:
     """Wait until none of these objects is left."""
     left = list(paths)
 
-    def gone() -> bool:
-        left[:] = [path for path in left if not api.gone(path)]
+    def is_deleted() -> bool:
+        left[:] = [path for path in left if not api.is_deleted(path)]
         return not left
 
-    until(gone, f"{', '.join(left)} to be gone", deadline_s)
+    wait_until(is_deleted, f"{', '.join(left)} to be gone", deadline_s)

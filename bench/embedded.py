@@ -24,17 +24,17 @@ from typing import Any, Final
 import urllib3
 import yaml
 
-from bench.api import Json, until
+from bench.api import Json, wait_until
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 START_S: Final = 1800.0
 """The first time the toolchain is built."""
 READY_S: Final = 60.0
 
-RUNS_FOR: Final = "trainyard.dev/bench-runs-for"
+RUN_DURATION: Final = "trainyard.dev/bench-runs-for"
 """Annotation of a pod: how long it runs, as a Go duration."""
 
-MEASURED: Final = (
+MEASURED_SERVICES: Final = (
     "etcd",
     "apiserver",
     "controller-manager",
@@ -44,11 +44,11 @@ MEASURED: Final = (
     "kwok",
 )
 """What works for a gang; the benchmark's own process does not count."""
-UNUSED: Final = ("node", "s3")
-FOR_PODS: Final = ("controller-manager", "scheduler", "kwok", "jobset")
+UNUSED_SERVICES: Final = ("node", "s3")
+POD_SERVICES: Final = ("controller-manager", "scheduler", "kwok", "jobset")
 """What nobody misses where there are no pods; nodes stay as they are without it."""
 CLIENT_LIMITS: Final = ("--kube-api-qps=1000", "--kube-api-burst=2000")
-MORE_ARGUMENTS: Final = {
+EXTRA_ARGUMENTS: Final = {
     "controller-manager": (*CLIENT_LIMITS, "--concurrent-job-syncs=20", "--concurrent-gc-syncs=20"),
     "scheduler": CLIENT_LIMITS,
 }
@@ -67,18 +67,18 @@ class Embedded:
 
     def tune(self) -> None:
         """Raise the clients' limits, and let pods run as long as they say."""
-        services = [s for s in self._services() if s["name"] not in UNUSED]
+        services = [s for s in self._services() if s["name"] not in UNUSED_SERVICES]
         for service in services:
-            service["argv"] += MORE_ARGUMENTS.get(service["name"], ())
+            service["argv"] += EXTRA_ARGUMENTS.get(service["name"], ())
             if service["name"] == "kwok":
                 service["argv"] = [self._timed(argument) for argument in service["argv"]]
         self._write(services)
-        self._end(UNUSED)
+        self._end(UNUSED_SERVICES)
 
     def without_pods(self) -> None:
         """From now on there are only the API server with its store, and Kueue."""
-        self._write([s for s in self._services() if s["name"] not in FOR_PODS])
-        self._end(FOR_PODS)
+        self._write([s for s in self._services() if s["name"] not in POD_SERVICES])
+        self._end(POD_SERVICES)
 
     def kueue_configuration(self) -> Json:
         """The Kueue configuration that the sandbox has made."""
@@ -99,8 +99,8 @@ class Embedded:
         kueue["env"]["BENCH_START"] = str(int(kueue["env"].get("BENCH_START", "0")) + 1)
         before = self.pid("kueue")
         self._write(services)
-        until(lambda: self.pid("kueue") != before, "Kueue starts again", READY_S)
-        until(lambda: self.answers("kueue"), "Kueue is ready", READY_S)
+        wait_until(lambda: self.pid("kueue") != before, "Kueue starts again", READY_S)
+        wait_until(lambda: self.answers("kueue"), "Kueue is ready", READY_S)
 
     def kill(self, service: str) -> bool:
         """SIGKILL to a service and all it has started; the supervisor starts it again.
@@ -112,12 +112,12 @@ class Embedded:
     def answers(self, service: str) -> bool:
         """Whether a service says that it is ready."""
         found = next(s for s in self._services() if s["name"] == service)
-        return _answers(found["probe"]["url"])
+        return _is_ready(found["probe"]["url"])
 
     def cpu_seconds(self) -> float:
         """CPU time that the services of the control plane have used since they were started."""
-        groups = {pid for name in MEASURED if (pid := self.pid(name)) is not None}
-        ticks = sum(_ticks(process, groups) for process in Path("/proc").glob("[0-9]*"))
+        groups = {pid for name in MEASURED_SERVICES if (pid := self.pid(name)) is not None}
+        ticks = sum(_cpu_ticks(process, groups) for process in Path("/proc").glob("[0-9]*"))
         return ticks / os.sysconf("SC_CLK_TCK")
 
     def pid(self, service: str) -> int | None:
@@ -157,7 +157,7 @@ class Embedded:
         if not argument.endswith("/pod-complete.yaml"):
             return argument
         stage = yaml.safe_load(Path(argument.removeprefix("--config=")).read_text())
-        expression = f'.metadata.annotations["{RUNS_FOR}"]'
+        expression = f'.metadata.annotations["{RUN_DURATION}"]'
         stage["spec"]["delay"] = {
             "durationMilliseconds": 0,
             "durationFrom": {"expressionFrom": expression},
@@ -167,7 +167,7 @@ class Embedded:
         return f"--config={file}"
 
 
-def _ticks(process: Path, groups: set[int]) -> int:
+def _cpu_ticks(process: Path, groups: set[int]) -> int:
     """Clock ticks of a process if it is in one of the process groups, else 0; see proc(5)."""
     try:
         fields = (process / "stat").read_text().rpartition(")")[2].split()
@@ -177,7 +177,7 @@ def _ticks(process: Path, groups: set[int]) -> int:
     return user + system if group in groups else 0
 
 
-def _answers(url: str) -> bool:
+def _is_ready(url: str) -> bool:
     try:
         return urllib3.request("GET", url, timeout=2.0, retries=False).status == 200
     except urllib3.exceptions.HTTPError:
@@ -185,7 +185,7 @@ def _answers(url: str) -> bool:
 
 
 @contextlib.contextmanager
-def running(say: Callable[[str], None]) -> Iterator[Embedded]:
+def running_cluster(say: Callable[[str], None]) -> Iterator[Embedded]:
     """A tuned cluster that is gone in the end, with all that it stored, however this ends."""
     home = Path(tempfile.mkdtemp(prefix="trainyard-bench-"))
     # What is measured is the control plane, without those who look at it.
@@ -212,13 +212,13 @@ def running(say: Callable[[str], None]) -> Iterator[Embedded]:
         yield cluster
     finally:
         say("taking the cluster down")
-        with _uninterrupted():
+        with _signals_ignored():
             sandbox("clean")
             shutil.rmtree(home, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
+def _signals_ignored() -> Iterator[None]:
     """Whoever is impatient twice would else leave a cluster behind; children inherit this."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, signal.SIG_IGN) for number in numbers]

@@ -34,14 +34,14 @@ TEAMS: Final = (
 """Name and tier."""
 INSTANCE_TYPE: Final = "p4d.24xlarge"
 GPUS_PER_NODE: Final = 8
-GUARANTEED_PART: Final = 8
+GUARANTEED_FRACTION: Final = 8
 """Each team is guaranteed an eighth of each pool of its tier's own capacity; the rest is borrowed."""
 
 IMAGE: Final = "registry.example.com/trainer@sha256:" + "5" * 64
 
-_NOT_NEEDED: Final = frozenset({"PersistentVolumeClaim", "StorageClass", "ConfigMap"})
+_UNUSED_KINDS: Final = frozenset({"PersistentVolumeClaim", "StorageClass", "ConfigMap"})
 """Pods on simulated nodes mount nothing."""
-_SWAPPED: Final = frozenset(
+_ARM_KINDS: Final = frozenset(
     {
         "Topology",
         "ResourceFlavor",
@@ -55,8 +55,8 @@ _SWAPPED: Final = frozenset(
 """What makes the configuration. The rest is there for both: it binds only the teams' namespaces."""
 _ORDER: Final = ("Namespace", "Topology", "ResourceFlavor", "Cohort", "ClusterQueue", "LocalQueue")
 
-OURS: Final = "ours"
-LEAST: Final = "minimal"
+TRAINYARD_ARM: Final = "ours"
+MINIMAL_ARM: Final = "minimal"
 """Names of the two configurations in tables."""
 MINIMAL: Final = "bench-minimal"
 """Name of all that the minimal configuration has."""
@@ -91,7 +91,7 @@ def stack_values(nodes: int) -> dict[str, Any]:
                 "name": team,
                 "tier": tier,
                 "guaranteed": {
-                    name: sizes[name] // GUARANTEED_PART
+                    name: sizes[name] // GUARANTEED_FRACTION
                     for name, bought, _ in POOLS
                     if bought == TIERS[tier].capacity_order[0].value
                 },
@@ -152,23 +152,25 @@ class Fleet:
         return {pool.name: pool.max * pool.gpus_per_node for pool in self.platform.pools}
 
 
-def fleet(nodes: int) -> Fleet:
+def render_fleet(nodes: int) -> Fleet:
     """What the program renders for so many nodes."""
     values = stack_values(nodes)
-    with _signals_wait():
+    with _signals_deferred():
         records = render.render("bench", values)
     manifests = [r["inputs"] for r in records if r["type"].startswith("kubernetes:")]
-    kept = [m for m in manifests if "kind" in m and m["kind"] not in _NOT_NEEDED]
+    kept = [m for m in manifests if "kind" in m and m["kind"] not in _UNUSED_KINDS]
     return Fleet(
         nodes=tuple(m for m in kept if m["kind"] == "Node"),
-        common=tuple(_ordered([m for m in kept if m["kind"] not in _SWAPPED | {"Node"}])),
-        ours=tuple(_ordered([m for m in kept if m["kind"] in _SWAPPED])),
+        common=tuple(
+            _in_creation_order([m for m in kept if m["kind"] not in _ARM_KINDS | {"Node"}])
+        ),
+        ours=tuple(_in_creation_order([m for m in kept if m["kind"] in _ARM_KINDS])),
         platform=platform_record.platform(parse(values), "bench"),
     )
 
 
 @contextlib.contextmanager
-def _signals_wait() -> Iterator[None]:
+def _signals_deferred() -> Iterator[None]:
     """An interruption inside Pulumi's event loop would leave it waiting for ever."""
     came: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
@@ -182,7 +184,7 @@ def _signals_wait() -> Iterator[None]:
         signal.raise_signal(came[0])
 
 
-def as_on_machines(kueue: Json) -> Json:
+def with_machine_timeouts(kueue: Json) -> Json:
     """Kueue's configuration with the patience that it has on machines.
 
     The sandbox's 45 s are for a control plane with nothing else to do: under load gangs would be sent back that
@@ -192,9 +194,9 @@ def as_on_machines(kueue: Json) -> Json:
     return kueue | {"waitForPodsReady": patient}
 
 
-def our_arm(made: Fleet, kueue: Json) -> Arm:
+def trainyard_arm(made: Fleet, kueue: Json) -> Arm:
     """Our queues, quotas and policies; `kueue`: Kueue's own configuration."""
-    return Arm(name=OURS, objects=made.ours, kueue=kueue)
+    return Arm(name=TRAINYARD_ARM, objects=made.ours, kueue=kueue)
 
 
 def minimal_arm(made: Fleet, kueue: Json) -> Arm:
@@ -205,7 +207,7 @@ def minimal_arm(made: Fleet, kueue: Json) -> Arm:
     """
     plain = {k: v for k, v in kueue.items() if k not in ("waitForPodsReady", "fairSharing")}
     return Arm(
-        name=LEAST,
+        name=MINIMAL_ARM,
         objects=tuple(minimal_objects(made.platform.pools)),
         kueue=plain,
     )
@@ -240,7 +242,7 @@ def minimal_objects(pools: Sequence[NodePool]) -> list[Json]:
     ]
 
 
-def minimal_home() -> list[Json]:
+def minimal_namespace() -> list[Json]:
     """The namespace of the minimal configuration, and the account that pods name."""
     account = {"name": naming.SERVICE_ACCOUNT, "namespace": MINIMAL}
     return [
@@ -249,7 +251,7 @@ def minimal_home() -> list[Json]:
     ]
 
 
-def _ordered(manifests: list[Json]) -> list[Json]:
+def _in_creation_order(manifests: list[Json]) -> list[Json]:
     """What others name goes first; else as rendered."""
     rank = {kind: index for index, kind in enumerate(_ORDER)}
     return sorted(manifests, key=lambda m: rank.get(m["kind"], len(_ORDER)))

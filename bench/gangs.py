@@ -9,7 +9,7 @@ from typing import Final
 
 from bench import fleet
 from bench.api import Json
-from bench.embedded import RUNS_FOR
+from bench.embedded import RUN_DURATION
 from infra.domain import naming
 from infra.domain.platform import Platform
 from training.deployment.launchers import LAUNCHERS
@@ -17,7 +17,7 @@ from training.spec import Dataset, Resources, RunSpec
 
 SIZES: Final = (1, 1, 1, 2, 2, 4, 8)
 """Nodes of a gang, each as likely as the others."""
-JOBSET_PART: Final = 4
+JOBSET_EVERY: Final = 4
 """Every fourth gang is a JobSet, the others are Jobs."""
 
 
@@ -35,13 +35,15 @@ class Gang:
     """Empty: the team's default."""
 
 
-def sizes(platform: Platform) -> tuple[int, ...]:
+def fitting_sizes(platform: Platform) -> tuple[int, ...]:
     """Sizes that fit: a gang is admitted to one pool as a whole."""
     smallest = min(pool.max for pool in platform.pools)
     return tuple(size for size in SIZES if size <= smallest)
 
 
-def gangs(count: int, seed: int, prefix: str, fitting: Sequence[int] = SIZES) -> Iterator[Gang]:
+def generate_gangs(
+    count: int, seed: int, prefix: str, fitting: Sequence[int] = SIZES
+) -> Iterator[Gang]:
     """So many gangs, dealt out to the teams in turn; the same for the same seed."""
     dice = random.Random(seed)
     names = [team for team, _ in fleet.TEAMS]
@@ -50,11 +52,11 @@ def gangs(count: int, seed: int, prefix: str, fitting: Sequence[int] = SIZES) ->
             name=f"{prefix}-{index}",
             team=names[index % len(names)],
             size=dice.choice(fitting),
-            jobset=dice.randrange(JOBSET_PART) == 0,
+            jobset=dice.randrange(JOBSET_EVERY) == 0,
         )
 
 
-def manifest(gang: Gang, platform: Platform) -> Json:
+def render_gang(gang: Gang, platform: Platform) -> Json:
     """The Job or JobSet as its launcher renders it, less the volumes, which simulated nodes lack."""
     tier = dict(fleet.TEAMS)[gang.team]
     launcher = "jobset" if gang.jobset else "job" if gang.size == 1 else "indexed-job"
@@ -76,7 +78,7 @@ def manifest(gang: Gang, platform: Platform) -> Json:
     spec = made["spec"]["replicatedJobs"][0]["template"]["spec"] if gang.jobset else made["spec"]
     template = spec["template"]
     annotations = dict(template["metadata"].get("annotations") or {})
-    template["metadata"]["annotations"] = annotations | {RUNS_FOR: f"{gang.seconds:g}s"}
+    template["metadata"]["annotations"] = annotations | {RUN_DURATION: f"{gang.seconds:g}s"}
     template["spec"]["volumes"] = []
     for container in template["spec"]["containers"]:
         container["volumeMounts"] = []
@@ -89,10 +91,10 @@ def for_minimal(made: Json) -> Json:
     labels[naming.QUEUE_NAME] = fleet.MINIMAL
     labels.pop(naming.WORKLOAD_PRIORITY, None)
     made["metadata"]["namespace"] = fleet.MINIMAL
-    return anywhere(made)
+    return without_topology(made)
 
 
-def anywhere(made: Json) -> Json:
+def without_topology(made: Json) -> Json:
     """The same gang without its wish for nodes near each other."""
     replicated = made["spec"].get("replicatedJobs")
     spec = replicated[0]["template"]["spec"] if replicated else made["spec"]

@@ -17,7 +17,7 @@ from infra.domain import naming
 Key = tuple[str, str]
 """Namespace and name of a gang's Job or JobSet."""
 
-MOST_TOLD: Final = 20
+MESSAGES_MAX: Final = 20
 """Violations that are kept in words; the others are only counted."""
 
 
@@ -61,7 +61,7 @@ class _Workload:
     evicted_at: str = ""
 
 
-class Ledger:
+class InvariantChecker:
     """Takes events in, keeps count. Not safe for several threads: one lock around it."""
 
     def __init__(self, gpus: Mapping[str, int], *, with_pods: bool = True) -> None:
@@ -79,7 +79,7 @@ class Ledger:
         """Pods that came to a node when their gang had been sent back already: the scheduler had not heard of it
         yet, and the Job controller takes them away again."""
         self.violations = 0
-        self.told: list[str] = []
+        self.messages: list[str] = []
         self.events = 0
 
     def workload(self, kind: str, item: Mapping[str, Any], now: float) -> None:
@@ -114,7 +114,7 @@ class Ledger:
         if new:
             gang.admissions.append((revision, None))
             gang.first_admitted = now if gang.first_admitted is None else gang.first_admitted
-            if not _whole(item, admission):
+            if not _is_fully_admitted(item, admission):
                 self._violation(f"{'/'.join(known.key)} is admitted in part")
         elif known.admitted and not admission:
             gang.admissions[-1] = (gang.admissions[-1][0], revision)
@@ -194,8 +194,8 @@ class Ledger:
 
     def _violation(self, message: str) -> None:
         self.violations += 1
-        if len(self.told) < MOST_TOLD:
-            self.told.append(message)
+        if len(self.messages) < MESSAGES_MAX:
+            self.messages.append(message)
 
     def close(self) -> None:
         """What can only be judged in the end: pods that ran without an admission, gangs that ended in part."""
@@ -259,19 +259,21 @@ def _gpus_by_flavor(item: Mapping[str, Any], admission: Mapping[str, Any] | None
     return dict(found)
 
 
-def _whole(item: Mapping[str, Any], admission: Mapping[str, Any] | None) -> bool:
+def _is_fully_admitted(item: Mapping[str, Any], admission: Mapping[str, Any] | None) -> bool:
     """Whether each pod set got all of its pods, on one node each where Kueue chose the nodes."""
     wanted = _pods_left(item)
     got = {a["name"]: a for a in (admission or {})["podSetAssignments"]}
     if wanted != {name: a.get("count", wanted.get(name)) for name, a in got.items()}:
         return False
     placed = {
-        n: _placed(a["topologyAssignment"]) for n, a in got.items() if "topologyAssignment" in a
+        n: _pods_placed(a["topologyAssignment"])
+        for n, a in got.items()
+        if "topologyAssignment" in a
     }
     return all(count == wanted[name] for name, count in placed.items())
 
 
-def _placed(topology: Mapping[str, Any]) -> int:
+def _pods_placed(topology: Mapping[str, Any]) -> int:
     """Pods that a topology assignment places."""
     if "domains" in topology:
         return sum(domain["count"] for domain in topology["domains"])

@@ -17,7 +17,7 @@ Buckets = Mapping[float, float]
 """Requests that took at most so many seconds, cumulative."""
 
 
-def writes(metrics: str) -> dict[float, float]:
+def write_buckets(metrics: str) -> dict[float, float]:
     """The buckets of all writes, from the text of `/metrics`."""
     found: defaultdict[float, float] = defaultdict(float)
     for match in _LINE.finditer(metrics):
@@ -27,7 +27,7 @@ def writes(metrics: str) -> dict[float, float]:
     return dict(found)
 
 
-def between(before: Buckets, after: Buckets) -> dict[float, float]:
+def difference(before: Buckets, after: Buckets) -> dict[float, float]:
     """The buckets of what came in between."""
     return {bound: after[bound] - before.get(bound, 0.0) for bound in after}
 

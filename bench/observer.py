@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import urllib3
 
-from bench.api import Api, ApiError, until
-from bench.invariants import Ledger
+from bench.api import Api, ApiError, wait_until
+from bench.invariants import InvariantChecker
 
 _WORKLOADS_CRD: Final = "workloads.kueue.x-k8s.io"
 _CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -35,8 +35,8 @@ class Observer:
 
     def __init__(self, api: Api, gpus: Mapping[str, int], *, with_pods: bool = True) -> None:
         """See `Ledger`."""
-        self.ledger = Ledger(gpus, with_pods=with_pods)
-        self.hears: Callable[[Any], None] | None = None
+        self.checker = InvariantChecker(gpus, with_pods=with_pods)
+        self.on_workload: Callable[[Any], None] | None = None
         """Is given each Workload, too, as it was after an event."""
         self.lock = threading.Lock()
         self._api = api
@@ -55,17 +55,17 @@ class Observer:
     def count(self, holds: Callable[[Any], bool]) -> int:
         """Gangs of which this holds."""
         with self.lock:
-            return sum(1 for gang in self.ledger.gangs.values() if holds(gang))
+            return sum(1 for gang in self.checker.gangs.values() if holds(gang))
 
     def restarting(self, until_s: float) -> None:
         """See `Ledger.restarting`."""
         with self.lock:
-            self.ledger.restarting(until_s)
+            self.checker.restarting(until_s)
 
     def in_use(self) -> int:
         """GPUs that gangs hold now."""
         with self.lock:
-            return self.ledger.used.total()
+            return self.checker.used.total()
 
     def unfinished(self) -> list[str]:
         """Gangs that have not finished, and where they stand."""
@@ -73,7 +73,7 @@ class Observer:
             return [
                 f"{name} ({'admitted' if gang.holds else 'not admitted'}, {len(gang.bound)} pods came to nodes,"
                 f" {len(gang.done)} of {gang.size} succeeded, {gang.evictions.total()} evictions)"
-                for (_, name), gang in self.ledger.gangs.items()
+                for (_, name), gang in self.checker.gangs.items()
                 if gang.finished is None
             ]
 
@@ -85,19 +85,19 @@ class Observer:
 
         # Pods that are still missing then are missing: the ledger says of which gangs.
         with contextlib.suppress(TimeoutError):
-            until(lambda: not behind(), "the watch of pods caught up", deadline_s)
+            wait_until(lambda: not behind(), "the watch of pods caught up", deadline_s)
 
     def stop(self) -> None:
         """Take no more events; the threads end with their watches."""
         self._stop.set()
 
     def _workload(self, kind: str, item: Any) -> None:
-        self.ledger.workload(kind, item, time.monotonic())
-        if self.hears:
-            self.hears(item)
+        self.checker.workload(kind, item, time.monotonic())
+        if self.on_workload:
+            self.on_workload(item)
 
     def _pod(self, _kind: str, item: Any) -> None:
-        self.ledger.pod(item)
+        self.checker.pod(item)
 
     def _follow(self, path: str, take: Callable[[str, Any], None]) -> None:
         version = self._api.get(path, limit="1")["metadata"]["resourceVersion"]
@@ -126,5 +126,5 @@ class Observer:
     def _lost(self, path: str, code: int | None) -> None:
         if code == _EXPIRED:
             with self.lock:
-                self.ledger.broken(f"the watch of {path} has a gap")
+                self.checker.broken(f"the watch of {path} has a gap")
             self._stop.set()

@@ -17,9 +17,9 @@ from bench.ablation import Outcome as PartsOutcome
 from bench.admission import GOAL
 from bench.admission import Outcome as AdmissionOutcome
 from bench.embedded import ROOT
-from bench.fleet import LEAST, OURS
+from bench.fleet import MINIMAL_ARM, TRAINYARD_ARM
 from bench.statistics import median_and_bound
-from bench.storm import HIGH, LOW, MOST_EVICTIONS, RESTART_S
+from bench.storm import EVICTIONS_MAX, HIGH, LOW, RESTART_S
 from bench.storm import Outcome as StormOutcome
 
 HEAD: Final = """# Results
@@ -45,13 +45,13 @@ def admission(outcome: AdmissionOutcome) -> str:
     lines = [
         f"{size.nodes} nodes; {size.workloads} gangs{'' if size.pods else ', as Workloads without pods,'}"
         f" queued, then released at once, in each of {2 * size.pairs} rounds (seed {size.seed});"
-        f" {_facts()}",
+        f" {_environment()}",
         "",
         "| configuration | admitted/s, median (range) | finished/s, median | API writes per gang"
         " | CPU s per gang | API server write p99, worst | evictions | late pods | violations |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for arm in (OURS, LEAST):
+    for arm in (TRAINYARD_ARM, MINIMAL_ARM):
         rounds = outcome.of(arm)
         speeds = [r.admitted_per_s for r in rounds]
         lines.append(
@@ -68,17 +68,17 @@ def admission(outcome: AdmissionOutcome) -> str:
         "",
         f"Ratio ours / minimal: **{middle:.3f}** ({low:.3f} to {high:.3f}, {size.pairs} pairs);"
         f" the goal of {GOAL} is {met}.",
-        *_told([line for r in outcome.rounds for line in r.told]),
+        *_violation_lines([line for r in outcome.rounds for line in r.messages]),
     ]
     return "\n".join(lines)
 
 
-def parts(outcome: PartsOutcome) -> str:
+def ablation(outcome: PartsOutcome) -> str:
     """The table of what each part of the configuration costs."""
     size = outcome.size
     lines = [
         f"{size.nodes} nodes; the same {size.workloads} gangs in every round (seed {size.seed});"
-        f" {_facts()}",
+        f" {_environment()}",
         "",
         "| configuration | admitted/s | CPU s per gang | API writes per gang | evictions |",
         "|---|---|---|---|---|",
@@ -101,13 +101,13 @@ def storm(outcome: StormOutcome) -> str:
     reasons = ", ".join(f"{n} {reason}" for reason, n in sorted(outcome.evictions.items()))
     lines = [
         f"{size.nodes} nodes; {size.low} gangs of low priority, then {size.high} of high (seed"
-        f" {size.seed}); {_facts()}",
+        f" {size.seed}); {_environment()}",
         "",
         "| what | got | must be |",
         "|---|---|---|",
         f"| low priority finished once | {outcome.finished[LOW]} | {size.low} |",
         f"| high priority finished once | {outcome.finished[HIGH]} | {size.high} |",
-        f"| most evictions of one gang | {outcome.most_evictions} | at most {MOST_EVICTIONS} |",
+        f"| most evictions of one gang | {outcome.most_evictions} | at most {EVICTIONS_MAX} |",
         f"| violations (over quota, gangs in part) | {outcome.violations} | 0 |",
         f"| pods that came to a node when their gang had just been sent back | {outcome.late_pods} |"
         " not bounded: the Job controller takes them away |",
@@ -118,22 +118,22 @@ def storm(outcome: StormOutcome) -> str:
         "",
         f"{outcome.seconds:.0f} s from the first of high priority to the last finished. Evictions:"
         f" {reasons or 'none'}; of high priority {outcome.evictions_of_high.total()}. Killed: {kills}.",
-        *_told([*outcome.told, *outcome.over_after_restart]),
+        *_violation_lines([*outcome.messages, *outcome.over_after_restart]),
     ]
     return "\n".join(lines)
 
 
-def _told(messages: list[str]) -> list[str]:
+def _violation_lines(messages: list[str]) -> list[str]:
     return ["", "Violations, the first of them:", *(f"- {m}" for m in messages)] if messages else []
 
 
-def of_trainer(text: str) -> str:
+def trainer_section(text: str) -> str:
     """The section of a benchmark of the trainer, with what it was measured on."""
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in _LIBRARIES)
     return f"{_machine()}; {versions}.\n\n{text}"
 
 
-def _facts() -> str:
+def _environment() -> str:
     """Date, machine and versions of the control plane."""
     versions = ", ".join(f"{name} {_version(*where)}" for name, where in _TOOLS.items())
     return f"{_machine()}; {versions}."

@@ -9,11 +9,11 @@ from time import monotonic, sleep
 from typing import Final
 
 from bench import latency
-from bench.api import Api, Json, await_gone, each, until
+from bench.api import Api, Json, run_parallel, wait_deleted, wait_until
 from bench.embedded import Embedded
 from bench.fleet import Arm, Fleet
 from bench.observer import PODS, Observer
-from bench.workloads import Finisher
+from bench.workloads import WorkloadFinisher
 from infra.domain import naming
 
 QUEUES: Final = f"/apis/{naming.KUEUE_API}"
@@ -54,16 +54,16 @@ class RoundResult:
     late_pods: int
     """See `Ledger.late_pods`."""
     violations: int
-    told: tuple[str, ...]
+    messages: tuple[str, ...]
 
 
-def install(api: Api, made: Fleet, more: Iterable[Json]) -> None:
+def install_fleet(api: Api, made: Fleet, more: Iterable[Json]) -> None:
     """Nodes and all that is there for every configuration; waits until pods can be admitted."""
     for manifest in [*made.common, *more]:
         api.apply(manifest)
     # A server-side apply would drop a new Node's status.
-    each(api.create, made.nodes, lambda: None)
-    until(lambda: _ready_nodes(api) >= len(made.nodes), "all nodes are ready", SETTLE_S, 1.0)
+    run_parallel(api.create, made.nodes, lambda: None)
+    wait_until(lambda: _ready_nodes(api) >= len(made.nodes), "all nodes are ready", SETTLE_S, 1.0)
 
 
 def _ready_nodes(api: Api) -> int:
@@ -77,19 +77,19 @@ def _is_ready(node: Json) -> bool:
     return conditions.get("Ready") == "True" and "node.kubernetes.io/not-ready" not in taints
 
 
-def switch(api: Api, cluster: Embedded, arm: Arm, others: Sequence[Arm]) -> None:
+def switch_arm(api: Api, cluster: Embedded, arm: Arm, others: Sequence[Arm]) -> None:
     """Put this configuration in the others' place; its queues hold until `release`."""
     gone = [manifest for other in others for manifest in reversed(other.objects)]
     for manifest in gone:
         api.delete(api.path(manifest))
-    await_gone(api, map(api.path, gone), SETTLE_S)
+    wait_deleted(api, map(api.path, gone), SETTLE_S)
     cluster.restart_kueue(dict(arm.kueue))
     for manifest in arm.held():
         api.apply(manifest)
-    until(lambda: _held(api, arm), f"the queues of {arm.name} hold", SETTLE_S)
+    wait_until(lambda: _queues_hold(api, arm), f"the queues of {arm.name} hold", SETTLE_S)
 
 
-def _held(api: Api, arm: Arm) -> bool:
+def _queues_hold(api: Api, arm: Arm) -> bool:
     found = {q["metadata"]["name"]: q for q in api.get(f"{QUEUES}/clusterqueues")["items"]}
     return all(
         any(
@@ -100,19 +100,19 @@ def _held(api: Api, arm: Arm) -> bool:
     )
 
 
-def release(api: Api, arm: Arm) -> None:
+def release_queues(api: Api, arm: Arm) -> None:
     """Let the queues admit."""
     for name in arm.cluster_queues:
         api.merge(f"{QUEUES}/clusterqueues/{name}", {"spec": {"stopPolicy": "None"}})
 
 
-def play(
+def run_round(
     api: Api,
     cluster: Embedded,
     arm: Arm,
     load: Sequence[Json],
     gpus: dict[str, int],
-    told: Progress,
+    notify: Progress,
     *,
     with_pods: bool = True,
 ) -> RoundResult:
@@ -121,34 +121,34 @@ def play(
     Without pods the load is Workloads, and each is ended as soon as it is admitted.
     """
     observer = Observer(api, gpus, with_pods=with_pods)
-    finisher = None if with_pods else Finisher(api, observer.workloads)
-    observer.hears = finisher.heard if finisher else None
+    finisher = None if with_pods else WorkloadFinisher(api, observer.workloads)
+    observer.on_workload = finisher.on_workload if finisher else None
     observer.start()
     try:
-        each(api.create, load, lambda: None)
-        until(
+        run_parallel(api.create, load, lambda: None)
+        wait_until(
             lambda: observer.count(lambda gang: gang.size > 0) == len(load), "all queued", SETTLE_S
         )
-        before, used = latency.writes(api.text("/metrics")), cluster.cpu_seconds()
+        before, used = latency.write_buckets(api.text("/metrics")), cluster.cpu_seconds()
         start = monotonic()
-        release(api, arm)
-        wait_finished(observer, len(load), told)
-        after, used = latency.writes(api.text("/metrics")), cluster.cpu_seconds() - used
+        release_queues(api, arm)
+        wait_finished(observer, len(load), notify)
+        after, used = latency.write_buckets(api.text("/metrics")), cluster.cpu_seconds() - used
         if with_pods:
             observer.catch_up(CATCH_UP_S)
     finally:
         observer.stop()
         if finisher:
             finisher.close()
-    return _result(observer, arm, len(load), start, latency.between(before, after), used)
+    return _result(observer, arm, len(load), start, latency.difference(before, after), used)
 
 
-def wait_finished(observer: Observer, gangs: int, told: Progress) -> None:
+def wait_finished(observer: Observer, gangs: int, notify: Progress) -> None:
     """Wait until so many gangs have finished. Raises TimeoutError when none does for STALL_S."""
     last, moved = -1, monotonic()
     while last < gangs:
         finished = observer.count(lambda gang: gang.finished is not None)
-        told(finished)
+        notify(finished)
         if finished != last:
             last, moved = finished, monotonic()
         elif monotonic() - moved > STALL_S:
@@ -168,9 +168,9 @@ def _result(
     cpu_s: float,
 ) -> RoundResult:
     with observer.lock:
-        ledger = observer.ledger
-        ledger.close()
-        gangs = ledger.gangs.values()
+        checker = observer.checker
+        checker.close()
+        gangs = checker.gangs.values()
         admitted = max(gang.first_admitted or start for gang in gangs) - start
         finished = max(gang.finished or start for gang in gangs) - start
         return RoundResult(
@@ -182,26 +182,28 @@ def _result(
             writes_per_gang=buckets.get(math.inf, 0.0) / count,
             cpu_s_per_gang=cpu_s / count,
             evictions=sum(gang.evictions.total() for gang in gangs),
-            late_pods=ledger.late_pods,
-            violations=ledger.violations,
-            told=tuple(ledger.told),
+            late_pods=checker.late_pods,
+            violations=checker.violations,
+            messages=tuple(checker.messages),
         )
 
 
-def clear(api: Api) -> None:
+def delete_load(api: Api) -> None:
     """Remove all gangs, and wait until nothing of them is left."""
     # One by one, since the server deletes the members of a collection one after the other.
     for kind in _KINDS:
-        found = api.places(f"/apis/{kind}")
-        each(api.delete, [_member(kind, *place) for place in found], lambda: None)
+        found = api.list_names(f"/apis/{kind}")
+        run_parallel(api.delete, [_object_path(kind, *place) for place in found], lambda: None)
     paths = (PODS, "/apis/batch/v1/jobs", f"{QUEUES}/workloads")
-    until(lambda: not any(_some(api, path) for path in paths), "the round is cleared", SETTLE_S)
+    wait_until(
+        lambda: not any(_any_left(api, path) for path in paths), "the round is cleared", SETTLE_S
+    )
 
 
-def _member(kind: str, namespace: str, name: str) -> str:
+def _object_path(kind: str, namespace: str, name: str) -> str:
     version, _, plural = kind.rpartition("/")
     return f"/apis/{version}/namespaces/{namespace}/{plural}/{name}"
 
 
-def _some(api: Api, path: str) -> bool:
+def _any_left(api: Api, path: str) -> bool:
     return bool(api.get(path, limit="1")["items"])

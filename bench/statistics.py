@@ -12,11 +12,11 @@ def median_and_bound(values: Sequence[float]) -> tuple[float, float, float]:
     The bounds are order statistics: from six pairs on there are some, with fewer it is the whole range.
     """
     ordered = sorted(values)
-    drop = _dropped(len(ordered))
+    drop = _dropped_per_end(len(ordered))
     return statistics.median(ordered), ordered[drop], ordered[-1 - drop]
 
 
-def _dropped(count: int) -> int:
+def _dropped_per_end(count: int) -> int:
     """How many may be left out at each end: two tails of the binomial with one half stay under 5 %."""
     tail, term, drop = 0.0, 0.5**count, -1
     while tail + term <= 0.025:

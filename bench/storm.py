@@ -10,14 +10,14 @@ from time import monotonic
 from typing import Final
 
 from bench import fleet, gangs, rounds
-from bench.api import Api, each, until
+from bench.api import Api, run_parallel, wait_until
 from bench.embedded import Embedded
 from bench.gangs import Gang
 from bench.observer import Observer
 from infra.domain.tier import RESEARCH
 
 KILLED: Final = ("kueue", "controller-manager", "scheduler", "jobset")
-MOST_EVICTIONS: Final = 8
+EVICTIONS_MAX: Final = 8
 """Of one gang. Preempted once by each wave it meets, and put back when a dead controller kept it from starting."""
 LOW: Final = "low"
 HIGH: Final = "high"
@@ -29,7 +29,7 @@ The scheduler of Kueue 0.15 starts while its ClusterQueues are still being read:
 A queue that is read early may borrow from the cohort what gangs of a queue that is not read yet hold. Their pods
 find no free node and wait; they are told apart from what must never happen.
 """
-FULL_PART: Final = 0.5
+FULL_FRACTION: Final = 0.5
 """The high priority comes when so much of the fleet is taken."""
 
 Progress = Callable[[str, int, int], None]
@@ -80,7 +80,7 @@ class Outcome:
     late_pods: int
     """See `Ledger.late_pods`."""
     violations: int
-    told: tuple[str, ...]
+    messages: tuple[str, ...]
 
     @property
     def good(self) -> bool:
@@ -88,12 +88,12 @@ class Outcome:
         size = self.size
         return (
             (self.finished[LOW], self.finished[HIGH]) == (size.low, size.high)
-            and self.most_evictions <= MOST_EVICTIONS
+            and self.most_evictions <= EVICTIONS_MAX
             and not self.violations
         )
 
 
-def plan(size: Size) -> list[Kill]:
+def plan_kills(size: Size) -> list[Kill]:
     """When which controller dies; the same for the same seed. Each is killed as often as the others."""
     dice = random.Random(size.seed)
     order: list[str] = []
@@ -106,7 +106,7 @@ def plan(size: Size) -> list[Kill]:
     return kills
 
 
-def load(size: Size, fitting: tuple[int, ...]) -> tuple[list[Gang], list[Gang]]:
+def storm_load(size: Size, fitting: tuple[int, ...]) -> tuple[list[Gang], list[Gang]]:
     """The low and the high gangs.
 
     Only research may have the lowest class. The high ones are of all teams, at their teams' own class:
@@ -120,38 +120,42 @@ def load(size: Size, fitting: tuple[int, ...]) -> tuple[list[Gang], list[Gang]]:
             seconds=size.seconds,
             priority=_LOW_PRIORITY,
         )
-        for index, gang in enumerate(gangs.gangs(size.low, size.seed, LOW, fitting))
+        for index, gang in enumerate(gangs.generate_gangs(size.low, size.seed, LOW, fitting))
     ]
     high = [
         replace(gang, seconds=size.seconds)
-        for gang in gangs.gangs(size.high, size.seed + 1, HIGH, fitting)
+        for gang in gangs.generate_gangs(size.high, size.seed + 1, HIGH, fitting)
     ]
     return low, high
 
 
-def run(cluster: Embedded, size: Size, told: Progress) -> Outcome:
+def run(cluster: Embedded, size: Size, notify: Progress) -> Outcome:
     """Let the storm pass over a cluster that nothing else uses."""
     api = Api(cluster.kubeconfig)
-    made = fleet.fleet(size.nodes)
-    arm = fleet.our_arm(made, fleet.as_on_machines(cluster.kueue_configuration()))
-    told(f"creating {size.nodes} nodes", 0, 0)
-    rounds.install(api, made, ())
-    rounds.switch(api, cluster, arm, ())
-    low, high = load(size, gangs.sizes(made.platform))
-    kills = plan(size)
+    made = fleet.render_fleet(size.nodes)
+    arm = fleet.trainyard_arm(made, fleet.with_machine_timeouts(cluster.kueue_configuration()))
+    notify(f"creating {size.nodes} nodes", 0, 0)
+    rounds.install_fleet(api, made, ())
+    rounds.switch_arm(api, cluster, arm, ())
+    low, high = storm_load(size, gangs.fitting_sizes(made.platform))
+    kills = plan_kills(size)
     observer = Observer(api, made.gpus)
     observer.start()
     try:
-        rounds.release(api, arm)
-        told("low priority comes", len(low), 0)
-        each(lambda gang: api.create(gangs.manifest(gang, made.platform)), low, lambda: None)
-        enough = FULL_PART * sum(made.gpus.values())
-        until(lambda: observer.in_use() >= enough, "the fleet fills", rounds.SETTLE_S)
-        start = monotonic()
-        storm = _Storm(
-            cluster, observer, kills, start, lambda done: told("storm", len(low + high), done)
+        rounds.release_queues(api, arm)
+        notify("low priority comes", len(low), 0)
+        run_parallel(
+            lambda gang: api.create(gangs.render_gang(gang, made.platform)), low, lambda: None
         )
-        each(lambda gang: api.create(gangs.manifest(gang, made.platform)), high, storm.due)
+        enough = FULL_FRACTION * sum(made.gpus.values())
+        wait_until(lambda: observer.in_use() >= enough, "the fleet fills", rounds.SETTLE_S)
+        start = monotonic()
+        storm = _Killer(
+            cluster, observer, kills, start, lambda done: notify("storm", len(low + high), done)
+        )
+        run_parallel(
+            lambda gang: api.create(gangs.render_gang(gang, made.platform)), high, storm.due
+        )
         rounds.wait_finished(observer, len(low) + len(high), storm.finished)
         seconds = monotonic() - start
         observer.catch_up(rounds.CATCH_UP_S)
@@ -160,7 +164,7 @@ def run(cluster: Embedded, size: Size, told: Progress) -> Outcome:
     return _outcome(size, observer, seconds, tuple(storm.done))
 
 
-class _Storm:
+class _Killer:
     """Kills what is due whenever it is asked."""
 
     def __init__(
@@ -169,13 +173,13 @@ class _Storm:
         observer: Observer,
         kills: list[Kill],
         start: float,
-        told: Callable[[int], None],
+        notify: Callable[[int], None],
     ) -> None:
         self._cluster = cluster
         self._observer = observer
         self._left = list(kills)
         self._start = start
-        self._told = told
+        self._notify = notify
         self._kueue_is_away = False
         self.done: list[Kill] = []
 
@@ -199,17 +203,17 @@ class _Storm:
     def finished(self, gangs_finished: int) -> None:
         """Told how many gangs have finished."""
         self.due()
-        self._told(gangs_finished)
+        self._notify(gangs_finished)
 
 
 def _outcome(size: Size, observer: Observer, seconds: float, kills: tuple[Kill, ...]) -> Outcome:
     with observer.lock:
-        ledger = observer.ledger
-        ledger.close()
+        checker = observer.checker
+        checker.close()
         finished: Counter[str] = Counter()
         evictions: Counter[str] = Counter()
         of_high: Counter[str] = Counter()
-        for (_, name), gang in ledger.gangs.items():
+        for (_, name), gang in checker.gangs.items():
             priority = LOW if name.startswith(LOW) else HIGH
             finished[priority] += gang.times_finished == 1 and gang.succeeded
             evictions += gang.evictions
@@ -220,11 +224,11 @@ def _outcome(size: Size, observer: Observer, seconds: float, kills: tuple[Kill, 
             finished=finished,
             evictions=evictions,
             evictions_of_high=of_high,
-            most_evictions=max(g.evictions.total() for g in ledger.gangs.values()),
-            peak_part=ledger.peak_total / sum(ledger.gpus.values()),
+            most_evictions=max(g.evictions.total() for g in checker.gangs.values()),
+            peak_part=checker.peak_total / sum(checker.gpus.values()),
             kills=kills,
-            over_after_restart=tuple(ledger.over_after_restart),
-            late_pods=ledger.late_pods,
-            violations=ledger.violations,
-            told=tuple(ledger.told),
+            over_after_restart=tuple(checker.over_after_restart),
+            late_pods=checker.late_pods,
+            violations=checker.violations,
+            messages=tuple(checker.messages),
         )

@@ -12,13 +12,13 @@ from typing import Any, Final
 from bench.api import WRITERS, Api, Json
 from infra.domain import naming
 
-MAKER: Final = "system:serviceaccount:kueue-system:kueue-controller-manager"
+KUEUE_USER: Final = "system:serviceaccount:kueue-system:kueue-controller-manager"
 """The only user whom our walls let write Workloads."""
-MAKERS_GROUP: Final = "system:masters"
+KUEUE_GROUP: Final = "system:masters"
 """What the sandbox's Kueue is, too."""
 
 
-def workload(made: Json, priorities: dict[str, int]) -> Json:
+def render_workload(made: Json, priorities: dict[str, int]) -> Json:
     """The Workload of a Job or JobSet; `priorities`: values of the classes, by name."""
     metadata, labels = made["metadata"], made["metadata"]["labels"]
     replicated = made["spec"].get("replicatedJobs")
@@ -48,7 +48,7 @@ def _topology(annotations: dict[str, str]) -> dict[str, str]:
     return {field: annotations[key] for field, key in keys.items() if key in annotations}
 
 
-class Finisher:
+class WorkloadFinisher:
     """Ends each Workload as soon as it is heard to be admitted; writes from threads of its own."""
 
     def __init__(self, api: Api, workloads: str) -> None:
@@ -58,7 +58,7 @@ class Finisher:
         self._threads = ThreadPoolExecutor(WRITERS)
         self._seen: set[str] = set()
 
-    def heard(self, item: Json) -> None:
+    def on_workload(self, item: Json) -> None:
         """An event's Workload."""
         conditions = (item.get("status") or {}).get("conditions") or []
         true = {c["type"] for c in conditions if c["status"] == "True"}

@@ -14,7 +14,7 @@ from pathlib import Path
 TICK_S, TICKS = 300, 1000
 
 
-def trace(chance: random.Random, nodes: int, calm: float) -> list[int]:
+def generate_trace(chance: random.Random, nodes: int, calm: float) -> list[int]:
     """Instances at each tick; `calm` is the share of long times with capacity."""
     ticks: list[int] = []
     while len(ticks) < TICKS:
@@ -31,7 +31,7 @@ def main(seed: int) -> None:
     for name, nodes, calm in (("calm", 1, 0.8), ("busy", 1, 0.2), ("gang", 4, 0.5)):
         found = {
             "metadata": {"gap_seconds": TICK_S, "seed": seed},
-            "data": trace(chance, nodes, calm),
+            "data": generate_trace(chance, nodes, calm),
         }
         Path(__file__).with_name(f"{name}.json").write_text(json.dumps(found) + "\n")
     print(f"seed {seed}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-Told = Callable[[str, int, int], None]
+Progress = Callable[[str, int, int], None]
 """Is told what is going on, of how many, and how many are done."""
 
 
@@ -20,7 +20,7 @@ class Benchmark(Protocol):
 
     SIZES: dict[str, dict[str, int]]
 
-    def run(self, sizes: Mapping[str, int], seed: int, told: Told) -> tuple[str, bool]:
+    def run(self, sizes: Mapping[str, int], seed: int, notify: Progress) -> tuple[str, bool]:
         """Measure; the section for RESULTS.md, and whether what must hold held."""
 
 

@@ -27,7 +27,7 @@ from training.trainer.metrics.run_logs import EventLog
 from training.trainer.parallel.world import World
 
 _BLOCK: Final = 8 * 1024 * 1024
-_PATIENCE_S: Final = 600.0
+_TIMEOUT_S: Final = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class Pending:
     wait: Callable[[], object] = lambda: None
 
 
-class Arm(Protocol):
+class CheckpointBackend(Protocol):
     """One way to keep state on disk."""
 
     def begin(self) -> Pending:
@@ -54,7 +54,7 @@ class Arm(Protocol):
         """Remove what was saved; not timed."""
 
 
-class Ours:
+class TrainyardBackend:
     """The trainer's own checkpointer, with its events, hashes, manifest, fence and rename."""
 
     def __init__(self, folder: Path, state: State, world: World) -> None:
@@ -66,7 +66,7 @@ class Ours:
             fence=fence,
             model=state.model,
             optimizer=state.optimizer,
-            describe=_described,
+            describe=_manifest,
             attachments={},
             keep_latest=1_000_000,
             events=EventLog(folder / "events.jsonl", fence.attempt, enabled=True),
@@ -81,7 +81,7 @@ class Ours:
         return Pending(done=lambda: not self._saver.writing, wait=self._finish)
 
     def _finish(self) -> None:
-        if self._saver.conclude(0, _PATIENCE_S) != 0:
+        if self._saver.conclude(0, _TIMEOUT_S) != 0:
             raise RuntimeError("the checkpoint was not written")
 
     def load(self) -> None:
@@ -100,7 +100,7 @@ class Ours:
                 self._store.delete(step)
 
 
-def _described(progress: Progress, reason: str) -> Manifest:
+def _manifest(progress: Progress, reason: str) -> Manifest:
     return Manifest(
         step=progress.step,
         reason=reason,
@@ -150,7 +150,7 @@ class Dcp:
             self._state.tensors(), checkpoint_id=self._target(), async_checkpointer_type=kind
         )
         future: Future[Any] = made
-        return Pending(done=future.done, wait=functools.partial(future.result, _PATIENCE_S))
+        return Pending(done=future.done, wait=functools.partial(future.result, _TIMEOUT_S))
 
     def load(self) -> None:
         """In place."""
@@ -199,7 +199,7 @@ class TorchSave:
             self._file.unlink(missing_ok=True)
 
 
-class Raw:
+class RawFile:
     """What the hardware allows: copy into touched memory, then one file, around the cache or not."""
 
     def __init__(self, folder: Path, state: State, *, direct: bool) -> None:
@@ -258,12 +258,14 @@ def tree_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def arms(folder: Path, state: State, world: World, names: Mapping[str, str]) -> dict[str, Arm]:
+def create_backends(
+    folder: Path, state: State, world: World, names: Mapping[str, str]
+) -> dict[str, CheckpointBackend]:
     """Those that are named, each in a folder of its own."""
-    makers: dict[str, Callable[[Path], Arm]] = {
-        "ours": lambda place: Ours(place, state, world),
-        "direct": lambda place: Raw(place, state, direct=True),
-        "buffered": lambda place: Raw(place, state, direct=False),
+    makers: dict[str, Callable[[Path], CheckpointBackend]] = {
+        "ours": lambda place: TrainyardBackend(place, state, world),
+        "direct": lambda place: RawFile(place, state, direct=True),
+        "buffered": lambda place: RawFile(place, state, direct=False),
         "dcp": lambda place: Dcp(place, state, "sync"),
         "dcp_thread": lambda place: Dcp(place, state, "thread"),
         "dcp_process": lambda place: Dcp(place, state, "process"),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.statistics import median_and_bound
-from bench.trainer import Told, isolated
+from bench.trainer import Progress, isolated
 
 SIZES: dict[str, dict[str, int]] = {
     "small": {"megabytes": 48, "rounds": 2},
@@ -33,7 +33,7 @@ BYTES_GOAL: Final = 1.01
 
 
 @dataclass(frozen=True, kw_only=True)
-class Taken:
+class SaveLoadResult:
     """One save and one load of one arm, per gigabyte of state."""
 
     save_s: float
@@ -45,26 +45,26 @@ class Taken:
     """Whether every tensor came back as it was."""
 
 
-def run(sizes: Mapping[str, int], seed: int, told: Told) -> tuple[str, bool]:
+def run(sizes: Mapping[str, int], seed: int, notify: Progress) -> tuple[str, bool]:
     """Rounds of one save and one load of each arm, forwards and backwards in turn."""
-    taken: dict[str, list[Taken]] = {name: [] for name in TITLES}
+    results: dict[str, list[SaveLoadResult]] = {name: [] for name in TITLES}
     with tempfile.TemporaryDirectory() as folder:
-        told("preparing", 0, 0)
-        with isolated.process(Path(folder), TITLES, sizes["megabytes"], seed) as worker:
+        notify("preparing", 0, 0)
+        with isolated.worker_process(Path(folder), TITLES, sizes["megabytes"], seed) as worker:
             sha_s = worker.submit(hashing_s).result()
             for number in range(sizes["rounds"]):
-                told("rounds", sizes["rounds"], number)
+                notify("rounds", sizes["rounds"], number)
                 for name in list(TITLES) if number % 2 == 0 else reversed(list(TITLES)):
-                    taken[name].append(worker.submit(measure, name).result())
-    wrong = [name for name, found in taken.items() if not all(one.right for one in found)]
-    text = table(taken, sizes, seed, sha_s)
+                    results[name].append(worker.submit(measure, name).result())
+    wrong = [name for name, found in results.items() if not all(one.right for one in found)]
+    text = table(results, sizes, seed, sha_s)
     text += "".join(f"\n- NOT restored as it was: {TITLES[name]}." for name in wrong)
     return text, not wrong
 
 
-def measure(name: str) -> Taken:
+def measure(name: str) -> SaveLoadResult:
     """One save from quiet disks, one load of what the page cache has."""
-    found = isolated.here()
+    found = isolated.worker_state()
     arm, gigabytes = found.arms[name], found.state.bytes / 1e9
     os.sync()
     begun, used = time.perf_counter(), time.process_time()
@@ -79,7 +79,7 @@ def measure(name: str) -> Taken:
     arm.load()
     loaded = time.perf_counter() - begun
     arm.clear(but_last=False)
-    return Taken(
+    return SaveLoadResult(
         save_s=saved / gigabytes,
         save_cpu_s=saved_used / gigabytes,
         load_s=loaded / gigabytes,
@@ -105,11 +105,14 @@ def ratio(above: Sequence[float], below: Sequence[float]) -> tuple[float, float,
 
 
 def table(
-    taken: Mapping[str, Sequence[Taken]], sizes: Mapping[str, int], seed: int, sha_s: float
+    results: Mapping[str, Sequence[SaveLoadResult]],
+    sizes: Mapping[str, int],
+    seed: int,
+    sha_s: float,
 ) -> str:
     """The section for RESULTS.md."""
-    saves = {name: [one.save_s for one in found] for name, found in taken.items()}
-    loads = {name: [one.load_s for one in found] for name, found in taken.items()}
+    saves = {name: [one.save_s for one in found] for name, found in results.items()}
+    loads = {name: [one.load_s for one in found] for name, found in results.items()}
     lines = [
         f"{sizes['megabytes']} MB of parameters and AdamW state, one process on the CPU,"
         f" {sizes['rounds']} rounds (seed {seed}). A save ends when it is on the disk; loads are"
@@ -122,13 +125,13 @@ def table(
     ]
     for name, title in TITLES.items():
         cells = [title, _median(saves[name])]
-        cells.append(_median([one.save_cpu_s for one in taken[name]]))
-        cells.append("" if name == "ours" else _told(ratio(saves[name], saves["ours"])))
+        cells.append(_median([one.save_cpu_s for one in results[name]]))
+        cells.append("" if name == "ours" else _interval(ratio(saves[name], saves["ours"])))
         cells.append(_median(loads[name]))
-        cells.append("" if name == "ours" else _told(ratio(loads[name], loads["ours"])))
-        cells.append(f"{statistics.median(one.bytes for one in taken[name]):.4f}")
+        cells.append("" if name == "ours" else _interval(ratio(loads[name], loads["ours"])))
+        cells.append(f"{statistics.median(one.bytes for one in results[name]):.4f}")
         lines.append(f"| {' | '.join(cells)} |")
-    stored = statistics.median(one.bytes for one in taken["ours"])
+    stored = statistics.median(one.bytes for one in results["ours"])
     cores = len(os.sched_getaffinity(0))
     return "\n".join(
         [
@@ -149,19 +152,19 @@ def table(
 def _at_most(what: str, found: tuple[float, float, float]) -> str:
     middle = found[0]
     verdict = "met." if middle <= RAW_GOAL else f"missed by {middle / RAW_GOAL - 1:.0%}."
-    return f"- {what}: {_told(found)} times as long; goal at most {RAW_GOAL}; {verdict}"
+    return f"- {what}: {_interval(found)} times as long; goal at most {RAW_GOAL}; {verdict}"
 
 
 def _at_least(what: str, found: tuple[float, float, float]) -> str:
     middle = found[0]
     verdict = "met." if middle >= DCP_GOAL else f"missed by {1 - middle / DCP_GOAL:.0%}."
-    return f"- {what}: {_told(found)} times as fast; goal at least {DCP_GOAL}; {verdict}"
+    return f"- {what}: {_interval(found)} times as fast; goal at least {DCP_GOAL}; {verdict}"
 
 
 def _median(values: Sequence[float]) -> str:
     return f"{statistics.median(values):.2f}"
 
 
-def _told(found: tuple[float, float, float]) -> str:
+def _interval(found: tuple[float, float, float]) -> str:
     middle, low, high = found
     return f"{middle:.2f} ({low:.2f} to {high:.2f})"

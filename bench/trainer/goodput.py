@@ -23,16 +23,23 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from bench.trainer import Told
-from bench.trainer.live_runs import Live, Shape, our_step_seconds, ours, plain, prepare
-from bench.trainer.schedules import TRACES, Interruption, of_trace, poisson
+from bench.trainer import Progress
+from bench.trainer.live_runs import (
+    LiveRun,
+    Shape,
+    baseline_run,
+    prepare_dataset,
+    step_and_stall_seconds,
+    trainer_run,
+)
+from bench.trainer.schedules import TRACES, Interruption, poisson_schedule, trace_schedule
 
 SIZES: Final = {
     "small": {"seconds": 25, "mean_s": 8, "control_s": 4},
     "full": {"seconds": 50, "mean_s": 10, "control_s": 10},
 }
-GOODPUT: Final = 0.97
-FEWER_LOST: Final = 5.0
+GOODPUT_GOAL: Final = 0.97
+LOST_RATIO_GOAL: Final = 5.0
 HOUR_S: Final = 3600.0
 _SHAPE: Final = Shape(hidden=144, layers=4)
 _FOREVER: Final = 10**9
@@ -50,7 +57,7 @@ class Cost:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Played:
+class ScheduleResult:
     """One arm under one schedule."""
 
     wall_s: float
@@ -76,16 +83,18 @@ class Played:
         return 1 - math.sqrt(2 * save_s / HOUR_S) - down / HOUR_S
 
 
-def run(sizes: Mapping[str, int], seed: int, told: Told) -> tuple[str, bool]:
+def run(sizes: Mapping[str, int], seed: int, notify: Progress) -> tuple[str, bool]:
     """Play all schedules with both arms; the section, and whether every run came back each time."""
     with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as folder:
         root = Path(folder)
-        data = prepare(root)
-        told("control: ours", 6, 0)
-        ours_cost = _control(ours(root / "control", data, _SHAPE, _FOREVER, 20, 0), sizes, _of_ours)
-        told("control: torchrun", 6, 1)
-        other = plain(root / "plain-control", _SHAPE.llama(), _FOREVER, 20, 0)
-        other_cost = _control(other, sizes, _of_plain)
+        data = prepare_dataset(root)
+        notify("control: ours", 6, 0)
+        ours_cost = _control(
+            trainer_run(root / "control", data, _SHAPE, _FOREVER, 20, 0), sizes, _trainer_cost
+        )
+        notify("control: torchrun", 6, 1)
+        other = baseline_run(root / "plain-control", _SHAPE.llama(), _FOREVER, 20, 0)
+        other_cost = _control(other, sizes, _baseline_cost)
         mean_s, seconds = float(sizes["mean_s"]), float(sizes["seconds"])
         every = {
             "ours": max(1, round(_OUR_INTERVAL_S / ours_cost.step_s)),
@@ -96,18 +105,18 @@ def run(sizes: Mapping[str, int], seed: int, told: Told) -> tuple[str, bool]:
         costs = {"ours": ours_cost, "torchrun": other_cost}
         rows = []
         for number, (name, schedule) in enumerate(_schedules(seed, mean_s, seconds)):
-            played: dict[str, Played] = {}
+            played: dict[str, ScheduleResult] = {}
             for turn, arm in enumerate(
                 ("ours", "torchrun") if number % 2 == 0 else ("torchrun", "ours")
             ):
-                told(f"{name}: {arm}", 6, 2 + 2 * number + turn)
+                notify(f"{name}: {arm}", 6, 2 + 2 * number + turn)
                 place = root / f"{number}-{arm}"
                 live = (
-                    ours(place, data, _SHAPE, _FOREVER, every[arm], 100)
+                    trainer_run(place, data, _SHAPE, _FOREVER, every[arm], 100)
                     if arm == "ours"
-                    else plain(place, _SHAPE.llama(), _FOREVER, every[arm], 100)
+                    else baseline_run(place, _SHAPE.llama(), _FOREVER, every[arm], 100)
                 )
-                played[arm] = _play(live, schedule, seconds, costs[arm].step_s)
+                played[arm] = _run_schedule(live, schedule, seconds, costs[arm].step_s)
             rows.append(_row(name, played, costs))
     return _section(rows, costs, every, sizes), True
 
@@ -116,12 +125,12 @@ def _schedules(seed: int, mean_s: float, total_s: float) -> list[tuple[str, list
     folder = Path(os.environ.get("TRAINYARD_TRACES", TRACES))
     file = random.Random(seed).choice(sorted(folder.glob("*.json")))
     return [
-        ("Poisson", poisson(seed, mean_s, 10 * total_s)),
-        (f"trace {file.stem}", of_trace(file, seed, mean_s, 10 * total_s)),
+        ("Poisson", poisson_schedule(seed, mean_s, 10 * total_s)),
+        (f"trace {file.stem}", trace_schedule(file, seed, mean_s, 10 * total_s)),
     ]
 
 
-def _control(live: Live, sizes: Mapping[str, int], measure: Callable[[Live], Cost]) -> Cost:
+def _control(live: LiveRun, sizes: Mapping[str, int], measure: Callable[[LiveRun], Cost]) -> Cost:
     """Let it run undisturbed for a while."""
     try:
         live.start()
@@ -133,12 +142,12 @@ def _control(live: Live, sizes: Mapping[str, int], measure: Callable[[Live], Cos
         live.kill()
 
 
-def _of_ours(live: Live) -> Cost:
-    steps, stalls = our_step_seconds(live.folder / "run")
+def _trainer_cost(live: LiveRun) -> Cost:
+    steps, stalls = step_and_stall_seconds(live.folder / "run")
     return Cost(step_s=statistics.median(steps), save_s=statistics.fmean(stalls))
 
 
-def _of_plain(live: Live) -> Cost:
+def _baseline_cost(live: LiveRun) -> Cost:
     lines = (live.folder / "progress").read_text().splitlines()
     times = [float(line.split()[1]) for line in lines]
     saves = [float(line.split()[1]) for line in (live.folder / "saves").read_text().splitlines()]
@@ -148,7 +157,9 @@ def _of_plain(live: Live) -> Cost:
     )
 
 
-def _play(live: Live, schedule: Sequence[Interruption], seconds: float, step_s: float) -> Played:
+def _run_schedule(
+    live: LiveRun, schedule: Sequence[Interruption], seconds: float, step_s: float
+) -> ScheduleResult:
     """Train for so long under a schedule; start-up is not counted."""
     downtimes: list[float] = []
     try:
@@ -158,7 +169,7 @@ def _play(live: Live, schedule: Sequence[Interruption], seconds: float, step_s: 
             if mark.at + one.after_s > first.at + seconds:
                 break
             time.sleep(max(0.0, mark.at + one.after_s - time.time()))
-            before, told = live.reach(1), time.time()
+            before, interrupted_at = live.reach(1), time.time()
             if one.notice:
                 assert live.launcher
                 live.launcher.send_signal(signal.SIGTERM)
@@ -167,12 +178,12 @@ def _play(live: Live, schedule: Sequence[Interruption], seconds: float, step_s: 
             else:
                 os.kill(before.pid, signal.SIGKILL)
             mark = live.next_mark(before)
-            downtimes.append(mark.at - told)
+            downtimes.append(mark.at - interrupted_at)
         time.sleep(max(0.0, first.at + seconds - time.time()))
         last = live.reach(1)
     finally:
         live.kill()
-    return Played(
+    return ScheduleResult(
         wall_s=last.at - first.at,
         useful_s=(last.step - first.step) * step_s,
         interruptions=len(downtimes),
@@ -180,7 +191,7 @@ def _play(live: Live, schedule: Sequence[Interruption], seconds: float, step_s: 
     )
 
 
-def _row(name: str, played: Mapping[str, Played], costs: Mapping[str, Cost]) -> str:
+def _row(name: str, played: Mapping[str, ScheduleResult], costs: Mapping[str, Cost]) -> str:
     mine, other = played["ours"], played["torchrun"]
     ratio = other.lost_s / mine.lost_s if mine.lost_s > 0 else math.inf
     hour = {arm: played[arm].after_an_hour(costs[arm].save_s) for arm in played}
@@ -189,9 +200,9 @@ def _row(name: str, played: Mapping[str, Played], costs: Mapping[str, Cost]) -> 
         mine.interruptions,
         f"{mine.goodput:.2f} / {other.goodput:.2f}",
         f"{mine.lost_s:.1f} / {other.lost_s:.1f}",
-        _verdict(ratio, FEWER_LOST, "x"),
+        _verdict(ratio, LOST_RATIO_GOAL, "x"),
         f"{hour['ours']:.4f} / {hour['torchrun']:.4f}",
-        _verdict(hour["ours"], GOODPUT, ""),
+        _verdict(hour["ours"], GOODPUT_GOAL, ""),
     ]
     return "| " + " | ".join(map(str, cells)) + " |"
 

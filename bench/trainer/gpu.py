@@ -16,8 +16,8 @@ from typing import Any, Final
 import yaml
 
 from bench.statistics import median_and_bound
-from bench.trainer import Told
-from bench.trainer.live_runs import ROOT, prepare
+from bench.trainer import Progress
+from bench.trainer.live_runs import ROOT, prepare_dataset
 
 SIZES: dict[str, dict[str, int]] = {
     "small": {
@@ -87,37 +87,39 @@ class Result:
     """Longest that training stood still for a checkpoint."""
 
 
-def run(sizes: Mapping[str, int], seed: int, told: Told) -> tuple[str, bool]:
+def run(sizes: Mapping[str, int], seed: int, notify: Progress) -> tuple[str, bool]:
     """All loops in turns, once per pair."""
     import torch
 
     ranks = torch.cuda.device_count()
-    return measured(sizes, seed, told, ranks=ranks) if ranks else (UNTESTED, True)
+    return measure_loops(sizes, seed, notify, ranks=ranks) if ranks else (UNTESTED, True)
 
 
-def measured(
-    sizes: Mapping[str, int], seed: int, told: Told, *, ranks: int, device: str = "cuda"
+def measure_loops(
+    sizes: Mapping[str, int], seed: int, notify: Progress, *, ranks: int, device: str = "cuda"
 ) -> tuple[str, bool]:
     """The section, for so many ranks. Raises RuntimeError with the end of a failed loop's output."""
-    shape = Shape(**{k: v for k, v in sizes.items() if k != "pairs"}, wide=_wide(sizes["hidden"]))
+    shape = Shape(
+        **{k: v for k, v in sizes.items() if k != "pairs"}, wide=_intermediate_size(sizes["hidden"])
+    )
     found: dict[str, list[Result]] = {name: [] for name in ("bare", *ARMS)}
     with tempfile.TemporaryDirectory() as place:
-        data = prepare(Path(place))
+        data = prepare_dataset(Path(place))
         for pair in range(sizes["pairs"]):
             names = list(found) if pair % 2 == 0 else list(found)[::-1]
             for number, name in enumerate(names):
-                told(f"round {pair + 1}: {name}", len(names), number)
+                notify(f"round {pair + 1}: {name}", len(names), number)
                 folder = Path(place) / f"{pair}-{number}"
                 folder.mkdir()
                 if name == "bare":
-                    found[name].append(_bare(shape, folder, ranks))
+                    found[name].append(_run_baseline(shape, folder, ranks))
                 else:
                     settings = _settings(shape, data, seed, ranks, device, ARMS[name])
-                    found[name].append(_trainer(settings, folder, ranks))
+                    found[name].append(_run_trainer(settings, folder, ranks))
     return table(found, shape, ranks), True
 
 
-def _wide(hidden: int) -> int:
+def _intermediate_size(hidden: int) -> int:
     """Of the gated layer: 8/3 of the width, as Llama has it, in whole multiples of 128."""
     return -(-8 * hidden // 3 // _HEADS_WIDE) * _HEADS_WIDE
 
@@ -150,7 +152,7 @@ def _settings(
     }
 
 
-def _bare(shape: Shape, folder: Path, ranks: int) -> Result:
+def _run_baseline(shape: Shape, folder: Path, ranks: int) -> Result:
     script = Path(__file__).with_name("gpu_baseline.py")
     program = [str(script), json.dumps(asdict(shape)), str(folder)]
     _launch(["-m", "torch.distributed.run"], ranks, program)
@@ -158,15 +160,15 @@ def _bare(shape: Shape, folder: Path, ranks: int) -> Result:
     return Result(step_s=statistics.median(seconds[WARMUP_STEPS:]))
 
 
-def _trainer(settings: Mapping[str, Any], folder: Path, ranks: int) -> Result:
+def _run_trainer(settings: Mapping[str, Any], folder: Path, ranks: int) -> Result:
     config, run_dir = folder / "config.yaml", folder / "run"
     config.write_text(yaml.safe_dump(dict(settings)))
     program = ["-m", "training.trainer", "--config", str(config), "--run-dir", str(run_dir)]
     _launch(["-m", "training.trainer.launch"], ranks, program)
-    return of_metrics((run_dir / "metrics.jsonl").read_text())
+    return parse_metrics((run_dir / "metrics.jsonl").read_text())
 
 
-def of_metrics(text: str) -> Result:
+def parse_metrics(text: str) -> Result:
     """What metrics.jsonl says of the steps after warming up."""
     steps = [json.loads(line) for line in text.splitlines()]
     counted = steps[WARMUP_STEPS:]
@@ -213,14 +215,14 @@ def table(found: Mapping[str, list[Result]], shape: Shape, ranks: int) -> str:
         speed = tokens / statistics.median(one.step_s for one in results)
         lines.append(
             f"| {name} | {speed:,.0f} | {middle:.3f} ({low:.3f} to {high:.3f})"
-            f" | {_shown([one.mfu for one in results], 1, '.3f')}"
-            f" | {_shown([one.host_s for one in results], 1000, '.2f')}"
-            f" | {_shown([one.stall_s for one in results], 1000, '.1f')} |"
+            f" | {_scaled_median([one.mfu for one in results], 1, '.3f')}"
+            f" | {_scaled_median([one.host_s for one in results], 1000, '.2f')}"
+            f" | {_scaled_median([one.stall_s for one in results], 1000, '.1f')} |"
         )
     return "\n".join(lines)
 
 
-def _shown(values: list[float | None], scale: float, form: str) -> str:
+def _scaled_median(values: list[float | None], scale: float, form: str) -> str:
     known = [value for value in values if value is not None]
     return format(scale * statistics.median(known), form) if known else ""
 

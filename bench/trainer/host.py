@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.statistics import median_and_bound
-from bench.trainer import Told, host_arms, peers
+from bench.trainer import Progress, host_arms, peers
 
 SIZES: dict[str, dict[str, int]] = {"small": {"pairs": 100}, "full": {"pairs": 1000}}
 GOAL_MS: Final = 0.1
 """The most that ours may cost above the bare loop, after `performance.md` P7."""
 _MODULE: Final = "bench.trainer.host_arms"
 _TIMEOUT_S: Final = 900.0
-_WHERE: Final = (
+_BREAKDOWN: Final = (
     "timed by section, two fifths are the line of metrics.jsonl, a quarter is taking the samples that were"
     " read ahead, a tenth each their conversion and the exchange; all of it Python that the arithmetic has"
     " pushed out of the caches (back to back these sections take a fifth of that)"
@@ -51,16 +51,16 @@ class Cost:
     """CPU of the process's other threads, per step."""
 
 
-def run(sizes: Mapping[str, int], seed: int, told: Told) -> tuple[str, bool]:
+def run(sizes: Mapping[str, int], seed: int, notify: Progress) -> tuple[str, bool]:
     """One arm after the other, each with the bare loop's steps between its own."""
     costs: dict[str, Cost] = {}
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        told("preparing", 0, 0)
+        notify("preparing", 0, 0)
         prepare(folder, seed)
         for number, name in enumerate(TITLES):
-            told(TITLES[name], len(TITLES), number)
-            costs[name] = cost(measure(name, folder, sizes["pairs"]))
+            notify(TITLES[name], len(TITLES), number)
+            costs[name] = arm_cost(measure(name, folder, sizes["pairs"]))
     return table(costs, sizes["pairs"], seed), True
 
 
@@ -87,17 +87,21 @@ def measure(name: str, folder: Path, pairs: int) -> dict[str, Any]:
     return answer
 
 
-def cost(answer: Mapping[str, Any]) -> Cost:
+def arm_cost(answer: Mapping[str, Any]) -> Cost:
     """From all steps of an arm, and of the bare loop before and after each."""
     return Cost(
         bare_ms=1000 * statistics.median(clock for clock, _ in answer["bare"]),
-        clock=above([step[0] for step in answer["arm"]], [step[0] for step in answer["bare"]]),
-        cpu=above([step[1] for step in answer["arm"]], [step[1] for step in answer["bare"]]),
+        clock=difference_ms(
+            [step[0] for step in answer["arm"]], [step[0] for step in answer["bare"]]
+        ),
+        cpu=difference_ms(
+            [step[1] for step in answer["arm"]], [step[1] for step in answer["bare"]]
+        ),
         beside_ms=1000 * answer["beside"],
     )
 
 
-def above(arm: Sequence[float], bare: Sequence[float]) -> tuple[float, float, float]:
+def difference_ms(arm: Sequence[float], bare: Sequence[float]) -> tuple[float, float, float]:
     """Milliseconds of each step above the mean of its two neighbours: the median and its bound.
 
     `bare` has one more, the last.
@@ -123,7 +127,7 @@ def prepare(folder: Path, seed: int) -> None:
         bytes([byte, 0]) for byte in b"".join(p.read_bytes() for p in texts.iterdir())
     )
     (folder / "tokens" / "tokens.bin").write_bytes(content)
-    (folder / "config.yaml").write_text(host_arms.config(str(prepared)))
+    (folder / "config.yaml").write_text(host_arms.trainer_config(str(prepared)))
 
 
 def table(costs: Mapping[str, Cost], pairs: int, seed: int) -> str:
@@ -154,8 +158,8 @@ def verdict(more: tuple[float, float, float]) -> str:
     """Whether the goal was met, by the worse of clock and CPU, and how sure that is."""
     middle, low, high = more
     if middle <= GOAL_MS:
-        told = "met" if high <= GOAL_MS else "met by the median, its bound reaches beyond"
+        result = "met" if high <= GOAL_MS else "met by the median, its bound reaches beyond"
     else:
         sure = "" if low > GOAL_MS else ", though its bound reaches below"
-        told = f"missed by {middle - GOAL_MS:.3f} ms{sure}: {_WHERE}"
-    return f"Goal: at most {GOAL_MS} ms per step above the bare loop, all on; {told}."
+        result = f"missed by {middle - GOAL_MS:.3f} ms{sure}: {_BREAKDOWN}"
+    return f"Goal: at most {GOAL_MS} ms per step above the bare loop, all on; {result}."

@@ -40,12 +40,12 @@ WARMUP_STEPS: Final = 20
 Step = Callable[[], None]
 
 
-class Enough(Exception):
+class MeasurementDone(Exception):
     """All pairs are measured."""
 
 
 @dataclass(kw_only=True)
-class Pairs:
+class PairedSteps:
     """Steps of an arm and of the bare loop by turns, so that both see the same machine."""
 
     bare: Step
@@ -68,7 +68,7 @@ class Pairs:
         if self._skip == 0 and len(self.taken["bare"]) == 1:
             self._all_cpu = time.process_time()
         if len(self.taken["arm"]) == self.wanted:
-            raise Enough
+            raise MeasurementDone
         self._begun = _clocks()
 
     def answer(self) -> dict[str, Any]:
@@ -96,16 +96,16 @@ def main() -> None:
     torch.set_num_threads(1)
     answers = os.dup(1)
     os.dup2(2, 1)  # whatever libraries print is no answer
-    pairs = Pairs(bare=bare(folder), wanted=asked["pairs"])
+    pairs = PairedSteps(bare=baseline_step(folder), wanted=asked["pairs"])
     with ExitStack() as stack:
         ARMS[asked["arm"]](folder, stack, pairs)
         os.write(answers, json.dumps(pairs.answer()).encode() + b"\n")
         os._exit(0)  # taking libraries apart is not measured
 
 
-def alternate(step: Step, pairs: Pairs) -> None:
+def run_alternating(step: Step, pairs: PairedSteps) -> None:
     """For an arm whose steps can be called."""
-    with suppress(Enough):
+    with suppress(MeasurementDone):
         while True:
             pairs.between()
             step()
@@ -134,7 +134,7 @@ def mean_loss(model: torch.nn.Module, tokens_BS1: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.cross_entropy(flat, tokens_BS1[:, 1:].flatten())
 
 
-def rows(folder: Path) -> Iterator[Any]:
+def token_batches(folder: Path) -> Iterator[Any]:
     """Batches [SAMPLES, SEQUENCE + 1], over and over."""
     (shard,) = sorted((folder / "tokens").glob("*.bin"))
     tokens = np.fromfile(shard, dtype=np.uint16).astype(np.int64)
@@ -144,10 +144,10 @@ def rows(folder: Path) -> Iterator[Any]:
         yield tokens[first : first + size].reshape(SAMPLES, SEQUENCE + 1)
 
 
-def bare(folder: Path) -> Step:
+def baseline_step(folder: Path) -> Step:
     """The arithmetic, and nothing around it."""
     model, optimizer = model_and_optimizer()
-    batches = rows(folder)
+    batches = token_batches(folder)
 
     def step() -> None:
         loss = mean_loss(model, torch.from_numpy(next(batches)))
@@ -160,12 +160,12 @@ def bare(folder: Path) -> Step:
     return step
 
 
-def control(folder: Path, _: ExitStack, pairs: Pairs) -> None:
+def control(folder: Path, _: ExitStack, pairs: PairedSteps) -> None:
     """A second bare loop: what the measurement itself finds where there is nothing to find."""
-    alternate(bare(folder), pairs)
+    run_alternating(baseline_step(folder), pairs)
 
 
-def ours(folder: Path, stack: ExitStack, pairs: Pairs, *settings: str) -> None:
+def trainyard(folder: Path, stack: ExitStack, pairs: PairedSteps, *settings: str) -> None:
     """The trainer as it is by default."""
     from training.trainer import assembly, loop
     from training.trainer.metrics import reporting
@@ -185,22 +185,22 @@ def ours(folder: Path, stack: ExitStack, pairs: Pairs, *settings: str) -> None:
     stack.enter_context(run.display)
 
     def step() -> None:
-        told = loop.one_step(run)
-        loop.save_if_due(run, told.time_is_up)
+        result = loop.one_step(run)
+        loop.save_if_due(run, result.time_is_up)
 
-    alternate(step, pairs)
+    run_alternating(step, pairs)
 
 
-def ours_with_all(folder: Path, stack: ExitStack, pairs: Pairs) -> None:
+def trainyard_with_reports(folder: Path, stack: ExitStack, pairs: PairedSteps) -> None:
     """With an endpoint for Prometheus and with MLflow besides."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     mlflow = f"report.mlflow=sqlite:///{folder}/mlflow-{os.getpid()}.db"
-    ours(folder, stack, pairs, f"report.prometheus_port={port}", mlflow)
+    trainyard(folder, stack, pairs, f"report.prometheus_port={port}", mlflow)
 
 
-def accelerate(folder: Path, _: ExitStack, pairs: Pairs) -> None:
+def accelerate(folder: Path, _: ExitStack, pairs: PairedSteps) -> None:
     """Accelerate's own loop: prepared model, optimizer, loader and schedule; nothing is logged."""
     library = importlib.import_module("accelerate")
     accelerator = library.Accelerator(cpu=True)
@@ -220,10 +220,10 @@ def accelerate(folder: Path, _: ExitStack, pairs: Pairs) -> None:
             optimizer.zero_grad()
         loss.item()
 
-    alternate(step, pairs)
+    run_alternating(step, pairs)
 
 
-def trainer(folder: Path, _: ExitStack, pairs: Pairs) -> None:
+def trainer(folder: Path, _: ExitStack, pairs: PairedSteps) -> None:
     """transformers' Trainer; its callback at a step's begin is where the bare step goes."""
     transformers = importlib.import_module("transformers")
     model, optimizer = model_and_optimizer()
@@ -248,17 +248,17 @@ def trainer(folder: Path, _: ExitStack, pairs: Pairs) -> None:
         model=model,
         args=arguments,
         train_dataset=_Samples(folder),
-        data_collator=_labelled,
+        data_collator=_with_labels,
         optimizers=(optimizer, schedule),
         callbacks=[Between()],
     )
-    with suppress(Enough):
+    with suppress(MeasurementDone):
         loop.train()
 
 
 class _Samples(torch.utils.data.Dataset[torch.Tensor]):
     def __init__(self, folder: Path) -> None:
-        source = rows(folder)
+        source = token_batches(folder)
         self._rows = torch.from_numpy(np.concatenate([next(source) for _ in range(50)]))
 
     def __len__(self) -> int:
@@ -272,21 +272,21 @@ def _loader(folder: Path) -> Any:
     return torch.utils.data.DataLoader(_Samples(folder), batch_size=SAMPLES)
 
 
-def _labelled(samples: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+def _with_labels(samples: list[torch.Tensor]) -> dict[str, torch.Tensor]:
     tokens_BS1 = torch.stack(samples)
     return {"input_ids": tokens_BS1[:, :-1], "labels": tokens_BS1[:, :-1]}
 
 
-ARMS: Final[dict[str, Callable[[Path, ExitStack, Pairs], None]]] = {
+ARMS: Final[dict[str, Callable[[Path, ExitStack, PairedSteps], None]]] = {
     "control": control,
-    "ours": ours,
-    "ours_with_all": ours_with_all,
+    "ours": trainyard,
+    "ours_with_all": trainyard_with_reports,
     "accelerate": accelerate,
     "trainer": trainer,
 }
 
 
-def config(dataset: str) -> str:
+def trainer_config(dataset: str) -> str:
     """The trainer's settings for this model, as YAML (which JSON is)."""
     return json.dumps(
         {

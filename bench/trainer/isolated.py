@@ -10,24 +10,24 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.trainer.checkpoint_backends import Arm, arms
+from bench.trainer.checkpoint_backends import CheckpointBackend, create_backends
 from bench.trainer.state import State, make_state
 
 
 @dataclass(frozen=True, kw_only=True)
-class Here:
+class WorkerState:
     """What the measuring process has made."""
 
     state: State
-    arms: dict[str, Arm]
+    arms: dict[str, CheckpointBackend]
 
 
-_HERE: list[Here] = []
+_STATES: list[WorkerState] = []
 _OPEN = ExitStack()
 
 
 @contextmanager
-def process(
+def worker_process(
     folder: Path, names: Mapping[str, str], megabytes: int, seed: int
 ) -> Iterator[ProcessPoolExecutor]:
     """One worker, which has set up; what is submitted finds it by `here`."""
@@ -37,9 +37,9 @@ def process(
         yield pool
 
 
-def here() -> Here:
+def worker_state() -> WorkerState:
     """In the worker."""
-    return _HERE[0]
+    return _STATES[0]
 
 
 def _set_up(folder: Path, names: Mapping[str, str], megabytes: int, seed: int) -> None:
@@ -54,4 +54,4 @@ def _set_up(folder: Path, names: Mapping[str, str], megabytes: int, seed: int) -
     settings = config.parse({"steps": 100, "device": "cpu", "data": {"path": "none"}})
     world = _OPEN.enter_context(joined(settings))
     made = make_state(megabytes, seed)
-    _HERE.append(Here(state=made, arms=arms(folder, made, world, names)))
+    _STATES.append(WorkerState(state=made, arms=create_backends(folder, made, world, names)))

@@ -52,7 +52,7 @@ class Shape:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mark:
+class StepMark:
     """The newest step that was done."""
 
     step: int
@@ -65,12 +65,12 @@ class Mark:
 
 
 @dataclass
-class Live:
+class LiveRun:
     """One run and its launcher; started again after each end."""
 
     folder: Path
     command: list[str]
-    mark: Callable[[], Mark | None]
+    mark: Callable[[], StepMark | None]
     environment: dict[str, str] = field(default_factory=dict)
     launcher: subprocess.Popen[bytes] | None = None
 
@@ -87,7 +87,7 @@ class Live:
                 start_new_session=True,
             )
 
-    def next_mark(self, after: Mark | None, step: int = 0) -> Mark:
+    def next_mark(self, after: StepMark | None, step: int = 0) -> StepMark:
         """The first mark of a later incarnation than `after`, of this step at least."""
         limit = time.monotonic() + WAIT_S
         while time.monotonic() < limit:
@@ -100,7 +100,7 @@ class Live:
             time.sleep(_POLL_S)
         raise TimeoutError(f"no step within {WAIT_S:.0f} s; see {self.folder / 'log'}")
 
-    def reach(self, step: int) -> Mark:
+    def reach(self, step: int) -> StepMark:
         """Wait until this step is done."""
         return self.next_mark(None, step)
 
@@ -124,7 +124,9 @@ class Live:
             self.launcher.wait()
 
 
-def ours(folder: Path, data: Path, shape: Shape, steps: int, every: int, restarts: int) -> Live:
+def trainer_run(
+    folder: Path, data: Path, shape: Shape, steps: int, every: int, restarts: int
+) -> LiveRun:
     """Our trainer under our launcher."""
     folder.mkdir()
     config, run = folder / "config.yaml", folder / "run"
@@ -141,10 +143,10 @@ def ours(folder: Path, data: Path, shape: Shape, steps: int, every: int, restart
     program = ["-m", "training.trainer", "--config", str(config), "--run-dir", str(run)]
     launch = ["-m", "training.trainer.launch", "--standalone", "--nproc-per-node=2"]
     command = [sys.executable, *launch, f"--max-restarts={restarts}", *program]
-    return Live(folder, command, lambda: _our_mark(run))
+    return LiveRun(folder, command, lambda: _trainer_mark(run))
 
 
-def plain(folder: Path, model: str, steps: int, every: int, restarts: int) -> Live:
+def baseline_run(folder: Path, model: str, steps: int, every: int, restarts: int) -> LiveRun:
     """The plain script under torchrun; its restarts are those that reach their next incarnation."""
     folder.mkdir()
     script = Path(__file__).with_name("baseline.py")
@@ -152,10 +154,10 @@ def plain(folder: Path, model: str, steps: int, every: int, restarts: int) -> Li
     program = [str(script), str(folder), str(steps), str(every), model]
     command = [sys.executable, *launch, f"--max-restarts={restarts}", *program]
     environment = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    return Live(folder, command, lambda: _plain_mark(folder), environment)
+    return LiveRun(folder, command, lambda: _baseline_mark(folder), environment)
 
 
-def prepare(folder: Path) -> Path:
+def prepare_dataset(folder: Path) -> Path:
     """A small dataset, from the project's own pages."""
     out = folder / "data"
     command = [sys.executable, "-m", "training.prepare", "--source", str(ROOT / "docs")]
@@ -163,7 +165,7 @@ def prepare(folder: Path) -> Path:
     return out
 
 
-def our_step_seconds(run: Path) -> tuple[list[float], list[float]]:
+def step_and_stall_seconds(run: Path) -> tuple[list[float], list[float]]:
     """Of each step of a run of ours: its seconds, and those that steps waited for each save."""
     steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     stalls = [step["checkpoint_stall_s"] for step in steps if step["checkpoint_stall_s"]]
@@ -180,13 +182,13 @@ def _last_line(file: Path) -> str | None:
     return lines[-2] if len(lines) > 1 else None  # what follows the last line break is not whole
 
 
-def _our_mark(run: Path) -> Mark | None:
+def _trainer_mark(run: Path) -> StepMark | None:
     line = _last_line(run / "metrics.jsonl")
     if line is None:
         return None
     values: dict[str, Any] = json.loads(line)
     attempt = run / "attempts" / f"attempt-{values['attempt']:08d}.json"
-    return Mark(
+    return StepMark(
         step=values["step"],
         at=values["time"],
         incarnation=values["attempt"],
@@ -194,12 +196,12 @@ def _our_mark(run: Path) -> Mark | None:
     )
 
 
-def _plain_mark(folder: Path) -> Mark | None:
+def _baseline_mark(folder: Path) -> StepMark | None:
     line = _last_line(folder / "progress")
     if line is None:
         return None
     step, at, pid, begun = line.split()
-    return Mark(step=int(step), at=float(at), incarnation=float(begun), pid=int(pid))
+    return StepMark(step=int(step), at=float(at), incarnation=float(begun), pid=int(pid))
 
 
 def _descendants(pid: int) -> list[int]:

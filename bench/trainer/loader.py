@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from bench.statistics import median_and_bound
-from bench.trainer import Told, loader_files, peers
+from bench.trainer import Progress, loader_files, peers
 from training.trainer.data.dataset import open_version
 from training.trainer.data.sampler import TrainingOrder
 from training.trainer.data.windows import TokenWindows
@@ -36,16 +36,16 @@ TITLES: Final = {
     "nanogpt": "nanoGPT's get_batch",
     "mosaic": "mosaicml-streaming",
 }
-PEERS: Final = {"torchdata": 8.0, "litdata": 14.0, "nanogpt": 20.0, "mosaic": 200.0}
+PEER_GOALS: Final = {"torchdata": 8.0, "litdata": 14.0, "nanogpt": 20.0, "mosaic": 200.0}
 """How many times faster ours is to be, after `performance.md` P5."""
-RESUMING: Final = ("ours", "torchdata", "litdata", "mosaic")
-OF_GATHER: Final = 0.9
+RESUMABLE: Final = ("ours", "torchdata", "litdata", "mosaic")
+GATHER_GOAL: Final = 0.9
 RESUME_GOAL_MS: Final = 2.0
 STATE_GOAL: Final = 1024
 EXPONENT_GOAL: Final = 0.05
 DEPTHS: Final = tuple(10**power for power in range(3, 10))
 """Tokens, into a dataset of 10^9."""
-PARTS: Final = (0.1, 0.9)
+RESUME_POINTS: Final = (0.1, 0.9)
 """Of an epoch, where peers go on."""
 PREPARE_S: Final = 900.0
 Speeds = dict[str, list[float]]
@@ -90,32 +90,32 @@ class Worker:
         return line
 
 
-def run(sizes: Mapping[str, int], seed: int, told: Told) -> tuple[str, bool]:
+def run(sizes: Mapping[str, int], seed: int, notify: Progress) -> tuple[str, bool]:
     """Rounds of every arm, forwards and backwards in turn; one arm runs at a time."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        prepare(folder, sizes, seed, told)
+        prepare(folder, sizes, seed, notify)
         workers: dict[str, Worker] = {}
         try:
             for arm in TITLES:
-                told(f"starting {arm}", 0, 0)
+                notify(f"starting {arm}", 0, 0)
                 workers[arm] = Worker(arm, folder, sizes, seed)
-            speeds, resumes = play(workers, sizes, told)
+            speeds, resumes = run_rounds(workers, sizes, notify)
         finally:
             for worker in workers.values():
                 worker.end()
-        told("resuming at depth", 0, 0)
-        depths = by_depth(folder / "sparse", sizes, seed)
-        exact = same_for_all_worlds(folder, sizes, seed)
+        notify("resuming at depth", 0, 0)
+        depths = resume_times_by_depth(folder / "sparse", sizes, seed)
+        exact = identical_across_world_sizes(folder, sizes, seed)
     return table(speeds, resumes, depths, sizes, seed, exact=exact), exact
 
 
-def prepare(folder: Path, sizes: Mapping[str, int], seed: int, told: Told) -> None:
+def prepare(folder: Path, sizes: Mapping[str, int], seed: int, notify: Progress) -> None:
     """The same tokens in every format."""
-    told("writing tokens", 0, 0)
+    notify("writing tokens", 0, 0)
     loader_files.write_tokens(folder, sizes["tokens"], seed)
     loader_files.write_sparse(folder, DEPTHS[-1] + 2 * sizes["length"] * sizes["batch"])
-    told("writing the peers' files", 0, 0)
+    notify("writing the peers' files", 0, 0)
     command = ["-m", "bench.trainer.loader_files", str(folder), str(sizes["length"])]
     done = subprocess.run(
         [str(peers.python()), *command],
@@ -129,16 +129,16 @@ def prepare(folder: Path, sizes: Mapping[str, int], seed: int, told: Told) -> No
         raise peers.PeersError(f"loader_files: {done.stderr[-300:]}")
 
 
-def play(
-    workers: Mapping[str, Worker], sizes: Mapping[str, int], told: Told
+def run_rounds(
+    workers: Mapping[str, Worker], sizes: Mapping[str, int], notify: Progress
 ) -> tuple[Speeds, Resumes]:
     """Million tokens per CPU-second, and seconds to resume with the state's bytes."""
     speeds: Speeds = {arm: [] for arm in workers}
-    resumes: Resumes = {(arm, part): [] for arm in RESUMING for part in PARTS}
+    resumes: Resumes = {(arm, part): [] for arm in RESUMABLE for part in RESUME_POINTS}
     for arm, part in resumes:  # a state that first has to be reached, and caches that are cold
         workers[arm].ask("resume", part)
     for number in range(sizes["rounds"]):
-        told("rounds", sizes["rounds"], number)
+        notify("rounds", sizes["rounds"], number)
         for arm in list(workers) if number % 2 == 0 else reversed(list(workers)):
             tokens, seconds = workers[arm].ask("speed", sizes["ms"] / 1000)
             speeds[arm].append(tokens / seconds / 1e6)
@@ -147,7 +147,9 @@ def play(
     return speeds, resumes
 
 
-def by_depth(folder: Path, sizes: Mapping[str, int], seed: int) -> dict[int, list[float]]:
+def resume_times_by_depth(
+    folder: Path, sizes: Mapping[str, int], seed: int
+) -> dict[int, list[float]]:
     """Seconds from a number of samples to their successors in hand, by tokens into 10^9."""
     (version,) = (path for path in (folder / "ours").iterdir() if path.is_dir())
     taken: dict[int, list[float]] = {depth: [] for depth in DEPTHS}
@@ -163,14 +165,14 @@ def by_depth(folder: Path, sizes: Mapping[str, int], seed: int) -> dict[int, lis
     return taken
 
 
-def exponent(taken: Mapping[int, Sequence[float]]) -> float:
+def depth_exponent(taken: Mapping[int, Sequence[float]]) -> float:
     """Of depth, in the time that a resume takes: the slope of the logarithms of medians."""
     depths = [math.log(depth) for depth in taken]
     times = [math.log(statistics.median(times)) for times in taken.values()]
     return float(np.polyfit(depths, times, 1)[0])
 
 
-def same_for_all_worlds(folder: Path, sizes: Mapping[str, int], seed: int) -> bool:
+def identical_across_world_sizes(folder: Path, sizes: Mapping[str, int], seed: int) -> bool:
     """Whether 1, 2 and 4 ranks read the same samples for steps deep in the run, in order."""
     (version,) = (path for path in (folder / "ours").iterdir() if path.is_dir())
     windows = TokenWindows([open_version(version, full_check=False)], "train", sizes["length"])
@@ -217,10 +219,14 @@ def table(
         "| way | resume at 10 % of an epoch, ms (bound) | at 90 %, ms (bound) | state, bytes |",
         "|---|---|---|---|",
     ]
-    for arm in RESUMING:
-        cells = [_milliseconds([taken for taken, _ in resumes[arm, part]]) for part in PARTS]
-        lines.append(f"| {TITLES[arm]} | {' | '.join(cells)} | {resumes[arm, PARTS[0]][0][1]} |")
-    return "\n".join([*lines, "", *depth_lines(depths, resumes), "", _exactness(exact=exact)])
+    for arm in RESUMABLE:
+        cells = [
+            _milliseconds([taken for taken, _ in resumes[arm, part]]) for part in RESUME_POINTS
+        ]
+        lines.append(
+            f"| {TITLES[arm]} | {' | '.join(cells)} | {resumes[arm, RESUME_POINTS[0]][0][1]} |"
+        )
+    return "\n".join([*lines, "", *depth_lines(depths, resumes), "", _order_line(exact=exact)])
 
 
 def speed_cells(arm: str, title: str, speeds: Speeds) -> list[str]:
@@ -230,7 +236,7 @@ def speed_cells(arm: str, title: str, speeds: Speeds) -> list[str]:
         return cells
     ratios = [ours / other for ours, other in zip(speeds["ours"], speeds[arm], strict=True)]
     middle, low, high = median_and_bound(ratios)
-    goal = PEERS.get(arm, OF_GATHER)
+    goal = PEER_GOALS.get(arm, GATHER_GOAL)
     digits = 2 if middle < 10 else 0
     cells[2] = f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
     cells[3] = f">= {goal:g}"
@@ -240,13 +246,13 @@ def speed_cells(arm: str, title: str, speeds: Speeds) -> list[str]:
 
 def depth_lines(depths: Mapping[int, Sequence[float]], resumes: Resumes) -> list[str]:
     """How the time to resume depends on where: it should not."""
-    slope, deepest = exponent(depths), depths[DEPTHS[-1]]
-    state = resumes["ours", PARTS[0]][0][1]
+    slope, deepest = depth_exponent(depths), depths[DEPTHS[-1]]
+    state = resumes["ours", RESUME_POINTS[0]][0][1]
     middle = 1000 * statistics.median(deepest)
     verdicts = [
-        f"exponent {slope:+.3f} (goal <= {EXPONENT_GOAL}): {_met(slope <= EXPONENT_GOAL)}",
-        f"{middle:.2f} ms at 10^9 tokens (goal <= {RESUME_GOAL_MS:g}): {_met(middle <= RESUME_GOAL_MS)}",
-        f"state {state} bytes (goal <= {STATE_GOAL}): {_met(state <= STATE_GOAL)}",
+        f"exponent {slope:+.3f} (goal <= {EXPONENT_GOAL}): {_verdict(slope <= EXPONENT_GOAL)}",
+        f"{middle:.2f} ms at 10^9 tokens (goal <= {RESUME_GOAL_MS:g}): {_verdict(middle <= RESUME_GOAL_MS)}",
+        f"state {state} bytes (goal <= {STATE_GOAL}): {_verdict(state <= STATE_GOAL)}",
     ]
     return [
         "The trainer in a dataset of 10^9 tokens in 4 shards (each takes about 0.1 ms), from opening its files to"
@@ -268,10 +274,10 @@ def _milliseconds(taken: Sequence[float]) -> str:
     return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
 
-def _met(good: bool) -> str:
+def _verdict(good: bool) -> str:
     return "met" if good else "missed"
 
 
-def _exactness(*, exact: bool) -> str:
+def _order_line(*, exact: bool) -> str:
     same = "the same" if exact else "NOT the same"
     return f"1, 2 and 4 ranks read {same} samples for a step."

@@ -33,7 +33,7 @@ from training.trainer.data.windows import TokenWindows
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class ReadTask:
     """What is read."""
 
     folder: Path
@@ -49,7 +49,7 @@ class Task:
 class Gather:
     """The limit: one numpy gather per batch, by a permutation that is there already."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: ReadTask) -> None:
         tokens = task.tokens()
         windows = np.lib.stride_tricks.sliding_window_view(tokens, task.length + 1)
         count = (len(tokens) - 1) // task.length
@@ -65,10 +65,10 @@ class Gather:
                 yield len(self._rows[self._order[start : start + size]]) * self._task.length
 
 
-class Ours:
+class TrainyardLoader:
     """What the trainer does."""
 
-    def __init__(self, task: Task, ahead: int) -> None:
+    def __init__(self, task: ReadTask, ahead: int) -> None:
         self._task = task
         self._ahead = ahead
         (self._version,) = (p for p in (task.folder / "ours").iterdir() if p.is_dir())
@@ -107,7 +107,7 @@ class Ours:
 class NanoGpt:
     """As nanoGPT's train.py reads: random places, a map made anew for each batch."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: ReadTask) -> None:
         self._task = task
         self._chance = torch.Generator().manual_seed(task.seed)
 
@@ -128,7 +128,7 @@ class NanoGpt:
 class Samples(torch.utils.data.Dataset[torch.Tensor]):
     """A plain map-style dataset: what one gives to a DataLoader."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: ReadTask) -> None:
         self._tokens = task.tokens()
         self._length = task.length
 
@@ -140,10 +140,10 @@ class Samples(torch.utils.data.Dataset[torch.Tensor]):
         return torch.tensor(self._tokens[start : start + self._length + 1])
 
 
-class Stateful:
+class StatefulLoader:
     """What goes on from the state that a loader gave after a part of an epoch."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: ReadTask) -> None:
         self._task = task
         self._states: dict[float, bytes] = {}
 
@@ -169,7 +169,7 @@ class Stateful:
         return timed_resume(self.loader, self._states[part])
 
 
-class TorchData(Stateful):
+class TorchData(StatefulLoader):
     """StatefulDataLoader over a map-style dataset, shuffled."""
 
     def loader(self) -> Any:
@@ -182,7 +182,7 @@ class TorchData(Stateful):
         )
 
 
-class LitData(Stateful):
+class LitData(StatefulLoader):
     """StreamingDataLoader over tokens that `optimize` wrote."""
 
     def loader(self) -> Any:
@@ -201,7 +201,7 @@ class LitData(Stateful):
 class Mosaic:
     """StreamingDataLoader of mosaicml-streaming over local MDS files."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: ReadTask) -> None:
         self._task = task
         self._samples = (os.path.getsize(task.folder / "tokens.bin") // 2 - 1) // task.length
 
@@ -247,10 +247,10 @@ def timed_resume(make: Callable[[], Any], state: bytes) -> tuple[float, int]:
     return taken, len(state)
 
 
-ARMS: Final[dict[str, Callable[[Task], Any]]] = {
+ARMS: Final[dict[str, Callable[[ReadTask], Any]]] = {
     "gather": Gather,
-    "ours": partial(Ours, ahead=0),
-    "ours_ahead": partial(Ours, ahead=GPU_PREFETCH_STEPS),
+    "ours": partial(TrainyardLoader, ahead=0),
+    "ours_ahead": partial(TrainyardLoader, ahead=GPU_PREFETCH_STEPS),
     "torchdata": TorchData,
     "litdata": LitData,
     "nanogpt": NanoGpt,
@@ -276,7 +276,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # whatever libraries print is no answer
     arm = ARMS[name](
-        Task(folder=Path(folder), length=int(length), batch=int(batch), seed=int(seed))
+        ReadTask(folder=Path(folder), length=int(length), batch=int(batch), seed=int(seed))
     )
     batches = arm.batches()
     next(batches)

@@ -46,10 +46,10 @@ def python() -> Path:
         venv = folder / "venv"
         stamp = folder / "installed"
         if not stamp.exists():
-            _make(venv)
+            _install(venv)
             stamp.touch()
         # Every time: the environment is shared by the user's checkouts, and each lends its own.
-        _lend(venv)
+        _link_site_packages(venv)
     return venv / "bin" / "python"
 
 
@@ -100,7 +100,7 @@ def versions(*names: str) -> str:
     return ", ".join(f"{name} {pins[name]}" for name in names)
 
 
-def _make(venv: Path) -> None:
+def _install(venv: Path) -> None:
     free = shutil.disk_usage(venv.parent).free
     if free < BYTES_NEEDED:
         raise PeersError(
@@ -113,11 +113,11 @@ def _make(venv: Path) -> None:
     uv = Path(sys.prefix) / "bin" / "uv"
     install = [str(uv), "pip", "install", "--quiet", "--python", str(venv / "bin" / "python")]
     # Without dependencies: the file is the closure, and what it lacks is lent.
-    install += ["--no-deps", "--require-hashes", *_index(), "-r", str(REQUIREMENTS)]
+    install += ["--no-deps", "--require-hashes", *_index_options(), "-r", str(REQUIREMENTS)]
     _run(install)
 
 
-def _lend(venv: Path) -> None:
+def _link_site_packages(venv: Path) -> None:
     """Let the peers see this project's packages, after their own."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     path = venv / "lib" / version / "site-packages" / "lent.pth"
@@ -126,7 +126,7 @@ def _lend(venv: Path) -> None:
         path.write_text(line)
 
 
-def _index() -> list[str]:
+def _index_options() -> list[str]:
     """uv does not read pip's configuration: hand a mirror that is set there on to it."""
     asked = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
     mirror = os.environ.get("PIP_INDEX_URL", "")

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from bench.statistics import median_and_bound
-from bench.trainer import Told
-from bench.trainer.live_runs import Live, Shape, ours, plain, prepare
+from bench.trainer import Progress
+from bench.trainer.live_runs import LiveRun, Shape, baseline_run, prepare_dataset, trainer_run
 
 SIZES: Final = {"small": {"pairs": 2}, "full": {"pairs": 10}}
 GOALS: Final = {"relaunch": 0.75, "in place": 0.2}
@@ -27,27 +27,27 @@ _SHAPE: Final = Shape(hidden=64, layers=4)
 _FOREVER: Final = 10**9
 
 
-def run(sizes: Mapping[str, int], seed: int, told: Told) -> tuple[str, bool]:
+def run(sizes: Mapping[str, int], seed: int, notify: Progress) -> tuple[str, bool]:
     """Measure both ways to come back; the section, and whether every run came back."""
     chance, pairs = random.Random(seed), sizes["pairs"]
     rows = []
     with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as folder:
         root = Path(folder)
-        data = prepare(root)
+        data = prepare_dataset(root)
         for way, restarts in (("relaunch", 0), ("in place", 4 * pairs)):
             place = root / way.replace(" ", "-")
             place.mkdir()
             arms = {
-                "ours": ours(place / "ours", data, _SHAPE, _FOREVER, 20, restarts),
-                "torchrun": plain(place / "torchrun", "mlp", _FOREVER, 20, restarts),
+                "ours": trainer_run(place / "ours", data, _SHAPE, _FOREVER, 20, restarts),
+                "torchrun": baseline_run(place / "torchrun", "mlp", _FOREVER, 20, restarts),
             }
-            times = _measure(way, arms, pairs, chance, told)
+            times = _measure(way, arms, pairs, chance, notify)
             rows.append(_row(way, times))
     return _section(rows, pairs), True
 
 
 def _measure(
-    way: str, arms: dict[str, Live], pairs: int, chance: random.Random, told: Told
+    way: str, arms: dict[str, LiveRun], pairs: int, chance: random.Random, notify: Progress
 ) -> dict[str, list[float]]:
     """Seconds by arm, in the order of the pairs."""
     times: dict[str, list[float]] = {name: [] for name in arms}
@@ -60,10 +60,10 @@ def _measure(
             else:
                 _pause(live)
         for number in range(pairs):
-            told(f"{way}: pair {number + 1}", pairs, number)
+            notify(f"{way}: pair {number + 1}", pairs, number)
             order = list(arms) if number % 2 == 0 else list(reversed(arms))
             for name in order:
-                one = _relaunch if way == "relaunch" else _replace
+                one = _relaunch if way == "relaunch" else _restart_in_place
                 times[name].append(one(arms[name], chance))
     finally:
         for live in arms.values():
@@ -71,7 +71,7 @@ def _measure(
     return times
 
 
-def _relaunch(live: Live, chance: random.Random) -> float:
+def _relaunch(live: LiveRun, chance: random.Random) -> float:
     before = live.mark()
     assert before is not None
     begun = time.time()
@@ -82,7 +82,7 @@ def _relaunch(live: Live, chance: random.Random) -> float:
     return first.at - begun
 
 
-def _replace(live: Live, chance: random.Random) -> float:
+def _restart_in_place(live: LiveRun, chance: random.Random) -> float:
     _resume(live)
     before = live.mark()
     assert before is not None
@@ -94,12 +94,12 @@ def _replace(live: Live, chance: random.Random) -> float:
     return first.at - killed
 
 
-def _pause(live: Live) -> None:
+def _pause(live: LiveRun) -> None:
     """Stop its processes, so that the other arm is measured on an idle machine."""
     live.signal(signal.SIGSTOP)
 
 
-def _resume(live: Live) -> None:
+def _resume(live: LiveRun) -> None:
     live.signal(signal.SIGCONT)
 
 

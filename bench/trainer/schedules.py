@@ -22,7 +22,7 @@ class Interruption:
     """Whether the run is told first; else a rank is killed."""
 
 
-def poisson(seed: int, mean_s: float, total_s: float) -> list[Interruption]:
+def poisson_schedule(seed: int, mean_s: float, total_s: float) -> list[Interruption]:
     """Interruptions at a constant rate, one each `mean_s` seconds."""
     chance, gaps = random.Random(seed), list[float]()
     while sum(gaps) < total_s:
@@ -30,7 +30,7 @@ def poisson(seed: int, mean_s: float, total_s: float) -> list[Interruption]:
     return _half_with_notice(gaps[:-1], chance)
 
 
-def of_trace(file: Path, seed: int, mean_s: float, total_s: float) -> list[Interruption]:
+def trace_schedule(file: Path, seed: int, mean_s: float, total_s: float) -> list[Interruption]:
     """The interruptions of a trace, on a scale on which there is one each `mean_s` seconds.
 
     A trace is {"metadata": {"gap_seconds": S}, "data": [instances at each tick]}. A tick with fewer

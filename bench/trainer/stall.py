@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, cast
 
 from bench.statistics import median_and_bound
-from bench.trainer import Told, isolated
+from bench.trainer import Progress, isolated
 
 SIZES: dict[str, dict[str, int]] = {
     "small": {"megabytes": 48, "rounds": 2, "steps": 3},
@@ -24,21 +24,21 @@ TITLES: Final = {
     "dcp": "`dcp.save`",
     "torch": "`torch.save` and fsync",
 }
-BESIDE: Final = ("ours", "dcp_thread", "dcp_process")
+BACKGROUND: Final = ("ours", "dcp_thread", "dcp_process")
 """Those that write beside training."""
 MEMCPY: Final = "direct"
-KINDS: Final = {
+STEP_KINDS: Final = {
     "training": "training steps (matrix products, then AdamW over the state)",
     "launches": "launch-bound steps (10 ms of tiny operations)",
 }
 STALL_GOAL: Final = 1.2
 """At most so many times one copy into touched memory, after `performance.md` P3."""
-SLOWER_GOAL: Final = 0.02
+SLOWDOWN_GOAL: Final = 0.02
 """At most so much slower while a save is in flight."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Taken:
+class SaveResult:
     """One save among steps."""
 
     stall_s: float
@@ -50,37 +50,40 @@ class Taken:
     """From the end of the call to the end of the save, per gigabyte."""
 
 
-def run(sizes: Mapping[str, int], seed: int, told: Told) -> tuple[str, bool]:
+def run(sizes: Mapping[str, int], seed: int, notify: Progress) -> tuple[str, bool]:
     """Rounds of one save of each arm among steps of each kind, forwards and backwards in turn."""
     turns = [
-        (name, kind) for kind in KINDS for name in TITLES if kind != "launches" or _beside(name)
+        (name, kind)
+        for kind in STEP_KINDS
+        for name in TITLES
+        if kind != "launches" or _saves_in_background(name)
     ]
-    taken: dict[tuple[str, str], list[Taken]] = {turn: [] for turn in turns}
+    results: dict[tuple[str, str], list[SaveResult]] = {turn: [] for turn in turns}
     copies: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
-        told("preparing", 0, 0)
+        notify("preparing", 0, 0)
         names = {**TITLES, MEMCPY: "one copy into touched memory"}
-        with isolated.process(Path(folder), names, sizes["megabytes"], seed) as worker:
+        with isolated.worker_process(Path(folder), names, sizes["megabytes"], seed) as worker:
             for turn in turns:  # what is made once, such as processes and memory, is not measured
                 worker.submit(measure, *turn, 1).result()
             for number in range(sizes["rounds"]):
-                told("rounds", sizes["rounds"], number)
+                notify("rounds", sizes["rounds"], number)
                 copies.append(worker.submit(copy_s).result())
                 for turn in turns if number % 2 == 0 else reversed(turns):
-                    taken[turn].append(worker.submit(measure, *turn, sizes["steps"]).result())
-    return table(taken, copies, sizes, seed), True
+                    results[turn].append(worker.submit(measure, *turn, sizes["steps"]).result())
+    return table(results, copies, sizes, seed), True
 
 
-def _beside(name: str) -> bool:
-    return name in BESIDE
+def _saves_in_background(name: str) -> bool:
+    return name in BACKGROUND
 
 
 def copy_s() -> float:
     """One copy of the state into touched memory, seconds per gigabyte: the least of three."""
-    from bench.trainer.checkpoint_backends import Raw
+    from bench.trainer.checkpoint_backends import RawFile
 
-    found = isolated.here()
-    raw = cast(Raw, found.arms[MEMCPY])
+    found = isolated.worker_state()
+    raw = cast(RawFile, found.arms[MEMCPY])
     times = []
     for _ in range(3):
         begun = time.perf_counter()
@@ -89,41 +92,41 @@ def copy_s() -> float:
     return statistics.median(times) * 1e9 / found.state.bytes
 
 
-def measure(name: str, kind: str, steps: int) -> Taken:
+def measure(name: str, kind: str, steps: int) -> SaveResult:
     """Steps, a save, steps until it is done, and as many after it as before."""
-    found = isolated.here()
+    found = isolated.worker_state()
     arm, gigabytes = found.arms[name], found.state.bytes / 1e9
-    step = _step(kind)
-    around = [_timed(step) for _ in range(steps)]
+    step = _step_function(kind)
+    around = [_step_seconds(step) for _ in range(steps)]
     begun = time.perf_counter()
     pending = arm.begin()
     returned = time.perf_counter()
     beside = []
     while not pending.done():
-        beside.append(_timed(step))
+        beside.append(_step_seconds(step))
     ended = time.perf_counter()
     pending.wait()
-    around += [_timed(step) for _ in range(steps)]
+    around += [_step_seconds(step) for _ in range(steps)]
     arm.clear(but_last=False)
-    slower = statistics.mean(beside) / statistics.mean(around) - 1 if beside else None
-    return Taken(
+    slowdown = statistics.mean(beside) / statistics.mean(around) - 1 if beside else None
+    return SaveResult(
         stall_s=(returned - begun) / gigabytes,
-        slower=slower,
+        slower=slowdown,
         background_s=(ended - returned) / gigabytes,
     )
 
 
-def _timed(step: Callable[[], None]) -> float:
+def _step_seconds(step: Callable[[], None]) -> float:
     begun = time.perf_counter()
     step()
     return time.perf_counter() - begun
 
 
-def _step(kind: str) -> Callable[[], None]:
+def _step_function(kind: str) -> Callable[[], None]:
     """A step of that kind, on one thread; the same work each time."""
     import torch
 
-    optimizer = isolated.here().state.optimizer
+    optimizer = isolated.worker_state().state.optimizer
     if kind == "training":
         for group in optimizer.param_groups:
             for parameter in group["params"]:
@@ -153,7 +156,7 @@ def ratio(stalls: Sequence[float], copies: Sequence[float]) -> tuple[float, floa
 
 
 def table(
-    taken: Mapping[tuple[str, str], Sequence[Taken]],
+    results: Mapping[tuple[str, str], Sequence[SaveResult]],
     copies: Sequence[float],
     sizes: Mapping[str, int],
     seed: int,
@@ -170,17 +173,19 @@ def table(
         "|---|---|---|---|---|---|",
     ]
     for name, title in TITLES.items():
-        found = taken[name, "training"]
+        found = results[name, "training"]
         stalls = [one.stall_s for one in found]
-        cells = [title, f"{statistics.median(stalls):.3f}", _times(ratio(stalls, copies))]
+        cells = [title, f"{statistics.median(stalls):.3f}", _interval(ratio(stalls, copies))]
         cells.append(f"{statistics.median(one.background_s for one in found):.2f}")
-        cells += [_percent(slower(taken.get((name, kind), ()))) for kind in KINDS]
+        cells += [_percent(slowdown(results.get((name, kind), ()))) for kind in STEP_KINDS]
         lines.append(f"| {' | '.join(cells)} |")
-    ours = [one.stall_s for one in taken["ours", "training"]]
-    return "\n".join([*lines, "", _stall_verdict(ratio(ours, copies)), *_slower_verdicts(taken)])
+    ours = [one.stall_s for one in results["ours", "training"]]
+    return "\n".join(
+        [*lines, "", _stall_verdict(ratio(ours, copies)), *_slowdown_verdicts(results)]
+    )
 
 
-def slower(found: Sequence[Taken]) -> tuple[float, float, float] | None:
+def slowdown(found: Sequence[SaveResult]) -> tuple[float, float, float] | None:
     """The median and its bound; None where no step ran beside a save."""
     values = [one.slower for one in found if one.slower is not None]
     return median_and_bound(values) if values else None
@@ -189,21 +194,23 @@ def slower(found: Sequence[Taken]) -> tuple[float, float, float] | None:
 def _stall_verdict(found: tuple[float, float, float]) -> str:
     missed = f"missed by {found[0] / STALL_GOAL - 1:.0%}."
     verdict = "met." if found[0] <= STALL_GOAL else missed
-    return f"- The call blocks {_times(found)} times one copy; goal at most {STALL_GOAL}; {verdict}"
+    return (
+        f"- The call blocks {_interval(found)} times one copy; goal at most {STALL_GOAL}; {verdict}"
+    )
 
 
-def _slower_verdicts(taken: Mapping[tuple[str, str], Sequence[Taken]]) -> list[str]:
+def _slowdown_verdicts(results: Mapping[tuple[str, str], Sequence[SaveResult]]) -> list[str]:
     lines = []
-    for kind, title in KINDS.items():
-        if found := slower(taken["ours", kind]):
-            missed = f"missed by {100 * (found[0] - SLOWER_GOAL):.1f} points."
-            verdict = "met." if found[0] <= SLOWER_GOAL else missed
-            goal = f"goal at most {SLOWER_GOAL:.0%}"
+    for kind, title in STEP_KINDS.items():
+        if found := slowdown(results["ours", kind]):
+            missed = f"missed by {100 * (found[0] - SLOWDOWN_GOAL):.1f} points."
+            verdict = "met." if found[0] <= SLOWDOWN_GOAL else missed
+            goal = f"goal at most {SLOWDOWN_GOAL:.0%}"
             lines.append(f"- {title[0].upper()}{title[1:]}: {_percent(found)}; {goal}; {verdict}")
     return lines
 
 
-def _times(found: tuple[float, float, float]) -> str:
+def _interval(found: tuple[float, float, float]) -> str:
     middle, low, high = found
     return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 

@@ -15,7 +15,7 @@ KUEUE = {"fairSharing": {"a": 1}, "waitForPodsReady": {"b": 2}, "clientConnectio
 
 @pytest.fixture(scope="module")
 def ours() -> Arm:
-    return fleet.our_arm(fleet.fleet(16), KUEUE)
+    return fleet.trainyard_arm(fleet.render_fleet(16), KUEUE)
 
 
 def _kinds(arm: Arm) -> set[str]:
@@ -27,8 +27,8 @@ def _specs(arm: Arm, kind: str) -> list[dict[str, Any]]:
 
 
 def test_the_whole_configuration_is_played_first_and_last_and_the_least_after_it(ours: Arm) -> None:
-    least = Arm(name=fleet.LEAST, objects=(), kueue={})
-    played = ablation.arms(ours, least)
+    least = Arm(name=fleet.MINIMAL_ARM, objects=(), kueue={})
+    played = ablation.ablation_arms(ours, least)
     assert [part for part, _ in played] == ["", *ablation.PARTS, "", ""]
     assert played[0][1] is ours and played[-2][1] is ours and played[-1][1] is least
     assert [arm.name for part, arm in played if part] == [

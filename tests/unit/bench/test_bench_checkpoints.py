@@ -5,10 +5,10 @@ from __future__ import annotations
 from bench.trainer import durable, stall
 
 
-def saved(save_s: float, load_s: float, right: bool = True) -> list[durable.Taken]:
+def saved(save_s: float, load_s: float, right: bool = True) -> list[durable.SaveLoadResult]:
     """Ten rounds on a machine that grows slower and slower."""
     return [
-        durable.Taken(
+        durable.SaveLoadResult(
             save_s=save_s * (1 + n / 10),
             save_cpu_s=1.0,
             load_s=load_s * (1 + n / 10),
@@ -38,15 +38,15 @@ def test_durable_saves_and_loads_are_compared_within_a_round_and_misses_are_coun
     assert "- Bytes: 1.0020; goal at most 1.01; met." in text
 
 
-def stalled(stall_s: float, slower: float | None) -> list[stall.Taken]:
-    return [stall.Taken(stall_s=stall_s, slower=slower, background_s=1.0) for _ in range(10)]
+def stalled(stall_s: float, slower: float | None) -> list[stall.SaveResult]:
+    return [stall.SaveResult(stall_s=stall_s, slower=slower, background_s=1.0) for _ in range(10)]
 
 
 def test_a_stall_is_told_in_copies_and_slower_steps_in_percent() -> None:
     taken = {
         (name, kind): stalled(0.09, 0.01) if name == "ours" else stalled(0.6, 0.08)
-        for name in stall.BESIDE
-        for kind in stall.KINDS
+        for name in stall.BACKGROUND
+        for kind in stall.STEP_KINDS
     }
     taken |= {(name, "training"): stalled(1.0, None) for name in ("dcp", "torch")}
     sizes = {"megabytes": 480, "rounds": 10, "steps": 6}

@@ -12,7 +12,7 @@ from bench.trainer.gpu import Result, Shape
 from bench.trainer.live_runs import ROOT
 
 
-def told(_what: str, _of: int, _done: int) -> None:
+def notify(_what: str, _of: int, _done: int) -> None:
     return None
 
 
@@ -25,7 +25,7 @@ def test_without_a_gpu_the_results_say_that_this_part_is_untested(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    text, good = gpu.run(gpu.SIZES["full"], 1, told)
+    text, good = gpu.run(gpu.SIZES["full"], 1, notify)
     assert good and text.startswith("Not run: this machine has no GPU.")
 
 
@@ -34,7 +34,7 @@ def test_steps_of_warming_up_are_not_counted_but_their_checkpoint_stalls_are() -
     fast = [
         step(n, 0.1, mfu=0.4, loader_time_s=0.002, collective_time_s=0.001) for n in range(11, 31)
     ]
-    found = gpu.of_metrics("\n".join([*slow, *fast]))
+    found = gpu.parse_metrics("\n".join([*slow, *fast]))
     assert found.host_s == pytest.approx(0.003)
     assert found == Result(step_s=0.1, mfu=0.4, host_s=found.host_s, stall_s=0.5)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench.trainer.host import TITLES, above, cost, table, verdict
-from bench.trainer.host_arms import WARMUP_STEPS, Pairs, alternate
+from bench.trainer.host import TITLES, arm_cost, difference_ms, table, verdict
+from bench.trainer.host_arms import WARMUP_STEPS, PairedSteps, run_alternating
 
 
 def answer(extra_ms: float, pairs: int = 40) -> dict[str, object]:
@@ -17,17 +17,17 @@ def answer(extra_ms: float, pairs: int = 40) -> dict[str, object]:
 
 
 def test_a_cost_is_what_a_step_takes_above_its_neighbours_however_the_machine_drifts() -> None:
-    found = cost(answer(0.05))
+    found = arm_cost(answer(0.05))
     assert found.clock == pytest.approx((0.1, 0.1, 0.1))
     assert found.cpu == pytest.approx((0.05, 0.05, 0.05))
     assert found.beside_ms == pytest.approx(0.02)
-    assert above([3.0, 9.0], [1.0, 3.0, 5.0]) == pytest.approx((3000.0, 1000.0, 5000.0))
+    assert difference_ms([3.0, 9.0], [1.0, 3.0, 5.0]) == pytest.approx((3000.0, 1000.0, 5000.0))
 
 
 def test_steps_go_by_turns_and_the_first_ones_do_not_count() -> None:
     done: list[str] = []
-    pairs = Pairs(bare=lambda: done.append("bare"), wanted=5)
-    alternate(lambda: done.append("arm"), pairs)
+    pairs = PairedSteps(bare=lambda: done.append("bare"), wanted=5)
+    run_alternating(lambda: done.append("arm"), pairs)
     assert done[:4] == ["bare", "arm", "bare", "arm"]
     assert done[-1] == "bare"
     assert len(done) == WARMUP_STEPS + 11
@@ -36,7 +36,7 @@ def test_steps_go_by_turns_and_the_first_ones_do_not_count() -> None:
 
 
 def test_the_table_has_a_row_for_each_loop() -> None:
-    costs = {name: cost(answer(number / 2)) for number, name in enumerate(TITLES)}
+    costs = {name: arm_cost(answer(number / 2)) for number, name in enumerate(TITLES)}
     text = table(costs, 40, 1)
     assert "| accelerate | +3.000 (+3.000 to +3.000) | +1.500 (" in text
     assert "| a second bare loop | +0.000 (" in text

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench.invariants import Ledger
+from bench.invariants import InvariantChecker
 from infra.domain import naming
 
 FLAVOR = "spot"
@@ -18,7 +18,7 @@ class History:
     """Events of one etcd: each has the next revision."""
 
     def __init__(self, gpus: int = 16) -> None:
-        self.ledger = Ledger({FLAVOR: gpus})
+        self.checker = InvariantChecker({FLAVOR: gpus})
         self._revisions = itertools.count(100)
 
     def workload(
@@ -40,7 +40,7 @@ class History:
                 "resourceUsage": usage,
             }
             status["admission"] = {"podSetAssignments": [assignment | status.pop("assigned", {})]}
-        self.ledger.workload(
+        self.checker.workload(
             kind,
             {
                 "metadata": {
@@ -65,14 +65,14 @@ class History:
                 "labels": {naming.RUN_ID: run},
             }
             item = {"metadata": metadata, "spec": {"nodeName": node}, "status": {"phase": phase}}
-            self.ledger.pod(item)
+            self.checker.pod(item)
 
     def finish(self, run: str, reason: str = "Succeeded") -> None:
         self.workload(run, conditions=[_condition("Finished", reason)])
 
     def verdict(self) -> list[str]:
-        self.ledger.close()
-        return self.ledger.told
+        self.checker.close()
+        return self.checker.messages
 
 
 def _condition(kind: str, reason: str, since: str = "t0") -> dict[str, str]:
@@ -90,8 +90,8 @@ def test_a_gang_that_is_admitted_as_a_whole_and_finishes_once_is_fine() -> None:
     history = History()
     _good(history)
     assert history.verdict() == []
-    assert history.ledger.used[FLAVOR] == 0
-    assert history.ledger.peak_total == 16
+    assert history.checker.used[FLAVOR] == 0
+    assert history.checker.peak_total == 16
 
 
 def test_two_gangs_one_after_the_other_share_a_quota() -> None:
@@ -105,7 +105,7 @@ def test_two_gangs_at_once_over_the_quota_are_found() -> None:
     history = History(gpus=16)
     history.workload("a", admitted=2)
     history.workload("b", admitted=2)
-    assert history.ledger.told == [
+    assert history.checker.messages == [
         f"{NAMESPACE}/b is admitted to flavor spot, which has then 32 GPUs in use of 16;"
         " held by a x16, b x16"
     ]
@@ -113,11 +113,11 @@ def test_two_gangs_at_once_over_the_quota_are_found() -> None:
 
 def test_an_admission_over_the_quota_right_after_a_restart_is_told_apart() -> None:
     history = History(gpus=16)
-    history.ledger.restarting(1.0)
+    history.checker.restarting(1.0)
     history.workload("a", admitted=2)
     history.workload("b", admitted=2)
-    assert len(history.ledger.over_after_restart) == 1
-    assert history.ledger.violations == 0
+    assert len(history.checker.over_after_restart) == 1
+    assert history.checker.violations == 0
 
 
 def test_what_succeeded_pods_gave_back_may_be_used_by_others() -> None:
@@ -125,13 +125,13 @@ def test_what_succeeded_pods_gave_back_may_be_used_by_others() -> None:
     history.workload("a", admitted=2)
     history.workload("a", admitted=2, reclaimablePods=[{"name": "main", "count": 1}])
     history.workload("b", admitted=2)
-    assert history.ledger.told == []
+    assert history.checker.messages == []
 
 
 def test_a_flavor_that_nobody_has_quota_for_is_found() -> None:
     history = History()
     history.workload("a", admitted=2, assigned={"flavors": {naming.GPU: "stolen"}})
-    assert history.ledger.told == [
+    assert history.checker.messages == [
         f"{NAMESPACE}/a is admitted to flavor stolen, which has then 16 GPUs in use of 0; held by a x16"
     ]
 
@@ -139,7 +139,7 @@ def test_a_flavor_that_nobody_has_quota_for_is_found() -> None:
 def test_an_admission_in_part_is_found() -> None:
     history = History(gpus=32)
     history.workload("a", size=4, admitted=2)
-    assert history.ledger.told == [f"{NAMESPACE}/a is admitted in part"]
+    assert history.checker.messages == [f"{NAMESPACE}/a is admitted in part"]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_an_admission_in_part_is_found() -> None:
 def test_a_placement_in_part_is_found(topology: dict[str, Any], whole: bool) -> None:
     history = History()
     history.workload("a", admitted=2, assigned={"topologyAssignment": topology})
-    assert (history.ledger.told == []) is whole
+    assert (history.checker.messages == []) is whole
 
 
 def test_a_pod_on_a_node_without_an_admission_is_found_and_one_without_a_node_is_fine() -> None:
@@ -180,7 +180,7 @@ def test_a_pod_that_comes_to_a_node_just_after_an_eviction_is_counted_as_late() 
     history.pods("a", "0", "1")
     history.finish("a")
     assert history.verdict() == []
-    assert history.ledger.late_pods == 1
+    assert history.checker.late_pods == 1
 
 
 def test_a_gang_that_finishes_with_too_few_pods_is_found() -> None:
@@ -203,7 +203,7 @@ def test_a_gang_that_was_evicted_starts_with_new_pods() -> None:
     history.pods("a", "2", "3")
     history.finish("a")
     assert history.verdict() == []
-    assert history.ledger.gangs[NAMESPACE, "a"].evictions == {"Preempted": 1}
+    assert history.checker.gangs[NAMESPACE, "a"].evictions == {"Preempted": 1}
 
 
 def test_a_gang_that_was_evicted_half_done_starts_with_the_other_half() -> None:
@@ -213,7 +213,7 @@ def test_a_gang_that_was_evicted_half_done_starts_with_the_other_half() -> None:
     history.pods("a", "0", "1")
     history.workload("a", **half)
     history.workload("a", admitted=1, **half)
-    assert history.ledger.used[FLAVOR] == 8
+    assert history.checker.used[FLAVOR] == 8
     history.pods("a", "2")
     history.finish("a")
     assert history.verdict() == []
@@ -224,7 +224,7 @@ def test_evictions_are_counted_once_each() -> None:
     for since in ("t1", "t1", "t2"):
         evicted = [_condition("Evicted", "Preempted", since)]
         history.workload("a", admitted=2, conditions=evicted)
-    assert history.ledger.gangs[NAMESPACE, "a"].evictions == {"Preempted": 2}
+    assert history.checker.gangs[NAMESPACE, "a"].evictions == {"Preempted": 2}
 
 
 def test_a_gang_that_fails_or_never_finishes_is_found() -> None:
@@ -244,4 +244,4 @@ def test_a_deleted_workload_gives_its_quota_back() -> None:
     history.workload("a", admitted=2)
     history.workload("a", admitted=2, kind="DELETED")
     history.workload("b", admitted=2)
-    assert history.ledger.told == []
+    assert history.checker.messages == []

@@ -9,12 +9,12 @@ import pytest
 from bench.trainer import loader_files
 from bench.trainer.loader import (
     DEPTHS,
-    PARTS,
-    RESUMING,
+    RESUMABLE,
+    RESUME_POINTS,
     TITLES,
-    by_depth,
-    exponent,
-    same_for_all_worlds,
+    depth_exponent,
+    identical_across_world_sizes,
+    resume_times_by_depth,
     table,
 )
 
@@ -23,7 +23,7 @@ SIZES = {"tokens": 300_000, "length": 64, "batch": 8, "rounds": 2, "ms": 10}
 
 def section(gather: float, *, exact: bool = True) -> str:
     speeds = {arm: [10.0] * 8 for arm in TITLES} | {"gather": [gather] * 8, "ours": [900.0] * 8}
-    resumes = {(arm, part): [(0.001, 30)] * 8 for arm in RESUMING for part in PARTS}
+    resumes = {(arm, part): [(0.001, 30)] * 8 for arm in RESUMABLE for part in RESUME_POINTS}
     depths = {depth: [0.0015] * 8 for depth in DEPTHS}
     return table(speeds, resumes, depths, SIZES, 1, exact=exact)
 
@@ -37,8 +37,8 @@ def test_a_ratio_is_told_with_its_goal_and_how_far_it_is_from_it() -> None:
 
 def test_the_exponent_is_the_slope_of_the_logarithms() -> None:
     flat = {depth: [0.001, 0.002, 0.0015] for depth in DEPTHS}
-    assert exponent(flat) == pytest.approx(0, abs=1e-9)
-    assert exponent({depth: [depth**0.5] for depth in DEPTHS}) == pytest.approx(0.5)
+    assert depth_exponent(flat) == pytest.approx(0, abs=1e-9)
+    assert depth_exponent({depth: [depth**0.5] for depth in DEPTHS}) == pytest.approx(0.5)
 
 
 def test_different_samples_for_another_number_of_ranks_are_said_loudly() -> None:
@@ -48,7 +48,7 @@ def test_different_samples_for_another_number_of_ranks_are_said_loudly() -> None
 
 def test_the_trainer_reads_what_the_benchmark_writes_at_any_depth(tmp_path: Path) -> None:
     loader_files.write_tokens(tmp_path, SIZES["tokens"], seed=1)
-    assert same_for_all_worlds(tmp_path, SIZES, seed=1)
+    assert identical_across_world_sizes(tmp_path, SIZES, seed=1)
     loader_files.write_sparse(tmp_path, 10**9 + 1000)
-    taken = by_depth(tmp_path / "sparse", SIZES, seed=1)
+    taken = resume_times_by_depth(tmp_path / "sparse", SIZES, seed=1)
     assert set(taken) == set(DEPTHS) and all(len(times) == 4 for times in taken.values())

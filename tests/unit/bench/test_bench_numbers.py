@@ -28,11 +28,11 @@ apiserver_request_duration_seconds_bucket{verb="WATCH",resource="pods",le="+Inf"
 
 @pytest.fixture(scope="module")
 def made() -> Fleet:
-    return fleet.fleet(40)
+    return fleet.render_fleet(40)
 
 
 def test_the_latency_of_writes_leaves_reads_and_watches_out() -> None:
-    assert latency.writes(METRICS) == {0.1: 190.0, 0.2: 200.0, math.inf: 200.0}
+    assert latency.write_buckets(METRICS) == {0.1: 190.0, 0.2: 200.0, math.inf: 200.0}
 
 
 def test_a_quantile_is_linear_within_its_bucket() -> None:
@@ -47,7 +47,7 @@ def test_a_quantile_beyond_the_last_bound_is_that_bound_and_of_nothing_is_no_num
 
 
 def test_only_what_came_in_between_counts() -> None:
-    assert latency.between({0.1: 5.0, math.inf: 6.0}, {0.1: 7.0, math.inf: 9.0}) == {
+    assert latency.difference({0.1: 5.0, math.inf: 6.0}, {0.1: 7.0, math.inf: 9.0}) == {
         0.1: 2.0,
         math.inf: 3.0,
     }
@@ -61,20 +61,20 @@ def test_the_bound_of_a_median_leaves_out_what_95_percent_allow(count: int, drop
 
 
 def test_pairs_are_played_in_turns(made: Fleet) -> None:
-    ours, least = fleet.our_arm(made, {}), fleet.minimal_arm(made, {})
-    names = [arm.name for arm in admission.order(ours, least, 3)]
+    ours, least = fleet.trainyard_arm(made, {}), fleet.minimal_arm(made, {})
+    names = [arm.name for arm in admission.arm_order(ours, least, 3)]
     assert names == ["ours", "minimal", "minimal", "ours", "ours", "minimal"]
 
 
 def test_the_same_seed_gives_the_same_load_and_another_one_does_not() -> None:
-    assert list(gangs.gangs(30, 7, "a")) == list(gangs.gangs(30, 7, "a"))
-    assert list(gangs.gangs(30, 7, "a")) != list(gangs.gangs(30, 8, "a"))
+    assert list(gangs.generate_gangs(30, 7, "a")) == list(gangs.generate_gangs(30, 7, "a"))
+    assert list(gangs.generate_gangs(30, 7, "a")) != list(gangs.generate_gangs(30, 8, "a"))
 
 
 def test_both_configurations_get_the_same_pods(made: Fleet) -> None:
-    for gang in gangs.gangs(20, 1, "a"):
-        ours = gangs.manifest(gang, made.platform)
-        least = gangs.for_minimal(gangs.manifest(gang, made.platform))
+    for gang in gangs.generate_gangs(20, 1, "a"):
+        ours = gangs.render_gang(gang, made.platform)
+        least = gangs.for_minimal(gangs.render_gang(gang, made.platform))
         assert least["metadata"]["namespace"] == fleet.MINIMAL
         assert _pods(ours) == _pods(least)
 
@@ -95,7 +95,7 @@ def test_the_minimal_configuration_has_the_same_quota_in_one_queue(made: Fleet) 
 
 
 def test_held_queues_admit_nothing_until_they_are_released(made: Fleet) -> None:
-    arm = fleet.our_arm(made, {})
+    arm = fleet.trainyard_arm(made, {})
     policies = {o["spec"]["stopPolicy"] for o in arm.held() if o["kind"] == "ClusterQueue"}
     assert policies == {"Hold"}
     assert {o["spec"]["stopPolicy"] for o in arm.objects if o["kind"] == "ClusterQueue"} == {"None"}
@@ -105,8 +105,8 @@ SIZE = storm.Size(nodes=24, low=8, high=8, kills=8, kill_every_s=2.0, seconds=1.
 
 
 def test_every_controller_dies_as_often_as_the_others_and_the_seed_says_when() -> None:
-    kills = storm.plan(SIZE)
-    assert storm.plan(SIZE) == kills
+    kills = storm.plan_kills(SIZE)
+    assert storm.plan_kills(SIZE) == kills
     assert [k.at for k in kills] == sorted(k.at for k in kills)
     assert {name: sum(k.service == name for k in kills) for name in storm.KILLED} == dict.fromkeys(
         storm.KILLED, 2
@@ -114,7 +114,7 @@ def test_every_controller_dies_as_often_as_the_others_and_the_seed_says_when() -
 
 
 def test_low_priority_comes_from_research_only() -> None:
-    low, high = storm.load(SIZE, (1, 2))
+    low, high = storm.storm_load(SIZE, (1, 2))
     tiers = dict(fleet.TEAMS)
     assert {tiers[gang.team] for gang in low} == {"research"}
     assert {tiers[gang.team] for gang in high} == {"research", "production"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.trainer.schedules import TRACES, of_trace, poisson, running_times
+from bench.trainer.schedules import TRACES, poisson_schedule, running_times, trace_schedule
 
 
 def test_a_drop_is_an_interruption_and_time_without_capacity_does_not_count() -> None:
@@ -18,14 +18,14 @@ def test_a_drop_is_an_interruption_and_time_without_capacity_does_not_count() ->
 
 @pytest.mark.parametrize("name", ["calm", "busy", "gang"])
 def test_a_trace_is_scaled_to_the_wanted_mean(name: str) -> None:
-    found = of_trace(TRACES / f"{name}.json", 3, 10.0, 4000.0)
+    found = trace_schedule(TRACES / f"{name}.json", 3, 10.0, 4000.0)
     assert sum(one.after_s for one in found) / len(found) == pytest.approx(10, rel=0.35)
     assert sum(one.after_s for one in found) <= 4000
 
 
 def test_the_same_seed_gives_the_same_schedule_and_half_of_it_is_told() -> None:
-    first = poisson(5, 10.0, 3000.0)
-    assert first == poisson(5, 10.0, 3000.0) != poisson(6, 10.0, 3000.0)
+    first = poisson_schedule(5, 10.0, 3000.0)
+    assert first == poisson_schedule(5, 10.0, 3000.0) != poisson_schedule(6, 10.0, 3000.0)
     assert abs(2 * sum(one.notice for one in first) - len(first)) <= 1
     assert 200 < len(first) < 400
 
@@ -34,4 +34,4 @@ def test_a_trace_without_interruption_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "quiet.json"
     file.write_text(json.dumps({"metadata": {"gap_seconds": 60}, "data": [1, 1, 1]}))
     with pytest.raises(ValueError, match="no interruption"):
-        of_trace(file, 1, 10.0, 100.0)
+        trace_schedule(file, 1, 10.0, 100.0)

@@ -13,7 +13,7 @@ from ops import collect, drain
 from ops.cluster import ClusterError, ForbiddenError, Kind, _decode
 from ops.collect import NoSuchRunError
 from ops.objects import Json, parse_quantity
-from tests.unit.ops.snapshots import (
+from tests.unit.ops.run_fixtures import (
     RUN_ID,
     at,
     cluster_queue,

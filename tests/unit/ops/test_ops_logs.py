@@ -11,7 +11,7 @@ import pytest
 from ops import concurrent, logs
 from ops.cluster import ClusterError, ForbiddenError
 from ops.objects import Json
-from tests.unit.ops.snapshots import ended, log, pod
+from tests.unit.ops.run_fixtures import ended, log, pod
 
 RUNNING: Json = {"containerStatuses": [{"name": "trainer", "state": {"running": {}}}]}
 RESTARTED: Json = {

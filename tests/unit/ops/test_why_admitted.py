@@ -7,7 +7,7 @@ import pytest
 from infra.domain import naming
 from ops.objects import Json
 from ops.symptoms import SYMPTOMS, explain
-from tests.unit.ops.snapshots import (
+from tests.unit.ops.run_fixtures import (
     condition,
     ended,
     event,

@@ -6,7 +6,7 @@ import pytest
 
 from ops.objects import Json
 from ops.symptoms import explain
-from tests.unit.ops.snapshots import (
+from tests.unit.ops.run_fixtures import (
     NOW,
     at,
     condition,

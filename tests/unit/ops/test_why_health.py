@@ -10,7 +10,7 @@ from infra.domain import naming
 from ops.metrics import GpuFault, Vitals
 from ops.snapshot import Snapshot
 from ops.symptoms import explain, health
-from tests.unit.ops.snapshots import RUN_ID, at, log, node, pod, runs_on, snapshot
+from tests.unit.ops.run_fixtures import RUN_ID, at, log, node, pod, runs_on, snapshot
 
 WELL = {"tokens_per_s": 18_230.0, "loader": 0.02, "collective": 0.05, "gpu_busy": 0.93}
 

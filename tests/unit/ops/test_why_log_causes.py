@@ -13,7 +13,7 @@ from ops.objects import Json
 from ops.symptoms import explain, history
 from ops.symptoms.log_causes import CAUSES
 from ops.verdict import Verdict
-from tests.unit.ops.snapshots import (
+from tests.unit.ops.run_fixtures import (
     at,
     condition,
     ended,

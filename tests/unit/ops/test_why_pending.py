@@ -12,7 +12,7 @@ from ops import quota
 from ops.objects import Json
 from ops.symptoms import explain, history
 from ops.verdict import Verdict
-from tests.unit.ops.snapshots import (
+from tests.unit.ops.run_fixtures import (
     NOW,
     RUN_ID,
     cluster_queue,

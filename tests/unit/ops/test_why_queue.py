@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ops.symptoms import explain
-from tests.unit.ops.snapshots import (
+from tests.unit.ops.run_fixtures import (
     NOW,
     cluster_queue,
     condition,

@@ -10,7 +10,7 @@ from ops.placement import gpu_not_visible, node_rejections
 from ops.snapshot import Snapshot
 from ops.symptoms import explain, scheduling
 from ops.verdict import Verdict
-from tests.unit.ops.snapshots import (
+from tests.unit.ops.run_fixtures import (
     at,
     event,
     node,
