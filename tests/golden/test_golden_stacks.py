@@ -12,7 +12,7 @@ from infra.observability import dashboards
 from tests.golden.conftest import FOLDER, as_text, assert_same, read_folder, write_folder
 from tests.golden.stack_files import expanded, folded
 from training import source
-from training.deployment import lineage, run_files
+from training.deployment import lineage, trainer_settings
 
 STACKS = {
     "local": "Pulumi.local.yaml",
@@ -26,7 +26,7 @@ STACKS = {
 def fixed_checkout() -> Iterator[None]:
     """Neither a commit, nor an edit of the trainer, nor its tuning changes what is rendered here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_files, "CONFIGS_FOLDER", "tests/golden/configs")
+        patch.setattr(trainer_settings, "CONFIGS_FOLDER", "tests/golden/configs")
         patch.setattr(source, "digest", lambda root: "d" * 64)
         patch.setattr(lineage, "git_commit", lambda root: "c" * 40)
         # Each has a golden file of its own.

@@ -13,7 +13,7 @@ from infra.tenancy.admission import images, priorities
 from training.deployment.run_schema import RunFile
 
 
-def endpoint(settings: Mapping[str, Any]) -> Iterator[ConfigIssue]:
+def check_metrics_endpoint(settings: Mapping[str, Any]) -> Iterator[ConfigIssue]:
     """A port for Prometheus of the run's own, which no scraper is let in on."""
     report = settings.get("report")
     for key in ("prometheus_port", "prometheus_address"):
@@ -26,7 +26,7 @@ def endpoint(settings: Mapping[str, Any]) -> Iterator[ConfigIssue]:
             )
 
 
-def refused(
+def check_admission(
     file: RunFile, platform: Platform, references: Mapping[str, str]
 ) -> Iterator[ConfigIssue]:
     """An image from elsewhere than the stack allows; a priority above the team's tier."""

@@ -9,7 +9,7 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from infra.domain.platform import Platform
-from training.deployment import doubts, lineage
+from training.deployment import lineage, trainer_settings
 from training.deployment.job import TrainingJob, TrainingJobArgs
 from training.deployment.preparation import DatasetPreparation, DatasetPreparationArgs, Preparation
 from training.spec import RunSpec
@@ -30,8 +30,8 @@ def deploy(
     jobs: dict[str, TrainingJob] = {}
     commit = lineage.git_commit(root)
     for run in runs:
-        for doubt in doubts.of(run):
-            pulumi.log.warn(doubt)
+        for line in trainer_settings.config_warnings(run):
+            pulumi.log.warn(line)
         need = Preparation.of(run)
         if need and need not in prepared:
             opts = pulumi.ResourceOptions(provider=on, depends_on=list(ready[run.team]))

@@ -1,10 +1,10 @@
-"""A doubtful run is told about at preview, and still deployed."""
+"""Settings that may be a mistake are warnings at preview; the run is still deployed."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from training.deployment import doubts
+from training.deployment.trainer_settings import config_warnings
 from training.spec import Dataset, Resources, RunSpec
 
 
@@ -24,13 +24,13 @@ def run(optimizer: dict[str, Any]) -> RunSpec:
     )
 
 
-def test_a_learning_rate_scaled_far_is_doubted_in_one_line_that_names_the_run() -> None:
+def test_a_learning_rate_scaled_far_is_one_warning_that_names_the_run() -> None:
     found = run({"scale_learning_rate": 16})
-    (line,) = doubts.of(found)
+    (line,) = config_warnings(found)
     assert line.startswith(f"{found.run_id}: config: optimizer.scale_learning_rate: 256 / 16")
     assert "\n" not in line
 
 
-def test_an_ordinary_run_is_not_doubted() -> None:
-    assert doubts.of(run({"scale_learning_rate": 64})) == []
-    assert doubts.of(run({})) == []
+def test_an_ordinary_run_has_no_warnings() -> None:
+    assert config_warnings(run({"scale_learning_rate": 64})) == []
+    assert config_warnings(run({})) == []

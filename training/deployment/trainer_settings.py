@@ -1,0 +1,114 @@
+"""The trainer's configuration of a run: the named file with the run's overrides merged in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from infra.config.errors import ConfigError, ConfigIssue, did_you_mean, one_of, shown
+from infra.config.loader import read_yaml
+from training.deployment.run_schema import RunFile
+from training.spec import Dataset, RunSpec
+from training.trainer import config as trainer_config
+from training.trainer.strict import ConfigError as TrainerConfigError
+
+CONFIGS_FOLDER: Final = "training/configs"
+
+
+def load(file: RunFile, root: Path) -> tuple[dict[str, Any], list[ConfigIssue | str]]:
+    """The trainer's configuration with the run's overrides merged in, checked as it will be read."""
+    folder = root / CONFIGS_FOLDER
+    known = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    path = root / file.config if file.config.endswith(".yaml") else known.get(file.config)
+    if path is None:
+        return {}, [
+            ConfigIssue(
+                path="config",
+                problem=f"got {shown(file.config)}",
+                valid=f"allowed {one_of(known)} (files of {CONFIGS_FOLDER})",
+                action=did_you_mean(file.config, known, f"add {CONFIGS_FOLDER}/{file.config}.yaml"),
+            )
+        ]
+    try:
+        content = read_yaml(path, f"config: {file.config}")
+    except ConfigError as error:
+        return {}, list(error.issues)
+    if len(content) != 1 or not isinstance(content[0], dict):
+        return {}, [
+            ConfigIssue(
+                path=f"config: {file.config}",
+                problem="got no mapping",
+                valid="allowed the trainer's settings",
+                action="correct the file",
+            )
+        ]
+    merged = _merged(_merged(content[0], file.overrides), _checkpoint_override(file))
+    merged = _merged(merged, _parallel_override(file))
+    return merged, [*_read_elsewhere(file), *_issues(file, merged)]
+
+
+def _read_elsewhere(file: RunFile) -> Iterator[ConfigIssue]:
+    """Configurations name a place for their use without the platform; a run has its dataset."""
+    data = file.overrides.get("data")
+    if isinstance(data, Mapping) and "path" in data:
+        yield ConfigIssue(
+            path="overrides.data.path",
+            problem="got " + shown(data["path"]),
+            valid="allowed nothing: the run reads its dataset, wherever that is",
+            action="name what it shall read in dataset, and remove this",
+        )
+
+
+def _checkpoint_override(file: RunFile) -> dict[str, Any]:
+    """Naming one trigger switches the other off, unless it is named too."""
+    named = file.checkpoint.model_dump()
+    return {"checkpoint": named} if any(v is not None for v in named.values()) else {}
+
+
+def _parallel_override(file: RunFile) -> dict[str, Any]:
+    named = {k: v for k, v in file.parallelism.model_dump().items() if v is not None}
+    return {"parallel": named} if named else {}
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        inner = merged.get(key)
+        both = isinstance(inner, Mapping) and isinstance(value, Mapping)
+        merged[key] = _merged(inner, value) if both and isinstance(inner, Mapping) else value
+    return merged
+
+
+def _parse(file: RunFile, settings: Mapping[str, Any]) -> trainer_config.TrainerConfig:
+    """As the run will read it. Raises ConfigError of the trainer."""
+    data = {"data": {"path": Dataset(name=file.dataset.name).path}}
+    return trainer_config.parse(_merged(settings, data), "config")
+
+
+def _issues(file: RunFile, settings: Mapping[str, Any]) -> Iterator[str]:
+    try:
+        config = _parse(file, settings)
+    except TrainerConfigError as error:
+        yield from error.mistakes
+        return
+    world_size = file.nodes * file.processes_per_node
+    yield from (f"config: {m}" for m in trainer_config.world_mistakes(config, world_size))
+
+
+def dimensions(file: RunFile, settings: Mapping[str, Any]) -> dict[str, int]:
+    """Ranks per dimension of a run that divides its model; empty where every rank has all of it."""
+    world_size = file.nodes * file.processes_per_node
+    try:
+        parallel = _parse(file, settings).parallel
+    except TrainerConfigError:
+        return {}  # told already
+    if not parallel.fits(world_size) or parallel.layout(world_size).plain:
+        return {}
+    return parallel.layout(world_size).dimensions()
+
+
+def config_warnings(run: RunSpec) -> list[str]:
+    """Return what may be a mistake in a run though it can work, one line each; the trainer logs the same."""
+    found = trainer_config.parse(_merged(run.config, {"data": {"path": run.dataset.path}}))
+    return [f"{run.run_id}: config: {line}" for line in found.warnings()]
