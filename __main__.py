@@ -15,7 +15,7 @@ from infra.config import (
     observability_arguments,
     validation_arguments,
 )
-from infra.domain.cluster_target import Site
+from infra.domain.cluster_target import ClusterTarget
 from infra.observability.component import Observability
 from infra.queueing.backends import deploy as deploy_queues
 from infra.queueing.priorities import Priorities
@@ -30,7 +30,7 @@ from training.deployment import plan, runs
 ROOT = Path(__file__).resolve().parent
 
 
-def provision_aws(config: StackConfig) -> Site | None:
+def provision_aws(config: StackConfig) -> ClusterTarget | None:
     """Create the stack's own cluster on AWS; None where it uses an existing one."""
     if config.on_aws is None:
         return None
@@ -42,7 +42,7 @@ def provision_aws(config: StackConfig) -> Site | None:
     return stack.deploy("aws", args)
 
 
-def attach_existing(config: StackConfig) -> Site:
+def attach_existing(config: StackConfig) -> ClusterTarget:
     """Use an existing cluster, with simulated nodes and storage where configured."""
     on = k8s.Provider("cluster", arguments.provider(config))
     opts = pulumi.ResourceOptions(provider=on)
@@ -50,16 +50,16 @@ def attach_existing(config: StackConfig) -> Site:
     if (nodes := arguments.simulated_nodes(config)).pools:
         ready.append(SimulatedNodePools("nodes", nodes, opts))
     if named := arguments.named_storage(config):
-        return Site(kubernetes=on, ready=ready, storage=named)
+        return ClusterTarget(kubernetes=on, ready=ready, storage=named)
     simulated = SimulatedStorage("storage", arguments.simulated_storage(config), opts)
-    return Site(kubernetes=on, ready=[*ready, simulated], storage=simulated)
+    return ClusterTarget(kubernetes=on, ready=[*ready, simulated], storage=simulated)
 
 
-def deploy_platform(planned: plan.Plan, site: Site) -> dict[str, list[pulumi.Resource]]:
+def deploy_platform(planned: plan.Plan, site: ClusterTarget) -> dict[str, list[pulumi.Resource]]:
     """Deploy add-ons, queues and teams; return by team what its runs depend on."""
     config = planned.config
     base = list(site.ready)
-    if (operators := add_ons.args(config)).anything:
+    if (operators := add_ons.args(config)).plans:
         first = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=base)
         base = [*base, AddOns("operators", operators, first)]
     after = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=base)

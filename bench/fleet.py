@@ -190,7 +190,7 @@ def with_machine_timeouts(kueue: Json) -> Json:
     The sandbox's 45 s are for a control plane with nothing else to do: under load gangs would be sent back that
     only wait for their turn.
     """
-    patient = kueue_config.wait_for_pods_ready(kueue_config.ON_MACHINES)
+    patient = kueue_config.wait_for_pods_ready(kueue_config.PRODUCTION_TIMEOUTS)
     return kueue | {"waitForPodsReady": patient}
 
 

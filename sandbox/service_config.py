@@ -111,7 +111,7 @@ _ALWAYS_TOLD = [
     "pods/ephemeralcontainers",
 ]
 
-_PATIENCE = kueue_config.Patience(start=45, recovery=10, backoff_base=1, backoff_max=30)
+_TIMEOUTS = kueue_config.Timeouts(start=45, recovery=10, backoff_base=1, backoff_max=30)
 
 
 def kueue(ports: Mapping[str, int], certificates: Path) -> Document:
@@ -120,7 +120,7 @@ def kueue(ports: Mapping[str, int], certificates: Path) -> Document:
     All but ports, paths and patience is what a cluster of machines has. Process pods start, and restart in place,
     in about 3 s. The backoff is short since a sandbox has nobody else to be fair to. Why so: docs/adr/0010.
     """
-    behaviour = kueue_config.behaviour(_PATIENCE, ["batch/job", "jobset.x-k8s.io/jobset"])
+    behaviour = kueue_config.scheduling_config(_TIMEOUTS, ["batch/job", "jobset.x-k8s.io/jobset"])
     return {
         "apiVersion": kueue_config.API,
         "kind": "Configuration",

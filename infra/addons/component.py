@@ -45,11 +45,6 @@ class AddOnsArgs:
     mirror: str = ""
     """Registry that all charts and images come from; empty: each from its makers' own."""
 
-    @property
-    def anything(self) -> bool:
-        """Whether there is anything to do."""
-        return bool(self.plans)
-
 
 class AddOns(pulumi.ComponentResource):
     """Namespaces, releases and objects of the add-ons that the stack installs."""

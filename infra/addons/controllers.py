@@ -32,14 +32,14 @@ def resources(cpu: str, memory: str) -> dict[str, Any]:
     return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": memory}}
 
 
-def apart(labels: Mapping[str, str]) -> dict[str, Any]:
+def anti_affinity(labels: Mapping[str, str]) -> dict[str, Any]:
     """`affinity` of replicas that would rather not share a node."""
     term = {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": naming.HOSTNAME}
     preferred = {"weight": 100, "podAffinityTerm": term}
     return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}}
 
 
-def spread(labels: Mapping[str, str]) -> list[dict[str, Any]]:
+def topology_spread(labels: Mapping[str, str]) -> list[dict[str, Any]]:
     """`topologySpreadConstraints` to the same end, for charts that take those."""
     return [
         {

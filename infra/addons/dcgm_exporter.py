@@ -30,7 +30,7 @@ def plan(args: GpuNodesArgs) -> Installable:
     return Installable(
         add_on=NAME,
         values={
-            "affinity": gpu_nodes.on_gpu_nodes(),
+            "affinity": gpu_nodes.gpu_node_affinity(),
             "tolerations": gpu_nodes.tolerations(args.gpu_pools),
             "resources": controllers.resources("100m", "512Mi"),
             "customMetrics": dcgm.counters_csv(),

@@ -16,7 +16,7 @@ def plan(args: GpuNodesArgs) -> Installable:
     """The release. A node without a GPU that works says so, instead of offering none in silence."""
     shared = gpu_nodes.plugin_config(args)
     values: dict[str, Any] = {
-        "affinity": gpu_nodes.on_gpu_nodes(),
+        "affinity": gpu_nodes.gpu_node_affinity(),
         "tolerations": gpu_nodes.tolerations(args.gpu_pools),
         "resources": controllers.resources("50m", "128Mi"),
         "failOnInitError": True,

@@ -53,7 +53,7 @@ def tolerations(pools: Iterable[NodePool]) -> list[dict[str, Any]]:
     return found
 
 
-def on_gpu_nodes() -> dict[str, Any]:
+def gpu_node_affinity() -> dict[str, Any]:
     """Node affinity to nodes with GPUs, by the label that every pool of ours sets.
 
     Charts wait for labels of Node Feature Discovery instead, which the minimal path does without.

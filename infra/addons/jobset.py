@@ -26,7 +26,7 @@ def plan() -> Installable:
                     "limits": {"cpu": "2", "memory": "512Mi"},
                 },
                 "tolerations": list(controllers.TOLERATIONS),
-                "affinity": controllers.apart(LABELS),
+                "affinity": controllers.anti_affinity(LABELS),
             },
         },
         namespace_labels=controllers.pod_security("restricted"),

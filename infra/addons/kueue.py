@@ -23,7 +23,7 @@ def plan() -> Installable:
                 "replicas": controllers.REPLICAS,
                 "podDisruptionBudget": controllers.DISRUPTION_BUDGET,
                 "tolerations": list(controllers.TOLERATIONS),
-                "topologySpreadConstraints": controllers.spread(LABELS),
+                "topologySpreadConstraints": controllers.topology_spread(LABELS),
                 "manager": {
                     "priorityClassName": controllers.PRIORITY,
                     "image": {"pullPolicy": "IfNotPresent"},
@@ -37,7 +37,7 @@ def plan() -> Installable:
             "managerConfig": {
                 # The chart wants it as text.
                 "controllerManagerConfigYaml": yaml.safe_dump(
-                    kueue_config.of_chart(), sort_keys=False
+                    kueue_config.chart_config(), sort_keys=False
                 )
             },
         },

@@ -28,7 +28,7 @@ TAINT_REPLACEMENT_GATE: Final = "TASReplaceNodeOnNodeTaints"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
+class Timeouts:
     """How long Kueue waits for a gang, in seconds."""
 
     start: int
@@ -40,28 +40,28 @@ class Patience:
     backoff_max: int
 
 
-ON_MACHINES: Final = Patience(start=1200, recovery=180, backoff_base=60, backoff_max=3600)
+PRODUCTION_TIMEOUTS: Final = Timeouts(start=1200, recovery=180, backoff_base=60, backoff_max=3600)
 """A new GPU node needs minutes, and the image is tens of GiB."""
 
 
-def wait_for_pods_ready(patience: Patience) -> dict[str, Any]:
+def wait_for_pods_ready(timeouts: Timeouts) -> dict[str, Any]:
     """When a gang that does not start gives its quota back, and when it may try again."""
     return {
-        "timeout": f"{patience.start}s",
-        "recoveryTimeout": f"{patience.recovery}s",
+        "timeout": f"{timeouts.start}s",
+        "recoveryTimeout": f"{timeouts.recovery}s",
         # One gang that does not start must not hold up everybody else's.
         "blockAdmission": False,
         # Without a limit: a gang that waits for capacity is never given up.
         "requeuingStrategy": {
             "timestamp": "Eviction",
-            "backoffBaseSeconds": patience.backoff_base,
-            "backoffMaxSeconds": patience.backoff_max,
+            "backoffBaseSeconds": timeouts.backoff_base,
+            "backoffMaxSeconds": timeouts.backoff_max,
         },
     }
 
 
-def behaviour(
-    patience: Patience, frameworks: Sequence[str], more_gates_off: Sequence[str] = ()
+def scheduling_config(
+    timeouts: Timeouts, frameworks: Sequence[str], more_gates_off: Sequence[str] = ()
 ) -> dict[str, Any]:
     """The part of Kueue's configuration that decides who runs and who waits."""
     return {
@@ -69,7 +69,7 @@ def behaviour(
         "featureGates": dict.fromkeys(
             (*NODE_REPLACEMENT_GATES, RECLAIM_GATE, *more_gates_off), False
         ),
-        "waitForPodsReady": wait_for_pods_ready(patience),
+        "waitForPodsReady": wait_for_pods_ready(timeouts),
         # Its presence turns fair sharing on.
         "fairSharing": {
             "preemptionStrategies": ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
@@ -81,7 +81,7 @@ def behaviour(
     }
 
 
-def of_chart() -> dict[str, Any]:
+def chart_config() -> dict[str, Any]:
     """The whole configuration of the Kueue that the chart installs."""
     frameworks = (
         "batch/job",
@@ -103,5 +103,5 @@ def of_chart() -> dict[str, Any]:
             "groupKindConcurrency": workers | {f"{kind}.kueue.x-k8s.io": 1 for kind in single}
         },
         "clientConnection": {"qps": 50, "burst": 100},
-        **behaviour(ON_MACHINES, frameworks, [TAINT_REPLACEMENT_GATE]),
+        **scheduling_config(PRODUCTION_TIMEOUTS, frameworks, [TAINT_REPLACEMENT_GATE]),
     }

@@ -135,7 +135,7 @@ def deployment(
         "serviceAccountName": name,
         "priorityClassName": controllers.PRIORITY,
         "tolerations": list(controllers.TOLERATIONS),
-        "affinity": controllers.apart(own),
+        "affinity": controllers.anti_affinity(own),
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": USER,

@@ -31,7 +31,7 @@ def plan() -> Installable:
                     "limits": {"cpu": "1", "memory": "256Mi"},
                 },
                 "tolerations": list(controllers.TOLERATIONS),
-                "affinity": controllers.apart(LABELS),
+                "affinity": controllers.anti_affinity(LABELS),
                 # The chart sets all else that restricted pods need.
                 "securityContext": {"readOnlyRootFilesystem": True},
             },

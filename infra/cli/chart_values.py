@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         module = f"{CHART_SOURCES[add_on].module}@{chart_values.module_version(add_on)}"
         content = {"module": module, "keys": keys}
         text = json.dumps(content, indent=1, sort_keys=True)
-        chart_values.file(add_on).write_text(f"{text}\n", encoding="utf-8")
+        chart_values.keys_file(add_on).write_text(f"{text}\n", encoding="utf-8")
         print(f"{add_on}: {content['module']}")
     return 0
 

@@ -20,12 +20,12 @@ from infra.config.model import StackConfig
 _UNNAMED = "MIRROR"
 
 
-def wanted(config: StackConfig) -> list[Copy]:
+def required_copies(config: StackConfig) -> list[Copy]:
     """Everything to copy, charts first."""
     return copies(add_ons.installed(config), config.mirror or _UNNAMED)
 
 
-def line(copy: Copy) -> str:
+def format_line(copy: Copy) -> str:
     """Kind, version, source and target; a version that only the chart knows is `as-in-chart`."""
     return f"{copy.kind} {copy.version or 'as-in-chart'} {copy.source} {copy.target}"
 
@@ -41,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 1
-    for copy in wanted(config):
-        print(json.dumps(vars(copy), sort_keys=True) if given.json else line(copy))
+    for copy in required_copies(config):
+        print(json.dumps(vars(copy), sort_keys=True) if given.json else format_line(copy))
     return 0
 
 

@@ -10,9 +10,9 @@ from infra.config.model import OnAws, StackConfig
 from infra.domain.pools import Nodes
 from infra.domain.storage import NamedStorageClass
 from infra.sites.aws.args import (
+    AwsStackArgs,
     ClusterChoice,
     EfsChoice,
-    FoundationArgs,
     LustreChoice,
     RunLogsChoice,
     SignatureChoice,
@@ -23,9 +23,9 @@ from infra.sites.aws.network import Nat, NetworkArgs
 from infra.sites.aws.provider import ProviderArgs
 
 
-def foundation(config: StackConfig, on: OnAws, stack: str) -> FoundationArgs:
+def foundation(config: StackConfig, on: OnAws, stack: str) -> AwsStackArgs:
     """All of the AWS half."""
-    return FoundationArgs(
+    return AwsStackArgs(
         site=ProviderArgs(
             region=on.aws.region,
             account=on.aws.account,

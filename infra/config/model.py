@@ -123,7 +123,7 @@ class PoolConfig(StrictModel):
             network=self.network,
             taint_key=taint_key,
             extra_labels=self.labels,
-            region=regions.of_zone(self.zone) or catalog.DEFAULT_REGION,
+            region=regions.region_of_zone(self.zone) or catalog.DEFAULT_REGION,
             root_gib=self.root_gib,
             placement_group=self.placement_group,
             reservation=self.reservation.reservation if self.reservation else None,

@@ -13,7 +13,7 @@ from infra.domain.storage import SharedStorage
 
 
 @dataclass(frozen=True, kw_only=True)
-class Site:
+class ClusterTarget:
     """A cluster that the platform's objects can be put into."""
 
     kubernetes: k8s.Provider

@@ -32,7 +32,7 @@ _TOLD: Final = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
 """Says which transport and interfaces were chosen, and leaves out every single operation."""
 
 
-def decides(variable: str) -> bool:
+def owns_variable(variable: str) -> bool:
     """Whether a run may not bring a value of its own: it would contradict what is known of the network."""
     return variable.startswith(_DECIDED_HERE)
 

@@ -49,7 +49,7 @@ KNOWN: Final = (
 _ZONE: Final = re.compile(r"([a-z]+(?:-[a-z]+)+-\d)[a-z]")
 
 
-def of_zone(zone: str) -> str | None:
+def region_of_zone(zone: str) -> str | None:
     """The region of an availability zone such as us-east-1a; None for any other name."""
     match = _ZONE.fullmatch(zone)
     return match[1] if match and match[1] in KNOWN else None

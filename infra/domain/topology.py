@@ -55,7 +55,7 @@ RACKS: Final = Topology(name=naming.TOPOLOGY, network=(naming.RACK,))
 EC2: Final = Topology(name="zone-network-host", network=EC2_LAYERS)
 
 
-def of_pool(pool: NodePool) -> Topology:
+def pool_topology(pool: NodePool) -> Topology:
     """What the labels of the pool's nodes tell."""
     if pool.nodes.simulated:
         return RACKS
@@ -65,6 +65,6 @@ def of_pool(pool: NodePool) -> Topology:
 
 def gang_level(pools: Sequence[NodePool]) -> str:
     """The narrowest level above single hosts that nodes of all these pools have."""
-    first, *others = [of_pool(pool).network for pool in pools]
+    first, *others = [pool_topology(pool).network for pool in pools]
     shared = [label for label in first if all(label in network for network in others)]
     return shared[-1] if shared else naming.ZONE

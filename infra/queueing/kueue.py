@@ -16,7 +16,7 @@ import pulumi
 from infra.domain import naming, quantity
 from infra.domain.pools import NodePool, topology_aware
 from infra.domain.tier import TIERS
-from infra.domain.topology import FLAT, RACKS, Topology, of_pool
+from infra.domain.topology import FLAT, RACKS, Topology, pool_topology
 from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
 from infra.queueing import quotas
 from infra.queueing.quotas import QueueTeam, Share
@@ -46,7 +46,7 @@ def flavor(pool: NodePool, *, by_topology: bool = True) -> Manifest:
             "nodeLabels": {naming.POOL: pool.name},
             "nodeTaints": [taint.manifest() for taint in pool.taints],
             "tolerations": pool.tolerations(),
-            **({"topologyName": of_pool(pool).name} if by_topology else {}),
+            **({"topologyName": pool_topology(pool).name} if by_topology else {}),
         },
     }
 
@@ -185,7 +185,7 @@ class KueueQueues(pulumi.ComponentResource):
 
         checks = [GangScaleUp(f"{name}-scale-up", own())] if args.gang_scale_up else []
         by_topology = topology_aware(args.pools)
-        levels = {of_pool(pool) for pool in args.pools} if by_topology else set()
+        levels = {pool_topology(pool) for pool in args.pools} if by_topology else set()
         topologies = {
             of: KubernetesObject(f"{name}-topology{_suffix(of)}", topology(of), own())
             for of in sorted(levels, key=lambda of: of.name)
@@ -194,7 +194,7 @@ class KueueQueues(pulumi.ComponentResource):
             KubernetesObject(
                 f"{name}-flavor-{pool.name}",
                 flavor(pool, by_topology=by_topology),
-                own(*([topologies[of_pool(pool)]] if by_topology else [])),
+                own(*([topologies[pool_topology(pool)]] if by_topology else [])),
             )
             for pool in args.pools
         ]

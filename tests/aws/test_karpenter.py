@@ -188,7 +188,7 @@ def test_the_controller_listens_to_the_interruption_queue(made: Deployed) -> Non
 def test_the_chart_has_every_value_that_the_controller_is_given(made: Deployed) -> None:
     values = made.one(RELEASE, "karpenter-controller").inputs["values"]
     assert values
-    assert list(chart_values.wrong(values, chart_values.keys("karpenter"))) == []
+    assert list(chart_values.value_errors(values, chart_values.keys("karpenter"))) == []
 
 
 def test_the_controllers_service_account_has_the_role_and_the_role_trusts_it(

@@ -31,14 +31,14 @@ def module_version(add_on: str) -> str:
     return CHART_SOURCES[add_on].version or f"v{ADD_ONS[add_on].version.removeprefix('v')}"
 
 
-def file(add_on: str) -> Path:
+def keys_file(add_on: str) -> Path:
     """Where a chart's keys are kept."""
     return FOLDER / f"{add_on}.json"
 
 
 def keys(add_on: str) -> dict[str, Any]:
     """A chart's keys: nested as in its values, each leaf the kind of its default."""
-    found: dict[str, Any] = json.loads(file(add_on).read_text(encoding="utf-8"))["keys"]
+    found: dict[str, Any] = json.loads(keys_file(add_on).read_text(encoding="utf-8"))["keys"]
     return found
 
 
@@ -54,7 +54,9 @@ def _kind(value: Any) -> Any:
     return kinds.get(type(value), "null")
 
 
-def wrong(values: Mapping[str, Any], known: Mapping[str, Any], path: str = "") -> Iterator[str]:
+def value_errors(
+    values: Mapping[str, Any], known: Mapping[str, Any], path: str = ""
+) -> Iterator[str]:
     """One line for each value that the chart has no key for, or that is of another kind."""
     for key, value in values.items():
         here = f"{path}.{key}" if path else key
@@ -64,7 +66,7 @@ def wrong(values: Mapping[str, Any], known: Mapping[str, Any], path: str = "") -
             continue
         elif isinstance(known[key], Mapping):
             if isinstance(value, Mapping):
-                yield from wrong(value, known[key], here)
+                yield from value_errors(value, known[key], here)
             else:
                 yield f"{here} is a mapping in the chart"
         elif known[key] not in ANYTHING and _kind(value) != known[key]:

@@ -292,7 +292,7 @@ def network_variables(parts: PartialStack) -> Iterator[ConfigIssue]:
     for number, team in parts.teams:
         for place, secret in enumerate(team.secrets):
             for index, key in enumerate(secret.env):
-                if fabric.decides(key):
+                if fabric.owns_variable(key):
                     yield ConfigIssue(
                         path=f"teams[{number}].secrets[{place}].env[{index}]",
                         problem=f"got {shown(key)}",

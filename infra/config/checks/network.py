@@ -44,7 +44,7 @@ def zones(parts: PartialStack) -> Iterator[ConfigIssue]:
     own = parts.aws.region if parts.aws and parts.aws.region in regions.KNOWN else None
     seen: set[str] = set()
     for path, zone in _zone_paths(parts):
-        if own and regions.of_zone(zone) != own:
+        if own and regions.region_of_zone(zone) != own:
             yield ConfigIssue(
                 path=path,
                 problem=f"got {shown(zone)}",

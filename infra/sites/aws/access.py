@@ -54,7 +54,7 @@ class Access(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: AccessArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("AwsAccess"), name, None, opts)
-        refuse_twice((*args.admins, *args.deployers, *args.viewers))
+        reject_duplicate_principals((*args.admins, *args.deployers, *args.viewers))
         child = pulumi.ResourceOptions(parent=self)
         for arn in args.admins:
             _with_policy(f"{name}-admin-{principal(arn)}", arn, ADMIN_POLICY, args.cluster, child)
@@ -90,7 +90,7 @@ def principal(arn: str) -> str:
     return f"{account}-{path.replace('/', '-')}"
 
 
-def refuse_twice(arns: Sequence[str]) -> None:
+def reject_duplicate_principals(arns: Sequence[str]) -> None:
     """Raises ValueError, in one line, if a principal is there twice."""
     for place, arn in enumerate(arns):
         if arn in arns[:place]:

@@ -128,7 +128,7 @@ class Addons(pulumi.ComponentResource):
         child = pulumi.ResourceOptions(parent=self)
         cluster = self._args.cluster.name
         arn = pod_identity.cluster_arn(self._args.account, self._args.region, cluster)
-        trust = pod_identity.trust(arn, NAMESPACE, wanted.service_account)
+        trust = pod_identity.trust_policy(arn, NAMESPACE, wanted.service_account)
         role = iam.Role(
             f"{self._name}-{addon}",
             description=f"{addon} of {cluster}",

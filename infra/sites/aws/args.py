@@ -61,7 +61,7 @@ class RunLogsChoice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoundationArgs:
+class AwsStackArgs:
     """All that an AWS stack is made of."""
 
     site: ProviderArgs

@@ -135,7 +135,9 @@ class ClusterAutoscaler(pulumi.ComponentResource):
         role = iam.Role(
             f"{name}-role",
             description=f"Cluster Autoscaler of {args.cluster.name}",
-            assume_role_policy=json.dumps(pod_identity.trust(cluster, NAMESPACE, SERVICE_ACCOUNT)),
+            assume_role_policy=json.dumps(
+                pod_identity.trust_policy(cluster, NAMESPACE, SERVICE_ACCOUNT)
+            ),
             opts=own,
         )
         policy = iam.RolePolicy(

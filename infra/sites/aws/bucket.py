@@ -34,7 +34,7 @@ class PrivateBucketArgs:
     protect: bool = True
 
 
-def housekeeping() -> s3.BucketLifecycleConfigurationRuleArgs:
+def housekeeping_rule() -> s3.BucketLifecycleConfigurationRuleArgs:
     """What every bucket drops: abandoned uploads, old versions, markers of deletions with none left."""
     return s3.BucketLifecycleConfigurationRuleArgs(
         id="housekeeping",
@@ -56,7 +56,7 @@ def housekeeping() -> s3.BucketLifecycleConfigurationRuleArgs:
     )
 
 
-def encryption(
+def encryption_rule(
     key_arn: pulumi.Input[str] | None,
 ) -> s3.BucketServerSideEncryptionConfigurationRuleArgs:
     """Default encryption; a bucket key saves a call to KMS for each object."""
@@ -80,7 +80,7 @@ class PrivateBucket(pulumi.ComponentResource):
         s3.BucketLifecycleConfiguration(
             f"{name}-lifecycle",
             bucket=bucket.id,
-            rules=[housekeeping(), *args.rules],
+            rules=[housekeeping_rule(), *args.rules],
             opts=self._kept(args, self._versioning(name, args, bucket)),
         )
         if args.logs is not None:
@@ -114,7 +114,7 @@ class PrivateBucket(pulumi.ComponentResource):
         s3.BucketServerSideEncryptionConfiguration(
             f"{name}-encryption",
             bucket=bucket.id,
-            rules=[encryption(args.key_arn)],
+            rules=[encryption_rule(args.key_arn)],
             opts=self._kept(args),
         )
         s3.BucketOwnershipControls(

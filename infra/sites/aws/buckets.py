@@ -43,7 +43,7 @@ def team_buckets(prefix: str) -> TeamBuckets:
     )
 
 
-def old_checkpoints(days: int) -> s3.BucketLifecycleConfigurationRuleArgs:
+def checkpoint_transition_rule(days: int) -> s3.BucketLifecycleConfigurationRuleArgs:
     """Checkpoints of this age move to storage of a sixth of the price that is still read at once.
 
     None is deleted by age: lifecycle rules cannot spare what is tagged as a milestone, they can only
@@ -59,7 +59,7 @@ def old_checkpoints(days: int) -> s3.BucketLifecycleConfigurationRuleArgs:
     )
 
 
-def old_logs() -> s3.BucketLifecycleConfigurationRuleArgs:
+def log_expiration_rule() -> s3.BucketLifecycleConfigurationRuleArgs:
     """Logs go after a year."""
     return s3.BucketLifecycleConfigurationRuleArgs(
         id="old-logs",
@@ -81,7 +81,7 @@ class Buckets(pulumi.ComponentResource):
         self._after_logs = pulumi.ResourceOptions(parent=self, depends_on=[logs])
         self.datasets = self._shared(name, args, self.names.datasets)
         self.checkpoints = self._shared(
-            name, args, self.names.checkpoints, old_checkpoints(args.old_checkpoint_days)
+            name, args, self.names.checkpoints, checkpoint_transition_rule(args.old_checkpoint_days)
         )
         self.artifacts = self._shared(name, args, self.names.artifacts)
         records = (self.datasets, self.checkpoints, self.artifacts, self.logs)
@@ -96,7 +96,7 @@ class Buckets(pulumi.ComponentResource):
             policy=guarded_bucket(own, args.account, *deliveries),
             # S3 delivers its access logs to no bucket that is encrypted by a key of ours.
             key_arn=None,
-            rules=(old_logs(),),
+            rules=(log_expiration_rule(),),
             protect=args.protect,
         )
         return PrivateBucket(f"{name}-{LOGS}", bucket, pulumi.ResourceOptions(parent=self))

@@ -56,7 +56,7 @@ class Cluster(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: ClusterArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("AwsCluster"), name, None, opts)
-        refuse_everybody(args.public_cidrs)
+        reject_open_cidrs(args.public_cidrs)
         child = pulumi.ResourceOptions(parent=self)
         # EKS would make this group itself, and keep its records for ever.
         logs = cloudwatch.LogGroup(
@@ -137,7 +137,7 @@ class Cluster(pulumi.ComponentResource):
         )
 
 
-def refuse_everybody(cidrs: Sequence[str]) -> None:
+def reject_open_cidrs(cidrs: Sequence[str]) -> None:
     """Raises ValueError, in one line, if the public endpoint would be open to the internet."""
     for cidr in cidrs:
         network = addresses.parse(cidr)

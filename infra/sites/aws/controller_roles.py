@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pulumi
 
-from infra.sites.aws.args import FoundationArgs
+from infra.sites.aws.args import AwsStackArgs
 from infra.sites.aws.outputs import ClusterRecord
 from infra.sites.aws.run_logs import RunLogs, RunLogsArgs
 from infra.sites.aws.secret_readers import SecretReaders, SecretReadersArgs
@@ -13,7 +13,7 @@ from infra.sites.aws.signature_reader import SignatureReader, SignatureReaderArg
 
 def deploy(
     name: str,
-    args: FoundationArgs,
+    args: AwsStackArgs,
     cluster: ClusterRecord,
     data_key_arn: pulumi.Input[str],
     opts: pulumi.ResourceOptions,

@@ -39,7 +39,7 @@ class TeamIdentity(pulumi.ComponentResource):
             name=role_name(args.cluster.name, args.team),
             description=f"Training pods of team {args.team}",
             assume_role_policy=json.dumps(
-                pod_identity.trust(
+                pod_identity.trust_policy(
                     pod_identity.cluster_arn(args.account, args.region, args.cluster.name),
                     naming.namespace(args.team),
                     naming.SERVICE_ACCOUNT,

@@ -45,8 +45,8 @@ class Keys(pulumi.ComponentResource):
         super().__init__(naming.infra_type("AwsKeys"), name, None, opts)
         self._name = name
         self._args = args
-        own = administration(args.account)
-        volumes = volume_use(args.account, args.region)
+        own = administration_statement(args.account)
+        volumes = volume_statements(args.account, args.region)
         self.cluster_key_arn = self._key("cluster", "Secrets of the cluster", [own])
         self.data_key_arn = self._key(
             "data", "Volumes, file systems and buckets", [own, *volumes, *args.data_statements]
@@ -77,7 +77,7 @@ class Keys(pulumi.ComponentResource):
         return key.arn
 
 
-def administration(account: str) -> Statement:
+def administration_statement(account: str) -> Statement:
     """Leaves the key to the account's IAM policies; without it, nobody could ever change the key."""
     return {
         "Sid": "AccountAdministers",
@@ -88,7 +88,7 @@ def administration(account: str) -> Statement:
     }
 
 
-def volume_use(account: str, region: str) -> list[Statement]:
+def volume_statements(account: str, region: str) -> list[Statement]:
     """Lets EC2 and the file systems' services encrypt for whoever may use them in the account.
 
     Node groups launch instances as a service-linked role of Auto Scaling, which has no policy of ours;

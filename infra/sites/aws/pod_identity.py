@@ -17,7 +17,7 @@ def cluster_arn(account: str, region: str, cluster: str) -> str:
     return f"arn:aws:eks:{region}:{account}:cluster/{cluster}"
 
 
-def trust(cluster: str, namespace: str, service_account: str) -> dict[str, Any]:
+def trust_policy(cluster: str, namespace: str, service_account: str) -> dict[str, Any]:
     """The trust policy of a role that only this service account's pods may assume.
 
     `cluster` is an ARN. EKS tags each session with the pod's cluster, namespace and service account,

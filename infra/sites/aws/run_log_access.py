@@ -30,7 +30,7 @@ def group_arn(account: str, region: str, cluster: str) -> str:
     return f"arn:aws:logs:{region}:{account}:log-group:{group_name(cluster)}"
 
 
-def shipping(arn: str) -> Document:
+def write_policy(arn: str) -> Document:
     """Append to streams of this group, and nothing else: no group, no retention, no reading."""
     return {
         "Version": "2012-10-17",
@@ -60,7 +60,7 @@ def key_statement(region: str, arn: str) -> Statement:
     }
 
 
-def masking() -> Document:
+def data_protection_policy() -> Document:
     """A data protection policy: credentials that a run prints are stars to whoever reads its log."""
     kinds = [f"arn:aws:dataprotection::aws:data-identifier/{kind}" for kind in _HIDDEN]
     return {

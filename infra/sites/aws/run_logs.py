@@ -48,7 +48,7 @@ class RunLogs(pulumi.ComponentResource):
         cloudwatch.LogDataProtectionPolicy(
             f"{name}-masking",
             log_group_name=group.name,
-            policy_document=json.dumps(run_log_access.masking()),
+            policy_document=json.dumps(run_log_access.data_protection_policy()),
             opts=own,
         )
         self._ship(name, args, group)
@@ -61,7 +61,7 @@ class RunLogs(pulumi.ComponentResource):
         role = iam.Role(
             f"{name}-shipper",
             description=f"Appends to logs of runs of {cluster}",
-            assume_role_policy=json.dumps(pod_identity.trust(arn, *args.shipper)),
+            assume_role_policy=json.dumps(pod_identity.trust_policy(arn, *args.shipper)),
             opts=own,
         )
         target = run_log_access.group_arn(args.account, args.region, cluster)
@@ -69,7 +69,7 @@ class RunLogs(pulumi.ComponentResource):
             f"{name}-shipping",
             name="run-logs",
             role=role.name,
-            policy=json.dumps(run_log_access.shipping(target)),
+            policy=json.dumps(run_log_access.write_policy(target)),
             opts=own,
         )
         pod_identity.associate(

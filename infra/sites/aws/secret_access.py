@@ -28,7 +28,7 @@ def reader_arn(account: str, cluster: str, team: str) -> str:
     return f"arn:aws:iam::{account}:role/{role_name(cluster, team, OF)}"
 
 
-def reading(account: str, region: str, names: Sequence[str]) -> Document:
+def read_policy(account: str, region: str, names: Sequence[str]) -> Document:
     """A team's secrets and no other; no list, so names of other teams' secrets stay unknown."""
     arn = f"arn:aws:secretsmanager:{region}:{account}:secret:"
     return {
@@ -44,7 +44,7 @@ def reading(account: str, region: str, names: Sequence[str]) -> Document:
     }
 
 
-def trusting(controller_arn: str) -> Document:
+def trust_policy(controller_arn: str) -> Document:
     """Only the controller becomes a team's reader. Its session has the tags of its pod, which go along."""
     return {
         "Version": VERSION,
@@ -59,7 +59,7 @@ def trusting(controller_arn: str) -> Document:
     }
 
 
-def becoming(readers: Sequence[str]) -> Document:
+def assume_role_policy(readers: Sequence[str]) -> Document:
     """All that the controller itself may do: become the reader of one of the stack's teams."""
     return {
         "Version": VERSION,

@@ -38,7 +38,7 @@ class SecretReaders(pulumi.ComponentResource):
                 name=role_name(args.cluster.name, team, secret_access.OF),
                 description=f"Reads secrets of team {team}, for External Secrets",
                 assume_role_policy=controller.arn.apply(
-                    lambda arn: json.dumps(secret_access.trusting(arn))
+                    lambda arn: json.dumps(secret_access.trust_policy(arn))
                 ),
                 tags={naming.TEAM: team},
                 opts=pulumi.ResourceOptions(parent=self),
@@ -47,7 +47,7 @@ class SecretReaders(pulumi.ComponentResource):
                 f"{name}-{team}-secrets",
                 name="secrets",
                 role=reader.name,
-                policy=json.dumps(secret_access.reading(args.account, args.region, secrets)),
+                policy=json.dumps(secret_access.read_policy(args.account, args.region, secrets)),
                 opts=pulumi.ResourceOptions(parent=self),
             )
         self.register_outputs({})
@@ -60,7 +60,7 @@ class SecretReaders(pulumi.ComponentResource):
         role = iam.Role(
             f"{name}-controller",
             description="External Secrets; reads nothing by itself",
-            assume_role_policy=json.dumps(pod_identity.trust(arn, account, account)),
+            assume_role_policy=json.dumps(pod_identity.trust_policy(arn, account, account)),
             opts=own,
         )
         readers = [
@@ -70,7 +70,7 @@ class SecretReaders(pulumi.ComponentResource):
             f"{name}-controller-readers",
             name="readers",
             role=role.name,
-            policy=json.dumps(secret_access.becoming(readers)),
+            policy=json.dumps(secret_access.assume_role_policy(readers)),
             opts=own,
         )
         pod_identity.associate(

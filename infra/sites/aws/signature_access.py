@@ -7,7 +7,7 @@ from typing import Any
 Document = dict[str, Any]
 
 
-def reading(account: str, region: str, kms_key_arn: str | None) -> Document:
+def read_policy(account: str, region: str, kms_key_arn: str | None) -> Document:
     """Signatures lie beside their images in ECR; who is keyless needs no key."""
     statements: list[dict[str, Any]] = [
         {

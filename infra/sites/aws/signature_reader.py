@@ -36,10 +36,10 @@ class SignatureReader(pulumi.ComponentResource):
         role = iam.Role(
             f"{name}-role",
             description="policy-controller; reads signatures of images",
-            assume_role_policy=json.dumps(pod_identity.trust(arn, namespace, account)),
+            assume_role_policy=json.dumps(pod_identity.trust_policy(arn, namespace, account)),
             opts=own,
         )
-        document = signature_access.reading(args.account, args.region, args.kms_key_arn)
+        document = signature_access.read_policy(args.account, args.region, args.kms_key_arn)
         policy = iam.RolePolicy(
             f"{name}-signatures",
             name="signatures",

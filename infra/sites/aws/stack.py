@@ -10,12 +10,12 @@ import pulumi
 import pulumi_kubernetes as k8s
 
 from infra.domain import naming
-from infra.domain.cluster_target import Site
+from infra.domain.cluster_target import ClusterTarget
 from infra.domain.pools import Autoscaler, NodePool, Nodes
 from infra.domain.storage import SharedStorage
 from infra.sites.aws import controller_roles, node_health, run_log_access
 from infra.sites.aws.addons import AFTER_NODES, BEFORE_NODES, EFS, FSX, Addon, Addons, AddonsArgs
-from infra.sites.aws.args import EfsChoice, FoundationArgs, LustreChoice
+from infra.sites.aws.args import AwsStackArgs, EfsChoice, LustreChoice
 from infra.sites.aws.autoscaling import ClusterAutoscaler, ClusterAutoscalerArgs
 from infra.sites.aws.block_volumes import EBS, BlockVolumes
 from infra.sites.aws.bucket_access import lustre_key_statement
@@ -33,16 +33,16 @@ from infra.sites.aws.provider import aws_provider, default_tags
 from infra.sites.aws.system_nodes import SystemNodes, SystemNodesArgs
 
 
-class Foundation(pulumi.ComponentResource):
+class AwsStack(pulumi.ComponentResource):
     """An EKS cluster with its network, nodes, storage and identities; give it the AWS provider.
 
     Add-ons that make a node ready come before nodes, those that run on nodes after the system nodes,
     and whatever makes further nodes after those.
     """
 
-    site: Site
+    site: ClusterTarget
 
-    def __init__(self, name: str, args: FoundationArgs, opts: pulumi.ResourceOptions) -> None:
+    def __init__(self, name: str, args: AwsStackArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("AwsFoundation"), name, None, opts)
         self._name, self._args = name, args
         self._keys = Keys(
@@ -91,7 +91,7 @@ class Foundation(pulumi.ComponentResource):
             **self._log_outputs(),
             "teamRoles": {team: identity.role_arn for team, identity in identities.items()},
         }
-        self.site = Site(
+        self.site = ClusterTarget(
             kubernetes=self._kubernetes,
             # A run that saves at the end still writes to its team's bucket; and credentials reach only
             # those pods that start after their association.
@@ -298,7 +298,7 @@ class Foundation(pulumi.ComponentResource):
         }
 
 
-def deploy(name: str, args: FoundationArgs) -> Site:
+def deploy(name: str, args: AwsStackArgs) -> ClusterTarget:
     """The whole AWS half, through a provider of its own."""
     aws = aws_provider(f"{name}-provider", args.site)
-    return Foundation(name, args, pulumi.ResourceOptions(providers=[aws])).site
+    return AwsStack(name, args, pulumi.ResourceOptions(providers=[aws])).site

@@ -174,24 +174,24 @@ def test_a_chart_has_every_value_that_we_set(add_on: str) -> None:
     known = chart_values.keys(add_on)
     ours = dict(BY_NAME[add_on].values) if add_on in BY_NAME else {}
     mirrored = mirror.chart(add_on, "registry.example.com/mirror").image_values
-    assert list(chart_values.wrong(merged(ours, mirrored), known)) == []
+    assert list(chart_values.value_errors(merged(ours, mirrored), known)) == []
 
 
 def test_a_misspelt_value_and_one_of_another_kind_are_found() -> None:
     known = {"controller": {"replicas": "number", "tolerations": "list", "env": "map"}}
     ours = {"controller": {"replica": 2, "replicas": "2", "tolerations": {}, "env": {"A": "b"}}}
-    assert list(chart_values.wrong(ours, known)) == [
+    assert list(chart_values.value_errors(ours, known)) == [
         "controller.replica is no value of the chart",
         "controller.replicas is number in the chart, not text",
     ]
-    assert list(chart_values.wrong({"controller": 1}, known)) == [
+    assert list(chart_values.value_errors({"controller": 1}, known)) == [
         "controller is a mapping in the chart"
     ]
 
 
 @pytest.mark.parametrize("add_on", CHART_SOURCES)
 def test_keys_are_those_of_the_version_that_is_installed(add_on: str) -> None:
-    text = chart_values.file(add_on).read_text(encoding="utf-8")
+    text = chart_values.keys_file(add_on).read_text(encoding="utf-8")
     assert f"{CHART_SOURCES[add_on].module}@{chart_values.module_version(add_on)}" in text
 
 
@@ -389,4 +389,4 @@ def test_what_had_another_name_is_taken_over_and_not_made_anew(rendered: Rendere
 def test_a_stack_that_installs_nothing_has_no_such_component() -> None:
     provided = values(operators={"kueue": {"provided": True}} | ON_GPU_NODES)
     del provided["signatures"]
-    assert not add_ons.args(parse(provided)).anything
+    assert add_ons.args(parse(provided)).plans == ()

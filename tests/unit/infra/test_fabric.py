@@ -54,7 +54,7 @@ def test_sizes_threads_algorithms_and_protocols_are_nccls_own(pool: NodePool) ->
     ours = {"NCCL_IB_DISABLE", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_SOCKET_IFNAME"}
     ours |= {"NCCL_DEBUG", "FI_PROVIDER", "FI_EFA_USE_HUGE_PAGE"}
     assert set(fabric.nccl_env(pool)) <= ours
-    assert all(fabric.decides(key) for key in fabric.nccl_env(pool))
+    assert all(fabric.owns_variable(key) for key in fabric.nccl_env(pool))
 
 
 def test_simulated_nodes_have_no_gpus_to_speak_nccl() -> None:
@@ -93,9 +93,9 @@ def test_interface_and_mtu_are_facts_of_whoever_makes_the_nodes(
     "variable", ["NCCL_ALGO", "FI_PROVIDER", "OFI_NCCL_PROTOCOL", "RDMAV_FORK_SAFE"]
 )
 def test_no_run_brings_settings_of_the_network(variable: str) -> None:
-    assert fabric.decides(variable)
+    assert fabric.owns_variable(variable)
 
 
 @pytest.mark.parametrize("variable", ["WANDB_API_KEY", "TORCH_NCCL_TRACE", "HF_TOKEN"])
 def test_a_run_brings_variables_of_its_own(variable: str) -> None:
-    assert not fabric.decides(variable)
+    assert not fabric.owns_variable(variable)

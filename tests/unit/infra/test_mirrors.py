@@ -15,7 +15,7 @@ import yaml
 from infra.addons import chart_values, mirror
 from infra.addons.mirror import Copy
 from infra.addons.registry import ADD_ONS, CHART_SOURCES
-from infra.cli.mirror import main, wanted
+from infra.cli.mirror import main, required_copies
 from infra.cli.render import ROOT, Record, render
 from infra.config import parse, stack_values
 from infra.queueing.yunikorn import PLACEHOLDER
@@ -92,7 +92,7 @@ def test_a_stack_with_a_mirror_names_no_other_registry(name: str) -> None:
 
 @pytest.mark.parametrize("name", STACKS)
 def test_every_chart_and_image_that_a_stack_names_is_in_the_list(name: str) -> None:
-    listed = wanted(parse(STACKS[name]))
+    listed = required_copies(parse(STACKS[name]))
     charts = {(copy.target, copy.version) for copy in listed if copy.kind == "chart"}
     for record in rendered(name):
         if record["type"].endswith(":Release"):

@@ -88,7 +88,7 @@ def test_without_signatures_there_is_no_controller_and_nobody_opts_in() -> None:
 
 
 def test_the_controller_reads_signatures_and_writes_nothing() -> None:
-    document = signature_access.reading("111122223333", "us-east-1", KEY)
+    document = signature_access.read_policy("111122223333", "us-east-1", KEY)
     actions = [action for s in document["Statement"] for action in s["Action"]]
     assert all(
         action.partition(":")[2].startswith(("Get", "BatchGet", "BatchCheck", "Describe"))

@@ -26,7 +26,7 @@ def managed(*types: str, nodes: Nodes = Nodes.MANAGED) -> NodePool:
 
 
 def test_nodes_that_are_there_already_tell_zones_only() -> None:
-    assert topology.of_pool(pool()).levels == (naming.ZONE, naming.HOSTNAME)
+    assert topology.pool_topology(pool()).levels == (naming.ZONE, naming.HOSTNAME)
 
 
 def test_simulated_nodes_stand_in_racks_of_four() -> None:
@@ -41,16 +41,16 @@ def test_simulated_nodes_stand_in_racks_of_four() -> None:
 def test_simulated_nodes_have_the_label_of_every_level(nodes: Nodes) -> None:
     one = pool(nodes=nodes)
     labels = node_pools.node(one, 0)["metadata"]["labels"]
-    assert set(topology.of_pool(one).levels) <= labels.keys()
+    assert set(topology.pool_topology(one).levels) <= labels.keys()
 
 
 def test_ec2_tells_the_place_of_types_for_training() -> None:
-    levels = topology.of_pool(managed("p4d.24xlarge", "p5.48xlarge")).levels
+    levels = topology.pool_topology(managed("p4d.24xlarge", "p5.48xlarge")).levels
     assert levels == (naming.ZONE, *topology.EC2_LAYERS, naming.HOSTNAME)
 
 
 def test_one_type_without_a_place_takes_the_levels_from_its_pool() -> None:
-    assert topology.of_pool(managed("p4d.24xlarge", "p3.16xlarge")) == topology.FLAT
+    assert topology.pool_topology(managed("p4d.24xlarge", "p3.16xlarge")) == topology.FLAT
 
 
 def test_types_with_a_place_are_types_of_the_catalog() -> None:
