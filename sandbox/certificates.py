@@ -35,36 +35,36 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class Pair:
+class KeyPair:
     """Files of one certificate and its key."""
 
     certificate: Path
     key: Path
 
 
-class Authority:
+class CertificateAuthority:
     """The CA of one sandbox and the certificates it issued."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder.chmod(0o700)
-        self.pair = Pair(folder / "ca.crt", folder / "ca.key")
+        self.pair = KeyPair(folder / "ca.crt", folder / "ca.key")
         if not self.pair.certificate.exists() or _expires_soon(_read(self.pair.certificate)):
             self._make_ca()
         self._certificate = _read(self.pair.certificate)
         self._key = _read_key(self.pair.key)
 
-    def issue(self, identity: Identity) -> Pair:
+    def issue(self, identity: Identity) -> KeyPair:
         """The certificate for `identity`, made or renewed if need be."""
-        pair = Pair(self._folder / f"{identity.name}.crt", self._folder / f"{identity.name}.key")
-        if not self._good(pair, identity):
+        pair = KeyPair(self._folder / f"{identity.name}.crt", self._folder / f"{identity.name}.key")
+        if not self._is_valid(pair, identity):
             self._sign(pair, identity)
         return pair
 
-    def service_account_key(self) -> Pair:
+    def service_account_key(self) -> KeyPair:
         """The RSA pair that signs service account tokens; `certificate` is the public key."""
-        pair = Pair(self._folder / "sa.pub", self._folder / "sa.key")
+        pair = KeyPair(self._folder / "sa.pub", self._folder / "sa.key")
         if not pair.certificate.exists():
             key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
             write_private(pair.key, _private_bytes(key))
@@ -85,7 +85,7 @@ class Authority:
         write_private(self.pair.key, _private_bytes(key))
         write_private(self.pair.certificate, _certificate_bytes(builder.sign(key, hashes.SHA256())))
 
-    def _sign(self, pair: Pair, identity: Identity) -> None:
+    def _sign(self, pair: KeyPair, identity: Identity) -> None:
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_subject(identity), self._certificate.subject, key, LIFETIME)
         purposes = [ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -100,13 +100,13 @@ class Authority:
             pair.certificate, _certificate_bytes(builder.sign(self._key, hashes.SHA256()))
         )
 
-    def _good(self, pair: Pair, identity: Identity) -> bool:
+    def _is_valid(self, pair: KeyPair, identity: Identity) -> bool:
         if not (pair.certificate.exists() and pair.key.exists()):
             return False
         certificate = _read(pair.certificate)
         try:
             certificate.verify_directly_issued_by(self._certificate)
-            _matching_key(certificate, pair.key)
+            _require_matching_key(certificate, pair.key)
         except Exception:  # any failed check means the same: issue it again
             return False
         same = certificate.subject == _subject(identity)
@@ -169,7 +169,7 @@ def _expires_soon(certificate: x509.Certificate) -> bool:
     return certificate.not_valid_after_utc - dt.datetime.now(dt.UTC) < RENEW_BEFORE
 
 
-def _matching_key(certificate: x509.Certificate, key: Path) -> None:
+def _require_matching_key(certificate: x509.Certificate, key: Path) -> None:
     if _read_key(key).public_key() != certificate.public_key():
         raise ValueError("the key belongs to another certificate")
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from rich.console import Console
 
 from sandbox import paths
-from sandbox.lock import exclusive
+from sandbox.lock import sandbox_lock
 
 Command = Callable[[argparse.Namespace, Console], int]
 
@@ -24,12 +24,12 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted; run the same command again to go on", file=sys.stderr)
         return 130
-    except _expected() as error:
+    except _expected_errors() as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
 
 
-def _expected() -> tuple[type[Exception], ...]:
+def _expected_errors() -> tuple[type[Exception], ...]:
     """Failures that are the user's or the machine's, not a bug: told in one line."""
     from sandbox.cluster import ClusterError
     from sandbox.drill import DrillError
@@ -107,9 +107,9 @@ def _up(args: argparse.Namespace, console: Console) -> int:
     from sandbox import run_report
     from sandbox.runs import exit_code
     from sandbox.session import open_cluster
-    from sandbox.watch import follow
+    from sandbox.watch import watch_run
 
-    with exclusive("sandbox up", console.print):
+    with sandbox_lock("sandbox up", console.print):
         session = open_cluster(console)
         if args.cluster_only:
             return 0
@@ -121,8 +121,8 @@ def _up(args: argparse.Namespace, console: Console) -> int:
     console.print("[bold]Run[/bold]")
     first = next(iter(runs.values()))
     reader = session.reader
-    status = follow(reader, reader.find(first["runId"]), console)
-    good = run_report.summarize(session.state, status, console)
+    status = watch_run(reader, reader.find(first["runId"]), console)
+    good = run_report.print_summary(session.state, status, console)
     console.print(
         "Next: [bold]make interrupt[/bold] takes a spot node away under a run;"
         " [bold]make status[/bold] shows what is up; [bold]make down[/bold] stops it.\n"
@@ -136,7 +136,7 @@ def _down(_args: argparse.Namespace, console: Console) -> int:
     from sandbox import cluster
     from sandbox.node.runtime import stop_all
 
-    with exclusive("sandbox down", console.print):
+    with sandbox_lock("sandbox down", console.print):
         ended = cluster.down(lambda text: console.print(f"  {text}", highlight=False))
         ended += stop_all(paths.state())
     what = f"{ended} processes ended" if ended else "nothing was running"
@@ -155,12 +155,12 @@ def _clean(args: argparse.Namespace, console: Console) -> int:
 
 
 def _status(_args: argparse.Namespace, console: Console) -> int:
-    from sandbox.status import show
+    from sandbox.status import print_status
 
-    return show(console)
+    return print_status(console)
 
 
-def _must_be_up() -> None:
+def _require_cluster() -> None:
     """Raises ClusterError where there is no cluster to ask."""
     from sandbox.cluster import ClusterError
 
@@ -171,35 +171,35 @@ def _must_be_up() -> None:
 def _env(_args: argparse.Namespace, _console: Console) -> int:
     from sandbox import cluster, environment, toolchain
 
-    _must_be_up()
-    setting = cluster.current(toolchain.ensure(Console(stderr=True)))
-    print(environment.shell_lines(environment.variables(setting)))
+    _require_cluster()
+    settings = cluster.current_settings(toolchain.ensure(Console(stderr=True)))
+    print(environment.shell_lines(environment.variables(settings)))
     return 0
 
 
 def _preview(args: argparse.Namespace, console: Console) -> int:
     from sandbox import preview
 
-    with exclusive("sandbox preview", console.print):
-        return preview.run(args.stack, console)
+    with sandbox_lock("sandbox preview", console.print):
+        return preview.preview_stack(args.stack, console)
 
 
 def _wait(args: argparse.Namespace, console: Console) -> int:
     from sandbox import run_report
-    from sandbox.runs import Reader, exit_code
-    from sandbox.watch import follow
+    from sandbox.runs import RunReader, exit_code
+    from sandbox.watch import watch_run
 
-    _must_be_up()
-    reader = Reader(paths.state())
-    status = follow(reader, reader.find(args.run_name), console)
-    run_report.summarize(paths.state(), status, console)
+    _require_cluster()
+    reader = RunReader(paths.state())
+    status = watch_run(reader, reader.find(args.run_name), console)
+    run_report.print_summary(paths.state(), status, console)
     return exit_code(reader, status.run, status.outcome)
 
 
 def _interrupt(args: argparse.Namespace, console: Console) -> int:
     from sandbox.node.reclaim import reclaim
 
-    _must_be_up()
+    _require_cluster()
     reclaim(args.node, args.notice, on_event=lambda text: console.print(text, highlight=False))
     console.print(f"{args.node} is gone; `python -m sandbox restore {args.node}` brings it back")
     return 0
@@ -217,10 +217,10 @@ def _fault(args: argparse.Namespace, console: Console) -> int:
     from sandbox.monitoring import gpu_faults
 
     fault = gpu_faults.Fault(xid=args.xid, ecc=args.ecc)
-    gpu_faults.inject(paths.state(), args.node, args.gpu, fault)
+    gpu_faults.set_fault(paths.state(), args.node, args.gpu, fault)
     which = f"GPU {args.gpu} of {args.node}"
-    told = f"reports XID {args.xid} and {args.ecc} uncorrectable memory errors"
-    console.print(f"{which} {told if fault != gpu_faults.Fault() else 'is sound again'}")
+    reported = f"reports XID {args.xid} and {args.ecc} uncorrectable memory errors"
+    console.print(f"{which} {reported if fault != gpu_faults.Fault() else 'is sound again'}")
     return 0
 
 
@@ -228,10 +228,10 @@ def _drill(_args: argparse.Namespace, console: Console) -> int:
     from sandbox import drill
     from sandbox.session import open_cluster
 
-    with exclusive("sandbox drill", console.print):
+    with sandbox_lock("sandbox drill", console.print):
         session = open_cluster(console)
         try:
-            passed = drill.run(session, console)
+            passed = drill.run_drill(session, console)
         finally:
             console.print("[bold]Removing the drill's runs from the stack[/bold]")
             session.deploy()

@@ -20,9 +20,9 @@ from typing import Any
 import yaml
 
 from sandbox import monitoring, paths, ports, process, service_config, services, supervisor
-from sandbox.certificates import Authority, write_private
+from sandbox.certificates import CertificateAuthority, write_private
 from sandbox.monitoring import processes, prometheus_client, rbac, setup
-from sandbox.services import Probe, Service, Setting
+from sandbox.services import ClusterSettings, Probe, Service
 from sandbox.toolchain import Toolchain
 
 READY_TIMEOUT_S = 120.0
@@ -30,7 +30,7 @@ READY_TIMEOUT_S = 120.0
 STOP_GRACE_S = 15.0
 BYTES_NEEDED = 1 * 1024**3
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 class ClusterError(Exception):
@@ -46,7 +46,7 @@ class Health:
     pid: int | None
 
 
-def up(tools: Toolchain, say: Say) -> Setting:
+def up(tools: Toolchain, report: Report) -> ClusterSettings:
     """Start what does not run, and wait until all of it is ready. Does nothing that is done already.
 
     Raises:
@@ -54,26 +54,26 @@ def up(tools: Toolchain, say: Say) -> Setting:
         MonitoringError: SANDBOX_MONITORING has another value than on and off.
     """
     state = paths.state()
-    _require(state)
-    setting = _prepare(state, tools, say, watched=monitoring.wanted())
-    first, rest = services.storage(setting), services.controllers(setting)
-    if setting.watched:
-        rest += processes.services(setting)
-    installed, running = _installed(state, setting), _running(state)
+    _check_requirements(state)
+    settings = _prepare(state, tools, report, monitored=monitoring.is_enabled())
+    first, rest = services.storage_services(settings), services.controller_services(settings)
+    if settings.monitored:
+        rest += processes.monitoring_services(settings)
+    installed, running = _installed(state, settings), _running_check(state)
     everything = _same_services(state, first + rest) and all(map(running, first + rest))
     if not (installed and everything):
-        _supervise(state, first + [one for one in rest if installed or running(one)])
-        wait_ready(state, first, say)
-        _install_add_ons(state, setting, say)
-        _give_token(setting)
-        _supervise(state, first + rest)
-    elif not _supervised(state):
-        _supervise(state, first + rest)
-    wait_ready(state, first + rest, say)
-    return setting
+        _apply_services(state, first + [one for one in rest if installed or running(one)])
+        wait_ready(state, first, report)
+        _install_add_ons(state, settings, report)
+        _create_prometheus_token(settings)
+        _apply_services(state, first + rest)
+    elif not _supervisor_runs(state):
+        _apply_services(state, first + rest)
+    wait_ready(state, first + rest, report)
+    return settings
 
 
-def down(say: Say) -> int:
+def down(report: Report) -> int:
     """End every process of this sandbox; returns how many there were."""
     state = paths.state()
     ended = 0
@@ -81,9 +81,9 @@ def down(say: Say) -> int:
     if keeper and keeper.alive:
         keeper.end(STOP_GRACE_S)
         ended += 1
-    names = [spec["name"] for spec in _recorded(state)]
+    names = [spec["name"] for spec in _recorded_specs(state)]
     for name in ["node", *reversed([n for n in names if n != "node"])]:
-        ended += _end_service(state, name, say)
+        ended += _end_service(state, name, report)
     return ended
 
 
@@ -99,17 +99,17 @@ def health() -> list[Health]:
             keeper.pid if alive and keeper else None,
         )
     ]
-    for spec in _recorded(state):
+    for spec in _recorded_specs(state):
         running = process.load(state.pids / f"{spec['name']}.json")
         if running is None or not running.alive:
             rows.append(Health(spec["name"], "stopped", None))
             continue
-        ready = answers(Probe(**spec["probe"]))
+        ready = is_ready(Probe(**spec["probe"]))
         rows.append(Health(spec["name"], "running" if ready else "not ready", running.pid))
     return rows
 
 
-def wait_ready(state: paths.State, wanted: Iterable[Service], say: Say) -> None:
+def wait_ready(state: paths.State, wanted: Iterable[Service], report: Report) -> None:
     """Wait until every service answers its probe.
 
     Raises:
@@ -117,20 +117,20 @@ def wait_ready(state: paths.State, wanted: Iterable[Service], say: Say) -> None:
     """
     deadline = time.monotonic() + READY_TIMEOUT_S
     waiting = list(wanted)
-    told = ""
+    reported = ""
     while waiting:
-        waiting = [service for service in waiting if not answers(service.probe)]
+        waiting = [service for service in waiting if not is_ready(service.probe)]
         names = ", ".join(service.name for service in waiting)
         if waiting and time.monotonic() > deadline:
-            raise ClusterError(_why_not_ready(state, waiting[0].name))
+            raise ClusterError(_describe_not_ready(state, waiting[0].name))
         if waiting:
-            if names != told:
-                say(f"waiting for {names}")
-                told = names
+            if names != reported:
+                report(f"waiting for {names}")
+                reported = names
             time.sleep(0.1)
 
 
-def answers(probe: Probe) -> bool:
+def is_ready(probe: Probe) -> bool:
     """Whether the service answers its probe with success."""
     context = None
     try:
@@ -143,14 +143,14 @@ def answers(probe: Probe) -> bool:
         return False
 
 
-def kubectl(setting: Setting, *args: str, stdin: str | None = None) -> str:
+def kubectl(settings: ClusterSettings, *args: str, stdin: str | None = None) -> str:
     """Run kubectl as the cluster's administrator.
 
     Raises:
         ClusterError: it failed; the text is its last line.
     """
     done = subprocess.run(
-        [setting.binary("kubectl"), f"--kubeconfig={setting.state.kubeconfig}", *args],
+        [settings.binary("kubectl"), f"--kubeconfig={settings.state.kubeconfig}", *args],
         input=stdin,
         capture_output=True,
         text=True,
@@ -162,7 +162,7 @@ def kubectl(setting: Setting, *args: str, stdin: str | None = None) -> str:
     return done.stdout
 
 
-def _require(state: paths.State) -> None:
+def _check_requirements(state: paths.State) -> None:
     if shutil.which("bwrap") is None:
         raise ClusterError(
             "bubblewrap is missing: install the package `bubblewrap` (command bwrap)"
@@ -176,54 +176,58 @@ def _require(state: paths.State) -> None:
         )
 
 
-def _prepare(state: paths.State, tools: Toolchain, say: Say, *, watched: bool) -> Setting:
+def _prepare(
+    state: paths.State, tools: Toolchain, report: Report, *, monitored: bool
+) -> ClusterSettings:
     """Certificates, ports and configuration files; all kept when they are still good."""
     for folder in (state.logs, state.pids, state.volumes, state.images, state.node, state.bin):
         folder.mkdir(parents=True, exist_ok=True)
     state.home.chmod(0o700)
-    authority = Authority(state.pki)
-    chosen, moved = ports.choose(state.home / "ports.json", _holding_ports(state))
+    authority = CertificateAuthority(state.pki)
+    chosen, moved = ports.choose_ports(state.home / "ports.json", _holding_ports(state))
     for line in moved:
-        say(line)
-    setting = Setting(
+        report(line)
+    settings = ClusterSettings(
         state=state,
         tools=tools,
         ports=chosen,
         ca=authority.pair.certificate,
         pairs={i.name: authority.issue(i) for i in service_config.IDENTITIES},
         service_account=authority.service_account_key(),
-        watched=watched,
+        monitored=monitored,
     )
-    _write_configuration(setting)
-    return setting
+    _write_configuration(settings)
+    return settings
 
 
 def _holding_ports(state: paths.State) -> frozenset[str]:
     """Names of ports whose own service runs now."""
     alive = set()
-    for spec in _recorded(state):
+    for spec in _recorded_specs(state):
         running = process.load(state.pids / f"{spec['name']}.json")
         if running and running.alive:
             alive.add(spec["name"])
     return frozenset(n for n in ports.NAMES if n in alive or n.rpartition("-")[0] in alive)
 
 
-def _write_configuration(at: Setting) -> None:
+def _write_configuration(settings: ClusterSettings) -> None:
     for client in service_config.CLIENTS:
-        document = service_config.kubeconfig(at.ports["apiserver"], at.ca, at.pairs[client])
-        _write(Path(at.kubeconfig(client)), yaml.safe_dump(document))
-    certificates = Path(at.config("webhook"))
+        document = service_config.kubeconfig(
+            settings.ports["apiserver"], settings.ca, settings.pairs[client]
+        )
+        _write(Path(settings.kubeconfig(client)), yaml.safe_dump(document))
+    certificates = Path(settings.config("webhook"))
     certificates.mkdir(parents=True, exist_ok=True)
-    pair = at.pairs["webhook"]
+    pair = settings.pairs["webhook"]
     _write(certificates / "tls.crt", pair.certificate.read_text())
     _write(certificates / "tls.key", pair.key.read_text())
     for name, document in {
         "audit.yaml": service_config.audit_policy(),
-        "kueue.yaml": service_config.kueue(at.ports, certificates),
-        "jobset.yaml": service_config.jobset(at.ports, certificates),
-        **(setup.files(at) if at.watched else {}),
+        "kueue.yaml": service_config.kueue_config_file(settings.ports, certificates),
+        "jobset.yaml": service_config.jobset_config_file(settings.ports, certificates),
+        **(setup.config_files(settings) if settings.monitored else {}),
     }.items():
-        _write(Path(at.config(name)), yaml.safe_dump(document))
+        _write(Path(settings.config(name)), yaml.safe_dump(document))
 
 
 def _write(path: Path, text: str) -> None:
@@ -234,48 +238,52 @@ def _write(path: Path, text: str) -> None:
     write_private(path, text.encode())
 
 
-def _add_ons(at: Setting) -> list[dict[str, Any]]:
+def _add_ons(settings: ClusterSettings) -> list[dict[str, Any]]:
     documents: list[dict[str, Any]] = []
     for name in ("kueue", "jobset"):
-        port = at.ports[f"{name}-webhook"]
-        documents += service_config.add_on_documents(at.tools.assets[name], name, port, at.ca)
-    return documents + _watchers(at)
+        port = settings.ports[f"{name}-webhook"]
+        documents += service_config.add_on_documents(
+            settings.tools.assets[name], name, port, settings.ca
+        )
+    return documents + _monitoring_objects(settings)
 
 
-def _watchers(at: Setting) -> list[dict[str, Any]]:
-    return rbac.documents() if at.watched else []
+def _monitoring_objects(settings: ClusterSettings) -> list[dict[str, Any]]:
+    return rbac.rbac_objects() if settings.monitored else []
 
 
-def _give_token(at: Setting) -> None:
+def _create_prometheus_token(settings: ClusterSettings) -> None:
     """Prometheus' own, which only the API server can make."""
-    if at.watched and setup.needs_token(at):
+    if settings.monitored and setup.token_is_due(settings):
         account = (rbac.PROMETHEUS, f"--namespace={rbac.NAMESPACE}")
-        made = kubectl(at, "create", "token", *account, f"--duration={rbac.TOKEN_HOURS}h")
-        write_private(setup.token(at), made.strip().encode())
+        made = kubectl(settings, "create", "token", *account, f"--duration={rbac.TOKEN_HOURS}h")
+        write_private(setup.token_file(settings), made.strip().encode())
 
 
-def _installed(state: paths.State, at: Setting) -> bool:
+def _installed(state: paths.State, settings: ClusterSettings) -> bool:
     """Whether the add-ons' manifests were applied for these very ports, certificates and versions."""
     marker = state.home / "add-ons.json"
-    return marker.exists() and marker.read_text() == _add_ons_key(at)
+    return marker.exists() and marker.read_text() == _add_ons_key(settings)
 
 
-def _add_ons_key(at: Setting) -> str:
-    assets = {name: str(at.tools.assets[name]) for name in ("kueue", "jobset")}
-    hooks = {name: at.ports[f"{name}-webhook"] for name in ("kueue", "jobset")}
+def _add_ons_key(settings: ClusterSettings) -> str:
+    assets = {name: str(settings.tools.assets[name]) for name in ("kueue", "jobset")}
+    hooks = {name: settings.ports[f"{name}-webhook"] for name in ("kueue", "jobset")}
     rendering = Path(service_config.__file__).read_text()
-    text = json.dumps([assets, hooks, at.ca.read_text(), rendering, _watchers(at)])
+    text = json.dumps(
+        [assets, hooks, settings.ca.read_text(), rendering, _monitoring_objects(settings)]
+    )
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _install_add_ons(state: paths.State, at: Setting, say: Say) -> None:
-    if _installed(state, at):
+def _install_add_ons(state: paths.State, settings: ClusterSettings, report: Report) -> None:
+    if _installed(state, settings):
         return
-    say("installing the CRDs and webhooks of Kueue and JobSet")
+    report("installing the CRDs and webhooks of Kueue and JobSet")
     dump = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    text = "---\n".join(yaml.dump(document, Dumper=dump) for document in _add_ons(at))
-    kubectl(at, "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
-    (state.home / "add-ons.json").write_text(_add_ons_key(at))
+    text = "---\n".join(yaml.dump(document, Dumper=dump) for document in _add_ons(settings))
+    kubectl(settings, "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
+    (state.home / "add-ons.json").write_text(_add_ons_key(settings))
 
 
 def _spec(service: Service) -> dict[str, Any]:
@@ -283,7 +291,7 @@ def _spec(service: Service) -> dict[str, Any]:
     return {"name": service.name, "argv": service.argv, "env": env, "probe": asdict(service.probe)}
 
 
-def _recorded(state: paths.State) -> list[dict[str, Any]]:
+def _recorded_specs(state: paths.State) -> list[dict[str, Any]]:
     try:
         specs: list[dict[str, Any]] = json.loads(supervisor.services_file(state).read_text())
     except (OSError, ValueError):
@@ -292,10 +300,10 @@ def _recorded(state: paths.State) -> list[dict[str, Any]]:
 
 
 def _same_services(state: paths.State, wanted: list[Service]) -> bool:
-    return _recorded(state) == [_spec(service) for service in wanted]
+    return _recorded_specs(state) == [_spec(service) for service in wanted]
 
 
-def _running(state: paths.State) -> Callable[[Service], bool]:
+def _running_check(state: paths.State) -> Callable[[Service], bool]:
     def check(service: Service) -> bool:
         running = process.load(state.pids / f"{service.name}.json")
         return running is not None and running.alive
@@ -303,12 +311,12 @@ def _running(state: paths.State) -> Callable[[Service], bool]:
     return check
 
 
-def _supervised(state: paths.State) -> bool:
+def _supervisor_runs(state: paths.State) -> bool:
     keeper = process.load(state.pids / "supervisor.json")
     return keeper is not None and keeper.alive
 
 
-def _supervise(state: paths.State, wanted: list[Service]) -> None:
+def _apply_services(state: paths.State, wanted: list[Service]) -> None:
     """Hand the list of services to the supervisor, starting it if need be."""
     _write(supervisor.services_file(state), json.dumps([_spec(s) for s in wanted], indent=1))
     pid_file = state.pids / "supervisor.json"
@@ -319,36 +327,38 @@ def _supervise(state: paths.State, wanted: list[Service]) -> None:
     env = services.base_environment() | {
         "SANDBOX_HOME": str(state.home),
         "PYTHONPATH": str(paths.PROJECT),
-        "SANDBOX_SERVICE": supervisor.mark(state, "supervisor"),
+        "SANDBOX_SERVICE": supervisor.service_marker(state, "supervisor"),
     }
     argv = [sys.executable, "-m", "sandbox.supervisor"]
     started = process.spawn(argv, env, state.home, state.logs / "supervisor.log")
     process.save(pid_file, started)
 
 
-def _end_service(state: paths.State, name: str, say: Say) -> int:
+def _end_service(state: paths.State, name: str, report: Report) -> int:
     pid_file = state.pids / f"{name}.json"
     known = process.load(pid_file)
     found = known is not None and known.alive
     if known and found:
-        say(f"stopping {name}")
+        report(f"stopping {name}")
         known.end(STOP_GRACE_S)
     # What a wrapper leaves behind, and what has no pid file yet.
-    for left in process.marked(supervisor.mark(state, name)):
+    for left in process.find_by_marker(supervisor.service_marker(state, name)):
         left.end(STOP_GRACE_S)
         found = True
     pid_file.unlink(missing_ok=True)
     return int(found)
 
 
-def _why_not_ready(state: paths.State, name: str) -> str:
+def _describe_not_ready(state: paths.State, name: str) -> str:
     log = state.logs / f"{name}.log"
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
     last = lines[-1][:300] if lines else "nothing was logged"
     return f"{name} is not ready after {READY_TIMEOUT_S:.0f} s; read {log} (last line: {last})"
 
 
-def current(tools: Toolchain) -> Setting:
+def current_settings(tools: Toolchain) -> ClusterSettings:
     """The setting of a sandbox that was brought up before; starts and changes nothing but stale files."""
     state = paths.state()
-    return _prepare(state, tools, lambda _: None, watched=prometheus_client.url(state) is not None)
+    return _prepare(
+        state, tools, lambda _: None, monitored=prometheus_client.prometheus_url(state) is not None
+    )

@@ -24,7 +24,7 @@ from sandbox.engine import STACK
 from sandbox.node import reclaim
 from sandbox.runs import Run, RunNotFoundError, RunStatus, run_dir
 from sandbox.session import Session
-from sandbox.watch import follow
+from sandbox.watch import watch_run
 
 RUN_FILE = paths.PROJECT / "training" / "runs" / "drill.yaml"
 PREFIX = "drill-"
@@ -41,7 +41,7 @@ class DrillError(Exception):
 
 
 @dataclass(frozen=True)
-class Watched:
+class Resumption:
     """What was seen from the interruption to the first step after it."""
 
     steps_before: int
@@ -56,14 +56,14 @@ class Outcome:
     title: str
     status: RunStatus
     capacity: str
-    watched: Watched
+    resumption: Resumption
     allowed: int
     differing_step: int | None
 
     @property
     def steps_lost(self) -> int:
         """Steps that had to be made twice."""
-        return max(0, self.watched.steps_before - self.watched.resumed_from)
+        return max(0, self.resumption.steps_before - self.resumption.resumed_from)
 
     @property
     def passed(self) -> bool:
@@ -71,20 +71,20 @@ class Outcome:
         return self.differing_step is None and self.steps_lost <= self.allowed
 
 
-def run(session: Session, console: Console) -> bool:
+def run_drill(session: Session, console: Console) -> bool:
     """Carry out the drill and print its table; True when every interruption passed.
 
     Raises:
         DrillError: a run failed, or never got to the step of its interruption.
     """
     interval = _checkpoint_interval()
-    _clear_earlier(session, console)
-    _let_others_finish(session, console)
+    _remove_earlier_drill(session, console)
+    _wait_for_other_runs(session, console)
     # The same spec would be the same run, and one that is finished has nothing left to interrupt.
     stamp = time.strftime("%m%d%H%M%S")
     names = [f"{PREFIX}reference-{stamp}"]
     console.print("[bold]Reference: a run that nobody disturbs[/bold]")
-    reference = follow(session.reader, _deploy(session, names), console)
+    reference = watch_run(session.reader, _deploy_copies(session, names), console)
     _require_completed(reference)
     outcomes = []
     for name, title, notice_s, allowed in (
@@ -93,16 +93,18 @@ def run(session: Session, console: Console) -> bool:
     ):
         names.append(f"{PREFIX}{name}-{stamp}")
         console.print(f"[bold]A spot node is {title}[/bold]")
-        status, capacity, watched = _interrupt(session, _deploy(session, names), notice_s, console)
+        status, capacity, resumption = _interrupt(
+            session, _deploy_copies(session, names), notice_s, console
+        )
         differing = first_difference(reference.progress.metrics, status.progress.metrics)
-        outcomes.append(Outcome(title, status, capacity, watched, allowed, differing))
+        outcomes.append(Outcome(title, status, capacity, resumption, allowed, differing))
         for node in reclaim.restore("all"):
             console.print(f"  node {node} is back", highlight=False)
-    _show(session, reference, outcomes, console)
+    _print_outcomes(session, reference, outcomes, console)
     return all(outcome.passed for outcome in outcomes)
 
 
-def _clear_earlier(session: Session, console: Console) -> None:
+def _remove_earlier_drill(session: Session, console: Console) -> None:
     """Remove what an earlier drill has left: its runs in the stack, if it was killed, and their folders."""
     if any(run.name.startswith(PREFIX) for run in session.reader.runs()):
         console.print("[bold]Removing the runs of an earlier drill[/bold]")
@@ -111,14 +113,14 @@ def _clear_earlier(session: Session, console: Console) -> None:
         shutil.rmtree(folder)
 
 
-def _let_others_finish(session: Session, console: Console) -> None:
+def _wait_for_other_runs(session: Session, console: Console) -> None:
     """Another run on the spot nodes would send the drill's to other capacity."""
     for other in session.reader.runs():
         # One that is being deleted goes on until its last pod has saved and stopped.
         with suppress(RunNotFoundError):
             if not session.reader.snapshot(other).outcome:
                 console.print(f"[bold]The drill waits for {other.run_id}[/bold]")
-                follow(session.reader, other, console)
+                watch_run(session.reader, other, console)
 
 
 def first_difference(wanted: list[dict[str, Any]], got: list[dict[str, Any]]) -> int | None:
@@ -130,7 +132,7 @@ def first_difference(wanted: list[dict[str, Any]], got: list[dict[str, Any]]) ->
     return min(losses, default=None)
 
 
-def _deploy(session: Session, names: list[str]) -> Run:
+def _deploy_copies(session: Session, names: list[str]) -> Run:
     """Add the named copies of the drill run to the stack, beside what it holds already."""
     folder = session.state.home / "drill"
     folder.mkdir(parents=True, exist_ok=True)
@@ -150,9 +152,9 @@ def _deploy(session: Session, names: list[str]) -> Run:
 
 def _interrupt(
     session: Session, target: Run, notice_s: float, console: Console
-) -> tuple[RunStatus, str, Watched]:
+) -> tuple[RunStatus, str, Resumption]:
     """Reclaim a node of the run when it has got going, and follow it to its end."""
-    before = follow(
+    before = watch_run(
         session.reader, target, console, until=lambda s: s.progress.step >= INTERRUPT_AT_STEP
     )
     if before.outcome:
@@ -161,19 +163,19 @@ def _interrupt(
         )
     node = _node_of(session, target)
     console.print(f"  [bold]interrupting {node}[/bold], {notice_s:.0f} s notice", highlight=False)
-    watcher = _Watcher(session, target)
+    watcher = _ResumptionWatcher(session, target)
     watcher.start()
     reclaim.reclaim(
         node, notice_s, on_event=lambda text: console.print(f"  {text}", highlight=False)
     )
-    after = follow(session.reader, target, console, until=lambda _: not watcher.is_alive())
-    watched = watcher.result()
-    status = follow(session.reader, target, console)
+    after = watch_run(session.reader, target, console, until=lambda _: not watcher.is_alive())
+    resumption = watcher.result()
+    status = watch_run(session.reader, target, console)
     _require_completed(status)
-    return status, f"{', '.join(before.flavors)} -> {', '.join(after.flavors)}", watched
+    return status, f"{', '.join(before.flavors)} -> {', '.join(after.flavors)}", resumption
 
 
-class _Watcher(threading.Thread):
+class _ResumptionWatcher(threading.Thread):
     """Looks at the run's files until the first step of the next attempt is there."""
 
     def __init__(self, session: Session, target: Run) -> None:
@@ -182,7 +184,7 @@ class _Watcher(threading.Thread):
         self._before = session.reader.progress(target)
         self._attempt = int(self._before.metrics[-1]["attempt"])
         self._since = time.monotonic()
-        self._watched: Watched | None = None
+        self._watched: Resumption | None = None
 
     def run(self) -> None:
         most = self._before.step
@@ -193,11 +195,11 @@ class _Watcher(threading.Thread):
             if lines and lines[-1]["attempt"] > self._attempt:
                 resumed = [e for e in progress.events if e.get("event") == "resumed"]
                 start = int(resumed[-1]["from_step"]) if resumed else 0
-                self._watched = Watched(most, start, time.monotonic() - self._since)
+                self._watched = Resumption(most, start, time.monotonic() - self._since)
                 return
             time.sleep(POLL_S)
 
-    def result(self) -> Watched:
+    def result(self) -> Resumption:
         self.join()
         if self._watched is None:
             raise DrillError(
@@ -232,7 +234,7 @@ def _checkpoint_interval() -> int:
     return int(config["checkpoint"]["every_steps"])
 
 
-def _show(
+def _print_outcomes(
     session: Session, reference: RunStatus, outcomes: list[Outcome], console: Console
 ) -> None:
     table = Table(title="Interruptions survived", title_justify="left")
@@ -251,14 +253,14 @@ def _show(
             outcome.title,
             outcome.status.run.run_id,
             f"{outcome.steps_lost} (allowed {outcome.allowed})",
-            f"{outcome.watched.seconds:.1f} s",
+            f"{outcome.resumption.seconds:.1f} s",
             "bit for bit equal" if same else f"differ from step {outcome.differing_step}",
             outcome.capacity,
         )
     console.print(table)
     statuses = [reference, *(outcome.status for outcome in outcomes)]
     folders: list[Path] = [run_dir(session.state, status.run) for status in statuses]
-    picture, drawn = run_report.draw(folders, session.state.home / "runs" / "drill.png")
+    picture, drawn = run_report.draw_loss_curves(folders, session.state.home / "runs" / "drill.png")
     console.print(
         f"  loss curves: {picture}" if drawn else f"  no picture: {picture}", highlight=False
     )

@@ -17,9 +17,9 @@ from sandbox import paths
 
 STACK = "local"
 _SALT = re.compile(r"^encryptionsalt:.*\n", re.MULTILINE)
-_TEAM_KEY = re.compile(r"^(encryptionsalt|encryptedkey|secretsprovider):.*\n", re.MULTILINE)
+_ENCRYPTION_KEYS = re.compile(r"^(encryptionsalt|encryptedkey|secretsprovider):.*\n", re.MULTILINE)
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 class EngineError(Exception):
@@ -34,15 +34,15 @@ class Engine:
         self._env = dict(env)
         self._pulumi = str(state.bin / "pulumi")
 
-    def ensure_stack(self, say: Say) -> None:
+    def ensure_stack(self, report: Report) -> None:
         """Create the stack if need be, and release a lock whose owner is dead."""
-        with self._local_salt():
+        with self._without_salt():
             if STACK not in self._stacks():
-                self._quiet("stack", "init", STACK)
+                self._run_captured("stack", "init", STACK)
         for owner in self._dead_lock_owners():
-            say(f"an earlier pulumi (pid {owner}) was killed: its lock is released")
-            with self._local_salt():
-                self._quiet("cancel", "--yes", "--stack", STACK)
+            report(f"an earlier pulumi (pid {owner}) was killed: its lock is released")
+            with self._without_salt():
+                self._run_captured("cancel", "--yes", "--stack", STACK)
 
     def up(self, config_file: Path | None = None) -> None:
         """`pulumi up` with its output shown.
@@ -55,17 +55,17 @@ class Engine:
         if config_file is not None:
             args += ["--config-file", str(config_file)]
         log = self._state.logs / "pulumi-up.log"
-        with self._local_salt():
-            code = self._shown(args, log)
+        with self._without_salt():
+            code = self._run_shown(args, log)
         if code != 0:
             raise EngineError(f"pulumi up failed; everything it said is in {log}")
 
     def preview(self, policies: Path) -> int:
         """`pulumi preview` of the local stack with a policy pack, shown; returns its exit code."""
-        with self._local_salt():
-            return self._shown(preview_arguments(STACK, policies), self._preview_log(STACK))
+        with self._without_salt():
+            return self._run_shown(preview_arguments(STACK, policies), self._preview_log(STACK))
 
-    def preview_apart(self, stack: str, policies: Path, scratch: Path) -> int:
+    def preview_new(self, stack: str, policies: Path, scratch: Path) -> int:
         """The same for another stack, of which nobody here has the state: it is previewed as new.
 
         The engine writes the salt of a passphrase into the stack file that it reads, and making a stack
@@ -75,17 +75,17 @@ class Engine:
         project = (paths.PROJECT / "Pulumi.yaml").read_text()
         (scratch / "Pulumi.yaml").write_text(project)
         if stack not in self._stacks():
-            self._quiet("stack", "init", stack, "--no-select", cwd=scratch)
+            self._run_captured("stack", "init", stack, "--no-select", cwd=scratch)
         copy = scratch / f"Pulumi.{stack}.yaml"
         text = (paths.PROJECT / copy.name).read_text()
-        copy.write_text(_TEAM_KEY.sub("", text))
+        copy.write_text(_ENCRYPTION_KEYS.sub("", text))
         arguments = [*preview_arguments(stack, policies), "--config-file", str(copy)]
-        return self._shown(arguments, self._preview_log(stack))
+        return self._run_shown(arguments, self._preview_log(stack))
 
     def outputs(self) -> dict[str, Any]:
         """The stack's outputs, secrets left out."""
-        with self._local_salt():
-            text = self._quiet("stack", "output", "--json", "--stack", STACK)
+        with self._without_salt():
+            text = self._run_captured("stack", "output", "--json", "--stack", STACK)
         found: dict[str, Any] = json.loads(text)
         return found
 
@@ -93,10 +93,10 @@ class Engine:
         return self._state.logs / f"pulumi-preview-{stack}.log"
 
     def _stacks(self) -> set[str]:
-        listed = json.loads(self._quiet("stack", "ls", "--json"))
+        listed = json.loads(self._run_captured("stack", "ls", "--json"))
         return {stack["name"].rsplit("/", 1)[-1] for stack in listed}
 
-    def _shown(self, args: list[str], log: Path) -> int:
+    def _run_shown(self, args: list[str], log: Path) -> int:
         """Run with output to the terminal and to a log; an interrupt is passed on once and awaited."""
         log.parent.mkdir(parents=True, exist_ok=True)
         color = "always" if sys.stdout.isatty() else "never"
@@ -123,7 +123,7 @@ class Engine:
                 running.wait()
                 raise
 
-    def _quiet(self, *args: str, cwd: Path = paths.PROJECT) -> str:
+    def _run_captured(self, *args: str, cwd: Path = paths.PROJECT) -> str:
         done = subprocess.run(
             [self._pulumi, *args, "--non-interactive"],
             cwd=cwd,
@@ -151,7 +151,7 @@ class Engine:
         return owners
 
     @contextmanager
-    def _local_salt(self) -> Iterator[None]:
+    def _without_salt(self) -> Iterator[None]:
         """Keep the salt of this machine's passphrase out of the committed stack file.
 
         The engine writes `encryptionsalt` into Pulumi.local.yaml, where it would break every other clone

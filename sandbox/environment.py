@@ -18,19 +18,19 @@ from pathlib import Path
 
 from sandbox import paths, plugins
 from sandbox.monitoring import prometheus_client
-from sandbox.plugins import Say
+from sandbox.plugins import Report
 from sandbox.ports import LOOPBACK
-from sandbox.services import Setting
+from sandbox.services import ClusterSettings
 from sandbox.toolchain import Toolchain
 
 _SANDBOX_KEY = "sandbox"
 _NO_CLUSTER = "{apiVersion: v1, kind: Config, clusters: [], contexts: [], users: []}\n"
 
 
-def variables(setting: Setting) -> dict[str, str]:
+def variables(settings: ClusterSettings) -> dict[str, str]:
     """What to export; values are complete, PATH included."""
-    state = setting.state
-    prometheus = prometheus_client.url(state)
+    state = settings.state
+    prometheus = prometheus_client.prometheus_url(state)
     return _engine_variables(state, state.backend) | {
         **({"PROMETHEUS_URL": prometheus} if prometheus else {}),
         "KUBECONFIG": str(state.kubeconfig),
@@ -38,7 +38,7 @@ def variables(setting: Setting) -> dict[str, str]:
         # that somebody has edited by hand (the node controller edits taints). Both plugins know these.
         "PULUMI_K8S_UPSERT_EXISTING_OBJECTS": "true",
         "PULUMI_K8S_ENABLE_PATCH_FORCE": "true",
-        "AWS_ENDPOINT_URL": f"http://{LOOPBACK}:{setting.ports['s3']}",
+        "AWS_ENDPOINT_URL": f"http://{LOOPBACK}:{settings.ports['s3']}",
         "AWS_ACCESS_KEY_ID": _SANDBOX_KEY,
         "AWS_SECRET_ACCESS_KEY": _SANDBOX_KEY,
         "AWS_REGION": "us-east-1",
@@ -75,34 +75,34 @@ def shell_lines(values: dict[str, str]) -> str:
     return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in values.items())
 
 
-def install(setting: Setting, say: Say) -> str:
+def install(settings: ClusterSettings, report: Report) -> str:
     """Make commands, passphrase and provider ready; returns the provider: official or standin.
 
     Raises:
         SetupError: SANDBOX_PROVIDER has another value, or the official plugin cannot be had.
     """
-    state = setting.state
-    wanted = plugins.wanted()
+    state = settings.state
+    wanted = plugins.requested_provider()
     state.backend.mkdir(parents=True, exist_ok=True)
     _passphrase(state)
-    _install_commands(state, setting.tools)
-    return plugins.choose(plugins.KUBERNETES, state, setting.tools, wanted, say)
+    _install_commands(state, settings.tools)
+    return plugins.install_plugin(plugins.KUBERNETES, state, settings.tools, wanted, report)
 
 
-def install_for_previews(state: paths.State, tools: Toolchain, say: Say) -> dict[str, str]:
+def install_for_previews(state: paths.State, tools: Toolchain, report: Report) -> dict[str, str]:
     """Make pulumi, passphrase and the providers of all stacks ready; returns which by package.
 
     Raises:
         SetupError: SANDBOX_PROVIDER has another value, or an official plugin cannot be had.
     """
-    wanted = plugins.wanted()
+    wanted = plugins.requested_provider()
     (preview_folder(state) / "state").mkdir(parents=True, exist_ok=True)
     (preview_folder(state) / "no-cluster.yaml").write_text(_NO_CLUSTER)
     state.home.chmod(0o700)
     _passphrase(state)
     _install_commands(state, tools)
     return {
-        plugin.package: plugins.choose(plugin, state, tools, wanted, say)
+        plugin.package: plugins.install_plugin(plugin, state, tools, wanted, report)
         for plugin in (plugins.KUBERNETES, *plugins.CLOUD)
     }
 
@@ -113,7 +113,7 @@ def _engine_variables(state: paths.State, backend: Path) -> dict[str, str]:
     named = {"SANDBOX_HOME": str(state.home)} if "SANDBOX_HOME" in os.environ else {}
     return named | {
         "PATH": os.pathsep.join([*own, *rest]),
-        "PULUMI_HOME": str(plugins.home(state)),
+        "PULUMI_HOME": str(plugins.pulumi_home(state)),
         # Without metadata files beside the state: they are not written atomically, and one that a
         # killed engine has left empty makes the state unreadable ("failed to load checkpoint: EOF").
         "PULUMI_BACKEND_URL": f"file://{backend}?metadata=skip",
@@ -139,27 +139,27 @@ def _install_commands(state: paths.State, tools: Toolchain) -> None:
     folder = state.bin
     folder.mkdir(parents=True, exist_ok=True)
     if kubectl := tools.binaries.get("kubectl"):
-        _link(kubectl, folder / "kubectl")
+        _symlink(kubectl, folder / "kubectl")
     pulumi = tools.binaries["pulumi"]
     beside = pulumi.resolve().parent / "pulumi-language-python"
     if beside.exists():
         for name in ("pulumi", "pulumi-language-python", "pulumi-language-python-exec"):
             if (beside.parent / name).exists():
-                _link(beside.parent / name, folder / name)
+                _symlink(beside.parent / name, folder / name)
         return
     # The engine looks for language hosts beside its own file, so it must really lie here: a hard link.
-    _same_file(pulumi, folder / "pulumi")
-    plugins.script(folder / "pulumi-language-python", "sandbox.language_host")
+    _hard_link(pulumi, folder / "pulumi")
+    plugins.write_launcher(folder / "pulumi-language-python", "sandbox.language_host")
 
 
-def _link(target: Path, link: Path) -> None:
+def _symlink(target: Path, link: Path) -> None:
     if link.is_symlink() and link.readlink() == target:
         return
     link.unlink(missing_ok=True)
     link.symlink_to(target)
 
 
-def _same_file(source: Path, target: Path) -> None:
+def _hard_link(source: Path, target: Path) -> None:
     if target.exists() and target.samefile(source):
         return
     if target.exists() and target.stat().st_size == source.stat().st_size:

@@ -11,7 +11,7 @@ from sandbox import paths
 
 
 @contextmanager
-def exclusive(command: str, say: Callable[[str], None]) -> Iterator[None]:
+def sandbox_lock(command: str, report: Callable[[str], None]) -> Iterator[None]:
     """Hold the sandbox while the body runs. The kernel lets go when the process dies, however it dies."""
     state = paths.state()
     state.home.mkdir(parents=True, exist_ok=True)
@@ -21,7 +21,7 @@ def exclusive(command: str, say: Callable[[str], None]) -> Iterator[None]:
         except OSError:
             handle.seek(0)
             holder = handle.read().strip() or "another command"
-            say(f"{holder} is working on this sandbox; waiting for it to finish")
+            report(f"{holder} is working on this sandbox; waiting for it to finish")
             fcntl.flock(handle, fcntl.LOCK_EX)
         handle.seek(0)
         handle.truncate()

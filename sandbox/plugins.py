@@ -29,7 +29,7 @@ PROVIDER_ENV = "SANDBOX_PROVIDER"
 PROVIDERS = ("official", "standin")
 INSTALL_TIMEOUT_S = 300.0
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 class SetupError(Exception):
@@ -51,7 +51,7 @@ class Plugin:
 
     def place(self, state: paths.State) -> Path:
         """Its folder among the sandbox's plugins."""
-        return home(state) / "plugins" / self.folder
+        return pulumi_home(state) / "plugins" / self.folder
 
     @property
     def folder(self) -> str:
@@ -67,7 +67,7 @@ CLOUD = (
 """Only previews get these: no sandbox has AWS resources."""
 
 
-def wanted() -> str:
+def requested_provider() -> str:
     """What `SANDBOX_PROVIDER` asks for; empty lets the official plugin win where there is one.
 
     Raises:
@@ -82,12 +82,14 @@ def wanted() -> str:
     return named
 
 
-def home(state: paths.State) -> Path:
+def pulumi_home(state: paths.State) -> Path:
     """The sandbox's PULUMI_HOME."""
     return state.home / "pulumi-home"
 
 
-def choose(plugin: Plugin, state: paths.State, tools: Toolchain, asked: str, say: Say) -> str:
+def install_plugin(
+    plugin: Plugin, state: paths.State, tools: Toolchain, asked: str, report: Report
+) -> str:
     """Put a plugin in its place; returns which: official or standin.
 
     Raises:
@@ -95,10 +97,10 @@ def choose(plugin: Plugin, state: paths.State, tools: Toolchain, asked: str, say
     """
     place = plugin.place(state)
     if asked != "standin":
-        if shutil.which(plugin.binary, path=_foreign_path(state)):
+        if shutil.which(plugin.binary, path=_user_path(state)):
             _remove(place)
             return "official"
-        if found := _official_plugin(plugin, state, tools, asked, say):
+        if found := _official_plugin(plugin, state, tools, asked, report):
             if found != place:
                 _remove(place)
                 place.parent.mkdir(parents=True, exist_ok=True)
@@ -112,12 +114,12 @@ def choose(plugin: Plugin, state: paths.State, tools: Toolchain, asked: str, say
     if place.is_symlink():
         place.unlink()
     place.mkdir(parents=True, exist_ok=True)
-    script(place / plugin.binary, *plugin.standin)
+    write_launcher(place / plugin.binary, *plugin.standin)
     return "standin"
 
 
 def _official_plugin(
-    plugin: Plugin, state: paths.State, tools: Toolchain, asked: str, say: Say
+    plugin: Plugin, state: paths.State, tools: Toolchain, asked: str, report: Report
 ) -> Path | None:
     """Folder of the official plugin: the user's own, one installed here before, or a new download."""
     place = plugin.place(state)
@@ -126,17 +128,19 @@ def _official_plugin(
     if (candidate / plugin.binary).exists() and candidate.resolve() != place.resolve():
         return candidate
     installed = (place / plugin.binary).exists()
-    if installed and not _is_ours(place / plugin.binary):
+    if installed and not _is_standin(place / plugin.binary):
         return place
     # A stand-in that lies there says that the official one could not be had before.
     if (installed and asked != "official") or not _site_reachable():
         if not installed:
-            say(f"The official {plugin.package} plugin cannot be downloaded: the stand-in is used.")
+            report(
+                f"The official {plugin.package} plugin cannot be downloaded: the stand-in is used."
+            )
         return None
-    say(f"downloading the official {plugin.package} plugin")
+    report(f"downloading the official {plugin.package} plugin")
     shutil.rmtree(place, ignore_errors=True)
     command = [str(tools.binaries["pulumi"]), "plugin", "install", "resource", plugin.package]
-    env = os.environ | {"PULUMI_HOME": str(home(state))}
+    env = os.environ | {"PULUMI_HOME": str(pulumi_home(state))}
     with contextlib.suppress(subprocess.TimeoutExpired):
         subprocess.run(
             [*command, plugin.version],
@@ -150,7 +154,7 @@ def _official_plugin(
 
 @functools.cache
 def _site_reachable() -> bool:
-    return official.reachable()
+    return official.site_reachable()
 
 
 def _remove(place: Path) -> None:
@@ -159,17 +163,17 @@ def _remove(place: Path) -> None:
     shutil.rmtree(place, ignore_errors=True)
 
 
-def _foreign_path(state: paths.State) -> str:
+def _user_path(state: paths.State) -> str:
     """PATH without the sandbox's own folder."""
     folders = os.environ.get("PATH", "").split(os.pathsep)
     return os.pathsep.join(f for f in folders if f and Path(f) != state.bin)
 
 
-def _is_ours(path: Path) -> bool:
+def _is_standin(path: Path) -> bool:
     return path.stat().st_size < 4096 and " -m sandbox." in path.read_text(errors="replace")
 
 
-def script(path: Path, module: str, *arguments: str) -> None:
+def write_launcher(path: Path, module: str, *arguments: str) -> None:
     """An executable that runs one of our modules with this checkout's Python."""
     text = (
         "#!/bin/sh\n"

@@ -36,7 +36,7 @@ NAMES = (
 """Every port that a sandbox listens on."""
 
 
-def choose(file: Path, in_use: frozenset[str]) -> tuple[dict[str, int], list[str]]:
+def choose_ports(file: Path, in_use: frozenset[str]) -> tuple[dict[str, int], list[str]]:
     """The port of each name, and a line per port that had to move.
 
     A recorded port is kept when its own service holds it (`in_use`: names whose service runs now) or when

@@ -20,7 +20,7 @@ class PreviewError(Exception):
     """The preview cannot start; the text is one line for the user."""
 
 
-def run(stack: str, console: Console) -> int:
+def preview_stack(stack: str, console: Console) -> int:
     """Preview a stack; returns 0 when it would converge, else the engine's exit code.
 
     Raises:
@@ -31,7 +31,7 @@ def run(stack: str, console: Console) -> int:
         raise PreviewError(
             f"stack: got {stack!r}; allowed {', '.join(known)}; another one needs a Pulumi.{stack}.yaml"
         )
-    code = _local(console) if stack == STACK else _apart(stack, console)
+    code = _preview_local(console) if stack == STACK else _preview_new(stack, console)
     if code:
         console.print(
             f"Next: mend what is said above, then preview {stack} again; nothing was changed."
@@ -46,7 +46,7 @@ def run(stack: str, console: Console) -> int:
     return code
 
 
-def _local(console: Console) -> int:
+def _preview_local(console: Console) -> int:
     from sandbox import cluster
 
     state = paths.state()
@@ -54,21 +54,21 @@ def _local(console: Console) -> int:
         raise PreviewError(
             "the local stack is not up; run `make up` first, or preview another stack"
         )
-    setting = cluster.current(toolchain.ensure(console))
-    engine = Engine(state, os.environ | environment.variables(setting))
+    settings = cluster.current_settings(toolchain.ensure(console))
+    engine = Engine(state, os.environ | environment.variables(settings))
     return engine.preview(POLICIES)
 
 
-def _apart(stack: str, console: Console) -> int:
+def _preview_new(stack: str, console: Console) -> int:
     state = paths.state()
     tools = toolchain.ensure(console, "pulumi")
 
-    def say(text: str) -> None:
+    def report(text: str) -> None:
         console.print(f"  {text}", highlight=False)
 
-    providers = environment.install_for_previews(state, tools, say)
+    providers = environment.install_for_previews(state, tools, report)
     named = ", ".join(f"{package} {which}" for package, which in sorted(providers.items()))
-    say(f"providers: {named}; state in {environment.preview_folder(state)}")
+    report(f"providers: {named}; state in {environment.preview_folder(state)}")
     engine = Engine(state, environment.preview_variables(state, providers))
     scratch = environment.preview_folder(state) / "project"
-    return engine.preview_apart(stack, POLICIES, scratch)
+    return engine.preview_new(stack, POLICIES, scratch)

@@ -63,7 +63,7 @@ class Process:
             return
 
 
-def of_pid(pid: int) -> Process | None:
+def from_pid(pid: int) -> Process | None:
     """The process that has this pid now."""
     ticks = _start_ticks(pid)
     return None if ticks is None else Process(pid, ticks)
@@ -82,7 +82,7 @@ def spawn(argv: list[str], env: dict[str, str], cwd: Path, log: Path) -> Process
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    return of_pid(started.pid) or Process(started.pid, -1)
+    return from_pid(started.pid) or Process(started.pid, -1)
 
 
 def reap() -> None:
@@ -113,7 +113,7 @@ def save(path: Path, process: Process) -> None:
     partial.rename(path)
 
 
-def marked(marker: str) -> list[Process]:
+def find_by_marker(marker: str) -> list[Process]:
     """Processes of this user whose environment holds `SANDBOX_SERVICE=marker`."""
     wanted = f"SANDBOX_SERVICE={marker}".encode()
     found = []
@@ -124,7 +124,7 @@ def marked(marker: str) -> list[Process]:
             entries = (folder / "environ").read_bytes().split(b"\0")
         except OSError:
             continue
-        if wanted in entries and (running := of_pid(int(folder.name))):
+        if wanted in entries and (running := from_pid(int(folder.name))):
             found.append(running)
     return found
 

@@ -35,7 +35,7 @@ def engine_address(arguments: list[str]) -> str | None:
     return positional[-1] if positional else None
 
 
-def without_sdk() -> None:
+def skip_sdk_import() -> None:
     """Let the protocol's stubs be imported without the Pulumi SDK around them.
 
     `pulumi.runtime.proto` lies inside the SDK, whose import takes longer than all else that a plugin

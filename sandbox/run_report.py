@@ -14,7 +14,7 @@ from sandbox.runs import RunStatus, run_dir
 from training import spec
 
 
-def summarize(state: paths.State, status: RunStatus, console: Console) -> bool:
+def print_summary(state: paths.State, status: RunStatus, console: Console) -> bool:
     """Print the summary of a run; False when its newest checkpoint does not verify."""
     folder = run_dir(state, status.run)
     metrics, events = status.progress.metrics, status.progress.events
@@ -36,7 +36,7 @@ def summarize(state: paths.State, status: RunStatus, console: Console) -> bool:
         table.add_row("evaluation", text)
     good, text = verify_newest(folder)
     table.add_row("checkpoint", text)
-    picture, drawn = draw([folder], state.home / "runs" / f"{status.run.run_id}.png")
+    picture, drawn = draw_loss_curves([folder], state.home / "runs" / f"{status.run.run_id}.png")
     table.add_row("loss curve", str(picture) if drawn else f"not drawn: {picture}")
     table.add_row("metrics", str(folder / spec.METRICS_FILE))
     console.print(table)
@@ -49,23 +49,23 @@ def verify_newest(folder: Path) -> tuple[bool, str]:
     if not checkpoints:
         return False, "none was written"
     newest = checkpoints[-1]
-    done = _python("training.checkpoint", "verify", str(newest))
+    done = _run_module("training.checkpoint", "verify", str(newest))
     if done.returncode == 0:
         return True, f"{newest} (every hash verified)"
     last = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()[-1]
     return False, f"{newest} DOES NOT VERIFY: {last}"
 
 
-def draw(folders: list[Path], picture: Path) -> tuple[str, bool]:
+def draw_loss_curves(folders: list[Path], picture: Path) -> tuple[str, bool]:
     """Draw the loss curves of runs; the picture's path, or the reason why there is none."""
     picture.parent.mkdir(parents=True, exist_ok=True)
-    done = _python("training.curve", *map(str, folders), "--out", str(picture))
+    done = _run_module("training.curve", *map(str, folders), "--out", str(picture))
     if done.returncode == 0:
         return str(picture), True
     return (done.stderr.strip() or "no reason given").splitlines()[-1], False
 
 
-def _python(module: str, *args: str) -> subprocess.CompletedProcess[str]:
+def _run_module(module: str, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", module, *args],
         cwd=paths.PROJECT,

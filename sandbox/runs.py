@@ -89,7 +89,7 @@ class RunStatus:
     progress: Progress
 
 
-class Reader:
+class RunReader:
     """Reads runs from one cluster."""
 
     def __init__(self, state: paths.State) -> None:
@@ -105,7 +105,7 @@ class Reader:
                 owned = any(o.get("controller") for o in metadata.get("ownerReferences", []))
                 if owned or RUN_NAME not in metadata["labels"]:
                     continue
-                found.append(_run_of(metadata, prefix, plural))
+                found.append(_run_from(metadata, prefix, plural))
         return sorted(found, key=lambda run: (run.created, run.run_id))
 
     def find(self, wanted: str) -> Run:
@@ -139,7 +139,7 @@ class Reader:
         workloads = self._list(_WORKLOADS, "workloads", run.namespace)
         pods = self._list("/api/v1", "pods", run.namespace, f"{RUN_ID}={run.run_id}")
         mine = next((w for w in workloads if _owned_by(w, uid)), None)
-        return status(run, owner, mine, pods, self.progress(run))
+        return build_status(run, owner, mine, pods, self.progress(run))
 
     def pods(self, run: Run) -> list[Json]:
         """The run's pods as they are now."""
@@ -182,7 +182,7 @@ def read_lines(path: Path) -> list[Json]:
     return [json.loads(line) for line in whole.splitlines() if line]
 
 
-def status(
+def build_status(
     run: Run, owner: Json, workload: Json | None, pods: Iterable[Json], progress: Progress
 ) -> RunStatus:
     """Put a run's objects together; pure."""
@@ -208,7 +208,7 @@ def status(
     )
 
 
-def _run_of(metadata: Json, prefix: str, plural: str) -> Run:
+def _run_from(metadata: Json, prefix: str, plural: str) -> Run:
     return Run(
         run_id=metadata["labels"][RUN_ID],
         name=metadata["labels"][RUN_NAME],
@@ -262,7 +262,7 @@ def _seconds(timestamp: str) -> float:
     return dt.datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp()
 
 
-def exit_code(reader: Reader, run: Run, outcome: str) -> int:
+def exit_code(reader: RunReader, run: Run, outcome: str) -> int:
     """0 for a completed run, else the first failed container's own code, else 1."""
     if outcome == "Completed":
         return spec.EXIT_DONE

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from infra.addons import kueue_config
-from sandbox.certificates import Identity, Pair
+from sandbox.certificates import Identity, KeyPair
 from sandbox.monitoring import rbac
 from sandbox.ports import LOOPBACK
 
@@ -53,7 +53,7 @@ CLIENTS = (
 """Identities that get a kubeconfig."""
 
 
-def kubeconfig(server_port: int, ca: Path, pair: Pair) -> Document:
+def kubeconfig(server_port: int, ca: Path, pair: KeyPair) -> Document:
     """A kubeconfig with everything inside it."""
 
     def data(path: Path) -> str:
@@ -87,22 +87,22 @@ def audit_policy() -> Document:
         "rules": [
             {"level": "None", "users": [*controllers, "system:apiserver"]},
             {"level": "None", "userGroups": ["system:nodes", "system:serviceaccounts:kube-system"]},
-            {"level": "None", "resources": _CHATTER},
-            {"level": "Metadata", "resources": [{"group": "", "resources": _ALWAYS_TOLD}]},
+            {"level": "None", "resources": _NEVER_AUDITED},
+            {"level": "Metadata", "resources": [{"group": "", "resources": _ALWAYS_AUDITED}]},
             {"level": "None", "verbs": ["get", "list", "watch"]},
             {"level": "Metadata"},
         ],
     }
 
 
-_CHATTER = [
+_NEVER_AUDITED = [
     {"group": "coordination.k8s.io"},
     {"group": "authentication.k8s.io"},
     {"group": "authorization.k8s.io"},
     {"group": "events.k8s.io"},
     {"group": "", "resources": ["events", "nodes/status", "pods/status"]},
 ]
-_ALWAYS_TOLD = [
+_ALWAYS_AUDITED = [
     "secrets",
     "serviceaccounts/token",
     "pods/exec",
@@ -114,7 +114,7 @@ _ALWAYS_TOLD = [
 _TIMEOUTS = kueue_config.Timeouts(start=45, recovery=10, backoff_base=1, backoff_max=30)
 
 
-def kueue(ports: Mapping[str, int], certificates: Path) -> Document:
+def kueue_config_file(ports: Mapping[str, int], certificates: Path) -> Document:
     """Kueue's configuration: gangs wait for all pods, a lost node sends the workload back to the queue.
 
     All but ports, paths and patience is what a cluster of machines has. Process pods start, and restart in place,
@@ -139,7 +139,7 @@ def kueue(ports: Mapping[str, int], certificates: Path) -> Document:
     }
 
 
-def jobset(ports: Mapping[str, int], certificates: Path) -> Document:
+def jobset_config_file(ports: Mapping[str, int], certificates: Path) -> Document:
     """JobSet's configuration."""
     return {
         "apiVersion": "config.jobset.x-k8s.io/v1alpha1",
@@ -168,12 +168,12 @@ def add_on_documents(assets: Path, name: str, port: int, ca: Path) -> Iterator[D
     bundle = base64.b64encode(ca.read_bytes()).decode()
     for path in sorted((assets / "config/components/crd/bases").glob("*.yaml")):
         for document in _documents(path):
-            yield _converted(document, port, bundle)
+            yield _with_conversion_webhook(document, port, bundle)
     for document in _documents(assets / "config/components/webhook/manifests.yaml"):
-        yield _redirected(document, name, port, bundle)
+        yield _with_loopback_urls(document, name, port, bundle)
 
 
-_CONVERTED = frozenset(
+_CONVERSION_CRDS = frozenset(
     f"{kind}.kueue.x-k8s.io"
     for kind in ("clusterqueues", "cohorts", "localqueues", "multikueueclusters", "workloads")
 )
@@ -181,8 +181,8 @@ _CONVERTED = frozenset(
 that only v1beta2 has (cohortName among them), silently."""
 
 
-def _converted(document: Document, port: int, bundle: str) -> Document:
-    if document["metadata"]["name"] not in _CONVERTED:
+def _with_conversion_webhook(document: Document, port: int, bundle: str) -> Document:
+    if document["metadata"]["name"] not in _CONVERSION_CRDS:
         return document
     conversion = {
         "strategy": "Webhook",
@@ -194,7 +194,7 @@ def _converted(document: Document, port: int, bundle: str) -> Document:
     return document | {"spec": document["spec"] | {"conversion": conversion}}
 
 
-def _redirected(document: Document, name: str, port: int, bundle: str) -> Document:
+def _with_loopback_urls(document: Document, name: str, port: int, bundle: str) -> Document:
     kept = []
     for webhook in document["webhooks"]:
         path = webhook["clientConfig"]["service"]["path"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandbox import paths
-from sandbox.certificates import Pair
+from sandbox.certificates import KeyPair
 from sandbox.ports import LOOPBACK
 from sandbox.toolchain import Toolchain
 
@@ -44,16 +44,16 @@ class Service:
 
 
 @dataclass(frozen=True)
-class Setting:
+class ClusterSettings:
     """All that command lines are made of."""
 
     state: paths.State
     tools: Toolchain
     ports: Mapping[str, int]
     ca: Path
-    pairs: Mapping[str, Pair]
-    service_account: Pair
-    watched: bool = False
+    pairs: Mapping[str, KeyPair]
+    service_account: KeyPair
+    monitored: bool = False
     """Whether Prometheus and its exporters belong to it."""
 
     def binary(self, name: str) -> str:
@@ -81,42 +81,42 @@ class Setting:
         return str(self.state.home / "config" / name)
 
 
-def storage(at: Setting) -> list[Service]:
+def storage_services(settings: ClusterSettings) -> list[Service]:
     """etcd and the API server: what everything else needs first."""
-    return [_etcd(at), _apiserver(at)]
+    return [_etcd(settings), _apiserver(settings)]
 
 
-def controllers(at: Setting) -> list[Service]:
+def controller_services(settings: ClusterSettings) -> list[Service]:
     """All other processes; they may start in any order once the API server is ready."""
     return [
-        _controller_manager(at),
-        _scheduler(at),
-        _kueue(at),
-        _jobset(at),
-        _kwok(at),
-        _node(at),
-        _s3(at),
+        _controller_manager(settings),
+        _scheduler(settings),
+        _kueue(settings),
+        _jobset(settings),
+        _kwok(settings),
+        _node(settings),
+        _s3(settings),
     ]
 
 
-def _etcd(at: Setting) -> Service:
-    server, peer = at.pairs["etcd"], at.pairs["etcd-peer"]
-    client = f"https://{LOOPBACK}:{at.ports['etcd']}"
-    peers = f"https://{LOOPBACK}:{at.ports['etcd-peer']}"
+def _etcd(settings: ClusterSettings) -> Service:
+    server, peer = settings.pairs["etcd"], settings.pairs["etcd-peer"]
+    client = f"https://{LOOPBACK}:{settings.ports['etcd']}"
+    peers = f"https://{LOOPBACK}:{settings.ports['etcd-peer']}"
     argv = [
-        at.binary("etcd"),
-        f"--data-dir={at.state.home / 'etcd'}",
+        settings.binary("etcd"),
+        f"--data-dir={settings.state.home / 'etcd'}",
         f"--listen-client-urls={client}",
         f"--advertise-client-urls={client}",
         f"--listen-peer-urls={peers}",
         f"--initial-advertise-peer-urls={peers}",
         f"--initial-cluster=default={peers}",
         "--client-cert-auth",
-        f"--trusted-ca-file={at.ca}",
+        f"--trusted-ca-file={settings.ca}",
         f"--cert-file={server.certificate}",
         f"--key-file={server.key}",
         "--peer-client-cert-auth",
-        f"--peer-trusted-ca-file={at.ca}",
+        f"--peer-trusted-ca-file={settings.ca}",
         f"--peer-cert-file={peer.certificate}",
         f"--peer-key-file={peer.key}",
         "--logger=zap",
@@ -125,31 +125,31 @@ def _etcd(at: Setting) -> Service:
         # and an fsync per write would cost most of the control plane's speed on a laptop disk.
         "--unsafe-no-fsync",
     ]
-    return Service("etcd", argv, at.https("etcd", "/health"))
+    return Service("etcd", argv, settings.https("etcd", "/health"))
 
 
-def _apiserver(at: Setting) -> Service:
-    server = at.pairs["apiserver"]
-    etcd = at.pairs["apiserver-etcd-client"]
-    kubelet = at.pairs["apiserver-kubelet-client"]
+def _apiserver(settings: ClusterSettings) -> Service:
+    server = settings.pairs["apiserver"]
+    etcd = settings.pairs["apiserver-etcd-client"]
+    kubelet = settings.pairs["apiserver-kubelet-client"]
     argv = [
-        at.binary("kube-apiserver"),
-        f"--etcd-servers=https://{LOOPBACK}:{at.ports['etcd']}",
-        f"--etcd-cafile={at.ca}",
+        settings.binary("kube-apiserver"),
+        f"--etcd-servers=https://{LOOPBACK}:{settings.ports['etcd']}",
+        f"--etcd-cafile={settings.ca}",
         f"--etcd-certfile={etcd.certificate}",
         f"--etcd-keyfile={etcd.key}",
         f"--bind-address={LOOPBACK}",
         f"--advertise-address={LOOPBACK}",
-        f"--secure-port={at.ports['apiserver']}",
+        f"--secure-port={settings.ports['apiserver']}",
         f"--tls-cert-file={server.certificate}",
         f"--tls-private-key-file={server.key}",
-        f"--client-ca-file={at.ca}",
-        f"--kubelet-certificate-authority={at.ca}",
+        f"--client-ca-file={settings.ca}",
+        f"--kubelet-certificate-authority={settings.ca}",
         f"--kubelet-client-certificate={kubelet.certificate}",
         f"--kubelet-client-key={kubelet.key}",
         "--kubelet-preferred-address-types=InternalIP",
-        f"--service-account-key-file={at.service_account.certificate}",
-        f"--service-account-signing-key-file={at.service_account.key}",
+        f"--service-account-key-file={settings.service_account.certificate}",
+        f"--service-account-signing-key-file={settings.service_account.key}",
         "--service-account-issuer=https://kubernetes.default.svc",
         "--service-cluster-ip-range=10.0.0.0/16",
         # No endpoints of the API server: loopback addresses are not valid in an EndpointSlice.
@@ -160,29 +160,29 @@ def _apiserver(at: Setting) -> Service:
         # As on any other cluster: who may have privileges, Pod Security decides.
         "--allow-privileged=true",
         "--profiling=false",
-        f"--audit-log-path={at.state.logs / 'audit.log'}",
-        f"--audit-policy-file={at.config('audit.yaml')}",
+        f"--audit-log-path={settings.state.logs / 'audit.log'}",
+        f"--audit-policy-file={settings.config('audit.yaml')}",
         "--audit-log-maxsize=50",
         "--audit-log-maxbackup=1",
     ]
-    return Service("apiserver", argv, at.https("apiserver", "/readyz"))
+    return Service("apiserver", argv, settings.https("apiserver", "/readyz"))
 
 
-def _controller_manager(at: Setting) -> Service:
-    pair = at.pairs["controller-manager"]
-    config = at.kubeconfig("controller-manager")
+def _controller_manager(settings: ClusterSettings) -> Service:
+    pair = settings.pairs["controller-manager"]
+    config = settings.kubeconfig("controller-manager")
     argv = [
-        at.binary("kube-controller-manager"),
+        settings.binary("kube-controller-manager"),
         f"--kubeconfig={config}",
         f"--authentication-kubeconfig={config}",
         f"--authorization-kubeconfig={config}",
         f"--bind-address={LOOPBACK}",
-        f"--secure-port={at.ports['controller-manager']}",
+        f"--secure-port={settings.ports['controller-manager']}",
         f"--tls-cert-file={pair.certificate}",
         f"--tls-private-key-file={pair.key}",
-        f"--client-ca-file={at.ca}",
-        f"--root-ca-file={at.ca}",
-        f"--service-account-private-key-file={at.service_account.key}",
+        f"--client-ca-file={settings.ca}",
+        f"--root-ca-file={settings.ca}",
+        f"--service-account-private-key-file={settings.service_account.key}",
         "--use-service-account-credentials=true",
         "--leader-elect=false",
         # Pods have loopback addresses, which EndpointSlices refuse; names come from the pods' own
@@ -191,31 +191,31 @@ def _controller_manager(at: Setting) -> Service:
         "-endpointslice-mirroring-controller",
         "--profiling=false",
     ]
-    return Service("controller-manager", argv, at.https("controller-manager", "/healthz"))
+    return Service("controller-manager", argv, settings.https("controller-manager", "/healthz"))
 
 
-def _scheduler(at: Setting) -> Service:
-    pair = at.pairs["scheduler"]
-    config = at.kubeconfig("scheduler")
+def _scheduler(settings: ClusterSettings) -> Service:
+    pair = settings.pairs["scheduler"]
+    config = settings.kubeconfig("scheduler")
     argv = [
-        at.binary("kube-scheduler"),
+        settings.binary("kube-scheduler"),
         f"--kubeconfig={config}",
         f"--authentication-kubeconfig={config}",
         f"--authorization-kubeconfig={config}",
         f"--bind-address={LOOPBACK}",
-        f"--secure-port={at.ports['scheduler']}",
+        f"--secure-port={settings.ports['scheduler']}",
         f"--tls-cert-file={pair.certificate}",
         f"--tls-private-key-file={pair.key}",
-        f"--client-ca-file={at.ca}",
+        f"--client-ca-file={settings.ca}",
         "--leader-elect=false",
         "--profiling=false",
     ]
-    return Service("scheduler", argv, at.https("scheduler", "/healthz"))
+    return Service("scheduler", argv, settings.https("scheduler", "/healthz"))
 
 
-def _kueue(at: Setting) -> Service:
+def _kueue(settings: ClusterSettings) -> Service:
     """Kueue reads its metrics certificate from one fixed folder; bubblewrap puts ours there."""
-    webhook = at.config("webhook")
+    webhook = settings.config("webhook")
     argv = [
         "bwrap",
         *("--ro-bind", "/", "/"),
@@ -223,25 +223,29 @@ def _kueue(at: Setting) -> Service:
         *("--proc", "/proc"),
         *("--tmpfs", "/etc"),
         *("--ro-bind", webhook, "/etc/kueue/metrics/certs"),
-        *("--ro-bind", str(at.state.home), str(at.state.home)),
+        *("--ro-bind", str(settings.state.home), str(settings.state.home)),
         "--",
-        at.binary("kueue-manager"),
-        f"--config={at.config('kueue.yaml')}",
+        settings.binary("kueue-manager"),
+        f"--config={settings.config('kueue.yaml')}",
         "--zap-log-level=info",
     ]
-    env = {"KUBECONFIG": at.kubeconfig("kueue"), "POD_NAMESPACE": "kueue-system"}
-    env[CODE_ENV] = digest([Path(at.config("kueue.yaml")), Path(at.kubeconfig("kueue"))])
-    return Service("kueue", argv, at.http("kueue-health", "/readyz"), env)
+    env = {"KUBECONFIG": settings.kubeconfig("kueue"), "POD_NAMESPACE": "kueue-system"}
+    env[CODE_ENV] = digest(
+        [Path(settings.config("kueue.yaml")), Path(settings.kubeconfig("kueue"))]
+    )
+    return Service("kueue", argv, settings.http("kueue-health", "/readyz"), env)
 
 
-def _jobset(at: Setting) -> Service:
-    argv = [at.binary("jobset-manager"), f"--config={at.config('jobset.yaml')}"]
-    env = {"KUBECONFIG": at.kubeconfig("jobset"), "POD_NAMESPACE": "jobset-system"}
-    env[CODE_ENV] = digest([Path(at.config("jobset.yaml")), Path(at.kubeconfig("jobset"))])
-    return Service("jobset", argv, at.http("jobset-health", "/readyz"), env)
+def _jobset(settings: ClusterSettings) -> Service:
+    argv = [settings.binary("jobset-manager"), f"--config={settings.config('jobset.yaml')}"]
+    env = {"KUBECONFIG": settings.kubeconfig("jobset"), "POD_NAMESPACE": "jobset-system"}
+    env[CODE_ENV] = digest(
+        [Path(settings.config("jobset.yaml")), Path(settings.kubeconfig("jobset"))]
+    )
+    return Service("jobset", argv, settings.http("jobset-health", "/readyz"), env)
 
 
-def _kwok(at: Setting) -> Service:
+def _kwok(settings: ClusterSettings) -> Service:
     stages = [
         "node/fast/node-initialize.yaml",
         "node/heartbeat-with-lease/node-heartbeat-with-lease.yaml",
@@ -249,36 +253,40 @@ def _kwok(at: Setting) -> Service:
         "pod/fast/pod-complete.yaml",
         "pod/fast/pod-delete.yaml",
     ]
-    folder = at.tools.assets["kwok"] / "kustomize" / "stage"
+    folder = settings.tools.assets["kwok"] / "kustomize" / "stage"
     argv = [
-        at.binary("kwok"),
-        f"--kubeconfig={at.kubeconfig('kwok')}",
+        settings.binary("kwok"),
+        f"--kubeconfig={settings.kubeconfig('kwok')}",
         *(f"--config={folder / stage}" for stage in stages),
         "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
         "--node-lease-duration-seconds=40",
-        f"--server-address={LOOPBACK}:{at.ports['kwok']}",
+        f"--server-address={LOOPBACK}:{settings.ports['kwok']}",
         "--cidr=10.64.0.1/16",
     ]
-    return Service("kwok", argv, at.http("kwok", "/healthz"))
+    return Service("kwok", argv, settings.http("kwok", "/healthz"))
 
 
-def _node(at: Setting) -> Service:
-    argv = [sys.executable, "-m", "sandbox.node", f"--port={at.ports['node']}"]
+def _node(settings: ClusterSettings) -> Service:
+    argv = [sys.executable, "-m", "sandbox.node", f"--port={settings.ports['node']}"]
     env = {
-        "KUBECONFIG": at.kubeconfig("admin"),
-        "SANDBOX_HOME": str(at.state.home),
+        "KUBECONFIG": settings.kubeconfig("admin"),
+        "SANDBOX_HOME": str(settings.state.home),
         "PYTHONPATH": str(paths.PROJECT),
         "PYTHONUNBUFFERED": "1",
         CODE_ENV: digest(sorted((paths.PROJECT / "sandbox" / "node").glob("*.py"))),
     }
     # The agent answers the API server only, so its probe speaks as the API server.
-    return Service("node", argv, at.https("node", "/healthz", "apiserver-kubelet-client"), env)
+    return Service(
+        "node", argv, settings.https("node", "/healthz", "apiserver-kubelet-client"), env
+    )
 
 
-def _s3(at: Setting) -> Service:
+def _s3(settings: ClusterSettings) -> Service:
     argv = [sys.executable, "-W", "ignore", "-m", "moto.server"]
-    argv += ["-H", LOOPBACK, "-p", str(at.ports["s3"])]
-    return Service("s3", argv, at.http("s3", "/moto-api/data.json"), {"PYTHONUNBUFFERED": "1"})
+    argv += ["-H", LOOPBACK, "-p", str(settings.ports["s3"])]
+    return Service(
+        "s3", argv, settings.http("s3", "/moto-api/data.json"), {"PYTHONUNBUFFERED": "1"}
+    )
 
 
 def digest(files: list[Path]) -> str:

@@ -13,30 +13,30 @@ from rich.console import Console
 from sandbox import cluster, environment, paths, toolchain
 from sandbox.engine import Engine
 from sandbox.node import images, reclaim
-from sandbox.runs import Reader
-from sandbox.services import Setting
+from sandbox.runs import RunReader
+from sandbox.services import ClusterSettings
 from training import source
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Session:
     """A running cluster with an engine for it."""
 
-    setting: Setting
+    settings: ClusterSettings
     engine: Engine
     provider: str
 
     @property
     def state(self) -> paths.State:
         """The sandbox's folders."""
-        return self.setting.state
+        return self.settings.state
 
     @property
-    def reader(self) -> Reader:
+    def reader(self) -> RunReader:
         """Reads runs of this cluster."""
-        return Reader(self.state)
+        return RunReader(self.state)
 
     def deploy(self, config_file: Path | None = None) -> dict[str, Any]:
         """`pulumi up`; returns the stack's outputs.
@@ -51,7 +51,7 @@ class Session:
 def open_cluster(console: Console) -> Session:
     """Toolchain, cluster, commands and stack; each step does nothing when it is done already."""
 
-    def say(text: str) -> None:
+    def report(text: str) -> None:
         console.print(f"  {text}", highlight=False)
 
     console.print("[bold]Toolchain[/bold]")
@@ -60,13 +60,13 @@ def open_cluster(console: Console) -> Session:
     for name, origin in tools.sources.items():
         origins.setdefault(origin, []).append(name)
     for origin, names in origins.items():
-        say(f"from {origin}: {', '.join(sorted(names))}")
+        report(f"from {origin}: {', '.join(sorted(names))}")
     console.print("[bold]Cluster[/bold]")
-    setting = cluster.up(tools, say)
-    provider = environment.install(setting, say)
-    say(f"ready; Kubernetes provider: {provider}; kubeconfig {setting.state.kubeconfig}")
+    settings = cluster.up(tools, report)
+    provider = environment.install(settings, report)
+    report(f"ready; Kubernetes provider: {provider}; kubeconfig {settings.state.kubeconfig}")
     for node in reclaim.restore("all"):
-        say(f"node {node} is back after its interruption")
-    engine = Engine(setting.state, os.environ | environment.variables(setting))
-    engine.ensure_stack(say)
-    return Session(setting, engine, provider)
+        report(f"node {node} is back after its interruption")
+    engine = Engine(settings.state, os.environ | environment.variables(settings))
+    engine.ensure_stack(report)
+    return Session(settings, engine, provider)

@@ -8,11 +8,11 @@ from rich.table import Table
 from sandbox import cluster, paths
 from sandbox.monitoring import MonitoringError, prometheus_client
 from sandbox.node.api import Client, Json, node_path
-from sandbox.runs import Reader
-from sandbox.watch import headline, training
+from sandbox.runs import RunReader
+from sandbox.watch import state_line, training_line
 
 
-def show(console: Console) -> int:
+def print_status(console: Console) -> int:
     """Print what is up; 0 when every service is running, 1 otherwise."""
     rows = cluster.health()
     if len(rows) == 1:
@@ -24,14 +24,14 @@ def show(console: Console) -> int:
     console.print(table)
     healthy = all(row.state == "running" for row in rows)
     if any(row.name == "apiserver" and row.state == "running" for row in rows):
-        _show_nodes(console)
-        _show_runs(console)
-        _show_alerts(console)
+        _print_nodes(console)
+        _print_runs(console)
+        _print_alerts(console)
     console.print(f"Logs: {paths.state().logs}", highlight=False)
     return 0 if healthy else 1
 
 
-def _show_nodes(console: Console) -> None:
+def _print_nodes(console: Console) -> None:
     nodes = Client(paths.state().kubeconfig).get(node_path())["items"]
     table = Table("node", "pool", "GPUs", "ready", title="Nodes", title_justify="left")
     for node in nodes:
@@ -41,29 +41,29 @@ def _show_nodes(console: Console) -> None:
             node["metadata"]["name"],
             labels.get("trainyard.dev/pool", ""),
             gpus,
-            _ready(node),
+            _ready_text(node),
         )
     console.print(table)
 
 
-def _show_runs(console: Console) -> None:
-    reader = Reader(paths.state())
+def _print_runs(console: Console) -> None:
+    reader = RunReader(paths.state())
     runs = reader.runs()
     if not runs:
         return
     table = Table("run", "namespace", "state", "training", title="Runs", title_justify="left")
     for run in runs:
         status = reader.snapshot(run)
-        table.add_row(run.run_id, run.namespace, headline(status), training(status))
+        table.add_row(run.run_id, run.namespace, state_line(status), training_line(status))
     console.print(table)
 
 
-def _show_alerts(console: Console) -> None:
-    base = prometheus_client.url(paths.state())
+def _print_alerts(console: Console) -> None:
+    base = prometheus_client.prometheus_url(paths.state())
     if base is None:
         return
     try:
-        firing = prometheus_client.firing(base)
+        firing = prometheus_client.firing_alerts(base)
     except MonitoringError as error:
         console.print(str(error), highlight=False)
         return
@@ -72,10 +72,10 @@ def _show_alerts(console: Console) -> None:
     if firing:
         table = Table("alert", "severity", "of", title="Alerts", title_justify="left")
         for alert in firing:
-            table.add_row(alert.name, alert.severity, alert.of)
+            table.add_row(alert.name, alert.severity, alert.labels)
         console.print(table)
 
 
-def _ready(node: Json) -> str:
+def _ready_text(node: Json) -> str:
     conditions = {c["type"]: c["status"] for c in node["status"].get("conditions", [])}
     return "yes" if conditions.get("Ready") == "True" else "no"

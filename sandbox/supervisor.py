@@ -32,7 +32,7 @@ STOP_GRACE_S = 10.0
 
 
 @dataclass
-class Entry:
+class ServiceState:
     """What the supervisor knows of one service."""
 
     spec: dict[str, Any]
@@ -47,7 +47,7 @@ class Supervisor:
 
     def __init__(self, state: paths.State) -> None:
         self._state = state
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, ServiceState] = {}
         self._reload = True
         self._stop = False
 
@@ -59,9 +59,9 @@ class Supervisor:
         while not self._stop:
             if self._reload:
                 self._reload = False
-                self._read()
+                self._load()
             process.reap()
-            wait_s = min((self._tend(name) for name in self._entries), default=1.0)
+            wait_s = min((self._reconcile(name) for name in self._entries), default=1.0)
             self._sleep(wait_s)
 
     def _on_stop(self, _number: int, _frame: object) -> None:
@@ -70,27 +70,27 @@ class Supervisor:
     def _on_reload(self, _number: int, _frame: object) -> None:
         self._reload = True
 
-    def _read(self) -> None:
+    def _load(self) -> None:
         specs = json.loads(services_file(self._state).read_text())
         wanted = {spec["name"] for spec in specs}
         for name in set(self._entries) - wanted:
             del self._entries[name]
         for pid_file in sorted(self._state.pids.glob("*.json")):
             if pid_file.stem not in wanted | {"supervisor"}:
-                self._retire(pid_file)
+                self._stop_unlisted(pid_file)
         for spec in specs:
-            self._take(spec)
+            self._adopt(spec)
 
-    def _take(self, spec: dict[str, Any]) -> None:
+    def _adopt(self, spec: dict[str, Any]) -> None:
         name = spec["name"]
         pid_file = self._state.pids / f"{name}.json"
         running = process.load(pid_file)
         if running and running.alive and _recorded_spec(pid_file) != fingerprint(spec):
             log(f"{name}: its command changed, starting it again")
             running.end(STOP_GRACE_S)
-        self._entries[name] = Entry(spec, running, started=time.monotonic())
+        self._entries[name] = ServiceState(spec, running, started=time.monotonic())
 
-    def _retire(self, pid_file: Path) -> None:
+    def _stop_unlisted(self, pid_file: Path) -> None:
         """End a service that is not on the list any more."""
         running = process.load(pid_file)
         if running and running.alive:
@@ -98,7 +98,7 @@ class Supervisor:
             running.end(STOP_GRACE_S)
         pid_file.unlink(missing_ok=True)
 
-    def _tend(self, name: str) -> float:
+    def _reconcile(self, name: str) -> float:
         """Start the service if it is dead; returns the seconds until it wants to be looked at again."""
         entry = self._entries[name]
         if entry.process and entry.process.alive:
@@ -115,13 +115,13 @@ class Supervisor:
         self._start(name, entry)
         return 1.0
 
-    def _start(self, name: str, entry: Entry) -> None:
+    def _start(self, name: str, entry: ServiceState) -> None:
         spec = entry.spec
         log_file = self._state.logs / f"{name}.log"
         rotate(log_file)
-        marker = mark(self._state, name)
+        marker = service_marker(self._state, name)
         # One that was started just before an earlier supervisor was killed has no pid file yet.
-        for lost in process.marked(marker):
+        for lost in process.find_by_marker(marker):
             lost.end(STOP_GRACE_S)
         env = spec["env"] | {"SANDBOX_SERVICE": marker}
         entry.process = process.spawn(spec["argv"], env, self._state.home, log_file)
@@ -156,7 +156,7 @@ def services_file(state: paths.State) -> Path:
     return state.home / "services.json"
 
 
-def mark(state: paths.State, name: str) -> str:
+def service_marker(state: paths.State, name: str) -> str:
     """What a service carries in its environment, so that it is known even without a pid file."""
     return f"{state.home}/{name}"
 

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sandbox.node.api import ApiUnavailable
-from sandbox.runs import Reader, Run, RunStatus
+from sandbox.runs import Run, RunReader, RunStatus
 
 POLL_S = 1.0
 PLAIN_EVERY_S = 10.0
@@ -20,15 +20,17 @@ PLAIN_EVERY_S = 10.0
 LOST_AFTER_S = 120.0
 """How long the API server may be away before following is given up."""
 
-Done = Callable[[RunStatus], bool]
+Condition = Callable[[RunStatus], bool]
 
 
-def ended(status: RunStatus) -> bool:
+def is_over(status: RunStatus) -> bool:
     """Whether the run is over."""
     return bool(status.outcome)
 
 
-def follow(reader: Reader, run: Run, console: Console, until: Done = ended) -> RunStatus:
+def watch_run(
+    reader: RunReader, run: Run, console: Console, until: Condition = is_over
+) -> RunStatus:
     """Show the run until `until` holds for it; returns the status that made it hold.
 
     Raises:
@@ -37,9 +39,9 @@ def follow(reader: Reader, run: Run, console: Console, until: Done = ended) -> R
     """
     status = _snapshot(reader, run)
     if not console.is_terminal:
-        return _follow_plain(reader, run, console, until, status)
+        return _watch_plain(reader, run, console, until, status)
     with Live(render(status), console=console, refresh_per_second=4) as live:
-        while not (until(status) or ended(status)):
+        while not (until(status) or is_over(status)):
             time.sleep(POLL_S)
             status = _snapshot(reader, run)
             live.update(render(status))
@@ -52,15 +54,15 @@ def render(status: RunStatus) -> RenderableType:
     grid.add_column(style="bold")
     grid.add_column()
     grid.add_row("run", status.run.run_id)
-    grid.add_row("state", headline(status))
+    grid.add_row("state", state_line(status))
     grid.add_row("pods", _pods(status) or "none yet")
-    grid.add_row("training", training(status) or "not started")
+    grid.add_row("training", training_line(status) or "not started")
     total = status.progress.total_steps
     bar = ProgressBar(total=total or 1, completed=status.progress.step, width=60)
     return Group(grid, bar if total else Text(""))
 
 
-def headline(status: RunStatus) -> str:
+def state_line(status: RunStatus) -> str:
     """Queue, admission and restarts in one line."""
     if status.outcome:
         text = status.outcome.lower()
@@ -76,7 +78,7 @@ def headline(status: RunStatus) -> str:
     return "; ".join(parts)
 
 
-def training(status: RunStatus) -> str:
+def training_line(status: RunStatus) -> str:
     """Step, loss, speed and time left in one line; empty before the first step."""
     progress = status.progress
     if not progress.metrics:
@@ -93,26 +95,26 @@ def training(status: RunStatus) -> str:
     return ", ".join(parts)
 
 
-def _follow_plain(
-    reader: Reader, run: Run, console: Console, until: Done, status: RunStatus
+def _watch_plain(
+    reader: RunReader, run: Run, console: Console, until: Condition, status: RunStatus
 ) -> RunStatus:
-    said, said_step, last = "", 0, 0.0
+    reported, reported_step, last = "", 0, 0.0
     while True:
-        line = f"{headline(status)}; pods: {_pods(status) or 'none yet'}"
-        if line != said:
+        line = f"{state_line(status)}; pods: {_pods(status) or 'none yet'}"
+        if line != reported:
             console.print(f"{run.run_id}: {line}", highlight=False)
-            said = line
+            reported = line
         due = time.monotonic() - last >= PLAIN_EVERY_S or until(status)
-        if due and status.progress.step != said_step:
-            console.print(f"{run.run_id}: {training(status)}", highlight=False)
-            said_step, last = status.progress.step, time.monotonic()
-        if until(status) or ended(status):
+        if due and status.progress.step != reported_step:
+            console.print(f"{run.run_id}: {training_line(status)}", highlight=False)
+            reported_step, last = status.progress.step, time.monotonic()
+        if until(status) or is_over(status):
             return status
         time.sleep(POLL_S)
         status = _snapshot(reader, run)
 
 
-def _snapshot(reader: Reader, run: Run) -> RunStatus:
+def _snapshot(reader: RunReader, run: Run) -> RunStatus:
     """A status, over short absences of the API server."""
     deadline = time.monotonic() + LOST_AFTER_S
     while True:

@@ -14,7 +14,7 @@ def main(arguments: list[str]) -> int:
     if engine is None or arguments[0] not in ("aws", "eks"):
         print("usage: python -m sandbox.aws_preview {aws,eks} ENGINE_ADDRESS", file=sys.stderr)
         return 2
-    pulumi_plugin.without_sdk()
+    pulumi_plugin.skip_sdk_import()
     from pulumi.runtime.proto import provider_pb2_grpc
 
     from sandbox.aws_preview.server import AwsProvider, EksProvider

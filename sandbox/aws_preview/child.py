@@ -12,7 +12,7 @@ Tree = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Child:
+class PlannedResource:
     """One resource. `parent` and `after` are keys of others; an empty parent is the component."""
 
     key: str
@@ -29,9 +29,13 @@ class Child:
         return not self.type.startswith("eks:")
 
 
-def after_cluster(key: str, token: str, name: str, inputs: Tree, package: str = "aws") -> Child:
+def after_cluster(
+    key: str, token: str, name: str, inputs: Tree, package: str = "aws"
+) -> PlannedResource:
     """A resource that waits for the cluster."""
-    return Child(key=key, type=token, name=name, inputs=inputs, package=package, after=("cluster",))
+    return PlannedResource(
+        key=key, type=token, name=name, inputs=inputs, package=package, after=("cluster",)
+    )
 
 
 def tags(inputs: Mapping[str, Any], own: str) -> Tree:

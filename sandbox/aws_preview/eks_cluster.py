@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from sandbox.aws_preview import security_groups
-from sandbox.aws_preview.child import Child, Tree, after_cluster, tags
-from sandbox.aws_preview.errors import RefusedError, remedy
+from sandbox.aws_preview.child import PlannedResource, Tree, after_cluster, tags
+from sandbox.aws_preview.errors import NotSupportedError, remedy
 from sandbox.provider.properties import UNKNOWN, Unknown, reveal
 from sandbox.toolchain.tools import AWS_PLUGIN_VERSION, EKS_PLUGIN_VERSION
 
@@ -28,25 +28,25 @@ _NODE_POLICIES: Final = (
 )
 
 
-def children(name: str, inputs: Mapping[str, Any]) -> list[Child]:
+def children(name: str, inputs: Mapping[str, Any]) -> list[PlannedResource]:
     """Every resource of the component, parents and dependencies first.
 
     Raises:
         RefusedError: the inputs ask for a part that is not simulated.
     """
     _require_known_parts(name, inputs)
-    made: list[Child] = []
+    made: list[PlannedResource] = []
     if "serviceRole" not in inputs:
         made += _service_role(
             f"{name}-eksRole", "role", "eks.amazonaws.com", ("AmazonEKSClusterPolicy",)
         )
     own_groups = not inputs.get("skipDefaultSecurityGroups")
     if own_groups and "clusterSecurityGroup" not in inputs:
-        made += security_groups.of_cluster(name, inputs)
+        made += security_groups.cluster_group(name, inputs)
     made.append(_cluster(name, inputs, own_groups=own_groups))
     made += _addons(name, inputs)
     kubernetes = "pulumi:providers:kubernetes"
-    config = {"kubeconfig": UNKNOWN, **_given(inputs, "enableConfigMapMutable")}
+    config = {"kubeconfig": UNKNOWN, **_set_inputs(inputs, "enableConfigMapMutable")}
     made.append(after_cluster("kubernetes", kubernetes, f"{name}-eks-k8s", config, "kubernetes"))
     if inputs.get("createInstanceRole"):
         made += _service_role(f"{name}-instanceRole", "nodes", "ec2.amazonaws.com", _NODE_POLICIES)
@@ -56,7 +56,7 @@ def children(name: str, inputs: Mapping[str, Any]) -> list[Child]:
         token = "aws:iam/openIdConnectProvider:OpenIdConnectProvider"
         made.append(after_cluster("oidc", token, f"{name}-oidcProvider", oidc))
     if own_groups:
-        made += security_groups.of_nodes(name, inputs)
+        made += security_groups.node_group(name, inputs)
     return made
 
 
@@ -106,21 +106,23 @@ def _require_known_parts(name: str, inputs: Mapping[str, Any]) -> None:
     if "vpcId" not in inputs:
         asked.append("the account's default VPC (vpcId is missing)")
     if asked:
-        raise RefusedError(
+        raise NotSupportedError(
             f"the preview stand-in of eks does not know {', '.join(asked)} of {TYPE} {name};"
             f" {remedy('eks', EKS_PLUGIN_VERSION)}"
         )
 
 
-def _service_role(name: str, key: str, service: str, policies: tuple[str, ...]) -> Iterator[Child]:
-    yield Child(key=key, type=_SERVICE_ROLE, name=name, inputs={}, package="")
+def _service_role(
+    name: str, key: str, service: str, policies: tuple[str, ...]
+) -> Iterator[PlannedResource]:
+    yield PlannedResource(key=key, type=_SERVICE_ROLE, name=name, inputs={}, package="")
     trust = {
         "Version": "2012-10-17",
         "Statement": [
             {"Action": ["sts:AssumeRole"], "Effect": "Allow", "Principal": {"Service": service}}
         ],
     }
-    yield Child(
+    yield PlannedResource(
         key=f"{key}-role",
         type="aws:iam/role:Role",
         name=f"{name}-role",
@@ -131,7 +133,7 @@ def _service_role(name: str, key: str, service: str, policies: tuple[str, ...]) 
         arn = f"arn:aws:iam::aws:policy/{policy}"
         # The official component tells attachments apart by a digest of the policy's ARN.
         digest = hashlib.sha1(arn.encode(), usedforsecurity=False).hexdigest()[:8]
-        yield Child(
+        yield PlannedResource(
             key=f"{key}-{policy}",
             type="aws:iam/rolePolicyAttachment:RolePolicyAttachment",
             name=f"{name}-{digest}",
@@ -141,12 +143,12 @@ def _service_role(name: str, key: str, service: str, policies: tuple[str, ...]) 
         )
 
 
-def _cluster(name: str, inputs: Mapping[str, Any], *, own_groups: bool) -> Child:
-    vpc = _given(inputs, "endpointPrivateAccess", "endpointPublicAccess", "publicAccessCidrs")
+def _cluster(name: str, inputs: Mapping[str, Any], *, own_groups: bool) -> PlannedResource:
+    vpc = _set_inputs(inputs, "endpointPrivateAccess", "endpointPublicAccess", "publicAccessCidrs")
     vpc["subnetIds"] = _subnets(inputs)
     if own_groups:
         vpc["securityGroupIds"] = [UNKNOWN]
-    properties = _given(
+    properties = _set_inputs(
         inputs, "name", "version", "enabledClusterLogTypes", "upgradePolicy", "deletionProtection"
     )
     properties |= {
@@ -170,7 +172,7 @@ def _cluster(name: str, inputs: Mapping[str, Any], *, own_groups: bool) -> Child
         properties["kubernetesNetworkConfig"] = {"ipFamily": "ipv4"} | {
             field: value for field, value in network.items() if value
         }
-    return Child(
+    return PlannedResource(
         key="cluster",
         type="aws:eks/cluster:Cluster",
         name=f"{name}-eksCluster",
@@ -179,7 +181,7 @@ def _cluster(name: str, inputs: Mapping[str, Any], *, own_groups: bool) -> Child
     )
 
 
-def _addons(name: str, inputs: Mapping[str, Any]) -> Iterator[Child]:
+def _addons(name: str, inputs: Mapping[str, Any]) -> Iterator[PlannedResource]:
     """Add-ons that the component installs itself unless it is told not to."""
     cluster = inputs.get("name", UNKNOWN)
     proxy = reveal(inputs.get("kubeProxyAddonOptions")) or {}
@@ -189,7 +191,7 @@ def _addons(name: str, inputs: Mapping[str, Any]) -> Iterator[Child]:
     if dns.get("enabled") or dns.get("configurationValues"):
         yield _addon(f"{name}-coredns", "coredns", cluster, dns)
     if inputs.get("useDefaultVpcCni") is False:
-        yield Child(
+        yield PlannedResource(
             key="cni", type="eks:index:VpcCniAddon", name=f"{name}-vpc-cni", inputs={}, package=""
         )
         options = reveal(inputs.get("vpcCniOptions")) or {}
@@ -199,7 +201,7 @@ def _addons(name: str, inputs: Mapping[str, Any]) -> Iterator[Child]:
 
 def _addon(
     name: str, addon: str, cluster: Any, options: Mapping[str, Any], parent: str = ""
-) -> Child:
+) -> PlannedResource:
     values = options.get("configurationValues")
     properties = {
         "clusterName": cluster,
@@ -212,7 +214,7 @@ def _addon(
     if values is not None:
         known = not isinstance(values, Unknown)
         properties["configurationValues"] = json.dumps(values) if known else UNKNOWN
-    return Child(
+    return PlannedResource(
         key=f"addon-{addon}",
         type="aws:eks/addon:Addon",
         name=name,
@@ -222,11 +224,11 @@ def _addon(
     )
 
 
-def _access_entries(name: str, inputs: Mapping[str, Any]) -> Iterator[Child]:
+def _access_entries(name: str, inputs: Mapping[str, Any]) -> Iterator[PlannedResource]:
     cluster = inputs.get("name", UNKNOWN)
     for key, entry in (reveal(inputs.get("accessEntries")) or {}).items():
         fields = {"userName": entry["username"]} if "username" in entry else {}
-        fields |= _given(entry, "principalArn", "kubernetesGroups", "type", "tags")
+        fields |= _set_inputs(entry, "principalArn", "kubernetesGroups", "type", "tags")
         yield after_cluster(
             f"entry-{key}",
             "aws:eks/accessEntry:AccessEntry",
@@ -234,14 +236,14 @@ def _access_entries(name: str, inputs: Mapping[str, Any]) -> Iterator[Child]:
             {"clusterName": cluster, **fields},
         )
         for policy, association in (entry.get("accessPolicies") or {}).items():
-            yield Child(
+            yield PlannedResource(
                 key=f"entry-{key}-{policy}",
                 type="aws:eks/accessPolicyAssociation:AccessPolicyAssociation",
                 name=f"{name}-{key}-{policy}",
                 inputs={
                     "clusterName": cluster,
                     "principalArn": entry.get("principalArn"),
-                    **_given(association, "policyArn", "accessScope"),
+                    **_set_inputs(association, "policyArn", "accessScope"),
                 },
                 parent=f"entry-{key}",
                 after=("cluster", f"entry-{key}"),
@@ -257,7 +259,7 @@ def _subnets(inputs: Mapping[str, Any]) -> Any:
     return [subnet for part in parts for subnet in part]
 
 
-def _given(inputs: Mapping[str, Any], *names: str) -> Tree:
+def _set_inputs(inputs: Mapping[str, Any], *names: str) -> Tree:
     return {name: inputs[name] for name in names if inputs.get(name) is not None}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class RefusedError(Exception):
+class NotSupportedError(Exception):
     """The text is one line: what, why, remedy."""
 
 

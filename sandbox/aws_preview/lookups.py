@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from sandbox.aws_preview.errors import RefusedError, remedy
+from sandbox.aws_preview.errors import NotSupportedError, remedy
 from sandbox.toolchain.tools import AWS_PLUGIN_VERSION
 
 Answer = dict[str, Any]
@@ -68,7 +68,7 @@ def answer(token: str, arguments: Mapping[str, Any], place: Place) -> Answer:
     """
     look_up = _ANSWERS.get(token)
     if look_up is None:
-        raise RefusedError(
+        raise NotSupportedError(
             f"the preview stand-in of aws has no answer for the look-up {token}: only AWS knows it;"
             f" {remedy('aws', AWS_PLUGIN_VERSION)}"
         )
@@ -115,7 +115,7 @@ def _addon_version(arguments: Mapping[str, Any], place: Place) -> Answer:
         (f"{kubernetes}.0", "2") if name == "kube-proxy" else _ADDONS.get(name, ("", ""))
     )
     if not version:
-        raise RefusedError(
+        raise NotSupportedError(
             f"the preview stand-in of aws knows no version of the EKS add-on {name}; allowed"
             f" {', '.join(sorted([*_ADDONS, 'kube-proxy']))}; add it to"
             " sandbox/aws_preview/lookups.py"

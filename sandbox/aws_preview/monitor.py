@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 from pulumi.runtime.proto import resource_pb2, resource_pb2_grpc
 
-from sandbox.aws_preview.child import Child
+from sandbox.aws_preview.child import PlannedResource
 from sandbox.provider.properties import encode
 from sandbox.pulumi_plugin import CHANNEL_OPTIONS
 from sandbox.toolchain.tools import AWS_PLUGIN_VERSION, KUBERNETES_PLUGIN_VERSION
@@ -49,7 +49,9 @@ class Monitor:
             aliases=request.aliases,
         )
 
-    def register_children(self, component: str, children: Iterable[Child]) -> dict[str, str]:
+    def register_children(
+        self, component: str, children: Iterable[PlannedResource]
+    ) -> dict[str, str]:
         """Register resources in order; returns their URNs by key."""
         needed = {urn for deps in self._request.inputDependencies.values() for urn in deps.urns}
         urns: dict[str, str] = {}

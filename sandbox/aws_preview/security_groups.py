@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from sandbox.aws_preview.child import Child, Tree, after_cluster, tags
+from sandbox.aws_preview.child import PlannedResource, Tree, after_cluster, tags
 from sandbox.provider.properties import UNKNOWN
 
 _RULE: Final = "aws:ec2/securityGroupRule:SecurityGroupRule"
 _GROUP: Final = "aws:ec2/securityGroup:SecurityGroup"
 
 
-def of_cluster(name: str, inputs: Mapping[str, Any]) -> Iterator[Child]:
+def cluster_group(name: str, inputs: Mapping[str, Any]) -> Iterator[PlannedResource]:
     """The control plane's group, open outwards."""
     group = f"{name}-eksClusterSecurityGroup"
-    yield Child(key="group", type=_GROUP, name=group, inputs=_group(group, inputs, "cluster"))
-    yield Child(
+    yield PlannedResource(
+        key="group", type=_GROUP, name=group, inputs=_group(group, inputs, "cluster")
+    )
+    yield PlannedResource(
         key="egress",
         type=_RULE,
         name=f"{name}-eksClusterInternetEgressRule",
@@ -25,7 +27,7 @@ def of_cluster(name: str, inputs: Mapping[str, Any]) -> Iterator[Child]:
     )
 
 
-def of_nodes(name: str, inputs: Mapping[str, Any]) -> Iterator[Child]:
+def node_group(name: str, inputs: Mapping[str, Any]) -> Iterator[PlannedResource]:
     """The nodes' group: open to itself and to the control plane, and outwards."""
     group = f"{name}-nodeSecurityGroup"
     yield after_cluster("node-group", _GROUP, group, _group(group, inputs, "node"))
@@ -39,7 +41,9 @@ def of_nodes(name: str, inputs: Mapping[str, Any]) -> Iterator[Child]:
     }
     for rule, fields in rules.items():
         after = ("node-group", "group")
-        yield Child(key=rule, type=_RULE, name=f"{name}-{rule}", inputs=fields, after=after)
+        yield PlannedResource(
+            key=rule, type=_RULE, name=f"{name}-{rule}", inputs=fields, after=after
+        )
 
 
 def _group(name: str, inputs: Mapping[str, Any], owner: str) -> Tree:

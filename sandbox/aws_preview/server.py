@@ -14,7 +14,7 @@ from google.protobuf import empty_pb2
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
 from sandbox.aws_preview import eks_cluster, lookups
-from sandbox.aws_preview.errors import RefusedError, remedy
+from sandbox.aws_preview.errors import NotSupportedError, remedy
 from sandbox.aws_preview.monitor import Monitor
 from sandbox.provider.properties import UNKNOWN, decode, encode, reveal
 from sandbox.toolchain.tools import AWS_PLUGIN_VERSION, EKS_PLUGIN_VERSION
@@ -39,7 +39,7 @@ def _reports_errors(method: F) -> F:
     def call(self: Any, request: Any, context: grpc.ServicerContext) -> Any:
         try:
             return method(self, request, context)
-        except RefusedError as error:
+        except NotSupportedError as error:
             context.abort(grpc.StatusCode.UNKNOWN, str(error))
         except grpc.RpcError as error:
             # The engine has refused a child of a component and told the user why.
@@ -97,8 +97,8 @@ class PreviewProvider(provider_pb2_grpc.ResourceProviderServicer):
     def Call(self, request: Any, context: grpc.ServicerContext) -> Any:
         raise self._refused(f"does not know the method {request.tok}")
 
-    def _refused(self, what: str) -> RefusedError:
-        return RefusedError(
+    def _refused(self, what: str) -> NotSupportedError:
+        return NotSupportedError(
             f"the preview stand-in of {self.package} {what}; {remedy(self.package, self.version)}"
         )
 
@@ -148,13 +148,13 @@ class AwsProvider(PreviewProvider):
 
     @_reports_errors
     def Delete(self, request: Any, context: grpc.ServicerContext) -> Any:
-        raise self._refused(f"cannot delete {_described(request.urn)}: it only previews")
+        raise self._refused(f"cannot delete {_describe(request.urn)}: it only previews")
 
     @_reports_errors
     def Read(self, request: Any, context: grpc.ServicerContext) -> Any:
         """A resource that the program looks up by id is taken to exist; a refresh is refused."""
         if request.inputs.fields:
-            raise self._refused(f"cannot refresh {_described(request.urn)}: it only previews")
+            raise self._refused(f"cannot refresh {_describe(request.urn)}: it only previews")
         return provider_pb2.ReadResponse(id=request.id, properties=request.properties)
 
     @_reports_errors
@@ -166,7 +166,7 @@ class AwsProvider(PreviewProvider):
 
     def _only_in_preview(self, request: Any, verb: str) -> None:
         if not request.preview:
-            raise self._refused(f"cannot {verb} {_described(request.urn)}: it only previews")
+            raise self._refused(f"cannot {verb} {_describe(request.urn)}: it only previews")
 
 
 class EksProvider(PreviewProvider):
@@ -232,5 +232,5 @@ def _type(urn: str) -> str:
     return str(urn.split("::")[2].rpartition("$")[2])
 
 
-def _described(urn: str) -> str:
+def _describe(urn: str) -> str:
     return f"{_type(urn)} {urn.rpartition('::')[2]}"

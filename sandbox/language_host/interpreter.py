@@ -29,7 +29,7 @@ class Plugin:
     server: str
 
 
-def python_of(root: str, options: Mapping[str, Any]) -> Path:
+def find_python(root: str, options: Mapping[str, Any]) -> Path:
     """The interpreter that a project or a policy pack names.
 
     `root` is the folder that relative paths start from, `options` the `runtime.options` of its

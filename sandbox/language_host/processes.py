@@ -20,7 +20,7 @@ CHUNK_BYTES = 64 * 1024
 Chunk = tuple[Literal["stdout", "stderr"], bytes]
 
 
-class Children:
+class ChildProcesses:
     """Starts processes and ends those still running when the host stops."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Children:
             ender.join()
 
 
-def output(child: subprocess.Popen[bytes]) -> Iterator[Chunk]:
+def stream_output(child: subprocess.Popen[bytes]) -> Iterator[Chunk]:
     """What a piped child writes, as it comes, until it has closed both its streams."""
     chunks: queue.Queue[Chunk | None] = queue.Queue()
 

@@ -15,7 +15,7 @@ from google.protobuf import empty_pb2, json_format
 from pulumi.runtime.proto import language_pb2, language_pb2_grpc, plugin_pb2
 
 from sandbox.language_host import interpreter
-from sandbox.language_host.processes import Children, output
+from sandbox.language_host.processes import ChildProcesses, stream_output
 
 PROGRAM = Path(__file__).with_name("program.py")
 """Runs a user's program; started by path, since the program's environment has no `sandbox`."""
@@ -29,7 +29,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
 
     def __init__(self, engine: str) -> None:
         self._engine = engine
-        self._children = Children()
+        self._children = ChildProcesses()
 
     def stop(self) -> None:
         """End every program and plugin that still runs."""
@@ -106,7 +106,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
             child = self._children.start(
                 command, cwd=folder, env=interpreter.environment(Path(command[0]), {}), piped=True
             )
-            for stream, data in output(child):
+            for stream, data in stream_output(child):
                 yield language_pb2.InstallDependenciesResponse(**{stream: data})
             if code := self._children.wait(child):
                 context.abort(
@@ -158,7 +158,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
             command, cwd=cwd, env=interpreter.environment(python, extra), piped=True
         )
         context.add_callback(lambda: self._children.end(child))
-        for stream, data in output(child):
+        for stream, data in stream_output(child):
             if stream == "stdout":
                 yield language_pb2.RunPluginResponse(stdout=data)
             else:
@@ -172,7 +172,7 @@ def _options(info: Any) -> Mapping[str, Any]:
 
 def _python(info: Any, context: grpc.ServicerContext) -> Path:
     try:
-        return interpreter.python_of(info.root_directory, _options(info))
+        return interpreter.find_python(info.root_directory, _options(info))
     except interpreter.InterpreterError as error:
         context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         raise

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-SWITCH = "SANDBOX_MONITORING"
+MONITORING_ENV = "SANDBOX_MONITORING"
 """`off` leaves all of it out of what `sandbox up` starts: benchmarks and most tests need none of it."""
 
 
@@ -16,9 +16,11 @@ class MonitoringError(Exception):
     """What was asked for cannot be; one line for the user."""
 
 
-def wanted() -> bool:
+def is_enabled() -> bool:
     """Whether a sandbox that is brought up now is watched. Raises MonitoringError for another value."""
-    value = os.environ.get(SWITCH, "on")
+    value = os.environ.get(MONITORING_ENV, "on")
     if value not in ("on", "off"):
-        raise MonitoringError(f"{SWITCH}: got {value!r}; allowed on or off; unset it for on")
+        raise MonitoringError(
+            f"{MONITORING_ENV}: got {value!r}; allowed on or off; unset it for on"
+        )
     return value == "on"

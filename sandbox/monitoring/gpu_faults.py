@@ -23,28 +23,28 @@ class Fault:
     """Uncorrectable memory errors since the driver was loaded."""
 
 
-def file(state: paths.State) -> Path:
+def faults_file(state: paths.State) -> Path:
     """Where faults are kept between runs of the exporter."""
     return state.home / "gpu-faults.json"
 
 
-def load(state: paths.State) -> dict[tuple[str, int], Fault]:
+def load_faults(state: paths.State) -> dict[tuple[str, int], Fault]:
     """Faults by node and number of the GPU; empty when none was ever set."""
     try:
-        found = json.loads(file(state).read_text())
+        found = json.loads(faults_file(state).read_text())
         return {(node, int(gpu)): Fault(**fault) for node, gpu, fault in found}
     except (OSError, ValueError, TypeError):
         return {}
 
 
-def inject(state: paths.State, node: str, gpu: int, fault: Fault) -> None:
+def set_fault(state: paths.State, node: str, gpu: int, fault: Fault) -> None:
     """Give a GPU a fault, or none. Raises MonitoringError for a GPU that there is not."""
-    _require(state, node, gpu)
-    faults = load(state) | {(node, gpu): fault}
+    _require_gpu(state, node, gpu)
+    faults = load_faults(state) | {(node, gpu): fault}
     _save(state, {key: one for key, one in faults.items() if one != Fault()})
 
 
-def _require(state: paths.State, node: str, gpu: int) -> None:
+def _require_gpu(state: paths.State, node: str, gpu: int) -> None:
     try:
         found = Client(state.kubeconfig).get(node_path(node))
     except OSError as error:
@@ -61,6 +61,6 @@ def _require(state: paths.State, node: str, gpu: int) -> None:
 
 def _save(state: paths.State, faults: Mapping[tuple[str, int], Fault]) -> None:
     rows = [(node, gpu, asdict(fault)) for (node, gpu), fault in sorted(faults.items())]
-    partial = file(state).with_suffix(".partial")
+    partial = faults_file(state).with_suffix(".partial")
     partial.write_text(json.dumps(rows))
-    partial.rename(file(state))
+    partial.rename(faults_file(state))

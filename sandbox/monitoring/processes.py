@@ -8,7 +8,7 @@ from pathlib import Path
 from infra.observability import series
 from sandbox import paths
 from sandbox.ports import LOOPBACK
-from sandbox.services import CODE_ENV, Service, Setting, digest
+from sandbox.services import CODE_ENV, ClusterSettings, Service, digest
 
 RETENTION = "1d"
 RETENTION_SIZE = "512MB"
@@ -17,53 +17,53 @@ RULES = "rules.yaml"
 TOKEN = "prometheus.token"
 
 
-def services(at: Setting) -> list[Service]:
+def monitoring_services(settings: ClusterSettings) -> list[Service]:
     """They may start in any order once the API server is ready."""
-    return [_state_metrics(at), _gpu_exporter(at), _prometheus(at)]
+    return [_state_metrics(settings), _gpu_exporter(settings), _prometheus(settings)]
 
 
-def _prometheus(at: Setting) -> Service:
-    files = [Path(at.config(CONFIGURATION)), Path(at.config(RULES))]
+def _prometheus(settings: ClusterSettings) -> Service:
+    files = [Path(settings.config(CONFIGURATION)), Path(settings.config(RULES))]
     argv = [
-        at.binary("prometheus"),
+        settings.binary("prometheus"),
         f"--config.file={files[0]}",
-        f"--storage.tsdb.path={at.state.home / 'prometheus'}",
+        f"--storage.tsdb.path={settings.state.home / 'prometheus'}",
         f"--storage.tsdb.retention.time={RETENTION}",
         f"--storage.tsdb.retention.size={RETENTION_SIZE}",
-        f"--web.listen-address={LOOPBACK}:{at.ports['prometheus']}",
+        f"--web.listen-address={LOOPBACK}:{settings.ports['prometheus']}",
         "--log.level=warn",
     ]
     # Another digest starts it anew with the new rules; what it stored stays.
     env = {CODE_ENV: digest(files)}
-    return Service("prometheus", argv, at.http("prometheus", "/-/ready"), env)
+    return Service("prometheus", argv, settings.http("prometheus", "/-/ready"), env)
 
 
-def _state_metrics(at: Setting) -> Service:
+def _state_metrics(settings: ClusterSettings) -> Service:
     argv = [
-        at.binary("kube-state-metrics"),
-        f"--kubeconfig={at.kubeconfig('kube-state-metrics')}",
+        settings.binary("kube-state-metrics"),
+        f"--kubeconfig={settings.kubeconfig('kube-state-metrics')}",
         f"--host={LOOPBACK}",
-        f"--port={at.ports['kube-state-metrics']}",
+        f"--port={settings.ports['kube-state-metrics']}",
         f"--telemetry-host={LOOPBACK}",
-        f"--telemetry-port={at.ports['kube-state-metrics-self']}",
+        f"--telemetry-port={settings.ports['kube-state-metrics-self']}",
         f"--resources={','.join(series.STATE_RESOURCES)}",
         f"--metric-labels-allowlist={series.allowlist()}",
     ]
-    return Service("kube-state-metrics", argv, at.http("kube-state-metrics", "/healthz"))
+    return Service("kube-state-metrics", argv, settings.http("kube-state-metrics", "/healthz"))
 
 
-def _gpu_exporter(at: Setting) -> Service:
+def _gpu_exporter(settings: ClusterSettings) -> Service:
     argv = [sys.executable, "-m", "sandbox.monitoring.exporter"]
-    argv.append(f"--port={at.ports['gpu-exporter']}")
+    argv.append(f"--port={settings.ports['gpu-exporter']}")
     code = [
         *(paths.PROJECT / "sandbox" / "monitoring").rglob("*.py"),
         *(paths.PROJECT / "infra" / "observability").glob("*.py"),
     ]
     env = {
-        "KUBECONFIG": at.kubeconfig("gpu-exporter"),
-        "SANDBOX_HOME": str(at.state.home),
+        "KUBECONFIG": settings.kubeconfig("gpu-exporter"),
+        "SANDBOX_HOME": str(settings.state.home),
         "PYTHONPATH": str(paths.PROJECT),
         "PYTHONUNBUFFERED": "1",
         CODE_ENV: digest(sorted(code)),
     }
-    return Service("gpu-exporter", argv, at.http("gpu-exporter", "/healthz"), env)
+    return Service("gpu-exporter", argv, settings.http("gpu-exporter", "/healthz"), env)

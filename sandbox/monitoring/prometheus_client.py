@@ -19,12 +19,12 @@ class Alert:
 
     name: str
     severity: str
-    of: str
+    labels: str
     """Its other labels, as NAME=VALUE."""
     summary: str
 
 
-def url(state: paths.State) -> str | None:
+def prometheus_url(state: paths.State) -> str | None:
     """Prometheus' address; None where a sandbox is not watched."""
     try:
         specs = json.loads(supervisor.services_file(state).read_text())
@@ -36,14 +36,14 @@ def url(state: paths.State) -> str | None:
     return None
 
 
-def firing(base: str) -> list[Alert]:
+def firing_alerts(base: str) -> list[Alert]:
     """What fires now, most urgent first. Raises MonitoringError."""
     found = [
         _alert(one["labels"], one.get("annotations") or {})
-        for one in _alerts(base)
+        for one in _get_alerts(base)
         if one["state"] == "firing"
     ]
-    return sorted(found, key=lambda alert: (alert.severity != "page", alert.name, alert.of))
+    return sorted(found, key=lambda alert: (alert.severity != "page", alert.name, alert.labels))
 
 
 def _alert(labels: dict[str, str], annotations: dict[str, str]) -> Alert:
@@ -51,12 +51,12 @@ def _alert(labels: dict[str, str], annotations: dict[str, str]) -> Alert:
     return Alert(
         name=labels["alertname"],
         severity=labels.get("severity", ""),
-        of=" ".join(f"{k}={v}" for k, v in sorted(labels.items()) if k not in known),
+        labels=" ".join(f"{k}={v}" for k, v in sorted(labels.items()) if k not in known),
         summary=annotations.get("summary", ""),
     )
 
 
-def _alerts(base: str) -> list[dict[str, Any]]:
+def _get_alerts(base: str) -> list[dict[str, Any]]:
     try:
         with urllib.request.urlopen(f"{base}/api/v1/alerts", timeout=TIMEOUT_S) as answer:
             found: list[dict[str, Any]] = json.load(answer)["data"]["alerts"]

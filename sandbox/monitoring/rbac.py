@@ -20,10 +20,10 @@ GPU_EXPORTER: Final = f"{_ACCOUNT}:gpu-exporter"
 """Common names of certificates, as the service accounts of the same programs on clusters."""
 
 _BATCH: Final = ("cronjobs", "jobs")
-_LIST: Final = ["get", "list", "watch"]
+_READ_VERBS: Final = ["get", "list", "watch"]
 
 
-def documents() -> list[Document]:
+def rbac_objects() -> list[Document]:
     """Namespace, service account, and what each watcher may read in all namespaces."""
     labels = naming.object_labels("monitoring")
     level = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -37,21 +37,23 @@ def documents() -> list[Document]:
             "metadata": account,
             "automountServiceAccountToken": False,
         },
-        *_may("prometheus", f"{_ACCOUNT}:{PROMETHEUS}", [_reads("pods"), _METRICS]),
-        *_may("kube-state-metrics", STATE_METRICS, [_reads(r) for r in series.STATE_RESOURCES]),
-        *_may("gpu-exporter", GPU_EXPORTER, [_reads("nodes"), _reads("pods")]),
+        *_grant("prometheus", f"{_ACCOUNT}:{PROMETHEUS}", [_read_rule("pods"), _METRICS_RULE]),
+        *_grant(
+            "kube-state-metrics", STATE_METRICS, [_read_rule(r) for r in series.STATE_RESOURCES]
+        ),
+        *_grant("gpu-exporter", GPU_EXPORTER, [_read_rule("nodes"), _read_rule("pods")]),
     ]
 
 
-_METRICS: Final = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
+_METRICS_RULE: Final = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
 
 
-def _reads(resource: str) -> Document:
+def _read_rule(resource: str) -> Document:
     group = "batch" if resource in _BATCH else ""
-    return {"apiGroups": [group], "resources": [resource], "verbs": _LIST}
+    return {"apiGroups": [group], "resources": [resource], "verbs": _READ_VERBS}
 
 
-def _may(name: str, user: str, rules: list[Document]) -> list[Document]:
+def _grant(name: str, user: str, rules: list[Document]) -> list[Document]:
     metadata = {"name": f"sandbox-{name}", "labels": naming.object_labels("monitoring")}
     api = "rbac.authorization.k8s.io"
     role = {"apiGroup": api, "kind": "ClusterRole", "name": f"sandbox-{name}"}

@@ -15,9 +15,9 @@ from sandbox.ports import LOOPBACK
 
 Document = dict[str, Any]
 
-EVERY: Final = "5s"
+SCRAPE_INTERVAL: Final = "5s"
 """A sandbox is looked at while things happen; clusters ask every 30 s."""
-APISERVER_EVERY: Final = "15s"
+APISERVER_SCRAPE_INTERVAL: Final = "15s"
 """It says so much of itself that asking costs it a tenth of a second."""
 
 
@@ -31,23 +31,27 @@ class Files:
     rules: Path
 
 
-def document(ports: Mapping[str, int], files: Files) -> Document:
+def prometheus_config(ports: Mapping[str, int], files: Files) -> Document:
     """prometheus.yaml."""
     return {
-        "global": {"scrape_interval": EVERY, "scrape_timeout": EVERY, "evaluation_interval": EVERY},
+        "global": {
+            "scrape_interval": SCRAPE_INTERVAL,
+            "scrape_timeout": SCRAPE_INTERVAL,
+            "evaluation_interval": SCRAPE_INTERVAL,
+        },
         "rule_files": [str(files.rules)],
         "scrape_configs": [
             _trainer(ports, files),
             _gpus(ports),
             _logs(ports),
-            _at(series.KUEUE_JOB, ports["kueue-metrics"], **_as_prometheus(files)),
+            _static_job(series.KUEUE_JOB, ports["kueue-metrics"], **_credentials(files)),
             _apiserver(ports, files),
-            _at(series.STATE_JOB, ports["kube-state-metrics"], honor_labels=True),
+            _static_job(series.STATE_JOB, ports["kube-state-metrics"], honor_labels=True),
         ],
     }
 
 
-def facts() -> Facts:
+def rule_facts() -> Facts:
     """What rules are told of a sandbox: every instance type's price, since any may be simulated."""
     region = catalog.DEFAULT_REGION
     found = []
@@ -65,12 +69,12 @@ def facts() -> Facts:
 def _trainer(ports: Mapping[str, int], files: Files) -> Document:
     """The first pod of every run, at its own loopback address."""
     pod = "__meta_kubernetes_pod"
-    index = _label("batch.kubernetes.io/job-completion-index")
+    index = _pod_label("batch.kubernetes.io/job-completion-index")
     discovery = {
         "role": "pod",
         "api_server": f"https://{LOOPBACK}:{ports['apiserver']}",
         "selectors": [{"role": "pod", "label": naming.RUN_ID}],
-        **_as_prometheus(files, scheme=False),
+        **_credentials(files, scheme=False),
     }
     return {
         "job_name": series.TRAINER_JOB,
@@ -85,8 +89,8 @@ def _trainer(ports: Mapping[str, int], files: Files) -> Document:
             _copy("__meta_kubernetes_namespace", "namespace"),
             _copy(f"{pod}_name", "pod"),
             _copy(f"{pod}_node_name", "node"),
-            _copy(_label(naming.RUN_ID), "run_id"),
-            _copy(_label(naming.TEAM), "team"),
+            _copy(_pod_label(naming.RUN_ID), "run_id"),
+            _copy(_pod_label(naming.TEAM), "team"),
         ],
         "sample_limit": series.SAMPLES_OF_A_RUN,
         # A run tells of itself only. Its id and team are its pod's labels, whatever it says.
@@ -100,7 +104,7 @@ def _trainer(ports: Mapping[str, int], files: Files) -> Document:
 def _gpus(ports: Mapping[str, int]) -> Document:
     """One exporter for all nodes: a GPU's node is its `Hostname`, not the scrape's."""
     rule = _copy("Hostname", "node")
-    return _at(
+    return _static_job(
         series.DCGM_JOB,
         ports["gpu-exporter"],
         honor_labels=True,
@@ -110,26 +114,26 @@ def _gpus(ports: Mapping[str, int]) -> Document:
 
 def _logs(ports: Mapping[str, int]) -> Document:
     """What lines in logs tell, counted by the same process."""
-    return _at("logs", ports["gpu-exporter"], honor_labels=True, metrics_path="/logs")
+    return _static_job("logs", ports["gpu-exporter"], honor_labels=True, metrics_path="/logs")
 
 
 def _apiserver(ports: Mapping[str, int], files: Files) -> Document:
     used = sorted(name for name in series.ALL if name.startswith("apiserver_"))
-    return _at(
+    return _static_job(
         series.APISERVER_JOB,
         ports["apiserver"],
-        scrape_interval=APISERVER_EVERY,
+        scrape_interval=APISERVER_SCRAPE_INTERVAL,
         metric_relabel_configs=[_keep("__name__", "|".join(used))],
-        **_as_prometheus(files),
+        **_credentials(files),
     )
 
 
-def _at(job: str, port: int, **more: Any) -> Document:
+def _static_job(job: str, port: int, **more: Any) -> Document:
     targets = [{"targets": [f"{LOOPBACK}:{port}"]}]
     return {"job_name": job, "static_configs": targets, **more}
 
 
-def _as_prometheus(files: Files, *, scheme: bool = True) -> Document:
+def _credentials(files: Files, *, scheme: bool = True) -> Document:
     return {
         **({"scheme": "https"} if scheme else {}),
         "authorization": {"credentials_file": str(files.token)},
@@ -137,7 +141,7 @@ def _as_prometheus(files: Files, *, scheme: bool = True) -> Document:
     }
 
 
-def _label(key: str) -> str:
+def _pod_label(key: str) -> str:
     """Prometheus' name of a pod's label."""
     return f"__meta_kubernetes_pod_label_{re.sub(r'[^a-zA-Z0-9_]', '_', key)}"
 

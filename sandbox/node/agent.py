@@ -10,9 +10,9 @@ from sandbox import paths
 from sandbox.node import runtime
 from sandbox.node.addresses import Addresses
 from sandbox.node.api import ApiError, ApiUnavailable, Client, Json
-from sandbox.node.context import Shared
+from sandbox.node.context import AgentContext
 from sandbox.node.events import Events
-from sandbox.node.heartbeat import Heartbeat, node_info, ours
+from sandbox.node.heartbeat import Heartbeat, is_process_node, node_info
 from sandbox.node.host_table import HostTable
 from sandbox.node.log_server import LogServer
 from sandbox.node.pod_worker import PodWorker
@@ -41,7 +41,7 @@ class Agent:
         self._lock = threading.RLock()
         self._workers: dict[str, PodWorker] = {}
         self._pod_watches: dict[str, Informer] = {}
-        self._broken = ""
+        self._runtime_problem = ""
         self._next_check = 0.0
 
     def start(self) -> None:
@@ -49,7 +49,7 @@ class Agent:
         self.state.node.mkdir(parents=True, exist_ok=True, mode=0o700)
         client, version = self._connect()
         runtime_version = self._check_runtime()
-        self.shared = Shared(
+        self.shared = AgentContext(
             client=client,
             state=self.state,
             events=Events(client),
@@ -67,7 +67,7 @@ class Agent:
             self.state,
             node_info(version, runtime_version),
             server.port,
-            self._trouble,
+            self._runtime_error,
         )
         services = Informer(client, "/api/v1/services", self.shared.hosts.service)
         services.start()
@@ -82,33 +82,33 @@ class Agent:
         log.info("serving %d nodes; logs on port %d", len(self._pod_watches), server.port)
 
     def _connect(self) -> tuple[Client, str]:
-        said = ""
+        reported = ""
         while True:
             try:
                 client = Client(self.state.kubeconfig)
                 return client, str(client.get("/version")["gitVersion"])
             except (ApiError, ApiUnavailable, OSError, ValueError) as error:
-                if str(error) != said:
-                    said = str(error)
+                if str(error) != reported:
+                    reported = str(error)
                     log.warning("waiting for the API server: %s", error)
                 time.sleep(API_WAIT_S)
 
     def _check_runtime(self) -> str:
         """The runtime's version; without one the nodes are NotReady and say why."""
         try:
-            return runtime.check()
-        except (runtime.RuntimeUnusable, OSError) as error:
-            self._broken = str(error)
+            return runtime.check_bubblewrap()
+        except (runtime.RuntimeUnavailable, OSError) as error:
+            self._runtime_problem = str(error)
             log.error("%s", error)
             return "unknown"
 
-    def _trouble(self) -> str:
+    def _runtime_error(self) -> str:
         """Why no container can be run, or nothing."""
-        if self._broken and time.monotonic() >= self._next_check:
+        if self._runtime_problem and time.monotonic() >= self._next_check:
             self._next_check = time.monotonic() + CHECK_S
-            self._broken = ""
+            self._runtime_problem = ""
             self._check_runtime()
-        return self._broken
+        return self._runtime_problem
 
     # Handlers of the watches.
 
@@ -117,7 +117,7 @@ class Agent:
         if kind == "DELETED":
             if name in self._pod_watches:
                 self._node_gone(name)
-        elif ours(node):
+        elif is_process_node(node):
             self.shared.allocatable[name] = (node.get("status") or {}).get("allocatable") or {}
             self._heartbeat.put(node)
             if name not in self._pod_watches:
@@ -140,7 +140,7 @@ class Agent:
         with self._lock:
             for worker in self._workers.values():
                 if worker.state.pod["spec"]["nodeName"] == name:
-                    worker.lost()
+                    worker.node_deleted()
 
     def _pod(self, kind: str, pod: Json) -> None:
         uid = pod["metadata"]["uid"]
@@ -148,7 +148,7 @@ class Agent:
             worker = self._workers.get(uid)
             if worker:
                 if kind == "DELETED":
-                    worker.gone()
+                    worker.object_deleted()
                 else:
                     worker.update(pod)
                 return
@@ -162,14 +162,14 @@ class Agent:
             worker = PodWorker(self.shared, pod, self._done)
             self._workers[uid] = worker
             if kind == "DELETED":
-                worker.gone()
+                worker.object_deleted()
             worker.start()
 
     def _done(self, worker: PodWorker) -> None:
         """A worker has nothing left to do."""
         with self._lock:
             self._workers.pop(worker.state.uid, None)
-            if worker.is_gone:
+            if worker.is_object_deleted:
                 worker.state.folder.remove(self.state)
 
     def _is_finished(self, pod: Json) -> bool:
@@ -188,12 +188,12 @@ class Agent:
         with self._lock:
             first = list(self._workers.values())
         for worker in first:
-            worker.settled.wait(SETTLE_S)
+            worker.first_step_done.wait(SETTLE_S)
         self.shared.hosts.release()
         for place in list(pod_folders(self.state)):
             if self._orphaned(place.uid):
                 log.warning("%s: its pod is gone; removing", place.path.name)
-                runtime.end([a for a in place.all_attempts() if a.alive()], END_S)
+                runtime.end_containers([a for a in place.all_attempts() if a.alive()], END_S)
                 place.remove(self.state)
         prune_logs(self.state)
 

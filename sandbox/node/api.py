@@ -30,8 +30,8 @@ _PATCH_TYPES: Mapping[PatchKind, str] = {
 }
 CONNECT_TIMEOUT_S = 3.0
 READ_TIMEOUT_S = 15.0
-_TURNED_AWAY = 429
-_TRIES = 10
+_TOO_MANY_REQUESTS = 429
+_MAX_ATTEMPTS = 10
 """As often as client-go asks again when a server that is busy or not warm yet turns a request away."""
 FIELD_MANAGER = "trainyard-node"
 
@@ -62,7 +62,7 @@ class Client:
 
     def __init__(self, kubeconfig: Path) -> None:
         """Reads `kubeconfig`; raises OSError or ValueError when it cannot be used."""
-        cluster, user = _current(kubeconfig)
+        cluster, user = _current_context(kubeconfig)
         self.server: str = cluster["server"]
         address = urlsplit(self.server)
         if address.scheme != "https" or not address.hostname:
@@ -114,8 +114,8 @@ class Client:
         content_type: str = "application/json",
     ) -> Json:
         response = self._send(method, path, query, body, content_type, None)
-        for _ in range(_TRIES - 1):
-            if not _turned_away(response):
+        for _ in range(_MAX_ATTEMPTS - 1):
+            if not _is_throttled(response):
                 break
             time.sleep(float(response.headers["Retry-After"]))
             response = self._send(method, path, query, body, content_type, None)
@@ -175,12 +175,12 @@ def node_path(name: str = "", subresource: str = "") -> str:
     return f"{path}/{subresource}" if subresource else path
 
 
-def _turned_away(response: urllib3.BaseHTTPResponse) -> bool:
+def _is_throttled(response: urllib3.BaseHTTPResponse) -> bool:
     """Whether the server did nothing and names a time to ask again.
 
     A disruption budget answers an eviction with the same code; whether to insist is the caller's business.
     """
-    if response.status != _TURNED_AWAY or "Retry-After" not in response.headers:
+    if response.status != _TOO_MANY_REQUESTS or "Retry-After" not in response.headers:
         return False
     return b"DisruptionBudget" not in response.data
 
@@ -196,7 +196,7 @@ def _error(status: int, body: bytes) -> ApiError | ApiUnavailable:
     return ApiError(status, reason, message)
 
 
-def _current(kubeconfig: Path) -> tuple[Json, Json]:
+def _current_context(kubeconfig: Path) -> tuple[Json, Json]:
     """The cluster and the user of the kubeconfig's current context."""
     config = yaml.safe_load(kubeconfig.read_text())
     try:

@@ -84,10 +84,10 @@ class Container:
         return attempt
 
     def launch(
-        self, attempt: Attempt, options: list[str], command: list[str], on_exit: Watch
+        self, attempt: Attempt, options: list[str], command: list[str], on_exit: ExitWatch
     ) -> None:
         """Starts the attempt; `on_exit(attempt, shim)` arranges that its end is noticed."""
-        process = runtime.start(attempt, options, command)
+        process = runtime.start_container(attempt, options, command)
         self.attempts.append(attempt)
         self.waiting = None
         self.create_failures = 0
@@ -121,7 +121,7 @@ class Container:
         last = self.last
         exit_ = last.exit() if last else None
         run = last.run() if last else None
-        state = _ended(last, run, exit_, self.spec) if last and exit_ else None
+        state = _terminated_state(last, run, exit_, self.spec) if last and exit_ else None
         restarting = state is not None and self.waiting is not None
         previous = state if restarting else self._previous()
         running = last is not None and exit_ is None
@@ -149,15 +149,15 @@ class Container:
             return None
         attempt = self.attempts[-2]
         exit_ = attempt.exit()
-        return _ended(attempt, attempt.run(), exit_, self.spec) if exit_ else None
+        return _terminated_state(attempt, attempt.run(), exit_, self.spec) if exit_ else None
 
 
-Watch = Callable[[Attempt, subprocess.Popen[bytes]], None]
+ExitWatch = Callable[[Attempt, subprocess.Popen[bytes]], None]
 
 
-def _ended(attempt: Attempt, run: Json | None, exit_: Json, spec: Json) -> Json:
+def _terminated_state(attempt: Attempt, run: Json | None, exit_: Json, spec: Json) -> Json:
     """ContainerStateTerminated of an attempt."""
-    code, reason, message = judge(
+    code, reason, message = classify_exit(
         exit_, killed=attempt.marked("killed"), stopped=attempt.marked("stopped")
     )
     return terminated(
@@ -166,7 +166,7 @@ def _ended(attempt: Attempt, run: Json | None, exit_: Json, spec: Json) -> Json:
         finished=exit_["finished_at"],
         container_id=attempt.container_id,
         reason=reason,
-        message=message or _message(attempt, exit_, spec, code),
+        message=message or _termination_message(attempt, exit_, spec, code),
     )
 
 
@@ -174,7 +174,7 @@ def _started_at(run: Json | None) -> float:
     return float(run["started_at"]) if run else time.time()
 
 
-def judge(exit_: Json, killed: bool, stopped: bool) -> tuple[int, str, str]:
+def classify_exit(exit_: Json, killed: bool, stopped: bool) -> tuple[int, str, str]:
     """(exit code, reason, message) of an ended attempt, from what its shim left.
 
     `killed`: the agent sent SIGKILL; `stopped`: the whole sandbox was stopped.
@@ -194,7 +194,7 @@ def judge(exit_: Json, killed: bool, stopped: bool) -> tuple[int, str, str]:
     return code, "Error", ""
 
 
-def _message(attempt: Attempt, exit_: Json, spec: Json, code: int) -> str:
+def _termination_message(attempt: Attempt, exit_: Json, spec: Json, code: int) -> str:
     """The termination message: what the container wrote, else the end of its log if asked for."""
     try:
         with open(attempt.path / "message", "rb") as file:
@@ -206,7 +206,7 @@ def _message(attempt: Attempt, exit_: Json, spec: Json, code: int) -> str:
     return text
 
 
-def user_of(pod: Json, container: Json) -> tuple[int, int]:
+def container_user(pod: Json, container: Json) -> tuple[int, int]:
     """(uid, gid) that the container believes to have; on the host it is the sandbox's own user."""
     merged = {**(pod["spec"].get("securityContext") or {})}
     merged.update(container.get("securityContext") or {})

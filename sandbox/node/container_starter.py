@@ -8,17 +8,17 @@ from sandbox.node import images
 from sandbox.node.api import ApiError, Json, object_path
 from sandbox.node.container import PULL_BACKOFF_FIRST_S, PULL_BACKOFF_LAST_S, Container
 from sandbox.node.context import HOST_IP, RETRY_S
-from sandbox.node.downward_api import BadReference, Placement
+from sandbox.node.downward_api import InvalidReference, Placement
 from sandbox.node.env import Fetch
-from sandbox.node.launch import compose
+from sandbox.node.launch import compose_launch
 from sandbox.node.pod_state import PodState
-from sandbox.node.pod_volumes import NotYet, PodVolumes
-from sandbox.node.probes import Prober, probed
+from sandbox.node.pod_volumes import PodVolumes, VolumeNotReady
+from sandbox.node.probes import Prober, has_probes
 from sandbox.node.records import Attempt
-from sandbox.node.rootfs import BadMount
+from sandbox.node.rootfs import InvalidMount
 
 
-class Starter:
+class ContainerStarter:
     """Starts the containers of one pod and keeps what they share: its volumes."""
 
     def __init__(self, state: PodState) -> None:
@@ -43,10 +43,10 @@ class Starter:
         """Makes and starts the next attempt; what hinders it is reported as waiting."""
         events, spec = self._state.shared.events, container.spec
         try:
-            image = images.resolve(spec["image"], self._state.shared.state)
+            image = images.resolve_image(spec["image"], self._state.shared.state)
             self._prepare_volumes()
             attempt = container.new_attempt()
-            launch = compose(
+            launch = compose_launch(
                 self._state.pod,
                 spec,
                 image=image,
@@ -58,11 +58,11 @@ class Starter:
             )
         except images.ImageError as error:
             return self._pull_failed(container, str(error))
-        except (NotYet, ApiError) as error:
+        except (VolumeNotReady, ApiError) as error:
             events.pod(self._state.pod, "FailedMount", str(error), warning=True)
             container.postpone("ContainerCreating", str(error), RETRY_S)
             return RETRY_S
-        except (BadReference, BadMount, OSError) as error:
+        except (InvalidReference, InvalidMount, OSError) as error:
             events.pod(self._state.pod, "Failed", f"Error: {error}", warning=True)
             container.postpone("CreateContainerConfigError", str(error), RETRY_S * 5)
             return RETRY_S * 5
@@ -86,7 +86,7 @@ class Starter:
                 self._state.shared.events.pod(self._state.pod, "Unhealthy", what, warning=True)
             self._state.wake()
 
-        if probed(container.spec):
+        if has_probes(container.spec):
             Prober(container, attempt, self._state.ip, self._state.grace(), changed).start()
 
     def _pull_failed(self, container: Container, message: str) -> float:

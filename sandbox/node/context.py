@@ -17,7 +17,7 @@ RETRY_S = 2.0
 
 
 @dataclass(frozen=True)
-class Shared:
+class AgentContext:
     """What all workers use."""
 
     client: Client

@@ -13,7 +13,7 @@ from sandbox.node.api import Json
 _SUBSCRIPT = re.compile(r"^metadata\.(labels|annotations)\['([^']+)'\]$")
 
 
-class BadReference(Exception):
+class InvalidReference(Exception):
     """A reference that cannot be resolved; the message says which and what would do."""
 
 
@@ -37,8 +37,8 @@ def pod_field(pod: Json, path: str, placement: Placement) -> str:
         "metadata.name": lambda: metadata["name"],
         "metadata.namespace": lambda: metadata["namespace"],
         "metadata.uid": lambda: metadata["uid"],
-        "metadata.labels": lambda: formatted(metadata.get("labels") or {}),
-        "metadata.annotations": lambda: formatted(metadata.get("annotations") or {}),
+        "metadata.labels": lambda: format_entries(metadata.get("labels") or {}),
+        "metadata.annotations": lambda: format_entries(metadata.get("annotations") or {}),
         "spec.nodeName": lambda: spec.get("nodeName", ""),
         "spec.serviceAccountName": lambda: spec.get("serviceAccountName", ""),
         "status.hostIP": lambda: placement.host_ip,
@@ -47,11 +47,11 @@ def pod_field(pod: Json, path: str, placement: Placement) -> str:
         "status.podIPs": lambda: placement.pod_ip,
     }
     if path not in simple:
-        raise BadReference(f"fieldPath {path!r} is not one of {', '.join(sorted(simple))}")
+        raise InvalidReference(f"fieldPath {path!r} is not one of {', '.join(sorted(simple))}")
     return str(simple[path]())
 
 
-def formatted(entries: Mapping[str, str]) -> str:
+def format_entries(entries: Mapping[str, str]) -> str:
     """Labels or annotations as the downward API writes them: one `key="value"` a line, sorted."""
 
     def quoted(value: str) -> str:
@@ -70,7 +70,7 @@ def resource_field(pod: Json, ref: Json, container: Json | None, placement: Plac
     if name:
         container = next((c for c in all_containers(pod) if c["name"] == name), None)
     if container is None:
-        raise BadReference(f"resourceFieldRef: no container {name!r} in the pod")
+        raise InvalidReference(f"resourceFieldRef: no container {name!r} in the pod")
     group, _, resource = str(ref["resource"]).partition(".")
     resources: dict[str, Any] = container.get("resources") or {}
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
@@ -80,8 +80,8 @@ def resource_field(pod: Json, ref: Json, container: Json | None, placement: Plac
     elif group == "requests":
         value = requests.get(resource, limits.get(resource, "0"))
     else:
-        raise BadReference(f"resource {ref['resource']!r} is neither limits.X nor requests.X")
-    return str(quantity.divided(value if value is not None else "0", ref.get("divisor") or "1"))
+        raise InvalidReference(f"resource {ref['resource']!r} is neither limits.X nor requests.X")
+    return str(quantity.divide(value if value is not None else "0", ref.get("divisor") or "1"))
 
 
 def all_containers(pod: Json) -> list[Json]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from sandbox.node.api import Json
-from sandbox.node.downward_api import BadReference, Placement, pod_field, resource_field
+from sandbox.node.downward_api import InvalidReference, Placement, pod_field, resource_field
 
 _REFERENCE = re.compile(r"\$(\$|\(([^()]*)\))")
 _NAME = re.compile(r"^[^=\x00]+$")
@@ -44,17 +44,17 @@ def environment(
     return values
 
 
-def argv(container: Json, entrypoint: list[str], values: Mapping[str, str]) -> list[str]:
+def container_argv(container: Json, entrypoint: list[str], values: Mapping[str, str]) -> list[str]:
     """What to execute: command replaces the image's entrypoint; args are appended."""
     command = [expand(word, values) for word in container.get("command") or []]
     args = [expand(word, values) for word in container.get("args") or []]
     words = (command or entrypoint) + args
     if not words:
-        raise BadReference(f"container {container['name']}: no command, and the image has none")
+        raise InvalidReference(f"container {container['name']}: no command, and the image has none")
     return words
 
 
-def data_of(kind: str, item: Json) -> dict[str, bytes]:
+def object_data(kind: str, item: Json) -> dict[str, bytes]:
     """All keys of a ConfigMap or Secret."""
     if kind == "secrets":
         return {key: base64.b64decode(value) for key, value in (item.get("data") or {}).items()}
@@ -71,10 +71,10 @@ def _from_source(source: Json, fetch: Fetch) -> dict[str, str]:
     if item is None:
         if ref.get("optional"):
             return {}
-        raise BadReference(f"{_singular(kind)} {ref['name']!r} not found")
+        raise InvalidReference(f"{_kind_name(kind)} {ref['name']!r} not found")
     return {
         prefix + key: value.decode(errors="replace")
-        for key, value in data_of(kind, item).items()
+        for key, value in object_data(kind, item).items()
         if _NAME.match(prefix + key) and b"\x00" not in value
     }
 
@@ -98,20 +98,20 @@ def _value(
         return _key("configmaps", source["configMapKeyRef"], fetch)
     if "secretKeyRef" in source:
         return _key("secrets", source["secretKeyRef"], fetch)
-    raise BadReference(f"env {entry['name']}: valueFrom {sorted(source)} is not supported here")
+    raise InvalidReference(f"env {entry['name']}: valueFrom {sorted(source)} is not supported here")
 
 
 def _key(kind: str, ref: Json, fetch: Fetch) -> str | None:
     item = fetch(kind, ref["name"])
-    data = data_of(kind, item) if item is not None else {}
+    data = object_data(kind, item) if item is not None else {}
     if ref["key"] in data:
         return data[ref["key"]].decode(errors="replace")
     if ref.get("optional"):
         return None
     if item is None:
-        raise BadReference(f"{_singular(kind)} {ref['name']!r} not found")
-    raise BadReference(f"couldn't find key {ref['key']} in {_singular(kind)} {ref['name']!r}")
+        raise InvalidReference(f"{_kind_name(kind)} {ref['name']!r} not found")
+    raise InvalidReference(f"couldn't find key {ref['key']} in {_kind_name(kind)} {ref['name']!r}")
 
 
-def _singular(kind: str) -> str:
+def _kind_name(kind: str) -> str:
     return "configmap" if kind == "configmaps" else "secret"

@@ -56,12 +56,12 @@ class Events(threading.Thread):
 
     def _put(self, about: Json, reason: str, message: str, warning: bool, host: str) -> None:
         try:
-            self._queue.put_nowait(event_of(about, reason, message, warning, host))
+            self._queue.put_nowait(build_event(about, reason, message, warning, host))
         except queue.Full:
             log.debug("event lost: too many at once")
 
 
-def event_of(
+def build_event(
     about: Json, reason: str, message: str, warning: bool, host: str, component: str = COMPONENT
 ) -> Json:
     """An Event object; the same event has the same name."""

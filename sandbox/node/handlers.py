@@ -21,10 +21,10 @@ _NS_GET_PARENT = 0xB702
 """ioctl_ns(2): a descriptor of the owning user namespace."""
 
 
-def run(action: Json, attempt: Attempt, pod_ip: str, timeout_s: float) -> str | None:
+def run_handler(action: Json, attempt: Attempt, pod_ip: str, timeout_s: float) -> str | None:
     """Does `action` (a LifecycleHandler or Probe handler); None if it worked, else what went wrong."""
     if "exec" in action:
-        return execute(action["exec"].get("command") or [], attempt, timeout_s)
+        return run_exec(action["exec"].get("command") or [], attempt, timeout_s)
     try:
         if "httpGet" in action:
             return _http_get(action["httpGet"], pod_ip, timeout_s)
@@ -38,7 +38,7 @@ def run(action: Json, attempt: Attempt, pod_ip: str, timeout_s: float) -> str | 
     return f"{', '.join(sorted(action)) or 'an empty handler'} is not supported on a process node"
 
 
-def execute(command: list[str], attempt: Attempt, timeout_s: float) -> str | None:
+def run_exec(command: list[str], attempt: Attempt, timeout_s: float) -> str | None:
     """Runs a command in the namespaces of the container, with the container's environment."""
     record = attempt.run()
     nsenter = shutil.which("nsenter")
@@ -48,9 +48,9 @@ def execute(command: list[str], attempt: Attempt, timeout_s: float) -> str | Non
         return "the container is not running"
     try:
         with contextlib.ExitStack() as opened:
-            enter, kept = _entering(nsenter, record["pid"], opened)
+            enter, kept = _nsenter_command(nsenter, record["pid"], opened)
             answer = subprocess.run(
-                [*enter, "--", "/usr/bin/env", "-i", *_variables(attempt), *command],
+                [*enter, "--", "/usr/bin/env", "-i", *_environment_of(attempt), *command],
                 capture_output=True,
                 timeout=timeout_s,
                 stdin=subprocess.DEVNULL,
@@ -66,7 +66,7 @@ def execute(command: list[str], attempt: Attempt, timeout_s: float) -> str | Non
     return f"exit code {answer.returncode}: {output}"
 
 
-def _entering(
+def _nsenter_command(
     nsenter: str, pid: int, opened: contextlib.ExitStack
 ) -> tuple[list[str], tuple[int, ...]]:
     """(command that enters the container's namespaces, file descriptors that it needs).
@@ -89,7 +89,7 @@ def _entering(
     return [*first, *second], (owner, inner)
 
 
-def _variables(attempt: Attempt) -> list[str]:
+def _environment_of(attempt: Attempt) -> list[str]:
     """The container's environment, from the options it was started with."""
     options = json.loads((attempt.path / "spec.json").read_bytes())["options"]
     start = options.index("--clearenv") + 1

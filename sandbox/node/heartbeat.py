@@ -30,13 +30,13 @@ DISK_FLOOR_BYTES = 2**30
 """Below these the node says that it is under pressure, and gets no more pods."""
 
 
-def ours(node: Json) -> bool:
+def is_process_node(node: Json) -> bool:
     """Whether a Node is one of those that this agent serves."""
     annotations = node["metadata"].get("annotations") or {}
     return bool(annotations.get(ANNOTATION) == RUNTIME)
 
 
-def pressure(available_memory: int, free_disk: int) -> dict[str, str]:
+def pressure_conditions(available_memory: int, free_disk: int) -> dict[str, str]:
     """Condition type -> why, for what is short."""
     found = {}
     if available_memory < MEMORY_FLOOR_BYTES:
@@ -46,7 +46,9 @@ def pressure(available_memory: int, free_disk: int) -> dict[str, str]:
     return found
 
 
-def conditions(previous: list[Json], short: dict[str, str], broken: str, now: float) -> list[Json]:
+def node_conditions(
+    previous: list[Json], short: dict[str, str], broken: str, now: float
+) -> list[Json]:
     """The five conditions of a Node; `broken` says why no container can be run, if so."""
     wanted = [
         ("MemoryPressure", "KubeletHasInsufficientMemory", "KubeletHasSufficientMemory"),
@@ -113,7 +115,7 @@ class Heartbeat(threading.Thread):
         self._port = port
         self._check = check
         self._nodes: dict[str, Json] = {}
-        self._said: dict[str, tuple[float, set[tuple[str, str]]]] = {}
+        self._reported: dict[str, tuple[float, set[tuple[str, str]]]] = {}
         self._wake = threading.Event()
 
     def put(self, node: Json) -> None:
@@ -122,21 +124,21 @@ class Heartbeat(threading.Thread):
         known = self._nodes.get(name)
         self._nodes[name] = node
         if known is None or known["metadata"]["uid"] != node["metadata"]["uid"]:
-            self._said.pop(name, None)
+            self._reported.pop(name, None)
             self._wake.set()
-        elif name in self._said and not self._said[name][1] <= _statuses(node):
+        elif name in self._reported and not self._reported[name][1] <= _statuses(node):
             self._wake.set()  # somebody else has changed what is ours
 
     def drop(self, name: str) -> None:
         """The node is gone."""
         self._nodes.pop(name, None)
-        self._said.pop(name, None)
+        self._reported.pop(name, None)
 
     def run(self) -> None:
         while True:
             self._wake.clear()
             broken = self._check()
-            short = pressure(_available_memory(), _free_disk(self._state))
+            short = pressure_conditions(_available_memory(), _free_disk(self._state))
             for name, node in list(self._nodes.items()):
                 try:
                     self._status(name, node, short, broken)
@@ -151,11 +153,16 @@ class Heartbeat(threading.Thread):
         """Patches the status when something changed or it is time to repeat it."""
         now = time.time()
         previous = (node.get("status") or {}).get("conditions") or []
-        entries = conditions(previous, short, broken, now)
+        entries = node_conditions(previous, short, broken, now)
         gist = {(c["type"], c["status"]) for c in entries}
-        said = self._said.get(name)
+        reported = self._reported.get(name)
         # Also when somebody else has changed it: the controller that took us for dead, for one.
-        if said and said[1] == gist and gist <= _statuses(node) and now - said[0] < STATUS_S:
+        if (
+            reported
+            and reported[1] == gist
+            and gist <= _statuses(node)
+            and now - reported[0] < STATUS_S
+        ):
             return
         status: Json = {
             "conditions": entries,
@@ -171,9 +178,9 @@ class Heartbeat(threading.Thread):
         body = {"metadata": {"uid": node["metadata"]["uid"]}, "status": status}
         self._client.patch(node_path(name, "status"), body, "strategic")
         self._label(name, node)
-        if said is None or said[1] != gist:
+        if reported is None or reported[1] != gist:
             log.info("%s: %s", name, "ready" if not broken else f"not ready: {broken}")
-        self._said[name] = (now, gist)
+        self._reported[name] = (now, gist)
 
     def _label(self, name: str, node: Json) -> None:
         """The labels that every kubelet sets, where the Node was created without them."""

@@ -6,7 +6,7 @@ import logging
 import threading
 
 from sandbox.node.api import Json
-from sandbox.node.hosts import Peer, render, write_in_place
+from sandbox.node.hosts import Peer, render_hosts, write_in_place
 from sandbox.node.records import PodFolder
 
 log = logging.getLogger("hosts")
@@ -64,6 +64,6 @@ class HostTable:
             path = folder.etc / "hosts"
             try:
                 if peer.namespace == namespace and not (self._held and path.stat().st_size):
-                    write_in_place(path, render(peer, peers, services, aliases))
+                    write_in_place(path, render_hosts(peer, peers, services, aliases))
             except OSError as error:
                 log.debug("%s: %s", folder.etc, error)  # the pod is just being removed

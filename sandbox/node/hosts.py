@@ -36,7 +36,7 @@ class Peer:
     created: str
 
 
-def peer_of(pod: Json, ip: str, ready: bool) -> Peer:
+def peer_from(pod: Json, ip: str, ready: bool) -> Peer:
     """The Peer of a Pod object."""
     metadata, spec = pod["metadata"], pod["spec"]
     return Peer(
@@ -64,7 +64,7 @@ def fqdn(hostname: str, subdomain: str, namespace: str) -> str:
     return f"{hostname}.{subdomain}.{namespace}.svc.{CLUSTER_DOMAIN}"
 
 
-def render(
+def render_hosts(
     me: Peer, peers: Iterable[Peer], services: Iterable[Json], aliases: list[Json] | None
 ) -> str:
     """The text of `me`'s /etc/hosts; `aliases` is spec.hostAliases. Same input, same text."""
@@ -99,15 +99,15 @@ def _service_lines(service: Json, peers: list[Peer], taken: set[str]) -> list[st
     ]
     lines = []
     for peer in chosen:
-        lines.append("\t".join([peer.ip, *_forms(name, namespace)]))
+        lines.append("\t".join([peer.ip, *_dns_names(name, namespace)]))
         full = fqdn(peer.hostname, name, namespace)
         if spec.get("clusterIP") == "None" and peer.subdomain == name and full not in taken:
             taken.add(full)
-            lines.append("\t".join([peer.ip, *_forms(f"{peer.hostname}.{name}", namespace)]))
+            lines.append("\t".join([peer.ip, *_dns_names(f"{peer.hostname}.{name}", namespace)]))
     return lines
 
 
-def _forms(name: str, namespace: str) -> list[str]:
+def _dns_names(name: str, namespace: str) -> list[str]:
     """The FQDN first (it is the canonical name), then what the search domains would complete."""
     qualified = f"{name}.{namespace}"
     return [f"{qualified}.svc.{CLUSTER_DOMAIN}", f"{qualified}.svc", qualified, name]

@@ -46,7 +46,7 @@ class Image:
     entrypoint: list[str] = field(default_factory=list)
 
 
-def resolve(reference: str, state: paths.State, project: Path = paths.PROJECT) -> Image:
+def resolve_image(reference: str, state: paths.State, project: Path = paths.PROJECT) -> Image:
     """The image that `reference` names, made at first use. Raises ImageError."""
     match = _REFERENCE.match(reference)
     if not match:
@@ -55,9 +55,9 @@ def resolve(reference: str, state: paths.State, project: Path = paths.PROJECT) -
         )
     repository, digest = match["repository"], match["digest"]
     if repository == f"{REGISTRY}/host":
-        return _host(reference)
+        return _host_image(reference)
     if repository == f"{REGISTRY}/trainer":
-        return _trainer(reference, snapshot(digest, state, project))
+        return _trainer_image(reference, snapshot(digest, state, project))
     raise ImageError(
         f"image {reference!r}: process nodes only have {REGISTRY}/trainer and {REGISTRY}/host; "
         "nothing is pulled from other registries"
@@ -148,7 +148,7 @@ def _digest(project: Path, root: Path) -> str:
     return str(module.digest(root))
 
 
-def _host(reference: str) -> Image:
+def _host_image(reference: str) -> Image:
     binds, links = system_binds()
     base = python_roots([Path(sys.base_prefix)], Path.home())
     path = ":".join([*(f"{root}/bin" for root in base), _SYSTEM_PATH])
@@ -161,7 +161,7 @@ def _host(reference: str) -> Image:
     )
 
 
-def _trainer(reference: str, folder: Path) -> Image:
+def _trainer_image(reference: str, folder: Path) -> Image:
     binds, links = system_binds()
     roots = python_roots([Path(sys.prefix), Path(sys.base_prefix)], Path.home())
     return Image(

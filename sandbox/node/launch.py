@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sandbox.node.api import Json
-from sandbox.node.container import user_of
+from sandbox.node.container import container_user
 from sandbox.node.downward_api import Placement, all_containers
-from sandbox.node.env import Fetch, argv, environment
+from sandbox.node.env import Fetch, container_argv, environment
 from sandbox.node.hosts import host_name
 from sandbox.node.images import Image
 from sandbox.node.pod_volumes import PodVolumes
 from sandbox.node.records import Attempt, PodFolder
-from sandbox.node.rootfs import Bind, Root, plan
+from sandbox.node.rootfs import Bind, Root, plan_root
 
 ETC_FILES = ("hosts", "hostname", "passwd", "group", "nsswitch.conf")
 
@@ -26,10 +26,10 @@ class Launch:
     command: list[str]
 
 
-def make_etc(folder: PodFolder, pod: Json, hosts: str) -> None:
+def write_etc(folder: PodFolder, pod: Json, hosts: str) -> None:
     """Writes the pod's own files for /etc, /etc/hosts with the text given."""
     folder.etc.mkdir(parents=True, exist_ok=True)
-    users = sorted({user_of(pod, container) for container in all_containers(pod)})
+    users = sorted({container_user(pod, container) for container in all_containers(pod)})
     texts = {
         "hostname": host_name(pod) + "\n",
         "passwd": _lines("root:x:0:0:root:/tmp:/bin/sh", (_user(u, g) for u, g in users if u)),
@@ -41,7 +41,7 @@ def make_etc(folder: PodFolder, pod: Json, hosts: str) -> None:
         (folder.etc / name).write_text(text)
 
 
-def compose(
+def compose_launch(
     pod: Json,
     container: Json,
     *,
@@ -59,7 +59,7 @@ def compose(
     base = {**image.env, "HOSTNAME": host_name(pod), **_server_env(*server)}
     values = environment(pod, container, base, placement, fetch)
     security = container.get("securityContext") or {}
-    uid, gid = user_of(pod, container)
+    uid, gid = container_user(pod, container)
     etc = volumes.folder.etc
     message = container.get("terminationMessagePath") or "/dev/termination-log"
     read_only = bool(security.get("readOnlyRootFilesystem"))
@@ -77,8 +77,8 @@ def compose(
     )
     variables = [word for item in values.items() for word in ("--setenv", *item)]
     options = ["--uid", str(uid), "--gid", str(gid), "--hostname", host_name(pod)]
-    options += [*plan(root), "--clearenv", *variables]
-    return Launch(options=options, command=argv(container, image.entrypoint, values))
+    options += [*plan_root(root), "--clearenv", *variables]
+    return Launch(options=options, command=container_argv(container, image.entrypoint, values))
 
 
 def _server_env(host: str, port: int) -> dict[str, str]:

@@ -21,11 +21,11 @@ log = logging.getLogger("logs")
 
 API_SERVER = "kube-apiserver-kubelet-client"
 """Common name of the certificate that the API server shows to kubelets."""
-_NOT_HERE = ("exec", "attach", "portForward", "run")
+_NOT_IMPLEMENTED = ("exec", "attach", "portForward", "run")
 HANDSHAKE_S = 10.0
 
 
-class BadRequest(Exception):
+class RequestError(Exception):
     """What was asked for cannot be given: HTTP status and reason."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -81,7 +81,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         try:
             blocks = self._route()
-        except BadRequest as error:
+        except RequestError as error:
             self._text(error.status, f"{error}\n")
             return
         self.send_response(200)
@@ -111,14 +111,14 @@ class _Handler(BaseHTTPRequestHandler):
         if parts[0] == "healthz":
             return iter([b"ok"])
         self._authenticate()
-        if parts[0] in _NOT_HERE:
-            raise BadRequest(
+        if parts[0] in _NOT_IMPLEMENTED:
+            raise RequestError(
                 501,
                 f"{parts[0]} is not implemented on process nodes: there is no container engine; "
                 "containers are processes of this machine, and their volumes folders of it",
             )
         if parts[0] != "containerLogs" or len(parts) != 4 or self.command != "GET":
-            raise BadRequest(404, f"{address.path}: not served by a process node")
+            raise RequestError(404, f"{address.path}: not served by a process node")
         query = {key: values[-1] for key, values in parse_qs(address.query).items()}
         return self._logs(parts[1], parts[2], parts[3], query)
 
@@ -129,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
         subject = (connection.getpeercert() or {}).get("subject", ())
         names = [pair[1] for group in subject for pair in group if pair[0] == "commonName"]
         if API_SERVER not in names:
-            raise BadRequest(403, "only the API server may ask a process node")
+            raise RequestError(403, "only the API server may ask a process node")
 
     def _logs(
         self, namespace: str, pod: str, container: str, options: dict[str, str]
@@ -137,10 +137,12 @@ class _Handler(BaseHTTPRequestHandler):
         attempt = find_attempt(
             self.server.state, namespace, pod, container, options.get("previous") == "true"
         )
-        return logs.read(attempt.log, query_of(options), lambda: attempt.exit() is not None)
+        return logs.read_log(
+            attempt.log, parse_log_options(options), lambda: attempt.exit() is not None
+        )
 
 
-def query_of(options: dict[str, str]) -> logs.Query:
+def parse_log_options(options: dict[str, str]) -> logs.LogOptions:
     """PodLogOptions as the API server passes them on. Raises BadRequest."""
 
     def number(name: str) -> int | None:
@@ -149,7 +151,7 @@ def query_of(options: dict[str, str]) -> logs.Query:
         try:
             return int(options[name])
         except ValueError:
-            raise BadRequest(400, f"{name}={options[name]}: not a whole number") from None
+            raise RequestError(400, f"{name}={options[name]}: not a whole number") from None
 
     since: float | None = None
     seconds = number("sinceSeconds")
@@ -159,8 +161,8 @@ def query_of(options: dict[str, str]) -> logs.Query:
         try:
             since = stamp_seconds(options["sinceTime"])
         except ValueError:
-            raise BadRequest(400, f"sinceTime={options['sinceTime']}: not a time") from None
-    return logs.Query(
+            raise RequestError(400, f"sinceTime={options['sinceTime']}: not a time") from None
+    return logs.LogOptions(
         follow=options.get("follow") in ("true", "1"),
         tail_lines=number("tailLines"),
         since=since,
@@ -178,12 +180,12 @@ def find_attempt(
     attempts = places[-1].attempts(container) if places else []
     if not attempts:
         message = f'container "{container}" in pod "{pod}" is waiting to start'
-        raise BadRequest(400, message)
+        raise RequestError(400, message)
     if not previous:
         return attempts[-1]
     if len(attempts) < 2:
         message = f'previous terminated container "{container}" in pod "{pod}" not found'
-        raise BadRequest(400, message)
+        raise RequestError(400, message)
     return attempts[-2]
 
 
@@ -200,7 +202,7 @@ def _listen(state: paths.State, wanted: int | None) -> _Server | None:
         log.warning("kubectl logs will not work: %s: %s", certificate, error)
         return None
     memory = state.node / "port"
-    for port in (_remembered(memory), 0) if wanted is None else (wanted,):
+    for port in (_previous_port(memory), 0) if wanted is None else (wanted,):
         try:
             server = _Server(("127.0.0.1", port), _Handler)
         except OSError:
@@ -213,7 +215,7 @@ def _listen(state: paths.State, wanted: int | None) -> _Server | None:
     return None
 
 
-def _remembered(path: Path) -> int:
+def _previous_port(path: Path) -> int:
     try:
         return int(path.read_text())
     except (OSError, ValueError):

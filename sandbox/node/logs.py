@@ -18,7 +18,7 @@ FOLLOW_S = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
-class Query:
+class LogOptions:
     """PodLogOptions, without the container."""
 
     follow: bool = False
@@ -29,7 +29,7 @@ class Query:
     limit_bytes: int | None = None
 
 
-class Times:
+class WriteTimes:
     """When which part of a log file was written (LOG.times)."""
 
     def __init__(self, path: Path) -> None:
@@ -52,7 +52,7 @@ class Times:
             self._offsets.append(offset)
         self._read += whole
 
-    def of(self, offset: int) -> float:
+    def written_at(self, offset: int) -> float:
         """When the byte at `offset` was written; 0 if that is unknown."""
         index = bisect.bisect_right(self._offsets, offset) - 1
         return self._seconds[index] if index >= 0 else 0.0
@@ -65,13 +65,13 @@ class Times:
         return None
 
 
-def read(path: Path, query: Query, ended: Callable[[], bool]) -> Iterator[bytes]:
+def read_log(path: Path, query: LogOptions, ended: Callable[[], bool]) -> Iterator[bytes]:
     """The log in blocks; with `follow` until `ended()` and everything was given."""
     blocks = _limited(_stamped(path, query, ended), query.limit_bytes)
     yield from blocks
 
 
-def _stamped(path: Path, query: Query, ended: Callable[[], bool]) -> Iterator[bytes]:
+def _stamped(path: Path, query: LogOptions, ended: Callable[[], bool]) -> Iterator[bytes]:
     """Blocks, with every line's time in front if asked for."""
     rest, rest_at = b"", 0.0
     for block, seconds in _segments(path, query, ended):
@@ -93,7 +93,9 @@ def _line(seconds: float, line: bytes) -> bytes:
     return when.encode() + b" " + line + b"\n"
 
 
-def _segments(path: Path, query: Query, ended: Callable[[], bool]) -> Iterator[tuple[bytes, float]]:
+def _segments(
+    path: Path, query: LogOptions, ended: Callable[[], bool]
+) -> Iterator[tuple[bytes, float]]:
     """(bytes, when written) from the rotated file, then from the present one."""
     rotated = Path(f"{path}.1")
     starts = _starts([rotated, path], query)
@@ -104,12 +106,12 @@ def _segments(path: Path, query: Query, ended: Callable[[], bool]) -> Iterator[t
         yield from _segment(segment, starts[segment] or 0, query.follow and last, query, ended)
 
 
-def _starts(segments: list[Path], query: Query) -> dict[Path, int | None]:
+def _starts(segments: list[Path], query: LogOptions) -> dict[Path, int | None]:
     """Where to begin in each file; None: leave it out."""
     starts: dict[Path, int | None] = dict.fromkeys(segments, 0)
     if query.since is not None:
         for segment in segments:
-            times = Times(Path(f"{segment}.times"))
+            times = WriteTimes(Path(f"{segment}.times"))
             times.refresh()
             starts[segment] = times.first_since(query.since)
         if query.follow and starts[segments[-1]] is None:
@@ -147,11 +149,11 @@ def _tail(path: Path, lines: int) -> tuple[int, int]:
 
 
 def _segment(
-    path: Path, start: int, follow: bool, query: Query, ended: Callable[[], bool]
+    path: Path, start: int, follow: bool, query: LogOptions, ended: Callable[[], bool]
 ) -> Iterator[tuple[bytes, float]]:
     """One file from `start`; followed over rotations if asked for."""
     while True:
-        times = Times(Path(f"{path}.times"))
+        times = WriteTimes(Path(f"{path}.times"))
         with open(path, "rb") as file:
             offset = start
             file.seek(offset)
@@ -161,7 +163,7 @@ def _segment(
                 if block:
                     if query.timestamps:
                         times.refresh()
-                    yield block, times.of(offset)
+                    yield block, times.written_at(offset)
                     offset += len(block)
                 elif follow and _replaced(path, file.fileno()):
                     break

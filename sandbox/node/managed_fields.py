@@ -8,9 +8,9 @@ from typing import Any
 from sandbox.node.api import Json
 
 _SERVER_FIELDS = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields")
-_CONTROLLERS = "node.kubernetes.io/"
+_LIFECYCLE_TAINTS = "node.kubernetes.io/"
 """Taints that the node lifecycle controller keeps."""
-_LATER_STATUS = ("conditions", "addresses", "nodeInfo", "daemonEndpoints", "images")
+_KUBELET_STATUS = ("conditions", "addresses", "nodeInfo", "daemonEndpoints", "images")
 """Parts of a Node's status that its kubelet writes."""
 
 
@@ -20,7 +20,7 @@ def applied_parts(item: Json) -> list[tuple[str, Json]]:
     for entry in item["metadata"].get("managedFields") or []:
         if entry.get("operation") != "Apply" or entry.get("subresource"):
             continue
-        part = _owned(item, entry.get("fieldsV1") or {})
+        part = _owned_part(item, entry.get("fieldsV1") or {})
         part["apiVersion"], part["kind"] = entry.get("apiVersion", "v1"), item.get("kind", "Node")
         part.setdefault("metadata", {})["name"] = item["metadata"]["name"]
         parts.append((str(entry["manager"]), part))
@@ -30,27 +30,31 @@ def applied_parts(item: Json) -> list[tuple[str, Json]]:
 def without_server_fields(item: Json) -> Json:
     """The object as one would create it: nothing that the server or a kubelet fills in."""
     metadata = {k: v for k, v in item["metadata"].items() if k not in _SERVER_FIELDS}
-    status = {k: v for k, v in (item.get("status") or {}).items() if k not in _LATER_STATUS}
+    status = {k: v for k, v in (item.get("status") or {}).items() if k not in _KUBELET_STATUS}
     spec = {**(item.get("spec") or {})}
-    spec["taints"] = [t for t in spec.get("taints") or [] if not t["key"].startswith(_CONTROLLERS)]
+    spec["taints"] = [
+        t for t in spec.get("taints") or [] if not t["key"].startswith(_LIFECYCLE_TAINTS)
+    ]
     return {**item, "metadata": metadata, "spec": spec, "status": status}
 
 
-def _owned(value: Any, fields: Json) -> Any:
+def _owned_part(value: Any, fields: Json) -> Any:
     """What of `value` a FieldsV1 set names; an empty set names all of it."""
     inner = {key: sub for key, sub in fields.items() if key != "."}
     if not inner:
         return value
     if isinstance(value, list):
-        return [_owned(e, sub) for key, sub in inner.items() for e in value if _is(e, key)]
+        return [
+            _owned_part(e, sub) for key, sub in inner.items() for e in value if _matches_key(e, key)
+        ]
     return {
-        key[2:]: _owned(value[key[2:]], sub)
+        key[2:]: _owned_part(value[key[2:]], sub)
         for key, sub in inner.items()
         if key.startswith("f:") and key[2:] in value
     }
 
 
-def _is(element: Any, key: str) -> bool:
+def _matches_key(element: Any, key: str) -> bool:
     """Whether a list's element is the one that `k:{...}` or `v:...` names."""
     wanted = json.loads(key[2:])
     if key.startswith("v:"):

@@ -7,7 +7,7 @@ import threading
 from sandbox.node import hosts
 from sandbox.node.api import Json
 from sandbox.node.container import Container
-from sandbox.node.context import Shared
+from sandbox.node.context import AgentContext
 from sandbox.node.records import PodFolder, pod_folder
 from sandbox.node.status import Verdict, phase
 
@@ -17,7 +17,7 @@ DEFAULT_GRACE_S = 30.0
 class PodState:
     """The newest Pod object, its containers and the outcome so far."""
 
-    def __init__(self, shared: Shared, pod: Json) -> None:
+    def __init__(self, shared: AgentContext, pod: Json) -> None:
         self.name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
         self.shared = shared
         self.pod = pod
@@ -27,7 +27,7 @@ class PodState:
         self.inits = [Container(c, self.folder, True) for c in spec.get("initContainers") or []]
         self.mains = [Container(c, self.folder) for c in spec["containers"]]
         self.policy: str = spec.get("restartPolicy", "Always")
-        self.verdict: Verdict | None = _standing(pod)
+        self.verdict: Verdict | None = _final_verdict(pod)
         self.ended = False
         self.address: str | None = None
         """The pod's address; None until this agent has assigned or claimed it."""
@@ -82,11 +82,11 @@ class PodState:
         if self.address is None:
             return
         ready = all(c.view().ready for c in self.mains)
-        peer = hosts.peer_of(self.pod, self.address, ready)
+        peer = hosts.peer_from(self.pod, self.address, ready)
         self.shared.hosts.put(self.uid, peer, self.folder, self.pod["spec"].get("hostAliases"))
 
 
-def _standing(pod: Json) -> Verdict | None:
+def _final_verdict(pod: Json) -> Verdict | None:
     """The verdict that the pod already has: a pod that has ended never changes its phase."""
     status = pod.get("status") or {}
     if status.get("phase") not in ("Succeeded", "Failed"):

@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 
 from sandbox import paths
 from sandbox.node.api import ApiError, Client, Json, object_path
-from sandbox.node.downward_api import BadReference, Placement, pod_field, resource_field
-from sandbox.node.env import Fetch, data_of, expand
+from sandbox.node.downward_api import InvalidReference, Placement, pod_field, resource_field
+from sandbox.node.env import Fetch, expand, object_data
 from sandbox.node.records import PodFolder, memory_folder
 from sandbox.node.rootfs import Bind
 
@@ -25,7 +25,7 @@ TOKEN_REFRESH = 0.8
 """A token is replaced after this part of its life, as the kubelet does."""
 
 
-class NotYet(Exception):
+class VolumeNotReady(Exception):
     """A volume is not ready; worth trying again. The message is for the FailedMount event."""
 
 
@@ -99,15 +99,17 @@ class PodVolumes:
             )
         except ApiError as error:
             if error.not_found:
-                raise NotYet(f"persistentvolumeclaim {name!r} not found") from error
+                raise VolumeNotReady(f"persistentvolumeclaim {name!r} not found") from error
             raise
         bound = claim["spec"].get("volumeName")
         if not bound or (claim.get("status") or {}).get("phase") != "Bound":
-            raise NotYet(f"persistentvolumeclaim {name!r} is not bound yet")
+            raise VolumeNotReady(f"persistentvolumeclaim {name!r} is not bound yet")
         volume = self.client.get(object_path("/api/v1", None, "persistentvolumes", bound))
         source = volume["spec"].get("hostPath") or volume["spec"].get("local")
         if not source:
-            raise BadReference(f"persistentvolume {bound}: only hostPath and local are supported")
+            raise InvalidReference(
+                f"persistentvolume {bound}: only hostPath and local are supported"
+            )
         folder = Path(source["path"])
         folder.mkdir(parents=True, exist_ok=True)
         return folder
@@ -134,8 +136,8 @@ class PodVolumes:
         if item is None:
             if source.get("optional"):
                 return {}
-            raise NotYet(f"{kind[:-1]} {item_name!r} not found")
-        data = data_of(kind, item)
+            raise VolumeNotReady(f"{kind[:-1]} {item_name!r} not found")
+        data = object_data(kind, item)
         items = source.get("items")
         if items is None:
             return {key: (value, None) for key, value in data.items()}
@@ -144,7 +146,7 @@ class PodVolumes:
             if entry["key"] in data:
                 files[entry["path"]] = (data[entry["key"]], entry.get("mode"))
             elif not source.get("optional"):
-                raise NotYet(f"{kind[:-1]} {item_name!r} has no key {entry['key']!r}")
+                raise VolumeNotReady(f"{kind[:-1]} {item_name!r} has no key {entry['key']!r}")
         return files
 
     def _downward(self, name: str, source: Json) -> Path:
@@ -173,7 +175,9 @@ class PodVolumes:
             elif "downwardAPI" in part:
                 files.update(self._downward_files(part["downwardAPI"]))
             else:
-                raise BadReference(f"volume {name}: projected source {sorted(part)} not supported")
+                raise InvalidReference(
+                    f"volume {name}: projected source {sorted(part)} not supported"
+                )
         return self._write(name, files, source.get("defaultMode"))
 
     def _token(self, source: Json) -> bytes:
@@ -208,7 +212,7 @@ class PodVolumes:
 
 def _write_file(folder: Path, relative: str, content: bytes, mode: int) -> None:
     """Writes folder/relative so that a reader sees the old or the new content, never a part."""
-    path = _inside(folder, relative)
+    path = _safe_path(folder, relative)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"..{path.name}.part")
     part.unlink(missing_ok=True)
@@ -221,17 +225,17 @@ def _write_file(folder: Path, relative: str, content: bytes, mode: int) -> None:
 
 def _sub_path(source: Path, sub: str) -> Path:
     """source/sub, made as a folder if absent. Refuses what leads out of the volume."""
-    path = _inside(source, sub)
+    path = _safe_path(source, sub)
     if not path.exists():
         path.mkdir(parents=True)
     resolved = path.resolve()
     if not resolved.is_relative_to(source.resolve()):
-        raise BadReference(f"subPath {sub!r} leads out of its volume by a link")
+        raise InvalidReference(f"subPath {sub!r} leads out of its volume by a link")
     return resolved
 
 
-def _inside(folder: Path, relative: str) -> Path:
+def _safe_path(folder: Path, relative: str) -> Path:
     parts = PurePosixPath(relative)
     if parts.is_absolute() or ".." in parts.parts:
-        raise BadReference(f"path {relative!r} must be relative and without '..'")
+        raise InvalidReference(f"path {relative!r} must be relative and without '..'")
     return folder / parts

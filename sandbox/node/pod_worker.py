@@ -13,14 +13,14 @@ from collections.abc import Callable
 
 from sandbox.node.api import ApiError, ApiUnavailable, Json, pod_path
 from sandbox.node.container import Container
-from sandbox.node.container_starter import Starter
-from sandbox.node.context import HOST_IP, RETRY_S, Shared
-from sandbox.node.launch import make_etc
+from sandbox.node.container_starter import ContainerStarter
+from sandbox.node.context import HOST_IP, RETRY_S, AgentContext
+from sandbox.node.launch import write_etc
 from sandbox.node.pod_state import PodState
 from sandbox.node.status import Verdict, disruption
-from sandbox.node.status_reporter import Reporter
+from sandbox.node.status_reporter import StatusReporter
 from sandbox.node.termination import Termination
-from sandbox.node.unsupported import unsupported
+from sandbox.node.unsupported import unsupported_features
 
 log = logging.getLogger("pod")
 
@@ -30,14 +30,14 @@ NODE_LOST = Verdict(phase="Failed", reason="NodeLost", message="the node was tak
 class PodWorker:
     """Runs one pod from its binding to its end. `done` is called when nothing is left to do."""
 
-    def __init__(self, shared: Shared, pod: Json, done: Callable[[PodWorker], None]) -> None:
+    def __init__(self, shared: AgentContext, pod: Json, done: Callable[[PodWorker], None]) -> None:
         self.state = PodState(shared, pod)
         self.shared = shared
-        self.settled = threading.Event()
+        self.first_step_done = threading.Event()
         """Set after the worker's first step."""
         self._termination = Termination(self.state)
-        self._starter = Starter(self.state)
-        self._reporter = Reporter(self.state)
+        self._starter = ContainerStarter(self.state)
+        self._reporter = StatusReporter(self.state)
         self._done = done
         self._gone = False
         self._lost = False
@@ -54,12 +54,12 @@ class PodWorker:
         if self.state.take(pod):
             self.state.wake()
 
-    def gone(self) -> None:
+    def object_deleted(self) -> None:
         """The Pod object is no more: nothing of it may go on running."""
         self._gone = True
         self.state.wake()
 
-    def lost(self) -> None:
+    def node_deleted(self) -> None:
         """The node is no more: the containers die at once and the pod fails."""
         self._lost = True
         self.state.wake()
@@ -81,13 +81,13 @@ class PodWorker:
             except Exception:  # one pod's trouble must not end its supervision
                 log.exception("%s: unexpected", self.state.name)
                 pause = RETRY_S * 5
-            self.settled.set()
+            self.first_step_done.set()
             if not self._over:
                 self.state.woken.wait(pause)
         self._done(self)
 
     @property
-    def is_gone(self) -> bool:
+    def is_object_deleted(self) -> bool:
         """Whether the Pod object is known to be no more."""
         return self._gone
 
@@ -104,13 +104,13 @@ class PodWorker:
     def _step(self) -> float | None:
         """Does what is to be done now; gives seconds until the next look, None for no timer."""
         if self._gone or self._lost:
-            return self._vanish()
-        self._termination.look()
-        if not self._termination.begun:
+            return self._remove()
+        self._termination.update()
+        if not self._termination.has_begun:
             pause = None if self.state.is_over() else self._advance()
             if not self.state.is_over():
                 self._reporter.send()
-                return self._sooner(pause, self._termination.deadline_in())
+                return self._earliest(pause, self._termination.deadline_in())
             self._termination.begin_sidecars()
         pause = self._termination.step()
         if pause is not None:
@@ -124,26 +124,26 @@ class PodWorker:
         """Starts what should run and does not; gives seconds until something is due."""
         if not self._admit():
             return None
-        self._settle()
+        self._prepare_pod()
         pause: float | None = None
         if not any(c.attempts for c in self.state.mains):
             done, pause = self._initialize()
             if not done:
                 return pause
         for container in [*(c for c in self.state.inits if c.sidecar), *self.state.mains]:
-            pause = self._sooner(pause, self._keep(container))
-        return self._sooner(pause, self._starter.renew_tokens())
+            pause = self._earliest(pause, self._ensure_running(container))
+        return self._earliest(pause, self._starter.renew_tokens())
 
     def _admit(self) -> bool:
         if self.state.address is None:
-            refused = unsupported(self.state.pod)
+            refused = unsupported_features(self.state.pod)
             if refused:
                 message = "; ".join(refused)
                 self.state.verdict = Verdict(phase="Failed", reason="Unsupported", message=message)
                 self.shared.events.pod(self.state.pod, "Unsupported", message, warning=True)
         return self.state.verdict is None
 
-    def _settle(self) -> None:
+    def _prepare_pod(self) -> None:
         """Gives the pod its address, name and files; once, and again after a restart."""
         if self.state.address is not None:
             return
@@ -160,14 +160,14 @@ class PodWorker:
         )
         self.state.address = ip
         if not known.get("ip"):
-            make_etc(self.state.folder, self.state.pod, "")
+            write_etc(self.state.folder, self.state.pod, "")
         self.state.publish()
 
     def _initialize(self) -> tuple[bool, float | None]:
         """Init containers in order: (all done or, if sidecars, started; seconds until due)."""
         pause: float | None = None
         for container in self.state.inits:
-            pause = self._sooner(pause, self._keep(container))
+            pause = self._earliest(pause, self._ensure_running(container))
             if container.sidecar:
                 if not container.view().started:
                     return False, pause
@@ -175,9 +175,9 @@ class PodWorker:
                 return False, pause
         return True, pause
 
-    def _keep(self, container: Container) -> float | None:
+    def _ensure_running(self, container: Container) -> float | None:
         """Starts or restarts the container if it should run; seconds until that is due."""
-        if container.running() or not self._wanted(container):
+        if container.running() or not self._should_run(container):
             return None
         wait = container.not_before - time.monotonic()
         if container.attempts and not container.create_failures:
@@ -188,7 +188,7 @@ class PodWorker:
             return wait
         return self._starter.start(container)
 
-    def _wanted(self, container: Container) -> bool:
+    def _should_run(self, container: Container) -> bool:
         code = container.exit_code()
         if code is None or container.sidecar:
             return True
@@ -198,7 +198,7 @@ class PodWorker:
 
     # Ends.
 
-    def _vanish(self) -> float | None:
+    def _remove(self) -> float | None:
         """Kills at once; then the pod fails (node lost) or was deleted already (gone)."""
         self.state.kill_all()
         if self.state.any_running():
@@ -255,6 +255,6 @@ class PodWorker:
                 raise
 
     @staticmethod
-    def _sooner(one: float | None, other: float | None) -> float | None:
+    def _earliest(one: float | None, other: float | None) -> float | None:
         found = [seconds for seconds in (one, other) if seconds is not None]
         return min(found) if found else None

@@ -18,13 +18,13 @@ log = logging.getLogger("probes")
 KINDS = ("startupProbe", "readinessProbe", "livenessProbe")
 
 
-def probed(spec: Json) -> bool:
+def has_probes(spec: Json) -> bool:
     """Whether the container has any probe."""
     return any(spec.get(kind) for kind in KINDS)
 
 
 @dataclass
-class Tally:
+class ProbeCounter:
     """Counts the results of one probe; its thresholds are the API's defaults where not set."""
 
     spec: Json
@@ -72,13 +72,18 @@ class Prober(threading.Thread):
     def run(self) -> None:
         spec, begun = self._container.spec, time.monotonic()
         startup = spec.get("startupProbe")
-        if startup and not self._await_startup(Tally(startup, False, due=begun + _delay(startup))):
+        if startup and not self._await_startup(
+            ProbeCounter(startup, False, due=begun + _delay(startup))
+        ):
             return
         if startup:
             self._container.started = True
             self._changed("started")
         tallies = [
-            (kind, Tally(spec[kind], kind == "livenessProbe", due=begun + _delay(spec[kind])))
+            (
+                kind,
+                ProbeCounter(spec[kind], kind == "livenessProbe", due=begun + _delay(spec[kind])),
+            )
             for kind in ("readinessProbe", "livenessProbe")
             if spec.get(kind)
         ]
@@ -95,7 +100,7 @@ class Prober(threading.Thread):
                     self._end(f"Liveness probe failed: {error}")
                     return
 
-    def _await_startup(self, tally: Tally) -> bool:
+    def _await_startup(self, tally: ProbeCounter) -> bool:
         failures = 0
         while self._sleep_until(tally.due):
             error = self._probe(tally)
@@ -107,12 +112,12 @@ class Prober(threading.Thread):
                 return False
         return False
 
-    def _probe(self, tally: Tally) -> str | None:
+    def _probe(self, tally: ProbeCounter) -> str | None:
         tally.due = time.monotonic() + tally.period_s
         action = {k: v for k, v in tally.spec.items() if isinstance(v, dict)}
         timeout_s = float(tally.spec.get("timeoutSeconds") or 1)
         named = resolve_port(action, self._container.spec)
-        return handlers.run(named, self._attempt, self._ip, timeout_s)
+        return handlers.run_handler(named, self._attempt, self._ip, timeout_s)
 
     def _end(self, why: str) -> None:
         """SIGTERM, then SIGKILL after the grace; the restart policy decides what comes next."""

@@ -20,7 +20,7 @@ log = logging.getLogger("provisioner")
 
 PROVISIONER = "sandbox.trainyard.dev/shared"
 RETRY_S = 2.0
-_BY = "pv.kubernetes.io/provisioned-by"
+_PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 _SELECTED_NODE = "volume.kubernetes.io/selected-node"
 _CLASSES = "/apis/storage.k8s.io/v1"
 
@@ -112,7 +112,7 @@ class Provisioner(threading.Thread):
         folder.mkdir(parents=True, exist_ok=True)
         try:
             self._client.create(
-                "/api/v1/persistentvolumes", volume_for(claim, storage_class, folder)
+                "/api/v1/persistentvolumes", build_volume(claim, storage_class, folder)
             )
             log.info("%s/%s: provisioned", metadata["namespace"], metadata["name"])
         except ApiError as error:
@@ -130,7 +130,9 @@ class Provisioner(threading.Thread):
     def _volume(self, volume: Json) -> None:
         """Removes a released volume that is to be deleted, the folder first."""
         annotations = volume["metadata"].get("annotations") or {}
-        if annotations.get(_BY) != PROVISIONER or volume["metadata"].get("deletionTimestamp"):
+        if annotations.get(_PROVISIONED_BY) != PROVISIONER or volume["metadata"].get(
+            "deletionTimestamp"
+        ):
             return
         if (volume.get("status") or {}).get("phase") not in ("Released", "Failed"):
             return
@@ -164,7 +166,7 @@ class Provisioner(threading.Thread):
         return bool(claim["metadata"]["uid"] != ref.get("uid"))
 
 
-def volume_for(claim: Json, storage_class: Json, folder: Path) -> Json:
+def build_volume(claim: Json, storage_class: Json, folder: Path) -> Json:
     """The PersistentVolume for a claim, bound to it from the start."""
     metadata, spec = claim["metadata"], claim["spec"]
     return {
@@ -172,7 +174,7 @@ def volume_for(claim: Json, storage_class: Json, folder: Path) -> Json:
         "kind": "PersistentVolume",
         "metadata": {
             "name": f"pvc-{metadata['uid']}",
-            "annotations": {_BY: PROVISIONER},
+            "annotations": {_PROVISIONED_BY: PROVISIONER},
         },
         "spec": {
             "capacity": {"storage": spec["resources"]["requests"]["storage"]},

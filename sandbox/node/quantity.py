@@ -38,7 +38,7 @@ def parse(text: str | int | float) -> Decimal:
     raise ValueError(f"{text!r} is not a quantity")
 
 
-def divided(text: str | int, divisor: str | int) -> int:
+def divide(text: str | int, divisor: str | int) -> int:
     """`text / divisor`, rounded up, as resourceFieldRef gives it; a divisor of 0 means 1."""
     by = parse(divisor) or Decimal(1)
     return ceil(parse(text) / by)

@@ -24,20 +24,20 @@ from sandbox.node.api import (
     object_path,
     pod_path,
 )
-from sandbox.node.events import event_of
+from sandbox.node.events import build_event
 from sandbox.node.managed_fields import applied_parts, without_server_fields
-from sandbox.node.records import load, pod_folders
+from sandbox.node.records import load_json, pod_folders
 from sandbox.node.status import stamp
 
 TAINT_KEY = "trainyard.dev/interruption"
 TAINT_VALUE = "spot"
 POLL_S = 0.25
-GONE_S = 15.0
+STOP_TIMEOUT_S = 15.0
 """How long the agent may take to end what ran on a node that is gone."""
-API_PATIENCE_S = 30.0
+API_TIMEOUT_S = 30.0
 COMPONENT = "spot-interruption"
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 T = TypeVar("T")
 
 
@@ -49,7 +49,7 @@ def reclaim(
     node: str,
     notice_s: float,
     *,
-    on_event: Say = lambda _: None,
+    on_event: Report = lambda _: None,
     full_notice: bool = False,
     state: paths.State | None = None,
 ) -> None:
@@ -61,7 +61,7 @@ def reclaim(
     """
     at = state or paths.state()
     client = Client(at.kubeconfig)
-    item = _node(client, node)
+    item = _get_node(client, node)
     _save(at, item)
     if notice_s > 0:
         _drain(client, node, notice_s, on_event, full_notice)
@@ -69,7 +69,7 @@ def reclaim(
         on_event(f"{node}: reclaimed without notice")
     _remove(client, node)
     on_event(f"{node}: gone")
-    _await_end(at, node)
+    _wait_until_stopped(at, node)
 
 
 def restore(node: str, *, state: paths.State | None = None) -> list[str]:
@@ -87,16 +87,16 @@ def restore(node: str, *, state: paths.State | None = None) -> list[str]:
         names = [node]
     back = []
     for name in names:
-        manifest = load(folder / f"{name}.json")
+        manifest = load_json(folder / f"{name}.json")
         if manifest is not None and _recreate(Client(at.kubeconfig), manifest):
             back.append(name)
         (folder / f"{name}.json").unlink(missing_ok=True)
     return back
 
 
-def _node(client: Client, name: str) -> Json:
+def _get_node(client: Client, name: str) -> Json:
     try:
-        return _patiently(lambda: client.get(node_path(name)))
+        return _retry_while_unavailable(lambda: client.get(node_path(name)))
     except ApiError as error:
         if not error.not_found:
             raise
@@ -118,10 +118,10 @@ def _save(state: paths.State, item: Json) -> None:
     part.replace(path)
 
 
-def _drain(client: Client, node: str, notice_s: float, say: Say, full_notice: bool) -> None:
+def _drain(client: Client, node: str, notice_s: float, report: Report, full_notice: bool) -> None:
     end = time.monotonic() + notice_s
-    _announce(client, node, notice_s)
-    say(f"{node}: interruption notice, {notice_s:g} s; cordoned and tainted")
+    _send_notice(client, node, notice_s)
+    report(f"{node}: interruption notice, {notice_s:g} s; cordoned and tainted")
     evicted: set[str] = set()
     while time.monotonic() < end:
         try:
@@ -130,19 +130,21 @@ def _drain(client: Client, node: str, notice_s: float, say: Say, full_notice: bo
                 uid = pod["metadata"]["uid"]
                 if uid not in evicted and _evict(client, pod, end - time.monotonic()):
                     evicted.add(uid)
-                    say(f"{node}: evicting {_name(pod)}")
+                    report(f"{node}: evicting {_name(pod)}")
             if not left and not full_notice:
-                say(f"{node}: drained {end - time.monotonic():.0f} s before the end of the notice")
+                report(
+                    f"{node}: drained {end - time.monotonic():.0f} s before the end of the notice"
+                )
                 return
         except ApiUnavailable:
             pass  # the notice runs on, whether or not anybody can be told
         time.sleep(min(POLL_S, max(0.0, end - time.monotonic())))
-    left = _patiently(lambda: _pods(client, node))
+    left = _retry_while_unavailable(lambda: _pods(client, node))
     for pod in left:
-        say(f"{node}: the notice is over; killing {_name(pod)}")
+        report(f"{node}: the notice is over; killing {_name(pod)}")
 
 
-def _announce(client: Client, node: str, notice_s: float) -> None:
+def _send_notice(client: Client, node: str, notice_s: float) -> None:
     """Cordon, taint, condition and event: what an interruption handler writes to the Node."""
     taint = {"key": TAINT_KEY, "value": TAINT_VALUE, "effect": "NoSchedule"}
     item = client.get(node_path(node))
@@ -154,7 +156,7 @@ def _announce(client: Client, node: str, notice_s: float) -> None:
     except ApiError as error:
         if not error.conflict:
             raise
-        _announce(client, node, notice_s)
+        _send_notice(client, node, notice_s)
         return
     message = f"the instance will be reclaimed in {notice_s:g} s"
     now = stamp(time.time())
@@ -163,7 +165,7 @@ def _announce(client: Client, node: str, notice_s: float) -> None:
     status = {"conditions": [{**condition, "message": message, **times}]}
     client.patch(node_path(node, "status"), {"status": status}, "strategic")
     about = {"kind": "Node", "apiVersion": "v1", "name": node, "uid": item["metadata"]["uid"]}
-    event = event_of(about, "SpotInterruption", message, True, node, COMPONENT)
+    event = build_event(about, "SpotInterruption", message, True, node, COMPONENT)
     client.create(object_path("/api/v1", "default", "events"), event)
 
 
@@ -211,12 +213,12 @@ def _remove(client: Client, node: str) -> None:
             if not error.not_found:
                 raise
 
-    _patiently(delete)
+    _retry_while_unavailable(delete)
 
 
-def _await_end(state: paths.State, node: str) -> None:
+def _wait_until_stopped(state: paths.State, node: str) -> None:
     """Waits until nothing of the node runs. The agent sees to that; if none is there, we do."""
-    deadline = time.monotonic() + GONE_S
+    deadline = time.monotonic() + STOP_TIMEOUT_S
     while True:
         running = [
             attempt
@@ -259,9 +261,9 @@ def _recreate(client: Client, manifest: Json) -> bool:
     return True
 
 
-def _patiently(call: Callable[[], T]) -> T:
+def _retry_while_unavailable(call: Callable[[], T]) -> T:
     """`call`, tried again while the API server is away."""
-    deadline = time.monotonic() + API_PATIENCE_S
+    deadline = time.monotonic() + API_TIMEOUT_S
     while True:
         try:
             return call()

@@ -25,7 +25,7 @@ from typing import Any
 
 from sandbox import paths
 from sandbox.node.api import Json
-from sandbox.node.shim import save, start_of
+from sandbox.node.shim import save, start_time
 
 KEPT_LOG_FOLDERS = 100
 """How many pods' logs are kept after the pods are gone."""
@@ -52,7 +52,7 @@ class PodFolder:
 
     def load(self) -> dict[str, Any]:
         """pod.json, empty when there is none."""
-        return load(self.path / "pod.json") or {}
+        return load_json(self.path / "pod.json") or {}
 
     def update(self, **values: Any) -> None:
         """Changes entries of pod.json."""
@@ -132,22 +132,22 @@ class Attempt:
         """run.json; None while the shim has not written it (for `wait_s` at most)."""
         deadline = time.monotonic() + wait_s
         while True:
-            found = load(self.path / "run.json")
+            found = load_json(self.path / "run.json")
             if found or time.monotonic() >= deadline or not self.alive():
-                return found or load(self.path / "run.json")
+                return found or load_json(self.path / "run.json")
             time.sleep(0.01)
 
     def exit(self) -> dict[str, Any] | None:
         """exit.json; None while the container runs. A shim that was killed counts as exit 137."""
-        found = load(self.path / "exit.json")
+        found = load_json(self.path / "exit.json")
         if found or self.alive():
             return found
-        found = load(self.path / "exit.json")  # written between the two looks
+        found = load_json(self.path / "exit.json")  # written between the two looks
         if found:
             return found
         lost = {"exit_code": 137, "finished_at": time.time(), "tail": "", "oom_kills": 0}
         save(str(self.path), "exit.json", {**lost, "lost": True})
-        return load(self.path / "exit.json")
+        return load_json(self.path / "exit.json")
 
     def signal(self, number: int) -> bool:
         """Sends a signal to the container's main process; False when it is not there."""
@@ -179,7 +179,7 @@ class Attempt:
         return open_process(run["shim_pid"], run["shim_start"])
 
 
-def load(path: Path) -> Json | None:
+def load_json(path: Path) -> Json | None:
     """A JSON file, None when it is absent or damaged."""
     try:
         content: Json = json.loads(path.read_bytes())
@@ -196,7 +196,7 @@ def open_process(pid: int, start: int) -> int | None:
         fd = os.pidfd_open(pid)
     except OSError:
         return None
-    if start_of(pid) != start:  # the pid now names another process
+    if start_time(pid) != start:  # the pid now names another process
         os.close(fd)
         return None
     return fd

@@ -35,7 +35,7 @@ HOST_ETC = (
 _MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
 
-class BadMount(Exception):
+class InvalidMount(Exception):
     """A mount that cannot be made; the message names the path and the reason."""
 
 
@@ -85,11 +85,11 @@ def system_binds() -> tuple[list[Bind], list[tuple[str, str]]]:
     return binds, links
 
 
-def plan(root: Root) -> list[str]:
+def plan_root(root: Root) -> list[str]:
     """bubblewrap options that build `root`, in the order in which they must be applied."""
     links = {path: text for text, path in root.symlinks}
     mounts = sorted(
-        (Bind(m.source, _through(m.target, links), m.writable) for m in root.mounts),
+        (Bind(m.source, _resolve_links(m.target, links), m.writable) for m in root.mounts),
         key=lambda m: PurePosixPath(m.target).parts,
     )
     _refuse_bad_targets(mounts)
@@ -104,14 +104,14 @@ def plan(root: Root) -> list[str]:
     covered = [bind for bind in image if any(_inside(bind.target, c) for c in covers)]
     for bind in image:
         if bind not in covered:
-            options += _exploded(bind, inner)
+            options += _bind_with_mount_points(bind, inner)
     for text, path in root.symlinks:
         options += ["--symlink", text, path]
     for bind in [*root.files, *mounts]:
         options += ["--bind" if bind.writable else "--ro-bind", str(bind.source), bind.target]
     for bind in covered:
         options += ["--ro-bind", str(bind.source), bind.target]
-    work_dir = _through(root.work_dir, links)
+    work_dir = _resolve_links(root.work_dir, links)
     if not _inside_any(work_dir, [b.target for b in [*root.image, *mounts]]):
         options += ["--dir", work_dir]
     if root.read_only:
@@ -119,7 +119,7 @@ def plan(root: Root) -> list[str]:
     return [*options, "--chdir", work_dir]
 
 
-def _exploded(bind: Bind, targets: Iterable[str]) -> list[str]:
+def _bind_with_mount_points(bind: Bind, targets: Iterable[str]) -> list[str]:
     """A read-only bind of the whole folder, unless a mount point is missing in it.
 
     bubblewrap would have to create that mount point on the host; so the folder is made anew and its
@@ -134,7 +134,7 @@ def _exploded(bind: Bind, targets: Iterable[str]) -> list[str]:
         if child.is_symlink():
             options += ["--symlink", os.readlink(child), target]
         else:
-            options += _exploded(Bind(child, target), missing)
+            options += _bind_with_mount_points(Bind(child, target), missing)
     return options
 
 
@@ -160,13 +160,13 @@ def _refuse_bad_targets(mounts: Sequence[Bind]) -> None:
     seen: set[str] = set()
     for mount in mounts:
         if mount.target == "/" or _inside(mount.target, "/proc") or mount.target == "/proc":
-            raise BadMount(f"mountPath {mount.target}: nothing can be mounted there")
+            raise InvalidMount(f"mountPath {mount.target}: nothing can be mounted there")
         if mount.target in seen:
-            raise BadMount(f"mountPath {mount.target}: used twice")
+            raise InvalidMount(f"mountPath {mount.target}: used twice")
         seen.add(mount.target)
 
 
-def _through(path: str, links: dict[str, str]) -> str:
+def _resolve_links(path: str, links: dict[str, str]) -> str:
     """An absolute, normal path that passes through none of the top-level links."""
     normal = os.path.normpath("/" + path.lstrip("/"))
     parts = PurePosixPath(normal).parts

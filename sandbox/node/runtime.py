@@ -25,19 +25,19 @@ LOG_LIMIT_BYTES = 10 * 2**20
 """A log is rotated at this size, and one older file is kept: the kubelet's default."""
 
 
-class RuntimeUnusable(Exception):
+class RuntimeUnavailable(Exception):
     """bubblewrap is missing or cannot make a container on this machine."""
 
 
-def check() -> str:
+def check_bubblewrap() -> str:
     """Version of a working bubblewrap. Raises RuntimeUnusable with the remedy."""
     found = shutil.which("bwrap")
     if not found:
-        raise RuntimeUnusable("bwrap not found; install bubblewrap (apt-get install bubblewrap)")
+        raise RuntimeUnavailable("bwrap not found; install bubblewrap (apt-get install bubblewrap)")
     probe = [found, *NAMESPACES, "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "true"]
     answer = subprocess.run(probe, capture_output=True, text=True, timeout=20)
     if answer.returncode:
-        raise RuntimeUnusable(
+        raise RuntimeUnavailable(
             f"bwrap cannot make a container here: {answer.stderr.strip() or answer.returncode}; "
             "user namespaces and mounting /proc must be allowed"
         )
@@ -60,7 +60,7 @@ NAMESPACES = (
 """What every container has of its own. The network is the host's: that is what a loopback IP needs."""
 
 
-def start(
+def start_container(
     attempt: Attempt, options: Sequence[str], command: Sequence[str]
 ) -> subprocess.Popen[bytes]:
     """Starts a container under a new shim, which goes on if this process dies.
@@ -149,12 +149,12 @@ def stop_all(state: paths.State, wait_s: float = 10.0) -> int:
     running = [a for place in pod_folders(state) for a in place.all_attempts() if a.alive()]
     for attempt in running:
         attempt.mark("stopped")
-    end(running, wait_s)
+    end_containers(running, wait_s)
     shutil.rmtree(memory_folder(state), ignore_errors=True)
     return len(running)
 
 
-def end(attempts: Sequence[Attempt], wait_s: float) -> None:
+def end_containers(attempts: Sequence[Attempt], wait_s: float) -> None:
     """SIGKILL to all of them; returns when they and their shims are gone, or after `wait_s`."""
     for attempt in attempts:
         attempt.kill()

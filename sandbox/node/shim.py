@@ -72,7 +72,7 @@ def save(folder: str, name: str, content: dict[str, object]) -> None:
     os.replace(path + ".part", path)
 
 
-def start_of(pid: int) -> int:
+def start_time(pid: int) -> int:
     """Start time of a process in clock ticks since boot: with the pid it names it for good."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
@@ -152,9 +152,9 @@ def main(folder: str, lock_fd: int) -> None:
         "run.json",
         {
             "shim_pid": os.getpid(),
-            "shim_start": start_of(os.getpid()),
+            "shim_start": start_time(os.getpid()),
             "pid": main_pid,
-            "start": start_of(main_pid) if main_pid else 0,
+            "start": start_time(main_pid) if main_pid else 0,
             "started_at": started,
         },
     )

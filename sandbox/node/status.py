@@ -206,8 +206,11 @@ def _conditions(
     done: dict[str, Any] = {}
     if over:
         done = {"reason": "PodCompleted" if decided == "Succeeded" else "PodFailed"}
-    inited = {"reason": "ContainersNotInitialized", **_naming("incomplete status", not_inited)}
-    ready = done or {"reason": "ContainersNotReady", **_naming("unready status", not_ready)}
+    inited = {
+        "reason": "ContainersNotInitialized",
+        **_names_message("incomplete status", not_inited),
+    }
+    ready = done or {"reason": "ContainersNotReady", **_names_message("unready status", not_ready)}
     gated = (
         ready if not_ready else {"reason": "ReadinessGatesNotReady", "message": ", ".join(gates)}
     )
@@ -245,5 +248,5 @@ def _closed_gates(pod: Json) -> list[str]:
     return [g["conditionType"] for g in gates if g["conditionType"] not in true]
 
 
-def _naming(what: str, names: list[str]) -> Json:
+def _names_message(what: str, names: list[str]) -> Json:
     return {"message": f"containers with {what}: [{' '.join(names)}]"} if names else {}

@@ -14,7 +14,7 @@ from sandbox.node.status import OWN_CONDITIONS, pod_status, stamp_seconds
 log = logging.getLogger("report")
 
 
-class Reporter:
+class StatusReporter:
     """Sends the status of one pod whenever it differs from what the API server has."""
 
     def __init__(self, state: PodState) -> None:

@@ -28,17 +28,17 @@ class Termination:
         self._mains_too = self._kill_at is not None
 
     @property
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         return self._kill_at is not None
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Begins when the pod is deleted or out of time; a second, shorter deletion shortens it."""
         metadata = self._state.pod["metadata"]
         if metadata.get("deletionTimestamp"):
             grace = float(metadata.get("deletionGracePeriodSeconds") or 0)
             if self._grace_seen is None or grace < self._grace_seen:
                 self._grace_seen = grace
-                self._begin(grace)
+                self._start(grace)
         left = self.deadline_in()
         if left is not None and left <= 0 and self._state.verdict is None:
             self._state.verdict = Verdict(
@@ -46,11 +46,11 @@ class Termination:
                 reason="DeadlineExceeded",
                 message="Pod was active on the node longer than the specified deadline",
             )
-            self._begin(self._state.grace())
+            self._start(self._state.grace())
 
     def begin_sidecars(self) -> None:
         """The main containers are done: the sidecars get the grace period to follow."""
-        if not self.begun:
+        if not self.has_begun:
             self._kill_at = time.monotonic() + self._state.grace()
 
     def deadline_in(self) -> float | None:
@@ -78,13 +78,13 @@ class Termination:
         mains = [c for c in self._state.mains if c.running()]
         if mains:
             for container in mains:
-                self._ask(container)
+                self._request_stop(container)
         else:
             for container in reversed(self._state.inits):
-                self._ask(container)
+                self._request_stop(container)
         return left
 
-    def _begin(self, grace_s: float) -> None:
+    def _start(self, grace_s: float) -> None:
         kill_at = time.monotonic() + grace_s
         if self._kill_at is not None and self._mains_too:
             kill_at = min(self._kill_at, kill_at)
@@ -97,7 +97,7 @@ class Termination:
                 self._state.pod, "Killing", f"Stopping container {name} (grace {grace_s:g} s)"
             )
 
-    def _ask(self, container: Container) -> None:
+    def _request_stop(self, container: Container) -> None:
         """preStop if there is one, then SIGTERM; each once."""
         attempt = container.running()
         if attempt is None or attempt.marked("term"):
@@ -119,7 +119,7 @@ class Termination:
         attempt = container.running()
         if attempt:
             limit = max(0.0, (self._kill_at or 0.0) - time.monotonic())
-            error = handlers.run(hook, attempt, self._state.ip, limit)
+            error = handlers.run_handler(hook, attempt, self._state.ip, limit)
             if error:
                 self._state.shared.events.pod(
                     self._state.pod, "FailedPreStopHook", f"{container.name}: {error}", True

@@ -18,7 +18,7 @@ VOLUME_KINDS = frozenset(
 )
 
 
-def unsupported(pod: Json) -> list[str]:
+def unsupported_features(pod: Json) -> list[str]:
     """One line per feature of the pod that this node refuses; empty when it can run."""
     spec = pod["spec"]
     found = [

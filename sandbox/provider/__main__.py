@@ -15,7 +15,7 @@ def main(arguments: list[str]) -> int:
     if engine is None:
         print("usage: python -m sandbox.provider ENGINE_ADDRESS", file=sys.stderr)
         return 2
-    pulumi_plugin.without_sdk()
+    pulumi_plugin.skip_sdk_import()
     from pulumi.runtime.proto import provider_pb2_grpc
 
     from sandbox.provider.server import Provider

@@ -97,7 +97,7 @@ def settings(arguments: Mapping[str, Any], variables: Mapping[str, str]) -> Sett
     )
 
 
-def replacing(olds: Mapping[str, Any], news: Mapping[str, Any]) -> list[str]:
+def replacing_properties(olds: Mapping[str, Any], news: Mapping[str, Any]) -> list[str]:
     """The changed properties that mean another cluster, so that every object is replaced.
 
     A `clusterIdentifier` alone decides where there is one; else it is the active cluster.

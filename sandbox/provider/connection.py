@@ -18,7 +18,7 @@ CONNECT_SECONDS = 5.0
 RETRY_SECONDS = 10.0
 """How long a request is repeated while the server is restarting or asks for patience."""
 POOL_SIZE = 64
-_PATIENCE = frozenset({429, 502, 503, 504})
+_RETRYABLE_STATUS = frozenset({429, 502, 503, 504})
 
 Warn = Callable[[str], None]
 
@@ -66,9 +66,9 @@ class Connection:
                 response = self._send(method, path, query, headers, encoded)
             except (urllib3.exceptions.HTTPError, OSError) as error:
                 if time.monotonic() + pause > deadline or self._closed.wait(pause):
-                    raise Unreachable(_why(self._host, error)) from error
+                    raise Unreachable(_describe_failure(self._host, error)) from error
             else:
-                if response.status not in _PATIENCE or time.monotonic() + pause > deadline:
+                if response.status not in _RETRYABLE_STATUS or time.monotonic() + pause > deadline:
                     return _answer(response, warn)
                 if self._closed.wait(pause):
                     return _answer(response, warn)
@@ -79,7 +79,7 @@ class Connection:
         try:
             response = self._send("GET", "/version", None, {"Accept": "application/json"}, None)
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise Unreachable(_why(self._host, error)) from error
+            raise Unreachable(_describe_failure(self._host, error)) from error
         _answer(response, None)
 
     def _send(
@@ -124,7 +124,7 @@ def _warnings(headers: list[str]) -> list[str]:
     return [text.replace('\\"', '"') for text in texts if text]
 
 
-def _why(host: str, error: Exception) -> str:
+def _describe_failure(host: str, error: Exception) -> str:
     reason = getattr(error, "reason", None) or error
     text = str(reason).rpartition(": ")[2] or type(error).__name__
     return f"no answer from the API server at {host}: {text}"

@@ -72,13 +72,13 @@ def must_delete_first(old: Object, new: Object, differences: Iterable[Difference
     )
 
 
-def drifted(inputs: Object, live_before: Object, live_now: Object) -> Object:
+def merge_drift(inputs: Object, live_before: Object, live_now: Object) -> Object:
     """The inputs, with the live value where a field that is an input was changed by others.
 
     A field has drifted when it is not what it was when the state was written, and is not what the
     inputs say either. Secret payloads are compared in the form that the API server keeps.
     """
-    result: Object = _drifted((), inputs, live_before, live_now)
+    result: Object = _merge((), inputs, live_before, live_now)
     if inputs.get("kind") == "Secret" and inputs.get("stringData"):
         result["stringData"] = inputs["stringData"]
         if payload(inputs) != {
@@ -152,30 +152,30 @@ def _under(path: str, prefix: str) -> bool:
     return path == prefix or path.startswith((f"{prefix}.", f"{prefix}["))
 
 
-def _drifted(path: Path, given: Any, before: Any, now: Any) -> Any:
+def _merge(path: Path, given: Any, before: Any, now: Any) -> Any:
     if now is _MISSING:
         return given if before is _MISSING or _empty(given) else _MISSING
     if isinstance(given, dict) and isinstance(now, dict):
-        return _drifted_fields(path, given, before, now)
+        return _merge_fields(path, given, before, now)
     if isinstance(given, list) and isinstance(now, list):
-        return _drifted_elements(path, given, before, now)
+        return _merge_elements(path, given, before, now)
     if now == before or _same(path, given, now):
         return given
     return now
 
 
-def _drifted_fields(
+def _merge_fields(
     path: Path, given: dict[str, Any], before: Any, now: dict[str, Any]
 ) -> dict[str, Any]:
     before = before if isinstance(before, dict) else {}
     found = {
-        key: _drifted((*path, key), value, before.get(key, _MISSING), now.get(key, _MISSING))
+        key: _merge((*path, key), value, before.get(key, _MISSING), now.get(key, _MISSING))
         for key, value in given.items()
     }
     return {key: value for key, value in found.items() if value is not _MISSING}
 
 
-def _drifted_elements(path: Path, given: list[Any], before: Any, now: list[Any]) -> list[Any]:
+def _merge_elements(path: Path, given: list[Any], before: Any, now: list[Any]) -> list[Any]:
     before = before if isinstance(before, list) else []
     if now == before:
         return given
@@ -183,12 +183,12 @@ def _drifted_elements(path: Path, given: list[Any], before: Any, now: list[Any])
     if key is None:
         # A list without keys is one value; what was appended to it is somebody else's.
         kept = [
-            _drifted((*path, i), value, _element(before, i), _element(now, i))
+            _merge((*path, i), value, _element(before, i), _element(now, i))
             for i, value in enumerate(given)
         ]
         return [value for value in kept if value is not _MISSING]
     kept = [
-        _drifted((*path, i), value, _keyed(before, key, value[key]), _keyed(now, key, value[key]))
+        _merge((*path, i), value, _keyed(before, key, value[key]), _keyed(now, key, value[key]))
         for i, value in enumerate(given)
     ]
     return [value for value in kept if value is not _MISSING]

@@ -18,15 +18,15 @@ class EngineLog:
         channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
         self._engine = engine_pb2_grpc.EngineStub(channel)
         self._lock = threading.Lock()
-        self._said: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
         self._status: dict[str, str] = {}
 
     def warning(self, urn: str, text: str) -> None:
         """A warning that stays, said once for each resource."""
         with self._lock:
-            if (urn, text) in self._said:
+            if (urn, text) in self._reported:
                 return
-            self._said.add((urn, text))
+            self._reported.add((urn, text))
         self._send(engine_pb2.WARNING, urn, text, ephemeral=False)
 
     def status(self, urn: str, text: str) -> None:

@@ -26,11 +26,11 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Differe
 def planned(urn: str, news: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
     """What a release would be; raises ProviderError when it shall be made."""
     if not dry_run:
-        raise refuse(urn.rpartition("::")[2])
+        raise unsupported_release(urn.rpartition("::")[2])
     return news
 
 
-def refuse(name: str) -> ProviderError:
+def unsupported_release(name: str) -> ProviderError:
     """Why a release cannot be had here, and the ways out."""
     return ProviderError(
         f"Helm release {name}: the provider stand-in cannot fetch Helm charts, it only previews"

@@ -20,22 +20,22 @@ from sandbox.provider.properties import Unknown
 
 _OFFICIAL = "use the official plugin (SANDBOX_PROVIDER=official)"
 
-_REFUSED = {
+_UNSUPPORTED = {
     "kubernetes:helm.sh/v4:Chart": f"the provider stand-in cannot fetch Helm charts; {_OFFICIAL}",
     "kubernetes:kustomize/v2:Directory": f"the provider stand-in runs no kustomize; {_OFFICIAL}",
 }
 
 
-def refusal(token: str) -> str | None:
+def unsupported_reason(token: str) -> str | None:
     """Why resources of a type cannot be had here, or None."""
-    if token in _REFUSED:
-        return _REFUSED[token]
+    if token in _UNSUPPORTED:
+        return _UNSUPPORTED[token]
     if token.endswith("List"):
         return "lists only exist in manifests; register the objects in it one by one"
     return None
 
 
-def checked(
+def check_inputs(
     token: str,
     name: str,
     olds: dict[str, Any],
@@ -63,11 +63,11 @@ def checked(
         )
     if manifest.get("kind") == "CustomResourceDefinition":
         cluster.discovery.announce(manifest)
-    _settle_namespace(token, manifest, cluster)
+    _default_namespace(token, manifest, cluster)
     return state.to_inputs(manifest, news)
 
 
-def _settle_namespace(token: str, manifest: Object, cluster: Cluster) -> None:
+def _default_namespace(token: str, manifest: Object, cluster: Cluster) -> None:
     """Give a namespaced object without a namespace the default one."""
     meta = manifest.get("metadata", {})
     if isinstance(meta, Unknown) or metadata(manifest).get("namespace"):

@@ -48,8 +48,8 @@ class Call:
     seconds: the resource's custom timeout, 0 for none. patch: the object is only partly ours.
     """
 
-    say: awaiters.Say
-    warn: awaiters.Say
+    report: awaiters.Report
+    warn: awaiters.Report
     seconds: float = 0.0
     patch: bool = False
 
@@ -67,9 +67,9 @@ def plan_creation(cluster: Cluster, manifest: Object, manager: str, call: Call) 
         body = _body(cluster, manifest)
         planned = cluster.apply(body, manager, force=True, dry_run=True, warn=call.warn)
     except ApiError as error:
-        if _only_real(error) or error.not_found or error.immutable or error.conflict:
+        if _only_dry_run_fails(error) or error.not_found or error.immutable or error.conflict:
             return None
-        raise _refused(manifest, error) from error
+        raise _describe_rejection(manifest, error) from error
     except (Unreachable, UnknownKind):
         return None
     planned.pop("status", None)
@@ -85,9 +85,9 @@ def plan_update(
     try:
         return _changed(cluster, manifest, manager, ignored, call, dry_run=True)
     except ApiError as error:
-        if _only_real(error):
+        if _only_dry_run_fails(error):
             return None
-        raise _refused(manifest, error) from error
+        raise _describe_rejection(manifest, error) from error
 
 
 def create(cluster: Cluster, manifest: Object, manager: str, call: Call) -> tuple[Object, str]:
@@ -98,10 +98,10 @@ def create(cluster: Cluster, manifest: Object, manager: str, call: Call) -> tupl
     Raises ProviderError.
     """
     body = _body(cluster, manifest)
-    existing = _when_served(cluster, lambda: cluster.find(body), call)
+    existing = _retry_until_served(cluster, lambda: cluster.find(body), call)
     if existing is not None and at(existing, ("metadata", "deletionTimestamp")):
         # Its deletion was not waited for, or was asked for elsewhere; the new one has its name.
-        _gone(cluster, existing, manifest, call)
+        _wait_gone(cluster, existing, manifest, call)
         existing = None
     if existing is not None and not call.patch:
         if not cluster.settings.upsert:
@@ -114,11 +114,11 @@ def create(cluster: Cluster, manifest: Object, manager: str, call: Call) -> tupl
         raise ProviderError(f"{describe(body)} does not exist; a Patch resource cannot create it")
     force = _force(cluster, manifest)
     try:
-        live = _when_served(
+        live = _retry_until_served(
             cluster, lambda: cluster.apply(body, manager, force=force, warn=call.warn), call
         )
     except ApiError as error:
-        raise _refused(body, error) from error
+        raise _describe_rejection(body, error) from error
     return live, manager
 
 
@@ -127,13 +127,13 @@ def update(
 ) -> Object:
     """Apply new inputs to an object that exists; one that is gone meanwhile is made anew."""
     try:
-        return _when_served(
+        return _retry_until_served(
             cluster,
             lambda: _changed(cluster, manifest, manager, ignored, call, dry_run=False),
             call,
         )
     except ApiError as error:
-        raise _refused(manifest, error) from error
+        raise _describe_rejection(manifest, error) from error
 
 
 def update_status(cluster: Cluster, manifest: Object, manager: str) -> Object:
@@ -145,17 +145,17 @@ def update_status(cluster: Cluster, manifest: Object, manager: str) -> Object:
     try:
         return cluster.apply(body, manager, force=True, subresource="status")
     except ApiError as error:
-        raise _refused(body, error) from error
+        raise _describe_rejection(body, error) from error
 
 
-def settled(cluster: Cluster, manifest: Object, live: Object, call: Call) -> Object:
+def wait_ready(cluster: Cluster, manifest: Object, live: Object, call: Call) -> Object:
     """Wait until a written object is ready, where its readiness counts; returns it as it then is.
 
     Raises NotInitialized when it does not get ready.
     """
     if call.patch or is_annotated(manifest, SKIP_AWAIT):
         return live
-    return awaiters.until_ready(cluster, live, _seconds(manifest, call), call.say)
+    return awaiters.until_ready(cluster, live, _seconds(manifest, call), call.report)
 
 
 def delete(cluster: Cluster, inputs: Object, live: Object, manager: str, call: Call) -> None:
@@ -180,7 +180,7 @@ def delete(cluster: Cluster, inputs: Object, live: Object, manager: str, call: C
             return
         raise ProviderError(f"{describe(live)} cannot be deleted: {error}") from error
     if not is_annotated(inputs, SKIP_AWAIT):
-        _gone(cluster, live, inputs, call)
+        _wait_gone(cluster, live, inputs, call)
 
 
 def unready(cluster: Cluster, inputs: Object, live: Object) -> list[str]:
@@ -214,7 +214,7 @@ def _changed(
     return cluster.apply(body, manager, force=force, dry_run=dry_run, warn=call.warn)
 
 
-def _only_real(error: ApiError) -> bool:
+def _only_dry_run_fails(error: ApiError) -> bool:
     """Whether a dry run failed where the request itself may succeed."""
     return error.forbidden or error.no_dry_run
 
@@ -229,14 +229,14 @@ def _body(cluster: Cluster, manifest: Object) -> Object:
     return body
 
 
-def _gone(cluster: Cluster, live: Object, inputs: Object, call: Call) -> None:
+def _wait_gone(cluster: Cluster, live: Object, inputs: Object, call: Call) -> None:
     try:
-        awaiters.until_gone(cluster, live, _seconds(inputs, call), call.say)
+        awaiters.until_gone(cluster, live, _seconds(inputs, call), call.report)
     except NotInitialized as error:
         raise ProviderError(f"{describe(live)}: {error}") from error
 
 
-def _when_served(cluster: Cluster, call: Callable[[], T], context: Call) -> T:
+def _retry_until_served(cluster: Cluster, call: Callable[[], T], context: Call) -> T:
     """Repeat a call while its kind, its namespace or a webhook on its way is still coming up."""
     deadline = time.monotonic() + ARRIVAL_SECONDS
     pause = 0.1
@@ -248,7 +248,7 @@ def _when_served(cluster: Cluster, call: Callable[[], T], context: Call) -> T:
                 raise
             if time.monotonic() + pause > deadline or cluster.cancelled.wait(pause):
                 raise
-            context.say(str(error))
+            context.report(str(error))
         pause = min(pause * 2, 1.0)
 
 
@@ -287,7 +287,7 @@ def _seconds(manifest: Object, call: Call) -> float | None:
         ) from None
 
 
-def _refused(manifest: Object, error: ApiError) -> ProviderError:
+def _describe_rejection(manifest: Object, error: ApiError) -> ProviderError:
     """An API server's refusal in one line, with the remedy where there is one."""
     text = f"{describe(manifest)}: {error}"
     if error.conflict and "conflict" in error.message:

@@ -72,7 +72,7 @@ _CONFIG_MAP = ("binaryData", "data")
 _SECRET = ("type", "stringData", "data")
 
 
-def forcing(kind: Kind, new: Object, settings: Settings) -> tuple[str, ...]:
+def replacement_paths(kind: Kind, new: Object, settings: Settings) -> tuple[str, ...]:
     """The paths of an object whose change replaces it."""
     frozen = new.get("immutable") is True
     if (kind.group, kind.kind) == ("", "Secret") and (frozen or not settings.secret_mutable):

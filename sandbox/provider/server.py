@@ -30,7 +30,7 @@ _KINDS = {
     (Change.UPDATE, True): provider_pb2.PropertyDiff.UPDATE_REPLACE,
 }
 _OFFICIAL = "use the official plugin (SANDBOX_PROVIDER=official)"
-_REFUSED_FUNCTIONS = {
+_UNSUPPORTED_FUNCTIONS = {
     "kubernetes:helm:template": f"the provider stand-in renders no Helm charts; {_OFFICIAL}",
     "kubernetes:kustomize:directory": f"the provider stand-in runs no kustomize; {_OFFICIAL}",
 }
@@ -113,7 +113,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         olds = decode(request.old_inputs if request.HasField("old_inputs") else request.olds)
         news = decode(request.news)
         changed = sorted(key for key in {*olds, *news} if olds.get(key) != news.get(key))
-        replaces = config.replacing(olds, news)
+        replaces = config.replacing_properties(olds, news)
         some = (
             provider_pb2.DiffResponse.DIFF_SOME if changed else provider_pb2.DiffResponse.DIFF_NONE
         )
@@ -223,7 +223,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
     def Invoke(self, request: Any, context: grpc.ServicerContext) -> Any:
         if request.tok != "kubernetes:yaml:decode":
             raise ProviderError(
-                _REFUSED_FUNCTIONS.get(request.tok)
+                _UNSUPPORTED_FUNCTIONS.get(request.tok)
                 or f"the provider stand-in has no function {request.tok}; {_OFFICIAL}"
             )
         arguments = decode(request.args)

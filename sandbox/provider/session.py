@@ -82,7 +82,7 @@ class Session:
     ) -> Tree:
         """The inputs to register. Raises ProviderError for what cannot be registered."""
         token = type_token(urn)
-        refused = input_check.refusal(token)
+        refused = input_check.unsupported_reason(token)
         if refused:
             raise ProviderError(refused)
         if token == helm.RELEASE:
@@ -92,7 +92,7 @@ class Session:
         if not self._cluster.reachable and self._cluster.settings.skip_update_unreachable and olds:
             self._log.warning(urn, f"skipped: {self._cluster.reason}")
             return olds
-        return input_check.checked(token, name, olds, news, seed, proposal, self._cluster)
+        return input_check.check_inputs(token, name, olds, news, seed, proposal, self._cluster)
 
     def diff(
         self, urn: str, stored: Tree, old_inputs: Tree, news: Tree, ignored: Sequence[str]
@@ -107,7 +107,7 @@ class Session:
         forced = (
             replacement_fields.IDENTITY
             if is_patch(type_token(urn))
-            else replacement_fields.forcing(kind, new, self._cluster.settings)
+            else replacement_fields.replacement_paths(kind, new, self._cluster.settings)
         )
         differences = diff.compare(
             old,
@@ -128,19 +128,19 @@ class Session:
         call = self._call(urn, seconds, news)
         manager = manager_for(manifest)
         if dry_run:
-            with _hiding(news):
+            with _redacting_errors(news):
                 planned = lifecycle.plan_creation(self._cluster, manifest, manager, call)
             if planned is None:
                 return Written("", news)
             return self._written(planned, manifest, news, manager, identifier="")
-        with _hiding(news):
+        with _redacting_errors(news):
             live, manager = lifecycle.create(self._cluster, manifest, manager, call)
-        return self._settled(live, manifest, news, manager, call)
+        return self._finalize(live, manifest, news, manager, call)
 
     def read(self, urn: str, identifier: str, stored: Tree, inputs: Tree) -> Written | None:
         """The live object, with drift in its inputs; None when it is gone."""
         if type_token(urn) == helm.RELEASE:
-            raise helm.refuse(identifier)
+            raise helm.unsupported_release(identifier)
         settings = self._cluster.settings
         if not self._cluster.reachable:
             self._log.warning(urn, f"the cluster cannot be reached: {self._cluster.reason}")
@@ -159,7 +159,7 @@ class Session:
             return None
         unready: list[str] = []
         if known:
-            now = diff.drifted(known, checkpoint.live, live)
+            now = diff.merge_drift(known, checkpoint.live, live)
             if not is_patch(type_token(urn)):
                 unready = lifecycle.unready(self._cluster, known, live)
         else:
@@ -185,7 +185,7 @@ class Session:
         checkpoint = state.parse(stored)
         call = self._call(urn, seconds, news)
         manager = manager_for(manifest, checkpoint.field_manager)
-        with _hiding(news, stored):
+        with _redacting_errors(news, stored):
             if dry_run:
                 planned = lifecycle.plan_update(self._cluster, manifest, manager, ignored, call)
                 if planned is None:
@@ -194,12 +194,12 @@ class Session:
             live = lifecycle.update(self._cluster, manifest, manager, ignored, call)
             if manifest.get("status") not in (None, checkpoint.inputs.get("status")):
                 live = lifecycle.update_status(self._cluster, manifest, manager)
-        return self._settled(live, manifest, news, manager, call)
+        return self._finalize(live, manifest, news, manager, call)
 
     def delete(self, urn: str, identifier: str, stored: Tree, seconds: float) -> None:
         """Delete an object and wait until it is gone."""
         if type_token(urn) == helm.RELEASE:
-            raise helm.refuse(identifier)
+            raise helm.unsupported_release(identifier)
         if not self._cluster.reachable and self._cluster.settings.delete_unreachable:
             self._log.warning(urn, f"only removed from the state: {self._cluster.reason}")
             return
@@ -216,20 +216,20 @@ class Session:
     def _call(self, urn: str, seconds: float, marked: Tree) -> Call:
         quiet = self._cluster.settings.suppress_deprecation_warnings
 
-        def say(text: str) -> None:
+        def report(text: str) -> None:
             self._log.status(urn, redacted(text, marked))
 
         def warn(text: str) -> None:
             if not (quiet and "deprecated" in text):
                 self._log.warning(urn, redacted(text, marked))
 
-        return Call(say, warn, seconds, patch=is_patch(type_token(urn)))
+        return Call(report, warn, seconds, patch=is_patch(type_token(urn)))
 
-    def _settled(
+    def _finalize(
         self, live: Object, manifest: Object, marked: Tree, manager: str, call: Call
     ) -> Written:
         try:
-            live = lifecycle.settled(self._cluster, manifest, live, call)
+            live = lifecycle.wait_ready(self._cluster, manifest, live, call)
         except NotInitialized as error:
             return self._written(error.object, manifest, marked, manager, error.reasons)
         return self._written(live, manifest, marked, manager)
@@ -272,7 +272,7 @@ class Session:
 
 
 @contextmanager
-def _hiding(*trees: Tree) -> Iterator[None]:
+def _redacting_errors(*trees: Tree) -> Iterator[None]:
     """Keep the secret values of property trees out of errors: the API server quotes what it
     refuses."""
     try:

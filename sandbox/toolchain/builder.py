@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sandbox import paths
-from sandbox.toolchain.lookup import Found, entry, in_cache
+from sandbox.toolchain.lookup import ToolLocation, cache_entry, find_in_cache
 from sandbox.toolchain.tools import Tool
 
 Report = Callable[[str], None]
@@ -55,7 +55,7 @@ class Builder:
         for process in list(self._running):
             process.terminate()
 
-    def build(self, tool: Tool, report: Report) -> Found:
+    def build(self, tool: Tool, report: Report) -> ToolLocation:
         """Build `tool` into the cache.
 
         Raises:
@@ -65,7 +65,7 @@ class Builder:
         self._logs.mkdir(parents=True, exist_ok=True)
         log = self._logs / f"build-{tool.name}.log"
         log.write_text("")
-        final = entry(tool)
+        final = cache_entry(tool)
         partial = final.with_name(f".partial-{tool.key}")
         shutil.rmtree(partial, ignore_errors=True)
         (partial / "bin").mkdir(parents=True)
@@ -75,7 +75,7 @@ class Builder:
             self._compile(tool, binary.package, partial / "bin" / binary.name, log, report)
         shutil.rmtree(final, ignore_errors=True)
         partial.rename(final)
-        found = in_cache(tool)
+        found = find_in_cache(tool)
         assert found is not None
         return found
 
@@ -83,7 +83,7 @@ class Builder:
         """Only the asset folders, for a tool whose binaries are on PATH."""
         log = self._logs / f"build-{tool.name}.log"
         self._logs.mkdir(parents=True, exist_ok=True)
-        folder = entry(tool) / "assets"
+        folder = cache_entry(tool) / "assets"
         if not folder.exists():
             report("fetching manifests")
             partial = folder.with_name(".partial-assets")
@@ -161,7 +161,7 @@ class Builder:
         return "".join(lines)
 
 
-def compiled() -> Path:
+def go_build_cache() -> Path:
     """Go's build cache for the toolchain."""
     return paths.cache() / "toolchain" / ".go-build"
 
@@ -171,7 +171,7 @@ def _environment(go: Path) -> dict[str, str]:
     env = {k: v for k, v in os.environ.items() if k not in {"GOFLAGS", "GOOS", "GOARCH", "GOWORK"}}
     return env | {
         "CGO_ENABLED": "0",
-        "GOCACHE": str(compiled()),
+        "GOCACHE": str(go_build_cache()),
         "GOTOOLCHAIN": "local",
         "GOFLAGS": "-mod=readonly -buildvcs=false",
         "GOROOT": str(go.resolve().parent.parent),

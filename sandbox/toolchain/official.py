@@ -28,7 +28,7 @@ class OfficialUnavailable(Exception):
     """The official build cannot be had here; the text says why."""
 
 
-def reachable(site: str = SITE) -> bool:
+def site_reachable(site: str = SITE) -> bool:
     """Whether the download site answers within `REACH_TIMEOUT_S`."""
     request = urllib.request.Request(f"{site}/latest-version", method="HEAD")
     try:

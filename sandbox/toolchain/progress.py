@@ -39,7 +39,7 @@ class BuildTable:
         if self._console.is_terminal:
             self._live.stop()
 
-    def say(self, name: str, text: str) -> None:
+    def report(self, name: str, text: str) -> None:
         """What the build of `name` does now."""
         with self._lock:
             self._rows[name] = text
@@ -52,7 +52,7 @@ class BuildTable:
         """The build of `name` is finished."""
         with self._lock:
             self._printed[name] = -PLAIN_EVERY_S
-        self.say(name, text)
+        self.report(name, text)
 
     def _render(self) -> Table:
         table = Table(title=f"Building the toolchain, {time.monotonic() - self._started:.0f} s")

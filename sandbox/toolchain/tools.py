@@ -68,7 +68,7 @@ class Tool:
             digest.update((self.recipe / name).read_bytes())
         return f"{self.name}-{self.version}-{digest.hexdigest()[:12]}"
 
-    def suits(self, printed: str) -> bool:
+    def accepts_version(self, printed: str) -> bool:
         """Whether a binary that prints this as its version can stand in for a build."""
         return bool(self.accepts) and re.search(self.accepts, printed) is not None
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from sandbox import cluster as embedded
 from sandbox import environment, paths, toolchain
 from sandbox.node.runtime import stop_all
-from sandbox.services import Setting
+from sandbox.services import ClusterSettings
 
 if TYPE_CHECKING:
     from tests.sandbox.ops_kit import Live
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 class Cluster:
     """A running cluster. `env`: the environment in which `pulumi` and `kubectl` work on it."""
 
-    setting: Setting
+    settings: ClusterSettings
     env: dict[str, str]
 
     @property
     def state(self) -> paths.State:
-        return self.setting.state
+        return self.settings.state
 
     @property
     def kubeconfig(self) -> Path:
-        return self.setting.state.kubeconfig
+        return self.settings.state.kubeconfig
 
     def kubectl(self, *args: str, stdin: str | None = None) -> str:
         """What kubectl prints; raises ClusterError when it fails."""
-        return embedded.kubectl(self.setting, *args, stdin=stdin)
+        return embedded.kubectl(self.settings, *args, stdin=stdin)
 
 
 @pytest.fixture(scope="session")
@@ -47,14 +47,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     # Three processes less; tests/sandbox/test_monitoring.py switches them on for itself.
     os.environ["SANDBOX_MONITORING"] = "off"
     console = Console(force_terminal=False)
-    setting = embedded.up(toolchain.ensure(console), console.print)
-    environment.install(setting, console.print)
-    env = os.environ | environment.variables(setting)
+    settings = embedded.up(toolchain.ensure(console), console.print)
+    environment.install(settings, console.print)
+    env = os.environ | environment.variables(settings)
     try:
-        yield Cluster(setting, env)
+        yield Cluster(settings, env)
     finally:
         embedded.down(lambda _: None)
-        stop_all(setting.state)
+        stop_all(settings.state)
         del os.environ["SANDBOX_HOME"], os.environ["SANDBOX_MONITORING"]
 
 

@@ -44,7 +44,7 @@ def _healthy() -> bool:
 
 
 def _up(cluster: Cluster) -> None:
-    embedded.up(cluster.setting.tools, lambda _: None)
+    embedded.up(cluster.settings.tools, lambda _: None)
 
 
 def test_a_second_start_leaves_every_process_as_it_is(cluster: Cluster) -> None:
@@ -102,7 +102,7 @@ def test_two_sandboxes_live_side_by_side_and_down_ends_only_its_own(
 ) -> None:
     first = _pids(cluster)
     monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "second"))
-    embedded.up(cluster.setting.tools, lambda _: None)
+    embedded.up(cluster.settings.tools, lambda _: None)
     second = paths.state()
     started = [p for f in second.pids.glob("*.json") if (p := process.load(f))]
     assert all(running.alive for running in started)
@@ -128,8 +128,8 @@ def _mentioning(text: str) -> list[str]:
 
 def test_a_second_command_waits_until_the_first_is_done(cluster: Cluster) -> None:
     code = (
-        "import sys; from sandbox.lock import exclusive\n"
-        "with exclusive('first', print):\n"
+        "import sys; from sandbox.lock import sandbox_lock\n"
+        "with sandbox_lock('first', print):\n"
         "    print('held', flush=True); sys.stdin.readline()\n"
     )
     env = os.environ | {"PYTHONPATH": str(paths.PROJECT)}

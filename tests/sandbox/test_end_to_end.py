@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from sandbox import paths
-from sandbox.runs import Reader, Run
+from sandbox.runs import Run, RunReader
 from tests.sandbox.node_kit import until
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def test_wait_exits_with_the_exit_code_of_a_run_that_cannot_work(
     assert done.returncode == 0, done.stdout + done.stderr
     waited = _sandbox(cluster, "wait", "impossible")
     assert waited.returncode == 78, waited.stdout + waited.stderr
-    run_seen = Reader(cluster.state).snapshot(Reader(cluster.state).find("impossible"))
+    run_seen = RunReader(cluster.state).snapshot(RunReader(cluster.state).find("impossible"))
     assert run_seen.restarts == 0
 
 
@@ -277,7 +277,7 @@ def _ops(cluster: Cluster, *args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def _drained_and_resumed(cluster: Cluster, reader: Reader, run: Run) -> None:
+def _drained_and_resumed(cluster: Cluster, reader: RunReader, run: Run) -> None:
     """The run saves and stops when its queue is drained, and goes on from there."""
     assert "trains since" in _ops(cluster, "why", "last").stdout
     drained = _ops(cluster, "drain", "--timeout", "100")
@@ -298,7 +298,7 @@ def test_destroy_under_a_running_run_lets_it_save_and_leaves_nothing_of_the_stac
     )
     done = _pulumi(cluster, "up", "--yes", "--skip-preview", "--config-file", config)
     assert done.returncode == 0, done.stdout + done.stderr
-    reader = Reader(cluster.state)
+    reader = RunReader(cluster.state)
     run = reader.find("last")
     until(lambda: reader.progress(run).step > 0, "the run trains", 180.0)
     _drained_and_resumed(cluster, reader, run)

@@ -86,8 +86,8 @@ def _services(cluster: Cluster) -> dict[str, int]:
 
 def _switch(cluster: Cluster, value: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(monitoring.SWITCH, value)
-        embedded.up(cluster.setting.tools, lambda _: None)
+        patch.setenv(monitoring.MONITORING_ENV, value)
+        embedded.up(cluster.settings.tools, lambda _: None)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def prometheus(cluster: Cluster) -> Iterator[str]:
     after = _services(cluster)
     assert set(after) - set(before) == set(SERVICES)
     assert {name: after[name] for name in before} == before, "others were started again"
-    url = prometheus_client.url(cluster.state)
+    url = prometheus_client.prometheus_url(cluster.state)
     assert url
     yield url
     _switch(cluster, "off")
@@ -200,7 +200,7 @@ def test_an_injected_error_of_a_gpu_fires_an_alert_and_status_says_so(watched: W
 
     def sandbox(*args: str) -> str:
         command = [sys.executable, "-m", "sandbox", *args]
-        home = {"SANDBOX_HOME": str(cluster.state.home), monitoring.SWITCH: "on"}
+        home = {"SANDBOX_HOME": str(cluster.state.home), monitoring.MONITORING_ENV: "on"}
         done = subprocess.run(
             command, cwd=paths.PROJECT, env=cluster.env | home, capture_output=True, text=True
         )
@@ -208,7 +208,7 @@ def test_an_injected_error_of_a_gpu_fires_an_alert_and_status_says_so(watched: W
         return done.stdout
 
     def firing() -> bool:
-        return any(NODE in alert.of for alert in prometheus_client.firing(watched.url))
+        return any(NODE in alert.labels for alert in prometheus_client.firing_alerts(watched.url))
 
     watched.await_series(f'{series.GPU_XID}{{node="{NODE}"}} == 0')
     assert not firing()
@@ -227,14 +227,14 @@ def test_a_fault_of_a_gpu_that_there_is_not_is_refused_in_one_line(watched: Watc
 
 
 def test_shells_are_told_where_prometheus_is(cluster: Cluster, prometheus: str) -> None:
-    assert environment.variables(cluster.setting)["PROMETHEUS_URL"] == prometheus
+    assert environment.variables(cluster.settings)["PROMETHEUS_URL"] == prometheus
 
 
 def test_prometheus_token_is_nobody_elses_business(cluster: Cluster, prometheus: str) -> None:
     token = Path(cluster.state.pki / "prometheus.token")
     assert token.stat().st_mode & 0o777 == 0o600
     may = ["auth", "can-i", "--quiet", f"--token={token.read_text()}"]
-    kubectl = [cluster.setting.binary("kubectl"), f"--kubeconfig={_without_a_user(cluster)}"]
+    kubectl = [cluster.settings.binary("kubectl"), f"--kubeconfig={_without_a_user(cluster)}"]
 
     def allowed(*what: str) -> bool:
         done = subprocess.run([*kubectl, *may, *what], capture_output=True, text=True, check=False)
@@ -250,7 +250,7 @@ def _without_a_user(cluster: Cluster) -> Path:
     """The cluster's kubeconfig without the administrator's certificate, which would win over a token."""
     path = cluster.state.home / "nobody.kubeconfig"
     kubectl = [
-        cluster.setting.binary("kubectl"),
+        cluster.settings.binary("kubectl"),
         "config",
         "view",
         "--raw",

@@ -214,7 +214,7 @@ def prometheus(cluster: Cluster, folder: Path, target: int) -> Iterator[str]:
     (folder / "prometheus.json").write_text(json.dumps(config))
     address = f"127.0.0.1:{_free_port()}"
     command = [
-        cluster.setting.binary("prometheus"),
+        cluster.settings.binary("prometheus"),
         f"--config.file={folder / 'prometheus.json'}",
         f"--storage.tsdb.path={folder / 'samples'}",
         f"--web.listen-address={address}",

@@ -55,7 +55,7 @@ class Holder:
         return {"container": self.container, "namespace": self.namespace, "pod": self.pod}
 
 
-def of_node(node: Json) -> list[Gpu]:
+def node_gpus(node: Json) -> list[Gpu]:
     """The GPUs that a simulated node says it has; none for any other node."""
     metadata = node["metadata"]
     annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
@@ -76,11 +76,11 @@ def of_node(node: Json) -> list[Gpu]:
     ]
 
 
-def holders(pods: Iterable[Json]) -> dict[str, list[Holder]]:
+def gpu_holders(pods: Iterable[Json]) -> dict[str, list[Holder]]:
     """Containers with GPUs by node, oldest pods first. Only pods that run hold any."""
     found: dict[str, list[Holder]] = {}
     running = [p for p in pods if (p.get("status") or {}).get("phase") == "Running"]
-    for pod in sorted(running, key=_age):
+    for pod in sorted(running, key=_creation_order):
         for container in pod["spec"]["containers"]:
             resources = container.get("resources") or {}
             count = int((resources.get("limits") or {}).get(naming.GPU, 0))
@@ -90,7 +90,7 @@ def holders(pods: Iterable[Json]) -> dict[str, list[Holder]]:
     return found
 
 
-def _age(pod: Json) -> tuple[str, str]:
+def _creation_order(pod: Json) -> tuple[str, str]:
     return pod["metadata"].get("creationTimestamp") or "", pod["metadata"]["name"]
 
 

@@ -23,7 +23,7 @@ KEPT_S: Final = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Logged:
+class LoggedPod:
     """A pod of a run, and where its logs are: FOLDER/CONTAINER/ATTEMPT.log."""
 
     uid: str
@@ -70,12 +70,12 @@ class _Tail:
 
 
 @dataclass
-class _Pod:
-    logged: Logged
+class _PodCounts:
+    logged: LoggedPod
     seen: float
     tails: dict[Path, _Tail] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
-    told: bool = False
+    exposed: bool = False
 
 
 class LogCounts:
@@ -84,17 +84,17 @@ class LogCounts:
     def __init__(self, started: float) -> None:
         """`started`: now, in Unix seconds."""
         self._started = started
-        self._pods: dict[str, _Pod] = {}
+        self._pods: dict[str, _PodCounts] = {}
 
-    def look(self, pods: Iterable[Logged], created: Mapping[str, float], now: float) -> None:
+    def update(self, pods: Iterable[LoggedPod], created: Mapping[str, float], now: float) -> None:
         """Read what was written. `created`: when each pod was made, by uid."""
         for logged in pods:
             if not logged.folder.exists():
                 continue  # it runs nowhere, or not yet
-            known = self._pods.setdefault(logged.uid, _Pod(logged, now))
+            known = self._pods.setdefault(logged.uid, _PodCounts(logged, now))
             known.seen = now
             # What an exporter that was started again finds was told by the one before it.
-            known.told = known.told or created[logged.uid] < self._started
+            known.exposed = known.exposed or created[logged.uid] < self._started
         self._pods = {uid: pod for uid, pod in self._pods.items() if now - pod.seen < KEPT_S}
         for pod in self._pods.values():
             _read(pod)
@@ -106,14 +106,14 @@ class LogCounts:
             of = pod.logged
             labels = {"namespace": of.namespace, "pod": of.pod, "run_id": of.run_id}
             for name in log_patterns.LOG_PATTERNS:
-                count = pod.counts[name] if pod.told else 0
+                count = pod.counts[name] if pod.exposed else 0
                 samples.append(({"pattern": name, **labels}, count))
-            pod.told = True
+            pod.exposed = True
         text = "Lines in logs of runs that match a pattern."
-        return text_format.family(series.LOG_MATCHES.name, "counter", text, samples)
+        return text_format.metric_family(series.LOG_MATCHES.name, "counter", text, samples)
 
 
-def _read(pod: _Pod) -> None:
+def _read(pod: _PodCounts) -> None:
     for path in pod.logged.folder.glob("*/*.log"):
         tail = pod.tails.setdefault(path, _Tail(path))
         for line in tail.lines():

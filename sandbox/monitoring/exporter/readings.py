@@ -20,8 +20,8 @@ IDLE_MHZ: Final = 210.0
 PEAK_MHZ: Final = 1410.0
 MEMORY_MHZ: Final = 1215.0
 
-PRETENDED_LOAD: Final = 0.9
-PRETENDED_MEMORY: Final = 0.7
+SIMULATED_LOAD: Final = 0.9
+SIMULATED_MEMORY: Final = 0.7
 """Of a GPU's: a steady value for pods of KWOK, which do nothing at all."""
 
 
@@ -39,7 +39,7 @@ def power_w(load: Load) -> float:
     return IDLE_W + (PEAK_W - IDLE_W) * load.busy
 
 
-def reading(memory_mib: int, load: Load, fault: Fault, energy_mj: float) -> dict[Field, float]:
+def gpu_fields(memory_mib: int, load: Load, fault: Fault, energy_mj: float) -> dict[Field, float]:
     """Every field that our counters file asks for. `energy_mj`: drawn since the exporter started."""
     used = min(load.memory_mib, memory_mib)
     degrees = IDLE_C + (PEAK_C - IDLE_C) * load.busy

@@ -16,7 +16,7 @@ from sandbox import paths
 from sandbox.monitoring import gpu_faults
 from sandbox.monitoring.exporter import gpus, readings, text_format, usage
 from sandbox.monitoring.exporter.gpus import Gpu, Holder
-from sandbox.monitoring.exporter.log_counts import LogCounts, Logged
+from sandbox.monitoring.exporter.log_counts import LogCounts, LoggedPod
 from sandbox.monitoring.exporter.readings import Load
 from sandbox.node.api import Client, Json
 from sandbox.node.records import pod_folder
@@ -62,10 +62,10 @@ class Exporter:
             watch.synced.wait()
 
     def _node(self, kind: str, node: Json) -> None:
-        _keep(self._nodes, kind, node)
+        _track(self._nodes, kind, node)
 
     def _pod(self, kind: str, pod: Json) -> None:
-        _keep(self._pods, kind, pod)
+        _track(self._pods, kind, pod)
 
     def gpu_text(self) -> str:
         """Every GPU's fields, as dcgm-exporter writes them."""
@@ -73,11 +73,11 @@ class Exporter:
             now = time.monotonic()
             pods = list(self._pods.values())
             nodes = list(self._nodes.values())
-            found = {node["metadata"]["name"]: gpus.of_node(node) for node in nodes}
-            held = self._assignment.update(found, gpus.holders(pods))
+            found = {node["metadata"]["name"]: gpus.node_gpus(node) for node in nodes}
+            held = self._assignment.update(found, gpus.gpu_holders(pods))
             loads = self._loads(held, {p["metadata"]["uid"]: p for p in pods}, now)
             passed, self._scraped = now - self._scraped, now
-            broken = gpu_faults.load(self._state)
+            broken = gpu_faults.load_faults(self._state)
             samples: dict[dcgm.Field, list[text_format.Sample]] = {
                 one: [] for one in (*dcgm.FIELDS, dcgm.XID_COUNT)
             }
@@ -88,12 +88,14 @@ class Exporter:
                 self._energy_mj[gpu] = energy
                 fault = broken.get((gpu.node, gpu.index), gpu_faults.Fault())
                 labels = gpu.labels | (holder.labels if holder else {})
-                for one, value in readings.reading(gpu.memory_mib, load, fault, energy).items():
+                for one, value in readings.gpu_fields(gpu.memory_mib, load, fault, energy).items():
                     samples[one].append((labels, value))
                 if fault.xid:
                     code = {"window_size_in_ms": "300000", "xid": str(fault.xid)}
                     samples[dcgm.XID_COUNT].append((labels | code, 1))
-            return "".join(text_format.family(f.name, f.kind, f.help, samples[f]) for f in samples)
+            return "".join(
+                text_format.metric_family(f.name, f.kind, f.help, samples[f]) for f in samples
+            )
 
     def _loads(self, held: dict[Gpu, Holder], pods: dict[str, Json], now: float) -> dict[str, Load]:
         """What each pod with GPUs does, by its uid."""
@@ -102,10 +104,10 @@ class Exporter:
         found = {}
         for holder in set(held.values()):
             folder = pod_folder(self._state, pods[holder.uid])
-            used = usage.of_pod(folder, known)
+            used = usage.pod_usage(folder, known)
             if used is None:
-                pretended = readings.PRETENDED_MEMORY * memory[holder.uid]
-                steady = Load(busy=readings.PRETENDED_LOAD, memory_mib=pretended)
+                pretended = readings.SIMULATED_MEMORY * memory[holder.uid]
+                steady = Load(busy=readings.SIMULATED_LOAD, memory_mib=pretended)
                 found[holder.uid] = Load() if folder.path.exists() else steady
             else:
                 found[holder.uid] = self._measure(holder, used, now)
@@ -116,7 +118,11 @@ class Exporter:
         before = self._measured.get(holder.uid)
         if before and now - before.at < WINDOW_S:
             return before.load
-        busy = usage.busy(before.used, used, now - before.at, holder.gpus) if before else 0.0
+        busy = (
+            usage.gpu_utilization(before.used, used, now - before.at, holder.gpus)
+            if before
+            else 0.0
+        )
         load = Load(busy=busy, memory_mib=used.memory_bytes / 2**20 / holder.gpus)
         self._measured[holder.uid] = _Measured(now, used, load)
         return load
@@ -126,12 +132,12 @@ class Exporter:
         with self._lock:
             pods = [p for p in list(self._pods.values()) if _run_id(p)]
             created = {p["metadata"]["uid"]: _created(p) for p in pods}
-            self._logs.look([self._logged(p) for p in pods], created, time.time())
+            self._logs.update([self._logged(p) for p in pods], created, time.time())
             return self._logs.text()
 
-    def _logged(self, pod: Json) -> Logged:
+    def _logged(self, pod: Json) -> LoggedPod:
         metadata = pod["metadata"]
-        return Logged(
+        return LoggedPod(
             uid=metadata["uid"],
             namespace=metadata["namespace"],
             pod=metadata["name"],
@@ -140,7 +146,7 @@ class Exporter:
         )
 
 
-def _keep(known: dict[str, Json], kind: str, item: Json) -> None:
+def _track(known: dict[str, Json], kind: str, item: Json) -> None:
     uid = item["metadata"]["uid"]
     if kind == "DELETED":
         known.pop(uid, None)

@@ -9,7 +9,7 @@ Sample = tuple[Mapping[str, str], float]
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> str:
+def metric_family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> str:
     """A family with its HELP and TYPE lines; nothing at all without samples."""
     lines = [f"{name}{{{_labels(labels)}}} {_number(value)}\n" for labels, value in samples]
     if not lines:

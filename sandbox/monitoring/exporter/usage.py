@@ -43,13 +43,13 @@ def processes() -> dict[int, _Process]:
     return found
 
 
-def of_pod(folder: PodFolder, known: Mapping[int, _Process]) -> Usage | None:
+def pod_usage(folder: PodFolder, known: Mapping[int, _Process]) -> Usage | None:
     """What a pod's running containers use; None when none runs."""
     runs = [attempt.run() for attempt in folder.all_attempts() if attempt.alive()]
     roots = {int(run["pid"]) for run in runs if run and run["pid"] in known}
     if not roots:
         return None
-    members = _below(roots, known)
+    members = _descendants(roots, known)
     return Usage(
         computing_s={pid: _computing_s(pid) for pid in members},
         memory_bytes=sum(known[pid].pages for pid in members) * _PAGE,
@@ -68,7 +68,7 @@ def _computing_s(pid: int) -> float:
     return (int(ran) + int(queued)) / 1e9
 
 
-def busy(before: Usage, now: Usage, elapsed_s: float, gpus: int) -> float:
+def gpu_utilization(before: Usage, now: Usage, elapsed_s: float, gpus: int) -> float:
     """How busy a pod kept its GPUs, 0 to 1: a rank each, which are its busiest processes."""
     done = [
         min(max(seconds - before.computing_s.get(pid, 0.0), 0.0), elapsed_s)
@@ -77,7 +77,7 @@ def busy(before: Usage, now: Usage, elapsed_s: float, gpus: int) -> float:
     return sum(sorted(done)[-gpus:]) / (elapsed_s * gpus)
 
 
-def _below(roots: set[int], known: Mapping[int, _Process]) -> set[int]:
+def _descendants(roots: set[int], known: Mapping[int, _Process]) -> set[int]:
     """The roots and all their descendants."""
     children: dict[int, list[int]] = {}
     for pid, one in known.items():

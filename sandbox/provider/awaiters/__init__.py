@@ -23,7 +23,7 @@ LONGEST_PAUSE_SECONDS = 1.0
 DELETION_SECONDS = 300.0
 """How long a deletion may take unless the resource says otherwise."""
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 """Shows what is being waited for; empty clears it."""
 
 
@@ -53,41 +53,41 @@ AWAITERS: dict[tuple[str, str], Awaiter] = {
 """By group and kind. Objects of other kinds are ready as soon as they exist."""
 
 
-def awaiter_of(obj: Object) -> Awaiter | None:
+def find_awaiter(obj: Object) -> Awaiter | None:
     kind = kind_of(obj)
     return AWAITERS.get((kind.group, kind.kind))
 
 
 def check(cluster: Cluster, obj: Object) -> Progress | None:
     """The readiness of a live object now; None for kinds that are always ready."""
-    awaiter = awaiter_of(obj)
+    awaiter = find_awaiter(obj)
     return awaiter.check(cluster, obj) if awaiter else None
 
 
-def until_ready(cluster: Cluster, obj: Object, seconds: float | None, say: Say) -> Object:
+def until_ready(cluster: Cluster, obj: Object, seconds: float | None, report: Report) -> Object:
     """Wait until an object is ready; returns it as it then is.
 
     `seconds` overrides the kind's own limit. Raises NotInitialized when it fails or takes too
     long, Cancelled when the engine gives up.
     """
-    awaiter = awaiter_of(obj)
+    awaiter = find_awaiter(obj)
     if awaiter is None:
         return obj
     limit = awaiter.seconds if seconds is None else seconds
     deadline = time.monotonic() + limit
     pause = FIRST_PAUSE_SECONDS
     while True:
-        live = _look(cluster, obj)
+        live = _get_live(cluster, obj)
         if live is None:
             raise NotInitialized(obj, [f"{describe(obj)} was deleted while it was waited for"])
         obj = live
         progress = _progress(cluster, awaiter, obj)
         if progress.ready:
-            say("")
+            report("")
             return obj
         if progress.failed:
             raise NotInitialized(obj, progress.reasons)
-        say(progress.reasons[0])
+        report(progress.reasons[0])
         if time.monotonic() + pause > deadline:
             raise NotInitialized(obj, [f"not ready after {limit:g} s", *progress.reasons])
         if cluster.cancelled.wait(pause):
@@ -95,19 +95,19 @@ def until_ready(cluster: Cluster, obj: Object, seconds: float | None, say: Say) 
         pause = min(pause * 1.5, LONGEST_PAUSE_SECONDS)
 
 
-def until_gone(cluster: Cluster, obj: Object, seconds: float | None, say: Say) -> None:
+def until_gone(cluster: Cluster, obj: Object, seconds: float | None, report: Report) -> None:
     """Wait until a deleted object is gone. Raises NotInitialized with what holds it back."""
     limit = DELETION_SECONDS if seconds is None else seconds
     deadline = time.monotonic() + limit
     pause = FIRST_PAUSE_SECONDS
     uid = at(obj, ("metadata", "uid"))
     while True:
-        live = _look(cluster, obj)
+        live = _get_live(cluster, obj)
         if live is None or (uid and at(live, ("metadata", "uid")) != uid):
-            say("")
+            report("")
             return
-        holding = held_by(live)
-        say(holding[0])
+        holding = deletion_blockers(live)
+        report(holding[0])
         if time.monotonic() + pause > deadline:
             raise NotInitialized(live, [f"not gone after {limit:g} s", *holding])
         if cluster.cancelled.wait(pause):
@@ -115,7 +115,7 @@ def until_gone(cluster: Cluster, obj: Object, seconds: float | None, say: Say) -
         pause = min(pause * 1.5, LONGEST_PAUSE_SECONDS)
 
 
-def held_by(obj: Object) -> list[str]:
+def deletion_blockers(obj: Object) -> list[str]:
     """What keeps a deleted object from going: its finalizers, a namespace's contents."""
     found = []
     finalizers = at(obj, ("metadata", "finalizers"), []) or []
@@ -128,7 +128,7 @@ def held_by(obj: Object) -> list[str]:
     return found or ["waiting until it is gone"]
 
 
-def _look(cluster: Cluster, obj: Object) -> Object | None:
+def _get_live(cluster: Cluster, obj: Object) -> Object | None:
     """The live object, or None when it or its kind is gone. A restarting server is waited for."""
     try:
         return cluster.find(obj)

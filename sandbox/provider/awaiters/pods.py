@@ -16,8 +16,8 @@ from sandbox.provider.objects import Kind, Object, at, name_of
 
 POD = Kind("", "v1", "Pod")
 
-_HARMLESS = {"ContainerCreating", "PodInitializing", "Completed"}
-_MOST_TROUBLES = 5
+_NORMAL_REASONS = {"ContainerCreating", "PodInitializing", "Completed"}
+_MAX_PROBLEMS = 5
 
 
 def pod(cluster: Cluster, obj: Object) -> Progress:
@@ -25,13 +25,13 @@ def pod(cluster: Cluster, obj: Object) -> Progress:
     phase = at(obj, ("status", "phase"))
     if phase == "Succeeded" or is_true(obj, "Ready"):
         return READY
-    found = troubles(obj)
+    found = pod_problems(obj)
     if phase == "Failed":
         return failed(*(found or [f"pod {name_of(obj)} has failed"]))
     return waiting(*(found or [f"pod {name_of(obj)} is {phase or 'not scheduled'}"]))
 
 
-def troubles(obj: Object) -> list[str]:
+def pod_problems(obj: Object) -> list[str]:
     """What keeps a pod from running, one line each, container by container."""
     found = []
     scheduled = condition(obj, "PodScheduled")
@@ -39,7 +39,7 @@ def troubles(obj: Object) -> list[str]:
         found.append(f"pod {name_of(obj)} is not scheduled: {explain(scheduled)}")
     for field in ("initContainerStatuses", "containerStatuses"):
         for status in at(obj, ("status", field), []) or []:
-            text = _container_trouble(status)
+            text = _container_problem(status)
             if text:
                 found.append(f"pod {name_of(obj)}, container {status.get('name')}: {text}")
     message = at(obj, ("status", "message"))
@@ -48,17 +48,17 @@ def troubles(obj: Object) -> list[str]:
     return found
 
 
-def troubles_of(cluster: Cluster, namespace: str, labels: dict[str, str]) -> list[str]:
+def problems_of_pods(cluster: Cluster, namespace: str, labels: dict[str, str]) -> list[str]:
     """The troubles of the pods with these labels, newest pod first."""
     pods = cluster.list(POD, namespace, labelSelector=selector(labels))
     pods.sort(key=lambda pod: at(pod, ("metadata", "creationTimestamp"), ""), reverse=True)
-    return [text for pod in pods for text in troubles(pod)][:_MOST_TROUBLES]
+    return [text for pod in pods for text in pod_problems(pod)][:_MAX_PROBLEMS]
 
 
-def _container_trouble(status: Object) -> str:
+def _container_problem(status: Object) -> str:
     waiting_for = at(status, ("state", "waiting"), {})
     reason = waiting_for.get("reason")
-    if reason and reason not in _HARMLESS:
+    if reason and reason not in _NORMAL_REASONS:
         return " ".join(f"{reason}: {waiting_for.get('message') or ''}".split()).rstrip(":")
     ended = at(status, ("state", "terminated")) or at(status, ("lastState", "terminated")) or {}
     code = ended.get("exitCode")

@@ -50,7 +50,7 @@ def explain(found: Object) -> str:
     return str(found.get("message") or found.get("reason") or found.get("type") or "")
 
 
-def observed(obj: Object) -> bool:
+def is_observed(obj: Object) -> bool:
     """Whether the controller has seen the newest generation of the object."""
     seen = at(obj, ("status", "observedGeneration"))
     wanted = at(obj, ("metadata", "generation"))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from sandbox.provider.awaiters.pods import troubles_of
+from sandbox.provider.awaiters.pods import problems_of_pods
 from sandbox.provider.awaiters.progress import (
     READY,
     Progress,
     condition,
     explain,
     failed,
+    is_observed,
     is_true,
-    observed,
     waiting,
 )
 from sandbox.provider.cluster import Cluster
@@ -24,7 +24,7 @@ def deployment(cluster: Cluster, obj: Object) -> Progress:
     if progressing.get("reason") == "ProgressDeadlineExceeded":
         return failed(explain(progressing), *_pods(cluster, obj))
     counts = _counts(obj, "updatedReplicas", "availableReplicas", "replicas")
-    if observed(obj) and counts == [wanted, wanted, wanted]:
+    if is_observed(obj) and counts == [wanted, wanted, wanted]:
         return READY
     return waiting(f"{counts[1]} of {wanted} replicas are available", *_pods(cluster, obj))
 
@@ -36,7 +36,7 @@ def stateful_set(cluster: Cluster, obj: Object) -> Progress:
     rolling = at(obj, ("spec", "updateStrategy", "type"), "RollingUpdate") == "RollingUpdate"
     partition = at(obj, ("spec", "updateStrategy", "rollingUpdate", "partition"), 0)
     current = not rolling or partition or updated >= wanted
-    if observed(obj) and ready >= wanted and current:
+    if is_observed(obj) and ready >= wanted and current:
         return READY
     return waiting(f"{ready} of {wanted} replicas are ready", *_pods(cluster, obj))
 
@@ -48,7 +48,7 @@ def daemon_set(cluster: Cluster, obj: Object) -> Progress:
     )
     if at(obj, ("spec", "updateStrategy", "type")) == "OnDelete":
         updated = wanted
-    if observed(obj) and available >= wanted and updated >= wanted:
+    if is_observed(obj) and available >= wanted and updated >= wanted:
         return READY
     return waiting(f"{available} of {wanted} nodes run it", *_pods(cluster, obj))
 
@@ -57,7 +57,7 @@ def replication_controller(cluster: Cluster, obj: Object) -> Progress:
     """All replicas are available."""
     wanted = at(obj, ("spec", "replicas"), 1)
     (available,) = _counts(obj, "availableReplicas")
-    if observed(obj) and available >= wanted:
+    if is_observed(obj) and available >= wanted:
         return READY
     return waiting(f"{available} of {wanted} replicas are available")
 
@@ -66,7 +66,9 @@ def job(cluster: Cluster, obj: Object) -> Progress:
     """The job has completed."""
     if is_true(obj, "Complete"):
         return READY
-    pods = troubles_of(cluster, namespace_of(obj), {"batch.kubernetes.io/job-name": name_of(obj)})
+    pods = problems_of_pods(
+        cluster, namespace_of(obj), {"batch.kubernetes.io/job-name": name_of(obj)}
+    )
     if is_true(obj, "Failed"):
         return failed(f"the job has failed: {explain(condition(obj, 'Failed'))}", *pods)
     succeeded, active = _counts(obj, "succeeded", "active")
@@ -81,4 +83,4 @@ def _counts(obj: Object, *fields: str) -> list[int]:
 
 def _pods(cluster: Cluster, obj: Object) -> list[str]:
     labels = at(obj, ("spec", "selector", "matchLabels"))
-    return troubles_of(cluster, namespace_of(obj), labels) if labels else []
+    return problems_of_pods(cluster, namespace_of(obj), labels) if labels else []

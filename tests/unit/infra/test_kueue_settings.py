@@ -22,7 +22,7 @@ def chart() -> dict[str, Any]:
 
 def sandbox() -> dict[str, Any]:
     """The configuration of the sandbox's Kueue."""
-    return service_config.kueue(dict.fromkeys(NAMES, 1), Path("/certificates"))
+    return service_config.kueue_config_file(dict.fromkeys(NAMES, 1), Path("/certificates"))
 
 
 @pytest.mark.parametrize("key", ["apiVersion", "fairSharing", "manageJobsWithoutQueueName"])

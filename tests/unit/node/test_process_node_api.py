@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from sandbox import service_config
-from sandbox.certificates import Authority, Identity
+from sandbox.certificates import CertificateAuthority, Identity
 from sandbox.node.api import ApiError, Client
 
 Answer = tuple[int, dict[str, str], dict[str, object]]
@@ -52,7 +52,7 @@ def _server(folder: Path, answers: list[Answer], asked: list[str]) -> Iterator[C
         def log_message(self, *_: object) -> None:
             pass
 
-    authority = Authority(folder / "pki")
+    authority = CertificateAuthority(folder / "pki")
     pair = authority.issue(Identity("server", "server", hosts=("127.0.0.1",)))
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from sandbox.node.api import Json
-from sandbox.node.container import judge, restart_delay, user_of
-from sandbox.node.unsupported import unsupported
+from sandbox.node.container import classify_exit, container_user, restart_delay
+from sandbox.node.unsupported import unsupported_features
 
 
 @pytest.mark.parametrize(
@@ -49,15 +49,15 @@ def _exit(code: int, **more: Any) -> Json:
 def test_an_end_is_reported_with_its_reason(
     exit_: Json, killed: bool, code: int, reason: str
 ) -> None:
-    assert judge(exit_, killed=killed, stopped=False)[:2] == (code, reason)
+    assert classify_exit(exit_, killed=killed, stopped=False)[:2] == (code, reason)
 
 
 def test_a_container_is_the_user_that_its_pod_asks_for() -> None:
     pod = {"spec": {"securityContext": {"runAsUser": 5, "runAsGroup": 6}}}
-    assert user_of(pod, {}) == (5, 6)
-    assert user_of(pod, {"securityContext": {"runAsUser": 7}}) == (7, 6)
-    assert user_of({"spec": {"securityContext": {"runAsNonRoot": True}}}, {}) == (65532, 0)
-    assert user_of({"spec": {}}, {}) == (0, 0)
+    assert container_user(pod, {}) == (5, 6)
+    assert container_user(pod, {"securityContext": {"runAsUser": 7}}) == (7, 6)
+    assert container_user({"spec": {"securityContext": {"runAsNonRoot": True}}}, {}) == (65532, 0)
+    assert container_user({"spec": {}}, {}) == (0, 0)
 
 
 def test_each_feature_that_is_not_there_is_named() -> None:
@@ -69,7 +69,9 @@ def test_each_feature_that_is_not_there_is_named() -> None:
         {"name": "e", "emptyDir": {}},
     ]
     containers = [privileged, hooked]
-    found = unsupported({"spec": {"hostPID": True, "containers": containers, "volumes": volumes}})
+    found = unsupported_features(
+        {"spec": {"hostPID": True, "containers": containers, "volumes": volumes}}
+    )
     assert [line.split(":")[0] for line in found] == [
         "spec.hostPID",
         "volume h",
@@ -78,4 +80,4 @@ def test_each_feature_that_is_not_there_is_named() -> None:
         "container c",
         "container d",
     ]
-    assert unsupported({"spec": {"containers": [{"name": "c"}]}}) == []
+    assert unsupported_features({"spec": {"containers": [{"name": "c"}]}}) == []

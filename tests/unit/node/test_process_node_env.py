@@ -7,8 +7,8 @@ import base64
 import pytest
 
 from sandbox.node.api import Json
-from sandbox.node.downward_api import BadReference, Placement, formatted, pod_field
-from sandbox.node.env import argv, environment, expand
+from sandbox.node.downward_api import InvalidReference, Placement, format_entries, pod_field
+from sandbox.node.env import container_argv, environment, expand
 
 PLACEMENT = Placement(
     pod_ip="127.1.0.1", host_ip="127.0.0.1", allocatable={"memory": "2Gi", "cpu": "4"}
@@ -79,7 +79,7 @@ def test_a_secret_key_is_decoded() -> None:
     ],
 )
 def test_a_reference_to_nothing_is_named(source: Json, says: str) -> None:
-    with pytest.raises(BadReference, match=says):
+    with pytest.raises(InvalidReference, match=says):
         _environment({"name": "X", "valueFrom": source})
 
 
@@ -101,14 +101,18 @@ def test_resources_are_rounded_up_and_default_to_what_the_node_has() -> None:
 
 
 def test_labels_are_written_one_a_line_sorted_and_quoted() -> None:
-    assert formatted(POD["metadata"]["labels"]) == 'a/b="1"\nc="say \\"x\\""'
+    assert format_entries(POD["metadata"]["labels"]) == 'a/b="1"\nc="say \\"x\\""'
     assert pod_field(POD, "metadata.labels['a/b']", PLACEMENT) == "1"
     assert pod_field(POD, "metadata.annotations['none']", PLACEMENT) == ""
 
 
 def test_a_command_replaces_the_entrypoint_and_arguments_are_appended() -> None:
     values = {"N": "2"}
-    assert argv({"name": "c", "args": ["-n", "$(N)"]}, ["run"], values) == ["run", "-n", "2"]
-    assert argv({"name": "c", "command": ["x"]}, ["run"], values) == ["x"]
-    with pytest.raises(BadReference, match="no command"):
-        argv({"name": "c"}, [], values)
+    assert container_argv({"name": "c", "args": ["-n", "$(N)"]}, ["run"], values) == [
+        "run",
+        "-n",
+        "2",
+    ]
+    assert container_argv({"name": "c", "command": ["x"]}, ["run"], values) == ["x"]
+    with pytest.raises(InvalidReference, match="no command"):
+        container_argv({"name": "c"}, [], values)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from sandbox.node import heartbeat
 from sandbox.node.api import Json
-from sandbox.node.probes import Tally, resolve_port
-from sandbox.node.provisioner import volume_for
+from sandbox.node.probes import ProbeCounter, resolve_port
+from sandbox.node.provisioner import build_volume
 
 PLENTY = 2**40
 
@@ -17,15 +17,17 @@ def _statuses(conditions: list[Json]) -> dict[str, str]:
 
 
 def test_a_healthy_node_is_ready_and_under_no_pressure() -> None:
-    found = _statuses(heartbeat.conditions([], heartbeat.pressure(PLENTY, PLENTY), "", 0.0))
+    found = _statuses(
+        heartbeat.node_conditions([], heartbeat.pressure_conditions(PLENTY, PLENTY), "", 0.0)
+    )
     assert found.pop("Ready") == "True"
     assert found.keys() == {"MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"}
     assert set(found.values()) == {"False"}
 
 
 def test_what_is_short_is_named_and_a_runtime_that_does_not_work_makes_it_unready() -> None:
-    short = heartbeat.pressure(2**20, 2**20)
-    conditions = heartbeat.conditions([], short, "bwrap not found; install bubblewrap", 0.0)
+    short = heartbeat.pressure_conditions(2**20, 2**20)
+    conditions = heartbeat.node_conditions([], short, "bwrap not found; install bubblewrap", 0.0)
     found = {c["type"]: c for c in conditions}
     assert found["DiskPressure"]["message"] == "1 MiB are free on the sandbox's disk"
     assert found["MemoryPressure"]["status"] == "True"
@@ -36,11 +38,11 @@ def test_what_is_short_is_named_and_a_runtime_that_does_not_work_makes_it_unread
 
 
 def test_a_heartbeat_does_not_change_the_transition_time() -> None:
-    first = heartbeat.conditions([], {}, "", 0.0)
-    second = heartbeat.conditions(first, {}, "", 60.0)
+    first = heartbeat.node_conditions([], {}, "", 0.0)
+    second = heartbeat.node_conditions(first, {}, "", 60.0)
     assert {c["lastTransitionTime"] for c in second} == {"1970-01-01T00:00:00Z"}
     assert {c["lastHeartbeatTime"] for c in second} == {"1970-01-01T00:01:00Z"}
-    third = heartbeat.conditions(second, {}, "broken", 120.0)
+    third = heartbeat.node_conditions(second, {}, "broken", 120.0)
     changed = [c["type"] for c in third if c["lastTransitionTime"] == "1970-01-01T00:02:00Z"]
     assert changed == ["Ready"]
 
@@ -49,13 +51,13 @@ def test_only_nodes_with_the_annotation_are_served() -> None:
     def node(**annotations: str) -> Json:
         return {"metadata": {"name": "n", "annotations": annotations}}
 
-    assert heartbeat.ours(node(**{"trainyard.dev/node-runtime": "process"}))
-    assert not heartbeat.ours(node(**{"kwok.x-k8s.io/node": "fake"}))
-    assert not heartbeat.ours({"metadata": {"name": "n"}})
+    assert heartbeat.is_process_node(node(**{"trainyard.dev/node-runtime": "process"}))
+    assert not heartbeat.is_process_node(node(**{"kwok.x-k8s.io/node": "fake"}))
+    assert not heartbeat.is_process_node({"metadata": {"name": "n"}})
 
 
 def test_a_probe_changes_its_verdict_only_at_its_threshold() -> None:
-    tally = Tally({"failureThreshold": 2, "successThreshold": 1}, passed=True)
+    tally = ProbeCounter({"failureThreshold": 2, "successThreshold": 1}, passed=True)
     assert [tally.count(ok) for ok in (False, True, False, False)] == [False, False, False, True]
     assert not tally.passed
     assert tally.count(True) and tally.passed
@@ -76,10 +78,10 @@ def test_a_volume_is_bound_to_its_claim_and_follows_its_class() -> None:
             "resources": {"requests": {"storage": "2Ti"}},
         },
     }
-    volume = volume_for(claim, {"reclaimPolicy": "Retain"}, Path("/v/n/c"))
+    volume = build_volume(claim, {"reclaimPolicy": "Retain"}, Path("/v/n/c"))
     spec = volume["spec"]
     assert volume["metadata"]["name"] == "pvc-u"
     assert spec["capacity"] == {"storage": "2Ti"} and spec["accessModes"] == ["ReadWriteMany"]
     assert spec["persistentVolumeReclaimPolicy"] == "Retain"
     assert spec["hostPath"]["path"] == "/v/n/c" and spec["claimRef"]["uid"] == "u"
-    assert volume_for(claim, {}, Path("/v"))["spec"]["persistentVolumeReclaimPolicy"] == "Delete"
+    assert build_volume(claim, {}, Path("/v"))["spec"]["persistentVolumeReclaimPolicy"] == "Delete"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandbox import paths
-from sandbox.node.images import ImageError, python_roots, resolve, snapshot
+from sandbox.node.images import ImageError, python_roots, resolve_image, snapshot
 from training.source import digest
 
 
@@ -67,7 +67,7 @@ def test_sources_of_another_digest_are_refused_and_leave_nothing(
 )
 def test_other_images_are_refused_by_name(state: paths.State, reference: str, says: str) -> None:
     with pytest.raises(ImageError, match=says):
-        resolve(reference, state)
+        resolve_image(reference, state)
 
 
 def test_the_interpreter_is_followed_through_its_links(tmp_path: Path) -> None:

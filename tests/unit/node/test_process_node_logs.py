@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.node.log_server import BadRequest, query_of
-from sandbox.node.logs import Query, read
+from sandbox.node.log_server import RequestError, parse_log_options
+from sandbox.node.logs import LogOptions, read_log
 from sandbox.node.shim import STAMP, Log
 
 
 def _text(path: Path, **query: object) -> str:
-    return b"".join(read(path, Query(**query), lambda: True)).decode()  # type: ignore[arg-type]
+    return b"".join(read_log(path, LogOptions(**query), lambda: True)).decode()  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_a_follower_gets_what_is_written_later_over_a_rotation(tmp_path: Path) -
     log = Log(str(path), limit_bytes=60)
     log.write(b"first\n")
     over = threading.Event()
-    blocks = read(path, Query(follow=True), over.is_set)
+    blocks = read_log(path, LogOptions(follow=True), over.is_set)
     assert next(blocks) == b"first\n"
     for number in range(9):
         log.write(f"later {number}\n".encode())
@@ -90,10 +90,10 @@ def test_a_follower_gets_what_is_written_later_over_a_rotation(tmp_path: Path) -
 
 
 def test_the_options_of_kubectl_are_understood_and_bad_ones_refused() -> None:
-    query = query_of({"follow": "true", "tailLines": "3", "timestamps": "true"})
+    query = parse_log_options({"follow": "true", "tailLines": "3", "timestamps": "true"})
     assert (query.follow, query.tail_lines, query.timestamps) == (True, 3, True)
-    assert query_of({"sinceTime": "1970-01-01T00:01:00Z"}).since == 60.0
-    with pytest.raises(BadRequest, match="tailLines=x: not a whole number"):
-        query_of({"tailLines": "x"})
-    with pytest.raises(BadRequest, match="not a time"):
-        query_of({"sinceTime": "yesterday"})
+    assert parse_log_options({"sinceTime": "1970-01-01T00:01:00Z"}).since == 60.0
+    with pytest.raises(RequestError, match="tailLines=x: not a whole number"):
+        parse_log_options({"tailLines": "x"})
+    with pytest.raises(RequestError, match="not a time"):
+        parse_log_options({"sinceTime": "yesterday"})

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from sandbox.node.quantity import divided, parse
+from sandbox.node.quantity import divide, parse
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,6 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
 
 
 def test_division_rounds_up_and_zero_divides_by_one() -> None:
-    assert divided("1500m", "1") == 2
-    assert divided("1500m", "0") == 2
-    assert divided("1Gi", "1Mi") == 1024
+    assert divide("1500m", "1") == 2
+    assert divide("1500m", "0") == 2
+    assert divide("1Gi", "1Mi") == 1024

@@ -54,7 +54,9 @@ def _end(process: object, seconds: float = 20.0) -> None:
 
 @pytest.mark.usefixtures("fake_bwrap")
 def test_a_shim_records_who_runs_and_how_it_ended_and_keeps_the_output(attempt: Attempt) -> None:
-    process = runtime.start(attempt, [], ["/bin/sh", "-c", "echo out; echo err >&2; exit 7"])
+    process = runtime.start_container(
+        attempt, [], ["/bin/sh", "-c", "echo out; echo err >&2; exit 7"]
+    )
     _end(process)
     exit_, run = attempt.exit(), attempt.run()
     assert exit_ is not None and run is not None
@@ -66,7 +68,7 @@ def test_a_shim_records_who_runs_and_how_it_ended_and_keeps_the_output(attempt: 
 
 @pytest.mark.usefixtures("fake_bwrap")
 def test_a_signal_reaches_the_main_process_and_its_death_is_recorded(attempt: Attempt) -> None:
-    process = runtime.start(attempt, [], ["/bin/sleep", "600"])
+    process = runtime.start_container(attempt, [], ["/bin/sleep", "600"])
     assert attempt.run(wait_s=10) and attempt.alive() and attempt.exit() is None
     assert attempt.signal(signal.SIGTERM)
     _end(process)
@@ -77,7 +79,7 @@ def test_a_signal_reaches_the_main_process_and_its_death_is_recorded(attempt: At
 
 @pytest.mark.usefixtures("fake_bwrap")
 def test_a_shim_that_is_killed_counts_as_exit_137(attempt: Attempt) -> None:
-    process = runtime.start(attempt, [], ["/bin/sleep", "600"])
+    process = runtime.start_container(attempt, [], ["/bin/sleep", "600"])
     run = attempt.run(wait_s=10)
     assert run is not None
     process.kill()
@@ -90,7 +92,7 @@ def test_a_shim_that_is_killed_counts_as_exit_137(attempt: Attempt) -> None:
 
 def test_a_pid_that_was_given_to_another_process_is_not_touched() -> None:
     mine = os.getpid()
-    start = shim.start_of(mine)
+    start = shim.start_time(mine)
     fd = open_process(mine, start)
     assert fd is not None
     os.close(fd)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.node.rootfs import BadMount, Bind, Root, plan
+from sandbox.node.rootfs import Bind, InvalidMount, Root, plan_root
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def usr(tmp_path: Path) -> Path:
 def _plan(usr: Path, *mounts: Bind, **more: object) -> list[str]:
     image = [Bind(usr, "/usr")]
     fields: dict[str, object] = {"image": image, "files": [], "scratch": None, **more}
-    return plan(Root(mounts=mounts, symlinks=[("usr/lib", "/lib")], **fields))  # type: ignore[arg-type]
+    return plan_root(Root(mounts=mounts, symlinks=[("usr/lib", "/lib")], **fields))  # type: ignore[arg-type]
 
 
 def _triples(options: list[str], word: str) -> list[tuple[str, str]]:
@@ -60,12 +60,12 @@ def test_shared_memory_may_be_mounted_over_the_private_one(usr: Path) -> None:
 
 @pytest.mark.parametrize("target", ["/", "/proc", "/proc/1", "//"])
 def test_a_mount_over_the_root_or_proc_is_refused(usr: Path, target: str) -> None:
-    with pytest.raises(BadMount, match="nothing can be mounted there"):
+    with pytest.raises(InvalidMount, match="nothing can be mounted there"):
         _plan(usr, Bind(Path("/x"), target))
 
 
 def test_two_mounts_at_one_path_are_refused(usr: Path) -> None:
-    with pytest.raises(BadMount, match="used twice"):
+    with pytest.raises(InvalidMount, match="used twice"):
         _plan(usr, Bind(Path("/x"), "/data"), Bind(Path("/y"), "/data/"))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.language_host import interpreter
-from sandbox.language_host.processes import Children, output
+from sandbox.language_host.processes import ChildProcesses, stream_output
 from sandbox.paths import PROJECT
 from sandbox.pulumi_plugin import engine_address
 
@@ -31,15 +31,15 @@ def test_the_engine_is_the_last_argument_that_is_no_flag() -> None:
 
 def test_a_program_runs_on_the_environment_that_its_project_names(tmp_path: Path) -> None:
     python = environment_at(tmp_path / "env")
-    assert interpreter.python_of(str(tmp_path), {"virtualenv": "env"}) == python
-    assert interpreter.python_of(str(tmp_path), {}) == Path(sys.executable)
+    assert interpreter.find_python(str(tmp_path), {"virtualenv": "env"}) == python
+    assert interpreter.find_python(str(tmp_path), {}) == Path(sys.executable)
 
 
 def test_a_named_environment_that_does_not_exist_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(
         interpreter.InterpreterError, match=r"virtual environment 'env'.*pulumi install"
     ):
-        interpreter.python_of(str(tmp_path), {"virtualenv": "env"})
+        interpreter.find_python(str(tmp_path), {"virtualenv": "env"})
 
 
 def test_a_program_gets_its_environment_first_and_not_the_hosts_own_folder(
@@ -76,25 +76,25 @@ def test_the_installed_packages_are_named_with_their_versions() -> None:
     assert "pytest" in {name for name, _ in interpreter.packages(Path(sys.executable))}
 
 
-def start(children: Children, script: str, *, piped: bool = True) -> object:
+def start(children: ChildProcesses, script: str, *, piped: bool = True) -> object:
     return children.start(
         [sys.executable, "-c", script], cwd=Path.cwd(), env=os.environ, piped=piped
     )
 
 
 def test_both_streams_of_a_child_arrive_and_then_its_exit_code() -> None:
-    children = Children()
+    children = ChildProcesses()
     script = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
     child = start(children, script)
     text = {"stdout": b"", "stderr": b""}
-    for stream, data in output(child):  # type: ignore[arg-type]
+    for stream, data in stream_output(child):  # type: ignore[arg-type]
         text[stream] += data
     assert text == {"stdout": b"out\n", "stderr": b"err\n"}
     assert children.wait(child) == 3  # type: ignore[arg-type]
 
 
 def test_stopping_ends_children_with_all_that_they_started_and_starts_no_more() -> None:
-    children = Children()
+    children = ChildProcesses()
     script = "import subprocess; p = subprocess.Popen(['sleep', '60']); print(p.pid); p.wait()"
     child = start(children, script)
     grandchild = int(child.stdout.readline())  # type: ignore[attr-defined]

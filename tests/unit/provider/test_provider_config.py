@@ -111,13 +111,18 @@ def test_a_kubeconfig_that_is_not_known_yet_is_no_cluster() -> None:
 
 def test_another_server_is_another_cluster_and_another_credential_is_not() -> None:
     old = {"kubeconfig": text()}
-    assert config.replacing(old, {"kubeconfig": text("https://b:1")}) == ["kubeconfig"]
-    assert config.replacing(old, {"kubeconfig": text().replace("token: t", "token: s")}) == []
-    assert config.replacing(old, {"kubeconfig": UNKNOWN}) == []
+    assert config.replacing_properties(old, {"kubeconfig": text("https://b:1")}) == ["kubeconfig"]
+    assert (
+        config.replacing_properties(old, {"kubeconfig": text().replace("token: t", "token: s")})
+        == []
+    )
+    assert config.replacing_properties(old, {"kubeconfig": UNKNOWN}) == []
 
 
 def test_an_identifier_decides_alone_whether_it_is_another_cluster() -> None:
     old = {"kubeconfig": text(), "clusterIdentifier": "one"}
     moved = {"kubeconfig": text("https://b:1"), "clusterIdentifier": "one"}
-    assert config.replacing(old, moved) == []
-    assert config.replacing(old, {**old, "clusterIdentifier": "two"}) == ["clusterIdentifier"]
+    assert config.replacing_properties(old, moved) == []
+    assert config.replacing_properties(old, {**old, "clusterIdentifier": "two"}) == [
+        "clusterIdentifier"
+    ]

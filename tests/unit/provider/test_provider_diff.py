@@ -11,12 +11,12 @@ from sandbox.provider.diff import (
     Change,
     Difference,
     compare,
-    drifted,
+    merge_drift,
     must_delete_first,
     property_path,
 )
 from sandbox.provider.objects import AUTONAMED, Kind
-from sandbox.provider.replacement_fields import forcing
+from sandbox.provider.replacement_fields import replacement_paths
 
 SETTINGS = Settings(choice=None)
 
@@ -37,7 +37,7 @@ def changes(
     ignored: tuple[str, ...] = (),
 ) -> dict[str, tuple[Change, bool]]:
     group, _, version = str(new["apiVersion"]).rpartition("/")
-    forced = forcing(Kind(group, version, new["kind"]), new, settings)
+    forced = replacement_paths(Kind(group, version, new["kind"]), new, settings)
     found = compare(old, new, forced=forced, ignored=ignored, namespaced=True)
     return {item.property_path: (item.change, item.replaces) for item in found}
 
@@ -215,9 +215,9 @@ def test_only_a_field_that_was_an_input_and_was_changed_by_others_has_drifted() 
     inputs = config_map(data={"a": "1", "b": "2"})
     before = {**inputs, "metadata": {**inputs["metadata"], "uid": "u"}}
     now = config_map(data={"a": "changed", "b": "2", "c": "added"}, other=1)
-    assert drifted(inputs, before, now) == config_map(data={"a": "changed", "b": "2"})
+    assert merge_drift(inputs, before, now) == config_map(data={"a": "changed", "b": "2"})
     without = config_map(data={"b": "2"})
-    assert drifted(inputs, before, without) == without
+    assert merge_drift(inputs, before, without) == without
 
 
 def test_defaults_spelling_and_dropped_empties_of_the_api_server_are_no_drift() -> None:
@@ -241,24 +241,24 @@ def test_defaults_spelling_and_dropped_empties_of_the_api_server_are_no_drift() 
             "env": [{"name": "injected", "value": "9"}, {"name": "a", "value": "1"}, {"name": "b"}],
         },
     }
-    assert drifted(inputs, {}, live) == inputs
+    assert merge_drift(inputs, {}, live) == inputs
 
 
 def test_a_field_that_the_api_server_never_kept_is_no_drift() -> None:
     inputs = {"kind": "X", "spec": {"unknown": 1}}
-    assert drifted(inputs, {"kind": "X"}, {"kind": "X"}) == inputs
-    assert drifted(inputs, inputs, {"kind": "X"}) == {"kind": "X"}
+    assert merge_drift(inputs, {"kind": "X"}, {"kind": "X"}) == inputs
+    assert merge_drift(inputs, inputs, {"kind": "X"}) == {"kind": "X"}
 
 
 def test_a_status_given_at_creation_belongs_to_controllers_afterwards() -> None:
     inputs = {"kind": "Node", "status": {"capacity": {"cpu": "96"}}}
     live = {"kind": "Node", "status": {"capacity": {"cpu": "4"}}}
-    assert drifted(inputs, inputs, live) == inputs
+    assert merge_drift(inputs, inputs, live) == inputs
 
 
 def test_a_secret_whose_payload_was_changed_by_hand_has_drifted() -> None:
     inputs = {"kind": "Secret", "stringData": {"a": "1"}}
     live = {"kind": "Secret", "data": {"a": "MQ=="}}
-    assert drifted(inputs, live, live) == inputs
+    assert merge_drift(inputs, live, live) == inputs
     changed = {"kind": "Secret", "data": {"a": "Mg=="}}
-    assert drifted(inputs, live, changed) == changed
+    assert merge_drift(inputs, live, changed) == changed

@@ -254,7 +254,7 @@ def settle(
     obj = claim(cluster, phase, **(annotations or {}))
     news = {key: value for key, value in obj.items() if key != "status"}
     urn = f"{PREFIX}{CLAIM}::c"
-    found = session(cluster)._settled(obj, news, news, "m", found_call(cluster, urn, seconds))
+    found = session(cluster)._finalize(obj, news, news, "m", found_call(cluster, urn, seconds))
     return found.unready
 
 

@@ -12,8 +12,8 @@ from rich.console import Console
 
 from sandbox import environment, paths, preview
 from sandbox.aws_preview import eks_cluster, lookups
-from sandbox.aws_preview.child import Child
-from sandbox.aws_preview.errors import RefusedError
+from sandbox.aws_preview.child import PlannedResource
+from sandbox.aws_preview.errors import NotSupportedError
 from sandbox.aws_preview.lookups import Place
 from sandbox.aws_preview.server import AwsProvider, planned_outputs
 from sandbox.engine import Engine
@@ -34,7 +34,7 @@ def invoke(name: str, place: Place = HERE, **arguments: Any) -> dict[str, Any]:
     return lookups.answer(f"aws:{module}/{name}:{name}", arguments, place)
 
 
-def made(**inputs: Any) -> dict[str, Child]:
+def made(**inputs: Any) -> dict[str, PlannedResource]:
     found = eks_cluster.children("c", CLUSTER | inputs)
     return {child.name: child for child in found}
 
@@ -75,7 +75,7 @@ def test_an_add_on_has_a_version_of_the_form_that_eks_gives() -> None:
 def test_what_nobody_told_the_stand_in_is_refused_by_name(
     name: str, arguments: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(RefusedError, match=message) as refused:
+    with pytest.raises(NotSupportedError, match=message) as refused:
         invoke(name, **arguments)
     assert "\n" not in str(refused.value)
 
@@ -179,7 +179,7 @@ def test_a_part_that_is_not_simulated_is_refused_rather_than_left_out(
     inputs: dict[str, Any], named: str
 ) -> None:
     with pytest.raises(
-        RefusedError, match=f"does not know .*{named}.* of eks:index:Cluster c; run"
+        NotSupportedError, match=f"does not know .*{named}.* of eks:index:Cluster c; run"
     ):
         made(**inputs)
 
@@ -220,7 +220,7 @@ def test_a_preview_apart_gives_the_engine_a_copy_of_the_stack_file_without_keys(
     engine = Engine(state, os.environ | {"LOG": str(tmp_path / "log")})
 
     scratch = tmp_path / "scratch"
-    assert engine.preview_apart("dev", Path("policies"), scratch) == 7
+    assert engine.preview_new("dev", Path("policies"), scratch) == 7
 
     assert (checkout / "Pulumi.dev.yaml").read_text() == committed
     assert (scratch / "Pulumi.dev.yaml").read_text() == "config:\n  a:b: c\n"
@@ -232,7 +232,7 @@ def test_a_preview_apart_gives_the_engine_a_copy_of_the_stack_file_without_keys(
 
 def test_a_stack_that_does_not_exist_is_named_with_those_that_do() -> None:
     with pytest.raises(preview.PreviewError, match=r"got 'staging'; allowed dev, local, prod"):
-        preview.run("staging", Console())
+        preview.preview_stack("staging", Console())
 
 
 def test_the_local_stack_must_be_up_to_be_previewed(
@@ -242,4 +242,4 @@ def test_the_local_stack_must_be_up_to_be_previewed(
     with pytest.raises(
         preview.PreviewError, match="the local stack is not up; run `make up` first"
     ):
-        preview.run("local", Console())
+        preview.preview_stack("local", Console())

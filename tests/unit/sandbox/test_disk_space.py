@@ -35,4 +35,4 @@ def test_builds_are_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_the_cluster_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: "/usr/bin/bwrap")
     with pytest.raises(cluster.ClusterError, match=r"512 MiB free, .* 1024 MiB; .* SANDBOX_HOME"):
-        cluster._require(paths.State(tmp_path / "home"))
+        cluster._check_requirements(paths.State(tmp_path / "home"))

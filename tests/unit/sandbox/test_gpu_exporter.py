@@ -17,8 +17,8 @@ from infra.observability import dcgm
 from sandbox import paths
 from sandbox.monitoring import gpu_faults
 from sandbox.monitoring.exporter import readings, text_format, usage
-from sandbox.monitoring.exporter.gpus import Assignment, Gpu, Holder, holders, of_node
-from sandbox.monitoring.exporter.readings import Load, reading
+from sandbox.monitoring.exporter.gpus import Assignment, Gpu, Holder, gpu_holders, node_gpus
+from sandbox.monitoring.exporter.readings import Load, gpu_fields
 from sandbox.monitoring.exporter.usage import Usage
 from sandbox.monitoring.gpu_faults import Fault
 
@@ -49,17 +49,17 @@ def _pod(name: str, gpus: int = 1, *, phase: str = "Running", node: str = "spot-
 
 
 def _holder(name: str, gpus: int = 1) -> Holder:
-    (found,) = holders([_pod(name, gpus)])["spot-0"]
+    (found,) = gpu_holders([_pod(name, gpus)])["spot-0"]
     return found
 
 
 def _held(assignment: Assignment, *wanted: Holder, gpus: int = 2) -> dict[int, str]:
-    found = assignment.update({"spot-0": of_node(_node(gpus=gpus))}, {"spot-0": list(wanted)})
+    found = assignment.update({"spot-0": node_gpus(_node(gpus=gpus))}, {"spot-0": list(wanted)})
     return {gpu.index: holder.pod for gpu, holder in found.items()}
 
 
 def test_a_gpu_has_the_labels_of_its_node_and_model_and_memory_of_its_instance() -> None:
-    first, second = of_node(_node())
+    first, second = node_gpus(_node())
     assert list(first.labels) == ["gpu", "UUID", "pci_bus_id", "device", "modelName", "Hostname"]
     assert first.labels["device"] == "nvidia0"
     assert first.labels["Hostname"] == "spot-0"
@@ -68,17 +68,17 @@ def test_a_gpu_has_the_labels_of_its_node_and_model_and_memory_of_its_instance()
     assert first.labels["UUID"] != second.labels["UUID"]
     assert "A100" in first.model
     assert first.memory_mib == 40 * 1024
-    assert of_node(_node())[0].labels == first.labels
+    assert node_gpus(_node())[0].labels == first.labels
 
 
 def test_only_simulated_nodes_have_simulated_gpus() -> None:
-    assert len(of_node(_node(annotations={naming.KWOK_NODE: "fake"}))) == 2
-    assert of_node(_node(annotations={"other": "annotation"})) == []
+    assert len(node_gpus(_node(annotations={naming.KWOK_NODE: "fake"}))) == 2
+    assert node_gpus(_node(annotations={"other": "annotation"})) == []
 
 
 def test_only_pods_that_run_hold_gpus() -> None:
     pods = [_pod("going"), _pod("waiting", phase="Pending"), _pod("done", phase="Succeeded")]
-    assert [holder.pod for holder in holders(pods)["spot-0"]] == ["going"]
+    assert [holder.pod for holder in gpu_holders(pods)["spot-0"]] == ["going"]
 
 
 def test_a_container_keeps_its_gpu_when_others_come_and_go() -> None:
@@ -102,15 +102,15 @@ def _used(**computing_s: float) -> Usage:
 
 def test_a_gpu_is_as_busy_as_its_rank_and_not_as_all_processes_of_its_pod() -> None:
     launcher_and_rank = _used(p10=3.1, p11=12.0)
-    assert usage.busy(_used(p10=3.0, p11=4.0), launcher_and_rank, 10.0, 1) == 0.8
+    assert usage.gpu_utilization(_used(p10=3.0, p11=4.0), launcher_and_rank, 10.0, 1) == 0.8
     two_ranks = _used(p10=3.0, p11=6.0, p12=8.0)
-    assert usage.busy(_used(p10=3.0, p11=0.0, p12=0.0), two_ranks, 10.0, 2) == 0.7
+    assert usage.gpu_utilization(_used(p10=3.0, p11=0.0, p12=0.0), two_ranks, 10.0, 2) == 0.7
 
 
 def test_a_process_that_is_new_or_was_replaced_is_never_more_than_busy() -> None:
-    assert usage.busy(_used(), _used(p10=50.0), 10.0, 1) == 1.0
-    assert usage.busy(_used(p10=50.0), _used(p10=1.0), 10.0, 1) == 0.0
-    assert usage.busy(_used(p10=5.0), _used(), 10.0, 1) == 0.0
+    assert usage.gpu_utilization(_used(), _used(p10=50.0), 10.0, 1) == 1.0
+    assert usage.gpu_utilization(_used(p10=50.0), _used(p10=1.0), 10.0, 1) == 0.0
+    assert usage.gpu_utilization(_used(p10=5.0), _used(), 10.0, 1) == 0.0
 
 
 def test_a_process_that_queues_for_a_cpu_computes_as_far_as_a_gpu_can_tell() -> None:
@@ -121,39 +121,39 @@ def test_a_process_that_queues_for_a_cpu_computes_as_far_as_a_gpu_can_tell() -> 
 
 
 def test_a_reading_has_every_field_that_the_counters_file_asks_for() -> None:
-    assert set(reading(1024, Load(), Fault(), 0.0)) == set(dcgm.FIELDS)
+    assert set(gpu_fields(1024, Load(), Fault(), 0.0)) == set(dcgm.FIELDS)
 
 
 def test_utilisation_is_in_percent_and_memory_in_mebibytes_as_dcgm_tells_them() -> None:
-    shown = reading(1024, Load(busy=0.5, memory_mib=256.4), Fault(), 0.0)
+    shown = gpu_fields(1024, Load(busy=0.5, memory_mib=256.4), Fault(), 0.0)
     assert shown[dcgm.GPU_UTIL] == 50
     assert shown[dcgm.GR_ENGINE] == 0.5
     assert (shown[dcgm.FB_USED], shown[dcgm.FB_FREE]) == (256, 768)
 
 
 def test_a_gpu_never_uses_more_memory_than_it_has() -> None:
-    shown = reading(1024, Load(busy=1.0, memory_mib=9999), Fault(), 0.0)
+    shown = gpu_fields(1024, Load(busy=1.0, memory_mib=9999), Fault(), 0.0)
     assert (shown[dcgm.FB_USED], shown[dcgm.FB_FREE]) == (1024, 0)
 
 
 def test_a_load_warms_a_gpu_and_costs_power() -> None:
-    idle, busy = (reading(1024, Load(busy=b), Fault(), 0.0) for b in (0.0, 1.0))
+    idle, busy = (gpu_fields(1024, Load(busy=b), Fault(), 0.0) for b in (0.0, 1.0))
     for one in (dcgm.POWER, dcgm.GPU_TEMP, dcgm.SM_CLOCK):
         assert idle[one] < busy[one]
     assert idle[dcgm.POWER] == readings.IDLE_W
 
 
 def test_errors_are_none_unless_they_are_injected() -> None:
-    sound = reading(1024, Load(busy=1.0), Fault(), 0.0)
+    sound = gpu_fields(1024, Load(busy=1.0), Fault(), 0.0)
     assert sound[dcgm.XID] == sound[dcgm.ECC_UNCORRECTABLE] == sound[dcgm.ROW_REMAP_FAILURE] == 0
-    broken = reading(1024, Load(busy=1.0), Fault(xid=79, ecc=2), 0.0)
+    broken = gpu_fields(1024, Load(busy=1.0), Fault(xid=79, ecc=2), 0.0)
     assert (broken[dcgm.XID], broken[dcgm.ECC_UNCORRECTABLE]) == (79, 2)
 
 
 def test_a_page_reads_as_the_exporter_writes_it() -> None:
     gpu = Gpu(node="spot-0", index=0, model="NVIDIA A100", memory_mib=1024)
     labels = gpu.labels | _holder("a").labels
-    text = text_format.family(
+    text = text_format.metric_family(
         "DCGM_FI_DEV_GPU_UTIL", "gauge", "GPU utilization (in %).", [(labels, 42)]
     )
     help_line, type_line, sample = text.splitlines()
@@ -164,28 +164,31 @@ def test_a_page_reads_as_the_exporter_writes_it() -> None:
 
 
 def test_what_a_label_may_not_hold_is_escaped() -> None:
-    text = text_format.family("a", "gauge", "b", [({"c": 'quote" back\\ line\n'}, 0.25)])
+    text = text_format.metric_family("a", "gauge", "b", [({"c": 'quote" back\\ line\n'}, 0.25)])
     assert text.splitlines()[-1] == r'a{c="quote\" back\\ line\n"} 0.250000'
 
 
 def test_a_family_without_samples_is_not_there() -> None:
-    assert text_format.family("a", "gauge", "b", []) == ""
+    assert text_format.metric_family("a", "gauge", "b", []) == ""
 
 
 def test_faults_stay_until_they_are_taken_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = paths.State(tmp_path)
-    monkeypatch.setattr(gpu_faults, "_require", lambda *_: None)
-    gpu_faults.inject(state, "spot-0", 1, Fault(xid=79))
-    gpu_faults.inject(state, "spot-1", 0, Fault(ecc=3))
-    assert gpu_faults.load(state) == {("spot-0", 1): Fault(xid=79), ("spot-1", 0): Fault(ecc=3)}
-    gpu_faults.inject(state, "spot-0", 1, Fault())
-    assert gpu_faults.load(state) == {("spot-1", 0): Fault(ecc=3)}
+    monkeypatch.setattr(gpu_faults, "_require_gpu", lambda *_: None)
+    gpu_faults.set_fault(state, "spot-0", 1, Fault(xid=79))
+    gpu_faults.set_fault(state, "spot-1", 0, Fault(ecc=3))
+    assert gpu_faults.load_faults(state) == {
+        ("spot-0", 1): Fault(xid=79),
+        ("spot-1", 0): Fault(ecc=3),
+    }
+    gpu_faults.set_fault(state, "spot-0", 1, Fault())
+    assert gpu_faults.load_faults(state) == {("spot-1", 0): Fault(ecc=3)}
 
 
 def test_no_faults_are_known_where_none_were_set_or_the_file_is_damaged(tmp_path: Path) -> None:
     state = paths.State(tmp_path)
-    assert gpu_faults.load(state) == {}
-    gpu_faults.file(state).write_text(json.dumps([["spot-0", 0, {"other": 1}]]))
-    assert gpu_faults.load(state) == {}
+    assert gpu_faults.load_faults(state) == {}
+    gpu_faults.faults_file(state).write_text(json.dumps([["spot-0", 0, {"other": 1}]]))
+    assert gpu_faults.load_faults(state) == {}

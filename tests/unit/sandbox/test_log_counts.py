@@ -7,7 +7,7 @@ from pathlib import Path
 
 from infra.observability.log_patterns import LOG_PATTERNS
 from sandbox.monitoring.exporter import log_counts
-from sandbox.monitoring.exporter.log_counts import KEPT_S, LogCounts, Logged
+from sandbox.monitoring.exporter.log_counts import KEPT_S, LogCounts, LoggedPod
 
 MATCHING = "rank 0: another rank is gone or hangs: Connection closed by peer\n"
 PATTERN = "collective-timeout"
@@ -22,14 +22,14 @@ class Watched:
         self.log.parent.mkdir(parents=True)
         self.counts = LogCounts(STARTED)
         self.created = {"u": created}
-        self.pods = [Logged(uid="u", namespace="n", pod="p", run_id="r", folder=folder)]
+        self.pods = [LoggedPod(uid="u", namespace="n", pod="p", run_id="r", folder=folder)]
 
     def write(self, text: str) -> None:
         with self.log.open("a") as file:
             file.write(text)
 
     def scrape(self, now: float = STARTED + 2) -> dict[str, int]:
-        self.counts.look(self.pods, self.created, now)
+        self.counts.update(self.pods, self.created, now)
         found = re.findall(r'pattern="([^"]+)"[^}]*} (\d+)', self.counts.text())
         return {name: int(count) for name, count in found}
 

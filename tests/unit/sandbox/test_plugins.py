@@ -31,7 +31,9 @@ def official(folder: Path) -> Path:
 
 
 def choose(state: paths.State, asked: str = "", said: list[str] | None = None) -> str:
-    return plugins.choose(AWS, state, TOOLS, asked, (said if said is not None else []).append)
+    return plugins.install_plugin(
+        AWS, state, TOOLS, asked, (said if said is not None else []).append
+    )
 
 
 def test_a_machine_that_can_have_no_official_plugin_gets_the_stand_in_and_hears_so_once(
@@ -75,7 +77,7 @@ def test_an_official_plugin_that_is_asked_for_and_cannot_be_had_is_an_error(
         choose(state, asked="official")
     monkeypatch.setenv("SANDBOX_PROVIDER", "real")
     with pytest.raises(plugins.SetupError, match="got 'real'; allowed official or standin"):
-        plugins.wanted()
+        plugins.requested_provider()
 
 
 def test_the_plugins_go_with_the_installed_sdks() -> None:

@@ -10,19 +10,19 @@ from sandbox import ports
 
 
 def test_ports_are_kept_between_two_runs(tmp_path: Path) -> None:
-    first, _ = ports.choose(tmp_path / "ports.json", frozenset())
-    second, moved = ports.choose(tmp_path / "ports.json", frozenset())
+    first, _ = ports.choose_ports(tmp_path / "ports.json", frozenset())
+    second, moved = ports.choose_ports(tmp_path / "ports.json", frozenset())
     assert first == second
     assert not moved
     assert len(set(first.values())) == len(ports.NAMES)
 
 
 def test_a_port_that_another_program_took_moves_and_is_named(tmp_path: Path) -> None:
-    first, _ = ports.choose(tmp_path / "ports.json", frozenset())
+    first, _ = ports.choose_ports(tmp_path / "ports.json", frozenset())
     with socket.socket() as other:
         other.bind((ports.LOOPBACK, first["apiserver"]))
         other.listen()
-        second, moved = ports.choose(tmp_path / "ports.json", frozenset())
+        second, moved = ports.choose_ports(tmp_path / "ports.json", frozenset())
     assert second["apiserver"] != first["apiserver"]
     assert moved == [
         f"port {first['apiserver']} of apiserver is taken by another program;"
@@ -31,16 +31,16 @@ def test_a_port_that_another_program_took_moves_and_is_named(tmp_path: Path) -> 
 
 
 def test_a_port_that_our_own_running_service_holds_stays(tmp_path: Path) -> None:
-    first, _ = ports.choose(tmp_path / "ports.json", frozenset())
+    first, _ = ports.choose_ports(tmp_path / "ports.json", frozenset())
     with socket.socket() as service:
         service.bind((ports.LOOPBACK, first["etcd"]))
         service.listen()
-        second, moved = ports.choose(tmp_path / "ports.json", frozenset({"etcd"}))
+        second, moved = ports.choose_ports(tmp_path / "ports.json", frozenset({"etcd"}))
     assert second == first
     assert not moved
 
 
 def test_a_damaged_port_file_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "ports.json").write_text("{nonsense")
-    chosen, _ = ports.choose(tmp_path / "ports.json", frozenset())
+    chosen, _ = ports.choose_ports(tmp_path / "ports.json", frozenset())
     assert json.loads((tmp_path / "ports.json").read_text()) == chosen

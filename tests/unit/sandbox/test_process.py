@@ -47,9 +47,9 @@ def test_a_process_without_a_pid_file_is_found_by_its_mark(tmp_path: Path) -> No
     try:
         # Popen returns a moment before the kernel shows the new program's environment.
         deadline = time.monotonic() + 5
-        while process.marked(marker) != [running]:
-            assert time.monotonic() < deadline, process.marked(marker)
-        assert process.marked(f"{tmp_path}/other") == []
+        while process.find_by_marker(marker) != [running]:
+            assert time.monotonic() < deadline, process.find_by_marker(marker)
+        assert process.find_by_marker(f"{tmp_path}/other") == []
     finally:
         running.end(5)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from sandbox.drill import first_difference
 from sandbox.engine import strip_salt
-from sandbox.runs import Progress, Run, read_lines, status
-from sandbox.watch import headline, training
+from sandbox.runs import Progress, Run, build_status, read_lines
+from sandbox.watch import state_line, training_line
 
 RUN = Run("hello-v1-0", "hello", "team-research", "/apis/x", "jobsets", "2026-01-01T00:00:00Z")
 
@@ -37,20 +37,20 @@ def _metrics(*losses: float, attempt: int = 0) -> list[dict[str, Any]]:
 
 
 def test_an_unadmitted_run_is_queued() -> None:
-    seen = status(RUN, {}, _workload(), [], Progress())
-    assert headline(seen) == "queued in research"
+    seen = build_status(RUN, {}, _workload(), [], Progress())
+    assert state_line(seen) == "queued in research"
 
 
 def test_an_admitted_run_tells_its_flavor_and_how_long_it_waited() -> None:
-    seen = status(RUN, {}, _workload(_condition("Admitted")), [], Progress())
-    assert headline(seen) == "admitted to spot after 2 s"
+    seen = build_status(RUN, {}, _workload(_condition("Admitted")), [], Progress())
+    assert state_line(seen) == "admitted to spot after 2 s"
 
 
 def test_a_restarted_run_tells_why_it_was_sent_back() -> None:
     workload = _workload(_condition("Admitted"), flavor="ondemand")
     workload["status"]["schedulingStats"] = {"evictions": [{"reason": "NodeFailures", "count": 1}]}
-    seen = status(RUN, {"status": {"restarts": 1}}, workload, [], Progress())
-    assert headline(seen) == (
+    seen = build_status(RUN, {"status": {"restarts": 1}}, workload, [], Progress())
+    assert state_line(seen) == (
         "admitted to ondemand after 2 s; requeued for NodeFailures; restart 1"
     )
 
@@ -58,19 +58,21 @@ def test_a_restarted_run_tells_why_it_was_sent_back() -> None:
 def test_the_wait_of_a_requeued_run_counts_from_its_return_to_the_queue() -> None:
     requeued = _condition("Requeued", "2026-01-01T00:00:40Z")
     workload = _workload(_condition("Admitted", "2026-01-01T00:00:43Z"), requeued)
-    assert headline(status(RUN, {}, workload, [], Progress())) == "admitted to spot after 3 s"
+    assert (
+        state_line(build_status(RUN, {}, workload, [], Progress())) == "admitted to spot after 3 s"
+    )
 
 
 def test_a_failed_run_tells_the_reason() -> None:
     owner = {"status": {"conditions": [_condition("Failed", message="exit code 78")]}}
-    seen = status(RUN, owner, None, [], Progress())
-    assert headline(seen) == "failed: exit code 78"
+    seen = build_status(RUN, owner, None, [], Progress())
+    assert state_line(seen) == "failed: exit code 78"
 
 
 def test_the_time_left_follows_from_the_pace_of_the_last_steps() -> None:
     progress = Progress(_metrics(3.0, 2.5), [{"event": "started", "total_steps": 122}])
-    seen = status(RUN, {}, None, [{"status": {"phase": "Running"}}], progress)
-    assert training(seen) == "step 2 / 122, loss 2.500, 200 tokens/s, 1:00 left"
+    seen = build_status(RUN, {}, None, [{"status": {"phase": "Running"}}], progress)
+    assert training_line(seen) == "step 2 / 122, loss 2.500, 200 tokens/s, 1:00 left"
 
 
 def test_a_line_that_is_still_being_written_is_left_for_later(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from sandbox.monitoring import MonitoringError, rbac, scrape_config
 
 PORTS = {name: 20000 + index for index, name in enumerate(ports.NAMES)}
 FILES = scrape_config.Files(ca=Path("/ca"), token=Path("/token"), rules=Path("/rules"))
-DOCUMENT = scrape_config.document(PORTS, FILES)
+DOCUMENT = scrape_config.prometheus_config(PORTS, FILES)
 JOBS: dict[str, Any] = {job["job_name"]: job for job in DOCUMENT["scrape_configs"]}
 
 
@@ -63,7 +63,7 @@ def test_series_of_a_run_get_the_labels_that_rules_expect() -> None:
 
 
 def test_who_watches_may_change_nothing_and_reads_no_secret() -> None:
-    roles = [d for d in rbac.documents() if d["kind"] == "ClusterRole"]
+    roles = [d for d in rbac.rbac_objects() if d["kind"] == "ClusterRole"]
     assert len(roles) == 3
     for rule in (rule for role in roles for rule in role["rules"]):
         assert set(rule["verbs"]) <= {"get", "list", "watch"}
@@ -72,7 +72,7 @@ def test_who_watches_may_change_nothing_and_reads_no_secret() -> None:
 
 
 def test_prices_are_known_for_what_may_be_simulated() -> None:
-    offers = {(one.instance_type, one.capacity) for one in scrape_config.facts().prices}
+    offers = {(one.instance_type, one.capacity) for one in scrape_config.rule_facts().prices}
     assert {("p4d.24xlarge", "spot"), ("g6.xlarge", "on-demand")} <= offers
 
 
@@ -80,18 +80,18 @@ def test_prices_are_known_for_what_may_be_simulated() -> None:
 def test_one_word_switches_it_all(
     value: str, wanted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(monitoring.SWITCH, value)
-    assert monitoring.wanted() is wanted
+    monkeypatch.setenv(monitoring.MONITORING_ENV, value)
+    assert monitoring.is_enabled() is wanted
 
 
 def test_a_sandbox_is_watched_unless_somebody_says_otherwise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delenv(monitoring.SWITCH, raising=False)
-    assert monitoring.wanted()
+    monkeypatch.delenv(monitoring.MONITORING_ENV, raising=False)
+    assert monitoring.is_enabled()
 
 
 def test_another_word_is_a_mistake_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(monitoring.SWITCH, "yes")
+    monkeypatch.setenv(monitoring.MONITORING_ENV, "yes")
     with pytest.raises(MonitoringError, match=r"SANDBOX_MONITORING: got 'yes'; allowed on or off"):
-        monitoring.wanted()
+        monitoring.is_enabled()

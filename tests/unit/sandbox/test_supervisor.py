@@ -52,7 +52,7 @@ class Supervised:
     def end(self) -> None:
         if self.keeper:
             self.keeper.end(5)
-        for left in process.marked(supervisor.mark(self.state, "sleeper")):
+        for left in process.find_by_marker(supervisor.service_marker(self.state, "sleeper")):
             left.end(5)
 
 

@@ -26,7 +26,7 @@ def _fake(folder: Path, name: str, prints: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "printed", "suits"),
+    ("name", "printed", "accepted"),
     [
         ("kubernetes", "Kubernetes v1.34.4", True),
         ("kubernetes", "Client Version: v1.34.9", True),
@@ -44,8 +44,8 @@ def _fake(folder: Path, name: str, prints: str) -> None:
         ("kube-state-metrics", "kube-state-metrics, version 2.9.0 (branch: )", False),
     ],
 )
-def test_only_suitable_versions_on_path_are_used(name: str, printed: str, suits: bool) -> None:
-    assert BY_NAME[name].suits(printed) is suits
+def test_only_suitable_versions_on_path_are_used(name: str, printed: str, accepted: bool) -> None:
+    assert BY_NAME[name].accepts_version(printed) is accepted
 
 
 def test_a_tool_on_path_is_used_when_all_its_binaries_suit(
@@ -55,9 +55,9 @@ def test_a_tool_on_path_is_used_when_all_its_binaries_suit(
     names = [binary.name for binary in BY_NAME["kubernetes"].binaries]
     for name in names:
         _fake(tmp_path, name, "Kubernetes v1.34.7")
-    assert lookup.on_path(BY_NAME["kubernetes"]) == {name: tmp_path / name for name in names}
+    assert lookup.find_on_path(BY_NAME["kubernetes"]) == {name: tmp_path / name for name in names}
     _fake(tmp_path, "kubectl", "Client Version: v1.32.0")
-    assert lookup.on_path(BY_NAME["kubernetes"]) == {}
+    assert lookup.find_on_path(BY_NAME["kubernetes"]) == {}
 
 
 def test_a_half_made_cache_entry_is_no_find(
@@ -65,11 +65,11 @@ def test_a_half_made_cache_entry_is_no_find(
 ) -> None:
     monkeypatch.setenv("TRAINYARD_CACHE", str(tmp_path))
     tool = BY_NAME["kubernetes"]
-    _fake(lookup.entry(tool) / "bin", "kubectl", "")
-    assert lookup.in_cache(tool) is None
+    _fake(lookup.cache_entry(tool) / "bin", "kubectl", "")
+    assert lookup.find_in_cache(tool) is None
     for binary in tool.binaries:
-        _fake(lookup.entry(tool) / "bin", binary.name, "")
-    assert lookup.in_cache(tool) is not None
+        _fake(lookup.cache_entry(tool) / "bin", binary.name, "")
+    assert lookup.find_in_cache(tool) is not None
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
@@ -124,7 +124,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_the_official_engine_is_unpacked_when_its_checksum_fits(site: str) -> None:
-    assert official.reachable(site)
+    assert official.site_reachable(site)
     folder = official.download_pulumi(lambda _: None, site)
     assert (folder / "pulumi").stat().st_mode & 0o100
 
@@ -137,4 +137,4 @@ def test_an_official_engine_with_a_wrong_checksum_is_refused(site: str) -> None:
 
 
 def test_a_site_that_does_not_answer_is_not_reachable() -> None:
-    assert not official.reachable("http://127.0.0.1:9")
+    assert not official.site_reachable("http://127.0.0.1:9")
