@@ -26,7 +26,7 @@ from rules.model import (
     Rule,
     StackRule,
     defaults,
-    with_inputs,
+    merge_inputs,
 )
 
 _STACK = "pulumi:pulumi:Stack"
@@ -60,10 +60,10 @@ def _item(container: Any, key: Any) -> Any:
 
 
 def _resource(found: ResourceValidationArgs | PolicyResource) -> Resource:
-    refers, props = {}, plain(found.props)
+    references, props = {}, plain(found.props)
     if isinstance(found, PolicyResource):
-        refers = found.property_dependencies
-        props = with_inputs(props, _inputs.get(found.urn, {}))
+        references = found.property_dependencies
+        props = merge_inputs(props, _inputs.get(found.urn, {}))
     else:
         _inputs[found.urn] = props
     return Resource(
@@ -71,7 +71,9 @@ def _resource(found: ResourceValidationArgs | PolicyResource) -> Resource:
         props=props,
         urn=found.urn,
         protected=found.opts.protect,
-        refers={name: frozenset(r.urn for r in targets) for name, targets in refers.items()},
+        references={
+            name: frozenset(r.urn for r in targets) for name, targets in references.items()
+        },
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from .model import UNKNOWN, Config, Resource, StackRule, Violation, dig, elements, is_true, show
-from .tokens import BUCKET, PUBLIC_ACCESS_BLOCK
+from .resource_types import BUCKET, PUBLIC_ACCESS_BLOCK
 
 _ENCRYPTION: Final = (
     "aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration",
@@ -21,18 +21,18 @@ _FLAGS: Final = (
 )
 
 
-def _of(bucket: Resource, settings: Iterable[Resource]) -> list[Resource]:
+def _settings_of(bucket: Resource, settings: Iterable[Resource]) -> list[Resource]:
     """Those of the settings that name the bucket, by its output or by its name."""
     name = bucket.props.get("bucket")
     return [
         setting
         for setting in settings
-        if bucket.urn in setting.refers.get("bucket", ())
+        if bucket.urn in setting.references.get("bucket", ())
         or (isinstance(name, str) and setting.props.get("bucket") == name)
     ]
 
 
-def _lacks(bucket: Resource, what: str, remedy: str) -> Violation:
+def _missing_setting(bucket: Resource, what: str, remedy: str) -> Violation:
     return Violation(
         path="bucket",
         got=f"no {what} beside it",
@@ -42,7 +42,7 @@ def _lacks(bucket: Resource, what: str, remedy: str) -> Violation:
     )
 
 
-def _encrypted(resource: Resource) -> Iterator[Violation]:
+def _check_encryption(resource: Resource) -> Iterator[Violation]:
     rules = resource.props.get("rules")
     algorithms: list[Any] = [
         dig(rule, "applyServerSideEncryptionByDefault", "sseAlgorithm") for rule in elements(rules)
@@ -58,7 +58,7 @@ def _encrypted(resource: Resource) -> Iterator[Violation]:
     )
 
 
-def _closed(resource: Resource) -> Iterator[Violation]:
+def _check_access_block(resource: Resource) -> Iterator[Violation]:
     for flag in _FLAGS:
         if not is_true(resource.props.get(flag)):
             yield Violation(
@@ -74,20 +74,22 @@ def _check(resources: Sequence[Resource], _: Config) -> Iterable[Violation]:
     encryptions = [resource for resource in resources if resource.type in _ENCRYPTION]
     blocks = [resource for resource in resources if resource.type == PUBLIC_ACCESS_BLOCK]
     for setting in encryptions:
-        yield from _encrypted(setting)
+        yield from _check_encryption(setting)
     for block in blocks:
-        yield from _closed(block)
+        yield from _check_access_block(block)
     for bucket in resources:
         if bucket.type not in BUCKET:
             continue
-        if not _of(bucket, encryptions):
-            yield _lacks(
+        if not _settings_of(bucket, encryptions):
+            yield _missing_setting(
                 bucket,
                 "BucketServerSideEncryptionConfiguration",
                 "add one with sseAlgorithm aws:kms",
             )
-        if not _of(bucket, blocks):
-            yield _lacks(bucket, "BucketPublicAccessBlock", f"add one with {', '.join(_FLAGS)}")
+        if not _settings_of(bucket, blocks):
+            yield _missing_setting(
+                bucket, "BucketPublicAccessBlock", f"add one with {', '.join(_FLAGS)}"
+            )
 
 
 BUCKET_SETTINGS: Final = StackRule(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from .facts import instance_types
+from .instance_catalog import instance_types
 from .model import Config, Resource, StackRule, Violation, dig
 from .names import CAPACITY_SPOT
 from .node_pools import NodePool, node_pools
-from .tokens import AWS_PROVIDER
+from .resource_types import AWS_PROVIDER
 
-_HOME_REGION: Final = "us-east-1"
+_DEFAULT_REGION: Final = "us-east-1"
 """Whose prices stand for a stack that names no region."""
 
 
@@ -20,10 +20,10 @@ def _region(resources: Sequence[Resource]) -> str:
         region = dig(resource.props, "region")
         if resource.type == AWS_PROVIDER and isinstance(region, str):
             return region
-    return _HOME_REGION
+    return _DEFAULT_REGION
 
 
-def _dearest(pool: NodePool, region: str) -> float | None:
+def _highest_price(pool: NodePool, region: str) -> float | None:
     """USD an hour of the dearest node that the pool may make; None if a price is not known.
 
     Where spot has no price, or is not all that the pool may buy, on-demand counts.
@@ -75,7 +75,7 @@ def _check(resources: Sequence[Resource], config: Config) -> Iterable[Violation]
         return
     region, costs = _region(resources), list[tuple[str, float, float]]()
     for pool in node_pools(resources):
-        usd = _dearest(pool, region)
+        usd = _highest_price(pool, region)
         if not pool.bounded:
             yield _unbounded(pool)
         elif usd is None:

@@ -13,17 +13,17 @@ from .efa import EFA_INTERFACES, EFA_ONE_ZONE
 from .encryption import ENCRYPTION_AT_REST
 from .exposure import NO_PUBLIC_ENDPOINTS
 from .flavors import FLAVOR_TAINTS
+from .gpu_pools import GPU_POOL_TAINTS
+from .gpu_sharing import TIME_SLICING
 from .grace import GRACE_BUDGET, GRACE_OF_RUNS
 from .images import IMAGES_BY_DIGEST
 from .karpenter import KARPENTER_DISRUPTION
 from .metadata import INSTANCE_METADATA
 from .model import Config, Rule, Violation
 from .placement import GPU_PLACEMENT
-from .pools import GPU_POOL_TAINTS
-from .production import SPOT_FOR_PRODUCTION
+from .production_spot import SPOT_FOR_PRODUCTION
 from .protection import PROTECTED_STATE
 from .quota import QUOTA_FITS_POOLS
-from .sharing import TIME_SLICING
 from .tags import AWS_TAGS
 
 RULES: Final[tuple[Rule, ...]] = (

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from .model import UNKNOWN, Config, Resource, ResourceRule, Violation, dig, show
-from .tokens import CLUSTER, CLUSTER_COMPONENT, NODE_GROUP
+from .resource_types import CLUSTER, CLUSTER_COMPONENT, NODE_GROUP
 
 _MODES: Final = {
     CLUSTER: ("accessConfig", "authenticationMode"),

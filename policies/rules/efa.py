@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from .facts import instance_types
+from .instance_catalog import instance_types
 from .model import Config, Resource, StackRule, Violation
 from .node_pools import NodePool, node_pools, zones_of
-from .tokens import FSX
+from .resource_types import FSX
 
 
-def _miscounted(pool: NodePool, name: str) -> Violation | None:
+def _interface_violation(pool: NodePool, name: str) -> Violation | None:
     facts = instance_types().get(name)
     if facts is not None and facts.efa_interfaces == pool.efa_interfaces:
         return None
@@ -35,7 +35,7 @@ def _miscounted(pool: NodePool, name: str) -> Violation | None:
 def _check_interfaces(resources: Sequence[Resource], _: Config) -> Iterable[Violation]:
     for pool in node_pools(resources):
         if pool.efa_interfaces:
-            found = (_miscounted(pool, name) for name in pool.instance_types)
+            found = (_interface_violation(pool, name) for name in pool.instance_types)
             yield from (violation for violation in found if violation)
 
 

@@ -7,17 +7,25 @@ from typing import Any, Final
 
 from .model import (
     UNKNOWN,
-    Judges,
+    PropertyChecks,
     ResourceRule,
     Violation,
-    by_type,
+    check_by_type,
     dig,
     elements,
     is_true,
     mapping,
     show,
 )
-from .tokens import CLUSTER, CLUSTER_COMPONENT, EFS, FSX, KMS_KEY, LAUNCH_TEMPLATE, NODE_CLASS
+from .resource_types import (
+    CLUSTER,
+    CLUSTER_COMPONENT,
+    EFS,
+    FSX,
+    KMS_KEY,
+    LAUNCH_TEMPLATE,
+    NODE_CLASS,
+)
 
 _Props = Mapping[str, Any]
 _SYMMETRIC: Final = (None, "SYMMETRIC_DEFAULT", UNKNOWN)
@@ -25,7 +33,7 @@ _EBS_DRIVERS: Final = ("ebs.csi.aws.com", "ebs.csi.eks.amazonaws.com", "kubernet
 _FSX_DRIVER: Final = "fsx.csi.aws.com"
 
 
-def _disks(path: str, mappings: Any) -> Iterator[Violation]:
+def _check_disks(path: str, mappings: Any) -> Iterator[Violation]:
     if mappings is UNKNOWN:
         return
     if not elements(mappings):
@@ -54,7 +62,7 @@ def _unencrypted(path: str, value: Any) -> Violation:
     return Violation(path=path, got=show(value), allowed="true", remedy="set it to true")
 
 
-def _keyless(path: str, what: str) -> Violation:
+def _missing_key(path: str, what: str) -> Violation:
     return Violation(
         path=path,
         got="no key",
@@ -64,11 +72,11 @@ def _keyless(path: str, what: str) -> Violation:
 
 
 def _launch_template(props: _Props) -> Iterator[Violation]:
-    yield from _disks("blockDeviceMappings", props.get("blockDeviceMappings"))
+    yield from _check_disks("blockDeviceMappings", props.get("blockDeviceMappings"))
 
 
 def _node_class(props: _Props) -> Iterator[Violation]:
-    yield from _disks("spec.blockDeviceMappings", dig(props, "spec", "blockDeviceMappings"))
+    yield from _check_disks("spec.blockDeviceMappings", dig(props, "spec", "blockDeviceMappings"))
 
 
 def _volume(props: _Props) -> Iterator[Violation]:
@@ -78,17 +86,17 @@ def _volume(props: _Props) -> Iterator[Violation]:
 
 def _cluster(props: _Props) -> Iterator[Violation]:
     if not dig(props, "encryptionConfig", "provider", "keyArn"):
-        yield _keyless("encryptionConfig.provider.keyArn", "the cluster's secrets")
+        yield _missing_key("encryptionConfig.provider.keyArn", "the cluster's secrets")
 
 
 def _component(props: _Props) -> Iterator[Violation]:
     if props and not props.get("encryptionConfigKeyArn"):
-        yield _keyless("encryptionConfigKeyArn", "the cluster's secrets")
+        yield _missing_key("encryptionConfigKeyArn", "the cluster's secrets")
 
 
 def _fsx(props: _Props) -> Iterator[Violation]:
     if not props.get("kmsKeyId"):
-        yield _keyless("kmsKeyId", "the file system")
+        yield _missing_key("kmsKeyId", "the file system")
 
 
 def _efs(props: _Props) -> Iterator[Violation]:
@@ -103,7 +111,7 @@ def _storage_class(props: _Props) -> Iterator[Violation]:
     if driver in _EBS_DRIVERS and not is_true(encrypted):
         yield _unencrypted("parameters.encrypted", encrypted)
     if driver == _FSX_DRIVER and not dig(parameters, "kmsKeyId"):
-        yield _keyless("parameters.kmsKeyId", "the file systems")
+        yield _missing_key("parameters.kmsKeyId", "the file systems")
 
 
 def _database(props: _Props) -> Iterator[Violation]:
@@ -127,7 +135,7 @@ def _queue(props: _Props) -> Iterator[Violation]:
         )
 
 
-_JUDGES: Final[Judges] = {
+_CHECKS: Final[PropertyChecks] = {
     LAUNCH_TEMPLATE: _launch_template,
     NODE_CLASS: _node_class,
     "aws:ebs/volume:Volume": _volume,
@@ -146,5 +154,5 @@ _JUDGES: Final[Judges] = {
 ENCRYPTION_AT_REST: Final = ResourceRule(
     name="encryption-at-rest",
     description="What keeps bytes, and the cluster's secrets, are encrypted; keys rotate.",
-    check=by_type(_JUDGES),
+    check=check_by_type(_CHECKS),
 )

@@ -6,23 +6,32 @@ import ipaddress
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from .model import UNKNOWN, Judges, ResourceRule, Violation, by_type, dig, elements, show
-from .tokens import CLUSTER, CLUSTER_COMPONENT, HELM_RELEASE, LAUNCH_TEMPLATE, NODE_CLASS
+from .model import (
+    UNKNOWN,
+    PropertyChecks,
+    ResourceRule,
+    Violation,
+    check_by_type,
+    dig,
+    elements,
+    show,
+)
+from .resource_types import CLUSTER, CLUSTER_COMPONENT, HELM_RELEASE, LAUNCH_TEMPLATE, NODE_CLASS
 
 _Props = Mapping[str, Any]
 _LB: Final = "service.beta.kubernetes.io/aws-load-balancer"
 _SCHEME: Final = f"{_LB}-scheme"
 _INTERNAL: Final = f"{_LB}-internal"
 _TYPE: Final = f"{_LB}-type"
-_OF_CONTROLLER: Final = ("external", "nlb-ip", UNKNOWN)
+_CONTROLLER_TYPES: Final = ("external", "nlb-ip", UNKNOWN)
 """Types by which the AWS Load Balancer Controller takes a Service from Kubernetes' own."""
-_FACING: Final = "internet-facing"
-_WIDEST: Final = {4: 8, 6: 7}
+_INTERNET_FACING: Final = "internet-facing"
+_SHORTEST_PREFIX: Final = {4: 8, 6: 7}
 """By IP version, the shortest prefix of a private network: 10.0.0.0/8 and fc00::/7."""
 _ALB_SCHEME: Final = "alb.ingress.kubernetes.io/scheme"
 
 
-def _anywhere(cidr: Any) -> bool:
+def _is_public_range(cidr: Any) -> bool:
     """Whether the range is the internet, or so much of it that no one network has it."""
     if not isinstance(cidr, str):
         return False
@@ -30,7 +39,7 @@ def _anywhere(cidr: Any) -> bool:
         block = ipaddress.ip_network(cidr, strict=False)
     except ValueError:
         return False
-    return block.prefixlen < _WIDEST[block.version]
+    return block.prefixlen < _SHORTEST_PREFIX[block.version]
 
 
 def _endpoint(path: str, config: Any) -> Iterator[Violation]:
@@ -38,7 +47,7 @@ def _endpoint(path: str, config: Any) -> Iterator[Violation]:
     public, cidrs = dig(config, "endpointPublicAccess"), dig(config, "publicAccessCidrs")
     if public in (False, "false", UNKNOWN) or cidrs is UNKNOWN:
         return
-    if not elements(cidrs) or any(map(_anywhere, elements(cidrs))):
+    if not elements(cidrs) or any(map(_is_public_range, elements(cidrs))):
         yield Violation(
             path=f"{path}publicAccessCidrs",
             got=show(list(elements(cidrs))),
@@ -56,9 +65,9 @@ def _component(props: _Props) -> Iterator[Violation]:
         yield from _endpoint("", props)
 
 
-def _open(path: str, cidrs: Iterable[Any]) -> Iterator[Violation]:
+def _check_cidrs(path: str, cidrs: Iterable[Any]) -> Iterator[Violation]:
     for cidr in cidrs:
-        if _anywhere(cidr):
+        if _is_public_range(cidr):
             yield Violation(
                 path=path,
                 got=show(cidr),
@@ -69,12 +78,12 @@ def _open(path: str, cidrs: Iterable[Any]) -> Iterator[Violation]:
 
 def _ingress_rule(props: _Props) -> Iterator[Violation]:
     for name in ("cidrIpv4", "cidrIpv6"):
-        yield from _open(name, [props.get(name)])
+        yield from _check_cidrs(name, [props.get(name)])
 
 
 def _blocks(prefix: str, rule: Any) -> Iterator[Violation]:
     for name in ("cidrBlocks", "ipv6CidrBlocks"):
-        yield from _open(f"{prefix}{name}", elements(dig(rule, name)))
+        yield from _check_cidrs(f"{prefix}{name}", elements(dig(rule, name)))
 
 
 def _group(props: _Props) -> Iterator[Violation]:
@@ -94,15 +103,19 @@ def _load_balancer(props: _Props) -> Iterator[Violation]:
         )
 
 
-def _open_service(path: str, annotations: Any, of_class: Any) -> Iterator[Violation]:
+def _check_service(path: str, annotations: Any, of_class: Any) -> Iterator[Violation]:
     """Kubernetes' own controller reads no scheme: what has no more than that is public with it."""
     scheme = dig(annotations, _SCHEME)
-    reads_scheme = of_class or dig(annotations, _TYPE) in _OF_CONTROLLER
+    reads_scheme = of_class or dig(annotations, _TYPE) in _CONTROLLER_TYPES
     internal = dig(annotations, _INTERNAL) in ("true", UNKNOWN)
-    if scheme == _FACING or not (internal or (reads_scheme and scheme in ("internal", UNKNOWN))):
+    if scheme == _INTERNET_FACING or not (
+        internal or (reads_scheme and scheme in ("internal", UNKNOWN))
+    ):
         yield Violation(
             path=path,
-            got=f"a load balancer without {_INTERNAL}" if scheme != _FACING else _FACING,
+            got=f"a load balancer without {_INTERNAL}"
+            if scheme != _INTERNET_FACING
+            else _INTERNET_FACING,
             allowed=f'{_INTERNAL}: "true", which every controller reads',
             remedy="annotate it, or use a ClusterIP and `kubectl port-forward`",
         )
@@ -111,13 +124,13 @@ def _open_service(path: str, annotations: Any, of_class: Any) -> Iterator[Violat
 def _service(props: _Props) -> Iterator[Violation]:
     spec, annotations = props.get("spec"), dig(props, "metadata", "annotations")
     if dig(spec, "type") == "LoadBalancer":
-        yield from _open_service(
+        yield from _check_service(
             "metadata.annotations", annotations, dig(spec, "loadBalancerClass")
         )
 
 
-def _facing(path: str, scheme: Any) -> Iterator[Violation]:
-    if scheme == _FACING:
+def _check_scheme(path: str, scheme: Any) -> Iterator[Violation]:
+    if scheme == _INTERNET_FACING:
         yield Violation(
             path=path,
             got=show(scheme),
@@ -128,33 +141,33 @@ def _facing(path: str, scheme: Any) -> Iterator[Violation]:
 
 def _ingress(props: _Props) -> Iterator[Violation]:
     scheme = dig(props, "metadata", "annotations", _ALB_SCHEME)
-    yield from _facing(f"metadata.annotations[{_ALB_SCHEME}]", scheme)
+    yield from _check_scheme(f"metadata.annotations[{_ALB_SCHEME}]", scheme)
 
 
 def _scheme(props: _Props) -> Iterator[Violation]:
-    yield from _facing("spec.scheme", dig(props, "spec", "scheme"))
+    yield from _check_scheme("spec.scheme", dig(props, "spec", "scheme"))
 
 
-def _in_values(path: str, value: Any) -> Iterator[Violation]:
+def _check_values(path: str, value: Any) -> Iterator[Violation]:
     """What a chart will make: Services and annotations keep their form in its values."""
     if isinstance(value, Mapping):
         if value.get("type") == "LoadBalancer":
             annotations, of_class = value.get("annotations"), value.get("loadBalancerClass")
-            yield from _open_service(f"{path}.annotations", annotations, of_class)
+            yield from _check_service(f"{path}.annotations", annotations, of_class)
             return
         for key in (_ALB_SCHEME, _SCHEME):
-            yield from _facing(f"{path}[{key}]", value.get(key))
+            yield from _check_scheme(f"{path}[{key}]", value.get(key))
         for key, child in value.items():
-            yield from _in_values(f"{path}.{key}", child)
+            yield from _check_values(f"{path}.{key}", child)
     for index, child in enumerate(elements(value)):
-        yield from _in_values(f"{path}[{index}]", child)
+        yield from _check_values(f"{path}[{index}]", child)
 
 
 def _release(props: _Props) -> Iterator[Violation]:
-    yield from _in_values("values", props.get("values"))
+    yield from _check_values("values", props.get("values"))
 
 
-def _addressed(path: str, value: Any) -> Iterator[Violation]:
+def _check_address(path: str, value: Any) -> Iterator[Violation]:
     if value in (True, "true"):
         yield Violation(
             path=path,
@@ -167,12 +180,12 @@ def _addressed(path: str, value: Any) -> Iterator[Violation]:
 def _template(props: _Props) -> Iterator[Violation]:
     for index, interface in enumerate(elements(props.get("networkInterfaces"))):
         path = f"networkInterfaces[{index}].associatePublicIpAddress"
-        yield from _addressed(path, dig(interface, "associatePublicIpAddress"))
+        yield from _check_address(path, dig(interface, "associatePublicIpAddress"))
 
 
 def _instance(props: _Props) -> Iterator[Violation]:
     value = props.get("associatePublicIpAddress")
-    yield from _addressed("associatePublicIpAddress", value)
+    yield from _check_address("associatePublicIpAddress", value)
 
 
 def _database(props: _Props) -> Iterator[Violation]:
@@ -184,10 +197,10 @@ def _database(props: _Props) -> Iterator[Violation]:
 
 def _node_class(props: _Props) -> Iterator[Violation]:
     value = dig(props, "spec", "associatePublicIPAddress")
-    yield from _addressed("spec.associatePublicIPAddress", value)
+    yield from _check_address("spec.associatePublicIPAddress", value)
 
 
-_JUDGES: Final[Judges] = {
+_CHECKS: Final[PropertyChecks] = {
     CLUSTER: _cluster,
     CLUSTER_COMPONENT: _component,
     "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule": _ingress_rule,
@@ -212,5 +225,5 @@ _JUDGES: Final[Judges] = {
 NO_PUBLIC_ENDPOINTS: Final = ResourceRule(
     name="no-public-endpoints",
     description="API server, security groups, load balancers and nodes are closed to the internet.",
-    check=by_type(_JUDGES),
+    check=check_by_type(_CHECKS),
 )

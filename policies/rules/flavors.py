@@ -10,8 +10,12 @@ from .node_pools import NodePool, pools_and_nodes
 from .stack import RESOURCE_FLAVOR, Stack
 from .taints import Taint, read_taints, tolerations_known
 
-_KEEPS_OUT: Final = ("NoSchedule", "NoExecute")
-_PASSING: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/")
+_BLOCKING_EFFECTS: Final = ("NoSchedule", "NoExecute")
+_TEMPORARY_TAINTS: Final = (
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+    "karpenter.sh/",
+)
 """Taints that controllers put on a node for a while: not ready, unschedulable, about to go."""
 
 
@@ -20,21 +24,25 @@ def _own_taints(pool: NodePool) -> frozenset[Taint] | None:
     taints = read_taints(pool.taints)
     if taints is None:
         return None
-    return frozenset(taint for taint in taints if not taint.key.startswith(_PASSING))
+    return frozenset(taint for taint in taints if not taint.key.startswith(_TEMPORARY_TAINTS))
 
 
-def _shown(taints: Iterable[Taint]) -> str:
+def _join(taints: Iterable[Taint]) -> str:
     return ", ".join(sorted(map(str, taints))) or "none"
 
 
-def _untolerated(flavor: Resource, pool: NodePool, taints: frozenset[Taint]) -> Iterator[Violation]:
+def _check_tolerations(
+    flavor: Resource, pool: NodePool, taints: frozenset[Taint]
+) -> Iterator[Violation]:
     given = [mapping(entry) for entry in elements(dig(flavor.props, "spec", "tolerations"))]
     for taint in sorted(taints, key=str):
-        if taint.effect in _KEEPS_OUT and not any(taint.tolerated_by(entry) for entry in given):
+        if taint.effect in _BLOCKING_EFFECTS and not any(
+            taint.tolerated_by(entry) for entry in given
+        ):
             yield Violation(
                 path="spec.tolerations",
                 got=f"no toleration of {taint}",
-                allowed=f"the taints of the pool {pool.name}: {_shown(taints)}",
+                allowed=f"the taints of the pool {pool.name}: {_join(taints)}",
                 remedy="add it, or runs that are admitted here never start",
                 urn=flavor.urn,
             )
@@ -44,22 +52,22 @@ def _untolerated(flavor: Resource, pool: NodePool, taints: frozenset[Taint]) -> 
             yield Violation(
                 path=f"spec.tolerations[{index}]",
                 got=show(entry),
-                allowed=f"the taints of the pool {pool.name}: {_shown(taints)}",
+                allowed=f"the taints of the pool {pool.name}: {_join(taints)}",
                 remedy="remove it: runs would pass taints that are meant for others",
                 urn=flavor.urn,
             )
 
 
-def _other_taints(
+def _check_node_taints(
     flavor: Resource, pool: NodePool, taints: frozenset[Taint]
 ) -> Iterator[Violation]:
     stated = dig(flavor.props, "spec", "nodeTaints")
-    told = read_taints(stated)
-    if stated is not None and told is not None and told != taints:
+    stated_taints = read_taints(stated)
+    if stated is not None and stated_taints is not None and stated_taints != taints:
         yield Violation(
             path="spec.nodeTaints",
-            got=_shown(told),
-            allowed=f"the taints of the pool {pool.name}: {_shown(taints)}",
+            got=_join(stated_taints),
+            allowed=f"the taints of the pool {pool.name}: {_join(taints)}",
             remedy="take them from the pool",
             urn=flavor.urn,
         )
@@ -75,9 +83,9 @@ def _check(resources: Sequence[Resource], _: Config) -> Iterable[Violation]:
             if taints is not None and pool.has(mapping(spec.get("nodeLabels"))):
                 alike.setdefault((pool.name, taints), pool)
         for (_name, taints), pool in alike.items():
-            found = [*_other_taints(flavor, pool, taints)]
+            found = [*_check_node_taints(flavor, pool, taints)]
             if tolerations_known(spec):
-                found += _untolerated(flavor, pool, taints)
+                found += _check_tolerations(flavor, pool, taints)
             yield from found
 
 

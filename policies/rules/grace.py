@@ -60,7 +60,7 @@ def _seconds(text: str) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def _inside_grace(template: PodTemplate, grace: int) -> Iterator[Violation]:
+def _check_shutdown_timeout(template: PodTemplate, grace: int) -> Iterator[Violation]:
     for container in template.containers:
         timeout = shutdown_timeout(container)
         if timeout is None:
@@ -76,7 +76,7 @@ def _inside_grace(template: PodTemplate, grace: int) -> Iterator[Violation]:
             )
 
 
-def _inside_notice(template: PodTemplate, grace: int, notice: int) -> Iterator[Violation]:
+def _check_notice(template: PodTemplate, grace: int, notice: int) -> Iterator[Violation]:
     if grace > notice:
         yield Violation(
             path=f"{template.path}.terminationGracePeriodSeconds",
@@ -92,9 +92,9 @@ def _check_pod(resource: Resource, config: Config) -> Iterable[Violation]:
         grace = grace_period(template)
         if grace is None:
             continue
-        yield from _inside_grace(template, grace)
+        yield from _check_shutdown_timeout(template, grace)
         if tolerating(template.spec, spot) is not None and template.kind != DAEMON_SET:
-            yield from _inside_notice(template, grace, config["noticeSeconds"])
+            yield from _check_notice(template, grace, config["noticeSeconds"])
 
 
 def run_record(template: PodTemplate, stack: Stack) -> Mapping[str, Any]:
@@ -111,9 +111,7 @@ def run_record(template: PodTemplate, stack: Stack) -> Mapping[str, Any]:
     return {}
 
 
-def _deadline_inside_timeout(
-    template: PodTemplate, record: Mapping[str, Any]
-) -> Iterator[Violation]:
+def _check_deadline(template: PodTemplate, record: Mapping[str, Any]) -> Iterator[Violation]:
     deadline = dig(record, "grace", "checkpoint_deadline_s")
     for container in template.containers:
         timeout = shutdown_timeout(container)
@@ -144,12 +142,12 @@ def _check_stack(resources: Sequence[Resource], config: Config) -> Iterable[Viol
     for resource in resources:
         for template in pod_templates(resource):
             record = run_record(template, stack)
-            found = [*_deadline_inside_timeout(template, record)]
+            found = [*_check_deadline(template, record)]
             grace = grace_period(template)
             # A pod that tolerates the taint itself was judged before it was created.
             judged = tolerating(template.spec, spot) is not None
             if grace and not judged and _may_land_on_spot(template, record, stack, spot):
-                found += _inside_notice(template, grace, config["noticeSeconds"])
+                found += _check_notice(template, grace, config["noticeSeconds"])
             for violation in found:
                 yield violation.at(resource.urn)
 

@@ -38,7 +38,7 @@ def _allowed(found: str, registries: Sequence[str]) -> bool:
     return any(f"{found}/".startswith(entry.rstrip("/") + "/") for entry in registries)
 
 
-def _mistakes(path: str, image: Any, registries: Sequence[str]) -> Iterator[Violation]:
+def _image_violations(path: str, image: Any, registries: Sequence[str]) -> Iterator[Violation]:
     if not isinstance(image, str) or not image:
         got = "no image" if not image else show(image)
         yield Violation(path=path, got=got, allowed="REPOSITORY@sha256:DIGEST", remedy=_PIN)
@@ -62,7 +62,7 @@ def _volumes(template: PodTemplate, registries: Sequence[str]) -> Iterator[Viola
         if image is None or UNKNOWN in (image, dig(image, "reference")):
             continue
         path = f"{template.path}.volumes[{index}].image.reference"
-        yield from _mistakes(path, dig(image, "reference"), registries)
+        yield from _image_violations(path, dig(image, "reference"), registries)
 
 
 def _check(resource: Resource, config: Config) -> Iterable[Violation]:
@@ -71,7 +71,9 @@ def _check(resource: Resource, config: Config) -> Iterable[Violation]:
         for container in template.containers:
             if container.image is UNKNOWN or (container.image is None and not template.complete):
                 continue
-            yield from _mistakes(f"{container.path}.image", container.image, config["registries"])
+            yield from _image_violations(
+                f"{container.path}.image", container.image, config["registries"]
+            )
 
 
 IMAGES_BY_DIGEST: Final = ResourceRule(

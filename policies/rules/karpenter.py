@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from .gpu_pools import gpu_pool
 from .model import UNKNOWN, Config, Resource, ResourceRule, Violation, dig, elements, number, show
 from .names import SPOT_NOTICE_S
-from .pools import gpu_pool
-from .tokens import HELM_RELEASE, KARPENTER_POOL
+from .resource_types import HELM_RELEASE, KARPENTER_POOL
 
 _THRESHOLD: Final = "scale-down-gpu-utilization-threshold"
 _MOST_USED: Final = 0.05
@@ -18,12 +18,12 @@ _DURATION: Final = re.compile(r"([0-9]+)([hms])")
 _SECONDS: Final = {"h": 3600, "m": 60, "s": 1}
 
 
-def _expected(path: str, got: Any, allowed: str, remedy: str) -> Iterator[Violation]:
+def _check_value(path: str, got: Any, allowed: str, remedy: str) -> Iterator[Violation]:
     if got not in (allowed, UNKNOWN):
         yield Violation(path=path, got=show(got), allowed=show(allowed), remedy=remedy)
 
 
-def _within(budget: Any, percent: int, most_nodes: float | None) -> bool:
+def _is_within(budget: Any, percent: int, most_nodes: float | None) -> bool:
     """Whether the budget holds always, for all reasons, and lets no more than `percent` go."""
     nodes = dig(budget, "nodes")
     if UNKNOWN in (budget, nodes):
@@ -39,12 +39,12 @@ def _within(budget: Any, percent: int, most_nodes: float | None) -> bool:
     return count is not None and count <= most
 
 
-def _budgets(spec: Any, percent: int) -> Iterator[Violation]:
+def _check_budgets(spec: Any, percent: int) -> Iterator[Violation]:
     budgets = dig(spec, "disruption", "budgets")
     if budgets is UNKNOWN or (budgets is None and percent >= 10):
         return  # Karpenter's own budget is 10 %.
     most_nodes = number(dig(spec, "limits", "nodes"))
-    if not any(_within(budget, percent, most_nodes) for budget in elements(budgets)):
+    if not any(_is_within(budget, percent, most_nodes) for budget in elements(budgets)):
         yield Violation(
             path="spec.disruption.budgets",
             got=show(budgets),
@@ -53,7 +53,7 @@ def _budgets(spec: Any, percent: int) -> Iterator[Violation]:
         )
 
 
-def _drain(spec: Any) -> Iterator[Violation]:
+def _check_drain_time(spec: Any) -> Iterator[Violation]:
     """When this time is over, Karpenter ends the node, whatever its pods were promised."""
     value = dig(spec, "template", "spec", "terminationGracePeriod")
     parts = _DURATION.findall(value) if isinstance(value, str) else []
@@ -66,7 +66,7 @@ def _drain(spec: Any) -> Iterator[Violation]:
         )
 
 
-def _autoscaler(props: Mapping[str, Any]) -> Iterator[Violation]:
+def _check_autoscaler(props: Mapping[str, Any]) -> Iterator[Violation]:
     """The Cluster Autoscaler moves pods off nodes whose GPUs are used less than its threshold."""
     chart, arguments = props.get("chart"), dig(props, "values", "extraArgs")
     if not str(chart).endswith("cluster-autoscaler") or arguments is UNKNOWN:
@@ -86,24 +86,24 @@ def _autoscaler(props: Mapping[str, Any]) -> Iterator[Violation]:
 
 def _check(resource: Resource, config: Config) -> Iterable[Violation]:
     if resource.type == HELM_RELEASE:
-        yield from _autoscaler(resource.props)
+        yield from _check_autoscaler(resource.props)
     if resource.type != KARPENTER_POOL or gpu_pool(resource) is None:
         return
     spec: Mapping[str, Any] = dig(resource.props, "spec")
-    yield from _expected(
+    yield from _check_value(
         "spec.disruption.consolidationPolicy",
         dig(spec, "disruption", "consolidationPolicy"),
         "WhenEmpty",
         "set it: a gang loses all its work since the last checkpoint when one pod is moved",
     )
-    yield from _expected(
+    yield from _check_value(
         "spec.template.spec.expireAfter",
         dig(spec, "template", "spec", "expireAfter"),
         "Never",
         "set it: the default ends every node, and its gang, after 720 hours",
     )
-    yield from _budgets(spec, config["maxBudgetPercent"])
-    yield from _drain(spec)
+    yield from _check_budgets(spec, config["maxBudgetPercent"])
+    yield from _check_drain_time(spec)
 
 
 KARPENTER_DISRUPTION: Final = ResourceRule(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from .model import UNKNOWN, Config, Resource, ResourceRule, Violation, dig, mapping, number, show
-from .tokens import LAUNCH_TEMPLATE, NODE_CLASS, NODE_GROUP
+from .resource_types import LAUNCH_TEMPLATE, NODE_CLASS, NODE_GROUP
 
 _PATHS: Final = {
     LAUNCH_TEMPLATE: ("metadataOptions",),
@@ -15,7 +15,7 @@ _PATHS: Final = {
 }
 
 
-def _mistakes(path: str, options: Any, most: int) -> Iterator[Violation]:
+def _metadata_violations(path: str, options: Any, most: int) -> Iterator[Violation]:
     tokens, hops = dig(options, "httpTokens"), dig(options, "httpPutResponseHopLimit")
     if tokens not in ("required", UNKNOWN):
         yield Violation(
@@ -47,7 +47,7 @@ def _check(resource: Resource, config: Config) -> Iterable[Violation]:
         return
     options = dig(resource.props, *keys)
     if mapping(options).get("httpEndpoint") != "disabled":
-        yield from _mistakes(".".join(keys), options, config["maxHopLimit"])
+        yield from _metadata_violations(".".join(keys), options, config["maxHopLimit"])
 
 
 INSTANCE_METADATA: Final = ResourceRule(

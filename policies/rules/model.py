@@ -33,7 +33,7 @@ class Resource:
     urn: str = ""
     protected: bool = False
     """The resource option `protect`."""
-    refers: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    references: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Per property: URNs of the resources whose outputs it uses. Stack rules only: the engine
     does not tell the others."""
 
@@ -65,16 +65,16 @@ Schema = Mapping[str, Mapping[str, Any]]
 
 
 Check = Callable[[Resource, Config], Iterable[Violation]]
-Judges = Mapping[str, Callable[[Mapping[str, Any]], Iterable[Violation]]]
+PropertyChecks = Mapping[str, Callable[[Mapping[str, Any]], Iterable[Violation]]]
 """By type token, what is wrong with the properties of such a resource."""
 
 
-def by_type(judges: Judges) -> Check:
-    """A check that asks the judge of the resource's type; other types are none of its business."""
+def check_by_type(checks: PropertyChecks) -> Check:
+    """Build a check that dispatches on the resource type and ignores other types."""
 
     def check(resource: Resource, _: Config) -> Iterable[Violation]:
-        judge = judges.get(resource.type)
-        return judge(resource.props) if judge else ()
+        check_properties = checks.get(resource.type)
+        return check_properties(resource.props) if check_properties else ()
 
     return check
 
@@ -107,7 +107,7 @@ def defaults(schema: Schema) -> dict[str, Any]:
     return {key: value["default"] for key, value in schema.items()}
 
 
-def with_inputs(outputs: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
+def merge_inputs(outputs: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
     """A resource's properties: outputs, and inputs in the place of those that are not known yet."""
     known = {key: value for key, value in outputs.items() if value is not UNKNOWN}
     return {**outputs, **inputs, **known}

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from .model import UNKNOWN, Resource, dig, elements, mapping, number
-from .names import BOUGHT_BY_EKS, BOUGHT_BY_KARPENTER, CAPACITY_SPOT, POOL_LABEL
-from .tokens import KARPENTER_POOL, LAUNCH_TEMPLATE, NODE_CLASS, NODE_GROUP, SUBNET
+from .names import CAPACITY_SPOT, EKS_CAPACITY_LABEL, KARPENTER_CAPACITY_LABEL, POOL_LABEL
+from .resource_types import KARPENTER_POOL, LAUNCH_TEMPLATE, NODE_CLASS, NODE_GROUP, SUBNET
 
 _NODE: Final = "kubernetes:core/v1:Node"
 _ON_DEMAND: Final = "on-demand"
@@ -45,13 +45,13 @@ class NodePool:
         return bool(labels) and labels.items() <= mapping(self.labels).items()
 
 
-def _named(labels: Any, other: str) -> str:
+def _pool_name(labels: Any, other: str) -> str:
     name = dig(labels, POOL_LABEL)
     return name if isinstance(name, str) else other
 
 
-def _referred(resource: Resource, prop: str, resources: Sequence[Resource]) -> list[Resource]:
-    urns = resource.refers.get(prop, frozenset())
+def _referenced(resource: Resource, prop: str, resources: Sequence[Resource]) -> list[Resource]:
+    urns = resource.references.get(prop, frozenset())
     return [other for other in resources if other.urn in urns]
 
 
@@ -59,50 +59,50 @@ def zones_of(resource: Resource, prop: str, resources: Sequence[Resource]) -> fr
     """Zones of the subnets that a property refers to, as far as they are known."""
     found = (
         subnet.props.get("availabilityZone")
-        for subnet in _referred(resource, prop, resources)
+        for subnet in _referenced(resource, prop, resources)
         if subnet.type == SUBNET
     )
     return frozenset(zone for zone in found if isinstance(zone, str))
 
 
-def _efa(interfaces: Any) -> int:
+def _efa_count(interfaces: Any) -> int:
     return sum(dig(entry, "interfaceType") in _EFA for entry in elements(interfaces))
 
 
-def _texts(values: Any) -> tuple[str, ...]:
+def _strings(values: Any) -> tuple[str, ...]:
     return tuple(value for value in elements(values) if isinstance(value, str))
 
 
 def _node_group(resource: Resource, resources: Sequence[Resource]) -> NodePool:
     props = resource.props
     templates = [
-        r for r in _referred(resource, "launchTemplate", resources) if r.type == LAUNCH_TEMPLATE
+        r for r in _referenced(resource, "launchTemplate", resources) if r.type == LAUNCH_TEMPLATE
     ]
     template = templates[0].props if templates else {}
-    own = _texts(props.get("instanceTypes"))
+    own = _strings(props.get("instanceTypes"))
     return NodePool(
         resource=resource,
-        name=_named(props.get("labels"), resource.urn),
+        name=_pool_name(props.get("labels"), resource.urn),
         labels=_labels(
-            props.get("labels"), {BOUGHT_BY_EKS: props.get("capacityType") or "ON_DEMAND"}
+            props.get("labels"), {EKS_CAPACITY_LABEL: props.get("capacityType") or "ON_DEMAND"}
         ),
         taints=props.get("taints"),
-        instance_types=own or _texts([template.get("instanceType")]),
+        instance_types=own or _strings([template.get("instanceType")]),
         capacity_types=frozenset(
             {CAPACITY_SPOT if props.get("capacityType") == "SPOT" else _ON_DEMAND}
         ),
         max_nodes=number(dig(props, "scalingConfig", "maxSize")),
-        efa_interfaces=_efa(template.get("networkInterfaces")),
+        efa_interfaces=_efa_count(template.get("networkInterfaces")),
         interfaces_path="networkInterfaces of its launch template",
         zones=zones_of(resource, "subnetIds", resources),
     )
 
 
-def _among(template: Any, key: str) -> tuple[str, ...]:
+def _required_values(template: Any, key: str) -> tuple[str, ...]:
     """Values that a Karpenter pool's requirements allow for a label."""
     for entry in elements(dig(template, "spec", "requirements")):
         if dig(entry, "key") == key and dig(entry, "operator") == "In":
-            return _texts(dig(entry, "values"))
+            return _strings(dig(entry, "values"))
     return ()
 
 
@@ -113,10 +113,10 @@ def _labels(own: Any, more: Mapping[str, Any]) -> Any:
     return {key: value for key, value in more.items() if value} | dict(mapping(own))
 
 
-def _required(template: Any) -> dict[str, str]:
+def _required_labels(template: Any) -> dict[str, str]:
     """Labels of all nodes of a Karpenter pool because its requirements leave one value."""
     keys = {str(dig(entry, "key")) for entry in elements(dig(template, "spec", "requirements"))}
-    found = {key: _among(template, key) for key in keys}
+    found = {key: _required_values(template, key) for key in keys}
     return {key: values[0] for key, values in found.items() if len(values) == 1}
 
 
@@ -131,19 +131,21 @@ def _karpenter(resource: Resource, resources: Sequence[Resource]) -> NodePool:
     template = dig(resource.props, "spec", "template")
     labels = dig(template, "metadata", "labels")
     own_class = _node_class(dig(template, "spec", "nodeClassRef", "name"), resources)
-    zones = frozenset(_among(template, "topology.kubernetes.io/zone"))
+    zones = frozenset(_required_values(template, "topology.kubernetes.io/zone"))
     limit = dig(resource.props, "spec", "limits", "nodes")
     name = str(dig(resource.props, "metadata", "name"))
     return NodePool(
         resource=resource,
-        name=_named(labels, name),
-        labels=_labels(labels, {"karpenter.sh/nodepool": name} | _required(template)),
+        name=_pool_name(labels, name),
+        labels=_labels(labels, {"karpenter.sh/nodepool": name} | _required_labels(template)),
         taints=dig(template, "spec", "taints"),
-        instance_types=_among(template, "node.kubernetes.io/instance-type"),
-        capacity_types=frozenset(_among(template, BOUGHT_BY_KARPENTER)),
+        instance_types=_required_values(template, "node.kubernetes.io/instance-type"),
+        capacity_types=frozenset(_required_values(template, KARPENTER_CAPACITY_LABEL)),
         max_nodes=number(limit),
         bounded=limit is not None,
-        efa_interfaces=_efa(dig(own_class.props, "spec", "networkInterfaces")) if own_class else 0,
+        efa_interfaces=_efa_count(dig(own_class.props, "spec", "networkInterfaces"))
+        if own_class
+        else 0,
         interfaces_path="spec.networkInterfaces of its node class",
         zones=zones or (zones_of(own_class, "spec", resources) if own_class else frozenset()),
     )
@@ -153,7 +155,7 @@ def _node(resource: Resource) -> NodePool:
     labels = dig(resource.props, "metadata", "labels")
     return NodePool(
         resource=resource,
-        name=_named(labels, str(dig(resource.props, "metadata", "name"))),
+        name=_pool_name(labels, str(dig(resource.props, "metadata", "name"))),
         labels=labels,
         taints=dig(resource.props, "spec", "taints"),
     )

@@ -25,7 +25,7 @@ class _Gpus:
     requests: Mapping[str, Any]
 
 
-def _asked(values: Any) -> dict[str, Any]:
+def _gpu_amounts(values: Any) -> dict[str, Any]:
     return {
         name: amount
         for name, amount in mapping(values).items()
@@ -36,12 +36,13 @@ def _asked(values: Any) -> dict[str, Any]:
 def gpus(container: Container) -> _Gpus | None:
     """What the container asks for, None if it asks for no GPU."""
     found = _Gpus(
-        _asked(container.resources.get("limits")), _asked(container.resources.get("requests"))
+        _gpu_amounts(container.resources.get("limits")),
+        _gpu_amounts(container.resources.get("requests")),
     )
     return found if found.limits or found.requests else None
 
 
-def _unequal(container: Container) -> Iterator[Violation]:
+def _check_limits(container: Container) -> Iterator[Violation]:
     asked = gpus(container) or _Gpus({}, {})
     for name in sorted({*asked.limits, *asked.requests}):
         limit, request = asked.limits.get(name), asked.requests.get(name, asked.limits.get(name))
@@ -78,7 +79,7 @@ def _term_requires(term: Any) -> bool:
     )
 
 
-def _gpu_pod(template: PodTemplate, taint: Taint) -> Iterator[Violation]:
+def _check_gpu_pod(template: PodTemplate, taint: Taint) -> Iterator[Violation]:
     """What a pod that asks for GPUs must say."""
     spec, path = template.spec, template.path
     if template.complete and tolerations_known(spec) and tolerating(spec, taint) is None:
@@ -104,7 +105,7 @@ def _gpu_pod(template: PodTemplate, taint: Taint) -> Iterator[Violation]:
         )
 
 
-def _queued(template: PodTemplate) -> Iterator[Violation]:
+def _check_queue_label(template: PodTemplate) -> Iterator[Violation]:
     labels = template.owner_labels
     if UNKNOWN in (labels, dig(labels, QUEUE_LABEL)) or dig(labels, QUEUE_LABEL):
         return
@@ -124,7 +125,7 @@ def _takes_gpus_from_runtime(template: PodTemplate) -> bool:
     return trainer and not any(container.resources for container in template.containers)
 
 
-def _idle_on_gpu_node(template: PodTemplate, taint: Taint) -> Iterator[Violation]:
+def _check_idle_pod(template: PodTemplate, taint: Taint) -> Iterator[Violation]:
     """A pod without GPUs has no business on a GPU node, unless every node runs one (DaemonSet)."""
     index = tolerating(template.spec, taint)
     if index is None or template.kind == DAEMON_SET or not template.complete:
@@ -142,16 +143,16 @@ def _check(resource: Resource, config: Config) -> Iterable[Violation]:
     templates = list(pod_templates(resource))
     with_gpus = [t for t in templates if any(gpus(container) for container in t.containers)]
     for template in with_gpus:
-        yield from _gpu_pod(template, taint)
+        yield from _check_gpu_pod(template, taint)
         for container in template.containers:
-            yield from _unequal(container)
+            yield from _check_limits(container)
     owners = [*with_gpus, *(t for t in templates if _takes_gpus_from_runtime(t))]
     for owner in {template.owner_labels_path: template for template in owners}.values():
-        yield from _queued(owner)
+        yield from _check_queue_label(owner)
     if not with_gpus:
         # Beside its gang's GPU pods one without GPUs, such as MPI's launcher, is at home.
         for template in templates:
-            yield from _idle_on_gpu_node(template, taint)
+            yield from _check_idle_pod(template, taint)
 
 
 GPU_PLACEMENT: Final = ResourceRule(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from .model import Config, Resource, ResourceRule, Violation
-from .tokens import BUCKET, EFS, FSX, KMS_KEY
+from .resource_types import BUCKET, EFS, FSX, KMS_KEY
 
 _VOLUMES: Final = (
     "kubernetes:core/v1:PersistentVolume",

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from .facts import instance_types
+from .instance_catalog import instance_types
 from .model import Config, Resource, StackRule, Violation, dig, mapping, number
 from .names import DEVICE_PLUGIN_CONFIG, GPU_RESOURCE, MIG_CONFIG
 from .node_pools import NodePool, pools_and_nodes
 from .stack import CLUSTER_QUEUE, COHORT, RESOURCE_FLAVOR, Stack, flavor_quotas, name_of
 
 _NODE: Final = "kubernetes:core/v1:Node"
-_SHARED: Final = (DEVICE_PLUGIN_CONFIG, MIG_CONFIG)
+_SHARING_LABELS: Final = (DEVICE_PLUGIN_CONFIG, MIG_CONFIG)
 """Labels of nodes that offer one GPU as several, of which the plugin's configuration knows how many."""
 
 
-def _whole(value: Any) -> int | None:
+def _whole_number(value: Any) -> int | None:
     """GPUs come in whole numbers, as text or as a number; None if not known yet."""
     found = number(value)
     return int(found) if found is not None and found.is_integer() else None
@@ -25,22 +25,22 @@ def _whole(value: Any) -> int | None:
 def _gpus_of_node(node: Resource) -> int | None:
     """A node's GPUs; None if not known yet: a preview does not show the status of a new object."""
     capacity = dig(node.props, "status", "capacity")
-    return _whole(capacity.get(GPU_RESOURCE, 0)) if isinstance(capacity, Mapping) else None
+    return _whole_number(capacity.get(GPU_RESOURCE, 0)) if isinstance(capacity, Mapping) else None
 
 
-def _gpus_of(pool: NodePool) -> int | None:
+def _pool_gpus(pool: NodePool) -> int | None:
     """GPUs of the pool at its largest, when every node is of its smallest type; None if not known."""
     if pool.resource.type == _NODE:
         return _gpus_of_node(pool.resource)
     facts = [instance_types().get(name) for name in pool.instance_types]
     gpus = [fact.gpus for fact in facts if fact is not None]
-    nodes = _whole(pool.max_nodes)
+    nodes = _whole_number(pool.max_nodes)
     if nodes is None or not gpus or len(gpus) < len(facts):
         return None
-    if any(label in mapping(pool.labels) for label in _SHARED):
+    if any(label in mapping(pool.labels) for label in _SHARING_LABELS):
         return None
     most = nodes * min(gpus)
-    limit = _whole(dig(pool.resource.props, "spec", "limits", GPU_RESOURCE))
+    limit = _whole_number(dig(pool.resource.props, "spec", "limits", GPU_RESOURCE))
     return most if limit is None else min(most, limit)
 
 
@@ -50,17 +50,17 @@ def _capacity(flavor: Resource, pools: Sequence[NodePool]) -> int | None:
     A flavor that nothing in the stack matches gets its nodes from elsewhere.
     """
     wanted = mapping(dig(flavor.props, "spec", "nodeLabels"))
-    counts = [_gpus_of(pool) for pool in pools if pool.has(wanted)]
+    counts = [_pool_gpus(pool) for pool in pools if pool.has(wanted)]
     known = [count for count in counts if count is not None]
     return sum(known) if counts and len(known) == len(counts) else None
 
 
-def _promised(stack: Stack) -> Mapping[str, list[tuple[Resource, int]]]:
+def _promised_gpus(stack: Stack) -> Mapping[str, list[tuple[Resource, int]]]:
     """Per flavor: the ClusterQueues and Cohorts that promise GPUs of it, and how many."""
     promised: dict[str, list[tuple[Resource, int]]] = {}
     for queue in (*stack.kueue(CLUSTER_QUEUE), *stack.kueue(COHORT)):
         for flavor, quotas in flavor_quotas(queue):
-            count = _whole(quotas.get(GPU_RESOURCE, 0))
+            count = _whole_number(quotas.get(GPU_RESOURCE, 0))
             if count:
                 promised.setdefault(flavor, []).append((queue, count))
     return promised
@@ -68,7 +68,7 @@ def _promised(stack: Stack) -> Mapping[str, list[tuple[Resource, int]]]:
 
 def _check(resources: Sequence[Resource], _: Config) -> Iterable[Violation]:
     stack, pools = Stack(resources), list(pools_and_nodes(resources))
-    promised = _promised(stack)
+    promised = _promised_gpus(stack)
     for flavor in stack.kueue(RESOURCE_FLAVOR):
         capacity, shares = _capacity(flavor, pools), promised.get(name_of(flavor), [])
         total = sum(count for _, count in shares)

@@ -44,14 +44,14 @@ class Stack:
                 return mapping(resource.props.get("data"))
         return {}
 
-    def whole_pods(self, resource: Resource) -> Iterator[PodTemplate]:
+    def complete_templates(self, resource: Resource) -> Iterator[PodTemplate]:
         """Pod templates that say all of their pods; of a TrainJob those of its runtime."""
         if resource.type.endswith(f":{TRAIN_JOB}"):
-            yield from self._of_runtime(resource)
+            yield from self._runtime_templates(resource)
         else:
             yield from (template for template in pod_templates(resource) if template.complete)
 
-    def _of_runtime(self, job: Resource) -> Iterator[PodTemplate]:
+    def _runtime_templates(self, job: Resource) -> Iterator[PodTemplate]:
         """What a TrainJob takes as it is; nothing where it overrides pods, or the runtime is elsewhere."""
         spec, namespace = job.props.get("spec"), namespace_of(job.props)
         if any(dig(spec, key) for key in _OVERRIDES):
@@ -82,7 +82,7 @@ class Stack:
             and dig(resource.props, "metadata", "labels", TIER_LABEL) == tier
         }
 
-    def namespaces_led_to(self, cluster_queue: str) -> set[str]:
+    def namespaces_of_queue(self, cluster_queue: str) -> set[str]:
         """Names of the namespaces whose LocalQueues lead to a ClusterQueue."""
         return {
             namespace_of(local.props)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from .model import UNKNOWN, Config, Resource, ResourceRule, Violation, dig, elements, mapping, show
 from .names import PLATFORM_TAGS, TEAM_TAG
-from .tokens import AWS_PROVIDER, FSX, LAUNCH_TEMPLATE, NODE_CLASS
+from .resource_types import AWS_PROVIDER, FSX, LAUNCH_TEMPLATE, NODE_CLASS
 
 _AUTO_SCALING_GROUP: Final = "aws:autoscaling/group:Group"
 _OF_TEMPLATES: Final = ("instance", "volume")

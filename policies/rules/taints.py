@@ -18,7 +18,7 @@ EKS_EFFECTS: Final = {
 """What EKS calls the effects of Kubernetes."""
 
 
-_CONDITIONS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+_NODE_CONDITION_KEYS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """Keys of taints that say how a node is, and that a live node has for a while."""
 
 
@@ -45,9 +45,9 @@ class Taint:
         return cls(str(dig(entry, "key")), value, EKS_EFFECTS.get(effect, effect))
 
     @property
-    def passing(self) -> bool:
+    def is_temporary(self) -> bool:
         """Whether Kubernetes itself sets and removes it, as on a node that is not ready yet."""
-        return self.key.startswith(_CONDITIONS)
+        return self.key.startswith(_NODE_CONDITION_KEYS)
 
     def __str__(self) -> str:
         return f"{self.key}={self.value}:{self.effect}"
@@ -68,7 +68,7 @@ def read_taints(value: Any) -> frozenset[Taint] | None:
     entries = elements(value)
     if value is UNKNOWN or any(e is UNKNOWN or UNKNOWN in mapping(e).values() for e in entries):
         return None
-    return frozenset(taint for taint in map(Taint.read, entries) if not taint.passing)
+    return frozenset(taint for taint in map(Taint.read, entries) if not taint.is_temporary)
 
 
 def taint_schema(default: str, description: str) -> dict[str, str]:

@@ -103,7 +103,9 @@ def violations(rule: ResourceRule, resource: Resource, **config: Any) -> list[Vi
     return list(rule.check(resource, defaults(rule.schema) | config))
 
 
-def of_stack(rule: StackRule, resources: Iterable[Resource], **config: Any) -> list[Violation]:
+def stack_violations(
+    rule: StackRule, resources: Iterable[Resource], **config: Any
+) -> list[Violation]:
     """What the rule finds wrong with a stack; `config` replaces defaults."""
     return list(rule.check(list(resources), defaults(rule.schema) | config))
 

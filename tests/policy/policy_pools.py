@@ -45,7 +45,7 @@ def node_group(name: str, *types: str, zones: tuple[str, ...] = (), **props: Any
         type="aws:eks/nodeGroup:NodeGroup",
         props=given | props,
         urn=f"urn:{name}",
-        refers={
+        references={
             "launchTemplate": frozenset({f"urn:{name}-template"}),
             "subnetIds": frozenset(f"urn:subnet-{zone}" for zone in zones),
         },
@@ -92,7 +92,7 @@ def node_class(name: str, efa: int = 0, zones: tuple[str, ...] = ()) -> Resource
         type="kubernetes:karpenter.k8s.aws/v1:EC2NodeClass",
         props={"metadata": {"name": name}, "spec": {"networkInterfaces": interfaces(efa)}},
         urn=f"urn:{name}-class",
-        refers={"spec": frozenset(f"urn:subnet-{zone}" for zone in zones)},
+        references={"spec": frozenset(f"urn:subnet-{zone}" for zone in zones)},
     )
 
 

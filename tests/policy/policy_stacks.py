@@ -35,7 +35,9 @@ def rendered(stack: str) -> list[Resource]:
             props=r["inputs"],
             urn=f"{r['type']}::{r['name']}",
             protected=r["protect"],
-            refers={key: frozenset(references(value, urns)) for key, value in r["inputs"].items()},
+            references={
+                key: frozenset(references(value, urns)) for key, value in r["inputs"].items()
+            },
         )
         for r in records
     ]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from policies.rules.model import UNKNOWN, with_inputs
+from policies.rules.model import UNKNOWN, merge_inputs
 
 POLICIES = Path(__file__).resolve().parents[2] / "policies"
 PYTHON = POLICIES / ".venv" / "bin" / "python"
@@ -45,7 +45,7 @@ def told(resource):
     return {
         "protected": resource.protected,
         "props": {key: getattr(value, "name", value) for key, value in resource.props.items()},
-        "refers": {key: sorted(urns) for key, urns in resource.refers.items()},
+        "references": {key: sorted(urns) for key, urns in resource.references.items()},
     }
 
 
@@ -78,7 +78,7 @@ def test_rules_of_one_resource_are_told_its_inputs_and_its_protection(told: Any)
     assert told["before"] == {
         "protected": True,
         "props": {"spec": {"nodes": 8}, "size": 2.5, "id": "VALUE"},
-        "refers": {},
+        "references": {},
     }
 
 
@@ -86,7 +86,7 @@ def test_rules_of_a_stack_are_told_inputs_in_place_of_outputs_that_are_not_known
     assert told["end"] == {
         "protected": True,
         "props": {"spec": {"nodes": 8}, "size": 2.5, "id": "VALUE", "status": "new"},
-        "refers": {"id": ["urn:subnet"]},
+        "references": {"id": ["urn:subnet"]},
     }
     assert told["subnet"]["props"] == {}
 
@@ -103,4 +103,4 @@ def test_rules_of_a_stack_are_told_inputs_in_place_of_outputs_that_are_not_known
 def test_an_output_that_is_known_counts_more_than_its_input(
     outputs: dict[str, Any], inputs: dict[str, Any], together: dict[str, Any]
 ) -> None:
-    assert with_inputs(outputs, inputs) == together
+    assert merge_inputs(outputs, inputs) == together

@@ -10,9 +10,9 @@ import pytest
 from infra.domain import catalog
 from policies.rules.budget import HOURLY_BUDGET
 from policies.rules.efa import EFA_INTERFACES, EFA_ONE_ZONE
-from policies.rules.facts import instance_types
+from policies.rules.instance_catalog import instance_types
 from policies.rules.model import UNKNOWN, Resource
-from tests.policy.policy_examples import of_stack
+from tests.policy.policy_examples import stack_violations
 from tests.policy.policy_pools import karpenter_pool, node_class, node_group, subnet, template
 
 A, B = "us-east-1a", "us-east-1b"
@@ -42,7 +42,7 @@ def test_the_facts_are_those_of_the_program() -> None:
     ],
 )
 def test_nodes_with_every_efa_interface_or_none_pass(resources: list[Resource]) -> None:
-    assert of_stack(EFA_INTERFACES, resources) == []
+    assert stack_violations(EFA_INTERFACES, resources) == []
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,12 @@ def test_nodes_with_every_efa_interface_or_none_pass(resources: list[Resource]) 
 def test_another_number_of_efa_interfaces_is_refused(
     resources: list[Resource], got: list[str]
 ) -> None:
-    assert [v.got for v in of_stack(EFA_INTERFACES, resources)] == got
+    assert [v.got for v in stack_violations(EFA_INTERFACES, resources)] == got
 
 
 def test_the_message_names_pool_type_and_number() -> None:
     resources = [node_group("a", "p4d.24xlarge"), template("a", efa=3)]
-    (found,) = of_stack(EFA_INTERFACES, resources)
+    (found,) = stack_violations(EFA_INTERFACES, resources)
     assert found.urn == "urn:a"
     assert str(found) == (
         "networkInterfaces of its launch template: got 3 EFA interfaces on p4d.24xlarge (pool a);"
@@ -92,7 +92,7 @@ def lustre(zone: str) -> Resource:
         type="aws:fsx/lustreFileSystem:LustreFileSystem",
         props={"subnetIds": UNKNOWN},
         urn="urn:files",
-        refers={"subnetIds": frozenset({f"urn:subnet-{zone}"})},
+        references={"subnetIds": frozenset({f"urn:subnet-{zone}"})},
     )
 
 
@@ -118,7 +118,7 @@ def karpenter_in(*zones: str, by_class: bool = False) -> list[Resource]:
     ],
 )
 def test_efa_beside_its_file_system_passes(resources: list[Resource]) -> None:
-    assert of_stack(EFA_ONE_ZONE, resources) == []
+    assert stack_violations(EFA_ONE_ZONE, resources) == []
 
 
 @pytest.mark.parametrize(
@@ -133,20 +133,24 @@ def test_efa_beside_its_file_system_passes(resources: list[Resource]) -> None:
 def test_efa_away_from_its_file_system_or_across_zones_is_refused(
     resources: list[Resource], got: str
 ) -> None:
-    assert [(v.got, v.urn) for v in of_stack(EFA_ONE_ZONE, resources)] == [(got, "urn:a")]
+    assert [(v.got, v.urn) for v in stack_violations(EFA_ONE_ZONE, resources)] == [(got, "urn:a")]
 
 
 def test_a_requirement_narrows_the_zones_of_a_node_class_and_an_exclusion_names_none() -> None:
     pool = karpenter_pool("a", "p4d.24xlarge", zones=(A,))
     around = [subnet(A), subnet(B), lustre(A)]
-    assert of_stack(EFA_ONE_ZONE, [*around, pool, node_class("a", efa=4, zones=(A, B))]) == []
+    assert (
+        stack_violations(EFA_ONE_ZONE, [*around, pool, node_class("a", efa=4, zones=(A, B))]) == []
+    )
     avoids = copy.deepcopy(karpenter_pool("a", "p4d.24xlarge", zones=(B,)))
     avoids.props["spec"]["template"]["spec"]["requirements"][-1]["operator"] = "NotIn"
-    assert of_stack(EFA_ONE_ZONE, [*around, avoids, node_class("a", efa=4, zones=(A,))]) == []
+    assert (
+        stack_violations(EFA_ONE_ZONE, [*around, avoids, node_class("a", efa=4, zones=(A,))]) == []
+    )
 
 
 def test_the_message_names_both_zones() -> None:
-    (found,) = of_stack(EFA_ONE_ZONE, [*group_in(B), lustre(A)])
+    (found,) = stack_violations(EFA_ONE_ZONE, [*group_in(B), lustre(A)])
     assert str(found) == (
         "subnets: got zone us-east-1b (pool a); allowed us-east-1a, where the file systems are;"
         " move the pool: bytes between zones are slower, and paid for"
@@ -191,15 +195,15 @@ DEAR, CHEAP = "p4d.24xlarge", "m6i.xlarge"
 def test_the_pools_at_their_largest_fit_the_limit_or_are_refused(
     pools: list[Resource], cost: float
 ) -> None:
-    assert of_stack(HOURLY_BUDGET, pools, limitUsdPerHour=cost + 0.01) == []
-    (found,) = of_stack(HOURLY_BUDGET, pools, limitUsdPerHour=cost - 0.01)
+    assert stack_violations(HOURLY_BUDGET, pools, limitUsdPerHour=cost + 0.01) == []
+    (found,) = stack_violations(HOURLY_BUDGET, pools, limitUsdPerHour=cost - 0.01)
     assert found.got.startswith(f"{cost:.2f} USD an hour when all are full: a ")
     assert found.allowed == f"{cost - 0.01:.2f}"
 
 
 def test_without_a_limit_nothing_is_counted() -> None:
     unlimited = karpenter_pool("a", "p99.huge")
-    assert of_stack(HOURLY_BUDGET, [sized(10_000, DEAR), unlimited]) == []
+    assert stack_violations(HOURLY_BUDGET, [sized(10_000, DEAR), unlimited]) == []
 
 
 @pytest.mark.parametrize(
@@ -215,19 +219,19 @@ def test_without_a_limit_nothing_is_counted() -> None:
 def test_a_pool_that_cannot_be_counted_is_refused_where_there_is_a_limit(
     pool: Resource, where: str
 ) -> None:
-    (found,) = of_stack(HOURLY_BUDGET, [pool], limitUsdPerHour=1e9)
+    (found,) = stack_violations(HOURLY_BUDGET, [pool], limitUsdPerHour=1e9)
     assert (found.path, found.urn) == (where, "urn:a")
 
 
 def test_a_limit_may_be_used_up() -> None:
-    assert of_stack(HOURLY_BUDGET, [sized(4, DEAR)], limitUsdPerHour=4 * usd(DEAR)) == []
+    assert stack_violations(HOURLY_BUDGET, [sized(4, DEAR)], limitUsdPerHour=4 * usd(DEAR)) == []
 
 
 @pytest.mark.parametrize(
     ("types", "named"), [((), "none"), (("p98.huge", "p99.huge"), "p98.huge, p99.huge")]
 )
 def test_types_without_a_price_are_named(types: tuple[str, ...], named: str) -> None:
-    (found,) = of_stack(HOURLY_BUDGET, [sized(1, *types)], limitUsdPerHour=1e9)
+    (found,) = stack_violations(HOURLY_BUDGET, [sized(1, *types)], limitUsdPerHour=1e9)
     assert str(found) == (
         f"instance types: got {named} (pool a); allowed types whose price in us-east-1 is known;"
         " refresh infra/domain/catalog.yaml, or turn the limit off"
@@ -236,7 +240,7 @@ def test_types_without_a_price_are_named(types: tuple[str, ...], named: str) -> 
 
 def test_a_region_that_is_not_known_yet_has_the_prices_of_the_first() -> None:
     later = Resource(type="pulumi:providers:aws", props={"region": UNKNOWN})
-    (found,) = of_stack(HOURLY_BUDGET, [later, sized(1, DEAR)], limitUsdPerHour=1)
+    (found,) = stack_violations(HOURLY_BUDGET, [later, sized(1, DEAR)], limitUsdPerHour=1)
     assert found.got.startswith(f"{usd(DEAR):.2f} USD")
 
 
@@ -245,7 +249,9 @@ def test_prices_are_those_of_the_providers_region() -> None:
     elsewhere = Resource(type="aws:s3/bucket:Bucket", props={"region": "us-west-2"})
     price = instance_types()[DEAR].on_demand["eu-west-1"]
     assert price and price != usd(DEAR)
-    (found,) = of_stack(HOURLY_BUDGET, [elsewhere, there, sized(1, DEAR)], limitUsdPerHour=1)
+    (found,) = stack_violations(
+        HOURLY_BUDGET, [elsewhere, there, sized(1, DEAR)], limitUsdPerHour=1
+    )
     assert str(found) == (
         f"all node pools: got {price:.2f} USD an hour when all are full: a 1 x {price:.2f};"
         " allowed 1.00; lower a pool's max, or raise hourly-budget.limitUsdPerHour"
@@ -253,4 +259,4 @@ def test_prices_are_those_of_the_providers_region() -> None:
 
 
 def test_a_size_that_is_not_known_yet_is_left_to_the_update() -> None:
-    assert of_stack(HOURLY_BUDGET, [sized(UNKNOWN, DEAR)], limitUsdPerHour=1) == []
+    assert stack_violations(HOURLY_BUDGET, [sized(UNKNOWN, DEAR)], limitUsdPerHour=1) == []

@@ -10,7 +10,7 @@ import pytest
 from policies.rules.buckets import BUCKET_SETTINGS
 from policies.rules.encryption import ENCRYPTION_AT_REST
 from policies.rules.model import UNKNOWN, Resource
-from tests.policy.policy_examples import of_stack, paths, violations
+from tests.policy.policy_examples import paths, stack_violations, violations
 
 DISK = {"encrypted": True, "volumeType": "gp3", "kmsKeyId": UNKNOWN}
 TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
@@ -125,14 +125,14 @@ BUCKET = Resource(type="aws:s3/bucket:Bucket", props={"bucket": "b"}, urn="urn:b
 FLAGS = ("blockPublicAcls", "blockPublicPolicy", "ignorePublicAcls", "restrictPublicBuckets")
 
 
-def encryption(algorithm: Any = "aws:kms", refers: str = "urn:b") -> Resource:
+def encryption(algorithm: Any = "aws:kms", references: str = "urn:b") -> Resource:
     rules = [{"applyServerSideEncryptionByDefault": {"sseAlgorithm": algorithm}}]
     return Resource(
         type="aws:s3/bucketServerSideEncryptionConfiguration"
         ":BucketServerSideEncryptionConfiguration",
         props={"bucket": UNKNOWN, "rules": rules},
         urn="urn:encryption",
-        refers={"bucket": frozenset({refers})},
+        references={"bucket": frozenset({references})},
     )
 
 
@@ -147,22 +147,22 @@ def block(**flags: Any) -> Resource:
 
 @pytest.mark.parametrize("algorithm", ["aws:kms", "aws:kms:dsse", "AES256", UNKNOWN])
 def test_an_encrypted_and_closed_bucket_passes(algorithm: Any) -> None:
-    assert of_stack(BUCKET_SETTINGS, [BUCKET, encryption(algorithm), block()]) == []
+    assert stack_violations(BUCKET_SETTINGS, [BUCKET, encryption(algorithm), block()]) == []
 
 
 def test_rules_of_encryption_that_are_not_known_yet_are_left_to_the_update() -> None:
     later = replace(encryption(), props={"bucket": UNKNOWN, "rules": UNKNOWN})
-    assert of_stack(BUCKET_SETTINGS, [BUCKET, later, block()]) == []
+    assert stack_violations(BUCKET_SETTINGS, [BUCKET, later, block()]) == []
 
 
 def test_what_aws_says_of_a_bucket_is_no_setting_of_ours() -> None:
     told = replace(BUCKET, props={"bucket": "b", "serverSideEncryptionConfiguration": UNKNOWN})
-    assert paths(of_stack(BUCKET_SETTINGS, [told, block()])) == ["bucket"]
+    assert paths(stack_violations(BUCKET_SETTINGS, [told, block()])) == ["bucket"]
 
 
 def test_names_that_are_not_known_yet_do_not_match() -> None:
     unnamed = replace(BUCKET, props={"bucket": UNKNOWN})
-    found = of_stack(BUCKET_SETTINGS, [unnamed, encryption(), block(bucket=UNKNOWN)])
+    found = stack_violations(BUCKET_SETTINGS, [unnamed, encryption(), block(bucket=UNKNOWN)])
     assert paths(found) == ["bucket"]
 
 
@@ -171,7 +171,7 @@ def test_names_that_are_not_known_yet_do_not_match() -> None:
     [
         ([block()], [("bucket", "urn:b")]),
         ([encryption()], [("bucket", "urn:b")]),
-        ([encryption(refers="urn:other"), block()], [("bucket", "urn:b")]),
+        ([encryption(references="urn:other"), block()], [("bucket", "urn:b")]),
         ([encryption(), block(bucket="other")], [("bucket", "urn:b")]),
         (
             [encryption(None), block()],
@@ -184,12 +184,12 @@ def test_names_that_are_not_known_yet_do_not_match() -> None:
 def test_a_bucket_without_a_setting_is_refused(
     others: list[Resource], found: list[tuple[str, str]]
 ) -> None:
-    said = of_stack(BUCKET_SETTINGS, [BUCKET, *others])
+    said = stack_violations(BUCKET_SETTINGS, [BUCKET, *others])
     assert [(violation.path, violation.urn) for violation in said] == found
 
 
 def test_the_message_says_what_the_bucket_lacks() -> None:
-    (found,) = of_stack(BUCKET_SETTINGS, [BUCKET, encryption()])
+    (found,) = stack_violations(BUCKET_SETTINGS, [BUCKET, encryption()])
     assert str(found) == (
         "bucket: got no BucketPublicAccessBlock beside it; allowed one for every bucket; add one"
         " with blockPublicAcls, blockPublicPolicy, ignorePublicAcls, restrictPublicBuckets"

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from policies.rules.flavors import FLAVOR_TAINTS
+from policies.rules.gpu_sharing import TIME_SLICING
 from policies.rules.model import UNKNOWN, Resource
-from policies.rules.sharing import TIME_SLICING
 from tests.policy.policy_examples import (
     GPU_TOLERATION,
     SPOT_TOLERATION,
     kubernetes,
-    of_stack,
     paths,
+    stack_violations,
 )
 from tests.policy.policy_pools import (
     GPU,
@@ -60,7 +60,7 @@ def node(pool: str, taints: Any) -> Resource:
     ],
 )
 def test_a_flavor_that_tolerates_the_taints_of_its_pool_passes(resources: list[Resource]) -> None:
-    assert of_stack(FLAVOR_TAINTS, resources) == []
+    assert stack_violations(FLAVOR_TAINTS, resources) == []
 
 
 @pytest.mark.parametrize(
@@ -87,13 +87,13 @@ def test_a_flavor_that_tolerates_the_taints_of_its_pool_passes(resources: list[R
 def test_a_flavor_that_tolerates_more_or_less_is_refused(
     resources: list[Resource], where: list[str]
 ) -> None:
-    found = of_stack(FLAVOR_TAINTS, resources)
+    found = stack_violations(FLAVOR_TAINTS, resources)
     assert paths(found) == where
     assert {violation.urn for violation in found} == {"urn:ResourceFlavor-a"}
 
 
 def test_the_message_names_pool_and_taints() -> None:
-    (found,) = of_stack(FLAVOR_TAINTS, [node_group("a"), flavor("a", [])])
+    (found,) = stack_violations(FLAVOR_TAINTS, [node_group("a"), flavor("a", [])])
     assert str(found) == (
         "spec.tolerations: got no toleration of dedicated=gpu-training:NoSchedule; allowed the"
         " taints of the pool a: dedicated=gpu-training:NoSchedule; add it, or runs that are"
@@ -102,7 +102,7 @@ def test_the_message_names_pool_and_taints() -> None:
 
 
 def test_the_message_says_where_a_pool_has_no_taints() -> None:
-    (found,) = of_stack(FLAVOR_TAINTS, [node("a", []), flavor("a", [EVERYTHING])])
+    (found,) = stack_violations(FLAVOR_TAINTS, [node("a", []), flavor("a", [EVERYTHING])])
     assert str(found) == (
         'spec.tolerations[0]: got {"operator": "Exists"}; allowed the taints of the pool a: none;'
         " remove it: runs would pass taints that are meant for others"
@@ -162,7 +162,7 @@ def pool_of(*teams: str, config: str = "") -> list[Resource]:
     ],
 )
 def test_slices_of_one_team_and_whole_gpus_pass(resources: list[Resource]) -> None:
-    assert of_stack(TIME_SLICING, resources) == []
+    assert stack_violations(TIME_SLICING, resources) == []
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_slices_of_one_team_and_whole_gpus_pass(resources: list[Resource]) -> No
 def test_slices_on_a_pool_of_several_teams_are_refused(
     resources: list[Resource], where: str
 ) -> None:
-    assert paths(of_stack(TIME_SLICING, resources)) == [where]
+    assert paths(stack_violations(TIME_SLICING, resources)) == [where]
 
 
 def own_pool(tier: str, how: str = "timeSlicing") -> list[Resource]:
@@ -209,13 +209,13 @@ def own_pool(tier: str, how: str = "timeSlicing") -> list[Resource]:
 
 @pytest.mark.parametrize("how", ["timeSlicing", "mps"])
 def test_a_research_team_may_slice_a_pool_of_its_own(how: str) -> None:
-    assert of_stack(TIME_SLICING, own_pool("research", how)) == []
-    assert of_stack(TIME_SLICING, own_pool("production", how), tier="gold") == []
+    assert stack_violations(TIME_SLICING, own_pool("research", how)) == []
+    assert stack_violations(TIME_SLICING, own_pool("production", how), tier="gold") == []
 
 
 @pytest.mark.parametrize(("how", "said"), [("timeSlicing", "time-slicing"), ("mps", "MPS")])
 def test_production_trains_on_whole_gpus(how: str, said: str) -> None:
-    (found,) = of_stack(TIME_SLICING, own_pool("production", how))
+    (found,) = stack_violations(TIME_SLICING, own_pool("production", how))
     assert str(found) == (
         f"data.sliced: got {said} on the pool a of team-one; allowed {said} on a pool of a team"
         " that is not of production; label a team's own pool with nvidia.com/device-plugin.config,"
@@ -227,7 +227,7 @@ def test_one_node_of_a_pool_that_is_sliced_is_enough() -> None:
     labels = [{"nvidia.com/device-plugin.config": config} for config in ("sliced", "whole")]
     for order in (labels, labels[::-1]):
         pools = [karpenter_pool("a", "g6.xlarge", labels=given) for given in order]
-        (found,) = of_stack(
+        (found,) = stack_violations(
             TIME_SLICING, [*pools, *pool_of("one", "two")[1:], config_map(plugin())]
         )
         assert found.got == "time-slicing on the pool a of team-one, team-two"
@@ -241,16 +241,16 @@ def led(team: str, queue: str) -> Resource:
 
 def test_two_namespaces_that_have_one_queue_are_two_teams() -> None:
     sliced = [*pool_of("all"), led("one", "team-all"), config_map(plugin())]
-    assert of_stack(TIME_SLICING, sliced) == []
-    (found,) = of_stack(TIME_SLICING, [*sliced, led("two", "team-all")])
+    assert stack_violations(TIME_SLICING, sliced) == []
+    (found,) = stack_violations(TIME_SLICING, [*sliced, led("two", "team-all")])
     assert found.got == "time-slicing on the pool a of team-one, team-two"
 
 
 def test_the_checks_of_nodes_may_borrow_the_pool_of_a_team() -> None:
     checks = replace(cluster_queue("x", "a"), props=kueue_props("validation", "a"))
     stack = [*pool_of("one"), config_map(plugin()), checks, led("one", "team-one")]
-    assert of_stack(TIME_SLICING, [*stack, led("trainyard-validation", "validation")]) == []
-    (found,) = of_stack(TIME_SLICING, [*stack, led("two", "validation")])
+    assert stack_violations(TIME_SLICING, [*stack, led("trainyard-validation", "validation")]) == []
+    (found,) = stack_violations(TIME_SLICING, [*stack, led("two", "validation")])
     assert found.got.endswith("of team-one, validation")
 
 
@@ -261,12 +261,12 @@ def kueue_props(name: str, *flavors: str) -> dict[str, Any]:
 
 def test_mps_is_no_wall_between_teams_either() -> None:
     sliced = config_map(plugin().replace("timeSlicing", "mps"))
-    (found,) = of_stack(TIME_SLICING, [*pool_of("one", "two"), sliced])
+    (found,) = stack_violations(TIME_SLICING, [*pool_of("one", "two"), sliced])
     assert "got MPS on the pool a of team-one, team-two" in str(found)
 
 
 def test_the_message_names_the_queues_that_would_share() -> None:
-    (found,) = of_stack(TIME_SLICING, [*pool_of("one", "two"), config_map(plugin())])
+    (found,) = stack_violations(TIME_SLICING, [*pool_of("one", "two"), config_map(plugin())])
     assert found.urn == "urn:map"
     assert str(found) == (
         "data.sliced: got time-slicing on the pool a of team-one, team-two; allowed time-slicing"

@@ -17,8 +17,8 @@ from tests.policy.policy_examples import (
     gpu_pod,
     job,
     kubernetes,
-    of_stack,
     paths,
+    stack_violations,
     violations,
 )
 
@@ -155,13 +155,13 @@ def record(**fields: Any) -> Resource:
 
 
 def test_a_checkpoint_deadline_inside_the_shutdown_timeout_passes() -> None:
-    assert of_stack(GRACE_OF_RUNS, [job(gpu_pod()), record()]) == []
+    assert stack_violations(GRACE_OF_RUNS, [job(gpu_pod()), record()]) == []
 
 
 @pytest.mark.parametrize("deadline", [45, 60])
 def test_a_checkpoint_deadline_that_torchrun_cuts_off_is_refused(deadline: int) -> None:
     run = record(grace={"checkpoint_deadline_s": deadline})
-    found = of_stack(GRACE_OF_RUNS, [job(gpu_pod()), run])
+    found = stack_violations(GRACE_OF_RUNS, [job(gpu_pod()), run])
     assert [(v.path, v.allowed, v.urn) for v in found] == [
         (COMMAND, f"more than the run's checkpoint deadline of {deadline} s", "urn:demo")
     ]
@@ -171,14 +171,14 @@ def test_a_checkpoint_deadline_that_torchrun_cuts_off_is_refused(deadline: int) 
 def test_a_run_record_that_cannot_be_read_says_nothing(text: Any) -> None:
     run = record()
     broken = Resource(type=run.type, props={**run.props, "data": {"run.json": text}})
-    assert of_stack(GRACE_OF_RUNS, [job(gpu_pod()), broken]) == []
+    assert stack_violations(GRACE_OF_RUNS, [job(gpu_pod()), broken]) == []
 
 
 def test_a_run_record_of_another_namespace_is_another_runs() -> None:
     run = record(grace={"checkpoint_deadline_s": 60})
     metadata = run.props["metadata"] | {"namespace": "team-production"}
     other = Resource(type=run.type, props={**run.props, "metadata": metadata})
-    assert of_stack(GRACE_OF_RUNS, [job(gpu_pod()), other]) == []
+    assert stack_violations(GRACE_OF_RUNS, [job(gpu_pod()), other]) == []
 
 
 def kueue(kind: str, name: str, spec: Any, namespace: str = "team-research") -> Resource:
@@ -208,13 +208,13 @@ LONG = job(gpu_pod(terminationGracePeriodSeconds=180, tolerations=ON_DEMAND_ONLY
 
 @pytest.mark.parametrize("spot", SPOT_FLAVORS)
 def test_a_run_whose_queue_leads_to_spot_must_fit_the_notice(spot: Resource) -> None:
-    found = of_stack(GRACE_OF_RUNS, [LONG, *queues(ON_DEMAND_FLAVOR, spot)])
+    found = stack_violations(GRACE_OF_RUNS, [LONG, *queues(ON_DEMAND_FLAVOR, spot)])
     assert [(v.path, v.urn) for v in found] == [(GRACE, "urn:demo")]
 
 
 def test_a_run_whose_queue_leads_to_on_demand_only_may_take_its_time() -> None:
     unused = SPOT_FLAVORS[0]
-    assert of_stack(GRACE_OF_RUNS, [LONG, *queues(ON_DEMAND_FLAVOR), unused]) == []
+    assert stack_violations(GRACE_OF_RUNS, [LONG, *queues(ON_DEMAND_FLAVOR), unused]) == []
 
 
 def test_queues_of_other_teams_and_namespaces_do_not_matter() -> None:
@@ -224,21 +224,21 @@ def test_queues_of_other_teams_and_namespaces_do_not_matter() -> None:
         kueue("LocalQueue", "research", {"clusterQueue": "team-production"}, "team-production"),
         SPOT_FLAVORS[0],
     ]
-    assert of_stack(GRACE_OF_RUNS, [LONG, *queues(ON_DEMAND_FLAVOR), *others]) == []
+    assert stack_violations(GRACE_OF_RUNS, [LONG, *queues(ON_DEMAND_FLAVOR), *others]) == []
 
 
 def test_a_run_that_says_it_takes_spot_must_fit_the_notice() -> None:
     run = record(capacity_types=["on-demand", "spot"])
-    assert paths(of_stack(GRACE_OF_RUNS, [LONG, run])) == [GRACE]
+    assert paths(stack_violations(GRACE_OF_RUNS, [LONG, run])) == [GRACE]
 
 
 def test_a_pod_that_tolerates_spot_itself_is_reported_once() -> None:
     pod = job(gpu_pod(terminationGracePeriodSeconds=180))
     assert paths(violations(GRACE_BUDGET, pod)) == [GRACE]
-    assert of_stack(GRACE_OF_RUNS, [pod, *queues(SPOT_FLAVORS[0])]) == []
+    assert stack_violations(GRACE_OF_RUNS, [pod, *queues(SPOT_FLAVORS[0])]) == []
 
 
 def test_an_unqueued_cpu_pod_is_of_no_interest() -> None:
     pod = job(cpu_pod(terminationGracePeriodSeconds=3600), labels={})
-    assert of_stack(GRACE_OF_RUNS, [pod, *queues(SPOT_FLAVORS[0])]) == []
+    assert stack_violations(GRACE_OF_RUNS, [pod, *queues(SPOT_FLAVORS[0])]) == []
     assert violations(GRACE_BUDGET, pod) == []

@@ -26,7 +26,7 @@ def test_the_names_of_the_pack_are_the_names_of_the_program() -> None:
     assert (names.WORKLOAD_LABEL, names.WORKLOAD_GPU) == (naming.WORKLOAD_TYPE, naming.GPU_TRAINING)
     assert names.ACCELERATOR_LABEL == naming.ACCELERATOR
     assert (names.CAPACITY_LABEL, names.CAPACITY_SPOT) == (naming.CAPACITY, Capacity.SPOT)
-    assert names.BOUGHT_BY_KARPENTER == karpenter_manifests.CAPACITY_TYPE
+    assert names.KARPENTER_CAPACITY_LABEL == karpenter_manifests.CAPACITY_TYPE
     assert names.QUEUE_LABEL == naming.QUEUE_NAME
     assert names.GPU_RESOURCE == naming.GPU
     assert (names.POOL_LABEL, names.TIER_LABEL) == (naming.POOL, naming.TIER)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from policies.rules.gpu_pools import GPU_POOL_TAINTS
 from policies.rules.model import UNKNOWN, Resource
-from policies.rules.pools import GPU_POOL_TAINTS
 from tests.policy.policy_examples import paths, violations
 
 GPU = {"key": "dedicated", "value": "gpu-training", "effect": "NoSchedule"}

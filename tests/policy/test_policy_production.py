@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from policies.rules.model import UNKNOWN, Resource
-from policies.rules.production import SPOT_FOR_PRODUCTION
+from policies.rules.production_spot import SPOT_FOR_PRODUCTION
 from tests.policy.policy_examples import (
     GPU_TOLERATION,
     SPOT_TOLERATION,
     gpu_pod,
     kubernetes,
-    of_stack,
+    stack_violations,
 )
 from tests.policy.policy_pools import cluster_queue, flavor, kueue, namespace
 
@@ -70,7 +70,7 @@ BY_EKS = "eks.amazonaws.com/capacityType"
     ],
 )
 def test_a_production_run_off_spot_or_by_its_own_word_passes(resources: list[Resource]) -> None:
-    assert of_stack(SPOT_FOR_PRODUCTION, resources) == []
+    assert stack_violations(SPOT_FOR_PRODUCTION, resources) == []
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_production_run_off_spot_or_by_its_own_word_passes(resources: list[Res
 def test_a_production_run_that_may_land_on_spot_unasked_is_refused(
     resources: list[Resource],
 ) -> None:
-    (found,) = of_stack(SPOT_FOR_PRODUCTION, resources)
+    (found,) = stack_violations(SPOT_FOR_PRODUCTION, resources)
     assert (str(found), found.urn) == (
         "spec.template.spec: got a run of the tier production that may land on spot; allowed"
         " on-demand capacity, unless the run says otherwise; set allowSpot: true in its run file,"
@@ -107,11 +107,16 @@ def test_a_production_run_that_may_land_on_spot_unasked_is_refused(
 @pytest.mark.parametrize("tier", ["", "research"])
 def test_a_pod_in_a_namespace_of_production_is_of_that_tier_whatever_it_says(tier: str) -> None:
     resources = [run(gpu_pod(), tier), *QUEUES]
-    assert of_stack(SPOT_FOR_PRODUCTION, [*resources, namespace("team-research", "research")]) == []
-    assert of_stack(SPOT_FOR_PRODUCTION, [*resources, namespace("team-b", "production")]) == []
+    assert (
+        stack_violations(SPOT_FOR_PRODUCTION, [*resources, namespace("team-research", "research")])
+        == []
+    )
+    assert (
+        stack_violations(SPOT_FOR_PRODUCTION, [*resources, namespace("team-b", "production")]) == []
+    )
     inside = [*resources, namespace("team-research", "production")]
-    assert len(of_stack(SPOT_FOR_PRODUCTION, inside)) == 1
-    assert of_stack(SPOT_FOR_PRODUCTION, [*inside, record("spot")]) == []
+    assert len(stack_violations(SPOT_FOR_PRODUCTION, inside)) == 1
+    assert stack_violations(SPOT_FOR_PRODUCTION, [*inside, record("spot")]) == []
 
 
 RUNTIME = {"spec": {"replicatedJobs": [{"template": {"spec": {"template": {"spec": gpu_pod()}}}}]}}
@@ -130,11 +135,11 @@ def runtime(kind: str, name: str = "torch") -> Resource:
 
 @pytest.mark.parametrize("kind", ["TrainingRuntime", "ClusterTrainingRuntime"])
 def test_a_train_job_has_the_pods_of_its_runtime(kind: str) -> None:
-    (found,) = of_stack(SPOT_FOR_PRODUCTION, [of_runtime(), runtime(kind), *QUEUES])
+    (found,) = stack_violations(SPOT_FOR_PRODUCTION, [of_runtime(), runtime(kind), *QUEUES])
     assert found.urn == "urn:demo"
     assert found.path.startswith("torch: spec.template.spec.replicatedJobs[0].template")
     asked = [of_runtime(), runtime(kind), record("spot"), *QUEUES]
-    assert of_stack(SPOT_FOR_PRODUCTION, asked) == []
+    assert stack_violations(SPOT_FOR_PRODUCTION, asked) == []
 
 
 def test_a_train_job_whose_pods_are_said_elsewhere_passes() -> None:
@@ -146,17 +151,17 @@ def test_a_train_job_whose_pods_are_said_elsewhere_passes() -> None:
         (of_runtime(), runtime("TrainingRuntime", "jax")),
         (of_runtime(), away),
     ):
-        assert of_stack(SPOT_FOR_PRODUCTION, [job, around, *QUEUES]) == []
+        assert stack_violations(SPOT_FOR_PRODUCTION, [job, around, *QUEUES]) == []
 
 
 @pytest.mark.parametrize("kind", ["apps/v1:DaemonSet", "batch/v1:JobPatch"])
 def test_what_is_on_every_node_and_what_is_not_whole_passes(kind: str) -> None:
     labels = {"trainyard.dev/tier": "production"}
     resource = kubernetes(kind, {"template": {"spec": gpu_pod()}}, labels)
-    assert of_stack(SPOT_FOR_PRODUCTION, [resource]) == []
+    assert stack_violations(SPOT_FOR_PRODUCTION, [resource]) == []
 
 
 def test_the_tier_that_must_opt_in_is_the_configured_one() -> None:
     resources = [run(gpu_pod(), tier="gold"), *QUEUES]
-    assert of_stack(SPOT_FOR_PRODUCTION, resources) == []
-    assert len(of_stack(SPOT_FOR_PRODUCTION, resources, tier="gold")) == 1
+    assert stack_violations(SPOT_FOR_PRODUCTION, resources) == []
+    assert len(stack_violations(SPOT_FOR_PRODUCTION, resources, tier="gold")) == 1

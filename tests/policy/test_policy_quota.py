@@ -8,7 +8,7 @@ import pytest
 
 from policies.rules.model import UNKNOWN, Resource
 from policies.rules.quota import QUOTA_FITS_POOLS
-from tests.policy.policy_examples import of_stack
+from tests.policy.policy_examples import stack_violations
 from tests.policy.policy_pools import karpenter_pool, node_group
 
 
@@ -47,11 +47,13 @@ POOL = [flavor("spot"), node("spot", "8"), node("spot", 8), node("other", 8)]
 
 
 def test_quotas_that_add_up_to_the_pool_pass() -> None:
-    assert of_stack(QUOTA_FITS_POOLS, [*POOL, queue("a", spot=12), queue("b", spot="4")]) == []
+    assert (
+        stack_violations(QUOTA_FITS_POOLS, [*POOL, queue("a", spot=12), queue("b", spot="4")]) == []
+    )
 
 
 def test_quotas_above_the_pool_are_refused_with_the_shares() -> None:
-    found = of_stack(QUOTA_FITS_POOLS, [*POOL, queue("a", spot=12), queue("b", spot="8")])
+    found = stack_violations(QUOTA_FITS_POOLS, [*POOL, queue("a", spot=12), queue("b", spot="8")])
     assert [(str(violation), violation.urn) for violation in found] == [
         (
             "ResourceFlavor spot: got nominal quotas of 20 GPUs: 12 (team-a) + 8 (team-b); allowed"
@@ -63,7 +65,7 @@ def test_quotas_above_the_pool_are_refused_with_the_shares() -> None:
 
 
 def test_flavors_without_nodes_in_the_stack_are_sized_elsewhere() -> None:
-    assert of_stack(QUOTA_FITS_POOLS, [flavor("cloud"), *POOL, queue("a", cloud=400)]) == []
+    assert stack_violations(QUOTA_FITS_POOLS, [flavor("cloud"), *POOL, queue("a", cloud=400)]) == []
 
 
 def test_nodes_without_gpus_count_for_nothing() -> None:
@@ -74,14 +76,14 @@ def test_nodes_without_gpus_count_for_nothing() -> None:
             "status": {"capacity": {"cpu": "4"}},
         },
     )
-    assert len(of_stack(QUOTA_FITS_POOLS, [flavor("bare"), bare, queue("a", bare=1)])) == 1
+    assert len(stack_violations(QUOTA_FITS_POOLS, [flavor("bare"), bare, queue("a", bare=1)])) == 1
 
 
 def test_what_is_not_known_yet_is_left_to_the_update() -> None:
     for gpus in (UNKNOWN, None):
         unsized = [*POOL, node("spot", gpus)]
-        assert of_stack(QUOTA_FITS_POOLS, [*unsized, queue("a", spot=400)]) == []
-    assert of_stack(QUOTA_FITS_POOLS, [*POOL, queue("a", spot=UNKNOWN)]) == []
+        assert stack_violations(QUOTA_FITS_POOLS, [*unsized, queue("a", spot=400)]) == []
+    assert stack_violations(QUOTA_FITS_POOLS, [*POOL, queue("a", spot=UNKNOWN)]) == []
 
 
 def group(size: Any, *types: str, **labels: str) -> Resource:
@@ -109,8 +111,8 @@ def karpenter(*types: str, **limits: Any) -> Resource:
 )
 def test_quotas_fit_the_pools_of_a_cloud_at_their_largest(pools: list[Resource], gpus: int) -> None:
     stack = [flavor("cloud"), *pools]
-    assert of_stack(QUOTA_FITS_POOLS, [*stack, queue("a", cloud=str(gpus))]) == []
-    (found,) = of_stack(QUOTA_FITS_POOLS, [*stack, queue("a", cloud=str(gpus + 1))])
+    assert stack_violations(QUOTA_FITS_POOLS, [*stack, queue("a", cloud=str(gpus))]) == []
+    (found,) = stack_violations(QUOTA_FITS_POOLS, [*stack, queue("a", cloud=str(gpus + 1))])
     assert found.allowed == f"{gpus}, what its nodes have"
 
 
@@ -126,19 +128,19 @@ def test_quotas_fit_the_pools_of_a_cloud_at_their_largest(pools: list[Resource],
     ],
 )
 def test_pools_whose_gpus_cannot_be_counted_pass(pool: Resource) -> None:
-    assert of_stack(QUOTA_FITS_POOLS, [flavor("cloud"), pool, queue("a", cloud=400)]) == []
+    assert stack_violations(QUOTA_FITS_POOLS, [flavor("cloud"), pool, queue("a", cloud=400)]) == []
 
 
 def test_what_a_cohort_keeps_for_all_is_promised_too() -> None:
     rest = queue("rest", spot=8)
     cohort = kueue("Cohort", "trainyard", rest.props["spec"])
-    assert of_stack(QUOTA_FITS_POOLS, [*POOL, queue("a", spot=8), cohort]) == []
-    (found,) = of_stack(QUOTA_FITS_POOLS, [*POOL, queue("a", spot=9), cohort])
+    assert stack_violations(QUOTA_FITS_POOLS, [*POOL, queue("a", spot=8), cohort]) == []
+    (found,) = stack_violations(QUOTA_FITS_POOLS, [*POOL, queue("a", spot=9), cohort])
     assert found.got == "nominal quotas of 17 GPUs: 9 (team-a) + 8 (trainyard)"
 
 
 def test_a_thousand_gpus_may_be_written_as_kubernetes_writes_them() -> None:
-    assert len(of_stack(QUOTA_FITS_POOLS, [*POOL, queue("a", spot="1k")])) == 1
+    assert len(stack_violations(QUOTA_FITS_POOLS, [*POOL, queue("a", spot="1k")])) == 1
 
 
 def labelled(key: str, value: str) -> Resource:
@@ -176,11 +178,11 @@ def test_a_flavor_may_name_labels_that_nodes_get_for_what_they_are(
     pool: Resource, label: tuple[str, str], known: bool
 ) -> None:
     stack = [labelled(*label), pool]
-    assert of_stack(QUOTA_FITS_POOLS, [*stack, queue("a", cloud=32)]) == []
-    assert len(of_stack(QUOTA_FITS_POOLS, [*stack, queue("a", cloud=33)])) == known
+    assert stack_violations(QUOTA_FITS_POOLS, [*stack, queue("a", cloud=32)]) == []
+    assert len(stack_violations(QUOTA_FITS_POOLS, [*stack, queue("a", cloud=33)])) == known
 
 
 def test_labels_that_are_not_known_yet_match_no_flavor() -> None:
     later = node_group("c", "p4d.24xlarge", labels=UNKNOWN, scalingConfig={"maxSize": 4})
     for matching in (flavor("cloud"), labelled(*BY_EKS)):
-        assert of_stack(QUOTA_FITS_POOLS, [matching, later, queue("a", cloud=400)]) == []
+        assert stack_violations(QUOTA_FITS_POOLS, [matching, later, queue("a", cloud=400)]) == []

@@ -11,11 +11,11 @@ from .model import UNKNOWN, Config, Resource, ResourceRule, Violation, dig, elem
 from .names import (
     ACCELERATOR_LABEL,
     ACCELERATOR_NVIDIA,
-    BOUGHT_BY_KARPENTER,
     CAPACITY_LABEL,
     CAPACITY_SPOT,
     GPU_RESOURCE,
     GPU_TAINT,
+    KARPENTER_CAPACITY_LABEL,
     SPOT_TAINT,
     WORKLOAD_GPU,
     WORKLOAD_LABEL,
@@ -27,7 +27,7 @@ _GPU_FAMILY: Final = re.compile(r"(p[2-9]|gr?[3-9])[a-z0-9-]*\..+")
 _GPU_CATEGORIES: Final = frozenset({"p", "g", "gr"})
 _KARPENTER_GPU: Final = "karpenter.k8s.aws/instance-gpu-"
 """What the labels of Karpenter begin with that only nodes with GPUs have: count, name and so on."""
-_ABSENT: Final = ("NotIn", "DoesNotExist", "Lt")
+_ABSENCE_OPERATORS: Final = ("NotIn", "DoesNotExist", "Lt")
 """Operators that nodes without the label satisfy, or may."""
 _GPU_AMI: Final = re.compile(r"NVIDIA|_GPU")
 
@@ -42,7 +42,7 @@ class GpuPool:
     taints_path: str
 
 
-def _labelled_gpu(labels: Any) -> bool:
+def _is_labelled_gpu(labels: Any) -> bool:
     wanted = {WORKLOAD_LABEL: WORKLOAD_GPU, ACCELERATOR_LABEL: ACCELERATOR_NVIDIA}
     return any(dig(labels, name) == value for name, value in wanted.items())
 
@@ -50,7 +50,7 @@ def _labelled_gpu(labels: Any) -> bool:
 def _node(props: Mapping[str, Any]) -> GpuPool | None:
     labels = dig(props, "metadata", "labels")
     capacity = dig(props, "status", "capacity", GPU_RESOURCE)
-    if capacity in (None, UNKNOWN, 0, "0") and not _labelled_gpu(labels):
+    if capacity in (None, UNKNOWN, 0, "0") and not _is_labelled_gpu(labels):
         return None
     return GpuPool(
         spot=dig(labels, CAPACITY_LABEL) == CAPACITY_SPOT,
@@ -62,18 +62,18 @@ def _node(props: Mapping[str, Any]) -> GpuPool | None:
 def _eks_node_group(props: Mapping[str, Any]) -> GpuPool | None:
     types = [str(name) for name in elements(props.get("instanceTypes"))]
     gpu_image = _GPU_AMI.search(str(props.get("amiType") or ""))
-    if not (_labelled_gpu(props.get("labels")) or gpu_image or any(map(_gpu_type, types))):
+    if not (_is_labelled_gpu(props.get("labels")) or gpu_image or any(map(_is_gpu_type, types))):
         return None
     return GpuPool(
         spot=props.get("capacityType") == "SPOT", taints=props.get("taints"), taints_path="taints"
     )
 
 
-def _gpu_type(instance_type: str) -> bool:
+def _is_gpu_type(instance_type: str) -> bool:
     return bool(_GPU_FAMILY.fullmatch(instance_type))
 
 
-def _required_gpu(requirements: Sequence[Any]) -> bool:
+def _admits_gpu_types(requirements: Sequence[Any]) -> bool:
     """Whether the requirements of a Karpenter pool admit types with GPUs by name, family or kind."""
     wanted = {
         str(dig(entry, "key")): [str(value) for value in elements(dig(entry, "values"))]
@@ -81,13 +81,14 @@ def _required_gpu(requirements: Sequence[Any]) -> bool:
         if dig(entry, "operator") == "In"
     }
     if types := wanted.get("node.kubernetes.io/instance-type"):
-        return any(map(_gpu_type, types))
+        return any(map(_is_gpu_type, types))
     if families := wanted.get("karpenter.k8s.aws/instance-family"):
-        return any(_gpu_type(f"{family}.any") for family in families)
+        return any(_is_gpu_type(f"{family}.any") for family in families)
     if _GPU_CATEGORIES & {*wanted.get("karpenter.k8s.aws/instance-category", [])}:
         return True
     return any(
-        str(dig(entry, "key")).startswith(_KARPENTER_GPU) and dig(entry, "operator") not in _ABSENT
+        str(dig(entry, "key")).startswith(_KARPENTER_GPU)
+        and dig(entry, "operator") not in _ABSENCE_OPERATORS
         for entry in requirements
     )
 
@@ -99,7 +100,7 @@ def _may_be_spot(requirements: Any) -> bool:
         return False
     for entry in entries:
         operator, values = dig(entry, "operator"), dig(entry, "values")
-        if dig(entry, "key") != BOUGHT_BY_KARPENTER:
+        if dig(entry, "key") != KARPENTER_CAPACITY_LABEL:
             continue
         if operator == "In" and CAPACITY_SPOT not in elements(values):
             return False
@@ -111,8 +112,8 @@ def _may_be_spot(requirements: Any) -> bool:
 def _karpenter(props: Mapping[str, Any]) -> GpuPool | None:
     template = mapping(dig(props, "spec", "template"))
     requirements = dig(template, "spec", "requirements")
-    labelled = _labelled_gpu(dig(template, "metadata", "labels"))
-    if not labelled and not _required_gpu(elements(requirements)):
+    labelled = _is_labelled_gpu(dig(template, "metadata", "labels"))
+    if not labelled and not _admits_gpu_types(elements(requirements)):
         return None
     return GpuPool(
         spot=_may_be_spot(requirements),
@@ -134,14 +135,14 @@ def gpu_pool(resource: Resource) -> GpuPool | None:
     return reader(resource.props) if reader else None
 
 
-def _has(pool: GpuPool, taint: Taint) -> bool:
+def _has_taint(pool: GpuPool, taint: Taint) -> bool:
     if pool.taints is UNKNOWN:
         return True
     return any(e is UNKNOWN or Taint.read(e) == taint for e in elements(pool.taints))
 
 
 def _missing(pool: GpuPool, taint: Taint, what: str) -> Iterator[Violation]:
-    if not _has(pool, taint):
+    if not _has_taint(pool, taint):
         yield Violation(
             path=pool.taints_path,
             got=show(pool.taints or []),

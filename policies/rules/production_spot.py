@@ -8,10 +8,10 @@ from typing import Any, Final
 from .grace import run_record
 from .model import UNKNOWN, Config, Resource, StackRule, Violation, dig, elements
 from .names import (
-    BOUGHT_BY_EKS,
-    BOUGHT_BY_KARPENTER,
     CAPACITY_LABEL,
     CAPACITY_SPOT,
+    EKS_CAPACITY_LABEL,
+    KARPENTER_CAPACITY_LABEL,
     POOL_LABEL,
     QUEUE_LABEL,
     SPOT_TAINT,
@@ -23,10 +23,10 @@ from .taints import Taint, taint_schema, tolerating
 from .workloads import DAEMON_SET, PodTemplate
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
-_RECLAIMED: Final[Mapping[str, set[Any]]] = {
+_SPOT_LABEL_VALUES: Final[Mapping[str, set[Any]]] = {
     CAPACITY_LABEL: {CAPACITY_SPOT},
-    BOUGHT_BY_KARPENTER: {CAPACITY_SPOT},
-    BOUGHT_BY_EKS: {"SPOT"},
+    KARPENTER_CAPACITY_LABEL: {CAPACITY_SPOT},
+    EKS_CAPACITY_LABEL: {"SPOT"},
 }
 """What the platform, Karpenter and EKS call a node on spot."""
 
@@ -39,10 +39,10 @@ def _spot_values(stack: Stack, spot: Taint) -> Mapping[str, set[Any]]:
         for flavor in stack.kueue(RESOURCE_FLAVOR)
         if name_of(flavor) in names
     }
-    return {POOL_LABEL: pools, **_RECLAIMED}
+    return {POOL_LABEL: pools, **_SPOT_LABEL_VALUES}
 
 
-def _stays_off(spec: Mapping[str, Any], spot_values: Mapping[str, set[Any]]) -> bool:
+def _excludes_spot(spec: Mapping[str, Any], spot_values: Mapping[str, set[Any]]) -> bool:
     """Whether the pod's node selector or required affinity admits no node on spot."""
     for label, reclaimed in spot_values.items():
         chosen = dig(spec, "nodeSelector", label)
@@ -51,10 +51,10 @@ def _stays_off(spec: Mapping[str, Any], spot_values: Mapping[str, set[Any]]) -> 
     terms = dig(spec, "affinity", "nodeAffinity", _REQUIRED, "nodeSelectorTerms")
     if terms is UNKNOWN:
         return True
-    return bool(terms) and all(_term_stays_off(term, spot_values) for term in elements(terms))
+    return bool(terms) and all(_term_excludes_spot(term, spot_values) for term in elements(terms))
 
 
-def _term_stays_off(term: Any, spot_values: Mapping[str, set[Any]]) -> bool:
+def _term_excludes_spot(term: Any, spot_values: Mapping[str, set[Any]]) -> bool:
     for expression in elements(dig(term, "matchExpressions")):
         reclaimed = spot_values.get(str(dig(expression, "key")), set())
         given = elements(dig(expression, "values"))
@@ -68,7 +68,7 @@ def _term_stays_off(term: Any, spot_values: Mapping[str, set[Any]]) -> bool:
     return False
 
 
-def _led_to_spot(template: PodTemplate, stack: Stack, spot: Taint) -> bool:
+def _may_use_spot(template: PodTemplate, stack: Stack, spot: Taint) -> bool:
     if tolerating(template.spec, spot) is not None:
         return True
     queue = dig(template.owner_labels, QUEUE_LABEL)
@@ -89,15 +89,15 @@ def _check(resources: Sequence[Resource], config: Config) -> Iterable[Violation]
     spot_values, wanted = _spot_values(stack, spot), config["tier"]
     namespaces = stack.namespaces_of_tier(wanted)
     for resource in resources:
-        for template in stack.whole_pods(resource):
+        for template in stack.complete_templates(resource):
             of_tier = dig(template.owner_labels, TIER_LABEL) == wanted
             if not (of_tier or template.namespace in namespaces):
                 continue
             if template.kind == DAEMON_SET:
                 continue
-            if _opted_in(template, stack) or _stays_off(template.spec, spot_values):
+            if _opted_in(template, stack) or _excludes_spot(template.spec, spot_values):
                 continue
-            if not _led_to_spot(template, stack, spot):
+            if not _may_use_spot(template, stack, spot):
                 continue
             yield Violation(
                 path=template.path,

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 import yaml  # type: ignore[import-untyped]
 
+from .gpu_pools import gpu_pool
 from .model import UNKNOWN, Config, Resource, StackRule, Violation, dig, elements, mapping, number
 from .names import DEVICE_PLUGIN_CONFIG, TIER_PRODUCTION, VALIDATION_NAMESPACE
 from .node_pools import NodePool, pools_and_nodes
-from .pools import gpu_pool
+from .resource_types import HELM_RELEASE
 from .stack import CLUSTER_QUEUE, RESOURCE_FLAVOR, Stack, flavor_quotas, name_of
-from .tokens import HELM_RELEASE
 
 _CONFIG_MAP: Final = "kubernetes:core/v1:ConfigMap"
 _MODES: Final = {"timeSlicing": "time-slicing", "mps": "MPS"}
@@ -21,7 +21,7 @@ _MODES: Final = {"timeSlicing": "time-slicing", "mps": "MPS"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Slicing:
+class _SharingConfig:
     """One configuration of the device plugin that hands a GPU to several pods."""
 
     resource: Resource
@@ -45,21 +45,21 @@ def _mode(value: Any) -> str:
     return ""
 
 
-def _found(resource: Resource, value: Any, path: str) -> Iterator[_Slicing]:
+def _find_configs(resource: Resource, value: Any, path: str) -> Iterator[_SharingConfig]:
     for key, child in mapping(value).items():
         where = f"{path}.{key}"
         if mode := _mode(child):
-            yield _Slicing(resource=resource, path=where, key=str(key), mode=mode)
+            yield _SharingConfig(resource=resource, path=where, key=str(key), mode=mode)
         else:
-            yield from _found(resource, child, where)
+            yield from _find_configs(resource, child, where)
 
 
-def _slicings(resources: Sequence[Resource]) -> Iterator[_Slicing]:
+def _sharing_configs(resources: Sequence[Resource]) -> Iterator[_SharingConfig]:
     for resource in resources:
         if resource.type == _CONFIG_MAP:
-            yield from _found(resource, resource.props.get("data"), "data")
+            yield from _find_configs(resource, resource.props.get("data"), "data")
         elif resource.type == HELM_RELEASE:
-            yield from _found(resource, resource.props.get("values"), "values")
+            yield from _find_configs(resource, resource.props.get("values"), "values")
 
 
 def _default_keys(resources: Sequence[Resource]) -> set[Any]:
@@ -75,14 +75,14 @@ def _default_keys(resources: Sequence[Resource]) -> set[Any]:
     return {key for key in found if key is UNKNOWN or (isinstance(key, str) and key)}
 
 
-def _follows(pool: NodePool, key: str, default_keys: set[Any]) -> bool:
+def _uses_config(pool: NodePool, key: str, default_keys: set[Any]) -> bool:
     own = mapping(pool.labels).get(DEVICE_PLUGIN_CONFIG)
     if own is not None:
         return bool(own == key)
     return not default_keys or key in default_keys
 
 
-def _queues(pool: NodePool, stack: Stack) -> list[str]:
+def _queues_of(pool: NodePool, stack: Stack) -> list[str]:
     """ClusterQueues of teams that may use the pool, by a quota or by borrowing."""
     flavors = {
         name_of(flavor)
@@ -93,7 +93,7 @@ def _queues(pool: NodePool, stack: Stack) -> list[str]:
         name_of(queue)
         for queue in stack.kueue(CLUSTER_QUEUE)
         if any(name in flavors for name, _ in flavor_quotas(queue))
-        and stack.namespaces_led_to(name_of(queue)) != {VALIDATION_NAMESPACE}
+        and stack.namespaces_of_queue(name_of(queue)) != {VALIDATION_NAMESPACE}
     )
 
 
@@ -101,28 +101,30 @@ def _sharers(queues: Sequence[str], stack: Stack) -> Sequence[str]:
     """Who would share: the queues, or the namespaces that have one queue together."""
     if len(queues) > 1:
         return queues
-    return sorted(name for queue in queues for name in stack.namespaces_led_to(queue))
+    return sorted(name for queue in queues for name in stack.namespaces_of_queue(queue))
 
 
-def _of_tier(queues: Sequence[str], tier: str, stack: Stack) -> list[str]:
+def _queues_of_tier(queues: Sequence[str], tier: str, stack: Stack) -> list[str]:
     """Those of the ClusterQueues to which a LocalQueue in a namespace of this tier leads."""
     namespaces = stack.namespaces_of_tier(tier)
-    return [queue for queue in queues if stack.namespaces_led_to(queue) & namespaces]
+    return [queue for queue in queues if stack.namespaces_of_queue(queue) & namespaces]
 
 
-def _violation(slicing: _Slicing, pool: NodePool, of: Sequence[str], allowed: str) -> Violation:
+def _violation(
+    sharing: _SharingConfig, pool: NodePool, of: Sequence[str], allowed: str
+) -> Violation:
     return Violation(
-        path=slicing.path,
-        got=f"{slicing.mode} on the pool {pool.name} of {', '.join(of)}",
-        allowed=f"{slicing.mode} on a pool of {allowed}",
+        path=sharing.path,
+        got=f"{sharing.mode} on the pool {pool.name} of {', '.join(of)}",
+        allowed=f"{sharing.mode} on a pool of {allowed}",
         remedy=f"label a team's own pool with {DEVICE_PLUGIN_CONFIG}, or use MIG",
-        urn=slicing.resource.urn,
+        urn=sharing.resource.urn,
     )
 
 
 def _check(resources: Sequence[Resource], config: Config) -> Iterable[Violation]:
-    slicings = list(_slicings(resources))
-    if not slicings:
+    configs = list(_sharing_configs(resources))
+    if not configs:
         return
     stack, default_keys = Stack(resources), _default_keys(resources)
     pools: Mapping[tuple[str, Any], NodePool] = {
@@ -130,15 +132,15 @@ def _check(resources: Sequence[Resource], config: Config) -> Iterable[Violation]
         for pool in pools_and_nodes(resources)
         if gpu_pool(pool.resource)
     }
-    for slicing in slicings:
+    for sharing in configs:
         for pool in pools.values():
-            queues = _queues(pool, stack)
-            if not _follows(pool, slicing.key, default_keys):
+            queues = _queues_of(pool, stack)
+            if not _uses_config(pool, sharing.key, default_keys):
                 continue
             if len(sharers := _sharers(queues, stack)) > 1:
-                yield _violation(slicing, pool, sharers, "one team")
-            elif strict := _of_tier(queues, str(config["tier"]), stack):
-                yield _violation(slicing, pool, strict, f"a team that is not of {config['tier']}")
+                yield _violation(sharing, pool, sharers, "one team")
+            elif strict := _queues_of_tier(queues, str(config["tier"]), stack):
+                yield _violation(sharing, pool, strict, f"a team that is not of {config['tier']}")
 
 
 TIME_SLICING: Final = StackRule(
