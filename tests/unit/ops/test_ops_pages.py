@@ -32,7 +32,7 @@ def test_the_page_about_readiness_has_the_rungs_in_their_order() -> None:
 
 
 def test_the_page_about_readiness_has_each_area_of_the_checklist_once() -> None:
-    page = (ROOT / "docs/readiness.md").read_text().split("## The checklist")[1]
+    page = (ROOT / "docs/readiness.md").read_text().split("## Checklist")[1]
     cells = re.findall(r"^\| ([A-Z][^|]+) \|", page, re.MULTILINE)
     told = [area for cell in cells for area in cell.split(", ")]
     assert sorted(told) == sorted(re.findall(r'area="([^"]+)"', sources("ops/checklist")))
