@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from infra.domain.storage import TeamVolumes, VolumeSizes
-from infra.sites.aws import bucket_access
+from infra.sites.aws import bucket_access, policy_documents
 from infra.sites.aws.lustre import LustreStorageArgs
 from infra.sites.aws.outputs import BucketRecord
 from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud
@@ -48,7 +48,7 @@ def site(cloud: Cloud) -> Site:
 def key_policy(*buckets: str) -> str:
     """Of a key that FSx may use for these buckets."""
     linked = bucket_access.lustre_key_statement(ACCOUNT, REGION, buckets)
-    return json.dumps(bucket_access.document(linked))
+    return json.dumps(policy_documents.document(linked))
 
 
 def encrypted_bucket(bucket: str, key: str, cloud: Cloud) -> None:

@@ -17,8 +17,12 @@ from infra.domain.pools import Nodes
 from infra.queueing import scale_up
 from infra.queueing.scale_up import GangScaleUp
 from infra.sites.aws import provisioning_request
-from infra.sites.aws.autoscaler_access import autoscaler_policy
-from infra.sites.aws.autoscaling import ClusterAutoscaler, ClusterAutoscalerArgs, template_tags
+from infra.sites.aws.autoscaling import (
+    ClusterAutoscaler,
+    ClusterAutoscalerArgs,
+    autoscaler_policy,
+    template_tags,
+)
 from infra.sites.aws.node_pools import NodePools, NodePoolsArgs
 from tests.aws import pools
 from tests.aws.iam_evaluation import Request, allowed

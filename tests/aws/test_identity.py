@@ -10,7 +10,7 @@ from moto import mock_aws
 
 from infra.sites.aws.bucket_access import TeamBuckets
 from infra.sites.aws.identity import TeamIdentity, TeamIdentityArgs
-from infra.sites.aws.role_names import ROLE_NAME_MAX, role_name
+from infra.sites.aws.policy_documents import ROLE_NAME_MAX, role_name
 from tests.aws.clusters import bare_cluster
 from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deploy
 

@@ -12,7 +12,7 @@ import pytest
 from moto import mock_aws
 
 from infra.sites.aws import secret_access
-from infra.sites.aws.role_names import role_name
+from infra.sites.aws.policy_documents import role_name
 from infra.sites.aws.secret_readers import SecretReaders, SecretReadersArgs
 from tests.aws.clusters import bare_cluster
 from tests.aws.iam_evaluation import Document, Request, allowed

@@ -23,8 +23,8 @@ from infra.kubernetes import helm
 from infra.kubernetes.helm import Chart
 from infra.kubernetes.objects import KubernetesObject, Manifest
 from infra.sites.aws import pod_identity, provisioning_request
-from infra.sites.aws.autoscaler_access import autoscaler_policy
 from infra.sites.aws.outputs import ClusterRecord
+from infra.sites.aws.policy_documents import document
 from infra.sites.aws.pool_nodes import own_labels
 
 NAMESPACE: Final = "kube-system"
@@ -155,3 +155,48 @@ class ClusterAutoscaler(pulumi.ComponentResource):
             opts=own,
         )
         return [policy, association]
+
+
+_READS: Final = (
+    "autoscaling:DescribeAutoScalingGroups",
+    "autoscaling:DescribeAutoScalingInstances",
+    "autoscaling:DescribeLaunchConfigurations",
+    "autoscaling:DescribeScalingActivities",
+    "autoscaling:DescribeTags",
+    "ec2:DescribeImages",
+    "ec2:DescribeInstanceTypes",
+    "ec2:DescribeLaunchTemplateVersions",
+    "ec2:GetInstanceTypesFromInstanceRequirements",
+)
+
+
+def autoscaler_policy(account: str, region: str, cluster: str) -> dict[str, Any]:
+    """The autoscaler's permissions; EKS puts the tag that they hinge on onto each group of its own."""
+    groups = f"arn:aws:autoscaling:{region}:{account}:autoScalingGroup:*"
+    return document(
+        {
+            "Sid": "SeeGroupsAndTypes",
+            "Effect": "Allow",
+            "Action": list(_READS),
+            "Resource": "*",
+            "Condition": {"StringEquals": {"aws:RequestedRegion": region}},
+        },
+        {
+            "Sid": "SeeNodeGroups",
+            "Effect": "Allow",
+            "Action": "eks:DescribeNodegroup",
+            "Resource": f"arn:aws:eks:{region}:{account}:nodegroup/{cluster}/*",
+        },
+        {
+            "Sid": "ResizeOwnGroups",
+            "Effect": "Allow",
+            "Action": [
+                "autoscaling:SetDesiredCapacity",
+                "autoscaling:TerminateInstanceInAutoScalingGroup",
+            ],
+            "Resource": groups,
+            "Condition": {
+                "StringEquals": {f"aws:ResourceTag/k8s.io/cluster-autoscaler/{cluster}": "owned"}
+            },
+        },
+    )

@@ -10,8 +10,9 @@ import pulumi
 from pulumi_aws import s3
 
 from infra.domain import naming
-from infra.sites.aws.bucket_access import Document, log_prefix
+from infra.sites.aws.bucket_access import log_prefix
 from infra.sites.aws.outputs import BucketRecord
+from infra.sites.aws.policy_documents import Document
 
 ABANDONED_UPLOAD_DAYS: Final = 7
 """Parts of an upload that was never completed cost as much as objects, and are in no listing."""

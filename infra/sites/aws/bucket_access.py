@@ -9,13 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from infra.sites.aws.key_access import USE
-
-Document = dict[str, Any]
-Statement = dict[str, Any]
-
-VERSION: Final = "2012-10-17"
-"""The policy language's; the older one knows no variables."""
+from infra.sites.aws.policy_documents import KEY_USE, Document, Statement, document
 
 LOG_DELIVERY: Final = "logging.s3.amazonaws.com"
 """The service that writes S3's access logs."""
@@ -47,11 +41,6 @@ def bucket_arn(bucket: str) -> str:
 def team_prefix(team: str) -> str:
     """Prefix of all of a team's keys. The slash at its end keeps team `a` out of team `a2`."""
     return f"{team}/"
-
-
-def document(*statements: Statement) -> Document:
-    """A policy of these statements."""
-    return {"Version": VERSION, "Statement": list(statements)}
 
 
 def team_access(team: str, buckets: TeamBuckets) -> Document:
@@ -120,7 +109,7 @@ def lustre_key_statement(account: str, region: str, buckets: Sequence[str]) -> S
         "Sid": "LinkedFileSystems",
         "Effect": "Allow",
         "Principal": {"AWS": "*"},
-        "Action": list(USE),
+        "Action": list(KEY_USE),
         "Resource": "*",
         "Condition": condition,
     }

@@ -14,6 +14,7 @@ from pulumi_aws import vpc as vpc_rules
 from infra.domain import naming
 from infra.domain.storage import TeamVolumes, VolumeSizes, provisioned
 from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
+from infra.sites.aws.policy_documents import document
 
 STORAGE_CLASS: Final = naming.EFS_STORAGE_CLASS
 NFS_PORT: Final = 2049
@@ -53,22 +54,19 @@ def file_system_policy(file_system_arn: str) -> dict[str, Any]:
             "Condition": condition,
         }
 
-    return {
-        "Version": "2012-10-17",
-        "Statement": [
-            {
-                "Sid": "NodesMount",
-                "Effect": "Allow",
-                "Principal": {"AWS": "*"},
-                "Action": ["elasticfilesystem:ClientMount", "elasticfilesystem:ClientWrite"],
-                "Resource": file_system_arn,
-                # Without a mount target's network, everybody in AWS could.
-                "Condition": {"Bool": {"elasticfilesystem:AccessedViaMountTarget": "true"}},
-            },
-            deny("DenyWithoutTls", {"Bool": {"aws:SecureTransport": "false"}}),
-            deny("DenyRoot", {"Null": {"elasticfilesystem:AccessPointArn": "true"}}),
-        ],
-    }
+    return document(
+        {
+            "Sid": "NodesMount",
+            "Effect": "Allow",
+            "Principal": {"AWS": "*"},
+            "Action": ["elasticfilesystem:ClientMount", "elasticfilesystem:ClientWrite"],
+            "Resource": file_system_arn,
+            # Without a mount target's network, everybody in AWS could.
+            "Condition": {"Bool": {"elasticfilesystem:AccessedViaMountTarget": "true"}},
+        },
+        deny("DenyWithoutTls", {"Bool": {"aws:SecureTransport": "false"}}),
+        deny("DenyRoot", {"Null": {"elasticfilesystem:AccessPointArn": "true"}}),
+    )
 
 
 def storage_class(file_system: pulumi.Input[str], *, keep: bool) -> Manifest:

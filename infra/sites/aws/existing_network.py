@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pulumi
 
 from infra.domain import naming
-from infra.sites.aws.efa_group import EfaSecurityGroup, EfaSecurityGroupArgs
+from infra.sites.aws.efa import EfaSecurityGroup, EfaSecurityGroupArgs
 from infra.sites.aws.outputs import NetworkRecord
 
 

@@ -12,7 +12,7 @@ from infra.domain import naming
 from infra.sites.aws import bucket_access, pod_identity
 from infra.sites.aws.bucket_access import TeamBuckets
 from infra.sites.aws.outputs import ClusterRecord
-from infra.sites.aws.role_names import role_name
+from infra.sites.aws.policy_documents import role_name
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ import pulumi_aws.cloudwatch as cloudwatch
 import pulumi_aws.sqs as sqs
 
 from infra.domain import naming
+from infra.sites.aws.policy_documents import document
 
 RETENTION_S: Final = 300
 """Of messages. A notice that is older than this tells of a node that is gone."""
@@ -53,27 +54,24 @@ PATTERNS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 def queue_policy(queue_arn: str, rule_arns: Sequence[str]) -> dict[str, Any]:
     """Only EventBridge may send, only for these rules, and nobody without TLS."""
-    return {
-        "Version": "2012-10-17",
-        "Statement": [
-            {
-                "Sid": "EventsOfTheRules",
-                "Effect": "Allow",
-                "Principal": {"Service": "events.amazonaws.com"},
-                "Action": "sqs:SendMessage",
-                "Resource": queue_arn,
-                "Condition": {"ArnEquals": {"aws:SourceArn": list(rule_arns)}},
-            },
-            {
-                "Sid": "OverTlsOnly",
-                "Effect": "Deny",
-                "Principal": "*",
-                "Action": "sqs:*",
-                "Resource": queue_arn,
-                "Condition": {"Bool": {"aws:SecureTransport": "false"}},
-            },
-        ],
-    }
+    return document(
+        {
+            "Sid": "EventsOfTheRules",
+            "Effect": "Allow",
+            "Principal": {"Service": "events.amazonaws.com"},
+            "Action": "sqs:SendMessage",
+            "Resource": queue_arn,
+            "Condition": {"ArnEquals": {"aws:SourceArn": list(rule_arns)}},
+        },
+        {
+            "Sid": "OverTlsOnly",
+            "Effect": "Deny",
+            "Principal": "*",
+            "Action": "sqs:*",
+            "Resource": queue_arn,
+            "Condition": {"Bool": {"aws:SecureTransport": "false"}},
+        },
+    )
 
 
 class InterruptionQueue(pulumi.ComponentResource):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from infra.sites.aws.pod_identity import cluster_arn
+from infra.sites.aws.policy_documents import document
 
 Statement = dict[str, Any]
 
@@ -71,18 +72,15 @@ class ControllerScope:
 
 def controller_policy(scope: ControllerScope) -> dict[str, Any]:
     """The controller's permissions."""
-    return {
-        "Version": "2012-10-17",
-        "Statement": [
-            *_launching(scope),
-            *_tagging(scope),
-            _ending(scope),
-            *_reading(scope),
-            _interruptions(scope),
-            _passing_the_node_role(scope),
-            *_encrypting(scope),
-        ],
-    }
+    return document(
+        *_launching(scope),
+        *_tagging(scope),
+        _ending(scope),
+        *_reading(scope),
+        _interruptions(scope),
+        _passing_the_node_role(scope),
+        *_encrypting(scope),
+    )
 
 
 def _launching(scope: ControllerScope) -> list[Statement]:

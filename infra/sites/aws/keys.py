@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import pulumi
 import pulumi_aws.kms as kms
 
 from infra.domain import naming
-from infra.sites.aws.key_access import USE
-
-Statement = Mapping[str, Any]
+from infra.sites.aws.policy_documents import KEY_USE, Statement, document
 
 DELETION_DAYS: Final = 30
 """Days in which a key that was deleted by mistake can be had back: KMS allows no more."""
@@ -63,7 +61,7 @@ class Keys(pulumi.ComponentResource):
             description=f"{description} of {self._args.cluster}",
             enable_key_rotation=True,
             deletion_window_in_days=DELETION_DAYS,
-            policy=json.dumps({"Version": "2012-10-17", "Statement": list(statements)}),
+            policy=json.dumps(document(*statements)),
             opts=pulumi.ResourceOptions(
                 parent=self, protect=self._args.protect, retain_on_delete=self._args.protect
             ),
@@ -102,7 +100,7 @@ def volume_statements(account: str, region: str) -> list[Statement]:
             "Sid": "VolumesAndFileSystems",
             "Effect": "Allow",
             "Principal": {"AWS": "*"},
-            "Action": list(USE),
+            "Action": list(KEY_USE),
             "Resource": "*",
             "Condition": {"StringEquals": of_account},
         },

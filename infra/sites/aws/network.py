@@ -15,9 +15,10 @@ import pulumi_aws.iam as iam
 
 from infra.domain import naming
 from infra.sites.aws import addresses
-from infra.sites.aws.efa_group import EfaSecurityGroup, EfaSecurityGroupArgs
+from infra.sites.aws.efa import EfaSecurityGroup, EfaSecurityGroupArgs
 from infra.sites.aws.endpoints import ENDPOINTS, Endpoints, EndpointsArgs
 from infra.sites.aws.outputs import NetworkRecord
+from infra.sites.aws.policy_documents import document
 
 EVERYWHERE: Final = "0.0.0.0/0"
 FLOW_LOG_SECONDS: Final = 60
@@ -243,32 +244,26 @@ def subnet_tags(kind: str, cluster: str) -> dict[str, str]:
     return {"kubernetes.io/role/internal-elb": "1", naming.KARPENTER_DISCOVERY: cluster}
 
 
-FLOW_LOG_TRUST: Final[dict[str, Any]] = {
-    "Version": "2012-10-17",
-    "Statement": [
-        {
-            "Effect": "Allow",
-            "Action": "sts:AssumeRole",
-            "Principal": {"Service": "vpc-flow-logs.amazonaws.com"},
-        }
-    ],
-}
+FLOW_LOG_TRUST: Final[dict[str, Any]] = document(
+    {
+        "Effect": "Allow",
+        "Action": "sts:AssumeRole",
+        "Principal": {"Service": "vpc-flow-logs.amazonaws.com"},
+    }
+)
 
 
 def flow_log_policy(log_group_arn: str) -> dict[str, Any]:
     """What the flow logs' role may do: write to its own group."""
-    return {
-        "Version": "2012-10-17",
-        "Statement": [
-            {
-                "Effect": "Allow",
-                "Action": [
-                    "logs:CreateLogStream",
-                    "logs:PutLogEvents",
-                    "logs:DescribeLogStreams",
-                ],
-                "Resource": [log_group_arn, f"{log_group_arn}:*"],
-            },
-            {"Effect": "Allow", "Action": "logs:DescribeLogGroups", "Resource": "*"},
-        ],
-    }
+    return document(
+        {
+            "Effect": "Allow",
+            "Action": [
+                "logs:CreateLogStream",
+                "logs:PutLogEvents",
+                "logs:DescribeLogStreams",
+            ],
+            "Resource": [log_group_arn, f"{log_group_arn}:*"],
+        },
+        {"Effect": "Allow", "Action": "logs:DescribeLogGroups", "Resource": "*"},
+    )

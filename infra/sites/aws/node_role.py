@@ -10,6 +10,7 @@ import pulumi
 import pulumi_aws.iam as iam
 
 from infra.domain import naming
+from infra.sites.aws.policy_documents import document
 
 POLICIES: Final = ("AmazonEKSWorkerNodeMinimalPolicy", "AmazonEC2ContainerRegistryPullOnly")
 """Join the cluster, pull images. The network plug-in has a role of its own, and so has each team: what
@@ -17,16 +18,13 @@ a node may do, every pod that reaches its metadata service may do, too."""
 
 AWS_POLICIES: Final = "arn:aws:iam::aws:policy"
 
-TRUST: Final[dict[str, Any]] = {
-    "Version": "2012-10-17",
-    "Statement": [
-        {
-            "Effect": "Allow",
-            "Action": "sts:AssumeRole",
-            "Principal": {"Service": "ec2.amazonaws.com"},
-        }
-    ],
-}
+TRUST: Final[dict[str, Any]] = document(
+    {
+        "Effect": "Allow",
+        "Action": "sts:AssumeRole",
+        "Principal": {"Service": "ec2.amazonaws.com"},
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ import pulumi_aws.eks as aws_eks
 from pulumi_aws import iam
 
 from infra.sites.aws.outputs import ClusterRecord
+from infra.sites.aws.policy_documents import document
 
 
 def cluster_arn(account: str, region: str, cluster: str) -> str:
@@ -23,24 +24,21 @@ def trust_policy(cluster: str, namespace: str, service_account: str) -> dict[str
     `cluster` is an ARN. EKS tags each session with the pod's cluster, namespace and service account,
     so that a role which was associated with another account by mistake is refused.
     """
-    return {
-        "Version": "2012-10-17",
-        "Statement": [
-            {
-                "Sid": "PodsOfTheServiceAccount",
-                "Effect": "Allow",
-                "Principal": {"Service": "pods.eks.amazonaws.com"},
-                "Action": ["sts:AssumeRole", "sts:TagSession"],
-                "Condition": {
-                    "StringEquals": {
-                        "aws:RequestTag/eks-cluster-arn": cluster,
-                        "aws:RequestTag/kubernetes-namespace": namespace,
-                        "aws:RequestTag/kubernetes-service-account": service_account,
-                    }
-                },
-            }
-        ],
-    }
+    return document(
+        {
+            "Sid": "PodsOfTheServiceAccount",
+            "Effect": "Allow",
+            "Principal": {"Service": "pods.eks.amazonaws.com"},
+            "Action": ["sts:AssumeRole", "sts:TagSession"],
+            "Condition": {
+                "StringEquals": {
+                    "aws:RequestTag/eks-cluster-arn": cluster,
+                    "aws:RequestTag/kubernetes-namespace": namespace,
+                    "aws:RequestTag/kubernetes-service-account": service_account,
+                }
+            },
+        }
+    )
 
 
 def associate(

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from infra.sites.aws.key_access import USE
-
-Document = dict[str, Any]
-Statement = dict[str, Any]
+from infra.sites.aws.policy_documents import KEY_USE, Document, Statement, document
 
 _HIDDEN: Final = (
     "AwsSecretKey",
@@ -32,17 +29,14 @@ def group_arn(account: str, region: str, cluster: str) -> str:
 
 def write_policy(arn: str) -> Document:
     """Append to streams of this group, and nothing else: no group, no retention, no reading."""
-    return {
-        "Version": "2012-10-17",
-        "Statement": [
-            {
-                "Sid": "AppendToRunLogs",
-                "Effect": "Allow",
-                "Action": ["logs:CreateLogStream", "logs:PutLogEvents"],
-                "Resource": [f"{arn}:*"],
-            }
-        ],
-    }
+    return document(
+        {
+            "Sid": "AppendToRunLogs",
+            "Effect": "Allow",
+            "Action": ["logs:CreateLogStream", "logs:PutLogEvents"],
+            "Resource": [f"{arn}:*"],
+        }
+    )
 
 
 def key_statement(region: str, arn: str) -> Statement:
@@ -54,7 +48,7 @@ def key_statement(region: str, arn: str) -> Statement:
         "Sid": "RunLogs",
         "Effect": "Allow",
         "Principal": {"Service": f"logs.{region}.amazonaws.com"},
-        "Action": list(USE),
+        "Action": list(KEY_USE),
         "Resource": "*",
         "Condition": {"ArnEquals": {"kms:EncryptionContext:aws:logs:arn": arn}},
     }

@@ -12,7 +12,7 @@ from pulumi_aws import iam
 from infra.domain import naming
 from infra.sites.aws import pod_identity, secret_access
 from infra.sites.aws.outputs import ClusterRecord
-from infra.sites.aws.role_names import role_name
+from infra.sites.aws.policy_documents import role_name
 
 
 @dataclass(frozen=True, kw_only=True)

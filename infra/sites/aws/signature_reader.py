@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 import pulumi
 from pulumi_aws import iam
 
 from infra.domain import naming
-from infra.sites.aws import pod_identity, signature_access
+from infra.sites.aws import pod_identity
 from infra.sites.aws.outputs import ClusterRecord
+from infra.sites.aws.policy_documents import Document, document
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +41,7 @@ class SignatureReader(pulumi.ComponentResource):
             assume_role_policy=json.dumps(pod_identity.trust_policy(arn, namespace, account)),
             opts=own,
         )
-        document = signature_access.read_policy(args.account, args.region, args.kms_key_arn)
+        document = read_policy(args.account, args.region, args.kms_key_arn)
         policy = iam.RolePolicy(
             f"{name}-signatures",
             name="signatures",
@@ -51,3 +53,36 @@ class SignatureReader(pulumi.ComponentResource):
             f"{name}-association", cluster, (namespace, account), role, [policy], self
         )
         self.register_outputs({})
+
+
+def read_policy(account: str, region: str, kms_key_arn: str | None) -> Document:
+    """Signatures lie beside their images in ECR; who is keyless needs no key."""
+    statements: list[dict[str, Any]] = [
+        {
+            "Sid": "LogInToRegistry",
+            "Effect": "Allow",
+            "Action": ["ecr:GetAuthorizationToken"],
+            "Resource": "*",
+        },
+        {
+            "Sid": "ReadSignatures",
+            "Effect": "Allow",
+            "Action": [
+                "ecr:BatchCheckLayerAvailability",
+                "ecr:BatchGetImage",
+                "ecr:DescribeImages",
+                "ecr:GetDownloadUrlForLayer",
+            ],
+            "Resource": f"arn:aws:ecr:{region}:{account}:repository/*",
+        },
+    ]
+    if kms_key_arn:
+        statements.append(
+            {
+                "Sid": "ReadPublicKey",
+                "Effect": "Allow",
+                "Action": ["kms:DescribeKey", "kms:GetPublicKey"],
+                "Resource": kms_key_arn,
+            }
+        )
+    return document(*statements)

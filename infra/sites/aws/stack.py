@@ -25,10 +25,11 @@ from infra.sites.aws.elastic_files import EfsStorage, EfsStorageArgs
 from infra.sites.aws.existing_network import ExistingNetwork
 from infra.sites.aws.identity import TeamIdentity, TeamIdentityArgs
 from infra.sites.aws.karpenter import Karpenter, KarpenterArgs
-from infra.sites.aws.keys import Keys, KeysArgs, Statement
+from infra.sites.aws.keys import Keys, KeysArgs
 from infra.sites.aws.lustre import LustreStorage, LustreStorageArgs
 from infra.sites.aws.network import Network, NetworkArgs
 from infra.sites.aws.node_pools import NodePools, NodePoolsArgs
+from infra.sites.aws.policy_documents import Statement
 from infra.sites.aws.provider import aws_provider, default_tags
 from infra.sites.aws.system_nodes import SystemNodes, SystemNodesArgs
 

@@ -11,7 +11,7 @@ import pytest
 from infra.addons import policy_controller, signatures
 from infra.addons.signatures import Keyless, KmsKey
 from infra.cli.render import Record, render
-from infra.sites.aws import signature_access
+from infra.sites.aws import signature_reader
 from infra.tenancy import team
 from tests.unit.infra.example_eks import stack_values
 
@@ -88,7 +88,7 @@ def test_without_signatures_there_is_no_controller_and_nobody_opts_in() -> None:
 
 
 def test_the_controller_reads_signatures_and_writes_nothing() -> None:
-    document = signature_access.read_policy("111122223333", "us-east-1", KEY)
+    document = signature_reader.read_policy("111122223333", "us-east-1", KEY)
     actions = [action for s in document["Statement"] for action in s["Action"]]
     assert all(
         action.partition(":")[2].startswith(("Get", "BatchGet", "BatchCheck", "Describe"))
