@@ -18,7 +18,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
-from training.compare.reading import RunLines
+from training.compare.run_reader import RunLines
 from training.spec import METRICS_FILE
 
 _SMOOTHING = 0.8

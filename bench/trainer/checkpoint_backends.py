@@ -20,8 +20,8 @@ from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
 from bench.trainer.state import State
 from training.checkpoint.contents import Progress
+from training.checkpoint.factory import claim_attempt, open_store
 from training.checkpoint.manifest import Manifest
-from training.checkpoint.opening import claim_attempt, open_store
 from training.trainer.checkpointing import Checkpointer
 from training.trainer.metrics.run_logs import EventLog
 from training.trainer.parallel.world import World

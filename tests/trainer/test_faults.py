@@ -25,7 +25,7 @@ def at_boundary(action: Callable[[int, str], None], of_rank: int = 0) -> Hook:
 
     def hook(rank: int) -> None:
         if rank == of_rank:
-            from training.checkpoint import opening
+            from training.checkpoint import factory
 
             crossed = [0]
 
@@ -33,7 +33,7 @@ def at_boundary(action: Callable[[int, str], None], of_rank: int = 0) -> Hook:
                 crossed[0] += 1
                 action(crossed[0], name)
 
-            pytest.MonkeyPatch().setattr(opening, "PosixStore", partial(PosixStore, at_boundary=at))
+            pytest.MonkeyPatch().setattr(factory, "PosixStore", partial(PosixStore, at_boundary=at))
 
     return hook
 

@@ -63,7 +63,7 @@ def slow_once(flag: Path, seconds: float) -> Hook:
 
     def hook(rank: int) -> None:
         if rank == 0:
-            from training.checkpoint import opening
+            from training.checkpoint import factory
             from training.checkpoint.posix import PosixStore
 
             waited = [False]
@@ -73,7 +73,7 @@ def slow_once(flag: Path, seconds: float) -> Hook:
                     waited[0] = True
                     time.sleep(seconds)
 
-            pytest.MonkeyPatch().setattr(opening, "PosixStore", partial(PosixStore, at_boundary=at))
+            pytest.MonkeyPatch().setattr(factory, "PosixStore", partial(PosixStore, at_boundary=at))
 
     return hook
 

@@ -15,7 +15,7 @@ from training.checkpoint import loading
 from training.checkpoint import staging as staging_module
 from training.checkpoint.layout import Box, layout_from_json, layout_to_json
 from training.checkpoint.loading import check_fit, load_tensors
-from training.checkpoint.local import Held
+from training.checkpoint.local_tensors import Held
 from training.checkpoint.manifest import CorruptCheckpoint, FileRecord, Manifest
 from training.checkpoint.plan import (
     Plan,

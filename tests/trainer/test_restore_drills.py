@@ -16,7 +16,7 @@ from tests.trainer.s3_places import Place
 from tests.trainer.tiny_checkpoints import damage, run_in, write
 from training.checkpoint import restore
 from training.drills.__main__ import main
-from training.drills.examining import RESTORED, VERIFIED
+from training.drills.verify import RESTORED, VERIFIED
 
 Drill = Callable[..., tuple[int, list[dict[str, Any]], dict[str, Any]]]
 

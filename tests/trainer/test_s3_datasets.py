@@ -9,9 +9,9 @@ import pytest
 from tests.s3.bucket import Bucket, Fault
 from tests.unit.trainer.datasets import dataset
 from training.prepare.dataset import DatasetError, shard_mistakes
-from training.prepare.fetching import as_folder
+from training.prepare.download import as_folder
 from training.prepare.source import named
-from training.prepare.writing import Settings, prepare, quiet
+from training.prepare.writer import Settings, prepare, quiet
 from training.trainer.data.local_cache import latest_of, place_of, staged
 
 SETTINGS = Settings(eval_fraction=0.3, shard_tokens=2000)

@@ -10,10 +10,10 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]  # public,
 
 from tests.trainer.ranks import Hook, RunFiles
 from tests.trainer.runs import STEPS, Trainer, assert_same
-from training.checkpoint.handover import Handover, SaveFailed
+from training.checkpoint.coordination import Handover, SaveFailed
 from training.checkpoint.manifest import FileRecord
 from training.checkpoint.posix import PosixStore
-from training.checkpoint.saving import RankSave
+from training.checkpoint.rank_save import RankSave
 from training.checkpoint.store import StaleAttempt
 
 RECORD = FileRecord(bytes=3, sha256="abc")
@@ -25,7 +25,7 @@ def full_disk_of(number: int, save: int) -> Hook:
     def hook(rank: int) -> None:
         if rank != number:
             return
-        from training.checkpoint import opening
+        from training.checkpoint import factory
 
         def at(_: str) -> None:
             if saves[0] == save:
@@ -40,7 +40,7 @@ def full_disk_of(number: int, save: int) -> Hook:
 
         patch = pytest.MonkeyPatch()
         patch.setattr(PosixStore, "begin", begin)
-        patch.setattr(opening, "PosixStore", lambda root: PosixStore(root, at))
+        patch.setattr(factory, "PosixStore", lambda root: PosixStore(root, at))
 
     return hook
 

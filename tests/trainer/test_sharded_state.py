@@ -16,7 +16,7 @@ from tests.unit.trainer.checkpoints import draft
 from training.checkpoint import contents
 from training.checkpoint.layout import Box, whole
 from training.checkpoint.loading import load_tensors
-from training.checkpoint.local import held, shares_of
+from training.checkpoint.local_tensors import held, shares_of
 from training.checkpoint.manifest import FileRecord
 from training.checkpoint.plan import Plan, make_plan
 from training.checkpoint.posix import PosixStore

@@ -11,7 +11,7 @@ import safetensors.torch
 import torch
 
 from training.checkpoint import contents, rng
-from training.checkpoint.local import Tensors, shares_of
+from training.checkpoint.local_tensors import Tensors, shares_of
 from training.checkpoint.manifest import CorruptCheckpoint
 from training.checkpoint.plan import make_plan
 from training.checkpoint.staging import Staging

@@ -10,7 +10,7 @@ import torch
 from tests.unit.trainer.checkpoints import draft
 from training.checkpoint.contents import MODEL, OPTIMIZER, PROGRESS_FILE, Progress
 from training.checkpoint.layout import LAYOUT_FILE, layout_to_json, whole
-from training.checkpoint.local import DTYPES
+from training.checkpoint.local_tensors import DTYPES
 from training.checkpoint.manifest import Manifest
 from training.checkpoint.plan import Share, make_plan
 from training.checkpoint.posix import PosixStore

@@ -22,8 +22,8 @@ import sys
 import time
 from pathlib import Path
 
+from training.checkpoint.factory import find
 from training.checkpoint.manifest import CorruptCheckpoint, Manifest
-from training.checkpoint.opening import find
 from training.checkpoint.store import CheckpointStore, folder_name
 from training.objects.location import BadLocation
 

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import torch
 
-from training.checkpoint.local import Groups
+from training.checkpoint.local_tensors import Groups
 from training.checkpoint.manifest import CorruptCheckpoint
 
 MODEL: Final = "model"

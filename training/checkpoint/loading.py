@@ -17,7 +17,7 @@ from typing import Any, Final
 import torch
 
 from training.checkpoint.layout import Box, Layout, Piece, StoredTensor
-from training.checkpoint.local import DTYPES, Groups, Held, held
+from training.checkpoint.local_tensors import DTYPES, Groups, Held, held
 from training.checkpoint.manifest import CorruptCheckpoint, FileRecord, Manifest
 from training.checkpoint.staging import part_of
 from training.checkpoint.store import CheckpointStore, Source

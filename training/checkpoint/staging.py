@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 
 from training.checkpoint.layout import Box
-from training.checkpoint.local import Groups, Held, held, local_of
+from training.checkpoint.local_tensors import Groups, Held, held, local_of
 from training.checkpoint.plan import PlannedFile, PlannedPiece
 from training.checkpoint.store import Chunk
 

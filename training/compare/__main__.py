@@ -9,8 +9,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from training.compare.comparing import comparison
-from training.compare.reading import RunLines
+from training.compare.diff import comparison
+from training.compare.run_reader import RunLines
 from training.compare.table import table
 
 _PICTURE = Path("comparison.png")

@@ -7,8 +7,8 @@ from typing import Any
 
 from rich.table import Table
 
-from training.compare import comparing
-from training.compare.reading import RunLines
+from training.compare import diff
+from training.compare.run_reader import RunLines
 from training.trainer.metrics.goodput import CAUSES
 
 Row = tuple[str, list[str]]
@@ -20,7 +20,7 @@ def table(runs: Sequence[RunLines]) -> Table:
     shown.add_column("")
     for run in runs:
         shown.add_column(run.name, justify="right", overflow="fold")
-    summaries = [comparing.summary(run) for run in runs]
+    summaries = [diff.summary(run) for run in runs]
     sections = (
         _settings(runs),
         _losses(runs),
@@ -36,7 +36,7 @@ def table(runs: Sequence[RunLines]) -> Table:
 
 
 def _settings(runs: Sequence[RunLines]) -> list[Row]:
-    differing = comparing.settings_that_differ(runs)
+    differing = diff.settings_that_differ(runs)
     return [
         (name, ["null" if value is None else str(value) for value in row])
         for name, row in differing.items()
@@ -46,18 +46,18 @@ def _settings(runs: Sequence[RunLines]) -> list[Row]:
 def _losses(runs: Sequence[RunLines]) -> list[Row]:
     rows = [
         (f"loss at step {step}", [_number(run.losses.get(step), "{:.4f}") for run in runs])
-        for step in comparing.loss_steps(runs)
+        for step in diff.loss_steps(runs)
     ]
     rows.append(("held out, last", [_number(_last(run.evaluations), "{:.4f}") for run in runs]))
     best = [min(run.evaluations.values(), default=None) for run in runs]
     rows.append(("held out, best", [_number(value, "{:.4f}") for value in best]))
     if len(runs) > 1:
-        same = [_same(comparing.sameness(runs[0], run)) for run in runs[1:]]
+        same = [_same(diff.sameness(runs[0], run)) for run in runs[1:]]
         rows.append((f"losses against {runs[0].name}", ["", *same]))
     return rows
 
 
-def _same(found: comparing.Sameness) -> str:
+def _same(found: diff.Sameness) -> str:
     if found.differing_step is None:
         return f"bit for bit equal ({found.common} steps)"
     return f"differ from step {found.differing_step}, by {found.largest_difference:.2g} at most"

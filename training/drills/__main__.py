@@ -18,10 +18,10 @@ import sys
 import time
 from pathlib import Path
 
-from training.command_line import Parser
+from training.cli import Parser
 from training.drills import results
-from training.drills.examining import Verdict, examine
 from training.drills.runs import newest
+from training.drills.verify import Verdict, examine
 from training.objects.location import BadLocation
 from training.spec import EXIT_DONE
 

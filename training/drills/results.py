@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from training.drills.examining import RESTORED, Verdict
+from training.drills.verify import RESTORED, Verdict
 
 
 def line(verdict: Verdict) -> str:

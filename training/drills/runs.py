@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from training.checkpoint.factory import find
 from training.checkpoint.manifest import CorruptCheckpoint
-from training.checkpoint.opening import find
 from training.checkpoint.store import CheckpointStore
 from training.objects import Objects
 from training.objects.location import is_location

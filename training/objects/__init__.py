@@ -10,7 +10,7 @@ needs the standard library only; botocore is loaded with the first request.
 """
 
 from training.objects.client import Listed, Objects
-from training.objects.failures import (
+from training.objects.errors import (
     AccessRefused,
     ObjectError,
     ObjectExists,

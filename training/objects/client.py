@@ -21,7 +21,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeVar
 
 from training.objects.connection import Connection
-from training.objects.failures import ObjectError, ObjectExists, ObjectMissing, Patience, judge
+from training.objects.errors import ObjectError, ObjectExists, ObjectMissing, Patience, judge
 from training.objects.location import Location
 
 _Answer = TypeVar("_Answer")

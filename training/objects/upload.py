@@ -19,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
 from training.objects.client import Objects
-from training.objects.failures import ObjectError, ObjectMissing
+from training.objects.errors import ObjectError, ObjectMissing
 
 PART_BYTES: Final = 16 * 1024 * 1024
 LANES: Final = 8

@@ -8,13 +8,13 @@ import sys
 import time
 from pathlib import Path
 
-from training.command_line import Parser
+from training.cli import Parser
 from training.prepare.dataset import BYTES, DatasetError, read_index
-from training.prepare.fetching import as_folder
+from training.prepare.download import as_folder
+from training.prepare.progress import Teller
 from training.prepare.source import named
-from training.prepare.telling import Teller
-from training.prepare.wishes import wish
-from training.prepare.writing import Settings, prepare
+from training.prepare.tokenizer_choice import wish
+from training.prepare.writer import Settings, prepare
 from training.spec import EXIT_BAD_CONFIG, EXIT_DONE
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from training.tracking.sending import LOCK_FILE, Sender
+from training.tracking.mlflow_sync import LOCK_FILE, Sender
 from training.trainer.config.reporting import uri_mistakes
 
 _INTERVAL_S = 2.0

@@ -13,7 +13,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from training.command_line import Parser
+from training.cli import Parser
 from training.prepare.dataset import DatasetError
 from training.spec import EXIT_BAD_CONFIG, EXIT_DONE, EXIT_PREEMPTED
 from training.trainer.processes.exit_codes import report_exit_code, report_mistakes

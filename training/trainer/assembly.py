@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from training.checkpoint import rng
-from training.checkpoint.opening import claim_attempt, join_attempt, open_store
+from training.checkpoint.factory import claim_attempt, join_attempt, open_store
 from training.checkpoint.policy import SavePolicy
 from training.checkpoint.store import Fence
 from training.spec import EVENTS_FILE, METRICS_FILE

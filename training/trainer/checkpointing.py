@@ -18,14 +18,14 @@ import torch
 
 from training.checkpoint import contents, rng
 from training.checkpoint.contents import PROGRESS_FILE, Progress
-from training.checkpoint.handover import Handover
+from training.checkpoint.coordination import Handover
 from training.checkpoint.layout import LAYOUT_FILE, layout_from_json, layout_to_json
 from training.checkpoint.loading import check_fit, load_tensors
-from training.checkpoint.local import Groups, shares_of
+from training.checkpoint.local_tensors import Groups, shares_of
 from training.checkpoint.manifest import CorruptCheckpoint, FileRecord, Manifest, UnknownFormat
 from training.checkpoint.plan import Plan, make_plan, shares_from_bytes, shares_to_bytes
+from training.checkpoint.rank_save import RankSave
 from training.checkpoint.retention import retain
-from training.checkpoint.saving import RankSave
 from training.checkpoint.staging import Staging
 from training.checkpoint.store import (
     CheckpointStore,

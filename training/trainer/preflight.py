@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from training.checkpoint.factory import open_store
 from training.checkpoint.manifest import CorruptCheckpoint
-from training.checkpoint.opening import open_store
 from training.prepare.dataset import checked_version, resolve_version
 from training.spec import LATEST
 from training.trainer.config import TrainerConfig, load, world_mistakes

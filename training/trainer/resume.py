@@ -7,8 +7,8 @@ import time
 import torch
 
 from training.checkpoint.contents import Progress
+from training.checkpoint.factory import open_store
 from training.checkpoint.manifest import Manifest
-from training.checkpoint.opening import open_store
 from training.checkpoint.store import Fence
 from training.trainer import lineage
 from training.trainer.attachments import attachments

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from training import spec
-from training.command_line import Parser
+from training.cli import Parser
 from training.validation import gang, gate, host, smoke
 from training.validation.expected import Expected
 from training.validation.gang import Gang

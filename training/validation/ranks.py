@@ -15,12 +15,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from training.command_line import Parser
+from training.cli import Parser
 from training.trainer import config as trainer_config
 from training.trainer.config import TrainerConfig
 from training.trainer.parallel.world import World, joined
 from training.trainer.processes.exit_codes import report_exit_code
-from training.validation import bandwidth, comparing, device, host, short_training
+from training.validation import bandwidth, consistency, device, host, short_training
 from training.validation.expected import Expected
 from training.validation.results import FAILED, OUTCOME, RESULTS_ENV
 from training.validation.verdict import Finding
@@ -56,7 +56,7 @@ def _config(asked: argparse.Namespace) -> TrainerConfig:
 def _collective(world: World, _: TrainerConfig, expected: Expected) -> Found:
     """Facts compared, sums checked, bandwidth measured."""
     ranks, own = _facts(world)
-    wrong = comparing.first_difference(ranks, expected)
+    wrong = consistency.first_difference(ranks, expected)
     measured = bandwidth.measure(world)
     best = bandwidth.best_gbps(measured)
     facts = own | {
@@ -102,7 +102,7 @@ def _training(world: World, config: TrainerConfig, expected: Expected) -> Found:
     if not trained.learned:
         cause = f"the loss went from {trained.first_loss:.3f} to {trained.last_loss:.3f} only"
         return Finding(cause=cause, remedy="run the smoke check: a GPU computes wrong"), facts
-    return comparing.first_difference(ranks, expected), facts
+    return consistency.first_difference(ranks, expected), facts
 
 
 CHECKS: Final[Mapping[str, Callable[[World, TrainerConfig, Expected], Found]]] = {
@@ -116,7 +116,7 @@ def _facts(world: World) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     mine = host.facts() | device.facts(world.device)
     told = [mine] if world.size == 1 else _told(world, mine)
     nodes = sorted({str(one["node"]) for one in told})
-    about = {"world_size": world.size, "nodes": nodes, "notes": comparing.notes(told)}
+    about = {"world_size": world.size, "nodes": nodes, "notes": consistency.notes(told)}
     return told, mine | about
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from training.validation import comparing, host
+from training.validation import consistency, host
 from training.validation.expected import Expected
 from training.validation.verdict import Finding, Verdict
 
@@ -133,7 +133,7 @@ def _compute(
         each = ", ".join(f"{rows} on {place}" for place, rows in wrong.items())
         cause = f"rows of a product of matrices are wrong: {each}"
         return Finding(cause=cause, remedy="replace the node: it computes wrong"), facts
-    return comparing.first_difference(told, expected), facts
+    return consistency.first_difference(told, expected), facts
 
 
 def wrong_rows(place: torch.device) -> int:

@@ -19,7 +19,7 @@ from training.prepare.dataset import (
     shard_mistakes,
 )
 from training.prepare.source import named
-from training.prepare.writing import Settings, prepare
+from training.prepare.writer import Settings, prepare
 
 SETTINGS = Settings(eval_fraction=0.3, shard_tokens=2000)
 

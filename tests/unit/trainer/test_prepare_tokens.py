@@ -17,13 +17,13 @@ import pytest
 from pyarrow import parquet
 from tokenizers import Tokenizer, models
 
-from training.prepare import documents, writing
+from training.prepare import documents, writer
 from training.prepare.dataset import DatasetError, Index, read_index, shard_mistakes
+from training.prepare.scan import Survey, survey
 from training.prepare.source import named
-from training.prepare.survey import Survey, survey
+from training.prepare.tokenizer_choice import wish
 from training.prepare.tokens import TokenizerEncoder
-from training.prepare.wishes import wish
-from training.prepare.writing import LOCK_FILE, Settings, prepare
+from training.prepare.writer import LOCK_FILE, Settings, prepare
 
 SETTINGS = Settings(eval_fraction=0.3, shard_tokens=2000)
 WORDS = ["north", "wind", "and", "the", "sun", "disputed", "which", "was", "stronger", "ein Bär 🐻"]
@@ -169,7 +169,7 @@ def test_a_document_is_read_in_pieces_that_end_with_a_line_and_loses_nothing(
     (texts / "long.txt").write_text(lines)
     (texts / "one-line.txt").write_text("y" * 3000)
     monkeypatch.setattr(documents, "PIECE_BYTES", 256)
-    monkeypatch.setattr(writing, "BATCH_TEXTS", 7)
+    monkeypatch.setattr(writer, "BATCH_TEXTS", 7)
     long = documents.of_text_file("long", texts / "long.txt")
     pieces = list(long.pieces())
     assert len(pieces) > 20 and max(map(len, pieces)) <= 256
@@ -193,7 +193,7 @@ def test_a_source_that_changes_while_it_is_read_is_refused(
         (texts / "t03.txt").write_text("changed in between")
         return found
 
-    monkeypatch.setattr(writing, "survey", changes)
+    monkeypatch.setattr(writer, "survey", changes)
     with pytest.raises(DatasetError, match=r"t03\.txt changed while it was read"):
         prepare(named(str(texts), ()), tmp_path / "out", SETTINGS)
     assert list((tmp_path / "out").iterdir()) == []
@@ -230,11 +230,11 @@ def test_sigterm_leaves_nothing_half_done(tmp_path: Path) -> None:
 
 SLOW = """
 import signal, sys
-from training.prepare import __main__ as command, writing
+from training.prepare import __main__ as command, writer
 def hang(*_):
     print("staging", flush=True)
     signal.pause()
-writing._write_version = hang
+writer._write_version = hang
 for number in range(40):
     with open(f"{sys.argv[2]}/{number}.txt", "w") as stream:
         stream.write(str(number))

@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from training.compare import __main__ as program
-from training.compare.comparing import comparison, loss_steps, sameness, settings_that_differ
-from training.compare.reading import RunLines
+from training.compare.diff import comparison, loss_steps, sameness, settings_that_differ
+from training.compare.run_reader import RunLines
 from training.compare.table import table
 
 

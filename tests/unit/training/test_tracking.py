@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from training.tracking.__main__ import alone, finish, main
-from training.tracking.sending import _STEP_KEYS, Cursor, Point, Sender, status_after
+from training.tracking.mlflow_sync import _STEP_KEYS, Cursor, Point, Sender, status_after
 from training.tracking.tail import Tail
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from training.spec import EXIT_PREEMPTED, rendezvous_port
-from training.validation import comparing, gang, gate, host, smoke
+from training.validation import consistency, gang, gate, host, smoke
 from training.validation.__main__ import main
 from training.validation.expected import Expected
 from training.validation.gang import Ended, Gang
@@ -43,7 +43,7 @@ def facts(node: str = "a", **changed: Any) -> dict[str, Any]:
 
 
 def cause(*ranks: dict[str, Any], **expected: Any) -> str:
-    found = comparing.first_difference(ranks, Expected(**expected))
+    found = consistency.first_difference(ranks, Expected(**expected))
     assert found is None or found.remedy
     return found.cause if found else ""
 
@@ -103,10 +103,10 @@ def test_what_is_not_known_is_not_compared() -> None:
 def test_several_zones_are_noted_and_no_failure() -> None:
     ranks = [facts("a"), facts("b", zone="us-east-1b")]
     assert cause(*ranks) == ""
-    assert comparing.notes(ranks) == [
+    assert consistency.notes(ranks) == [
         "ranks are in several zones, which slows collectives: us-east-1a on a; us-east-1b on b"
     ]
-    assert comparing.notes([facts("a"), facts("b", zone="")]) == []
+    assert consistency.notes([facts("a"), facts("b", zone="")]) == []
 
 
 def test_an_expectation_that_nobody_knows_is_refused() -> None:

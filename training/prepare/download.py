@@ -11,7 +11,7 @@ from typing import Final
 
 from training.objects import BadLocation, Listed, ObjectError, Objects
 from training.prepare.dataset import DatasetError
-from training.prepare.survey import Told
+from training.prepare.scan import Told
 
 SCHEME: Final = "s3://"
 

@@ -28,9 +28,9 @@ from training.prepare.dataset import (
     resolve_version,
     shard_mistakes,
 )
+from training.prepare.scan import SPLITS, Survey, Told, changed, front, survey
 from training.prepare.shards import ShardWriter, replace_text, write_durably
 from training.prepare.source import Source
-from training.prepare.survey import SPLITS, Survey, Told, changed, front, survey
 from training.prepare.tokens import BytesEncoder, Encoder
 from training.spec import LATEST
 

@@ -6,7 +6,7 @@ import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from training.checkpoint.handover import Handover
+from training.checkpoint.coordination import Handover
 from training.checkpoint.manifest import FileRecord
 from training.checkpoint.store import CheckpointStore, Chunk, Upload
 from training.checkpoint.writer import FileWork

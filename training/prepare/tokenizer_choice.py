@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from training.prepare.dataset import BYTES_VOCAB_SIZE, DatasetError
+from training.prepare.scan import Survey
 from training.prepare.source import Source
-from training.prepare.survey import Survey
 from training.prepare.tokens import Encoder, read_tokenizer, train_tokenizer
-from training.prepare.writing import BYTES_WISH, Wish, pieces
+from training.prepare.writer import BYTES_WISH, Wish, pieces
 
 TRAIN: Final = "train:"
 MOST_VOCABULARY: Final = 1 << 20

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from training.compare.reading import RunLines
+from training.compare.run_reader import RunLines
 
 _LOSS_ROWS = 6
 

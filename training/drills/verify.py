@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from training.checkpoint.factory import find
 from training.checkpoint.manifest import CorruptCheckpoint
-from training.checkpoint.opening import find
 from training.checkpoint.store import CheckpointStore, folder_name
 from training.drills.runs import Run
 
