@@ -1,7 +1,8 @@
-"""What checkpoints and datasets both need of a disk."""
+"""Durable writes: fsync files and folders, replace small files atomically."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -13,3 +14,23 @@ def fsync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_durably(file: Path, content: bytes | memoryview) -> None:
+    """Write a file and wait until the disk has it."""
+    with file.open("wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def replace_text(file: Path, text: str) -> None:
+    """Change a small file at once, or not at all."""
+    temporary = file.with_name(f".{file.name}-{os.getpid()}")
+    try:
+        write_durably(temporary, text.encode())
+        temporary.replace(file)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+    fsync_folder(file.parent)

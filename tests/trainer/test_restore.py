@@ -20,7 +20,7 @@ from training.checkpoint.layout import layout_from_json
 from training.checkpoint.loading import load_tensors, whole_tensors
 from training.checkpoint.manifest import Manifest
 from training.checkpoint.posix import PosixStore
-from training.trainer.attachments import attachments
+from training.trainer.resume import attachments
 
 NEWEST = f"step-{STEPS:08d}"
 

@@ -11,11 +11,11 @@ import safetensors.torch
 import torch
 
 from training.checkpoint import contents, rng
+from training.checkpoint.loading import parse
 from training.checkpoint.local_tensors import Tensors, shares_of
 from training.checkpoint.manifest import CorruptCheckpoint
 from training.checkpoint.plan import make_plan
 from training.checkpoint.staging import Staging
-from training.checkpoint.tensorfile import parse
 
 TENSORS = {
     "f32": torch.arange(12, dtype=torch.float32).reshape(3, 4).t(),  # not contiguous

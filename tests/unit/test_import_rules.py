@@ -108,7 +108,7 @@ def test_infra_itself_has_no_modules_but_the_command_that_scripts_rely_on() -> N
 
 def test_only_the_aws_half_and_two_files_of_the_trainer_import_the_libraries_of_aws() -> None:
     objects = ROOT / "training" / "objects"
-    ask_buckets = {objects / "connection.py", objects / "failures.py"}
+    ask_buckets = {objects / "connection.py", objects / "errors.py"}
     aws = {ROOT / "infra/cli/catalog.py", ROOT / "infra/cli/catalog_refresh.py"}
     outside = (p for p in inner("infra", "training") if p.parent.name != "aws" and p not in aws)
     outside = (p for p in outside if p not in ask_buckets)

@@ -81,4 +81,4 @@ def test_a_wrong_name_is_found_wherever_it_stands() -> None:
     assert missing(hook.format("oldest")) == [
         "training.trainer.checkpointing.Checkpointer.load_oldest"
     ]
-    assert missing('patch("training.prepare.shards.os.fsync")') == []
+    assert missing('patch("training.disk.os.fsync")') == []

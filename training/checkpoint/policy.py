@@ -1,11 +1,13 @@
-"""When a checkpoint is written and which ones are kept: pure decisions, apart from any storage."""
+"""When a checkpoint is written and which ones are kept."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from training.checkpoint.manifest import Manifest
+from training.checkpoint import policy
+from training.checkpoint.manifest import CorruptCheckpoint, Manifest
+from training.checkpoint.store import CheckpointStore
 
 INTERVAL = "interval"
 TIME = "time"
@@ -56,3 +58,16 @@ def to_delete(
     if last_known_good is not None:
         kept.add(last_known_good)
     return [manifest.step for manifest in ordered if manifest.step not in kept]
+
+
+def retain(store: CheckpointStore, keep_latest: int) -> None:
+    """Delete every readable checkpoint that is not to be kept, oldest first. Raises OSError."""
+    manifests: list[Manifest] = []
+    for step in store.steps():
+        try:
+            manifests.append(store.manifest(step))
+        except CorruptCheckpoint:
+            continue
+    good = store.last_known_good()
+    for step in policy.to_delete(manifests, keep_latest=keep_latest, last_known_good=good):
+        store.delete(step)

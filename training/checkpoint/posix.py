@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import shutil
 import uuid
@@ -17,7 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from training.checkpoint.durable import BLOCK_BYTES, write_file
-from training.checkpoint.known_good import last_known_good, mark_known_good
 from training.checkpoint.manifest import MANIFEST_FILE, CorruptCheckpoint, FileRecord, Manifest
 from training.checkpoint.store import Chunk, Source, folder_name, step_of
 from training.disk import fsync_folder
@@ -25,6 +25,7 @@ from training.disk import fsync_folder
 _WRITING = ".writing-"
 _CORRUPT = ".corrupt-"
 _DELETING = ".deleting-"
+_KNOWN_GOOD = "last-known-good.json"
 _VERIFIERS = 4
 """Threads at most: each hashes about as fast as a disk reads."""
 
@@ -122,12 +123,18 @@ class PosixStore:
                     self._remove(entry)
 
     def mark_known_good(self, step: int) -> None:
-        """A small file next to the checkpoints, replaced whole."""
-        mark_known_good(self.root, step)
+        """Record `step` next to the checkpoints; a reader sees the old mark or this one."""
+        fresh = self.root / f".{_KNOWN_GOOD}-{os.getpid()}"
+        fresh.write_text(json.dumps({"step": step}) + "\n", encoding="utf-8")
+        fresh.replace(self.root / _KNOWN_GOOD)
 
     def last_known_good(self) -> int | None:
-        """What that file says."""
-        return last_known_good(self.root)
+        """Return the marked step; None when no start has loaded a checkpoint from here."""
+        try:
+            step = json.loads((self.root / _KNOWN_GOOD).read_text(encoding="utf-8"))["step"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return step if isinstance(step, int) else None
 
     def _mistake(self, step: int, name: str, record: FileRecord) -> str | None:
         digest, size = hashlib.sha256(), 0

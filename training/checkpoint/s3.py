@@ -19,12 +19,12 @@ import json
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
 from training.checkpoint import s3_manifests
 from training.checkpoint.manifest import MANIFEST_FILE, CorruptCheckpoint, FileRecord, Manifest
 from training.checkpoint.s3_fence import newest_attempt
-from training.checkpoint.s3_source import S3Source
 from training.checkpoint.s3_upload import S3Upload, attempt_folder
 from training.checkpoint.store import folder_name, step_of
 from training.objects import AccessRefused, ObjectMissing, Objects
@@ -38,6 +38,34 @@ _FORGET_S: Final = 3600.0
 """Age at which a mark may go. S3 takes no request that was signed more than 15 minutes ago, so by then
 nobody is on the way who looked before it was made."""
 _ATTEMPT: Final = re.compile(r"step-[0-9]+/attempt-([0-9]{8})/.*")
+
+
+class S3Source:
+    """A Source; `threads` do the reading, and may do so for several."""
+
+    def __init__(self, objects: Objects, name: str, size: int, threads: ThreadPoolExecutor) -> None:
+        self._pieces = objects.ahead(name, size, threads)
+        self._current = memoryview(b"")
+
+    def readinto(self, out: memoryview, /) -> int:
+        """The next bytes, at most a piece; 0 at the end. Raises ObjectError."""
+        if not self._current:
+            self._current = memoryview(next(self._pieces, b""))
+        count = min(len(out), len(self._current))
+        out[:count] = self._current[:count]
+        self._current = self._current[count:]
+        return count
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._pieces.close()
 
 
 class S3Store:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from training.disk import fsync_folder
+from training.disk import write_durably
 from training.prepare.dataset import START_DTYPE, Shard, Split
 from training.prepare.tokens import Tokens
 
@@ -66,23 +64,3 @@ class ShardWriter:
         self.shards.append(shard)
         self.counts += np.bincount(tokens, minlength=self.vocab_size)
         self._waiting, self._starts, self._held = [], [], 0
-
-
-def write_durably(file: Path, content: bytes | memoryview) -> None:
-    """Write a file and wait until the disk has it."""
-    with file.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def replace_text(file: Path, text: str) -> None:
-    """Change a small file at once, or not at all."""
-    temporary = file.with_name(f".{file.name}-{os.getpid()}")
-    try:
-        write_durably(temporary, text.encode())
-        temporary.replace(file)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
-    fsync_folder(file.parent)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from training.disk import fsync_folder
+from training.disk import fsync_folder, replace_text, write_durably
 from training.prepare.dataset import (
     FORMAT,
     INDEX_FILE,
@@ -29,7 +29,7 @@ from training.prepare.dataset import (
     shard_mistakes,
 )
 from training.prepare.scan import SPLITS, Survey, Told, changed, front, survey
-from training.prepare.shards import ShardWriter, replace_text, write_durably
+from training.prepare.shards import ShardWriter
 from training.prepare.source import Source
 from training.prepare.tokens import BytesEncoder, Encoder
 from training.spec import LATEST

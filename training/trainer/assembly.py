@@ -1,4 +1,4 @@
-"""Puts one run together: from a configuration and a joined world to something `loop.train` runs."""
+"""Build one run for `loop.train` from a checked configuration and the joined world."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from training.checkpoint.policy import SavePolicy
 from training.checkpoint.store import Fence
 from training.spec import EVENTS_FILE, METRICS_FILE
 from training.trainer import lineage
-from training.trainer.evaluation import to_device
+from training.trainer.config import TrainerConfig
+from training.trainer.data.prefetch import Feed, Plan
+from training.trainer.data.sampler import TrainingOrder, baseline_loss, spread
+from training.trainer.data.windows import TokenWindows
+from training.trainer.evaluation import Evaluator, to_device
 from training.trainer.loop import Run
 from training.trainer.metrics.progress import ProgressDisplay
 from training.trainer.metrics.run_logs import EventLog, MetricsLog
@@ -17,7 +21,6 @@ from training.trainer.parallel import build
 from training.trainer.parallel.world import World
 from training.trainer.preflight import Request
 from training.trainer.processes.interruption import Notice
-from training.trainer.reading import feed_of, open_data
 from training.trainer.resume import beginning, checkpointer, refuse_other_run
 from training.trainer.startup import announce, meter_of
 
@@ -74,6 +77,36 @@ def assemble(request: Request, world: World, notice: Notice) -> Run:
     if world.leads:
         notice.watch_run_dir()
     return run
+
+
+def open_data(request: Request) -> tuple[TrainingOrder, Evaluator]:
+    """The training samples in their order, and the held-out ones. Raises DatasetError."""
+    config, corpus = request.config, request.corpus
+    length, documents = config.data.sequence_length, config.data.documents
+    train = TokenWindows(corpus.opened, "train", length, documents)
+    order = TrainingOrder(train, config.seed, corpus.weights)
+    windows = TokenWindows(corpus.opened, "eval", length, documents)
+    chosen = spread(windows, config.evaluation.samples, corpus.weights)
+    counts = [dataset.index.unigram_counts for dataset in corpus.opened]
+    evaluator = Evaluator(
+        windows=windows,
+        chosen=chosen,
+        unigram_loss=baseline_loss(counts, windows.gather(chosen)[:, 1:], corpus.weights),
+        micro_samples=config.batch.micro_samples,
+    )
+    return order, evaluator
+
+
+def feed_of(config: TrainerConfig, world: World, order: TrainingOrder) -> Feed:
+    """What gives this rank its share of each step."""
+    step_samples = config.batch.global_samples
+    plan = Plan(
+        share=world.share_of(step_samples),
+        step_samples=step_samples,
+        end=config.steps * step_samples,
+        steps_ahead=config.data.steps_ahead(gpu=world.device.type == "cuda"),
+    )
+    return Feed(order, plan, world.device)
 
 
 def _claim(request: Request, world: World) -> Fence:

@@ -20,12 +20,12 @@ from training.checkpoint import contents, rng
 from training.checkpoint.contents import PROGRESS_FILE, Progress
 from training.checkpoint.coordination import Handover
 from training.checkpoint.layout import LAYOUT_FILE, layout_from_json, layout_to_json
-from training.checkpoint.loading import check_fit, load_tensors
+from training.checkpoint.loading import check_fit, load_tensors, parse
 from training.checkpoint.local_tensors import Groups, shares_of
 from training.checkpoint.manifest import CorruptCheckpoint, FileRecord, Manifest, UnknownFormat
 from training.checkpoint.plan import Plan, make_plan, shares_from_bytes, shares_to_bytes
+from training.checkpoint.policy import retain
 from training.checkpoint.rank_save import RankSave
-from training.checkpoint.retention import retain
 from training.checkpoint.staging import Staging
 from training.checkpoint.store import (
     CheckpointStore,
@@ -35,7 +35,6 @@ from training.checkpoint.store import (
     Upload,
     folder_name,
 )
-from training.checkpoint.tensorfile import parse
 from training.checkpoint.writer import BackgroundWriter
 from training.spec import EXIT_PREEMPTED
 from training.trainer.metrics.run_logs import EventLog, MetricsLog

@@ -23,10 +23,10 @@ from training.trainer.evaluation import Evaluator, to_device
 from training.trainer.metrics.progress import ProgressDisplay
 from training.trainer.metrics.run_logs import EventLog, MetricsLog
 from training.trainer.metrics.step_metrics import Meter
+from training.trainer.optimizer import learning_rate
 from training.trainer.parallel.build import Network
 from training.trainer.parallel.world import World
 from training.trainer.processes.interruption import Notice
-from training.trainer.schedule import learning_rate
 
 
 class LossNotFinite(Exception):

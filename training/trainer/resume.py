@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
 
 import torch
 
@@ -11,7 +15,6 @@ from training.checkpoint.factory import open_store
 from training.checkpoint.manifest import Manifest
 from training.checkpoint.store import Fence
 from training.trainer import lineage
-from training.trainer.attachments import attachments
 from training.trainer.checkpointing import Checkpointer
 from training.trainer.data.sampler import TrainingOrder
 from training.trainer.metrics.run_logs import EventLog
@@ -99,3 +102,30 @@ def checkpointer(
         keep_latest=config.checkpoint.keep_latest,
         events=events,
     )
+
+
+CONFIG_FILE: Final = "config.json"
+TOKENIZER_FILES: Final = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+
+
+def attachments(model: torch.nn.Module, folders: Sequence[Path]) -> dict[str, bytes]:
+    """By name: the model's configuration as transformers reads it, and the tokenizer's files.
+
+    Each of the latter is taken from the first of `folders` that has it; bytes need none.
+    """
+    found: dict[str, bytes] = {}
+    config: Any = getattr(model, "config", None)
+    if hasattr(config, "to_dict"):
+        found[CONFIG_FILE] = _config_json(model, config.to_dict())
+    for name in TOKENIZER_FILES:
+        files = [folder / name for folder in folders if (folder / name).is_file()]
+        if files:
+            found[name] = files[0].read_bytes()
+    return found
+
+
+def _config_json(model: torch.nn.Module, values: dict[str, Any]) -> bytes:
+    if not values.get("architectures"):
+        # fully_shard puts its own prefix before the name of the class.
+        values["architectures"] = [type(model).__name__.removeprefix("FSDP")]
+    return (json.dumps(values, indent=2, sort_keys=True, default=str) + "\n").encode()

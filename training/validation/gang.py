@@ -22,7 +22,6 @@ from typing import IO, Any, Final
 
 from training.spec import EXIT_PREEMPTED
 from training.validation import host
-from training.validation.results import FAILED, OUTCOME, RESULTS_ENV
 from training.validation.verdict import Finding, Verdict
 
 _LAST_LINES: Final = 20
@@ -33,6 +32,14 @@ _NOT_MET: Final = "the nodes did not meet"
 """What the launcher says of a rendezvous that failed."""
 
 TOLD_TO_STOP: Final = Finding(cause="told to stop before it was done", remedy="start it again")
+
+
+RESULTS_ENV: Final = "TRAINYARD_VALIDATION_RESULTS"
+"""The folder."""
+OUTCOME: Final = "outcome.json"
+"""What the first rank of the node found: `finding` and `facts`."""
+FAILED: Final = "failed-"
+"""Begins the name of a file with why a rank failed; its number follows."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from training.trainer.parallel.world import World, joined
 from training.trainer.processes.exit_codes import report_exit_code
 from training.validation import bandwidth, consistency, device, host, short_training
 from training.validation.expected import Expected
-from training.validation.results import FAILED, OUTCOME, RESULTS_ENV
+from training.validation.gang import FAILED, OUTCOME, RESULTS_ENV
 from training.validation.verdict import Finding
 
 Found = tuple[Finding | None, dict[str, Any]]

@@ -10,8 +10,8 @@ import pytest
 
 from tests.unit.trainer.checkpoints import draft
 from training.checkpoint.fence import PosixFence, newest_attempt
-from training.checkpoint.known_good import last_known_good, mark_known_good
 from training.checkpoint.policy import SavePolicy, to_delete
+from training.checkpoint.posix import PosixStore
 from training.checkpoint.store import StaleAttempt
 
 
@@ -96,9 +96,9 @@ def test_attempts_that_start_at_once_get_different_numbers(tmp_path: Path) -> No
 
 
 def test_the_mark_of_the_last_known_good_survives_and_rubbish_is_no_mark(tmp_path: Path) -> None:
-    assert last_known_good(tmp_path) is None
-    mark_known_good(tmp_path, 40)
-    mark_known_good(tmp_path, 50)
-    assert last_known_good(tmp_path) == 50
+    assert PosixStore(tmp_path).last_known_good() is None
+    PosixStore(tmp_path).mark_known_good(40)
+    PosixStore(tmp_path).mark_known_good(50)
+    assert PosixStore(tmp_path).last_known_good() == 50
     (tmp_path / "last-known-good.json").write_text("{")
-    assert last_known_good(tmp_path) is None
+    assert PosixStore(tmp_path).last_known_good() is None

@@ -25,7 +25,7 @@ from training import spec
 from training.deployment import run_files
 from training.deployment.job import manifests
 from training.trainer.config import ReportConfig
-from training.trainer.metrics import endpoint
+from training.trainer.metrics import reporting
 
 PORT = {"name": naming.METRICS_PORT_NAME, "containerPort": naming.METRICS_PORT}
 OWN_ADDRESS = {"fieldRef": {"fieldPath": "status.podIP"}}
@@ -83,7 +83,7 @@ def test_the_platforms_word_counts_and_not_the_configurations(
     own = ReportConfig(prometheus_port=9100, prometheus_address="0.0.0.0")
     monkeypatch.setenv(spec.METRICS_PORT_ENV, "9400")
     monkeypatch.setenv(spec.METRICS_ADDRESS_ENV, "127.1.0.2")
-    assert (endpoint.port(own), endpoint.address(own)) == (9400, "127.1.0.2")
+    assert (reporting.metrics_port(own), reporting.metrics_address(own)) == (9400, "127.1.0.2")
 
 
 def test_without_the_platform_the_configuration_says_where_or_nowhere(
@@ -91,9 +91,9 @@ def test_without_the_platform_the_configuration_says_where_or_nowhere(
 ) -> None:
     for name in (spec.METRICS_PORT_ENV, spec.METRICS_ADDRESS_ENV):
         monkeypatch.delenv(name, raising=False)
-    assert endpoint.port(ReportConfig()) is None
+    assert reporting.metrics_port(ReportConfig()) is None
     own = ReportConfig(prometheus_port=9100, prometheus_address="127.0.0.2")
-    assert (endpoint.port(own), endpoint.address(own)) == (9100, "127.0.0.2")
+    assert (reporting.metrics_port(own), reporting.metrics_address(own)) == (9100, "127.0.0.2")
 
 
 def test_a_rank_whose_address_nobody_told_asks_for_that_of_its_own_name(
@@ -102,7 +102,7 @@ def test_a_rank_whose_address_nobody_told_asks_for_that_of_its_own_name(
     monkeypatch.setenv(spec.METRICS_PORT_ENV, "9400")
     monkeypatch.delenv(spec.METRICS_ADDRESS_ENV, raising=False)
     monkeypatch.setattr(socket, "gethostbyname", lambda name: f"address of {name}")
-    assert endpoint.address(ReportConfig()) == f"address of {socket.gethostname()}"
+    assert reporting.metrics_address(ReportConfig()) == f"address of {socket.gethostname()}"
 
 
 def test_only_prometheus_is_let_in_and_only_on_that_port() -> None:

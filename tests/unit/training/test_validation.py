@@ -13,9 +13,8 @@ from training.spec import EXIT_PREEMPTED, rendezvous_port
 from training.validation import consistency, gang, gate, host, smoke
 from training.validation.__main__ import main
 from training.validation.expected import Expected
-from training.validation.gang import Ended, Gang
+from training.validation.gang import FAILED, OUTCOME, Ended, Gang
 from training.validation.host import Interface
-from training.validation.results import FAILED, OUTCOME
 from training.validation.verdict import Finding, Verdict, conclude
 
 ETH0 = Interface(name="eth0", network="10.0.3.7/19", mtu=9001)

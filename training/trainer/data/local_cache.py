@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Protocol
 
-from training.disk import fsync_folder
+from training.disk import fsync_folder, write_durably
 from training.prepare.dataset import (
     INDEX_FILE,
     LATEST_FILE,
@@ -29,7 +29,6 @@ from training.prepare.dataset import (
     parse_index,
     parse_latest,
 )
-from training.prepare.shards import write_durably
 from training.trainer.data.dataset import open_version
 from training.trainer.data.windows import Opened
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
+from training import spec
+from training.trainer.config import ReportConfig
 from training.trainer.loop import Run
-from training.trainer.metrics import endpoint
 from training.trainer.metrics.mlflow_process import Tracker
 from training.trainer.preflight import Request
 
@@ -18,7 +21,7 @@ class Reports:
         self._tracker: Tracker | None = None
         self._close_endpoint: Callable[[], None] | None = None
         report = run.config.report
-        if run.world.leads and (port := endpoint.port(report)):
+        if run.world.leads and (port := metrics_port(report)):
             self._close_endpoint = _endpoint(run, request, port)
         if not self._close_endpoint:
             run.events.listen(None)
@@ -39,6 +42,20 @@ def labels(record: dict[str, object], run_dir: Path) -> dict[str, str]:
     return {"run_id": str(run_id), "team": str(record.get("team") or "")}
 
 
+def metrics_port(report: ReportConfig) -> int | None:
+    """None: nowhere."""
+    told = os.environ.get(spec.METRICS_PORT_ENV)
+    return int(told) if told else report.prometheus_port
+
+
+def metrics_address(report: ReportConfig) -> str:
+    """What to listen on. Raises OSError where the host's own name has no address."""
+    if spec.METRICS_PORT_ENV not in os.environ:
+        return report.prometheus_address
+    told = os.environ.get(spec.METRICS_ADDRESS_ENV)
+    return told or socket.gethostbyname(socket.gethostname())
+
+
 def _endpoint(run: Run, request: Request, port: int) -> Callable[[], None] | None:
     from training.trainer.metrics.prometheus import RunCollector, serve
 
@@ -49,7 +66,7 @@ def _endpoint(run: Run, request: Request, port: int) -> Callable[[], None] | Non
         attempt=run.attempt,
         steps=run.config.steps,
     )
-    address = endpoint.address(run.config.report)
+    address = metrics_address(run.config.report)
     try:
         close = serve(collector, address, port)
     except OSError as error:
