@@ -18,7 +18,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
-from training.compare.run_reader import RunLines
+from training.compare.run_reader import RunLogs
 from training.spec import METRICS_FILE
 
 _SMOOTHING = 0.8
@@ -44,22 +44,22 @@ class Curve:
 def main() -> int:
     """Parse, read, draw."""
     arguments = _parse()
-    curves = [read(folder) for folder in arguments.runs]
+    curves = [read_curve(folder) for folder in arguments.runs]
     missing = [curve.name for curve in curves if not curve.steps]
     if missing:
         print(f"no steps in {METRICS_FILE} of {', '.join(missing)}", file=sys.stderr)
         return 1
-    draw(curves, arguments.out, logarithmic=arguments.log)
+    draw_curves(curves, arguments.out, logarithmic=arguments.log)
     print(arguments.out)
     return 0
 
 
-def read(run_dir: Path) -> Curve:
+def read_curve(run_dir: Path) -> Curve:
     """The curve of one run; empty when it has no metrics yet."""
-    return of(RunLines.of(run_dir))
+    return make_curve(RunLogs.of(run_dir))
 
 
-def of(run: RunLines) -> Curve:
+def make_curve(run: RunLogs) -> Curve:
     """The curve of a run that was read."""
     return Curve(
         name=run.name,
@@ -71,7 +71,7 @@ def of(run: RunLines) -> Curve:
     )
 
 
-def draw(curves: list[Curve], out: Path, *, logarithmic: bool = False) -> None:
+def draw_curves(curves: list[Curve], out: Path, *, logarithmic: bool = False) -> None:
     """Write one picture with all curves; `logarithmic` in steps and in loss."""
     figure, axes = pyplot.subplots(figsize=(10, 5.5), dpi=120)
     for number, curve in enumerate(curves):

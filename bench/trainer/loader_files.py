@@ -21,7 +21,7 @@ from training.prepare.dataset import (
     Index,
     Shard,
     Split,
-    dtype_of,
+    token_dtype,
 )
 from training.prepare.shards import ShardWriter
 
@@ -74,7 +74,7 @@ def write_sparse(folder: Path, tokens: int) -> None:
 def _publish(place: Path, shards: list[Shard]) -> None:
     index = Index(
         format=FORMAT,
-        dtype=dtype_of(VOCABULARY),
+        dtype=token_dtype(VOCABULARY),
         vocab_size=VOCABULARY,
         boundary=0,
         tokenizer={"kind": "bytes"},

@@ -16,10 +16,10 @@ from typing import Any, Final, Literal
 
 import pytest
 
-from training.objects import Objects, Patience
+from training.objects import Objects, RetryPolicy
 from training.objects.connection import Connection
 
-QUICK = Patience(total_s=30.0, first_s=0.001, longest_s=0.02, answer_s=5.0)
+QUICK = RetryPolicy(total_s=30.0, first_s=0.001, longest_s=0.02, answer_s=5.0)
 """For tests: as patient as the real one, but with pauses of milliseconds."""
 
 
@@ -62,7 +62,7 @@ class Bucket:
         return f"s3://{self.name}/{prefix}"
 
     def objects(
-        self, prefix: str, patience: Patience = QUICK, *, own_connection: bool = False
+        self, prefix: str, patience: RetryPolicy = QUICK, *, own_connection: bool = False
     ) -> Objects:
         """The objects of a prefix, over this process's connection (making one takes 0.2 s)."""
         objects = Objects.at(self.url(prefix), patience, seed=0)

@@ -12,7 +12,7 @@ from tests.unit.trainer.checkpoints import draft
 from training.checkpoint.manifest import Manifest
 from training.checkpoint.s3 import S3Store
 from training.checkpoint.store import CheckpointStore, folder_name
-from training.objects import Objects, Patience
+from training.objects import Objects, RetryPolicy
 from training.objects.upload import Uploader
 
 PART = 100_000
@@ -34,7 +34,7 @@ def content(step: int) -> dict[str, bytes]:
 class Place:
     """One run's place in the bucket."""
 
-    def __init__(self, bucket: Bucket, patience: Patience = QUICK) -> None:
+    def __init__(self, bucket: Bucket, patience: RetryPolicy = QUICK) -> None:
         self.bucket = bucket
         self.prefix = f"team/run-{next(_RUNS)}"
         self.patience = patience

@@ -15,15 +15,15 @@ from training.checkpoint import loading
 from training.checkpoint import staging as staging_module
 from training.checkpoint.layout import Box, layout_from_json, layout_to_json
 from training.checkpoint.loading import check_fit, load_tensors
-from training.checkpoint.local_tensors import Held
+from training.checkpoint.local_tensors import LocalTensor
 from training.checkpoint.manifest import CorruptCheckpoint, FileRecord, Manifest
 from training.checkpoint.plan import (
     Plan,
-    Share,
+    TensorShard,
     UnevenLayout,
     make_plan,
-    shares_from_bytes,
-    shares_to_bytes,
+    shards_from_bytes,
+    shards_to_bytes,
 )
 from training.checkpoint.posix import PosixStore
 from training.checkpoint.staging import Staging
@@ -42,14 +42,14 @@ Cut = tuple[int, int]
 class Boxed(torch.Tensor):
     """A rank's part of a tensor, which says where it belongs: as a DTensor, without ranks."""
 
-    held: Held
+    held: LocalTensor
 
 
 @pytest.fixture(autouse=True)
 def _boxes_instead_of_meshes(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (loading, staging_module):
-        monkeypatch.setattr(module, "held", lambda tensor: tensor.held)
-    monkeypatch.setattr(staging_module, "local_of", lambda tensor: tensor.held.local)
+        monkeypatch.setattr(module, "local_tensor", lambda tensor: tensor.held)
+    monkeypatch.setattr(staging_module, "local_data", lambda tensor: tensor.held.local)
 
 
 def part(name: str, rank: int, cut: Cut, fill: bool = True) -> Boxed:
@@ -65,8 +65,8 @@ def part(name: str, rank: int, cut: Cut, fill: bool = True) -> Boxed:
     names = {torch.float32: "F32", torch.bfloat16: "BF16", torch.int64: "I64"}
     local = whole[tuple(slice(a, b) for a, b in bounds)].clone()
     boxed = local.as_subclass(Boxed)
-    share = Share(names[whole.dtype], tuple(whole.shape), box)
-    boxed.held = Held(share, local if fill else torch.zeros_like(local))
+    share = TensorShard(names[whole.dtype], tuple(whole.shape), box)
+    boxed.held = LocalTensor(share, local if fill else torch.zeros_like(local))
     return boxed
 
 
@@ -83,7 +83,7 @@ def planned(cut: Cut, file_bytes: int) -> Plan:
         {"model": {name: part(name, rank, cut).held.share for name in STATE}}
         for rank in range(cut[0] * cut[1])
     ]
-    told = [shares_from_bytes(shares_to_bytes(shares)) for shares in everyone]
+    told = [shards_from_bytes(shards_to_bytes(shares)) for shares in everyone]
     assert told == everyone
     return make_plan(told, file_bytes)
 
@@ -152,8 +152,8 @@ def test_files_are_bounded_and_one_rank_with_little_writes_one_per_group() -> No
 
 @pytest.mark.parametrize("fault", ["twice", "missing", "type", "beyond"])
 def test_ranks_that_do_not_hold_each_element_once_are_refused(fault: str) -> None:
-    def share(first: int, rows: int, dtype: str = "F32") -> dict[str, dict[str, Share]]:
-        return {"model": {"x": Share(dtype, (4, 2), Box((first, 0), (rows, 2)))}}
+    def share(first: int, rows: int, dtype: str = "F32") -> dict[str, dict[str, TensorShard]]:
+        return {"model": {"x": TensorShard(dtype, (4, 2), Box((first, 0), (rows, 2)))}}
 
     other = {
         "twice": share(1, 3),

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 
 from tests.s3.bucket import Bucket, Fault
-from training.objects import BadLocation, Location, ObjectExists, ObjectMissing, Objects, Patience
+from training.objects import (
+    BadLocation,
+    Location,
+    ObjectExists,
+    ObjectMissing,
+    Objects,
+    RetryPolicy,
+)
 from training.objects import client as client_module
 
 
@@ -59,7 +66,7 @@ def test_what_is_no_location_is_said_in_a_line(text: str) -> None:
 
 
 def test_pauses_grow_to_a_limit_and_are_never_alike() -> None:
-    patience, chance = Patience(first_s=0.1, longest_s=3.0), random.Random(1)
+    patience, chance = RetryPolicy(first_s=0.1, longest_s=3.0), random.Random(1)
     drawn = [[patience.pause_s(tries, chance) for _ in range(200)] for tries in (0, 1, 4, 5, 5000)]
     for pauses, longest in zip(drawn, (0.1, 0.2, 1.6, 3.0, 3.0), strict=True):
         assert 0.9 * longest < max(pauses) <= longest

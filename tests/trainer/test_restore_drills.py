@@ -100,7 +100,7 @@ def test_a_checkpoint_that_is_too_large_is_read_and_compared_in_place(
 def test_a_checkpoint_that_a_run_under_way_replaces_is_no_failure(
     drill: Drill, volume: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = restore.drill
+    real = restore.run_drill
     store = run_in(volume, "new")
 
     def replaced(*arguments: Any) -> Any:
@@ -109,7 +109,7 @@ def test_a_checkpoint_that_a_run_under_way_replaces_is_no_failure(
             store.delete(20)
         return real(*arguments)
 
-    monkeypatch.setattr(restore, "drill", replaced)
+    monkeypatch.setattr(restore, "run_drill", replaced)
     code, [line], _ = drill(volume, "--newest", 1)
     assert (code, line["step"], line["ok"]) == (0, 30, True)
 
@@ -135,7 +135,7 @@ def test_a_drill_that_was_cut_off_goes_on_where_it_was(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    kept, real = tmp_path / "results.jsonl", restore.drill
+    kept, real = tmp_path / "results.jsonl", restore.run_drill
     options = (volume, "--results", kept)
 
     def killed(store: Any, *more: Any) -> Any:
@@ -143,7 +143,7 @@ def test_a_drill_that_was_cut_off_goes_on_where_it_was(
             raise KeyboardInterrupt
         return real(store, *more)
 
-    monkeypatch.setattr(restore, "drill", killed)
+    monkeypatch.setattr(restore, "run_drill", killed)
     scratch = str(tmp_path / "scratch")
     monkeypatch.setattr(sys, "argv", ["drills", *map(str, options), "--scratch", scratch])
     assert main() == 130
@@ -151,7 +151,7 @@ def test_a_drill_that_was_cut_off_goes_on_where_it_was(
     with kept.open("a") as torn:
         torn.write('{"run": "old", "st')
     damage(run_in(volume, "new"), 20)  # examined already, so nobody looks
-    monkeypatch.setattr(restore, "drill", real)
+    monkeypatch.setattr(restore, "run_drill", real)
     code, lines, last = drill(*options)
     assert (code, last["runs"]) == (0, 3)
     assert [line["run"] for line in lines] == ["new", "middle", "old"]

@@ -8,10 +8,10 @@ import pytest
 
 from tests.s3.bucket import Bucket, Fault
 from tests.unit.trainer.datasets import dataset
-from training.prepare.dataset import DatasetError, shard_mistakes
-from training.prepare.download import as_folder
-from training.prepare.source import named
-from training.prepare.writer import Settings, prepare, quiet
+from training.prepare.dataset import DatasetError, verify_files
+from training.prepare.download import local_folder
+from training.prepare.source import open_source
+from training.prepare.writer import Settings, no_progress, prepare
 from training.trainer.data.local_cache import latest_of, place_of, staged
 
 SETTINGS = Settings(eval_fraction=0.3, shard_tokens=2000)
@@ -34,7 +34,7 @@ def url(bucket: Bucket, tmp_path: Path) -> str:
 def test_a_dataset_in_a_bucket_is_staged_whole(bucket: Bucket, url: str, tmp_path: Path) -> None:
     place = place_of(url)
     opened = staged(place, latest_of(place), tmp_path / "nvme", full_check=True)
-    assert shard_mistakes(opened.folder, opened.index, hashes=True) == []
+    assert verify_files(opened.folder, opened.index, hashes=True) == []
 
 
 def test_throttled_requests_are_tried_again(bucket: Bucket, url: str, tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_throttled_requests_are_tried_again(bucket: Bucket, url: str, tmp_path: 
     place = place_of(url)
     opened = staged(place, latest_of(place), tmp_path / "nvme", full_check=True)
     bucket.break_()
-    assert shard_mistakes(opened.folder, opened.index, hashes=True) == []
+    assert verify_files(opened.folder, opened.index, hashes=True) == []
 
 
 def test_a_byte_that_changed_on_the_way_is_found(bucket: Bucket, url: str, tmp_path: Path) -> None:
@@ -77,10 +77,10 @@ def test_text_in_a_bucket_makes_the_same_version_as_the_same_text_in_a_folder(
         (texts / name).write_bytes(content)
         objects.put(name, content)
     objects.put("not-wanted.md", b"left out")
-    local, _ = prepare(named(str(texts), (".txt",)), tmp_path / "local", SETTINGS)
+    local, _ = prepare(open_source(str(texts), (".txt",)), tmp_path / "local", SETTINGS)
     out = tmp_path / "fetched"
-    with as_folder(bucket.url("texts"), out, (".txt",), quiet) as folder:
-        fetched, _ = prepare(named(folder, (".txt",)), out, SETTINGS)
+    with local_folder(bucket.url("texts"), out, (".txt",), no_progress) as folder:
+        fetched, _ = prepare(open_source(folder, (".txt",)), out, SETTINGS)
     assert fetched.name == local.name
     assert sorted(path.name for path in out.iterdir()) == sorted(["latest", fetched.name])
 
@@ -88,6 +88,6 @@ def test_text_in_a_bucket_makes_the_same_version_as_the_same_text_in_a_folder(
 def test_a_prefix_with_nothing_below_it_is_refused(bucket: Bucket, tmp_path: Path) -> None:
     with (
         pytest.raises(DatasetError, match=r"s3://bucket/none: no objects there"),
-        as_folder(bucket.url("none"), tmp_path / "out", (), quiet),
+        local_folder(bucket.url("none"), tmp_path / "out", (), no_progress),
     ):
         pass

@@ -22,7 +22,7 @@ from training.checkpoint.manifest import CorruptCheckpoint
 from training.checkpoint.posix import PosixStore
 from training.checkpoint.s3_fence import S3Fence
 from training.checkpoint.store import folder_name
-from training.objects import AccessRefused, ObjectError, ObjectsUnavailable, Patience
+from training.objects import AccessDenied, ObjectError, ObjectsUnavailable, RetryPolicy
 
 
 @pytest.fixture
@@ -102,7 +102,9 @@ def test_a_bucket_that_is_gone_fails_the_save_and_leaves_the_last_one(
 ) -> None:
     chance = trials.chance
     for _ in trials.of("S3: gone in the middle of a save", 2, 50):
-        run = Place(place.bucket, Patience(total_s=0.05, first_s=0.001, longest_s=0.01, answer_s=5))
+        run = Place(
+            place.bucket, RetryPolicy(total_s=0.05, first_s=0.001, longest_s=0.01, answer_s=5)
+        )
         store = run.store()
         place.bucket.break_()
         save(store, 10)
@@ -170,17 +172,17 @@ def test_credentials_that_expire_before_a_request_without_a_body_are_fetched_ane
 
 
 def test_expired_credentials_that_nobody_renews_fail_in_a_line(place: Place) -> None:
-    impatient = Patience(total_s=0.05, first_s=0.001, longest_s=0.01)
+    impatient = RetryPolicy(total_s=0.05, first_s=0.001, longest_s=0.01)
     store = place.store(place.bucket.objects(place.prefix, impatient))
     place.bucket.break_(Fault(kind="expired"))
-    with pytest.raises(AccessRefused, match="400 ExpiredToken: The provided token has expired"):
+    with pytest.raises(AccessDenied, match="400 ExpiredToken: The provided token has expired"):
         save(store, 10)
     assert assert_sound(place) == []
 
 
 def test_a_refusal_is_not_tried_again(place: Place) -> None:
     place.bucket.break_(Fault(kind="denied"))
-    with pytest.raises(AccessRefused, match="403 AccessDenied"):
+    with pytest.raises(AccessDenied, match="403 AccessDenied"):
         place.store().steps()
     assert len(place.bucket.seen()) == 1
 
@@ -195,7 +197,7 @@ def test_credentials_come_from_the_environment_and_nowhere_else(
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
     monkeypatch.setenv("AWS_PROFILE", "default")
     monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", place.bucket.endpoint)
-    with pytest.raises(AccessRefused, match="no AWS credentials in the environment"):
+    with pytest.raises(AccessDenied, match="no AWS credentials in the environment"):
         place.bucket.objects(place.prefix, own_connection=True).read("x")
     assert place.bucket.seen() == []
 
@@ -246,7 +248,7 @@ def test_a_bit_that_flips_on_the_way_back_is_found(place: Place) -> None:
 
 def test_a_bucket_that_cannot_be_reached_is_no_corrupt_checkpoint(place: Place) -> None:
     save(place.store(), 10)
-    impatient = Patience(total_s=0.05, first_s=0.001, longest_s=0.01)
+    impatient = RetryPolicy(total_s=0.05, first_s=0.001, longest_s=0.01)
     store = place.store(place.bucket.objects(place.prefix, impatient))
     place.bucket.break_(Fault(kind="503"))
     for ask in (store.steps, lambda: store.manifest(10), lambda: store.verify(10)):

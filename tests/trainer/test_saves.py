@@ -10,7 +10,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]  # public,
 
 from tests.trainer.ranks import Hook, RunFiles
 from tests.trainer.runs import STEPS, Trainer, assert_same
-from training.checkpoint.coordination import Handover, SaveFailed
+from training.checkpoint.coordination import SaveCoordinator, SaveFailed
 from training.checkpoint.manifest import FileRecord
 from training.checkpoint.posix import PosixStore
 from training.checkpoint.rank_save import RankSave
@@ -61,10 +61,10 @@ def test_a_rank_that_cannot_write_fails_the_save_for_all_and_says_which_it_was(
     assert_same(files, control)
 
 
-def world(size: int) -> list[Handover]:
+def world(size: int) -> list[SaveCoordinator]:
     store = HashStore()
     store.set_timeout(timedelta(seconds=30))
-    return [Handover(store, rank, size) for rank in range(size)]
+    return [SaveCoordinator(store, rank, size) for rank in range(size)]
 
 
 def test_the_leader_collects_the_files_of_all_and_all_hear_that_it_is_done() -> None:

@@ -14,9 +14,9 @@ import torch
 from tests.trainer.ranks import until
 from tests.unit.trainer.checkpoints import draft
 from training.checkpoint import contents
-from training.checkpoint.layout import Box, whole
+from training.checkpoint.layout import Box, whole_box
 from training.checkpoint.loading import load_tensors
-from training.checkpoint.local_tensors import held, shares_of
+from training.checkpoint.local_tensors import local_shards, local_tensor
 from training.checkpoint.manifest import FileRecord
 from training.checkpoint.plan import Plan, make_plan
 from training.checkpoint.posix import PosixStore
@@ -115,7 +115,7 @@ def train(made: Made) -> None:
 def save_all(rank: int, made: Made, store: PosixStore) -> Plan:
     """As the trainer does, with the test's own messages."""
     groups = contents.tensors(*made)
-    own = shares_of(groups)
+    own = local_shards(groups)
     shares = [own] * RANKS
     torch.distributed.all_gather_object(shares, own)
     plan = make_plan(shares)
@@ -139,18 +139,18 @@ def assert_loads_into(
     groups = contents.tensors(*made)
     for tensors in groups.values():
         for tensor in tensors.values():
-            held(tensor).local.fill_(7)
+            local_tensor(tensor).local.fill_(7)
     load_tensors(store, store.manifest(1), plan.layout, groups)
     for group, tensors in groups.items():
         for name, tensor in tensors.items():
-            mine = held(tensor)
+            mine = local_tensor(tensor)
             expected = whole[f"{group} {name}"]
             cut = expected[mine.share.box.slices_in(plan_box(expected))]
             assert torch.equal(part_of(mine, mine.share.box), cut), name
 
 
 def plan_box(tensor: torch.Tensor) -> Box:
-    return whole(tuple(tensor.shape))
+    return whole_box(tuple(tensor.shape))
 
 
 KINDS = ("shard", "replicate x shard", "shard x tensor")

@@ -11,8 +11,8 @@ import safetensors.torch
 import torch
 
 from training.checkpoint import contents, rng
-from training.checkpoint.loading import parse
-from training.checkpoint.local_tensors import Tensors, shares_of
+from training.checkpoint.loading import parse_safetensors
+from training.checkpoint.local_tensors import Tensors, local_shards
 from training.checkpoint.manifest import CorruptCheckpoint
 from training.checkpoint.plan import make_plan
 from training.checkpoint.staging import Staging
@@ -32,7 +32,7 @@ TENSORS = {
 
 def staged(tensors: Tensors) -> tuple[Staging, str]:
     """Staging memory for a checkpoint of one rank, and the name of its only file."""
-    plan = make_plan([shares_of({"model": tensors})])
+    plan = make_plan([local_shards({"model": tensors})])
     (file,) = plan.files[0]
     return Staging(plan.files[0], {"model": tensors}, torch.device("cpu")), file.name
 
@@ -58,7 +58,7 @@ def test_staging_memory_is_reused_and_follows_the_tensors() -> None:
     for value in (1.0, 2.0):
         tensor.fill_(value)
         staging.stage({"model": {"x": tensor}})
-        assert torch.equal(parse("f", content(staging, name))["x"], tensor)
+        assert torch.equal(parse_safetensors("f", content(staging, name))["x"], tensor)
     assert staging.files[name].data_ptr() == address
 
 
@@ -75,7 +75,7 @@ def test_staging_memory_begins_on_a_page_so_that_it_can_be_written_around_the_ca
 )
 def test_what_is_no_safetensors_file_is_corrupt(content: bytes) -> None:
     with pytest.raises(CorruptCheckpoint, match="f: not safetensors"):
-        parse("f", content)
+        parse_safetensors("f", content)
 
 
 def draw() -> list[float]:
@@ -85,7 +85,7 @@ def draw() -> list[float]:
 def test_random_states_continue_where_they_were() -> None:
     rng.seed_all(5)
     draw()  # leaves half a Gaussian pair in Python and numpy
-    states = parse("f", safetensors.torch.save(rng.capture()))
+    states = parse_safetensors("f", safetensors.torch.save(rng.capture()))
     expected = draw()
     rng.seed_all(6)
     assert draw() != expected

@@ -117,7 +117,7 @@ def test_two_nodes_measure_their_collectives_and_become_the_run(start: Start) ->
 
 
 def test_a_network_that_is_too_slow_is_told_with_what_is_wanted() -> None:
-    config = trainer_config.parse({**short_training.settings(1), "device": "cpu"})
+    config = trainer_config.parse({**short_training.trainer_settings(1), "device": "cpu"})
     with joined(config) as world:
         finding, facts = ranks.CHECKS["collective"](world, config, Expected(gbps=80.0))
     assert facts["bandwidth_gbps"] == 0 and facts["world_size"] == 1  # nothing to send to
@@ -126,7 +126,7 @@ def test_a_network_that_is_too_slow_is_told_with_what_is_wanted() -> None:
 
 
 def test_a_short_training_learns_on_one_rank_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = trainer_config.parse({**short_training.settings(1), "device": "cpu"})
+    config = trainer_config.parse({**short_training.trainer_settings(1), "device": "cpu"})
     with joined(config) as world:
         assert short_training.train(config, world).learned
         monkeypatch.setattr(short_training, "STEPS", 5)
@@ -146,11 +146,11 @@ IMPATIENT = """
 import sys
 from training.validation import gang
 from training.validation.gang import Gang
-from training.validation.verdict import conclude
+from training.validation.verdict import report_verdict
 
 place = {"job": sys.argv[1], "leader": "127.0.0.1", "port": int(sys.argv[2])}
 two = Gang(nodes=2, processes=1, device="cpu", collective_s=4.0, **place)
-sys.exit(conclude(gang.run(two, "collective", "collective", "{}")))
+sys.exit(report_verdict(gang.run_check(two, "collective", "collective", "{}")))
 """
 
 
@@ -181,7 +181,7 @@ def test_nodes_that_never_meet_say_so(start: Start) -> None:
 
 
 def test_a_healthy_cpu_passes_the_smoke_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    verdict = smoke.check(1, "cpu", Expected(models=("a100",)))
+    verdict = smoke.run_smoke(1, "cpu", Expected(models=("a100",)))
     assert verdict.ok
     assert verdict.facts["device"] == "cpu" and verdict.facts["model"]
 
@@ -192,7 +192,7 @@ def test_a_healthy_cpu_passes_the_smoke_check(monkeypatch: pytest.MonkeyPatch) -
         return product
 
     monkeypatch.setattr(torch.Tensor, "__matmul__", off_by_one)
-    wrong = smoke.check(1, "cpu", Expected()).finding
+    wrong = smoke.run_smoke(1, "cpu", Expected()).finding
     assert wrong and wrong.cause.startswith("rows of a product of matrices are wrong")
 
 
@@ -209,7 +209,7 @@ def test_a_node_that_is_told_to_stop_says_so(start: Start) -> None:
     )
     until(lambda: _children(waiting.pid), "the launcher")
     waiting.send_signal(signal.SIGTERM)
-    assert last_line(waiting)["cause"] == gang.TOLD_TO_STOP.cause
+    assert last_line(waiting)["cause"] == gang.INTERRUPTED.cause
 
 
 def test_waiting_is_bounded_by_the_time_to_meet_and_the_time_to_work() -> None:

@@ -9,10 +9,10 @@ import torch
 
 from tests.unit.trainer.checkpoints import draft
 from training.checkpoint.contents import MODEL, OPTIMIZER, PROGRESS_FILE, Progress
-from training.checkpoint.layout import LAYOUT_FILE, layout_to_json, whole
+from training.checkpoint.layout import LAYOUT_FILE, layout_to_json, whole_box
 from training.checkpoint.local_tensors import DTYPES
 from training.checkpoint.manifest import Manifest
-from training.checkpoint.plan import Share, make_plan
+from training.checkpoint.plan import TensorShard, make_plan
 from training.checkpoint.posix import PosixStore
 from training.checkpoint.staging import Staging
 from training.checkpoint.store import CheckpointStore
@@ -26,7 +26,9 @@ def write(store: CheckpointStore, step: int, saved_at: float = 0.0, elements: in
     groups = {MODEL: {"weight": weight}, OPTIMIZER: {"weight/exp_avg": weight * 0.5}}
     shares = {
         group: {
-            name: Share(DTYPES[tensor.dtype], tuple(tensor.shape), whole(tuple(tensor.shape)))
+            name: TensorShard(
+                DTYPES[tensor.dtype], tuple(tensor.shape), whole_box(tuple(tensor.shape))
+            )
             for name, tensor in tensors.items()
         }
         for group, tensors in groups.items()

@@ -22,7 +22,7 @@ import sys
 import time
 from pathlib import Path
 
-from training.checkpoint.factory import find
+from training.checkpoint.factory import find_checkpoints
 from training.checkpoint.manifest import CorruptCheckpoint, Manifest
 from training.checkpoint.store import CheckpointStore, folder_name
 from training.objects.location import BadLocation
@@ -34,7 +34,7 @@ def main() -> int:
     """Parse, find the checkpoints, do what was asked."""
     arguments = _parse()
     try:
-        store, steps = find(arguments.dir)
+        store, steps = find_checkpoints(arguments.dir)
     except (BadLocation, OSError) as error:
         print(f"{arguments.dir}: {error}", file=sys.stderr)
         return _NOTHING
@@ -52,15 +52,15 @@ def main() -> int:
 
 def _copy(command: str, store: CheckpointStore, step: int, out: Path) -> int:
     # Only here: torch takes a second to load.
-    from training.checkpoint.restore import CannotRestore, drill, export
+    from training.checkpoint.restore import RestoreError, export_model, run_drill
 
     begun = time.monotonic()
     try:
         if command == "export":
-            export(store, step, out)
+            export_model(store, step, out)
             print(f"{folder_name(step)}: model written to {out}")
         else:
-            done = drill(store, step, out)
+            done = run_drill(store, step, out)
             print(
                 f"{folder_name(step)}: {done.tensors} tensors, {done.bytes / 1e6:.1f} MB restored "
                 f"to {out} in {time.monotonic() - begun:.1f} s, every SHA-256 equal"
@@ -68,7 +68,7 @@ def _copy(command: str, store: CheckpointStore, step: int, out: Path) -> int:
     except CorruptCheckpoint as error:
         print(f"{folder_name(step)}: corrupt: {error}", file=sys.stderr)
         return _CORRUPT
-    except (CannotRestore, OSError) as error:
+    except (RestoreError, OSError) as error:
         print(f"{folder_name(step)}: {error}", file=sys.stderr)
         return _NOTHING
     return _FOUND

@@ -28,7 +28,7 @@ class SaveFailed(OSError):
     """A checkpoint was not written because of another rank; one line."""
 
 
-class Handover:
+class SaveCoordinator:
     """One rank's end. Saves are counted from 0 and every rank counts the same ones."""
 
     def __init__(self, store: Store, rank: int, size: int) -> None:

@@ -10,7 +10,7 @@ from training.checkpoint.fence import PosixFence, newest_attempt
 from training.checkpoint.posix import PosixStore
 from training.checkpoint.s3 import S3Store
 from training.checkpoint.s3_fence import S3Fence
-from training.checkpoint.store import CheckpointStore, Fence, step_of
+from training.checkpoint.store import CheckpointStore, Fence, parse_step
 from training.objects import Objects
 from training.objects.location import is_location
 from training.spec import CHECKPOINTS_DIR
@@ -40,7 +40,7 @@ def join_attempt(run_dir: Path, store: str | None, attempt: int) -> Fence:
     return PosixFence(run_dir, attempt)
 
 
-def find(text: str) -> tuple[CheckpointStore, list[int]]:
+def find_checkpoints(text: str) -> tuple[CheckpointStore, list[int]]:
     """The store and the steps that somebody means who names a run, its checkpoints, or one of them.
 
     `text` is a folder or s3://BUCKET/PREFIX. Raises BadLocation or OSError.
@@ -49,7 +49,7 @@ def find(text: str) -> tuple[CheckpointStore, list[int]]:
         return _find_on_s3(text)
     folder = Path(text)
     inner = folder / CHECKPOINTS_DIR
-    step = step_of(folder.resolve().name)
+    step = parse_step(folder.resolve().name)
     if step is not None:
         store = PosixStore(folder.resolve().parent)
         return store, [step] if step in store.steps() else []
@@ -60,7 +60,7 @@ def find(text: str) -> tuple[CheckpointStore, list[int]]:
 def _find_on_s3(text: str) -> tuple[CheckpointStore, list[int]]:
     url = text.removesuffix("/")
     head, _, last = url.rpartition("/")
-    step = step_of(last)
+    step = parse_step(last)
     run = (head if step is not None else url).removesuffix(f"/{CHECKPOINTS_DIR}")
     store = S3Store(Objects.at(run))
     steps = store.steps()

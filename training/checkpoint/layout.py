@@ -61,7 +61,7 @@ class Box:
         )
 
 
-def whole(shape: Shape) -> Box:
+def whole_box(shape: Shape) -> Box:
     """The box of a whole tensor."""
     return Box((0,) * len(shape), shape)
 

@@ -19,7 +19,7 @@ import torch
 from safetensors import SafetensorError
 
 from training.checkpoint.layout import Box, Layout, Piece, StoredTensor
-from training.checkpoint.local_tensors import DTYPES, Groups, Held, held
+from training.checkpoint.local_tensors import DTYPES, Groups, LocalTensor, local_tensor
 from training.checkpoint.manifest import CorruptCheckpoint, FileRecord, Manifest
 from training.checkpoint.staging import part_of
 from training.checkpoint.store import CheckpointStore, Source
@@ -36,7 +36,7 @@ class _Use:
     piece: Piece
     bytes: int
     needed: Box
-    target: Held
+    target: LocalTensor
 
     @property
     def end(self) -> int:
@@ -50,7 +50,7 @@ def load_tensors(
     uses: dict[str, list[_Use]] = {}
     for group, tensors in groups.items():
         for name, tensor in tensors.items():
-            for use in _uses(layout[group][name], held(tensor)):
+            for use in _uses(layout[group][name], local_tensor(tensor)):
                 uses.setdefault(use.piece.file, []).append(use)
     threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)), max(1, len(uses)))
     # The largest first, so that no thread is left with a large one at the end.
@@ -79,7 +79,7 @@ def check_fit(layout: Layout, wanted: Layout) -> None:
                 )
 
 
-def _uses(stored: StoredTensor, target: Held) -> Iterator[_Use]:
+def _uses(stored: StoredTensor, target: LocalTensor) -> Iterator[_Use]:
     missing = target.share.box.elements
     for piece in stored.pieces:
         if needed := piece.box.overlap(target.share.box):
@@ -170,7 +170,7 @@ def whole_tensors(layout: Layout, group: str) -> Mapping[str, torch.Tensor]:
     }
 
 
-def parse(name: str, content: bytes) -> dict[str, torch.Tensor]:
+def parse_safetensors(name: str, content: bytes) -> dict[str, torch.Tensor]:
     """The tensors of a safetensors file. Raises CorruptCheckpoint; runs no code of the file."""
     try:
         return safetensors.torch.load(content)

@@ -9,8 +9,8 @@ from typing import Any, Final, cast
 
 import torch
 
-from training.checkpoint.layout import Box, whole
-from training.checkpoint.plan import Share, Shares
+from training.checkpoint.layout import Box, whole_box
+from training.checkpoint.plan import RankShards, TensorShard
 
 DTYPES: Final = {
     torch.float64: "F64",
@@ -30,20 +30,20 @@ Groups = Mapping[str, Tensors]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LocalTensor:
     """A tensor as this rank has it."""
 
-    share: Share
+    share: TensorShard
     local: torch.Tensor
     """The elements of the share's box; memory of the model or the optimizer, not a copy."""
 
 
-def held(tensor: torch.Tensor) -> Held:
+def local_tensor(tensor: torch.Tensor) -> LocalTensor:
     """A plain tensor or DTensor; never communicates. Raises ValueError for unreduced ones."""
-    local = local_of(tensor)
+    local = local_data(tensor)
     if not _is_sharded(tensor):
         shape = tuple(tensor.shape)
-        return Held(Share(DTYPES[tensor.dtype], shape, whole(shape)), local)
+        return LocalTensor(TensorShard(DTYPES[tensor.dtype], shape, whole_box(shape)), local)
     from torch.distributed.tensor import DTensor
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
@@ -56,10 +56,10 @@ def held(tensor: torch.Tensor) -> Held:
     if tuple(local.shape) != tuple(shape):
         raise ValueError(f"a rank holds {tuple(local.shape)} where its share is {tuple(shape)}")
     box = Box(tuple(map(int, offset)), tuple(map(int, shape)))
-    return Held(Share(DTYPES[tensor.dtype], tuple(sharded.shape), box), local)
+    return LocalTensor(TensorShard(DTYPES[tensor.dtype], tuple(sharded.shape), box), local)
 
 
-def local_of(tensor: torch.Tensor) -> torch.Tensor:
+def local_data(tensor: torch.Tensor) -> torch.Tensor:
     """The elements that are here: memory of the model or the optimizer, not a copy."""
     if _is_sharded(tensor):
         return cast(torch.Tensor, cast(Any, tensor).to_local()).detach()
@@ -72,9 +72,9 @@ def _is_sharded(tensor: torch.Tensor) -> bool:
     return module is not None and isinstance(tensor, module.DTensor)
 
 
-def shares_of(groups: Groups) -> Shares:
+def local_shards(groups: Groups) -> RankShards:
     """What this rank can tell the others, to plan with."""
     return {
-        group: {name: held(tensor).share for name, tensor in tensors.items()}
+        group: {name: local_tensor(tensor).share for name, tensor in tensors.items()}
         for group, tensors in groups.items()
     }

@@ -29,7 +29,7 @@ class UnevenLayout(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class TensorShard:
     """What one rank holds of a tensor."""
 
     dtype: str
@@ -38,11 +38,11 @@ class Share:
     box: Box
 
 
-Shares = Mapping[str, Mapping[str, Share]]
+RankShards = Mapping[str, Mapping[str, TensorShard]]
 """What one rank holds: by group (model, optimizer) and name."""
 
 
-def shares_to_bytes(shares: Shares) -> bytes:
+def shards_to_bytes(shares: RankShards) -> bytes:
     """Small: what a rank holds repeats itself a lot."""
     values = {
         group: {
@@ -54,11 +54,11 @@ def shares_to_bytes(shares: Shares) -> bytes:
     return zlib.compress(json.dumps(values, separators=(",", ":")).encode(), 1)
 
 
-def shares_from_bytes(content: bytes) -> Shares:
+def shards_from_bytes(content: bytes) -> RankShards:
     """What `shares_to_bytes` was given."""
     return {
         group: {
-            name: Share(dtype, tuple(shape), Box(tuple(offset), tuple(local)))
+            name: TensorShard(dtype, tuple(shape), Box(tuple(offset), tuple(local)))
             for name, (dtype, shape, offset, local) in tensors.items()
         }
         for group, tensors in json.loads(zlib.decompress(content)).items()
@@ -100,7 +100,7 @@ class Plan:
     layout: Layout
 
 
-def make_plan(everyone: Sequence[Shares], file_bytes: int = FILE_BYTES) -> Plan:
+def make_plan(everyone: Sequence[RankShards], file_bytes: int = FILE_BYTES) -> Plan:
     """`everyone` by rank. Raises UnevenLayout."""
     known, written_by = _assign(everyone)
     files = tuple(tuple(_files_of(rank, known, mine, file_bytes)) for rank, mine in written_by)
@@ -116,10 +116,10 @@ def make_plan(everyone: Sequence[Shares], file_bytes: int = FILE_BYTES) -> Plan:
     return Plan(files=files, layout=layout)
 
 
-Keyed = dict[tuple[str, str], Share]
+Keyed = dict[tuple[str, str], TensorShard]
 
 
-def _assign(everyone: Sequence[Shares]) -> tuple[Keyed, list[tuple[int, Keyed]]]:
+def _assign(everyone: Sequence[RankShards]) -> tuple[Keyed, list[tuple[int, Keyed]]]:
     """One share of each tensor, for its type and shape; and what each rank writes."""
     known: Keyed = {}
     taken: set[tuple[str, str, Box]] = set()
@@ -146,7 +146,7 @@ def _files_of(rank: int, known: Keyed, mine: Keyed, file_bytes: int) -> Iterator
         names = [name for other, name in mine if other == group]
         # Wide types first: then every tensor of a file is aligned to its own element size.
         names.sort(key=lambda name: (-ELEMENT_BYTES[mine[group, name].dtype], name))
-        batch: list[tuple[str, Share]] = []
+        batch: list[tuple[str, TensorShard]] = []
         size, number = 0, 0
         for name, part, part_bytes in _parts(mine, group, names, file_bytes):
             if batch and size + part_bytes > file_bytes:
@@ -160,7 +160,7 @@ def _files_of(rank: int, known: Keyed, mine: Keyed, file_bytes: int) -> Iterator
 
 def _parts(
     mine: Keyed, group: str, names: Sequence[str], file_bytes: int
-) -> Iterator[tuple[str, Share, int]]:
+) -> Iterator[tuple[str, TensorShard, int]]:
     """The boxes, those that are larger than a file cut into rows."""
     for name in names:
         share = mine[group, name]
@@ -174,7 +174,7 @@ def _parts(
         for first in range(0, shape[0], rows):
             count = min(rows, shape[0] - first)
             box = Box((offset[0] + first, *offset[1:]), (count, *shape[1:]))
-            yield name, Share(share.dtype, share.shape, box), count * row_bytes
+            yield name, TensorShard(share.dtype, share.shape, box), count * row_bytes
 
 
 def file_name(group: str, rank: int, number: int) -> str:
@@ -183,7 +183,9 @@ def file_name(group: str, rank: int, number: int) -> str:
     return f"{group}{suffix}.safetensors"
 
 
-def _file(group: str, rank: int, number: int, batch: Sequence[tuple[str, Share]]) -> PlannedFile:
+def _file(
+    group: str, rank: int, number: int, batch: Sequence[tuple[str, TensorShard]]
+) -> PlannedFile:
     entries: dict[str, object] = {"__metadata__": {"format": "pt"}}
     ends: list[int] = [0]
     for name, share in batch:
@@ -205,7 +207,7 @@ def _file(group: str, rank: int, number: int, batch: Sequence[tuple[str, Share]]
     )
 
 
-def _key(name: str, share: Share) -> str:
+def _key(name: str, share: TensorShard) -> str:
     """The tensor's own name when the piece is all of it, else with the offset: `NAME@128.0`."""
     if share.box.shape == share.shape:
         return name

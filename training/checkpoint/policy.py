@@ -41,7 +41,7 @@ class SavePolicy:
         return TIME if time_is_up else None
 
 
-def to_delete(
+def steps_to_delete(
     manifests: Sequence[Manifest], *, keep_latest: int, last_known_good: int | None
 ) -> list[int]:
     """Steps to delete, oldest first, given every readable checkpoint.
@@ -60,7 +60,7 @@ def to_delete(
     return [manifest.step for manifest in ordered if manifest.step not in kept]
 
 
-def retain(store: CheckpointStore, keep_latest: int) -> None:
+def apply_retention(store: CheckpointStore, keep_latest: int) -> None:
     """Delete every readable checkpoint that is not to be kept, oldest first. Raises OSError."""
     manifests: list[Manifest] = []
     for step in store.steps():
@@ -69,5 +69,5 @@ def retain(store: CheckpointStore, keep_latest: int) -> None:
         except CorruptCheckpoint:
             continue
     good = store.last_known_good()
-    for step in policy.to_delete(manifests, keep_latest=keep_latest, last_known_good=good):
+    for step in policy.steps_to_delete(manifests, keep_latest=keep_latest, last_known_good=good):
         store.delete(step)

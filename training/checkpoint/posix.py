@@ -19,7 +19,7 @@ from pathlib import Path
 
 from training.checkpoint.durable import BLOCK_BYTES, write_file
 from training.checkpoint.manifest import MANIFEST_FILE, CorruptCheckpoint, FileRecord, Manifest
-from training.checkpoint.store import Chunk, Source, folder_name, step_of
+from training.checkpoint.store import Chunk, Source, folder_name, parse_step
 from training.disk import fsync_folder
 
 _WRITING = ".writing-"
@@ -53,7 +53,7 @@ class PosixStore:
             names = os.listdir(self.root)
         except FileNotFoundError:
             return []
-        found = [(step_of(name), name) for name in names]
+        found = [(parse_step(name), name) for name in names]
         return sorted(
             step
             for step, name in found

@@ -6,7 +6,7 @@ import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from training.checkpoint.coordination import Handover
+from training.checkpoint.coordination import SaveCoordinator
 from training.checkpoint.manifest import FileRecord
 from training.checkpoint.store import CheckpointStore, Chunk, Upload
 from training.checkpoint.writer import FileWork
@@ -36,7 +36,7 @@ class RankSave:
         )
 
     def lead(
-        self, handover: Handover, save: int, announce: Callable[[], None], publish: Publish
+        self, handover: SaveCoordinator, save: int, announce: Callable[[], None], publish: Publish
     ) -> None:
         """Announce, write, collect, publish; tell all how it ended. Raises what went wrong."""
         failure: BaseException | None = None
@@ -51,7 +51,7 @@ class RankSave:
         finally:
             handover.tell(save, failure)
 
-    def follow(self, handover: Handover, save: int) -> None:
+    def follow(self, handover: SaveCoordinator, save: int) -> None:
         """Write, hand over, and hear how it ended. Raises what went wrong, here or elsewhere.
 
         Nothing is removed before the leader has told: it may still be writing in the same place.

@@ -12,10 +12,16 @@ import safetensors.torch
 import torch
 
 from training.checkpoint.contents import MODEL, PROGRESS_FILE, Progress
-from training.checkpoint.layout import LAYOUT_FILE, Layout, layout_from_json, layout_to_json, whole
+from training.checkpoint.layout import (
+    LAYOUT_FILE,
+    Layout,
+    layout_from_json,
+    layout_to_json,
+    whole_box,
+)
 from training.checkpoint.loading import load_tensors, whole_tensors
 from training.checkpoint.manifest import FileRecord, Manifest
-from training.checkpoint.plan import Share, make_plan
+from training.checkpoint.plan import TensorShard, make_plan
 from training.checkpoint.posix import PosixStore
 from training.checkpoint.staging import Staging
 from training.checkpoint.store import CheckpointStore, Upload
@@ -25,12 +31,12 @@ _CONFIG_FILE: Final = "config.json"
 _ATTEMPT: Final = 1
 
 
-class CannotRestore(Exception):
+class RestoreError(Exception):
     """What was asked for is not possible with this checkpoint or folder; one line."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drill:
+class DrillResult:
     """What was restored and found equal."""
 
     step: int
@@ -38,7 +44,7 @@ class Drill:
     bytes: int
 
 
-def export(store: CheckpointStore, step: int, out: Path) -> None:
+def export_model(store: CheckpointStore, step: int, out: Path) -> None:
     """Write the model as `from_pretrained` of transformers loads it; needs memory for all of it.
 
     `out` is made. Raises CannotRestore, CorruptCheckpoint, OSError.
@@ -46,7 +52,7 @@ def export(store: CheckpointStore, step: int, out: Path) -> None:
     _refuse_used(out)
     manifest = store.manifest(step)
     if _CONFIG_FILE not in manifest.files:
-        raise CannotRestore(f"step {step} has no {_CONFIG_FILE}: transformers could not load it")
+        raise RestoreError(f"step {step} has no {_CONFIG_FILE}: transformers could not load it")
     layout = _layout(store, step)
     tensors = _loaded(store, manifest, layout, MODEL)
     out.mkdir(parents=True, exist_ok=True)
@@ -57,7 +63,7 @@ def export(store: CheckpointStore, step: int, out: Path) -> None:
     unfinished.rename(out / "model.safetensors")
 
 
-def drill(store: CheckpointStore, step: int, scratch: Path) -> Drill:
+def run_drill(store: CheckpointStore, step: int, scratch: Path) -> DrillResult:
     """Restore a checkpoint under `scratch`, as one rank would, read it back, compare every tensor.
 
     What is there afterwards is a run directory's checkpoints folder. Needs memory for the larger
@@ -80,8 +86,8 @@ def drill(store: CheckpointStore, step: int, scratch: Path) -> Drill:
     for group in new_layout:
         for name, tensor in _loaded(copy, restored, new_layout, group).items():
             if _sha256(tensor) != hashes[group, name]:
-                raise CannotRestore(f"{group} tensor {name} differs after it was restored")
-    return Drill(step=step, tensors=len(hashes), bytes=restored.bytes)
+                raise RestoreError(f"{group} tensor {name} differs after it was restored")
+    return DrillResult(step=step, tensors=len(hashes), bytes=restored.bytes)
 
 
 def _restore_tensors(
@@ -89,7 +95,9 @@ def _restore_tensors(
 ) -> tuple[dict[tuple[str, str], str], dict[str, FileRecord], Layout]:
     """Hashes of all tensors, and the files and the layout of their copy."""
     shares = {
-        group: {name: Share(t.dtype, t.shape, whole(t.shape)) for name, t in tensors.items()}
+        group: {
+            name: TensorShard(t.dtype, t.shape, whole_box(t.shape)) for name, t in tensors.items()
+        }
         for group, tensors in layout.items()
     }
     plan = make_plan([shares])
@@ -136,4 +144,4 @@ def _sha256(tensor: torch.Tensor) -> str:
 
 def _refuse_used(folder: Path) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise CannotRestore(f"{folder}: exists and is not an empty folder; name another")
+        raise RestoreError(f"{folder}: exists and is not an empty folder; name another")

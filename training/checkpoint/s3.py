@@ -26,8 +26,8 @@ from training.checkpoint import s3_manifests
 from training.checkpoint.manifest import MANIFEST_FILE, CorruptCheckpoint, FileRecord, Manifest
 from training.checkpoint.s3_fence import newest_attempt
 from training.checkpoint.s3_upload import S3Upload, attempt_folder
-from training.checkpoint.store import folder_name, step_of
-from training.objects import AccessRefused, ObjectMissing, Objects
+from training.checkpoint.store import folder_name, parse_step
+from training.objects import AccessDenied, ObjectMissing, Objects
 from training.objects.client import CHUNK_BYTES, READERS
 from training.objects.upload import Uploader
 from training.spec import CHECKPOINTS_DIR
@@ -89,7 +89,7 @@ class S3Store:
     def steps(self) -> list[int]:
         """Steps whose manifest is published, ascending. Raises ObjectError."""
         steps = sorted(
-            step for name in self._objects.folders() if (step := step_of(name)) is not None
+            step for name in self._objects.folders() if (step := parse_step(name)) is not None
         )
         there = self._readers.map(self._is_published, steps)
         return [step for step, published in zip(steps, there, strict=True) if published]
@@ -97,7 +97,7 @@ class S3Store:
     def manifest(self, step: int) -> Manifest:
         """The manifest, if it belongs to this step. Raises CorruptCheckpoint or ObjectError."""
         self._manifests.pop(step, None)
-        entry = s3_manifests.look(self._objects, step)
+        entry = s3_manifests.read_entry(self._objects, step)
         if not entry.published:
             raise CorruptCheckpoint(f"{MANIFEST_FILE}: there is none")
         self._manifests[step] = entry.manifest(step)
@@ -148,14 +148,14 @@ class S3Store:
         """Close the step, then remove its files. Raises ObjectError."""
         names = {entry.name for entry in self._objects.list(f"{folder_name(step)}/")}
         if names:
-            s3_manifests.close(self._objects, step, even_published=True)
-            self._objects.delete(names - {s3_manifests.name_of(step)})
+            s3_manifests.close_step(self._objects, step, even_published=True)
+            self._objects.delete(names - {s3_manifests.manifest_name(step)})
             self._closed[step] = time.monotonic()
         self._forget_closed()
 
     def set_aside(self, step: int) -> None:
         """Close the step; its files stay, and its manifest under another name. Raises ObjectError."""
-        entry = s3_manifests.close(self._objects, step, even_published=True)
+        entry = s3_manifests.close_step(self._objects, step, even_published=True)
         if entry.published:
             self._objects.put(f"{folder_name(step)}/{_SET_ASIDE}", entry.content)
 
@@ -164,7 +164,7 @@ class S3Store:
         newest = newest_attempt(self._run)
         self._abort_uploads(newest)
         for name in list(self._objects.folders()):
-            step = step_of(name)
+            step = parse_step(name)
             if step is not None:
                 self._sweep_step(step, newest)
 
@@ -184,7 +184,7 @@ class S3Store:
         if step in self._closed:
             return False
         try:
-            return self._objects.size(s3_manifests.name_of(step)) > s3_manifests.MARK_BYTES
+            return self._objects.size(s3_manifests.manifest_name(step)) > s3_manifests.MARK_BYTES
         except ObjectMissing:
             return False
 
@@ -206,7 +206,7 @@ class S3Store:
     def _sweep_step(self, step: int, newest: int) -> None:
         """Remove the files of attempts before `newest` that no manifest names, and old marks."""
         entries = list(self._objects.list(f"{folder_name(step)}/"))
-        entry = s3_manifests.look(self._objects, step)
+        entry = s3_manifests.read_entry(self._objects, step)
         keep = newest
         if entry.published:
             try:
@@ -216,7 +216,7 @@ class S3Store:
         left = {e.name for e in entries if _is_of_attempt(e.name, before=newest, but=keep)}
         left |= {e.name for e in entries if e.name == f"{folder_name(step)}/{_SET_ASIDE}"}
         if left and not entry.published:
-            entry = s3_manifests.close(self._objects, step)
+            entry = s3_manifests.close_step(self._objects, step)
             if entry.published:
                 return  # just now, by the attempt that was thought dead: these are its files
         self._objects.delete(left)
@@ -228,7 +228,7 @@ class S3Store:
         """End the multipart uploads of attempts before `newest`, whose parts are paid for."""
         try:
             uploads = list(self._objects.unfinished("step-"))
-        except AccessRefused:
+        except AccessDenied:
             return  # not every role may ask; then the bucket's lifecycle rule ends them in days
         for name, upload in uploads:
             if _is_of_attempt(name, before=newest):
@@ -239,7 +239,7 @@ class S3Store:
         """Remove the marks of this process's deletions once nobody can be on his way any more."""
         limit = time.monotonic() - _FORGET_S
         old = [step for step, closed in self._closed.items() if closed < limit]
-        self._objects.delete([s3_manifests.name_of(step) for step in old])
+        self._objects.delete([s3_manifests.manifest_name(step) for step in old])
         for step in old:
             del self._closed[step]
 

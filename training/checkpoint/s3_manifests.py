@@ -49,28 +49,28 @@ class Entry:
         return manifest
 
 
-def name_of(step: int) -> str:
+def manifest_name(step: int) -> str:
     """The object's name below the checkpoints."""
     return f"{folder_name(step)}/{MANIFEST_FILE}"
 
 
-def look(checkpoints: Objects, step: int) -> Entry:
+def read_entry(checkpoints: Objects, step: int) -> Entry:
     """What is there now. Raises ObjectError."""
     try:
-        content, etag = checkpoints.read_tagged(name_of(step))
+        content, etag = checkpoints.read_tagged(manifest_name(step))
     except ObjectMissing:
         return Entry(content=b"", etag=None)
     return Entry(content=content, etag=etag)
 
 
-def mark(why: str) -> bytes:
+def closing_mark(why: str) -> bytes:
     """A mark's content. One that was made before closes nothing again."""
     text = f"closed: {why}\n".encode()
     assert len(text) <= MARK_BYTES
     return text
 
 
-def close(
+def close_step(
     checkpoints: Objects, step: int, *, why: str | None = None, even_published: bool = False
 ) -> Entry:
     """Let nobody publish this step who has looked before now; returns what was there.
@@ -78,14 +78,14 @@ def close(
     A published one is left alone, unless `even_published`. Ranks that close together give the
     same `why`, and the first closes for all; None makes one of its own. Raises ObjectError.
     """
-    text = mark(why or uuid.uuid4().hex)
+    text = closing_mark(why or uuid.uuid4().hex)
     for _ in range(_TURNS):
-        entry = look(checkpoints, step)
+        entry = read_entry(checkpoints, step)
         if entry.content == text or (entry.published and not even_published):
             return entry
         try:
-            checkpoints.create(name_of(step), text, instead_of=entry.etag)
+            checkpoints.create(manifest_name(step), text, instead_of=entry.etag)
         except (ObjectExists, ObjectMissing):
             continue
         return entry
-    raise ObjectExists(f"{checkpoints.location.url(name_of(step))}: changes all the time")
+    raise ObjectExists(f"{checkpoints.location.url(manifest_name(step))}: changes all the time")

@@ -52,10 +52,10 @@ class S3Upload:
         """Publish by one conditional write, as s3_manifests says. Raises ObjectError, or StaleAttempt."""
         self._check_files(manifest)
         content = manifest.to_json().encode()
-        name = s3_manifests.name_of(self._step)
+        name = s3_manifests.manifest_name(self._step)
         for _ in range(_TURNS):
-            entry = s3_manifests.look(self._objects, self._step)
-            if entry.content == s3_manifests.mark(self._gave_up):
+            entry = s3_manifests.read_entry(self._objects, self._step)
+            if entry.content == s3_manifests.closing_mark(self._gave_up):
                 raise ObjectError(f"{self._objects.location.url(name)}: another rank gave up")
             if entry.published and entry.content != content:
                 if not self._store.verify(self._step):
@@ -80,7 +80,7 @@ class S3Upload:
         # Another `cancelled`: cleaning up is not cancelled with the rest.
         objects = dataclasses.replace(self._checkpoints).within(_CLEAN_UP_S)
         with contextlib.suppress(ObjectError, CorruptCheckpoint):
-            entry = s3_manifests.close(objects, self._step, why=self._gave_up)
+            entry = s3_manifests.close_step(objects, self._step, why=self._gave_up)
             if entry.published and entry.manifest(self._step).attempt == self._attempt:
                 return
             folder = f"{attempt_folder(self._step, self._attempt)}/"

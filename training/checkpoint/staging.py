@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 
 from training.checkpoint.layout import Box
-from training.checkpoint.local_tensors import Groups, Held, held, local_of
+from training.checkpoint.local_tensors import Groups, LocalTensor, local_data, local_tensor
 from training.checkpoint.plan import PlannedFile, PlannedPiece
 from training.checkpoint.store import Chunk
 
@@ -32,7 +32,7 @@ class Staging:
         self._targets: list[torch.Tensor] = []
         for file in files:
             for piece in file.pieces:
-                source = held(like[file.group][piece.name])
+                source = local_tensor(like[file.group][piece.name])
                 own = source.share.box
                 cut = None if piece.box == own else piece.box.slices_in(own)
                 self._parts.append((file.group, piece.name, cut))
@@ -73,7 +73,7 @@ class Staging:
         raw: Any = self.files[name].numpy()
         return [memoryview(raw)]
 
-    def _view(self, file: PlannedFile, piece: PlannedPiece, like: Held) -> torch.Tensor:
+    def _view(self, file: PlannedFile, piece: PlannedPiece, like: LocalTensor) -> torch.Tensor:
         raw = self.files[file.name][piece.begin : piece.begin + piece.bytes]
         return raw.view(like.local.dtype).view(piece.box.shape)
 
@@ -81,14 +81,14 @@ class Staging:
     def _copy(self, groups: Groups) -> None:
         sources = []
         for group, name, cut in self._parts:
-            local = local_of(groups[group][name])
+            local = local_data(groups[group][name])
             sources.append(local if cut is None else local[cut])
         # One call: for small tensors the calls cost more than the copies.
         if sources:
             torch._foreach_copy_(self._targets, sources, non_blocking=True)
 
 
-def part_of(source: Held, box: Box) -> torch.Tensor:
+def part_of(source: LocalTensor, box: Box) -> torch.Tensor:
     """The elements of a box that this rank holds."""
     return (
         source.local if box == source.share.box else source.local[box.slices_in(source.share.box)]

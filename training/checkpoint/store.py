@@ -30,7 +30,7 @@ def folder_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
-def step_of(name: str) -> int | None:
+def parse_step(name: str) -> int | None:
     """The step of a checkpoint's folder; None for any other name."""
     match = _FOLDER.fullmatch(name)
     step = int(match[1]) if match else None

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from training.compare.diff import comparison
-from training.compare.run_reader import RunLines
-from training.compare.table import table
+from training.compare.diff import compare_runs
+from training.compare.run_reader import RunLogs
+from training.compare.table import render_table
 
 _PICTURE = Path("comparison.png")
 
@@ -19,21 +19,21 @@ _PICTURE = Path("comparison.png")
 def main() -> int:
     """0 shown; 1 when a folder holds no run."""
     arguments = _parse()
-    runs = [RunLines.of(folder) for folder in arguments.runs]
+    runs = [RunLogs.of(folder) for folder in arguments.runs]
     pairs = zip(arguments.runs, runs, strict=True)
     if empty := [str(folder) for folder, run in pairs if not (run.metrics or run.events)]:
         print(f"no run in {', '.join(empty)}: neither metrics nor events", file=sys.stderr)
         return 1
     if arguments.json:
-        print(json.dumps(comparison(runs), indent=2))
+        print(json.dumps(compare_runs(runs), indent=2))
     else:
         console = Console(width=None if sys.stdout.isatty() else 120)
-        console.print(table(runs))
+        console.print(render_table(runs))
     if arguments.out or not arguments.json:
         from training import curve  # matplotlib takes a second that JSON does not need
 
         out = arguments.out or _PICTURE
-        curve.draw([curve.of(run) for run in runs], out, logarithmic=arguments.log)
+        curve.draw_curves([curve.make_curve(run) for run in runs], out, logarithmic=arguments.log)
         print(f"loss curves: {out}", file=sys.stderr)
     return 0
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from training.compare.run_reader import RunLines
+from training.compare.run_reader import RunLogs
 
 _LOSS_ROWS = 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sameness:
+class LossDifference:
     """How far two runs' losses agree on the steps that both have."""
 
     common: int
@@ -22,14 +22,14 @@ class Sameness:
     largest_difference: float
 
 
-def settings_that_differ(runs: Sequence[RunLines]) -> dict[str, list[Any]]:
+def differing_settings(runs: Sequence[RunLogs]) -> dict[str, list[Any]]:
     """Dotted settings that not all runs share, with each run's value; None where it has none."""
     names = sorted({name for run in runs for name in run.settings})
     rows = {name: [run.settings.get(name) for run in runs] for name in names}
     return {name: row for name, row in rows.items() if any(value != row[0] for value in row)}
 
 
-def loss_steps(runs: Sequence[RunLines]) -> list[int]:
+def sample_steps(runs: Sequence[RunLogs]) -> list[int]:
     """A few steps spread over what at least one run has: the first, the last of each, some between."""
     last = max((max(run.losses, default=0) for run in runs), default=0)
     if not last:
@@ -39,19 +39,19 @@ def loss_steps(runs: Sequence[RunLines]) -> list[int]:
     return sorted(between | ends)
 
 
-def sameness(one: RunLines, other: RunLines) -> Sameness:
+def compare_losses(one: RunLogs, other: RunLogs) -> LossDifference:
     """Compare every loss that both have."""
     mine, theirs = one.losses, other.losses
     common = sorted(mine.keys() & theirs.keys())
     differing = [step for step in common if mine[step] != theirs[step]]
-    return Sameness(
+    return LossDifference(
         common=len(common),
         differing_step=differing[0] if differing else None,
         largest_difference=max((abs(mine[s] - theirs[s]) for s in differing), default=0.0),
     )
 
 
-def summary(run: RunLines) -> dict[str, Any]:
+def summarize_run(run: RunLogs) -> dict[str, Any]:
     """One run's numbers; null where it has none."""
     found, saves = run.goodput, run.checkpoint_seconds
     return {
@@ -82,12 +82,12 @@ def summary(run: RunLines) -> dict[str, Any]:
     }
 
 
-def comparison(runs: Sequence[RunLines]) -> dict[str, Any]:
+def compare_runs(runs: Sequence[RunLogs]) -> dict[str, Any]:
     """All of it, for JSON; the first run is what the others are compared with."""
-    others = [sameness(runs[0], run) for run in runs[1:]]
+    others = [compare_losses(runs[0], run) for run in runs[1:]]
     return {
-        "runs": [summary(run) for run in runs],
-        "settings": settings_that_differ(runs),
-        "losses": {step: [run.losses.get(step) for run in runs] for step in loss_steps(runs)},
+        "runs": [summarize_run(run) for run in runs],
+        "settings": differing_settings(runs),
+        "losses": {step: [run.losses.get(step) for run in runs] for step in sample_steps(runs)},
         "against_first": [vars(found) for found in others],
     }

@@ -15,7 +15,7 @@ from training.trainer.metrics.goodput import Goodput, account
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunLines:
+class RunLogs:
     """The lines of one run directory, and what follows from them."""
 
     name: str
@@ -25,7 +25,7 @@ class RunLines:
     """In the order in which they were written, over all attempts."""
 
     @classmethod
-    def of(cls, run_dir: Path) -> RunLines:
+    def of(cls, run_dir: Path) -> RunLogs:
         """Read it; empty where it has no lines yet."""
         return cls(
             name=run_dir.resolve().name,

@@ -8,19 +8,19 @@ from typing import Any
 from rich.table import Table
 
 from training.compare import diff
-from training.compare.run_reader import RunLines
+from training.compare.run_reader import RunLogs
 from training.trainer.metrics.goodput import CAUSES
 
 Row = tuple[str, list[str]]
 
 
-def table(runs: Sequence[RunLines]) -> Table:
+def render_table(runs: Sequence[RunLogs]) -> Table:
     """Sections: what was set, what was learned, how fast, where the time went, how it survived."""
     shown = Table(title="Runs compared", title_justify="left")
     shown.add_column("")
     for run in runs:
         shown.add_column(run.name, justify="right", overflow="fold")
-    summaries = [diff.summary(run) for run in runs]
+    summaries = [diff.summarize_run(run) for run in runs]
     sections = (
         _settings(runs),
         _losses(runs),
@@ -35,29 +35,29 @@ def table(runs: Sequence[RunLines]) -> Table:
     return shown
 
 
-def _settings(runs: Sequence[RunLines]) -> list[Row]:
-    differing = diff.settings_that_differ(runs)
+def _settings(runs: Sequence[RunLogs]) -> list[Row]:
+    differing = diff.differing_settings(runs)
     return [
         (name, ["null" if value is None else str(value) for value in row])
         for name, row in differing.items()
     ] or [("settings", ["the same"] * len(runs))]
 
 
-def _losses(runs: Sequence[RunLines]) -> list[Row]:
+def _losses(runs: Sequence[RunLogs]) -> list[Row]:
     rows = [
         (f"loss at step {step}", [_number(run.losses.get(step), "{:.4f}") for run in runs])
-        for step in diff.loss_steps(runs)
+        for step in diff.sample_steps(runs)
     ]
     rows.append(("held out, last", [_number(_last(run.evaluations), "{:.4f}") for run in runs]))
     best = [min(run.evaluations.values(), default=None) for run in runs]
     rows.append(("held out, best", [_number(value, "{:.4f}") for value in best]))
     if len(runs) > 1:
-        same = [_same(diff.sameness(runs[0], run)) for run in runs[1:]]
+        same = [_same(diff.compare_losses(runs[0], run)) for run in runs[1:]]
         rows.append((f"losses against {runs[0].name}", ["", *same]))
     return rows
 
 
-def _same(found: diff.Sameness) -> str:
+def _same(found: diff.LossDifference) -> str:
     if found.differing_step is None:
         return f"bit for bit equal ({found.common} steps)"
     return f"differ from step {found.differing_step}, by {found.largest_difference:.2g} at most"
@@ -88,7 +88,7 @@ def _time(summaries: Sequence[dict[str, Any]]) -> list[Row]:
     return rows
 
 
-def _survival(runs: Sequence[RunLines], summaries: Sequence[dict[str, Any]]) -> list[Row]:
+def _survival(runs: Sequence[RunLogs], summaries: Sequence[dict[str, Any]]) -> list[Row]:
     resumes = [f"{s['resumes_done']} of {s['resumes_due']}" for s in summaries]
     return [
         _row("checkpoints", summaries, "checkpoints", str),

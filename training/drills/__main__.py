@@ -20,8 +20,8 @@ from pathlib import Path
 
 from training.cli import Parser
 from training.drills import results
-from training.drills.runs import newest
-from training.drills.verify import Verdict, examine
+from training.drills.runs import newest_runs
+from training.drills.verify import Verdict, verify_run
 from training.objects.location import BadLocation
 from training.spec import EXIT_DONE
 
@@ -45,24 +45,24 @@ def main() -> int:
             "drills: interrupted; with --results the next call goes on from here", file=sys.stderr
         )
         return 128 + signal.SIGINT
-    told = results.summary(verdicts, time.monotonic() - begun, trouble)
+    told = results.summarize(verdicts, time.monotonic() - begun, trouble)
     print(json.dumps(told, sort_keys=True), flush=True)
     return EXIT_DONE if told["ok"] else _FAILED
 
 
 def _examine_all(root: str, arguments: argparse.Namespace) -> list[Verdict]:
-    kept = results.kept(arguments.results)
+    kept = results.load_results(arguments.results)
     largest = arguments.largest
     if largest is None:
         largest = shutil.disk_usage(arguments.scratch).free
     verdicts = []
-    for run in newest(root, arguments.newest):
-        verdict = kept.get(run.place) or examine(run, largest, arguments.scratch)
+    for run in newest_runs(root, arguments.newest):
+        verdict = kept.get(run.place) or verify_run(run, largest, arguments.scratch)
         if verdict is None:
             continue
-        print(results.line(verdict), flush=True)
+        print(results.format_line(verdict), flush=True)
         if run.place not in kept:
-            results.keep(arguments.results, verdict)
+            results.append_result(arguments.results, verdict)
         verdicts.append(verdict)
     return verdicts
 

@@ -11,12 +11,12 @@ from typing import Any
 from training.drills.verify import RESTORED, Verdict
 
 
-def line(verdict: Verdict) -> str:
+def format_line(verdict: Verdict) -> str:
     """One verdict."""
     return json.dumps(dataclasses.asdict(verdict), sort_keys=True)
 
 
-def kept(file: Path | None) -> dict[str, Verdict]:
+def load_results(file: Path | None) -> dict[str, Verdict]:
     """Verdicts in a file by the run's place; a last line that was cut off does not count."""
     if file is None or not file.exists():
         return {}
@@ -30,14 +30,14 @@ def kept(file: Path | None) -> dict[str, Verdict]:
     return found
 
 
-def keep(file: Path | None, verdict: Verdict) -> None:
+def append_result(file: Path | None, verdict: Verdict) -> None:
     """Append one. Raises OSError."""
     if file is not None:
         with file.open("a", encoding="utf-8") as out:
-            out.write(f"{line(verdict)}\n")
+            out.write(f"{format_line(verdict)}\n")
 
 
-def summary(verdicts: Sequence[Verdict], seconds: float, trouble: str = "") -> dict[str, Any]:
+def summarize(verdicts: Sequence[Verdict], seconds: float, trouble: str = "") -> dict[str, Any]:
     """All of a drill in numbers, and what was found first.
 
     `trouble`: why the runs could not even be listed.

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from training.checkpoint.factory import find
+from training.checkpoint.factory import find_checkpoints
 from training.checkpoint.manifest import CorruptCheckpoint
 from training.checkpoint.store import CheckpointStore
 from training.objects import Objects
@@ -26,7 +26,7 @@ class Run:
     """When it saved last, Unix seconds; infinite where that cannot be read."""
 
 
-def newest(root: str, count: int) -> list[Run]:
+def newest_runs(root: str, count: int) -> list[Run]:
     """At most `count` runs below a folder or s3://BUCKET/PREFIX, the one that saved last first.
 
     A run whose newest manifest is damaged, or that cannot be read, comes before all others.
@@ -49,7 +49,7 @@ def _folders(root: str) -> Iterator[str]:
 def _run(place: str) -> Run | None:
     name = place.rstrip("/").rpartition("/")[2]
     try:
-        store, steps = find(place)
+        store, steps = find_checkpoints(place)
         saved_at = _saved_at(store, steps[-1]) if steps else 0.0
     except OSError:
         # Who examines it will say why.

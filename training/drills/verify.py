@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from training.checkpoint.factory import find
+from training.checkpoint.factory import find_checkpoints
 from training.checkpoint.manifest import CorruptCheckpoint
 from training.checkpoint.store import CheckpointStore, folder_name
 from training.drills.runs import Run
@@ -46,7 +46,7 @@ class _Failed(Exception):
         self.cause, self.remedy = cause, remedy
 
 
-def examine(run: Run, largest: int, scratch: Path) -> Verdict | None:
+def verify_run(run: Run, largest: int, scratch: Path) -> Verdict | None:
     """Restore the run's newest checkpoint in a folder of `scratch`, which is gone afterwards.
 
     One of more than `largest` bytes is verified only. None: the run has no checkpoint any more.
@@ -54,7 +54,7 @@ def examine(run: Run, largest: int, scratch: Path) -> Verdict | None:
     verdict = None
     for _ in range(_TRIES):
         try:
-            store, steps = find(run.place)
+            store, steps = find_checkpoints(run.place)
         except OSError as error:
             return _unreadable(run, error)
         if not steps:
@@ -109,13 +109,13 @@ _REACH: Final = "see that the volume or the bucket answers, and that its reader 
 
 def _restore(store: CheckpointStore, step: int, scratch: Path) -> None:
     # Only here: torch takes a second to load.
-    from training.checkpoint.restore import CannotRestore, drill
+    from training.checkpoint.restore import RestoreError, run_drill
 
     shutil.rmtree(scratch, ignore_errors=True)
     try:
         scratch.mkdir(parents=True)
-        drill(store, step, scratch)
-    except CannotRestore as error:
+        run_drill(store, step, scratch)
+    except RestoreError as error:
         raise _Failed(
             f"{folder_name(step)}: {error}", "compare the trainer's version with the run's"
         ) from None

@@ -9,26 +9,26 @@ Keys are always relative to the location's prefix, so nobody leaves it by accide
 needs the standard library only; botocore is loaded with the first request.
 """
 
-from training.objects.client import Listed, Objects
+from training.objects.client import ListedObject, Objects
 from training.objects.errors import (
-    AccessRefused,
+    AccessDenied,
     ObjectError,
     ObjectExists,
     ObjectMissing,
     ObjectsUnavailable,
-    Patience,
+    RetryPolicy,
 )
 from training.objects.location import BadLocation, Location
 
 __all__ = [
-    "AccessRefused",
+    "AccessDenied",
     "BadLocation",
-    "Listed",
+    "ListedObject",
     "Location",
     "ObjectError",
     "ObjectExists",
     "ObjectMissing",
     "Objects",
     "ObjectsUnavailable",
-    "Patience",
+    "RetryPolicy",
 ]

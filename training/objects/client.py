@@ -21,7 +21,13 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeVar
 
 from training.objects.connection import Connection
-from training.objects.errors import ObjectError, ObjectExists, ObjectMissing, Patience, judge
+from training.objects.errors import (
+    ObjectError,
+    ObjectExists,
+    ObjectMissing,
+    RetryPolicy,
+    classify_error,
+)
 from training.objects.location import Location
 
 _Answer = TypeVar("_Answer")
@@ -41,7 +47,7 @@ CONNECTIONS: Final = 16
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listed:
+class ListedObject:
     """An object as a list shows it."""
 
     name: str
@@ -57,7 +63,7 @@ class Objects:
     """The objects below one location. Methods raise ObjectError. Threads may share it."""
 
     location: Location
-    patience: Patience = field(default_factory=Patience)
+    patience: RetryPolicy = field(default_factory=RetryPolicy)
     until: float = float("inf")
     """Monotonic seconds after which nothing is tried again; patience may end it before."""
     cancelled: threading.Event = field(default_factory=threading.Event)
@@ -65,14 +71,16 @@ class Objects:
     chance: random.Random = field(default_factory=random.Random, repr=False)
     """Of the pauses between tries."""
     connection: Connection = field(
-        default_factory=lambda: Connection(answer_s=Patience().answer_s, connections=CONNECTIONS),
+        default_factory=lambda: Connection(
+            answer_s=RetryPolicy().answer_s, connections=CONNECTIONS
+        ),
         repr=False,
     )
 
     @classmethod
-    def at(cls, url: str, patience: Patience | None = None, seed: int | None = None) -> Objects:
+    def at(cls, url: str, patience: RetryPolicy | None = None, seed: int | None = None) -> Objects:
         """The objects below `s3://BUCKET/PREFIX`. Raises BadLocation; connects to nothing yet."""
-        patience = patience or Patience()
+        patience = patience or RetryPolicy()
         return cls(
             location=Location.parse(url),
             patience=patience,
@@ -89,13 +97,13 @@ class Objects:
         until = min(self.until, time.monotonic() + seconds)
         return dataclasses.replace(self, until=until, cancelled=threading.Event())
 
-    def list(self, prefix: str = "", *, after: str = "") -> Iterator[Listed]:
+    def list(self, prefix: str = "", *, after: str = "") -> Iterator[ListedObject]:
         """Objects whose name begins with `prefix`, and comes after `after`, by name."""
         more = {"StartAfter": self.location.key(after)} if after else {}
         for page in self._pages("list_objects_v2", prefix, _LIST_MARKERS, more):
             now = parsedate_to_datetime(page["ResponseMetadata"]["HTTPHeaders"]["date"])
             for entry in page.get("Contents", ()):
-                yield Listed(
+                yield ListedObject(
                     name=self._name(entry["Key"]),
                     bytes=entry["Size"],
                     etag=entry["ETag"],
@@ -242,7 +250,7 @@ class Objects:
             except ObjectError:
                 raise
             except Exception as error:
-                finding = judge(error, self.location.url(name))
+                finding = classify_error(error, self.location.url(name))
                 pause = self.patience.pause_s(tries, self.chance)
                 if not finding.again or time.monotonic() + pause > last:
                     raise finding.error from None

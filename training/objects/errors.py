@@ -23,7 +23,7 @@ class ObjectExists(ObjectError):
     """A conditional write lost: somebody else's object is there."""
 
 
-class AccessRefused(ObjectError):
+class AccessDenied(ObjectError):
     """No credentials, no permission, no such bucket: waiting does not help."""
 
 
@@ -32,7 +32,7 @@ class ObjectsUnavailable(ObjectError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
+class RetryPolicy:
     """How long one request is tried, all its tries together."""
 
     total_s: float = 60.0
@@ -80,7 +80,7 @@ _MISSING: Final = frozenset({"NoSuchKey", "NoSuchUpload", "404", "NotFound"})
 
 
 @dataclass(frozen=True)
-class Finding:
+class Failure:
     """What to make of one failed try."""
 
     error: ObjectError
@@ -90,7 +90,7 @@ class Finding:
     """Whether it needs fresh credentials."""
 
 
-def judge(error: Exception, what: str) -> Finding:
+def classify_error(error: Exception, what: str) -> Failure:
     """What to make of `error`, which ended `what`. Raises it again when it is none of S3's."""
     from botocore import exceptions as aws
     from botocore.parsers import ResponseParserError
@@ -99,10 +99,10 @@ def judge(error: Exception, what: str) -> Finding:
         return _answered(error, what)
     text = f"{what}: {' '.join(str(error).split())}"
     if isinstance(error, aws.CredentialRetrievalError):
-        return Finding(ObjectsUnavailable(text), again=True, renew=True)
+        return Failure(ObjectsUnavailable(text), again=True, renew=True)
     if isinstance(error, aws.NoCredentialsError | aws.PartialCredentialsError):
         remedy = "give the pod's account a role, or set AWS_ACCESS_KEY_ID and the like"
-        return Finding(AccessRefused(f"{what}: no AWS credentials in the environment; {remedy}"))
+        return Failure(AccessDenied(f"{what}: no AWS credentials in the environment; {remedy}"))
     transient = (
         aws.HTTPClientError,
         aws.ConnectionError,
@@ -112,13 +112,13 @@ def judge(error: Exception, what: str) -> Finding:
         TimeoutError,
     )
     if isinstance(error, transient):
-        return Finding(ObjectsUnavailable(text), again=True)
+        return Failure(ObjectsUnavailable(text), again=True)
     if isinstance(error, aws.BotoCoreError):
-        return Finding(AccessRefused(text))
+        return Failure(AccessDenied(text))
     raise error
 
 
-def _answered(error: Exception, what: str) -> Finding:
+def _answered(error: Exception, what: str) -> Failure:
     """S3 said no."""
     response = getattr(error, "response", {})
     code = str(response.get("Error", {}).get("Code", ""))
@@ -126,13 +126,13 @@ def _answered(error: Exception, what: str) -> Finding:
     said = " ".join(str(response.get("Error", {}).get("Message", "")).split())
     text = f"{what}: {status} {code}: {said}"
     if code in _RETRIED or status >= 500 or status == 429:
-        return Finding(ObjectsUnavailable(text), again=True)
+        return Failure(ObjectsUnavailable(text), again=True)
     if code in _STALE_CREDENTIALS:
-        return Finding(AccessRefused(text), again=True, renew=True)
+        return Failure(AccessDenied(text), again=True, renew=True)
     if status == 412:
-        return Finding(ObjectExists(text))
+        return Failure(ObjectExists(text))
     if code in _MISSING:
-        return Finding(ObjectMissing(text))
+        return Failure(ObjectMissing(text))
     if code in _REFUSED or status in (401, 403):
-        return Finding(AccessRefused(text))
-    return Finding(ObjectError(text))
+        return Failure(AccessDenied(text))
+    return Failure(ObjectError(text))

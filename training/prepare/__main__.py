@@ -10,10 +10,10 @@ from pathlib import Path
 
 from training.cli import Parser
 from training.prepare.dataset import BYTES, DatasetError, read_index
-from training.prepare.download import as_folder
-from training.prepare.progress import Teller
-from training.prepare.source import named
-from training.prepare.tokenizer_choice import wish
+from training.prepare.download import local_folder
+from training.prepare.progress import ProgressReporter
+from training.prepare.source import open_source
+from training.prepare.tokenizer_choice import parse_tokenizer_choice
 from training.prepare.writer import Settings, prepare
 from training.spec import EXIT_BAD_CONFIG, EXIT_DONE
 
@@ -23,23 +23,23 @@ def main() -> int:
     arguments = _parse()
     signal.signal(signal.SIGTERM, _interrupted)
     begun = time.monotonic()
-    told = Teller()
+    progress = ProgressReporter()
     try:
-        folder, written = _prepare(arguments, told)
+        folder, written = _prepare(arguments, progress)
         index = read_index(folder)
     except DatasetError as error:
-        told.close()
+        progress.close()
         print(f"prepare: {error}", file=sys.stderr)
         return EXIT_BAD_CONFIG
     except OSError as error:
-        told.close()
+        progress.close()
         print(f"prepare: {error.filename or arguments.out}: {error.strerror}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        told.close()
+        progress.close()
         print("prepare: interrupted; nothing was left half done, run it again", file=sys.stderr)
         return 128 + signal.SIGINT
-    told.close()
+    progress.close()
     print(
         f"{'wrote' if written else 'already there:'} {folder}: "
         f"{index.source['documents']} documents, {index.tokens('train'):,} tokens to train on, "
@@ -49,13 +49,13 @@ def main() -> int:
     return EXIT_DONE
 
 
-def _prepare(arguments: argparse.Namespace, told: Teller) -> tuple[Path, bool]:
+def _prepare(arguments: argparse.Namespace, progress: ProgressReporter) -> tuple[Path, bool]:
     settings = Settings(eval_fraction=arguments.eval_fraction, shard_tokens=arguments.shard_tokens)
-    tokens = wish(arguments.tokenizer, arguments.boundary_token)
+    tokens = parse_tokenizer_choice(arguments.tokenizer, arguments.boundary_token)
     suffixes = tuple(arguments.suffix)
-    with as_folder(arguments.source, arguments.out, suffixes, told) as place:
-        source = named(place, suffixes, arguments.column)
-        return prepare(source, arguments.out, settings, tokens, told)
+    with local_folder(arguments.source, arguments.out, suffixes, progress) as place:
+        source = open_source(place, suffixes, arguments.column)
+        return prepare(source, arguments.out, settings, tokens, progress)
 
 
 def _interrupted(_number: int, _frame: object) -> None:

@@ -126,7 +126,7 @@ class Index:
         return json.dumps({"version": self.version, **dataclasses.asdict(self)}, indent=1) + "\n"
 
 
-def dtype_of(vocab_size: int) -> str:
+def token_dtype(vocab_size: int) -> str:
     """The narrowest unsigned type that holds every token."""
     return "<u2" if vocab_size <= 1 << 16 else "<u4"
 
@@ -134,7 +134,7 @@ def dtype_of(vocab_size: int) -> str:
 def resolve_version(path: Path, version: str) -> str:
     """The version that `latest` means, or `version` itself. Raises DatasetError."""
     if version != LATEST:
-        return checked_version(version)
+        return check_version(version)
     try:
         found = (path / LATEST_FILE).read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError):
@@ -145,7 +145,7 @@ def resolve_version(path: Path, version: str) -> str:
     return parse_latest(found, str(path / LATEST_FILE))
 
 
-def checked_version(version: str) -> str:
+def check_version(version: str) -> str:
     """A version that was named. Raises DatasetError."""
     if not _VERSION.fullmatch(version):
         raise DatasetError(
@@ -194,7 +194,7 @@ def parse_index(text: str, version: str, where: str) -> Index:
     return index
 
 
-def shard_mistakes(folder: Path, index: Index, *, hashes: bool) -> list[str]:
+def verify_files(folder: Path, index: Index, *, hashes: bool) -> list[str]:
     """One line per file that is missing, has the wrong size or (with `hashes`) other content."""
     mistakes = []
     for wanted in index.files():

@@ -26,12 +26,12 @@ class Document:
     """Its text from the start, again each time. Raises DatasetError when it cannot be read."""
 
 
-def of_text_file(name: str, file: Path) -> Document:
+def text_document(name: str, file: Path) -> Document:
     """The document that a file is."""
     return Document(name=name, pieces=partial(_pieces, file))
 
 
-def of_parquet_file(name: str, file: Path, column: str) -> Iterator[Document]:
+def parquet_documents(name: str, file: Path, column: str) -> Iterator[Document]:
     """One document per row, empty ones and nulls left out. Raises DatasetError."""
     from pyarrow import ArrowInvalid, parquet
 

@@ -9,15 +9,17 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from training.objects import BadLocation, Listed, ObjectError, Objects
+from training.objects import BadLocation, ListedObject, ObjectError, Objects
 from training.prepare.dataset import DatasetError
-from training.prepare.scan import Told
+from training.prepare.scan import ProgressCallback
 
 SCHEME: Final = "s3://"
 
 
 @contextmanager
-def as_folder(source: str, scratch: Path, suffixes: tuple[str, ...], told: Told) -> Iterator[str]:
+def local_folder(
+    source: str, scratch: Path, suffixes: tuple[str, ...], progress: ProgressCallback
+) -> Iterator[str]:
     """What to read instead of `source`: itself, or a folder in `scratch` that is gone at the end.
 
     Raises DatasetError: no such place, nothing there, not enough disk for it.
@@ -28,7 +30,7 @@ def as_folder(source: str, scratch: Path, suffixes: tuple[str, ...], told: Told)
     scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".fetched-", dir=scratch) as folder:
         try:
-            _fetch(Objects.at(_folder_url(source)), source, Path(folder), suffixes, told)
+            _fetch(Objects.at(_folder_url(source)), source, Path(folder), suffixes, progress)
         except (BadLocation, ObjectError) as error:
             raise DatasetError(f"--source: {error}") from None
         yield folder
@@ -39,7 +41,11 @@ def _folder_url(source: str) -> str:
 
 
 def _fetch(
-    objects: Objects, source: str, folder: Path, suffixes: tuple[str, ...], told: Told
+    objects: Objects,
+    source: str,
+    folder: Path,
+    suffixes: tuple[str, ...],
+    progress: ProgressCallback,
 ) -> None:
     found = [o for o in objects.list() if o.bytes and _wanted(o, suffixes)]
     if not found:
@@ -58,10 +64,10 @@ def _fetch(
             for chunk in objects.chunks(listed.name, count=listed.bytes):
                 stream.write(chunk)
                 done += len(chunk)
-                told("fetching", done)
+                progress("fetching", done)
 
 
-def _wanted(listed: Listed, suffixes: tuple[str, ...]) -> bool:
+def _wanted(listed: ListedObject, suffixes: tuple[str, ...]) -> bool:
     path = PurePosixPath(listed.name)
     inside = not path.is_absolute() and ".." not in path.parts
     return inside and not listed.name.endswith("/") and (not suffixes or path.suffix in suffixes)

@@ -11,7 +11,7 @@ EVERY_S: Final = 10.0
 REDRAW_S: Final = 0.1
 
 
-class Teller:
+class ProgressReporter:
     """One line that changes on a terminal, a line now and then anywhere else."""
 
     def __init__(self) -> None:

@@ -21,12 +21,12 @@ from training.prepare.source import Source
 
 SPLITS: tuple[Split, ...] = ("train", "eval")
 
-Told = Callable[[str, int], None]
-"""Is told what is going on and the bytes so far."""
+ProgressCallback = Callable[[str, int], None]
+"""Called with the current activity and the bytes done so far."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Survey:
+class ScanResult:
     """What the first pass found."""
 
     documents: int
@@ -60,20 +60,20 @@ class Survey:
         else:
             if number == len(self.kept):
                 return
-        raise changed(source, "the number of its documents")
+        raise source_changed(source, "the number of its documents")
 
 
-def changed(source: Source, what: str) -> DatasetError:
+def source_changed(source: Source, what: str) -> DatasetError:
     """A source that is written to while it is read."""
     return DatasetError(f"{source.root}: {what} changed while it was read; prepare it again")
 
 
-def front(digest: bytes) -> int:
+def digest_prefix(digest: bytes) -> int:
     """The part of a SHA-256 that is kept."""
     return int.from_bytes(digest[:8], "big")
 
 
-def survey(source: Source, eval_fraction: float, told: Told) -> Survey:
+def scan_source(source: Source, eval_fraction: float, progress: ProgressCallback) -> ScanResult:
     """Read everything once. Raises DatasetError when a split stays empty."""
     digests, lengths, fingerprint, done = array("Q"), array("Q"), hashlib.sha256(), 0
     for document in source.documents():
@@ -83,11 +83,11 @@ def survey(source: Source, eval_fraction: float, told: Told) -> Survey:
             length += len(piece)
         if not length:
             continue
-        digests.append(front(digest.digest()))
+        digests.append(digest_prefix(digest.digest()))
         lengths.append(length)
         fingerprint.update(f"{document.name}\0{digest.hexdigest()}\n".encode())
         done += length
-        told("reading", done)
+        progress("reading", done)
     found = np.frombuffer(digests, dtype=np.uint64) if digests else np.zeros(0, dtype=np.uint64)
     kept = np.zeros(len(found), dtype=bool)
     kept[np.unique(found, return_index=True)[1]] = True
@@ -99,7 +99,7 @@ def survey(source: Source, eval_fraction: float, told: Told) -> Survey:
                 "documents; give more of them or another --eval-fraction"
             )
     sizes = np.frombuffer(lengths, dtype=np.uint64)
-    return Survey(
+    return ScanResult(
         documents=int(kept.sum()),
         bytes=int(sizes[kept].sum()),
         fingerprint=fingerprint.hexdigest(),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training.prepare.dataset import DatasetError
-from training.prepare.documents import PARQUET, Document, of_parquet_file, of_text_file
+from training.prepare.documents import PARQUET, Document, parquet_documents, text_document
 
 STDLIB = "stdlib"
 _LEFT_OUT = {"site-packages", "dist-packages", "__pycache__", "test", "tests", "idlelib", "lib2to3"}
@@ -31,9 +31,9 @@ class Source:
         """All of them, in the order of `files`. Raises DatasetError."""
         for name, file in self.files():
             if file.suffix == PARQUET:
-                yield from of_parquet_file(name, file, self.column)
+                yield from parquet_documents(name, file, self.column)
             else:
-                yield of_text_file(name, file)
+                yield text_document(name, file)
 
     def files(self) -> Iterator[tuple[str, Path]]:
         """(path relative to the root, file), sorted by the relative path."""
@@ -46,7 +46,7 @@ class Source:
         yield from sorted(found)
 
 
-def named(source: str, suffixes: tuple[str, ...], column: str = "text") -> Source:
+def open_source(source: str, suffixes: tuple[str, ...], column: str = "text") -> Source:
     """The source that the command line names. Raises DatasetError for a folder that is not there.
 
     `suffixes` (with their dots) select files of a folder; none means every file.

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from training.prepare.dataset import BYTES_VOCAB_SIZE, DatasetError
-from training.prepare.scan import Survey
+from training.prepare.scan import ScanResult
 from training.prepare.source import Source
 from training.prepare.tokens import Encoder, read_tokenizer, train_tokenizer
-from training.prepare.writer import BYTES_WISH, Wish, pieces
+from training.prepare.writer import BYTES_TOKENIZER, TokenizerSpec, iter_pieces
 
 TRAIN: Final = "train:"
 MOST_VOCABULARY: Final = 1 << 20
@@ -20,17 +20,17 @@ TRAINING_BYTES: Final = 256 * 1024 * 1024
 """Text that a tokenizer is trained on, more or less: whole documents chosen by their digests."""
 
 
-def wish(asked: str, boundary_token: str | None) -> Wish:
+def parse_tokenizer_choice(asked: str, boundary_token: str | None) -> TokenizerSpec:
     """`bytes`, `train:VOCAB`, or a file that `tokenizers` loads. Raises DatasetError."""
-    if asked == BYTES_WISH.identity:
-        return BYTES_WISH
+    if asked == BYTES_TOKENIZER.identity:
+        return BYTES_TOKENIZER
     if asked.startswith(TRAIN):
         size = _vocabulary(asked)
-        return Wish(identity=f"{TRAIN}{size}", make=partial(_trained, size))
+        return TokenizerSpec(identity=f"{TRAIN}{size}", make=partial(_trained, size))
     encoder = read_tokenizer(Path(asked), boundary_token)
     content = encoder.file or b""
     identity = f"{hashlib.sha256(content).hexdigest()} {encoder.record['boundary_token']}"
-    return Wish(identity=identity, make=lambda _source, _survey: encoder)
+    return TokenizerSpec(identity=identity, make=lambda _source, _survey: encoder)
 
 
 def _vocabulary(asked: str) -> int:
@@ -43,13 +43,13 @@ def _vocabulary(asked: str) -> int:
     return int(text)
 
 
-def _trained(vocab_size: int, source: Source, found: Survey) -> Encoder:
+def _trained(vocab_size: int, source: Source, found: ScanResult) -> Encoder:
     return train_tokenizer(_sample(source, found), vocab_size)
 
 
-def _sample(source: Source, found: Survey) -> Iterator[str]:
+def _sample(source: Source, found: ScanResult) -> Iterator[str]:
     """Training documents, as many of them as make TRAINING_BYTES."""
     part = min(1.0, TRAINING_BYTES / max(1, found.bytes))
-    for piece in pieces(source, found, part):
+    for piece in iter_pieces(source, found, part):
         if piece.split == "train":
             yield piece.text.decode("utf-8", "replace")

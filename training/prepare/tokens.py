@@ -16,7 +16,7 @@ from training.prepare.dataset import (
     BYTES_BOUNDARY,
     BYTES_VOCAB_SIZE,
     DatasetError,
-    dtype_of,
+    token_dtype,
 )
 
 Tokens = npt.NDArray[np.unsignedinteger[Any]]
@@ -52,7 +52,7 @@ class BytesEncoder:
 
     vocab_size = BYTES_VOCAB_SIZE
     boundary = BYTES_BOUNDARY
-    dtype = dtype_of(BYTES_VOCAB_SIZE)
+    dtype = token_dtype(BYTES_VOCAB_SIZE)
     record: Mapping[str, Any] = {"kind": BYTES}
     file = None
 
@@ -91,7 +91,7 @@ class TokenizerEncoder:
                 "name one of its own with --boundary-token"
             )
         self.boundary = vocabulary[found[0]]
-        self.dtype = dtype_of(self.vocab_size)
+        self.dtype = token_dtype(self.vocab_size)
         digest = hashlib.sha256(content).hexdigest()
         self.record = {"kind": "tokenizers", "boundary_token": found[0], "sha256": digest}
         self.file = content

@@ -26,9 +26,16 @@ from training.prepare.dataset import (
     Split,
     read_index,
     resolve_version,
-    shard_mistakes,
+    verify_files,
 )
-from training.prepare.scan import SPLITS, Survey, Told, changed, front, survey
+from training.prepare.scan import (
+    SPLITS,
+    ProgressCallback,
+    ScanResult,
+    digest_prefix,
+    scan_source,
+    source_changed,
+)
 from training.prepare.shards import ShardWriter
 from training.prepare.source import Source
 from training.prepare.tokens import BytesEncoder, Encoder
@@ -52,16 +59,18 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
+class TokenizerSpec:
     """A tokenizer that may have yet to be made."""
 
     identity: str
     """Equal ones make equal tokenizers from equal text: part of the dataset's identity."""
-    make: Callable[[Source, Survey], Encoder]
+    make: Callable[[Source, ScanResult], Encoder]
     """Called once, when the dataset is not there already. Raises DatasetError."""
 
 
-BYTES_WISH: Final = Wish(identity="bytes", make=lambda _source, _survey: BytesEncoder())
+BYTES_TOKENIZER: Final = TokenizerSpec(
+    identity="bytes", make=lambda _source, _survey: BytesEncoder()
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,34 +85,38 @@ class Piece:
     """Whether it is its document's last."""
 
 
-def quiet(_what: str, _bytes: int) -> None:
+def no_progress(_what: str, _bytes: int) -> None:
     """Tells nobody."""
 
 
 def prepare(
-    source: Source, out: Path, settings: Settings, wish: Wish = BYTES_WISH, told: Told = quiet
+    source: Source,
+    out: Path,
+    settings: Settings,
+    tokenizer: TokenizerSpec = BYTES_TOKENIZER,
+    progress: ProgressCallback = no_progress,
 ) -> tuple[Path, bool]:
     """Make the dataset; returns its folder and whether it had to be written.
 
     Equal text and settings find the existing version and change nothing. Raises DatasetError when
     there is too little text, OSError when it cannot be written.
     """
-    found = survey(source, settings.eval_fraction, told)
+    found = scan_source(source, settings.eval_fraction, progress)
     described = {
         "kind": source.kind,
         "documents": found.documents,
         "bytes": found.bytes,
         "eval_fraction": settings.eval_fraction,
         "shard_tokens": settings.shard_tokens,
-        "tokenizer": wish.identity,
+        "tokenizer": tokenizer.identity,
         "fingerprint": found.fingerprint,
     }
     existing = _existing(out, described)
     if existing is not None:
         return existing, False
-    encoder = wish.make(source, found)
+    encoder = tokenizer.make(source, found)
     with staging_folder(out) as staging:
-        index = _write_version(staging, source, found, described, settings, encoder, told)
+        index = _write_version(staging, source, found, described, settings, encoder, progress)
         folder = out / index.version
         if not _whole(folder):
             shutil.rmtree(folder, ignore_errors=True)
@@ -149,7 +162,7 @@ def _existing(out: Path, described: dict[str, Any]) -> Path | None:
 
 def _whole(folder: Path) -> bool:
     try:
-        return not shard_mistakes(folder, read_index(folder), hashes=True)
+        return not verify_files(folder, read_index(folder), hashes=True)
     except DatasetError:
         return False
 
@@ -157,13 +170,13 @@ def _whole(folder: Path) -> bool:
 def _write_version(
     folder: Path,
     source: Source,
-    found: Survey,
+    found: ScanResult,
     described: dict[str, Any],
     settings: Settings,
     encoder: Encoder,
-    told: Told,
+    progress: ProgressCallback,
 ) -> Index:
-    writers = _write_shards(folder, source, found, settings.shard_tokens, encoder, told)
+    writers = _write_shards(folder, source, found, settings.shard_tokens, encoder, progress)
     if encoder.file is not None:
         write_durably(folder / TOKENIZER_FILE, encoder.file)
     index = Index(
@@ -182,7 +195,12 @@ def _write_version(
 
 
 def _write_shards(
-    folder: Path, source: Source, found: Survey, limit: int, encoder: Encoder, told: Told
+    folder: Path,
+    source: Source,
+    found: ScanResult,
+    limit: int,
+    encoder: Encoder,
+    progress: ProgressCallback,
 ) -> dict[Split, ShardWriter]:
     """The second pass: every document's tokens, then a boundary."""
     vocabulary = encoder.vocab_size
@@ -192,19 +210,19 @@ def _write_shards(
     }
     done = 0
     end = np.array([encoder.boundary], dtype=encoder.dtype)
-    for batch in _batches(pieces(source, found)):
+    for batch in _batches(iter_pieces(source, found)):
         found_tokens = encoder.encode([piece.text for piece in batch])
         for piece, tokens in zip(batch, found_tokens, strict=True):
             whole = np.concatenate([tokens, end]) if piece.ends else tokens
             writers[piece.split].add(whole, begins=piece.begins)
             done += len(piece.text)
-        told("writing", done)
+        progress("writing", done)
     for writer in writers.values():
         writer.close()
     return writers
 
 
-def pieces(source: Source, found: Survey, part: float = 1.0) -> Iterator[Piece]:
+def iter_pieces(source: Source, found: ScanResult, part: float = 1.0) -> Iterator[Piece]:
     """The distinct documents' pieces in order, checked to be what the survey saw.
 
     `part` < 1: only about that part of the documents, always the same.
@@ -221,8 +239,8 @@ def pieces(source: Source, found: Survey, part: float = 1.0) -> Iterator[Piece]:
                 yield Piece(text=before, split=split, begins=begins, ends=False)
                 begins = False
             before = text
-        if before is None or front(digest.digest()) != expected:
-            raise changed(source, document.name)
+        if before is None or digest_prefix(digest.digest()) != expected:
+            raise source_changed(source, document.name)
         yield Piece(text=before, split=split, begins=begins, ends=True)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from training.tracking.mlflow_sync import LOCK_FILE, Sender
+from training.tracking.mlflow_sync import LOCK_FILE, MlflowSync
 from training.trainer.config.reporting import uri_mistakes
 
 _INTERVAL_S = 2.0
@@ -34,7 +34,7 @@ def main() -> int:
         os.nice(10)
     from training.tracking.mlflow_server import MlflowServer
 
-    sender = Sender(
+    sender = MlflowSync(
         server=MlflowServer(arguments.uri),
         run_dir=arguments.run_dir,
         uri=arguments.uri,
@@ -42,14 +42,14 @@ def main() -> int:
         name=arguments.name or arguments.run_dir.resolve().name,
         tags=dict(tag.partition("=")[::2] for tag in arguments.tag),
     )
-    with alone(arguments.run_dir):
+    with exclusive(arguments.run_dir):
         if arguments.follow:
             follow(sender)
         return 0 if finish(sender, FLUSH_S) else 1
 
 
 @contextmanager
-def alone(run_dir: Path) -> Iterator[None]:
+def exclusive(run_dir: Path) -> Iterator[None]:
     """One process sends a run at a time: that of an earlier attempt may still be at its rest."""
     with (run_dir / LOCK_FILE).open("w") as stream:
         with suppress(OSError):  # a file system without locks: then two may send the same
@@ -57,14 +57,14 @@ def alone(run_dir: Path) -> Iterator[None]:
         yield
 
 
-def follow(sender: Sender) -> None:
+def follow(sender: MlflowSync) -> None:
     """Send what is new now and then, until standard input ends; a server may be away for long."""
     pause = _INTERVAL_S
     while not _input_ended(pause):
         pause = _INTERVAL_S if _tried(sender, ending=False) else min(2 * pause, _LONGEST_PAUSE_S)
 
 
-def finish(sender: Sender, seconds: float) -> bool:
+def finish(sender: MlflowSync, seconds: float) -> bool:
     """Send the rest and the run's state; whether that worked within the time."""
     limit, pause = time.monotonic() + seconds, 0.05
     while not _tried(sender, ending=True):
@@ -75,7 +75,7 @@ def finish(sender: Sender, seconds: float) -> bool:
     return True
 
 
-def _tried(sender: Sender, *, ending: bool) -> bool:
+def _tried(sender: MlflowSync, *, ending: bool) -> bool:
     try:
         sender.send()
         if ending:

@@ -74,7 +74,7 @@ class Cursor:
         fresh.replace(run_dir / CURSOR_FILE)
 
 
-class Server(Protocol):
+class TrackingServer(Protocol):
     """What is asked of MLflow; any method may raise any exception."""
 
     def knows(self, run_id: str) -> bool:
@@ -94,7 +94,7 @@ class Server(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Portion:
+class Batch:
     """What is sent at once, and how far that gets."""
 
     parameters: Mapping[str, str]
@@ -103,17 +103,17 @@ class Portion:
 
 
 @dataclass(kw_only=True)
-class Sender:
+class MlflowSync:
     """Sends one run directory; call `send` as often as wanted."""
 
-    server: Server
+    server: TrackingServer
     run_dir: Path
     uri: str
     experiment: str
     name: str
     tags: Mapping[str, str]
     _cursor: Cursor | None = None
-    _unsent: Portion | None = None
+    _unsent: Batch | None = None
     _last: Mapping[str, Any] | None = None
     """Newest event read."""
     _events_read: int = 0
@@ -141,7 +141,7 @@ class Sender:
     def end(self) -> None:
         """Tell how the run stands, from its newest event."""
         if self._cursor and self._last:
-            self.server.state(self._cursor.run_id, status_after(self._last))
+            self.server.state(self._cursor.run_id, mlflow_status(self._last))
 
     def _begin(self) -> Cursor:
         """The MLflow run that earlier attempts wrote to, or a new one."""
@@ -154,7 +154,7 @@ class Sender:
         self._cursor = cursor
         return cursor
 
-    def _next(self, cursor: Cursor) -> Portion | None:
+    def _next(self, cursor: Cursor) -> Batch | None:
         """Events first, then steps; None when there is nothing new."""
         events = self._events.lines(_PORTION_LINES)
         steps = [] if events else self._metrics.lines(_PORTION_LINES)
@@ -165,9 +165,9 @@ class Sender:
         self._last = events[-1] if events else self._last
         fresh = events[known:] + [line for line in steps if line["step"] > cursor.step]
         begun = [e for e in events if cursor.events == 0 and e["event"] == "started"]
-        return Portion(
-            parameters=dict(flat(begun[0].get("config", {}))) if begun else {},
-            points=[point for line in fresh for point in points_of(line)],
+        return Batch(
+            parameters=dict(flatten(begun[0].get("config", {}))) if begun else {},
+            points=[point for line in fresh for point in points_from_line(line)],
             after=replace(
                 cursor,
                 step=max([cursor.step, *(line["step"] for line in steps)]),
@@ -176,7 +176,7 @@ class Sender:
         )
 
 
-def points_of(line: Mapping[str, Any]) -> Iterator[Point]:
+def points_from_line(line: Mapping[str, Any]) -> Iterator[Point]:
     """The numbers of a line of metrics.jsonl or of events.jsonl."""
     unix_ms, step = int(line.get("time", 0) * 1000), int(line.get("step", 0))
     if "event" in line:
@@ -189,7 +189,7 @@ def points_of(line: Mapping[str, Any]) -> Iterator[Point]:
             yield Point(name, float(value), unix_ms, step)
 
 
-def status_after(event: Mapping[str, Any]) -> str:
+def mlflow_status(event: Mapping[str, Any]) -> str:
     """MLflow's word for a run whose newest event this is, once nobody writes any more."""
     if event.get("event") != "finished":
         return "FAILED"
@@ -197,10 +197,10 @@ def status_after(event: Mapping[str, Any]) -> str:
     return {"done": "FINISHED", "preempted": "SCHEDULED"}.get(reason, "FAILED")
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     """Nested settings as dotted names."""
     for key, value in values.items():
         if isinstance(value, Mapping):
-            yield from flat(value, f"{prefix}{key}.")
+            yield from flatten(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", str(value)

@@ -18,13 +18,13 @@ import torch
 
 from training.checkpoint import contents, rng
 from training.checkpoint.contents import PROGRESS_FILE, Progress
-from training.checkpoint.coordination import Handover
+from training.checkpoint.coordination import SaveCoordinator
 from training.checkpoint.layout import LAYOUT_FILE, layout_from_json, layout_to_json
-from training.checkpoint.loading import check_fit, load_tensors, parse
-from training.checkpoint.local_tensors import Groups, shares_of
+from training.checkpoint.loading import check_fit, load_tensors, parse_safetensors
+from training.checkpoint.local_tensors import Groups, local_shards
 from training.checkpoint.manifest import CorruptCheckpoint, FileRecord, Manifest, UnknownFormat
-from training.checkpoint.plan import Plan, make_plan, shares_from_bytes, shares_to_bytes
-from training.checkpoint.policy import retain
+from training.checkpoint.plan import Plan, make_plan, shards_from_bytes, shards_to_bytes
+from training.checkpoint.policy import apply_retention
 from training.checkpoint.rank_save import RankSave
 from training.checkpoint.staging import Staging
 from training.checkpoint.store import (
@@ -74,7 +74,7 @@ class Checkpointer:
     saved_step: int | None = None
     """Of the newest checkpoint loaded or begun."""
     _writer: BackgroundWriter = field(default_factory=BackgroundWriter)
-    _handover: Handover = field(init=False)
+    _handover: SaveCoordinator = field(init=False)
     _plan: Plan = field(init=False)
     _staging: Staging = field(init=False)
     _layout: bytes = field(init=False)
@@ -85,9 +85,9 @@ class Checkpointer:
 
     def __post_init__(self) -> None:
         """Agree with the other ranks on who writes what. Raises UnevenLayout."""
-        self._handover = Handover(self.world.store, self.world.rank, self.world.size)
-        told = self.world.gather_bytes(shares_to_bytes(shares_of(self._tensors())))
-        self._plan = make_plan([shares_from_bytes(content) for content in told])
+        self._handover = SaveCoordinator(self.world.store, self.world.rank, self.world.size)
+        told = self.world.gather_bytes(shards_to_bytes(local_shards(self._tensors())))
+        self._plan = make_plan([shards_from_bytes(content) for content in told])
 
     def allocate(self) -> None:
         """Touch the staging memory once, before the first step."""
@@ -214,7 +214,7 @@ class Checkpointer:
         if self.world.rank >= self._ranks_with_states(manifest):
             return None
         name = contents.rng_file(self.world.rank)
-        return parse(name, self.store.read(progress.step, name))
+        return parse_safetensors(name, self.store.read(progress.step, name))
 
     def _ranks_with_states(self, manifest: Manifest) -> int:
         """So many ranks of this world go on with the random states of those with their number."""
@@ -267,7 +267,7 @@ class Checkpointer:
             self.events.write("checkpoint_failed", manifest.step, seconds=seconds, error=str(error))
             raise
         try:
-            retain(self.store, self.keep_latest)
+            apply_retention(self.store, self.keep_latest)
         except OSError as error:  # the new one is safe all the same
             print(f"old checkpoints not removed: {error}", file=sys.stderr, flush=True)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from training.checkpoint.factory import open_store
 from training.checkpoint.manifest import CorruptCheckpoint
-from training.prepare.dataset import checked_version, resolve_version
+from training.prepare.dataset import check_version, resolve_version
 from training.spec import LATEST
 from training.trainer.config import TrainerConfig, load, world_mistakes
 from training.trainer.data.dataset import Corpus, open_version, together
@@ -69,7 +69,7 @@ def _open(config: TrainerConfig, path: str, version: str) -> Opened:
     if config.data.staging is None:
         return open_version(Path(path) / resolve_version(Path(path), version), full_check=full)
     place = place_of(path)
-    found = latest_of(place) if version == LATEST else checked_version(version)
+    found = latest_of(place) if version == LATEST else check_version(version)
     return staged(place, found, Path(config.data.staging), full_check=full)
 
 

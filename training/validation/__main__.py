@@ -19,7 +19,7 @@ from training.cli import Parser
 from training.validation import gang, gate, host, smoke
 from training.validation.expected import Expected
 from training.validation.gang import Gang
-from training.validation.verdict import Verdict, conclude
+from training.validation.verdict import Verdict, report_verdict
 
 GANG_CHECKS: Final = {
     "collective": "collective",
@@ -35,14 +35,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one check on this node; returns the exit code."""
     asked = _parse(arguments)
     if asked.validation == "gate":
-        return gate.pass_or_end(_gang(asked), asked.gbps, asked.command)
+        return gate.run_gate(_gang(asked), asked.gbps, asked.command)
     if asked.validation == "smoke":
         expected = Expected.from_json(asked.expect)
-        return conclude(smoke.check(asked.processes, asked.device, expected))
+        return report_verdict(smoke.run_smoke(asked.processes, asked.device, expected))
     if asked.validation in WAITS:
-        return conclude(_wait(asked.validation, asked.seconds))
+        return report_verdict(_wait(asked.validation, asked.seconds))
     check = GANG_CHECKS[asked.validation]
-    return conclude(gang.run(_gang(asked), asked.validation, check, asked.expect))
+    return report_verdict(gang.run_check(_gang(asked), asked.validation, check, asked.expect))
 
 
 def _gang(asked: argparse.Namespace) -> Gang:
@@ -52,7 +52,7 @@ def _gang(asked: argparse.Namespace) -> Gang:
         processes=asked.processes,
         job=asked.job,
         leader=asked.leader if asked.nodes > 1 else "",
-        port=gate.port_beside(port) if asked.validation == "gate" else port,
+        port=gate.gate_port(port) if asked.validation == "gate" else port,
         device=asked.device,
         join_s=asked.join_seconds,
     )
@@ -62,8 +62,10 @@ def _wait(validation: str, seconds: float) -> Verdict:
     """Stay for so long, unless told to leave."""
     told = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: told.set())
-    finding = gang.TOLD_TO_STOP if told.wait(seconds) else None
-    return Verdict(validation=validation, finding=finding, facts={"node": host.facts()["node"]})
+    finding = gang.INTERRUPTED if told.wait(seconds) else None
+    return Verdict(
+        validation=validation, finding=finding, facts={"node": host.host_facts()["node"]}
+    )
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -27,7 +27,7 @@ _PERIOD: Final = 251
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class Measurement:
     """One size."""
 
     mib: int
@@ -37,17 +37,17 @@ class Measured:
     """Elements whose sum was wrong, over all ranks."""
 
 
-def measure(world: World) -> list[Measured]:
+def measure_all_reduce(world: World) -> list[Measurement]:
     """Every size in turn. All ranks call it and get the same."""
     return [_one(world, mib) for mib in SIZES_MIB[world.device.type]]
 
 
-def best_gbps(measured: Sequence[Measured]) -> float:
+def best_gbps(measured: Sequence[Measurement]) -> float:
     """The highest bandwidth of all sizes."""
     return max(one.gbps for one in measured)
 
 
-def _one(world: World, mib: int) -> Measured:
+def _one(world: World, mib: int) -> Measurement:
     elements = mib * MIB // 4
     wrong = _wrong(world, elements)
     work_E = torch.zeros(elements, device=world.device)
@@ -60,7 +60,7 @@ def _one(world: World, mib: int) -> Measured:
         dist.all_reduce(work_E)
     _finish(world)
     seconds = _slowest(time.perf_counter() - begun) / _TIMED
-    return Measured(
+    return Measurement(
         mib=mib, gbps=bus_gbps(mib * MIB, world.size, seconds), wrong=int(world.sum([wrong])[0])
     )
 

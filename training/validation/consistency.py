@@ -32,7 +32,7 @@ _NETWORK_REMEDY: Final = (
 )
 
 
-def first_difference(ranks: Sequence[Facts], expected: Expected) -> Finding | None:
+def first_finding(ranks: Sequence[Facts], expected: Expected) -> Finding | None:
     """What is wrong, the most likely root first; None: all is as it should be."""
     return next(_findings(ranks, expected), None)
 
@@ -43,12 +43,12 @@ def _findings(ranks: Sequence[Facts], expected: Expected) -> Iterator[Finding]:
     yield from _zone(ranks, expected.zone)
     for name, (what, remedy) in _ALIKE.items():
         if len(_values(ranks, name)) > 1:
-            yield Finding(cause=f"different {what}: {by_value(ranks, name)}", remedy=remedy)
+            yield Finding(cause=f"different {what}: {format_by_value(ranks, name)}", remedy=remedy)
     yield from _models(ranks, expected.models)
     yield from _fabric(ranks, expected.fabric_devices)
 
 
-def by_value(ranks: Sequence[Facts], name: str) -> str:
+def format_by_value(ranks: Sequence[Facts], name: str) -> str:
     """`VALUE on NODE, NODE; VALUE on NODE`."""
     nodes: dict[str, list[str]] = {}
     for one in ranks:
@@ -58,10 +58,12 @@ def by_value(ranks: Sequence[Facts], name: str) -> str:
     return "; ".join(f"{value} on {', '.join(at)}" for value, at in nodes.items())
 
 
-def notes(ranks: Sequence[Facts]) -> list[str]:
+def cross_zone_notes(ranks: Sequence[Facts]) -> list[str]:
     """What is no failure and costs something."""
     if len(_values(ranks, "zone") - {""}) > 1:
-        return [f"ranks are in several zones, which slows collectives: {by_value(ranks, 'zone')}"]
+        return [
+            f"ranks are in several zones, which slows collectives: {format_by_value(ranks, 'zone')}"
+        ]
     return []
 
 
@@ -73,7 +75,7 @@ def _interface(ranks: Sequence[Facts]) -> Iterator[Finding]:
     without = [one for one in ranks if "unmatched_setting" in one]
     if without:
         yield Finding(
-            cause=f"no interface matches {by_value(without, 'unmatched_setting')}",
+            cause=f"no interface matches {format_by_value(without, 'unmatched_setting')}",
             remedy="remove the setting: collectives then take the pod's own interface",
         )
 
@@ -82,18 +84,18 @@ def _mtu(ranks: Sequence[Facts], expected: int | None) -> Iterator[Finding]:
     known = [one for one in ranks if one["mtu"] is not None]
     if expected is not None and any(one["mtu"] != expected for one in known):
         yield Finding(
-            cause=f"MTU is {by_value(known, 'mtu')}; the pool's network has {expected}",
+            cause=f"MTU is {format_by_value(known, 'mtu')}; the pool's network has {expected}",
             remedy=_NETWORK_REMEDY,
         )
     elif len(_values(known, "mtu")) > 1:
-        yield Finding(cause=f"MTU differs: {by_value(known, 'mtu')}", remedy=_NETWORK_REMEDY)
+        yield Finding(cause=f"MTU differs: {format_by_value(known, 'mtu')}", remedy=_NETWORK_REMEDY)
 
 
 def _zone(ranks: Sequence[Facts], expected: str) -> Iterator[Finding]:
     elsewhere = [one for one in ranks if one["zone"] not in ("", expected)] if expected else []
     if elsewhere:
         yield Finding(
-            cause=f"zone is {by_value(elsewhere, 'zone')}; the pool is in {expected}",
+            cause=f"zone is {format_by_value(elsewhere, 'zone')}; the pool is in {expected}",
             remedy="correct the pool's zone in the stack file, or move its nodes",
         )
 
@@ -102,7 +104,7 @@ def _models(ranks: Sequence[Facts], expected: Sequence[str]) -> Iterator[Finding
     wrong = [one for one in ranks if one["device"] == "cuda" and not _is_one_of(one, expected)]
     if expected and wrong:
         yield Finding(
-            cause=f"GPU model is {by_value(wrong, 'model')}; the pool has {', '.join(expected)}",
+            cause=f"GPU model is {format_by_value(wrong, 'model')}; the pool has {', '.join(expected)}",
             remedy="correct the pool's instanceTypes in the stack file, or replace the nodes",
         )
 
@@ -121,7 +123,7 @@ def _fabric(ranks: Sequence[Facts], expected: int | None) -> Iterator[Finding]:
     if short:
         yield Finding(
             cause=(
-                f"fabric devices: {by_value(short, 'fabric_devices')}; a node of the pool has "
+                f"fabric devices: {format_by_value(short, 'fabric_devices')}; a node of the pool has "
                 f"{expected}"
             ),
             remedy="check the device plugin of the fabric (EFA, RDMA), and the nodes' drivers",

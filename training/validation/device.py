@@ -12,7 +12,7 @@ import torch
 _CPU_INFO: Final = Path("/proc/cpuinfo")
 
 
-def facts(device: torch.device) -> dict[str, Any]:
+def device_facts(device: torch.device) -> dict[str, Any]:
     """Facts under the names that they have in a check's line; empty text where there is none."""
     if device.type != "cuda":
         return {"device": "cpu", "model": _cpu_model(), "driver": "", "cuda": "", "nccl": ""}

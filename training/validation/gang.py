@@ -31,7 +31,7 @@ _GRACE_S: Final = 10
 _NOT_MET: Final = "the nodes did not meet"
 """What the launcher says of a rendezvous that failed."""
 
-TOLD_TO_STOP: Final = Finding(cause="told to stop before it was done", remedy="start it again")
+INTERRUPTED: Final = Finding(cause="told to stop before it was done", remedy="start it again")
 
 
 RESULTS_ENV: Final = "TRAINYARD_VALIDATION_RESULTS"
@@ -95,7 +95,7 @@ class Gang:
 
 
 @dataclass(kw_only=True)
-class Ended:
+class LaunchResult:
     """How the launcher ended."""
 
     code: int
@@ -104,14 +104,14 @@ class Ended:
     said: list[str] = field(default_factory=list)
 
 
-def run(gang: Gang, validation: str, check: str, expect: str) -> Verdict:
+def run_check(gang: Gang, validation: str, check: str, expect: str) -> Verdict:
     """Run this node's part of `check`; never raises for what ranks do."""
     with tempfile.TemporaryDirectory(prefix="trainyard-validation-") as folder:
         ended = _launch(gang, gang.command(check, expect), Path(folder))
-        return judged(gang, validation, ended, Path(folder))
+        return judge(gang, validation, ended, Path(folder))
 
 
-def judged(gang: Gang, validation: str, ended: Ended, folder: Path) -> Verdict:
+def judge(gang: Gang, validation: str, ended: LaunchResult, folder: Path) -> Verdict:
     """What the ranks found, or else why they did not get there."""
     outcome = folder / OUTCOME
     if ended.code == 0 and outcome.exists():
@@ -119,14 +119,14 @@ def judged(gang: Gang, validation: str, ended: Ended, folder: Path) -> Verdict:
         finding = Finding(**told["finding"]) if told["finding"] else None
         return Verdict(validation=validation, finding=finding, facts=told["facts"])
     why = [file.read_text() for file in sorted(folder.glob(f"{FAILED}*"))]
-    return Verdict(validation=validation, finding=_why(gang, ended, why), facts=host.facts())
+    return Verdict(validation=validation, finding=_why(gang, ended, why), facts=host.host_facts())
 
 
-def _why(gang: Gang, ended: Ended, failures: list[str]) -> Finding:
+def _why(gang: Gang, ended: LaunchResult, failures: list[str]) -> Finding:
     """The cause of a check that did not come to its end, the most certain first."""
     meeting = [line for line in ended.said if _NOT_MET in line]
     if ended.told_to_stop:
-        return TOLD_TO_STOP
+        return INTERRUPTED
     if ended.code in (128 + signal.SIGKILL, 128 + signal.SIGSEGV, 128 + signal.SIGBUS):
         return Finding(
             cause=f"a rank of this node was ended by {signal.Signals(ended.code - 128).name}",
@@ -177,10 +177,10 @@ def _of_a_rank(failure: str) -> Finding:
     return Finding(cause=failure, remedy="read the log above this line")
 
 
-def _launch(gang: Gang, command: list[str], results: Path) -> Ended:
+def _launch(gang: Gang, command: list[str], results: Path) -> LaunchResult:
     environment = os.environ | {RESULTS_ENV: str(results)}
     lines: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
-    ended, children = Ended(code=1), list[subprocess.Popen[str]]()
+    ended, children = LaunchResult(code=1), list[subprocess.Popen[str]]()
     # Before there is a child: as a container's first process this one would else not notice.
     before = signal.signal(signal.SIGTERM, _passing_on(children, ended))
     try:
@@ -200,7 +200,7 @@ def _launch(gang: Gang, command: list[str], results: Path) -> Ended:
     return ended
 
 
-def _wait(child: subprocess.Popen[str], patience_s: float, ended: Ended) -> None:
+def _wait(child: subprocess.Popen[str], patience_s: float, ended: LaunchResult) -> None:
     """Until it has ended; one that takes too long is ended."""
     try:
         ended.code = child.wait(patience_s)
@@ -215,7 +215,7 @@ def _wait(child: subprocess.Popen[str], patience_s: float, ended: Ended) -> None
 
 
 def _passing_on(
-    children: list[subprocess.Popen[str]], ended: Ended
+    children: list[subprocess.Popen[str]], ended: LaunchResult
 ) -> Callable[[int, FrameType | None], None]:
     def handler(_number: int, _frame: FrameType | None) -> None:
         ended.told_to_stop = True

@@ -15,28 +15,28 @@ from typing import NoReturn
 from training.spec import EXIT_PREEMPTED, RENDEZVOUS_PORT_BASE, RENDEZVOUS_PORT_COUNT
 from training.validation import gang
 from training.validation.gang import Gang
-from training.validation.verdict import Verdict, conclude
+from training.validation.verdict import Verdict, report_verdict
 
 
-def port_beside(port: int) -> int:
+def gate_port(port: int) -> int:
     """A port of runs that is not the run's own, whose socket could still be closing when the run begins."""
     return RENDEZVOUS_PORT_BASE + (port + 1 - RENDEZVOUS_PORT_BASE) % RENDEZVOUS_PORT_COUNT
 
 
-def pass_or_end(taking_part: Gang, gbps: float, command: Sequence[str]) -> int:
+def run_gate(taking_part: Gang, gbps: float, command: Sequence[str]) -> int:
     """Become `command` if its gang's collectives reach `gbps` GB/s of bus bandwidth; else the exit code."""
-    verdict = gang.run(taking_part, "collective", "collective", json.dumps({"gbps": gbps}))
-    code = conclude(verdict)
+    verdict = gang.run_check(taking_part, "collective", "collective", json.dumps({"gbps": gbps}))
+    code = report_verdict(verdict)
     if code == 0:
-        become(command)
+        exec_command(command)
     return EXIT_PREEMPTED if _told_to_stop(verdict) else code
 
 
 def _told_to_stop(verdict: Verdict) -> bool:
-    return verdict.finding == gang.TOLD_TO_STOP
+    return verdict.finding == gang.INTERRUPTED
 
 
-def become(command: Sequence[str]) -> NoReturn:
+def exec_command(command: Sequence[str]) -> NoReturn:
     """Replace this process by the run's."""
     sys.stdout.flush()
     sys.stderr.flush()

@@ -64,7 +64,7 @@ def _mtu(probe: socket.socket, name: str) -> int:
     return int(struct.unpack_from("i", _ask(probe, name, _GET_MTU), 16)[0])
 
 
-def named_by(pattern: str, known: Sequence[Interface]) -> list[Interface]:
+def match_interfaces(pattern: str, known: Sequence[Interface]) -> list[Interface]:
     """Those that a value of NCCL_SOCKET_IFNAME means: prefixes, `=` for whole names, `^` for all but."""
     wanted = pattern.lstrip("^=").split(",")
     exact = pattern.startswith(("=", "^="))
@@ -75,7 +75,7 @@ def named_by(pattern: str, known: Sequence[Interface]) -> list[Interface]:
     return [one for one in known if matches(one) is not pattern.startswith("^")]
 
 
-def holding(address: str, known: Sequence[Interface]) -> Interface | None:
+def interface_of_address(address: str, known: Sequence[Interface]) -> Interface | None:
     """The interface whose network has this address, the narrowest if several have."""
     if not address or ":" in address:
         return None
@@ -84,30 +84,30 @@ def holding(address: str, known: Sequence[Interface]) -> Interface | None:
     return max(found, key=lambda one: int(one.network.partition("/")[2]), default=None)
 
 
-def used_by_collectives(
+def collective_interface(
     environment: Mapping[str, str], known: Sequence[Interface]
 ) -> Interface | None:
     """The interface that collectives over sockets use: the one that is set, else the pod's own.
 
     None: the setting matches none, or the pod's address is not known.
     """
-    pattern = setting(environment).partition("=")[2]
-    named = named_by(pattern, known) if pattern else list(known)
-    own = holding(environment.get(POD_IP_ENV, ""), named)
+    pattern = interface_setting(environment).partition("=")[2]
+    named = match_interfaces(pattern, known) if pattern else list(known)
+    own = interface_of_address(environment.get(POD_IP_ENV, ""), named)
     return own or (named[0] if pattern and named else None)
 
 
-def setting(environment: Mapping[str, str]) -> str:
+def interface_setting(environment: Mapping[str, str]) -> str:
     """`NAME=VALUE` of the variable that says which interfaces to use; empty: none does."""
     return next(
         (f"{name}={environment[name]}" for name in _SOCKET_ENVS if environment.get(name)), ""
     )
 
 
-def facts(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
+def host_facts(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """Facts of this node under the names that they have in a check's line."""
-    interface = used_by_collectives(environment, interfaces())
-    wanted = "" if interface else setting(environment)
+    interface = collective_interface(environment, interfaces())
+    wanted = "" if interface else interface_setting(environment)
     return {
         "node": environment.get(NODE_ENV) or socket.gethostname(),
         "zone": environment.get(ZONE_ENV, ""),

@@ -50,14 +50,14 @@ def main() -> int:
 def _config(asked: argparse.Namespace) -> TrainerConfig:
     size = int(os.environ.get("WORLD_SIZE", "1"))
     more = {"device": asked.device, "collective_timeout_s": asked.timeout}
-    return trainer_config.parse({**short_training.settings(size), **more})
+    return trainer_config.parse({**short_training.trainer_settings(size), **more})
 
 
 def _collective(world: World, _: TrainerConfig, expected: Expected) -> Found:
     """Facts compared, sums checked, bandwidth measured."""
     ranks, own = _facts(world)
-    wrong = consistency.first_difference(ranks, expected)
-    measured = bandwidth.measure(world)
+    wrong = consistency.first_finding(ranks, expected)
+    measured = bandwidth.measure_all_reduce(world)
     best = bandwidth.best_gbps(measured)
     facts = own | {
         "bandwidth_gbps": round(best, 3),
@@ -102,7 +102,7 @@ def _training(world: World, config: TrainerConfig, expected: Expected) -> Found:
     if not trained.learned:
         cause = f"the loss went from {trained.first_loss:.3f} to {trained.last_loss:.3f} only"
         return Finding(cause=cause, remedy="run the smoke check: a GPU computes wrong"), facts
-    return consistency.first_difference(ranks, expected), facts
+    return consistency.first_finding(ranks, expected), facts
 
 
 CHECKS: Final[Mapping[str, Callable[[World, TrainerConfig, Expected], Found]]] = {
@@ -113,10 +113,10 @@ CHECKS: Final[Mapping[str, Callable[[World, TrainerConfig, Expected], Found]]] =
 
 def _facts(world: World) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Of every rank, in their order, and what this node's line says."""
-    mine = host.facts() | device.facts(world.device)
+    mine = host.host_facts() | device.device_facts(world.device)
     told = [mine] if world.size == 1 else _told(world, mine)
     nodes = sorted({str(one["node"]) for one in told})
-    about = {"world_size": world.size, "nodes": nodes, "notes": consistency.notes(told)}
+    about = {"world_size": world.size, "nodes": nodes, "notes": consistency.cross_zone_notes(told)}
     return told, mine | about
 
 

@@ -36,7 +36,7 @@ SETTINGS: Final[dict[str, Any]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trained:
+class TrainingResult:
     """What came of it; the same on all ranks."""
 
     first_loss: float
@@ -52,13 +52,13 @@ class Trained:
         return math.isfinite(self.last_loss) and self.last_loss < _LEARNED * self.first_loss
 
 
-def settings(world_size: int) -> dict[str, Any]:
+def trainer_settings(world_size: int) -> dict[str, Any]:
     """The trainer's settings for so many ranks."""
     batch = {"global_samples": _SAMPLES * world_size, "micro_samples": _SAMPLES}
     return {**SETTINGS, "batch": batch}
 
 
-def train(config: TrainerConfig, world: World) -> Trained:
+def train(config: TrainerConfig, world: World) -> TrainingResult:
     """All ranks call it."""
     # Only here: checks that train nothing do not pay for loading transformers.
     from training.trainer.optimizer import adamw
@@ -77,7 +77,7 @@ def train(config: TrainerConfig, world: World) -> Trained:
         optimizer.zero_grad(set_to_none=True)
         losses.append(world.sum([float(parts_M.sum().item())])[0] / world.size)
     seconds = time.perf_counter() - begun
-    return Trained(
+    return TrainingResult(
         first_loss=losses[0],
         last_loss=losses[-1],
         tokens_per_s=STEPS * _SAMPLES * _SEQUENCE * world.size / seconds,

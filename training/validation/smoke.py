@@ -37,22 +37,22 @@ class Gpu:
     """Uncorrectable ones since the driver was loaded; not a number where there is no ECC."""
 
 
-def check(processes: int, device: str, expected: Expected) -> Verdict:
+def run_smoke(processes: int, device: str, expected: Expected) -> Verdict:
     """Check this node. `processes`: GPUs that the pod asked for; `device`: cpu or cuda."""
-    facts = host.facts()
+    facts = host.host_facts()
     try:
         gpus = _nvidia_smi() if device == "cuda" else []
         facts |= {"device": device, "driver": gpus[0].driver if gpus else "", "gpus": len(gpus)}
-        finding = of_driver(gpus, processes) if device == "cuda" else None
+        finding = check_driver(gpus, processes) if device == "cuda" else None
         if finding is None:
             finding, more = _compute(processes, device, expected, facts)
             facts |= more
-    except _Broken as broken:
+    except _HardwareError as broken:
         finding = broken.finding
     return Verdict(validation="smoke", finding=finding, facts=facts)
 
 
-class _Broken(Exception):
+class _HardwareError(Exception):
     """The hardware cannot be asked."""
 
     def __init__(self, cause: str, remedy: str) -> None:
@@ -68,18 +68,18 @@ def _nvidia_smi() -> list[Gpu]:
             command, capture_output=True, text=True, timeout=_SMI_TIMEOUT_S, check=False
         )
     except FileNotFoundError:
-        raise _Broken("there is no nvidia-smi in this container", _RUNTIME_REMEDY) from None
+        raise _HardwareError("there is no nvidia-smi in this container", _RUNTIME_REMEDY) from None
     except subprocess.TimeoutExpired:
-        raise _Broken(
+        raise _HardwareError(
             f"nvidia-smi does not answer within {_SMI_TIMEOUT_S} s", "replace the node"
         ) from None
     if done.returncode:
         said = " ".join((done.stderr or done.stdout).split())
-        raise _Broken(f"nvidia-smi failed with {done.returncode}: {said}", _RUNTIME_REMEDY)
-    return list(parse_smi(done.stdout))
+        raise _HardwareError(f"nvidia-smi failed with {done.returncode}: {said}", _RUNTIME_REMEDY)
+    return list(parse_nvidia_smi(done.stdout))
 
 
-def parse_smi(text: str) -> Iterator[Gpu]:
+def parse_nvidia_smi(text: str) -> Iterator[Gpu]:
     """GPUs of nvidia-smi's CSV."""
     for line in text.splitlines():
         fields = [part.strip() for part in line.split(",")]
@@ -88,7 +88,7 @@ def parse_smi(text: str) -> Iterator[Gpu]:
             yield Gpu(index=index, name=name, driver=driver, uuid=uuid, ecc_errors=ecc)
 
 
-def of_driver(gpus: list[Gpu], wanted: int) -> Finding | None:
+def check_driver(gpus: list[Gpu], wanted: int) -> Finding | None:
     """What nvidia-smi's answer says by itself."""
     if len(gpus) != wanted:
         return Finding(
@@ -114,7 +114,7 @@ def _compute(
     from training.validation import device as devices
 
     if device == "cuda" and torch.cuda.device_count() != processes:
-        raise _Broken(
+        raise _HardwareError(
             f"PyTorch for CUDA {torch.version.cuda} sees {torch.cuda.device_count()} GPUs; "
             f"nvidia-smi shows {processes}",
             "use an image whose CUDA the node's driver supports",
@@ -123,17 +123,19 @@ def _compute(
     places = [
         torch.device(device, n) if device == "cuda" else torch.device(device) for n in range(count)
     ]
-    told = [known | devices.facts(place) for place in places]
+    told = [known | devices.device_facts(place) for place in places]
     facts = told[0] | {"driver": told[0]["driver"] or known["driver"]}
     try:
         wrong = {str(place): rows for place in places if (rows := wrong_rows(place))}
     except RuntimeError as error:
-        raise _Broken(" ".join(str(error).split()), "replace the node if it comes again") from None
+        raise _HardwareError(
+            " ".join(str(error).split()), "replace the node if it comes again"
+        ) from None
     if wrong:
         each = ", ".join(f"{rows} on {place}" for place, rows in wrong.items())
         cause = f"rows of a product of matrices are wrong: {each}"
         return Finding(cause=cause, remedy="replace the node: it computes wrong"), facts
-    return consistency.first_difference(told, expected), facts
+    return consistency.first_finding(told, expected), facts
 
 
 def wrong_rows(place: torch.device) -> int:

@@ -49,7 +49,7 @@ class Verdict:
         return json.dumps({**said, **self.facts})
 
 
-def conclude(verdict: Verdict, termination_log: Path = TERMINATION_LOG) -> int:
+def report_verdict(verdict: Verdict, termination_log: Path = TERMINATION_LOG) -> int:
     """Say it; returns the exit code, 0 or 1."""
     line = verdict.line()
     print(line, flush=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from training.prepare.dataset import FORMAT, INDEX_FILE, LATEST_FILE, Index, Split, dtype_of
+from training.prepare.dataset import FORMAT, INDEX_FILE, LATEST_FILE, Index, Split, token_dtype
 from training.prepare.shards import ShardWriter
 
 BOUNDARY = 256
@@ -27,7 +27,7 @@ def dataset(
     ]
     index = Index(
         format=FORMAT,
-        dtype=dtype_of(vocab_size),
+        dtype=token_dtype(vocab_size),
         vocab_size=vocab_size,
         boundary=BOUNDARY,
         tokenizer={"kind": "bytes"},
@@ -41,7 +41,7 @@ def dataset(
 
 
 def _written(folder: Path, split: Split, parts: Parts, vocab_size: int) -> ShardWriter:
-    dtype: Any = dtype_of(vocab_size)
+    dtype: Any = token_dtype(vocab_size)
     writer = ShardWriter(folder=folder, split=split, limit=1 << 20, vocab_size=vocab_size)
     for part in parts:
         document: list[int] = []

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.trainer.checkpoints import draft
 from training.checkpoint.fence import PosixFence, newest_attempt
-from training.checkpoint.policy import SavePolicy, to_delete
+from training.checkpoint.policy import SavePolicy, steps_to_delete
 from training.checkpoint.posix import PosixStore
 from training.checkpoint.store import StaleAttempt
 
@@ -45,7 +45,7 @@ def kept(
     *manifests: tuple[int, float | None, bool], keep_latest: int = 2, good: int | None = None
 ) -> set[int]:
     made = [replace(draft(step, loss), milestone=m) for step, loss, m in manifests]
-    gone = to_delete(made, keep_latest=keep_latest, last_known_good=good)
+    gone = steps_to_delete(made, keep_latest=keep_latest, last_known_good=good)
     return {manifest.step for manifest in made} - set(gone)
 
 

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.unit.trainer.datasets import dataset
-from training.prepare.dataset import DatasetError, shard_mistakes
+from training.prepare.dataset import DatasetError, verify_files
 from training.trainer.data import local_cache
 from training.trainer.data.local_cache import Folder, latest_of, place_of, staged
 
@@ -51,7 +51,7 @@ def test_a_staged_version_is_the_same_bytes_and_is_copied_once(
     version, place = version_of(source), Counted(source)
     opened = staged(place, version, tmp_path / "nvme", full_check=True)
     assert opened.folder == tmp_path / "nvme" / version
-    assert shard_mistakes(opened.folder, opened.index, hashes=True) == []
+    assert verify_files(opened.folder, opened.index, hashes=True) == []
     names = {file.name for file in (source / version).iterdir()}
     assert {file.name for file in opened.folder.iterdir()} == names
     place.read.clear()
@@ -81,7 +81,7 @@ def test_a_staged_file_that_has_gone_bad_is_fetched_again(source: Path, tmp_path
     folder = staged(place, version, tmp_path / "nvme", full_check=True).folder
     (folder / "shard-train-00000.bin").write_bytes(bytes(80))
     opened = staged(place, version, tmp_path / "nvme", full_check=True)
-    assert shard_mistakes(folder, opened.index, hashes=True) == []
+    assert verify_files(folder, opened.index, hashes=True) == []
 
 
 def test_after_a_crash_what_was_copied_is_checked_and_kept(
@@ -105,7 +105,7 @@ def test_after_a_crash_what_was_copied_is_checked_and_kept(
     place.read.clear()
     opened = staged(place, version, tmp_path / "nvme", full_check=True)
     assert damaged in place.read and whole not in place.read
-    assert shard_mistakes(opened.folder, opened.index, hashes=True) == []
+    assert verify_files(opened.folder, opened.index, hashes=True) == []
 
 
 def test_too_little_room_is_told_before_anything_is_copied(
@@ -153,4 +153,4 @@ def test_a_copier_that_was_killed_does_not_block_the_next(source: Path, tmp_path
         assert killed.stdout.readline() == b"copying\n"
         os.kill(killed.pid, signal.SIGKILL)
     opened = staged(place_of(str(source)), version, nvme, full_check=True)
-    assert shard_mistakes(opened.folder, opened.index, hashes=True) == []
+    assert verify_files(opened.folder, opened.index, hashes=True) == []

@@ -16,9 +16,9 @@ from training.prepare.dataset import (
     DatasetError,
     read_index,
     resolve_version,
-    shard_mistakes,
+    verify_files,
 )
-from training.prepare.source import named
+from training.prepare.source import open_source
 from training.prepare.writer import Settings, prepare
 
 SETTINGS = Settings(eval_fraction=0.3, shard_tokens=2000)
@@ -54,16 +54,16 @@ def documents_in(tokens: list[int]) -> list[bytes]:
 def test_every_byte_of_every_file_is_there_once_and_documents_are_apart(
     texts: Path, tmp_path: Path
 ) -> None:
-    folder, _ = prepare(named(str(texts), ()), tmp_path / "out", SETTINGS)
+    folder, _ = prepare(open_source(str(texts), ()), tmp_path / "out", SETTINGS)
     documents = documents_in(tokens_of(folder, "train")) + documents_in(tokens_of(folder, "eval"))
     assert sorted(documents) == sorted(file.read_bytes() for file in texts.iterdir())
 
 
 def test_the_index_describes_what_is_there(texts: Path, tmp_path: Path) -> None:
-    folder, _ = prepare(named(str(texts), ()), tmp_path / "out", SETTINGS)
+    folder, _ = prepare(open_source(str(texts), ()), tmp_path / "out", SETTINGS)
     index = read_index(folder)
     assert folder.name == index.version == resolve_version(tmp_path / "out", "latest")
-    assert shard_mistakes(folder, index, hashes=True) == []
+    assert verify_files(folder, index, hashes=True) == []
     train = tokens_of(folder, "train")
     assert index.tokens("train") == len(train)
     assert list(index.unigram_counts) == np.bincount(train, minlength=257).tolist()
@@ -72,43 +72,43 @@ def test_the_index_describes_what_is_there(texts: Path, tmp_path: Path) -> None:
 
 
 def test_the_same_text_elsewhere_is_the_same_version(texts: Path, tmp_path: Path) -> None:
-    first, _ = prepare(named(str(texts), ()), tmp_path / "one", SETTINGS)
+    first, _ = prepare(open_source(str(texts), ()), tmp_path / "one", SETTINGS)
     moved = texts.rename(tmp_path / "moved")
-    second, _ = prepare(named(str(moved), ()), tmp_path / "two", SETTINGS)
+    second, _ = prepare(open_source(str(moved), ()), tmp_path / "two", SETTINGS)
     assert first.name == second.name
 
 
 def test_another_byte_is_another_version_and_the_old_one_stays(texts: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    first, _ = prepare(named(str(texts), ()), out, SETTINGS)
+    first, _ = prepare(open_source(str(texts), ()), out, SETTINGS)
     (texts / "t00.txt").write_bytes(b"changed")
-    second, _ = prepare(named(str(texts), ()), out, SETTINGS)
+    second, _ = prepare(open_source(str(texts), ()), out, SETTINGS)
     assert first.name != second.name == resolve_version(out, "latest")
-    assert shard_mistakes(first, read_index(first), hashes=True) == []
+    assert verify_files(first, read_index(first), hashes=True) == []
 
 
 def test_again_is_a_no_op(texts: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    folder, written = prepare(named(str(texts), ()), out, SETTINGS)
+    folder, written = prepare(open_source(str(texts), ()), out, SETTINGS)
     before = {file: file.stat().st_mtime_ns for file in folder.iterdir()}
-    again, rewritten = prepare(named(str(texts), ()), out, SETTINGS)
+    again, rewritten = prepare(open_source(str(texts), ()), out, SETTINGS)
     assert (again, written, rewritten) == (folder, True, False)
     assert {file: file.stat().st_mtime_ns for file in folder.iterdir()} == before
 
 
 def test_a_damaged_version_is_made_anew(texts: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    folder, _ = prepare(named(str(texts), ()), out, SETTINGS)
+    folder, _ = prepare(open_source(str(texts), ()), out, SETTINGS)
     (folder / "shard-train-00000.bin").write_bytes(b"oops")
-    _, written = prepare(named(str(texts), ()), out, SETTINGS)
+    _, written = prepare(open_source(str(texts), ()), out, SETTINGS)
     assert written
-    assert shard_mistakes(folder, read_index(folder), hashes=True) == []
+    assert verify_files(folder, read_index(folder), hashes=True) == []
 
 
 def test_copies_of_a_held_out_file_are_not_trained_on(texts: Path, tmp_path: Path) -> None:
     for file in list(texts.iterdir()):
         (texts / f"copy-of-{file.name}").write_bytes(file.read_bytes())
-    folder, _ = prepare(named(str(texts), ()), tmp_path / "out", SETTINGS)
+    folder, _ = prepare(open_source(str(texts), ()), tmp_path / "out", SETTINGS)
     train = documents_in(tokens_of(folder, "train"))
     held_out = documents_in(tokens_of(folder, "eval"))
     assert not set(train) & set(held_out)
@@ -120,14 +120,14 @@ def test_a_document_longer_than_a_shard_is_cut_and_loses_nothing(tmp_path: Path)
     texts.mkdir()
     for number in range(12):
         (texts / f"{number}.txt").write_bytes(bytes([number]) * 5000)
-    folder, _ = prepare(named(str(texts), ()), tmp_path / "out", SETTINGS)
+    folder, _ = prepare(open_source(str(texts), ()), tmp_path / "out", SETTINGS)
     documents = documents_in(tokens_of(folder, "train")) + documents_in(tokens_of(folder, "eval"))
     assert sorted(documents) == [bytes([number]) * 5000 for number in range(12)]
 
 
 @pytest.mark.parametrize("damage", ["missing", "short", "flipped"])
 def test_a_bad_shard_is_one_clear_line(damage: str, texts: Path, tmp_path: Path) -> None:
-    folder, _ = prepare(named(str(texts), ()), tmp_path / "out", SETTINGS)
+    folder, _ = prepare(open_source(str(texts), ()), tmp_path / "out", SETTINGS)
     shard = folder / "shard-train-00000.bin"
     content = bytearray(shard.read_bytes())
     content[5] ^= 1
@@ -135,13 +135,13 @@ def test_a_bad_shard_is_one_clear_line(damage: str, texts: Path, tmp_path: Path)
         shard.unlink()
     else:
         shard.write_bytes(content[:-2] if damage == "short" else content)
-    (mistake,) = shard_mistakes(folder, read_index(folder), hashes=True)
+    (mistake,) = verify_files(folder, read_index(folder), hashes=True)
     assert mistake.startswith(str(shard))
     assert {"missing": "missing", "short": "bytes", "flipped": "corrupt"}[damage] in mistake
 
 
 def test_an_edited_index_is_refused(texts: Path, tmp_path: Path) -> None:
-    folder, _ = prepare(named(str(texts), ()), tmp_path / "out", SETTINGS)
+    folder, _ = prepare(open_source(str(texts), ()), tmp_path / "out", SETTINGS)
     file = folder / "index.json"
     values = json.loads(file.read_text())
     values["unigram_counts"][0] += 1
@@ -184,5 +184,5 @@ def test_a_crash_leaves_nothing_that_looks_like_a_dataset(
 
     monkeypatch.setattr("training.disk.os.fsync", fails)
     with pytest.raises(OSError, match="No space"):
-        prepare(named(str(texts), ()), out, SETTINGS)
+        prepare(open_source(str(texts), ()), out, SETTINGS)
     assert list(out.iterdir()) == []

@@ -18,10 +18,10 @@ from pyarrow import parquet
 from tokenizers import Tokenizer, models
 
 from training.prepare import documents, writer
-from training.prepare.dataset import DatasetError, Index, read_index, shard_mistakes
-from training.prepare.scan import Survey, survey
-from training.prepare.source import named
-from training.prepare.tokenizer_choice import wish
+from training.prepare.dataset import DatasetError, Index, read_index, verify_files
+from training.prepare.scan import ScanResult, scan_source
+from training.prepare.source import open_source
+from training.prepare.tokenizer_choice import parse_tokenizer_choice
 from training.prepare.tokens import TokenizerEncoder
 from training.prepare.writer import LOCK_FILE, Settings, prepare
 
@@ -55,35 +55,60 @@ def texts_in(folder: Path, index: Index) -> list[str]:
 
 
 def test_a_trained_tokenizer_gives_every_document_back(texts: Path, tmp_path: Path) -> None:
-    folder, _ = prepare(named(str(texts), ()), tmp_path / "out", SETTINGS, wish("train:300", None))
+    folder, _ = prepare(
+        open_source(str(texts), ()),
+        tmp_path / "out",
+        SETTINGS,
+        parse_tokenizer_choice("train:300", None),
+    )
     index = read_index(folder)
     assert (index.vocab_size, index.dtype, index.tokenizer["kind"]) == (300, "<u2", "tokenizers")
-    assert shard_mistakes(folder, index, hashes=True) == []
+    assert verify_files(folder, index, hashes=True) == []
     assert sorted(texts_in(folder, index)) == sorted(f.read_text() for f in texts.iterdir())
     assert index.tokens("train") == sum(index.unigram_counts)
 
 
 def test_training_again_gives_the_same_tokenizer_and_version(texts: Path, tmp_path: Path) -> None:
     made = [
-        prepare(named(str(texts), ()), tmp_path / out, SETTINGS, wish("train:400", None))[0]
+        prepare(
+            open_source(str(texts), ()),
+            tmp_path / out,
+            SETTINGS,
+            parse_tokenizer_choice("train:400", None),
+        )[0]
         for out in ("one", "two")
     ]
     assert made[0].name == made[1].name
-    _, written = prepare(named(str(texts), ()), tmp_path / "one", SETTINGS, wish("train:400", None))
+    _, written = prepare(
+        open_source(str(texts), ()),
+        tmp_path / "one",
+        SETTINGS,
+        parse_tokenizer_choice("train:400", None),
+    )
     assert not written
 
 
 def test_a_tokenizer_of_ones_own_is_kept_with_the_dataset(texts: Path, tmp_path: Path) -> None:
-    trained, _ = prepare(named(str(texts), ()), tmp_path / "a", SETTINGS, wish("train:300", None))
+    trained, _ = prepare(
+        open_source(str(texts), ()),
+        tmp_path / "a",
+        SETTINGS,
+        parse_tokenizer_choice("train:300", None),
+    )
     file = tmp_path / "mine.json"
     file.write_bytes((trained / "tokenizer.json").read_bytes())
-    folder, _ = prepare(named(str(texts), ()), tmp_path / "b", SETTINGS, wish(str(file), None))
+    folder, _ = prepare(
+        open_source(str(texts), ()),
+        tmp_path / "b",
+        SETTINGS,
+        parse_tokenizer_choice(str(file), None),
+    )
     assert (folder / "tokenizer.json").read_bytes() == file.read_bytes()
     assert [s.sha256 for s in read_index(folder).shards] == [
         s.sha256 for s in read_index(trained).shards
     ]
     (folder / "tokenizer.json").write_text("{}")
-    (mistake,) = shard_mistakes(folder, read_index(folder), hashes=True)
+    (mistake,) = verify_files(folder, read_index(folder), hashes=True)
     assert "tokenizer.json: corrupt" in mistake
 
 
@@ -106,7 +131,12 @@ def test_large_vocabularies_take_four_bytes(count: int, dtype: str) -> None:
 def test_text_that_spells_the_boundary_does_not_end_a_document(texts: Path, tmp_path: Path) -> None:
     spelled = "before <|endoftext|> after"
     (texts / "spelled.txt").write_text(spelled)
-    folder, _ = prepare(named(str(texts), ()), tmp_path / "out", SETTINGS, wish("train:300", None))
+    folder, _ = prepare(
+        open_source(str(texts), ()),
+        tmp_path / "out",
+        SETTINGS,
+        parse_tokenizer_choice("train:300", None),
+    )
     assert spelled in texts_in(folder, read_index(folder))
 
 
@@ -133,7 +163,7 @@ def test_a_tokenizer_that_cannot_be_used_is_one_line(
     Path("broken.json").write_text("{")
     Path("words.json").write_bytes(words(300))
     with pytest.raises(DatasetError, match=told) as caught:
-        wish(asked, boundary)
+        parse_tokenizer_choice(asked, boundary)
     assert len(str(caught.value).splitlines()) == 1
 
 
@@ -146,7 +176,10 @@ def test_each_row_of_a_parquet_file_is_a_document(texts: Path, tmp_path: Path) -
         table = pa.table({"id": list(range(len(some))), "body": some})
         parquet.write_table(table, rows / f"{part}.parquet", row_group_size=7)
     folder, _ = prepare(
-        named(str(rows), (), "body"), tmp_path / "out", SETTINGS, wish("train:300", None)
+        open_source(str(rows), (), "body"),
+        tmp_path / "out",
+        SETTINGS,
+        parse_tokenizer_choice("train:300", None),
     )
     assert sorted(texts_in(folder, read_index(folder))) == sorted(contents)
 
@@ -156,10 +189,10 @@ def test_a_parquet_column_that_is_not_there_or_no_text_is_told(tmp_path: Path) -
     parquet.write_table(pa.table({"body": ["a"], "n": [1]}), tmp_path / "rows" / "a.parquet")
     for column, told in (("text", "allowed body, n; name it with --column"), ("n", "holds int")):
         with pytest.raises(DatasetError, match=told):
-            prepare(named(str(tmp_path / "rows"), (), column), tmp_path / "out", SETTINGS)
+            prepare(open_source(str(tmp_path / "rows"), (), column), tmp_path / "out", SETTINGS)
     (tmp_path / "rows" / "a.parquet").write_text("no parquet")
     with pytest.raises(DatasetError, match="not parquet"):
-        prepare(named(str(tmp_path / "rows"), (), "n"), tmp_path / "out", SETTINGS)
+        prepare(open_source(str(tmp_path / "rows"), (), "n"), tmp_path / "out", SETTINGS)
 
 
 def test_a_document_is_read_in_pieces_that_end_with_a_line_and_loses_nothing(
@@ -170,11 +203,11 @@ def test_a_document_is_read_in_pieces_that_end_with_a_line_and_loses_nothing(
     (texts / "one-line.txt").write_text("y" * 3000)
     monkeypatch.setattr(documents, "PIECE_BYTES", 256)
     monkeypatch.setattr(writer, "BATCH_TEXTS", 7)
-    long = documents.of_text_file("long", texts / "long.txt")
+    long = documents.text_document("long", texts / "long.txt")
     pieces = list(long.pieces())
     assert len(pieces) > 20 and max(map(len, pieces)) <= 256
     assert all(piece.endswith(b"\n") for piece in pieces) and b"".join(pieces) == lines.encode()
-    folder, _ = prepare(named(str(texts), ()), tmp_path / "out", Settings(eval_fraction=0.3))
+    folder, _ = prepare(open_source(str(texts), ()), tmp_path / "out", Settings(eval_fraction=0.3))
     index = read_index(folder)
     found = []
     for shard in index.shards:
@@ -188,14 +221,14 @@ def test_a_document_is_read_in_pieces_that_end_with_a_line_and_loses_nothing(
 def test_a_source_that_changes_while_it_is_read_is_refused(
     texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def changes(*arguments: Any) -> Survey:
-        found = survey(*arguments)
+    def changes(*arguments: Any) -> ScanResult:
+        found = scan_source(*arguments)
         (texts / "t03.txt").write_text("changed in between")
         return found
 
-    monkeypatch.setattr(writer, "survey", changes)
+    monkeypatch.setattr(writer, "scan_source", changes)
     with pytest.raises(DatasetError, match=r"t03\.txt changed while it was read"):
-        prepare(named(str(texts), ()), tmp_path / "out", SETTINGS)
+        prepare(open_source(str(texts), ()), tmp_path / "out", SETTINGS)
     assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -208,7 +241,7 @@ def test_what_a_killed_process_left_goes_and_what_a_living_one_writes_stays(
         (out / f".preparing-{name}" / LOCK_FILE).touch()
     with (out / ".preparing-living" / LOCK_FILE).open("r+") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        folder, _ = prepare(named(str(texts), ()), out, SETTINGS)
+        folder, _ = prepare(open_source(str(texts), ()), out, SETTINGS)
     assert {path.name for path in out.iterdir()} == {".preparing-living", folder.name, "latest"}
 
 
@@ -243,7 +276,7 @@ sys.exit(command.main())
 
 
 def test_the_index_is_json_that_anyone_can_read(texts: Path, tmp_path: Path) -> None:
-    folder, _ = prepare(named(str(texts), ()), tmp_path / "out", SETTINGS)
+    folder, _ = prepare(open_source(str(texts), ()), tmp_path / "out", SETTINGS)
     values = json.loads((folder / "index.json").read_text())
     assert values["format"] == 2 and values["tokenizer"] == {"kind": "bytes"}
     values["format"] = 1

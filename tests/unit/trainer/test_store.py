@@ -14,7 +14,7 @@ import pytest
 from tests.unit.trainer.checkpoints import draft
 from training.checkpoint.manifest import CorruptCheckpoint, Manifest, UnknownFormat
 from training.checkpoint.posix import PosixStore
-from training.checkpoint.store import Chunk, StaleAttempt, folder_name, step_of
+from training.checkpoint.store import Chunk, StaleAttempt, folder_name, parse_step
 
 
 def payloads(step: int) -> dict[str, list[Chunk]]:
@@ -74,9 +74,9 @@ def test_the_newest_is_by_step_whatever_the_clock_says(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["step-1", "step-00000001x", "xstep-00000001", "step-000000010"])
 def test_other_names_are_no_checkpoints(name: str) -> None:
-    assert step_of(name) is None
-    assert step_of(folder_name(1)) == 1
-    assert step_of(folder_name(123_456_789)) == 123_456_789
+    assert parse_step(name) is None
+    assert parse_step(folder_name(1)) == 1
+    assert parse_step(folder_name(123_456_789)) == 123_456_789
 
 
 def boundaries_of(action: Callable[[PosixStore], object], root: Path) -> list[str]:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from training.tracking.__main__ import alone, finish, main
-from training.tracking.mlflow_sync import _STEP_KEYS, Cursor, Point, Sender, status_after
+from training.tracking.__main__ import exclusive, finish, main
+from training.tracking.mlflow_sync import _STEP_KEYS, Cursor, MlflowSync, Point, mlflow_status
 from training.tracking.tail import Tail
 
 
@@ -62,8 +62,8 @@ class Recorder:
             raise ConnectionError("away")
 
 
-def sender(run_dir: Path, server: Recorder, uri: str = "http://x") -> Sender:
-    return Sender(
+def sender(run_dir: Path, server: Recorder, uri: str = "http://x") -> MlflowSync:
+    return MlflowSync(
         server=server, run_dir=run_dir, uri=uri, experiment="e", name="n", tags={"a": "b"}
     )
 
@@ -182,11 +182,11 @@ def test_one_process_sends_a_run_at_a_time(tmp_path: Path) -> None:
     order: list[str] = []
 
     def second() -> None:
-        with alone(tmp_path):
+        with exclusive(tmp_path):
             order.append("second")
 
     thread = threading.Thread(target=second)
-    with alone(tmp_path):
+    with exclusive(tmp_path):
         thread.start()
         thread.join(timeout=0.2)
         order.append("first")
@@ -210,7 +210,7 @@ def test_a_damaged_cursor_begins_anew(tmp_path: Path) -> None:
     ],
 )
 def test_the_state_is_what_the_newest_event_says(event: dict[str, str], status: str) -> None:
-    assert status_after(event) == status
+    assert mlflow_status(event) == status
 
 
 def test_a_line_is_read_once_it_is_whole(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from training.spec import EXIT_PREEMPTED, rendezvous_port
 from training.validation import consistency, gang, gate, host, smoke
 from training.validation.__main__ import main
 from training.validation.expected import Expected
-from training.validation.gang import FAILED, OUTCOME, Ended, Gang
+from training.validation.gang import FAILED, OUTCOME, Gang, LaunchResult
 from training.validation.host import Interface
-from training.validation.verdict import Finding, Verdict, conclude
+from training.validation.verdict import Finding, Verdict, report_verdict
 
 ETH0 = Interface(name="eth0", network="10.0.3.7/19", mtu=9001)
 ETH1 = Interface(name="eth1", network="10.0.64.9/19", mtu=1500)
@@ -42,7 +42,7 @@ def facts(node: str = "a", **changed: Any) -> dict[str, Any]:
 
 
 def cause(*ranks: dict[str, Any], **expected: Any) -> str:
-    found = consistency.first_difference(ranks, Expected(**expected))
+    found = consistency.first_finding(ranks, Expected(**expected))
     assert found is None or found.remedy
     return found.cause if found else ""
 
@@ -102,10 +102,10 @@ def test_what_is_not_known_is_not_compared() -> None:
 def test_several_zones_are_noted_and_no_failure() -> None:
     ranks = [facts("a"), facts("b", zone="us-east-1b")]
     assert cause(*ranks) == ""
-    assert consistency.notes(ranks) == [
+    assert consistency.cross_zone_notes(ranks) == [
         "ranks are in several zones, which slows collectives: us-east-1a on a; us-east-1b on b"
     ]
-    assert consistency.notes([facts("a"), facts("b", zone="")]) == []
+    assert consistency.cross_zone_notes([facts("a"), facts("b", zone="")]) == []
 
 
 def test_an_expectation_that_nobody_knows_is_refused() -> None:
@@ -126,18 +126,18 @@ def test_an_expectation_that_nobody_knows_is_refused() -> None:
     ],
 )
 def test_interfaces_are_chosen_as_nccl_chooses_them(pattern: str, names: list[str]) -> None:
-    assert [one.name for one in host.named_by(pattern, ALL)] == names
+    assert [one.name for one in host.match_interfaces(pattern, ALL)] == names
 
 
 def test_collectives_use_the_interface_that_is_set_else_the_pods_own() -> None:
     own = {host.POD_IP_ENV: "10.0.3.7"}
-    assert host.used_by_collectives(own, ALL) == ETH0
-    assert host.used_by_collectives({host.POD_IP_ENV: "127.1.9.4"}, ALL) == LOOPBACK
-    assert host.used_by_collectives({**own, "NCCL_SOCKET_IFNAME": "eth1"}, ALL) == ETH1
-    assert host.used_by_collectives({**own, "NCCL_SOCKET_IFNAME": "^lo"}, ALL) == ETH0
-    assert host.used_by_collectives({**own, "NCCL_SOCKET_IFNAME": "ens5"}, ALL) is None
-    assert host.used_by_collectives({}, ALL) is None
-    assert host.used_by_collectives({host.POD_IP_ENV: "fd00::1"}, ALL) is None
+    assert host.collective_interface(own, ALL) == ETH0
+    assert host.collective_interface({host.POD_IP_ENV: "127.1.9.4"}, ALL) == LOOPBACK
+    assert host.collective_interface({**own, "NCCL_SOCKET_IFNAME": "eth1"}, ALL) == ETH1
+    assert host.collective_interface({**own, "NCCL_SOCKET_IFNAME": "^lo"}, ALL) == ETH0
+    assert host.collective_interface({**own, "NCCL_SOCKET_IFNAME": "ens5"}, ALL) is None
+    assert host.collective_interface({}, ALL) is None
+    assert host.collective_interface({host.POD_IP_ENV: "fd00::1"}, ALL) is None
 
 
 def test_the_interfaces_of_this_machine_can_be_read() -> None:
@@ -150,8 +150,8 @@ def judged(tmp_path: Path, code: int, *, said: str = "", failure: str = "", **mo
     """What a node says whose launcher ended so."""
     if failure:
         (tmp_path / f"{FAILED}1").write_text(failure)
-    ended = Ended(code=code, said=said.splitlines(), **more)
-    return gang.judged(PAIR, "collective", ended, tmp_path)
+    ended = LaunchResult(code=code, said=said.splitlines(), **more)
+    return gang.judge(PAIR, "collective", ended, tmp_path)
 
 
 def test_what_the_ranks_found_is_the_verdict(tmp_path: Path) -> None:
@@ -207,17 +207,17 @@ def test_the_ranks_are_started_by_the_launcher_of_runs() -> None:
 
 def test_the_gate_does_not_meet_where_the_run_will() -> None:
     for port in (29400, 29450, 29499):
-        assert gate.port_beside(port) != port
-        assert 29400 <= gate.port_beside(port) < 29500
+        assert gate.gate_port(port) != port
+        assert 29400 <= gate.gate_port(port) < 29500
     assert 29400 <= rendezvous_port("llama-v3-01234567") < 29500
 
 
 def passed_by(monkeypatch: pytest.MonkeyPatch, verdict: Verdict) -> tuple[int, list[str]]:
     """The exit code of a gate whose check ends so, and the command that it becomes."""
     became: list[str] = []
-    monkeypatch.setattr(gang, "run", lambda *_: verdict)
-    monkeypatch.setattr(gate, "become", became.extend)
-    return gate.pass_or_end(PAIR, 40.0, ["run", "it"]), became
+    monkeypatch.setattr(gang, "run_check", lambda *_: verdict)
+    monkeypatch.setattr(gate, "exec_command", became.extend)
+    return gate.run_gate(PAIR, 40.0, ["run", "it"]), became
 
 
 def test_a_gate_lets_the_run_pass_only_if_its_network_suffices(
@@ -227,7 +227,7 @@ def test_a_gate_lets_the_run_pass_only_if_its_network_suffices(
     slow = Verdict(validation="collective", finding=Finding(cause="slow", remedy="hurry"))
     assert passed_by(monkeypatch, slow) == (1, [])
     # Nothing is lost: another attempt begins, and does not count as a failure.
-    stopped = Verdict(validation="collective", finding=gang.TOLD_TO_STOP)
+    stopped = Verdict(validation="collective", finding=gang.INTERRUPTED)
     assert passed_by(monkeypatch, stopped) == (EXIT_PREEMPTED, [])
     assert len(capsys.readouterr().out.splitlines()) == 3
 
@@ -238,28 +238,28 @@ SMI = """0, NVIDIA A100-SXM4-40GB, 580.95, GPU-1, 0
 
 
 def test_lost_gpus_and_ecc_errors_are_told_by_nvidia_smi_alone() -> None:
-    gpus = list(smoke.parse_smi(SMI))
+    gpus = list(smoke.parse_nvidia_smi(SMI))
     assert [g.driver for g in gpus] == ["580.95", "580.95"]
-    lost = smoke.of_driver(gpus, 8)
+    lost = smoke.check_driver(gpus, 8)
     assert lost and lost.cause == "nvidia-smi shows 2 GPUs; the pod asked for 8"
-    bad = smoke.of_driver(gpus, 2)
+    bad = smoke.check_driver(gpus, 2)
     assert bad and bad.cause == "uncorrectable ECC errors: GPU 1 (GPU-2): 3"
-    without_ecc = list(smoke.parse_smi(SMI.replace(", 3", ", [N/A]")))
-    assert smoke.of_driver(without_ecc, 2) is None
+    without_ecc = list(smoke.parse_nvidia_smi(SMI.replace(", 3", ", [N/A]")))
+    assert smoke.check_driver(without_ecc, 2) is None
 
 
 def test_a_node_without_a_working_driver_fails_the_smoke_check_with_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    absent = smoke.check(8, "cuda", Expected()).finding
+    absent = smoke.run_smoke(8, "cuda", Expected()).finding
     assert absent and absent.cause == "there is no nvidia-smi in this container"
     tool = tmp_path / "nvidia-smi"
     tool.write_text(
         "#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch'\nexit 18\n"
     )
     tool.chmod(0o755)
-    broken = smoke.check(8, "cuda", Expected()).finding
+    broken = smoke.run_smoke(8, "cuda", Expected()).finding
     assert broken and broken.cause == (
         "nvidia-smi failed with 18: Failed to initialize NVML: Driver/library version mismatch"
     )
@@ -276,7 +276,7 @@ def test_a_verdict_is_one_line_of_json_in_the_log_and_in_the_pods_status(
         finding=Finding(cause="it is hot", remedy="cool it"),
         facts={"node": "a"},
     )
-    assert conclude(bad, told) == 1
+    assert report_verdict(bad, told) == 1
     [line] = capsys.readouterr().out.splitlines()
     assert told.read_text() == line
     assert json.loads(line) == {
@@ -286,7 +286,7 @@ def test_a_verdict_is_one_line_of_json_in_the_log_and_in_the_pods_status(
         "remedy": "cool it",
         "node": "a",
     }
-    assert conclude(Verdict(validation="smoke"), tmp_path / "absent") == 0
+    assert report_verdict(Verdict(validation="smoke"), tmp_path / "absent") == 0
 
 
 def test_holding_a_place_in_a_queue_needs_no_more_than_time(

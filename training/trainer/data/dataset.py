@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from training.prepare.dataset import DatasetError, Index, read_index, shard_mistakes
+from training.prepare.dataset import DatasetError, Index, read_index, verify_files
 from training.spec import content_hash
 from training.trainer.data.windows import Opened
 
@@ -59,7 +59,7 @@ def open_version(folder: Path, *, full_check: bool) -> Opened:
     Raises DatasetError with one line per bad shard: before the first step, not at step 10,000.
     """
     index = read_index(folder)
-    mistakes = shard_mistakes(folder, index, hashes=full_check)
+    mistakes = verify_files(folder, index, hashes=full_check)
     if mistakes:
         raise DatasetError("\n".join(mistakes))
     return Opened(folder=folder, index=index)
