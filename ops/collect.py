@@ -8,7 +8,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from infra.domain import naming
+from infra.domain import launcher_support, naming
 from ops import logs, metrics, objects, placement
 from ops.cluster import Cluster, ForbiddenError, Kind
 from ops.metrics import MetricsUnknownError, PrometheusClient, RunIdentity, Vitals
@@ -17,13 +17,7 @@ from ops.snapshot import Snapshot
 from ops.symptoms.gpus import GPU_NAMESPACE
 
 JOBS: Final = Kind("batch/v1", "jobs", "Job")
-RUN_KINDS: Final = (
-    Kind("jobset.x-k8s.io/v1alpha2", "jobsets", "JobSet"),
-    JOBS,
-    Kind("trainer.kubeflow.org/v1alpha1", "trainjobs", "TrainJob"),
-    Kind("kubeflow.org/v1", "pytorchjobs", "PyTorchJob"),
-    Kind("kubeflow.org/v2beta1", "mpijobs", "MPIJob"),
-)
+RUN_KINDS: Final = tuple(Kind(k.api_version, k.resource, k.kind) for k in launcher_support.KINDS)
 """What launchers make of a run."""
 
 PODS: Final = Kind("v1", "pods", "Pod")

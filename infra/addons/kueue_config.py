@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from infra.domain import naming
+from infra.domain.launcher_support import KINDS
 
 API: Final = "config.kueue.x-k8s.io/v1beta2"
 
@@ -83,13 +84,7 @@ def scheduling_config(
 
 def chart_config() -> dict[str, Any]:
     """The whole configuration of the Kueue that the chart installs."""
-    frameworks = (
-        "batch/job",
-        "jobset.x-k8s.io/jobset",
-        "trainer.kubeflow.org/trainjob",
-        "kubeflow.org/pytorchjob",
-        "kubeflow.org/mpijob",
-    )
+    frameworks = [one.framework for one in KINDS]
     workers = {"Job.batch": 5, "Pod": 5, "Workload.kueue.x-k8s.io": 5}
     single = ("LocalQueue", "ClusterQueue", "ResourceFlavor")
     return {

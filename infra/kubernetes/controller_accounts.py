@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from infra.domain.launcher_support import JOB, KINDS, account
 from infra.domain.scheduler import Scheduler
 from infra.kubernetes.admission_policy import text, texts
 
@@ -17,33 +18,17 @@ Parent = tuple[str, str]
 """API group and kind of an object that owns others."""
 
 
-def _account(namespace: str, name: str) -> str:
-    return f"system:serviceaccount:{namespace}:{name}"
-
-
 def _kubernetes(name: str) -> str:
-    return _account("kube-system", name)
+    return account("kube-system", name)
 
 
-KUEUE: Final = (_account("kueue-system", "kueue-controller-manager"),)
-JOBSET: Final = (
-    _account("jobset-system", "jobset-controller-manager"),  # its manifests
-    _account("jobset-system", "jobset-controller"),  # its chart
-)
-TRAINER: Final = (
-    _account("kubeflow-system", "kubeflow-trainer-controller-manager"),  # its manifests
-    # Its chart, by the name of our release.
-    _account("kubeflow-system", "kubeflowtrainer-kubeflow-trainer-controller-manager"),
-)
-TRAINING_OPERATOR: Final = (_account("kubeflow", "training-operator"),)
-MPI_OPERATOR: Final = (_account("mpi-operator", "mpi-operator"),)
-JOB: Final = (_kubernetes("job-controller"),)
+KUEUE: Final = (account("kueue-system", "kueue-controller-manager"),)
 CRON_JOB: Final = (_kubernetes("cronjob-controller"),)
 DAEMON_SET: Final = (_kubernetes("daemon-set-controller"),)
 EPHEMERAL_VOLUMES: Final = (_kubernetes("ephemeral-volume-controller"),)
 GARBAGE_COLLECTOR: Final = (_kubernetes("generic-garbage-collector"),)
-VOLCANO: Final = (_account("volcano-system", "volcano-scheduler"),)
-YUNIKORN: Final = (_account("yunikorn", "yunikorn-admin"),)
+VOLCANO: Final = (account("volcano-system", "volcano-scheduler"),)
+YUNIKORN: Final = (account("yunikorn", "yunikorn-admin"),)
 
 BINDERS: Final[Mapping[Scheduler, tuple[str, ...]]] = {
     Scheduler.KUEUE: ("system:kube-scheduler",),
@@ -53,10 +38,17 @@ BINDERS: Final[Mapping[Scheduler, tuple[str, ...]]] = {
 }
 """Who places pods, by the stack's scheduler."""
 
-RUN_CONTROLLERS: Final = (*KUEUE, *JOBSET, *TRAINER, *TRAINING_OPERATOR, *MPI_OPERATOR, *JOB)
+RUN_CONTROLLERS: Final = (
+    *KUEUE,
+    *(user for one in KINDS if one is not JOB for user in one.controllers),
+    *JOB.controllers,
+)
 """Who turns a run into pods, and says how it is."""
 
-SPEC_WRITERS: Final = (*KUEUE, *JOBSET, *TRAINER, *MPI_OPERATOR)
+SPEC_WRITERS: Final = (
+    *KUEUE,
+    *(user for one in KINDS if one.writes_specs for user in one.controllers),
+)
 """Who starts and stops a run, and tells its parts where to go."""
 
 OWNERS: Final = (
@@ -68,20 +60,21 @@ OWNERS: Final = (
 )
 """Who makes objects that belong to others."""
 
-POD_PARENTS: Final[Mapping[str, Parent]] = {
-    **dict.fromkeys(JOB, ("batch", "Job")),
-    **dict.fromkeys(TRAINING_OPERATOR, ("kubeflow.org", "PyTorchJob")),
-    **dict.fromkeys(MPI_OPERATOR, ("kubeflow.org", "MPIJob")),
-}
+
+def _creators(kind: str) -> dict[str, Parent]:
+    """Who creates objects of a kind for a run, and the kind of that run."""
+    return {
+        user: (one.group, one.kind)
+        for one in KINDS
+        if kind in one.creates
+        for user in one.controllers
+    }
+
+
+POD_PARENTS: Final = _creators("Pod")
 """Who makes the pods of a run, and of what kind the run is."""
 
-RUN_PARENTS: Final[Mapping[str, Mapping[str, Parent]]] = {
-    "Job": {
-        **dict.fromkeys(JOBSET, ("jobset.x-k8s.io", "JobSet")),
-        **dict.fromkeys(MPI_OPERATOR, ("kubeflow.org", "MPIJob")),
-    },
-    "JobSet": dict.fromkeys(TRAINER, ("trainer.kubeflow.org", "TrainJob")),
-}
+RUN_PARENTS: Final = {one.kind: found for one in KINDS if (found := _creators(one.kind))}
 """The same for kinds of runs that may be a part of another run, which then is what queues."""
 
 

@@ -6,31 +6,25 @@ What makes pods in a kind that is not listed here is caught when the pods come.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from infra.domain import naming
+from infra.domain.launcher_support import KINDS, resources_by_group
 from infra.kubernetes.admission_policy import WRITES, resources, text, texts
 from infra.kubernetes.controller_accounts import SPEC_WRITERS, is_one_of
 
-RUN_KINDS: Final = ("Job", "JobSet", "TrainJob", "PyTorchJob", "MPIJob")
+RUN_KINDS: Final = tuple(one.kind for one in KINDS)
 """Kinds that a queue can hold back."""
 
-_RUN_RESOURCES: Final = (
-    ("batch", ("jobs",)),
-    ("jobset.x-k8s.io", ("jobsets",)),
-    ("trainer.kubeflow.org", ("trainjobs",)),
-    ("kubeflow.org", ("pytorchjobs", "mpijobs")),
-)
-
-_RUNTIMES: Final = ("trainer.kubeflow.org", ("trainingruntimes",))
-"""Kinds that hold the pods of a run that is made beside them."""
+_RUNTIMES: Final = tuple((one.group, (one.runtime[1],)) for one in KINDS if one.runtime)
+"""Kinds that hold the pods of a run that refers to them."""
 
 _TEMPLATE_RESOURCES: Final = (
     ("", ("replicationcontrollers",)),
     ("apps", ("deployments", "statefulsets", "daemonsets", "replicasets")),
     ("batch", ("cronjobs",)),
-    _RUNTIMES,
+    *_RUNTIMES,
 )
 
 PODSET: Final = "kueue.x-k8s.io/podset"
@@ -40,7 +34,7 @@ PODSET: Final = "kueue.x-k8s.io/podset"
 def runs(*subresources: str, operations: tuple[str, ...] = WRITES) -> list[dict[str, Any]]:
     """Resource rules for kinds of runs, or for a subresource of each."""
     found = []
-    for group, names in _RUN_RESOURCES:
+    for group, names in resources_by_group().items():
         each = [f"{name}/{sub}" for name in names for sub in subresources] or names
         found.append(resources(group, *each, operations=operations))
     return found
@@ -48,8 +42,7 @@ def runs(*subresources: str, operations: tuple[str, ...] = WRITES) -> list[dict[
 
 def runtimes() -> list[dict[str, Any]]:
     """Resource rules for what TrainJobs take their pods from."""
-    group, names = _RUNTIMES
-    return [resources(group, *names)]
+    return [resources(group, *names) for group, names in _RUNTIMES]
 
 
 def templates() -> list[dict[str, Any]]:
@@ -81,15 +74,23 @@ def _replicas(field: str) -> str:
     return f"{each}.map(k, {each}[k].template)"
 
 
+def _of_runs() -> Iterator[tuple[str, str]]:
+    """Kinds of runs whose pod template is not `spec.template`."""
+    for one in KINDS:
+        if one.replicated_jobs:
+            yield one.kind, f"{_SPEC}{_JOBS}"
+        if one.runtime:
+            yield one.runtime[0], f"{_SPEC}.template.?spec{_JOBS}"
+            # Its pods are in the runtime that it names.
+            yield one.kind, "[]"
+        if one.replica_specs:
+            yield one.kind, _replicas(one.replica_specs)
+
+
 _TEMPLATES: Final[Mapping[str, str]] = {
     "Pod": "[dyn(object)]",
     "CronJob": f"[{_SPEC}.jobTemplate.spec.template]",
-    "JobSet": f"{_SPEC}{_JOBS}",
-    "TrainingRuntime": f"{_SPEC}.template.?spec{_JOBS}",
-    # Its pods are in a runtime that it names.
-    "TrainJob": "[]",
-    "PyTorchJob": _replicas("pytorchReplicaSpecs"),
-    "MPIJob": _replicas("mpiReplicaSpecs"),
+    **dict(_of_runs()),
 }
 
 

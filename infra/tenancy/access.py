@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from infra.domain import naming
+from infra.domain.launcher_support import resources_by_group
 from infra.kubernetes.objects import Manifest, metadata
 
 _READ: Final = ["get", "list", "watch"]
 _WRITE: Final = ["create", "update", "patch", "delete"]
-
-_RUN_KINDS: Final[Sequence[tuple[str, list[str]]]] = (
-    ("batch", ["jobs"]),
-    ("jobset.x-k8s.io", ["jobsets"]),
-    ("trainer.kubeflow.org", ["trainjobs", "trainingruntimes"]),
-    ("kubeflow.org", ["pytorchjobs", "mpijobs"]),
-)
-"""API groups and resources of what a launcher may create."""
 
 
 def _rule(group: str, resources: list[str], verbs: list[str]) -> dict[str, Any]:
@@ -25,7 +18,10 @@ def _rule(group: str, resources: list[str], verbs: list[str]) -> dict[str, Any]:
 
 
 def _run_rules(verbs: list[str]) -> list[dict[str, Any]]:
-    return [_rule(group, resources, verbs) for group, resources in _RUN_KINDS]
+    return [
+        _rule(group, resources, verbs)
+        for group, resources in resources_by_group(runtimes=True).items()
+    ]
 
 
 _VIEW: Final = [

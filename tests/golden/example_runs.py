@@ -10,13 +10,14 @@ from typing import Any
 import yaml
 
 from infra.config import parse, platform_record
+from infra.domain import launcher_support
 from infra.domain.platform import Platform
 from infra.domain.scheduler import Scheduler
 from training.spec import Dataset, Resources, RunSpec
 
 IMAGE = "registry.example.com/trainer@sha256:" + "5" * 64
 
-LAUNCHERS = ("job", "indexed-job", "jobset", "trainjob", "pytorchjob", "mpijob")
+LAUNCHERS = tuple(launcher_support.LAUNCHERS)
 
 
 RUN_FILE: dict[str, Any] = {

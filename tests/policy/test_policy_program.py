@@ -139,7 +139,7 @@ def run_with(launcher: str) -> RunSpec:
         team="research",
         tier="research",
         launcher=launcher,
-        nodes=1 if LAUNCHERS[launcher].single_node else 2,
+        nodes=1 if LAUNCHERS[launcher].support.single_node else 2,
         processes_per_node=8,
         image=IMAGE,
         config={},

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from infra.domain import naming
+from infra.domain import launcher_support, naming
 from infra.kubernetes import controller_accounts
 from infra.kubernetes.pod_templates import PODSET
 from tests.sandbox.escape_kit import Ask, create, delete, patch
@@ -29,8 +29,8 @@ from tests.sandbox.escape_objects import (
 
 KUEUE, JOBSET, JOB = (
     controller_accounts.KUEUE[0],
-    controller_accounts.JOBSET[0],
-    controller_accounts.JOB[0],
+    launcher_support.JOBSET.controllers[0],
+    launcher_support.JOB.controllers[0],
 )
 MASTERS = "system:masters"
 PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"

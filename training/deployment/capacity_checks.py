@@ -40,7 +40,7 @@ def _world(file: RunFile, run: RunSpec) -> Iterator[ConfigIssue]:
             valid=f"allowed {product}",
             action="remove or correct it",
         )
-    if LAUNCHERS[run.launcher].single_node and run.nodes > 1:
+    if LAUNCHERS[run.launcher].support.single_node and run.nodes > 1:
         yield ConfigIssue(
             path="nodes",
             problem=f"got {run.nodes}",
@@ -54,8 +54,9 @@ def _collectives(run: RunSpec) -> Iterator[ConfigIssue]:
     if run.collective_gbps is None:
         return
     reason = ""
-    if run.launcher == "mpijob":
-        reason = "with launcher mpijob, whose mpirun starts ranks its own way"
+    torchrun = LAUNCHERS[run.launcher].support.torchrun
+    if not torchrun:
+        reason = f"with launcher {run.launcher}, whose mpirun starts ranks its own way"
     elif run.world_size == 1:
         reason = "for a run of one GPU, which has no collectives"
     if reason:
@@ -63,7 +64,7 @@ def _collectives(run: RunSpec) -> Iterator[ConfigIssue]:
             path="require.collectiveGBps",
             problem=f"got {run.collective_gbps:g}",
             valid=f"allowed nothing {reason}",
-            action="remove it" + (", or set launcher: jobset" if "mpi" in reason else ""),
+            action="remove it" + ("" if torchrun else ", or set launcher: jobset"),
         )
 
 

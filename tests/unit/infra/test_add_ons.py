@@ -24,7 +24,7 @@ from infra.addons.registry import ADD_ONS, CHART_SOURCES
 from infra.cli import render as renderer
 from infra.cli.render import Record, render
 from infra.config import add_ons, parse
-from infra.kubernetes import controller_accounts as walls
+from infra.domain.launcher_support import MPI_JOB, PYTORCH_JOB
 from infra.kubernetes.helm import merged
 from infra.kubernetes.objects import Manifest
 from tests.unit.infra.example_eks import stack_values
@@ -325,7 +325,7 @@ def test_a_controller_may_watch_what_it_watches(plan: Installable) -> None:
 
 
 def test_the_walls_know_the_accounts_of_controllers_without_a_chart() -> None:
-    for plan, known in zip(BY_HAND, (walls.MPI_OPERATOR, walls.TRAINING_OPERATOR), strict=True):
+    for plan, known in zip(BY_HAND, (MPI_JOB.controllers, PYTORCH_JOB.controllers), strict=True):
         account = one(plan, "ServiceAccount")["metadata"]
         assert known == (f"system:serviceaccount:{account['namespace']}:{account['name']}",)
 

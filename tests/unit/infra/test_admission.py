@@ -11,7 +11,7 @@ from infra.addons.registry import ADD_ONS
 from infra.cli import render
 from infra.config import arguments, parse, stack_values
 from infra.config.types import repository_of
-from infra.domain import naming
+from infra.domain import launcher_support, naming
 from infra.domain.scheduler import Scheduler
 from infra.domain.tier import DEFAULT_PRIORITIES
 from infra.kubernetes import controller_accounts, pod_templates
@@ -181,19 +181,19 @@ def test_with_rdma_our_own_wall_takes_the_place_of_pod_security() -> None:
 def test_the_sandboxes_controllers_are_those_that_the_walls_know() -> None:
     names = {identity.name: identity.common_name for identity in IDENTITIES}
     assert names["kueue"] in controller_accounts.KUEUE
-    assert names["jobset"] in controller_accounts.JOBSET
+    assert names["jobset"] in launcher_support.JOBSET.controllers
 
 
 @pytest.mark.parametrize(
     ("operator", "accounts"),
     [
         ("kueue", controller_accounts.KUEUE),
-        ("jobset", controller_accounts.JOBSET),
-        ("kubeflowTrainer", controller_accounts.TRAINER),
+        ("jobset", launcher_support.JOBSET.controllers),
+        ("kubeflowTrainer", launcher_support.TRAIN_JOB.controllers),
         ("volcano", controller_accounts.VOLCANO),
         ("yunikorn", controller_accounts.YUNIKORN),
-        ("trainingOperator", controller_accounts.TRAINING_OPERATOR),
-        ("mpiOperator", controller_accounts.MPI_OPERATOR),
+        ("trainingOperator", launcher_support.PYTORCH_JOB.controllers),
+        ("mpiOperator", launcher_support.MPI_JOB.controllers),
     ],
 )
 def test_an_installed_operator_is_trusted_in_its_own_namespace(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from infra.domain import launcher_support
 from infra.domain.platform import Platform
 from infra.kubernetes.objects import Manifest
 from training.deployment.launchers import indexed_job, job, jobset, mpijob, pytorchjob, trainjob
@@ -20,16 +21,20 @@ class Launcher:
 
     render: Render
     """Manifests in the order in which they are created; the last one is the run itself."""
-    single_node: bool = False
-    """Whether it can only run on one node."""
+    support: launcher_support.Support
 
+
+_RENDERERS: Final[Mapping[str, Render]] = {
+    "job": job.render,
+    "indexed-job": indexed_job.render,
+    "jobset": jobset.render,
+    "trainjob": trainjob.render,
+    "pytorchjob": pytorchjob.render,
+    "mpijob": mpijob.render,
+}
 
 LAUNCHERS: Final[Mapping[str, Launcher]] = {
-    "job": Launcher(job.render, single_node=True),
-    "indexed-job": Launcher(indexed_job.render),
-    "jobset": Launcher(jobset.render),
-    "trainjob": Launcher(trainjob.render),
-    "pytorchjob": Launcher(pytorchjob.render),
-    "mpijob": Launcher(mpijob.render),
+    name: Launcher(_RENDERERS[name], support)
+    for name, support in launcher_support.LAUNCHERS.items()
 }
 """By the name that run files use."""

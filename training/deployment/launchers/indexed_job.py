@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from infra.domain.launcher_support import JOB
 from infra.domain.platform import Platform
 from infra.kubernetes.objects import Manifest
 from training.deployment.launchers import pod
@@ -20,8 +21,7 @@ def render(run: RunSpec, platform: Platform) -> list[Manifest]:
     return [
         pod.headless_service(run, platform, {"batch.kubernetes.io/job-name": run.run_id}),
         {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
+            **JOB.header,
             "metadata": pod.run_metadata(run, platform),
             "spec": {
                 "completionMode": "Indexed",

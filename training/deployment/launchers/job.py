@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from infra.domain.launcher_support import JOB
 from infra.domain.platform import Platform
 from infra.kubernetes.objects import Manifest
 from training.deployment.launchers import pod
@@ -13,8 +14,7 @@ def render(run: RunSpec, platform: Platform) -> list[Manifest]:
     main = pod.container(run, platform, pod.torchrun_command(run, None))
     return [
         {
-            "apiVersion": "batch/v1",
-            "kind": "Job",
+            **JOB.header,
             "metadata": pod.run_metadata(run, platform),
             "spec": {
                 "parallelism": 1,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from infra.domain.launcher_support import JOBSET
 from infra.domain.platform import Platform
 from infra.kubernetes.objects import Manifest
 from training import spec
@@ -75,8 +76,7 @@ def render(run: RunSpec, platform: Platform) -> list[Manifest]:
     job = worker_job(run, pod.template(run, platform, main))
     return [
         {
-            "apiVersion": "jobset.x-k8s.io/v1alpha2",
-            "kind": "JobSet",
+            **JOBSET.header,
             "metadata": pod.run_metadata(run, platform),
             "spec": {
                 "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from infra.domain import naming
+from infra.domain.launcher_support import MPI_JOB
 from infra.domain.platform import Platform
 from infra.kubernetes.objects import Manifest
 from training import spec
@@ -78,8 +79,7 @@ def render(run: RunSpec, platform: Platform) -> list[Manifest]:
     worker = pod.container(run, platform, sshd, name="worker")
     return [
         {
-            "apiVersion": "kubeflow.org/v2beta1",
-            "kind": "MPIJob",
+            **MPI_JOB.header,
             "metadata": pod.run_metadata(run, platform),
             "spec": {
                 "slotsPerWorker": run.processes_per_node,

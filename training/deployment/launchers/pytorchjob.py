@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from infra.domain.launcher_support import PYTORCH_JOB
 from infra.domain.platform import Platform
 from infra.kubernetes.objects import Manifest
 from training.deployment.launchers import pod
@@ -32,8 +33,7 @@ def render(run: RunSpec, platform: Platform) -> list[Manifest]:
         specs["Worker"] = replicas(run.nodes - 1)
     return [
         {
-            "apiVersion": "kubeflow.org/v1",
-            "kind": "PyTorchJob",
+            **PYTORCH_JOB.header,
             "metadata": pod.run_metadata(run, platform),
             "spec": {
                 "nprocPerNode": str(run.processes_per_node),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from infra.domain.launcher_support import TRAIN_JOB
 from infra.domain.platform import Platform
 from infra.kubernetes.objects import Manifest, metadata
 from training.deployment.launchers import jobset, pod
 from training.spec import RunSpec
 
-_API: Final = "trainer.kubeflow.org/v1alpha1"
 _NODE: Final = "node"
 """ReplicatedJob and container that Kubeflow Trainer takes for the trainer."""
 
@@ -28,7 +28,7 @@ def _runtime(run: RunSpec, platform: Platform) -> Manifest:
     }
     namespace = platform.teams[run.team].namespace
     return {
-        "apiVersion": _API,
+        "apiVersion": TRAIN_JOB.api_version,
         "kind": "TrainingRuntime",
         "metadata": metadata(run.run_id, namespace=namespace, labels=pod.labels(run)),
         "spec": {
@@ -51,12 +51,11 @@ def render(run: RunSpec, platform: Platform) -> list[Manifest]:
     run reads the same in both. Without the torch policy nobody sets PET_* behind our command line.
     """
     train_job: Manifest = {
-        "apiVersion": _API,
-        "kind": "TrainJob",
+        **TRAIN_JOB.header,
         "metadata": pod.run_metadata(run, platform),
         "spec": {
             "runtimeRef": {
-                "apiGroup": "trainer.kubeflow.org",
+                "apiGroup": TRAIN_JOB.group,
                 "kind": "TrainingRuntime",
                 "name": run.run_id,
             },
