@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from infra.domain import naming
 from sandbox import paths
 from sandbox.node.api import ApiError, Client, Json, object_path
 from training import spec
 
-RUN_ID = "trainyard.dev/run-id"
-RUN_NAME = "trainyard.dev/run"
 _KINDS = (("/apis/jobset.x-k8s.io/v1alpha2", "jobsets"), ("/apis/batch/v1", "jobs"))
 _WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2"
 
@@ -100,10 +99,10 @@ class RunReader:
         """All runs in the cluster, oldest first."""
         found = []
         for prefix, plural in _KINDS:
-            for item in self._list(prefix, plural, None, RUN_ID):
+            for item in self._list(prefix, plural, None, naming.RUN_ID):
                 metadata = item["metadata"]
                 owned = any(o.get("controller") for o in metadata.get("ownerReferences", []))
-                if owned or RUN_NAME not in metadata["labels"]:
+                if owned or naming.RUN not in metadata["labels"]:
                     continue
                 found.append(_run_from(metadata, prefix, plural))
         return sorted(found, key=lambda run: (run.created, run.run_id))
@@ -137,13 +136,13 @@ class RunReader:
             raise
         uid = owner["metadata"]["uid"]
         workloads = self._list(_WORKLOADS, "workloads", run.namespace)
-        pods = self._list("/api/v1", "pods", run.namespace, f"{RUN_ID}={run.run_id}")
+        pods = self._list("/api/v1", "pods", run.namespace, f"{naming.RUN_ID}={run.run_id}")
         mine = next((w for w in workloads if _owned_by(w, uid)), None)
         return build_status(run, owner, mine, pods, self.progress(run))
 
     def pods(self, run: Run) -> list[Json]:
         """The run's pods as they are now."""
-        return self._list("/api/v1", "pods", run.namespace, f"{RUN_ID}={run.run_id}")
+        return self._list("/api/v1", "pods", run.namespace, f"{naming.RUN_ID}={run.run_id}")
 
     def progress(self, run: Run) -> Progress:
         """The trainer's own files, as far as they are written."""
@@ -210,8 +209,8 @@ def build_status(
 
 def _run_from(metadata: Json, prefix: str, plural: str) -> Run:
     return Run(
-        run_id=metadata["labels"][RUN_ID],
-        name=metadata["labels"][RUN_NAME],
+        run_id=metadata["labels"][naming.RUN_ID],
+        name=metadata["labels"][naming.RUN],
         namespace=metadata["namespace"],
         kind_path=prefix,
         plural=plural,

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from infra.domain import naming
 from sandbox import paths
 from sandbox.certificates import KeyPair
 from sandbox.ports import LOOPBACK
@@ -258,7 +259,7 @@ def _kwok(settings: ClusterSettings) -> Service:
         settings.binary("kwok"),
         f"--kubeconfig={settings.kubeconfig('kwok')}",
         *(f"--config={folder / stage}" for stage in stages),
-        "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
+        f"--manage-nodes-with-annotation-selector={naming.KWOK_NODE}=fake",
         "--node-lease-duration-seconds=40",
         f"--server-address={LOOPBACK}:{settings.ports['kwok']}",
         "--cidr=10.64.0.1/16",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
+from infra.domain import naming
 from sandbox import cluster, paths
 from sandbox.monitoring import MonitoringError, prometheus_client
 from sandbox.node.api import Client, Json, node_path
@@ -36,10 +37,10 @@ def _print_nodes(console: Console) -> None:
     table = Table("node", "pool", "GPUs", "ready", title="Nodes", title_justify="left")
     for node in nodes:
         labels = node["metadata"].get("labels", {})
-        gpus = node["status"].get("allocatable", {}).get("nvidia.com/gpu", "0")
+        gpus = node["status"].get("allocatable", {}).get(naming.GPU, "0")
         table.add_row(
             node["metadata"]["name"],
-            labels.get("trainyard.dev/pool", ""),
+            labels.get(naming.POOL, ""),
             gpus,
             _ready_text(node),
         )

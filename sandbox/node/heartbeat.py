@@ -12,13 +12,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from infra.domain import naming
 from sandbox import paths
 from sandbox.node.api import ApiError, ApiUnavailable, Client, Json, node_path, object_path
 from sandbox.node.status import stamp
 
 log = logging.getLogger("node")
 
-ANNOTATION = "trainyard.dev/node-runtime"
 RUNTIME = "process"
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_SECONDS = 40
@@ -33,7 +33,7 @@ DISK_FLOOR_BYTES = 2**30
 def is_process_node(node: Json) -> bool:
     """Whether a Node is one of those that this agent serves."""
     annotations = node["metadata"].get("annotations") or {}
-    return bool(annotations.get(ANNOTATION) == RUNTIME)
+    return bool(annotations.get(naming.NODE_RUNTIME) == RUNTIME)
 
 
 def pressure_conditions(available_memory: int, free_disk: int) -> dict[str, str]:
@@ -185,9 +185,9 @@ class Heartbeat(threading.Thread):
     def _label(self, name: str, node: Json) -> None:
         """The labels that every kubelet sets, where the Node was created without them."""
         wanted = {
-            "kubernetes.io/hostname": name,
-            "kubernetes.io/os": "linux",
-            "kubernetes.io/arch": self._info["architecture"],
+            naming.HOSTNAME: name,
+            naming.OS: "linux",
+            naming.ARCH: self._info["architecture"],
         }
         labels = node["metadata"].get("labels") or {}
         missing = {key: value for key, value in wanted.items() if key not in labels}

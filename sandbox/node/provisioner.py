@@ -12,13 +12,13 @@ import shutil
 import threading
 from pathlib import Path
 
+from infra.domain import naming
 from sandbox import paths
 from sandbox.node.api import ApiError, ApiUnavailable, Client, Json, object_path
 from sandbox.node.watch import Informer
 
 log = logging.getLogger("provisioner")
 
-PROVISIONER = "sandbox.trainyard.dev/shared"
 RETRY_S = 2.0
 _PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 _SELECTED_NODE = "volume.kubernetes.io/selected-node"
@@ -103,7 +103,7 @@ class Provisioner(threading.Thread):
             with self._lock:
                 self._waiting[metadata["uid"]] = claim
             return
-        if storage_class.get("provisioner") != PROVISIONER:
+        if storage_class.get("provisioner") != naming.SIMULATED_PROVISIONER:
             return
         later = storage_class.get("volumeBindingMode") == "WaitForFirstConsumer"
         if later and _SELECTED_NODE not in (metadata.get("annotations") or {}):
@@ -130,9 +130,9 @@ class Provisioner(threading.Thread):
     def _volume(self, volume: Json) -> None:
         """Removes a released volume that is to be deleted, the folder first."""
         annotations = volume["metadata"].get("annotations") or {}
-        if annotations.get(_PROVISIONED_BY) != PROVISIONER or volume["metadata"].get(
-            "deletionTimestamp"
-        ):
+        if annotations.get(_PROVISIONED_BY) != naming.SIMULATED_PROVISIONER or volume[
+            "metadata"
+        ].get("deletionTimestamp"):
             return
         if (volume.get("status") or {}).get("phase") not in ("Released", "Failed"):
             return
@@ -174,7 +174,7 @@ def build_volume(claim: Json, storage_class: Json, folder: Path) -> Json:
         "kind": "PersistentVolume",
         "metadata": {
             "name": f"pvc-{metadata['uid']}",
-            "annotations": {_PROVISIONED_BY: PROVISIONER},
+            "annotations": {_PROVISIONED_BY: naming.SIMULATED_PROVISIONER},
         },
         "spec": {
             "capacity": {"storage": spec["resources"]["requests"]["storage"]},

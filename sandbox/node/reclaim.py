@@ -14,6 +14,7 @@ from collections.abc import Callable
 from math import ceil
 from typing import TypeVar
 
+from infra.domain import naming
 from sandbox import paths
 from sandbox.node.api import (
     ApiError,
@@ -29,7 +30,7 @@ from sandbox.node.managed_fields import applied_parts, without_server_fields
 from sandbox.node.records import load_json, pod_folders
 from sandbox.node.status import stamp
 
-TAINT_KEY = "trainyard.dev/interruption"
+TAINT_KEY = f"{naming.DOMAIN}/interruption"
 TAINT_VALUE = "spot"
 POLL_S = 0.25
 STOP_TIMEOUT_S = 15.0
