@@ -10,6 +10,7 @@ from collections.abc import Callable
 from rich.console import Console
 
 from sandbox import paths
+from sandbox.engine import strip_local_salt
 from sandbox.lock import sandbox_lock
 
 Command = Callable[[argparse.Namespace, Console], int]
@@ -19,6 +20,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command; a failure is one line on stderr and exit code 1, an interrupt 130."""
     args = _parser().parse_args(argv)
     console = Console(width=None if sys.stdout.isatty() else 150)
+    strip_local_salt()  # a `pulumi` that was run manually may have written it
     try:
         return int(args.run(args, console))
     except KeyboardInterrupt:

@@ -152,18 +152,11 @@ class Engine:
 
     @contextmanager
     def _without_salt(self) -> Iterator[None]:
-        """Keep the salt of this machine's passphrase out of the committed stack file.
-
-        The engine writes `encryptionsalt` into Pulumi.local.yaml, where it would break every other clone
-        once somebody commits it. It also lies in the stack's state, from which the engine takes it
-        again, so the line can go.
-        """
-        file = paths.PROJECT / f"Pulumi.{STACK}.yaml"
-        strip_salt(file)
+        strip_local_salt()
         try:
             yield
         finally:
-            strip_salt(file)
+            strip_local_salt()
 
 
 def preview_arguments(stack: str, policies: Path) -> list[str]:
@@ -172,6 +165,17 @@ def preview_arguments(stack: str, policies: Path) -> list[str]:
     configured = ["--policy-pack-config", str(config)] if config.exists() else []
     pack = ["--policy-pack", str(policies), *configured]
     return ["preview", "--stack", stack, *pack, "--non-interactive"]
+
+
+def strip_local_salt() -> None:
+    """Keep the salt of this machine's passphrase out of the committed stack file of the local stack.
+
+    The engine writes `encryptionsalt` into the stack file, whichever command starts it; a committed
+    salt breaks every other clone. The engine finds it in the stack's state, too (docs/adr/0003).
+    """
+    file = paths.PROJECT / f"Pulumi.{STACK}.yaml"
+    if file.exists():
+        strip_salt(file)
 
 
 def strip_salt(file: Path) -> None:

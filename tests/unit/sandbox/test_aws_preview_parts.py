@@ -16,6 +16,7 @@ from sandbox.aws_preview.child import PlannedResource
 from sandbox.aws_preview.errors import NotSupportedError
 from sandbox.aws_preview.lookups import Place
 from sandbox.aws_preview.server import AwsProvider, planned_outputs
+from sandbox.cli import main
 from sandbox.engine import Engine
 from sandbox.provider.properties import UNKNOWN, encode
 
@@ -228,6 +229,19 @@ def test_a_preview_apart_gives_the_engine_a_copy_of_the_stack_file_without_keys(
     assert made.startswith(f"{scratch} stack init dev")
     assert previewed.startswith(f"{checkout} preview --stack dev --policy-pack policies")
     assert f"--config-file {scratch}/Pulumi.dev.yaml" in previewed
+
+
+def test_a_preview_of_another_stack_takes_the_salt_out_of_the_local_stack_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = tmp_path / "Pulumi.local.yaml"
+    local.write_text("config:\n  a:b: c\nencryptionsalt: v1:YAO=:v1:VHeI\n")
+    (tmp_path / "Pulumi.prod.yaml").write_text("config: {}\n")
+    monkeypatch.setattr(paths, "PROJECT", tmp_path)
+    monkeypatch.setenv("SANDBOX_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(preview, "_preview_new", lambda *_: 0)
+    assert main(["preview", "prod"]) == 0
+    assert local.read_text() == "config:\n  a:b: c\n"
 
 
 def test_a_stack_that_does_not_exist_is_named_with_those_that_do() -> None:
