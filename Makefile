@@ -6,7 +6,7 @@ SANDBOX := $(VENV) -m sandbox
 PYTEST := $(VENV) -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 STACK ?= local
 
-.PHONY: help up interrupt status down clean test check fast sandbox-test soak bench preview env
+.PHONY: help up interrupt status down clean test reference check fast sandbox-test soak bench preview env
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -33,10 +33,13 @@ clean: env ## stop everything and remove what was stored
 preview: env ## what would change, with policies: make preview STACK=dev (default local)
 	@$(SANDBOX) preview $(STACK)
 
+reference: env ## write docs/schemas and docs/reference from the models
+	@$(VENV) -m tools.reference
+
 check: env ## the gate, under a minute: lint, types, import rules, unit and golden tests
 	@$(VENV) -m ruff check .
 	@$(VENV) -m ruff format --check .
-	@$(VENV) -m mypy infra training sandbox ops bench tests __main__.py
+	@$(VENV) -m mypy infra training sandbox ops bench tools tests __main__.py
 	@cd policies && ../$(VENV) -m mypy --config-file ../pyproject.toml --python-executable .venv/bin/python .
 	@$(PYTEST) tests/unit tests/golden tests/policy
 

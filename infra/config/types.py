@@ -6,7 +6,7 @@ import ipaddress
 import re
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -239,7 +239,8 @@ Image = Annotated[Str, AfterValidator(_image)]
 Repository = Annotated[Str, AfterValidator(_repository)]
 LogDays = Annotated[Int, AfterValidator(_log_days)]
 Endpoint = Annotated[
-    tuple[Annotated[Str, AfterValidator(_public_cidr)], ...], BeforeValidator(_endpoint)
+    tuple[Annotated[Str, AfterValidator(_public_cidr)], ...],
+    BeforeValidator(_endpoint, json_schema_input_type=Literal["private"] | tuple[Str, ...]),
 ]
 """CIDR blocks that may reach the public endpoint; none where the file says `private`."""
 BucketPrefix = Annotated[Str, AfterValidator(_bucket_prefix)]

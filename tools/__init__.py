@@ -1,0 +1,1 @@
+"""What maintains this repository; nothing that is deployed imports it."""

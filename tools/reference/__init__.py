@@ -1,0 +1,1 @@
+"""JSON Schemas and reference pages, generated from the models of the files that people write."""

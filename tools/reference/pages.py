@@ -1,0 +1,267 @@
+"""Reference pages of the files that people write, from their JSON Schemas.
+
+Examples are the values of the committed files; where none has a key, an allowed value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from tools.reference.schemas import SCHEMAS, Schema
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+
+_EXISTING: Final = "tests/golden/existing-cluster.yaml"
+_LONGEST: Final = 60
+"""Characters of an example or a default; a longer one is left out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """What a page has besides its tables."""
+
+    intro: str
+    files: tuple[str, ...]
+    """Committed files that examples are taken from, by pattern."""
+
+
+PAGES: Final[Mapping[str, Page]] = {
+    "stack-file": Page(
+        intro="Keys of `Pulumi.STACK.yaml`, below `config:` and with the prefix `trainyard:`. "
+        "Check a file with `.venv/bin/python -m infra.config check Pulumi.STACK.yaml`.",
+        files=("Pulumi.prod.yaml", "Pulumi.dev.yaml", "Pulumi.local.yaml", _EXISTING),
+    ),
+    "run-file": Page(
+        intro="Keys of a file in `training/runs/`, which has one YAML document per version of a "
+        "run; see [Add a run](../add-a-run.md).",
+        files=("training/runs/*.yaml",),
+    ),
+    "trainer-configuration": Page(
+        intro="Keys of a file in `training/configs/`. A run file overrides them in `overrides`, a "
+        "command line with `--set KEY=VALUE`.",
+        files=("training/configs/*.yaml",),
+    ),
+}
+
+
+def text(name: str) -> str:
+    """The page of a file, as Markdown."""
+    title, make = SCHEMAS[name]
+    schema = make()
+    page = PAGES[name]
+    root = schema["properties"]["config"] if name == "stack-file" else schema
+    tree = _Sections(schema.get("$defs", {}), _committed(page.files))
+    lines = [
+        f"# {title}",
+        f"{page.intro} Editors complete and check the keys with",
+        f"[{name}.schema.json](../schemas/{name}.schema.json).",
+        "",
+        "This page is generated: change the models and run `make reference`.",
+    ]
+    for heading, about, rows in tree.sections(_without_prefix(root)):
+        lines += ["", f"## {heading}", *([about, ""] if about else [])]
+        lines += ["| Key | Type | Default | Meaning | Example |", "|---|---|---|---|---|", *rows]
+    return "\n".join(lines) + "\n"
+
+
+def _without_prefix(root: Schema) -> Schema:
+    names = {name: value for name, value in root["properties"].items() if ":" not in name}
+    required = root.get("required", [name for name in names if _is_required(root, name)])
+    return {**root, "properties": names, "required": required}
+
+
+def _is_required(root: Schema, name: str) -> bool:
+    return any({"required": [name]} in one["anyOf"] for one in root.get("allOf", ()))
+
+
+def _committed(patterns: tuple[str, ...]) -> list[Any]:
+    """The documents of files, keys of a stack without their prefix."""
+    documents: list[Any] = []
+    for pattern in patterns:
+        for path in sorted(ROOT.glob(pattern)):
+            documents += yaml.safe_load_all(path.read_text(encoding="utf-8"))
+    return [
+        {key.rpartition(":")[2]: value for key, value in one.get("config", one).items()}
+        if isinstance(one.get("config", one), dict)
+        else one
+        for one in documents
+    ]
+
+
+class _Sections:
+    """Objects of a schema, each with the path at which it is found first."""
+
+    def __init__(self, definitions: Mapping[str, Schema], documents: list[Any]) -> None:
+        self._definitions = definitions
+        self._documents = documents
+        self._done: set[str] = set()
+
+    def sections(self, root: Schema) -> Iterator[tuple[str, str, list[str]]]:
+        """Heading, description and rows of the root and of every object below it."""
+        waiting: list[tuple[str, str, Schema]] = [("", "", root)]
+        while waiting:
+            path, variant, schema = waiting.pop(0)
+            found = [one for one in self._at(path) if _fits(one, schema)]
+            rows = [self._row(key, value, schema, found) for key, value in _keys(schema)]
+            inner: list[tuple[str, str, Schema]] = []
+            for key, value in _keys(schema):
+                targets = [t for t in self._objects(value) if t[1] not in self._done]
+                for suffix, name in targets:
+                    self._done.add(name)
+                    below, target = (f"{path}.{key}" if path else key), self._definitions[name]
+                    label = _variant(target) if len(targets) > 1 else ""
+                    inner.append((below + suffix, label, target))
+            if rows:
+                heading = f"`{path}`{variant}" if path else "Top level"
+                yield heading, schema.get("description", "") if path else "", rows
+            waiting[:0] = inner
+
+    def _at(self, path: str) -> list[Any]:
+        """What the documents have at a path."""
+        steps = re.split(r"\.|(?=\[\])", path) if path else []
+        return [value for document in self._documents for value in _values(document, steps)]
+
+    def _objects(self, schema: Schema, suffix: str = "") -> Iterator[tuple[str, str]]:
+        """Definitions of objects in a value, and how the path to them goes on."""
+        if name := _definition(schema):
+            if "properties" in self._definitions[name]:
+                yield suffix, name
+            return
+        for option in schema.get("anyOf", []) + schema.get("oneOf", []):
+            yield from self._objects(option, suffix)
+        if "items" in schema:
+            yield from self._objects(schema["items"], suffix + "[]")
+        if isinstance(schema.get("additionalProperties"), dict):
+            yield from self._objects(schema["additionalProperties"], suffix + ".NAME")
+
+    def _row(self, key: str, schema: Schema, parent: Schema, found: list[Any]) -> str:
+        meaning = schema.get("description") or self._meaning(schema)
+        kind = self._type(schema)
+        if key in parent.get("required", ()):
+            default = "required"
+        elif kind == "mapping" and schema.get("default", {}) is not None:
+            default = "its keys' defaults"
+        else:
+            default = _shown(schema.get("default")) or "none"
+        values = [one[key] for one in found if key in one]
+        cells = [f"`{key}`", kind, default, meaning, self._example(values, schema)]
+        return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+
+    def _meaning(self, schema: Schema) -> str:
+        return next(
+            (str(found) for one in self._resolved(schema) if (found := one.get("description"))), ""
+        )
+
+    def _resolved(self, schema: Schema) -> Iterator[Schema]:
+        if name := _definition(schema):
+            yield self._definitions[name]
+        for option in schema.get("anyOf", []) + schema.get("oneOf", []):
+            yield from self._resolved(option)
+
+    def _type(self, schema: Schema) -> str:
+        if name := _definition(schema):
+            target = self._definitions[name]
+            if "properties" not in target:
+                return self._type(target)
+            return "mapping"
+        options = schema.get("anyOf", []) + schema.get("oneOf", [])
+        if options:
+            types = [self._type(one) for one in options if one.get("type") != "null"]
+            return " or ".join(dict.fromkeys(types))
+        if "const" in schema or "enum" in schema:
+            values = schema.get("enum") or [schema["const"]]
+            return ", ".join(f"`{value}`" for value in values)
+        kind = schema.get("type")
+        if kind == "array":
+            return f"list of {self._type(schema['items'])}" if "items" in schema else "list"
+        if kind == "object":
+            inner = schema.get("additionalProperties")
+            return f"mapping to {self._type(inner)}" if isinstance(inner, dict) else "mapping"
+        names = {"integer": "integer", "number": "number", "string": "text", "boolean": "boolean"}
+        return names.get(str(kind), "any") + _bounds(schema)
+
+    def _example(self, values: list[Any], schema: Schema) -> str:
+        shown = (_shown(value) for value in [*values, self._allowed(schema)])
+        return next(filter(None, shown), "")
+
+    def _allowed(self, schema: Schema) -> Any:
+        """A value of a simple type, other than the default where there is another."""
+        if name := _definition(schema):
+            return self._allowed(self._definitions[name])
+        for option in schema.get("anyOf", []) + schema.get("oneOf", []):
+            if option.get("type") != "null":
+                about = {k: v for k, v in schema.items() if k in ("default", "description")}
+                return self._allowed({**option, **about})
+        named = re.search(r"such as (\S{2,}?)[.,;]?(\s|$)", schema.get("description", ""))
+        if named and schema.get("type") == "string" and "enum" not in schema:
+            return named[1]
+        default = schema.get("default")
+        if "const" in schema:
+            return schema["const"]
+        if "enum" in schema:
+            return next((one for one in schema["enum"] if one != default), default)
+        if schema.get("type") == "boolean":
+            return not default
+        if default is not None:
+            return default
+        return schema.get("minimum")
+
+
+def _definition(schema: Schema) -> str:
+    return str(schema.get("$ref", "")).rpartition("/")[2]
+
+
+def _keys(schema: Schema) -> list[tuple[str, Schema]]:
+    return list(schema["properties"].items())
+
+
+def _tags(schema: Schema) -> dict[str, Any]:
+    """Keys whose value says which variant of an object it is."""
+    return {key: one["const"] for key, one in _keys(schema) if "const" in one}
+
+
+def _fits(value: Any, schema: Schema) -> bool:
+    """Whether a value is of this variant, and no other one."""
+    if not isinstance(value, dict) or not set(schema.get("required", ())) <= value.keys():
+        return False
+    return all(value[key] == tag for key, tag in _tags(schema).items())
+
+
+def _variant(schema: Schema) -> str:
+    """What a heading adds, where a path has objects of several kinds."""
+    tags = [f"`{key}: {value}`" for key, value in _tags(schema).items()]
+    return " with " + ", ".join(tags or [f"`{key}`" for key in schema["required"]])
+
+
+def _bounds(schema: Schema) -> str:
+    words = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    bounds = [f"{sign} {schema[name]:g}" for name, sign in words.items() if name in schema]
+    return f" {', '.join(bounds)}" if bounds else ""
+
+
+def _values(value: Any, steps: list[str]) -> Iterator[Any]:
+    if not steps:
+        yield value
+    elif steps[0] == "[]" and isinstance(value, list):
+        for item in value:
+            yield from _values(item, steps[1:])
+    elif steps[0] == "NAME" and isinstance(value, dict):
+        for item in value.values():
+            yield from _values(item, steps[1:])
+    elif isinstance(value, dict) and steps[0] in value:
+        yield from _values(value[steps[0]], steps[1:])
+
+
+def _shown(value: Any) -> str:
+    """A value as YAML on one line; empty where it is nothing or too long."""
+    if value is None or value in ({}, [], ""):
+        return ""
+    text = yaml.safe_dump(value, default_flow_style=True, width=10_000, sort_keys=False)
+    text = text.removesuffix("\n").removesuffix("\n...")
+    return f"`{text}`" if len(text) <= _LONGEST else ""
