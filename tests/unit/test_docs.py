@@ -25,6 +25,7 @@ OURS = ("infra", "training", "sandbox", "ops", "bench", "policies", "tests", "do
 TO_BE_MADE = {
     "infra/addons/NAME.py",
     "training/runs/my-run.yaml",
+    "training/production/tracking",
     "policies/stacks/STACK.json",
     "policies/.venv",
 }
