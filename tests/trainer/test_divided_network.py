@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import save_file
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # public, yet not in its types
 
+from training.config_errors import ConfigError
 from training.trainer.config import ModelConfig, TrainerConfig, parse
 from training.trainer.loss import mean_loss
 from training.trainer.parallel import build, initialization
@@ -20,7 +21,6 @@ from training.trainer.parallel.architecture import blocks_of, settings_of, witho
 from training.trainer.parallel.pipeline_stages import Stage, keep_only
 from training.trainer.parallel.sharding import Region
 from training.trainer.parallel.world import World
-from training.trainer.strict import ConfigError
 
 SMALL = ModelConfig(hidden_size=16, intermediate_size=24, layers=3, heads=2, kv_heads=1)
 VOCABULARY = 257
@@ -163,7 +163,7 @@ def test_weights_that_do_not_fit_are_one_line(tmp_path: Path, world: World) -> N
     save_file(wrong, tmp_path / "model.safetensors")
     with pytest.raises(ConfigError, match=r"holds no model\.norm\.weight \(and 1 more\)") as two:
         built(world, model=asked)
-    assert len(none.value.mistakes) == len(two.value.mistakes) == 1
+    assert len(none.value.lines) == len(two.value.lines) == 1
 
 
 MISTAKES = {
@@ -188,7 +188,7 @@ def test_a_folder_that_cannot_be_trained_is_one_line(
         folder(path, kind, architecture, **values)
     with pytest.raises(ConfigError, match=line) as caught:
         built(world, model={"path": str(path)})
-    (mistake,) = caught.value.mistakes
+    (mistake,) = caught.value.lines
     assert "\n" not in mistake and "allowed" in mistake
 
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from infra.config.errors import ConfigError, ConfigIssue, did_you_mean, one_of, shown
 from infra.config.loader import read_yaml
+from training.config_errors import ConfigError as TrainerConfigError
 from training.deployment.run_schema import RunFile
 from training.spec import Dataset, RunSpec
 from training.trainer import config as trainer_config
-from training.trainer.strict import ConfigError as TrainerConfigError
 
 CONFIGS_FOLDER: Final = "training/configs"
 
@@ -90,7 +90,7 @@ def _issues(file: RunFile, settings: Mapping[str, Any]) -> Iterator[str]:
     try:
         config = _parse(file, settings)
     except TrainerConfigError as error:
-        yield from error.mistakes
+        yield from error.lines
         return
     world_size = file.nodes * file.processes_per_node
     yield from (f"config: {m}" for m in trainer_config.world_mistakes(config, world_size))

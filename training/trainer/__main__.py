@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from training.cli import Parser
+from training.config_errors import ConfigError
 from training.prepare.dataset import DatasetError
 from training.spec import EXIT_BAD_CONFIG, EXIT_DONE, EXIT_PREEMPTED
 from training.trainer.processes.exit_codes import report_exit_code, report_mistakes
 from training.trainer.processes.interruption import Notice
-from training.trainer.strict import ConfigError
 
 
 def main() -> int:

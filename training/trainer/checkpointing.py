@@ -36,10 +36,10 @@ from training.checkpoint.store import (
     folder_name,
 )
 from training.checkpoint.writer import BackgroundWriter
+from training.config_errors import ConfigError
 from training.spec import EXIT_PREEMPTED
 from training.trainer.metrics.run_logs import EventLog, MetricsLog
 from training.trainer.parallel.world import World
-from training.trainer.strict import ConfigError
 
 _OUTCOME_SLACK_S = 15.0
 """The other ranks wait this much longer for the leader's outcome than the leader may take."""

@@ -10,9 +10,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from training.config_errors import ConfigError
 from training.spec import content_hash
 from training.trainer.config import TrainerConfig
-from training.trainer.strict import ConfigError
 
 _RECORDED_PACKAGES = ("torch", "transformers", "numpy", "safetensors")
 

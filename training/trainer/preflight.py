@@ -10,6 +10,7 @@ from typing import Any
 
 from training.checkpoint.factory import open_store
 from training.checkpoint.manifest import CorruptCheckpoint
+from training.config_errors import ConfigError
 from training.prepare.dataset import check_version, resolve_version
 from training.spec import LATEST
 from training.trainer.config import TrainerConfig, load, world_mistakes
@@ -17,7 +18,6 @@ from training.trainer.data.dataset import Corpus, open_version, together
 from training.trainer.data.local_cache import latest_of, place_of, staged
 from training.trainer.data.windows import Opened
 from training.trainer.lineage import read_run_record
-from training.trainer.strict import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,13 +14,13 @@ from training.checkpoint.contents import Progress
 from training.checkpoint.factory import open_store
 from training.checkpoint.manifest import Manifest
 from training.checkpoint.store import Fence
+from training.config_errors import ConfigError
 from training.trainer import lineage
 from training.trainer.checkpointing import Checkpointer
 from training.trainer.data.sampler import TrainingOrder
 from training.trainer.metrics.run_logs import EventLog
 from training.trainer.parallel.world import World, bare
 from training.trainer.preflight import Request
-from training.trainer.strict import ConfigError
 
 
 def beginning(request: Request, order: TrainingOrder) -> Progress:

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
+from training.config_errors import ConfigError
 from training.trainer.config import load, parse, world_mistakes
-from training.trainer.strict import ConfigError
 
 CONFIGS = Path(__file__).parents[3] / "training" / "configs"
 GOOD: dict[str, Any] = {"steps": 100, "data": {"path": "/data/x"}}
 
 
-def mistakes_of(values: Any) -> list[str]:
+def mistakes_of(values: Any) -> tuple[str, ...]:
     with pytest.raises(ConfigError) as caught:
         parse(values, "c")
-    return caught.value.mistakes
+    return caught.value.lines
 
 
 def with_(**changes: Any) -> dict[str, Any]:

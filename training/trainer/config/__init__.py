@@ -19,15 +19,16 @@ from training.batch import (
     scaled_learning_rate,
     scaling_warnings,
 )
+from training.config_errors import ConfigError
 from training.trainer.config.batch import BatchConfig
 from training.trainer.config.checkpoints import CheckpointConfig
 from training.trainer.config.data import DataConfig
 from training.trainer.config.limits import Mistakes, not_negative, positive
+from training.trainer.config.loader import build, merge_assignments
 from training.trainer.config.model import ModelConfig
 from training.trainer.config.optimization import OptimizerConfig, ScheduleConfig
 from training.trainer.config.parallel import BlocksConfig, ParallelConfig, PrecisionConfig
 from training.trainer.config.reporting import EvaluationConfig, ReportConfig
-from training.trainer.strict import ConfigError, build, merge_assignments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +152,6 @@ __all__ = [
     "BatchConfig",
     "BlocksConfig",
     "CheckpointConfig",
-    "ConfigError",
     "DataConfig",
     "EvaluationConfig",
     "ModelConfig",

@@ -17,9 +17,9 @@ import torch
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from transformers.models.llama.modeling_llama import LlamaForCausalLM
 
+from training.config_errors import ConfigError
 from training.trainer.config import ModelConfig
 from training.trainer.config.model import CONFIG_FILE
-from training.trainer.strict import ConfigError
 
 
 def settings_of(config: ModelConfig, sequence_length: int) -> Any:

@@ -20,6 +20,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
+from training.config_errors import ConfigError
 from training.trainer.config import TrainerConfig
 from training.trainer.config.parallel import ModelShape
 from training.trainer.parallel import initialization, pretrained
@@ -29,7 +30,6 @@ from training.trainer.parallel.passes import Passes, WholePasses
 from training.trainer.parallel.pipeline_stages import Stage, keep_only
 from training.trainer.parallel.tensor_parallel import cut_matrices
 from training.trainer.parallel.world import World, bare
-from training.trainer.strict import ConfigError
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 

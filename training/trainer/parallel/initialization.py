@@ -16,8 +16,8 @@ from typing import Any, Final
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from training.config_errors import ConfigError
 from training.trainer.parallel.sharding import Region, local, region_of
-from training.trainer.strict import ConfigError
 
 _BLOCK_NUMBERS: Final = 1 << 18
 """Numbers drawn at once, at least one row of the tensor."""

@@ -10,8 +10,8 @@ from typing import Any, Final
 import torch
 from safetensors import SafetensorError, safe_open
 
+from training.config_errors import ConfigError
 from training.trainer.parallel.sharding import local, region_of
-from training.trainer.strict import ConfigError
 
 _SINGLE: Final = "model.safetensors"
 _INDEX: Final = "model.safetensors.index.json"

@@ -15,18 +15,12 @@ from typing import Any, Final, Literal, TypeVar, Union
 
 import yaml
 
+from training.config_errors import ConfigError
+
 T = TypeVar("T")
 
 _BITS: Final = 64
 """Of whole numbers in torch and in files, with their sign."""
-
-
-class ConfigError(Exception):
-    """A configuration that cannot work; `mistakes` has one line each."""
-
-    def __init__(self, mistakes: Sequence[str]) -> None:
-        super().__init__("\n".join(mistakes))
-        self.mistakes = list(mistakes)
 
 
 def build(kind: type[T], values: Any, mistakes: list[str], path: str = "") -> T | None:
