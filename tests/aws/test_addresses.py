@@ -42,8 +42,8 @@ def test_a_zone_that_is_appended_moves_no_other() -> None:
     [
         ("10.20.0.0/20", ZONES[:2], r"10.20.0.0/20 is a /20; a VPC here is /16 to /19"),
         ("10.0.0.0/8", ZONES[:2], r"10.0.0.0/8 is a /8; a VPC here is /16 to /19"),
-        ("10.20.0.1/16", ZONES[:2], r"10.20.0.1/16 is no IPv4 network: .*host bits set"),
-        ("fd00::/16", ZONES[:2], r"fd00::/16 is no IPv4 network"),
+        ("10.20.0.1/16", ZONES[:2], r"10.20.0.1/16 is not an IPv4 network: .*host bits set"),
+        ("fd00::/16", ZONES[:2], r"fd00::/16 is not an IPv4 network"),
         ("8.8.0.0/16", ZONES[:2], r"8.8.0.0/16 is public"),
         ("172.20.128.0/18", ZONES[:2], r"172.20.128.0/18 overlaps 172.20.0.0/16"),
         ("10.20.0.0/16", ZONES[:1], r"1 zones \['us-east-1a'\]; name 2 to 6"),

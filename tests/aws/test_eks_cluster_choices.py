@@ -54,7 +54,7 @@ def test_an_endpoint_for_everybody_is_refused(make: Make, cidr: str) -> None:
 
 def test_a_principal_that_is_admin_and_deployer_is_refused(make: Make) -> None:
     with pytest.raises(
-        ValueError, match="role/platform-admin has two of admin, deployer and viewer"
+        ValueError, match="role/platform-admin is listed in two of admins, deployers"
     ):
         make(deployers=(ADMIN,))
 

@@ -1,1 +1,1 @@
-"""The platform's AWS half. Imported only for a stack whose cluster is `eks`."""
+"""AWS resources of a stack. Imported only for a stack whose cluster is `eks`."""

@@ -1,16 +1,16 @@
-"""Who may use the cluster's API: EKS access entries, never the ConfigMap aws-auth.
+"""Access to the cluster's API: EKS access entries, never the ConfigMap aws-auth.
 
-The principal that creates the cluster is its administrator from then on: pulumi_eks has EKS make that
-entry, and one of ours for the same principal would be refused (ResourceInUseException). Beyond that:
+EKS makes the principal that creates the cluster its administrator; a second entry for that principal fails
+with ResourceInUseException. Other principals:
 
 - an admin has all rights. A pipeline that runs `pulumi up` over the whole stack is one: it installs
   operators, CustomResourceDefinitions and RBAC rules.
 - a deployer is in the group `trainyard:deployer`, which each team's namespace binds to a Role: it may
-  create and stop runs there. That is all that `pulumi up` needs while only run files have changed, since
-  Pulumi asks the API about nothing else. On the AWS side it needs read access (`ReadOnlyAccess`, for
-  previews) and the state's bucket and key. Whatever else has changed, its update is refused.
-- a viewer may read everything in the cluster, secrets too, which a preview of the whole stack does.
-- a node's role may register nodes, nothing else.
+  create and stop runs there. That suffices for `pulumi up` while only run files have changed, since Pulumi
+  requests nothing else from the API. In AWS it needs read access (`ReadOnlyAccess`, for previews) and the
+  state's bucket and key. Updates that change anything else are rejected.
+- a viewer may read everything in the cluster, including Secrets, as a preview of the whole stack does.
+- a node's role may only register nodes.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _POLICIES: Final = "arn:aws:eks::aws:cluster-access-policy"
 ADMIN_POLICY: Final = f"{_POLICIES}/AmazonEKSClusterAdminPolicy"
 VIEW_POLICY: Final = f"{_POLICIES}/AmazonEKSAdminViewPolicy"
 NODES: Final = "EC2_LINUX"
-"""Type of a node role's entry; EKS gives it the groups of nodes."""
+"""Type of a node role's entry; EKS adds the groups of nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AccessArgs:
-    """ARNs of IAM principals (roles, rather than users), each of them in one place only."""
+    """ARNs of IAM principals (roles rather than users), each in one list only."""
 
     cluster: pulumi.Input[str]
     admins: tuple[str, ...]
-    """Without the one that creates the cluster."""
+    """Excludes the principal that creates the cluster."""
     deployers: tuple[str, ...]
     viewers: tuple[str, ...] = ()
     node_role_arn: pulumi.Input[str]
@@ -46,7 +46,7 @@ class AccessArgs:
 class Access(pulumi.ComponentResource):
     """An access entry for each principal.
 
-    Raises ValueError for one that is two of these: EKS has one entry for a principal.
+    Raises ValueError for a principal in two lists: EKS allows one entry per principal.
     """
 
     nodes: pulumi.Resource
@@ -85,16 +85,18 @@ class Access(pulumi.ComponentResource):
 
 
 def principal(arn: str) -> str:
-    """What tells a principal from others in a resource's name: account, path and name."""
+    """Return the part of a resource's name that identifies a principal: account, path and name."""
     _, _, _, _, account, path = arn.split(":", 5)
     return f"{account}-{path.replace('/', '-')}"
 
 
 def reject_duplicate_principals(arns: Sequence[str]) -> None:
-    """Raises ValueError, in one line, if a principal is there twice."""
+    """Raise ValueError if a principal is listed twice."""
     for place, arn in enumerate(arns):
         if arn in arns[:place]:
-            raise ValueError(f"{arn} has two of admin, deployer and viewer; name it in one of them")
+            raise ValueError(
+                f"{arn} is listed in two of admins, deployers and viewers; keep it in one of them"
+            )
 
 
 def _with_policy(
@@ -104,7 +106,7 @@ def _with_policy(
     cluster: pulumi.Input[str],
     opts: pulumi.ResourceOptions,
 ) -> None:
-    """An entry whose rights are a policy of EKS, everywhere in the cluster."""
+    """Return an entry with a policy of EKS, cluster-wide."""
     entry = aws_eks.AccessEntry(name, cluster_name=cluster, principal_arn=arn, opts=opts)
     aws_eks.AccessPolicyAssociation(
         name,

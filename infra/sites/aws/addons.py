@@ -1,7 +1,7 @@
-"""EKS add-ons: what they are, in which order, and the roles of those that call AWS.
+"""EKS add-ons: their settings, their order, and roles of those that call AWS.
 
-The versions are those that EKS recommends for the cluster's version of Kubernetes; so an upgrade of the
-cluster brings theirs along, and a preview shows it.
+EKS recommends a version for the cluster's version of Kubernetes, so upgrading the cluster upgrades them too; a
+preview shows it.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ NAMESPACE: Final = "kube-system"
 
 @dataclass(frozen=True, kw_only=True)
 class AddonRole:
-    """What an add-on may do in AWS, through Pod Identity."""
+    """An add-on's role in AWS, through Pod Identity."""
 
     service_account: str
     policy: str
-    """A policy of AWS's own: its name, after its path if it has one."""
+    """Name of an AWS managed policy, with its path if it has one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Addon:
-    """An add-on of EKS by its name there."""
+    """An EKS add-on, by its name in EKS."""
 
     name: str
     role: AddonRole | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Values of its own schema; empty: its defaults."""
+    """Values of its configuration schema; empty: defaults."""
 
 
 BEFORE_NODES: Final = (
@@ -50,10 +50,10 @@ BEFORE_NODES: Final = (
         name="vpc-cni",
         role=AddonRole(service_account="aws-node", policy="AmazonEKS_CNI_Policy"),
         settings={
-            # Else NetworkPolicies are stored and nobody enforces them.
+            # Otherwise NetworkPolicies are stored but not enforced.
             "enableNetworkPolicy": "true",
-            # By default a node holds two interfaces full of addresses, 100 on a p4d: most of a /19 for
-            # 66 nodes that run twenty pods each.
+            # By default a node reserves two interfaces full of addresses, 100 on a p4d: most of a /19 for 66
+            # nodes with twenty pods each.
             "env": {
                 "MINIMUM_IP_TARGET": str(addresses.HELD_BY_A_NODE),
                 "WARM_IP_TARGET": str(addresses.HELD_IN_RESERVE),
@@ -61,25 +61,25 @@ BEFORE_NODES: Final = (
         },
     ),
 )
-"""DaemonSets without which no node gets ready."""
+"""DaemonSets that nodes need to become ready."""
 
 AFTER_NODES: Final = (Addon(name="coredns"), Addon(name="metrics-server"))
-"""Pods that EKS waits for, which is in vain before there is a node; node_health.py has one more."""
+"""Deployments, which EKS waits for and which need a node; node_health.py defines another."""
 
 FSX: Final = Addon(name="aws-fsx-csi-driver")
-"""Mounts file systems that exist, for which it calls nothing in AWS."""
+"""Mounts existing file systems; it needs no AWS permissions."""
 EFS: Final = Addon(
     name="aws-efs-csi-driver",
     role=AddonRole(
         service_account="efs-csi-controller-sa", policy="service-role/AmazonEFSCSIDriverPolicy"
     ),
 )
-"""Makes an access point for each claim."""
+"""Creates an access point per claim."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AddonsArgs:
-    """Which add-ons, and whose cluster it is."""
+    """The add-ons and their cluster."""
 
     account: str
     """12 digits."""
@@ -89,9 +89,9 @@ class AddonsArgs:
 
 
 class Addons(pulumi.ComponentResource):
-    """Add-ons of one of the two moments: `BEFORE_NODES`, or `AFTER_NODES` and what the stack adds.
+    """`BEFORE_NODES`, or `AFTER_NODES` and those that the stack adds.
 
-    The second comes after system nodes: pass them in `depends_on`.
+    The latter need system nodes: pass them in `depends_on`.
     """
 
     def __init__(self, name: str, args: AddonsArgs, opts: pulumi.ResourceOptions) -> None:

@@ -1,8 +1,8 @@
-"""Which addresses a VPC's subnets get. Pure arithmetic.
+"""Subnet arithmetic of a VPC.
 
-The VPC is cut into eighths. Six are for one private subnet each, by the zone's place in the list; the
-seventh holds the public subnets, each 1/256 of the VPC; the last stays free. A zone that is appended takes
-the next place, so no subnet that exists ever moves.
+The VPC is cut into eighths. Six hold one private subnet each, by the zone's position in the list; the
+seventh holds the public subnets, each 1/256 of the VPC; the last stays free. Appending a zone uses the next
+position, so existing subnets never move.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from itertools import islice
 from typing import Final
 
 MAX_ZONES: Final = 6
-"""As many as any region has (us-east-1)."""
+"""The most zones of any region (us-east-1)."""
 MIN_ZONES: Final = 2
-"""EKS wants its control plane in two zones."""
+"""EKS requires two zones for its control plane."""
 LARGEST: Final = 16
-"""Prefix length of the largest VPC that AWS makes."""
+"""Prefix length of the largest VPC that AWS allows."""
 SMALLEST: Final = 19
-"""Prefix length of the smallest VPC here: a load balancer wants /27, a public subnet's size in it."""
+"""Prefix length of the smallest VPC: its public subnets are /27, which load balancers require."""
 SERVICES: Final = IPv4Network("172.20.0.0/16")
-"""Addresses of Kubernetes Services in every cluster; nothing that pods talk to may have them."""
+"""Addresses of Kubernetes Services in every cluster; no network that pods reach may overlap."""
 
 HELD_BY_A_NODE: Final = 16
-"""Addresses that a node takes for its pods when it starts: the add-ons' on a GPU node, and a run's."""
+"""Addresses that a node reserves for pods at startup: add-ons on a GPU node, and a run."""
 HELD_IN_RESERVE: Final = 4
-"""What it keeps free beyond those in use."""
+"""Free addresses that a node keeps beyond those in use."""
 TAKEN_BY_A_NODE: Final = 1 + HELD_BY_A_NODE + HELD_IN_RESERVE
-"""Its own, too: enough to plan a subnet by."""
+"""Addresses to plan per node, its own included."""
 RESERVED: Final = 64
-"""Of a subnet, for all but its pools' nodes: AWS itself, system nodes, control plane, endpoints, files."""
+"""Addresses of a subnet reserved for AWS, system nodes, control plane, endpoints and file systems."""
 
 _PRIVATE_BITS: Final = 3
 _PUBLIC_BITS: Final = 8
@@ -47,9 +47,9 @@ class ZoneAddresses:
 
 
 def subnets(cidr: str, zones: Sequence[str]) -> Mapping[str, ZoneAddresses]:
-    """The subnets of each zone, in the zones' order.
+    """Return the subnets of each zone, in the zones' order.
 
-    Raises ValueError, in one line, for addresses or zones that cannot be had.
+    Raises ValueError for an invalid VPC size or list of zones.
     """
     vpc = network(cidr)
     if not LARGEST <= vpc.prefixlen <= SMALLEST:
@@ -73,27 +73,27 @@ def subnets(cidr: str, zones: Sequence[str]) -> Mapping[str, ZoneAddresses]:
 
 
 def network(cidr: str) -> IPv4Network:
-    """A VPC's addresses, of any size.
+    """Parse a VPC's CIDR of any size.
 
-    Raises ValueError, in one line, for what is no network, is public or collides with Services.
+    Raises ValueError if it is not a network, is public or overlaps the addresses of Services.
     """
     found = parse(cidr)
     if not found.is_private and not found.subnet_of(IPv4Network("100.64.0.0/10")):
         raise ValueError(
-            f"{cidr} is public; take it from 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16"
+            f"{cidr} is public; choose one from 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16"
         )
     if found.overlaps(SERVICES):
         raise ValueError(
-            f"{cidr} overlaps {SERVICES}, which Kubernetes Services have; take another"
+            f"{cidr} overlaps {SERVICES}, the addresses of Kubernetes Services; choose another"
         )
     return found
 
 
 def parse(cidr: str) -> IPv4Network:
-    """A network. Raises ValueError, in one line, for what is none."""
+    """Parse a network. Raises ValueError if it is not one."""
     try:
         return IPv4Network(cidr)
     except ValueError as error:
         raise ValueError(
-            f"{cidr} is no IPv4 network: {error}; write it like 10.20.0.0/16"
+            f"{cidr} is not an IPv4 network: {error}; write it like 10.20.0.0/16"
         ) from None

@@ -1,4 +1,4 @@
-"""What a stack decides about its AWS half. Plain values: they say which resources there are."""
+"""Arguments of `AwsStack`. Plain values, because they decide which resources exist."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from infra.sites.aws.provider import ProviderArgs
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterChoice:
-    """What a stack decides about its cluster; see `ClusterArgs` and `SystemNodesArgs`."""
+    """The cluster's settings; see `ClusterArgs` and `SystemNodesArgs`."""
 
     version: str
     public_cidrs: tuple[str, ...]
@@ -31,7 +31,7 @@ class ClusterChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class LustreChoice:
-    """One file system of FSx for Lustre per team."""
+    """One FSx for Lustre file system per team."""
 
     zone: str
     throughput_per_tib: int
@@ -45,7 +45,7 @@ class EfsChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class SignatureChoice:
-    """Images are signed, so that policy-controller reads signatures from the account's registry."""
+    """policy-controller reads image signatures from the account's registry."""
 
     kms_key_arn: str | None
     """The key that signs; None: signatures are keyless."""
@@ -62,7 +62,7 @@ class RunLogsChoice:
 
 @dataclass(frozen=True, kw_only=True)
 class AwsStackArgs:
-    """All that an AWS stack is made of."""
+    """Everything that decides the AWS resources of a stack."""
 
     site: ProviderArgs
     """Account, region, tags, and the cluster's name."""
@@ -71,29 +71,29 @@ class AwsStackArgs:
     pools: tuple[NodePool, ...]
     autoscaler: Autoscaler
     charts: Mapping[str, Chart]
-    """Of what makes nodes or sizes their groups: karpenter, karpenterCrd, clusterAutoscaler."""
+    """Charts by add-on: karpenter, karpenterCrd, clusterAutoscaler."""
     autoscaler_tag: str
-    """Of Cluster Autoscaler's image, which goes with the cluster's version."""
+    """Tag of Cluster Autoscaler's image, which matches the cluster's version."""
     metadata_access: MetadataAccess
     storage: LustreChoice | EfsChoice | NamedStorageClass
     sizes: VolumeSizes
-    """Of each team's volumes."""
+    """Sizes of each team's volumes."""
     bucket_prefix: str
     old_checkpoint_days: int
     teams: tuple[str, ...]
     remote_secrets: Mapping[str, tuple[str, ...]]
-    """By team, the names of its secrets in AWS Secrets Manager; teams without any are left out."""
+    """Names of secrets in AWS Secrets Manager by team; teams without any are omitted."""
     signatures: SignatureChoice | None
     """None: images need no signature."""
     run_logs: RunLogsChoice | None
-    """None: they go elsewhere, or nowhere."""
+    """None: logs of runs do not go to CloudWatch."""
     block_volumes: bool
-    """Whether something in the cluster needs volumes that one node writes."""
+    """Whether something in the cluster needs ReadWriteOnce volumes."""
     dcgm_address: str
-    """Where each node's DCGM engine answers; empty: the node monitoring agent brings one."""
+    """Address of each node's DCGM engine; empty: the node monitoring agent starts one."""
     protect: bool
-    """Keep buckets, keys, file systems and the cluster whatever happens to the program."""
+    """Refuse to delete buckets, keys, file systems and the cluster, and keep them if the program drops them."""
 
     def rendered_as(self, nodes: Nodes) -> tuple[NodePool, ...]:
-        """Pools whose nodes come from there."""
+        """Return the pools whose nodes have this source."""
         return tuple(pool for pool in self.pools if pool.nodes is nodes)

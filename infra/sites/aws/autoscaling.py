@@ -1,8 +1,7 @@
 """Cluster Autoscaler: sizes of managed node groups follow the queue.
 
-It learns from tags what a node of an empty group would be like; without them a group at zero stays there. Like
-Karpenter's pools here, groups only lose nodes that run nothing: taking a node away under a run would cost the
-whole gang a restart.
+Tags describe the nodes of an empty group; without them a group at zero never grows. As with Karpenter's pools,
+only empty nodes are removed: removing a node of a run would restart the whole gang.
 """
 
 from __future__ import annotations
@@ -32,27 +31,27 @@ SERVICE_ACCOUNT: Final = "cluster-autoscaler"
 
 _TAG: Final = "k8s.io/cluster-autoscaler/node-template"
 _EMPTY: Final = "0.01"
-"""A node is taken away when less than this part of it is requested: by nobody, that is."""
+"""Utilization below which a node is removed: only nodes without requests."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterAutoscalerArgs:
-    """Groups to size, and where they are."""
+    """Groups to size, and their cluster."""
 
     cluster: ClusterRecord
     region: str
     account: str
     pools: tuple[NodePool, ...]
-    """Whose nodes are `managed`."""
+    """Pools with `managed` nodes."""
     autoscaling_groups: Mapping[str, pulumi.Input[str]]
-    """Name of the Auto Scaling group behind each of them."""
+    """Name of the Auto Scaling group by pool."""
     chart: Chart
     image_tag: str
-    """Of the autoscaler that simulates the scheduler of the cluster's version."""
+    """Tag of the autoscaler that simulates the scheduler of the cluster's version."""
 
 
 def template_tags(pool: NodePool) -> dict[str, str]:
-    """What a node of the pool would be like: labels, taints, devices."""
+    """Return tags that describe a node of the pool: labels, taints, devices."""
     tags = {f"{_TAG}/label/{key}": value for key, value in own_labels(pool).items()}
     tags |= {f"{_TAG}/taint/{taint.key}": f"{taint.value}:NoSchedule" for taint in pool.taints}
     devices = {naming.GPU: pool.gpus_per_node, naming.EFA: pool.efa_per_node}
@@ -60,7 +59,7 @@ def template_tags(pool: NodePool) -> dict[str, str]:
 
 
 def values(args: ClusterAutoscalerArgs) -> dict[str, Any]:
-    """The chart's values."""
+    """Return the chart's values."""
     return {
         "cloudProvider": "aws",
         "awsRegion": args.region,
@@ -88,7 +87,7 @@ def values(args: ClusterAutoscalerArgs) -> dict[str, Any]:
 class ClusterAutoscaler(pulumi.ComponentResource):
     """Tags of the groups, permissions, the ProvisioningRequest API and the release.
 
-    Before Kueue: what it does with ProvisioningRequests is settled when it starts.
+    Precedes Kueue, which looks for ProvisioningRequests only at startup.
     """
 
     def __init__(
@@ -171,7 +170,7 @@ _READS: Final = (
 
 
 def autoscaler_policy(account: str, region: str, cluster: str) -> dict[str, Any]:
-    """The autoscaler's permissions; EKS puts the tag that they hinge on onto each group of its own."""
+    """Return the autoscaler's permissions: read all groups, resize those that EKS tagged as the cluster's."""
     groups = f"arn:aws:autoscaling:{region}:{account}:autoScalingGroup:*"
     return document(
         {

@@ -1,4 +1,4 @@
-"""Volumes that one node writes, on EBS: for what keeps state and is not a team's, such as Prometheus."""
+"""ReadWriteOnce volumes on EBS, for stateful platform components such as Prometheus."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ EBS: Final = Addon(
         service_account="ebs-csi-controller-sa", policy="service-role/AmazonEBSCSIDriverPolicy"
     ),
 )
-"""Makes a volume for each claim."""
+"""Creates a volume per claim."""
 
 
 def storage_class(key_arn: pulumi.Input[str]) -> Manifest:
-    """gp3, encrypted with the stack's data key, in the zone where its first pod is placed.
+    """Return the class: gp3, encrypted with the stack's data key, in the zone of the volume's first pod.
 
-    The data key's policy lets EC2 use it for whoever may use EC2 in the account: infra/sites/aws/keys.py.
+    The data key's policy lets EC2 use it on behalf of the account's principals: infra/sites/aws/keys.py.
     """
     return {
         "apiVersion": "storage.k8s.io/v1",
@@ -39,7 +39,7 @@ def storage_class(key_arn: pulumi.Input[str]) -> Manifest:
 
 
 class BlockVolumes(pulumi.ComponentResource):
-    """The class; its driver is an add-on that nodes come before."""
+    """The class; its driver is an EKS add-on."""
 
     def __init__(self, name: str, key_arn: pulumi.Input[str], opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("AwsBlockVolumes"), name, None, opts)

@@ -1,4 +1,4 @@
-"""One bucket with everything that keeps it private and its objects recoverable."""
+"""One private bucket with recoverable objects."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from infra.sites.aws.outputs import BucketRecord
 from infra.sites.aws.policy_documents import Document
 
 ABANDONED_UPLOAD_DAYS: Final = 7
-"""Parts of an upload that was never completed cost as much as objects, and are in no listing."""
+"""Parts of abandoned uploads cost as much as objects and appear in no listing."""
 NONCURRENT_DAYS: Final = 30
-"""How long an overwritten or deleted object can be brought back."""
+"""Days in which an overwritten or deleted object can be restored."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,16 +27,16 @@ class PrivateBucketArgs:
     bucket: str
     policy: Document
     key_arn: pulumi.Input[str] | None
-    """KMS key of the objects; None: keys of S3's own."""
+    """KMS key of the objects; None: S3-managed keys."""
     rules: tuple[s3.BucketLifecycleConfigurationRuleArgs, ...] = ()
-    """Lifecycle rules besides those for abandoned uploads and old versions."""
+    """Lifecycle rules in addition to `housekeeping_rule`."""
     logs: str | None = None
-    """Name of the bucket that gets the access logs; None: there are none."""
+    """Name of the bucket for access logs; None: no access logs."""
     protect: bool = True
 
 
 def housekeeping_rule() -> s3.BucketLifecycleConfigurationRuleArgs:
-    """What every bucket drops: abandoned uploads, old versions, markers of deletions with none left."""
+    """Return the rule that removes abandoned uploads, old versions and orphaned delete markers."""
     return s3.BucketLifecycleConfigurationRuleArgs(
         id="housekeeping",
         status="Enabled",
@@ -60,7 +60,7 @@ def housekeeping_rule() -> s3.BucketLifecycleConfigurationRuleArgs:
 def encryption_rule(
     key_arn: pulumi.Input[str] | None,
 ) -> s3.BucketServerSideEncryptionConfigurationRuleArgs:
-    """Default encryption; a bucket key saves a call to KMS for each object."""
+    """Return the default encryption; a bucket key avoids a KMS call per object."""
     default = s3.BucketServerSideEncryptionConfigurationRuleApplyServerSideEncryptionByDefaultArgs(
         sse_algorithm="AES256" if key_arn is None else "aws:kms", kms_master_key_id=key_arn
     )
@@ -70,7 +70,7 @@ def encryption_rule(
 
 
 class PrivateBucket(pulumi.ComponentResource):
-    """The bucket, its guards and its lifecycle. A bucket that outlives the stack keeps them all."""
+    """The bucket, its access controls and its lifecycle. A bucket that outlives the stack keeps them."""
 
     def __init__(self, name: str, args: PrivateBucketArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("AwsPrivateBucket"), name, None, opts)
@@ -137,6 +137,6 @@ class PrivateBucket(pulumi.ComponentResource):
             f"{name}-policy",
             bucket=bucket.id,
             policy=json.dumps(args.policy),
-            # S3 refuses two changes of a bucket's access at once.
+            # S3 rejects concurrent changes of a bucket's access.
             opts=self._kept(args, private),
         )

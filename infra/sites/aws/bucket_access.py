@@ -1,6 +1,6 @@
-"""Who may do what with the stack's buckets: IAM documents as plain data.
+"""IAM and bucket policies of the stack's buckets, as plain data.
 
-Names of buckets are plain, so a preview shows each document in full.
+Bucket names are plain, so a preview shows each document in full.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _WRITE: Final = (
     "s3:AbortMultipartUpload",
     "s3:ListMultipartUploadParts",
 )
-"""No DeleteObjectVersion: what a team deletes can be brought back until its versions expire."""
+"""Without DeleteObjectVersion: deleted objects can be restored until their versions expire."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TeamBuckets:
-    """Names of the buckets that teams share, each team below a prefix of its own."""
+    """Names of the buckets that teams share, each team below its own prefix."""
 
     datasets: str
     checkpoints: str
@@ -34,20 +34,20 @@ class TeamBuckets:
 
 
 def bucket_arn(bucket: str) -> str:
-    """ARN of a bucket."""
+    """Return the ARN of a bucket."""
     return f"arn:aws:s3:::{bucket}"
 
 
 def team_prefix(team: str) -> str:
-    """Prefix of all of a team's keys. The slash at its end keeps team `a` out of team `a2`."""
+    """Return the prefix of a team's keys. The trailing slash keeps team `a` out of team `a2`."""
     return f"{team}/"
 
 
 def team_access(team: str, buckets: TeamBuckets) -> Document:
-    """A team reads its datasets, and reads and writes its checkpoints and artifacts.
+    """Return a team's policy: read datasets, read and write checkpoints and artifacts.
 
-    Datasets are not written here: the preparation Job writes them to the team's volume, which exports
-    them, so a training pod cannot change the data that other runs of its team learn from.
+    The preparation Job writes datasets through the team's volume, which exports them, so a training pod cannot
+    change the data of other runs.
     """
     prefix = team_prefix(team)
 
@@ -73,14 +73,14 @@ def team_access(team: str, buckets: TeamBuckets) -> Document:
             "Effect": "Allow",
             "Action": ["s3:ListBucket"],
             "Resource": [bucket_arn(name) for name in everything],
-            # A list without a prefix has no such key, and is denied like one of another prefix.
+            # A list request without a prefix lacks this key and is denied, too.
             "Condition": {"StringLike": {"s3:prefix": [f"{prefix}*"]}},
         },
     )
 
 
 def key_use(key_arn: str, region: str, buckets: Sequence[str]) -> Document:
-    """The buckets' key, for nothing but objects of these buckets, and only through S3."""
+    """Return the policy to use the buckets' key, only through S3 and for objects of these buckets."""
     return document(
         {
             "Sid": "UseKeyThroughS3",
@@ -93,9 +93,9 @@ def key_use(key_arn: str, region: str, buckets: Sequence[str]) -> Document:
 
 
 def lustre_key_statement(account: str, region: str, buckets: Sequence[str]) -> Statement:
-    """For the key's policy: FSx reads and writes the buckets that its file systems are linked to.
+    """Return the key's statement for FSx, which reads and writes the buckets linked to its file systems.
 
-    It does so as a service-linked role per file system, whose own policy nobody can extend:
+    It uses a service-linked role per file system, whose policy cannot be extended:
     https://docs.aws.amazon.com/fsx/latest/LustreGuide/s3-server-side-encryption-support.html
     """
     roles = (
@@ -126,7 +126,7 @@ def _through_s3(region: str, buckets: Sequence[str]) -> dict[str, Any]:
 
 
 def guarded_bucket(bucket: str, account: str, *more: Statement) -> Document:
-    """Policy of a bucket: TLS only, nobody but this account and AWS's services on its behalf."""
+    """Return a bucket's policy: TLS only, this account and AWS services on its behalf only."""
     both = [bucket_arn(bucket), f"{bucket_arn(bucket)}/*"]
     return document(
         {
@@ -145,7 +145,7 @@ def guarded_bucket(bucket: str, account: str, *more: Statement) -> Document:
             "Resource": both,
             "Condition": {
                 "StringNotEquals": {"aws:PrincipalAccount": account},
-                # A service has no account of its own; what it may do, an Allow has to say.
+                # A service has no account; Allow statements bound it.
                 "BoolIfExists": {"aws:PrincipalIsAWSService": "false"},
             },
         },
@@ -154,7 +154,7 @@ def guarded_bucket(bucket: str, account: str, *more: Statement) -> Document:
 
 
 def log_delivery(bucket: str, account: str, source: str) -> Statement:
-    """S3 may write access logs of `source` into `bucket`, below a prefix of its own."""
+    """Return the statement by which S3 writes access logs of `source` into `bucket`, below its own prefix."""
     return {
         "Effect": "Allow",
         "Principal": {"Service": LOG_DELIVERY},
@@ -168,5 +168,5 @@ def log_delivery(bucket: str, account: str, source: str) -> Statement:
 
 
 def log_prefix(source: str) -> str:
-    """Where the access logs of a bucket go, in the bucket of logs."""
+    """Return the prefix of a bucket's access logs in the log bucket."""
     return f"s3/{source}/"

@@ -1,4 +1,4 @@
-"""The stack's buckets: datasets, checkpoints, artifacts, and the logs of access to them."""
+"""The stack's buckets: datasets, checkpoints, artifacts and access logs."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from infra.sites.aws.bucket_access import TeamBuckets, guarded_bucket, log_deliv
 from infra.sites.aws.outputs import BucketRecord
 
 LOG_DAYS: Final = 365
-"""How long access logs are kept."""
+"""Retention of access logs, in days."""
 
 LOGS: Final = "logs"
 
 
 @dataclass(frozen=True, kw_only=True)
 class BucketsArgs:
-    """All buckets of a stack; their names are PREFIX-datasets and so on."""
+    """Buckets of a stack, named PREFIX-datasets and so on."""
 
     prefix: str
-    """Unique among all of AWS's customers."""
+    """Globally unique in S3."""
     account: str
     key_arn: pulumi.Input[str]
-    """KMS key of everything but the logs."""
+    """KMS key of all buckets except the logs."""
     old_checkpoint_days: int
     """Age in days at which checkpoints move to cheaper storage."""
     protect: bool = True
@@ -35,7 +35,7 @@ class BucketsArgs:
 
 
 def team_buckets(prefix: str) -> TeamBuckets:
-    """Names of the buckets that teams share."""
+    """Return the names of the buckets that teams share."""
     return TeamBuckets(
         datasets=f"{prefix}-datasets",
         checkpoints=f"{prefix}-checkpoints",
@@ -44,10 +44,10 @@ def team_buckets(prefix: str) -> TeamBuckets:
 
 
 def checkpoint_transition_rule(days: int) -> s3.BucketLifecycleConfigurationRuleArgs:
-    """Checkpoints of this age move to storage of a sixth of the price that is still read at once.
+    """Return the rule that moves old checkpoints to instant-retrieval storage at a sixth of the price.
 
-    None is deleted by age: lifecycle rules cannot spare what is tagged as a milestone, they can only
-    choose by tags, and nothing tags what FSx exports. What the trainer's retention deletes goes.
+    Age never deletes one: lifecycle rules cannot exclude milestones, since they only select by tags and FSx
+    exports objects without tags. The trainer's retention deletes checkpoints.
     """
     return s3.BucketLifecycleConfigurationRuleArgs(
         id="old-checkpoints",
@@ -60,7 +60,7 @@ def checkpoint_transition_rule(days: int) -> s3.BucketLifecycleConfigurationRule
 
 
 def log_expiration_rule() -> s3.BucketLifecycleConfigurationRuleArgs:
-    """Logs go after a year."""
+    """Return the rule that deletes logs after a year."""
     return s3.BucketLifecycleConfigurationRuleArgs(
         id="old-logs",
         status="Enabled",
@@ -70,14 +70,14 @@ def log_expiration_rule() -> s3.BucketLifecycleConfigurationRuleArgs:
 
 
 class Buckets(pulumi.ComponentResource):
-    """Four buckets: three that teams share by prefix, and the one with their access logs."""
+    """Three buckets that teams share by prefix, and one with their access logs."""
 
     def __init__(self, name: str, args: BucketsArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("AwsBuckets"), name, None, opts)
         self.names = team_buckets(args.prefix)
         logs = self._logs(name, args)
         self.logs = logs.record
-        # S3 checks that it may deliver, so the bucket of logs comes with its policy first.
+        # S3 checks that it may deliver logs, so the log bucket and its policy come first.
         self._after_logs = pulumi.ResourceOptions(parent=self, depends_on=[logs])
         self.datasets = self._shared(name, args, self.names.datasets)
         self.checkpoints = self._shared(
@@ -94,7 +94,7 @@ class Buckets(pulumi.ComponentResource):
         bucket = PrivateBucketArgs(
             bucket=own,
             policy=guarded_bucket(own, args.account, *deliveries),
-            # S3 delivers its access logs to no bucket that is encrypted by a key of ours.
+            # S3 cannot deliver access logs to a bucket with a customer-managed key.
             key_arn=None,
             rules=(log_expiration_rule(),),
             protect=args.protect,

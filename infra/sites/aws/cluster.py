@@ -1,4 +1,4 @@
-"""The EKS cluster: control plane, who may use it, and the role of its nodes."""
+"""The EKS cluster: control plane, access entries, and the role of its nodes."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ from infra.sites.aws.node_role import NodeRole, NodeRoleArgs
 from infra.sites.aws.outputs import ClusterRecord, NetworkRecord
 
 LOG_TYPES: Final = ("api", "audit", "authenticator", "controllerManager", "scheduler")
-"""All that EKS has."""
+"""All log types of EKS."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterArgs:
-    """A cluster of the stack's own."""
+    """A cluster that the stack creates."""
 
     name: str
     version: str
     """Minor version of Kubernetes, such as 1.35."""
     network: NetworkRecord
     key_arn: pulumi.Input[str]
-    """KMS key that envelope-encrypts what the API server stores."""
+    """KMS key for envelope encryption of the API server's data."""
     public_cidrs: tuple[str, ...] = ()
-    """Who may reach the public endpoint; empty: there is none. The private one is always there."""
+    """Networks that may reach the public endpoint; empty: private endpoint only."""
     admins: tuple[str, ...]
-    """ARNs of IAM principals with all rights, without the one that creates the cluster; see `access`."""
+    """ARNs of IAM principals with all rights, except the one that creates the cluster; see `access`."""
     deployers: tuple[str, ...]
     """ARNs of IAM principals in the group trainyard:deployer."""
     viewers: tuple[str, ...] = ()
     """ARNs of IAM principals that may read everything."""
     log_retention_days: int
-    """Days that control plane logs are kept; one of those that CloudWatch allows."""
+    """Retention of control plane logs in days, one of CloudWatch's values."""
     protect: bool = True
     """Whether Pulumi and EKS refuse to delete the cluster."""
 
 
 class Cluster(pulumi.ComponentResource):
-    """Control plane, access entries and node role; `record` is what the rest of the stack needs.
+    """Control plane, access entries and node role; `record` holds their ids and names.
 
-    Raises ValueError for a public endpoint that is open to everybody.
+    Raises ValueError for a public endpoint that is open to the internet.
     """
 
     record: ClusterRecord
@@ -58,7 +58,7 @@ class Cluster(pulumi.ComponentResource):
         super().__init__(naming.infra_type("AwsCluster"), name, None, opts)
         reject_open_cidrs(args.public_cidrs)
         child = pulumi.ResourceOptions(parent=self)
-        # EKS would make this group itself, and keep its records for ever.
+        # EKS would create this group without a retention limit.
         logs = cloudwatch.LogGroup(
             f"{name}-logs",
             name=f"/aws/eks/{args.name}/cluster",
@@ -67,7 +67,7 @@ class Cluster(pulumi.ComponentResource):
         )
         made = self._control_plane(name, args, logs)
         security_group = made.eks_cluster.vpc_config.cluster_security_group_id
-        # EKS lets in the group's own members, that is nodes, and no runner of updates beside them.
+        # EKS admits members of the group, which are nodes, but not the machine that runs updates.
         vpc_rules.SecurityGroupIngressRule(
             f"{name}-api",
             description="Kubernetes API, from the VPC",
@@ -90,7 +90,7 @@ class Cluster(pulumi.ComponentResource):
             ),
             child,
         )
-        # A node whose entry is missing is turned away, so its role is known only once it is there.
+        # Nodes without an access entry are rejected, so the role's ARN waits for the entry.
         joining = pulumi.Output.all(role.arn, access.nodes.urn).apply(lambda both: str(both[0]))
         self.record = ClusterRecord(
             name=args.name,
@@ -107,8 +107,8 @@ class Cluster(pulumi.ComponentResource):
     def _control_plane(
         self, name: str, args: ClusterArgs, logs: cloudwatch.LogGroup
     ) -> pulumi_eks.Cluster:
-        """The cluster alone: nodes, add-ons and access entries are resources of our own, which
-        previews and policies can read; those inside a remote component they cannot."""
+        """The cluster alone: previews and policies cannot read nodes, add-ons and access entries inside a
+        remote component, so those are separate resources."""
         return pulumi_eks.Cluster(
             f"{name}-eks",
             name=args.name,
@@ -126,23 +126,23 @@ class Cluster(pulumi.ComponentResource):
             create_oidc_provider=False,
             skip_default_node_group=True,
             create_instance_role=False,
-            # The group that EKS makes is enough; pulumi_eks' own would open ports to nodes it lacks.
+            # The group that EKS creates suffices; pulumi_eks' own would open unneeded ports.
             skip_default_security_groups=True,
             bootstrap_self_managed_addons=False,
             use_default_vpc_cni=True,
             kube_proxy_addon_options=pulumi_eks.KubeProxyAddonOptionsArgs(enabled=False),
             coredns_addon_options=pulumi_eks.CoreDnsAddonOptionsArgs(enabled=False),
-            # EKS refuses, too, but only once the nodes are gone; Pulumi does before anything goes.
+            # EKS refuses only after the nodes are deleted; Pulumi refuses before any deletion.
             opts=pulumi.ResourceOptions(parent=self, depends_on=[logs], protect=args.protect),
         )
 
 
 def reject_open_cidrs(cidrs: Sequence[str]) -> None:
-    """Raises ValueError, in one line, if the public endpoint would be open to the internet."""
+    """Raise ValueError if the public endpoint would be open to the internet."""
     for cidr in cidrs:
         network = addresses.parse(cidr)
         if network.prefixlen == 0:
             raise ValueError(
                 f"{cidr} opens the cluster's endpoint to the internet; "
-                "list the CIDRs of your offices and runners, or make it private"
+                "list the CIDRs of your offices and runners, or use the private endpoint only"
             )

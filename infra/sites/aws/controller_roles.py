@@ -1,4 +1,4 @@
-"""What controllers in the cluster may do in the account, where the stack has them: a role for each."""
+"""Roles of controllers in the cluster, one for each that the stack installs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def deploy(
     data_key_arn: pulumi.Input[str],
     opts: pulumi.ResourceOptions,
 ) -> list[pulumi.Resource]:
-    """Readers of secrets and of signatures, and the log group of runs with its writer."""
+    """Deploy readers of secrets and signatures, and the log group of runs with its writer."""
     roles: list[pulumi.Resource] = []
     account, region = args.site.account, args.site.region
     if secrets := args.remote_secrets:

@@ -14,12 +14,12 @@ from infra.domain.pools import Network, NodePool
 
 
 class InterfaceType(StrEnum):
-    """What EC2 puts on a network card."""
+    """Types of EC2 network interfaces."""
 
     ENA = "interface"
     """IP traffic."""
     EFA_ONLY = "efa-only"
-    """RDMA alone: it takes no IP address, of which 32 on each p5 node would empty a subnet."""
+    """RDMA only, without IP address: 32 addresses per p5 node would exhaust a subnet."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,15 +34,15 @@ class Interface:
 
 
 PRIMARY = Interface(card=0, device=0, type=InterfaceType.ENA)
-"""Carries the node's address and its pods'."""
+"""Has the node's address and those of its pods."""
 
 
 def interfaces(pool: NodePool) -> tuple[Interface, ...]:
-    """All interfaces of a node, the primary one first; only that one without EFA.
+    """Return all interfaces of a node, the primary one first; only that one without EFA.
 
-    The layout that EC2's guide recommends for multi-card types: IP on card 0, and on every card that can
-    do EFA an EFA-only interface, which is the second device of card 0 and the only one of others.
-    Types of a mixed pool share one template, so the cards are those that all of them have.
+    EC2's guide recommends for multi-card types: IP on card 0, and an EFA-only interface on every EFA-capable card,
+    as second device of card 0 and only device of others. Types of a mixed pool share one template, so only cards
+    that all of them have are used.
     """
     if pool.network is not Network.EFA:
         return (PRIMARY,)
@@ -58,17 +58,17 @@ def interfaces(pool: NodePool) -> tuple[Interface, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class EfaSecurityGroupArgs:
-    """Where the group is."""
+    """Cluster and VPC of the group."""
 
     cluster: str
     vpc_id: pulumi.Input[str]
 
 
 class EfaSecurityGroup(pulumi.ComponentResource):
-    """All traffic between members, in and out.
+    """Allow all traffic between members, in both directions.
 
-    EFA's packets bypass IP, so no CIDR matches them: both directions must name the group itself. The way
-    to everything else is the cluster's own group, which such nodes have, too.
+    EFA's packets bypass IP, so no CIDR matches them: both directions must name the group itself. Other traffic
+    uses the cluster's group, which such nodes have, too.
     """
 
     group_id: pulumi.Output[str]

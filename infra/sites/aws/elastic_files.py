@@ -1,4 +1,4 @@
-"""EFS: one elastic file system in every zone, and an access point for each claim."""
+"""EFS: one file system in all zones, and an access point per claim."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ NFS_PORT: Final = 2049
 
 @dataclass(frozen=True, kw_only=True)
 class EfsStorageArgs:
-    """A file system that all teams share; each claim sees its own directory as the root."""
+    """A file system that all teams share; each claim mounts its own directory as root."""
 
     cluster: str
     """Name of the cluster; it is part of the file system's name."""
     sizes: VolumeSizes
-    """What claims ask for; EFS grows, and holds no claim to its size."""
+    """Sizes in claims; EFS grows and enforces no size."""
     vpc_id: pulumi.Input[str]
     subnet_ids: Mapping[str, pulumi.Input[str]]
-    """Private subnets by zone; nodes of a zone mount within it."""
+    """Private subnets by zone; nodes mount within their zone."""
     cluster_security_group: pulumi.Input[str]
-    """Who may mount: the cluster's nodes."""
+    """Security group that may mount: the cluster's nodes."""
     key_arn: pulumi.Input[str]
     protect: bool = True
     """Refuse to delete the file system, and keep it when it is dropped from the program."""
 
 
 def file_system_policy(file_system_arn: str) -> dict[str, Any]:
-    """Mounts need TLS, a mount target and an access point; root stays an ordinary user.
+    """Return the policy: mounts require TLS, a mount target and an access point, without root access.
 
-    The root directory holds every team's data, so nobody mounts it.
+    The root directory holds every team's data, so it cannot be mounted.
     """
 
     def deny(sid: str, condition: dict[str, Any]) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def file_system_policy(file_system_arn: str) -> dict[str, Any]:
             "Principal": {"AWS": "*"},
             "Action": ["elasticfilesystem:ClientMount", "elasticfilesystem:ClientWrite"],
             "Resource": file_system_arn,
-            # Without a mount target's network, everybody in AWS could.
+            # Without this condition, any AWS principal could.
             "Condition": {"Bool": {"elasticfilesystem:AccessedViaMountTarget": "true"}},
         },
         deny("DenyWithoutTls", {"Bool": {"aws:SecureTransport": "false"}}),
@@ -70,10 +70,10 @@ def file_system_policy(file_system_arn: str) -> dict[str, Any]:
 
 
 def storage_class(file_system: pulumi.Input[str], *, keep: bool) -> Manifest:
-    """An access point per claim. The driver mounts by TLS unless it is told otherwise.
+    """Return the class with an access point per claim. The driver mounts over TLS by default.
 
-    All access points have one user, that of training pods: a claim that is made again after it was
-    lost finds its directory, and may read it. What keeps teams apart is each access point's root.
+    All access points use the training pods' user, so a recreated claim can read its old directory. Each access
+    point's root directory separates teams.
     """
     user = str(naming.TRAINING_USER)
     return {
@@ -132,7 +132,7 @@ class EfsStorage(pulumi.ComponentResource):
         self.register_outputs({"fileSystem": file_system.id, "storageClass": STORAGE_CLASS})
 
     def volumes(self, team: str) -> TeamVolumes:
-        """An access point for each claim, so no team sees another's files."""
+        """Return volumes with an access point per claim, so no team sees another's files."""
         return provisioned(STORAGE_CLASS, self._args.sizes, self._class)
 
     def _kept(self) -> pulumi.ResourceOptions:

@@ -1,4 +1,4 @@
-"""Ways to AWS services that stay inside the VPC."""
+"""VPC endpoints of AWS services."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pulumi_aws.vpc as vpc_rules
 from infra.domain import naming
 
 GATEWAYS: Final = ("s3",)
-"""By route, free of charge: checkpoints, datasets and image layers all go to S3."""
+"""Gateway endpoints, free of charge: checkpoints, datasets and image layers are in S3."""
 
 ENDPOINTS: Final = (
     "ec2",
@@ -24,24 +24,24 @@ ENDPOINTS: Final = (
     "sqs",
     "sts",
 )
-"""By network interface: what nodes, add-ons and Karpenter call all the time."""
+"""Interface endpoints: services that nodes, add-ons and Karpenter call constantly."""
 
 HTTPS: Final = 443
 
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointsArgs:
-    """Where endpoints are, and to what."""
+    """Services and VPC of the endpoints."""
 
     cluster: str
     region: str
     vpc_id: pulumi.Input[str]
     cidr: str
-    """Whose addresses may use the interface endpoints."""
+    """CIDR that may use the interface endpoints."""
     subnets: tuple[pulumi.Input[str], ...]
-    """One of each zone."""
+    """One subnet per zone."""
     route_tables: tuple[pulumi.Input[str], ...]
-    """Those that gateway endpoints are entered in."""
+    """Route tables for the gateway endpoints."""
     services: tuple[str, ...]
 
 
@@ -77,7 +77,7 @@ class Endpoints(pulumi.ComponentResource):
         self.register_outputs({"services": [*GATEWAYS, *args.services]})
 
     def _group(self, name: str, args: EndpointsArgs) -> ec2.SecurityGroup:
-        """Who may use the interfaces: the VPC, by HTTPS."""
+        """Return the security group of the interfaces: HTTPS from the VPC."""
         child = pulumi.ResourceOptions(parent=self)
         group = ec2.SecurityGroup(
             f"{name}-group",
@@ -99,5 +99,5 @@ class Endpoints(pulumi.ComponentResource):
 
 
 def service_name(region: str, service: str) -> str:
-    """AWS's full name of an endpoint's service."""
+    """Return AWS's full name of an endpoint service."""
     return f"com.amazonaws.{region}.{service}"

@@ -1,4 +1,4 @@
-"""A VPC that its owner brings: only used, never changed."""
+"""An existing VPC: used, never changed."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from infra.sites.aws.outputs import NetworkRecord
 
 @dataclass(frozen=True, kw_only=True)
 class ExistingNetworkArgs:
-    """A VPC that somebody else made, with its own ways out."""
+    """An existing VPC with its own NAT or other egress."""
 
     cluster: str
     vpc_id: str
     cidr: str
     private_subnets: Mapping[str, str]
-    """Subnet ids by availability zone; in two zones at least."""
+    """Subnet ids by availability zone, at least two zones."""
 
 
 class ExistingNetwork(pulumi.ComponentResource):
-    """The record that `Network` gives, too; all that is made is EFA's security group."""
+    """The same record as `Network`; creates EFA's security group only."""
 
     record: NetworkRecord
 

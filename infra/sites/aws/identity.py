@@ -1,4 +1,4 @@
-"""Who a team's pods are to AWS: one role each, handed out by EKS Pod Identity."""
+"""AWS roles of teams' pods, one per team, through EKS Pod Identity."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TeamIdentityArgs:
 
 
 class TeamIdentity(pulumi.ComponentResource):
-    """The role, what it may do with the team's prefix of each bucket, and whose it is."""
+    """The role, its permissions on the team's prefix of each bucket, and its association."""
 
     def __init__(self, name: str, args: TeamIdentityArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("AwsTeamIdentity"), name, None, opts)
@@ -64,7 +64,7 @@ class TeamIdentity(pulumi.ComponentResource):
             lambda arn: json.dumps(bucket_access.key_use(arn, args.region, buckets))
         )
         objects = json.dumps(bucket_access.team_access(args.team, args.buckets))
-        # Two policies, so that a preview shows the one whose resources are known by then.
+        # Two policies, so that a preview shows the one whose resources are known.
         return [
             iam.RolePolicy(
                 f"{name}-{suffix}",

@@ -1,6 +1,6 @@
-"""Polling the instance metadata service for a spot notice, from a pod: off unless a stack asks for it.
+"""Sidecar that polls the instance metadata service for a spot notice; off by default.
 
-Node-level drains reach the trainer as SIGTERM anyway (infra/sites/aws/interruption.py says how). The sidecar needs
+Node-level drains reach the trainer as SIGTERM anyway (see infra/sites/aws/interruption.py). The sidecar requires
 pods to reach the metadata service, and with it the node's credentials: see docs/adr/0011.
 """
 
@@ -10,14 +10,14 @@ from enum import StrEnum
 from typing import Any, Final
 
 IMDS_ADDRESS: Final = "169.254.169.254"
-"""A namespace that denies egress must let its pods reach this."""
+"""Namespaces that deny egress must allow this address."""
 IMDS: Final = f"http://{IMDS_ADDRESS}/latest"
 
 POLL_SECONDS: Final = 5.0
-"""AWS asks for a look every 5 s; the notice comes 120 s before the end."""
+"""AWS recommends polling every 5 s; the notice comes 120 s before the end."""
 
 NOTICE_FILE_ENV: Final = "TRAINYARD_NOTICE_FILE"
-"""The trainer looks for the file that this names."""
+"""Names the file that the trainer checks."""
 
 CONTAINER: Final = "spot-notice"
 VOLUME: Final = "spot-notice"
@@ -26,16 +26,16 @@ NOTICE_FILE: Final = f"{_FOLDER}/spot-notice"
 
 
 class MetadataAccess(StrEnum):
-    """Who may talk to a node's instance metadata service."""
+    """Access to a node's instance metadata service."""
 
     NODE = "node"
-    """Processes of the node and pods on its network. The default: answers die on the way to others."""
+    """Processes of the node and pods on its network. The default: one hop does not reach other pods."""
     PODS = "pods"
-    """Every pod, too, and so each can take the node's credentials. The sidecar needs it."""
+    """Every pod, which can then read the node's credentials. Required by the sidecar."""
 
     @property
     def hop_limit(self) -> int:
-        """Network hops that the service's session tokens may travel."""
+        """Hop limit of the service's session tokens."""
         return 1 if self is MetadataAccess.NODE else 2
 
 
@@ -63,16 +63,16 @@ while True:
 
 
 def script(endpoint: str = IMDS, poll_seconds: float = POLL_SECONDS) -> str:
-    """The sidecar's program, for any Python without packages."""
+    """Return the sidecar's program, which needs the standard library only."""
     return f"ENDPOINT = {endpoint!r}\nPOLL_SECONDS = {poll_seconds!r}\n{_SCRIPT}"
 
 
 def pod_additions() -> dict[str, list[dict[str, Any]]]:
-    """What a trainer's pod gains, by the field of the pod that it belongs to.
+    """Return additions to a trainer's pod by field.
 
-    `initContainers` and `volumes` are the pod's, `env` and `volumeMounts` the trainer container's. The
-    sidecar has no image: it runs in the trainer's own, which the node has pulled anyway. As an init
-    container that restarts always, it does not keep a finished run from being done.
+    `initContainers` and `volumes` belong to the pod, `env` and `volumeMounts` to the trainer's container. The
+    sidecar has no image: it uses the trainer's, which the node has already pulled. As an init container with
+    restartPolicy Always it does not keep a finished run from completing.
     """
     mount = {"name": VOLUME, "mountPath": _FOLDER}
     env = {"name": NOTICE_FILE_ENV, "value": NOTICE_FILE}

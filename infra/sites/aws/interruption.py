@@ -1,10 +1,10 @@
-"""What AWS says before it takes a node away, and how Karpenter hears of it: a queue fed by EventBridge.
+"""Interruption queue: AWS's notices before a reclaim, which EventBridge sends to Karpenter.
 
-Managed node groups need none of this: EKS watches them itself (infra/sites/aws/node_pools.py). Karpenter reads the
-queue, and on a spot notice, a reservation's end or scheduled maintenance it taints and drains the node and
-starts another; a rebalance recommendation it only records, as it is no promise that the node goes. In
-both renderings the drain evicts the pods: the trainer gets SIGTERM, saves within its grace budget and exits
-with 75, and Kueue queues the gang again. The trainer needs no sidecar for that (docs/adr/0011).
+Managed node groups do not need it: EKS watches them itself (infra/sites/aws/node_pools.py). On a spot notice, a
+reservation's end or scheduled maintenance Karpenter taints and drains the node and starts another; it only
+records a rebalance recommendation, which does not always precede a reclaim. Either way the drain evicts the
+pods: the trainer gets SIGTERM, saves within its grace budget and exits with 75, and Kueue queues the gang again.
+The trainer needs no sidecar for that (docs/adr/0011).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from infra.domain import naming
 from infra.sites.aws.policy_documents import document
 
 RETENTION_S: Final = 300
-"""Of messages. A notice that is older than this tells of a node that is gone."""
+"""Retention of messages. Older notices concern nodes that no longer exist."""
 
 _ENDING: Final = ("stopping", "stopped", "shutting-down", "terminated")
 
@@ -49,11 +49,11 @@ PATTERNS: Final[Mapping[str, Mapping[str, Any]]] = {
         "detail-type": ["EC2 Capacity Reservation Instance Interruption Warning"],
     },
 }
-"""Events that Karpenter acts on, by the name of their rule, and no others: each is a message to read."""
+"""Event patterns that Karpenter acts on, by rule name."""
 
 
 def queue_policy(queue_arn: str, rule_arns: Sequence[str]) -> dict[str, Any]:
-    """Only EventBridge may send, only for these rules, and nobody without TLS."""
+    """Return the policy: only EventBridge may send, only for these rules, over TLS."""
     return document(
         {
             "Sid": "EventsOfTheRules",
@@ -86,7 +86,7 @@ class InterruptionQueue(pulumi.ComponentResource):
         queue = sqs.Queue(
             f"{name}-queue",
             message_retention_seconds=RETENTION_S,
-            # SQS' own key: EventBridge could not use a KMS key without a policy on it.
+            # SQS-managed key: EventBridge cannot use a KMS key without a statement in its policy.
             sqs_managed_sse_enabled=True,
             opts=own,
         )

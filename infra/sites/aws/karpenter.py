@@ -1,10 +1,10 @@
-"""Karpenter: nodes of pools that are `karpenter`, made when queued gangs need them.
+"""Karpenter: creates nodes of `karpenter` pools when queued gangs need them.
 
-Destroying must not wait for a controller that is gone. Karpenter holds each node by a finalizer until the
-instance has ended, and each EC2NodeClass until its nodes have. So the objects depend on the controller's release,
-the release on its role, its queue and the CRDs' release, and all of that is destroyed in the opposite order:
-runs, NodePools (their nodes drain and end), EC2NodeClasses, controller, permissions, CRDs. A NodePool's
-`terminationGracePeriod` bounds the drain, and the timeout of its deletion is longer than that.
+Finalizers hold each node until its instance has terminated, and each EC2NodeClass until its nodes have. So that a
+destroy never waits for a deleted controller, the objects depend on the controller's release, and that on its role,
+its queue and the CRDs' release. Destroy order: runs, NodePools (their nodes drain and terminate), EC2NodeClasses,
+controller, permissions, CRDs. A NodePool's `terminationGracePeriod` bounds the drain and is shorter than the
+timeout of its deletion.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from infra.sites.aws.karpenter_access import ControllerScope, controller_policy
 from infra.sites.aws.pool_nodes import PoolNodesArgs, own_name, placement_group
 
 NAMESPACE: Final = "kube-system"
-"""Where the API server's fairness rules put Karpenter's leases among the system's."""
+"""The API server's fairness rules treat leases of this namespace as system traffic."""
 SERVICE_ACCOUNT: Final = "karpenter"
 
 _NODES_GONE: Final = pulumi.CustomTimeouts(delete="45m")
-"""Draining takes up to 30 minutes, ending an instance with eight GPUs a few more."""
+"""Draining takes up to 30 minutes, terminating an instance with eight GPUs a few more."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KarpenterArgs(PoolNodesArgs):
-    """Pools whose nodes are `karpenter`, at least one."""
+    """Pools with `karpenter` nodes, at least one."""
 
     region: str
     account: str
     chart: Chart
     crds: Chart
-    """Of the definitions: the other chart brings them, but never upgrades them."""
+    """Chart of the CRDs, which `chart` contains but never upgrades."""
 
 
 def values(args: KarpenterArgs, queue: pulumi.Input[str]) -> dict[str, Any]:
-    """The controller's chart values."""
+    """Return the controller's chart values."""
     amounts = {"cpu": "1", "memory": "1Gi"}
     return {
         "serviceAccount": {"name": SERVICE_ACCOUNT},
@@ -128,7 +128,7 @@ class Karpenter(pulumi.ComponentResource):
     def _permissions(
         self, name: str, args: KarpenterArgs, queue: InterruptionQueue
     ) -> list[pulumi.Resource]:
-        """The controller's role, and its service account's claim to it."""
+        """Create the controller's role and its association with the service account."""
         cluster = pod_identity.cluster_arn(args.account, args.region, args.cluster.name)
         own = pulumi.ResourceOptions(parent=self)
         role = iam.Role(
@@ -154,7 +154,7 @@ class Karpenter(pulumi.ComponentResource):
 
 
 def policy_document(args: KarpenterArgs, queue_arn: pulumi.Input[str]) -> pulumi.Output[str]:
-    """The controller's policy, once the ids that it names are known."""
+    """Return the controller's policy once its resource ids are known."""
 
     def write(ids: dict[str, Any]) -> str:
         scope = ControllerScope(

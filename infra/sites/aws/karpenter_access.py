@@ -1,7 +1,7 @@
-"""What Karpenter may do in the account: launch into this cluster, and end what it launched for it.
+"""Karpenter's IAM policy: launch instances into this cluster and terminate those instances only.
 
-The tags that the conditions name are those that Karpenter puts on all it makes. Without them another
-cluster's nodes, or any instance of the account, would be within its reach.
+Conditions require the tags that Karpenter sets on everything it creates. Without them the policy would cover
+other clusters' nodes and all instances of the account.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _MADE: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class ControllerScope:
-    """What the policy is written for; plain strings, so that the document can be read and evaluated."""
+    """Resources of the policy, as plain strings so that tests can evaluate the document."""
 
     cluster: str
     region: str
     account: str
     subnets: Sequence[str]
     security_groups: Sequence[str]
-    """Ids of all that a node may be launched into."""
+    """Ids of subnets and security groups that nodes may use."""
     placement_groups: Sequence[str]
     """Names."""
     reservations: Sequence[str]
@@ -58,12 +58,12 @@ class ControllerScope:
     data_key_arn: str
 
     def ec2(self, kind: str, id_: str = "*", *, account: str | None = None) -> str:
-        """ARN of EC2 resources; `account` is another's, empty for what belongs to none."""
+        """Return an ARN of EC2 resources; `account` is empty for public resources."""
         owner = self.account if account is None else account
         return f"arn:aws:ec2:{self.region}:{owner}:{kind}/{id_}"
 
     def own(self, key: str) -> dict[str, Any]:
-        """The condition that request or resource carries the tags of this cluster's Karpenter."""
+        """Return the condition that the request or resource has the tags of this cluster's Karpenter."""
         return {
             "StringEquals": {f"aws:{key}/kubernetes.io/cluster/{self.cluster}": "owned"},
             "StringLike": {f"aws:{key}/karpenter.sh/nodepool": "*"},
@@ -71,7 +71,7 @@ class ControllerScope:
 
 
 def controller_policy(scope: ControllerScope) -> dict[str, Any]:
-    """The controller's permissions."""
+    """Return the controller's permissions."""
     return document(
         *_launching(scope),
         *_tagging(scope),
@@ -175,8 +175,8 @@ def _reading(scope: ControllerScope) -> list[Statement]:
             "Resource": images,
         },
         {
-            # Neither price lists nor the list of profiles can be limited to a resource. Profiles are
-            # only read: the stack makes the one that nodes have.
+            # Price lists and the list of profiles support no resource restriction. Profiles are only read:
+            # the stack creates the one that nodes use.
             "Sid": "ReadPricesAndProfiles",
             "Effect": "Allow",
             "Action": ["pricing:GetProducts", "iam:GetInstanceProfile", "iam:ListInstanceProfiles"],

@@ -1,9 +1,9 @@
-"""A pool as Karpenter's objects: an EC2NodeClass (what a node is) and a NodePool (which, how many, until when).
+"""A pool as Karpenter objects: an EC2NodeClass (properties of a node) and a NodePool (types, limits, lifetime).
 
-A pool of spot capacity may fall back to on-demand where EC2 has no spot to give; Karpenter asks for spot
-first. Such a node keeps the pool's labels and taints, so that runs admitted to the pool land on it, and costs
-the on-demand price while it runs: `karpenter.sh/capacity-type` on the node says which of the two it is. On-demand
-pools never become spot, and a pool with a reservation launches into that and nothing else.
+A spot pool falls back to on-demand where EC2 has no spot capacity. Such a node keeps the pool's labels and
+taints, so runs admitted to the pool fit it, and costs the on-demand price; its label
+`karpenter.sh/capacity-type` shows the difference. On-demand pools never use spot, and a pool with a reservation
+only launches into that.
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ NODE_POOL_API: Final = naming.KARPENTER_NODE_POOL_API
 CAPACITY_TYPE: Final = "karpenter.sh/capacity-type"
 
 IMAGE: Final = "al2023@v20260903"
-"""EKS' Amazon Linux 2023 of that day, for Kubernetes 1.33 to 1.36; Karpenter takes the variant with NVIDIA's
-driver for GPU types. Pinned: with `@latest` nodes of one gang could have different drivers."""
+"""EKS's Amazon Linux 2023 of that date, for Kubernetes 1.33 to 1.36; Karpenter selects the variant with NVIDIA's
+driver for GPU types. Pinned: with `@latest`, nodes of one gang could have different drivers."""
 
 EMPTY_FOR: Final = "5m"
-"""A node without pods is kept this long: a gang that restarts is back on it sooner than on a new one."""
+"""How long an empty node is kept: a restarting gang starts sooner on it than on a new one."""
 
 BUDGETS: Final[tuple[dict[str, Any], ...]] = (
     {"nodes": "10%"},
-    # A changed tag or image makes all nodes differ from their class: one by one they would be drained
-    # under the gang that runs on them. So only nodes without pods go, and new ones are as the class says.
+    # A changed tag or image makes all nodes drift from their class; draining them one by one would evict the gang.
+    # So only empty nodes are replaced.
     {"nodes": "0", "reasons": ["Drifted"]},
 )
-"""How many of a pool's nodes Karpenter may take away at once, and why; interruptions by AWS do not ask."""
+"""Disruption budgets; they do not apply to interruptions by AWS."""
 
 DRAIN: Final = "30m"
-"""After that a node that is to go is gone, whatever still runs on it: nothing may block its end, and with
-it a destroy, forever. Longer than any grace period that a run asks for."""
+"""Bound of a node's drain, so that no pod blocks its deletion, and with it a destroy, forever. Longer than any
+run's grace period."""
 
 
 def capacity_types(pool: NodePool) -> list[str]:
-    """How nodes of the pool may be bought; Karpenter prefers the cheapest."""
+    """Return the pool's capacity types; Karpenter prefers the cheapest."""
     if pool.reservation:
         return ["reserved"]
     return ["spot", "on-demand"] if pool.capacity is Capacity.SPOT else ["on-demand"]
 
 
 def limits(pool: NodePool) -> dict[str, str]:
-    """The pool's maximum, in nodes and, where they have any, in GPUs."""
+    """Return the pool's maximum in nodes and, if they have any, in GPUs."""
     found = {"nodes": str(pool.max)}
     if pool.cards_per_node:
         found[naming.GPU] = str(pool.max * pool.cards_per_node)
@@ -69,7 +69,7 @@ def _among(key: str, values: list[str]) -> dict[str, Any]:
 
 
 def node_pool(pool: NodePool) -> Manifest:
-    """The NodePool. Its nodes never expire: a run's end is no business of a clock's."""
+    """Return the NodePool. Nodes never expire, since that would end runs."""
     return {
         "apiVersion": NODE_POOL_API,
         "kind": "NodePool",
@@ -106,7 +106,7 @@ def node_pool(pool: NodePool) -> Manifest:
 def node_class(
     pool: NodePool, args: PoolNodesArgs, instance_profile: pulumi.Input[str]
 ) -> Manifest:
-    """The EC2NodeClass. Ids, not tags, say where nodes go: a tag elsewhere changes nothing here."""
+    """Return the EC2NodeClass. It selects subnets and groups by id, so tags elsewhere have no effect."""
     spec: dict[str, Any] = {
         "amiSelectorTerms": [{"alias": IMAGE}],
         "instanceProfile": instance_profile,
@@ -124,7 +124,7 @@ def node_class(
         "tags": args.instance_tags(pool),
     }
     if pool.network is Network.EFA:
-        # Every node has them, whichever pod it was launched for.
+        # All nodes of the pool have them, independent of the pod that triggered the launch.
         spec["networkInterfaces"] = [
             {
                 "networkCardIndex": one.card,

@@ -14,30 +14,30 @@ from infra.domain import naming
 from infra.sites.aws.policy_documents import KEY_USE, Statement, document
 
 DELETION_DAYS: Final = 30
-"""Days in which a key that was deleted by mistake can be had back: KMS allows no more."""
+"""Days in which a deleted key can be restored: the most that KMS allows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeysArgs:
-    """Who the keys are for."""
+    """Cluster and account of the keys."""
 
     cluster: str
     account: str
     """12 digits."""
     region: str
     data_statements: tuple[Statement, ...] = ()
-    """More of the data key's policy: services that use it in their own name."""
+    """More statements of the data key's policy: services that use it on their own behalf."""
     protect: bool = True
-    """Whether Pulumi refuses to delete the keys; without a key, what it encrypted is lost."""
+    """Refuse to delete the keys: data encrypted by a deleted key is lost."""
 
 
 class Keys(pulumi.ComponentResource):
     """Both keys, rotated every year by KMS."""
 
     cluster_key_arn: pulumi.Output[str]
-    """Envelope encryption of what the API server stores."""
+    """Key for envelope encryption of the API server's data."""
     data_key_arn: pulumi.Output[str]
-    """Root volumes, file systems, buckets."""
+    """Key of root volumes, file systems and buckets."""
 
     def __init__(self, name: str, args: KeysArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("AwsKeys"), name, None, opts)
@@ -76,7 +76,7 @@ class Keys(pulumi.ComponentResource):
 
 
 def administration_statement(account: str) -> Statement:
-    """Leaves the key to the account's IAM policies; without it, nobody could ever change the key."""
+    """Return the statement that delegates the key to IAM policies; without it the key could not be changed."""
     return {
         "Sid": "AccountAdministers",
         "Effect": "Allow",
@@ -87,11 +87,10 @@ def administration_statement(account: str) -> Statement:
 
 
 def volume_statements(account: str, region: str) -> list[Statement]:
-    """Lets EC2 and the file systems' services encrypt for whoever may use them in the account.
+    """Return statements that let EC2 and file system services use the key for principals of the account.
 
-    Node groups launch instances as a service-linked role of Auto Scaling, which has no policy of ours;
-    naming it here would fail in an account where it does not exist yet. AWS's own key for volumes
-    (aws/ebs) has the same policy.
+    Node groups launch instances as Auto Scaling's service-linked role, which may not exist yet in a new account
+    and so cannot be named here. AWS's own key for volumes (aws/ebs) has the same policy.
     """
     services = [f"{one}.{region}.amazonaws.com" for one in ("ec2", "fsx", "elasticfilesystem")]
     of_account = {"kms:CallerAccount": account, "kms:ViaService": services}

@@ -1,4 +1,4 @@
-"""The launch template of a managed pool: everything about an instance that EKS does not decide."""
+"""Launch template of a managed pool: all instance settings that EKS leaves open."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TAGGED = ("instance", "volume", "network-interface")
 def root_volume(
     pool: NodePool, key_arn: pulumi.Input[str]
 ) -> ec2.LaunchTemplateBlockDeviceMappingArgs:
-    """gp3 under our key, sized for images and scratch data; gone with the instance."""
+    """Return the root volume: gp3 with the stack's key, deleted with the instance."""
     return ec2.LaunchTemplateBlockDeviceMappingArgs(
         device_name=ROOT_DEVICE,
         ebs=ec2.LaunchTemplateBlockDeviceMappingEbsArgs(
@@ -40,10 +40,10 @@ def root_volume(
 def network_interfaces(
     pool: NodePool, args: PoolNodesArgs
 ) -> list[ec2.LaunchTemplateNetworkInterfaceArgs] | None:
-    """Interfaces of an EFA node; None without EFA, where EC2 makes the only one.
+    """Return the interfaces of an EFA node; None without EFA, where EC2 creates the only one.
 
-    The subnet is the node group's to say. EFA-only interfaces speak to their like alone, so they have
-    EFA's security group and no other; EC2 refuses any word about public addresses for them.
+    The node group sets the subnet. EFA-only interfaces only reach each other, so they have EFA's security group
+    and no other; EC2 rejects settings of public addresses for them.
     """
     if pool.network is not Network.EFA:
         return None
@@ -65,7 +65,7 @@ def network_interfaces(
 def reservation(
     pool: NodePool,
 ) -> ec2.LaunchTemplateCapacityReservationSpecificationArgs | None:
-    """Launch into the pool's reservation and fail when it is full, rather than buy elsewhere."""
+    """Return the pool's reservation: launches fail when it is full instead of using other capacity."""
     if pool.reservation is None:
         return None
     return ec2.LaunchTemplateCapacityReservationSpecificationArgs(
@@ -76,7 +76,7 @@ def reservation(
 
 
 def metadata_options(args: PoolNodesArgs) -> ec2.LaunchTemplateMetadataOptionsArgs:
-    """Sessions with tokens only, which travel no further than the stack allows."""
+    """Require session tokens (IMDSv2) with the stack's hop limit."""
     return ec2.LaunchTemplateMetadataOptionsArgs(
         http_endpoint="enabled",
         http_tokens="required",
@@ -88,10 +88,10 @@ def metadata_options(args: PoolNodesArgs) -> ec2.LaunchTemplateMetadataOptionsAr
 def template_args(
     pool: NodePool, args: PoolNodesArgs, group: ec2.PlacementGroup | None
 ) -> ec2.LaunchTemplateArgs:
-    """All of the template.
+    """Return all arguments of the template.
 
-    A capacity block wants its market type and its one instance type here; for the rest EKS takes
-    the types from the node group, so that a spot pool may have several.
+    A capacity block requires its market type and single instance type here; other node groups set the types
+    themselves, so that a spot pool may have several.
     """
     block = is_capacity_block(pool)
     interfaces = network_interfaces(pool, args)

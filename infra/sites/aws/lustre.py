@@ -1,4 +1,4 @@
-"""FSx for Lustre: a file system for each team, linked to its prefixes of the buckets."""
+"""FSx for Lustre: a file system per team, linked to its prefixes of the buckets."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from infra.sites.aws.lustre_volumes import capacity_gib, persistent_volume, volu
 from infra.sites.aws.outputs import BucketRecord
 
 LUSTRE_PORTS: Final = ((988, 988), (1018, 1023))
-"""First and last. https://docs.aws.amazon.com/fsx/latest/LustreGuide/limit-access-security-groups.html"""
+"""First and last port of Lustre. https://docs.aws.amazon.com/fsx/latest/LustreGuide/limit-access-security-groups.html"""
 
 _VERSION: Final = "2.15"
-"""Of Lustre; the AL2023 client speaks it, and metadata configurations need it."""
+"""Lustre version: supported by the AL2023 client, required for metadata configurations."""
 _ALL_EVENTS: Final = ("NEW", "CHANGED", "DELETED")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LustreStorageArgs:
-    """File systems of all teams, in one zone: that of the pools that train."""
+    """File systems of all teams, in the zone of the GPU pools."""
 
     cluster: str
     """Name of the cluster; it is part of the file systems' names."""
     teams: tuple[str, ...]
     sizes: VolumeSizes
     throughput_per_tib: int
-    """MB/s for each TiB of storage: 125, 250, 500 or 1000."""
+    """MB/s per TiB of storage: 125, 250, 500 or 1000."""
     vpc_id: pulumi.Input[str]
     subnet_id: pulumi.Input[str]
     """Private subnet of the zone."""
     cluster_security_group: pulumi.Input[str]
-    """Who may mount: the cluster's nodes."""
+    """Security group that may mount: the cluster's nodes."""
     key_arn: pulumi.Input[str]
     """KMS key of the file systems and of the buckets."""
     datasets: BucketRecord
@@ -49,7 +49,7 @@ class LustreStorageArgs:
 
 
 class LustreStorage(pulumi.ComponentResource):
-    """A file system for each team; nothing but the team's two claims leads to it."""
+    """A file system per team, reachable through the team's two claims only."""
 
     def __init__(self, name: str, args: LustreStorageArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("AwsLustreStorage"), name, None, opts)
@@ -68,7 +68,7 @@ class LustreStorage(pulumi.ComponentResource):
         self.register_outputs({"fileSystems": file_systems})
 
     def volumes(self, team: str) -> TeamVolumes:
-        """The two directories of the team's own file system."""
+        """Return the two directories of the team's file system."""
         return self._volumes[team]
 
     def _own(self, *needs: pulumi.Resource, **more: Any) -> pulumi.ResourceOptions:
@@ -87,7 +87,7 @@ class LustreStorage(pulumi.ComponentResource):
         )
 
     def _rules(self, name: str, servers: ec2.SecurityGroup) -> Iterator[pulumi.Resource]:
-        """Servers talk to each other and to the nodes, either side opens connections."""
+        """Allow connections between servers and nodes in both directions, and among servers."""
         nodes = self._args.cluster_security_group
         directions = (
             ("from-servers", vpc_rules.SecurityGroupIngressRule, servers.id, servers.id),
@@ -121,20 +121,20 @@ class LustreStorage(pulumi.ComponentResource):
             per_unit_storage_throughput=args.throughput_per_tib,
             data_compression_type="LZ4",
             metadata_configuration=fsx.LustreFileSystemMetadataConfigurationArgs(mode="AUTOMATIC"),
-            # What could not be exported to a bucket is said in /aws/fsx/lustre.
+            # Failed exports to a bucket are logged in /aws/fsx/lustre.
             log_configuration=fsx.LustreFileSystemLogConfigurationArgs(level="WARN_ERROR"),
-            # FSx makes no backups of a file system that is linked to buckets; they are the copy.
+            # FSx does not back up file systems that are linked to buckets; the buckets are the copy.
             automatic_backup_retention_days=0,
             kms_key_id=args.key_arn,
             subnet_ids=args.subnet_id,
             security_group_ids=[servers.id],
             tags={"Name": f"{args.cluster}-team-{team}", naming.TEAM: team},
-            # FSx tries the ports when it makes the file system.
+            # FSx checks the ports when it creates the file system.
             opts=self._kept(*rules),
         )
 
     def _checkpoints(self, name: str, team: str, file_system: fsx.LustreFileSystem) -> Volume:
-        """Exported as they are written. Nothing is imported but by a new file system, to go on."""
+        """Export on write. Only a new file system imports, to resume from existing checkpoints."""
         claim = naming.CHECKPOINTS_CLAIM
         policy = fsx.DataRepositoryAssociationS3AutoExportPolicyArgs(events=_ALL_EVENTS)
         linked = fsx.DataRepositoryAssociationS3Args(auto_export_policy=policy)
@@ -142,7 +142,7 @@ class LustreStorage(pulumi.ComponentResource):
         return self._volume(name, team, claim, self._args.sizes.checkpoints, file_system, bucket)
 
     def _datasets(self, name: str, team: str, file_system: fsx.LustreFileSystem) -> Volume:
-        """The same on both sides, whichever changes; data is loaded when it is first read."""
+        """Synchronize both directions; contents load on first read."""
         claim = naming.DATASETS_CLAIM
         linked = fsx.DataRepositoryAssociationS3Args(
             auto_export_policy=fsx.DataRepositoryAssociationS3AutoExportPolicyArgs(
@@ -164,8 +164,8 @@ class LustreStorage(pulumi.ComponentResource):
         bucket: BucketRecord,
         linked: fsx.DataRepositoryAssociationS3Args,
     ) -> fsx.DataRepositoryAssociation:
-        """Links `/CLAIM` to the team's prefix; FSx makes the directory."""
-        # The name is plain; the ARN is there once the bucket is.
+        """Link `/CLAIM` to the team's prefix; FSx creates the directory."""
+        # The name is plain; depending on the ARN waits for the bucket.
         uri = pulumi.Output.from_input(bucket.arn).apply(
             lambda _: f"s3://{bucket.name}/{team_prefix(team)}"
         )

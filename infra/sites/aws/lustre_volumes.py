@@ -1,4 +1,4 @@
-"""A team's file system as Kubernetes sees it, and how big FSx sells it: arithmetic and manifests."""
+"""PersistentVolumes of a team's file system, and its size in FSx's increments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ https://docs.aws.amazon.com/fsx/latest/APIReference/API_CreateFileSystem.html, S
 
 
 def capacity_gib(sizes: VolumeSizes) -> int:
-    """The smallest file system that FSx sells and that both volumes fit into, in GiB."""
+    """Return the size in GiB of the smallest file system that fits both volumes."""
     needed = quantity.bytes_(sizes.checkpoints) + quantity.bytes_(sizes.datasets)
     if needed <= SMALLEST_GIB * quantity.GIB:
         return SMALLEST_GIB
@@ -29,7 +29,7 @@ def capacity_gib(sizes: VolumeSizes) -> int:
 
 
 def volume_name(team: str, claim: str) -> str:
-    """A PersistentVolume's name; it has no namespace."""
+    """Return the name of a team's PersistentVolume, which is cluster-scoped."""
     return f"{naming.namespace(team)}-{claim}"
 
 
@@ -42,18 +42,18 @@ def persistent_volume(
     dns_name: pulumi.Input[str],
     mount_name: pulumi.Input[str],
 ) -> Manifest:
-    """The directory `/CLAIM` of a team's file system, for that team's claim and no other.
+    """Return the volume of directory `/CLAIM` of a team's file system, bound to that team's claim.
 
-    The driver mounts `DNSNAME@tcp:/MOUNTNAME`, so a longer mount name is a directory below it. The
-    handle tells the kubelet the two volumes of a file system apart; one that is used twice keeps a
-    pod with both from ever starting (aws-fsx-csi-driver issue 328).
+    The driver mounts `DNSNAME@tcp:/MOUNTNAME`, so a longer mount name is a directory below it. The handle must
+    differ between the two volumes of a file system, or a pod with both never starts (aws-fsx-csi-driver issue
+    328).
     """
     csi: dict[str, Any] = {
         "driver": DRIVER,
         "volumeHandle": pulumi.Output.concat(file_system, "-", claim),
-        # The root of a new file system is root's, and training pods are not. The kubelet gives it to
-        # their fsGroup only where a volume names a type and, besides others, ReadWriteOnce; the
-        # driver takes the first mode.
+        # Root owns a new file system, and training pods run as another user. The kubelet applies their
+        # fsGroup only where a volume names a type and, among others, ReadWriteOnce; the driver uses the
+        # first mode.
         "fsType": "lustre",
         "volumeAttributes": {
             "dnsname": dns_name,

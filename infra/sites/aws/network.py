@@ -1,4 +1,4 @@
-"""The stack's VPC: subnets, ways out, flow logs, and the group that EFA needs."""
+"""The stack's VPC: subnets, NAT, endpoints, flow logs, and EFA's security group."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ from infra.sites.aws.policy_documents import document
 
 EVERYWHERE: Final = "0.0.0.0/0"
 FLOW_LOG_SECONDS: Final = 60
-"""How often flows are written: the shorter of AWS's two choices, to be of use while something goes on."""
+"""Aggregation interval of flow logs in seconds: the shorter of AWS's two, for use during incidents."""
 
 
 class Nat(StrEnum):
-    """How private subnets reach the internet."""
+    """NAT gateways of private subnets."""
 
     SINGLE = "single"
-    """One gateway in the first zone: cheapest; that zone's loss cuts off all."""
+    """One gateway in the first zone: cheapest; an outage of that zone cuts off all."""
     PER_ZONE = "per-zone"
-    """One gateway in each zone: no traffic between zones, no common loss."""
+    """One gateway per zone: no traffic between zones, no shared failure."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkArgs:
-    """A VPC of the stack's own."""
+    """A VPC that the stack creates."""
 
     cluster: str
-    """Name of the cluster that will run in it; subnets are tagged for its load balancers and Karpenter."""
+    """Name of the cluster in it; subnets are tagged for its load balancers and Karpenter."""
     region: str
     cidr: str
     """/16 to /19; see `addresses`."""
     zones: tuple[str, ...]
-    """2 to 6 names such as us-east-1a. Append only: their places fix their addresses."""
+    """2 to 6 names such as us-east-1a. Append only: addresses depend on positions."""
     nat: Nat
     flow_log_days: int
-    """Days that records of flows are kept; one of those that CloudWatch allows."""
+    """Retention of flow logs in days, one of CloudWatch's values."""
     endpoint_services: tuple[str, ...] = ENDPOINTS
-    """AWS services that nodes reach without NAT, by their endpoints' last names."""
+    """AWS services that nodes reach without NAT, by the last part of their endpoints' names."""
 
 
 class Network(pulumi.ComponentResource):
-    """A VPC; `record` is what the rest of the stack needs of it."""
+    """A VPC; `record` holds its ids."""
 
     record: NetworkRecord
 
@@ -85,7 +85,7 @@ class Network(pulumi.ComponentResource):
             f"{self._name}-vpc",
             cidr_block=self._args.cidr,
             enable_dns_support=True,
-            # Private names of interface endpoints need it.
+            # Required for private DNS names of interface endpoints.
             enable_dns_hostnames=True,
             tags={"Name": self._args.cluster},
             opts=self._child,
@@ -154,7 +154,7 @@ class Network(pulumi.ComponentResource):
         return subnets
 
     def _gateways(self, public: Mapping[str, ec2.Subnet]) -> dict[str, ec2.NatGateway]:
-        """The gateway that each zone's private subnet goes out by."""
+        """Return the NAT gateway of each zone's private subnet."""
         first = next(iter(public))
         own = public if self._args.nat is Nat.PER_ZONE else {first: public[first]}
         gateways = {}
@@ -238,7 +238,7 @@ class Network(pulumi.ComponentResource):
 
 
 def subnet_tags(kind: str, cluster: str) -> dict[str, str]:
-    """What load balancers' controllers and Karpenter find subnets by."""
+    """Return the tags by which load balancer controllers and Karpenter find subnets."""
     if kind == "public":
         return {"kubernetes.io/role/elb": "1"}
     return {"kubernetes.io/role/internal-elb": "1", naming.KARPENTER_DISCOVERY: cluster}
@@ -254,7 +254,7 @@ FLOW_LOG_TRUST: Final[dict[str, Any]] = document(
 
 
 def flow_log_policy(log_group_arn: str) -> dict[str, Any]:
-    """What the flow logs' role may do: write to its own group."""
+    """Return the policy of the flow logs' role: write to its own group."""
     return document(
         {
             "Effect": "Allow",

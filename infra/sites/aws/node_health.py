@@ -1,9 +1,9 @@
-"""Node health on EKS: the monitoring agent's settings, and what is done with a node that it finds broken.
+"""Node health on EKS: settings of the node monitoring agent, and node repair.
 
-The agent reports broken GPUs as the node's condition AcceleratedHardwareReady. It learns of them from a DCGM
-engine, and brings one itself in a DaemonSet that tolerates no taint. Without an engine on a tainted node it would
-report the GPUs as broken, and repair would replace a sound node every ten minutes. So it is either sent to the
-GPU operator's engine, or its own tolerates our taints; never both: infra/addons/gpu_operator.py.
+The agent reports broken GPUs as the node's condition AcceleratedHardwareReady, from a DCGM engine. Its own
+engine is a DaemonSet that tolerates no taint by default; without an engine on a tainted node the agent would
+report its GPUs as broken, and repair would replace a healthy node every ten minutes. So it either uses the GPU
+operator's engine, or its own tolerates the pools' taints; never both: infra/addons/gpu_operator.py.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from infra.domain.pools import NodePool, Workload
 from infra.sites.aws.addons import Addon
 
 NAME: Final = "eks-node-monitoring-agent"
-"""From v1.7.1 on it can use an engine that is there (its configuration schema: nodeAgent.dcgmAddress)."""
+"""Since v1.7.1 it can use an existing engine (`nodeAgent.dcgmAddress` in its configuration schema)."""
 
 KARPENTER_FEATURES: Final = {"nodeRepair": True}
-"""Karpenter replaces a node whose condition has been bad for 10 to 30 minutes, unless a fifth of the pool is."""
+"""Karpenter replaces a node that has been unhealthy for 10 to 30 minutes, unless a fifth of the pool is."""
 
 
 def monitoring_agent(pools: Sequence[NodePool], dcgm_address: str) -> Addon:
-    """The add-on; `dcgm_address`: where the engine of each node answers, empty: the agent brings one."""
+    """Return the add-on; `dcgm_address`: address of each node's engine, empty: the agent starts one."""
     return Addon(name=NAME, settings=_settings(pools, dcgm_address))
 
 
@@ -36,7 +36,7 @@ def _settings(pools: Sequence[NodePool], dcgm_address: str) -> Mapping[str, Any]
     if dcgm_address:
         return {
             "dcgmAgent": {"enabled": False},
-            # On the node's own network a Service's name is looked up in the cluster only if told so.
+            # Pods on the host network resolve Service names only with this DNS policy.
             "nodeAgent": {"dcgmAddress": dcgm_address, "dnsPolicy": "ClusterFirstWithHostNet"},
         }
     return {"dcgmAgent": {"tolerations": tolerations}}

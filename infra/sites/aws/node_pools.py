@@ -1,11 +1,11 @@
-"""Managed node groups: one per pool whose nodes are `managed`, in the private subnet of its zone.
+"""Managed node groups: one per `managed` pool, in the private subnet of its zone.
 
-aws.eks.NodeGroup, since pulumi_eks' ManagedNodeGroup cannot turn node repair on.
+Uses aws.eks.NodeGroup, since pulumi_eks' ManagedNodeGroup cannot enable node repair.
 
-Interruptions: EKS watches spot capacity of its groups by itself. At a rebalance recommendation it launches
-a replacement and, once that is ready, drains the node at risk; at the two-minute notice it drains at once.
-Draining evicts the pods, so the trainer gets SIGTERM and saves. Node repair does the same for nodes whose
-GPUs, network or kubelet the node monitoring agent reports as broken: drain, then replace.
+Interruptions: EKS watches spot capacity of its groups. On a rebalance recommendation it launches a replacement
+and, once that is ready, drains the node at risk; on the two-minute notice it drains immediately. Draining evicts
+the pods, so the trainer gets SIGTERM and saves. Node repair drains and replaces nodes whose GPUs, network or
+kubelet the node monitoring agent reports as broken.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from infra.sites.aws.pool_nodes import (
 
 @dataclass(frozen=True, kw_only=True)
 class NodePoolsArgs(PoolNodesArgs):
-    """Pools whose nodes are `managed`."""
+    """Pools with `managed` nodes."""
 
 
 def capacity_type(pool: NodePool) -> str:
-    """How the pool's instances are bought, in EKS' words."""
+    """Return EKS's capacity type of the pool."""
     if is_capacity_block(pool):
         return "CAPACITY_BLOCK"
     return "SPOT" if pool.capacity is Capacity.SPOT else "ON_DEMAND"
 
 
 def scaling(pool: NodePool) -> aws_eks.NodeGroupScalingConfigArgs:
-    """Bounds, and the size at creation: none for a capacity block, which may not have begun."""
+    """Return bounds and initial size: zero for a capacity block, which may not have started."""
     least = 0 if is_capacity_block(pool) else pool.min
     return aws_eks.NodeGroupScalingConfigArgs(min_size=least, max_size=pool.max, desired_size=least)
 
 
 def taints(pool: NodePool) -> list[aws_eks.NodeGroupTaintArgs]:
-    """The pool's taints in EKS' words."""
+    """Return the pool's taints in EKS's format."""
     return [
         aws_eks.NodeGroupTaintArgs(key=taint.key, value=taint.value, effect="NO_SCHEDULE")
         for taint in pool.taints
@@ -58,13 +58,12 @@ def taints(pool: NodePool) -> list[aws_eks.NodeGroupTaintArgs]:
 class NodePools(pulumi.ComponentResource):
     """Node groups with their launch templates and placement groups.
 
-    The add-ons that make a node ready (network, Pod Identity, node monitoring) come before: pass them
-    in `depends_on`. A group is autonamed, so that a change that EKS cannot make in place starts the new
-    group before it drains the old one.
+    Pass the add-ons that make a node ready (network, Pod Identity, node monitoring) in `depends_on`. Groups are
+    autonamed, so that a replacement starts the new group before it drains the old one.
     """
 
     groups: dict[str, aws_eks.NodeGroup]
-    """By pool."""
+    """Node groups by pool."""
 
     def __init__(self, name: str, args: NodePoolsArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("AwsNodePools"), name, None, opts)
@@ -73,7 +72,7 @@ class NodePools(pulumi.ComponentResource):
         self.register_outputs({"nodeGroups": names})
 
     def autoscaling_group(self, pool: str) -> pulumi.Output[str]:
-        """Name of the Auto Scaling group that EKS keeps for a pool."""
+        """Return the name of a pool's Auto Scaling group."""
         return self.groups[pool].resources.apply(_autoscaling_group)
 
     def _group(self, name: str, pool: NodePool, args: NodePoolsArgs) -> aws_eks.NodeGroup:
@@ -100,13 +99,13 @@ class NodePools(pulumi.ComponentResource):
             update_config=aws_eks.NodeGroupUpdateConfigArgs(max_unavailable=pool.max_unavailable),
             node_repair_config=aws_eks.NodeGroupNodeRepairConfigArgs(
                 enabled=True,
-                # What all nodes have at once is hardly their hardware's fault.
+                # A condition of all nodes at once is hardly a hardware fault.
                 max_parallel_nodes_repaired_count=pool.max_unavailable,
             ),
             tags={**args.tags, naming.POOL: pool.name},
             opts=pulumi.ResourceOptions(
                 parent=self,
-                # The size belongs to the autoscaler, or to whoever starts a capacity block.
+                # The autoscaler owns the size, or the operator who starts a capacity block.
                 ignore_changes=["scalingConfig.desiredSize"],
             ),
         )

@@ -13,8 +13,8 @@ from infra.domain import naming
 from infra.sites.aws.policy_documents import document
 
 POLICIES: Final = ("AmazonEKSWorkerNodeMinimalPolicy", "AmazonEC2ContainerRegistryPullOnly")
-"""Join the cluster, pull images. The network plug-in has a role of its own, and so has each team: what
-a node may do, every pod that reaches its metadata service may do, too."""
+"""Join the cluster, pull images. The network plug-in and each team have separate roles, because every pod that
+reaches the metadata service has the node's permissions."""
 
 AWS_POLICIES: Final = "arn:aws:iam::aws:policy"
 
@@ -29,13 +29,13 @@ TRUST: Final[dict[str, Any]] = document(
 
 @dataclass(frozen=True, kw_only=True)
 class NodeRoleArgs:
-    """Whose nodes."""
+    """Cluster of the nodes."""
 
     cluster: str
 
 
 class NodeRole(pulumi.ComponentResource):
-    """A role that EC2 may assume, with the least that a node needs."""
+    """A role for EC2 with the minimum that a node needs."""
 
     arn: pulumi.Output[str]
     role_name: pulumi.Output[str]
@@ -58,7 +58,7 @@ class NodeRole(pulumi.ComponentResource):
             )
             for policy in POLICIES
         ]
-        # Whoever starts nodes waits for the policies, too.
+        # Resources that start nodes wait for the policies, too.
         ready = pulumi.Output.all(*(one.id for one in attached))
         self.arn = pulumi.Output.all(role.arn, ready).apply(lambda both: str(both[0]))
         self.role_name = role.name

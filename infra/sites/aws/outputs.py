@@ -1,4 +1,4 @@
-"""What parts of the AWS half tell each other: ids and names, never resources."""
+"""Records that parts of the AWS stack pass to each other: ids and names, never resources."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import pulumi
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkRecord:
-    """A VPC, made by the stack or brought by its owner."""
+    """A VPC, created by the stack or existing."""
 
     vpc_id: pulumi.Input[str]
     cidr: str
     private_subnets: Mapping[str, pulumi.Input[str]]
     """By availability zone; nodes, file systems and interface endpoints live in them."""
     public_subnets: Mapping[str, pulumi.Input[str]]
-    """By availability zone, for load balancers and NAT; empty in a VPC that was brought."""
+    """By availability zone, for load balancers and NAT; empty in an existing VPC."""
     efa_security_group: pulumi.Input[str]
-    """Lets its members reach each other by any protocol, which EFA demands."""
+    """Lets its members reach each other by any protocol, which EFA requires."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,16 +30,16 @@ class ClusterRecord:
     version: str
     endpoint: pulumi.Input[str]
     certificate_authority: pulumi.Input[str]
-    """Base64, as EKS gives it."""
+    """Base64, as EKS returns it."""
     security_group: pulumi.Input[str]
-    """The one that EKS makes: control plane and nodes reach each other in it."""
+    """The group that EKS creates: control plane and nodes reach each other in it."""
     kubeconfig: pulumi.Input[str]
     node_role_arn: pulumi.Input[str]
     node_role_name: pulumi.Input[str]
 
     @property
     def created_name(self) -> pulumi.Output[str]:
-        """The name once the cluster is there: what resources inside it take, so that they come after."""
+        """The name once the cluster exists, so that resources in it wait for it."""
         return pulumi.Output.from_input(self.endpoint).apply(lambda _: self.name)
 
 

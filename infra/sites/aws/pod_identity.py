@@ -1,4 +1,4 @@
-"""Who may act as a role through EKS Pod Identity: one service account of one cluster."""
+"""EKS Pod Identity: a role for one service account of one cluster."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from infra.sites.aws.policy_documents import document
 
 
 def cluster_arn(account: str, region: str, cluster: str) -> str:
-    """ARN of an EKS cluster."""
+    """Return the ARN of an EKS cluster."""
     return f"arn:aws:eks:{region}:{account}:cluster/{cluster}"
 
 
 def trust_policy(cluster: str, namespace: str, service_account: str) -> dict[str, Any]:
-    """The trust policy of a role that only this service account's pods may assume.
+    """Return the trust policy of a role that only this service account's pods may assume.
 
-    `cluster` is an ARN. EKS tags each session with the pod's cluster, namespace and service account,
-    so that a role which was associated with another account by mistake is refused.
+    `cluster` is an ARN. EKS tags each session with the pod's cluster, namespace and service account, so a role
+    associated with another account by mistake is rejected.
     """
     return document(
         {
@@ -49,14 +49,14 @@ def associate(
     permissions: Sequence[pulumi.Resource],
     parent: pulumi.Resource,
 ) -> None:
-    """Hand the role to a service account, given as namespace and name, once the role may do something.
+    """Associate the role with a service account (namespace, name) after its permissions exist.
 
     A pod that starts before that would fail.
     """
     namespace, account = service_account
     aws_eks.PodIdentityAssociation(
         name,
-        # The name is plain; the endpoint is there once the cluster is.
+        # The name is plain; depending on the endpoint waits for the cluster.
         cluster_name=pulumi.Output.from_input(cluster.endpoint).apply(lambda _: cluster.name),
         namespace=namespace,
         service_account=account,

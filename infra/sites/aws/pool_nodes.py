@@ -1,4 +1,4 @@
-"""What a pool's nodes on EC2 are like, whichever of the two renderings makes them."""
+"""Settings of a pool's EC2 nodes, shared by managed node groups and Karpenter."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ ROOT_DEVICE: Final = "/dev/xvda"
 """Root volume of Amazon Linux 2023."""
 ROOT_IOPS: Final = 6_000
 ROOT_MIB_PER_S: Final = 500
-"""gp3 starts at 3,000 and 125, at which a 20 GiB image takes minutes to unpack on a node that costs
+"""gp3 defaults to 3,000 IOPS and 125 MiB/s, with which unpacking a 20 GiB image takes minutes on a node that costs
 tens of dollars an hour."""
 
 _SET_BY_KUBERNETES: Final = ("kubernetes.io", "k8s.io")
-"""Domains of labels that a kubelet may not choose and that EKS refuses."""
+"""Label domains that kubelets may not set and that EKS rejects."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoolNodesArgs:
-    """Pools, and what their nodes need of the rest of the stack."""
+    """Pools, and the resources that their nodes use."""
 
     pools: tuple[NodePool, ...]
     network: NetworkRecord
@@ -37,32 +37,32 @@ class PoolNodesArgs:
     """KMS key of root volumes."""
     metadata_access: MetadataAccess = MetadataAccess.NODE
     tags: Mapping[str, str] = field(default_factory=dict)
-    """Tags of instances and volumes: a provider's default tags do not reach what EC2 launches later."""
+    """Tags of instances and volumes: the provider's default tags do not apply to those that EC2 launches later."""
 
     def subnet(self, pool: NodePool) -> pulumi.Input[str]:
-        """The private subnet of the pool's zone. Raises KeyError for a zone without one."""
+        """Return the private subnet of the pool's zone. Raises KeyError for a zone without one."""
         return self.network.private_subnets[pool.zone]
 
     def security_groups(self, pool: NodePool) -> list[pulumi.Input[str]]:
-        """The cluster's own, which EKS leaves out where a template names any, and EFA's."""
+        """Return the cluster's group, which EKS omits where a template names any, and EFA's."""
         groups = [self.cluster.security_group]
         if pool.network is Network.EFA:
             groups.append(self.network.efa_security_group)
         return groups
 
     def instance_tags(self, pool: NodePool) -> dict[str, str]:
-        """Tags of a pool's instances, volumes and network interfaces."""
+        """Return tags of a pool's instances, volumes and network interfaces."""
         name = own_name(self.cluster.name, pool)
         return {**self.tags, "Name": name, naming.POOL: pool.name}
 
 
 def own_name(cluster: str, pool: NodePool) -> str:
-    """Name of what AWS keeps for a pool: launch template, placement group."""
+    """Return the name of a pool's launch template and placement group."""
     return f"{cluster}-{pool.name}"
 
 
 def own_labels(pool: NodePool) -> dict[str, str]:
-    """The pool's labels without those that the cloud provider sets itself (zone, instance type)."""
+    """Return the pool's labels without those that the cloud provider sets (zone, instance type)."""
     return {
         key: value
         for key, value in pool.labels().items()
@@ -71,21 +71,21 @@ def own_labels(pool: NodePool) -> dict[str, str]:
 
 
 def ami_type(pool: NodePool) -> str:
-    """EKS' name of the machine image: with NVIDIA's driver and toolkit where there are GPUs."""
+    """Return EKS's type of machine image: with NVIDIA's driver and toolkit for GPU pools."""
     arm = pool.types[0].architecture is Architecture.ARM64
     variant = "NVIDIA" if pool.cards_per_node else "STANDARD"
     return f"AL2023_{'ARM_64' if arm else 'x86_64'}_{variant}"
 
 
 def is_capacity_block(pool: NodePool) -> bool:
-    """Whether the pool's instances come and go with a block of time bought ahead."""
+    """Whether the pool's instances belong to a capacity block."""
     return pool.reservation is not None and pool.reservation.kind is ReservationKind.CAPACITY_BLOCK
 
 
 def placement_group(
     name: str, pool: NodePool, args: PoolNodesArgs, opts: pulumi.ResourceOptions
 ) -> ec2.PlacementGroup | None:
-    """The pool's cluster placement group, if it wants one."""
+    """Create the pool's cluster placement group, if it has one."""
     if not pool.placement_group:
         return None
     own = own_name(args.cluster.name, pool)

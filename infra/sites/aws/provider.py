@@ -1,4 +1,4 @@
-"""The AWS provider that every resource of the stack goes through, given explicitly."""
+"""The explicit AWS provider of every resource of the stack."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ CLUSTER_TAG: Final = f"{naming.DOMAIN}/cluster"
 
 @dataclass(frozen=True, kw_only=True)
 class ProviderArgs:
-    """Where the stack is, and what everything in it is marked with."""
+    """Account and region of the stack, and tags of all its resources."""
 
     region: str
     account: str
-    """12 digits; an update with credentials of another account is refused."""
+    """12 digits; updates with credentials of another account fail."""
     stack: str
     cluster: str
     tags: Mapping[str, str]
-    """The user's own; they cannot replace the platform's."""
+    """The user's tags; they cannot replace the platform's."""
 
 
 def default_tags(args: ProviderArgs) -> dict[str, str]:
-    """Tags of every resource of the stack; launch templates pass them on to what EC2 launches later."""
+    """Return tags of every resource of the stack; launch templates apply them to what EC2 launches later."""
     return {
         **args.tags,
         naming.PART_OF: naming.PROJECT,
@@ -39,7 +39,7 @@ def default_tags(args: ProviderArgs) -> dict[str, str]:
 
 
 def aws_provider(name: str, args: ProviderArgs) -> aws.Provider:
-    """The provider; components take it in `providers`."""
+    """Create the provider; components take it in `providers`."""
     return aws.Provider(
         name,
         region=args.region,

@@ -1,4 +1,4 @@
-"""The ProvisioningRequest API, which Cluster Autoscaler answers and its chart does not bring."""
+"""The ProvisioningRequest API, which Cluster Autoscaler serves but its chart does not contain."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ ROLE: Final = "cluster-autoscaler-provisioning"
 
 
 def _version(name: str, *, storage: bool) -> dict[str, Any]:
-    # Kueue writes these objects and the autoscaler reads them, from the same Go types: a schema in
-    # between could only lag behind them.
+    # Kueue and the autoscaler use the same Go types: a full schema could only lag behind them.
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     return {
         "name": name,
@@ -32,7 +31,7 @@ def _version(name: str, *, storage: bool) -> dict[str, Any]:
 
 
 def crd() -> Manifest:
-    """The API. Kueue looks for it when it starts, so it must be there before Kueue is."""
+    """Return the CRD. Kueue looks for it at startup, so it must precede Kueue."""
     name = f"{_PLURAL}.{GROUP}"
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -40,7 +39,7 @@ def crd() -> Manifest:
         "metadata": metadata(
             name,
             labels=naming.object_labels("autoscaler"),
-            # The API server takes objects of *.x-k8s.io only where their review is named.
+            # The API server rejects CRDs of *.x-k8s.io without an approval annotation.
             annotations={
                 "api-approved.kubernetes.io": "https://github.com/kubernetes/autoscaler/pull/5848"
             },
@@ -61,7 +60,7 @@ def crd() -> Manifest:
 
 
 def cluster_role() -> Manifest:
-    """What the autoscaler needs of the API beyond its chart's role."""
+    """Return the autoscaler's rights on the API, which its chart's role lacks."""
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
@@ -78,7 +77,7 @@ def cluster_role() -> Manifest:
 
 
 def cluster_role_binding(namespace: str, service_account: str) -> Manifest:
-    """Gives the role to the autoscaler's service account."""
+    """Bind the role to the autoscaler's service account."""
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",

@@ -1,4 +1,4 @@
-"""The log group of runs: its name, who writes it, what encrypts it, what is hidden in it. Plain data."""
+"""The log group of runs: name, policies and data protection. Plain data."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ _HIDDEN: Final = (
     "PkcsPrivateKey",
     "PuttyPrivateKey",
 )
-"""What CloudWatch Logs finds by itself: docs.aws.amazon.com/AmazonCloudWatch/latest/logs/
+"""Managed data identifiers of CloudWatch Logs: docs.aws.amazon.com/AmazonCloudWatch/latest/logs/
 protect-sensitive-log-data-types-credentials.html"""
 
 
 def group_name(cluster: str) -> str:
-    """One per cluster."""
+    """Return the name of the cluster's log group."""
     return f"/trainyard/{cluster}/runs"
 
 
 def group_arn(account: str, region: str, cluster: str) -> str:
-    """ARN of the group; of its streams: this, and `:*`."""
+    """Return the ARN of the group; its streams are this with `:*`."""
     return f"arn:aws:logs:{region}:{account}:log-group:{group_name(cluster)}"
 
 
 def write_policy(arn: str) -> Document:
-    """Append to streams of this group, and nothing else: no group, no retention, no reading."""
+    """Return the policy to append to streams of this group only."""
     return document(
         {
             "Sid": "AppendToRunLogs",
@@ -40,7 +40,7 @@ def write_policy(arn: str) -> Document:
 
 
 def key_statement(region: str, arn: str) -> Statement:
-    """For the key's policy: CloudWatch Logs encrypts this group in its own name.
+    """Return the key's statement by which CloudWatch Logs encrypts this group.
 
     docs.aws.amazon.com/AmazonCloudWatch/latest/logs/encrypt-log-data-kms.html
     """
@@ -55,13 +55,13 @@ def key_statement(region: str, arn: str) -> Statement:
 
 
 def data_protection_policy() -> Document:
-    """A data protection policy: credentials that a run prints are stars to whoever reads its log."""
+    """Return the data protection policy, which masks credentials in logs."""
     kinds = [f"arn:aws:dataprotection::aws:data-identifier/{kind}" for kind in _HIDDEN]
     return {
         "Name": "credentials",
         "Version": "2021-06-01",
         "Statement": [
-            # CloudWatch wants to be told to look before it is told to hide.
+            # CloudWatch requires an audit statement before the one that masks.
             {
                 "Sid": "Find",
                 "DataIdentifier": kinds,

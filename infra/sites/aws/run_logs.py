@@ -1,4 +1,4 @@
-"""RunLogs: the CloudWatch log group of a cluster's runs, and the role that ships to it."""
+"""The CloudWatch log group of a cluster's runs, and the role that writes to it."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from infra.sites.aws.outputs import ClusterRecord
 
 @dataclass(frozen=True, kw_only=True)
 class RunLogsArgs:
-    """Whose logs they are, and how long they are kept."""
+    """Cluster, writer and retention of the logs."""
 
     cluster: ClusterRecord
     account: str
     """12 digits."""
     region: str
     shipper: tuple[str, str]
-    """Namespace and service account of the pods that write it."""
+    """Namespace and service account of the pods that write to it."""
     key_arn: pulumi.Input[str]
-    """Its policy has `run_log_access.key_statement`."""
+    """KMS key whose policy contains `run_log_access.key_statement`."""
     retention_days: int
-    """One of those that CloudWatch allows."""
+    """One of CloudWatch's values."""
     protect: bool
-    """Keep the logs when the stack is destroyed."""
+    """Keep the log group when the stack is destroyed."""
 
 
 class RunLogs(pulumi.ComponentResource):
-    """The group and its role. The role goes before the group."""
+    """The group and its role, which is deleted before the group."""
 
     def __init__(self, name: str, args: RunLogsArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("AwsRunLogs"), name, None, opts)

@@ -1,7 +1,7 @@
-"""Who may read which secret of AWS Secrets Manager: IAM documents as plain data.
+"""IAM policies for reading secrets of AWS Secrets Manager, as plain data.
 
-External Secrets runs as one role that may read nothing. For each store it becomes the role of the store's
-team, and that one reads the team's secrets, each by its name.
+External Secrets runs as one role that cannot read secrets. For each store it assumes the role of the store's team,
+which may read the team's secrets, each by name.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Final
 from infra.sites.aws.policy_documents import Document, document, role_name
 
 OF: Final = "secrets-of-team"
-"""In names of roles that read a team's secrets. At its end it would make the role of team `a` that of the
-pods of a team `a-secrets`."""
+"""Part of the names of roles that read a team's secrets. As a suffix it would make the role of team `a` collide
+with that of the pods of a team `a-secrets`."""
 
 _ANY_SUFFIX: Final = "-??????"
-"""Secrets Manager ends each ARN in a hyphen and six characters of its own choice."""
+"""Secrets Manager appends a hyphen and six random characters to each ARN."""
 
 
 def reader_arn(account: str, cluster: str, team: str) -> str:
-    """ARN of the role that reads a team's secrets."""
+    """Return the ARN of the role that reads a team's secrets."""
     return f"arn:aws:iam::{account}:role/{role_name(cluster, team, OF)}"
 
 
 def read_policy(account: str, region: str, names: Sequence[str]) -> Document:
-    """A team's secrets and no other; no list, so names of other teams' secrets stay unknown."""
+    """Return the policy to read a team's secrets; without list rights, which would reveal other names."""
     arn = f"arn:aws:secretsmanager:{region}:{account}:secret:"
     return document(
         {
@@ -38,7 +38,7 @@ def read_policy(account: str, region: str, names: Sequence[str]) -> Document:
 
 
 def trust_policy(controller_arn: str) -> Document:
-    """Only the controller becomes a team's reader. Its session has the tags of its pod, which go along."""
+    """Return the trust policy of a team's reader: only the controller may assume it, with its session tags."""
     return document(
         {
             "Sid": "ExternalSecrets",
@@ -50,7 +50,7 @@ def trust_policy(controller_arn: str) -> Document:
 
 
 def assume_role_policy(readers: Sequence[str]) -> Document:
-    """All that the controller itself may do: become the reader of one of the stack's teams."""
+    """Return the controller's only permission: to assume the readers of the stack's teams."""
     return document(
         {
             "Sid": "BecomeReaders",

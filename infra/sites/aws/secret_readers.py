@@ -1,4 +1,4 @@
-"""SecretReaders: the roles by which External Secrets reads each team's secrets, and no other team's."""
+"""Roles with which External Secrets reads each team's secrets."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from infra.sites.aws.policy_documents import role_name
 
 @dataclass(frozen=True, kw_only=True)
 class SecretReadersArgs:
-    """Whose secrets are read from AWS Secrets Manager."""
+    """Teams with secrets in AWS Secrets Manager."""
 
     cluster: ClusterRecord
     account: str
     region: str
     secrets: Mapping[str, tuple[str, ...]]
-    """By team, the names of its secrets in Secrets Manager."""
+    """Names of secrets in Secrets Manager by team."""
 
 
 class SecretReaders(pulumi.ComponentResource):
-    """A role for the controller, and one per team that only the controller can become."""
+    """A role for the controller, and one per team that only the controller can assume."""
 
     def __init__(self, name: str, args: SecretReadersArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("AwsSecretReaders"), name, None, opts)

@@ -1,4 +1,4 @@
-"""SignatureReader: the role by which policy-controller reads signatures from the account's registry."""
+"""The role with which policy-controller reads signatures from the account's registry."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from infra.sites.aws.policy_documents import Document, document
 
 @dataclass(frozen=True, kw_only=True)
 class SignatureReaderArgs:
-    """Where signatures are."""
+    """Registry and key of the signatures."""
 
     cluster: ClusterRecord
     account: str
@@ -27,7 +27,7 @@ class SignatureReaderArgs:
 
 
 class SignatureReader(pulumi.ComponentResource):
-    """The role, and whose it is."""
+    """The role and its association."""
 
     def __init__(self, name: str, args: SignatureReaderArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("AwsSignatureReader"), name, None, opts)
@@ -56,7 +56,7 @@ class SignatureReader(pulumi.ComponentResource):
 
 
 def read_policy(account: str, region: str, kms_key_arn: str | None) -> Document:
-    """Signatures lie beside their images in ECR; who is keyless needs no key."""
+    """Return the policy to read signatures, which ECR stores with their images, and the public key, if any."""
     statements: list[dict[str, Any]] = [
         {
             "Sid": "LogInToRegistry",

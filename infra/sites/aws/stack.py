@@ -1,7 +1,7 @@
-"""A stack's AWS half put together: from an account to a cluster with nodes, storage and identities.
+"""The AWS stack component: a cluster with network, nodes, storage and identities in an account.
 
-The one module of this package that knows the order of its parts. Imported only for a stack whose cluster is
-`eks`: loading pulumi_aws takes seconds, which no other stack shall pay.
+Only this module knows the order of the package's parts. It is imported only for a stack whose cluster is `eks`,
+because loading pulumi_aws takes seconds.
 """
 
 from __future__ import annotations
@@ -35,10 +35,9 @@ from infra.sites.aws.system_nodes import SystemNodes, SystemNodesArgs
 
 
 class AwsStack(pulumi.ComponentResource):
-    """An EKS cluster with its network, nodes, storage and identities; give it the AWS provider.
+    """An EKS cluster with its network, nodes, storage and identities; takes the AWS provider in `opts`.
 
-    Add-ons that make a node ready come before nodes, those that run on nodes after the system nodes,
-    and whatever makes further nodes after those.
+    Order: add-ons that make a node ready, system nodes, add-ons that run on nodes, autoscalers.
     """
 
     site: ClusterTarget
@@ -61,7 +60,7 @@ class AwsStack(pulumi.ComponentResource):
         self._network = network.record
         cluster = self._make_cluster()
         self._cluster = cluster.record
-        # Nodes reach the cloud by routes, gateways and endpoints, which no id of theirs names.
+        # Nodes need routes, gateways and endpoints, which none of their inputs name.
         base = self._addons("base", BEFORE_NODES, network)
         system = self._system_nodes(base)
         agent = node_health.monitoring_agent(args.pools, args.dcgm_address)
@@ -70,7 +69,7 @@ class AwsStack(pulumi.ComponentResource):
             "cluster",
             kubeconfig=self._cluster.kubeconfig,
             enable_server_side_apply=True,
-            # Whoever destroys the stack needs its access to the cluster until the last object is gone.
+            # A destroy needs access to the cluster until the last object is deleted.
             opts=self._own(system, cluster),
         )
         nodes = self._nodes(base, addons)
@@ -94,8 +93,8 @@ class AwsStack(pulumi.ComponentResource):
         }
         self.site = ClusterTarget(
             kubernetes=self._kubernetes,
-            # A run that saves at the end still writes to its team's bucket; and credentials reach only
-            # those pods that start after their association.
+            # A final save still writes to the team's bucket, and only pods that start after their role's
+            # association get credentials.
             ready=[addons, *nodes, *identities.values(), *roles, *self._block_volumes(addons)],
             storage=self._storage(buckets, addons),
             outputs=outputs,
@@ -106,13 +105,13 @@ class AwsStack(pulumi.ComponentResource):
         return pulumi.ResourceOptions(parent=self, depends_on=list(needs))
 
     def _in_cluster(self, *needs: pulumi.Resource) -> pulumi.ResourceOptions:
-        """For parts that have objects in the cluster, too."""
+        """Options of parts that also have objects in the cluster."""
         return pulumi.ResourceOptions.merge(
             self._own(*needs), pulumi.ResourceOptions(providers=[self._kubernetes])
         )
 
     def _linked_file_systems(self) -> tuple[Statement, ...]:
-        """What FSx needs of the data key, to read and write the buckets that it links."""
+        """Return the data key's statements for FSx, which reads and writes the linked buckets."""
         if not isinstance(self._args.storage, LustreChoice):
             return ()
         site, names = self._args.site, team_buckets(self._args.bucket_prefix)
@@ -120,7 +119,7 @@ class AwsStack(pulumi.ComponentResource):
         return (lustre_key_statement(site.account, site.region, linked),)
 
     def _encrypted_logs(self) -> tuple[Statement, ...]:
-        """What CloudWatch needs of it, to keep logs of runs."""
+        """Return the data key's statements for CloudWatch, which stores logs of runs."""
         if self._args.run_logs is None:
             return ()
         site = self._args.site
@@ -157,7 +156,7 @@ class AwsStack(pulumi.ComponentResource):
         return Addons(f"{self._name}-{moment}", wanted, self._own(*needs))
 
     def _drivers(self) -> tuple[Addon, ...]:
-        """Storage drivers that the stack's volumes need."""
+        """Return the storage drivers that the stack's volumes need."""
         shared = {LustreChoice: (FSX,), EfsChoice: (EFS,)}.get(type(self._args.storage), ())
         return (*shared, EBS) if self._args.block_volumes else shared
 
@@ -175,7 +174,7 @@ class AwsStack(pulumi.ComponentResource):
         return SystemNodes(f"{self._name}-system", wanted, self._own(base))
 
     def _nodes(self, base: pulumi.Resource, addons: pulumi.Resource) -> list[pulumi.Resource]:
-        """Node groups, and whoever sizes them or makes nodes in their stead."""
+        """Create node groups, and the autoscaler that sizes them or creates nodes."""
         made: list[pulumi.Resource] = []
         if managed := self._args.rendered_as(Nodes.MANAGED):
             groups = self._node_groups(managed, base)
@@ -280,7 +279,7 @@ class AwsStack(pulumi.ComponentResource):
         return {"logGroup": run_log_access.group_name(self._args.site.cluster)}
 
     def _identities(self, buckets: Buckets) -> dict[str, TeamIdentity]:
-        """Each team's role, which goes before the buckets that it may use."""
+        """Create each team's role, which is deleted before the buckets that it may use."""
         args = self._args
         return {
             team: TeamIdentity(
@@ -300,6 +299,6 @@ class AwsStack(pulumi.ComponentResource):
 
 
 def deploy(name: str, args: AwsStackArgs) -> ClusterTarget:
-    """The whole AWS half, through a provider of its own."""
+    """Deploy all AWS resources through their own provider."""
     aws = aws_provider(f"{name}-provider", args.site)
     return AwsStack(name, args, pulumi.ResourceOptions(providers=[aws])).site

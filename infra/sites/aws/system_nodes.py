@@ -1,4 +1,4 @@
-"""The few CPU nodes that run what the cluster itself needs: DNS, metrics, controllers, queues."""
+"""CPU nodes for cluster services: DNS, metrics, controllers, queues."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ AMI_TYPE: Final = "AL2023_x86_64_STANDARD"
 ROOT_DEVICE: Final = "/dev/xvda"
 """Root volume of Amazon Linux 2023."""
 ROOT_GIB: Final = 80
-"""Images of all controllers, with room for those of an upgrade."""
+"""Holds images of all controllers, twice during an upgrade."""
 SYSTEM: Final = "system"
-"""Value of the labels that name the pool and its type."""
+"""Value of the labels for the pool and its type."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SystemNodesArgs:
-    """How many, of what."""
+    """Number and types of the nodes."""
 
     cluster: ClusterRecord
     network: NetworkRecord
@@ -33,16 +33,16 @@ class SystemNodesArgs:
     instance_types: tuple[str, ...]
     """x86-64, the preferred one first."""
     min: int
-    """Two at least, in two zones, if DNS shall outlive a node."""
+    """At least two, in two zones, for DNS to survive the loss of a node."""
     max: int
     tags: Mapping[str, str] = field(default_factory=dict)
-    """Tags of instances and volumes: a provider's default tags do not reach what EC2 launches later."""
+    """Tags of instances and volumes: the provider's default tags do not apply to those that EC2 launches later."""
 
 
 class SystemNodes(pulumi.ComponentResource):
     """An on-demand managed node group over all private subnets, without taints.
 
-    The add-ons that make a node ready come before it: pass them in `depends_on`.
+    Pass the add-ons that make a node ready in `depends_on`.
     """
 
     group: aws_eks.NodeGroup
@@ -72,7 +72,7 @@ class SystemNodes(pulumi.ComponentResource):
             tags={naming.POOL: SYSTEM},
             opts=pulumi.ResourceOptions(
                 parent=self,
-                # The size belongs to the autoscaler, if there is one.
+                # The autoscaler, if any, owns the size.
                 ignore_changes=["scalingConfig.desiredSize"],
             ),
         )
@@ -80,7 +80,7 @@ class SystemNodes(pulumi.ComponentResource):
 
 
 def template_args(args: SystemNodesArgs) -> ec2.LaunchTemplateArgs:
-    """Tokens for the metadata service, out of pods' reach; an encrypted root volume."""
+    """Return the template: IMDSv2 out of pods' reach, and an encrypted root volume."""
     return ec2.LaunchTemplateArgs(
         description=f"System nodes of {args.cluster.name}",
         update_default_version=True,

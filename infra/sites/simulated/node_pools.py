@@ -1,6 +1,6 @@
-"""Simulated nodes: Node objects with a pool's labels, taints and capacity, and no machine behind.
+"""Simulated nodes: Node objects with a pool's labels, taints and capacity, without machines.
 
-KWOK answers for the fake ones, the sandbox's node agent for those that run pods as processes.
+KWOK manages fake nodes, the sandbox's node agent those that run pods as processes.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
 _STORAGE = 100 * quantity.GIB
 
 NODES_PER_RACK: Final = 4
-"""A rack of GPU servers holds about so many: power is what is short."""
+"""Nodes per rack of GPU servers, a typical number limited by power."""
 
 
 def node_name(pool: NodePool, index: int) -> str:
-    """Name of a simulated node; it is also its host name."""
+    """Return the name of a simulated node, which is also its host name."""
     return f"{pool.name}-{index}"
 
 
@@ -41,10 +41,9 @@ def _resources(instance: InstanceType, shares: int, milli_cpu: int, memory: int)
 
 
 def node(pool: NodePool, index: int) -> Manifest:
-    """One node of a simulated pool.
+    """Return one node of a simulated pool.
 
-    Status is part of the object as created: nobody registers this node. Types of a mixed pool take
-    turns.
+    The object is created with its status, since no kubelet registers the node. Types of a mixed pool alternate.
     """
     instance = catalog.load().types[pool.instance_types[index % len(pool.instance_types)]]
     name = node_name(pool, index)
@@ -74,7 +73,7 @@ def node(pool: NodePool, index: int) -> Manifest:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedNodePoolsArgs:
-    """Pools whose nodes are `process` or `kwok`; each gets its maximum of nodes."""
+    """Pools with `process` or `kwok` nodes; each gets its maximum of nodes."""
 
     pools: tuple[NodePool, ...]
 

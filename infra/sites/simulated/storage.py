@@ -1,4 +1,4 @@
-"""Shared storage without a cloud: a StorageClass that the sandbox's node agent provisions."""
+"""Simulated shared storage: a StorageClass that the sandbox's node agent provisions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
 
 
 def storage_class() -> Manifest:
-    """ReadWriteMany by folders of the machine, bound at once, deleted with the claim."""
+    """Return the class: ReadWriteMany folders of the machine, bound immediately, deleted with the claim."""
     return {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",
@@ -27,13 +27,13 @@ def storage_class() -> Manifest:
 
 @dataclass(frozen=True, kw_only=True)
 class SimulatedStorageArgs:
-    """Sizes are what claims ask for; nothing holds a folder to its size."""
+    """Sizes in claims; folders have no size limit."""
 
     sizes: VolumeSizes
 
 
 class SimulatedStorage(pulumi.ComponentResource):
-    """The class; a folder for each claim."""
+    """The class, with a folder per claim."""
 
     def __init__(self, name: str, args: SimulatedStorageArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("SimulatedStorage"), name, None, opts)
@@ -42,5 +42,5 @@ class SimulatedStorage(pulumi.ComponentResource):
         self.register_outputs({"storageClass": naming.SIMULATED_STORAGE_CLASS})
 
     def volumes(self, team: str) -> TeamVolumes:
-        """The class makes a volume for each claim, so every team's are its own."""
+        """Return volumes of the class, one per claim."""
         return provisioned(naming.SIMULATED_STORAGE_CLASS, self._sizes)
