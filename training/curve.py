@@ -56,7 +56,7 @@ def main() -> int:
 
 def read_curve(run_dir: Path) -> Curve:
     """The curve of one run; empty when it has no metrics yet."""
-    return make_curve(RunLogs.of(run_dir))
+    return make_curve(RunLogs.read(run_dir))
 
 
 def make_curve(run: RunLogs) -> Curve:

@@ -169,15 +169,15 @@ def trainyard(folder: Path, stack: ExitStack, pairs: PairedSteps, *settings: str
     """The trainer as it is by default."""
     from training.trainer import assembly, loop
     from training.trainer.metrics import reporting
-    from training.trainer.parallel.world import joined, use_one_numerics
-    from training.trainer.preflight import make_request
+    from training.trainer.parallel.world import fix_numerics, join_world
+    from training.trainer.preflight import check_request
     from training.trainer.processes.interruption import Notice
 
     run_dir = folder / f"run-{os.getpid()}"
-    request = make_request(folder / "config.yaml", list(settings), run_dir, None)
+    request = check_request(folder / "config.yaml", list(settings), run_dir, None)
     notice = Notice(run_dir)
-    use_one_numerics(request.config)
-    world = stack.enter_context(joined(request.config))
+    fix_numerics(request.config)
+    world = stack.enter_context(join_world(request.config))
     notice.listen(leave=lambda: None)
     run = assembly.assemble(request, world, notice)
     reports = reporting.Reports(run, request)
@@ -185,7 +185,7 @@ def trainyard(folder: Path, stack: ExitStack, pairs: PairedSteps, *settings: str
     stack.enter_context(run.display)
 
     def step() -> None:
-        result = loop.one_step(run)
+        result = loop.train_step(run)
         loop.save_if_due(run, result.time_is_up)
 
     run_alternating(step, pairs)

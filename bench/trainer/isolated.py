@@ -48,10 +48,10 @@ def _set_up(folder: Path, names: Mapping[str, str], megabytes: int, seed: int) -
     import torch
 
     from training.trainer import config
-    from training.trainer.parallel.world import joined
+    from training.trainer.parallel.world import join_world
 
     torch.set_num_threads(1)
     settings = config.parse({"steps": 100, "device": "cpu", "data": {"path": "none"}})
-    world = _OPEN.enter_context(joined(settings))
+    world = _OPEN.enter_context(join_world(settings))
     made = make_state(megabytes, seed)
     _STATES.append(WorkerState(state=made, arms=create_backends(folder, made, world, names)))

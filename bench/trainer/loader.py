@@ -18,7 +18,7 @@ import numpy as np
 from bench.statistics import median_and_bound
 from bench.trainer import Progress, loader_files, peers
 from training.trainer.data.dataset import open_version
-from training.trainer.data.sampler import TrainingOrder
+from training.trainer.data.sampler import Sampler
 from training.trainer.data.windows import TokenWindows
 
 SIZES: dict[str, dict[str, int]] = {
@@ -157,7 +157,7 @@ def resume_times_by_depth(
         for depth in DEPTHS if number % 2 == 0 else reversed(DEPTHS):
             begun = time.perf_counter()
             opened = open_version(version, full_check=False)
-            order = TrainingOrder(TokenWindows([opened], "train", sizes["length"]), seed)
+            order = Sampler(TokenWindows([opened], "train", sizes["length"]), seed)
             rows = order.take(depth // sizes["length"], sizes["batch"])
             if number:  # the first is for the caches
                 taken[depth].append(time.perf_counter() - begun)
@@ -179,7 +179,7 @@ def identical_across_world_sizes(folder: Path, sizes: Mapping[str, int], seed: i
     size = sizes["batch"]
     found = []
     for world in (1, 2, 4):
-        order, share = TrainingOrder(windows, seed), size // world
+        order, share = Sampler(windows, seed), size // world
         steps = [
             order.take(step * size + rank * share, share)
             for step in (0, 7, 100_003)

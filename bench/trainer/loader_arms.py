@@ -27,8 +27,8 @@ import torch
 
 from training.trainer.config.data import GPU_PREFETCH_STEPS
 from training.trainer.data.dataset import open_version
-from training.trainer.data.prefetch import Feed, Plan
-from training.trainer.data.sampler import TrainingOrder
+from training.trainer.data.prefetch import PrefetchLoader, PrefetchPlan
+from training.trainer.data.sampler import Sampler
 from training.trainer.data.windows import TokenWindows
 
 
@@ -73,18 +73,16 @@ class TrainyardLoader:
         self._ahead = ahead
         (self._version,) = (p for p in (task.folder / "ours").iterdir() if p.is_dir())
 
-    def order(self) -> TrainingOrder:
+    def order(self) -> Sampler:
         """Opened as for a run; hashes are not checked."""
         opened = open_version(self._version, full_check=False)
-        return TrainingOrder(
-            TokenWindows([opened], "train", self._task.length), seed=self._task.seed
-        )
+        return Sampler(TokenWindows([opened], "train", self._task.length), seed=self._task.seed)
 
-    def feed(self, order: TrainingOrder, ahead: int) -> Feed:
+    def feed(self, order: Sampler, ahead: int) -> PrefetchLoader:
         """One rank alone."""
         size = self._task.batch
-        plan = Plan(share=range(size), step_samples=size, end=1 << 60, steps_ahead=ahead)
-        return Feed(order, plan, torch.device("cpu"))
+        plan = PrefetchPlan(share=range(size), step_samples=size, end=1 << 60, steps_ahead=ahead)
+        return PrefetchLoader(order, plan, torch.device("cpu"))
 
     def batches(self) -> Iterator[int]:
         """Steps, one after the other."""

@@ -199,15 +199,15 @@ def noting_samples(file: Path, attempt: int) -> Hook:
     """Have every rank append `attempt first count` for the samples that it takes."""
 
     def hook(_: int) -> None:
-        from training.trainer.data.prefetch import Feed
+        from training.trainer.data.prefetch import PrefetchLoader
 
-        plain = Feed.take
+        plain = PrefetchLoader.take
 
-        def noted(feed: Feed, first: int, count: int) -> Any:
+        def noted(loader: PrefetchLoader, first: int, count: int) -> Any:
             with file.open("a") as stream:
                 stream.write(f"{attempt} {first} {count}\n")
-            return plain(feed, first, count)
+            return plain(loader, first, count)
 
-        pytest.MonkeyPatch().setattr(Feed, "take", noted)
+        pytest.MonkeyPatch().setattr(PrefetchLoader, "take", noted)
 
     return hook

@@ -57,7 +57,7 @@ class Place:
         names = [entry.name for entry in objects.below("checkpoints").list()]
         files = [name for name in names if "/attempt-" in name]
         left = [name for name in files if not any(name.startswith(folder) for folder in whole)]
-        return left + [name for name, _ in objects.unfinished()]
+        return left + [name for name, _ in objects.unfinished_uploads()]
 
 
 def no_fence() -> None:

@@ -17,8 +17,12 @@ from training.config_errors import ConfigError
 from training.trainer.config import ModelConfig, TrainerConfig, parse
 from training.trainer.loss import mean_loss
 from training.trainer.parallel import build, initialization
-from training.trainer.parallel.architecture import blocks_of, settings_of, without_memory
-from training.trainer.parallel.pipeline_stages import Stage, keep_only
+from training.trainer.parallel.architecture import (
+    build_on_meta,
+    decoder_blocks,
+    transformers_config,
+)
+from training.trainer.parallel.pipeline_stages import Stage, keep_stage
 from training.trainer.parallel.sharding import Region
 from training.trainer.parallel.world import World
 
@@ -41,8 +45,8 @@ def config(**changes: Any) -> TrainerConfig:
 
 
 def built(world: World, **changes: Any) -> build.Network:
-    network = build.build(config(**changes), world, VOCABULARY)
-    network.begin()
+    network = build.build_network(config(**changes), world, VOCABULARY)
+    network.init_weights()
     return network
 
 
@@ -52,7 +56,7 @@ def mean(parts_M: torch.Tensor) -> float:
 
 
 def weights_of(network: build.Network) -> dict[str, torch.Tensor]:
-    return {name: p.detach().clone() for name, p in network.bare.named_parameters()}
+    return {name: p.detach().clone() for name, p in network.unwrapped.named_parameters()}
 
 
 def folder(root: Path, kind: str, architecture: str, **values: Any) -> Path:
@@ -65,9 +69,9 @@ def folder(root: Path, kind: str, architecture: str, **values: Any) -> Path:
 GPT2 = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64, "bos_token_id": 0}
 
 
-def recorded(model: ModelConfig) -> tuple[torch.nn.Module, dict[str, list[initialization.Draw]]]:
-    with initialization.Recipes() as recipes:
-        module = without_memory(settings_of(model, 8))
+def recorded(model: ModelConfig) -> tuple[torch.nn.Module, dict[str, list[initialization.InitOp]]]:
+    with initialization.InitRecorder() as recipes:
+        module = build_on_meta(transformers_config(model, 8))
     return module, recipes.of(module)
 
 
@@ -75,9 +79,9 @@ def test_a_model_is_described_without_memory_and_its_rules_are_known() -> None:
     model, draws = recorded(SMALL)
     assert all(parameter.is_meta for parameter in model.parameters())
     assert not any(buffer.is_meta for buffer in model.buffers())
-    assert draws["model.norm.weight"] == [initialization.Draw("fill_", (1.0,))]
-    assert draws["lm_head.weight"] == [initialization.Draw("normal_", (0.0, 0.02))]
-    assert len(blocks_of(model)) == 3
+    assert draws["model.norm.weight"] == [initialization.InitOp("fill_", (1.0,))]
+    assert draws["lm_head.weight"] == [initialization.InitOp("normal_", (0.0, 0.02))]
+    assert len(decoder_blocks(model)) == 3
 
 
 def test_weights_follow_the_seed_the_name_and_the_rules(world: World) -> None:
@@ -94,7 +98,7 @@ def test_any_part_of_a_tensor_is_drawn_as_in_the_whole(
     chance: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(initialization, "_BLOCK_NUMBERS", 40)
-    draws = [initialization.Draw("normal_", (0.0, 1.0)), initialization.Draw("zero_", (), 7)]
+    draws = [initialization.InitOp("normal_", (0.0, 1.0)), initialization.InitOp("zero_", (), 7)]
 
     def drawn(shape: torch.Size, region: Region) -> torch.Tensor:
         part = torch.full(region.shape, torch.nan)
@@ -117,15 +121,15 @@ def test_a_folder_describes_any_causal_model(tmp_path: Path, world: World) -> No
     path = str(folder(tmp_path, "gpt2", "GPT2LMHeadModel", **GPT2))
     network = built(world, model={"path": path})
     tokens = torch.arange(18).reshape(2, 9)
-    assert network.settings.model_type == "gpt2" and len(blocks_of(network.bare)) == 2
+    assert network.settings.model_type == "gpt2" and len(decoder_blocks(network.unwrapped)) == 2
     loss = mean(network.passes.forward_backward(tokens))
     assert loss == pytest.approx(float(torch.log(torch.tensor(300.0))), rel=0.02)
-    assert all(p.grad is not None for p in network.bare.parameters())
+    assert all(p.grad is not None for p in network.unwrapped.parameters())
 
 
 def test_tied_embeddings_are_one_parameter(world: World) -> None:
     network = built(world, model={"tie_embeddings": True})
-    weight = network.bare.get_parameter
+    weight = network.unwrapped.get_parameter
     assert weight("lm_head.weight") is weight("model.embed_tokens.weight")
     apart = built(world)
     assert network.parameters == apart.parameters - 264 * 16
@@ -135,7 +139,7 @@ def test_tied_embeddings_are_one_parameter(world: World) -> None:
 @pytest.mark.parametrize("sharded", [False, True])
 def test_weights_come_from_safetensors(tmp_path: Path, world: World, sharded: bool) -> None:
     original = weights_of(built(world, seed=5))
-    values = settings_of(SMALL, 8).to_dict()
+    values = transformers_config(SMALL, 8).to_dict()
     (tmp_path / "config.json").write_text(json.dumps(values))
     if sharded:
         names = sorted(original)
@@ -153,7 +157,7 @@ def test_weights_come_from_safetensors(tmp_path: Path, world: World, sharded: bo
 
 
 def test_weights_that_do_not_fit_are_one_line(tmp_path: Path, world: World) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(settings_of(SMALL, 8).to_dict()))
+    (tmp_path / "config.json").write_text(json.dumps(transformers_config(SMALL, 8).to_dict()))
     asked = {"path": str(tmp_path), "weights": "safetensors"}
     with pytest.raises(ConfigError, match=r"allowed a folder with model\.safetensors or") as none:
         built(world, model=asked)
@@ -193,7 +197,7 @@ def test_a_folder_that_cannot_be_trained_is_one_line(
 
 
 def test_what_cannot_be_drawn_in_parts_is_refused() -> None:
-    with initialization.Recipes() as recipes, torch.device("meta"):
+    with initialization.InitRecorder() as recipes, torch.device("meta"):
         model = torch.nn.Module()
         model.weight = torch.nn.Parameter(torch.empty(4, 4))
         torch.nn.init.normal_(model.weight)
@@ -206,12 +210,12 @@ def test_what_cannot_be_drawn_in_parts_is_refused() -> None:
 def test_stages_together_are_the_model_and_keep_its_names(world: World) -> None:
     tokens = torch.arange(18).reshape(2, 9)
     whole = built(world)
-    expected = mean_loss(whole.bare, tokens).item()
+    expected = mean_loss(whole.unwrapped, tokens).item()
     names: list[str] = []
     hidden: Any = tokens[:, :-1]
     for number in range(2):
-        model = built(world).bare
-        keep_only(model, Stage(number, 2))
+        model = built(world).unwrapped
+        keep_stage(model, Stage(number, 2))
         names += [name for name, _ in model.named_parameters()]
         hidden = model(hidden)
     assert sorted(names) == sorted(weights_of(whole))
@@ -239,7 +243,7 @@ def test_recomputing_blocks_gives_the_same_bits_in_less_memory(world: World) -> 
 
         with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
             loss = mean(network.passes.forward_backward(tokens))
-        gradients = [p.grad for p in network.bare.parameters() if p.grad is not None]
+        gradients = [p.grad for p in network.unwrapped.parameters() if p.grad is not None]
         results.append((loss, gradients, kept))
     (loss, gradients, kept), (loss_again, gradients_again, kept_again) = results
     assert loss == loss_again and kept_again < kept
@@ -252,7 +256,7 @@ def test_bfloat16_computes_less_exactly_and_keeps_float32_weights(world: World) 
     network = built(world, precision={"compute": "bfloat16"})
     loss = mean(network.passes.forward_backward(tokens))
     assert loss != exact and loss == pytest.approx(exact, rel=1e-2)
-    assert {p.dtype for p in network.bare.parameters()} == {torch.float32}
-    assert {p.grad.dtype for p in network.bare.parameters() if p.grad is not None} == {
+    assert {p.dtype for p in network.unwrapped.parameters()} == {torch.float32}
+    assert {p.grad.dtype for p in network.unwrapped.parameters() if p.grad is not None} == {
         torch.float32
     }

@@ -216,7 +216,7 @@ def test_a_paused_attempt_that_was_replaced_publishes_nothing_and_fails(
         os.kill(os.getpid(), signal.SIGSTOP)
 
     files = trainer.files("run")
-    old = trainer.start("run", hook=before("training.trainer.loop", "one_step", 8, 0, pause))
+    old = trainer.start("run", hook=before("training.trainer.loop", "train_step", 8, 0, pause))
     pid = old.pids[0]
     os.waitpid(pid, os.WUNTRACED)
     assert trainer.run("run") == [0, 0]

@@ -64,7 +64,7 @@ def noting_tensors(file: Path) -> Hook:
             for group in sorted(tensors):
                 for name in sorted(tensors[group]):
                     digest.update(name.encode() + whole(tensors[group][name]))
-            if saver.world.leads:
+            if saver.world.is_leader:
                 with file.open("a") as stream:
                     stream.write(f"{step} {digest.hexdigest()}\n")
 

@@ -12,9 +12,9 @@ import pytest
 
 from tests.trainer.ranks import DEADLINE_S, until
 from training.trainer.processes import agent, forkserver
-from training.trainer.processes.agent import WarmProcess
-from training.trainer.processes.exit_codes import EXIT_DIR_ENV, reported
-from training.trainer.processes.forkserver import RankOrder
+from training.trainer.processes.agent import ForkServer
+from training.trainer.processes.exit_codes import EXIT_DIR_ENV, read_exit_codes
+from training.trainer.processes.forkserver import RankSpec
 
 PROGRAM = """
 import os, signal, subprocess, sys
@@ -30,28 +30,28 @@ signal.pause()
 
 
 @pytest.fixture
-def starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[WarmProcess]]:
+def starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ForkServer]]:
     """Ready to start warm processes of a small program; ends those in the list."""
     (tmp_path / "small_program.py").write_text(PROGRAM)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(forkserver, "PROGRAM", "small_program")
     monkeypatch.setattr(forkserver, "PRELOADED", ())
-    started: list[WarmProcess] = []
+    started: list[ForkServer] = []
     yield started
     for process in started:
         process.channel.close()
         os.waitpid(process.pid, 0)
 
 
-def started(starting: list[WarmProcess]) -> WarmProcess:
-    starting.append(WarmProcess.start())
+def started(starting: list[ForkServer]) -> ForkServer:
+    starting.append(ForkServer.start())
     assert starting[-1].wait_until_ready()
     return starting[-1]
 
 
-def order(tmp_path: Path, *arguments: str, **environment: str) -> RankOrder:
+def order(tmp_path: Path, *arguments: str, **environment: str) -> RankSpec:
     out = str(tmp_path / "out")
-    return RankOrder(arguments=arguments, environment=environment, stdout=out, stderr=out)
+    return RankSpec(arguments=arguments, environment=environment, stdout=out, stderr=out)
 
 
 def exists(pid: int) -> bool:
@@ -64,7 +64,7 @@ def exists(pid: int) -> bool:
 
 @pytest.mark.parametrize("code", [0, 7, 75])
 def test_a_fork_runs_the_program_as_ordered_and_its_code_is_told(
-    code: int, starting: list[WarmProcess], tmp_path: Path
+    code: int, starting: list[ForkServer], tmp_path: Path
 ) -> None:
     process = started(starting)
     pid = process.fork(order(tmp_path, str(code), "b", RANK="3"))
@@ -72,7 +72,7 @@ def test_a_fork_runs_the_program_as_ordered_and_its_code_is_told(
     assert (tmp_path / "out").read_text() == f"['{code}', 'b'] 3 False\n"
 
 
-def test_several_ranks_are_told_apart(starting: list[WarmProcess], tmp_path: Path) -> None:
+def test_several_ranks_are_told_apart(starting: list[ForkServer], tmp_path: Path) -> None:
     process = started(starting)
     pids = [process.fork(order(tmp_path, argument)) for argument in ("3", "pause", "0")]
     assert process.code(pids[2], DEADLINE_S) == 0
@@ -83,18 +83,16 @@ def test_several_ranks_are_told_apart(starting: list[WarmProcess], tmp_path: Pat
 
 
 def test_told_to_stop_before_the_program_listens_a_rank_leaves_as_preempted(
-    starting: list[WarmProcess], tmp_path: Path
+    starting: list[ForkServer], tmp_path: Path
 ) -> None:
     process = started(starting)
     pid = process.fork(order(tmp_path, "pause", RANK="1", **{EXIT_DIR_ENV: str(tmp_path)}))
     process.kill(pid, signal.SIGTERM)
     assert process.code(pid, DEADLINE_S) == 75
-    assert reported(tmp_path) == [75]
+    assert read_exit_codes(tmp_path) == [75]
 
 
-def test_a_program_that_listens_gets_its_signal(
-    starting: list[WarmProcess], tmp_path: Path
-) -> None:
+def test_a_program_that_listens_gets_its_signal(starting: list[ForkServer], tmp_path: Path) -> None:
     process = started(starting)
     pid = process.fork(order(tmp_path, "listen"))
     until(lambda: (tmp_path / "out").exists() and (tmp_path / "out").read_text(), "a word")
@@ -108,7 +106,7 @@ def children(pid: int) -> list[int]:
 
 
 def test_a_killed_rank_takes_what_it_has_started_with_it(
-    starting: list[WarmProcess], tmp_path: Path
+    starting: list[ForkServer], tmp_path: Path
 ) -> None:
     process = started(starting)
     pid = process.fork(order(tmp_path, "start-another", PATH=os.environ["PATH"]))
@@ -119,7 +117,7 @@ def test_a_killed_rank_takes_what_it_has_started_with_it(
 
 
 def test_when_the_warm_process_dies_its_ranks_end_with_it(
-    starting: list[WarmProcess], tmp_path: Path
+    starting: list[ForkServer], tmp_path: Path
 ) -> None:
     process = started(starting)
     pid = process.fork(order(tmp_path, "pause"))
@@ -131,28 +129,28 @@ def test_when_the_warm_process_dies_its_ranks_end_with_it(
 
 
 def test_when_the_launcher_is_gone_the_ranks_are_told_to_stop_and_nobody_is_left(
-    starting: list[WarmProcess], tmp_path: Path
+    starting: list[ForkServer], tmp_path: Path
 ) -> None:
     process = started(starting)
     pid = process.fork(order(tmp_path, "pause", **{EXIT_DIR_ENV: str(tmp_path)}))
     process.channel.close()
     until(lambda: not exists(pid) and not exists(process.pid), "both to end")
-    assert reported(tmp_path) == [75]
+    assert read_exit_codes(tmp_path) == [75]
 
 
 def test_what_cannot_be_loaded_is_said_and_ranks_start_cold(
-    starting: list[WarmProcess],
+    starting: list[ForkServer],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(forkserver, "PRELOADED", ("no_such_module",))
-    starting.append(WarmProcess.start())
+    starting.append(ForkServer.start())
     assert not starting[-1].wait_until_ready()
     assert "ranks start cold: ModuleNotFoundError" in capsys.readouterr().err
 
 
 def test_a_process_with_a_second_thread_forks_nobody(
-    starting: list[WarmProcess],
+    starting: list[ForkServer],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -161,7 +159,7 @@ def test_a_process_with_a_second_thread_forks_nobody(
         "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
     )
     monkeypatch.setattr(forkserver, "PRELOADED", ("starts_a_thread",))
-    starting.append(WarmProcess.start())
+    starting.append(ForkServer.start())
     assert not starting[-1].wait_until_ready()
     assert "2 threads after loading" in capsys.readouterr().err
 
@@ -169,7 +167,7 @@ def test_a_process_with_a_second_thread_forks_nobody(
 def test_only_the_trainer_is_forked() -> None:
     plain = {"entrypoint": sys.executable, "numa_options": None}
     trainer = ("-u", "-m", "training.trainer", "--config", "x")
-    assert agent.runs_the_trainer({**plain, "args": {0: trainer}})
-    assert not agent.runs_the_trainer({**plain, "args": {0: ("-u", "script.py")}})
-    assert not agent.runs_the_trainer({**plain, "args": {0: trainer}, "entrypoint": "python2"})
-    assert not agent.runs_the_trainer({**plain, "args": {0: trainer}, "numa_options": object()})
+    assert agent.is_trainer_command({**plain, "args": {0: trainer}})
+    assert not agent.is_trainer_command({**plain, "args": {0: ("-u", "script.py")}})
+    assert not agent.is_trainer_command({**plain, "args": {0: trainer}, "entrypoint": "python2"})
+    assert not agent.is_trainer_command({**plain, "args": {0: trainer}, "numa_options": object()})

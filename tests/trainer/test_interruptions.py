@@ -50,7 +50,7 @@ def told_to_stop() -> None:
 
 
 MOMENTS = {
-    "while the model is built": ("training.trainer.parallel.build", "build", 1, 1, 0),
+    "while the model is built": ("training.trainer.parallel.build", "build_network", 1, 1, 0),
     "while resuming": ("training.trainer.checkpointing", "Checkpointer.load_newest", 1, 0, 0),
     "in the first forward pass": ("training.trainer.parallel.passes", "mean_loss", 1, 1, 1),
     "in the optimizer's step": ("training.trainer.loop", "learning_rate", 6, 0, 6),
@@ -96,7 +96,7 @@ def test_a_notice_is_honoured_while_it_waits_for_another_rank_in_a_collective(
         os.kill(int(waiting.read_text()), signal.SIGTERM)
         time.sleep(0.3)
 
-    late = before("training.trainer.loop", "exchange", 7, 1, come_late)
+    late = before("training.trainer.loop", "agree", 7, 1, come_late)
 
     def hook(rank: int) -> None:
         if rank == 0:
@@ -113,7 +113,7 @@ def test_a_notice_is_honoured_while_it_waits_for_another_rank_in_a_collective(
 
 
 def test_a_notice_before_the_ranks_have_met_ends_at_once(trainer: Trainer) -> None:
-    hook = before("training.trainer.parallel.world", "use_one_numerics", 1, 1, told_to_stop)
+    hook = before("training.trainer.parallel.world", "fix_numerics", 1, 1, told_to_stop)
     ranks = trainer.start("run", hook=hook)
     until(lambda: ranks.all_ended() or 1 in ranks.codes, "rank 1 to leave")
     assert ranks.codes[1] == 75
@@ -130,7 +130,7 @@ def test_a_notice_file_in_the_run_directory_stops_it_once(
         (files.path / "notice").touch()
         time.sleep(1.05)  # the file is looked for once a second: let that second pass
 
-    ranks = trainer.start("run", hook=before("training.trainer.loop", "one_step", 4, 0, put_down))
+    ranks = trainer.start("run", hook=before("training.trainer.loop", "train_step", 4, 0, put_down))
     assert ranks.wait() == [75, 75]
     (notice,) = files.events("notice")
     assert notice["source"] == str(files.path / "notice")
@@ -188,7 +188,7 @@ def test_a_rank_that_hangs_ends_the_others_with_a_cause(trainer: Trainer) -> Non
     def freeze() -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
 
-    hook = before("training.trainer.loop", "one_step", 4, 1, freeze)
+    hook = before("training.trainer.loop", "train_step", 4, 1, freeze)
     ranks = trainer.start("run", "collective_timeout_s=2", hook=hook)
     until(lambda: ranks.all_ended() or 0 in ranks.codes, "rank 0 to give up", 60)
     assert ranks.codes[0] == 1
@@ -207,7 +207,7 @@ def test_back_pressure_is_said_and_changes_no_bit(trainer: Trainer, control: Run
 
 def test_a_rank_that_is_late_to_hear_how_it_ended_still_hears_it(trainer: Trainer) -> None:
     told = before("training.trainer.loop", "learning_rate", 6, 0, told_to_stop)
-    world = ("training.trainer.parallel.world", "World.told_by_leader")
+    world = ("training.trainer.parallel.world", "World.receive_from_leader")
     late = before(*world, 1, 1, lambda: time.sleep(3))
 
     def both(rank: int) -> None:

@@ -131,7 +131,7 @@ def test_a_reader_that_stops_early_leaves_nothing_under_way(
     objects.put("x", bytes(100_000))
     bucket.break_()
     with ThreadPoolExecutor(2) as threads:
-        pieces = objects.ahead("x", 100_000, threads)
+        pieces = objects.read_ahead("x", 100_000, threads)
         assert next(pieces) == bytes(1000)
         pieces.close()
     assert 1 <= len(bucket.seen()) <= client_module.READERS

@@ -47,15 +47,15 @@ def stopping_at(step: int) -> Callable[[int], None]:
     def hook(rank: int) -> None:
         from training.trainer import loop
 
-        plain = loop.one_step
+        plain = loop.train_step
 
-        def stopped(run: loop.Run) -> loop.Exchange:
+        def stopped(run: loop.Run) -> loop.StepAgreement:
             if rank == 0 and run.progress.step == step - 1:
                 os.kill(os.getpid(), signal.SIGTERM)
-                until(run.notice.given, "the notice")
+                until(run.notice.is_set, "the notice")
             return plain(run)
 
-        loop.one_step = stopped
+        loop.train_step = stopped
 
     return hook
 
@@ -140,14 +140,14 @@ def test_other_divisions_and_ways_to_compute_agree_too(
 def model_folder(root: Path) -> Path:
     """A model with weights that no seed draws."""
     from training.trainer.config import ModelConfig
-    from training.trainer.parallel.architecture import settings_of, without_memory
+    from training.trainer.parallel.architecture import build_on_meta, transformers_config
 
     shape = ModelConfig(hidden_size=16, intermediate_size=32, layers=2, heads=2, kv_heads=1)
-    settings = settings_of(shape, 16)
+    settings = transformers_config(shape, 16)
     root.mkdir()
     (root / "config.json").write_text(json.dumps(settings.to_dict()))
     generator = torch.Generator().manual_seed(1)
-    parameters = without_memory(settings).named_parameters()
+    parameters = build_on_meta(settings).named_parameters()
     weights = {name: torch.randn(p.shape, generator=generator) / 9 for name, p in parameters}
     save_file(weights, root / "model.safetensors")
     return root

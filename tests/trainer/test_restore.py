@@ -20,7 +20,7 @@ from training.checkpoint.layout import layout_from_json
 from training.checkpoint.loading import load_tensors, whole_tensors
 from training.checkpoint.manifest import Manifest
 from training.checkpoint.posix import PosixStore
-from training.trainer.resume import attachments
+from training.trainer.resume import attached_files
 
 NEWEST = f"step-{STEPS:08d}"
 
@@ -160,9 +160,9 @@ def test_the_tokenizer_of_the_first_folder_that_has_one_goes_with_a_checkpoint(
     for folder in (first, second):
         (folder / "tokenizer.json").write_text(folder.name)
     (second / "tokenizer_config.json").write_text("second")
-    found = attachments(torch.nn.Linear(1, 1), [bare, first, second])
+    found = attached_files(torch.nn.Linear(1, 1), [bare, first, second])
     assert found == {"tokenizer.json": b"first", "tokenizer_config.json": b"second"}
-    assert attachments(torch.nn.Linear(1, 1), [bare]) == {}
+    assert attached_files(torch.nn.Linear(1, 1), [bare]) == {}
 
 
 @pytest.mark.parametrize("number", [1, 3])

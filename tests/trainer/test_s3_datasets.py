@@ -12,7 +12,7 @@ from training.prepare.dataset import DatasetError, verify_files
 from training.prepare.download import local_folder
 from training.prepare.source import open_source
 from training.prepare.writer import Settings, no_progress, prepare
-from training.trainer.data.local_cache import latest_of, place_of, staged
+from training.trainer.data.local_cache import cache_version, latest_version, open_dataset_source
 
 SETTINGS = Settings(eval_fraction=0.3, shard_tokens=2000)
 
@@ -32,38 +32,38 @@ def url(bucket: Bucket, tmp_path: Path) -> str:
 
 
 def test_a_dataset_in_a_bucket_is_staged_whole(bucket: Bucket, url: str, tmp_path: Path) -> None:
-    place = place_of(url)
-    opened = staged(place, latest_of(place), tmp_path / "nvme", full_check=True)
+    place = open_dataset_source(url)
+    opened = cache_version(place, latest_version(place), tmp_path / "nvme", full_check=True)
     assert verify_files(opened.folder, opened.index, hashes=True) == []
 
 
 def test_throttled_requests_are_tried_again(bucket: Bucket, url: str, tmp_path: Path) -> None:
     bucket.break_(Fault(kind="503", share=0.3), seed=4)
-    place = place_of(url)
-    opened = staged(place, latest_of(place), tmp_path / "nvme", full_check=True)
+    place = open_dataset_source(url)
+    opened = cache_version(place, latest_version(place), tmp_path / "nvme", full_check=True)
     bucket.break_()
     assert verify_files(opened.folder, opened.index, hashes=True) == []
 
 
 def test_a_byte_that_changed_on_the_way_is_found(bucket: Bucket, url: str, tmp_path: Path) -> None:
-    place = place_of(url)
-    version = latest_of(place)
+    place = open_dataset_source(url)
+    version = latest_version(place)
     bucket.break_(Fault(kind="flip", match=r"^GET .*shard-train-00001\.bin"))
     with pytest.raises(DatasetError, match=r"s3://.*shard-train-00001\.bin"):
-        staged(place, version, tmp_path / "nvme", full_check=True)
+        cache_version(place, version, tmp_path / "nvme", full_check=True)
     bucket.break_()
     assert not (tmp_path / "nvme" / version).exists()
 
 
 def test_a_missing_object_is_named(bucket: Bucket, url: str, tmp_path: Path) -> None:
-    place = place_of(url)
-    version = latest_of(place)
+    place = open_dataset_source(url)
+    version = latest_version(place)
     prefix = url.removeprefix("s3://bucket/")
     bucket.objects(f"{prefix}/").delete([f"{version}/shard-eval-00000.bin"])
     with pytest.raises(DatasetError, match=r"shard-eval-00000\.bin: missing"):
-        staged(place, version, tmp_path / "nvme", full_check=True)
+        cache_version(place, version, tmp_path / "nvme", full_check=True)
     with pytest.raises(DatasetError, match="latest: missing"):
-        latest_of(place_of(f"{url}-elsewhere"))
+        latest_version(open_dataset_source(f"{url}-elsewhere"))
 
 
 def test_text_in_a_bucket_makes_the_same_version_as_the_same_text_in_a_folder(

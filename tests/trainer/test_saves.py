@@ -71,11 +71,11 @@ def test_the_leader_collects_the_files_of_all_and_all_hear_that_it_is_done() -> 
     leader, *others = world(3)
     for save in (1, 2):
         for rank, other in enumerate(others, start=1):
-            other.give(save, {f"f{rank}": RECORD})
+            other.send(save, {f"f{rank}": RECORD})
         assert leader.collect(save) == {"f1": RECORD, "f2": RECORD}
-        leader.tell(save, None)
+        leader.broadcast(save, None)
         for other in others:
-            other.hear(save)
+            other.receive(save)
 
 
 def test_the_leader_waits_for_the_last_rank() -> None:
@@ -84,16 +84,16 @@ def test_the_leader_waits_for_the_last_rank() -> None:
     waiting = threading.Thread(target=lambda: found.append(leader.collect(1)), daemon=True)
     waiting.start()
     assert not found
-    other.give(1, {"f": RECORD})
+    other.send(1, {"f": RECORD})
     waiting.join(30)
     assert found == [{"f": RECORD}]
 
 
 def test_an_error_of_one_rank_reaches_the_leader_by_its_number() -> None:
     leader, one, two, three = world(4)
-    one.give(1, {"f": RECORD})
-    two.give(1, None, "disk full")
-    three.give(1, None, "disk on fire")
+    one.send(1, {"f": RECORD})
+    two.send(1, None, "disk full")
+    three.send(1, None, "disk on fire")
     with pytest.raises(SaveFailed, match=r"^rank 2: disk full \(2 ranks failed\)$"):
         leader.collect(1)
 
@@ -107,15 +107,15 @@ def test_all_ranks_hear_why_a_save_was_not_published(
     error: Exception, heard: type[Exception]
 ) -> None:
     leader, other = world(2)
-    leader.tell(1, error)
+    leader.broadcast(1, error)
     with pytest.raises(heard, match=f"^{error}$"):
-        other.hear(1)
+        other.receive(1)
 
 
 def test_a_leader_alone_waits_for_nobody() -> None:
     (leader,) = world(1)
     assert leader.collect(1) == {}
-    leader.tell(1, None)
+    leader.broadcast(1, None)
 
 
 class Place:
@@ -157,7 +157,7 @@ def test_a_rank_that_failed_leaves_the_place_alone_until_the_leader_has_told() -
     with pytest.raises(SaveFailed, match=r"^rank 1: quota$") as found:
         leader.collect(1)
     assert notes == []  # the leader may still be writing there
-    leader.tell(1, found.value)
+    leader.broadcast(1, found.value)
     thread.join(30)
     assert notes == ["abort"]
     assert [str(error) for error in heard] == ["rank 1: quota"]
@@ -165,7 +165,7 @@ def test_a_rank_that_failed_leaves_the_place_alone_until_the_leader_has_told() -
 
 def test_a_leader_that_cannot_publish_aborts_and_tells_the_others_why() -> None:
     leader, other = world(2)
-    other.give(1, {"g": RECORD})
+    other.send(1, {"g": RECORD})
     notes: list[str] = []
 
     def publish(_: object, files: dict[str, FileRecord]) -> None:
@@ -176,7 +176,7 @@ def test_a_leader_that_cannot_publish_aborts_and_tells_the_others_why() -> None:
         part(Place(notes)).lead(leader, 1, lambda: notes.append("announced"), publish)
     assert notes == ["announced", "put f", "abort"]
     with pytest.raises(SaveFailed, match=r"^manifest$"):
-        other.hear(1)
+        other.receive(1)
 
 
 def test_a_leader_that_fails_before_it_has_written_anything_tells_the_others_too() -> None:
@@ -188,4 +188,4 @@ def test_a_leader_that_fails_before_it_has_written_anything_tells_the_others_too
     with pytest.raises(OSError, match="events"):
         part(Place([])).lead(leader, 1, full_disk, lambda upload, files: None)
     with pytest.raises(SaveFailed, match=r"^events$"):
-        other.hear(1)
+        other.receive(1)

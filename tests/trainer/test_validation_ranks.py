@@ -17,7 +17,7 @@ import torch
 from tests.trainer.ranks import DEADLINE_S, until
 from tests.trainer.test_launch import free_port
 from training.trainer import config as trainer_config
-from training.trainer.parallel.world import joined
+from training.trainer.parallel.world import join_world
 from training.validation import bandwidth, gang, ranks, short_training, smoke
 from training.validation.expected import Expected
 from training.validation.gang import Gang
@@ -118,7 +118,7 @@ def test_two_nodes_measure_their_collectives_and_become_the_run(start: Start) ->
 
 def test_a_network_that_is_too_slow_is_told_with_what_is_wanted() -> None:
     config = trainer_config.parse({**short_training.trainer_settings(1), "device": "cpu"})
-    with joined(config) as world:
+    with join_world(config) as world:
         finding, facts = ranks.CHECKS["collective"](world, config, Expected(gbps=80.0))
     assert facts["bandwidth_gbps"] == 0 and facts["world_size"] == 1  # nothing to send to
     assert finding and finding.cause.startswith("bus bandwidth is 0.00 GB/s over ")
@@ -127,7 +127,7 @@ def test_a_network_that_is_too_slow_is_told_with_what_is_wanted() -> None:
 
 def test_a_short_training_learns_on_one_rank_too(monkeypatch: pytest.MonkeyPatch) -> None:
     config = trainer_config.parse({**short_training.trainer_settings(1), "device": "cpu"})
-    with joined(config) as world:
+    with join_world(config) as world:
         assert short_training.train(config, world).learned
         monkeypatch.setattr(short_training, "STEPS", 5)
         assert not short_training.train(config, world).learned

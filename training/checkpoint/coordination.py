@@ -17,7 +17,7 @@ from torch.distributed import Store  # type: ignore[attr-defined]
 from training.checkpoint.manifest import FileRecord
 from training.checkpoint.store import StaleAttempt
 
-_PATIENCE: Final = timedelta(hours=1)
+_TIMEOUT: Final = timedelta(hours=1)
 """For a rank whose disk hangs; training itself goes on, and its own waits are shorter."""
 _DONE: Final = "done"
 _STALE: Final = "stale: "
@@ -36,7 +36,7 @@ class SaveCoordinator:
         self._store = store.clone()
         self._rank, self._size = rank, size
 
-    def give(self, save: int, files: Mapping[str, FileRecord] | None, error: str = "") -> None:
+    def send(self, save: int, files: Mapping[str, FileRecord] | None, error: str = "") -> None:
         """This rank's files, or what went wrong."""
         records = None if files is None else {name: asdict(files[name]) for name in files}
         self._store.set(_records(save, self._rank), json.dumps([records, error]))
@@ -46,7 +46,7 @@ class SaveCoordinator:
         keys = [_records(save, rank) for rank in range(1, self._size)]
         if not keys:
             return {}
-        self._store.wait(keys, _PATIENCE)
+        self._store.wait(keys, _TIMEOUT)
         files: dict[str, FileRecord] = {}
         errors = []
         for rank, key in enumerate(keys, start=1):
@@ -61,7 +61,7 @@ class SaveCoordinator:
             raise SaveFailed(errors[0] + more)
         return files
 
-    def tell(self, save: int, error: BaseException | None) -> None:
+    def broadcast(self, save: int, error: BaseException | None) -> None:
         """For the leader: how the save ended."""
         if self._size == 1:
             return
@@ -71,9 +71,9 @@ class SaveCoordinator:
         # Nobody begins a save before all have heard of the one before.
         self._store.delete_key(_outcome(save - 1))
 
-    def hear(self, save: int) -> None:
+    def receive(self, save: int) -> None:
         """For the others: returns when it is published. Raises SaveFailed, StaleAttempt."""
-        self._store.wait([_outcome(save)], _PATIENCE)
+        self._store.wait([_outcome(save)], _TIMEOUT)
         outcome = self._store.get(_outcome(save)).decode()
         if outcome.startswith(_STALE):
             raise StaleAttempt(outcome.removeprefix(_STALE))

@@ -69,14 +69,14 @@ class _NewFile:
             if self._direct:
                 part = block[: len(block) // _SECTOR_BYTES * _SECTOR_BYTES]
                 if not len(part):
-                    self._give_up_direct()
+                    self._disable_direct_io()
                     continue
             try:
                 block = block[os.write(self._descriptor, part) :]
             except OSError as error:
                 if not self._direct or error.errno != errno.EINVAL:
                     raise
-                self._give_up_direct()
+                self._disable_direct_io()
 
     def sync(self) -> None:
         """Everything written so far is on the disk when this returns."""
@@ -93,7 +93,7 @@ class _NewFile:
     ) -> None:
         os.close(self._descriptor)
 
-    def _give_up_direct(self) -> None:
+    def _disable_direct_io(self) -> None:
         """For a tail that is no whole sector, and for memory or a disk that cannot."""
         self._direct = False
         flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)

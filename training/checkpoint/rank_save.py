@@ -36,22 +36,26 @@ class RankSave:
         )
 
     def lead(
-        self, handover: SaveCoordinator, save: int, announce: Callable[[], None], publish: Publish
+        self,
+        coordinator: SaveCoordinator,
+        save: int,
+        announce: Callable[[], None],
+        publish: Publish,
     ) -> None:
         """Announce, write, collect, publish; tell all how it ended. Raises what went wrong."""
         failure: BaseException | None = None
         try:
             announce()
             files = self.work.finish()
-            publish(self._upload(), files | handover.collect(save))
+            publish(self._upload(), files | coordinator.collect(save))
         except BaseException as error:
             failure = error
             self._abort()
             raise
         finally:
-            handover.tell(save, failure)
+            coordinator.broadcast(save, failure)
 
-    def follow(self, handover: SaveCoordinator, save: int) -> None:
+    def follow(self, coordinator: SaveCoordinator, save: int) -> None:
         """Write, hand over, and hear how it ended. Raises what went wrong, here or elsewhere.
 
         Nothing is removed before the leader has told: it may still be writing in the same place.
@@ -60,9 +64,9 @@ class RankSave:
             files, error = self.work.finish(), ""
         except Exception as failure:
             files, error = None, str(failure) or type(failure).__name__
-        handover.give(save, files, error)
+        coordinator.send(save, files, error)
         try:
-            handover.hear(save)
+            coordinator.receive(save)
         except BaseException:
             self._abort()
             raise

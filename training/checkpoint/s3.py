@@ -44,7 +44,7 @@ class S3Source:
     """A Source; `threads` do the reading, and may do so for several."""
 
     def __init__(self, objects: Objects, name: str, size: int, threads: ThreadPoolExecutor) -> None:
-        self._pieces = objects.ahead(name, size, threads)
+        self._pieces = objects.read_ahead(name, size, threads)
         self._current = memoryview(b"")
 
     def readinto(self, out: memoryview, /) -> int:
@@ -227,7 +227,7 @@ class S3Store:
     def _abort_uploads(self, newest: int) -> None:
         """End the multipart uploads of attempts before `newest`, whose parts are paid for."""
         try:
-            uploads = list(self._objects.unfinished("step-"))
+            uploads = list(self._objects.unfinished_uploads("step-"))
         except AccessDenied:
             return  # not every role may ask; then the bucket's lifecycle rule ends them in days
         for name, upload in uploads:

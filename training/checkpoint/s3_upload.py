@@ -36,7 +36,7 @@ class S3Upload:
     ) -> None:
         self._store = store
         self._checkpoints = checkpoints
-        self._objects = checkpoints.within(float("inf"))
+        self._objects = checkpoints.with_deadline(float("inf"))
         self._uploader = uploader
         self._step = step
         self._attempt = attempt
@@ -78,7 +78,7 @@ class S3Upload:
         """
         self._objects.cancelled.set()
         # Another `cancelled`: cleaning up is not cancelled with the rest.
-        objects = dataclasses.replace(self._checkpoints).within(_CLEAN_UP_S)
+        objects = dataclasses.replace(self._checkpoints).with_deadline(_CLEAN_UP_S)
         with contextlib.suppress(ObjectError, CorruptCheckpoint):
             entry = s3_manifests.close_step(objects, self._step, why=self._gave_up)
             if entry.published and entry.manifest(self._step).attempt == self._attempt:

@@ -19,7 +19,7 @@ _PICTURE = Path("comparison.png")
 def main() -> int:
     """0 shown; 1 when a folder holds no run."""
     arguments = _parse()
-    runs = [RunLogs.of(folder) for folder in arguments.runs]
+    runs = [RunLogs.read(folder) for folder in arguments.runs]
     pairs = zip(arguments.runs, runs, strict=True)
     if empty := [str(folder) for folder, run in pairs if not (run.metrics or run.events)]:
         print(f"no run in {', '.join(empty)}: neither metrics nor events", file=sys.stderr)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from training.spec import EVENTS_FILE, METRICS_FILE
-from training.trainer.metrics.goodput import Goodput, account
+from training.trainer.metrics.goodput import Goodput, compute_goodput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class RunLogs:
     """In the order in which they were written, over all attempts."""
 
     @classmethod
-    def of(cls, run_dir: Path) -> RunLogs:
+    def read(cls, run_dir: Path) -> RunLogs:
         """Read it; empty where it has no lines yet."""
         return cls(
             name=run_dir.resolve().name,
@@ -78,7 +78,7 @@ class RunLogs:
     @cached_property
     def goodput(self) -> Goodput:
         """Where the time went."""
-        return account(self.events, self.metrics)
+        return compute_goodput(self.events, self.metrics)
 
     @property
     def checkpoint_seconds(self) -> list[float]:

@@ -2,7 +2,7 @@
 
     location.py   s3://BUCKET/PREFIX
     failures.py   what a request can end with, and what of it is worth another try
-    client.py     list, read, write on a condition, delete; each call within its patience
+    client.py     list, read, write on a condition, delete; each call within its retry
     upload.py     one large object from pieces of memory, parts in parallel
 
 Keys are always relative to the location's prefix, so nobody leaves it by accident. Importing this

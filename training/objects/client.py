@@ -1,6 +1,6 @@
 """Objects of one location: list, read, write on a condition, delete.
 
-Each call is tried again within its patience. A write that was answered with an error may have
+Each call is tried again within its retry. A write that was answered with an error may have
 happened: what is there then decides, so that no write is reported as lost that was made.
 """
 
@@ -63,12 +63,12 @@ class Objects:
     """The objects below one location. Methods raise ObjectError. Threads may share it."""
 
     location: Location
-    patience: RetryPolicy = field(default_factory=RetryPolicy)
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
     until: float = float("inf")
-    """Monotonic seconds after which nothing is tried again; patience may end it before."""
+    """Monotonic seconds after which nothing is tried again; retry may end it before."""
     cancelled: threading.Event = field(default_factory=threading.Event)
     """Once set, nothing is tried again."""
-    chance: random.Random = field(default_factory=random.Random, repr=False)
+    rng: random.Random = field(default_factory=random.Random, repr=False)
     """Of the pauses between tries."""
     connection: Connection = field(
         default_factory=lambda: Connection(
@@ -78,21 +78,21 @@ class Objects:
     )
 
     @classmethod
-    def at(cls, url: str, patience: RetryPolicy | None = None, seed: int | None = None) -> Objects:
+    def at(cls, url: str, retry: RetryPolicy | None = None, seed: int | None = None) -> Objects:
         """The objects below `s3://BUCKET/PREFIX`. Raises BadLocation; connects to nothing yet."""
-        patience = patience or RetryPolicy()
+        retry = retry or RetryPolicy()
         return cls(
             location=Location.parse(url),
-            patience=patience,
-            chance=random.Random(seed),
-            connection=Connection(answer_s=patience.answer_s, connections=CONNECTIONS),
+            retry=retry,
+            rng=random.Random(seed),
+            connection=Connection(answer_s=retry.answer_s, connections=CONNECTIONS),
         )
 
     def below(self, name: str) -> Objects:
         """The objects of a folder, over the same connection."""
         return dataclasses.replace(self, location=self.location.below(name))
 
-    def within(self, seconds: float) -> Objects:
+    def with_deadline(self, seconds: float) -> Objects:
         """The same, but nothing is tried again after so many seconds from now, or once cancelled."""
         until = min(self.until, time.monotonic() + seconds)
         return dataclasses.replace(self, until=until, cancelled=threading.Event())
@@ -116,7 +116,7 @@ class Objects:
             for entry in page.get("CommonPrefixes", ()):
                 yield self._name(entry["Prefix"]).removesuffix("/")
 
-    def unfinished(self, prefix: str = "") -> Iterator[tuple[str, str]]:
+    def unfinished_uploads(self, prefix: str = "") -> Iterator[tuple[str, str]]:
         """Multipart uploads that nobody has finished: name and number of each."""
         for page in self._pages("list_multipart_uploads", prefix, _UPLOAD_MARKERS, {}):
             for entry in page.get("Uploads", ()):
@@ -153,16 +153,16 @@ class Objects:
         """
         size = self.size(name) if count is None else count
         with ThreadPoolExecutor(READERS, thread_name_prefix="s3-read") as threads:
-            yield from self.ahead(name, size, threads)
+            yield from self.read_ahead(name, size, threads)
 
-    def ahead(
+    def read_ahead(
         self, name: str, size: int, threads: ThreadPoolExecutor
     ) -> Generator[bytes, None, None]:
         """The first `size` bytes of an object, CHUNK_BYTES at a time.
 
         At most READERS pieces are under way or waiting; none is once the iterator is closed.
         """
-        objects = self.within(float("inf"))
+        objects = self.with_deadline(float("inf"))
         jobs: deque[Future[bytes]] = deque()
         asked = 0
         try:
@@ -209,7 +209,7 @@ class Objects:
                 raise ObjectError(f"delete {refused['Key']}: {refused.get('Code')}")
 
     def call(self, operation: str, name: str = "", *, key: str | None = "Key", **more: Any) -> Any:
-        """One of botocore's operations on an object of this location, tried within patience."""
+        """One of botocore's operations on an object of this location, tried within retry."""
         return self._try(lambda client: self._ask(client, operation, name, more, key), name)
 
     def _pages(
@@ -240,7 +240,7 @@ class Objects:
         return getattr(client, operation)(Bucket=self.location.bucket, **named, **more)
 
     def _try(self, request: Callable[[Any], _Answer], name: str) -> _Answer:
-        last = min(self.until, time.monotonic() + self.patience.total_s)
+        last = min(self.until, time.monotonic() + self.retry.total_s)
         tries = 0
         while True:
             client: Any = None
@@ -251,7 +251,7 @@ class Objects:
                 raise
             except Exception as error:
                 finding = classify_error(error, self.location.url(name))
-                pause = self.patience.pause_s(tries, self.chance)
+                pause = self.retry.pause_s(tries, self.rng)
                 if not finding.again or time.monotonic() + pause > last:
                     raise finding.error from None
                 if finding.renew:

@@ -28,7 +28,7 @@ class AccessDenied(ObjectError):
 
 
 class ObjectsUnavailable(ObjectError):
-    """Tried until patience was used up: throttled, failing, slow, or not reachable."""
+    """Tried until retry was used up: throttled, failing, slow, or not reachable."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +44,12 @@ class RetryPolicy:
     answer_s: float = 20.0
     """Seconds that a connection may be silent."""
 
-    def pause_s(self, tries: int, chance: random.Random) -> float:
+    def pause_s(self, tries: int, rng: random.Random) -> float:
         """Seconds before the next try: drawn evenly, so that throttled ranks do not march in step.
 
         Source: "full jitter", aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter
         """
-        return chance.uniform(0, min(self.longest_s, self.first_s * 2.0 ** min(tries, 30)))
+        return rng.uniform(0, min(self.longest_s, self.first_s * 2.0 ** min(tries, 30)))
 
 
 _RETRIED: Final = frozenset(

@@ -66,7 +66,9 @@ class Uploader:
             sha256 = self._send_all(objects, name, number, chunks, total)
         except BaseException:
             with contextlib.suppress(ObjectError):
-                objects.within(_ABORT_S).call("abort_multipart_upload", name, UploadId=number)
+                objects.with_deadline(_ABORT_S).call(
+                    "abort_multipart_upload", name, UploadId=number
+                )
             raise
         return total, sha256
 

@@ -101,13 +101,13 @@ class Index:
         """Bytes of one token."""
         return TOKEN_BYTES[self.dtype]
 
-    def of(self, split: Split) -> tuple[Shard, ...]:
+    def shards_of(self, split: Split) -> tuple[Shard, ...]:
         """The shards of one split, in order."""
         return tuple(shard for shard in self.shards if shard.split == split)
 
     def tokens(self, split: Split) -> int:
         """Tokens in one split."""
-        return sum(shard.tokens for shard in self.of(split))
+        return sum(shard.tokens for shard in self.shards_of(split))
 
     def files(self) -> tuple[DataFile, ...]:
         """All files besides index.json, the big ones first within each shard."""

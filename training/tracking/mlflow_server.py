@@ -31,7 +31,7 @@ class MlflowServer:
     def _client(self) -> MlflowClient:
         return MlflowClient(tracking_uri=self._uri)
 
-    def knows(self, run_id: str) -> bool:
+    def has_run(self, run_id: str) -> bool:
         """Whether the run is there and not deleted."""
         try:
             return bool(self._client.get_run(run_id).info.lifecycle_stage == "active")
@@ -40,26 +40,26 @@ class MlflowServer:
                 return False
             raise
 
-    def create(self, experiment: str, name: str, tags: Mapping[str, str]) -> str:
+    def create_run(self, experiment: str, name: str, tags: Mapping[str, str]) -> str:
         """A new run; the experiment is made when missing."""
         found = self._client.get_experiment_by_name(experiment)
         number = found.experiment_id if found else self._client.create_experiment(experiment)
         run = self._client.create_run(number, run_name=name, tags=dict(tags))
         return str(run.info.run_id)
 
-    def describe(self, run_id: str, parameters: Mapping[str, str]) -> None:
+    def log_params(self, run_id: str, parameters: Mapping[str, str]) -> None:
         """Parameters; MLflow takes a hundred at once."""
         named = [Param(key, value) for key, value in parameters.items()]
         for first in range(0, len(named), _PARAMETERS_PER_REQUEST):
-            portion = named[first : first + _PARAMETERS_PER_REQUEST]
-            self._client.log_batch(run_id, params=portion)
+            batch = named[first : first + _PARAMETERS_PER_REQUEST]
+            self._client.log_batch(run_id, params=batch)
 
-    def log(self, run_id: str, points: Sequence[Point]) -> None:
+    def log_metrics(self, run_id: str, points: Sequence[Point]) -> None:
         """Numbers, each with the time it was measured."""
         metrics = [Metric(p.key, p.value, p.unix_ms, p.step) for p in points]
         self._client.log_batch(run_id, metrics=metrics)
 
-    def state(self, run_id: str, status: str) -> None:
+    def set_status(self, run_id: str, status: str) -> None:
         """RUNNING and SCHEDULED go on; FINISHED and FAILED have an end."""
         if status in ("FINISHED", "FAILED"):
             self._client.set_terminated(run_id, status)

@@ -1,4 +1,4 @@
-"""What is sent of a run, in which portions, and how far it got."""
+"""What is sent of a run, in which batchs, and how far it got."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _EVENT_KEYS: Final = {
     ("checkpoint_commit", "bytes"): "checkpoint_bytes",
     ("resumed", "attempt"): "resumed_attempt",
 }
-_PORTION_LINES: Final = 90
+_BATCH_LINES: Final = 90
 """With ten numbers each that stays under MLflow's limit of 1,000 per request."""
 
 
@@ -50,7 +50,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Cursor:
-    """How far the sending got; sending a portion twice changes nothing, for its times are its own."""
+    """How far the sending got; sending a batch twice changes nothing, for its times are its own."""
 
     uri: str
     run_id: str
@@ -77,19 +77,19 @@ class Cursor:
 class TrackingServer(Protocol):
     """What is asked of MLflow; any method may raise any exception."""
 
-    def knows(self, run_id: str) -> bool:
+    def has_run(self, run_id: str) -> bool:
         """Whether it has this run."""
 
-    def create(self, experiment: str, name: str, tags: Mapping[str, str]) -> str:
+    def create_run(self, experiment: str, name: str, tags: Mapping[str, str]) -> str:
         """A new run in the experiment of this name, which is made when missing; its id."""
 
-    def describe(self, run_id: str, parameters: Mapping[str, str]) -> None:
+    def log_params(self, run_id: str, parameters: Mapping[str, str]) -> None:
         """Parameters, once."""
 
-    def log(self, run_id: str, points: Sequence[Point]) -> None:
+    def log_metrics(self, run_id: str, points: Sequence[Point]) -> None:
         """At most 1,000 numbers."""
 
-    def state(self, run_id: str, status: str) -> None:
+    def set_status(self, run_id: str, status: str) -> None:
         """RUNNING, SCHEDULED, FINISHED or FAILED."""
 
 
@@ -126,14 +126,14 @@ class MlflowSync:
         """Everything new; how many numbers that was. Raises what the server raises."""
         cursor = self._cursor or self._begin()
         sent = 0
-        while portion := self._unsent or self._next(cursor):
-            self._unsent = portion
-            if portion.parameters:
-                self.server.describe(cursor.run_id, portion.parameters)
-            if portion.points:
-                self.server.log(cursor.run_id, portion.points)
-            sent += len(portion.points)
-            cursor = self._cursor = portion.after
+        while batch := self._unsent or self._next(cursor):
+            self._unsent = batch
+            if batch.parameters:
+                self.server.log_params(cursor.run_id, batch.parameters)
+            if batch.points:
+                self.server.log_metrics(cursor.run_id, batch.points)
+            sent += len(batch.points)
+            cursor = self._cursor = batch.after
             self._unsent = None
             cursor.write(self.run_dir)
         return sent
@@ -141,23 +141,23 @@ class MlflowSync:
     def end(self) -> None:
         """Tell how the run stands, from its newest event."""
         if self._cursor and self._last:
-            self.server.state(self._cursor.run_id, mlflow_status(self._last))
+            self.server.set_status(self._cursor.run_id, mlflow_status(self._last))
 
     def _begin(self) -> Cursor:
         """The MLflow run that earlier attempts wrote to, or a new one."""
         cursor = Cursor.read(self.run_dir)
-        if cursor is None or cursor.uri != self.uri or not self.server.knows(cursor.run_id):
-            run_id = self.server.create(self.experiment, self.name, self.tags)
+        if cursor is None or cursor.uri != self.uri or not self.server.has_run(cursor.run_id):
+            run_id = self.server.create_run(self.experiment, self.name, self.tags)
             cursor = Cursor(uri=self.uri, run_id=run_id)
             cursor.write(self.run_dir)
-        self.server.state(cursor.run_id, "RUNNING")
+        self.server.set_status(cursor.run_id, "RUNNING")
         self._cursor = cursor
         return cursor
 
     def _next(self, cursor: Cursor) -> Batch | None:
         """Events first, then steps; None when there is nothing new."""
-        events = self._events.lines(_PORTION_LINES)
-        steps = [] if events else self._metrics.lines(_PORTION_LINES)
+        events = self._events.lines(_BATCH_LINES)
+        steps = [] if events else self._metrics.lines(_BATCH_LINES)
         if not events and not steps:
             return None
         known = max(0, cursor.events - self._events_read)

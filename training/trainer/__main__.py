@@ -17,7 +17,7 @@ from training.cli import Parser
 from training.config_errors import ConfigError
 from training.prepare.dataset import DatasetError
 from training.spec import EXIT_BAD_CONFIG, EXIT_DONE, EXIT_PREEMPTED
-from training.trainer.processes.exit_codes import report_exit_code, report_mistakes
+from training.trainer.processes.exit_codes import report_config_errors, report_exit_code
 from training.trainer.processes.interruption import Notice
 
 
@@ -25,29 +25,31 @@ def main() -> int:
     """Run one rank; returns its exit code."""
     arguments = _parse()
     notice = Notice(arguments.run_dir)
-    notice.listen(leave=lambda: _end(EXIT_PREEMPTED))
+    notice.listen(leave=lambda: _exit(EXIT_PREEMPTED))
     try:
         return _train(arguments, notice)
     except (ConfigError, DatasetError) as error:
-        report_mistakes(str(error))
+        report_config_errors(str(error))
         return EXIT_BAD_CONFIG
     except Exception as error:
-        _explain(error)
+        _report_error(error)
         return 1
 
 
 def _train(arguments: argparse.Namespace, notice: Notice) -> int:
     # Imports come as late as they can: what needs no torch fails before torch is loaded.
-    from training.trainer.preflight import make_request
+    from training.trainer.preflight import check_request
 
-    request = make_request(arguments.config, arguments.set, arguments.run_dir, arguments.run_record)
+    request = check_request(
+        arguments.config, arguments.set, arguments.run_dir, arguments.run_record
+    )
     from training.trainer import assembly, loop
     from training.trainer.metrics import reporting
-    from training.trainer.parallel.world import joined, use_one_numerics
+    from training.trainer.parallel.world import fix_numerics, join_world
 
-    use_one_numerics(request.config)
-    with joined(request.config) as world:
-        notice.work_begins()
+    fix_numerics(request.config)
+    with join_world(request.config) as world:
+        notice.work_started()
         run = assembly.assemble(request, world, notice)
         reports = reporting.Reports(run, request)
         try:
@@ -56,14 +58,14 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
         except Exception as error:
             run.events.write("failed", run.progress.step, error=" ".join(str(error).split()))
             raise
-        run.feed.close()
+        run.loader.close()
         run.metrics.close()
         run.events.close()
     reports.close(patient=code == EXIT_DONE)
     return code
 
 
-def _explain(error: Exception) -> None:
+def _report_error(error: Exception) -> None:
     """One line for what can happen to a sound program, a traceback for what cannot."""
     expected = {
         "StaleAttempt",
@@ -96,7 +98,7 @@ def _parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _end(code: int) -> NoReturn:
+def _exit(code: int) -> NoReturn:
     """Leave at once, telling the launcher.
 
     Not sys.exit: taking torch apart costs time that a notice may not leave, and can hang for ever
@@ -109,4 +111,4 @@ def _end(code: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    _end(main())
+    _exit(main())

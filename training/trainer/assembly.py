@@ -9,8 +9,8 @@ from training.checkpoint.store import Fence
 from training.spec import EVENTS_FILE, METRICS_FILE
 from training.trainer import lineage
 from training.trainer.config import TrainerConfig
-from training.trainer.data.prefetch import Feed, Plan
-from training.trainer.data.sampler import TrainingOrder, baseline_loss, spread
+from training.trainer.data.prefetch import PrefetchLoader, PrefetchPlan
+from training.trainer.data.sampler import Sampler, baseline_loss, evaluation_windows
 from training.trainer.data.windows import TokenWindows
 from training.trainer.evaluation import Evaluator, to_device
 from training.trainer.loop import Run
@@ -19,35 +19,35 @@ from training.trainer.metrics.run_logs import EventLog, MetricsLog
 from training.trainer.optimizer import adamw
 from training.trainer.parallel import build
 from training.trainer.parallel.world import World
-from training.trainer.preflight import Request
+from training.trainer.preflight import RunRequest
 from training.trainer.processes.interruption import Notice
-from training.trainer.resume import beginning, checkpointer, refuse_other_run
-from training.trainer.startup import announce, meter_of
+from training.trainer.resume import check_same_run, initial_progress, make_checkpointer
+from training.trainer.startup import log_start, make_step_meter
 
 
-def assemble(request: Request, world: World, notice: Notice) -> Run:
+def assemble(request: RunRequest, world: World, notice: Notice) -> Run:
     """Build the model, open the logs, resume if there is something to resume from.
 
     Raises ConfigError, DatasetError, NoUsableCheckpoint.
     """
     config = request.config
     fence = _claim(request, world)
-    events = EventLog(request.run_dir / EVENTS_FILE, fence.attempt, enabled=world.leads)
+    events = EventLog(request.run_dir / EVENTS_FILE, fence.attempt, enabled=world.is_leader)
     order, evaluator = open_data(request)
     rng.seed_all(config.seed)
-    network = build.build(config, world, request.corpus.index.vocab_size)
-    optimizer = adamw(network.bare, config)
-    progress = beginning(request, order)
+    network = build.build_network(config, world, request.corpus.index.vocab_size)
+    optimizer = adamw(network.unwrapped, config)
+    progress = initial_progress(request, order)
     rng.seed_all(config.seed + 1_000_003 * (world.rank // world.layout.tensor))
-    saver = checkpointer(request, world, fence, network.bare, optimizer, events)
-    loaded = saver.load_newest(lambda found: refuse_other_run(found, progress))
+    saver = make_checkpointer(request, world, fence, network.unwrapped, optimizer, events)
+    loaded = saver.load_newest(lambda found: check_same_run(found, progress))
     if loaded is None:
-        network.begin()
+        network.init_weights()
     progress = loaded or progress
-    metrics = MetricsLog(request.run_dir / METRICS_FILE, progress.step, enabled=world.leads)
+    metrics = MetricsLog(request.run_dir / METRICS_FILE, progress.step, enabled=world.is_leader)
     saver.metrics = metrics
     display = ProgressDisplay(
-        config.steps, progress.step, config.report.every_seconds, enabled=world.leads
+        config.steps, progress.step, config.report.every_seconds, enabled=world.is_leader
     )
     saver.allocate()
     run = Run(
@@ -55,7 +55,7 @@ def assemble(request: Request, world: World, notice: Notice) -> Run:
         world=world,
         network=network,
         optimizer=optimizer,
-        feed=feed_of(config, world, order),
+        loader=make_loader(config, world, order),
         evaluator=evaluator,
         checkpointer=saver,
         save_policy=SavePolicy(
@@ -66,27 +66,27 @@ def assemble(request: Request, world: World, notice: Notice) -> Run:
         notice=notice,
         deadline_s=lineage.checkpoint_deadline_s(request.record, config),
         metrics=metrics,
-        meter=meter_of(request, world, network, metrics, display, fence.attempt),
+        meter=make_step_meter(request, world, network, metrics, display, fence.attempt),
         events=events,
         display=display,
         progress=progress,
         attempt=fence.attempt,
     )
-    announce(run, request, resumed=loaded is not None)
+    log_start(run, request, resumed=loaded is not None)
     _settle_gradient_buckets(run)
-    if world.leads:
+    if world.is_leader:
         notice.watch_run_dir()
     return run
 
 
-def open_data(request: Request) -> tuple[TrainingOrder, Evaluator]:
+def open_data(request: RunRequest) -> tuple[Sampler, Evaluator]:
     """The training samples in their order, and the held-out ones. Raises DatasetError."""
     config, corpus = request.config, request.corpus
     length, documents = config.data.sequence_length, config.data.documents
     train = TokenWindows(corpus.opened, "train", length, documents)
-    order = TrainingOrder(train, config.seed, corpus.weights)
+    order = Sampler(train, config.seed, corpus.weights)
     windows = TokenWindows(corpus.opened, "eval", length, documents)
-    chosen = spread(windows, config.evaluation.samples, corpus.weights)
+    chosen = evaluation_windows(windows, config.evaluation.samples, corpus.weights)
     counts = [dataset.index.unigram_counts for dataset in corpus.opened]
     evaluator = Evaluator(
         windows=windows,
@@ -97,27 +97,27 @@ def open_data(request: Request) -> tuple[TrainingOrder, Evaluator]:
     return order, evaluator
 
 
-def feed_of(config: TrainerConfig, world: World, order: TrainingOrder) -> Feed:
+def make_loader(config: TrainerConfig, world: World, order: Sampler) -> PrefetchLoader:
     """What gives this rank its share of each step."""
     step_samples = config.batch.global_samples
-    plan = Plan(
-        share=world.share_of(step_samples),
+    plan = PrefetchPlan(
+        share=world.data_share(step_samples),
         step_samples=step_samples,
         end=config.steps * step_samples,
         steps_ahead=config.data.steps_ahead(gpu=world.device.type == "cuda"),
     )
-    return Feed(order, plan, world.device)
+    return PrefetchLoader(order, plan, world.device)
 
 
-def _claim(request: Request, world: World) -> Fence:
+def _claim(request: RunRequest, world: World) -> Fence:
     """One number for all ranks of this attempt; unfinished writes of older ones are removed."""
     run_dir, place = request.run_dir, request.config.checkpoint.store
-    if world.leads:
+    if world.is_leader:
         fence = claim_attempt(run_dir, place)
         open_store(run_dir, place).sweep()
-        world.from_leader(fence.attempt)
+        world.broadcast_from_leader(fence.attempt)
         return fence
-    return join_attempt(run_dir, place, world.from_leader(0))
+    return join_attempt(run_dir, place, world.broadcast_from_leader(0))
 
 
 def _settle_gradient_buckets(run: Run) -> None:
@@ -129,7 +129,7 @@ def _settle_gradient_buckets(run: Run) -> None:
     if run.world.size <= 2 or run.network.norm or not run.config.deterministic:
         return
     states = rng.capture()
-    rows = run.feed.take(0, run.config.batch.micro_samples)
+    rows = run.loader.take(0, run.config.batch.micro_samples)
     run.network.passes.forward_backward(to_device(rows, run.world.device))
     run.optimizer.zero_grad(set_to_none=True)
     rng.restore(states)

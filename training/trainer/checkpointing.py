@@ -74,7 +74,7 @@ class Checkpointer:
     saved_step: int | None = None
     """Of the newest checkpoint loaded or begun."""
     _writer: BackgroundWriter = field(default_factory=BackgroundWriter)
-    _handover: SaveCoordinator = field(init=False)
+    _coordinator: SaveCoordinator = field(init=False)
     _plan: Plan = field(init=False)
     _staging: Staging = field(init=False)
     _layout: bytes = field(init=False)
@@ -85,7 +85,7 @@ class Checkpointer:
 
     def __post_init__(self) -> None:
         """Agree with the other ranks on who writes what. Raises UnevenLayout."""
-        self._handover = SaveCoordinator(self.world.store, self.world.rank, self.world.size)
+        self._coordinator = SaveCoordinator(self.world.store, self.world.rank, self.world.size)
         told = self.world.gather_bytes(shards_to_bytes(local_shards(self._tensors())))
         self._plan = make_plan([shards_from_bytes(content) for content in told])
 
@@ -113,7 +113,7 @@ class Checkpointer:
         self.raise_if_replaced()
         self._staging.stage(self._tensors())
         files: dict[str, Sequence[Chunk]] = {contents.rng_file(self.world.rank): [states]}
-        if self.world.leads:
+        if self.world.is_leader:
             files[PROGRESS_FILE] = [progress.to_json()]
             files[LAYOUT_FILE] = [self._layout]
             files |= {name: [content] for name, content in self.attachments.items()}
@@ -144,7 +144,7 @@ class Checkpointer:
         """
         code = None
         self._writer.help()
-        if self.world.leads:
+        if self.world.is_leader:
             finished = self._writer.wait(timeout_s)
             error = self._writer.take_error()
             code = intended_code if finished and error is None else 1
@@ -155,7 +155,7 @@ class Checkpointer:
                     code = EXIT_PREEMPTED
             elif error is not None:
                 print(f"checkpoint not written: {error}", file=sys.stderr, flush=True)
-        return self.world.told_by_leader("exit-code", code, timeout_s + _OUTCOME_SLACK_S)
+        return self.world.receive_from_leader("exit-code", code, timeout_s + _OUTCOME_SLACK_S)
 
     def load_newest(self, check: Callable[[Progress], None]) -> Progress | None:
         """Load the newest good checkpoint on every rank; None when there is none at all.
@@ -164,9 +164,11 @@ class Checkpointer:
         ones are named in events and set aside once an older good one is loaded. Raises
         NoUsableCheckpoint when none is good, ConfigError for one of another format.
         """
-        candidates = self.store.steps() if self.world.leads else []
+        candidates = self.store.steps() if self.world.is_leader else []
         bad: list[int] = []
-        while (step := self.world.from_leader(candidates.pop() if candidates else -1)) >= 0:
+        while (
+            step := self.world.broadcast_from_leader(candidates.pop() if candidates else -1)
+        ) >= 0:
             progress, mistake = self._try_load(step, check)
             failures = self.world.sum([float(progress is None)])[0]
             if progress is not None and not failures:
@@ -193,7 +195,7 @@ class Checkpointer:
             layout = layout_from_json(self.store.read(step, LAYOUT_FILE))
             check_fit(layout, self._plan.layout)
             states = self._random_states(manifest, progress)
-            self._read_what_no_rank_needs(manifest)
+            self._verify_unread_files(manifest)
             load_tensors(self.store, manifest, layout, self._tensors())
             if states is None:
                 draws = self.world.rank // self.world.layout.tensor
@@ -222,9 +224,9 @@ class Checkpointer:
         changed = any(manifest.parallelism.get(d, 1) != own.get(d, 1) for d in _SHARING)
         return 0 if changed else min(self.world.size, manifest.world_size)
 
-    def _read_what_no_rank_needs(self, manifest: Manifest) -> None:
+    def _verify_unread_files(self, manifest: Manifest) -> None:
         """So that a damaged file is found whatever it is. Raises CorruptCheckpoint."""
-        if self.world.leads:
+        if self.world.is_leader:
             ranks = range(self._ranks_with_states(manifest), manifest.world_size)
             small = {name for name in manifest.files if not name.endswith(".safetensors")}
             unread = small - {PROGRESS_FILE, LAYOUT_FILE}
@@ -234,7 +236,7 @@ class Checkpointer:
     def _loaded(self, step: int, bad: Sequence[int]) -> None:
         self.saved_step = step
         self._committed = True
-        if self.world.leads:
+        if self.world.is_leader:
             for other in bad:
                 self.store.set_aside(other)
             self.store.mark_known_good(step)
@@ -253,15 +255,15 @@ class Checkpointer:
 
     def _commit(self, save: RankSave, manifest: Manifest) -> None:
         """In the background: this rank's part, and for the leader the publication."""
-        if not self.world.leads:
-            save.follow(self._handover, self._saves)
+        if not self.world.is_leader:
+            save.follow(self._coordinator, self._saves)
             self._committed = True
             return
         begun = time.monotonic()
         announce = functools.partial(self._announce, manifest)
         publish = functools.partial(self._publish, manifest, begun)
         try:
-            save.lead(self._handover, self._saves, announce, publish)
+            save.lead(self._coordinator, self._saves, announce, publish)
         except (OSError, StaleAttempt, RuntimeError) as error:
             seconds = time.monotonic() - begun
             self.events.write("checkpoint_failed", manifest.step, seconds=seconds, error=str(error))

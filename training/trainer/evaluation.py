@@ -30,7 +30,7 @@ class Evaluator:
         Ranks that share a model compute together: each of them does every pass, also when there is
         no sample left for it.
         """
-        share = world.share_of(len(self.chosen))
+        share = world.data_share(len(self.chosen))
         most = -(-len(self.chosen) // world.data_size)
         total = 0.0
         network.module.eval()
@@ -39,12 +39,12 @@ class Evaluator:
                 wanted = self.chosen[share.start : share.stop][first : first + self.micro_samples]
                 filled = np.resize(wanted if len(wanted) else self.chosen, self.micro_samples)
                 tokens_BS1 = to_device(self.windows.gather(filled), world.device)
-                total += network.passes.held_out(tokens_BS1, len(wanted)) * len(wanted)
-                if world.sum([float(notice.given())])[0]:
+                total += network.passes.evaluation_loss(tokens_BS1, len(wanted)) * len(wanted)
+                if world.sum([float(notice.is_set())])[0]:
                     return None
         finally:
             network.module.train()
-            network.settle()
+            network.reshard()
         return world.sum([total * world.counts])[0] / len(self.chosen)
 
 

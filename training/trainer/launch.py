@@ -23,7 +23,12 @@ from types import FrameType
 from typing import Final, NoReturn
 
 from training.spec import EXIT_PREEMPTED
-from training.trainer.processes.exit_codes import EXIT_DIR_ENV, mistakes, reported, verdict
+from training.trainer.processes.exit_codes import (
+    EXIT_DIR_ENV,
+    node_exit_code,
+    read_config_errors,
+    read_exit_codes,
+)
 from training.trainer.processes.forkserver import PROGRAM
 
 DEFAULT_SHUTDOWN_TIMEOUT_S: Final = 90
@@ -34,7 +39,7 @@ DEFAULT_JOIN_TIMEOUT_S: Final = 300
 
 def main(arguments: Sequence[str]) -> int:
     """Launch the ranks of this node and wait for them; returns the exit code for the pod."""
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, _exit_before_ranks)
     _use_one_thread()
     from torch.distributed import run as torchrun
 
@@ -42,23 +47,23 @@ def main(arguments: Sequence[str]) -> int:
     from training.trainer.processes import agent
 
     if options.module and options.training_script == PROGRAM:
-        agent.fork_ranks_from(agent.WarmProcess.start())
-    _leave_when_told()
-    _fill_in(options)
+        agent.fork_ranks_from(agent.ForkServer.start())
+    _exit_on_sigterm()
+    _apply_defaults(options)
     with tempfile.TemporaryDirectory(prefix="trainyard-exit-") as folder:
         os.environ[EXIT_DIR_ENV] = folder
         agent.restart_only_after_crashes(Path(folder))
         torchrun_code = _run(options)
-        codes = reported(Path(folder))
-        for text in mistakes(Path(folder)):
+        codes = read_exit_codes(Path(folder))
+        for text in read_config_errors(Path(folder)):
             print(text, file=sys.stderr)
         # Ranks that torchrun had to kill left no code; what the others said still holds.
-        return verdict(
+        return node_exit_code(
             codes, torchrun.determine_local_world_size(options.nproc_per_node), torchrun_code
         )
 
 
-def _fill_in(options: argparse.Namespace) -> None:
+def _apply_defaults(options: argparse.Namespace) -> None:
     """Our defaults where the command line does not say."""
     if options.shutdown_timeout is None and "TORCH_ELASTIC_SHUTDOWN_TIMEOUT" not in os.environ:
         options.shutdown_timeout = DEFAULT_SHUTDOWN_TIMEOUT_S
@@ -102,7 +107,7 @@ def _use_one_thread() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
-def _leave_when_told() -> None:
+def _exit_on_sigterm() -> None:
     """Until torchrun has started ranks there is nothing to save: SIGTERM ends this process at once.
 
     A thread reads the signals, since the main one may be inside torch for minutes, waiting for a
@@ -111,23 +116,23 @@ def _leave_when_told() -> None:
     reader, writer = socket.socketpair()
     writer.setblocking(False)
     signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
-    signal.signal(signal.SIGTERM, _before_ranks)
+    signal.signal(signal.SIGTERM, _noop_handler)
     threading.Thread(target=_read_signals, args=(reader,), daemon=True).start()
 
 
 def _read_signals(reader: socket.socket) -> None:
     while number := reader.recv(1):
         # With its first rank torchrun sets a handler of its own.
-        if number[0] == signal.SIGTERM and signal.getsignal(signal.SIGTERM) is _before_ranks:
-            _leave()
+        if number[0] == signal.SIGTERM and signal.getsignal(signal.SIGTERM) is _noop_handler:
+            _exit_before_ranks()
 
 
-def _leave(*_: object) -> NoReturn:
+def _exit_before_ranks(*_: object) -> NoReturn:
     print("launch: told to stop before any rank was started", file=sys.stderr, flush=True)
     os._exit(EXIT_PREEMPTED)
 
 
-def _before_ranks(_: int, __: FrameType | None) -> None:
+def _noop_handler(_: int, __: FrameType | None) -> None:
     """A handler must be set for the wake-up to be written; the thread does the rest."""
 
 

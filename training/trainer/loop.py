@@ -1,4 +1,4 @@
-"""The training loop: step, evaluate, save, until done or told to stop.
+"""The training loop: step, evaluate, save, until done or agreed to stop.
 
 All ranks run this in lockstep. After each step they exchange four numbers in one small all-reduce:
 the loss (which metrics.jsonl needs anyway), two flags for notices, and the clock's wish to save.
@@ -18,11 +18,11 @@ from training.checkpoint.contents import Progress
 from training.spec import EXIT_DONE, EXIT_PREEMPTED
 from training.trainer.checkpointing import Checkpointer
 from training.trainer.config import TrainerConfig
-from training.trainer.data.prefetch import Feed
+from training.trainer.data.prefetch import PrefetchLoader
 from training.trainer.evaluation import Evaluator, to_device
 from training.trainer.metrics.progress import ProgressDisplay
 from training.trainer.metrics.run_logs import EventLog, MetricsLog
-from training.trainer.metrics.step_metrics import Meter
+from training.trainer.metrics.step_metrics import StepMeter
 from training.trainer.optimizer import learning_rate
 from training.trainer.parallel.build import Network
 from training.trainer.parallel.world import World
@@ -41,14 +41,14 @@ class Run:
     world: World
     network: Network
     optimizer: torch.optim.Optimizer
-    feed: Feed
+    loader: PrefetchLoader
     evaluator: Evaluator
     checkpointer: Checkpointer
     save_policy: policy.SavePolicy
     notice: Notice
     deadline_s: float
     metrics: MetricsLog
-    meter: Meter
+    meter: StepMeter
     events: EventLog
     display: ProgressDisplay
     progress: Progress
@@ -58,8 +58,8 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Exchange:
-    """What the ranks told each other after a step."""
+class StepAgreement:
+    """What the ranks agreed each other after a step."""
 
     loss: float
     notice: str | None
@@ -70,25 +70,25 @@ class Exchange:
 def train(run: Run) -> int:
     """Train to the last step or to a notice; returns the exit code, the same on every rank."""
     run.saved_at = time.monotonic()
-    notice = exchange(run, 0.0).notice
+    notice = agree(run, 0.0).notice
     if notice is None and _evaluation_is_due(run):
         notice = evaluate(run)
     while notice is None and run.progress.step < run.config.steps:
-        told = one_step(run)
-        notice = told.notice
+        agreed = train_step(run)
+        notice = agreed.notice
         if notice is None and _evaluation_is_due(run):
             notice = evaluate(run)
         if notice is None:
-            save_if_due(run, told.time_is_up)
-    return finish(run) if notice is None else stop(run, notice)
+            save_if_due(run, agreed.time_is_up)
+    return finish(run) if notice is None else stop_on_notice(run, notice)
 
 
-def one_step(run: Run) -> Exchange:
+def train_step(run: Run) -> StepAgreement:
     """One optimizer step over the global batch, and its line in metrics.jsonl."""
     begun = time.perf_counter()
     config, step = run.config, run.progress.step + 1
-    share = run.world.share_of(config.batch.global_samples)
-    rows = run.feed.take(run.progress.samples + share.start, len(share))
+    share = run.world.data_share(config.batch.global_samples)
+    rows = run.loader.take(run.progress.samples + share.start, len(share))
     loaded = time.perf_counter()
     lr = learning_rate(config.schedule, config.peak_learning_rate, step, config.steps)
     losses_M = run.network.passes.forward_backward(to_device(rows, run.world.device))
@@ -100,15 +100,15 @@ def one_step(run: Run) -> Exchange:
     # Read here and at once: the device has all of the step to do before it is waited for.
     loss = float(sum(losses_M.tolist()))
     computed = time.perf_counter()
-    told = exchange(run, loss)
+    agreed = agree(run, loss)
     exchanged = time.perf_counter()
-    if not math.isfinite(told.loss):
-        raise LossNotFinite(f"step {step}: loss is {told.loss}; lower optimizer.learning_rate")
+    if not math.isfinite(agreed.loss):
+        raise LossNotFinite(f"step {step}: loss is {agreed.loss}; lower optimizer.learning_rate")
     samples = run.progress.samples + config.batch.global_samples
     run.progress = replace(run.progress, step=step, samples=samples)
     run.meter.step(
         step=step,
-        loss=told.loss,
+        loss=agreed.loss,
         lr=lr,
         grad_norm=float(grad_norm),
         step_time_s=time.perf_counter() - begun,
@@ -116,20 +116,20 @@ def one_step(run: Run) -> Exchange:
         collective_time_s=exchanged - computed,
     )
     run.checkpointer.raise_if_replaced()
-    return told
+    return agreed
 
 
-def exchange(run: Run, loss: float) -> Exchange:
+def agree(run: Run, loss: float) -> StepAgreement:
     """The one small all-reduce of a step: mean loss, notices, the leader's clock."""
-    world, given = run.world, run.notice.given()
+    world, given = run.world, run.notice.is_set()
     by_signal = given and (run.notice.source or "").startswith("SIG")
     since_save = time.monotonic() - run.saved_at
-    time_is_up = world.leads and run.save_policy.time_is_up(since_save)
+    time_is_up = world.is_leader and run.save_policy.time_is_up(since_save)
     total, signals, files, clock = world.sum(
         [loss * world.counts, float(by_signal), float(given and not by_signal), float(time_is_up)]
     )
     notice = "signal" if signals else "file" if files else None
-    return Exchange(loss=total / world.data_size, notice=notice, time_is_up=bool(clock))
+    return StepAgreement(loss=total / world.data_size, notice=notice, time_is_up=bool(clock))
 
 
 def evaluate(run: Run) -> str | None:
@@ -137,7 +137,7 @@ def evaluate(run: Run) -> str | None:
     begun = time.perf_counter()
     loss = run.evaluator.loss(run.network, run.world, run.notice)
     if loss is None:
-        return exchange(run, 0.0).notice
+        return agree(run, 0.0).notice
     step = run.progress.step
     run.progress = replace(run.progress, evaluated_step=step, evaluation_loss=loss)
     baseline = run.evaluator.unigram_loss
@@ -148,7 +148,7 @@ def evaluate(run: Run) -> str | None:
         unigram_loss=baseline,
         seconds=time.perf_counter() - begun,
     )
-    run.display.say(f"step {step}  held-out loss {loss:.3f} (unigram {baseline:.3f})")
+    run.display.log(f"step {step}  held-out loss {loss:.3f} (unigram {baseline:.3f})")
     return None
 
 
@@ -160,11 +160,11 @@ def save_if_due(run: Run, time_is_up: bool) -> None:
         limit = run.config.collective_timeout_s / 2  # the other ranks wait in a collective
 
         def give_up(waited_s: float) -> bool:
-            return waited_s > limit or run.notice.given()
+            return waited_s > limit or run.notice.is_set()
 
         begun = time.perf_counter()
         run.checkpointer.save(run.progress, reason, give_up)
-        run.meter.stalled(time.perf_counter() - begun)
+        run.meter.add_stall(time.perf_counter() - begun)
         run.saved_at = time.monotonic()
 
 
@@ -179,7 +179,7 @@ def finish(run: Run) -> int:
     return code
 
 
-def stop(run: Run, notice: str) -> int:
+def stop_on_notice(run: Run, notice: str) -> int:
     """Save what was done so far within the deadline, and end as preempted."""
     begun, step = time.perf_counter(), run.progress.step
     left = run.notice.seconds_left(run.deadline_s)
@@ -190,7 +190,7 @@ def stop(run: Run, notice: str) -> int:
         received=run.notice.received_at,
         seconds_left=left,
     )
-    run.display.say(f"told to stop: saving step {step}, {left:.0f} s left")
+    run.display.log(f"agreed to stop: saving step {step}, {left:.0f} s left")
     if run.checkpointer.saved_step != step and step > 0:
         run.checkpointer.save(run.progress, policy.NOTICE, lambda waited_s: waited_s > left)
     left = run.notice.seconds_left(run.deadline_s)
@@ -198,8 +198,8 @@ def stop(run: Run, notice: str) -> int:
     reason = "preempted" if code == EXIT_PREEMPTED else "preempted, not saved"
     seconds = time.perf_counter() - begun
     run.events.write("finished", step, reason=reason, saving_s=seconds)
-    if run.world.leads and code == EXIT_PREEMPTED:
-        run.notice.honoured()
+    if run.world.is_leader and code == EXIT_PREEMPTED:
+        run.notice.acknowledged()
     return code
 
 

@@ -10,10 +10,10 @@ import torch
 
 def mean_loss(model: torch.nn.Module, tokens_BS1: torch.Tensor) -> torch.Tensor:
     """Mean cross-entropy over all next-token predictions, nats, a scalar."""
-    return cross_entropy(logits(model, tokens_BS1), tokens_BS1)
+    return cross_entropy(compute_logits(model, tokens_BS1), tokens_BS1)
 
 
-def logits(model: torch.nn.Module, tokens_BS1: torch.Tensor) -> torch.Tensor:
+def compute_logits(model: torch.nn.Module, tokens_BS1: torch.Tensor) -> torch.Tensor:
     """What the model says of each position's next token, [B, S, V]."""
     result: torch.Tensor = model(input_ids=tokens_BS1[:, :-1], use_cache=False).logits
     return result

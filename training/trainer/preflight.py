@@ -14,14 +14,14 @@ from training.config_errors import ConfigError
 from training.prepare.dataset import check_version, resolve_version
 from training.spec import LATEST
 from training.trainer.config import TrainerConfig, load, world_mistakes
-from training.trainer.data.dataset import Corpus, open_version, together
-from training.trainer.data.local_cache import latest_of, place_of, staged
-from training.trainer.data.windows import Opened
+from training.trainer.data.dataset import Corpus, combine_datasets, open_version
+from training.trainer.data.local_cache import cache_version, latest_version, open_dataset_source
+from training.trainer.data.windows import DatasetVersion
 from training.trainer.lineage import read_run_record
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class RunRequest:
     """What was asked for, checked as far as one rank can without the others."""
 
     config: TrainerConfig
@@ -32,9 +32,9 @@ class Request:
     """The dataset versions that this run reads."""
 
 
-def make_request(
+def check_request(
     config_file: Path, assignments: Sequence[str], run_dir: Path, record_file: Path | None
-) -> Request:
+) -> RunRequest:
     """Read and check everything. Raises ConfigError or DatasetError."""
     config = load(config_file, assignments)
     record = read_run_record(record_file)
@@ -45,7 +45,7 @@ def make_request(
         run_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError([f"--run-dir: {run_dir}: {error.strerror}"]) from None
-    corpus = _open_corpus(config, _versions_begun_with(run_dir, config.checkpoint.store))
+    corpus = _open_corpus(config, _checkpoint_versions(run_dir, config.checkpoint.store))
     if not config.model.path and corpus.index.vocab_size > config.model.vocab_size:
         raise ConfigError(
             [
@@ -53,32 +53,34 @@ def make_request(
                 f"allowed >= {corpus.index.vocab_size}, the dataset's"
             ]
         )
-    return Request(config=config, record=record, run_dir=run_dir, corpus=corpus)
+    return RunRequest(config=config, record=record, run_dir=run_dir, corpus=corpus)
 
 
 def _open_corpus(config: TrainerConfig, begun_with: dict[str, str]) -> Corpus:
     """Every dataset, verified. Raises DatasetError."""
     data = config.data
     pairs = zip(data.paths(), data.versions(), strict=True)
-    opened = [_open(config, path, _wanted(asked, path, begun_with)) for path, asked in pairs]
-    return together(opened, data.weights(), data.paths())
+    opened = [
+        _open(config, path, _version_to_open(asked, path, begun_with)) for path, asked in pairs
+    ]
+    return combine_datasets(opened, data.weights(), data.paths())
 
 
-def _open(config: TrainerConfig, path: str, version: str) -> Opened:
+def _open(config: TrainerConfig, path: str, version: str) -> DatasetVersion:
     full = config.data.verify == "full"
     if config.data.staging is None:
         return open_version(Path(path) / resolve_version(Path(path), version), full_check=full)
-    place = place_of(path)
-    found = latest_of(place) if version == LATEST else check_version(version)
-    return staged(place, found, Path(config.data.staging), full_check=full)
+    place = open_dataset_source(path)
+    found = latest_version(place) if version == LATEST else check_version(version)
+    return cache_version(place, found, Path(config.data.staging), full_check=full)
 
 
-def _wanted(asked: str, path: str, begun_with: dict[str, str]) -> str:
+def _version_to_open(asked: str, path: str, begun_with: dict[str, str]) -> str:
     """A named version, else the one that the run began with, else the newest."""
     return asked if asked != LATEST else begun_with.get(path, LATEST)
 
 
-def _versions_begun_with(run_dir: Path, place: str | None) -> dict[str, str]:
+def _checkpoint_versions(run_dir: Path, place: str | None) -> dict[str, str]:
     """By path, what the run's newest readable checkpoint was made with; empty for a new run."""
     store = open_store(run_dir, place)
     for step in reversed(store.steps()):

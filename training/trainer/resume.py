@@ -17,13 +17,13 @@ from training.checkpoint.store import Fence
 from training.config_errors import ConfigError
 from training.trainer import lineage
 from training.trainer.checkpointing import Checkpointer
-from training.trainer.data.sampler import TrainingOrder
+from training.trainer.data.sampler import Sampler
 from training.trainer.metrics.run_logs import EventLog
-from training.trainer.parallel.world import World, bare
-from training.trainer.preflight import Request
+from training.trainer.parallel.world import World, unwrap
+from training.trainer.preflight import RunRequest
 
 
-def beginning(request: Request, order: TrainingOrder) -> Progress:
+def initial_progress(request: RunRequest, order: Sampler) -> Progress:
     """The progress of a run that has done nothing yet."""
     config = request.config
     cursor = order.cursor(0)
@@ -40,7 +40,7 @@ def beginning(request: Request, order: TrainingOrder) -> Progress:
     )
 
 
-def refuse_other_run(found: Progress, wanted: Progress) -> None:
+def check_same_run(found: Progress, wanted: Progress) -> None:
     """Raises ConfigError when a checkpoint cannot be continued with this configuration."""
     mistakes = []
     for name in ("seed", "dataset_version", "windows"):
@@ -55,8 +55,8 @@ def refuse_other_run(found: Progress, wanted: Progress) -> None:
         raise ConfigError([f"{line}; use another --run-dir or the old value" for line in mistakes])
 
 
-def checkpointer(
-    request: Request,
+def make_checkpointer(
+    request: RunRequest,
     world: World,
     fence: Fence,
     network: torch.nn.Module,
@@ -95,10 +95,10 @@ def checkpointer(
         world=world,
         store=open_store(request.run_dir, config.checkpoint.store),
         fence=fence,
-        model=bare(network),
+        model=unwrap(network),
         optimizer=optimizer,
         describe=describe,
-        attachments=attachments(bare(network), request.corpus.folders),
+        attachments=attached_files(unwrap(network), request.corpus.folders),
         keep_latest=config.checkpoint.keep_latest,
         events=events,
     )
@@ -108,7 +108,7 @@ CONFIG_FILE: Final = "config.json"
 TOKENIZER_FILES: Final = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 
 
-def attachments(model: torch.nn.Module, folders: Sequence[Path]) -> dict[str, bytes]:
+def attached_files(model: torch.nn.Module, folders: Sequence[Path]) -> dict[str, bytes]:
     """By name: the model's configuration as transformers reads it, and the tokenizer's files.
 
     Each of the latter is taken from the first of `folders` that has it; bytes need none.

@@ -14,13 +14,13 @@ from training.trainer.loop import Run
 from training.trainer.metrics import flops
 from training.trainer.metrics.progress import ProgressDisplay
 from training.trainer.metrics.run_logs import MetricsLog
-from training.trainer.metrics.step_metrics import Meter
+from training.trainer.metrics.step_metrics import StepMeter
 from training.trainer.parallel.build import Network
 from training.trainer.parallel.world import World
-from training.trainer.preflight import Request
+from training.trainer.preflight import RunRequest
 
 
-def announce(run: Run, request: Request, *, resumed: bool) -> None:
+def log_start(run: Run, request: RunRequest, *, resumed: bool) -> None:
     """The start of this attempt, as an event and as a line."""
     parameters = run.network.parameters
     run.events.write(
@@ -43,8 +43,8 @@ def announce(run: Run, request: Request, *, resumed: bool) -> None:
     if resumed:
         run.events.write("resumed", run.progress.step, from_step=run.progress.step)
     for warning in run.config.warnings():
-        run.display.say(f"warning: {warning}")
-    run.display.say(
+        run.display.log(f"warning: {warning}")
+    run.display.log(
         f"{parameters:,} parameters on {run.world.size} x {run.world.device.type}, "
         f"attempt {run.attempt}, "
         + (f"resumed from step {run.progress.step}" if resumed else "from the beginning")
@@ -52,14 +52,14 @@ def announce(run: Run, request: Request, *, resumed: bool) -> None:
     )
 
 
-def meter_of(
-    request: Request,
+def make_step_meter(
+    request: RunRequest,
     world: World,
     network: Network,
     log: MetricsLog,
     display: ProgressDisplay,
     attempt: int,
-) -> Meter:
+) -> StepMeter:
     """What turns this run's steps into metrics."""
     config, shape = request.config, network.settings
     tied, heads = shape.tie_word_embeddings, shape.num_attention_heads
@@ -70,7 +70,7 @@ def meter_of(
         width=heads * (getattr(shape, "head_dim", None) or shape.hidden_size // heads),
         sequence_length=config.data.sequence_length,
     )
-    return Meter(
+    return StepMeter(
         log=log,
         display=display,
         attempt=attempt,

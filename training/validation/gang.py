@@ -100,8 +100,8 @@ class LaunchResult:
 
     code: int
     in_time: bool = True
-    told_to_stop: bool = False
-    said: list[str] = field(default_factory=list)
+    interrupted: bool = False
+    output: list[str] = field(default_factory=list)
 
 
 def run_check(gang: Gang, validation: str, check: str, expect: str) -> Verdict:
@@ -124,8 +124,8 @@ def judge(gang: Gang, validation: str, ended: LaunchResult, folder: Path) -> Ver
 
 def _why(gang: Gang, ended: LaunchResult, failures: list[str]) -> Finding:
     """The cause of a check that did not come to its end, the most certain first."""
-    meeting = [line for line in ended.said if _NOT_MET in line]
-    if ended.told_to_stop:
+    meeting = [line for line in ended.output if _NOT_MET in line]
+    if ended.interrupted:
         return INTERRUPTED
     if ended.code in (128 + signal.SIGKILL, 128 + signal.SIGSEGV, 128 + signal.SIGBUS):
         return Finding(
@@ -141,7 +141,7 @@ def _why(gang: Gang, ended: LaunchResult, failures: list[str]) -> Finding:
             cause=f"not done within {gang.patience_s} s",
             remedy="look at the other pods' logs for the rank that hangs",
         )
-    last = next((line for line in reversed(ended.said) if line.strip()), "nothing")
+    last = next((line for line in reversed(ended.output) if line.strip()), "nothing")
     return Finding(
         cause=f"its launcher ended with {ended.code}, and last said: {last.strip()}",
         remedy="read the log above this line",
@@ -186,7 +186,7 @@ def _launch(gang: Gang, command: list[str], results: Path) -> LaunchResult:
     try:
         child = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
         children.append(child)
-        if ended.told_to_stop:
+        if ended.interrupted:
             child.terminate()
         assert child.stderr is not None
         reader = threading.Thread(target=_echo, args=(child.stderr, lines), daemon=True)
@@ -195,8 +195,8 @@ def _launch(gang: Gang, command: list[str], results: Path) -> LaunchResult:
     finally:
         signal.signal(signal.SIGTERM, before)
     reader.join(_GRACE_S)
-    ended.told_to_stop |= ended.code == EXIT_PREEMPTED
-    ended.said = list(lines)
+    ended.interrupted |= ended.code == EXIT_PREEMPTED
+    ended.output = list(lines)
     return ended
 
 
@@ -218,7 +218,7 @@ def _passing_on(
     children: list[subprocess.Popen[str]], ended: LaunchResult
 ) -> Callable[[int, FrameType | None], None]:
     def handler(_number: int, _frame: FrameType | None) -> None:
-        ended.told_to_stop = True
+        ended.interrupted = True
         for child in children:
             child.terminate()
 

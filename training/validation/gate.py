@@ -29,10 +29,10 @@ def run_gate(taking_part: Gang, gbps: float, command: Sequence[str]) -> int:
     code = report_verdict(verdict)
     if code == 0:
         exec_command(command)
-    return EXIT_PREEMPTED if _told_to_stop(verdict) else code
+    return EXIT_PREEMPTED if _is_interrupted(verdict) else code
 
 
-def _told_to_stop(verdict: Verdict) -> bool:
+def _is_interrupted(verdict: Verdict) -> bool:
     return verdict.finding == gang.INTERRUPTED
 
 

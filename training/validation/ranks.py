@@ -18,7 +18,7 @@ from typing import Any, Final
 from training.cli import Parser
 from training.trainer import config as trainer_config
 from training.trainer.config import TrainerConfig
-from training.trainer.parallel.world import World, joined
+from training.trainer.parallel.world import World, join_world
 from training.trainer.processes.exit_codes import report_exit_code
 from training.validation import bandwidth, consistency, device, host, short_training
 from training.validation.expected import Expected
@@ -33,7 +33,7 @@ def main() -> int:
     asked = _parse()
     results = Path(os.environ[RESULTS_ENV])
     try:
-        with joined(_config(asked)) as world:
+        with join_world(_config(asked)) as world:
             finding, facts = CHECKS[asked.check](world, _config(asked), asked.expect)
     except Exception as error:
         rank = os.environ.get("RANK", "0")
@@ -114,13 +114,13 @@ CHECKS: Final[Mapping[str, Callable[[World, TrainerConfig, Expected], Found]]] =
 def _facts(world: World) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Of every rank, in their order, and what this node's line says."""
     mine = host.host_facts() | device.device_facts(world.device)
-    told = [mine] if world.size == 1 else _told(world, mine)
+    told = [mine] if world.size == 1 else _gather_facts(world, mine)
     nodes = sorted({str(one["node"]) for one in told})
     about = {"world_size": world.size, "nodes": nodes, "notes": consistency.cross_zone_notes(told)}
     return told, mine | about
 
 
-def _told(world: World, mine: dict[str, Any]) -> list[dict[str, Any]]:
+def _gather_facts(world: World, mine: dict[str, Any]) -> list[dict[str, Any]]:
     return [json.loads(content) for content in world.gather_bytes(json.dumps(mine).encode())]
 
 

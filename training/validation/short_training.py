@@ -65,9 +65,9 @@ def train(config: TrainerConfig, world: World) -> TrainingResult:
     from training.trainer.parallel import build
 
     torch.manual_seed(config.seed)
-    network = build.build(config, world, _VOCABULARY)
-    optimizer = adamw(network.bare, config)
-    network.begin()
+    network = build.build_network(config, world, _VOCABULARY)
+    optimizer = adamw(network.unwrapped, config)
+    network.init_weights()
     losses: list[float] = []
     begun = time.perf_counter()
     for step in range(STEPS):
@@ -81,7 +81,7 @@ def train(config: TrainerConfig, world: World) -> TrainingResult:
         first_loss=losses[0],
         last_loss=losses[-1],
         tokens_per_s=STEPS * _SAMPLES * _SEQUENCE * world.size / seconds,
-        ranks_agree=len(set(_fingerprints(network.bare, world))) == 1,
+        ranks_agree=len(set(_fingerprints(network.unwrapped, world))) == 1,
     )
 
 

@@ -8,33 +8,33 @@ import pytest
 
 from tests.unit.trainer.datasets import dataset
 from training.prepare.dataset import DatasetError
-from training.trainer.data.dataset import together
-from training.trainer.data.windows import Opened
+from training.trainer.data.dataset import combine_datasets
+from training.trainer.data.windows import DatasetVersion
 
 
-def opened(root: Path, first: int, vocab_size: int = 257) -> Opened:
+def opened(root: Path, first: int, vocab_size: int = 257) -> DatasetVersion:
     folder, index = dataset(root, [list(range(first, first + 20))], vocab_size=vocab_size)
-    return Opened(folder=folder, index=index)
+    return DatasetVersion(folder=folder, index=index)
 
 
 def test_a_dataset_alone_keeps_its_version_and_a_mixture_has_one_by_versions_and_weights(
     tmp_path: Path,
 ) -> None:
     one, two = opened(tmp_path / "a", 0), opened(tmp_path / "b", 50)
-    assert together([one], [1], ["/a"]).version == one.index.version
+    assert combine_datasets([one], [1], ["/a"]).version == one.index.version
     versions = {
-        together([one], [1], ["/a"]).version,
-        together([one, two], [1, 1], ["/a", "/b"]).version,
-        together([one, two], [2, 1], ["/a", "/b"]).version,
-        together([two, one], [1, 1], ["/b", "/a"]).version,
+        combine_datasets([one], [1], ["/a"]).version,
+        combine_datasets([one, two], [1, 1], ["/a", "/b"]).version,
+        combine_datasets([one, two], [2, 1], ["/a", "/b"]).version,
+        combine_datasets([two, one], [1, 1], ["/b", "/a"]).version,
     }
     assert len(versions) == 4
     assert (
-        together([one, two], [1, 1], ["/elsewhere", "/b"]).version in versions
+        combine_datasets([one, two], [1, 1], ["/elsewhere", "/b"]).version in versions
     )  # not where it lies
 
 
 def test_datasets_with_other_tokens_are_not_mixed(tmp_path: Path) -> None:
     one, two = opened(tmp_path / "a", 0), opened(tmp_path / "b", 50, vocab_size=300)
     with pytest.raises(DatasetError, match="/b has another tokenizer than /a"):
-        together([one, two], [1, 1], ["/a", "/b"])
+        combine_datasets([one, two], [1, 1], ["/a", "/b"])

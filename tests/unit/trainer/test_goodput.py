@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from training.trainer.metrics.goodput import CAUSES, account
+from training.trainer.metrics.goodput import CAUSES, compute_goodput
 
 
 def event(
@@ -39,7 +39,7 @@ UNINTERRUPTED = [
 
 
 def test_an_uninterrupted_run_is_split_and_the_parts_add_up() -> None:
-    found = account(UNINTERRUPTED, steps(1, 10, 105.0))
+    found = compute_goodput(UNINTERRUPTED, steps(1, 10, 105.0))
     assert found.wall_s == pytest.approx(18.5)
     assert found.seconds == {
         "productive": pytest.approx(9.0),
@@ -69,7 +69,7 @@ def killed_and_resumed() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 
 def test_steps_done_twice_are_replay_and_the_gap_is_waiting() -> None:
-    found = account(*killed_and_resumed())
+    found = compute_goodput(*killed_and_resumed())
     assert found.seconds["replay"] == pytest.approx(2.1)
     assert found.seconds["waiting"] == pytest.approx(120.0 - 111.3)
     assert found.seconds["startup"] == 8.0
@@ -86,29 +86,29 @@ def test_an_attempt_that_never_got_further_is_a_failed_resume() -> None:
         entry["attempt"] = 3
     for line in metrics[4:]:
         line["attempt"] = 3
-    found = account(events, metrics)
+    found = compute_goodput(events, metrics)
     assert (found.attempts, found.resumes_due, found.resumes_done) == (3, 2, 1)
     assert found.resume_success == 0.5
 
 
 def test_loading_a_checkpoint_alone_is_no_success() -> None:
     events, metrics = killed_and_resumed()
-    assert account(events[:-1], metrics).resumes_done == 1
-    assert account(events[:-1], metrics[:4]).resumes_done == 0
-    assert account(events, metrics[:4]).resumes_done == 1
+    assert compute_goodput(events[:-1], metrics).resumes_done == 1
+    assert compute_goodput(events[:-1], metrics[:4]).resumes_done == 0
+    assert compute_goodput(events, metrics[:4]).resumes_done == 1
 
 
 def test_an_attempt_that_said_nothing_at_all_is_a_failed_resume_too() -> None:
     events, metrics = killed_and_resumed()
     for entry in events[2:]:
         entry["attempt"] = 4
-    assert account(events, metrics).resumes_due == 3
+    assert compute_goodput(events, metrics).resumes_due == 3
 
 
 def test_starting_again_where_nothing_was_committed_is_no_resume() -> None:
     events, metrics = killed_and_resumed()
     del events[1]
-    assert account(events, metrics).resumes_due == 0
+    assert compute_goodput(events, metrics).resumes_due == 0
 
 
 def test_clocks_that_disagree_make_no_negative_seconds() -> None:
@@ -117,11 +117,11 @@ def test_clocks_that_disagree_make_no_negative_seconds() -> None:
         entry["time"] -= 600
     for line in metrics[4:]:
         line["time"] -= 600
-    found = account(events, metrics)
+    found = compute_goodput(events, metrics)
     assert min(found.seconds.values()) >= 0
     assert found.seconds["waiting"] == 0
 
 
 def test_a_run_without_a_line_has_no_time_to_account_for() -> None:
-    found = account([], [])
+    found = compute_goodput([], [])
     assert (found.wall_s, found.fraction, set(found.seconds)) == (0.0, None, set(CAUSES))

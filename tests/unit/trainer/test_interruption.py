@@ -10,7 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from training.trainer.processes.exit_codes import EXIT_DIR_ENV, report_exit_code, reported, verdict
+from training.trainer.processes.exit_codes import (
+    EXIT_DIR_ENV,
+    node_exit_code,
+    read_exit_codes,
+    report_exit_code,
+)
 from training.trainer.processes.interruption import Notice
 
 
@@ -26,7 +31,7 @@ def _handlers_are_put_back() -> Iterator[None]:
 def listening(run_dir: Path) -> Notice:
     notice = Notice(run_dir)
     notice.listen(leave=lambda: None)
-    notice.work_begins()
+    notice.work_started()
     return notice
 
 
@@ -41,9 +46,9 @@ def until(condition: Callable[[], object]) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_is_a_notice(number: signal.Signals, tmp_path: Path) -> None:
     notice = listening(tmp_path)
-    assert not notice.given()
+    assert not notice.is_set()
     os.kill(os.getpid(), number)
-    until(notice.given)
+    until(notice.is_set)
     assert notice.source == number.name
     assert 0 < notice.seconds_left(60) <= 60
 
@@ -52,7 +57,7 @@ def test_ctrl_c_that_comes_twice_at_once_is_one_notice(tmp_path: Path) -> None:
     notice = listening(tmp_path)
     os.kill(os.getpid(), signal.SIGINT)
     os.kill(os.getpid(), signal.SIGINT)
-    until(notice.given)
+    until(notice.is_set)
     assert notice.source == "SIGINT"
 
 
@@ -60,7 +65,7 @@ def test_before_work_begins_a_signal_leaves_at_once(tmp_path: Path) -> None:
     left: list[bool] = []
     notice = Notice(tmp_path)
     notice.listen(leave=lambda: left.append(True))
-    assert not notice.given()
+    assert not notice.is_set()
     os.kill(os.getpid(), signal.SIGTERM)
     until(lambda: left)
     assert left == [True]
@@ -73,9 +78,9 @@ def test_a_node_s_notice_file_is_a_notice_for_its_ranks(
     monkeypatch.setenv("TRAINYARD_NOTICE_FILE", str(file))
     file.touch()
     notice = Notice(tmp_path / "run")
-    assert notice.given()
+    assert notice.is_set()
     assert notice.source == str(file)
-    notice.honoured()
+    notice.acknowledged()
     assert file.exists()  # the node is still being reclaimed
 
 
@@ -85,9 +90,9 @@ def test_the_run_s_notice_file_is_seen_by_the_rank_that_watches_and_then_removed
     (tmp_path / "notice").touch()
     blind, watching = Notice(tmp_path), Notice(tmp_path)
     watching.watch_run_dir()
-    assert not blind.given()
-    assert watching.given()
-    watching.honoured()
+    assert not blind.is_set()
+    assert watching.is_set()
+    watching.acknowledged()
     assert not (tmp_path / "notice").exists()
 
 
@@ -114,7 +119,7 @@ def test_without_a_notice_of_its_own_a_rank_has_the_whole_budget(tmp_path: Path)
 def test_a_node_ends_with_the_code_that_its_ranks_mean(
     codes: list[int], torchrun: int, expected: int
 ) -> None:
-    assert verdict(codes, 2, torchrun) == expected
+    assert node_exit_code(codes, 2, torchrun) == expected
 
 
 def test_ranks_leave_their_codes_in_the_launchers_folder(
@@ -125,4 +130,4 @@ def test_ranks_leave_their_codes_in_the_launchers_folder(
     for rank, code in (("0", 75), ("1", 0)):
         monkeypatch.setenv("RANK", rank)
         report_exit_code(code)
-    assert reported(tmp_path) == [75, 0]
+    assert read_exit_codes(tmp_path) == [75, 0]

@@ -17,12 +17,17 @@ import pytest
 from tests.unit.trainer.datasets import dataset
 from training.prepare.dataset import DatasetError, verify_files
 from training.trainer.data import local_cache
-from training.trainer.data.local_cache import Folder, latest_of, place_of, staged
+from training.trainer.data.local_cache import (
+    FolderSource,
+    cache_version,
+    latest_version,
+    open_dataset_source,
+)
 
 TRAIN = [list(range(0, 40)), list(range(50, 90))]
 
 
-class Counted(Folder):
+class Counted(FolderSource):
     """Notes which files were read."""
 
     def __init__(self, path: Path) -> None:
@@ -42,20 +47,20 @@ def source(tmp_path: Path) -> Path:
 
 
 def version_of(source: Path) -> str:
-    return latest_of(place_of(str(source)))
+    return latest_version(open_dataset_source(str(source)))
 
 
 def test_a_staged_version_is_the_same_bytes_and_is_copied_once(
     source: Path, tmp_path: Path
 ) -> None:
     version, place = version_of(source), Counted(source)
-    opened = staged(place, version, tmp_path / "nvme", full_check=True)
+    opened = cache_version(place, version, tmp_path / "nvme", full_check=True)
     assert opened.folder == tmp_path / "nvme" / version
     assert verify_files(opened.folder, opened.index, hashes=True) == []
     names = {file.name for file in (source / version).iterdir()}
     assert {file.name for file in opened.folder.iterdir()} == names
     place.read.clear()
-    staged(place, version, tmp_path / "nvme", full_check=True)
+    cache_version(place, version, tmp_path / "nvme", full_check=True)
     assert place.read == []
 
 
@@ -71,16 +76,16 @@ def test_a_bad_shard_is_named_where_it_came_from_and_is_not_staged(
     if damage != "missing":
         shard.write_bytes(content if damage == "flipped" else content[:-2])
     with pytest.raises(DatasetError, match=r"shard-train-00001\.bin: ") as caught:
-        staged(place_of(str(source)), version, tmp_path / "nvme", full_check=True)
+        cache_version(open_dataset_source(str(source)), version, tmp_path / "nvme", full_check=True)
     assert str(shard) in str(caught.value) and len(str(caught.value).splitlines()) == 1
     assert not (tmp_path / "nvme" / version).exists()
 
 
 def test_a_staged_file_that_has_gone_bad_is_fetched_again(source: Path, tmp_path: Path) -> None:
-    version, place = version_of(source), place_of(str(source))
-    folder = staged(place, version, tmp_path / "nvme", full_check=True).folder
+    version, place = version_of(source), open_dataset_source(str(source))
+    folder = cache_version(place, version, tmp_path / "nvme", full_check=True).folder
     (folder / "shard-train-00000.bin").write_bytes(bytes(80))
-    opened = staged(place, version, tmp_path / "nvme", full_check=True)
+    opened = cache_version(place, version, tmp_path / "nvme", full_check=True)
     assert verify_files(folder, opened.index, hashes=True) == []
 
 
@@ -97,13 +102,13 @@ def test_after_a_crash_what_was_copied_is_checked_and_kept(
 
     monkeypatch.setattr(local_cache, "_copy_file", crash)
     with pytest.raises(KeyboardInterrupt):
-        staged(place, version, tmp_path / "nvme", full_check=True)
+        cache_version(place, version, tmp_path / "nvme", full_check=True)
     monkeypatch.undo()
     kept = tmp_path / "nvme" / f".{version}.copying" / place.read[1]
     kept.write_bytes(kept.read_bytes()[::-1])  # one of them never reached the disk
     damaged, whole = place.read[1], place.read[2]
     place.read.clear()
-    opened = staged(place, version, tmp_path / "nvme", full_check=True)
+    opened = cache_version(place, version, tmp_path / "nvme", full_check=True)
     assert damaged in place.read and whole not in place.read
     assert verify_files(opened.folder, opened.index, hashes=True) == []
 
@@ -114,14 +119,16 @@ def test_too_little_room_is_told_before_anything_is_copied(
     version, place = version_of(source), Counted(source)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100))
     with pytest.raises(DatasetError, match=r"GB to copy, 0\.00 GB free; remove other versions"):
-        staged(place, version, tmp_path / "nvme", full_check=True)
+        cache_version(place, version, tmp_path / "nvme", full_check=True)
     assert place.read == ["index.json"]
 
 
 def test_ranks_of_a_node_copy_once_together(source: Path, tmp_path: Path) -> None:
     version, place = version_of(source), Counted(source)
     ranks = [
-        threading.Thread(target=staged, args=(place, version, tmp_path / "nvme"), kwargs=FULL)
+        threading.Thread(
+            target=cache_version, args=(place, version, tmp_path / "nvme"), kwargs=FULL
+        )
         for _ in range(4)
     ]
     for rank in ranks:
@@ -141,7 +148,7 @@ def hang(*_):
     sys.stdin.read()
 local_cache._copy_file = hang
 source, version, nvme = sys.argv[1:]
-local_cache.staged(local_cache.place_of(source), version, Path(nvme), full_check=True)
+local_cache.cache_version(local_cache.open_dataset_source(source), version, Path(nvme), full_check=True)
 """
 
 
@@ -152,5 +159,5 @@ def test_a_copier_that_was_killed_does_not_block_the_next(source: Path, tmp_path
     with subprocess.Popen(command, **pipes) as killed:  # type: ignore[call-overload]
         assert killed.stdout.readline() == b"copying\n"
         os.kill(killed.pid, signal.SIGKILL)
-    opened = staged(place_of(str(source)), version, nvme, full_check=True)
+    opened = cache_version(open_dataset_source(str(source)), version, nvme, full_check=True)
     assert verify_files(opened.folder, opened.index, hashes=True) == []

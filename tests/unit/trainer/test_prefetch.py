@@ -11,16 +11,16 @@ import pytest
 import torch
 
 from tests.unit.trainer.datasets import dataset
-from training.trainer.data.prefetch import Feed, Plan
-from training.trainer.data.sampler import TrainingOrder
-from training.trainer.data.windows import Int64s, Opened, Tokens, TokenWindows
+from training.trainer.data.prefetch import PrefetchLoader, PrefetchPlan
+from training.trainer.data.sampler import Sampler
+from training.trainer.data.windows import DatasetVersion, Int64s, Tokens, TokenWindows
 
 BATCH = 4
 STEPS = 40
 PATIENCE_S = 20.0
 
 
-class Watched(TrainingOrder):
+class Watched(Sampler):
     """Counts the rows that were gathered, and can be made to fail."""
 
     gathered = 0
@@ -50,31 +50,31 @@ class Watched(TrainingOrder):
 @pytest.fixture
 def order(tmp_path: Path) -> Watched:
     folder, index = dataset(tmp_path, [list(range(101))])
-    return Watched(TokenWindows([Opened(folder=folder, index=index)], "train", 4))
+    return Watched(TokenWindows([DatasetVersion(folder=folder, index=index)], "train", 4))
 
 
-def plan(ahead: int, rank: int = 0, world: int = 1) -> Plan:
+def plan(ahead: int, rank: int = 0, world: int = 1) -> PrefetchPlan:
     share = range(BATCH * rank // world, BATCH * (rank + 1) // world)
-    return Plan(share=share, step_samples=BATCH, end=BATCH * STEPS, steps_ahead=ahead)
+    return PrefetchPlan(share=share, step_samples=BATCH, end=BATCH * STEPS, steps_ahead=ahead)
 
 
 @pytest.fixture
-def feeds() -> Iterator[list[Feed]]:
-    made: list[Feed] = []
+def feeds() -> Iterator[list[PrefetchLoader]]:
+    made: list[PrefetchLoader] = []
     yield made
     for feed in made:
         feed.close()
 
 
-def feed(order: TrainingOrder, feeds: list[Feed], wanted: Plan) -> Feed:
-    feeds.append(Feed(order, wanted, torch.device("cpu")))
+def feed(order: Sampler, feeds: list[PrefetchLoader], wanted: PrefetchPlan) -> PrefetchLoader:
+    feeds.append(PrefetchLoader(order, wanted, torch.device("cpu")))
     return feeds[-1]
 
 
 @pytest.mark.parametrize("ahead", [0, 1, 2, 3, 8, 100])
 @pytest.mark.parametrize(("rank", "world"), [(0, 1), (1, 2), (3, 4)])
 def test_every_step_gets_its_own_samples_however_many_are_read_ahead(
-    ahead: int, rank: int, world: int, order: Watched, feeds: list[Feed]
+    ahead: int, rank: int, world: int, order: Watched, feeds: list[PrefetchLoader]
 ) -> None:
     wanted = plan(ahead, rank, world)
     reading = feed(order, feeds, wanted)
@@ -85,7 +85,7 @@ def test_every_step_gets_its_own_samples_however_many_are_read_ahead(
 
 
 def test_a_step_out_of_turn_gets_its_own_samples_and_so_do_those_after_it(
-    order: Watched, feeds: list[Feed]
+    order: Watched, feeds: list[PrefetchLoader]
 ) -> None:
     reading = feed(order, feeds, plan(4))
     for step in (0, 1, 2, 20, 21, 3, 4, 39, 0):
@@ -96,7 +96,7 @@ def test_a_step_out_of_turn_gets_its_own_samples_and_so_do_those_after_it(
 
 
 def test_what_was_being_read_for_another_place_is_dropped(
-    order: Watched, feeds: list[Feed]
+    order: Watched, feeds: list[PrefetchLoader]
 ) -> None:
     reading = feed(order, feeds, plan(4))
     order.gate.clear()  # the thread hangs in the steps after the first
@@ -108,7 +108,9 @@ def test_what_was_being_read_for_another_place_is_dropped(
         assert reading.take(step * BATCH, BATCH).tolist() == expected
 
 
-def test_no_more_is_read_ahead_than_there_is_room_for(order: Watched, feeds: list[Feed]) -> None:
+def test_no_more_is_read_ahead_than_there_is_room_for(
+    order: Watched, feeds: list[PrefetchLoader]
+) -> None:
     reading = feed(order, feeds, plan(4))
     reading.take(0, BATCH)
     order.wait_until_gathered(5 * BATCH)
@@ -118,7 +120,9 @@ def test_no_more_is_read_ahead_than_there_is_room_for(order: Watched, feeds: lis
     assert order.gathered <= 8 * BATCH
 
 
-def test_nothing_behind_the_end_of_the_run_is_read(order: Watched, feeds: list[Feed]) -> None:
+def test_nothing_behind_the_end_of_the_run_is_read(
+    order: Watched, feeds: list[PrefetchLoader]
+) -> None:
     reading = feed(order, feeds, plan(8))
     for step in range(STEPS - 3, STEPS):
         reading.take(step * BATCH, BATCH)
@@ -127,7 +131,7 @@ def test_nothing_behind_the_end_of_the_run_is_read(order: Watched, feeds: list[F
 
 
 def test_what_fails_in_the_background_fails_the_step_that_needs_it(
-    order: Watched, feeds: list[Feed]
+    order: Watched, feeds: list[PrefetchLoader]
 ) -> None:
     reading = feed(order, feeds, plan(2))
     reading.take(0, BATCH)
@@ -139,7 +143,7 @@ def test_what_fails_in_the_background_fails_the_step_that_needs_it(
     assert isinstance(caught.value.__cause__, OSError)
 
 
-def test_rows_keep_the_type_of_the_dataset(order: Watched, feeds: list[Feed]) -> None:
+def test_rows_keep_the_type_of_the_dataset(order: Watched, feeds: list[PrefetchLoader]) -> None:
     reading = feed(order, feeds, plan(2))
     for step in (0, 1):
         assert reading.take(step * BATCH, BATCH).dtype == torch.uint16

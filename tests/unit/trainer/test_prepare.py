@@ -68,7 +68,7 @@ def test_the_index_describes_what_is_there(texts: Path, tmp_path: Path) -> None:
     assert index.tokens("train") == len(train)
     assert list(index.unigram_counts) == np.bincount(train, minlength=257).tolist()
     assert all(shard.tokens <= SETTINGS.shard_tokens for shard in index.shards)
-    assert len(index.of("train")) > 1
+    assert len(index.shards_of("train")) > 1
 
 
 def test_the_same_text_elsewhere_is_the_same_version(texts: Path, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def shown(*, every_seconds: float, enabled: bool = True, mfu: float | None = Non
     with ProgressDisplay(10, 4, every_seconds, enabled=enabled) as display:
         for step in range(5, 11):
             display.step(metrics(step, mfu))
-        display.say("a word")
+        display.log("a word")
 
 
 def test_lines_come_now_and_then_and_always_for_the_last_step(

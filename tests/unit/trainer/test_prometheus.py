@@ -12,16 +12,16 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from training.trainer.metrics.progress import ProgressDisplay
-from training.trainer.metrics.prometheus import RunCollector, serve
+from training.trainer.metrics.prometheus import RunCollector, start_server
 from training.trainer.metrics.run_logs import MetricsLog
-from training.trainer.metrics.step_metrics import Meter
+from training.trainer.metrics.step_metrics import StepMeter
 
 Usage = namedtuple("Usage", "total used free")
 LABELS = {"run_id": "hello-v1-0a1b2c3d", "team": "research"}
 
 
-def meter(folder: Path, device_flops: float | None = None) -> Meter:
-    return Meter(
+def meter(folder: Path, device_flops: float | None = None) -> StepMeter:
+    return StepMeter(
         log=MetricsLog(folder / "metrics.jsonl", 0, enabled=True),
         display=ProgressDisplay(10, 0, 5.0, enabled=False),
         attempt=2,
@@ -33,7 +33,7 @@ def meter(folder: Path, device_flops: float | None = None) -> Meter:
     )
 
 
-def step(of: Meter, number: int) -> None:
+def step(of: StepMeter, number: int) -> None:
     of.step(
         step=number,
         loss=3.5,
@@ -54,7 +54,7 @@ def free_port() -> int:
 def scraped(collector: RunCollector) -> dict[str, float]:
     """Every sample by name, over a real connection; labels are checked on the way."""
     port = free_port()
-    close = serve(collector, "127.0.0.1", port)
+    close = start_server(collector, "127.0.0.1", port)
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             text = answer.read().decode()
@@ -72,7 +72,7 @@ def scraped(collector: RunCollector) -> dict[str, float]:
 
 def test_counters_are_sums_and_gauges_are_the_newest_step(tmp_path: Path) -> None:
     measured = meter(tmp_path, device_flops=1000.0)
-    measured.stalled(0.25)
+    measured.add_stall(0.25)
     step(measured, 7)
     step(measured, 8)
     found = scraped(RunCollector(measured.totals, LABELS, folder=tmp_path, attempt=2, steps=10))
@@ -103,7 +103,7 @@ def test_before_the_first_step_and_without_a_known_peak_nothing_is_made_up(tmp_p
 def test_events_are_counted_and_the_newest_checkpoint_is_told(tmp_path: Path) -> None:
     collector = RunCollector(meter(tmp_path).totals, LABELS, folder=tmp_path, attempt=1, steps=10)
     for number in (5, 10):
-        collector.hear(
+        collector.observe(
             {
                 "event": "checkpoint_commit",
                 "step": number,
@@ -112,7 +112,7 @@ def test_events_are_counted_and_the_newest_checkpoint_is_told(tmp_path: Path) ->
                 "bytes": 77,
             }
         )
-    collector.hear({"event": "evaluated", "step": 10, "loss": 2.5})
+    collector.observe({"event": "evaluated", "step": 10, "loss": 2.5})
     found = scraped(collector)
     assert found["trainyard_events_totalcheckpoint_commit"] == 2
     assert found["trainyard_checkpoint_step"] == 10
@@ -129,7 +129,7 @@ def test_the_volume_of_a_run_is_measured_at_its_start_and_after_each_checkpoint(
     assert scraped(collector)["trainyard_volume_free_bytes"] == 700
     free[0] = 50
     assert scraped(collector)["trainyard_volume_free_bytes"] == 700, "a scrape does not touch it"
-    collector.hear(
+    collector.observe(
         {"event": "checkpoint_commit", "step": 5, "time": 1.0, "seconds": 0.5, "bytes": 77}
     )
     found = scraped(collector)
@@ -151,12 +151,12 @@ def test_a_port_in_use_is_an_os_error(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(OSError, match="in use"):
-            serve(collector, "127.0.0.1", taken.getsockname()[1])
+            start_server(collector, "127.0.0.1", taken.getsockname()[1])
 
 
 def test_a_stall_is_told_once_with_the_step_after_it(tmp_path: Path) -> None:
     measured = meter(tmp_path)
-    measured.stalled(0.25)
+    measured.add_stall(0.25)
     step(measured, 1)
     assert measured.totals.last and measured.totals.last.checkpoint_stall_s == 0.25
     step(measured, 2)

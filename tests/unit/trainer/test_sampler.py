@@ -12,38 +12,36 @@ import pytest
 from tests.unit.trainer.datasets import dataset
 from training.prepare.dataset import DatasetError
 from training.trainer.data.dataset import open_version
-from training.trainer.data.sampler import TrainingOrder, baseline_loss, spread
-from training.trainer.data.windows import Opened, TokenWindows
+from training.trainer.data.sampler import Sampler, baseline_loss, evaluation_windows
+from training.trainer.data.windows import DatasetVersion, TokenWindows
 
 LENGTH = 4
 
 
 @pytest.fixture
-def order(tmp_path: Path) -> TrainingOrder:
+def order(tmp_path: Path) -> Sampler:
     """11 windows in three shards: 6, 0 (too short) and 5."""
     train = [list(range(0, 26)), [99, 98], list(range(100, 121))]
     folder, index = dataset(tmp_path, train)
-    return TrainingOrder(
-        TokenWindows([Opened(folder=folder, index=index)], "train", LENGTH), seed=1
+    return Sampler(
+        TokenWindows([DatasetVersion(folder=folder, index=index)], "train", LENGTH), seed=1
     )
 
 
-def test_an_epoch_has_every_window_once_with_its_next_token(order: TrainingOrder) -> None:
+def test_an_epoch_has_every_window_once_with_its_next_token(order: Sampler) -> None:
     rows = sorted(row.tolist() for row in order.take(0, 11))
     expected = [list(range(k, k + 5)) for k in (*range(0, 24, 4), *range(100, 120, 4))]
     assert rows == expected
 
 
-def test_the_next_epoch_has_another_order_of_the_same(order: TrainingOrder) -> None:
+def test_the_next_epoch_has_another_order_of_the_same(order: Sampler) -> None:
     first, second = order.take(0, 11).tolist(), order.take(11, 11).tolist()
     assert first != second
     assert sorted(first) == sorted(second)
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4, 6])
-def test_any_number_of_ranks_reads_the_same_samples_for_a_step(
-    world: int, order: TrainingOrder
-) -> None:
+def test_any_number_of_ranks_reads_the_same_samples_for_a_step(world: int, order: Sampler) -> None:
     batch, step = 12, 3
     whole = order.take(step * batch, batch).tolist()
     size = batch // world
@@ -51,7 +49,7 @@ def test_any_number_of_ranks_reads_the_same_samples_for_a_step(
     assert [row for share in shares for row in share] == whole
 
 
-def test_changing_ranks_in_the_middle_uses_each_sample_once(order: TrainingOrder) -> None:
+def test_changing_ranks_in_the_middle_uses_each_sample_once(order: Sampler) -> None:
     used: Counter[tuple[int, ...]] = Counter()
     samples = 0
     for ranks in (2, 1, 4, 1, 2):
@@ -63,7 +61,7 @@ def test_changing_ranks_in_the_middle_uses_each_sample_once(order: TrainingOrder
     assert len(used) == 11 and set(used.values()) <= {1, 2} and used.total() == 20
 
 
-def test_the_cursor_is_a_few_integers(order: TrainingOrder) -> None:
+def test_the_cursor_is_a_few_integers(order: Sampler) -> None:
     cursor = order.cursor(25)
     assert (cursor.samples, cursor.windows, cursor.seed) == (25, 11, 1)
 
@@ -71,14 +69,14 @@ def test_the_cursor_is_a_few_integers(order: TrainingOrder) -> None:
 def test_text_shorter_than_a_sample_is_refused(tmp_path: Path) -> None:
     folder, index = dataset(tmp_path, [[1, 2, 3, 4]])
     with pytest.raises(DatasetError, match=r"sequence_length \+ 1 = 5"):
-        TokenWindows([Opened(folder=folder, index=index)], "train", LENGTH)
+        TokenWindows([DatasetVersion(folder=folder, index=index)], "train", LENGTH)
 
 
 @pytest.mark.parametrize(("wanted", "got"), [(3, 3), (6, 6), (100, 6)])
 def test_the_evaluation_set_is_spread_evenly(wanted: int, got: int, tmp_path: Path) -> None:
     folder, index = dataset(tmp_path, [[0] * 9], [list(range(25))])
-    chosen = spread(
-        TokenWindows([Opened(folder=folder, index=index)], "eval", LENGTH), wanted
+    chosen = evaluation_windows(
+        TokenWindows([DatasetVersion(folder=folder, index=index)], "eval", LENGTH), wanted
     ).tolist()
     assert len(chosen) == len(set(chosen)) == got
     assert chosen == sorted(chosen) and chosen[0] == 0 and chosen[-1] >= 6 - 6 // got

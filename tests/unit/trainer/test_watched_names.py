@@ -19,8 +19,8 @@ def exported(folder: Path) -> set[str]:
     totals = Totals()
     totals.add(StepMetrics(**{field.name: 1 for field in fields(StepMetrics)}), samples=4)
     collector = RunCollector(totals, LABELS, folder=folder, attempt=1, steps=10)
-    collector.hear({"event": "evaluated", "loss": 2.5})
-    collector.hear(COMMIT)
+    collector.observe({"event": "evaluated", "loss": 2.5})
+    collector.observe(COMMIT)
     found = [sample for family in collector.collect() for sample in family.samples]
     assert all(set(LABELS) <= set(sample.labels) for sample in found)
     return {sample.name for sample in found}

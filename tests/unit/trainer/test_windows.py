@@ -10,13 +10,13 @@ import pytest
 from tests.unit.trainer.datasets import BOUNDARY, dataset
 from training.prepare.dataset import DatasetError
 from training.trainer.data.mixture import Mixture
-from training.trainer.data.sampler import TrainingOrder, spread
-from training.trainer.data.windows import Documents, Int64s, Opened, TokenWindows
+from training.trainer.data.sampler import Sampler, evaluation_windows
+from training.trainer.data.windows import DatasetVersion, Documents, Int64s, TokenWindows
 
 LENGTH = 4
 
 
-def windows(opened: list[Opened], documents: Documents = "join") -> TokenWindows:
+def windows(opened: list[DatasetVersion], documents: Documents = "join") -> TokenWindows:
     return TokenWindows(opened, "train", LENGTH, documents)
 
 
@@ -25,9 +25,9 @@ def all_rows(found: TokenWindows) -> list[list[int]]:
     return rows
 
 
-def opened(root: Path, train: list[list[int]], vocab_size: int = 257) -> Opened:
+def opened(root: Path, train: list[list[int]], vocab_size: int = 257) -> DatasetVersion:
     folder, index = dataset(root, train, vocab_size=vocab_size)
-    return Opened(folder=folder, index=index)
+    return DatasetVersion(folder=folder, index=index)
 
 
 def test_windows_that_join_documents_use_every_token_of_a_shard_once_as_a_target(
@@ -47,7 +47,7 @@ def test_separate_documents_are_never_joined_and_each_keeps_its_end(tmp_path: Pa
 
 def test_the_rest_of_a_document_that_was_cut_is_a_document_of_its_shard(tmp_path: Path) -> None:
     source = opened(tmp_path, [[1, 2, 3, 4, 5, 6]])
-    (shard,) = source.index.of("train")
+    (shard,) = source.index.shards_of("train")
     np.array([5], dtype="<u8").tofile(source.folder / shard.starts_name)
     assert all_rows(windows([source], "separate")) == [[1, 2, 3, 4, 5]]
 
@@ -99,7 +99,7 @@ def test_a_mixture_uses_each_window_of_each_dataset_once_per_epoch_of_its_own(
 ) -> None:
     first = opened(tmp_path / "a", [list(range(0, 33))])  # 8 windows
     second = opened(tmp_path / "b", [list(range(100, 113))])  # 3 windows
-    order = TrainingOrder(windows([first, second]), 1, (2, 1))
+    order = Sampler(windows([first, second]), 1, (2, 1))
     firsts = [row[0] for row in order.take(0, 12).tolist()]
     assert sorted(k for k in firsts if k < 100) == list(range(0, 32, 4))
     of_second = [k for k in firsts if k >= 100]
@@ -110,10 +110,10 @@ def test_a_mixture_uses_each_window_of_each_dataset_once_per_epoch_of_its_own(
 def test_any_number_of_ranks_mixes_the_same_samples_into_a_step(world: int, tmp_path: Path) -> None:
     first = opened(tmp_path / "a", [list(range(0, 33))])
     second = opened(tmp_path / "b", [list(range(100, 113))])
-    order = TrainingOrder(windows([first, second]), 1, (2, 1))
+    order = Sampler(windows([first, second]), 1, (2, 1))
     whole = order.take(16, 8).tolist()
     size = 8 // world
-    shares = [TrainingOrder(windows([first, second]), 1, (2, 1)) for _ in range(world)]
+    shares = [Sampler(windows([first, second]), 1, (2, 1)) for _ in range(world)]
     rows = [s.take(16 + rank * size, size).tolist() for rank, s in enumerate(shares)]
     assert [row for part in rows for row in part] == whole
 
@@ -121,6 +121,6 @@ def test_any_number_of_ranks_mixes_the_same_samples_into_a_step(world: int, tmp_
 def test_the_evaluation_set_has_each_dataset_by_its_weight(tmp_path: Path) -> None:
     first = opened(tmp_path / "a", [list(range(0, 101))])  # 25 windows
     second = opened(tmp_path / "b", [list(range(100, 141))])  # 10 windows
-    chosen = spread(windows([first, second]), 12, (2, 1))
+    chosen = evaluation_windows(windows([first, second]), 12, (2, 1))
     assert (chosen < 25).sum() == 8 and (chosen >= 25).sum() == 4
     assert len(set(chosen.tolist())) == 12

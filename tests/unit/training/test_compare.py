@@ -67,28 +67,28 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_only_what_differs_is_told_of_the_settings(pair: tuple[Path, Path]) -> None:
-    runs = [RunLogs.of(folder) for folder in pair]
+    runs = [RunLogs.read(folder) for folder in pair]
     assert differing_settings(runs) == {"optimizer.learning_rate": [0.1, 0.2]}
     assert differing_settings(runs[:1]) == {}
 
 
 def test_losses_are_compared_bit_for_bit(pair: tuple[Path, Path]) -> None:
-    one, two = (RunLogs.of(folder) for folder in pair)
+    one, two = (RunLogs.read(folder) for folder in pair)
     found = compare_losses(one, two)
     assert (found.common, found.differing_step, found.largest_difference) == (4, 3, 0.5)
     assert compare_losses(one, one).differing_step is None
 
 
 def test_losses_are_shown_at_the_ends_and_between(pair: tuple[Path, Path], tmp_path: Path) -> None:
-    runs = [RunLogs.of(folder) for folder in pair]
+    runs = [RunLogs.read(folder) for folder in pair]
     assert sample_steps(runs) == [1, 2, 3, 4]
-    long = RunLogs.of(a_run(tmp_path / "long", [1.0] * 1000))
+    long = RunLogs.read(a_run(tmp_path / "long", [1.0] * 1000))
     assert sample_steps([*runs, long]) == [1, 4, 200, 400, 600, 800, 1000]
     assert sample_steps([]) == []
 
 
 def test_json_has_every_number_and_survives_json(pair: tuple[Path, Path]) -> None:
-    found = json.loads(json.dumps(compare_runs([RunLogs.of(folder) for folder in pair])))
+    found = json.loads(json.dumps(compare_runs([RunLogs.read(folder) for folder in pair])))
     one = found["runs"][0]
     assert (one["ended"], one["steps"], one["loss"], one["attempts"]) == ("done", 4, 1.0, 2)
     assert (one["resumes_done"], one["resumes_due"], one["steps_replayed"]) == (1, 1, 1)
@@ -100,7 +100,7 @@ def test_json_has_every_number_and_survives_json(pair: tuple[Path, Path]) -> Non
 
 def test_the_table_says_it_in_words(pair: tuple[Path, Path]) -> None:
     console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(render_table([RunLogs.of(folder) for folder in pair]))
+    console.print(render_table([RunLogs.read(folder) for folder in pair]))
     text = console.export_text()
     for words in (
         "optimizer.learning_rate",
@@ -151,6 +151,6 @@ def test_a_run_that_has_only_begun_has_gaps_and_no_errors(tmp_path: Path) -> Non
     folder.mkdir()
     started = {"event": "started", "step": 0, "time": 1.0, "attempt": 1, "world_size": 1}
     (folder / "events.jsonl").write_text(json.dumps(started) + "\n")
-    found = compare_runs([RunLogs.of(folder)])["runs"][0]
+    found = compare_runs([RunLogs.read(folder)])["runs"][0]
     assert (found["loss"], found["mfu"], found["ended"]) == (None, None, "running or killed")
-    render_table([RunLogs.of(folder)])
+    render_table([RunLogs.read(folder)])

@@ -26,24 +26,24 @@ class Recorder:
         self.after = False
         """Fail after the work was done, as a lost answer looks like."""
 
-    def knows(self, run_id: str) -> bool:
+    def has_run(self, run_id: str) -> bool:
         self._fail()
         return run_id in self.runs
 
-    def create(self, experiment: str, name: str, tags: Mapping[str, str]) -> str:
+    def create_run(self, experiment: str, name: str, tags: Mapping[str, str]) -> str:
         self._fail()
         run_id = f"run{len(self.runs)}"
         self.runs[run_id] = {"experiment": experiment, "name": name, "tags": dict(tags)}
         self.runs[run_id].update(points=set(), sent=0, parameters={}, status=None)
         return run_id
 
-    def describe(self, run_id: str, parameters: Mapping[str, str]) -> None:
+    def log_params(self, run_id: str, parameters: Mapping[str, str]) -> None:
         self._fail()
         known = self.runs[run_id]["parameters"]
         assert all(known.get(key, value) == value for key, value in parameters.items())
         known.update(parameters)
 
-    def log(self, run_id: str, points: Sequence[Point]) -> None:
+    def log_metrics(self, run_id: str, points: Sequence[Point]) -> None:
         if not self.after:
             self._fail()
         assert len(points) <= 1000
@@ -52,7 +52,7 @@ class Recorder:
         if self.after:
             self._fail()
 
-    def state(self, run_id: str, status: str) -> None:
+    def set_status(self, run_id: str, status: str) -> None:
         self._fail()
         self.runs[run_id]["status"] = status
 
@@ -154,7 +154,7 @@ def test_another_server_gets_the_whole_run(tmp_path: Path) -> None:
     a_run(tmp_path, 5)
     sender(tmp_path, Recorder()).send()
     other = Recorder()
-    other.create("e", "another run of the same id", {})
+    other.create_run("e", "another run of the same id", {})
     sender(tmp_path, other, "http://y").send()
     assert len(losses(other, "run1")) == 5
     assert not losses(other, "run0")

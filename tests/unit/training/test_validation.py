@@ -150,7 +150,7 @@ def judged(tmp_path: Path, code: int, *, said: str = "", failure: str = "", **mo
     """What a node says whose launcher ended so."""
     if failure:
         (tmp_path / f"{FAILED}1").write_text(failure)
-    ended = LaunchResult(code=code, said=said.splitlines(), **more)
+    ended = LaunchResult(code=code, output=said.splitlines(), **more)
     return gang.judge(PAIR, "collective", ended, tmp_path)
 
 
@@ -185,7 +185,7 @@ def test_what_the_ranks_found_is_the_verdict(tmp_path: Path) -> None:
         (1, {"failure": "OutOfMemoryError: CUDA out of memory"}, "OutOfMemoryError: CUDA out of"),
         (1, {"in_time": False}, "not done within 900 s"),
         (3, {"said": "strange\n\n"}, "its launcher ended with 3, and last said: strange"),
-        (EXIT_PREEMPTED, {"told_to_stop": True}, "told to stop before it was done"),
+        (EXIT_PREEMPTED, {"interrupted": True}, "told to stop before it was done"),
         (0, {}, "its launcher ended with 0, and last said: nothing"),
     ],
 )

@@ -9,14 +9,14 @@ from typing import Any
 
 from training.prepare.dataset import DatasetError, Index, read_index, verify_files
 from training.spec import content_hash
-from training.trainer.data.windows import Opened
+from training.trainer.data.windows import DatasetVersion
 
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
     """One or several datasets with the same tokens."""
 
-    opened: tuple[Opened, ...]
+    opened: tuple[DatasetVersion, ...]
     weights: tuple[int, ...]
     """Of W samples in a row, W being their sum, so many come from each; 1 for a dataset alone."""
     paths: tuple[str, ...]
@@ -53,7 +53,7 @@ class Corpus:
         ]
 
 
-def open_version(folder: Path, *, full_check: bool) -> Opened:
+def open_version(folder: Path, *, full_check: bool) -> DatasetVersion:
     """A version whose shards are all there and whole.
 
     Raises DatasetError with one line per bad shard: before the first step, not at step 10,000.
@@ -62,10 +62,12 @@ def open_version(folder: Path, *, full_check: bool) -> Opened:
     mistakes = verify_files(folder, index, hashes=full_check)
     if mistakes:
         raise DatasetError("\n".join(mistakes))
-    return Opened(folder=folder, index=index)
+    return DatasetVersion(folder=folder, index=index)
 
 
-def together(opened: Sequence[Opened], weights: Sequence[int], paths: Sequence[str]) -> Corpus:
+def combine_datasets(
+    opened: Sequence[DatasetVersion], weights: Sequence[int], paths: Sequence[str]
+) -> Corpus:
     """The datasets as one corpus. Raises DatasetError when their tokens are not the same."""
     first = opened[0].index
     for dataset, path in zip(opened, paths, strict=True):

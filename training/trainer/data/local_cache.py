@@ -30,12 +30,12 @@ from training.prepare.dataset import (
     parse_latest,
 )
 from training.trainer.data.dataset import open_version
-from training.trainer.data.windows import Opened
+from training.trainer.data.windows import DatasetVersion
 
 CHUNK_BYTES: Final = 8 * 1024 * 1024
 
 
-class Place(Protocol):
+class DatasetSource(Protocol):
     """Where a prepared dataset lies. Methods raise DatasetError."""
 
     def text(self, name: str) -> str:
@@ -48,7 +48,7 @@ class Place(Protocol):
         """The file as a message names it."""
 
 
-class Folder:
+class FolderSource:
     """A dataset on a mounted file system."""
 
     def __init__(self, path: Path) -> None:
@@ -65,14 +65,14 @@ class Folder:
                 while chunk := stream.read(CHUNK_BYTES):
                     yield chunk
         except OSError as error:
-            raise DatasetError(f"{self.where(name)}: {_told(error)}") from None
+            raise DatasetError(f"{self.where(name)}: {_reason(error)}") from None
 
     def where(self, name: str) -> str:
         """Its path."""
         return str(self._path / name)
 
 
-class Bucket:
+class BucketSource:
     """A copy of a dataset below s3://BUCKET/PREFIX."""
 
     def __init__(self, url: str) -> None:
@@ -105,17 +105,19 @@ class Bucket:
         return f"{self._url}/{name}"
 
 
-def place_of(path: str) -> Place:
+def open_dataset_source(path: str) -> DatasetSource:
     """The place that `data.path` names. Raises DatasetError."""
-    return Bucket(path) if path.startswith("s3://") else Folder(Path(path))
+    return BucketSource(path) if path.startswith("s3://") else FolderSource(Path(path))
 
 
-def latest_of(place: Place) -> str:
+def latest_version(place: DatasetSource) -> str:
     """The version that the place's `latest` names. Raises DatasetError."""
     return parse_latest(place.text(LATEST_FILE), place.where(LATEST_FILE))
 
 
-def staged(place: Place, version: str, staging: Path, *, full_check: bool) -> Opened:
+def cache_version(
+    place: DatasetSource, version: str, staging: Path, *, full_check: bool
+) -> DatasetVersion:
     """A version from the local disk; copied there first unless it is there already.
 
     Raises DatasetError with one line: not enough room, or a file that is missing or corrupt.
@@ -133,7 +135,7 @@ def staged(place: Place, version: str, staging: Path, *, full_check: bool) -> Op
                 _copy_again_if_bad(place, version, staging)
             return open_version(folder, full_check=full_check)
     except OSError as error:
-        raise DatasetError(f"data.staging: {staging}: {_told(error)}") from None
+        raise DatasetError(f"data.staging: {staging}: {_reason(error)}") from None
 
 
 @contextlib.contextmanager
@@ -143,7 +145,7 @@ def _locked(staging: Path, version: str) -> Iterator[None]:
         yield
 
 
-def _copy_again_if_bad(place: Place, version: str, staging: Path) -> None:
+def _copy_again_if_bad(place: DatasetSource, version: str, staging: Path) -> None:
     """Another rank may have done it while this one waited."""
     folder = staging / version
     try:
@@ -153,12 +155,12 @@ def _copy_again_if_bad(place: Place, version: str, staging: Path) -> None:
         _copy(place, version, staging)
 
 
-def _copy(place: Place, version: str, staging: Path) -> None:
+def _copy(place: DatasetSource, version: str, staging: Path) -> None:
     text = place.text(f"{version}/{INDEX_FILE}")
     index = parse_index(text, version, place.where(f"{version}/{INDEX_FILE}"))
     copying = staging / f".{version}.copying"
     copying.mkdir(exist_ok=True)
-    missing = [file for file in index.files() if not _good(copying / file.name, file)]
+    missing = [file for file in index.files() if not _is_whole(copying / file.name, file)]
     _check_room(missing, staging)
     for file in missing:
         _copy_file(place, version, file, copying / file.name)
@@ -178,7 +180,7 @@ def _check_room(missing: list[DataFile], staging: Path) -> None:
         )
 
 
-def _copy_file(place: Place, version: str, wanted: DataFile, file: Path) -> None:
+def _copy_file(place: DatasetSource, version: str, wanted: DataFile, file: Path) -> None:
     """Copy and hash in one pass. A file that is not what the index says is named, and not kept."""
     name = f"{version}/{wanted.name}"
     digest = hashlib.sha256()
@@ -196,12 +198,12 @@ def _copy_file(place: Place, version: str, wanted: DataFile, file: Path) -> None
         )
 
 
-def _good(file: Path, wanted: DataFile) -> bool:
+def _is_whole(file: Path, wanted: DataFile) -> bool:
     """Whether an earlier try has copied it wholly."""
     if not file.exists() or wanted.bytes not in (None, file.stat().st_size):
         return False
     return file_sha256(file) == wanted.sha256
 
 
-def _told(error: OSError) -> str:
+def _reason(error: OSError) -> str:
     return error.strerror or str(error)

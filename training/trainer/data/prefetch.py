@@ -17,16 +17,16 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from training.trainer.data.sampler import TrainingOrder
+from training.trainer.data.sampler import Sampler
 from training.trainer.data.windows import Int64s, Tokens
 
-FIND_AT_LEAST: Final = 4096
+LOOKUP_SAMPLES: Final = 4096
 """Samples whose places are computed at once: fewer cost almost as much."""
 JOIN_S: Final = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class PrefetchPlan:
     """Which samples this rank will ask for: the same share of each step, to the end."""
 
     share: range
@@ -39,23 +39,23 @@ class Plan:
     """Steps that are kept ready at most; 0: none."""
 
 
-class Feed:
+class PrefetchLoader:
     """What the training loop takes its samples from."""
 
-    def __init__(self, order: TrainingOrder, plan: Plan, device: torch.device) -> None:
-        self._order = order
+    def __init__(self, sampler: Sampler, plan: PrefetchPlan, device: torch.device) -> None:
+        self._sampler = sampler
         self._plan = plan
         self._device = device
-        self._now = _Reader(order, plan)
+        self._now = _Reader(sampler, plan)
         """For steps that were not read ahead."""
         self._changed = threading.Condition()
         self._ready: deque[_Ready] = deque()
         self._next = -1
         """Samples before the step whose rows come next in `_ready`; -1 before the first."""
-        self._aimed = 0
+        self._generation = 0
         """Raised when the run takes another step than the next: what was read ahead is dropped."""
-        self._read_for = 0
-        """Of `_aimed`, what the thread reads for."""
+        self._reader_generation = 0
+        """Of `_generation`, what the thread reads for."""
         self._ended = False
         """Whether all samples of the run are read."""
         self._failed: BaseException | None = None
@@ -69,12 +69,12 @@ class Feed:
         """
         step = first - self._plan.share.start
         if count != self._now.size:
-            return torch.from_numpy(self._order.take(first, count))
+            return torch.from_numpy(self._sampler.take(first, count))
         if self._plan.steps_ahead:
             with self._changed:
                 if step == self._next:
                     return self._pop().tensor()
-                self._aim(step + self._plan.step_samples)
+                self._seek(step + self._plan.step_samples)
         return self._read_now(step)
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ class Feed:
 
     def _read_now(self, step: int) -> torch.Tensor:
         if step != self._now.step:
-            self._now.aim(step)
+            self._now.seek(step)
         rows = self._now.read(1)
         if rows is None:
             raise ValueError(f"no step begins after {step} samples; the run has {self._plan.end}")
@@ -105,11 +105,11 @@ class Feed:
             self._changed.notify_all()
         return ready
 
-    def _aim(self, step: int) -> None:
+    def _seek(self, step: int) -> None:
         """Read ahead from this step on; the caller holds the lock."""
         self._ready.clear()
         self._next = step
-        self._aimed += 1
+        self._generation += 1
         self._changed.notify_all()
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
@@ -117,10 +117,10 @@ class Feed:
 
     def _run(self) -> None:
         try:
-            reader = _Reader(self._order, self._plan)
+            reader = _Reader(self._sampler, self._plan)
             copier = _Copier(self._device) if self._device.type == "cuda" else None
             while (steps := self._wait_for_work(reader)) is not None:
-                aimed, size = self._read_for, len(self._plan.share)
+                generation, size = self._reader_generation, len(self._plan.share)
                 found = reader.read(steps)
                 ready: list[_Ready] = []
                 if found is not None:
@@ -129,7 +129,7 @@ class Feed:
                         rows, copied = copier.copy(rows)
                     ready = [_Ready(part, copied) for part in torch.split(rows, size)]
                 with self._changed:
-                    if aimed == self._aimed:
+                    if generation == self._generation:
                         self._ready.extend(ready)
                         self._ended = not ready
                         self._changed.notify_all()
@@ -144,13 +144,13 @@ class Feed:
             self._changed.wait_for(self._is_work)
             if self._closed:
                 return None
-            if self._read_for != self._aimed:
-                self._read_for, self._ended = self._aimed, False
-                reader.aim(self._next)
+            if self._reader_generation != self._generation:
+                self._reader_generation, self._ended = self._generation, False
+                reader.seek(self._next)
             return self._plan.steps_ahead - len(self._ready)
 
     def _is_work(self) -> bool:
-        if self._closed or self._read_for != self._aimed:
+        if self._closed or self._reader_generation != self._generation:
             return True
         return not self._ended and len(self._ready) <= self._plan.steps_ahead // 2
 
@@ -175,14 +175,14 @@ class _Ready:
 class _Reader:
     """Reads consecutive steps."""
 
-    def __init__(self, order: TrainingOrder, plan: Plan) -> None:
-        self._order = order
+    def __init__(self, sampler: Sampler, plan: PrefetchPlan) -> None:
+        self._sampler = sampler
         self._plan = plan
         self.size = len(plan.share)
         """Samples of one step."""
-        self.aim(0)
+        self.seek(0)
 
-    def aim(self, step: int) -> None:
+    def seek(self, step: int) -> None:
         """Go on from the step before which so many samples were used."""
         self.step = step
         self._found: Int64s = np.empty(0, dtype=np.int64)
@@ -203,15 +203,15 @@ class _Reader:
             used = 0
         self._used = used + count
         self.step = end
-        return self._order.gather(self._found[used : used + count])
+        return self._sampler.gather(self._found[used : used + count])
 
     def _find(self, steps: int) -> None:
         """Compute the places of these steps' samples, and of more."""
         plan = self._plan
-        more = max(steps, -(-FIND_AT_LEAST // self.size))
+        more = max(steps, -(-LOOKUP_SAMPLES // self.size))
         begins = self.step + plan.step_samples * np.arange(more, dtype=np.int64)
         share = np.arange(plan.share.start, plan.share.stop, dtype=np.int64)
-        self._found = self._order.find((begins[:, None] + share).reshape(-1))
+        self._found = self._sampler.find((begins[:, None] + share).reshape(-1))
 
 
 class _Copier:

@@ -35,7 +35,7 @@ class Cursor:
     seed: int
 
 
-class TrainingOrder:
+class Sampler:
     """The seeded order of the training windows over all epochs."""
 
     def __init__(self, windows: TokenWindows, seed: int, weights: Sequence[int] = (1,)) -> None:
@@ -53,12 +53,14 @@ class TrainingOrder:
     def find(self, samples_B: Int64s) -> Int64s:
         """Where the tokens of each of these samples of the run are, for `gather`."""
         if len(self._windows.sizes) == 1:
-            return self._windows.places(self._of(0, samples_B))
+            return self._windows.places(self._window_numbers(0, samples_B))
         sources_B, numbers_B = self._mixture.find(samples_B)
         windows_B = np.empty_like(samples_B)
         for source in np.unique(sources_B):
             here = sources_B == source
-            windows_B[here] = self._bases[source] + self._of(int(source), numbers_B[here])
+            windows_B[here] = self._bases[source] + self._window_numbers(
+                int(source), numbers_B[here]
+            )
         return self._windows.places(windows_B)
 
     def gather(self, places_B: Int64s) -> Tokens:
@@ -69,7 +71,7 @@ class TrainingOrder:
         """Samples first .. first + count - 1 of the run, shape [count, S + 1]."""
         return self.gather(self.find(np.arange(first, first + count, dtype=np.int64)))
 
-    def _of(self, source: int, numbers_B: Int64s) -> Int64s:
+    def _window_numbers(self, source: int, numbers_B: Int64s) -> Int64s:
         """The windows of a dataset's samples, `numbers_B` ascending."""
         size = self._windows.sizes[source]
         if not len(numbers_B):
@@ -93,7 +95,9 @@ class TrainingOrder:
         return made[1]
 
 
-def spread(windows: TokenWindows, samples: int, weights: Sequence[int] = (1,)) -> Int64s:
+def evaluation_windows(
+    windows: TokenWindows, samples: int, weights: Sequence[int] = (1,)
+) -> Int64s:
     """Numbers of about `samples` windows, ascending: the evaluation set.
 
     Each dataset gives its share by weight, evenly spread; fewer where it has fewer.

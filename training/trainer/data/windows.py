@@ -27,7 +27,7 @@ Documents = Literal["join", "separate"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opened:
+class DatasetVersion:
     """A dataset version on this machine."""
 
     folder: Path
@@ -39,7 +39,7 @@ class TokenWindows:
 
     def __init__(
         self,
-        opened: Sequence[Opened],
+        opened: Sequence[DatasetVersion],
         split: Split,
         sequence_length: int,
         documents: Documents = "join",
@@ -99,10 +99,10 @@ class TokenWindows:
 
 
 def _stretches(
-    dataset: Opened, split: Split, documents: Documents
+    dataset: DatasetVersion, split: Split, documents: Documents
 ) -> Iterator[tuple[Tokens, Int64s, Int64s]]:
     """Of each shard: its tokens, and where its stretches begin and how long they are."""
-    for shard in dataset.index.of(split):
+    for shard in dataset.index.shards_of(split):
         file = dataset.folder / shard.name
         with file.open("rb", buffering=0) as stream:  # np.memmap takes ten times as long
             mapped = mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ)

@@ -53,7 +53,7 @@ def flops_per_token(
     return 6.0 * (parameters - looked_up) + 12.0 * layers * width * sequence_length
 
 
-def utilisation(
+def model_flops_utilization(
     tokens_per_s: float, token_flops: float, devices: int, device_flops: float | None
 ) -> float | None:
     """The part of all devices' peak, 0 to 1, that the model's arithmetic used; None without a peak."""

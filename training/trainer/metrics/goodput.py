@@ -57,7 +57,7 @@ class Goodput:
         return self.resumes_done / self.resumes_due if self.resumes_due else None
 
 
-def account(events: Sequence[Line], metrics: Sequence[Line]) -> Goodput:
+def compute_goodput(events: Sequence[Line], metrics: Sequence[Line]) -> Goodput:
     """Split the time of a run whose files hold these lines, in the order in which they stand."""
     dropped = [part for event in events for part in event.get("dropped", ())]
     attempts = sorted({int(line["attempt"]) for line in (*events, *metrics)})
@@ -82,9 +82,9 @@ def _life(
     attempt: int, events: Sequence[Line], metrics: Sequence[Line], dropped: Sequence[Line]
 ) -> tuple[float, float, dict[str, float]]:
     """Begin and end of an attempt in Unix seconds, and what it spent between, by cause."""
-    said = _of(attempt, events)
-    steps = _of(attempt, metrics)
-    lost = _of(attempt, dropped)
+    said = _lines_of(attempt, events)
+    steps = _lines_of(attempt, metrics)
+    lost = _lines_of(attempt, dropped)
     startup = _sum(said, "startup_s")
     times = [line["time"] for line in (*said, *steps) if "time" in line]
     times += [line["until"] for line in lost]
@@ -113,12 +113,12 @@ def _resumed(
     attempt: int, events: Sequence[Line], metrics: Sequence[Line], dropped: Sequence[Line]
 ) -> bool:
     """Whether this attempt went on from a checkpoint, and made a step or ended in order."""
-    said = {event["event"] for event in _of(attempt, events)}
-    further = _of(attempt, metrics) or _of(attempt, dropped) or "finished" in said
+    said = {event["event"] for event in _lines_of(attempt, events)}
+    further = _lines_of(attempt, metrics) or _lines_of(attempt, dropped) or "finished" in said
     return "resumed" in said and bool(further)
 
 
-def _of(attempt: int, lines: Iterable[Line]) -> list[Line]:
+def _lines_of(attempt: int, lines: Iterable[Line]) -> list[Line]:
     return [line for line in lines if line["attempt"] == attempt]
 
 

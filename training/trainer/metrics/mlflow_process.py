@@ -16,11 +16,11 @@ from pathlib import Path
 from training.trainer.config import ReportConfig
 
 _PROJECT = Path(__file__).resolve().parents[3]
-_LAST_WORDS_S = 12.0
+_FLUSH_TIMEOUT_S = 12.0
 """For what is not sent when the run is done; more than the process gives itself."""
 
 
-class Tracker:
+class MlflowProcess:
     """The process; it ends by itself soon after this one does, however that happens."""
 
     def __init__(
@@ -48,6 +48,6 @@ class Tracker:
         self._process.stdin.close()
         if patient:
             try:
-                self._process.wait(_LAST_WORDS_S)
+                self._process.wait(_FLUSH_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 return

@@ -61,9 +61,9 @@ class ProgressDisplay:
             self._shown = now
             left = (now - self._begun) / (metrics.step - self._first)
             left *= self._steps - metrics.step
-            self.say(f"step {metrics.step}/{self._steps}  {text}  {left:.0f} s left")
+            self.log(f"step {metrics.step}/{self._steps}  {text}  {left:.0f} s left")
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """A line of its own."""
         if self._bar:
             self._bar.console.print(text, highlight=False)

@@ -50,7 +50,7 @@ class RunCollector(Collector):
         self._totals = totals
         self._folder = folder
         self._labels = dict(labels)
-        self._told: dict[str, float] = {"attempt": attempt, "planned_steps": steps}
+        self._event_gauges: dict[str, float] = {"attempt": attempt, "planned_steps": steps}
         """Gauges that change with events only."""
         self._events: dict[str, int] = {}
         self._measure_volume()
@@ -61,20 +61,20 @@ class RunCollector(Collector):
             usage = shutil.disk_usage(self._folder)
         except OSError:
             return
-        self._told["volume_size_bytes"] = usage.total
-        self._told["volume_free_bytes"] = usage.free
+        self._event_gauges["volume_size_bytes"] = usage.total
+        self._event_gauges["volume_free_bytes"] = usage.free
 
-    def hear(self, entry: Mapping[str, Any]) -> None:
+    def observe(self, entry: Mapping[str, Any]) -> None:
         """An event was written."""
         name = str(entry["event"])
         self._events[name] = self._events.get(name, 0) + 1
         if name == "evaluated":
-            self._told["evaluation_loss_nats"] = entry["loss"]
+            self._event_gauges["evaluation_loss_nats"] = entry["loss"]
         elif name == "checkpoint_commit":
-            self._told["checkpoint_step"] = entry["step"]
-            self._told["checkpoint_write_seconds"] = entry["seconds"]
-            self._told["checkpoint_size_bytes"] = entry["bytes"]
-            self._told["checkpoint_commit_timestamp_seconds"] = entry["time"]
+            self._event_gauges["checkpoint_step"] = entry["step"]
+            self._event_gauges["checkpoint_write_seconds"] = entry["seconds"]
+            self._event_gauges["checkpoint_size_bytes"] = entry["bytes"]
+            self._event_gauges["checkpoint_commit_timestamp_seconds"] = entry["time"]
             self._measure_volume()
 
     def collect(self) -> Iterator[Metric]:
@@ -104,7 +104,7 @@ class RunCollector(Collector):
             for (name, text), number in zip(_GAUGES.items(), newest, strict=True):
                 if number is not None:
                     yield self._gauge(name, text, number)
-        for name, value in list(self._told.items()):
+        for name, value in list(self._event_gauges.items()):
             yield self._gauge(name, "From the newest event that tells it", value)
         events = CounterMetricFamily(
             "trainyard_events", "Events of this attempt", labels=[*self._labels, "event"]
@@ -124,7 +124,7 @@ class RunCollector(Collector):
         return family
 
 
-def serve(collector: RunCollector, address: str, port: int) -> Callable[[], None]:
+def start_server(collector: RunCollector, address: str, port: int) -> Callable[[], None]:
     """Answer scrapes in a thread until the returned function is called. Raises OSError."""
     registry = CollectorRegistry()
     registry.register(collector)

@@ -10,22 +10,22 @@ from pathlib import Path
 from training import spec
 from training.trainer.config import ReportConfig
 from training.trainer.loop import Run
-from training.trainer.metrics.mlflow_process import Tracker
-from training.trainer.preflight import Request
+from training.trainer.metrics.mlflow_process import MlflowProcess
+from training.trainer.preflight import RunRequest
 
 
 class Reports:
     """What was opened for one attempt; empty on ranks other than the leader."""
 
-    def __init__(self, run: Run, request: Request) -> None:
-        self._tracker: Tracker | None = None
+    def __init__(self, run: Run, request: RunRequest) -> None:
+        self._tracker: MlflowProcess | None = None
         self._close_endpoint: Callable[[], None] | None = None
         report = run.config.report
-        if run.world.leads and (port := metrics_port(report)):
+        if run.world.is_leader and (port := metrics_port(report)):
             self._close_endpoint = _endpoint(run, request, port)
         if not self._close_endpoint:
             run.events.listen(None)
-        if run.world.leads and report.mlflow is not None:
+        if run.world.is_leader and report.mlflow is not None:
             self._tracker = _tracker(run, request)
 
     def close(self, *, patient: bool) -> None:
@@ -56,8 +56,8 @@ def metrics_address(report: ReportConfig) -> str:
     return told or socket.gethostbyname(socket.gethostname())
 
 
-def _endpoint(run: Run, request: Request, port: int) -> Callable[[], None] | None:
-    from training.trainer.metrics.prometheus import RunCollector, serve
+def _endpoint(run: Run, request: RunRequest, port: int) -> Callable[[], None] | None:
+    from training.trainer.metrics.prometheus import RunCollector, start_server
 
     collector = RunCollector(
         run.meter.totals,
@@ -68,20 +68,20 @@ def _endpoint(run: Run, request: Request, port: int) -> Callable[[], None] | Non
     )
     address = metrics_address(run.config.report)
     try:
-        close = serve(collector, address, port)
+        close = start_server(collector, address, port)
     except OSError as error:
         why = error.strerror or error
-        run.display.say(f"no endpoint for Prometheus at {address}:{port}: {why}")
+        run.display.log(f"no endpoint for Prometheus at {address}:{port}: {why}")
         return None
-    run.events.listen(collector.hear)
+    run.events.listen(collector.observe)
     return close
 
 
-def _tracker(run: Run, request: Request) -> Tracker | None:
+def _tracker(run: Run, request: RunRequest) -> MlflowProcess | None:
     named = labels(request.record, request.run_dir)
     tags = {f"trainyard.{key}": value for key, value in named.items() if value}
     try:
-        return Tracker(request.run_dir, run.config.report, named["run_id"], tags)
+        return MlflowProcess(request.run_dir, run.config.report, named["run_id"], tags)
     except OSError as error:
-        run.display.say(f"no MLflow: {error}")
+        run.display.log(f"no MLflow: {error}")
         return None

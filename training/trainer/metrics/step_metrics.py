@@ -40,7 +40,7 @@ class Totals:
 
 
 @dataclass(kw_only=True)
-class Meter:
+class StepMeter:
     """One per rank; on ranks other than the leader the log and the display are silent."""
 
     log: MetricsLog
@@ -56,7 +56,7 @@ class Meter:
     totals: Totals = field(default_factory=Totals)
     _stall_s: float = 0.0
 
-    def stalled(self, seconds: float) -> None:
+    def add_stall(self, seconds: float) -> None:
         """Training stood still for a save; told with the next step."""
         self._stall_s += seconds
 
@@ -71,7 +71,9 @@ class Meter:
             time=time.time(),
             tokens_per_s=tokens_per_s,
             samples_per_s=self.samples / step_time_s,
-            mfu=flops.utilisation(tokens_per_s, self.token_flops, self.devices, self.device_flops),
+            mfu=flops.model_flops_utilization(
+                tokens_per_s, self.token_flops, self.devices, self.device_flops
+            ),
             checkpoint_stall_s=self._stall_s,
             **measured,
         )

@@ -22,7 +22,7 @@ from training.trainer.config import ModelConfig
 from training.trainer.config.model import CONFIG_FILE
 
 
-def settings_of(config: ModelConfig, sequence_length: int) -> Any:
+def transformers_config(config: ModelConfig, sequence_length: int) -> Any:
     """The transformers configuration: of a folder's config.json, or Llama with our shape.
 
     Raises ConfigError with one line per mistake.
@@ -44,7 +44,7 @@ def settings_of(config: ModelConfig, sequence_length: int) -> Any:
     return settings
 
 
-def without_memory(settings: Any) -> torch.nn.Module:
+def build_on_meta(settings: Any) -> torch.nn.Module:
     """The model, its parameters on the meta device; buffers are real, and small."""
     module = importlib.import_module(type(settings).__module__.replace("configuration", "modeling"))
     with _parameters_on_meta():
@@ -52,7 +52,7 @@ def without_memory(settings: Any) -> torch.nn.Module:
     return model
 
 
-def blocks_of(model: torch.nn.Module) -> list[torch.nn.Module]:
+def decoder_blocks(model: torch.nn.Module) -> list[torch.nn.Module]:
     """The repeated blocks, in order: what is sharded, recomputed and compiled one at a time."""
     names = set(getattr(model, "_no_split_modules", None) or ())
     return [module for module in model.modules() if type(module).__name__ in names]

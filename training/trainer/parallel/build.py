@@ -24,12 +24,16 @@ from training.config_errors import ConfigError
 from training.trainer.config import TrainerConfig
 from training.trainer.config.parallel import ModelShape
 from training.trainer.parallel import initialization, pretrained
-from training.trainer.parallel.architecture import blocks_of, settings_of, without_memory
-from training.trainer.parallel.grad_norm import DividedNorm
-from training.trainer.parallel.passes import Passes, WholePasses
-from training.trainer.parallel.pipeline_stages import Stage, keep_only
-from training.trainer.parallel.tensor_parallel import cut_matrices
-from training.trainer.parallel.world import World, bare
+from training.trainer.parallel.architecture import (
+    build_on_meta,
+    decoder_blocks,
+    transformers_config,
+)
+from training.trainer.parallel.grad_norm import ShardedGradNorm
+from training.trainer.parallel.passes import FullModelPasses, Passes
+from training.trainer.parallel.pipeline_stages import Stage, keep_stage
+from training.trainer.parallel.tensor_parallel import apply_tensor_parallel
+from training.trainer.parallel.world import World, unwrap
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -45,16 +49,16 @@ class Network:
     """The transformers configuration of the whole model."""
     parameters: int
     """Of the whole model."""
-    begin: Callable[[], None]
+    init_weights: Callable[[], None]
     """Fills the parameters with their initial weights; not called by a run that loads a checkpoint,
     which has them all. Raises ConfigError for weights that do not fit."""
-    norm: DividedNorm | None
+    norm: ShardedGradNorm | None
     """For gradients that are divided; None: every rank holds them all."""
 
     @property
-    def bare(self) -> torch.nn.Module:
+    def unwrapped(self) -> torch.nn.Module:
         """The transformers model, whose names are the whole model's."""
-        return bare(self.module)
+        return unwrap(self.module)
 
     def clip(self, most: float) -> torch.Tensor:
         """Scale the gradients to a global 2-norm of at most `most`; the norm before."""
@@ -62,19 +66,19 @@ class Network:
             return self.norm.clip(most)
         return torch.nn.utils.clip_grad_norm_(self.module.parameters(), most)
 
-    def settle(self) -> None:
+    def reshard(self) -> None:
         """Free what an evaluation gathered."""
         for module in self.module.modules():
             if isinstance(module, FSDPModule):
                 module.reshard()
 
 
-def build(config: TrainerConfig, world: World, vocabulary: int) -> Network:
+def build_network(config: TrainerConfig, world: World, vocabulary: int) -> Network:
     """The network of this rank, for a dataset of so many tokens; its weights are yet to come.
 
     Raises ConfigError.
     """
-    settings = settings_of(config.model, config.data.sequence_length)
+    settings = transformers_config(config.model, config.data.sequence_length)
     layout = world.layout
     mistakes = list(config.parallel.model_mistakes(_shape(settings)))
     if settings.vocab_size < vocabulary:
@@ -84,32 +88,32 @@ def build(config: TrainerConfig, world: World, vocabulary: int) -> Network:
         )
     if mistakes:
         raise ConfigError(mistakes)
-    with initialization.Recipes() as recipes:
-        model = without_memory(settings)
-    draws = recipes.of(model) if config.model.weights == "random" else {}
+    with initialization.InitRecorder() as recorder:
+        model = build_on_meta(settings)
+    init_ops = recorder.ops_for(model) if config.model.weights == "random" else {}
     parameters = sum(parameter.numel() for parameter in model.parameters())
     mesh = None if layout.plain else _mesh(world)
     stage = Stage(layout.stage(world.rank), layout.pipeline)
     if mesh and layout.tensor > 1:
-        cut_matrices(model, mesh["tensor"])
+        apply_tensor_parallel(model, mesh["tensor"])
     if layout.pipeline > 1:
-        keep_only(model, stage)
+        keep_stage(model, stage)
     _prepare_blocks(model, config)
     if mesh:
         _shard(model, mesh, config, world)
     _make_memory(model, world.device, tie=mesh is None)
-    if draws:
-        begin = functools.partial(initialization.draw_all, model, draws, config.seed)
+    if init_ops:
+        init_weights = functools.partial(initialization.initialize, model, init_ops, config.seed)
     else:
-        begin = functools.partial(pretrained.read_all, model, Path(config.model.path))
+        init_weights = functools.partial(pretrained.load_pretrained, model, Path(config.model.path))
     module = model if mesh else _replicate(model, world)
     return Network(
         module=module,
         passes=_passes(module, stage, mesh, config, world, settings),
         settings=settings,
         parameters=parameters,
-        begin=begin,
-        norm=DividedNorm(model.parameters(), layout.data * layout.tensor, world.device)
+        init_weights=init_weights,
+        norm=ShardedGradNorm(model.parameters(), layout.data * layout.tensor, world.device)
         if mesh
         else None,
     )
@@ -136,7 +140,7 @@ def _mesh(world: World) -> DeviceMesh:
 
 def _prepare_blocks(model: torch.nn.Module, config: TrainerConfig) -> None:
     """In place, so that names stay."""
-    for block in blocks_of(model):
+    for block in decoder_blocks(model):
         if config.blocks.recompute:
             inside: Any = functools.partial(checkpoint, block.forward, use_reentrant=False)
             block.forward = inside
@@ -152,7 +156,7 @@ def _shard(model: torch.nn.Module, mesh: DeviceMesh, config: TrainerConfig, worl
         param_dtype=None if compute == torch.float32 else compute,
         reduce_dtype=reduce,
     )
-    for module in (*blocks_of(model), model):
+    for module in (*decoder_blocks(model), model):
         fully_shard(module, mesh=mesh[over], mp_policy=policy)
 
 
@@ -163,7 +167,7 @@ def _replicate(model: torch.nn.Module, world: World) -> torch.nn.Module:
     return DistributedDataParallel(
         model,
         device_ids=device_ids,
-        # Every rank draws, reads or loads the same weights; buffers are constants.
+        # Every rank init_ops, reads or loads the same weights; buffers are constants.
         init_sync=False,
         forward_sync_buffers=False,
         gradient_as_bucket_view=True,
@@ -192,7 +196,7 @@ def _passes(
     batch, compute = config.batch, _DTYPES[config.precision.compute]
     if mesh is None or stage.count == 1:
         autocast = compute if mesh is None and compute != torch.float32 else None
-        return WholePasses(module, batch.micro_samples, autocast)
+        return FullModelPasses(module, batch.micro_samples, autocast)
     # Only here: a run without a pipeline does not pay for loading it.
     from training.trainer.parallel.pipeline_passes import PipelinePasses, Shapes
 

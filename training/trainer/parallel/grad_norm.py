@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import torch
 import torch.distributed as dist
 
-from training.trainer.parallel.sharding import cut, local
+from training.trainer.parallel.sharding import shard_count, to_local
 
 
-class DividedNorm:
+class ShardedGradNorm:
     """Clips gradients that are divided over the ranks of a mesh.
 
     Every rank adds the squares of what it holds, divided by how many ranks of its pipeline stage
@@ -21,7 +21,7 @@ class DividedNorm:
         self, parameters: Iterable[torch.nn.Parameter], ranks_per_stage: int, device: torch.device
     ) -> None:
         self._parameters = list(parameters)
-        parts = [cut(parameter) / ranks_per_stage for parameter in self._parameters]
+        parts = [shard_count(parameter) / ranks_per_stage for parameter in self._parameters]
         self._parts = torch.tensor(parts, dtype=torch.float64, device=device)
 
     @torch.no_grad()
@@ -29,7 +29,7 @@ class DividedNorm:
         """Scale the gradients to a 2-norm of at most `most`; the norm before, on the device."""
         used = [i for i, parameter in enumerate(self._parameters) if parameter.grad is not None]
         parts = self._parts if len(used) == len(self._parameters) else self._parts[used]
-        gradients = [local(p.grad) for p in self._parameters if p.grad is not None]
+        gradients = [to_local(p.grad) for p in self._parameters if p.grad is not None]
         norms = torch.stack(torch._foreach_norm(gradients)).double()
         squares = (norms.square() * parts).sum()
         dist.all_reduce(squares)

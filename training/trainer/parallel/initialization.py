@@ -17,12 +17,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from training.config_errors import ConfigError
-from training.trainer.parallel.sharding import Region, local, region_of
+from training.trainer.parallel.sharding import Region, local_region, to_local
 
 _BLOCK_NUMBERS: Final = 1 << 18
 """Numbers drawn at once, at least one row of the tensor."""
 
-_DRAWS: Final[Mapping[str, str]] = {
+_INIT_OPS: Final[Mapping[str, str]] = {
     "aten::normal_": "normal_",
     "aten::uniform_": "uniform_",
     "aten::fill_.Scalar": "fill_",
@@ -31,7 +31,7 @@ _DRAWS: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True)
-class Draw:
+class InitOp:
     """One operation that fills a parameter, or one of its rows."""
 
     method: str
@@ -41,12 +41,12 @@ class Draw:
     """The only row that is filled; None: all."""
 
 
-class Recipes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class InitRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes down how parameters on the meta device are filled, while it is entered."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._draws: dict[int, list[Draw | str]] = {}
+        self._ops: dict[int, list[InitOp | str]] = {}
         self._alive: list[torch.Tensor] = []
 
     def __torch_dispatch__(
@@ -63,40 +63,42 @@ class Recipes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         whole = target if target._base is None else target._base
         name = func._schema.name
         overloaded = f"{name}.{func._schema.overload_name}"
-        method = _DRAWS.get(name) or _DRAWS.get(overloaded)
-        draws = self._draws.setdefault(id(whole), [])
+        method = _INIT_OPS.get(name) or _INIT_OPS.get(overloaded)
+        draws = self._ops.setdefault(id(whole), [])
         self._alive.append(whole)
         if method is None:
             draws.append(name)
         elif target.shape == whole.shape:
-            draws[:] = [Draw(method, arguments)]
+            draws[:] = [InitOp(method, arguments)]
         elif target.shape == whole.shape[1:]:
-            draws.append(Draw(method, arguments, int(target.storage_offset() // whole.stride(0))))
+            draws.append(InitOp(method, arguments, int(target.storage_offset() // whole.stride(0))))
         else:
             draws.append(name)
 
-    def of(self, model: torch.nn.Module) -> dict[str, list[Draw]]:
+    def ops_for(self, model: torch.nn.Module) -> dict[str, list[InitOp]]:
         """By parameter name. Raises ConfigError for what cannot be drawn in parts."""
         found, mistakes = {}, []
         for name, parameter in model.named_parameters():
-            draws = self._draws.get(id(parameter), ["nothing"])
+            draws = self._ops.get(id(parameter), ["nothing"])
             odd = [draw for draw in draws if isinstance(draw, str)]
             if odd:
                 mistakes.append(
                     f"model: {name} is filled by {odd[0]}, which cannot be drawn in parts; "
                     "set model.weights: safetensors"
                 )
-            found[name] = [draw for draw in draws if isinstance(draw, Draw)]
+            found[name] = [draw for draw in draws if isinstance(draw, InitOp)]
         if mistakes:
             raise ConfigError(mistakes[:1])
         return found
 
 
 @torch.no_grad()
-def draw_all(model: torch.nn.Module, recipes: Mapping[str, list[Draw]], seed: int) -> None:
+def initialize(model: torch.nn.Module, recipes: Mapping[str, list[InitOp]], seed: int) -> None:
     """Fill this rank's part of every parameter."""
     for name, parameter in model.named_parameters():
-        _draw(local(parameter), region_of(parameter), parameter.shape, name, recipes[name], seed)
+        _draw(
+            to_local(parameter), local_region(parameter), parameter.shape, name, recipes[name], seed
+        )
 
 
 def _draw(
@@ -104,7 +106,7 @@ def _draw(
     region: Region,
     shape: torch.Size,
     name: str,
-    draws: list[Draw],
+    draws: list[InitOp],
     seed: int,
 ) -> None:
     first, *_ = (*region.offset, 0)
@@ -124,7 +126,7 @@ def _draw(
         )
 
 
-def _fill(numbers: torch.Tensor, draw: Draw, first: int, generator: torch.Generator) -> None:
+def _fill(numbers: torch.Tensor, draw: InitOp, first: int, generator: torch.Generator) -> None:
     """Apply one operation to a block whose first row is row `first` of the whole."""
     target = numbers
     if draw.row is not None:

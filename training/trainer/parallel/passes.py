@@ -26,11 +26,11 @@ class Passes(Protocol):
         compute it. They lie on the device: who reads them waits for it.
         """
 
-    def held_out(self, tokens_BS1: torch.Tensor, wanted: int) -> float:
+    def evaluation_loss(self, tokens_BS1: torch.Tensor, wanted: int) -> float:
         """The mean loss of the first `wanted` samples, without gradients; the rest fills up."""
 
 
-class WholePasses:
+class FullModelPasses:
     """Every rank runs all blocks: DDP, FSDP2 and tensor parallelism."""
 
     def __init__(
@@ -56,7 +56,7 @@ class WholePasses:
         return torch.stack(parts)
 
     @torch.no_grad()
-    def held_out(self, tokens_BS1: torch.Tensor, wanted: int) -> float:
+    def evaluation_loss(self, tokens_BS1: torch.Tensor, wanted: int) -> float:
         """See Passes."""
         model, together = self._model, isinstance(self._model, FSDPModule)
         if isinstance(model, DistributedDataParallel):
@@ -65,7 +65,7 @@ class WholePasses:
             return 0.0
         rows_BS1 = tokens_BS1 if together else tokens_BS1[:wanted]
         with self._computing(tokens_BS1.device):
-            logits_BSV = losses.logits(model, rows_BS1)[:wanted]
+            logits_BSV = losses.compute_logits(model, rows_BS1)[:wanted]
             return float(losses.cross_entropy(logits_BSV, rows_BS1[:wanted])) if wanted else 0.0
 
     def _accumulating(self, *, last: bool) -> AbstractContextManager[None]:

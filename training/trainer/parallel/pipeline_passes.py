@@ -47,7 +47,7 @@ class PipelinePasses:
         return torch.zeros(1)
 
     @torch.no_grad()
-    def held_out(self, tokens_BS1: torch.Tensor, wanted: int) -> float:
+    def evaluation_loss(self, tokens_BS1: torch.Tensor, wanted: int) -> float:
         """See Passes."""
         inputs = (tokens_BS1[:, :-1],) if self._stage.first else ()
         logits_BSV = self._evaluating.eval(*inputs)

@@ -37,7 +37,7 @@ class Stage:
         return range(begin, begin + most + (self.number < rest))
 
 
-def keep_only(model: Any, stage: Stage) -> None:
+def keep_stage(model: Any, stage: Stage) -> None:
     """Take the other stages' modules out of a Llama-like model, and run what is left.
 
     Its forward pass takes tokens [B, S] on the first stage and hidden states [B, S, H] on the
@@ -47,11 +47,11 @@ def keep_only(model: Any, stage: Stage) -> None:
     mine = stage.blocks(len(inner.layers))
     for number in range(len(inner.layers)):
         if number not in mine:
-            inner.layers[number] = _Elsewhere()
+            inner.layers[number] = _OtherStage()
     if not stage.first:
         inner.embed_tokens = None
     if not stage.last:
-        inner.norm = _Elsewhere()
+        inner.norm = _OtherStage()
         model.lm_head = None
 
     def forward(given: torch.Tensor) -> torch.Tensor:
@@ -63,7 +63,7 @@ def keep_only(model: Any, stage: Stage) -> None:
     model.forward = forward
 
 
-class _Elsewhere(torch.nn.Module):
+class _OtherStage(torch.nn.Module):
     """Stands for a module that another stage has."""
 
     def forward(self, hidden_BSH: torch.Tensor, **_: Any) -> torch.Tensor:

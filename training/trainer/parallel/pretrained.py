@@ -11,14 +11,14 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from training.config_errors import ConfigError
-from training.trainer.parallel.sharding import local, region_of
+from training.trainer.parallel.sharding import local_region, to_local
 
 _SINGLE: Final = "model.safetensors"
 _INDEX: Final = "model.safetensors.index.json"
 
 
 @torch.no_grad()
-def read_all(model: torch.nn.Module, folder: Path) -> None:
+def load_pretrained(model: torch.nn.Module, folder: Path) -> None:
     """Fill this rank's part of every parameter. Raises ConfigError naming what does not fit."""
     stored = _files(folder)
     prefix = f"{getattr(model, 'base_model_prefix', '')}."
@@ -66,8 +66,8 @@ def _read(file: Path, wanted: list[tuple[str, str, torch.nn.Parameter]]) -> list
                         f"model {list(parameter.shape)}"
                     )
                     continue
-                region = region_of(parameter)
-                local(parameter).copy_(part[region.slices] if region.slices else part[:])
+                region = local_region(parameter)
+                to_local(parameter).copy_(part[region.slices] if region.slices else part[:])
     except (OSError, KeyError, SafetensorError) as error:
         mistakes.append(f"model.weights: {file}: {' '.join(str(error).split())}")
     return mistakes

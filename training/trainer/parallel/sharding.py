@@ -24,7 +24,7 @@ class Region:
         return tuple(slice(begin, begin + length) for begin, length in pairs)
 
 
-def region_of(tensor: torch.Tensor) -> Region:
+def local_region(tensor: torch.Tensor) -> Region:
     """The part of the whole tensor that this rank holds; all of it unless it is a DTensor."""
     if not isinstance(tensor, DTensor):
         return Region((0,) * tensor.ndim, tuple(tensor.shape))
@@ -34,12 +34,12 @@ def region_of(tensor: torch.Tensor) -> Region:
     return Region(tuple(offset), tuple(shape))
 
 
-def local(tensor: torch.Tensor) -> torch.Tensor:
+def to_local(tensor: torch.Tensor) -> torch.Tensor:
     """The numbers that this rank holds."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def cut(tensor: torch.Tensor) -> int:
+def shard_count(tensor: torch.Tensor) -> int:
     """Over how many parts the tensor is cut; 1 when whole."""
     if not isinstance(tensor, DTensor):
         return 1

@@ -21,27 +21,27 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from training.trainer.parallel.architecture import blocks_of
+from training.trainer.parallel.architecture import decoder_blocks
 
 _COLUMNS: Final = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 _INNER_COLUMNS: Final = ("mlp.gate_proj", "mlp.up_proj")
 _ROWS: Final = ("self_attn.o_proj", "mlp.down_proj")
 
 
-def cut_matrices(model: torch.nn.Module, mesh: DeviceMesh) -> None:
+def apply_tensor_parallel(model: torch.nn.Module, mesh: DeviceMesh) -> None:
     """Replace the parameters of a Llama-like model by DTensors on a mesh of one dimension."""
     # Logits come as a view, which nobody here changes in place.
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     plan: dict[str, ParallelStyle] = {name: ColwiseParallel() for name in _COLUMNS + _INNER_COLUMNS}
     plan.update({name: RowwiseParallel() for name in _ROWS})
-    for block in blocks_of(model):
+    for block in decoder_blocks(model):
         parallelize_module(block, mesh, plan)
     head: Any = model.get_submodule("lm_head")
-    if isinstance(head, torch.nn.Linear) and not tied(model):
+    if isinstance(head, torch.nn.Linear) and not has_tied_embeddings(model):
         parallelize_module(head, mesh, ColwiseParallel(output_layouts=Replicate()))
 
 
-def tied(model: torch.nn.Module) -> bool:
+def has_tied_embeddings(model: torch.nn.Module) -> bool:
     """Whether input and output embeddings are one parameter."""
     settings: Any = model.config
     return bool(settings.tie_word_embeddings)

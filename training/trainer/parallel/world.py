@@ -23,7 +23,7 @@ from training.trainer.config import TrainerConfig
 from training.trainer.config.parallel import Layout
 
 _STORE_TIMEOUT = timedelta(seconds=120)
-_HEARD_TIMEOUT = timedelta(seconds=10)
+_ACK_TIMEOUT = timedelta(seconds=10)
 """For ranks that only have to read a number; one that cannot is gone."""
 
 
@@ -54,11 +54,11 @@ class World:
         return self.layout.counts(self.rank)
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether this is the rank that writes files and speaks."""
         return self.rank == 0
 
-    def share_of(self, count: int) -> range:
+    def data_share(self, count: int) -> range:
         """This data rank's contiguous part of range(count); sizes differ by one at most."""
         begin = count * self.data_rank // self.data_size
         return range(begin, count * (self.data_rank + 1) // self.data_size)
@@ -71,7 +71,7 @@ class World:
         dist.all_reduce(tensor)
         return [float(value) for value in tensor]
 
-    def from_leader(self, value: int) -> int:
+    def broadcast_from_leader(self, value: int) -> int:
         """The leader's number, on every rank."""
         tensor = torch.tensor([value], dtype=torch.int64)
         dist.broadcast(tensor, src=0)
@@ -90,28 +90,28 @@ class World:
         pairs = zip(everyone, lengths, strict=True)
         return [bytes(part[: int(length.item())].numpy()) for part, length in pairs]
 
-    def told_by_leader(self, name: str, value: int | None, timeout_s: float) -> int:
+    def receive_from_leader(self, name: str, value: int | None, timeout_s: float) -> int:
         """A number that the leader finds out in its own time, longer than a collective may take.
 
         The leader gives `value`; the others give None and wait. Each name is used once. Raises
         dist.DistStoreError on timeout.
         """
-        heard = [f"{name}/heard-by-{rank}" for rank in range(1, self.size)]
+        acknowledgements = [f"{name}/read-by-{rank}" for rank in range(1, self.size)]
         if value is not None:
             self.store.set(name, str(value))
             # The store ends with the leader, or with its launcher: not before the others have read it.
-            if heard:
+            if acknowledgements:
                 with suppress(dist.DistStoreError):
-                    self.store.wait(heard, _HEARD_TIMEOUT)
+                    self.store.wait(acknowledgements, _ACK_TIMEOUT)
             return value
         self.store.wait([name], timedelta(seconds=timeout_s))
         told = int(self.store.get(name))
-        self.store.set(heard[self.rank - 1], "")
+        self.store.set(acknowledgements[self.rank - 1], "")
         return told
 
 
 @contextmanager
-def joined(config: TrainerConfig) -> Iterator[World]:
+def join_world(config: TrainerConfig) -> Iterator[World]:
     """Meet the other ranks that torchrun's environment names; alone when there is none.
 
     A failure in the body skips the orderly goodbye: the others may be gone already.
@@ -136,7 +136,7 @@ def joined(config: TrainerConfig) -> Iterator[World]:
     dist.destroy_process_group()
 
 
-def use_one_numerics(config: TrainerConfig) -> None:
+def fix_numerics(config: TrainerConfig) -> None:
     """Fix everything that could change the bits of a result between two runs."""
     torch.set_num_threads(config.threads)
     if config.deterministic:
@@ -146,7 +146,7 @@ def use_one_numerics(config: TrainerConfig) -> None:
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
-def bare(model: torch.nn.Module) -> torch.nn.Module:
+def unwrap(model: torch.nn.Module) -> torch.nn.Module:
     """The model inside DistributedDataParallel."""
     return model.module if isinstance(model, DistributedDataParallel) else model
 

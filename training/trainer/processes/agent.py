@@ -1,4 +1,4 @@
-"""The launcher's side of the warm process: ranks that are forks, under torch's own elastic agent."""
+"""The launcher's side of the fork server: ranks that are forks, under torch's own elastic agent."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from torch.distributed.elastic.multiprocessing.subprocess_handler import Subproc
 from torch.distributed.launcher import api as launcher
 
 from training.spec import EXIT_BAD_CONFIG, EXIT_PREEMPTED
-from training.trainer.processes.exit_codes import reported
-from training.trainer.processes.forkserver import PROGRAM, RankOrder, serve
+from training.trainer.processes.exit_codes import read_exit_codes
+from training.trainer.processes.forkserver import PROGRAM, RankSpec, serve
 
 _ANSWER_S: Final = 60.0
 """For an answer to one request; loading may take as long as the nodes take to meet."""
@@ -33,8 +33,8 @@ _READY_S: Final = 600.0
 
 
 @dataclass
-class WarmProcess:
-    """What the launcher knows of the warm process. Only the main thread asks."""
+class ForkServer:
+    """What the launcher knows of the fork server. Only the main thread asks."""
 
     pid: int
     channel: socket.socket
@@ -45,15 +45,15 @@ class WarmProcess:
     """By rank's process; None while it runs."""
 
     @classmethod
-    def start(cls) -> WarmProcess:
+    def start(cls) -> ForkServer:
         """Fork it; the caller has no other thread."""
-        ours, theirs = socket.socketpair()
+        own_end, server_end = socket.socketpair()
         pid = os.fork()
         if pid == 0:
-            ours.close()
-            serve(theirs)
-        theirs.close()
-        return cls(pid, ours)
+            own_end.close()
+            serve(server_end)
+        server_end.close()
+        return cls(pid, own_end)
 
     def wait_until_ready(self) -> bool:
         """Whether it has loaded everything; says why if it could not."""
@@ -61,16 +61,19 @@ class WarmProcess:
             mistake = self._answer("ready", _READY_S)
             self.ready = not self.lost and mistake is None
             if not self.ready:
-                self._lose()
-                print(f"launch: ranks start cold: {mistake or 'no warm process'}", file=sys.stderr)
+                self._mark_lost()
+                print(
+                    f"launch: ranks start cold: {mistake or 'the fork server is gone'}",
+                    file=sys.stderr,
+                )
         return self.ready
 
-    def fork(self, order: RankOrder) -> int:
+    def fork(self, spec: RankSpec) -> int:
         """The id of a new rank's process. Raises OSError."""
-        self._send({"fork": asdict(order)})
+        self._send({"fork": asdict(spec)})
         pid = self._answer("forked", _ANSWER_S)
         if pid is None:
-            raise OSError("the warm process cannot fork")
+            raise OSError("the fork server cannot fork")
         self._codes.setdefault(pid, None)
         return int(pid)
 
@@ -84,20 +87,20 @@ class WarmProcess:
         limit = time.monotonic() + timeout_s
         while self._codes[pid] is None and not self.lost:
             left = max(0.0, limit - time.monotonic())
-            if not self._hear(left) and left == 0:
+            if not self._receive(left) and left == 0:
                 return None
         return self._codes[pid]
 
     def _answer(self, kind: str, timeout_s: float) -> Any:
         limit = time.monotonic() + timeout_s
         while not self.lost and (left := limit - time.monotonic()) > 0:
-            for message in self._hear(left):
+            for message in self._receive(left):
                 if kind in message:
                     return message[kind]
-        self._lose()
+        self._mark_lost()
         return None
 
-    def _hear(self, timeout_s: float) -> Sequence[dict[str, Any]]:
+    def _receive(self, timeout_s: float) -> Sequence[dict[str, Any]]:
         """What it says next; exits of ranks are noted on the way."""
         if not select.select([self.channel], [], [], timeout_s)[0]:
             return []
@@ -110,16 +113,16 @@ class WarmProcess:
                 self._codes[message["ended"]] = message["code"]
         self.channel.recv(whole)
         if not content:
-            self._lose()
+            self._mark_lost()
         return messages
 
     def _send(self, request: dict[str, Any]) -> None:
         try:
             self.channel.sendall(json.dumps(request).encode() + b"\n")
         except OSError:
-            self._lose()
+            self._mark_lost()
 
-    def _lose(self) -> None:
+    def _mark_lost(self) -> None:
         """Nobody can tell any more how its ranks end, so they end now."""
         if self.lost:
             return
@@ -135,15 +138,15 @@ class WarmProcess:
 class _Rank:
     """A forked rank, with what torch's agent uses of subprocess.Popen."""
 
-    def __init__(self, warm: WarmProcess, pid: int) -> None:
-        self._warm = warm
+    def __init__(self, server: ForkServer, pid: int) -> None:
+        self._server = server
         self.pid = pid
 
     def poll(self) -> int | None:
-        return self._warm.code(self.pid, 0)
+        return self._server.code(self.pid, 0)
 
     def wait(self, timeout: float) -> int:
-        code = self._warm.code(self.pid, timeout)
+        code = self._server.code(self.pid, timeout)
         if code is None:
             raise subprocess.TimeoutExpired(PROGRAM, timeout)
         return code
@@ -152,31 +155,31 @@ class _Rank:
 class _Handler(SubprocessHandler):
     """A forked rank as torch's agent holds a subprocess."""
 
-    def __init__(self, warm: WarmProcess, local_rank: int, order: RankOrder) -> None:
-        self._warm = warm
+    def __init__(self, server: ForkServer, local_rank: int, spec: RankSpec) -> None:
+        self._server = server
         self.local_rank_id = local_rank
-        self.proc = _Rank(warm, warm.fork(order))  # type: ignore[assignment]
+        self.proc = _Rank(server, server.fork(spec))  # type: ignore[assignment]
 
     def close(self, death_sig: signal.Signals | None = None) -> None:
-        self._warm.kill(self.proc.pid, death_sig or signal.SIGTERM)
+        self._server.kill(self.proc.pid, death_sig or signal.SIGTERM)
 
 
 class ForkedContext(SubprocessContext):
     """The ranks of one attempt: torch's own bookkeeping over forks instead of subprocesses."""
 
-    def __init__(self, warm: WarmProcess, **options: Any) -> None:
+    def __init__(self, server: ForkServer, **options: Any) -> None:
         super().__init__(**options)
-        self._warm = warm
+        self._server = server
 
     def _start(self) -> None:
         for rank in range(self.nprocs):
-            order = RankOrder(
+            spec = RankSpec(
                 arguments=[str(argument) for argument in self.args[rank][3:]],
                 environment={**os.environ, **self.envs[rank]},
                 stdout=self.stdouts[rank] or None,
                 stderr=self.stderrs[rank] or None,
             )
-            self.subprocess_handlers[rank] = _Handler(self._warm, rank, order)
+            self.subprocess_handlers[rank] = _Handler(self._server, rank, spec)
 
 
 def restart_only_after_crashes(folder: Path) -> None:
@@ -194,7 +197,7 @@ def restart_only_after_crashes(folder: Path) -> None:
 
         def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
             result: RunResult = super()._monitor_workers(worker_group)
-            if {EXIT_PREEMPTED, EXIT_BAD_CONFIG} & set(reported(folder)):
+            if {EXIT_PREEMPTED, EXIT_BAD_CONFIG} & set(read_exit_codes(folder)):
                 self._remaining_restarts = 0
             return result
 
@@ -202,21 +205,21 @@ def restart_only_after_crashes(folder: Path) -> None:
     module.LocalElasticAgent = Agent
 
 
-def fork_ranks_from(warm: WarmProcess) -> None:
+def fork_ranks_from(server: ForkServer) -> None:
     """Have torch's agent in this process fork the trainer's ranks; other programs start as ever."""
     agent: Any = local_elastic_agent
     plain: Callable[..., PContext] = agent.start_processes
 
     def start(**options: Any) -> PContext:
         # Before torch sets its handlers: until there are ranks, SIGTERM ends the launcher at once.
-        if not runs_the_trainer(options) or not warm.wait_until_ready():
+        if not is_trainer_command(options) or not server.wait_until_ready():
             return plain(**options)
         options = {
             key: value
             for key, value in options.items()
             if key not in ("start_method", "numa_options")
         }
-        context = ForkedContext(warm, **options)
+        context = ForkedContext(server, **options)
         try:
             context.start()
         except Exception:
@@ -227,7 +230,7 @@ def fork_ranks_from(warm: WarmProcess) -> None:
     agent.start_processes = start
 
 
-def runs_the_trainer(options: dict[str, Any]) -> bool:
+def is_trainer_command(options: dict[str, Any]) -> bool:
     """Whether torchrun was asked for `-m training.trainer`, with nothing that a fork cannot do."""
     first = options["args"][0]
     return (

@@ -17,7 +17,7 @@ from training.spec import EXIT_BAD_CONFIG, EXIT_PREEMPTED
 EXIT_DIR_ENV: Final = "TRAINYARD_EXIT_DIR"
 
 
-def report_mistakes(text: str) -> None:
+def report_config_errors(text: str) -> None:
     """Tell the user what every rank found, once.
 
     The launcher does, if there is one: torchrun ends the other ranks with the first that fails, so
@@ -37,17 +37,17 @@ def report_exit_code(code: int) -> None:
         (Path(folder) / f"rank-{os.environ.get('RANK', '0')}").write_text(str(code))
 
 
-def reported(folder: Path) -> list[int]:
+def read_exit_codes(folder: Path) -> list[int]:
     """The codes that ranks of this node left."""
     return [int(file.read_text()) for file in sorted(folder.glob("rank-*"))]
 
 
-def mistakes(folder: Path) -> list[str]:
+def read_config_errors(folder: Path) -> list[str]:
     """What ranks of this node found wrong; what several found, once."""
     return sorted({file.read_text() for file in folder.glob("mistakes-*")})
 
 
-def verdict(codes: Collection[int], expected_ranks: int, torchrun_code: int) -> int:
+def node_exit_code(codes: Collection[int], expected_ranks: int, torchrun_code: int) -> int:
     """One code for the node.
 
     78 if any rank said so, else 75 if any did; 0 if every rank did, whatever became of the

@@ -1,14 +1,14 @@
 """A process that has loaded everything a rank needs, and forks ranks on request.
 
 Importing torch, transformers and what they import late takes seconds; a fork of a process that has
-done so takes its first step at once. The warm process is forked from the launcher before that has a
+done so takes its first step at once. The fork server is forked from the launcher before that has a
 second thread; it stays single-threaded, computes nothing and never touches a GPU, so that its forks
 are sound. This module itself imports only the standard library.
 
-The launcher and the warm process speak in lines of JSON over a pair of sockets:
+The launcher and the fork server speak in lines of JSON over a pair of sockets:
 
     launcher: {"fork": {"arguments", "environment", "stdout", "stderr"}}   {"kill": PID, "signal": N}
-    warm:     {"ready": null or why not}   {"forked": PID or null}   {"ended": PID, "code": N}
+    server:   {"ready": null or why not}   {"forked": PID or null}   {"ended": PID, "code": N}
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ PRELOADED: Final = (
     "torch._dynamo",
 )
 """All that a rank imports before its first step, most of it late."""
-_OF_THE_LAUNCHER: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-"""Signals to which the launcher answers, not the warm process."""
+_LAUNCHER_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+"""Signals to which the launcher answers, not the fork server."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankOrder:
+class RankSpec:
     """A rank to be forked."""
 
     arguments: Sequence[str]
@@ -56,14 +56,14 @@ class RankOrder:
 
 
 def serve(channel: socket.socket) -> NoReturn:
-    """Be the warm process until the launcher is gone and every rank has ended."""
+    """Be the fork server until the launcher is gone and every rank has ended."""
     try:
-        signal.pthread_sigmask(signal.SIG_BLOCK, _OF_THE_LAUNCHER)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _LAUNCHER_SIGNALS)
         signal.set_wakeup_fd(-1)
         mistake = _load()
         channel.sendall(_line({"ready": mistake}))
         if mistake is None:
-            _Nursery(channel).serve()
+            _RankForker(channel).serve()
     except BrokenPipeError:
         pass  # the launcher has ended meanwhile
     except BaseException:
@@ -90,7 +90,7 @@ def _load() -> str | None:
 
 
 @dataclass
-class _Nursery:
+class _RankForker:
     """Forks ranks, and tells how they ended."""
 
     channel: socket.socket
@@ -102,7 +102,7 @@ class _Nursery:
         woken, wakes = socket.socketpair()
         woken.setblocking(False)
         wakes.setblocking(False)
-        signal.signal(signal.SIGCHLD, _between_bytecodes)
+        signal.signal(signal.SIGCHLD, _noop_handler)
         signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
         waited_for: list[Any] = [self.channel, woken]
         while self.alive or self.channel in waited_for:
@@ -128,7 +128,7 @@ class _Nursery:
 
     def _answer(self, request: dict[str, Any]) -> None:
         if "fork" in request:
-            self._tell({"forked": self._fork(RankOrder(**request["fork"]))})
+            self._send({"forked": self._fork(RankSpec(**request["fork"]))})
         elif request["kill"] in self.alive:
             os.killpg(request["kill"], request["signal"])
 
@@ -137,9 +137,9 @@ class _Nursery:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 self.alive.remove(pid)
-                self._tell({"ended": pid, "code": os.waitstatus_to_exitcode(status)})
+                self._send({"ended": pid, "code": os.waitstatus_to_exitcode(status)})
 
-    def _fork(self, order: RankOrder) -> int | None:
+    def _fork(self, spec: RankSpec) -> int | None:
         reader, writer = os.pipe()
         try:
             pid = os.fork()
@@ -151,36 +151,36 @@ class _Nursery:
             os.close(writer)  # now it can be told as a group
             os.close(reader)
             self.channel.close()
-            be_rank(order)
+            run_as_rank(spec)
         os.close(writer)
         os.read(reader, 1)
         os.close(reader)
         self.alive.add(pid)
         return pid
 
-    def _tell(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any]) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.channel.sendall(_line(message))
 
 
-def be_rank(order: RankOrder) -> NoReturn:
+def run_as_rank(spec: RankSpec) -> NoReturn:
     """Turn this fresh fork into a rank, and run it to its end."""
     code = 1
     try:
-        for path, descriptor in ((order.stdout, 1), (order.stderr, 2)):
+        for path, descriptor in ((spec.stdout, 1), (spec.stderr, 2)):
             if path:
                 opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
                 os.dup2(opened, descriptor)
         sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
         sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
         os.environ.clear()
-        os.environ.update(order.environment)
+        os.environ.update(spec.environment)
         signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGTERM, _leave)
+        signal.signal(signal.SIGTERM, _exit_preempted)
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _OF_THE_LAUNCHER)
-        sys.argv = [PROGRAM, *order.arguments]
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _LAUNCHER_SIGNALS)
+        sys.argv = [PROGRAM, *spec.arguments]
         runpy.run_module(PROGRAM, run_name="__main__", alter_sys=True)
         code = 0
     except SystemExit as ended:
@@ -193,7 +193,7 @@ def be_rank(order: RankOrder) -> NoReturn:
         os._exit(code)
 
 
-def _leave(_: int, __: FrameType | None) -> None:
+def _exit_preempted(_: int, __: FrameType | None) -> None:
     """Told to stop before the program listens: there is nothing to save."""
     from training.spec import EXIT_PREEMPTED
     from training.trainer.processes.exit_codes import report_exit_code
@@ -202,7 +202,7 @@ def _leave(_: int, __: FrameType | None) -> None:
     os._exit(EXIT_PREEMPTED)
 
 
-def _between_bytecodes(_: int, __: FrameType | None) -> None:
+def _noop_handler(_: int, __: FrameType | None) -> None:
     """A handler must be set for the wake-up to be written."""
 
 

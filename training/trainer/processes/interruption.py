@@ -47,17 +47,17 @@ class Notice:
     def listen(self, leave: Callable[[], None]) -> None:
         """Catch SIGTERM and SIGINT from now on; a second Ctrl-C, seconds later, interrupts.
 
-        Until `work_begins` there is nothing to save: then `leave` is called at once.
+        Until `work_started` there is nothing to save: then `leave` is called at once.
         """
         self._leave = leave
         reader, writer = socket.socketpair()
         writer.setblocking(False)
         signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
         threading.Thread(target=self._read_signals, args=(reader,), daemon=True).start()
-        signal.signal(signal.SIGTERM, _between_bytecodes)
+        signal.signal(signal.SIGTERM, _noop_handler)
         signal.signal(signal.SIGINT, self._on_ctrl_c)
 
-    def work_begins(self) -> None:
+    def work_started(self) -> None:
         """From now on the ranks stop together."""
         self._leave = None
 
@@ -65,7 +65,7 @@ class Notice:
         """Also look for `notice` in the run directory; one rank does."""
         self._files.append(self._run_file)
 
-    def given(self) -> bool:
+    def is_set(self) -> bool:
         """Whether a notice has come; looks for the files once a second at most."""
         now = time.monotonic()
         if self.source is None and now - self._last_poll >= _POLL_SECONDS:
@@ -80,7 +80,7 @@ class Notice:
         spent = time.monotonic() - self._received if self.source else 0.0
         return max(0.0, deadline_s - spent)
 
-    def honoured(self) -> None:
+    def acknowledged(self) -> None:
         """Remove the run directory's notice, so that the next start is not stopped by it."""
         self._run_file.unlink(missing_ok=True)
 
@@ -102,5 +102,5 @@ class Notice:
         self.source = source
 
 
-def _between_bytecodes(_: int, __: FrameType | None) -> None:
+def _noop_handler(_: int, __: FrameType | None) -> None:
     """A handler must be set for the wake-up to be written; the thread does the rest."""
