@@ -40,8 +40,8 @@ def _version(parts: PartialStack) -> str | None:
     return str(version) if re.fullmatch(r"[0-9]+\.[0-9]+", str(version)) else None
 
 
-def versions(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """The cluster's version is one that the makers of each add-on support."""
+def check_addon_versions(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require a cluster version that each installed add-on supports."""
     version = _version(parts)
     if version is None:
         return
@@ -61,8 +61,8 @@ def _range(add_on: AddOn) -> str:
     return f"{first} to {last}" if last else f"{first} or newer"
 
 
-def images(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """A controller that no chart brings has an image by digest, and no other add-on has one here."""
+def check_addon_images(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require an image by digest for add-ons without a chart, and for no others."""
     named: Any = parts.raw.get("operators")
     for name, chosen in named.items() if isinstance(named, dict) else ():
         if name not in ADD_ONS or not isinstance(chosen, dict):
@@ -85,8 +85,8 @@ def images(parts: PartialStack) -> Iterator[ConfigIssue]:
             )
 
 
-def mirror(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """A mirror has something to bring."""
+def check_mirror_used(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Reject a mirror of a stack that installs no add-on."""
     named = parts.raw.get("mirror")
     if isinstance(named, str) and named and not installed(parts):
         yield ConfigIssue(

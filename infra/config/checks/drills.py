@@ -29,8 +29,8 @@ def _images(parts: PartialStack) -> dict[str, Any]:
     return section if isinstance(section, dict) else {}
 
 
-def images(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """It runs in an image of the stack, or in one by digest from where images may come from."""
+def check_drill_image(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require an image of the stack, or a digest in an allowed registry."""
     known, allowed = _images(parts), parts.raw.get("registries")
     registries = [r for r in allowed if isinstance(r, str)] if isinstance(allowed, list) else None
     for place, team in _drills(parts):
@@ -57,8 +57,8 @@ def _from(repository: str, registries: list[str]) -> bool:
     return any(repository == one or repository.startswith(f"{one}/") for one in registries)
 
 
-def sizes(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """What it restores fits in the memory of a node of the CPU pool, and in the team's quota."""
+def check_drill_size(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require a restore size that fits a node of the CPU pool and the team's quota."""
     pools = [pool for _, pool in parts.pools if pool.workload is Workload.CPU]
     if not parts.all_known or not pools:
         return

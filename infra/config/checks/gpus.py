@@ -51,8 +51,8 @@ def _sharing(parts: PartialStack) -> dict[str, SharingConfig]:
     return found
 
 
-def operators(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """One of the two that offer GPUs, and what goes with it; on EKS nothing offers them by itself."""
+def check_gpu_operators(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require one provider of GPU devices, with the plugins that go with it."""
     if _named(parts, OPERATOR):
         for name in (PLUGIN, EXPORTER):
             if _named(parts, name):
@@ -98,8 +98,8 @@ def _offered(parts: PartialStack) -> Iterator[ConfigIssue]:
         )
 
 
-def driver(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """One driver per node: two would fight over the kernel's module."""
+def check_gpu_driver(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require one source of the NVIDIA driver per node."""
     gpus: Any = parts.raw.get("gpus")
     if not isinstance(gpus, dict) or gpus.get("driver") != "operator":
         return
@@ -120,8 +120,8 @@ def driver(parts: PartialStack) -> Iterator[ConfigIssue]:
         )
 
 
-def sharing(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """Each entry is one way for one pool that can have it, and nobody is put beside strangers."""
+def check_gpu_sharing(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require one sharing mode per entry, supported by its pool; one team per shared pool."""
     for name, config in _sharing(parts).items():
         path = f"gpus.sharing.{name}"
         found = parts.gpu_pool(name)
@@ -237,8 +237,8 @@ def _one_team(
         )
 
 
-def fabrics(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """RoCE is on nodes that exist, with its adapters named; nothing else is said of known networks."""
+def check_fabric(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require RoCE and fabric facts on existing nodes only."""
     for index, pool in parts.pools:
         path = f"nodePools[{index}]"
         roce = pool.network is Network.ROCE
@@ -287,8 +287,8 @@ def _only_roce(path: str, pool: PoolConfig) -> Iterator[ConfigIssue]:
             )
 
 
-def network_variables(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """NCCL's settings follow from a pool's network; a secret that brings another would contradict it."""
+def check_network_variables(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Reject secrets that set NCCL's network variables, which follow from the pool."""
     for number, team in parts.teams:
         for place, secret in enumerate(team.secrets):
             for index, key in enumerate(secret.env):

@@ -17,8 +17,8 @@ def _shipper(parts: PartialStack) -> Any:
     return section.get("provided") if isinstance(section, dict) else None
 
 
-def one_place(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """Logs go to one place; to CloudWatch from EKS only, whose pods alone have a role for it."""
+def check_single_log_destination(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require one destination; CloudWatch only on EKS, whose pods have a role for it."""
     section = parts.raw.get("logs")
     if not isinstance(section, dict):
         return
@@ -39,8 +39,8 @@ def one_place(parts: PartialStack) -> Iterator[ConfigIssue]:
         )
 
 
-def shipper(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """A place is of use with a shipper that the stack installs, and that one needs a place."""
+def check_log_shipper(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require a shipper for a destination, and a destination for a shipper."""
     provided = _shipper(parts)
     if parts.raw.get("logs") is not None and provided is not False:
         yield ConfigIssue(

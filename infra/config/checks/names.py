@@ -21,7 +21,7 @@ def _duplicates(section: str, names: Sequence[tuple[int, str]]) -> Iterator[Conf
         first.setdefault(name, index)
 
 
-def unique_names(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """Pools and teams have names of their own."""
+def check_unique_names(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require unique names of pools and of teams."""
     yield from _duplicates("nodePools", [(i, p.name) for i, p in parts.pools])
     yield from _duplicates("teams", [(i, t.name) for i, t in parts.teams])

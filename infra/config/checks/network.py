@@ -16,8 +16,8 @@ _METADATA: Final = tuple(map(ipaddress.ip_network, ("169.254.0.0/16", "fd00:ec2:
 _PRIVATE: Final = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
 
 
-def region(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """The region exists."""
+def check_region(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require a known AWS region."""
     if parts.aws and parts.aws.region not in (*regions.KNOWN, UNKNOWN):
         name = parts.aws.region
         yield ConfigIssue(
@@ -35,8 +35,8 @@ def _zone_paths(parts: PartialStack) -> list[tuple[str, str]]:
     return [(f"network.existing.privateSubnets.{zone}", zone) for zone in parts.zones]
 
 
-def zones(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """Zones are of the region, each named once, and enough for a control plane."""
+def check_zones(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require unique zones of the region, as many as a control plane needs."""
     from infra.sites.aws import addresses
 
     if not parts.network or UNKNOWN in parts.zones:
@@ -70,8 +70,8 @@ def zones(parts: PartialStack) -> Iterator[ConfigIssue]:
         )
 
 
-def addresses_of_vpc(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """The VPC's addresses are private, of a size that can be cut up, and nobody else's."""
+def check_vpc_addresses(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require a private IPv4 block of a valid size that no Service range overlaps."""
     from infra.sites.aws import addresses
 
     if not parts.network or parts.network.cidr == UNKNOWN:
@@ -111,10 +111,10 @@ def addresses_of_vpc(parts: PartialStack) -> Iterator[ConfigIssue]:
         )
 
 
-def room_for_nodes(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """The subnet of each zone has addresses for all nodes that its pools may have.
+def check_subnet_capacity(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require addresses in each zone's subnet for all nodes of its pools.
 
-    Without them nodes come, cost, and run nothing: their pods wait for an address.
+    Without them nodes start and cost money while their pods wait for an address.
     """
     from infra.sites.aws import addresses
 
@@ -139,8 +139,8 @@ def room_for_nodes(parts: PartialStack) -> Iterator[ConfigIssue]:
             )
 
 
-def subnets(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """Each zone of a network that is brought has a subnet of its own."""
+def check_existing_subnets(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require one subnet per zone of an existing network."""
     if not parts.network or isinstance(parts.network, MadeNetworkConfig):
         return
     seen: dict[str, str] = {}
@@ -155,8 +155,8 @@ def subnets(parts: PartialStack) -> Iterator[ConfigIssue]:
         seen.setdefault(subnet, zone)
 
 
-def egress(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """Nothing in the file opens the metadata service, whose answer is the node's own credentials."""
+def check_egress(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Reject egress to the metadata service, which returns the node's credentials."""
     blocks: Any = parts.raw.get("egressCidrs")
     for index, text in enumerate(blocks if isinstance(blocks, list) else ()):
         try:
@@ -173,8 +173,8 @@ def egress(parts: PartialStack) -> Iterator[ConfigIssue]:
                 )
 
 
-def places(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """Pools and file systems are in zones where the network has subnets."""
+def check_zones_have_subnets(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require pools and file systems in zones where the network has subnets."""
     if not parts.zones or UNKNOWN in parts.zones:
         return
     wanted = [
@@ -192,8 +192,8 @@ def places(parts: PartialStack) -> Iterator[ConfigIssue]:
             )
 
 
-def one_zone_for_efa(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """EFA pools are in one zone, that of the file system that feeds them."""
+def check_efa_zone(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require EFA pools in one zone, that of the file system they read."""
     if parts.provider != "eks":
         return
     efa = [

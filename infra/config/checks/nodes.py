@@ -28,8 +28,8 @@ def _names(nodes: tuple[Nodes, ...]) -> str:
     return " or ".join(n.value for n in nodes)
 
 
-def provider_has_nodes(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """The provider can have such nodes."""
+def check_node_provider(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require nodes that the cluster's provider offers."""
     allowed = _BY_PROVIDER.get(parts.provider)
     for index, pool in parts.pools:
         if allowed and pool.nodes not in allowed:
@@ -41,8 +41,8 @@ def provider_has_nodes(parts: PartialStack) -> Iterator[ConfigIssue]:
             )
 
 
-def options(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """Options are on pools whose nodes can have them."""
+def check_node_options(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Reject pool options that the pool's nodes do not support."""
     for index, pool in parts.pools:
         for field, (key, nodes) in _OPTIONS.items():
             if field in pool.model_fields_set and pool.nodes not in nodes:
@@ -61,8 +61,8 @@ def options(parts: PartialStack) -> Iterator[ConfigIssue]:
             )
 
 
-def placement_groups(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """Nodes are only packed together for a network that gains from it."""
+def check_placement_groups(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Allow placement groups in EFA pools only."""
     for index, pool in parts.pools:
         if pool.placement_group and pool.network is not Network.EFA:
             yield ConfigIssue(
@@ -73,8 +73,8 @@ def placement_groups(parts: PartialStack) -> Iterator[ConfigIssue]:
             )
 
 
-def reservations(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """A reservation is of one type, and is not spot."""
+def check_reservations(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require one instance type and on-demand capacity for a reservation."""
     for index, pool in parts.pools:
         if pool.reservation is None:
             continue
@@ -94,8 +94,8 @@ def reservations(parts: PartialStack) -> Iterator[ConfigIssue]:
             )
 
 
-def architectures(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """All nodes of a pool can run the same image."""
+def check_architectures(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require one CPU architecture per pool: a run has one image."""
     known = catalog.load().types
     for index, pool in parts.pools:
         found = {known[name].architecture.value for name in pool.instance_types if name in known}
@@ -108,8 +108,8 @@ def architectures(parts: PartialStack) -> Iterator[ConfigIssue]:
             )
 
 
-def autoscalers(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """The autoscaler has pools to work on, and Karpenter's pools have Karpenter."""
+def check_autoscaler(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require pools for the autoscaler, and Karpenter for Karpenter's pools."""
     if parts.provider != "eks":
         return
     chosen = parts.raw.get("autoscaler", Autoscaler.NONE.value)
@@ -128,8 +128,8 @@ def autoscalers(parts: PartialStack) -> Iterator[ConfigIssue]:
         )
 
 
-def managed_sizes(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """Queues promise a pool's maximum, so something must be able to bring it about."""
+def check_fixed_size_pools(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require min = max where nothing adds nodes: queues count on a pool's maximum."""
     chosen = parts.raw.get("autoscaler", Autoscaler.NONE.value)
     if parts.provider != "eks" or chosen == Autoscaler.CLUSTER_AUTOSCALER:
         return

@@ -29,8 +29,8 @@ def _operator(parts: PartialStack) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def somebody_installs_it(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """The section needs the operator whose objects it makes."""
+def check_prometheus_installed(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require the operator whose objects the section creates."""
     if _section(parts) and _operator(parts) is None:
         yield ConfigIssue(
             path="observability",
@@ -40,8 +40,8 @@ def somebody_installs_it(parts: PartialStack) -> Iterator[ConfigIssue]:
         )
 
 
-def grafana_has_an_administrator(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """Grafana that the stack installs gets its password from a Secret, never from the chart's default."""
+def check_grafana_admin(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require a Secret for Grafana's admin password instead of the chart's default."""
     grafana = _section(parts).get("grafana")
     operator = _operator(parts) or {}
     if not isinstance(grafana, dict) or operator.get("provided") is not False:
@@ -55,8 +55,8 @@ def grafana_has_an_administrator(parts: PartialStack) -> Iterator[ConfigIssue]:
         )
 
 
-def receivers(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """Names are unique, teams exist, and a channel goes with Slack."""
+def check_receivers(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require unique names, known teams, and a channel for Slack only."""
     teams = sorted({team.name for _, team in parts.teams})
     first: dict[str, str] = {}
     for path, receiver in _receivers(parts):

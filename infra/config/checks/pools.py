@@ -11,8 +11,8 @@ from infra.domain import catalog, naming
 from infra.domain.pools import Network, Nodes, Workload
 
 
-def pool_sizes(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """min <= max."""
+def check_pool_sizes(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require min <= max."""
     for index, pool in parts.pools:
         if pool.min > pool.max:
             yield ConfigIssue(
@@ -23,8 +23,8 @@ def pool_sizes(parts: PartialStack) -> Iterator[ConfigIssue]:
             )
 
 
-def instance_types(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """Types are in the catalog, have what the pool is for, and can take each other's place."""
+def check_instance_types(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require known instance types that match the pool's workload and network."""
     known = catalog.load().types
     for index, pool in parts.pools:
         for place, name in enumerate(pool.instance_types):
@@ -73,8 +73,8 @@ def _fits_pool(path: str, pool: PoolConfig, name: str) -> Iterator[ConfigIssue]:
         )
 
 
-def reserved_labels(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """Extra labels do not contradict what follows from the pool."""
+def check_labels(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Reject extra labels that the platform or Kubernetes reserves."""
     for index, pool in parts.pools:
         if any(name not in catalog.load().types for name in pool.instance_types):
             continue

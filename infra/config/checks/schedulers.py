@@ -24,8 +24,8 @@ def _with(scheduler: Scheduler) -> str:
     return "" if scheduler is Scheduler.KUEUE else f" with scheduler {scheduler.value}"
 
 
-def operators(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """The scheduler's operator is named, and no other scheduler's: two would each hold the other's runs."""
+def check_scheduler_operator(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require the scheduler's operator, and no other scheduler's."""
     scheduler = _chosen(parts)
     named: Any = parts.raw.get("operators")
     if scheduler is None or not isinstance(named, dict):
@@ -47,8 +47,8 @@ def operators(parts: PartialStack) -> Iterator[ConfigIssue]:
             )
 
 
-def native(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """Kubernetes' own gangs: only where the API is served, and promising no more than it does."""
+def check_native_version(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require a cluster version that serves the PodGroup API for scheduler: native."""
     scheduler = _chosen(parts)
     cluster: Any = parts.raw.get("cluster")
     version = cluster.get("version") if isinstance(cluster, dict) else None
@@ -83,8 +83,8 @@ def native(parts: PartialStack) -> Iterator[ConfigIssue]:
         )
 
 
-def team_options(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """No team is promised what its scheduler has no means to keep."""
+def check_team_options(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Reject team options that the scheduler does not support."""
     scheduler = _chosen(parts)
     if scheduler in (None, Scheduler.KUEUE):
         return

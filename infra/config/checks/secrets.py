@@ -20,8 +20,8 @@ _SECRET_KEYS: Final = re.compile(
 )
 
 
-def plaintext_secrets(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """Nothing in the file looks like a credential."""
+def check_plaintext_secrets(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Reject values that look like credentials."""
     return secrets_in(parts.raw, "")
 
 

@@ -26,8 +26,8 @@ def _at(raw: dict[str, Any], keys: tuple[str, ...]) -> Any:
     return value
 
 
-def sections(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """The sections of the provider are there, and no other's."""
+def check_aws_sections(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require the sections of a cluster on AWS; reject them elsewhere."""
     if parts.provider == "eks":
         for keys, allowed in _NEEDED.items():
             # A section that is missing as a whole is a mistake of its own.
@@ -51,8 +51,8 @@ def sections(parts: PartialStack) -> Iterator[ConfigIssue]:
             )
 
 
-def accounts(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """Roles are of the stack's own account, and each has one place."""
+def check_access_roles(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require access roles of the stack's account, each listed once."""
     if not parts.eks:
         return
     seen: dict[str, str] = {}
@@ -77,8 +77,8 @@ def accounts(parts: PartialStack) -> Iterator[ConfigIssue]:
             seen.setdefault(arn, path)
 
 
-def system_nodes(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """System nodes are of CPU types, and min <= max."""
+def check_system_nodes(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require CPU instance types for system nodes, and min <= max."""
     if not parts.eks:
         return
     nodes = parts.eks.system_nodes

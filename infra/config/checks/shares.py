@@ -15,8 +15,8 @@ from infra.queueing import quotas
 from infra.queueing.quotas import QueueTeam
 
 
-def lending(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """Nobody lends what is not its own; what no team is guaranteed is everybody's already."""
+def check_lending(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Reject lending above the team's guarantee; unguaranteed nodes are shared anyway."""
     for index, team in parts.teams:
         for name, nodes in team.lending.items():
             own = team.guaranteed.get(name, 0)
@@ -29,8 +29,8 @@ def lending(parts: PartialStack) -> Iterator[ConfigIssue]:
                 )
 
 
-def borrowing(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """Nobody may borrow more than there is beside its own."""
+def check_borrowing(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Reject borrowing above what the pool has besides the team's own nodes."""
     for index, team in parts.teams:
         for name, nodes in team.borrowing.items():
             found = parts.gpu_pool(name)
@@ -44,8 +44,8 @@ def borrowing(parts: PartialStack) -> Iterator[ConfigIssue]:
                 )
 
 
-def on_demand(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """A cap on on-demand nodes is research's, has prices to go by, and pays for what is guaranteed."""
+def check_cost_cap(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Allow on-demand caps for research only, with known prices and above the guarantee's cost."""
     for index, team in parts.teams:
         cap = team.on_demand_usd_per_hour
         if cap is None:

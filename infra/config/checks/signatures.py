@@ -9,8 +9,8 @@ from infra.config.checks.partial import PartialStack
 from infra.config.errors import ConfigIssue
 
 
-def one_signer(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """Either an identity or a key signs; a key is read by a role that only EKS hands to pods."""
+def check_single_signer(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require one signer; a KMS key requires a role that only EKS gives to pods."""
     section: Any = parts.raw.get("signatures")
     if not isinstance(section, dict):
         return

@@ -18,8 +18,8 @@ def _chosen(parts: PartialStack) -> list[str]:
     return [key for key in _CHOICES if isinstance(storage, dict) and storage.get(key) is not None]
 
 
-def one_storage(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """Volumes are in one place."""
+def check_single_storage_backend(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Allow one storage backend."""
     chosen = _chosen(parts)
     if len(chosen) > 1:
         yield ConfigIssue(
@@ -30,8 +30,8 @@ def one_storage(parts: PartialStack) -> Iterator[ConfigIssue]:
         )
 
 
-def real_storage(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """Only simulated nodes can mount the simulated storage."""
+def check_no_simulated_storage_on_real_nodes(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require a storage backend for real nodes, which cannot mount simulated storage."""
     real = any(not pool.nodes.simulated for _, pool in parts.pools)
     if not parts.storage or _chosen(parts) or not real:
         return
@@ -51,8 +51,8 @@ def real_storage(parts: PartialStack) -> Iterator[ConfigIssue]:
         )
 
 
-def source_images(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """Only simulated nodes can run the checkout itself; others pull from a registry."""
+def check_source_images(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Reject images of the checkout on real nodes, which pull from a registry."""
     images = parts.raw.get("images")
     if not isinstance(images, dict) or all(p.nodes.simulated for _, p in parts.pools):
         return

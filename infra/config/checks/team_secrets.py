@@ -16,8 +16,8 @@ def _secrets(parts: PartialStack) -> Iterator[tuple[str, int, TeamSecretConfig]]
             yield f"teams[{number}].secrets[{index}]", number, secret
 
 
-def names(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """No two secrets of a team have one name, or a variable in common."""
+def check_secret_names(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require unique names and variables in a team's secrets."""
     first: dict[tuple[int, str, str], str] = {}
     for place, team, secret in _secrets(parts):
         given = [("name", secret.name, f"{place}.name")]
@@ -33,8 +33,8 @@ def names(parts: PartialStack) -> Iterator[ConfigIssue]:
                 )
 
 
-def stores(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """What is kept in a store has a store, and a controller that reads it."""
+def check_secret_stores(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require a store and External Secrets for secrets with a remote key."""
     operators = parts.raw.get("operators")
     fetched = isinstance(operators, dict) and operators.get("externalSecrets") is not None
     for place, _, secret in _secrets(parts):

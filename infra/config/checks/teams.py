@@ -15,8 +15,8 @@ _BY_POOL: Final = ("guaranteed", "borrowing", "lending")
 """Options of a team that give nodes by pool."""
 
 
-def queued_pools(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """What a team has by pool names GPU pools."""
+def check_queued_pools(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require GPU pools in guarantees, borrowing and lending."""
     # Of two pools with one name, which is a mistake of its own, the first counts.
     workloads = {pool.name: pool.workload for _, pool in reversed(parts.pools)}
     if not workloads:
@@ -41,8 +41,8 @@ def queued_pools(parts: PartialStack) -> Iterator[ConfigIssue]:
                     )
 
 
-def guaranteed_nodes(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """Guarantees are together no more than the pool has."""
+def check_guarantees(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require guarantees whose sum fits into the pool."""
     promised: dict[str, int] = {}
     for index, team in parts.teams:
         for name, nodes in team.guaranteed.items():
@@ -60,8 +60,8 @@ def guaranteed_nodes(parts: PartialStack) -> Iterator[ConfigIssue]:
                 )
 
 
-def gpu_quotas(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """A team's GPU quota is not above what all pools have."""
+def check_gpu_quotas(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require GPU quotas within the GPUs of all pools."""
     if not parts.all_known:
         return
     known = catalog.load().types
@@ -76,8 +76,8 @@ def gpu_quotas(parts: PartialStack) -> Iterator[ConfigIssue]:
             )
 
 
-def production_guarantees(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """What production is promised is not capacity that AWS may take back at any moment."""
+def check_production_guarantees(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Reject guarantees of production teams that are all on spot."""
     capacity = {pool.name: pool.capacity for _, pool in parts.pools}
     for index, team in parts.teams:
         promised = [capacity.get(name) for name, nodes in team.guaranteed.items() if nodes]

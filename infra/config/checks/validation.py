@@ -18,8 +18,8 @@ def _section(parts: PartialStack) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def image(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """They run in an image of the stack, or in one by digest from where images may come from."""
+def check_validation_image(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require an image of the stack, or a digest in an allowed registry."""
     section, images = _section(parts), parts.raw.get("images")
     if section is None:
         return
@@ -48,8 +48,8 @@ def _from(repository: str, registries: list[Any]) -> bool:
     return any(repository == one or repository.startswith(f"{one}/") for one in registries)
 
 
-def pools(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """Names that fit into those of the checks; bandwidths of pools that have some."""
+def check_validation_pools(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require pool names short enough for CronJobs, and bandwidths of pools with a collective check."""
     section = _section(parts)
     if section is None or not parts.all_known:
         return

@@ -9,8 +9,8 @@ from infra.config.errors import ConfigIssue, one_of, shown
 from infra.config.types import repository_of
 
 
-def registries(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """Images that runs may name are from registries that pods may have images from."""
+def check_image_registries(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Require images from the registries that pods may use."""
     allowed, images = parts.raw.get("registries"), parts.raw.get("images")
     if not isinstance(allowed, list) or not isinstance(images, dict):
         return
@@ -29,8 +29,8 @@ def registries(parts: PartialStack) -> Iterator[ConfigIssue]:
             )
 
 
-def rdma(parts: PartialStack) -> Iterator[ConfigIssue]:
-    """A team is let out of Pod Security only where there is something to gain by it."""
+def check_rdma(parts: PartialStack) -> Iterator[ConfigIssue]:
+    """Allow IPC_LOCK only where a pool has an RDMA network."""
     if any(pool.network.rdma for _, pool in parts.pools):
         return
     for index, team in parts.teams:
