@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
+from infra.config.errors import invalid
 from infra.config.types import Bool, Int, Size, Str, StrictModel
 from infra.domain import naming, quantity
 from infra.domain.tier import TIERS
@@ -28,9 +29,9 @@ def _schedule(value: str) -> str:
         for term in text.split(",")
     )
     if not sound:
-        raise ValueError(
-            "minute, hour, day, month and weekday in numbers, 0 for Sunday, such as 17 3 * * *; "
-            "correct it"
+        raise invalid(
+            "cron-schedule",
+            "must be minute, hour, day, month and weekday in numbers (0 is Sunday), such as 17 3 * * *",
         )
     return value
 
@@ -44,7 +45,7 @@ def _term(text: str, low: int, high: int) -> bool:
 
 def _place(value: str) -> str:
     if not _PLACE.fullmatch(value):
-        raise ValueError("s3://BUCKET/PREFIX; correct it")
+        raise invalid("s3-uri", "must be s3://BUCKET/PREFIX")
     return value
 
 

@@ -1,37 +1,42 @@
-"""A user's mistake: one line that names the place, what is there, what may be there, what to do."""
+"""Config issues: one line per mistake, `PATH: what is wrong; what is valid; what to do`."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from typing import Any, Final
 
 import pydantic
+from pydantic_core import PydanticCustomError
 
 _SHOWN_MAX: Final = 60
 
-_ALLOWED: Final = {
-    "int_type": "a whole number, without quotes",
-    "float_type": "a number, without quotes",
-    "bool_type": "true or false",
-    "string_type": "text (put it in quotes if it looks like a number)",
-    "string_unicode": "text",
-    "string_too_short": "text that is not empty",
-    "dict_type": "a mapping",
-    "model_type": "a mapping",
-    "tuple_type": "a list",
-    "too_short": "at least {min_length} of them",
-    "too_long": "at most {max_length} of them",
-    "greater_than_equal": "at least {ge}",
-    "greater_than": "more than {gt}",
-    "less_than_equal": "at most {le}",
-    "finite_number": "a finite number",
+_KINDS: Final[dict[str, tuple[str, str, str]]] = {
+    "int_type": ("wrong-type", "is not a whole number", "must be a whole number without quotes"),
+    "float_type": ("wrong-type", "is not a number", "must be a number without quotes"),
+    "bool_type": ("wrong-type", "is not a boolean", "must be true or false"),
+    "string_type": ("wrong-type", "is not text", "must be text"),
+    "string_unicode": ("wrong-type", "is not text", "must be text"),
+    "string_too_short": ("empty", "is empty", "must not be empty"),
+    "dict_type": ("wrong-type", "is not a mapping", "must be a mapping"),
+    "model_type": ("wrong-type", "is not a mapping", "must be a mapping"),
+    "tuple_type": ("wrong-type", "is not a list", "must be a list"),
+    "too_short": ("too-few", "is too short", "must have at least {min_length} entry"),
+    "too_long": ("too-many", "is too long", "must have at most {max_length} entries"),
+    "greater_than_equal": ("out-of-range", "is too small", "must be at least {ge:g}"),
+    "greater_than": ("out-of-range", "is too small", "must be more than {gt:g}"),
+    "less_than_equal": ("out-of-range", "is too large", "must be at most {le:g}"),
+    "finite_number": ("out-of-range", "is not finite", "must be a finite number"),
 }
-"""What pydantic's kinds of errors mean to somebody who writes YAML."""
+"""By pydantic's kind of error: the code, what is wrong with the value, and what is valid."""
+
+_CUSTOM: Final = "text"
+"""Context key of an error that `invalid` made."""
 
 _KEY: Final = "[key]"
-"""Ends pydantic's location of a mapping's key that is wrong itself."""
+"""Last element of pydantic's location where a mapping's key is wrong, not its value."""
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -63,8 +68,21 @@ class ConfigError(Exception):
         super().__init__("\n".join(self.lines))
 
 
+def invalid(
+    code: str,
+    valid: str,
+    action: str = "correct it",
+    problem: str = "is not valid",
+    *,
+    show_value: bool = True,
+) -> PydanticCustomError:
+    """Return the error for a validator to raise; in the message `problem` follows the value."""
+    parts = (problem, valid, action, show_value)
+    return PydanticCustomError(code, "{text}", {_CUSTOM: parts})
+
+
 def shown(value: Any) -> str:
-    """A value as a message shows it: short, one line, strings in quotes."""
+    """Return a value as a message shows it: short, one line, strings in quotes."""
     text = repr(value) if isinstance(value, str) else _plain(value)
     text = " ".join(text.split())
     return text if len(text) <= _SHOWN_MAX else f"{text[: _SHOWN_MAX - 3]}..."
@@ -78,30 +96,32 @@ def _plain(value: Any) -> str:
     if isinstance(value, dict):
         return f"a mapping ({', '.join(str(key) for key in value)})"
     if isinstance(value, list):
-        return f"a list of {len(value)}"
+        return f"a list of {len(value)}" if value else "an empty list"
     return str(value)
 
 
 def one_of(names: Iterable[str]) -> str:
-    """The allowed names, for a message."""
-    return ", ".join(sorted(names)) or "none, for there is none"
+    """Return the valid names for a message."""
+    return ", ".join(sorted(names)) or "none defined"
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
-    """A remedy: the nearest known name, else `otherwise`."""
+    """Return an action: the nearest known name, else `otherwise`."""
     near = nearest(name, known)
     return f"did you mean {near}?" if near else otherwise
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that `name` probably stands for."""
+    """Return the known name that `name` probably stands for; None for numbers and versions."""
+    if not any(character.isalpha() for character in name):
+        return None
     folded = {k.lower(): k for k in known}
     near = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
     return folded[near[0]] if near else None
 
 
 def join(prefix: str, location: Iterable[str | int]) -> str:
-    """A path in the notation of the messages: names by dots, indexes in brackets."""
+    """Return a path in the notation of messages: names joined by dots, indexes in brackets."""
     path = prefix
     for part in location:
         if isinstance(part, int):
@@ -119,9 +139,9 @@ def _keys(model: type[pydantic.BaseModel]) -> list[str]:
 def _place(
     model: type[pydantic.BaseModel], location: Sequence[str | int]
 ) -> tuple[type[pydantic.BaseModel] | None, tuple[str | int, ...]]:
-    """The nested model that holds the key at the end of `location`, and the place in the file.
+    """Return the nested model that holds the last key of `location`, and the path in the file.
 
-    Where a key has one of several models, pydantic's location has the tag of the chosen one, too.
+    Where a key has one of several models, pydantic's location includes the tag of the chosen one.
     """
     holder: type[pydantic.BaseModel] | None = model
     choices: list[type[pydantic.BaseModel]] = []
@@ -144,7 +164,7 @@ def _place(
 
 
 def _nested(annotation: Any) -> list[type[pydantic.BaseModel]]:
-    """Models of a field that may be a list of them, one of several, or nothing."""
+    """Return the models of a field: of one section, a list, a union or an optional one."""
     if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
         return [annotation]
     inner = [getattr(annotation, "__origin__", None), *getattr(annotation, "__args__", ())]
@@ -154,100 +174,106 @@ def _nested(annotation: Any) -> list[type[pydantic.BaseModel]]:
 def from_pydantic(
     error: pydantic.ValidationError, model: type[pydantic.BaseModel]
 ) -> list[ConfigIssue]:
-    """One mistake per error, in the order of the file's model.
+    """Return one issue per error, in the order of the model's fields.
 
-    A misspelt key is one mistake, though what it stands for is then missing, too.
+    A misspelt key is one issue: that the intended key is missing is not reported.
     """
     errors: list[dict[str, Any]] = [dict(e) for e in error.errors(include_url=False)]
     meant = {_meant(e, model) for e in errors if e["type"] == "extra_forbidden"}
     inside = {tuple(e["loc"][:depth]) for e in errors for depth in range(len(e["loc"]))}
-    # Pydantic counts the sound elements of a list: one that is wrong leaves it too short.
-    untrue: dict[str, set[Any]] = {"missing": {*meant}, "too_short": inside}
+    # Pydantic counts valid elements only: an invalid one makes the list too short.
+    follow_ons: dict[str, set[Any]] = {"missing": {*meant}, "too_short": inside}
     return [
-        _translate(e, model) for e in errors if tuple(e["loc"]) not in untrue.get(e["type"], ())
+        _translate(e, model) for e in errors if tuple(e["loc"]) not in follow_ons.get(e["type"], ())
     ]
 
 
 def _meant(error: dict[str, Any], model: type[pydantic.BaseModel]) -> tuple[str | int, ...] | None:
-    """The location of the key that an unknown one probably stands for."""
+    """Return the location of the key that an unknown one probably stands for."""
     location: tuple[str | int, ...] = error["loc"]
     holder, _ = _place(model, location)
     near = nearest(str(location[-1]), _keys(holder)) if holder else None
     return (*location[:-1], near) if near else None
 
 
-def within(file: str, mistakes: Iterable[ConfigIssue]) -> list[ConfigIssue]:
-    """The same mistakes, their places in a file of this name."""
-    return [replace(m, path=f"{file}: {m.path}" if m.path else file) for m in mistakes]
+def within(file: str, issues: Iterable[ConfigIssue]) -> list[ConfigIssue]:
+    """Return the issues with the file's name before their paths."""
+    return [replace(one, path=f"{file}: {one.path}" if one.path else file) for one in issues]
 
 
 def _translate(error: dict[str, Any], model: type[pydantic.BaseModel]) -> ConfigIssue:
     location: tuple[str | int, ...] = error["loc"]
     holder, place = _place(model, location)
-    path = join("", place)
-    kind: str = error["type"]
+    path, kind, value = join("", place), str(error["type"]), error["input"]
+    context: dict[str, Any] = error.get("ctx", {})
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         return _wrong_tag(error, path, _tags(holder, location[-1]))
     if kind == "extra_forbidden" and holder:
         known = _keys(holder)
         return ConfigIssue(
             path=path,
-            problem="got an unknown key",
-            valid=f"allowed {one_of(known)}",
+            code="unknown-key",
+            problem="unknown key",
+            valid=f"must be one of {one_of(known)}",
             action=did_you_mean(str(location[-1]), known, "remove it"),
         )
     if kind == "missing":
-        return ConfigIssue(
-            path=path,
-            problem="got nothing",
-            valid=f"allowed {_described(holder, location)}",
-            action="add it",
-        )
-    if kind == "value_error":
-        cause = error["ctx"]["error"]
-        allowed, _, remedy = str(cause).partition("; ")
-        return ConfigIssue(
-            path=path,
-            problem="got " + shown(error["input"]),
-            valid=f"allowed {allowed}",
-            action=remedy or "change it",
-        )
-    allowed = _ALLOWED.get(kind, error["msg"].removeprefix("Input should be "))
-    allowed = allowed.format(**error.get("ctx", {}))
-    remedy = _nearest_choice(error["input"], error.get("ctx", {}).get("expected"))
+        valid = f"must be {_described(holder, location)}"
+        return ConfigIssue(path=path, code=kind, problem=kind, valid=valid, action="add it")
+    if _CUSTOM in context:
+        problem, valid, action, show_value = context[_CUSTOM]
+        problem = f"{shown(value)} {problem}" if show_value else problem
+        return ConfigIssue(path=path, code=kind, problem=problem, valid=valid, action=action)
+    if "expected" in context:
+        return _not_a_choice(path, value, context["expected"])
+    code, predicate, valid = _KINDS.get(kind, ("invalid", "is not valid", str(error["msg"])))
     return ConfigIssue(
         path=path,
-        problem="got " + shown(error["input"]),
-        valid=f"allowed {allowed}",
-        action=remedy,
+        code=code,
+        problem=f"{shown(value)} {predicate}",
+        valid=valid.format(**context),
+        action=_action(kind, value),
     )
 
 
-def _nearest_choice(given: Any, expected: str | None) -> str:
-    """A remedy where pydantic expects one of a few quoted names."""
-    if not expected:
-        return "change it"
+def _action(kind: str, value: Any) -> str:
+    if kind == "string_type" and isinstance(value, bool | int | float | date):
+        return "put it in quotes"
+    return "correct it"
+
+
+def _not_a_choice(path: str, value: Any, expected: str) -> ConfigIssue:
+    """Return the issue of a value that is not one of the few that pydantic quotes."""
     names = [name.strip("' ") for name in expected.replace(" or ", ", ").split(",")]
-    if not isinstance(given, str):
-        return "put it in quotes" if str(given) in names else "choose one of them"
-    return did_you_mean(given, names, "choose one of them")
+    if isinstance(value, str):
+        action = did_you_mean(value, names, "choose one of them")
+    else:
+        action = "put it in quotes" if str(value) in names else "choose one of them"
+    return ConfigIssue(
+        path=path,
+        code="unknown-value",
+        problem=f"{shown(value)} is not a valid value",
+        valid=f"must be {expected if len(names) == 1 else 'one of ' + ', '.join(names)}",
+        action=action,
+    )
 
 
 def _tags(holder: type[pydantic.BaseModel] | None, key: str | int) -> list[str]:
-    """Values of the key that decides between several shapes of a section."""
+    """Return the values of the key that selects one of several shapes of a section."""
     fields = {f.alias or n: f for n, f in holder.model_fields.items()} if holder else {}
     found = _nested(fields[str(key)].annotation) if key in fields else []
     return [m.TAG for m in found if hasattr(m, "TAG")]
 
 
 def _wrong_tag(error: dict[str, Any], path: str, tags: Sequence[str]) -> ConfigIssue:
-    """The key that decides between several shapes of a section is missing, or has no such value."""
+    """Return the issue of a key that selects the shape of a section: missing, or unknown."""
     ctx = error["ctx"]
     given = ctx.get("tag")
     return ConfigIssue(
         path=f"{path}.{ctx['discriminator'].strip(chr(39))}",
-        problem=f"got {shown(given)}",
-        valid=f"allowed {one_of(tags)}",
+        code="missing" if given is None else "unknown-value",
+        problem="missing" if given is None else f"{shown(given)} is not a valid value",
+        valid=f"must be one of {one_of(tags)}",
         action="add it" if given is None else did_you_mean(given, tags, "choose one of them"),
     )
 

@@ -6,7 +6,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from infra.config.types import DnsLabel, Int, Str, StrictModel, of_form
+from infra.config.errors import invalid
+from infra.config.types import DnsLabel, Int, Str, StrictModel, matching
 from infra.domain import naming
 from infra.domain.gpu_sharing import GpuSharing, SharingMode, instances
 from infra.domain.naming import RDMA_RESOURCES
@@ -57,19 +58,19 @@ class GpusConfig(StrictModel):
 def _rdma_resource(value: str) -> str:
     name = value.removeprefix(RDMA_RESOURCES)
     if name == value or not naming.is_label_value(name):
-        raise ValueError(
-            f"a resource such as {RDMA_RESOURCES}hca, which the cluster's RDMA device plugin offers; "
-            "correct it"
+        raise invalid(
+            "rdma-resource",
+            f"must be a resource of an RDMA device plugin such as {RDMA_RESOURCES}hca",
         )
     return value
 
 
 Interface = Annotated[
     Str,
-    AfterValidator(of_form(r"[A-Za-z0-9][\w.-]{0,14}", "an interface such as eth0", "correct it")),
+    AfterValidator(matching("interface", r"[A-Za-z0-9][\w.-]{0,14}", "an interface such as eth0")),
 ]
 Adapter = Annotated[
-    Str, AfterValidator(of_form(r"\w[\w.-]{0,63}", "a device such as mlx5_0", "correct it"))
+    Str, AfterValidator(matching("adapter", r"\w[\w.-]{0,63}", "a device such as mlx5_0"))
 ]
 
 

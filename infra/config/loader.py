@@ -49,13 +49,33 @@ _NEUTRAL_STORAGE: Final[Mapping[str, Any]] = {"checkpoints": "1Gi", "datasets": 
 _S = TypeVar("_S", bound=StrictModel)
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """YAML in which a key may appear once: the last of two would silently win.
+_DEPTH_MAX: Final = 100
+"""Lists and mappings inside of each other; deeper ones exhaust the parser's stack."""
 
-    What is merged in by `<<` may be overridden, and the types are those of JSON, and dates.
+
+class _StrictLoader(yaml.SafeLoader):
+    """YAML with unique keys and bounded nesting; the types are those of JSON, and dates.
+
+    Without it the last of two equal keys would win silently. Keys merged by `<<` may be overridden.
     """
 
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
+        """Compose one node. Raises ConstructorError below `_DEPTH_MAX` levels."""
+        self._depth += 1
+        if self._depth > _DEPTH_MAX:
+            mark = self.get_mark()
+            problem = f"more than {_DEPTH_MAX} nested lists or mappings"
+            raise yaml.constructor.ConstructorError(None, None, problem, mark)
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
+
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """Compose a mapping. Raises ConstructorError for a key that is present twice."""
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
         seen: set[tuple[str, str]] = set()
         for key, _ in node.value:
@@ -63,7 +83,7 @@ class _StrictLoader(yaml.SafeLoader):
                 continue
             if (key.tag, key.value) in seen:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"key {key.value!r} is there twice", key.start_mark
+                    None, None, f"duplicate key {key.value!r}", key.start_mark
                 )
             seen.add((key.tag, key.value))
         return node
@@ -75,41 +95,37 @@ for _kind in ("set", "omap", "pairs", "binary"):
 
 
 def read_yaml(path: Path, shown_as: str) -> list[Any]:
-    """Every document of a YAML file. Raises ConfigError with one line when it cannot be read."""
+    """Return every document of a YAML file. Raises ConfigError with one issue if it is unreadable."""
     try:
         documents = list(yaml.load_all(path.read_text(encoding="utf-8"), _StrictLoader))
         json.dumps(documents, default=str, skipkeys=True)
         return documents
     except FileNotFoundError:
-        problem, remedy = "no such file", "check the name"
+        code, problem, action = "file-not-found", "no such file", "check the name"
     except OSError as error:
-        problem, remedy = (error.strerror or "an unreadable file").lower(), "check the file"
+        problem = (error.strerror or "not readable").lower()
+        code, action = "unreadable-file", "check the file"
     except UnicodeDecodeError:
-        problem, remedy = "bytes that are not UTF-8", "save it as UTF-8"
+        code, problem, action = "not-utf-8", "not encoded as UTF-8", "save it as UTF-8"
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         what = getattr(error, "problem", None) or "unreadable text"
-        problem, remedy = f"a YAML error{where}: {what}", "correct that line"
-    except RecursionError:
-        problem, remedy = "lists or mappings too deep to follow", "make it flatter"
+        code, problem, action = "yaml", f"YAML error{where}: {what}", "correct that line"
     except ValueError as error:
-        # A date or a number that no calendar or computer has, an alias inside of what it stands for.
+        # A date or a number out of range, or an alias inside of what it stands for.
         cause = str(error).partition(";")[0]
-        problem, remedy = f"a value that cannot be read ({cause})", "correct it"
-    raise ConfigError(
-        [
-            ConfigIssue(
-                path=shown_as, problem=f"got {problem}", valid="allowed a YAML file", action=remedy
-            )
-        ]
+        code, problem, action = "yaml", f"unreadable value ({cause})", "correct it"
+    issue = ConfigIssue(
+        path=shown_as, code=code, problem=problem, valid="must be a YAML file", action=action
     )
+    raise ConfigError([issue])
 
 
 def stack_values(path: Path) -> dict[str, Any]:
-    """The project's configuration in a stack file, without its namespace.
+    """Return the project's configuration in a stack file, without its namespace.
 
-    Raises ConfigError when it is not one.
+    Raises ConfigError if it is not a stack file.
     """
     documents = read_yaml(path, path.name)
     content = documents[0] if len(documents) == 1 else None
@@ -120,21 +136,18 @@ def stack_values(path: Path) -> dict[str, Any]:
     own = _own_keys(config) if isinstance(config, dict) else {}
     if own and not foreign:
         return own
-    raise ConfigError(
-        [
-            ConfigIssue(
-                path=path.name,
-                problem="got "
-                + (f"a file with {one_of(map(str, foreign))}" if foreign else "no configuration"),
-                valid=f"allowed a stack file: `config:` with keys such as {naming.PROJECT}:cluster",
-                action="name a stack file, or start from Pulumi.local.yaml",
-            )
-        ]
+    issue = ConfigIssue(
+        path=path.name,
+        code="not-a-stack-file",
+        problem=f"has {one_of(map(str, foreign))}" if foreign else "no configuration",
+        valid=f"must be a stack file: `config:` with keys such as {naming.PROJECT}:cluster",
+        action="name a stack file, or start from Pulumi.local.yaml",
     )
+    raise ConfigError([issue])
 
 
 def _each_key_once(config: Mapping[str, Any]) -> None:
-    """A key with the namespace and the same one without it are one key. Raises ConfigError."""
+    """Reject a key that is present with and without the namespace. Raises ConfigError."""
     bare = {str(key) for key in config if ":" not in str(key)}
     twice = [key for key in sorted(bare) if f"{naming.PROJECT}:{key}" in config]
     if twice:
@@ -142,8 +155,9 @@ def _each_key_once(config: Mapping[str, Any]) -> None:
             [
                 ConfigIssue(
                     path=key,
-                    problem=f"got it twice, as {key} and as {naming.PROJECT}:{key}",
-                    valid="allowed each key once",
+                    code="duplicate",
+                    problem=f"set twice, as {key} and as {naming.PROJECT}:{key}",
+                    valid="keys must be unique",
                     action="remove one of them",
                 )
                 for key in twice

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field
 
 from infra.addons.fluent_bit import Endpoint
+from infra.config.errors import invalid
 from infra.config.types import DnsLabel, LogDays, Str, StrictModel
 
 _PORT: Final = {"https": 443, "http": 80}
@@ -31,14 +32,16 @@ def _url(value: str) -> str:
     except ValueError:
         sound = None
     if not sound:
-        raise ValueError(
-            "https://HOST[:PORT][/PATH] without a user, whose name and password are in the Secret "
-            "that credentials names; correct it"
+        raise invalid(
+            "url",
+            "must be https://HOST[:PORT][/PATH] (name a Secret in credentials for user and password)",
         )
     if parts.scheme == "http" and not inside:
-        raise ValueError(
-            "https://..., or http://SERVICE.NAMESPACE.svc in this cluster: logs of runs do not "
-            "travel in plain text; use https"
+        raise invalid(
+            "plaintext-url",
+            "must be https, or http://SERVICE.NAMESPACE.svc in this cluster",
+            "use https",
+            "sends logs in plain text",
         )
     return value
 

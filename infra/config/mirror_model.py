@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator
 
+from infra.config.errors import invalid
 from infra.config.types import REPOSITORY, Str
 
 _MIRROR: Final = re.compile(REPOSITORY)
@@ -15,9 +16,10 @@ _MIRROR: Final = re.compile(REPOSITORY)
 def _mirror(value: str) -> str:
     host = value.partition("/")[0]
     if not _MIRROR.fullmatch(value) or not ("." in host or ":" in host):
-        raise ValueError(
-            "a registry, or a folder in one, such as registry.example.com/mirror, without a scheme; "
-            "correct it"
+        raise invalid(
+            "registry",
+            "must be a registry, or a folder in one, such as registry.example.com/mirror, without a "
+            "scheme",
         )
     return value
 

@@ -6,23 +6,25 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
-from infra.config.types import DnsLabel, Int, Number, Size, Str, StrictModel, of_form
+from infra.config.types import DnsLabel, Int, Number, Size, Str, StrictModel, matching
 from infra.observability.routing import Channel, Receiver, Severity
 
 _HTTPS: Final = r"https://[A-Za-z0-9.-]+(:[0-9]+)?(/[\w./-]*)?"
 
 Https = Annotated[
-    Str, AfterValidator(of_form(_HTTPS, "a URL such as https://grafana.example.com", "correct it"))
+    Str, AfterValidator(matching("url", _HTTPS, "a URL such as https://grafana.example.com"))
 ]
 SecretKey = Annotated[
     Str,
     AfterValidator(
-        of_form(r"[-._a-zA-Z0-9]{1,253}", "a key of a Secret such as url", "correct it")
+        matching("secret-key", r"[-._a-zA-Z0-9]{1,253}", "a key of a Secret such as url")
     ),
 ]
 SlackChannel = Annotated[
     Str,
-    AfterValidator(of_form(r"#[^\s#{}]{1,80}", "a channel such as '#gpu-alerts'", "correct it")),
+    AfterValidator(
+        matching("slack-channel", r"#[^\s#{}]{1,80}", "a channel such as '#gpu-alerts'")
+    ),
 ]
 
 

@@ -7,7 +7,8 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
-from infra.config.types import DnsLabel, Str, StrictModel, of_form
+from infra.config.errors import invalid
+from infra.config.types import DnsLabel, Str, StrictModel, matching
 from infra.tenancy.secrets import TeamSecret
 
 _VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]*")
@@ -16,7 +17,12 @@ _VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]*")
 RemoteKey = Annotated[
     Str,
     AfterValidator(
-        of_form(r"[\w/+=.@-]{1,512}", "letters, digits and any of /_+=.@-", "name one secret")
+        matching(
+            "remote-key",
+            r"[\w/+=.@-]{1,512}",
+            "letters, digits and any of /_+=.@-",
+            "name one secret",
+        )
     ),
 ]
 """No more than AWS Secrets Manager allows: the name becomes a part of an IAM policy, where * and ? are
@@ -25,14 +31,18 @@ many secrets."""
 
 def _variable(value: str) -> str:
     if not _VARIABLE.fullmatch(value):
-        raise ValueError("a variable such as HF_TOKEN: capitals, digits and underscores; rename it")
+        raise invalid(
+            "variable", "must be capitals, digits and underscores, such as HF_TOKEN", "rename it"
+        )
     return value
 
 
 def _some(values: tuple[str, ...]) -> tuple[str, ...]:
     # min_length would complain of a list whose one element is wrong, too.
     if not values:
-        raise ValueError("at least one variable; add the keys of the Secret")
+        raise invalid(
+            "too-few", "must have at least one variable", "add the keys of the Secret", "has none"
+        )
     return values
 
 

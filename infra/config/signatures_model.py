@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from pydantic import AfterValidator, Field
 
 from infra.addons.signatures import Keyless, KmsKey, Signer
-from infra.config.types import Str, StrictModel, of_form
+from infra.config.types import Str, StrictModel, matching
 
 _KMS_KEY: Final = r"arn:aws:kms:[a-z0-9-]+:[0-9]{12}:key/[0-9a-f-]{36}"
 _URL: Final = r"https://[a-z0-9.-]+(/[\w./-]*)?"
@@ -19,13 +19,13 @@ class KeylessConfig(StrictModel):
     issuer: Annotated[
         Str,
         AfterValidator(
-            of_form(_URL, "a URL such as https://token.actions.githubusercontent.com", "correct it")
+            matching("url", _URL, "a URL such as https://token.actions.githubusercontent.com")
         ),
     ] = Field(description="the URL of an OIDC issuer")
     subject: Annotated[
         Str,
         AfterValidator(
-            of_form(r"[^*\s]+", "one identity, without wildcards or spaces", "correct it")
+            matching("identity", r"[^*\s]+", "one identity, without wildcards or spaces")
         ),
     ] = Field(description="the identity that signs, such as a workflow's URL with its branch")
 
@@ -38,7 +38,7 @@ class SignaturesConfig(StrictModel):
         Annotated[
             Str,
             AfterValidator(
-                of_form(_KMS_KEY, "the ARN of a KMS key, arn:aws:kms:...:key/...", "correct it")
+                matching("kms-key", _KMS_KEY, "the ARN of a KMS key, arn:aws:kms:...:key/...")
             ),
         ]
         | None

@@ -1,4 +1,4 @@
-"""Kinds of values in files that people write, each with the line that a wrong one gets."""
+"""Types of values in stack and run files, with the issue that an invalid value gets."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from infra.config.errors import invalid
 from infra.domain import naming, quantity
 
 SOURCE_SUFFIX: Final = "@source"
@@ -52,9 +53,11 @@ class StrictModel(BaseModel):
 
 def _dns_label(value: str) -> str:
     if not naming.is_dns_label(value):
-        raise ValueError(
-            "lower-case letters, digits and hyphens, starting and ending with a letter or digit, "
-            "at most 63; rename it"
+        raise invalid(
+            "dns-label",
+            "must be lower-case letters, digits and hyphens, starting and ending with a letter or "
+            "digit, at most 63",
+            "rename it",
         )
     return value
 
@@ -65,20 +68,22 @@ def _quantity(value: str) -> str:
     except ValueError:
         positive = False
     if not positive:
-        raise ValueError("a positive quantity such as 500m, 32 or 4Ti; correct it")
+        raise invalid("quantity", "must be a positive quantity such as 500m, 32 or 4Ti")
     return value
 
 
 def _cores(value: str) -> str:
     if not _CORES[0] <= quantity.parse(_quantity(value)) <= _CORES[1]:
-        raise ValueError("1m to 1000000 cores; correct it")
+        raise invalid("out-of-range", "must be between 1m and 1000000 cores")
     return value
 
 
 def _size(value: str) -> str:
     if not _BYTES[0] <= quantity.parse(_quantity(value)) <= _BYTES[1]:
-        raise ValueError(
-            "a size of 1Mi or more, below 8192Pi; correct its unit, of which m is a thousandth"
+        raise invalid(
+            "out-of-range",
+            "must be between 1Mi and 8192Pi (m means milli, not mega)",
+            "correct its unit",
         )
     return value
 
@@ -87,21 +92,25 @@ def _cidr(value: str) -> str:
     try:
         ipaddress.ip_network(value)
     except ValueError:
-        raise ValueError("a CIDR block such as 10.0.0.0/16; correct it") from None
+        raise invalid("cidr", "must be a CIDR block such as 10.0.0.0/16") from None
     return value
 
 
 def _public_cidr(value: str) -> str:
     block = ipaddress.ip_network(_cidr(value))
     if block.prefixlen < _WIDEST_PUBLIC[block.version]:
-        raise ValueError(
-            f"blocks of your own networks, /{_WIDEST_PUBLIC[4]} or smaller (IPv6: "
-            f"/{_WIDEST_PUBLIC[6]}); name them, or set endpoint: {PRIVATE}"
+        raise invalid(
+            "public-endpoint",
+            f"must be /{_WIDEST_PUBLIC[4]} or smaller (IPv6: /{_WIDEST_PUBLIC[6]})",
+            f"name the networks of your users, or set endpoint: {PRIVATE}",
+            "is too wide",
         )
     if any(block.version == r.version and block.subnet_of(r) for r in _PRIVATE_RANGES):  # type: ignore[arg-type]
-        raise ValueError(
-            "public addresses, for the VPC reaches the API by its private endpoint anyway; "
-            "name the public addresses that people come from, or remove it"
+        raise invalid(
+            "private-block",
+            "must be public: the VPC reaches the API by its private endpoint",
+            "name the public addresses of your users, or remove it",
+            "is private",
         )
     return value
 
@@ -111,23 +120,25 @@ def _endpoint(value: Any) -> Any:
         return ()
     if isinstance(value, list) and value:
         return value
-    raise ValueError(f"{PRIVATE}, or a list of CIDR blocks that may reach it; correct it")
+    raise invalid("wrong-type", f"must be {PRIVATE}, or a list of CIDR blocks that may reach it")
 
 
 def _image(value: str) -> str:
     if not _REFERENCE.fullmatch(value):
-        raise ValueError(
-            "REPOSITORY@sha256:DIGEST (64 hexadecimal digits); "
-            "a tag can be moved, so pin the digest that the registry shows"
+        raise invalid(
+            "image-reference",
+            "must be REPOSITORY@sha256:DIGEST (64 hexadecimal digits)",
+            "pin the digest that the registry shows; a tag can be moved",
         )
     return value
 
 
 def _repository(value: str) -> str:
     if not _REPOSITORY.fullmatch(value):
-        raise ValueError(
-            "a registry or a repository in one, such as registry.example.com/training, "
-            "without tag or digest; correct it"
+        raise invalid(
+            "registry",
+            "must be a registry or a repository such as registry.example.com/training, without tag "
+            "or digest",
         )
     return value
 
@@ -141,43 +152,69 @@ def repository_of(image: str) -> str:
 
 def _log_days(value: int) -> int:
     if value not in _LOG_DAYS:
-        raise ValueError(f"a number of days that CloudWatch knows: {_LOG_DAYS_TEXT}; choose one")
+        raise invalid(
+            "log-retention", f"must be one of {_LOG_DAYS_TEXT} (days)", "choose one of them"
+        )
     return value
 
 
-def of_form(pattern: str, allowed: str, remedy: str) -> Callable[[str], str]:
-    """A validator of text by its form. In a pattern letters and digits are those of ASCII."""
+def matching(
+    code: str, pattern: str, valid: str, action: str = "correct it"
+) -> Callable[[str], str]:
+    """Return a validator of text by a pattern, in which letters and digits are those of ASCII."""
     form = re.compile(pattern, re.ASCII)
 
     def check(value: str) -> str:
         if not form.fullmatch(value):
-            raise ValueError(f"{allowed}; {remedy}")
+            raise invalid(code, f"must be {valid}", action)
         return value
 
     return check
 
 
+def _quoted_account(value: Any) -> Any:
+    # YAML reads digits without quotes as a number, octal after a leading zero: do not echo it.
+    if isinstance(value, int) and not isinstance(value, bool):
+        raise invalid(
+            "account-id",
+            "must be 12 digits in quotes",
+            "put it in quotes",
+            "a number without quotes, octal if it starts with 0",
+            show_value=False,
+        )
+    return value
+
+
 def _bucket_prefix(value: str) -> str:
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]*[a-z0-9]", value) or len(value) > BUCKET_PREFIX_MAX:
-        raise ValueError(
-            "lower-case letters, digits and hyphens, starting and ending with a letter or digit, "
-            f"2 to {BUCKET_PREFIX_MAX} of them; rename it"
+        raise invalid(
+            "bucket-prefix",
+            "must be lower-case letters, digits and hyphens, starting and ending with a letter or "
+            f"digit, 2 to {BUCKET_PREFIX_MAX}",
+            "rename it",
         )
     if value.startswith(("xn--", "sthree-", "amzn-s3-demo-")):
-        raise ValueError("a prefix that S3 does not keep for itself; rename it")
+        raise invalid(
+            "bucket-prefix",
+            "must not start with a prefix reserved by S3",
+            "rename it",
+            "is reserved",
+        )
     return value
 
 
 def _tag_key(value: str) -> str:
     if value.lower().startswith("aws:") or len(value) > 128:
-        raise ValueError("tags of your own, not aws:..., at most 128 characters; rename it")
+        raise invalid(
+            "tag", "must have at most 128 characters and not start with aws:", "rename it"
+        )
     return _tag_text(value)
 
 
 def _tag_text(value: str) -> str:
     if len(value) > _TAG_VALUE_MAX or not re.fullmatch(r"[\w .:/=+@-]+", value):
-        raise ValueError(
-            f"letters, digits, spaces and any of _.:/=+-@, at most {_TAG_VALUE_MAX}; correct it"
+        raise invalid(
+            "tag", f"must be letters, digits, spaces and any of _.:/=+-@, at most {_TAG_VALUE_MAX}"
         )
     return value
 
@@ -185,27 +222,31 @@ def _tag_text(value: str) -> str:
 def _team_name(value: str) -> str:
     longest = naming.DNS_LABEL_MAX - len(naming.namespace(""))
     if len(_dns_label(value)) > longest:
-        raise ValueError(
-            f"at most {longest} characters, for its namespace is {naming.namespace('NAME')}; "
-            "shorten it"
+        raise invalid(
+            "name-too-long",
+            f"must have at most {longest} characters: its namespace is {naming.namespace('NAME')}",
+            "shorten it",
+            "is too long",
         )
     return value
 
 
 def _label_key(value: str) -> str:
     if not naming.is_label_key(value):
-        raise ValueError(
-            "NAME or DOMAIN/NAME: letters, digits and any of -_. between them, a name of at most "
-            f"{naming.DNS_LABEL_MAX}; rename it"
+        raise invalid(
+            "label-key",
+            "must be NAME or DOMAIN/NAME: letters, digits and any of -_. between them, the name at "
+            f"most {naming.DNS_LABEL_MAX}",
+            "rename it",
         )
     return value
 
 
 def _label_value(value: str) -> str:
     if not naming.is_label_value(value):
-        raise ValueError(
-            "letters, digits and any of -_. between them, at most "
-            f"{naming.DNS_LABEL_MAX}; correct it"
+        raise invalid(
+            "label-value",
+            f"must be letters, digits and any of -_. between them, at most {naming.DNS_LABEL_MAX}",
         )
     return value
 
@@ -213,9 +254,12 @@ def _label_value(value: str) -> str:
 def _taint_key(value: str) -> str:
     domain = _label_key(value).rpartition("/")[0]
     if value == naming.SPOT_TAINT or naming.is_reserved_domain(domain):
-        raise ValueError(
-            f"a key of your own: {naming.SPOT_TAINT} marks spot nodes, and domains of Kubernetes "
-            "and its autoscalers are theirs; rename it"
+        raise invalid(
+            "taint-key",
+            f"must not be {naming.SPOT_TAINT} (marks spot nodes) or of a domain of Kubernetes or its "
+            "autoscalers",
+            "rename it",
+            "is reserved",
         )
     return value
 
@@ -247,33 +291,40 @@ BucketPrefix = Annotated[Str, AfterValidator(_bucket_prefix)]
 TagKey = Annotated[Str, AfterValidator(_tag_key)]
 TagValue = Annotated[Str, AfterValidator(_tag_text)]
 KubernetesVersion = Annotated[
-    Str, AfterValidator(of_form(r"1\.[0-9]{1,3}", "a version such as 1.35", "correct it"))
+    Str, AfterValidator(matching("kubernetes-version", r"1\.[0-9]{1,3}", "a version such as 1.35"))
 ]
 AccountId = Annotated[
-    Str, AfterValidator(of_form(r"[0-9]{12}", "12 digits in quotes", "correct it"))
+    Str,
+    AfterValidator(matching("account-id", r"[0-9]{12}", "12 digits in quotes")),
+    BeforeValidator(_quoted_account),
 ]
 RoleArn = Annotated[
     Str,
     AfterValidator(
-        of_form(
+        matching(
+            "role-arn",
             r"arn:aws:iam::[0-9]{12}:role/([\w+=,.@-]+/)*[\w+=,.@-]{1,64}",
-            "the ARN of a role, such as arn:aws:iam::111122223333:role/platform-admin",
-            "correct it",
+            "the ARN of a role such as arn:aws:iam::111122223333:role/platform-admin",
         )
     ),
 ]
 VpcId = Annotated[
-    Str, AfterValidator(of_form(r"vpc-[0-9a-f]{8,17}", "an id such as vpc-0a1b2c3d", "correct it"))
+    Str, AfterValidator(matching("vpc-id", r"vpc-[0-9a-f]{8,17}", "an id such as vpc-0a1b2c3d"))
 ]
 SubnetId = Annotated[
     Str,
     AfterValidator(
-        of_form(r"subnet-[0-9a-f]{8,17}", "an id such as subnet-0a1b2c3d", "correct it")
+        matching("subnet-id", r"subnet-[0-9a-f]{8,17}", "an id such as subnet-0a1b2c3d")
     ),
 ]
 ReservationId = Annotated[
     Str,
     AfterValidator(
-        of_form(r"cr-[0-9a-f]{17}", "cr- and 17 hexadecimal digits", "copy it from EC2's console")
+        matching(
+            "reservation-id",
+            r"cr-[0-9a-f]{17}",
+            "cr- and 17 hexadecimal digits",
+            "copy it from the EC2 console",
+        )
     ),
 ]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import pydantic
 from pydantic import AfterValidator, Field, WrapValidator
 
+from infra.config.errors import invalid
 from infra.config.types import Bool, Cores, DnsLabel, Int, Number, Size, Str, StrictModel
 from infra.domain.platform import Platform
 from infra.domain.pools import Capacity
@@ -24,8 +25,8 @@ from training.spec import RunKeys, RunSpec
 
 def _run_name(value: str) -> str:
     if not value[:1].isalpha():
-        raise ValueError(
-            "a name that begins with a letter, for Services are named after it; rename it"
+        raise invalid(
+            "run-name", "must start with a letter: Services are named after it", "rename it"
         )
     return value
 

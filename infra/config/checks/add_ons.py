@@ -49,10 +49,11 @@ def check_addon_versions(parts: PartialStack) -> Iterator[ConfigIssue]:
         if not ADD_ONS[name].supports(version):
             yield ConfigIssue(
                 path="cluster.version",
-                problem=f"got {shown(version)}",
-                valid=f"allowed {_range(ADD_ONS[name])} for {name} {ADD_ONS[name].version}",
-                action="choose such a version, or install that add-on in a version of your own "
-                "and say provided: true",
+                code="addon-version",
+                problem=f"{name} {ADD_ONS[name].version} does not support Kubernetes {version}",
+                valid=f"it supports {_range(ADD_ONS[name])}",
+                action="choose such a version, or install your own version of the add-on "
+                "and set provided: true",
             )
 
 
@@ -71,16 +72,18 @@ def check_addon_images(parts: PartialStack) -> Iterator[ConfigIssue]:
         if given is not None and (ADD_ONS[name].chart or chosen.get("provided") is not False):
             yield ConfigIssue(
                 path=path,
-                problem=f"got {shown(given)}",
-                valid="allowed no image: the chart or the cluster has its own",
+                code="addon-image-unused",
+                problem=f"{shown(given)} is not used: the chart or the cluster has its own image",
+                valid="an image is valid only for an add-on that is installed without a chart",
                 action="remove it",
             )
         elif given is None and not ADD_ONS[name].chart and chosen.get("provided") is False:
             [image] = ADD_ONS[name].images
             yield ConfigIssue(
                 path=path,
-                problem="got nothing",
-                valid=f"allowed {image.registry}/{image.repository}@sha256:DIGEST, or a copy of it",
+                code="missing",
+                problem="missing",
+                valid=f"must be {image.registry}/{image.repository}@sha256:DIGEST, or a copy of it",
                 action=f"add it: `crane digest {image.reference}` prints the digest",
             )
 
@@ -91,7 +94,9 @@ def check_mirror_used(parts: PartialStack) -> Iterator[ConfigIssue]:
     if isinstance(named, str) and named and not installed(parts):
         yield ConfigIssue(
             path="mirror",
-            problem=f"got {shown(named)}",
-            valid="allowed it where the stack installs an add-on, whose chart and images come from there",
+            code="mirror-unused",
+            problem=f"{shown(named)} is not used",
+            valid="requires an add-on that the stack installs, whose chart and images "
+            "come from the mirror",
             action="remove it",
         )

@@ -40,15 +40,17 @@ def check_drill_image(parts: PartialStack) -> Iterator[ConfigIssue]:
         if not re.search(r"@sha256:[0-9a-f]{64}$", image):
             yield ConfigIssue(
                 path=f"{place}.image",
-                problem=f"got {shown(image)}",
-                valid=f"allowed {one_of(known)} (names in images), or REPOSITORY@sha256:DIGEST",
+                code="unknown-name",
+                problem=f"unknown image {shown(image)}",
+                valid=f"must be a name in images ({one_of(known)}) or REPOSITORY@sha256:DIGEST",
                 action=did_you_mean(image, known, "add it to images, or set enabled: false"),
             )
         elif registries is not None and not _from(repository_of(image), registries):
             yield ConfigIssue(
                 path=f"{place}.image",
-                problem=f"got {shown(repository_of(image))}",
-                valid=f"allowed images from registries: {one_of(registries)}",
+                code="registry-not-allowed",
+                problem=f"{shown(repository_of(image))} is not in an allowed registry",
+                valid=f"must be in {one_of(registries)}",
                 action="add its registry to registries, or push it to one of them",
             )
 
@@ -68,8 +70,9 @@ def check_drill_size(parts: PartialStack) -> Iterator[ConfigIssue]:
         if quantity.bytes_(team.restore_drill.largest) > bound:
             yield ConfigIssue(
                 path=f"{place}.largest",
-                problem=f"got {shown(team.restore_drill.largest)}",
-                valid=f"allowed at most {max(0, bound) // quantity.GIB}Gi, for the nodes of "
-                f"{pools[0].name} and the team's quota have no more memory",
+                code="restore-drill-too-large",
+                problem=f"{shown(team.restore_drill.largest)} exceeds the memory of {pools[0].name} "
+                "nodes or of the team's quota",
+                valid=f"must be at most {max(0, bound) // quantity.GIB}Gi",
                 action="lower it, or choose larger types for the CPU pool",
             )

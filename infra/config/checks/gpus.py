@@ -25,10 +25,9 @@ EXPORTER: Final = "dcgmExporter"
 EFA_PLUGIN: Final = "efaDevicePlugin"
 
 _ONE_TEAM: Final = {
-    SharingMode.TIME_SLICING: "nothing keeps its users' memory or faults apart",
-    SharingMode.MPS: "a fault of one of its users ends the others",
+    SharingMode.TIME_SLICING: "time-slicing isolates neither memory nor faults",
+    SharingMode.MPS: "a fault of one MPS client ends the others",
 }
-_PROVIDED: Final = "{provided: false} to install it"
 
 
 def _named(parts: PartialStack, name: str) -> bool:
@@ -58,16 +57,18 @@ def check_gpu_operators(parts: PartialStack) -> Iterator[ConfigIssue]:
             if _named(parts, name):
                 yield ConfigIssue(
                     path=f"operators.{name}",
-                    problem=f"got it beside {OPERATOR}, which brings its own",
-                    valid=f"allowed either {OPERATOR}, or {PLUGIN} and perhaps {EXPORTER}",
+                    code="conflicting-operators",
+                    problem=f"{name} conflicts with {OPERATOR}, which includes its own",
+                    valid=f"must be either {OPERATOR}, or {PLUGIN} with an optional {EXPORTER}",
                     action="remove one of them",
                 )
     elif _named(parts, EXPORTER) and not _named(parts, PLUGIN):
         yield ConfigIssue(
             path=f"operators.{EXPORTER}",
-            problem=f"got it without {PLUGIN}",
-            valid=f"allowed it with {PLUGIN}; {OPERATOR} brings its own",
-            action=f"add {PLUGIN}, or name {OPERATOR} instead",
+            code="operator-required",
+            problem=f"{PLUGIN} is missing",
+            valid=f"{EXPORTER} requires {PLUGIN} ({OPERATOR} includes an exporter)",
+            action=f"add {PLUGIN}, or replace both with {OPERATOR}",
         )
     yield from _offered(parts)
 
@@ -84,17 +85,19 @@ def _offered(parts: PartialStack) -> Iterator[ConfigIssue]:
     if made and not (_named(parts, OPERATOR) or _named(parts, PLUGIN)):
         yield ConfigIssue(
             path=f"operators.{OPERATOR}",
-            problem="got nothing",
-            valid=f"allowed {_PROVIDED}, or {PLUGIN}, for EKS' nodes do not offer their GPUs to pods",
-            action="add it",
+            code="gpu-plugin-missing",
+            problem="missing",
+            valid=f"GPU pools on EKS require {OPERATOR} or {PLUGIN}, which offer GPUs to pods",
+            action="add {provided: false} to install it",
         )
     efa = [index for index, pool in made if pool.network is Network.EFA]
     if efa and not _named(parts, EFA_PLUGIN):
         yield ConfigIssue(
             path=f"operators.{EFA_PLUGIN}",
-            problem=f"got nothing, with network: efa in nodePools[{efa[0]}]",
-            valid=f"allowed {_PROVIDED}, for EKS' nodes do not offer their adapters to pods",
-            action="add it",
+            code="efa-plugin-missing",
+            problem=f"missing, but nodePools[{efa[0]}] has network: efa",
+            valid="EFA pools on EKS require it to offer adapters to pods",
+            action="add {provided: false} to install it",
         )
 
 
@@ -106,16 +109,19 @@ def check_gpu_driver(parts: PartialStack) -> Iterator[ConfigIssue]:
     if not _named(parts, OPERATOR):
         yield ConfigIssue(
             path="gpus.driver",
-            problem=f"got 'operator' without {OPERATOR}",
-            valid=f"allowed it with {OPERATOR}, which brings the driver",
-            action=f"add operators.{OPERATOR}, or remove it",
+            code="operator-required",
+            problem=f"'operator' requires operators.{OPERATOR}",
+            valid=f"{OPERATOR} installs the driver",
+            action=f"add operators.{OPERATOR}, or remove gpus.driver",
         )
     made = [index for index, pool in parts.pools if _made_by_stack(pool)]
     if made:
         yield ConfigIssue(
             path="gpus.driver",
-            problem=f"got 'operator' with nodePools[{made[0]}], whose machine image has NVIDIA's driver",
-            valid="allowed image on EKS; a second driver would fight the first over the kernel's module",
+            code="driver-conflict",
+            problem=f"'operator' conflicts with nodePools[{made[0]}], whose machine image "
+            "includes the NVIDIA driver",
+            valid="must be image on EKS: two drivers conflict over the kernel module",
             action="remove it",
         )
 
@@ -129,17 +135,20 @@ def check_gpu_sharing(parts: PartialStack) -> Iterator[ConfigIssue]:
             names = [pool.name for _, pool in parts.pools if pool.workload is Workload.GPU_TRAINING]
             yield ConfigIssue(
                 path=path,
-                problem="got a pool that is not there, or has no GPUs",
-                valid=f"allowed {one_of(names)}",
+                code="unknown-name",
+                problem=f"{shown(name)} is not a GPU pool",
+                valid=f"must be one of {one_of(names)}",
                 action=did_you_mean(name, names, "name a GPU pool"),
             )
             continue
         if len(config.modes) != 1:
             yield ConfigIssue(
                 path=path,
-                problem="got "
-                + (one_of(mode.value for mode in config.modes) if config.modes else "nothing"),
-                valid="allowed one of mig, timeSlicing and mps",
+                code="sharing-mode",
+                problem=f"{' and '.join(mode.value for mode in config.modes)} are set"
+                if config.modes
+                else "no mode is set",
+                valid="exactly one of mig, timeSlicing and mps is required",
                 action="keep one of them" if config.modes else "add one, or remove the pool",
             )
             continue
@@ -153,9 +162,10 @@ def _fits(
     if pool.nodes is Nodes.KARPENTER:
         yield ConfigIssue(
             path=path,
-            problem="got a pool whose nodes are karpenter",
-            valid="allowed pools whose nodes are managed or existing, for Karpenter counts whole GPUs and "
-            "would launch a node for every few shares",
+            code="sharing-on-karpenter",
+            problem="the pool's nodes are karpenter",
+            valid="must be managed or existing: Karpenter counts whole GPUs and would "
+            "launch a node per few shares",
             action="set nodes: managed, or remove it",
         )
     if not pool.nodes.simulated:
@@ -171,15 +181,18 @@ def _who_does_it(parts: PartialStack, path: str, mode: SharingMode) -> Iterator[
         if not (_named(parts, OPERATOR) or _named(parts, PLUGIN)):
             yield ConfigIssue(
                 path=f"{path}.{mode.value}",
-                problem=f"got it without {OPERATOR} or {PLUGIN}",
-                valid="allowed it with one of them, whose device plugin does it",
+                code="operator-required",
+                problem="no operator provides time-slicing",
+                valid=f"requires operators.{OPERATOR} or operators.{PLUGIN}, whose device "
+                "plugin implements it",
                 action="add one of them to operators",
             )
     elif not _named(parts, OPERATOR):
         yield ConfigIssue(
             path=f"{path}.{mode.value}",
-            problem=f"got it without {OPERATOR}",
-            valid=f"allowed it with {OPERATOR}, which prepares the nodes for it",
+            code="operator-required",
+            problem=f"operators.{OPERATOR} is missing",
+            valid=f"requires operators.{OPERATOR}, which prepares the nodes",
             action=f"add operators.{OPERATOR}, or use timeSlicing",
         )
 
@@ -193,9 +206,11 @@ def _profile(path: str, pool: PoolConfig, profile: str) -> Iterator[ConfigIssue]
         can = profiles(models)
         yield ConfigIssue(
             path=f"{path}.mig",
-            problem=f"got {shown(profile)} on {' and '.join(models)}",
-            valid="allowed "
-            + (", ".join(can) if can else "no profile that all of the pool's GPUs have"),
+            code="mig-profile",
+            problem=f"{shown(profile)} is not a profile of {' and '.join(models)}",
+            valid=f"must be one of {', '.join(can)}"
+            if can
+            else "the pool's GPUs have no profile in common",
             action=did_you_mean(profile, can, "choose one" if can else "remove it"),
         )
 
@@ -224,15 +239,17 @@ def _one_team(
     if production:
         yield ConfigIssue(
             path=f"{path}.{mode.value}",
-            problem=f"got a pool that production may use: {', '.join(production)}",
-            valid="allowed pools of research teams, for production trains on whole GPUs",
+            code="sharing-with-production",
+            problem=f"production teams may use the pool: {', '.join(production)}",
+            valid="must be a pool of research teams only: production trains on whole GPUs",
             action=f"set borrowing: {{{pool.name}: 0}} for them, or use mig",
         )
     if len(here) > 1:
         yield ConfigIssue(
             path=f"{path}.{mode.value}",
-            problem=f"got a pool of {', '.join(team.name for team in here)}",
-            valid=f"allowed a pool of one team, for {_ONE_TEAM[mode]}",
+            code="sharing-across-teams",
+            problem=f"several teams may use the pool: {', '.join(team.name for team in here)}",
+            valid=f"must be a pool of one team: {_ONE_TEAM[mode]}",
             action=f"set borrowing: {{{pool.name}: 0}} for the others, or use mig",
         )
 
@@ -245,15 +262,18 @@ def check_fabric(parts: PartialStack) -> Iterator[ConfigIssue]:
         if roce and pool.nodes is not Nodes.EXISTING:
             yield ConfigIssue(
                 path=f"{path}.network",
-                problem=f"got 'roce' on nodes that are {pool.nodes.value}",
-                valid="allowed roce on nodes that are existing, for EC2 has EFA and no RoCE",
+                code="roce-nodes",
+                problem=f"'roce' is not available on nodes that are {pool.nodes.value}",
+                valid="requires nodes: existing (EC2 offers EFA instead)",
                 action="set network: efa or tcp",
             )
         elif roce and "rdmaResource" not in _facts(parts, index):
             yield ConfigIssue(
                 path=f"{path}.fabric.rdmaResource",
-                problem="got nothing",
-                valid="allowed with network: roce the resource by which pods get adapters, such as rdma/hca",
+                code="missing",
+                problem="missing",
+                valid="network: roce requires the resource through which pods get adapters, "
+                "such as rdma/hca",
                 action="add it",
             )
         if pool.fabric is None:
@@ -261,8 +281,9 @@ def check_fabric(parts: PartialStack) -> Iterator[ConfigIssue]:
         if pool.nodes is not Nodes.EXISTING:
             yield ConfigIssue(
                 path=f"{path}.fabric",
-                problem=f"got facts of nodes that are {pool.nodes.value}",
-                valid="allowed it on nodes that are existing; that of others is known",
+                code="fabric-nodes",
+                problem=f"not valid on nodes that are {pool.nodes.value}",
+                valid="requires nodes: existing (the fabric of other nodes is known)",
                 action="remove it",
             )
         elif not roce:
@@ -281,8 +302,9 @@ def _only_roce(path: str, pool: PoolConfig) -> Iterator[ConfigIssue]:
         if given.get(key) not in (None, ()):
             yield ConfigIssue(
                 path=f"{path}.fabric.{key}",
-                problem=f"got it with network: {pool.network.value}",
-                valid="allowed it with network: roce",
+                code="fabric-network",
+                problem=f"not valid with network: {pool.network.value}",
+                valid="requires network: roce",
                 action="remove it, or set network: roce",
             )
 
@@ -295,7 +317,8 @@ def check_network_variables(parts: PartialStack) -> Iterator[ConfigIssue]:
                 if fabric.owns_variable(key):
                     yield ConfigIssue(
                         path=f"teams[{number}].secrets[{place}].env[{index}]",
-                        problem=f"got {shown(key)}",
-                        valid="allowed variables of your own, for those of the network follow from the pool",
-                        action="remove it, and state what is known of the network in the pool's fabric",
+                        code="reserved-variable",
+                        problem=f"{shown(key)} is set by the platform",
+                        valid="network variables follow from the pool and cannot come from a secret",
+                        action="remove it, and describe the network in the pool's fabric",
                     )

@@ -26,16 +26,18 @@ def check_single_log_destination(parts: PartialStack) -> Iterator[ConfigIssue]:
     if len(named) != 1:
         yield ConfigIssue(
             path="logs",
-            problem="got " + (" and ".join(named) or "no place"),
-            valid="allowed one of cloudwatch, loki and http",
+            code="log-destination",
+            problem=f"{' and '.join(named)} are set" if named else "no destination is set",
+            valid="exactly one of cloudwatch, loki and http is required",
             action="remove the others" if named else "add one, or remove logs",
         )
     elif named == ["cloudwatch"] and parts.provider == "existing":
         yield ConfigIssue(
             path="logs.cloudwatch",
-            problem="got what only a cluster on AWS has",
-            valid="allowed loki or http where cluster.provider is existing",
-            action="name one of them",
+            code="aws-only",
+            problem="cloudwatch requires a cluster on AWS",
+            valid="must be loki or http where cluster.provider is existing",
+            action="choose one of them",
         )
 
 
@@ -45,14 +47,16 @@ def check_log_shipper(parts: PartialStack) -> Iterator[ConfigIssue]:
     if parts.raw.get("logs") is not None and provided is not False:
         yield ConfigIssue(
             path="logs",
-            problem="got a place for logs that nobody ships",
-            valid="allowed it with operators.fluentBit: {provided: false}",
+            code="log-shipper-missing",
+            problem="no log shipper is installed",
+            valid="requires operators.fluentBit: {provided: false}",
             action="add that to operators, or remove logs",
         )
     elif parts.raw.get("logs") is None and provided is False and parts.provider == "existing":
         yield ConfigIssue(
             path="logs",
-            problem="got nothing",
-            valid="allowed loki or http, for fluentBit has nowhere to ship to",
+            code="log-destination",
+            problem="missing, but operators.fluentBit is installed",
+            valid="fluentBit requires a destination: loki or http",
             action="add one, or remove fluentBit from operators",
         )

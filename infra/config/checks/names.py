@@ -14,8 +14,9 @@ def _duplicates(section: str, names: Sequence[tuple[int, str]]) -> Iterator[Conf
         if name in first:
             yield ConfigIssue(
                 path=f"{section}[{index}].name",
-                problem=f"got {shown(name)}",
-                valid=f"allowed a name of its own ({section}[{first[name]}] has this one)",
+                code="duplicate",
+                problem=f"{shown(name)} is already used by {section}[{first[name]}]",
+                valid="names must be unique",
                 action="rename one of them",
             )
         first.setdefault(name, index)

@@ -22,8 +22,9 @@ def check_region(parts: PartialStack) -> Iterator[ConfigIssue]:
         name = parts.aws.region
         yield ConfigIssue(
             path="aws.region",
-            problem=f"got {shown(name)}",
-            valid="allowed a region of AWS that has EKS, such as us-east-1",
+            code="unknown-name",
+            problem=f"unknown region {shown(name)}",
+            valid="must be an AWS region with EKS, such as us-east-1",
             action=did_you_mean(name, regions.KNOWN, "correct it"),
         )
 
@@ -47,15 +48,17 @@ def check_zones(parts: PartialStack) -> Iterator[ConfigIssue]:
         if own and regions.region_of_zone(zone) != own:
             yield ConfigIssue(
                 path=path,
-                problem=f"got {shown(zone)}",
-                valid=f"allowed zones of {own}, which aws.region names, such as {own}a",
-                action="correct one of them",
+                code="zone-outside-region",
+                problem=f"{shown(zone)} is not in {own}",
+                valid=f"must be a zone of aws.region, such as {own}a",
+                action="correct the zone or the region",
             )
         if zone in seen:
             yield ConfigIssue(
                 path=path,
-                problem=f"got {shown(zone)}",
-                valid="allowed each zone once",
+                code="duplicate",
+                problem=f"{shown(zone)} is listed twice",
+                valid="zones must be unique",
                 action="remove it",
             )
         seen.add(zone)
@@ -63,9 +66,10 @@ def check_zones(parts: PartialStack) -> Iterator[ConfigIssue]:
         made = isinstance(parts.network, MadeNetworkConfig)
         yield ConfigIssue(
             path="network.zones" if made else "network.existing.privateSubnets",
-            problem=f"got {len(seen)} {'zone' if len(seen) == 1 else 'zones'}",
-            valid=f"allowed {addresses.MIN_ZONES} to {addresses.MAX_ZONES}, for the control plane of "
-            "EKS is in two",
+            code="zone-count",
+            problem=f"{len(seen)} {'zone' if len(seen) == 1 else 'zones'}",
+            valid=f"must be {addresses.MIN_ZONES} to {addresses.MAX_ZONES} zones: the "
+            "EKS control plane spans two",
             action="add a zone of the region" if len(seen) < 2 else "remove some",
         )
 
@@ -82,32 +86,36 @@ def check_vpc_addresses(parts: PartialStack) -> Iterator[ConfigIssue]:
     if not isinstance(block, ipaddress.IPv4Network):
         yield ConfigIssue(
             path=path,
-            problem=f"got {shown(str(block))}",
-            valid="allowed an IPv4 block such as 10.20.0.0/16",
-            action="take one from 10.0.0.0/8",
+            code="not-ipv4",
+            problem=f"{shown(str(block))} is not an IPv4 block",
+            valid="must be an IPv4 block such as 10.20.0.0/16",
+            action="choose one from 10.0.0.0/8",
         )
         return
     if made and not any(block.subnet_of(ipaddress.IPv4Network(r)) for r in _PRIVATE):
         yield ConfigIssue(
             path=path,
-            problem=f"got {block}, which is public",
-            valid=f"allowed a part of {', '.join(_PRIVATE)}",
-            action="take one that no network you connect to has",
+            code="public-cidr",
+            problem=f"{block} is public",
+            valid=f"must be part of {', '.join(_PRIVATE)}",
+            action="choose one that no connected network uses",
         )
     if made and not addresses.LARGEST <= block.prefixlen <= addresses.SMALLEST:
         small = block.prefixlen > addresses.SMALLEST
         yield ConfigIssue(
             path=path,
-            problem=f"got {block}, a /{block.prefixlen}",
-            valid=f"allowed /{addresses.LARGEST} to /{addresses.SMALLEST}",
-            action=f"take a {'larger' if small else 'smaller'} block",
+            code="cidr-size",
+            problem=f"{block} is a /{block.prefixlen}",
+            valid=f"must be /{addresses.LARGEST} to /{addresses.SMALLEST}",
+            action=f"choose a {'larger' if small else 'smaller'} block",
         )
     if block.overlaps(addresses.SERVICES):
         yield ConfigIssue(
             path=path,
-            problem=f"got {block}, which overlaps {addresses.SERVICES}",
-            valid=f"allowed any block but {addresses.SERVICES}, which Kubernetes Services have",
-            action="take one from 10.0.0.0/8",
+            code="cidr-overlap",
+            problem=f"{block} overlaps {addresses.SERVICES}",
+            valid=f"must not overlap {addresses.SERVICES}, the range of Kubernetes Services",
+            action="choose one from 10.0.0.0/8",
         )
 
 
@@ -132,10 +140,11 @@ def check_subnet_capacity(parts: PartialStack) -> Iterator[ConfigIssue]:
         if nodes > room:
             yield ConfigIssue(
                 path="network.cidr",
-                problem=f"got {parts.network.cidr}, whose subnet in {zone} has addresses for {room} nodes",
-                valid=f"allowed one with room for {nodes}, the maxima of its pools together",
-                action="take a larger block, or lower max of "
-                f"{', '.join(pool.name for pool in pools)}",
+                code="cidr-too-small",
+                problem=f"the subnet of {parts.network.cidr} in {zone} has addresses for "
+                f"{room} nodes",
+                valid=f"must have addresses for {nodes}, the sum of its pools' max",
+                action=f"choose a larger block, or lower max of {', '.join(pool.name for pool in pools)}",
             )
 
 
@@ -148,8 +157,9 @@ def check_existing_subnets(parts: PartialStack) -> Iterator[ConfigIssue]:
         if subnet in seen:
             yield ConfigIssue(
                 path=f"network.existing.privateSubnets.{zone}",
-                problem=f"got {subnet}, which {seen[subnet]} has, too",
-                valid="allowed a subnet of its own for each zone",
+                code="duplicate",
+                problem=f"{subnet} is already used by {seen[subnet]}",
+                valid="each zone requires its own subnet",
                 action="name a subnet of that zone",
             )
         seen.setdefault(subnet, zone)
@@ -167,9 +177,10 @@ def check_egress(parts: PartialStack) -> Iterator[ConfigIssue]:
             if held.version == block.version and held.supernet_of(block):  # type: ignore[arg-type]
                 yield ConfigIssue(
                     path=f"egressCidrs[{index}]",
-                    problem=f"got {shown(text)}",
-                    valid=f"allowed no part of {held}, where the metadata service hands out the node's role",
-                    action="remove it; pods get a role of their own by EKS Pod Identity",
+                    code="egress-to-metadata",
+                    problem=f"{shown(text)} is in {held}, the range of the metadata service",
+                    valid="must not expose the node's credentials",
+                    action="remove it; pods get their own role by EKS Pod Identity",
                 )
 
 
@@ -186,8 +197,9 @@ def check_zones_have_subnets(parts: PartialStack) -> Iterator[ConfigIssue]:
         if zone not in (*parts.zones, UNKNOWN):
             yield ConfigIssue(
                 path=path,
-                problem=f"got {shown(zone)}",
-                valid=f"allowed {one_of(parts.zones)}",
+                code="zone-outside-network",
+                problem=f"{shown(zone)} has no subnet",
+                valid=f"must be one of {one_of(parts.zones)}",
                 action="choose a zone of the network, or add it there",
             )
 
@@ -210,8 +222,9 @@ def check_efa_zone(parts: PartialStack) -> Iterator[ConfigIssue]:
             if pool.zone != zone:
                 yield ConfigIssue(
                     path=f"nodePools[{index}].zone",
-                    problem=f"got {shown(pool.zone)}",
-                    valid=f"allowed {zone}, the zone of {owner}, for a pool of network efa",
-                    action="put both in one zone: EFA does not leave it, and reads between zones "
-                    "are slow and cost money",
+                    code="efa-across-zones",
+                    problem=f"{shown(pool.zone)} is not the zone of {owner}",
+                    valid=f"must be {zone} for a pool with network: efa",
+                    action="put both in one zone: EFA does not cross zones, and reads across "
+                    "zones are slow and cost money",
                 )

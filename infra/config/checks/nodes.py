@@ -35,8 +35,10 @@ def check_node_provider(parts: PartialStack) -> Iterator[ConfigIssue]:
         if allowed and pool.nodes not in allowed:
             yield ConfigIssue(
                 path=f"nodePools[{index}].nodes",
-                problem=f"got {shown(pool.nodes.value)}",
-                valid=f"allowed {_names(allowed)} where cluster.provider is {parts.provider}",
+                code="nodes-provider",
+                problem=f"{shown(pool.nodes.value)} is not available with cluster.provider: "
+                f"{parts.provider}",
+                valid=f"must be {_names(allowed)}",
                 action="choose one of them",
             )
 
@@ -48,15 +50,17 @@ def check_node_options(parts: PartialStack) -> Iterator[ConfigIssue]:
             if field in pool.model_fields_set and pool.nodes not in nodes:
                 yield ConfigIssue(
                     path=f"nodePools[{index}].{key}",
-                    problem=f"got an option of a pool whose nodes are {pool.nodes.value}",
-                    valid=f"allowed it where nodes are {_names(nodes)}",
+                    code="pool-option",
+                    problem=f"not valid on nodes that are {pool.nodes.value}",
+                    valid=f"requires nodes: {_names(nodes)}",
                     action="remove it, or change nodes",
                 )
         if pool.nodes is Nodes.KARPENTER and pool.min:
             yield ConfigIssue(
                 path=f"nodePools[{index}].min",
-                problem=f"got {pool.min}",
-                valid="allowed 0 where nodes are karpenter, which come when pods wait for them",
+                code="karpenter-min",
+                problem=f"{pool.min} is not valid for nodes that are karpenter",
+                valid="must be 0: Karpenter launches nodes when pods wait",
                 action="set it to 0, or set nodes: managed",
             )
 
@@ -67,8 +71,9 @@ def check_placement_groups(parts: PartialStack) -> Iterator[ConfigIssue]:
         if pool.placement_group and pool.network is not Network.EFA:
             yield ConfigIssue(
                 path=f"nodePools[{index}].placementGroup",
-                problem="got true in a pool of network tcp",
-                valid="allowed it with network: efa, for it costs capacity and only EFA gains",
+                code="placement-group-network",
+                problem="a placement group without EFA costs capacity and gains nothing",
+                valid="requires network: efa",
                 action="remove it, or set network: efa",
             )
 
@@ -81,15 +86,17 @@ def check_reservations(parts: PartialStack) -> Iterator[ConfigIssue]:
         if pool.capacity is Capacity.SPOT:
             yield ConfigIssue(
                 path=f"nodePools[{index}].reservation",
-                problem=f"got a {pool.reservation.kind.value} in a spot pool",
-                valid="allowed reservations in on-demand pools",
+                code="reservation-on-spot",
+                problem=f"a {pool.reservation.kind.value} in a spot pool",
+                valid="requires capacity: on-demand",
                 action="set capacity: on-demand, or remove it",
             )
         if len(pool.instance_types) > 1:
             yield ConfigIssue(
                 path=f"nodePools[{index}].instanceTypes",
-                problem=f"got {len(pool.instance_types)} types with a reservation",
-                valid="allowed the one type that was reserved",
+                code="reservation-types",
+                problem=f"{len(pool.instance_types)} types with a reservation",
+                valid="must be the one reserved type",
                 action="remove the others",
             )
 
@@ -102,9 +109,10 @@ def check_architectures(parts: PartialStack) -> Iterator[ConfigIssue]:
         if len(found) > 1:
             yield ConfigIssue(
                 path=f"nodePools[{index}].instanceTypes",
-                problem=f"got types of {' and '.join(sorted(found))}",
-                valid="allowed types of one architecture, for a run has one image",
-                action="make two pools of them",
+                code="mixed-architectures",
+                problem=f"types of {' and '.join(sorted(found))} are mixed",
+                valid="must have one architecture: a run has one image",
+                action="split the pool",
             )
 
 
@@ -122,8 +130,9 @@ def check_autoscaler(parts: PartialStack) -> Iterator[ConfigIssue]:
     if karpenter and chosen != Autoscaler.KARPENTER:
         yield ConfigIssue(
             path=f"nodePools[{karpenter[0]}].nodes",
-            problem=f"got 'karpenter' with autoscaler: {chosen}",
-            valid="allowed karpenter with autoscaler: karpenter",
+            code="karpenter-autoscaler",
+            problem="'karpenter' requires autoscaler: karpenter",
+            valid=f"must be managed with autoscaler: {chosen}",
             action="set autoscaler: karpenter, or nodes: managed",
         )
 
@@ -143,8 +152,10 @@ def check_fixed_size_pools(parts: PartialStack) -> Iterator[ConfigIssue]:
         ):
             yield ConfigIssue(
                 path=f"nodePools[{index}].min",
-                problem=f"got {pool.min} with max {pool.max} and autoscaler: {chosen}",
-                valid="allowed max in a managed pool that nothing adds nodes to, for queues count on them",
+                code="fixed-size-pool",
+                problem=f"{pool.min} is below max ({pool.max}), and nothing adds nodes (autoscaler: "
+                f"{chosen})",
+                valid="must equal max: queues count on all nodes of a managed pool",
                 action="set autoscaler: cluster-autoscaler, nodes: karpenter, or min to max",
             )
 
@@ -152,7 +163,8 @@ def check_fixed_size_pools(parts: PartialStack) -> Iterator[ConfigIssue]:
 def _idle(chosen: str, nodes: str) -> ConfigIssue:
     return ConfigIssue(
         path="autoscaler",
-        problem=f"got {shown(chosen)} without a pool for it",
-        valid=f"allowed it with a pool whose nodes are {nodes}",
+        code="autoscaler-unused",
+        problem=f"{shown(chosen)} has no pool to scale",
+        valid=f"requires a pool with nodes: {nodes}",
         action=f"set nodes: {nodes} on a pool, or autoscaler: none",
     )

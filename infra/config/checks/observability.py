@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from infra.config.checks.partial import PartialStack
-from infra.config.errors import ConfigIssue, one_of, shown
+from infra.config.errors import ConfigIssue, did_you_mean, one_of, shown
 
 STACK: Final = "kubePrometheusStack"
 
@@ -34,9 +34,10 @@ def check_prometheus_installed(parts: PartialStack) -> Iterator[ConfigIssue]:
     if _section(parts) and _operator(parts) is None:
         yield ConfigIssue(
             path="observability",
-            problem=f"got no operators.{STACK}",
-            valid=f"allowed it together with operators.{STACK}, whose objects it makes",
-            action=f"add {STACK} to operators, provided: true if the cluster has it",
+            code="operator-required",
+            problem=f"operators.{STACK} is missing",
+            valid=f"requires operators.{STACK}, whose objects it creates",
+            action=f"add {STACK} to operators, with provided: true if the cluster has it",
         )
 
 
@@ -49,9 +50,11 @@ def check_grafana_admin(parts: PartialStack) -> Iterator[ConfigIssue]:
     if grafana.get("adminSecretName") is None:
         yield ConfigIssue(
             path="observability.grafana.adminSecretName",
-            problem="got nothing",
-            valid="allowed a Secret of the namespace monitoring with the keys admin-user and admin-password",
-            action="name it, and put it there before the first update",
+            code="missing",
+            problem="missing",
+            valid="must name a Secret in namespace monitoring with the keys admin-user "
+            "and admin-password",
+            action="add it, and create the Secret before the first update",
         )
 
 
@@ -64,17 +67,21 @@ def check_receivers(parts: PartialStack) -> Iterator[ConfigIssue]:
         if isinstance(name, str) and first.setdefault(name, path) != path:
             yield ConfigIssue(
                 path=f"{path}.name",
-                problem=f"got {shown(name)}",
-                valid=f"allowed a name of its own ({first[name]} has this one)",
+                code="duplicate",
+                problem=f"{shown(name)} is already used by {first[name]}",
+                valid="names must be unique",
                 action="rename one of them",
             )
         team = receiver.get("team")
         if team is not None and team not in teams:
             yield ConfigIssue(
                 path=f"{path}.team",
-                problem=f"got {shown(team)}",
-                valid=f"allowed {one_of(teams)}",
-                action="name a team of this stack, or remove it to hear of the platform's alerts",
+                code="unknown-name",
+                problem=f"unknown team {shown(team)}",
+                valid=f"must be one of {one_of(teams)}",
+                action=did_you_mean(
+                    str(team), teams, "name a team, or remove it to receive the platform's alerts"
+                ),
             )
         yield from _slack_channel(path, receiver)
 
@@ -84,14 +91,16 @@ def _slack_channel(path: str, receiver: dict[str, Any]) -> Iterator[ConfigIssue]
     if kind == "slack" and channel is None:
         yield ConfigIssue(
             path=f"{path}.channel",
-            problem="got nothing",
-            valid="allowed a channel such as '#gpu-alerts', for Slack's message has to go somewhere",
+            code="missing",
+            problem="missing",
+            valid="kind: slack requires a channel such as '#gpu-alerts'",
             action="add it",
         )
     elif kind in ("pagerduty", "webhook") and channel is not None:
         yield ConfigIssue(
             path=f"{path}.channel",
-            problem=f"got {shown(channel)}",
-            valid="allowed a channel for kind slack only",
+            code="channel-without-slack",
+            problem=f"{shown(channel)} is not used by kind: {kind}",
+            valid="requires kind: slack",
             action="remove it",
         )

@@ -17,8 +17,9 @@ def check_pool_sizes(parts: PartialStack) -> Iterator[ConfigIssue]:
         if pool.min > pool.max:
             yield ConfigIssue(
                 path=f"nodePools[{index}].min",
-                problem=f"got {pool.min}",
-                valid=f"allowed at most max, {pool.max}",
+                code="min-above-max",
+                problem=f"{pool.min} exceeds max ({pool.max})",
+                valid="must be at most max",
                 action="lower min or raise max",
             )
 
@@ -32,8 +33,9 @@ def check_instance_types(parts: PartialStack) -> Iterator[ConfigIssue]:
             if name not in known and _is_named(parts, index, place):
                 yield ConfigIssue(
                     path=path,
-                    problem=f"got {shown(name)}",
-                    valid=f"allowed {one_of(known)}",
+                    code="unknown-instance-type",
+                    problem=f"unknown instance type {shown(name)}",
+                    valid=f"must be one of {one_of(known)}",
                     action=did_you_mean(
                         name, known, "choose one, or add it to infra/domain/catalog.yaml"
                     ),
@@ -53,22 +55,25 @@ def _fits_pool(path: str, pool: PoolConfig, name: str) -> Iterator[ConfigIssue]:
     if pool.workload is Workload.GPU_TRAINING and not instance.gpus:
         yield ConfigIssue(
             path=path,
-            problem=f"got {shown(name)}, which has no GPU",
-            valid="allowed instance types with GPUs in a gpu-training pool",
+            code="type-without-gpu",
+            problem=f"{shown(name)} has no GPU",
+            valid="a gpu-training pool requires instance types with GPUs",
             action="choose a GPU type, or set workload: cpu",
         )
     elif pool.workload is Workload.CPU and instance.gpus:
         yield ConfigIssue(
             path=path,
-            problem=f"got {shown(name)}, which has {instance.gpus} GPUs",
-            valid="allowed instance types without GPUs in a cpu pool",
+            code="type-with-gpu",
+            problem=f"{shown(name)} has {instance.gpus} {'GPU' if instance.gpus == 1 else 'GPUs'}",
+            valid="a cpu pool requires instance types without GPUs",
             action="choose a CPU type, or set workload: gpu-training",
         )
     elif pool.network is Network.EFA and not instance.efa_cards:
         yield ConfigIssue(
             path=path,
-            problem=f"got {shown(name)}, which has no EFA",
-            valid="allowed instance types with EFA in a pool of network efa",
+            code="type-without-efa",
+            problem=f"{shown(name)} does not support EFA",
+            valid="network: efa requires instance types with EFA",
             action="choose another type, or set network: tcp",
         )
 
@@ -85,14 +90,16 @@ def check_labels(parts: PartialStack) -> Iterator[ConfigIssue]:
             if made and key not in own and naming.is_reserved_domain(key.rpartition("/")[0]):
                 yield ConfigIssue(
                     path=f"nodePools[{index}].labels.{key}",
-                    problem="got a label of a domain that is not yours",
-                    valid="allowed labels without a domain or of your own, for nodes refuse the others",
+                    code="reserved-domain",
+                    problem="nodes may not set labels of this domain themselves",
+                    valid="must have no domain, or a domain of your own",
                     action="rename it",
                 )
             if key in own:
                 yield ConfigIssue(
                     path=f"nodePools[{index}].labels.{key}",
-                    problem="got a label that follows from the pool",
-                    valid="allowed other labels",
+                    code="reserved-label",
+                    problem="the platform sets this label",
+                    valid="must be another label",
                     action="remove it",
                 )

@@ -33,16 +33,19 @@ def check_scheduler_operator(parts: PartialStack) -> Iterator[ConfigIssue]:
     if scheduler.operator and named.get(scheduler.operator) is None:
         yield ConfigIssue(
             path=f"operators.{scheduler.operator}",
-            problem="got nothing",
-            valid=f"allowed {_PROVIDED}{_with(scheduler)}",
+            code="operator-required",
+            problem="missing",
+            valid=f"must be {_PROVIDED}{_with(scheduler)}",
             action="add it",
         )
     for other in Scheduler:
         if other is not scheduler and other.operator and named.get(other.operator) is not None:
             yield ConfigIssue(
                 path=f"operators.{other.operator}",
-                problem="got a second scheduler of runs",
-                valid=f"allowed the operator of scheduler {scheduler.value} only, which queues them",
+                code="second-scheduler",
+                problem="a second scheduler for runs",
+                valid=f"only the operator of scheduler {scheduler.value} is valid, which "
+                "queues the runs",
                 action=f"remove it, or set scheduler: {other.value}",
             )
 
@@ -59,9 +62,9 @@ def check_native_version(parts: PartialStack) -> Iterator[ConfigIssue]:
         if scheduler and parts.provider == "existing" and version is not None and idle:
             yield ConfigIssue(
                 path="cluster.version",
-                problem=f"got {shown(version)}",
-                valid="allowed nothing but with scheduler native or with add-ons that the stack installs, "
-                "for nothing else depends on it",
+                code="version-unused",
+                problem=f"{shown(version)} is not used",
+                valid="requires scheduler: native, or an add-on that the stack installs",
                 action="remove it",
             )
         return
@@ -69,17 +72,19 @@ def check_native_version(parts: PartialStack) -> Iterator[ConfigIssue]:
     if parts.provider == "eks":
         yield ConfigIssue(
             path="scheduler",
-            problem="got native on EKS, which does not serve the API of pod groups",
-            valid="allowed kueue, volcano or yunikorn",
+            code="native-on-eks",
+            problem="'native' requires the PodGroup API, which EKS does not serve",
+            valid="must be kueue, volcano or yunikorn",
             action="choose one",
         )
         return
     if version not in NATIVE_GANG_APIS:
         yield ConfigIssue(
             path="cluster.version",
-            problem=f"got {shown(version)}",
-            valid=f"allowed {versions} with scheduler native, for its API of pod groups is of these versions",
-            action="name the cluster's version, and turn GenericWorkload and GangScheduling on there",
+            code="native-version",
+            problem=f"{shown(version)} does not serve the PodGroup API" if version else "missing",
+            valid=f"must be {versions} with scheduler native",
+            action="set the cluster's version, and enable GenericWorkload and GangScheduling there",
         )
 
 
@@ -99,14 +104,16 @@ def check_team_options(parts: PartialStack) -> Iterator[ConfigIssue]:
         for option in (name for name, given in kueues.items() if given):
             yield ConfigIssue(
                 path=f"teams[{index}].{option}",
-                problem="got what only Kueue's queues know",
-                valid=f"allowed nothing{_with(scheduler)}",
+                code="kueue-only",
+                problem="only Kueue supports this option",
+                valid=f"must be absent{_with(scheduler)}",
                 action="remove it, or set scheduler: kueue",
             )
         if not scheduler.has_queues and any(team.guaranteed.values()):
             yield ConfigIssue(
                 path=f"teams[{index}].guaranteed",
-                problem=f"got nodes of {', '.join(sorted(team.guaranteed))}",
-                valid=f"allowed nothing{_with(scheduler)}, which has no queues",
+                code="no-queues",
+                problem=f"guarantees nodes of {', '.join(sorted(team.guaranteed))}",
+                valid=f"must be empty{_with(scheduler)}, which has no queues",
                 action="remove it, or choose a scheduler with queues",
             )

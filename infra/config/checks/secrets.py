@@ -46,7 +46,8 @@ def secrets_in(value: Any, path: str) -> Iterator[ConfigIssue]:
 def _secret(path: str) -> ConfigIssue:
     return ConfigIssue(
         path=path,
-        problem="got what looks like a secret in plain text",
-        valid="allowed no secrets in a file that is committed",
-        action="put it in a Kubernetes Secret, and change it where it is valid",
+        code="plaintext-secret",
+        problem="looks like a secret in plain text",
+        valid="a committed file must not contain secrets",
+        action="put it in a Kubernetes Secret, and rotate it",
     )

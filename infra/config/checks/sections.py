@@ -34,8 +34,9 @@ def check_aws_sections(parts: PartialStack) -> Iterator[ConfigIssue]:
             if _at(parts.raw, keys) is None and isinstance(_at(parts.raw, keys[:-1]), dict):
                 yield ConfigIssue(
                     path=".".join(keys),
-                    problem="got nothing",
-                    valid=f"allowed {allowed}",
+                    code="missing",
+                    problem="missing",
+                    valid=f"a cluster on AWS requires {allowed}",
                     action="add it",
                 )
     elif parts.provider == "existing":
@@ -45,8 +46,9 @@ def check_aws_sections(parts: PartialStack) -> Iterator[ConfigIssue]:
         for keys in foreign:
             yield ConfigIssue(
                 path=".".join(keys),
-                problem="got what only a cluster on AWS has",
-                valid="allowed it where cluster.provider is eks",
+                code="aws-only",
+                problem="not valid on an existing cluster",
+                valid="requires cluster.provider: eks",
                 action="remove it, or change the provider",
             )
 
@@ -63,15 +65,17 @@ def check_access_roles(parts: PartialStack) -> Iterator[ConfigIssue]:
             if parts.aws and parts.aws.account not in (account, UNKNOWN_ACCOUNT):
                 yield ConfigIssue(
                     path=path,
-                    problem=f"got a role of account {account}",
-                    valid=f"allowed roles of account {parts.aws.account}, which aws.account names",
-                    action="name a role of that account, which people of others may assume",
+                    code="role-account",
+                    problem=f"a role of account {account}",
+                    valid=f"must be a role of account {parts.aws.account} (aws.account)",
+                    action="name a role of that account, which people of other accounts may assume",
                 )
             if arn in seen:
                 yield ConfigIssue(
                     path=path,
-                    problem=f"got a role that {seen[arn]} has, too",
-                    valid="allowed each role once, for a cluster has one access entry for it",
+                    code="duplicate",
+                    problem=f"already listed as {seen[arn]}",
+                    valid="roles must be unique: a cluster has one access entry per role",
                     action="remove one of them",
                 )
             seen.setdefault(arn, path)
@@ -89,8 +93,9 @@ def check_system_nodes(parts: PartialStack) -> Iterator[ConfigIssue]:
             gpus = " with GPUs" if name in known else ""
             yield ConfigIssue(
                 path=f"cluster.systemNodes.instanceTypes[{index}]",
-                problem=f"got {shown(name)}{gpus}",
-                valid=f"allowed {one_of(cpu)}",
+                code="system-node-type",
+                problem=f"{shown(name)}{gpus} is not valid for system nodes",
+                valid=f"must be one of {one_of(cpu)}",
                 action=did_you_mean(
                     name, cpu, "choose one, or add it to infra/domain/catalog.yaml"
                 ),
@@ -98,7 +103,8 @@ def check_system_nodes(parts: PartialStack) -> Iterator[ConfigIssue]:
     if nodes.min > nodes.max:
         yield ConfigIssue(
             path="cluster.systemNodes.min",
-            problem=f"got {nodes.min}",
-            valid=f"allowed at most max, {nodes.max}",
+            code="min-above-max",
+            problem=f"{nodes.min} exceeds max ({nodes.max})",
+            valid="must be at most max",
             action="lower min or raise max",
         )

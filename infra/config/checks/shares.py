@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from infra.config.checks.partial import UNKNOWN, PartialStack
-from infra.config.errors import ConfigIssue, shown
+from infra.config.errors import ConfigIssue
 from infra.config.model import TeamConfig
 from infra.domain import catalog
 from infra.domain.pools import NodePool, Workload
@@ -23,8 +23,9 @@ def check_lending(parts: PartialStack) -> Iterator[ConfigIssue]:
             if parts.gpu_pool(name) and nodes > own:
                 yield ConfigIssue(
                     path=f"teams[{index}].lending.{name}",
-                    problem=f"got {nodes}",
-                    valid=f"allowed at most {own}, the nodes of {name} that the team is guaranteed",
+                    code="lending-above-guarantee",
+                    problem=f"{nodes} exceeds the team's guarantee",
+                    valid=f"must be at most {own}, the nodes of {name} that the team is guaranteed",
                     action="lower it, or remove it to lend all",
                 )
 
@@ -38,8 +39,10 @@ def check_borrowing(parts: PartialStack) -> Iterator[ConfigIssue]:
             if found and own <= found[1].max < own + nodes:
                 yield ConfigIssue(
                     path=f"teams[{index}].borrowing.{name}",
-                    problem=f"got {nodes}",
-                    valid=f"allowed at most {found[1].max - own}, what {name} has beside the team's own",
+                    code="borrowing-above-pool",
+                    problem=f"{nodes} exceeds what the pool can lend",
+                    valid=f"must be at most {found[1].max - own}, what {name} has besides the "
+                    "team's own nodes",
                     action="lower it, or remove it to borrow without a limit",
                 )
 
@@ -54,9 +57,10 @@ def check_cost_cap(parts: PartialStack) -> Iterator[ConfigIssue]:
         if not TIERS[team.tier].on_demand_capped:
             yield ConfigIssue(
                 path=path,
-                problem=f"got {cap:g} for a team of tier production",
-                valid="allowed it for tier research, for on-demand nodes are what production lives on",
-                action="remove it, and set borrowing where production must be bounded",
+                code="cost-cap-tier",
+                problem=f"{cap:g} for a team of tier production",
+                valid="requires tier: research (production depends on on-demand nodes)",
+                action="remove it, and limit production with borrowing",
             )
         elif parts.all_known:
             yield from _affordable(path, cap, team, _on_demand_pools(parts))
@@ -83,9 +87,10 @@ def _affordable(
     if unknown:
         yield ConfigIssue(
             path=path,
-            problem=f"got a cap on pools whose price is not known: {', '.join(unknown)}",
-            valid=f"allowed a cap where {catalog.DATA.name} has a price of every on-demand pool",
-            action="run python -m infra.cli.catalog refresh, or set borrowing in its place",
+            code="price-unknown",
+            problem=f"the price of {', '.join(unknown)} is unknown",
+            valid=f"requires a price in {catalog.DATA.name} for every on-demand pool",
+            action="run python -m infra.cli.catalog refresh, or set borrowing instead",
         )
         return
     own = quotas.guaranteed_usd_per_hour(
@@ -95,14 +100,16 @@ def _affordable(
     if cap < _cents(own):
         yield ConfigIssue(
             path=path,
-            problem=f"got {cap:g}",
-            valid=f"allowed at least {_cents(own):.2f}, what its guaranteed on-demand nodes cost",
-            action="raise it, or guarantee fewer",
+            code="cost-cap-below-guarantee",
+            problem=f"{cap:g} is below the cost of the team's guaranteed on-demand nodes",
+            valid=f"must be at least {_cents(own):.2f}",
+            action="raise it, or guarantee fewer nodes",
         )
     elif 0 < cap < _cents(cheapest):
         yield ConfigIssue(
             path=path,
-            problem=f"got {cap:g}",
-            valid=f"allowed 0 for never, or at least {_cents(cheapest):.2f}, the price of one node",
-            action=f"raise it, or set {shown(0)}",
+            code="cost-cap-below-node",
+            problem=f"{cap:g} is below the price of one node",
+            valid=f"must be 0 (never on demand), or at least {_cents(cheapest):.2f}",
+            action="raise it, or set 0",
         )

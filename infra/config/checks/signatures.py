@@ -18,14 +18,16 @@ def check_single_signer(parts: PartialStack) -> Iterator[ConfigIssue]:
     if len(named) != 1:
         yield ConfigIssue(
             path="signatures",
-            problem="got " + (" and ".join(named) or "no signer"),
-            valid="allowed keyless or kmsKey",
+            code="single-signer",
+            problem=f"{' and '.join(named)} are set" if named else "no signer is set",
+            valid="exactly one of keyless and kmsKey is required",
             action="remove one of them" if named else "add one, or remove signatures",
         )
     elif named == ["kmsKey"] and parts.provider != "eks":
         yield ConfigIssue(
             path="signatures.kmsKey",
-            problem="got a key of AWS",
-            valid="allowed keyless where cluster.provider is existing, for nothing there may read the key",
+            code="aws-only",
+            problem="a KMS key requires a cluster on AWS",
+            valid="must be keyless where cluster.provider is existing",
             action="set keyless",
         )

@@ -24,8 +24,9 @@ def check_single_storage_backend(parts: PartialStack) -> Iterator[ConfigIssue]:
     if len(chosen) > 1:
         yield ConfigIssue(
             path="storage",
-            problem="got " + (" and ".join(chosen)),
-            valid=f"allowed at most one of {', '.join(_CHOICES)}",
+            code="storage-backend",
+            problem=f"{' and '.join(chosen)} are set",
+            valid=f"at most one of {', '.join(_CHOICES)} is valid",
             action="remove the others",
         )
 
@@ -38,15 +39,17 @@ def check_no_simulated_storage_on_real_nodes(parts: PartialStack) -> Iterator[Co
     if parts.provider == "eks":
         yield ConfigIssue(
             path="storage",
-            problem="got nothing that keeps volumes",
-            valid="allowed fsx, efs or storageClass",
+            code="storage-missing",
+            problem="no storage backend is set",
+            valid="a cluster on AWS requires fsx, efs or storageClass",
             action="add fsx: {zone: ...} for training, or efs: {}",
         )
     else:
         yield ConfigIssue(
             path="storage.storageClass",
-            problem="got nothing",
-            valid="allowed a StorageClass of the cluster that serves ReadWriteMany",
+            code="missing",
+            problem="missing",
+            valid="must be a StorageClass of the cluster that serves ReadWriteMany",
             action="add it",
         )
 
@@ -60,7 +63,9 @@ def check_source_images(parts: PartialStack) -> Iterator[ConfigIssue]:
         if isinstance(reference, str) and reference.endswith(SOURCE_SUFFIX):
             yield ConfigIssue(
                 path=f"images.{name}",
-                problem=f"got {shown(reference)}",
-                valid="allowed REPOSITORY@sha256:DIGEST where nodes are real",
+                code="source-image",
+                problem=f"{shown(reference)} is built from this checkout, which only simulated "
+                "nodes can run",
+                valid="must be REPOSITORY@sha256:DIGEST on real nodes",
                 action="push the image and pin the digest that the registry shows",
             )

@@ -27,8 +27,9 @@ def check_secret_names(parts: PartialStack) -> Iterator[ConfigIssue]:
             if other != path:
                 yield ConfigIssue(
                     path=path,
-                    problem=f"got {shown(name)}",
-                    valid=f"allowed a name of its own ({other} has this one)",
+                    code="duplicate",
+                    problem=f"{shown(name)} is already used by {other}",
+                    valid="names and variables of a team's secrets must be unique",
                     action="rename one of them",
                 )
 
@@ -41,21 +42,25 @@ def check_secret_stores(parts: PartialStack) -> Iterator[ConfigIssue]:
         if secret.store and not secret.remote_key:
             yield ConfigIssue(
                 path=f"{place}.store",
-                problem=f"got {shown(secret.store)}",
-                valid="allowed a store for a secret with a remoteKey",
+                code="store-without-key",
+                problem=f"{shown(secret.store)} is set without remoteKey",
+                valid="a store requires remoteKey",
                 action="add remoteKey, or remove store",
             )
         if secret.remote_key and not secret.store and parts.provider != "eks":
             yield ConfigIssue(
                 path=f"{place}.store",
-                problem="got nothing",
-                valid="allowed a ClusterSecretStore of the cluster, for only EKS has one by itself",
-                action="name it, or make the Secret by hand and remove remoteKey",
+                code="missing",
+                problem="missing",
+                valid="remoteKey requires a ClusterSecretStore of the cluster (only EKS "
+                "has a default)",
+                action="add it, or create the Secret manually and remove remoteKey",
             )
         if secret.remote_key and not fetched:
             yield ConfigIssue(
                 path=f"{place}.remoteKey",
-                problem=f"got {shown(secret.remote_key)}",
-                valid="allowed remote secrets where the operator externalSecrets is",
+                code="operator-required",
+                problem="operators.externalSecrets is missing",
+                valid="remoteKey requires operators.externalSecrets",
                 action="add externalSecrets: {provided: false} to operators",
             )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from infra.config.checks.partial import PartialStack
-from infra.config.errors import ConfigIssue, did_you_mean, one_of
+from infra.config.errors import ConfigIssue, did_you_mean, one_of, shown
 from infra.domain import catalog
 from infra.domain.pools import Capacity, Workload
 from infra.domain.tier import TIERS
@@ -28,15 +28,17 @@ def check_queued_pools(parts: PartialStack) -> Iterator[ConfigIssue]:
                 if name not in workloads:
                     yield ConfigIssue(
                         path=path,
-                        problem="got an unknown pool",
-                        valid=f"allowed {one_of(parts.pool_names)}",
+                        code="unknown-name",
+                        problem=f"unknown pool {shown(name)}",
+                        valid=f"must be one of {one_of(parts.pool_names)}",
                         action=did_you_mean(name, parts.pool_names, "name a pool of nodePools"),
                     )
                 elif workloads[name] is Workload.CPU:
                     yield ConfigIssue(
                         path=path,
-                        problem="got a cpu pool",
-                        valid="allowed gpu-training pools, for only GPU nodes are queued for",
+                        code="cpu-pool",
+                        problem=f"{shown(name)} is a cpu pool",
+                        valid="must be a gpu-training pool (only GPU nodes are queued)",
                         action="remove it",
                     )
 
@@ -54,8 +56,10 @@ def check_guarantees(parts: PartialStack) -> Iterator[ConfigIssue]:
             if promised[name] > pool.max:
                 yield ConfigIssue(
                     path=f"teams[{index}].guaranteed.{name}",
-                    problem=f"got {nodes}, {promised[name]} with the teams above",
-                    valid=f"allowed at most {pool.max - before}, for the pool has at most {pool.max}",
+                    code="guarantees-above-pool",
+                    problem=f"{nodes} makes {promised[name]} with the teams above",
+                    valid=f"must be at most {pool.max - before}: the pool has at most {pool.max} "
+                    "nodes",
                     action=f"lower it, or raise nodePools[{place}].max",
                 )
 
@@ -70,8 +74,9 @@ def check_gpu_quotas(parts: PartialStack) -> Iterator[ConfigIssue]:
         if team.quota.gpus > total:
             yield ConfigIssue(
                 path=f"teams[{index}].quota.gpus",
-                problem=f"got {team.quota.gpus}",
-                valid=f"allowed at most {total}, all GPUs of all pools",
+                code="quota-above-pools",
+                problem=f"{team.quota.gpus} exceeds the GPUs of all pools",
+                valid=f"must be at most {total}",
                 action="lower it, or enlarge a pool",
             )
 
@@ -84,7 +89,8 @@ def check_production_guarantees(parts: PartialStack) -> Iterator[ConfigIssue]:
         if TIERS[team.tier].needs_on_demand_guarantee and set(promised) == {Capacity.SPOT}:
             yield ConfigIssue(
                 path=f"teams[{index}].guaranteed",
-                problem="got spot pools only",
-                valid="allowed nodes of an on-demand pool for a team of tier production",
-                action="guarantee it on-demand nodes, too, or set tier: research",
+                code="production-on-spot",
+                problem="all guaranteed pools are spot",
+                valid="tier: production requires nodes of an on-demand pool",
+                action="guarantee on-demand nodes, too, or set tier: research",
             )

@@ -31,15 +31,17 @@ def check_validation_image(parts: PartialStack) -> Iterator[ConfigIssue]:
     if not re.search(r"@sha256:[0-9a-f]{64}$", wanted):
         yield ConfigIssue(
             path="validation.image",
-            problem=f"got {shown(wanted)}",
-            valid=f"allowed {one_of(known)} (names in images), or REPOSITORY@sha256:DIGEST",
+            code="unknown-name",
+            problem=f"unknown image {shown(wanted)}",
+            valid=f"must be a name in images ({one_of(known)}) or REPOSITORY@sha256:DIGEST",
             action=did_you_mean(wanted, known, f"add {wanted} to images"),
         )
     elif isinstance(registries, list) and not _from(repository_of(wanted), registries):
         yield ConfigIssue(
             path="validation.image",
-            problem=f"got {shown(repository_of(wanted))}",
-            valid=f"allowed images from registries: {one_of(map(str, registries))}",
+            code="registry-not-allowed",
+            problem=f"{shown(repository_of(wanted))} is not in an allowed registry",
+            valid=f"must be in {one_of(map(str, registries))}",
             action="add its registry to registries, or push it to one of them",
         )
 
@@ -57,8 +59,9 @@ def check_validation_pools(parts: PartialStack) -> Iterator[ConfigIssue]:
     if section.get("weekly") is True and not any(pool.min for pool in found):
         yield ConfigIssue(
             path="validation.weekly",
-            problem="got true",
-            valid="allowed it where a GPU pool always has nodes, for it starts none",
+            code="weekly-without-nodes",
+            problem="no GPU pool always has nodes",
+            valid="requires a GPU pool with min above 0: the weekly check starts no nodes",
             action="remove it, or raise the min of a pool",
         )
     gangs = {pool.name for pool in found if pool.max > 1}
@@ -66,8 +69,10 @@ def check_validation_pools(parts: PartialStack) -> Iterator[ConfigIssue]:
         if pool.name in gangs and len(pool.name) > NAME_MAX:
             yield ConfigIssue(
                 path=f"nodePools[{index}].name",
-                problem=f"got {len(pool.name)} characters",
-                valid=f"allowed at most {NAME_MAX} with validation, whose CronJobs are named after pools",
+                code="name-too-long",
+                problem=f"{len(pool.name)} characters",
+                valid=f"must be at most {NAME_MAX} with validation, whose CronJobs are "
+                "named after pools",
                 action="shorten it",
             )
     wanted = section.get("minGBps")
@@ -75,7 +80,8 @@ def check_validation_pools(parts: PartialStack) -> Iterator[ConfigIssue]:
         if name not in gangs:
             yield ConfigIssue(
                 path=f"validation.minGBps.{name}",
-                problem="got a pool without a collective check",
-                valid=f"allowed {one_of(gangs)}",
+                code="no-collective-check",
+                problem=f"{shown(str(name))} has no collective check",
+                valid=f"must be one of {one_of(gangs)}",
                 action=did_you_mean(str(name), gangs, "remove it"),
             )

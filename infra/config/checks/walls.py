@@ -22,9 +22,9 @@ def check_image_registries(parts: PartialStack) -> Iterator[ConfigIssue]:
         if not any(repository == one or repository.startswith(f"{one}/") for one in known):
             yield ConfigIssue(
                 path=f"images.{name}",
-                problem=f"got {shown(repository)}",
-                valid="allowed "
-                + (f"images from registries: {one_of(known)}" if known else "no image at all"),
+                code="registry-not-allowed",
+                problem=f"{shown(repository)} is not in an allowed registry",
+                valid=f"must be in {one_of(known)}" if known else "registries allows no image",
                 action="add its registry to registries, or push it to one of them",
             )
 
@@ -37,7 +37,8 @@ def check_rdma(parts: PartialStack) -> Iterator[ConfigIssue]:
         if team.rdma:
             yield ConfigIssue(
                 path=f"teams[{index}].rdma",
-                problem="got true",
-                valid="allowed it where a pool has network: efa or roce",
+                code="rdma-unused",
+                problem="no pool has an RDMA network",
+                valid="requires a pool with network: efa or roce",
                 action="remove it",
             )

@@ -1,4 +1,4 @@
-"""Mistakes in `observability`: each is one exact line."""
+"""Mistakes in `observability`: each is one issue."""
 
 from __future__ import annotations
 
@@ -6,26 +6,18 @@ from typing import Any
 
 import pytest
 
-from infra.config import ConfigError, parse
+from infra.config import parse
 from tests.golden.example_runs import stack_values as example
+from tests.unit.infra.config_issues import check_issues
 
 
-def lines(section: dict[str, Any], **operator: Any) -> list[str]:
-    """What a stack with this section and kubePrometheusStack is told."""
-    stack = example()
-    stack["observability"] = section
+def stack(section: dict[str, Any], **operator: Any) -> dict[str, Any]:
+    """Return a stack with this section and kubePrometheusStack."""
+    values = example()
+    values["observability"] = section
     if operator:
-        stack["operators"]["kubePrometheusStack"] = operator
-    try:
-        parse(stack)
-    except ConfigError as error:
-        return list(error.lines)
-    return []
-
-
-def told(section: dict[str, Any], **operator: Any) -> str:
-    (line,) = [line for line in lines(section, **operator) if line.startswith("observability")]
-    return line
+        values["operators"]["kubePrometheusStack"] = operator
+    return values
 
 
 PAGER = {"name": "pager", "kind": "pagerduty", "secretName": "alerting", "key": "routing"}
@@ -33,56 +25,37 @@ PAGER = {"name": "pager", "kind": "pagerduty", "secretName": "alerting", "key": 
 
 def test_a_good_section_is_accepted() -> None:
     grafana = {"url": "https://grafana.acme.dev", "adminSecretName": "grafana-admin"}
-    assert lines({"grafana": grafana, "receivers": [PAGER]}, provided=False) == []
+    parse(stack({"grafana": grafana, "receivers": [PAGER]}, provided=False))
 
 
 def test_objects_of_an_operator_need_the_operator() -> None:
-    assert told({"retentionDays": 7}) == (
-        "observability: got no operators.kubePrometheusStack; allowed it together with "
-        "operators.kubePrometheusStack, whose objects it makes; add kubePrometheusStack to operators, "
-        "provided: true if the cluster has it"
-    )
+    values = stack({"retentionDays": 7})
+    check_issues("observability", "no operator", values, "observability: operator-required")
 
 
 def test_grafana_needs_a_password_that_is_not_the_charts() -> None:
     section = {"grafana": {"url": "https://grafana.acme.dev"}}
-    assert told(section, provided=False).startswith(
-        "observability.grafana.adminSecretName: got nothing; allowed a Secret of the namespace monitoring"
-    )
-    assert lines(section, provided=True) == []
+    expected = "observability.grafana.adminSecretName: missing"
+    check_issues("observability", "no password", stack(section, provided=False), expected)
+    parse(stack(section, provided=True))
 
 
-@pytest.mark.parametrize(
-    ("changed", "line"),
-    [
-        (
-            {"team": "reserch"},
-            "observability.receivers[0].team: got 'reserch'; allowed production, research; name a team "
-            "of this stack, or remove it to hear of the platform's alerts",
-        ),
-        (
-            {"channel": "#gpu"},
-            "observability.receivers[0].channel: got '#gpu'; allowed a channel for kind slack only; "
-            "remove it",
-        ),
-        (
-            {"kind": "slack"},
-            "observability.receivers[0].channel: got nothing; allowed a channel such as '#gpu-alerts', for "
-            "Slack's message has to go somewhere; add it",
-        ),
-        (
-            {"key": "https://hooks.example.com/T0/B0"},
-            "observability.receivers[0].key: got 'https://hooks.example.com/T0/B0'; allowed a key of a "
-            "Secret such as url; correct it",
-        ),
-    ],
-)
-def test_a_receiver_that_could_not_be_told_is_one_line(changed: dict[str, Any], line: str) -> None:
-    assert told({"receivers": [PAGER | changed]}, provided=False) == line
+RECEIVERS: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown team": ({"team": "reserch"}, "team: unknown-name"),
+    "channel of another kind": ({"channel": "#gpu"}, "channel: channel-without-slack"),
+    "Slack without a channel": ({"kind": "slack"}, "channel: missing"),
+    "URL as a key": ({"key": "https://hooks.example.com/T0/B0"}, "key: secret-key"),
+}
 
 
-def test_two_receivers_of_one_name_are_told_apart() -> None:
-    assert told({"receivers": [PAGER, PAGER]}, provided=False) == (
-        "observability.receivers[1].name: got 'pager'; allowed a name of its own "
-        "(observability.receivers[0] has this one); rename one of them"
-    )
+@pytest.mark.parametrize("name", RECEIVERS)
+def test_a_receiver_that_could_not_be_notified_is_one_issue(name: str) -> None:
+    changed, expected = RECEIVERS[name]
+    values = stack({"receivers": [PAGER | changed]}, provided=False)
+    check_issues("observability", name, values, f"observability.receivers[0].{expected}")
+
+
+def test_two_receivers_of_one_name_are_an_issue() -> None:
+    values = stack({"receivers": [PAGER, PAGER]}, provided=False)
+    expected = "observability.receivers[1].name: duplicate"
+    check_issues("observability", "duplicate receiver", values, expected)

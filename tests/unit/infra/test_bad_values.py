@@ -9,34 +9,16 @@ from typing import Any
 
 import pytest
 
-from infra.config import ConfigError, parse, stack_values
+from infra.config import parse, stack_values
 from infra.config.__main__ import main
 from infra.domain import naming
 from tests.golden.example_runs import stack_values as existing
+from tests.unit.infra.config_issues import check_issues, codes, issues
 from tests.unit.infra.example_eks import stack_values as eks
 
 Values = dict[str, Any]
 Edit = Callable[[Values], object]
 
-SIZE = "a size of 1Mi or more, below 8192Pi; correct its unit, of which m is a thousandth"
-LABEL = "letters, digits and any of -_. between them, at most 63; correct it"
-KEY = (
-    "NAME or DOMAIN/NAME: letters, digits and any of -_. between them, a name of at most 63; "
-    "rename it"
-)
-TAINT = (
-    "a key of your own: spot marks spot nodes, and domains of Kubernetes and its autoscalers are "
-    "theirs; rename it"
-)
-TAG = "letters, digits, spaces and any of _.:/=+-@, at most 256; correct it"
-IMAGE = (
-    "REPOSITORY@sha256:DIGEST (64 hexadecimal digits); a tag can be moved, so pin the digest that "
-    "the registry shows"
-)
-REPOSITORY = (
-    "a registry or a repository in one, such as registry.example.com/training, without tag or "
-    "digest; correct it"
-)
 DIGEST = "@sha256:" + "1" * 64
 
 
@@ -62,141 +44,130 @@ def fabric(**facts: Any) -> Edit:
 ON_EXISTING: dict[str, tuple[Edit, str]] = {
     "a team whose namespace has no room": (
         lambda s: s["teams"].append(s["teams"][0] | {"name": "t" * 59, "guaranteed": {}}),
-        f"teams[2].name: got '{'t' * 56}...; allowed at most 58 characters, for its namespace is "
-        "team-NAME; shorten it",
+        "teams[2].name: name-too-long",
     ),
     "a taint of spaces": (
         lambda s: s.update(taintKey="for gpus"),
-        f"taintKey: got 'for gpus'; allowed {KEY}",
+        "taintKey: label-key",
     ),
     "the taint of spot nodes": (
         lambda s: s.update(taintKey="spot"),
-        f"taintKey: got 'spot'; allowed {TAINT}",
+        "taintKey: taint-key",
     ),
     "a taint of Kubernetes": (
         lambda s: s.update(taintKey="node.kubernetes.io/unreachable"),
-        f"taintKey: got 'node.kubernetes.io/unreachable'; allowed {TAINT}",
+        "taintKey: taint-key",
     ),
     "a label's value of two lines": (
         labels(0, rack="a\nb"),
-        f"nodePools[0].labels.rack: got 'a\\nb'; allowed {LABEL}",
+        "nodePools[0].labels.rack: label-value",
     ),
     "a label's key of a path": (
         labels(0, **{"a/b/c": "d"}),
-        f"nodePools[0].labels.a/b/c: got 'a/b/c'; allowed {KEY}",
+        "nodePools[0].labels.a/b/c: label-key",
     ),
     "the only team": (
         lambda s: s.update(teams=[s["teams"][0] | {"tier": "reserch"}]),
-        "teams[0].tier: got 'reserch'; allowed 'research' or 'production'; did you mean research?",
+        "teams[0].tier: unknown-value",
     ),
     "more nodes than a cluster has": (
         lambda s: s["nodePools"][0].update(max=2**63),
-        "nodePools[0].max: got 9223372036854775808; allowed at most 100000; change it",
+        "nodePools[0].max: out-of-range",
     ),
     "memory in thousandths of a byte": (
         lambda s: s["teams"][0]["quota"].update(memory="900m"),
-        f"teams[0].quota.memory: got '900m'; allowed {SIZE}",
+        "teams[0].quota.memory: out-of-range",
     ),
     "a volume beyond 64 bits": (
         lambda s: s["storage"].update(datasets="9000Pi"),
-        f"storage.datasets: got '9000Pi'; allowed {SIZE}",
+        "storage.datasets: out-of-range",
     ),
     "cores in bytes": (
         lambda s: s["teams"][0]["quota"].update(cpu="4Ti"),
-        "teams[0].quota.cpu: got '4Ti'; allowed 1m to 1000000 cores; correct it",
+        "teams[0].quota.cpu: out-of-range",
     ),
     "a registry with a tag after a colon": (
         lambda s: s.update(registries=["registry.example.com/trainer:v1"], images={}),
-        f"registries[0]: got 'registry.example.com/trainer:v1'; allowed {REPOSITORY}",
+        "registries[0]: registry",
     ),
     "an image with an empty part": (
         lambda s: s.update(images={"trainer": f"registry.example.com//trainer{DIGEST}"}),
-        f"images.trainer: got 'registry.example.com//trainer@sha256:{'1' * 19}...; allowed {IMAGE}",
+        "images.trainer: image-reference",
     ),
     "an interface with a space": (
         fabric(interface="eth0 eth1"),
-        "nodePools[2].fabric.interface: got 'eth0 eth1'; allowed an interface such as eth0; "
-        "correct it",
+        "nodePools[2].fabric.interface: interface",
     ),
     "an unknown form of version": (
         lambda s: (
             s["cluster"].update(version="1.\N{SUPERSCRIPT TWO}"),
             s["operators"].update(kueue={"provided": False}),
         ),
-        "cluster.version: got '1.\N{SUPERSCRIPT TWO}'; allowed a version such as 1.35; correct it",
+        "cluster.version: kubernetes-version",
     ),
     "a key that is a number": (
         lambda s: s["images"].update({1: f"registry.example.com/other{DIGEST}"}),
-        "images[1]: got 1; allowed text (put it in quotes if it looks like a number); change it",
+        "images[1]: wrong-type",
     ),
     "a key of two lines": (
         lambda s: s.update({"a\nb": 1}),
-        "a\\nb: got an unknown key; ",
+        "a\nb: unknown-key",
     ),
 }
 
 ON_EKS: dict[str, tuple[Edit, str]] = {
     "all secrets of the account": (
         secret("*"),
-        "teams[0].secrets[0].remoteKey: got '*'; allowed letters, digits and any of /_+=.@-; name "
-        "one secret",
+        "teams[0].secrets[0].remoteKey: remote-key",
     ),
     "a variable of IAM as a secret": (
         secret("${aws:username}"),
-        "teams[0].secrets[0].remoteKey: got '${aws:username}'; allowed letters, digits and any of "
-        "/_+=.@-; name one secret",
+        "teams[0].secrets[0].remoteKey: remote-key",
     ),
     "a label that kubelets refuse": (
         labels(0, **{"node-role.kubernetes.io/gpu": "yes"}),
-        "nodePools[0].labels.node-role.kubernetes.io/gpu: got a label of a domain that is not "
-        "yours; allowed labels without a domain or of your own, for nodes refuse the others; "
-        "rename it",
+        "nodePools[0].labels.node-role.kubernetes.io/gpu: reserved-domain",
     ),
     "a tag of two lines": (
         lambda s: s["aws"].update(tags={"owner": "a\nb"}),
-        f"aws.tags.owner: got 'a\\nb'; allowed {TAG}",
+        "aws.tags.owner: tag",
     ),
     "a tag's key with a sign": (
         lambda s: s["aws"].update(tags={"${owner}": "a"}),
-        f"aws.tags.${{owner}}: got '${{owner}}'; allowed {TAG}",
+        "aws.tags.${owner}: tag",
     ),
     "more tags than AWS takes": (
         lambda s: s["aws"].update(tags={f"k{n}": "v" for n in range(41)}),
-        "aws.tags: got a mapping (k0, k1, k2, k3, k4, k5, k6, k7, k8, k9, k10, k...; allowed at "
-        "most 40 of them; change it",
+        "aws.tags: too-many",
     ),
     "a role in letters that IAM lacks": (
         lambda s: s["cluster"].update(admins=["arn:aws:iam::111122223333:role/\u00e9quipe"]),
-        "cluster.admins[0]: got 'arn:aws:iam::111122223333:role/\u00e9quipe'; allowed the ARN of a "
-        "role, such as arn:aws:iam::111122223333:role/platform-admin; correct it",
+        "cluster.admins[0]: role-arn",
     ),
     "checkpoints that wait for ever": (
         lambda s: s["storage"]["buckets"].update(oldCheckpointDays=4000),
-        "storage.buckets.oldCheckpointDays: got 4000; allowed at most 3650; change it",
+        "storage.buckets.oldCheckpointDays: out-of-range",
     ),
 }
 
 
-def lines(values: Values, edit: Edit) -> tuple[str, ...]:
-    """The mistakes of a spoilt stack."""
+def spoilt(values: Values, edit: Edit) -> Values:
+    """Return an edited copy of a stack."""
     values = copy.deepcopy(values)
     edit(values)
-    with pytest.raises(ConfigError) as caught:
-        parse(values)
-    return caught.value.lines
+    return values
 
 
 @pytest.mark.parametrize("name", ON_EXISTING)
 def test_a_value_that_kubernetes_would_refuse_is_one_line(name: str) -> None:
     edit, expected = ON_EXISTING[name]
-    [line] = lines(existing(), edit)
-    assert line.startswith(expected) if expected.endswith("; ") else line == expected
+    check_issues("values", name, spoilt(existing(), edit), expected)
 
 
 @pytest.mark.parametrize("name", ON_EKS)
 def test_a_value_that_aws_would_refuse_or_widen_is_one_line(name: str) -> None:
     edit, expected = ON_EKS[name]
-    assert lines(eks(), edit) == (expected,)
+    check_issues("values", name, spoilt(eks(), edit), expected)
 
 
 def test_the_longest_names_and_usual_labels_and_secrets_are_taken() -> None:
@@ -219,11 +190,14 @@ def test_the_longest_names_and_usual_labels_and_secrets_are_taken() -> None:
 TEXTS = {
     "a mapping as a key": ("  ? {a: 1}\n  : b\n", "found unhashable key"),
     "a list that holds itself": ("  cohort: &a [*a]\n", "Circular reference detected"),
-    "lists too deep": (f"  cohort: {'[' * 2000}{']' * 2000}\n", "too deep to follow"),
+    "lists too deep": (
+        f"  cohort: {'[' * 2000}{']' * 2000}\n",
+        "more than 100 nested lists or mappings",
+    ),
     "a date of no calendar": ("  cohort: 2020-99-99\n", "month must be in 1..12"),
-    "a number without an end": (f"  cohort: {'9' * 5000}\n", "a value that cannot be read"),
+    "a number without an end": (f"  cohort: {'9' * 5000}\n", "unreadable value"),
     "a set": ("  cohort: !!set {a}\n", "could not determine a constructor"),
-    "one key in two forms": ("  cohort: a\n  trainyard:cohort: b\n", "it twice, as cohort and as"),
+    "one key in two forms": ("  cohort: a\n  trainyard:cohort: b\n", "set twice, as cohort and as"),
 }
 
 
@@ -236,7 +210,8 @@ def test_text_that_cannot_be_a_stack_is_one_line(
     file.write_text(f"config:\n  taintKey: x\n{text}")
     assert main(["check", str(file)]) == 1
     [line] = capsys.readouterr().err.splitlines()
-    assert expected in line and "; allowed " in line
+    assert expected in line
+    assert "; must be a YAML file; " in line or "; keys must be unique; " in line
 
 
 def test_what_pools_have_in_common_may_be_written_once(tmp_path: Path) -> None:
@@ -249,5 +224,5 @@ def test_what_pools_have_in_common_may_be_written_once(tmp_path: Path) -> None:
 
 def test_a_number_as_a_key_hides_no_other_mistake() -> None:
     image = f"registry.example.com/trainer{DIGEST}"
-    found = lines(existing(), lambda s: s.update(images={1: image}, validation={"image": "x"}))
-    assert [line.split(":")[0] for line in found] == ["images[1]", "validation.image"]
+    found = spoilt(existing(), lambda s: s.update(images={1: image}, validation={"image": "x"}))
+    assert codes(issues(found)) == ["images[1]: wrong-type", "validation.image: unknown-name"]

@@ -14,6 +14,7 @@ import pytest
 from infra.config import ConfigError, parse, platform_record
 from infra.domain.quantity import GIB
 from tests.golden.example_runs import stack_values as existing
+from tests.unit.infra.config_issues import codes
 from tests.unit.infra.example_eks import stack_values as eks
 
 Place = tuple[str | int, ...]
@@ -21,7 +22,8 @@ Place = tuple[str | int, ...]
 TRIES: Final = 100
 """Of each stack; with thousands more nothing else was found."""
 
-LINE: Final = re.compile(r".+?: got .+; allowed .+; .+")
+CODE: Final = re.compile(r"(.|\n)+: [a-z0-9-]+")
+LINE: Final = re.compile(r".+?: .+; .+; .+")
 
 SPOILS: Final[tuple[Any, ...]] = (
     *(None, True, 0, -1, 2**63, 10**400, 0.5, float("nan"), float("inf"), GIB),
@@ -98,6 +100,7 @@ def test_a_spoilt_stack_loads_or_says_why_not(stack: str) -> None:
         except ConfigError as error:
             refused += 1
             assert error.lines, what
+            assert all(CODE.fullmatch(code) for code in codes(error)), what
             assert all(LINE.fullmatch(line) and line.isprintable() for line in error.lines), what
             assert len(set(error.lines)) == len(error.lines), what
         except Exception as error:

@@ -234,7 +234,7 @@ def test_a_mistake_ends_the_program_before_the_first_resource() -> None:
     with pytest.raises(pulumi.RunError) as caught:
         render("local", values)
     assert str(caught.value).splitlines()[0] == (
-        "nodePools[0].min: got 9; allowed at most max, 2; lower min or raise max"
+        "nodePools[0].min: 9 exceeds max (2); must be at most max; lower min or raise max"
     )
     assert "runs[0]: got 'hallo'" in str(caught.value)
 
@@ -243,9 +243,7 @@ def test_an_unknown_stack_is_one_line(capsys: pytest.CaptureFixture[str]) -> Non
     assert render_main(["staging"]) == 1
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err == (
-        "Pulumi.staging.yaml: got no such file; allowed a YAML file; check the name\n"
-    )
+    assert shown.err == ("Pulumi.staging.yaml: no such file; must be a YAML file; check the name\n")
 
 
 def test_the_salt_of_one_machine_is_not_committed() -> None:

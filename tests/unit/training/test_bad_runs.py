@@ -16,26 +16,25 @@ from training.deployment import run_files
 
 Run = dict[str, Any]
 
-SIZE = "a size of 1Mi or more, below 8192Pi; correct its unit, of which m is a thousandth"
+SIZE = "must be between 1Mi and 8192Pi (m means milli, not mega); correct its unit"
 
 BAD: dict[str, tuple[Callable[[Run], object], str]] = {
     "a name that begins with a digit": (
         lambda r: r.update(name="7b-chat"),
-        "name: got '7b-chat'; allowed a name that begins with a letter, for Services are named "
-        "after it; rename it",
+        "name: '7b-chat' is not valid; must start with a letter: Services are named after it; rename it",
     ),
     "nodes without an end": (
         lambda r: r.update(nodes=10**400),
-        "nodes: got 100000000000000000000000000000000000000000000000000000000...; allowed at most "
-        "100000; change it",
+        "nodes: 100000000000000000000000000000000000000000000000000000000... is too large; must be "
+        "at most 100000; correct it",
     ),
     "restarts without an end": (
         lambda r: r.update(maxRestarts=2**31),
-        "maxRestarts: got 2147483648; allowed at most 1000; change it",
+        "maxRestarts: 2147483648 is too large; must be at most 1000; correct it",
     ),
     "shared memory in thousandths of a byte": (
         lambda r: r["resources"].update(shm="900m"),
-        f"resources.shm: got '900m'; allowed {SIZE}",
+        f"resources.shm: '900m' is not valid; {SIZE}",
     ),
     "steps that are no number": (
         lambda r: r.update(overrides={"steps": float("nan")}),
@@ -89,4 +88,4 @@ def test_settings_that_cannot_be_read_hide_nothing_else(tmp_path: Path) -> None:
 
 def test_a_path_that_no_file_can_have_is_one_line(tmp_path: Path) -> None:
     [line] = mistakes(project_in(tmp_path), "a\0.yaml")
-    assert line.startswith("runs[0]: got 'a\\x00.yaml'; allowed none, for there is none (files of")
+    assert line.startswith("runs[0]: got 'a\\x00.yaml'; allowed none defined (files of")

@@ -100,5 +100,5 @@ def test_mpirun_and_single_gpus_have_no_such_check(tmp_path: Path) -> None:
 
 def test_a_bandwidth_is_a_positive_number(tmp_path: Path) -> None:
     assert mistakes(tmp_path, require={"collectiveGBps": 0}) == (
-        "training/runs/llama.yaml: require.collectiveGBps: got 0; allowed more than 0.0; change it",
+        "training/runs/llama.yaml: require.collectiveGBps: 0 is too small; must be more than 0; correct it",
     )

@@ -148,7 +148,7 @@ Edit = Callable[[dict[str, Any]], object]
 BAD: dict[str, tuple[Edit, str]] = {
     "unknown key": (
         lambda r: r.update(gpuPerNode=8),
-        "gpuPerNode: got an unknown key; allowed allowSpot, checkpoint, config, costCapUsd, "
+        "gpuPerNode: unknown key; must be one of allowSpot, checkpoint, config, costCapUsd, "
         "dataset, gpuModel, gpusPerNode, image, launcher, maxHours, maxRestarts, name, nodes, "
         "overrides, parallelism, priority, require, resources, saveSeconds, secrets, team, version, "
         "worldSize; did you mean gpusPerNode?",
@@ -244,7 +244,7 @@ BAD: dict[str, tuple[Edit, str]] = {
     ),
     "checkpoint interval 0": (
         lambda r: r.update(checkpoint={"everySteps": 0}),
-        "checkpoint.everySteps: got 0; allowed at least 1; change it",
+        "checkpoint.everySteps: 0 is too small; must be at least 1; correct it",
     ),
     "saves that outlast a spot notice": (
         lambda r: r.update(saveSeconds=110),
@@ -272,7 +272,7 @@ BAD: dict[str, tuple[Edit, str]] = {
     ),
     "bad name": (
         lambda r: r.update(name="My_Run"),
-        "name: got 'My_Run'; allowed lower-case letters, digits and hyphens, starting and ending "
+        "name: 'My_Run' is not valid; must be lower-case letters, digits and hyphens, starting and ending "
         "with a letter or digit, at most 63; rename it",
     ),
     "long name": (
@@ -282,8 +282,8 @@ BAD: dict[str, tuple[Edit, str]] = {
     ),
     "plaintext secret": (
         lambda r: r.update(overrides={"hub": {"api_key": "abc"}}),
-        "overrides.hub.api_key: got what looks like a secret in plain text; allowed no secrets in "
-        "a file that is committed; put it in a Kubernetes Secret, and change it where it is valid",
+        "overrides.hub.api_key: looks like a secret in plain text; a committed file must not "
+        "contain secrets; put it in a Kubernetes Secret, and rotate it",
     ),
 }
 
@@ -378,7 +378,7 @@ def test_a_path_names_a_file_anywhere_in_the_project(project: Path) -> None:
     (project / "mine/run.yaml").write_text(yaml.safe_dump(RUN_FILE))
     assert load(project, "mine/run.yaml")[0].name == "llama"
     assert lines(project, "mine/other.yaml") == (
-        "mine/other.yaml: got no such file; allowed a YAML file; check the name",
+        "mine/other.yaml: no such file; must be a YAML file; check the name",
     )
 
 
@@ -399,9 +399,9 @@ def test_mistakes_of_all_files_come_at_once(project: Path) -> None:
     assert found == [
         "training/runs/one.yaml: team: got 'nobody'",
         "training/runs/one.yaml: launcher: got 'none'",
-        "training/runs/two.yaml: got a YAML error at line 1, column 8: expected the node content, "
+        "training/runs/two.yaml: YAML error at line 1, column 8: expected the node content, "
         "but found '<stream end>'",
-        "training/runs/three.yaml document 2: version: got 0",
+        "training/runs/three.yaml document 2: version: 0 is too small",
         "runs[3]: got 'four'",
     ]
 
@@ -412,6 +412,6 @@ def test_runs_of_a_broken_stack_are_checked_too(project: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         plan.make(values, "example", project)
     assert [line.partition(";")[0] for line in caught.value.lines] == [
-        "cohort: got 'Bad Name'",
-        "training/runs/llama.yaml: version: got '1'",
+        "cohort: 'Bad Name' is not valid",
+        "training/runs/llama.yaml: version: '1' is not a whole number",
     ]
