@@ -29,5 +29,5 @@ def issues(values: Mapping[str, Any]) -> ConfigError:
 def check_issues(group: str, case: str, values: Mapping[str, Any], expected: str) -> None:
     """Assert that the stack has these issues, `PATH: CODE` a line, with the texts on file."""
     error = issues(values)
-    assert codes(error) == expected.split("\n")
+    assert "\n".join(codes(error)) == expected
     Snapshot(MESSAGES, group).check(case, error.lines)
