@@ -58,7 +58,7 @@ def observability(config: StackConfig) -> ObservabilityArgs | None:
         scrape_seconds=section.scrape_seconds,
         gpu_exporter=exporters[0] if exporters else "",
         kueue=config.scheduler is Scheduler.KUEUE,
-        walls=NAME in platform_record.to_install(config),
+        isolated=NAME in platform_record.to_install(config),
     )
 
 

@@ -1,1 +1,1 @@
-"""What is watched and how: names of series, log patterns, rules and dashboards. Pure data, no cluster."""
+"""Metric names, log patterns, rules, alerts and dashboards as data; the component that deploys them."""

@@ -1,4 +1,4 @@
-"""When alerts fire. Every threshold has its name here."""
+"""Expressions and thresholds of the alerts."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from infra.observability import dcgm, series
 
 LOW_RATIO: Final = 0.4
 HINT_RATIO: Final = 0.6
-"""GPUs below it are usually waiting for data."""
+"""GPUs below it usually wait for data."""
 STARVATION_RATIO: Final = 0.2
-"""Part of the steps' time spent waiting for samples."""
+"""Fraction of step time spent waiting for samples."""
 SLOW_CHECKPOINT_S: Final = 60
 SLOWEST_CHECKPOINT_S: Final = 900
 RESTARTS: Final = 3
 VOLUME_FREE_RATIO: Final = 0.1
 AWAY: Final = "2h"
-"""For so long Prometheus or an exporter may be away without that old lines in logs are told again."""
+"""Longest outage of Prometheus or an exporter after which old log lines do not fire again."""
 
 _OF_RUN: Final = "namespace, run_id, team"
 _TEAMS: Final = f'namespace=~"{series.TEAM_NAMESPACES}"'
 
 
 def _grew(counter: str, by: str, window: str) -> str:
-    """What a counter gained, its first appearance included: `increase` needs two samples for a gain.
+    """Return the growth of a counter, its first sample included: `increase` needs two samples.
 
-    A line that is logged once gives a series that begins with 1 and stays there. What was known before
-    nobody looked for a while is not told again, what came meanwhile is; `increase` knows restarts.
+    A line that is logged once gives a series that starts at 1 and stays there. After an outage, growth from
+    before it is not counted again, growth during it is. `increase` handles counter resets.
     """
     before = f"last_over_time({counter}[{AWAY}] offset {window})"
     gained = f"sum by ({by}) ({counter} - ({before} or {counter} * 0) > 0)"
     return f"({gained} or sum by ({by}) (increase({counter}[{window}])) > 0)"
 
 
-def _told(event: str, patterns: str) -> str:
-    """An event of the trainer's or a line of its log; the team is that of the namespace."""
+def _reported(event: str, patterns: str) -> str:
+    """Match an event of the trainer or a line of its log; the namespace determines the team."""
     found = [_grew(f'{series.LOG_MATCHES}{{pattern=~"{patterns}"}}', "namespace, run_id", "15m")]
     if event:
         found.insert(0, _grew(f'{series.EVENTS}{{event="{event}"}}', "namespace, run_id", "15m"))
@@ -59,8 +59,8 @@ CHECKPOINT_SLOW: Final = (
     f"max by ({_OF_RUN}) ({_WRITE} > {SLOWEST_CHECKPOINT_S}"
     f" or ({_WRITE} > {SLOW_CHECKPOINT_S} and {_WRITE} > 2 * {_MEDIAN}))"
 )
-CHECKPOINT_FAILED: Final = _told("checkpoint_failed", "checkpoint-failed|no-space")
-RESUME_FAILED: Final = _told("checkpoint_corrupt", "restore-failed")
+CHECKPOINT_FAILED: Final = _reported("checkpoint_failed", "checkpoint-failed|no-space")
+RESUME_FAILED: Final = _reported("checkpoint_corrupt", "restore-failed")
 
 _RESTARTED: Final = (
     f"round(sum by ({_OF_RUN}) (increase({series.POD_RESTARTS}[1h])"
@@ -77,7 +77,7 @@ _OF_JOBSET: Final = (
 
 
 def _of_gangs(jobs: str) -> str:
-    """What is known of Jobs, of the runs whose JobSets made them."""
+    """Map series of Jobs to the runs whose JobSets created them."""
     joined = f"{jobs} * on (namespace, job_name) group_left (owner_name) {_OF_JOBSET}"
     named = f'label_replace({_team_of(joined)}, "run_id", "$1", "owner_name", "(.+)")'
     return f"max by ({_OF_RUN}) ({named})"
@@ -87,21 +87,21 @@ _STARTS: Final = _of_gangs(f"changes({series.JOB_START}[1h])")
 RESTART_LOOP: Final = (
     f"{_RESTARTED} >= {RESTARTS} or ({_ATTEMPTS}) >= {RESTARTS} or {_STARTS} >= {RESTARTS}"
 )
-"""Containers that restart; attempts that trainers tell of; and starts of a JobSet's Job, of new pods each time:
-they tell of attempts that end before their trainer is ever asked."""
+"""Container restarts, attempts reported by trainers, and starts of a JobSet's Job: the latter count attempts
+that end before their trainer is scraped."""
 
 RUN_FAILED: Final = _of_gangs(f'({series.JOB_FAILED}{{condition="true"}} == 1)')
-"""A JobSet that starts a gang again deletes its failed Job: one that stays is the run's end."""
+"""A JobSet that restarts a gang deletes its failed Job: a failed Job that remains is the end of the run."""
 
 PENDING_TOO_LONG: Final = (
     f'sum by (namespace, pod, run_id, team) (({series.POD_PHASE}{{phase="Pending"}} == 1)'
     f" * on (namespace, pod) group_left (run_id, team) {series.RUN_POD})"
 )
 NCCL_TIMEOUT: Final = (
-    f"({_told('', 'nccl-timeout|collective-timeout')})"
+    f"({_reported('', 'nccl-timeout|collective-timeout')})"
     f" unless on (namespace, run_id) {series.RUN_RECLAIMED}"
 )
-"""Ranks that outlive one on a reclaimed node say the same, and start again by themselves."""
+"""Ranks that survive a reclaimed node log the same lines and restart automatically."""
 
 _GPU_NODES: Final = f'{series.NODE_INFO}{{workload="{naming.GPU_TRAINING}"}}'
 NODE_PRESSURE: Final = (
@@ -131,7 +131,7 @@ _GPU: Final = f'resource="{naming.GPU}"'
 _RESERVED: Final = f"sum by (cluster_queue) ({series.QUOTA_RESERVED}{{{_GPU}}})"
 _FREE_QUOTA: Final = (
     f"sum by (cluster_queue) ({series.QUOTA_NOMINAL}{{{_GPU}}}) > {_RESERVED}"
-    # Parked runs found too little: next to runs that hold quota that is an ordinary wait for more of it.
+    # Parked runs needed more than is free: while other runs hold quota, this is an ordinary wait.
     f' and (sum by (cluster_queue) ({series.PENDING}{{status="active"}}) > 0 or {_RESERVED} == 0)'
 )
 STUCK_ADMISSION: Final = (
@@ -184,6 +184,7 @@ TARGET_DOWN: Final = (
     f' or absent({series.UP}{{job="{series.STATE_JOB}"}})'
     f" or group by (job) (last_over_time({_KUEUE_UP}[3h])) unless on (job) {_KUEUE_UP}"
 )
-"""Not the trainer's: only the leading pod of a run answers, and only while it trains.
+"""Excludes the trainer: only the leading pod of a run serves metrics, and only while it trains.
 
-A pod of Kueue's that finds no node is no target at all: what was there three hours ago is missed."""
+A Kueue pod that is not scheduled is not a target: the alert compares with the targets of the last three
+hours."""

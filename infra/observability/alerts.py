@@ -1,7 +1,7 @@
-"""Alerts: what somebody has to do something about, and who.
+"""Alerts, with their owner, severity and runbook.
 
-Each has a page in docs/runbooks of its own name, an owner (`platform` runs the stack, `team` runs the
-training) and a severity: `page` cannot wait for the morning, `ticket` can.
+Each has a page of its name in docs/runbooks, an owner (`platform` operates the stack, `team` the training) and a
+severity: `page` needs a response at any hour, `ticket` during working hours.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PAGE, TICKET = "page", "ticket"
 
 @dataclass(frozen=True, kw_only=True)
 class Alert:
-    """One alert."""
+    """One alerting rule."""
 
     name: str
     expression: str
@@ -49,19 +49,19 @@ class Alert:
     severity: str
     """`page` or `ticket`."""
     summary: str
-    """One line, with the labels that name what it is about."""
+    """One line, with the labels that identify the subject."""
     description: str
-    """What it means and what to look at first."""
+    """The meaning, and what to check first."""
     lasting: str = "0m"
-    """How long the expression has to hold, as Prometheus writes times."""
+    """How long the expression must hold, as a Prometheus duration."""
 
     @property
     def runbook(self) -> str:
-        """The page's path in this repository."""
+        """The path of the runbook in this repository."""
         return f"{RUNBOOKS}/{self.name}.md"
 
     def rule(self, runbook_base: str = "") -> dict[str, Any]:
-        """As in a rule file; `runbook_base` is a URL that goes before the page's path."""
+        """Return the rule as in a rule file; `runbook_base` is a URL that precedes the runbook's path."""
         base = f"{runbook_base.rstrip('/')}/" if runbook_base else ""
         return {
             "alert": self.name,
@@ -259,7 +259,7 @@ ALERTS: Final = (*_RUNS, *_STACK)
 
 
 def groups(runbook_base: str = "") -> list[Group]:
-    """The alerts as groups of a rule file."""
+    """Return the alerts as groups of a rule file."""
     return list(_groups(runbook_base))
 
 

@@ -1,4 +1,4 @@
-"""Rules, monitors and dashboards of the platform, wherever prometheus-operator runs."""
+"""Rules, monitors and dashboards, as objects of prometheus-operator and Grafana."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from infra.observability import monitors
 
 NAMESPACE: Final = monitors.NAMESPACE
 FOLDER: Final = "Trainyard"
-"""Of the dashboards in Grafana."""
+"""Grafana folder of the dashboards."""
 DASHBOARD_LABEL: Final = "grafana_dashboard"
-"""On ConfigMaps that Grafana's sidecar loads; the chart's own name for it."""
+"""Label of ConfigMaps that Grafana's sidecar loads, as the chart names it."""
 _LABELS: Final = naming.object_labels("observability")
 _FROM_HERE: Final[list[dict[str, Any]]] = [{"podSelector": {}}]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObservabilityArgs:
-    """What there is to watch in this stack."""
+    """What a stack has to monitor."""
 
     groups: Sequence[Mapping[str, Any]]
-    """Groups of rules, as in a rules file of Prometheus."""
+    """Rule groups, as in a Prometheus rule file."""
     dashboards: Mapping[str, str]
     """JSON of each dashboard by its name, a DNS label."""
     scrape_seconds: int
     gpu_exporter: str = ""
-    """The add-on that runs DCGM's exporter; empty: none."""
+    """Add-on that runs dcgm-exporter; empty: none."""
     kueue: bool = True
     """Whether Kueue queues here."""
-    walls: bool = True
-    """Whether the namespace is the stack's, to close it to others."""
+    isolated: bool = True
+    """Whether the stack owns the namespace and restricts its ingress."""
 
 
 def rules(groups: Sequence[Mapping[str, Any]]) -> list[Manifest]:
-    """One PrometheusRule per group: an object of all of them outgrows what one can read."""
+    """Return one PrometheusRule per group, which keeps each object readable."""
     return [
         {
             "apiVersion": naming.PROMETHEUS_API,
@@ -52,7 +52,7 @@ def rules(groups: Sequence[Mapping[str, Any]]) -> list[Manifest]:
 
 
 def dashboards(found: Mapping[str, str]) -> list[Manifest]:
-    """One ConfigMap per dashboard, which Grafana's sidecar loads."""
+    """Return one ConfigMap per dashboard, for Grafana's sidecar."""
     return [
         {
             "apiVersion": "v1",
@@ -69,11 +69,12 @@ def dashboards(found: Mapping[str, str]) -> list[Manifest]:
     ]
 
 
-def walls() -> list[Manifest]:
-    """Nobody outside of the namespace reaches what has no password of its own.
+def network_policies() -> list[Manifest]:
+    """Restrict ingress to what authenticates its clients.
 
-    Grafana is open to the cluster, for an ingress has to reach it and it asks who is there. The operator's
-    webhook is called by the API server, which no selector can name. `kubectl port-forward` passes.
+    Grafana is open to the cluster, because an ingress must reach it and it requires a login. The operator's
+    webhook is called by the API server, which no selector can match. `kubectl port-forward` is not
+    restricted.
     """
 
     def policy(name: str, pods: dict[str, Any], ingress: list[dict[str, Any]]) -> Manifest:
@@ -100,18 +101,18 @@ def walls() -> list[Manifest]:
 
 
 def manifests(args: ObservabilityArgs) -> list[Manifest]:
-    """Every object."""
+    """Return every object of the component."""
     found = [*rules(args.groups), *dashboards(args.dashboards)]
     found.append(monitors.runs(args.scrape_seconds))
     if args.gpu_exporter:
         found.append(monitors.gpus(args.gpu_exporter, args.scrape_seconds))
     if args.kueue:
         found.append(monitors.kueue(args.scrape_seconds))
-    return [*found, *(walls() if args.walls else [])]
+    return [*found, *(network_policies() if args.isolated else [])]
 
 
 class Observability(pulumi.ComponentResource):
-    """These objects; they come after prometheus-operator, whose kinds they are."""
+    """The monitoring objects; they depend on prometheus-operator, which defines their kinds."""
 
     def __init__(self, name: str, args: ObservabilityArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("Observability"), name, None, opts)

@@ -1,9 +1,9 @@
-"""Fields of DCGM that we export, under the names that dcgm-exporter gives them.
+"""DCGM fields that are exported, under the names of dcgm-exporter.
 
-The exporter is pinned to a 4.8 (infra/addons/dcgm_exporter.py). Its 4.9 renames 23 fields and changes
-the units of eleven: clocks from MHz to hertz, energy from mJ to J, utilisation from percent to a ratio,
-memory from MiB to bytes, NVLink from MB/s to B/s (release notes of 4.9.0). Recording rules accept both
-spellings; nothing else may name a field.
+The exporter is pinned to a 4.8 (infra/addons/dcgm_exporter.py). Version 4.9 renames 23 fields and changes the
+units of eleven: clocks from MHz to hertz, energy from mJ to J, utilisation from percent to a ratio, memory
+from MiB to bytes, NVLink from MB/s to B/s (release notes of 4.9.0). Recording rules accept both names;
+nothing else may use them.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ MIB: Final = 1024 * 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Field:
-    """One field of a GPU."""
+    """One field of a GPU, and how its name and unit differ between versions."""
 
     name: str
-    """Up to dcgm-exporter 4.8."""
+    """The name up to dcgm-exporter 4.8."""
     kind: str
     """`gauge` or `counter`, as in the exporter's counters file."""
     help: str
     renamed: str = ""
-    """From 4.9 on; empty: as before."""
+    """The name from 4.9 on; empty: unchanged."""
     scale: float = 1.0
-    """A value under `name` times this is in the base unit."""
+    """Factor from a value under `name` to the base unit."""
     renamed_scale: float = 1.0
-    """A value under `renamed` times this is in the base unit."""
+    """Factor from a value under `renamed` to the base unit."""
 
     def __str__(self) -> str:
         return self.name
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every name that it may have, the pinned one first."""
+        """Return every name of the field, that of the pinned version first."""
         return (self.name, self.renamed) if self.renamed else (self.name,)
 
 
@@ -112,16 +112,17 @@ XID: Final = Field(
     help="Value of the last XID error encountered.",
     renamed="DCGM_FI_DEV_XID_ERROR",
 )
-"""The last code and not a count; 0: none since the driver was loaded.
+"""The last code, not a count; 0: none since the driver was loaded.
 
-One code hides another: 45, of programs that a broken GPU takes with it, comes right after the one that says why.
+A code hides the one before it: 45, of programs that a broken GPU terminates, directly follows the code of the
+cause.
 """
 XID_COUNT: Final = Field(
     name="DCGM_EXP_XID_ERRORS_COUNT",
     kind="gauge",
     help="Count of XID errors within the last five minutes.",
 )
-"""The exporter's own, from all that the engine remembers: a series for each code, in the label `xid`."""
+"""Computed by the exporter from the engine's history: one series per code, in the label `xid`."""
 ECC_UNCORRECTABLE: Final = Field(
     name="DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
     kind="counter",
@@ -145,7 +146,7 @@ NVLINK: Final = Field(
     renamed="DCGM_FI_DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND",
     scale=1e6,
 )
-"""MB/s, whatever its name says."""
+"""In MB/s, despite its name."""
 GR_ENGINE: Final = Field(
     name="DCGM_FI_PROF_GR_ENGINE_ACTIVE",
     kind="gauge",
@@ -171,21 +172,22 @@ FIELDS: Final = (
     *(XID, ECC_UNCORRECTABLE, ECC_CORRECTABLE, ROW_REMAP_FAILURE),
     *(NVLINK, GR_ENGINE, TENSOR, DRAM),
 )
-"""What our counters file asks for beside XID_COUNT, and no more: every field costs each scrape of each GPU."""
+"""Fields of the counters file besides XID_COUNT. The list is short because every field adds to each scrape of
+each GPU."""
 
 LABELS: Final = (
     *("gpu", "UUID", "pci_bus_id", "device", "modelName"),
     *("namespace", "pod", "container", "node"),
 )
-"""Labels of every series of a GPU. `namespace`, `pod` and `container` are those of the pod that holds the
-GPU, and are missing while none does; `node` is the scrape's. The exporter's own name for the node is
-`Hostname` up to 4.8.2 and `hostname` from 4.8.3 on, so nothing of ours reads it."""
+"""Labels of every series of a GPU. `namespace`, `pod` and `container` identify the pod that holds the GPU,
+and are absent while none does; the scrape adds `node`. The exporter's label for the node is `Hostname` up to
+4.8.2 and `hostname` from 4.8.3 on; no rule reads it."""
 
 APPLICATION_XIDS: Final = (13, 31, 43, 45, 68, 109)
-"""Codes that a program causes in sound hardware (an illegal address, a killed process); NVIDIA's device
+"""Codes that a program causes on healthy hardware (an illegal address, a killed process); NVIDIA's device
 plugin keeps a GPU that reports one of them."""
 
 
 def counters_csv() -> str:
-    """The exporter's counters file: FIELD, kind, help; one field per line."""
+    """Return the exporter's counters file, one line `FIELD, kind, help` per field."""
     return "".join(f"{field.name}, {field.kind}, {field.help}\n" for field in (*FIELDS, XID_COUNT))

@@ -1,8 +1,8 @@
-"""What lines in logs of runs tell: named regular expressions, counted by whoever ships the logs.
+"""Named regular expressions for log lines of runs; the log shipper counts their matches.
 
-Each match adds one to `trainyard_log_matches_total{pattern, namespace, pod, run_id}`. The expressions are
-in the common subset of Python's `re`, RE2 and Onigmo (fluent-bit): no look-around, no back-references,
-and none needs flags. They are searched, not matched: a line may begin with anything.
+Each match adds one to `trainyard_log_matches_total{pattern, namespace, pod, run_id}`. The expressions use the
+common subset of Python's `re`, RE2 and Onigmo (fluent-bit): no look-around, no back-references, no flags.
+They match anywhere in a line.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Final
 
 @dataclass(frozen=True, kw_only=True)
 class LogPattern:
-    """One kind of line."""
+    """One kind of log line."""
 
     name: str
-    """Value of the label `pattern`."""
+    """The value of the label `pattern`."""
     expression: str
     meaning: str
-    """What such a line says of a run, without a full stop."""
+    """What such a line means for the run, without a full stop."""
 
     def found_in(self, line: str) -> bool:
-        """Whether the line is of this kind."""
+        """Return whether the line is of this kind."""
         return _compiled(self.expression).search(line) is not None
 
 
@@ -47,7 +47,7 @@ _ALL: Final = (
         expression=r"another rank is gone or hangs"
         r"|\[[^\]]*gloo/transport[^\]]*\].{0,80}(Timed out|Connection (closed|reset))"
         r"|Timed out waiting [0-9]+ms for (recv|send) operation",
-        meaning="a rank waited in vain for the others",
+        meaning="a rank timed out waiting for the others",
     ),
     LogPattern(
         name="rendezvous-failed",
@@ -55,7 +55,7 @@ _ALL: Final = (
         r"|RendezvousTimeoutError|RendezvousConnectionError|RendezvousClosedError"
         r"|client socket has (timed out|failed to connect)"
         r"|The (server|client) socket .{0,40}(timed out|failed to (listen|connect))",
-        meaning="the processes of a run did not find each other",
+        meaning="the rendezvous of the run's processes failed",
     ),
     LogPattern(
         name="cuda-out-of-memory",
@@ -76,12 +76,12 @@ _ALL: Final = (
     LogPattern(
         name="restore-failed",
         expression=r"none of the [0-9]+ checkpoints can be loaded",
-        meaning="a run has checkpoints, and none of them can be restored",
+        meaning="none of the run's checkpoints can be restored",
     ),
     LogPattern(
         name="checkpoint-failed",
         expression=r"checkpoint not written: ",
-        meaning="a checkpoint could not be written; the run goes on with the older one",
+        meaning="a checkpoint could not be written; the previous one remains the newest",
     ),
     LogPattern(
         name="no-space",
@@ -91,14 +91,14 @@ _ALL: Final = (
     LogPattern(
         name="loss-not-finite",
         expression=r"loss is (nan|-?inf);",
-        meaning="the loss left the numbers",
+        meaning="the loss is NaN or infinite",
     ),
 )
 
 LOG_PATTERNS: Final[Mapping[str, LogPattern]] = {pattern.name: pattern for pattern in _ALL}
-"""By name; the order is the order in which a reader should believe them."""
+"""By name, in order of precedence: the first match is the most likely cause."""
 
 
 def names_in(line: str) -> tuple[str, ...]:
-    """Names of every pattern that a line matches."""
+    """Return the names of all patterns that match a line."""
     return tuple(name for name, pattern in LOG_PATTERNS.items() if pattern.found_in(line))

@@ -1,7 +1,7 @@
-"""What Prometheus scrapes, as objects of prometheus-operator: runs, GPUs, Kueue.
+"""PodMonitors and ServiceMonitors for runs, GPUs and Kueue.
 
-Every series of a run's pod has the labels namespace, pod, node, run_id and team, and job says what was asked:
-rules, dashboards and `python -m ops` rely on these names (infra/observability).
+Every series of a run's pod has the labels namespace, pod, node, run_id and team; `job` names the scrape job.
+Rules, dashboards and `python -m ops` rely on these names (series.py).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ GPU_EXPORTERS: Final[Mapping[str, tuple[Mapping[str, str], str]]] = {
     "gpuOperator": ({"app": "nvidia-dcgm-exporter"}, "metrics"),
     "dcgmExporter": ({"app.kubernetes.io/name": "dcgm-exporter"}, "metrics"),
 }
-"""Labels of the exporter's pods and the name of its port, by the add-on that runs it."""
+"""Pod labels and port name of the exporter, by the add-on that installs it."""
 
 _KUEUE_TOKEN: Final = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 
 
 def monitor(kind: str, name: str, spec: Mapping[str, Any]) -> Manifest:
-    """A PodMonitor or ServiceMonitor of ours."""
+    """Return a PodMonitor or ServiceMonitor."""
     return {
         "apiVersion": naming.PROMETHEUS_API,
         "kind": kind,
@@ -36,7 +36,7 @@ def monitor(kind: str, name: str, spec: Mapping[str, Any]) -> Manifest:
 
 
 def _meta(label: str) -> str:
-    """Prometheus' name of a pod's label."""
+    """Return the name of a pod label in Prometheus' service discovery."""
     return f"__meta_kubernetes_pod_label_{''.join(c if c.isalnum() else '_' for c in label)}"
 
 
@@ -53,9 +53,9 @@ def _job(name: str) -> dict[str, Any]:
 
 
 def runs(scrape_seconds: int) -> Manifest:
-    """The leading pod of every run, in whichever team's namespace.
+    """Scrape the leading pod of every run in all team namespaces.
 
-    Pods of one template all name the port; only the first one of a gang answers on it.
+    All pods of a template declare the port; only the first pod of a gang serves it.
     """
     index = _meta("batch.kubernetes.io/job-completion-index")
     return monitor(
@@ -64,7 +64,7 @@ def runs(scrape_seconds: int) -> Manifest:
         {
             "namespaceSelector": {"any": True},
             "selector": {"matchExpressions": [{"key": naming.RUN_ID, "operator": "Exists"}]},
-            # Prometheus is everybody's: no run fills its memory.
+            # All teams share Prometheus: limit the memory that one run can use.
             "sampleLimit": series.SAMPLES_OF_A_RUN,
             "podMetricsEndpoints": [
                 {
@@ -77,7 +77,7 @@ def runs(scrape_seconds: int) -> Manifest:
                         _copied(_meta(naming.RUN_ID), "run_id"),
                         _copied(_meta(naming.TEAM), "team"),
                     ],
-                    # A run tells of itself only. Its id and team are its pod's labels, whatever it says.
+                    # A run exports its own metrics only; its ID and team come from the pod's labels.
                     "metricRelabelings": [
                         {
                             "sourceLabels": ["__name__"],
@@ -93,7 +93,7 @@ def runs(scrape_seconds: int) -> Manifest:
 
 
 def gpus(exporter: str, scrape_seconds: int) -> Manifest:
-    """DCGM's exporters. They say themselves which pod holds a GPU: `honorLabels` believes them."""
+    """Scrape the DCGM exporters; `honorLabels` keeps their labels of the pod that holds a GPU."""
     labels, port = GPU_EXPORTERS[exporter]
     return monitor(
         "PodMonitor",
@@ -109,8 +109,8 @@ def gpus(exporter: str, scrape_seconds: int) -> Manifest:
                     "relabelings": [
                         _job(series.DCGM_JOB),
                         _copied("__meta_kubernetes_pod_node_name", "node"),
-                        # prometheus-operator names the exporter's own pod, and a GPU that nobody holds would
-                        # take that for its holder.
+                        # prometheus-operator adds the exporter's own pod, which would appear as the holder of
+                        # an unused GPU.
                         _dropped_labels("namespace|pod|container"),
                     ],
                 }
@@ -120,7 +120,7 @@ def gpus(exporter: str, scrape_seconds: int) -> Manifest:
 
 
 def kueue(scrape_seconds: int) -> Manifest:
-    """Kueue's controller, which asks who is there and has a certificate of its own making."""
+    """Scrape Kueue's controller, which authenticates clients and serves a self-signed certificate."""
     return monitor(
         "ServiceMonitor",
         series.KUEUE_JOB,
@@ -136,7 +136,7 @@ def kueue(scrape_seconds: int) -> Manifest:
                     "bearerTokenFile": _KUEUE_TOKEN,
                     "tlsConfig": {"insecureSkipVerify": True},
                     "relabelings": [_job(series.KUEUE_JOB)],
-                    # From 0.16 on each manager tells of the queues that it knows: a sum would count them twice.
+                    # From 0.16 on, followers export queue metrics too: a sum would count each queue twice.
                     "metricRelabelings": [
                         {"sourceLabels": ["replica_role"], "regex": "follower", "action": "drop"}
                     ],

@@ -1,6 +1,6 @@
-"""Recording rules: what comes of exporters' series, under names and units that stay.
+"""Recording rules: exporters' series under stable names and base units.
 
-A rule file is plain data as Prometheus reads it; `rules.py` puts all of it together.
+A rule file is plain data as Prometheus reads it; `rules.py` combines recording rules and alerts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from infra.observability import dcgm, series
 from infra.observability.series import Series, state_label
 
 INTERVAL_S: Final = 30
-"""Seconds between evaluations of rules; exporters are asked as often."""
+"""Seconds between rule evaluations, and between scrapes of the exporters."""
 INTERVAL: Final = f"{INTERVAL_S}s"
 
 Rule = dict[str, Any]
@@ -23,7 +23,7 @@ Group = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class NodePrice:
-    """What a node of an instance type costs, bought in one way."""
+    """The price of a node of an instance type and capacity type."""
 
     instance_type: str
     capacity: str
@@ -33,19 +33,19 @@ class NodePrice:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What rules have to know of a stack."""
+    """Facts of a stack that rules contain as constants."""
 
     prices: tuple[NodePrice, ...] = ()
-    """Of the pools' instance types, both ways of buying: what spot saves is told by the other price.
-    What has no price is not counted as a cost."""
+    """Spot and on-demand prices of the pools' instance types; the difference is the saving. A node without a price
+    counts as free."""
     team_budgets: Mapping[str, float] = field(default_factory=dict)
-    """USD an hour that a team's runs may cost on demand, by team."""
+    """USD per hour that a team's on-demand runs may cost, by team."""
     stack_budget: float | None = None
-    """USD an hour that all nodes may cost; None: no such budget."""
+    """USD per hour that all nodes may cost; None: no budget."""
 
 
 def groups(facts: Facts | None = None) -> list[Group]:
-    """Groups of recording rules, in an order in which each finds what it reads."""
+    """Return the groups of recording rules, each after those that it reads."""
     known = facts or Facts()
     found = [
         _group("trainyard-runs", [_run_pod()]),
@@ -68,7 +68,7 @@ def _rule(target: Series, expression: str, **labels: str) -> Rule:
 
 
 def _named(expression: str, labels: Mapping[str, str]) -> str:
-    """The expression with labels of kube-state-metrics copied to plain names."""
+    """Return the expression with labels of kube-state-metrics copied to plain names."""
     for key, name in labels.items():
         copied = f'"{name}", "$1", "{state_label(key)}", "(.+)"'
         expression = f"label_replace({expression}, {copied})"
@@ -80,7 +80,7 @@ def _run_pod() -> Rule:
         f'{series.POD_LABEL_INFO}{{{state_label(naming.RUN_ID)}!=""}}',
         {naming.RUN_ID: "run_id", naming.RUN: "run", naming.TEAM: "team"},
     )
-    # One series for each name of a pod, whatever its object is: a Job makes a pod of the same name anew.
+    # One series per pod name: a Job recreates a pod under the same name.
     on_node = f"topk by (namespace, pod) (1, max by (namespace, pod, node) ({series.POD_INFO}))"
     going_on = f'{series.POD_PHASE}{{phase=~"Pending|Running"}} == 1'
     return _rule(
@@ -107,7 +107,10 @@ def _node_info() -> Rule:
 
 
 def _reclaimed() -> Rule:
-    """A node that goes is cordoned or not ready before its object is deleted; its name may come back."""
+    """Find runs on spot nodes that are leaving or gone.
+
+    A leaving node is cordoned or not ready before its object is deleted; its name may be reused.
+    """
     had = f'max_over_time({series.RUN_POD}{{node!=""}}[30m])'
     spot = f'max by (node) (max_over_time({series.NODE_INFO}{{capacity="spot"}}[30m]))'
     stays = (
@@ -136,7 +139,7 @@ RECORDED: Final[Mapping[Series, dcgm.Field]] = {
 
 
 def either_name(gpu_field: dcgm.Field) -> str:
-    """The field in its base unit, whichever version of the exporter a node has."""
+    """Return the field in its base unit, for either version of the exporter."""
     old = f"{gpu_field.name} * {gpu_field.scale:.12g}"
     if not gpu_field.renamed:
         return old
@@ -144,12 +147,12 @@ def either_name(gpu_field: dcgm.Field) -> str:
 
 
 def _gpus() -> Iterable[Rule]:
-    """GPUs of pods of runs get the run's labels; others are recorded without."""
+    """Record GPU series, with the run's labels where a run's pod holds the GPU."""
     same = "node, UUID, GPU_I_ID, namespace, pod"
     for target, gpu_field in RECORDED.items():
         found = either_name(gpu_field)
         if gpu_field is dcgm.GPU_UTIL:
-            # Instances of a GPU that is cut by MIG have no other measure of use.
+            # MIG instances have no other utilisation metric.
             found = f"{found} or {either_name(dcgm.GR_ENGINE)}"
         value = f"max by ({_OF_GPU}) ({found})"
         yield _rule(
@@ -185,7 +188,7 @@ def _training() -> Iterable[Rule]:
 
 
 def _volumes() -> Rule:
-    """Every node that has a volume mounted tells of it."""
+    """Record the free fraction of volumes; every node that mounts a volume exports it."""
     volume = "namespace, persistentvolumeclaim"
     of_teams = f'namespace=~"{series.TEAM_NAMESPACES}"'
     by_kubelet = (
@@ -200,7 +203,7 @@ def _volumes() -> Rule:
 
 
 def _held(by: str) -> str:
-    """GPUs that placed pods hold."""
+    """Return the GPUs that scheduled pods request."""
     requests = f'{series.POD_REQUESTS}{{resource="{series.GPU_RESOURCE}", node!=""}}'
     live = f'{series.POD_PHASE}{{phase=~"Pending|Running"}} == 1'
     return f"sum by ({by}) ({requests} and on (namespace, pod) ({live}))"

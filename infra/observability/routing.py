@@ -1,9 +1,10 @@
-"""Who is told of which alert: Alertmanager's routes, from a list of receivers.
+"""Alertmanager's routes, from a list of receivers.
 
-An alert of ours has the labels `owner` (platform or team), `severity` (page or ticket) and, where it is about a
-team, `team`. What no receiver of a team takes goes to the platform's; what nobody takes is only shown.
+Trainyard's alerts have the labels `owner` (platform or team), `severity` (page or ticket) and, if they
+concern a team, `team`. Alerts that no receiver of a team accepts go to the platform's receivers; without
+these they are only shown.
 
-Alerts that kube-prometheus-stack brings have a severity of their own and no owner: they are the platform's.
+Alerts of kube-prometheus-stack have their own severities and no owner: they belong to the platform.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from typing import Any, Final
 from infra.observability import series
 
 SECRETS_FOLDER: Final = "/etc/alertmanager/secrets"
-"""Where the operator mounts Secrets that the Alertmanager object names."""
+"""Where the operator mounts the Secrets that the Alertmanager object names."""
 
-NOBODY: Final = "nobody"
+NULL_RECEIVER: Final = "nobody"
 
 LOADER_ALERTS: Final = ("LoaderStarvation", "LowGpuUtilization", "SlowLoaderHint")
-"""Of one run, the plainest first: each says the same as those after it, and more."""
+"""Alerts about one run, the most specific first: each implies those after it."""
 
 
 class Channel(StrEnum):
-    """How somebody is told."""
+    """How a receiver is notified."""
 
     SLACK = "slack"
     PAGERDUTY = "pagerduty"
@@ -33,45 +34,45 @@ class Channel(StrEnum):
 
 
 class Severity(StrEnum):
-    """Whether somebody gets up at night."""
+    """Urgency of an alert."""
 
     PAGE = "page"
     TICKET = "ticket"
 
     @property
     def of_chart(self) -> str:
-        """What kube-prometheus-stack calls it in its own alerts."""
+        """Return the corresponding severity in alerts of kube-prometheus-stack."""
         return "critical" if self is Severity.PAGE else "warning"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Receiver:
-    """Somebody who is told, by a URL or key that a Secret of the namespace `monitoring` holds."""
+    """A notification target, with its URL or key in a Secret of the namespace `monitoring`."""
 
     name: str
     channel: Channel
     secret: str
     key: str
-    """In the Secret: Slack's or the webhook's URL, or PagerDuty's routing key."""
+    """Key in the Secret; its value is the Slack or webhook URL, or PagerDuty's routing key."""
     team: str = ""
-    """Whose alerts; empty: the platform's, and those of teams without a receiver."""
+    """Team whose alerts it receives; empty: the platform's, and those of teams without a receiver."""
     severity: Severity | None = None
-    """None: both."""
+    """Severity that it receives; None: both."""
     slack_channel: str = ""
 
     @property
     def file(self) -> str:
-        """Where Alertmanager finds the URL or key."""
+        """Return the path at which Alertmanager reads the URL or key."""
         return f"{SECRETS_FOLDER}/{self.secret}/{self.key}"
 
 
 def configuration(receivers: Sequence[Receiver]) -> dict[str, Any]:
-    """Alertmanager's configuration; it holds paths of secrets, never secrets."""
+    """Return Alertmanager's configuration; it contains paths of secrets, never their values."""
     teams = [r for r in receivers if r.team]
     platform = [r for r in receivers if not r.team]
     return {
         "route": {
-            "receiver": NOBODY,
+            "receiver": NULL_RECEIVER,
             "group_by": ["alertname", "namespace", "run_id"],
             "group_wait": "30s",
             "group_interval": "5m",
@@ -82,17 +83,17 @@ def configuration(receivers: Sequence[Receiver]) -> dict[str, Any]:
             ],
         },
         "inhibit_rules": list(_inhibitions()),
-        "receivers": [{"name": NOBODY}, *(_receiver(receiver) for receiver in receivers)],
+        "receivers": [{"name": NULL_RECEIVER}, *(_receiver(receiver) for receiver in receivers)],
     }
 
 
 def secrets(receivers: Sequence[Receiver]) -> list[str]:
-    """Names of the Secrets that Alertmanager has to see."""
+    """Return the names of the Secrets that Alertmanager mounts."""
     return sorted({receiver.secret for receiver in receivers})
 
 
 def _inhibitions() -> Iterator[dict[str, Any]]:
-    """One ticket for one cause."""
+    """Suppress further alerts with the same cause."""
     for number, plain in enumerate(LOADER_ALERTS[:-1], start=1):
         yield {
             "source_matchers": [f'alertname="{plain}"'],
@@ -111,18 +112,18 @@ def _severity(receiver: Receiver) -> list[str]:
 
 
 def _route(receiver: Receiver) -> dict[str, Any]:
-    """Alerts of one team; `continue` lets its other receivers hear of them, too."""
+    """Route the alerts of one team; `continue` passes them to its other receivers, too."""
     matchers = ['owner="team"', f'team="{receiver.team}"', *_severity(receiver)]
     return {"receiver": receiver.name, "matchers": matchers, "continue": True}
 
 
 def _fallback(receiver: Receiver, teams: Sequence[Receiver]) -> Iterator[dict[str, Any]]:
-    """The platform's own, whichever team they name; teams' that nobody of theirs takes; the chart's.
+    """Route the platform's alerts, alerts that no receiver of their team accepts, and the chart's.
 
-    A team that is told of pages only leaves its tickets here. The chart's alerts on namespaces of teams are left
-    out: what runs there comes and goes, and ours tell of it.
+    Tickets of a team that receives only pages arrive here. The chart's alerts on team namespaces are excluded:
+    workloads there are short-lived, and Trainyard's alerts cover them.
     """
-    complete = _told_of_everything(teams, receiver.severity)
+    complete = _covered_teams(teams, receiver.severity)
     others = [f'team!~"{"|".join(complete)}"'] if complete else []
     chosen = [receiver.severity] if receiver.severity else list(Severity)
     of_chart = "|".join(one.of_chart for one in chosen)
@@ -134,14 +135,14 @@ def _fallback(receiver: Receiver, teams: Sequence[Receiver]) -> Iterator[dict[st
         yield {"receiver": receiver.name, "matchers": matchers, "continue": True}
 
 
-def _told_of_everything(teams: Sequence[Receiver], severity: Severity | None) -> list[str]:
-    """Teams whose own receivers take all alerts of a severity, or of both."""
+def _covered_teams(teams: Sequence[Receiver], severity: Severity | None) -> list[str]:
+    """Return the teams whose own receivers accept all alerts of a severity, or of both."""
     wanted = {severity} if severity else set(Severity)
-    heard: dict[str, set[Severity]] = {}
+    accepted: dict[str, set[Severity]] = {}
     for receiver in teams:
         taken = {receiver.severity} if receiver.severity else set(Severity)
-        heard.setdefault(receiver.team, set()).update(taken)
-    return sorted(team for team, taken in heard.items() if wanted <= taken)
+        accepted.setdefault(receiver.team, set()).update(taken)
+    return sorted(team for team, taken in accepted.items() if wanted <= taken)
 
 
 def _receiver(receiver: Receiver) -> dict[str, Any]:
@@ -150,7 +151,7 @@ def _receiver(receiver: Receiver) -> dict[str, Any]:
         "{{ range .Alerts }}{{ .Annotations.summary }}\n{{ .Annotations.description }}\n"
         "Runbook: {{ .Annotations.runbook }}\n{{ end }}"
     )
-    told: dict[Channel, dict[str, Any]] = {
+    channels: dict[Channel, dict[str, Any]] = {
         Channel.SLACK: {
             "slack_configs": [
                 {
@@ -169,4 +170,4 @@ def _receiver(receiver: Receiver) -> dict[str, Any]:
         },
         Channel.WEBHOOK: {"webhook_configs": [{"url_file": receiver.file, "send_resolved": True}]},
     }
-    return {"name": receiver.name, **told[receiver.channel]}
+    return {"name": receiver.name, **channels[receiver.channel]}

@@ -1,4 +1,4 @@
-"""The whole rule file of a stack."""
+"""The Prometheus rule file of a stack."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from infra.observability.recording import Facts
 
 
 def rule_file(facts: Facts | None = None, runbook_base: str = "") -> dict[str, Any]:
-    """All groups, as Prometheus reads a file of rules: recording rules first, then alerts."""
+    """Return the rule file: recording rules first, then alerts."""
     return {"groups": [*recording.groups(facts), *alerts.groups(runbook_base)]}

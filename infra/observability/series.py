@@ -1,11 +1,11 @@
-"""The one home of metric names: what exporters give, and what recording rules make of it.
+"""Metric names of exporters and recording rules.
 
-A series is used by its constant (`f"rate({LOADER_SECONDS}[5m])"`), never by its spelling. Fields of GPUs
-are in `dcgm.py`; rules, dashboards and commands read the recorded `trainyard:*` series made of them.
+Use a series by its constant (`f"rate({LOADER_SECONDS}[5m])"`), never by its literal name. GPU fields are in
+`dcgm.py`; rules, dashboards and commands read the `trainyard:*` series recorded from them.
 
 Scrape jobs are named `trainer`, `dcgm-exporter`, `kueue-controller-manager`, `apiserver` and
 `kube-state-metrics`. Every series of a run's pod has the labels `namespace`, `pod`, `node`, `run_id` and
-`team`: the scrape adds them from the pod; those of kube-state-metrics get them by a join with RUN_POD.
+`team`: the scrape adds them from the pod; series of kube-state-metrics get them by a join with RUN_POD.
 """
 
 from __future__ import annotations
@@ -26,31 +26,30 @@ STATE_JOB: Final = "kube-state-metrics"
 JOBS: Final = (TRAINER_JOB, DCGM_JOB, KUEUE_JOB, APISERVER_JOB, STATE_JOB)
 
 OWN_PREFIX: Final = f"{naming.PROJECT}_"
-"""Of the names of what runs tell. Whatever else they tell is dropped."""
+"""Prefix of metrics that runs export; the scrape drops all others."""
 SAMPLES_OF_A_RUN: Final = 500
-"""The most that one scrape of a run may bring, or it counts as failed. The trainer tells about twenty."""
+"""Sample limit of one scrape of a run; a larger scrape fails. The trainer exports about twenty."""
 
 POD_LABELS: Final = (naming.RUN_ID, naming.RUN, naming.TEAM)
 NODE_LABELS: Final = (
     *(naming.POOL, naming.CAPACITY, naming.WORKLOAD_TYPE),
     *(naming.INSTANCE_TYPE, naming.ZONE),
 )
-"""Labels that kube-state-metrics must be told to show: `--metric-labels-allowlist`."""
+"""Labels in kube-state-metrics' `--metric-labels-allowlist`."""
 STATE_RESOURCES: Final = ("cronjobs", "jobs", "nodes", "persistentvolumeclaims", "pods")
-"""What kube-state-metrics has to watch for our rules: `--resources`."""
-
+"""Resources that the rules need from kube-state-metrics: `--resources`."""
 
 TEAM_NAMESPACES: Final = naming.namespace(".+")
-"""A regular expression for the namespaces of teams, as PromQL and Alertmanager match it: whole."""
+"""Regular expression for team namespaces; PromQL and Alertmanager match the whole value."""
 
 
 def state_label(key: str) -> str:
-    """How kube-state-metrics spells a label's key, e.g. `label_trainyard_dev_run_id`."""
+    """Return kube-state-metrics' name for a label key, such as `label_trainyard_dev_run_id`."""
     return "label_" + re.sub(r"[^a-zA-Z0-9_]", "_", key)
 
 
 def allowlist() -> str:
-    """The value of `--metric-labels-allowlist`."""
+    """Return the value of `--metric-labels-allowlist`."""
     return f"pods=[{','.join(POD_LABELS)}],nodes=[{','.join(NODE_LABELS)}]"
 
 
@@ -60,7 +59,7 @@ class Series:
 
     name: str
     unit: str = ""
-    """Of a value; empty: a number of things, or 0 and 1."""
+    """Unit of the value; empty: a count, or 0 and 1."""
     labels: tuple[str, ...] = ()
     """Besides `job` and `instance`."""
 
@@ -108,15 +107,15 @@ CHECKPOINT_SIZE: Final = _trainer("checkpoint_size_bytes", "B")
 CHECKPOINT_COMMIT_TIME: Final = _trainer("checkpoint_commit_timestamp_seconds", "Unix s")
 VOLUME_SIZE: Final = _trainer("volume_size_bytes", "B")
 VOLUME_FREE: Final = _trainer("volume_free_bytes", "B")
-"""Of the volume of the run's folder, measured at the start and after each checkpoint."""
+"""Free space of the volume of the run directory, measured at the start and after each checkpoint."""
 EVENTS: Final = _trainer("events_total", "", "event")
 
-# Whoever ships logs: log_patterns.py.
+# The log shipper: log_patterns.py.
 LOG_MATCHES: Final = Series(name="trainyard_log_matches_total", labels=("pattern", *_POD, "run_id"))
 
 # Kueue 0.15, pkg/metrics.
 PENDING: Final = _kueue("pending_workloads", "cluster_queue", "status")
-"""`status`: `active` is tried again by itself, `inadmissible` only when something changes."""
+"""`status`: Kueue retries `active` workloads by itself, `inadmissible` ones only after a change."""
 ADMITTED_ACTIVE: Final = _kueue("admitted_active_workloads", "cluster_queue")
 ADMITTED_TOTAL: Final = _kueue("admitted_workloads_total", "cluster_queue", "priority_class")
 ADMISSION_WAIT: Final = _kueue(
@@ -128,7 +127,7 @@ _QUOTA: Final = ("cohort", "cluster_queue", "flavor", "resource")
 QUOTA_NOMINAL: Final = _kueue("cluster_queue_nominal_quota", *_QUOTA)
 QUOTA_USED: Final = _kueue("cluster_queue_resource_usage", *_QUOTA)
 QUOTA_RESERVED: Final = _kueue("cluster_queue_resource_reservation", *_QUOTA)
-"""The quota series exist only where Kueue's `metrics.enableClusterQueueResources` is on."""
+"""The quota series require Kueue's `metrics.enableClusterQueueResources`."""
 
 # kube-state-metrics 2.18.
 POD_INFO: Final = _state("pod_info", *_POD, "node")
@@ -151,9 +150,9 @@ CRONJOB_SUCCEEDED: Final = _state(
     "cronjob_status_last_successful_time", "namespace", "cronjob", unit="Unix s"
 )
 GPU_RESOURCE: Final = "nvidia_com_gpu"
-"""How kube-state-metrics spells the resource `nvidia.com/gpu`."""
+"""kube-state-metrics' name for the resource `nvidia.com/gpu`."""
 
-# The kubelet, of volumes whose driver counts.
+# The kubelet, for volumes whose driver reports usage.
 VOLUME_CAPACITY: Final = Series(
     name="kubelet_volume_stats_capacity_bytes",
     unit="B",
@@ -167,13 +166,13 @@ VOLUME_AVAILABLE: Final = Series(
 
 UP: Final = Series(name="up")
 FIRING: Final = Series(name="ALERTS", labels=("alertname", "alertstate", "owner", "severity"))
-"""Prometheus' own, of the rules that it evaluates."""
+"""Prometheus' own series of its alerting rules."""
 REQUESTS: Final = Series(name="apiserver_request_total", labels=("verb", "resource", "code"))
 
-# What recording.py makes.
+# Recorded by recording.py.
 _GPU: Final = ("node", "gpu", "UUID", "modelName", *_POD, "run_id", "team")
 RUN_POD: Final = Series(name="trainyard:run_pod:info", labels=(*_RUN, "run"))
-"""1 for every pod of a run that has not ended."""
+"""1 for every pod of a run that has not terminated."""
 GPU_UTILIZATION: Final = Series(name="trainyard:gpu_utilization:ratio", unit="ratio", labels=_GPU)
 GPU_MEMORY_USED: Final = Series(name="trainyard:gpu_memory_used:bytes", unit="B", labels=_GPU)
 GPU_MEMORY_FREE: Final = Series(name="trainyard:gpu_memory_free:bytes", unit="B", labels=_GPU)
@@ -183,7 +182,7 @@ GPU_CLOCK: Final = Series(name="trainyard:gpu_sm_clock:hertz", unit="Hz", labels
 GPU_TENSOR: Final = Series(name="trainyard:gpu_tensor_active:ratio", unit="ratio", labels=_GPU)
 GPU_XID: Final = Series(name="trainyard:gpu_xid:code", labels=_GPU)
 GPU_XID_SEEN: Final = Series(name="trainyard:gpu_xid:seen", labels=("node", "gpu", "UUID", "xid"))
-"""1 for every code that a GPU reported within five minutes, and for its last one."""
+"""1 for every XID that a GPU reported within five minutes, and for its last one."""
 GPU_ECC: Final = Series(name="trainyard:gpu_ecc_uncorrectable:count", labels=_GPU)
 GPU_REMAP_FAILED: Final = Series(name="trainyard:gpu_row_remap_failed:bool", labels=_GPU)
 
@@ -192,7 +191,7 @@ RUN_GPU_UTILIZATION: Final = Series(
     name="trainyard:run_gpu_utilization:ratio", unit="ratio", labels=_OF_RUN
 )
 RUN_RECLAIMED: Final = Series(name="trainyard:run_reclaimed:bool", labels=("namespace", "run_id"))
-"""1 for a run that within half an hour had a pod on a spot node which is gone by now, or going."""
+"""1 for a run that had a pod on a spot node within half an hour, if that node is leaving or gone."""
 RUN_GPUS: Final = Series(name="trainyard:run_gpus:count", unit="GPUs", labels=_OF_RUN)
 RUN_LOADER: Final = Series(name="trainyard:run_loader:ratio", unit="ratio", labels=_OF_RUN)
 RUN_COLLECTIVE: Final = Series(name="trainyard:run_collective:ratio", unit="ratio", labels=_OF_RUN)
@@ -201,18 +200,18 @@ RUN_TOKENS: Final = Series(name="trainyard:run_tokens:rate5m", unit="tokens/s", 
 VOLUME_FREE_RATIO: Final = Series(
     name="trainyard:volume_free:ratio", unit="ratio", labels=("namespace", "persistentvolumeclaim")
 )
-"""From the kubelet; where the volume's driver does not count (FSx for Lustre), from runs that write there."""
+"""From the kubelet; for drivers that report no usage (FSx for Lustre), from runs that write there."""
 
 NODE_INFO: Final = Series(
     name="trainyard:node:info", labels=("node", "pool", "capacity", "instance_type", "workload")
 )
-"""1 for every node of a pool. `workload` is `gpu-training`, or missing on CPU nodes."""
+"""1 for every node of a pool. `workload` is `gpu-training`, or absent on CPU nodes."""
 NODE_PRICE: Final = Series(
     name="trainyard:node_price:usd_per_hour",
     unit="USD/h",
     labels=("instance_type", "capacity"),
 )
-"""From the catalog, for the instance types of the stack's pools, bought in either way."""
+"""From the catalog, for the instance types of the stack's pools, spot and on-demand."""
 NODE_COST: Final = Series(
     name="trainyard:node_cost:usd_per_hour",
     unit="USD/h",
@@ -221,17 +220,17 @@ NODE_COST: Final = Series(
 RUN_COST: Final = Series(
     name="trainyard:run_cost:usd_per_hour", unit="USD/h", labels=(*_OF_RUN, "capacity")
 )
-"""The part of its nodes' price that goes with the GPUs that its pods hold."""
+"""The share of its nodes' price that corresponds to the GPUs that its pods hold."""
 TEAM_BUDGET: Final = Series(
     name="trainyard:team_budget:usd_per_hour", unit="USD/h", labels=("team",)
 )
-"""`onDemandUsdPerHour` of a team that has one."""
+"""`onDemandUsdPerHour` of teams that set it."""
 
 STACK_BUDGET: Final = Series(name="trainyard:stack_budget:usd_per_hour", unit="USD/h")
 IDLE_COST: Final = Series(
     name="trainyard:idle_cost:usd_per_hour", unit="USD/h", labels=("pool", "capacity")
 )
-"""The part of GPU nodes' price that goes with GPUs that no pod holds."""
+"""The share of GPU nodes' price that corresponds to unused GPUs."""
 
 ALL: Final[Mapping[str, Series]] = {
     value.name: value for value in list(globals().values()) if isinstance(value, Series)

@@ -1,4 +1,4 @@
-"""Dashboards of a stack: what is on them is data here, `build.py` alone knows Grafana's SDK."""
+"""Dashboards as data; only `build.py` uses Grafana's SDK."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ DASHBOARDS: Final[Mapping[str, Dashboard]] = {
 
 
 def rendered() -> dict[str, str]:
-    """JSON of every dashboard by its name. Loads the SDK: call it when needed."""
+    """Return the JSON of every dashboard by its name. Loads the SDK, which is slow to import."""
     from infra.observability.dashboards.build import as_json
 
     return {name: as_json(dashboard) for name, dashboard in DASHBOARDS.items()}
 
 
 def run_url(grafana: str, run_id: str) -> str:
-    """Where a run's dashboard is; `grafana` is the URL under which people reach Grafana."""
+    """Return the URL of a run's dashboard; `grafana` is Grafana's external URL."""
     return f"{grafana.rstrip('/')}/d/{RUN_UID}?var-run_id={run_id}"

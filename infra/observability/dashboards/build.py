@@ -1,4 +1,4 @@
-"""Dashboards as Grafana reads them, made with Grafana's own SDK."""
+"""Conversion of dashboards to Grafana's JSON, with Grafana's SDK."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import warnings
 from typing import Any, Final
 
 with warnings.catch_warnings():
-    # The SDK prefers its second schema, which no released sidecar or file provisioning loads.
+    # The SDK deprecates schema v1, but file provisioning and the sidecar do not load v2 yet.
     warnings.simplefilter("ignore", DeprecationWarning)
     from grafana_foundation_sdk.builders import common as commons
     from grafana_foundation_sdk.builders import dashboard as dashboards
@@ -30,12 +30,12 @@ from infra.observability.dashboards.model import (
 )
 
 SOURCE: Final = common.DataSourceRef(type_val="prometheus", uid="${source}")
-"""The reader chooses it; a Grafana with one Prometheus has one choice."""
+"""The data source that the viewer selects."""
 _Builder = timeseries.Panel | stat.Panel | table.Panel
 
 
 def as_json(found: Dashboard) -> str:
-    """The dashboard's JSON, sorted, so that a change shows as what it is."""
+    """Return the dashboard's JSON with sorted keys, for readable diffs."""
     text = json.dumps(_built(found), cls=JSONEncoder, indent=1, sort_keys=True, ensure_ascii=False)
     return f"{text}\n"
 
@@ -65,7 +65,7 @@ def _built(found: Dashboard) -> models.Dashboard:
 
 
 def _fill(builder: dashboards.Dashboard, row: Row, number: int) -> int:
-    """Add a row's panels, numbered from after `number`; returns the last number."""
+    """Add a row's panels with IDs after `number`; return the last ID."""
     for panel in row.panels:
         number += 1
         builder.with_panel(_panel(panel, number))
@@ -127,7 +127,7 @@ def _panel(panel: Panel, number: int) -> _Builder:
 
 
 def _finish(builder: Any, panel: Panel) -> None:
-    """What only one kind of panel has."""
+    """Set the options of one panel type."""
     if panel.kind is Kind.LINES:
         calcs = ["lastNotNull", "max"]
         legend = commons.VizLegendOptions().show_legend(True).calcs(calcs)
@@ -172,13 +172,13 @@ def _thresholds(panel: Panel) -> dashboards.ThresholdsConfig:
 
 
 def _links(panel: Panel) -> list[Any]:
-    """From whatever names a run or a team to its dashboard."""
-    said = " ".join(query.legend for query in panel.queries) + " ".join(
+    """Return links from series of a run or a team to its dashboard."""
+    shown = " ".join(query.legend for query in panel.queries) + " ".join(
         f"{{{{{column}}}}}" for column in panel.columns
     )
     found = []
     for label, uid in (("run_id", RUN_UID), ("team", TEAM_UID)):
-        if f"{{{{{label}}}}}" in said:
+        if f"{{{{{label}}}}}" in shown:
             value = f"${{__field.labels.{label}}}"
             if panel.kind is Kind.TABLE:
                 value = f"${{__data.fields.{label}}}"

@@ -1,4 +1,4 @@
-"""The whole stack: what there is, what it does, who waits, what is broken."""
+"""Dashboard of a stack: capacity, utilisation, queues, alerts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from infra.observability.dashboards.model import (
 _GPUS: Final = f'{series.NODE_ALLOCATABLE}{{resource="{series.GPU_RESOURCE}"}}'
 _BY_POOL: Final = f"* on (node) group_left (pool) {series.NODE_INFO}"
 _FIRING: Final = f'{series.FIRING}{{alertstate="firing", severity!~"none|info"}}'
-"""Without those that kube-prometheus-stack lets fire always, to show that alerts work."""
+"""Without the always-firing watchdog alerts of kube-prometheus-stack."""
 _QUOTA: Final = f'resource="{naming.GPU}"'
 
 NOW: Final = Row(

@@ -1,4 +1,4 @@
-"""What a dashboard is made of."""
+"""Data model of a dashboard: rows, panels, queries, variables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TEAM_UID: Final = f"{naming.PROJECT}-team"
 
 
 class Kind(StrEnum):
-    """How a panel shows its numbers."""
+    """Grafana's panel types."""
 
     LINES = "timeseries"
     NUMBER = "stat"
@@ -21,7 +21,7 @@ class Kind(StrEnum):
 
 
 class Unit(StrEnum):
-    """Grafana's names of units."""
+    """Grafana's unit names."""
 
     NONE = "none"
     COUNT = "short"
@@ -33,12 +33,12 @@ class Unit(StrEnum):
     SECONDS = "s"
     USD = "currencyUSD"
     TOKENS_PER_SECOND = "tokens/s"
-    """Not one of Grafana's, which then writes it behind the number."""
+    """Not a Grafana unit: Grafana shows it as a suffix."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Query:
-    """One expression and the name of its lines, in which `{{label}}` stands for a label's value."""
+    """One expression and its legend, in which `{{label}}` is replaced by the label's value."""
 
     expression: str
     legend: str = ""
@@ -46,7 +46,7 @@ class Query:
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """One panel. Widths and heights are in Grafana's grid, 24 wide."""
+    """One panel. Width and height are in units of Grafana's grid, 24 columns wide."""
 
     title: str
     description: str
@@ -58,17 +58,17 @@ class Panel:
     stacked: bool = False
     logarithmic: bool = False
     minimum: float | None = 0.0
-    """None: as the data has it."""
+    """Lower bound of the axis; None: automatic."""
     maximum: float | None = None
     thresholds: tuple[tuple[float, str], ...] = ()
-    """(from, colour), rising; below the first: green."""
+    """(from, colour), ascending; values below the first are green."""
     columns: tuple[str, ...] = ()
-    """Labels that a table shows, in order; its values come last."""
+    """Labels that a table shows, in order; the values come last."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A heading and the panels under it."""
+    """A heading and its panels."""
 
     title: str
     panels: tuple[Panel, ...]
@@ -76,12 +76,12 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Variable:
-    """Something that the reader chooses, out of the values of a label."""
+    """A selector of one or several values of a label."""
 
     name: str
     label: str
     query: str
-    """As Grafana's Prometheus source takes it: `label_values(SERIES, LABEL)`."""
+    """In the syntax of Grafana's Prometheus data source: `label_values(SERIES, LABEL)`."""
     several: bool = False
 
 
@@ -90,7 +90,7 @@ class Dashboard:
     """One dashboard."""
 
     uid: str
-    """Part of its URL: never changed."""
+    """Part of the dashboard's URL; must not change."""
     title: str
     description: str
     rows: tuple[Row, ...]
@@ -99,14 +99,14 @@ class Dashboard:
 
     @property
     def panels(self) -> tuple[Panel, ...]:
-        """All panels, rows left out."""
+        """Return all panels, without the row headings."""
         return tuple(panel for row in self.rows for panel in row.panels)
 
 
 def number(
     title: str, unit: Unit, expression: str, description: str, width: int = 4, **more: object
 ) -> Panel:
-    """A small panel with the newest value."""
+    """Return a small panel with the newest value."""
     return Panel(
         title=title,
         description=description,
@@ -127,7 +127,7 @@ def lines(
     width: int = 8,
     **more: object,
 ) -> Panel:
-    """A panel of lines; each query is (expression, legend)."""
+    """Return a line chart; each query is (expression, legend)."""
     return Panel(
         title=title,
         description=description,

@@ -1,4 +1,4 @@
-"""One run: whether it learns, how fast, what holds it up, what it stands on."""
+"""Dashboard of one run: loss, throughput, stalls, GPUs and checkpoints."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COST: Final = f"sum({series.RUN_COST}{{{_RUN}}})"
 
 
 def _of_pods(expression: str) -> str:
-    """Series of kube-state-metrics, of this run's pods only."""
+    """Restrict series of kube-state-metrics to the pods of this run."""
     return f"{expression} * on (namespace, pod) group_left (run_id) {series.RUN_POD}{{{_RUN}}}"
 
 

@@ -1,4 +1,4 @@
-"""What spot saves, and what it costs in interruptions."""
+"""Dashboard of spot savings and interruptions."""
 
 from __future__ import annotations
 

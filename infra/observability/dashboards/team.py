@@ -1,4 +1,4 @@
-"""One team: its runs, its queue, what they cost."""
+"""Dashboard of one team: its runs, queue and costs."""
 
 from __future__ import annotations
 

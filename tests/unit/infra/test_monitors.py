@@ -133,12 +133,12 @@ def test_every_group_of_rules_and_every_dashboard_is_an_object_of_its_own() -> N
 
 
 def test_a_namespace_that_is_not_ours_gets_no_walls() -> None:
-    foreign = ObservabilityArgs(groups=[], dashboards={}, scrape_seconds=30, walls=False)
+    foreign = ObservabilityArgs(groups=[], dashboards={}, scrape_seconds=30, isolated=False)
     assert "NetworkPolicy" not in {kind for kind, _ in kinds(foreign)}
     assert "NetworkPolicy" in {kind for kind, _ in kinds(ARGS)}
 
 
 def test_prometheus_is_closed_to_other_namespaces() -> None:
-    deny = next(m for m in component.walls() if m["metadata"]["name"] == "default-deny")
+    deny = next(m for m in component.network_policies() if m["metadata"]["name"] == "default-deny")
     assert deny["spec"]["podSelector"] == {}
     assert deny["spec"]["ingress"] == [{"from": [{"podSelector": {}}]}]
