@@ -1,1 +1,1 @@
-"""What each add-on is installed with: one pure plan per file, and what makes plans resources."""
+"""Add-ons: one file with one `AddOn` each, a registry, and the component that installs them."""

@@ -1,4 +1,4 @@
-"""Add-ons of a stack as resources: each after those that it needs, and no other."""
+"""Add-ons of a stack as Pulumi resources; each depends on those that it needs only."""
 
 from __future__ import annotations
 
@@ -17,23 +17,25 @@ from infra.kubernetes import helm
 from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
 
 KUBE_SYSTEM: Final = "kube-system"
-"""Every cluster has it."""
+"""Exists in every cluster."""
 
 
 def in_order(plans: Iterable[Installable]) -> tuple[Installable, ...]:
-    """Each after those that it needs. Raises graphlib.CycleError where two need each other."""
+    """Return the plans, each after those that it needs. Raises graphlib.CycleError."""
     by_name = {plan.add_on: plan for plan in plans}
     graph = {name: [other for other in ADD_ONS[name].needs if other in by_name] for name in by_name}
     return tuple(by_name[name] for name in graphlib.TopologicalSorter(graph).static_order())
 
 
 def namespace(name: str, plans: Sequence[Installable]) -> Manifest:
-    """The namespace that these share. Raises ValueError where they want it labelled differently."""
+    """Return the namespace that these share. Raises ValueError if their labels conflict."""
     labels = naming.object_labels("operators")
     for plan in plans:
         for key, value in plan.namespace_labels.items():
             if labels.setdefault(key, value) != value:
-                raise ValueError(f"{plan.add_on} wants {key}={value} on {name}, not {labels[key]}")
+                raise ValueError(
+                    f"namespace {name}: {plan.add_on} requires {key}={value}, not {labels[key]}"
+                )
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata(name, labels=labels)}
 
 
@@ -43,14 +45,14 @@ class AddOnsArgs:
 
     plans: tuple[Installable, ...]
     mirror: str = ""
-    """Registry that all charts and images come from; empty: each from its makers' own."""
+    """Registry of all charts and images; empty: upstream registries."""
 
 
 class AddOns(pulumi.ComponentResource):
     """Namespaces, releases and objects of the add-ons that the stack installs."""
 
     def __init__(self, name: str, args: AddOnsArgs, opts: pulumi.ResourceOptions) -> None:
-        # The type is older than the class.
+        # The type token predates the class name.
         super().__init__(naming.infra_type("Operators"), name, None, opts)
         self._name = name
         self._mirror = args.mirror
@@ -78,7 +80,7 @@ class AddOns(pulumi.ComponentResource):
         }
 
     def _install(self, plan: Installable, needs: list[pulumi.Resource]) -> list[pulumi.Resource]:
-        """All of an add-on; `needs` are all of those that it comes after."""
+        """Create an add-on's resources, which depend on `needs`."""
         add_on = ADD_ONS[plan.add_on]
         if add_on.namespace in self._namespaces:
             needs = [*needs, self._namespaces[add_on.namespace]]
@@ -116,7 +118,7 @@ class AddOns(pulumi.ComponentResource):
         )
 
     def _former(self, add_on: str, what: str) -> list[pulumi.Alias]:
-        """What policy-controller's parts were called in a component of their own."""
+        """Return aliases of policy-controller's resources from when they had a separate component."""
         if add_on != "policyController":
             return []
         name, type_ = f"{self._name}-signatures", naming.infra_type("Signatures")
@@ -128,5 +130,5 @@ _POLICY: Final = "ClusterImagePolicy"
 
 
 def _owner(where: str) -> str:
-    """The add-on that a namespace's resource is named after, whichever of those in it is installed."""
+    """Return the add-on that names a namespace's resource, whether it is installed or not."""
     return next(name for name, add_on in ADD_ONS.items() if add_on.namespace == where)

@@ -1,4 +1,4 @@
-"""What the controllers of add-ons have in common: where they run, how they are spread, what they may not do."""
+"""Values that controllers of add-ons share: replicas, scheduling, Pod Security, resources."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from infra.domain import naming
 from infra.kubernetes.objects import Manifest, metadata
 
 REPLICAS: Final = 2
-"""One leads, the other takes over when its node goes."""
+"""One leads, the other takes over when its node fails."""
 
 PRIORITY: Final = "system-cluster-critical"
-"""A webhook that has no room would stop everything that asks it."""
+"""A webhook that cannot be scheduled blocks all requests that it reviews."""
 
 TOLERATIONS: Final = ({"key": "CriticalAddonsOnly", "operator": "Exists"},)
-"""Clusters that keep nodes for what the cluster itself needs taint them so."""
+"""Taint of nodes reserved for cluster services."""
 
 DISRUPTION_BUDGET: Final = {"enabled": True, "minAvailable": 1}
-"""As most charts write it."""
+"""Value of `podDisruptionBudget` in most charts."""
 
 
 def pod_security(level: str) -> dict[str, str]:
-    """Labels of a namespace whose pods keep to a Pod Security Standard: restricted, baseline or privileged."""
+    """Return namespace labels that enforce a Pod Security Standard: restricted, baseline or privileged."""
     prefix = "pod-security.kubernetes.io"
     return {f"{prefix}/enforce": level, f"{prefix}/enforce-version": "latest"}
 
 
 def resources(cpu: str, memory: str) -> dict[str, Any]:
-    """Requests, and a limit on memory; CPU is bounded by what others ask for."""
+    """Return requests and a memory limit; CPU has no limit."""
     return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"memory": memory}}
 
 
 def anti_affinity(labels: Mapping[str, str]) -> dict[str, Any]:
-    """`affinity` of replicas that would rather not share a node."""
+    """Return an `affinity` that prefers separate nodes for replicas."""
     term = {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": naming.HOSTNAME}
     preferred = {"weight": 100, "podAffinityTerm": term}
     return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}}
 
 
 def topology_spread(labels: Mapping[str, str]) -> list[dict[str, Any]]:
-    """`topologySpreadConstraints` to the same end, for charts that take those."""
+    """Return `topologySpreadConstraints` with the same effect, for charts that support those."""
     return [
         {
             "maxSkew": 1,
@@ -52,7 +52,7 @@ def topology_spread(labels: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def disruption_budget(name: str, namespace: str, labels: Mapping[str, str]) -> Manifest:
-    """A PodDisruptionBudget, where the chart has none."""
+    """Return a PodDisruptionBudget for charts without one."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",

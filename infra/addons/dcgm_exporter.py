@@ -1,7 +1,7 @@
-"""DCGM's exporter by itself, beside the plain device plugin; the GPU operator brings its own.
+"""DCGM exporter without the GPU operator, which contains its own; used with the plain device plugin.
 
-One engine per node: where EKS' node monitoring agent runs one already, the exporter is its client, else it starts
-the engine inside of itself. See gpu_operator.py for why two must not meet.
+One DCGM engine per node: where EKS's node monitoring agent runs one, the exporter is its client, else it starts an
+embedded engine. See gpu_operator.py for why two engines conflict.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from infra.observability import dcgm
 NAME: Final = "dcgmExporter"
 
 ENGINE_PORT: Final = 5555
-"""Of the node: DCGM's own port."""
+"""DCGM's default port, on the node."""
 
 _ENGINE_OF_NODE: Final[list[dict[str, Any]]] = [
     {"name": "HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}},
@@ -26,7 +26,7 @@ _ENGINE_OF_NODE: Final[list[dict[str, Any]]] = [
 
 
 def plan(args: GpuNodesArgs) -> Installable:
-    """The release with our counters, on nodes with GPUs."""
+    """Return the release with the platform's counters, on GPU nodes."""
     return Installable(
         add_on=NAME,
         values={
@@ -34,7 +34,7 @@ def plan(args: GpuNodesArgs) -> Installable:
             "tolerations": gpu_nodes.tolerations(args.gpu_pools),
             "resources": controllers.resources("100m", "512Mi"),
             "customMetrics": dcgm.counters_csv(),
-            # The kubelet tells which pod holds a GPU; run and team are joined by a recording rule.
+            # The kubelet reports which pod holds a GPU; a recording rule joins run and team.
             "kubernetes": {"enablePodLabels": False},
             "serviceMonitor": {"enabled": False},
             **({"extraEnv": _ENGINE_OF_NODE} if args.engine_on_nodes else {}),

@@ -1,4 +1,4 @@
-"""NVIDIA's device plugin alone: the least that makes GPUs schedulable, on nodes whose image has the driver."""
+"""NVIDIA's device plugin alone: the minimum for schedulable GPUs, on nodes whose image has the driver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAME: Final = "devicePlugin"
 
 
 def plan(args: GpuNodesArgs) -> Installable:
-    """The release. A node without a GPU that works says so, instead of offering none in silence."""
+    """Return the release; the plugin fails on a node without a working GPU instead of offering none."""
     shared = gpu_nodes.plugin_config(args)
     values: dict[str, Any] = {
         "affinity": gpu_nodes.gpu_node_affinity(),
@@ -22,7 +22,7 @@ def plan(args: GpuNodesArgs) -> Installable:
         "failOnInitError": True,
     }
     if shared:
-        # Its MIG support would need SYS_ADMIN, and geometries that nothing here makes.
+        # MIG support requires SYS_ADMIN, and geometries that only the GPU operator configures.
         values["config"] = {"map": shared, "default": gpu_nodes.WHOLE_GPUS}
     return Installable(
         add_on=NAME,

@@ -1,4 +1,4 @@
-"""AWS' device plugin for EFA: offers a node's adapters as `vpc.amazonaws.com/efa`."""
+"""AWS's device plugin for EFA: offers a node's adapters as `vpc.amazonaws.com/efa`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ NAME: Final = "efaDevicePlugin"
 
 
 def plan(args: GpuNodesArgs) -> Installable:
-    """The release, on nodes of the pools whose network is EFA and on no others.
+    """Return the release, on nodes of EFA pools only.
 
-    The chart's list of types is as old as the chart; the stack's own pools say it exactly.
+    Instance types come from the pools, because the chart's list is as old as the chart.
     """
     pools = [pool for pool in args.gpu_pools if pool.network is Network.EFA]
     types = sorted({name for pool in pools for name in pool.instance_types})

@@ -1,4 +1,4 @@
-"""External Secrets: makes Secrets of teams' namespaces from what they keep in a store."""
+"""External Secrets: creates Secrets in teams' namespaces from external stores."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from infra.domain import naming
 
 
 def plan() -> Installable:
-    """Two controllers, of which one leads, and two webhooks.
+    """Return the release: two controllers, one leading, and two webhooks.
 
-    It reads stores and never writes to them, and makes no Secret in namespaces that did not ask for one.
+    It never writes to stores, and creates Secrets only in namespaces with an ExternalSecret.
     """
     requests = controllers.resources("50m", "256Mi")
     common = {"resources": requests, "tolerations": list(controllers.TOLERATIONS)}
@@ -23,7 +23,7 @@ def plan() -> Installable:
     return Installable(
         add_on="externalSecrets",
         values={
-            # On AWS the controller's role is handed to this account.
+            # On AWS the controller's role is associated with this account.
             "serviceAccount": {"name": naming.EXTERNAL_SECRETS},
             "leaderElect": True,
             "processClusterExternalSecret": False,

@@ -1,7 +1,7 @@
-"""fluent-bit on every node: ships what pods of runs print, and counts the lines that tell of trouble.
+"""fluent-bit on every node: ships logs of runs, and counts lines that match failure patterns.
 
-Only logs of the namespaces that it is told of are read. A record keeps its line, its time, and whose it is:
-namespace, pod, container, node, team and run id; no annotation, no environment, nothing else of the pod.
+Only logs of the given namespaces are read. A record has its line, time, namespace, pod, container, node, team and
+run id; no annotations, environment or other pod fields.
 """
 
 from __future__ import annotations
@@ -25,36 +25,36 @@ from infra.kubernetes.objects import Manifest, metadata
 
 NAME: Final = "fluentBit"
 ACCOUNT: Final = naming.LOG_SHIPPER
-"""Service account of its pods: on AWS the role that writes the log group is handed to it."""
+"""Service account of its pods; on AWS associated with the role that writes the log group."""
 
 NAMESPACE: Final = "logging"
 _LABELS: Final[Mapping[str, str]] = {"app.kubernetes.io/name": "fluent-bit"}
-"""The chart's own, of its pods."""
+"""Pod labels of the chart."""
 _API_SERVER: Final = (443, 6443)
-"""EKS' and others'. CloudWatch is reached by the first, too."""
+"""Ports on EKS and elsewhere. The first is CloudWatch's, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FluentBitArgs:
-    """Whose logs go where."""
+    """Namespaces, destination and scheduling of the shipper."""
 
     namespaces: tuple[str, ...]
-    """Of teams, and of what validates nodes."""
+    """Namespaces of teams and of the node validation."""
     destination: Destination
     tolerations: tuple[Mapping[str, str], ...] = ()
-    """Of the taints of all pools: it runs wherever runs do."""
+    """Tolerations of the taints of all pools: it runs wherever runs do."""
     monitored: bool = False
-    """Whether the cluster has the operator whose PodMonitors are scraped."""
+    """Whether the cluster has prometheus-operator."""
 
 
 def plan(args: FluentBitArgs) -> Installable:
-    """The release, the walls around it, and who scrapes its counts."""
+    """Return the release, its network policies and its PodMonitor."""
     return Installable(
         add_on=NAME,
         values=_values(args),
         before=(_default_deny(), _allowed(args.destination)),
         objects=(_pod_monitor(),) if args.monitored else (),
-        # It reads files of its node, which no stricter level lets a pod mount.
+        # It mounts files of its node, which stricter levels forbid.
         namespace_labels=controllers.pod_security("privileged"),
     )
 
@@ -64,11 +64,11 @@ def _values(args: FluentBitArgs) -> dict[str, Any]:
         "kind": "DaemonSet",
         "testFramework": {"enabled": False},
         "serviceAccount": {"create": True, "name": ACCOUNT},
-        # Labels of a pod come from the API server; kubelets' own API would need nodes/proxy.
+        # Pod labels come from the API server; the kubelet's API would require nodes/proxy.
         "rbac": {"create": True, "nodeAccess": False},
         "podSecurityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
         "securityContext": {
-            # Log files belong to root, and nobody else may read them. It has no right beyond that.
+            # Only root can read log files. All other privileges are dropped.
             "runAsUser": 0,
             "runAsNonRoot": False,
             "allowPrivilegeEscalation": False,
@@ -76,7 +76,7 @@ def _values(args: FluentBitArgs) -> dict[str, Any]:
             "capabilities": {"drop": ["ALL"]},
         },
         "resources": controllers.resources("50m", "256Mi"),
-        # A node that is short of memory still tells what happened on it.
+        # Logs still ship from a node that is short of memory.
         "priorityClassName": "system-node-critical",
         "tolerations": [dict(toleration) for toleration in args.tolerations],
         "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
@@ -97,7 +97,7 @@ def _values(args: FluentBitArgs) -> dict[str, Any]:
 
 
 def _volumes() -> dict[str, Any]:
-    """Logs of the node, read-only; its own place in them, and what could not be sent yet."""
+    """Return volumes: the node's logs, read-only, and the shipper's positions and unsent data."""
     return {
         "daemonSetVolumes": [
             {"name": "logs", "hostPath": {"path": "/var/log"}},
@@ -111,7 +111,7 @@ def _volumes() -> dict[str, Any]:
 
 
 def _credentials(destination: Destination) -> list[dict[str, Any]]:
-    """User and password from a Secret that exists; the values never pass through here."""
+    """Return user and password as references to an existing Secret."""
     secret = "" if isinstance(destination, CloudWatch) else destination.endpoint.credentials
     if not secret:
         return []
@@ -132,12 +132,12 @@ def _policy(name: str, spec: dict[str, Any]) -> Manifest:
 
 
 def _default_deny() -> Manifest:
-    """Whatever else is put here has no network."""
+    """Return a policy that denies all traffic of other pods in the namespace."""
     return _policy("default-deny", {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]})
 
 
 def _allowed(destination: Destination) -> Manifest:
-    """Prometheus reads its counts; it asks names and the API server, and sends to one place."""
+    """Return the policy: metrics to Prometheus; egress to DNS, the API server and the destination."""
     prometheus = _in_namespace(naming.MONITORING_NAMESPACE)
     return _policy(
         "fluent-bit",
@@ -160,7 +160,7 @@ def _sending(destination: Destination) -> list[dict[str, Any]]:
         return [{"to": [agent], "ports": [_tcp(80)]}]
     endpoint = destination.endpoint
     if endpoint.namespace:
-        # Its pods may listen on another port than its service.
+        # Pods may listen on another port than their Service.
         return [{"to": [_in_namespace(endpoint.namespace)]}]
     return [{"ports": [_tcp(endpoint.port)]}]
 
@@ -174,7 +174,7 @@ def _tcp(port: int) -> dict[str, Any]:
 
 
 def _pod_monitor() -> Manifest:
-    """Counts say themselves whose they are: labels of the line's pod, not of the shipper's."""
+    """Return the PodMonitor; `honorLabels` keeps the labels of the line's pod, not the shipper's."""
     return {
         "apiVersion": naming.PROMETHEUS_API,
         "kind": "PodMonitor",
@@ -206,7 +206,7 @@ FLUENT_BIT: Final = AddOn(
             values={"image.repository": WHOLE},
         ),
     ),
-    # For the API of its PodMonitor.
+    # Provides the API of its PodMonitor.
     needs=("kubePrometheusStack",),
     settings=FluentBitArgs,
     plan=plan,

@@ -1,7 +1,7 @@
-"""fluent-bit's own configuration: what it reads, what of a record it keeps, what it counts, where it sends.
+"""fluent-bit's configuration: inputs, fields of a record, counters and outputs.
 
-In its classic format, and each value on one line. The chart renders it as a template, and fluent-bit
-replaces `${NAME}` by the environment: neither must be in an expression.
+In its classic format, each value on one line. The chart renders it as a template, and fluent-bit substitutes
+`${NAME}` from the environment: expressions must contain neither.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ METRICS_PORT: Final = 2021
 METRICS_PORT_NAME: Final = "matches"
 
 STATE: Final = "/var/lib/fluent-bit"
-"""On the node: how far each file was read, and up to 1 GiB that could not be sent yet."""
+"""Folder on the node with file positions and up to 1 GiB of unsent data."""
 
 USERNAME: Final = "LOGS_USERNAME"
 PASSWORD: Final = "LOGS_PASSWORD"
-"""Variables of its container."""
+"""Environment variables of its container."""
 
 _TAG: Final = "run.*"
 _COUNTS: Final = "counts"
 _PREFIX: Final = "run.var.log.containers."
-"""A tag is this and the file's name, which has pod, namespace and container: the kubernetes filter's form."""
+"""Prefix of tags; the file name that follows has pod, namespace and container, for the kubernetes filter."""
 
 KEPT: Final = (
     *("log", "stream"),
     *("namespace", "pod", "container", "node", "team", "run_id"),
 )
-"""Fields of a record. Everything else that fluent-bit knows of a pod is dropped."""
+"""Fields of a record. All other pod metadata is dropped."""
 
 COUNTED_BY: Final = ("namespace", "pod", "node", "run_id", "team")
-"""Labels of the counts beside `pattern`."""
+"""Labels of the counters in addition to `pattern`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CloudWatch:
-    """A log group that exists; a stream per container is made in it."""
+    """An existing log group, with a stream per container."""
 
     region: str
     group: str
@@ -51,19 +51,19 @@ class CloudWatch:
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """Where an HTTP service is."""
+    """Address of an HTTP service."""
 
     host: str
     port: int
     path: str
-    """Empty, or beginning with a slash."""
+    """Empty, or with a leading slash."""
     tls: bool
     credentials: str = ""
-    """A Secret with `username` and `password`; empty: none."""
+    """Name of a Secret with `username` and `password`; empty: none."""
 
     @property
     def namespace(self) -> str:
-        """Of a service in this cluster, SERVICE.NAMESPACE.svc; empty: it is elsewhere."""
+        """Namespace of a host SERVICE.NAMESPACE.svc; empty: outside of the cluster."""
         inside = re.fullmatch(r"[^.]+\.([^.]+)\.svc(\.cluster\.local)?", self.host)
         return inside[1] if inside else ""
 
@@ -78,7 +78,7 @@ class Loki:
 
 @dataclass(frozen=True, kw_only=True)
 class Http:
-    """Arrays of JSON objects."""
+    """HTTP POST of JSON arrays."""
 
     endpoint: Endpoint
 
@@ -94,7 +94,7 @@ def _section(kind: str, *settings: Setting) -> str:
 
 
 def config(namespaces: Sequence[str], destination: Destination) -> dict[str, str]:
-    """The chart's `config`."""
+    """Return the chart's `config`."""
     return {
         "service": _service(),
         "inputs": _input(namespaces),
@@ -115,7 +115,7 @@ def _service() -> str:
         ("HTTP_Port", str(HEALTH_PORT)),
         ("Health_Check", "On"),
         ("storage.path", f"{STATE}/unsent"),
-        # What waits on the disk is read back in such pieces of 2 MB.
+        # Buffered chunks of 2 MB are read back up to this size.
         ("storage.max_chunks_up", "32"),
     )
 
@@ -130,7 +130,7 @@ def _input(namespaces: Sequence[str]) -> str:
         ("multiline.parser", "cri"),
         ("DB", f"{STATE}/read.db"),
         ("DB.locking", "true"),
-        # The first lines of a pod are there before its file is noticed.
+        # A pod's first lines precede the discovery of its file.
         ("Read_from_Head", "true"),
         ("Refresh_Interval", "5"),
         ("Rotate_Wait", "30"),
@@ -145,7 +145,7 @@ def _filter(name: str, *settings: Setting) -> str:
 
 
 def _telling_whose() -> Iterator[str]:
-    """Whose line it is, in fields of one level by names that metrics and queries use, too."""
+    """Return filters that flatten pod metadata into the field names of metrics and queries."""
     yield _filter(
         "kubernetes",
         ("Kube_Tag_Prefix", _PREFIX),
@@ -153,7 +153,7 @@ def _telling_whose() -> Iterator[str]:
         ("Annotations", "Off"),
         ("Merge_Log", "Off"),
         ("Buffer_Size", "256k"),
-        # A pod's author does not decide whether its log is kept, nor how it is read.
+        # Pod annotations must not exclude logs or choose parsers.
         ("K8S-Logging.Parser", "Off"),
         ("K8S-Logging.Exclude", "Off"),
     )
@@ -175,10 +175,9 @@ def _lift(field: str, prefix: str) -> str:
 
 
 def _counting() -> Iterator[str]:
-    """Counts lines of each kind, by the pod that printed them.
+    """Return filters that count lines by pattern and pod.
 
-    A label's value is a field of the record, so the names of all kinds are put into fields first; they are
-    not kept.
+    Label values are fields of the record, so pattern names are temporary fields.
     """
     patterns = LOG_PATTERNS.values()
     yield _filter("record_modifier", *(("Record", f"{_field(p)} {p.name}") for p in patterns))
@@ -190,10 +189,10 @@ def _field(pattern: LogPattern) -> str:
 
 
 def _counter(pattern: LogPattern) -> str:
-    """One filter, with one expression: of several, fluent-bit heeds the first alone.
+    """Return one filter with one expression, since fluent-bit ignores all but the first.
 
-    Without an interval it would hand over its counts at every single line, and the exporter show some of
-    them twice (https://github.com/fluent/fluent-bit/issues/9413).
+    Without an interval it would emit its counts at every line, and the exporter would show some twice
+    (https://github.com/fluent/fluent-bit/issues/9413).
     """
     namespace, subsystem, name = series.LOG_MATCHES.name.split("_", 2)
     return _filter(
@@ -213,7 +212,7 @@ def _counter(pattern: LogPattern) -> str:
 
 
 def as_setting(expression: str) -> str:
-    """An expression as a value that fluent-bit reads: it would cut a space off the end."""
+    """Return an expression as a setting; fluent-bit strips trailing spaces."""
     return f"{expression[:-1]}[ ]" if expression.endswith(" ") else expression
 
 
@@ -236,7 +235,7 @@ def _output(destination: Destination) -> str:
             ("log_group_name", destination.group),
             ("log_stream_prefix", "unknown."),
             ("log_stream_template", "$namespace.$pod.$container"),
-            # The group is the stack's, with its key and its retention.
+            # The stack creates the group, with its key and retention.
             ("auto_create_group", "Off"),
         )
     own = _loki(destination) if isinstance(destination, Loki) else _http(destination)

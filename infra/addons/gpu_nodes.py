@@ -1,4 +1,4 @@
-"""What add-ons on GPU nodes have in common: which nodes, past which taints, and what they are configured with."""
+"""Settings that add-ons on GPU nodes share: affinity, tolerations and the device plugin's configuration."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from infra.domain.pools import NodePool, Workload
 from infra.kubernetes.objects import Manifest, metadata
 
 PRIVILEGED: Final = {"pod-security.kubernetes.io/enforce": "privileged"}
-"""Of a namespace whose pods reach devices and the kubelet's sockets."""
+"""Labels of a namespace whose pods access devices and the kubelet's sockets."""
 
 PLUGIN_CONFIG: Final = "device-plugin-config"
 WHOLE_GPUS: Final = "whole-gpus"
-"""The part of the device plugin's configuration for nodes that no label tells otherwise."""
+"""Default part of the device plugin's configuration, for nodes without a label."""
 COMPONENT: Final = "gpus"
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpuNodesArgs:
-    """The stack's pools, and who brings what on their nodes."""
+    """The stack's pools, and the source of driver and DCGM engine."""
 
     pools: tuple[NodePool, ...]
-    """All pools; those without GPUs, and simulated ones, are nobody's business here."""
+    """All pools; those without GPUs and simulated ones are ignored."""
     operator_brings_driver: bool = False
     """False: the nodes' machine image has NVIDIA's driver and container toolkit."""
     engine_on_nodes: bool = False
-    """EKS' node monitoring agent runs DCGM's engine on every GPU node, on the node's port 5555."""
+    """EKS's node monitoring agent runs a DCGM engine on port 5555 of every GPU node."""
 
     @property
     def gpu_pools(self) -> tuple[NodePool, ...]:
-        """Pools of real nodes with GPUs."""
+        """Pools of GPU nodes that are not simulated."""
         return tuple(
             p for p in self.pools if p.workload is Workload.GPU_TRAINING and not p.nodes.simulated
         )
 
     def shared(self, *modes: SharingMode) -> tuple[NodePool, ...]:
-        """Those whose GPUs are shared in one of these ways."""
+        """Return the pools whose GPUs are shared in one of these modes."""
         return tuple(p for p in self.gpu_pools if p.sharing and p.sharing.mode in modes)
 
 
 def tolerations(pools: Iterable[NodePool]) -> list[dict[str, Any]]:
-    """Tolerations of exactly the taints of these pools, each once."""
+    """Return tolerations of exactly the taints of these pools, without duplicates."""
     found: list[dict[str, Any]] = []
     for pool in pools:
         found += [one for one in pool.tolerations() if one not in found]
@@ -54,9 +54,9 @@ def tolerations(pools: Iterable[NodePool]) -> list[dict[str, Any]]:
 
 
 def gpu_node_affinity() -> dict[str, Any]:
-    """Node affinity to nodes with GPUs, by the label that every pool of ours sets.
+    """Return node affinity to GPU nodes, by the label that every GPU pool sets.
 
-    Charts wait for labels of Node Feature Discovery instead, which the minimal path does without.
+    Charts default to labels of Node Feature Discovery, which only the GPU operator installs.
     """
     term = {"key": naming.GPU_VENDOR, "operator": "In", "values": ["nvidia"]}
     return {
@@ -69,7 +69,7 @@ def gpu_node_affinity() -> dict[str, Any]:
 
 
 def config_map(name: str, data: Mapping[str, str]) -> Manifest:
-    """A ConfigMap in the namespace of the GPU add-ons."""
+    """Return a ConfigMap in the namespace of the GPU add-ons."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -83,9 +83,9 @@ def config_map(name: str, data: Mapping[str, str]) -> Manifest:
 
 
 def plugin_config(args: GpuNodesArgs) -> dict[str, str]:
-    """The device plugin's configuration by part: whole GPUs, and a part per pool that shares them.
+    """Return the device plugin's configuration by part: whole GPUs, and a part per pool that shares them.
 
-    Nodes of such a pool have a label with its name, see NodePool.labels. Empty: nothing is shared.
+    Nodes of such a pool have a label with its name, see NodePool.labels. Empty if no pool shares GPUs.
     """
     sliced = args.shared(SharingMode.TIME_SLICING, SharingMode.MPS)
     if not sliced:
@@ -95,11 +95,11 @@ def plugin_config(args: GpuNodesArgs) -> dict[str, str]:
 
 
 def _slices(pool: NodePool) -> dict[str, Any]:
-    """A pod that asks for two slices would get two turns on one GPU: the plugin refuses it."""
+    """Return a pool's part. Pods that request two slices are rejected: both could be of one GPU."""
     assert pool.sharing
     resources = [{"name": naming.GPU, "replicas": pool.sharing.shares}]
     by_turns = pool.sharing.mode is SharingMode.TIME_SLICING
-    # With MPS it refuses of itself.
+    # With MPS the plugin always rejects them.
     more = {"failRequestsGreaterThanOne": True} if by_turns else {}
     return {"version": "v1", "sharing": {pool.sharing.mode.value: {**more, "resources": resources}}}
 

@@ -1,14 +1,14 @@
-"""NVIDIA's GPU operator: device plugin, labels of GPUs, MIG, DCGM and its exporter, as one release.
+"""NVIDIA's GPU operator: device plugin, GPU labels, MIG, DCGM and its exporter, as one release.
 
-On EKS' images driver and container toolkit are there already; where an image has none, the operator brings both.
+EKS's images contain driver and container toolkit; for images without them the operator installs both.
 
-One DCGM engine per node. Two would fight over the GPUs' profiling counters, of which there is one set, and the
-driver may lock up; DCGM's makers do not support it (NVIDIA/DCGM issue 108). The exporter would start its own by
-default. So the operator runs the engine by itself, and everybody is its client: the exporter, EKS' node
-monitoring agent (infra/sites/aws/node_health.py), and whoever calls dcgmi.
+One DCGM engine per node: two conflict over the GPUs' single set of profiling counters and may hang the driver,
+which upstream does not support (NVIDIA/DCGM issue 108). The exporter would embed another engine by default. So
+the operator runs the engine standalone, and the exporter, EKS's node monitoring agent
+(infra/sites/aws/node_health.py) and dcgmi are its clients.
 
-The exporter asks the kubelet which pod holds a GPU, so that its series name namespace, pod and container. It gets
-no right to read pods: the run and its team are joined by a recording rule (infra/observability/recording.py).
+The exporter gets the pod of a GPU from the kubelet, so that its series have namespace, pod and container. It has
+no right to read pods: a recording rule joins run and team (infra/observability/recording.py).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from infra.observability import dcgm
 NAME: Final = "gpuOperator"
 
 DCGM_ADDRESS: Final = f"nvidia-dcgm.{naming.GPU_OPERATOR_NAMESPACE}.svc:5555"
-"""The engine on the caller's own node: the operator's Service never leads to another one."""
+"""The engine on the caller's node: the operator's Service has internalTrafficPolicy Local."""
 
 COUNTERS: Final = "dcgm-counters"
 COUNTERS_FILE: Final = "dcgm-metrics.csv"
-"""The key that the operator mounts."""
+"""Key that the operator mounts."""
 MIG_CONFIG: Final = "mig-config"
 NO_MIG: Final = "all-disabled"
 
@@ -41,11 +41,11 @@ _UNUSED: Final = (
     *("sandboxDevicePlugin", "kataSandboxDevicePlugin", "vfioManager"),
     *("vgpuManager", "vgpuDeviceManager", "ccManager", "nodeStatusExporter"),
 )
-"""For virtual machines and confidential computing: each would be one more privileged DaemonSet."""
+"""Operands for virtual machines and confidential computing, each a privileged DaemonSet."""
 
 
 def plan(args: GpuNodesArgs) -> Installable:
-    """The release, its counters, and the configurations of pools that share GPUs."""
+    """Return the release, its counters, and the configurations of pools that share GPUs."""
     tolerated = gpu_nodes.tolerations(args.gpu_pools)
     shared, cut = gpu_nodes.plugin_config(args), args.shared(SharingMode.MIG)
     return Installable(
@@ -61,8 +61,8 @@ def plan(args: GpuNodesArgs) -> Installable:
                 **({"config": _named_parts()} if shared else {}),
             },
             "gfd": {"enabled": True, "resources": controllers.resources("50m", "128Mi")},
-            # A pool is cut alike, so that an instance counts as one `nvidia.com/gpu`; with `mixed` pods would
-            # ask for resources that no queue counts.
+            # Each instance counts as one `nvidia.com/gpu`; with `mixed`, pods would request resources that no
+            # queue counts.
             "mig": {"strategy": "single"},
             "migManager": _mig_manager(cut),
             "dcgm": {"enabled": True, "resources": controllers.resources("100m", "512Mi")},
@@ -90,7 +90,7 @@ def _exporter() -> dict[str, Any]:
         "version": dcgm_exporter.IMAGE.tag,
         "config": {"name": COUNTERS},
         "resources": controllers.resources("100m", "512Mi"),
-        # Ours is a PodMonitor that gives jobs and nodes their names (infra/observability/monitors.py).
+        # infra/observability/monitors.py has a PodMonitor that sets `job` and `node`.
         "serviceMonitor": {"enabled": False},
     }
 
@@ -103,7 +103,7 @@ def _mig_manager(cut: tuple[NodePool, ...]) -> dict[str, Any]:
         "enabled": True,
         "config": {"name": MIG_CONFIG, "default": NO_MIG},
         "resources": controllers.resources("50m", "128Mi"),
-        # MIG mode takes a reset of the GPU, which EC2's instances do by a reboot.
+        # MIG mode requires a GPU reset, which on EC2 requires a reboot.
         **({"env": [{"name": "WITH_REBOOT", "value": "true"}]} if on_ec2 else {}),
     }
 
@@ -119,7 +119,7 @@ def _config_maps(shared: dict[str, str], cut: tuple[NodePool, ...]) -> list[Mani
 
 
 def mig_configs(cut: tuple[NodePool, ...]) -> dict[str, Any]:
-    """The MIG manager's configuration: a geometry per pool, by the name that its nodes' label has."""
+    """Return the MIG manager's configuration: a geometry per pool, by the value of its nodes' label."""
     geometries = {NO_MIG: [{"devices": "all", "mig-enabled": False}]}
     for pool in cut:
         assert pool.sharing

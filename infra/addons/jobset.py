@@ -8,11 +8,11 @@ from infra.addons import controllers
 from infra.addons.model import WHOLE, AddOn, ChartSource, Image, Installable
 
 LABELS: Final = {"app.kubernetes.io/name": "jobset"}
-"""Of its pods."""
+"""Labels of its pods."""
 
 
 def plan() -> Installable:
-    """Two controllers, of which one leads. What it makes is asked of Kueue only once there are runs."""
+    """Return the release: two controllers, one leading."""
     return Installable(
         add_on="jobset",
         values={

@@ -1,7 +1,7 @@
 """kube-prometheus-stack: Prometheus, Alertmanager, Grafana, kube-state-metrics and node exporters.
 
-Its rules on what EKS keeps to itself (etcd, scheduler, controller manager, kube-proxy) are off: nobody could
-scrape these, and alerts that always fire teach people to look away.
+Rules on components that EKS hides (etcd, scheduler, controller manager, kube-proxy) are off: they cannot be
+scraped, so their alerts would always fire.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ NAME: Final = "kubePrometheusStack"
 
 ADMIN_USER_KEY: Final = "admin-user"
 ADMIN_PASSWORD_KEY: Final = "admin-password"
-"""Keys of the Secret that Grafana's administrator comes from."""
+"""Keys of the Secret with Grafana's administrator."""
 
 FULL_PART: Final = 0.85
-"""Of the volume: what samples may take. The write-ahead log and compaction need the rest."""
+"""Share of the volume for samples. The write-ahead log and compaction need the rest."""
 
 _EVERYTHING: Final[Mapping[str, Any]] = {}
-"""A selector that selects all; the chart's defaults would see its own objects only."""
+"""A selector of everything; the chart's defaults select its own objects only."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grafana:
-    """Where people look."""
+    """Grafana's URL and administrator."""
 
     url: str
     admin_secret: str
@@ -40,10 +40,10 @@ class Grafana:
 
 @dataclass(frozen=True, kw_only=True)
 class KubePrometheusStackArgs:
-    """What is kept, how long, and who is told."""
+    """Retention, storage, scraping and alert receivers."""
 
     cluster: str
-    """Label `cluster` of everything that leaves this Prometheus."""
+    """Value of the external label `cluster`."""
     retention_days: int
     volume_bytes: int
     storage_class: str
@@ -54,7 +54,7 @@ class KubePrometheusStackArgs:
 
 
 def plan(args: KubePrometheusStackArgs) -> Installable:
-    """The release and its values."""
+    """Return the release."""
     return Installable(
         add_on=NAME,
         values={
@@ -71,7 +71,7 @@ def plan(args: KubePrometheusStackArgs) -> Installable:
             "kube-state-metrics": _kube_state_metrics(),
             "prometheus-node-exporter": _node_exporter(),
         },
-        # Node exporters read their host: its files, its network, its processes.
+        # Node exporters access their host's files, network and processes.
         namespace_labels={"pod-security.kubernetes.io/enforce": "privileged"},
     )
 
@@ -121,7 +121,7 @@ def _prometheus(args: KubePrometheusStackArgs) -> dict[str, Any]:
         "resources": controllers.resources("1", "8Gi"),
         **{f"{kind}SelectorNilUsesHelmValues": False for kind in selectors},
         **{f"{kind}Selector": dict(_EVERYTHING) for kind in selectors},
-        # Nobody deletes samples over HTTP.
+        # It could delete samples over HTTP.
         "enableAdminAPI": False,
     }
 
@@ -162,14 +162,14 @@ def _grafana(args: KubePrometheusStackArgs) -> dict[str, Any]:
                 "enabled": True,
                 "label": DASHBOARD_LABEL,
                 "labelValue": "1",
-                # The chart's own namespace only: whoever may write a ConfigMap elsewhere draws nothing here.
+                # ConfigMaps of other namespaces must not add dashboards.
                 "searchNamespace": None,
                 "folderAnnotation": "grafana_folder",
                 "provider": {"foldersFromFilesStructure": True},
             }
         },
         "defaultDashboardsEnabled": True,
-        # What people do is in the repository: dashboards come from there, and there is nothing to keep.
+        # Dashboards come from the repository, so Grafana has no state to keep.
         "persistence": {"enabled": False},
         "resources": controllers.resources("100m", "512Mi"),
         "podDisruptionBudget": {"maxUnavailable": 1},
@@ -186,14 +186,14 @@ def _kube_state_metrics() -> dict[str, Any]:
 
 def _node_exporter() -> dict[str, Any]:
     return {
-        # On GPU nodes, too, whatever their taints.
+        # Runs on all nodes, whatever their taints.
         "tolerations": [{"operator": "Exists", "effect": "NoSchedule"}],
         "resources": controllers.resources("50m", "64Mi"),
     }
 
 
 def _image(registry: str, repository: str, tag: str = "") -> Image:
-    """An image of the chart, which has one value for the registry of all."""
+    """Return an image of the chart, which has one value for the registry of all images."""
     return Image(
         registry=registry,
         repository=repository,

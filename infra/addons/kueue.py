@@ -1,4 +1,4 @@
-"""Kueue: holds runs back until they fit."""
+"""Kueue: queues runs and admits them when they fit their quota."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from infra.addons.model import WHOLE, AddOn, ChartSource, Image, Installable
 from infra.domain import naming
 
 LABELS: Final = {"app.kubernetes.io/name": "kueue", "control-plane": "controller-manager"}
-"""Of its pods."""
+"""Labels of its pods."""
 
 
 def plan() -> Installable:
-    """Two managers, of which one leads; both answer the webhook, without which no Job is created."""
+    """Return the release: two managers, one leading; both serve the webhook that every Job passes."""
     return Installable(
         add_on="kueue",
         values={
@@ -27,7 +27,7 @@ def plan() -> Installable:
                 "manager": {
                     "priorityClassName": controllers.PRIORITY,
                     "image": {"pullPolicy": "IfNotPresent"},
-                    # It keeps every Workload, pod and node of the cluster in memory.
+                    # It caches every Workload, pod and node of the cluster.
                     "resources": {
                         "requests": {"cpu": "500m", "memory": "1Gi"},
                         "limits": {"cpu": "2", "memory": "1Gi"},
@@ -35,7 +35,7 @@ def plan() -> Installable:
                 },
             },
             "managerConfig": {
-                # The chart wants it as text.
+                # The chart expects a string.
                 "controllerManagerConfigYaml": yaml.safe_dump(
                     kueue_config.chart_config(), sort_keys=False
                 )

@@ -1,6 +1,6 @@
-"""How Kueue's controller behaves: one home for the chart's values and for the sandbox's own Kueue.
+"""Kueue's controller configuration, for the chart and for the sandbox's Kueue.
 
-Both read the API `config.kueue.x-k8s.io/v1beta2`. Why so: docs/adr/0010 and docs/adr/0014.
+Both read `config.kueue.x-k8s.io/v1beta2`. Reasons: docs/adr/0010 and docs/adr/0014.
 """
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ NODE_REPLACEMENT_GATES: Final = (
     "TASFailedNodeReplacementFailFast",
     "TASReplaceNodeOnPodTermination",
 )
-"""Off: a gang that lost a node goes back to its queue by a timeout. Kueue 0.15 and 0.20 know all three."""
+"""Off: a gang that lost a node returns to its queue after a timeout. Kueue 0.15 and 0.20 know all three."""
 
 RECLAIM_GATE: Final = "ReclaimablePods"
-"""Off: a gang holds all of its nodes until it has ended. Why so: docs/adr/0021. Kueue 0.15 and 0.20 know it."""
+"""Off: a gang holds all of its nodes until it ends, see docs/adr/0021. Kueue 0.15 and 0.20 know it."""
 
 TAINT_REPLACEMENT_GATE: Final = "TASReplaceNodeOnNodeTaints"
-"""Off for the same reason. Kueue has it since 0.17 and refuses gates that it does not know."""
+"""Off for the same reason. Since Kueue 0.17; older versions reject unknown gates."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Timeouts:
-    """How long Kueue waits for a gang, in seconds."""
+    """Timeouts of a gang, in seconds."""
 
     start: int
     """From its admission until all of its pods are ready; then it is evicted and queued again."""
     recovery: int
-    """The same after a pod that was ready is lost."""
+    """The same after the loss of a ready pod."""
     backoff_base: int
-    """Before it may be admitted again; doubles with every eviction of the kind."""
+    """Delay before it may be admitted again; doubles with every such eviction."""
     backoff_max: int
 
 
 PRODUCTION_TIMEOUTS: Final = Timeouts(start=1200, recovery=180, backoff_base=60, backoff_max=3600)
-"""A new GPU node needs minutes, and the image is tens of GiB."""
+"""A new GPU node takes minutes to start, and the image is tens of GiB."""
 
 
 def wait_for_pods_ready(timeouts: Timeouts) -> dict[str, Any]:
-    """When a gang that does not start gives its quota back, and when it may try again."""
+    """Return when a gang that does not start is evicted, and when it is retried."""
     return {
         "timeout": f"{timeouts.start}s",
         "recoveryTimeout": f"{timeouts.recovery}s",
-        # One gang that does not start must not hold up everybody else's.
+        # A gang that does not start must not block others.
         "blockAdmission": False,
-        # Without a limit: a gang that waits for capacity is never given up.
+        # Without a retry limit: a gang that waits for capacity is never deactivated.
         "requeuingStrategy": {
             "timestamp": "Eviction",
             "backoffBaseSeconds": timeouts.backoff_base,
@@ -64,14 +64,14 @@ def wait_for_pods_ready(timeouts: Timeouts) -> dict[str, Any]:
 def scheduling_config(
     timeouts: Timeouts, frameworks: Sequence[str], more_gates_off: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The part of Kueue's configuration that decides who runs and who waits."""
+    """Return the part of Kueue's configuration that decides on admission and preemption."""
     return {
         "manageJobsWithoutQueueName": False,
         "featureGates": dict.fromkeys(
             (*NODE_REPLACEMENT_GATES, RECLAIM_GATE, *more_gates_off), False
         ),
         "waitForPodsReady": wait_for_pods_ready(timeouts),
-        # Its presence turns fair sharing on.
+        # Its presence enables fair sharing.
         "fairSharing": {
             "preemptionStrategies": ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
         },
@@ -83,7 +83,7 @@ def scheduling_config(
 
 
 def chart_config() -> dict[str, Any]:
-    """The whole configuration of the Kueue that the chart installs."""
+    """Return the whole configuration of the Kueue that the chart installs."""
     frameworks = [one.framework for one in KINDS]
     workers = {"Job.batch": 5, "Pod": 5, "Workload.kueue.x-k8s.io": 5}
     single = ("LocalQueue", "ClusterQueue", "ResourceFlavor")

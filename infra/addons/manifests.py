@@ -1,7 +1,7 @@
-"""A controller without a chart: the objects that its makers publish as a list, made by hand.
+"""Objects of a controller without a chart, instead of upstream's published manifests.
 
-Their lists hold definitions of thousands of lines and rights for features that nobody here uses. Ours have the
-rights that the controller's code needs for the runs of this project, and pods that are restricted.
+Those contain CRDs of thousands of lines and rights for unused features. These have only the rights that the
+controller's code needs for the runs of this project, and restricted pods.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from infra.domain import naming
 from infra.kubernetes.objects import Manifest, metadata
 
 Rule = dict[str, list[str]]
-"""Of a Role or a ClusterRole."""
+"""Rule of a Role or ClusterRole."""
 
 USER: Final = 65532
 """`nonroot` of distroless images."""
@@ -25,12 +25,12 @@ _LABEL: Final = "app.kubernetes.io/name"
 
 
 def rule(group: str, resources: Sequence[str], verbs: Sequence[str]) -> Rule:
-    """What may be done with some resources of one API group."""
+    """Return a rule on resources of one API group."""
     return {"apiGroups": [group], "resources": [*resources], "verbs": [*verbs]}
 
 
 LEADING: Final = rule("coordination.k8s.io", ["leases"], ["create", "get", "update"])
-"""Who leads; in the controller's own namespace."""
+"""Leader election, in the controller's namespace."""
 
 READ: Final = ("get", "list", "watch")
 WRITE: Final = (*READ, "create", "delete", "patch", "update")
@@ -38,23 +38,23 @@ WRITE: Final = (*READ, "create", "delete", "patch", "update")
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A custom resource, as its controller's Go types have it."""
+    """A custom resource, as in its controller's Go types."""
 
     group: str
     version: str
     kind: str
     plural: str
     state_path: str = ".status.conditions[-1:].type"
-    """What `kubectl get` shows as its state."""
+    """JSON path of the column STATE of `kubectl get`."""
     spec: Mapping[str, Any] = field(default_factory=dict)
-    """Schema of `spec` beyond its being an object; its controller reads all else as it comes."""
+    """Schema of `spec` in addition to its type; other fields are not checked."""
 
 
 def crd(of: Kind) -> Manifest:
-    """The definition of a custom resource.
+    """Return the CRD of a custom resource.
 
-    Controllers check what they read, and runs are checked before they are made: a full schema in between
-    could only lag behind the Go types, and has thousands of lines for the pod template alone.
+    Its schema is open: controllers validate what they read, and runs are checked before they are created. A full
+    schema could only lag behind the Go types, and has thousands of lines for the pod template alone.
     """
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     return {
@@ -96,7 +96,7 @@ def crd(of: Kind) -> Manifest:
 def access(
     name: str, namespace: str, everywhere: Sequence[Rule], at_home: Sequence[Rule]
 ) -> tuple[Manifest, ...]:
-    """A service account, what it may do in every namespace, and what in its own only."""
+    """Return a service account with its rights in all namespaces and in its own."""
     labels = naming.object_labels("operators")
     subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
     found: list[Manifest] = [
@@ -128,7 +128,7 @@ def deployment(
     container: Mapping[str, Any],
     volumes: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[Manifest, ...]:
-    """Two restricted pods of a controller, and the budget that keeps one of them."""
+    """Return a Deployment of two restricted pods, and its PodDisruptionBudget."""
     own = {_LABEL: name}
     labels = naming.object_labels("operators") | own
     pod = {

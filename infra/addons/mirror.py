@@ -1,4 +1,4 @@
-"""One registry in place of all others: where charts and images come from in a closed network.
+"""Mirror: one registry for all charts and images, for closed networks.
 
 A chart called NAME is at `oci://MIRROR/charts/NAME`; an image keeps its path, below the mirror in place of its
 registry: registry.k8s.io/kueue/kueue:v1 becomes MIRROR/kueue/kueue:v1. `python -m infra.cli.mirror` lists both.
@@ -20,7 +20,7 @@ _CONTAINERS = ("containers", "initContainers")
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Copy:
-    """Something that the mirror must have."""
+    """A chart or image that the mirror must have."""
 
     kind: str
     """`chart` or `image`."""
@@ -31,7 +31,7 @@ class Copy:
 
 
 def chart(add_on: str, mirror: str) -> Chart:
-    """An add-on's chart, from the mirror unless that is empty."""
+    """Return an add-on's chart, from the mirror unless that is empty."""
     source = ADD_ONS[add_on]
     if not mirror:
         return Chart(chart=source.chart, version=source.version, repository=source.repository)
@@ -43,19 +43,19 @@ def chart(add_on: str, mirror: str) -> Chart:
 
 
 def image(reference: str, mirror: str) -> str:
-    """An image's reference, such as docker.io/library/alpine:3, from the mirror unless that is empty."""
+    """Return an image reference such as docker.io/library/alpine:3, in the mirror unless that is empty."""
     if not mirror or reference.startswith(f"{mirror}/"):
         return reference
     return f"{mirror}/{reference.partition('/')[2]}"
 
 
 def manifest(of: Manifest, mirror: str) -> Manifest:
-    """An object whose containers' images come from the mirror unless that is empty."""
+    """Return an object with its containers' images in the mirror unless that is empty."""
     return _walked(of, mirror) if mirror else of
 
 
 def copies(add_ons: Iterable[str], mirror: str) -> list[Copy]:
-    """Everything that these add-ons need of a mirror, charts first, each once."""
+    """Return all charts and images of these add-ons, charts first, without duplicates."""
     found: set[Copy] = set()
     for name in add_ons:
         source = ADD_ONS[name]

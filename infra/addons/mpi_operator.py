@@ -1,4 +1,4 @@
-"""MPI Operator: MPIJobs, for runs that mpirun starts."""
+"""MPI Operator: MPIJobs, for runs started by mpirun."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from infra.addons.manifests import READ, WRITE, Kind, rule
 from infra.addons.model import AddOn, ControllerImage, Image, Installable
 
 NAME: Final = "mpi-operator"
-"""Of its objects; the walls around teams know its service account by it."""
+"""Name of its objects; admission policies identify its service account by it."""
 
 _HEALTH_PORT: Final = 8080
 _GROUP: Final = "kubeflow.org"
@@ -20,11 +20,11 @@ _EVERYWHERE: Final = (
     rule("kubeflow.org", ["mpijobs"], [*READ, "update"]),
     rule("kubeflow.org", ["mpijobs/status", "mpijobs/finalizers"], ["get", "patch", "update"]),
     rule("", ["pods"], WRITE),
-    # Host file and SSH keys of each run, and the Service that names its pods.
+    # Host file and SSH keys of each run, and the Service for its pods' DNS names.
     rule("", ["configmaps", "secrets", "services"], ["create", "list", "watch", "update"]),
     rule("batch", ["jobs"], ["create", "list", "watch", "update"]),
     rule("batch", ["jobs/status"], ["update"]),
-    # Read for gangs of other schedulers only; but it ends where it may not read them.
+    # Used for gangs of other schedulers only, but it exits without this right.
     rule("scheduling.k8s.io", ["priorityclasses"], READ),
     rule("", ["events"], ["create", "patch"]),
 )
@@ -36,13 +36,13 @@ _DEFAULTS: Final[dict[str, tuple[str, Any]]] = {
     "launcherCreationPolicy": ("string", "AtStartup"),
     "mpiImplementation": ("string", "OpenMPI"),
 }
-"""What its API fills in where a run says nothing."""
+"""Defaults of its API."""
 
 
 def plan(image: ControllerImage) -> Installable:
-    """The API, its controller twice, of which one leads, and the rights that it needs.
+    """Return the CRD, two controllers, one leading, and their rights.
 
-    `image`: the controller's, by digest like every image that a manifest of ours names.
+    `image`: the controller's, by digest.
     """
     kind = Kind(
         group=_GROUP,

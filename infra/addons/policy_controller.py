@@ -1,8 +1,7 @@
-"""sigstore's policy-controller: only images that somebody trusted has signed.
+"""sigstore's policy-controller: admits only images signed by a trusted signer.
 
-It works in namespaces that opt in by label, which are the teams'. An image without a signature that the
-policy accepts is refused, and so is one that no policy matches. While the controller is down its webhook
-refuses all pods there (failurePolicy Fail): walls that open when they break are none.
+It works in namespaces that opt in by label, which are the teams'. It rejects images without an accepted signature,
+and those that no policy matches. While the controller is down, all pods there are rejected (failurePolicy Fail).
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ VALUES: Final[dict[str, Any]] = {
         "replicaCount": controllers.REPLICAS,
         "podDisruptionBudget": controllers.DISRUPTION_BUDGET,
         "resources": controllers.resources("100m", "512Mi"),
-        # Of the container, for all that the chart calls it. The chart sets the rest of what is restricted.
+        # The container's security context, despite its name. The chart sets the rest of `restricted`.
         "podSecurityContext": {
             "runAsNonRoot": True,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        # On AWS the role that reads signatures is handed to this account.
+        # On AWS the role that reads signatures is associated with this account.
         "serviceAccount": {"name": naming.SIGNATURES_ACCOUNT},
         "failurePolicy": "Fail",
         "namespaceSelector": {
@@ -33,14 +32,14 @@ VALUES: Final[dict[str, Any]] = {
                 {"key": naming.SIGNED_IMAGES, "operator": "In", "values": ["true"]}
             ]
         },
-        # What to do with an image that no policy matches.
+        # For images that no policy matches.
         "configData": {"no-match-policy": "deny"},
     },
 }
 
 
 def plan(signer: Signer) -> Installable:
-    """The webhook, twice, and after it the policy.
+    """Return two webhook replicas, and the policy.
 
     The chart's clean-up Job sets no security context, so the namespace cannot be restricted.
     """

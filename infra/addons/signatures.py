@@ -1,4 +1,4 @@
-"""Who signs images, and the policy that asks for it; policy-controller enforces it."""
+"""Image signers, and the policy that requires their signatures; policy-controller enforces it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ POLICY: Final = "trainyard-training-images"
 
 @dataclass(frozen=True, kw_only=True)
 class Keyless:
-    """A signature by an identity that an OIDC issuer vouches for, recorded in Rekor's public log."""
+    """A signature by an identity of an OIDC issuer, recorded in Rekor's public log."""
 
     issuer: str
     """URL, such as https://token.actions.githubusercontent.com."""
     subject: str
-    """The identity, exact: for GitHub the workflow that builds, with its branch."""
+    """The exact identity: for GitHub the workflow that builds, with its branch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KmsKey:
-    """A signature by a key that nobody can copy."""
+    """A signature by a KMS key."""
 
     uri: str
-    """As cosign names it: awskms:///ARN."""
+    """In cosign's form: awskms:///ARN."""
 
 
 Signer = Keyless | KmsKey
@@ -45,7 +45,7 @@ def _authority(signer: Signer) -> dict[str, Any]:
 
 
 def image_policy(signer: Signer) -> Manifest:
-    """Every image, whatever its registry: which registries there may be, the walls say."""
+    """Return the policy for all images; admission policies restrict registries."""
     return {
         "apiVersion": API,
         "kind": "ClusterImagePolicy",

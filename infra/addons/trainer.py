@@ -11,18 +11,18 @@ LABELS: Final = {
     "app.kubernetes.io/name": "kubeflow-trainer",
     "app.kubernetes.io/component": "manager",
 }
-"""Of its pods."""
+"""Labels of its pods."""
 
 _NAMESPACE: Final = "kubeflow-system"
 _API: Final = "trainer.kubeflow.org/v1alpha1"
 
 
 def plan() -> Installable:
-    """Two managers, of which one leads."""
+    """Return the release: two managers, one leading."""
     return Installable(
         add_on="kubeflowTrainer",
         values={
-            # JobSet is a release of its own; two would fight over its CRDs.
+            # JobSet is a separate release; two would conflict over its CRDs.
             "jobset": {"install": False},
             "manager": {
                 "replicas": controllers.REPLICAS,
@@ -32,11 +32,11 @@ def plan() -> Installable:
                 },
                 "tolerations": list(controllers.TOLERATIONS),
                 "affinity": controllers.anti_affinity(LABELS),
-                # The chart sets all else that restricted pods need.
+                # The chart sets the rest of `restricted`.
                 "securityContext": {"readOnlyRootFilesystem": True},
             },
         },
-        # The chart has no budget of its own.
+        # The chart has no PodDisruptionBudget.
         objects=(controllers.disruption_budget("kubeflow-trainer", _NAMESPACE, LABELS),),
         namespace_labels=controllers.pod_security("restricted"),
     )

@@ -1,7 +1,7 @@
-"""Training Operator v1: PyTorchJobs, for clusters whose people still write them.
+"""Training Operator v1: PyTorchJobs, for clusters that still use them.
 
-Its makers' list brings five more kinds, one of which is MPI Operator's under an older version. Here it serves
-PyTorchJobs only, so that both can be there.
+Upstream's manifests serve five more kinds, one of which is MPI Operator's in an older version. Here it serves
+PyTorchJobs only, so that both can be installed.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from infra.domain import naming
 from infra.kubernetes.objects import Manifest, metadata
 
 NAME: Final = "training-operator"
-"""Of its objects; the walls around teams know its service account by it."""
+"""Name of its objects; admission policies identify its service account by it."""
 
 _CERTIFICATE: Final = "training-operator-webhook-cert"
-"""Secret that the controller writes its certificate to."""
+"""Secret into which the controller writes its certificate."""
 _WEBHOOK: Final = "validator.training-operator.kubeflow.org"
-"""Configuration that it writes its CA to; the name is its own."""
+"""Webhook configuration into which it writes its CA; the name is fixed upstream."""
 _WAITING: Final = "training-operator-init-container"
 _GROUP: Final = "kubeflow.org"
 _VERSION: Final = "v1"
@@ -39,9 +39,9 @@ _EVERYWHERE: Final = (
 
 
 def plan(image: ControllerImage) -> Installable:
-    """The API, its controller twice, of which one leads, and what both of them answer: the webhook.
+    """Return the CRD, two controllers, one leading, their rights, and the webhook that both serve.
 
-    `image`: the controller's, by digest like every image that a manifest of ours names.
+    `image`: the controller's, by digest.
     """
     kind = Kind(group=_GROUP, version=_VERSION, kind="PyTorchJob", plural="pytorchjobs")
     at_home = [manifests.LEADING, rule("", ["secrets"], [*READ, "update"])]
@@ -67,15 +67,15 @@ def _named(name: str) -> Manifest:
 
 
 def _certificate() -> Manifest:
-    """Empty: the controller fills it, and renews what it wrote."""
+    """Return an empty Secret, which the controller fills and renews."""
     return {"apiVersion": "v1", "kind": "Secret", "metadata": _named(_CERTIFICATE)}
 
 
 def _no_init_container() -> Manifest:
-    """What each worker pod starts with: nothing.
+    """Return an empty template for init containers of worker pods.
 
-    By default it is a container that looks the master's name up, as root, of an image by tag, which no team's
-    namespace admits. torchrun waits for its rendezvous by itself.
+    By default one resolves the master's name, as root and with an image by tag, which teams' namespaces reject.
+    torchrun waits for its rendezvous itself.
     """
     return {
         "apiVersion": "v1",
@@ -136,7 +136,7 @@ def _service() -> Manifest:
 
 
 def _webhook() -> Manifest:
-    """Refuses PyTorchJobs that the controller could not read; the controller adds its CA."""
+    """Return the webhook, which rejects invalid PyTorchJobs; the controller adds its CA."""
     service = {
         "name": NAME,
         "namespace": _NAMESPACE,

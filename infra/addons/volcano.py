@@ -1,4 +1,4 @@
-"""Volcano: a scheduler of gangs with queues of its own."""
+"""Volcano: a gang scheduler with queues."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _NAMESPACE: Final = "volcano-system"
 
 
 def plan() -> Installable:
-    """Two of each part, of which one leads. Which queues there are is no business of the chart's.
+    """Return the release: two replicas of each part, one leading, without queues.
 
-    Its containers keep the capability DAC_OVERRIDE, so that its namespace cannot be restricted.
+    Its containers keep the capability DAC_OVERRIDE, so the namespace cannot be restricted.
     """
     resources = {
         "requests": {"cpu": "500m", "memory": "512Mi"},

@@ -1,4 +1,4 @@
-"""YuniKorn: a scheduler with one tree of queues for the whole cluster."""
+"""YuniKorn: a scheduler with one tree of queues per cluster."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from infra.queueing.yunikorn import NAMESPACE, PLACEHOLDER
 
 
 def plan() -> Installable:
-    """One scheduler: it cannot be more than one, and finds its state again in the pods when it comes back."""
+    """Return the release: a single scheduler, which recovers its state from the pods after a restart."""
     return Installable(
         add_on="yunikorn",
         values={
-            # Its webhook would hand every pod of the cluster to YuniKorn; runs name it themselves.
+            # Its webhook would assign every pod of the cluster to YuniKorn; runs set `schedulerName` themselves.
             "embedAdmissionController": False,
-            # A page that anybody who reaches it could read.
+            # It has no authentication.
             "enableWebService": False,
             "service": {"type": "ClusterIP"},
             "priorityClassName": controllers.PRIORITY,

@@ -1,7 +1,7 @@
-"""`python -m infra.cli.chart_values [ADD_ON...]`: read charts' keys anew; needs `go` on PATH.
+"""`python -m infra.cli.chart_values [ADD_ON...]`: refresh the known keys of charts; needs `go` on PATH.
 
-Downloads the Go modules that charts lie in, as whole modules, into Go's own cache. Exit 0, 1 and one
-line when a module cannot be had, 2 for a wrong command line.
+Downloads the charts' Go modules into Go's cache. Exit code 0; 1 with one line if a module is not available; 2
+for a wrong command line.
 """
 
 from __future__ import annotations
@@ -23,18 +23,16 @@ from infra.addons.registry import CHART_SOURCES
 
 
 def values(add_on: str) -> dict[str, Any]:
-    """A chart's values.yaml. Raises LookupError, in one line, where its module cannot be had."""
+    """Return a chart's values.yaml. Raises LookupError if its module is not available."""
     module = f"{CHART_SOURCES[add_on].module}@{chart_values.module_version(add_on)}"
     go = shutil.which("go")
     if go is None:
-        raise LookupError(
-            f"{module}: there is no `go` on PATH; install Go, or name its folder in PATH"
-        )
+        raise LookupError(f"{module}: `go` is not on PATH; install Go, or add its folder to PATH")
     with tempfile.TemporaryDirectory() as folder:
         command = [go, "mod", "download", "-json", module]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     answer = json.loads(done.stdout or "{}")
-    # The archive is enough, and it is there even where the module wants a newer Go.
+    # The archive suffices, and exists even if the module requires a newer Go.
     if "Zip" not in answer:
         raise LookupError(f"{module}: {' '.join((answer.get('Error') or done.stderr).split())}")
     with zipfile.ZipFile(answer["Zip"]) as archive:
@@ -44,7 +42,7 @@ def values(add_on: str) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
+    """Run the command and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m infra.cli.chart_values", description=__doc__)
     parser.add_argument("add_ons", metavar="ADD_ON", nargs="*", help=", ".join(CHART_SOURCES))
     chosen = parser.parse_args(arguments).add_ons
@@ -52,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"ADD_ON: got {', '.join(foreign)}; allowed {', '.join(CHART_SOURCES)}")
     for add_on in chosen or CHART_SOURCES:
         try:
-            keys = chart_values.of(values(add_on))
+            keys = chart_values.key_kinds(values(add_on))
         except LookupError as error:
             print(f"error: {error}", file=sys.stderr)
             return 1

@@ -1,7 +1,7 @@
-"""`python -m infra.cli.mirror FILE`: what the mirror of a stack must have, one line per chart and image.
+"""`python -m infra.cli.mirror FILE`: list the charts and images that a stack's mirror must have, one per line.
 
-Without a mirror in the file the targets show `MIRROR` in its place, so that a mirror can be filled before the
-stack file names it.
+Without `mirror` in the file, targets show `MIRROR` in its place, so that a mirror can be filled before the stack
+file names it.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _UNNAMED = "MIRROR"
 
 
 def required_copies(config: StackConfig) -> list[Copy]:
-    """Everything to copy, charts first."""
+    """Return everything to copy, charts first."""
     return copies(add_ons.installed(config), config.mirror or _UNNAMED)
 
 
 def format_line(copy: Copy) -> str:
-    """Kind, version, source and target; a version that only the chart knows is `as-in-chart`."""
+    """Return kind, version, source and target; `as-in-chart` for a version that the chart chooses."""
     return f"{copy.kind} {copy.version or 'as-in-chart'} {copy.source} {copy.target}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
+    """Run the command and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m infra.cli.mirror", description=__doc__)
     parser.add_argument("file", metavar="FILE", type=Path, help="such as Pulumi.prod.yaml")
     parser.add_argument("--json", action="store_true", help="one JSON object per line")

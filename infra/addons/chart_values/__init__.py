@@ -1,8 +1,8 @@
-"""Which values a chart takes: keys and kinds of its own values.yaml, and what is wrong with ours.
+"""Keys and types of charts' values, to check the values of plans.
 
-Helm drops a misspelt value without a word. So every value that a plan sets is checked, in a test, against
-keys read from the chart itself: `python -m infra.cli.chart_values` reads them anew. That is possible for
-charts that lie in a Go module which the module proxy serves: `AddOn.chart_source`.
+Helm ignores misspelt values. So a test checks every value that a plan sets against keys of the chart's
+values.yaml, which `python -m infra.cli.chart_values` refreshes. That works for charts in a Go module on the
+module proxy: `AddOn.chart_source`.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ from infra.addons.registry import ADD_ONS, CHART_SOURCES
 FOLDER: Final = Path(__file__).resolve().parent
 
 ANYTHING: Final = ("map", "null")
-"""Kinds that say nothing of what may be below: an empty mapping, and no value at all."""
+"""Kinds that do not restrict values below: an empty mapping, and null."""
 
 PASSED_ON: Final = (
     *("affinity", "nodeSelector", "resources", "tolerations"),
     *("containerSecurityContext", "podSecurityContext", "securityContext"),
 )
-"""Values that go into a pod as they are: what may be in them is Kubernetes' business."""
+"""Values that charts copy into pods; Kubernetes defines their contents."""
 
 
 def module_version(add_on: str) -> str:
-    """Version of the Go module that a chart's keys are read from."""
+    """Return the version of the Go module with a chart's keys."""
     return CHART_SOURCES[add_on].version or f"v{ADD_ONS[add_on].version.removeprefix('v')}"
 
 
 def keys_file(add_on: str) -> Path:
-    """Where a chart's keys are kept."""
+    """Return the file with a chart's keys."""
     return FOLDER / f"{add_on}.json"
 
 
 def keys(add_on: str) -> dict[str, Any]:
-    """A chart's keys: nested as in its values, each leaf the kind of its default."""
+    """Return a chart's keys, nested as in its values; each leaf is the kind of its default."""
     found: dict[str, Any] = json.loads(keys_file(add_on).read_text(encoding="utf-8"))["keys"]
     return found
 
 
-def of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Keys and kinds of a values.yaml."""
+def key_kinds(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keys and kinds of a values.yaml."""
     return {key: _kind(value) for key, value in sorted(values.items())}
 
 
 def _kind(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return of(value) if value else "map"
+        return key_kinds(value) if value else "map"
     kinds = {bool: "bool", int: "number", float: "number", str: "text", list: "list"}
     return kinds.get(type(value), "null")
 
@@ -57,11 +57,11 @@ def _kind(value: Any) -> Any:
 def value_errors(
     values: Mapping[str, Any], known: Mapping[str, Any], path: str = ""
 ) -> Iterator[str]:
-    """One line for each value that the chart has no key for, or that is of another kind."""
+    """Yield one line per value without a key in the chart, or of another kind."""
     for key, value in values.items():
         here = f"{path}.{key}" if path else key
         if key not in known:
-            yield f"{here} is no value of the chart"
+            yield f"{here} is not a value of the chart"
         elif key in PASSED_ON:
             continue
         elif isinstance(known[key], Mapping):

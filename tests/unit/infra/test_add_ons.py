@@ -158,7 +158,7 @@ def test_a_namespace_is_shared_and_labelled_once() -> None:
     assert restricted.items() <= labels.items()
     wide = controllers.pod_security("privileged")
     against = Installable(add_on="dcgmExporter", values={}, namespace_labels=wide)
-    with pytest.raises(ValueError, match=r"dcgmExporter wants .*enforce=privileged"):
+    with pytest.raises(ValueError, match=r"dcgmExporter requires .*enforce=privileged"):
         namespace("gpu-operator", [one, against])
 
 
@@ -181,7 +181,7 @@ def test_a_misspelt_value_and_one_of_another_kind_are_found() -> None:
     known = {"controller": {"replicas": "number", "tolerations": "list", "env": "map"}}
     ours = {"controller": {"replica": 2, "replicas": "2", "tolerations": {}, "env": {"A": "b"}}}
     assert list(chart_values.value_errors(ours, known)) == [
-        "controller.replica is no value of the chart",
+        "controller.replica is not a value of the chart",
         "controller.replicas is number in the chart, not text",
     ]
     assert list(chart_values.value_errors({"controller": 1}, known)) == [
