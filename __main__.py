@@ -17,7 +17,7 @@ from infra.config import (
 )
 from infra.domain.cluster_target import ClusterTarget
 from infra.observability.component import Observability
-from infra.queueing.backends import deploy as deploy_queues
+from infra.queueing.backends import backend
 from infra.queueing.priorities import Priorities
 from infra.sites.simulated.node_pools import SimulatedNodePools
 from infra.sites.simulated.storage import SimulatedStorage
@@ -66,16 +66,17 @@ def deploy_platform(planned: plan.Plan, site: ClusterTarget) -> dict[str, list[p
     if watched := observability_arguments.observability(config):
         Observability("observability", watched, after)
     SharedView("shared-view", arguments.shared_view(config), after)
-    priorities = Priorities("priorities", config.scheduler, after)
-    walls = AdmissionPolicies("admission", arguments.admission(config), after)
-    queues = deploy_queues("queues", arguments.team_queues(config), after)
+    scheduler = backend(config.scheduler)
+    priorities = Priorities("priorities", scheduler, after)
+    policies = AdmissionPolicies("admission", arguments.admission(config), after)
+    queues = scheduler.deploy("queues", arguments.queues(config), after)
     if checks := validation_arguments.validation(config, planned.platform, planned.images):
         needs = [*base, priorities, *queues.cluster_queues.values()]
         inside = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=needs)
         Validation("validation", checks, inside)
     teams = arguments.teams(config, planned.images, queues.cluster_queues, site.storage)
-    shared = [priorities, walls, *queues.named_by_runs]
-    inside = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=[*base, walls])
+    shared = [priorities, policies, *queues.named_by_runs]
+    inside = pulumi.ResourceOptions(provider=site.kubernetes, depends_on=[*base, policies])
     return {name: [Team(f"team-{name}", team, inside), *shared] for name, team in teams.items()}
 
 

@@ -10,17 +10,15 @@ import pulumi_kubernetes as k8s
 from infra.addons import gpu_operator, mirror
 from infra.addons.gpu_nodes import GpuNodesArgs
 from infra.config import platform_record
-from infra.config.model import ExistingClusterConfig, QuotaConfig, StackConfig, TeamConfig
+from infra.config.model import ExistingClusterConfig, StackConfig, TeamConfig
 from infra.config.types import repository_of
-from infra.domain import naming, quantity
+from infra.domain import naming
 from infra.domain.pools import Autoscaler, Workload
-from infra.domain.scheduler import Scheduler
 from infra.domain.storage import NamedStorageClass, SharedStorage, VolumeSizes
 from infra.domain.tier import DEFAULT_PRIORITIES
-from infra.queueing import priorities, yunikorn
-from infra.queueing.backends import TeamQueuesArgs
-from infra.queueing.kueue import KueueQueuesArgs
-from infra.queueing.shares import QueueShare, SharedQueuesArgs
+from infra.queueing import priorities
+from infra.queueing.backends import backend
+from infra.queueing.quotas import QueuesArgs
 from infra.sites.aws import imds_sidecar, secret_access
 from infra.sites.simulated.node_pools import SimulatedNodePoolsArgs
 from infra.sites.simulated.storage import SimulatedStorageArgs
@@ -63,43 +61,21 @@ def dcgm_address(config: StackConfig) -> str:
     return gpu_operator.DCGM_ADDRESS if installed else ""
 
 
-def queues(config: StackConfig) -> KueueQueuesArgs:
+def queues(config: StackConfig) -> QueuesArgs:
     """GPU pools, and the teams that queue for them."""
-    return KueueQueuesArgs(
+    return QueuesArgs(
         cohort=config.cohort,
         pools=tuple(pool for pool in config.pools if pool.workload is Workload.GPU_TRAINING),
         teams=platform_record.queue_teams(config),
         gang_scale_up=config.autoscaler is Autoscaler.CLUSTER_AUTOSCALER,
-    )
-
-
-def team_queues(config: StackConfig) -> TeamQueuesArgs:
-    """The same pools and teams, as the stack's scheduler counts them."""
-    kueue = queues(config)
-    shares = tuple(
-        QueueShare(team=team.name, quota=_amounts(team.quota), guaranteed=team.guaranteed)
-        for team in config.teams
-    )
-    shared = SharedQueuesArgs(
-        cohort=kueue.cohort,
-        pools=kueue.pools,
-        shares=shares,
         placeholder=_placeholder(config),
     )
-    return TeamQueuesArgs(scheduler=config.scheduler, kueue=kueue, shared=shared)
 
 
 def _placeholder(config: StackConfig) -> str:
-    """Image of the pods that keep room for a gang of YuniKorn's."""
-    return mirror.image(yunikorn.PLACEHOLDER, config.mirror or "")
-
-
-def _amounts(quota: QuotaConfig) -> dict[str, int]:
-    return {
-        "cpu": quantity.millicores(quota.cpu),
-        "memory": quantity.bytes_(quota.memory),
-        naming.GPU: quota.gpus,
-    }
+    """Image of the pods by which the scheduler reserves room for a gang; empty: there are none."""
+    image = backend(config.scheduler).placeholder_image
+    return mirror.image(image, config.mirror or "") if image else ""
 
 
 def volume_sizes(config: StackConfig) -> VolumeSizes:
@@ -126,6 +102,7 @@ def teams(
     storage: SharedStorage,
 ) -> dict[str, TeamArgs]:
     """Every team, by name. `images`: the stack's by name, every reference by digest."""
+    scheduler = backend(config.scheduler)
     return {
         team.name: TeamArgs(
             team=team.name,
@@ -141,8 +118,8 @@ def teams(
             secrets_manager=_secrets_manager(config, team.name),
             restore_drill=_restore_drill(config, team, images),
             cluster_queue=cluster_queues.get(team.name),
-            pod_groups=config.scheduler.pod_groups,
-            queue_holds_quota=config.scheduler.has_queues and not config.scheduler.holds_pods_back,
+            pod_groups=scheduler.pod_group_api,
+            queue_holds_quota=scheduler.has_queues and not scheduler.holds_pods_back,
         )
         for team in config.teams
     }
@@ -154,17 +131,18 @@ def shared_view(config: StackConfig) -> SharedViewArgs:
 
 
 def admission(config: StackConfig) -> AdmissionPoliciesArgs:
-    """What the walls around all team namespaces know of the stack."""
+    """What the admission policies of team namespaces need to know of the stack."""
     registries = platform_record.registries(config)
-    if config.scheduler is Scheduler.YUNIKORN:
-        registries = (*registries, repository_of(_placeholder(config)))
+    if placeholder := _placeholder(config):
+        registries = (*registries, repository_of(placeholder))
+    scheduler = backend(config.scheduler)
     return AdmissionPoliciesArgs(
         taint_key=config.taint_key,
         registries=registries,
         priorities=priorities.PRIORITIES,
         ceilings=DEFAULT_PRIORITIES,
-        scheduler=config.scheduler,
-        queue_prefix=config.scheduler.queue("", config.cohort),
+        queue_policies=tuple(scheduler.admission_policies(config.taint_key, config.cohort)),
+        binders=scheduler.binders,
     )
 
 

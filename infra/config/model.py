@@ -59,7 +59,7 @@ from infra.domain.pools import (
     Nodes,
     Workload,
 )
-from infra.domain.scheduler import Scheduler
+from infra.domain.scheduler import DEFAULT_SCHEDULER, Scheduler
 from infra.domain.tier import TierName
 
 
@@ -211,7 +211,7 @@ class StackConfig(StrictModel):
     cohort: DnsLabel = Field(description="a DNS label")
     node_pools: tuple[PoolConfig, ...] = Field(min_length=1, description="a list of node pools")
     storage: StorageConfig = Field(description="checkpoints and datasets")
-    scheduler: Scheduler = Scheduler.KUEUE
+    scheduler: Scheduler = DEFAULT_SCHEDULER
     """What queues runs and admits their gangs: kueue, volcano, yunikorn or native."""
     operators: OperatorsConfig = Field(description="that of the scheduler at least")
     teams: tuple[TeamConfig, ...] = Field(min_length=1, description="a list of teams")

@@ -8,7 +8,6 @@ from infra.config.model import StackConfig
 from infra.config.observability_model import ObservabilityConfig
 from infra.domain import catalog, naming, quantity
 from infra.domain.pools import Capacity
-from infra.domain.scheduler import Scheduler
 from infra.observability.component import ObservabilityArgs
 from infra.observability.monitors import GPU_EXPORTERS
 from infra.observability.recording import Facts, NodePrice
@@ -57,7 +56,7 @@ def observability(config: StackConfig) -> ObservabilityArgs | None:
         dashboards=dashboards.rendered(),
         scrape_seconds=section.scrape_seconds,
         gpu_exporter=exporters[0] if exporters else "",
-        kueue=config.scheduler is Scheduler.KUEUE,
+        kueue="kueue" in present,
         isolated=NAME in platform_record.to_install(config),
     )
 

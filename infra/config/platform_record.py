@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from infra.config.model import StackConfig, StorageKind
+from infra.config.model import QuotaConfig, StackConfig, StorageKind
 from infra.config.types import repository_of
-from infra.domain import launcher_support, naming
+from infra.domain import launcher_support, naming, quantity
 from infra.domain.platform import Platform, TeamOutputs
 from infra.domain.pools import Workload
-from infra.domain.scheduler import NATIVE_GANG_APIS, Scheduler
 from infra.domain.tier import DEFAULT_PRIORITIES, TIERS
 from infra.queueing import priorities, quotas
+from infra.queueing.backends import backend
 from infra.queueing.quotas import QueueTeam
 from infra.sites.aws import imds_sidecar
 
@@ -37,9 +37,16 @@ def storage_class(config: StackConfig) -> str:
 
 def gang_api(config: StackConfig) -> str:
     """API of Kubernetes' own PodGroup in the cluster's version; empty where nothing needs it."""
-    if config.scheduler is not Scheduler.NATIVE:
-        return ""
-    return NATIVE_GANG_APIS[config.cluster.version or ""]
+    apis = backend(config.scheduler).gang_apis
+    return apis[config.cluster.version or ""] if apis else ""
+
+
+def _amounts(quota: QuotaConfig) -> dict[str, int]:
+    return {
+        "cpu": quantity.millicores(quota.cpu),
+        "memory": quantity.bytes_(quota.memory),
+        naming.GPU: quota.gpus,
+    }
 
 
 def queue_teams(config: StackConfig) -> tuple[QueueTeam, ...]:
@@ -53,6 +60,7 @@ def queue_teams(config: StackConfig) -> tuple[QueueTeam, ...]:
             lending=team.lending,
             on_demand_usd_per_hour=team.on_demand_usd_per_hour,
             fair_weight=team.fair_weight or TIERS[team.tier].fair_weight,
+            quota=_amounts(team.quota),
         )
         for team in config.teams
     )
@@ -74,14 +82,15 @@ def grafana_url(config: StackConfig) -> str:
 def platform(config: StackConfig, stack: str) -> Platform:
     """The record for a stack of this name."""
     gpu_pools = [pool for pool in config.pools if pool.workload is Workload.GPU_TRAINING]
+    scheduler = backend(config.scheduler)
     queued = {team.name: team for team in queue_teams(config)}
     teams = {
         team.name: TeamOutputs(
             name=team.name,
             tier=team.tier,
             namespace=naming.namespace(team.name),
-            local_queue=config.scheduler.queue(team.name, config.cohort),
-            cluster_queue=naming.cluster_queue(team.name),
+            local_queue=scheduler.queue(team.name, config.cohort),
+            cluster_queue=scheduler.cluster_queue(team.name),
             gpu_quota=team.quota.gpus,
             rdma=team.rdma,
             flavors=tuple(pool.name for pool in quotas.usable(queued[team.name], gpu_pools)),
@@ -96,7 +105,9 @@ def platform(config: StackConfig, stack: str) -> Platform:
         cohort=config.cohort,
         pools=config.pools,
         teams=teams,
-        launchers=launcher_support.launchers(present_operators(config), config.scheduler),
+        launchers=launcher_support.launchers(
+            present_operators(config), scheduler.unsupported_launchers
+        ),
         scheduler=config.scheduler,
         gang_api=gang_api(config),
         priorities=priorities.PRIORITIES,

@@ -6,11 +6,9 @@ follows from the operators. How a launcher renders a run is in training/deployme
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
-
-from infra.domain.scheduler import UNSUITED, Scheduler
 
 
 def account(namespace: str, name: str) -> str:
@@ -137,13 +135,12 @@ LAUNCHERS: Final[Mapping[str, Support]] = {
 """By the name that run files use."""
 
 
-def launchers(present: frozenset[str], scheduler: Scheduler) -> frozenset[str]:
-    """Return the launchers that a cluster with these operators and this scheduler supports."""
-    unsuited = UNSUITED.get(scheduler, {})
+def launchers(present: frozenset[str], unsupported: Collection[str]) -> frozenset[str]:
+    """Return the launchers that these operators run, less those that the scheduler does not support."""
     return frozenset(
         name
         for name, support in LAUNCHERS.items()
-        if present.issuperset(support.operators) and name not in unsuited
+        if present.issuperset(support.operators) and name not in unsupported
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from infra.domain import naming
 from infra.domain.pools import Capacity, NodePool, Workload
-from infra.domain.scheduler import Scheduler
+from infra.domain.scheduler import DEFAULT_SCHEDULER, Scheduler
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +24,7 @@ class TeamOutputs:
     local_queue: str
     """What its runs name to queue in: a LocalQueue, or the queue of another scheduler; empty: none."""
     cluster_queue: str
+    """Empty: the scheduler has no ClusterQueues."""
     flavors: tuple[str, ...]
     """Pools that its queue may use, in the order in which they are tried."""
     gpu_quota: int
@@ -54,7 +55,7 @@ class Platform:
     teams: Mapping[str, TeamOutputs]
     launchers: frozenset[str]
     """Launchers whose operators the cluster has."""
-    scheduler: Scheduler = Scheduler.KUEUE
+    scheduler: Scheduler = DEFAULT_SCHEDULER
     """What queues runs and admits their gangs."""
     gang_api: str = ""
     """With the native scheduler: the apiVersion of its PodGroup."""
@@ -83,14 +84,15 @@ class Platform:
 
     def export(self) -> dict[str, Any]:
         """The stack output `platform`."""
-        kueue = self.scheduler is Scheduler.KUEUE
         return {
             "stack": self.stack,
             "cluster": self.cluster,
             "cohort": self.cohort,
             "namespaces": {t.name: t.namespace for t in self.teams.values()},
             "queues": {t.name: t.local_queue for t in self.teams.values()},
-            "clusterQueues": {t.name: t.cluster_queue for t in self.teams.values() if kueue},
+            "clusterQueues": {
+                t.name: t.cluster_queue for t in self.teams.values() if t.cluster_queue
+            },
             "scheduler": self.scheduler.value,
             "flavors": [p.name for p in self.pools if p.workload is Workload.GPU_TRAINING],
             "pools": {p.name: _pool_output(p) for p in self.pools},

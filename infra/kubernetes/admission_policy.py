@@ -115,3 +115,32 @@ def text(value: str) -> str:
 def texts(values: Sequence[str]) -> str:
     """A CEL list of strings."""
     return f"[{', '.join(text(value) for value in values)}]"
+
+
+def owners_of(of: str) -> str:
+    """Return CEL for the owner references of an object."""
+    return f"{of}.metadata.?ownerReferences.orValue([])"
+
+
+def finalizers_of(of: str) -> str:
+    """Return CEL for the finalizers of an object."""
+    return f"{of}.metadata.?finalizers.orValue([])"
+
+
+def labels_of(of: str) -> str:
+    """Return CEL for the labels of an object."""
+    return f"{of}.metadata.?labels.orValue({{}})"
+
+
+def annotations_of(of: str) -> str:
+    """Return CEL for the annotations of an object."""
+    return f"{of}.metadata.?annotations.orValue({{}})"
+
+
+def unchanged(new: str, old: str, *domains: str) -> str:
+    """Return CEL that compares two maps of labels or annotations in the keys of these domains."""
+    ours = " || ".join(f"k.startsWith('{domain}/')" for domain in domains)
+    return (
+        f"{new}.all(k, !({ours}) || (k in {old} && {old}[k] == {new}[k])) && "
+        f"{old}.all(k, !({ours}) || k in {new})"
+    )

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from infra.domain.launcher_support import JOB, KINDS, account
-from infra.domain.scheduler import Scheduler
 from infra.kubernetes.admission_policy import text, texts
 
 Parent = tuple[str, str]
@@ -27,16 +26,8 @@ CRON_JOB: Final = (_kubernetes("cronjob-controller"),)
 DAEMON_SET: Final = (_kubernetes("daemon-set-controller"),)
 EPHEMERAL_VOLUMES: Final = (_kubernetes("ephemeral-volume-controller"),)
 GARBAGE_COLLECTOR: Final = (_kubernetes("generic-garbage-collector"),)
-VOLCANO: Final = (account("volcano-system", "volcano-scheduler"),)
 YUNIKORN: Final = (account("yunikorn", "yunikorn-admin"),)
-
-BINDERS: Final[Mapping[Scheduler, tuple[str, ...]]] = {
-    Scheduler.KUEUE: ("system:kube-scheduler",),
-    Scheduler.VOLCANO: ("system:kube-scheduler", *VOLCANO),
-    Scheduler.YUNIKORN: ("system:kube-scheduler", *YUNIKORN),
-    Scheduler.NATIVE: ("system:kube-scheduler",),
-}
-"""Who places pods, by the stack's scheduler."""
+KUBE_SCHEDULER: Final = "system:kube-scheduler"
 
 RUN_CONTROLLERS: Final = (
     *KUEUE,

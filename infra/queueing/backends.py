@@ -1,44 +1,83 @@
-"""Queues of whichever scheduler the stack chose."""
+"""The interface of schedulers towards the platform, and the backend of each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 
 import pulumi
 
 from infra.domain.scheduler import Scheduler
-from infra.queueing.kueue import KueueQueues, KueueQueuesArgs
-from infra.queueing.shares import SharedQueuesArgs
-from infra.queueing.volcano import VolcanoQueues
-from infra.queueing.yunikorn import YunikornQueues
+from infra.kubernetes.controller_accounts import KUBE_SCHEDULER
+from infra.kubernetes.objects import Manifest
+from infra.queueing.quotas import QueuesArgs
 
 
 @dataclass(frozen=True, kw_only=True)
 class TeamQueues:
-    """What there is to queue in."""
+    """The deployed queues, by what depends on them."""
 
     cluster_queues: Mapping[str, pulumi.Resource] = field(default_factory=dict)
-    """Kueue's, by team: its LocalQueue, which runs name, comes after."""
+    """By team, the ClusterQueue that the team's LocalQueue depends on."""
     named_by_runs: tuple[pulumi.Resource, ...] = ()
-    """Other schedulers' queues: runs themselves come after."""
+    """Queues that runs name directly, and so depend on."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TeamQueuesArgs:
-    """The scheduler, and its teams' shares in the form that it needs."""
+class SchedulerBackend:
+    """What a scheduler brings to the platform; the defaults are those of plain kube-scheduler."""
 
     scheduler: Scheduler
-    kueue: KueueQueuesArgs
-    shared: SharedQueuesArgs
+    operator: str = ""
+    """Key under the stack file's `operators`; empty: part of Kubernetes."""
+    pod_scheduler: str = ""
+    """`schedulerName` of GPU pods; empty: Kubernetes' default."""
+    pod_group_api: str = ""
+    """API group of the PodGroup that each run creates; empty: none."""
+    gang_apis: Mapping[str, str] = {}
+    """API of PodGroup by Kubernetes version, where Kubernetes itself schedules gangs."""
+    has_queues: bool = True
+    """Whether teams have queues with guarantees and limits."""
+    holds_pods_back: bool = False
+    """Whether a waiting run has no pods yet. Else its pods are pending, and a ResourceQuota counts them."""
+    limits_by_pool: bool = False
+    """Whether queues know `fairWeight`, `borrowing`, `lending` and `onDemandUsdPerHour`."""
+    unsupported_launchers: Mapping[str, str] = {}
+    """Launchers whose gangs the scheduler cannot hold together, and why."""
+    preemption_policy: str = "Never"
+    """`preemptionPolicy` of priority classes."""
+    binders: tuple[str, ...] = (KUBE_SCHEDULER,)
+    """Users that bind pods to nodes."""
+    placeholder_image: str = ""
+    """Image, by digest, of pods that the scheduler itself creates in team namespaces."""
+
+    def queue(self, team: str, cohort: str) -> str:
+        """Return the name by which runs refer to a team's queue; empty without queues."""
+        del team, cohort
+        return ""
+
+    def cluster_queue(self, team: str) -> str:
+        """Return the name of a team's ClusterQueue; empty where there are none."""
+        del team
+        return ""
+
+    def deploy(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions) -> TeamQueues:
+        """Create the queues of all teams."""
+        del name, args, opts
+        return TeamQueues()
+
+    def priority_objects(self, priority: str) -> Mapping[str, Manifest]:
+        """Return further objects of a priority class by the suffix of their resource names."""
+        del priority
+        return {}
+
+    def admission_policies(self, taint_key: str, cohort: str) -> list[Manifest]:
+        """Return the policies that make GPU pods go through their team's queue."""
+        del taint_key, cohort
+        return []
 
 
-def deploy(name: str, args: TeamQueuesArgs, opts: pulumi.ResourceOptions) -> TeamQueues:
-    """The queues of all teams; nothing where Kubernetes itself starts gangs."""
-    if args.scheduler is Scheduler.KUEUE:
-        return TeamQueues(cluster_queues=KueueQueues(name, args.kueue, opts).cluster_queues)
-    if args.scheduler is Scheduler.VOLCANO:
-        return TeamQueues(named_by_runs=(VolcanoQueues(name, args.shared, opts),))
-    if args.scheduler is Scheduler.YUNIKORN:
-        return TeamQueues(named_by_runs=(YunikornQueues(name, args.shared, opts),))
-    return TeamQueues()
+def backend(scheduler: Scheduler) -> SchedulerBackend:
+    """Return the BACKEND of the module of this package that is named after the scheduler."""
+    found: SchedulerBackend = import_module(f"infra.queueing.{scheduler.value}").BACKEND
+    return found

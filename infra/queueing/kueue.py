@@ -8,18 +8,21 @@ to everything else. The namespace's ResourceQuota bounds it instead.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pulumi
 
 from infra.domain import naming, quantity
 from infra.domain.pools import NodePool, topology_aware
+from infra.domain.scheduler import Scheduler
 from infra.domain.tier import TIERS
 from infra.domain.topology import FLAT, RACKS, Topology, pool_topology
 from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
 from infra.queueing import quotas
-from infra.queueing.quotas import QueueTeam, Share
+from infra.queueing.backends import SchedulerBackend, TeamQueues
+from infra.queueing.kueue_admission import require_team_queue, workloads_written_by_kueue
+from infra.queueing.priorities import DESCRIPTIONS, PRIORITIES
+from infra.queueing.quotas import QueuesArgs, QueueTeam, Share
 from infra.queueing.scale_up import GangScaleUp, checks_strategy
 
 
@@ -159,15 +162,15 @@ def _suffix(of: Topology) -> str:
     return "" if of == FLAT else f"-{of.name}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class KueueQueuesArgs:
-    """Pools that can be queued for, and who queues."""
-
-    cohort: str
-    pools: tuple[NodePool, ...]
-    teams: tuple[QueueTeam, ...]
-    gang_scale_up: bool = False
-    """Cluster Autoscaler answers Kueue's ProvisioningRequests."""
+def workload_priority_class(name: str) -> Manifest:
+    """Kueue's class of the same name and value."""
+    return {
+        "apiVersion": naming.KUEUE_API,
+        "kind": "WorkloadPriorityClass",
+        "metadata": metadata(name, labels=naming.object_labels("priorities")),
+        "value": PRIORITIES[name],
+        "description": DESCRIPTIONS[name],
+    }
 
 
 class KueueQueues(pulumi.ComponentResource):
@@ -177,7 +180,7 @@ class KueueQueues(pulumi.ComponentResource):
     a destroy in any other order would hang.
     """
 
-    def __init__(self, name: str, args: KueueQueuesArgs, opts: pulumi.ResourceOptions) -> None:
+    def __init__(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("KueueQueues"), name, None, opts)
 
         def own(*needs: pulumi.Resource) -> pulumi.ResourceOptions:
@@ -210,3 +213,37 @@ class KueueQueues(pulumi.ComponentResource):
             for team in args.teams
         }
         self.register_outputs({"clusterQueues": [naming.cluster_queue(t.name) for t in args.teams]})
+
+
+class KueueBackend(SchedulerBackend):
+    """Kueue: LocalQueues and ClusterQueues; kube-scheduler places the pods."""
+
+    scheduler = Scheduler.KUEUE
+    operator = "kueue"
+    holds_pods_back = True
+    limits_by_pool = True
+
+    def queue(self, team: str, cohort: str) -> str:
+        """Return the name of the team's LocalQueue."""
+        del cohort
+        return naming.local_queue(team)
+
+    def cluster_queue(self, team: str) -> str:
+        """Return the name of the team's ClusterQueue."""
+        return naming.cluster_queue(team)
+
+    def deploy(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions) -> TeamQueues:
+        """Create flavors, cohort and ClusterQueues."""
+        return TeamQueues(cluster_queues=KueueQueues(name, args, opts).cluster_queues)
+
+    def priority_objects(self, priority: str) -> Mapping[str, Manifest]:
+        """Return the WorkloadPriorityClass."""
+        return {"workload": workload_priority_class(priority)}
+
+    def admission_policies(self, taint_key: str, cohort: str) -> list[Manifest]:
+        """Return the policies on queued runs and on Workloads."""
+        del cohort
+        return [require_team_queue(taint_key), workloads_written_by_kueue()]
+
+
+BACKEND: Final = KueueBackend()

@@ -8,8 +8,8 @@ from typing import Final
 import pulumi
 
 from infra.domain import naming
-from infra.domain.scheduler import Scheduler
 from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
+from infra.queueing.backends import SchedulerBackend
 
 PRIORITIES: Final[Mapping[str, int]] = {
     "production-training": 100_000,
@@ -18,17 +18,14 @@ PRIORITIES: Final[Mapping[str, int]] = {
 }
 """Name and value; a higher value is admitted first and may preempt a lower one."""
 
-_DESCRIPTIONS: Final[Mapping[str, str]] = {
+DESCRIPTIONS: Final[Mapping[str, str]] = {
     "production-training": "Approved production training runs.",
     "research-training": "Research runs; the usual class.",
     "best-effort-training": "Runs that may wait for and yield to every other run.",
 }
 
 
-_PREEMPTING: Final = (Scheduler.VOLCANO, Scheduler.YUNIKORN)
-
-
-def priority_class(name: str, scheduler: Scheduler = Scheduler.KUEUE) -> Manifest:
+def priority_class(name: str, preemption_policy: str = "Never") -> Manifest:
     """The scheduler's class.
 
     kube-scheduler never preempts by it: it would take single pods out of a gang. Kueue preempts whole
@@ -40,31 +37,20 @@ def priority_class(name: str, scheduler: Scheduler = Scheduler.KUEUE) -> Manifes
         "metadata": metadata(name, labels=naming.object_labels("priorities")),
         "value": PRIORITIES[name],
         "globalDefault": False,
-        "preemptionPolicy": "PreemptLowerPriority" if scheduler in _PREEMPTING else "Never",
-        "description": _DESCRIPTIONS[name],
-    }
-
-
-def workload_priority_class(name: str) -> Manifest:
-    """Kueue's class of the same name and value."""
-    return {
-        "apiVersion": naming.KUEUE_API,
-        "kind": "WorkloadPriorityClass",
-        "metadata": metadata(name, labels=naming.object_labels("priorities")),
-        "value": PRIORITIES[name],
-        "description": _DESCRIPTIONS[name],
+        "preemptionPolicy": preemption_policy,
+        "description": DESCRIPTIONS[name],
     }
 
 
 class Priorities(pulumi.ComponentResource):
     """All priority classes."""
 
-    def __init__(self, name: str, scheduler: Scheduler, opts: pulumi.ResourceOptions) -> None:
+    def __init__(self, name: str, backend: SchedulerBackend, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("Priorities"), name, None, opts)
         for priority in PRIORITIES:
             own = pulumi.ResourceOptions(parent=self)
-            KubernetesObject(f"{name}-{priority}", priority_class(priority, scheduler), own)
-            if scheduler is Scheduler.KUEUE:
-                workload = workload_priority_class(priority)
-                KubernetesObject(f"{name}-{priority}-workload", workload, own)
+            manifest = priority_class(priority, backend.preemption_policy)
+            KubernetesObject(f"{name}-{priority}", manifest, own)
+            for suffix, manifest in backend.priority_objects(priority).items():
+                KubernetesObject(f"{name}-{priority}-{suffix}", manifest, own)
         self.register_outputs({"names": list(PRIORITIES)})

@@ -17,6 +17,10 @@ _ROUNDING: Final = 1e-9
 """A cap of exactly n nodes buys n, whatever the last bit of the quotient is."""
 
 
+Amounts = Mapping[str, int]
+"""By resource: millicores, bytes, devices."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class QueueTeam:
     """What a queue needs to know of its team."""
@@ -32,6 +36,21 @@ class QueueTeam:
     on_demand_usd_per_hour: float | None = None
     """Most that its runs on on-demand pools may cost; None: no bound."""
     fair_weight: int = 1
+    quota: Amounts = field(default_factory=dict)
+    """The most that it may hold at once; a resource that is not named is bound by the pools alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueuesArgs:
+    """The pools that can be queued for, and the teams that queue."""
+
+    cohort: str
+    pools: tuple[NodePool, ...]
+    teams: tuple[QueueTeam, ...]
+    gang_scale_up: bool = False
+    """Whether Cluster Autoscaler answers Kueue's ProvisioningRequests."""
+    placeholder: str = ""
+    """Image of the scheduler's own pods, from the stack's mirror if it has one."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,35 +7,10 @@ on, so a team's nodes of all pools are added up here, and which pool a pod may u
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 from infra.domain import naming, quantity
 from infra.domain.pools import NodePool
-
-Amounts = Mapping[str, int]
-"""By resource: millicores, bytes, devices."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class QueueShare:
-    """One team's queue."""
-
-    team: str
-    quota: Amounts
-    """The most that it may hold at once; a resource that is not named is bound by the pools alone."""
-    guaranteed: Mapping[str, int] = field(default_factory=dict)
-    """Nodes by pool that are the team's whenever it wants them; others may use them meanwhile."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SharedQueuesArgs:
-    """Pools that can be queued for, and who queues."""
-
-    cohort: str
-    pools: tuple[NodePool, ...]
-    shares: tuple[QueueShare, ...]
-    placeholder: str
-    """Image of the pods that YuniKorn keeps room with, by digest."""
+from infra.queueing.quotas import Amounts, QueuesArgs, QueueTeam
 
 
 def _sum(pools: Iterable[NodePool], nodes: Mapping[str, int]) -> dict[str, int]:
@@ -48,21 +23,21 @@ def _sum(pools: Iterable[NodePool], nodes: Mapping[str, int]) -> dict[str, int]:
     return total
 
 
-def everything(args: SharedQueuesArgs) -> dict[str, int]:
+def everything(args: QueuesArgs) -> dict[str, int]:
     """All GPU nodes at their largest."""
     return _sum(args.pools, {pool.name: pool.max for pool in args.pools})
 
 
-def most(share: QueueShare, args: SharedQueuesArgs) -> dict[str, int]:
+def most(team: QueueTeam, args: QueuesArgs) -> dict[str, int]:
     """The most that a team may hold: every pool, within its quota."""
     pools = everything(args)
-    return {resource: min(n, share.quota.get(resource, n)) for resource, n in pools.items()}
+    return {resource: min(n, team.quota.get(resource, n)) for resource, n in pools.items()}
 
 
-def guaranteed(share: QueueShare, args: SharedQueuesArgs) -> dict[str, int]:
+def guaranteed(team: QueueTeam, args: QueuesArgs) -> dict[str, int]:
     """What is the team's whenever it wants it; never above `most`, which schedulers refuse."""
-    most_of = most(share, args)
-    nodes = _sum(args.pools, share.guaranteed)
+    most_of = most(team, args)
+    nodes = _sum(args.pools, team.guaranteed)
     return {resource: min(nodes[resource], most_of[resource]) for resource in most_of}
 
 

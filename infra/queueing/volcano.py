@@ -7,11 +7,18 @@ from typing import Final
 import pulumi
 
 from infra.domain import naming
+from infra.domain.launcher_support import account
 from infra.domain.scheduler import Scheduler
+from infra.kubernetes import pod_templates
+from infra.kubernetes.admission_policy import Rule, policy, resources, text
+from infra.kubernetes.controller_accounts import KUBE_SCHEDULER
 from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
 from infra.queueing import shares
-from infra.queueing.shares import QueueShare, SharedQueuesArgs
+from infra.queueing.admission import require_scheduler
+from infra.queueing.backends import SchedulerBackend, TeamQueues
+from infra.queueing.quotas import QueuesArgs, QueueTeam
 
+_GROUP: Final = "scheduling.volcano.sh"
 API: Final = "scheduling.volcano.sh/v1beta1"
 
 SCHEDULER_CONFIG: Final = """\
@@ -38,7 +45,7 @@ share that is lent and taken back; `reclaim` takes it back.
 """
 
 
-def queue(share: QueueShare, args: SharedQueuesArgs) -> Manifest:
+def queue(team: QueueTeam, args: QueuesArgs) -> Manifest:
     """A team's Queue.
 
     `deserved` is what the team gets back from whoever borrowed it, `capability` what it can never
@@ -48,25 +55,78 @@ def queue(share: QueueShare, args: SharedQueuesArgs) -> Manifest:
         "apiVersion": API,
         "kind": "Queue",
         "metadata": metadata(
-            Scheduler.VOLCANO.queue(share.team, args.cohort),
-            labels=naming.object_labels("queues", share.team),
+            naming.cluster_queue(team.name),
+            labels=naming.object_labels("queues", team.name),
         ),
         "spec": {
             "reclaimable": True,
             "weight": 1,
-            "capability": shares.quantities(shares.most(share, args)),
-            "deserved": shares.quantities(shares.guaranteed(share, args)),
+            "capability": shares.quantities(shares.most(team, args)),
+            "deserved": shares.quantities(shares.guaranteed(team, args)),
         },
     }
+
+
+def require_own_queue(prefix: str) -> Manifest:
+    """Require PodGroups to name their team's queue, which is called `prefix` and then like the team.
+
+    Volcano creates a PodGroup for a pod that has none, in the queue that the pod names or in `default`;
+    that group must pass as well.
+    """
+    return policy(
+        "queue-name",
+        matches=[resources(_GROUP, "podgroups")],
+        conditions={
+            "queues": "request.operation == 'CREATE' || object.spec != oldObject.spec",
+        },
+        variables=pod_templates.TEAM,
+        rules=[
+            Rule(
+                holds=(f"dyn(object).spec.?queue.orValue('') == {text(prefix)} + variables.team"),
+                message=f"this queue is not the team's; set spec.queue: {prefix}TEAM",
+            )
+        ],
+    )
 
 
 class VolcanoQueues(pulumi.ComponentResource):
     """Queues of all teams."""
 
-    def __init__(self, name: str, args: SharedQueuesArgs, opts: pulumi.ResourceOptions) -> None:
+    def __init__(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("VolcanoQueues"), name, None, opts)
-        for share in args.shares:
+        for team in args.teams:
             KubernetesObject(
-                f"{name}-{share.team}", queue(share, args), pulumi.ResourceOptions(parent=self)
+                f"{name}-{team.name}", queue(team, args), pulumi.ResourceOptions(parent=self)
             )
         self.register_outputs({"cohort": args.cohort})
+
+
+class VolcanoBackend(SchedulerBackend):
+    """Volcano: PodGroups and Queues."""
+
+    scheduler = Scheduler.VOLCANO
+    operator = "volcano"
+    pod_scheduler = "volcano"
+    pod_group_api = _GROUP
+    # Volcano takes lent nodes back only for pods whose class lets them preempt.
+    preemption_policy = "PreemptLowerPriority"
+    binders = (KUBE_SCHEDULER, account("volcano-system", "volcano-scheduler"))
+
+    def queue(self, team: str, cohort: str) -> str:
+        """Return the name of the team's Queue."""
+        del cohort
+        return naming.cluster_queue(team)
+
+    def deploy(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions) -> TeamQueues:
+        """Create the Queues."""
+        return TeamQueues(named_by_runs=(VolcanoQueues(name, args, opts),))
+
+    def admission_policies(self, taint_key: str, cohort: str) -> list[Manifest]:
+        """Return the policies on the scheduler and on the queue."""
+        return [
+            require_scheduler(taint_key, self.pod_scheduler),
+            require_own_queue(self.queue("", cohort)),
+        ]
+
+
+BACKEND: Final = VolcanoBackend()

@@ -8,9 +8,14 @@ import pulumi
 import yaml
 
 from infra.domain import naming
+from infra.domain.scheduler import Scheduler
+from infra.kubernetes import controller_accounts, pod_templates
+from infra.kubernetes.admission_policy import Rule, policy, resources, text
 from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
 from infra.queueing import shares
-from infra.queueing.shares import Amounts, QueueShare, SharedQueuesArgs
+from infra.queueing.admission import require_scheduler
+from infra.queueing.backends import SchedulerBackend, TeamQueues
+from infra.queueing.quotas import Amounts, QueuesArgs, QueueTeam
 
 NAMESPACE: Final = "yunikorn"
 _CONFIG: Final = "yunikorn-configs"
@@ -21,6 +26,9 @@ PLACEHOLDER: Final = (
 )
 """Image of YuniKorn's placeholder pods: pause 3.10, by digest like every image of a team's pods."""
 
+QUEUE_LABEL: Final = "yunikorn.apache.org/queue"
+"""Pod label that names the queue; YuniKorn reads it before any other way to name one."""
+
 
 def _resources(amounts: Amounts) -> dict[str, str]:
     """CPU is called vcore there."""
@@ -28,29 +36,29 @@ def _resources(amounts: Amounts) -> dict[str, str]:
     return {"vcore" if name == "cpu" else name: found[name] for name in sorted(found)}
 
 
-def _leaf(share: QueueShare, args: SharedQueuesArgs) -> dict[str, Any]:
+def _leaf(team: QueueTeam, args: QueuesArgs) -> dict[str, Any]:
     """A team's queue. Gangs need `fifo`: any other order reserves parts of several at once."""
     return {
-        "name": share.team,
+        "name": team.name,
         "properties": {"application.sort.policy": "fifo"},
         "resources": {
-            "guaranteed": _resources(shares.guaranteed(share, args)),
-            "max": _resources(shares.most(share, args)),
+            "guaranteed": _resources(shares.guaranteed(team, args)),
+            "max": _resources(shares.most(team, args)),
         },
     }
 
 
-def queues(args: SharedQueuesArgs) -> dict[str, Any]:
+def queues(args: QueuesArgs) -> dict[str, Any]:
     """`queues.yaml`: root, the cohort, a leaf per team; a pod gets the queue that it names, or none.
 
     No limits per person: the stack deploys runs and controllers make their pods, so YuniKorn never sees
-    who asked. `submitacl` is open for the same reason; walls keep teams in their own queues.
+    who asked. `submitacl` is open for the same reason; an admission policy keeps teams in their own queues.
     """
     cohort = {
         "name": args.cohort,
         "parent": True,
         "resources": {"max": _resources(shares.everything(args))},
-        "queues": [_leaf(share, args) for share in args.shares],
+        "queues": [_leaf(team, args) for team in args.teams],
     }
     return {
         "partitions": [
@@ -63,7 +71,7 @@ def queues(args: SharedQueuesArgs) -> dict[str, Any]:
     }
 
 
-def config_map(args: SharedQueuesArgs) -> Manifest:
+def config_map(args: QueuesArgs) -> Manifest:
     """The ConfigMap; YuniKorn takes changes over while it runs."""
     return {
         "apiVersion": "v1",
@@ -76,10 +84,68 @@ def config_map(args: SharedQueuesArgs) -> Manifest:
     }
 
 
+def require_own_queue(prefix: str, taint_key: str) -> Manifest:
+    """Require the queue label of GPU pods, which YuniKorn reads first, to name `prefix` and the team."""
+    return policy(
+        "queue-name",
+        matches=[resources("", "pods")],
+        conditions={
+            "queues": (
+                "request.operation == 'CREATE' || object.metadata.?labels.orValue({}) != "
+                "oldObject.metadata.?labels.orValue({})"
+            ),
+        },
+        variables={
+            **pod_templates.TEAM,
+            **pod_templates.PODS,
+            **pod_templates.on_gpu_nodes(taint_key),
+        },
+        rules=[
+            Rule(
+                holds=(
+                    f"!variables.gpu || {pod_templates.label(QUEUE_LABEL)} == "
+                    f"{text(prefix)} + variables.team"
+                ),
+                message=f"this queue is not the team's; label the pod {QUEUE_LABEL}: {prefix}TEAM",
+            )
+        ],
+    )
+
+
 class YunikornQueues(pulumi.ComponentResource):
     """The queues of all teams."""
 
-    def __init__(self, name: str, args: SharedQueuesArgs, opts: pulumi.ResourceOptions) -> None:
+    def __init__(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("YunikornQueues"), name, None, opts)
         KubernetesObject(f"{name}-config", config_map(args), pulumi.ResourceOptions(parent=self))
         self.register_outputs({"cohort": args.cohort})
+
+
+class YunikornBackend(SchedulerBackend):
+    """YuniKorn: placeholder pods and hierarchical queues."""
+
+    scheduler = Scheduler.YUNIKORN
+    operator = "yunikorn"
+    pod_scheduler = "yunikorn"
+    # YuniKorn takes lent nodes back only for pods whose class lets them preempt.
+    preemption_policy = "PreemptLowerPriority"
+    binders = (controller_accounts.KUBE_SCHEDULER, *controller_accounts.YUNIKORN)
+    placeholder_image = PLACEHOLDER
+
+    def queue(self, team: str, cohort: str) -> str:
+        """Return the full name of the team's leaf queue."""
+        return f"root.{cohort}.{team}"
+
+    def deploy(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions) -> TeamQueues:
+        """Create the ConfigMap of all queues."""
+        return TeamQueues(named_by_runs=(YunikornQueues(name, args, opts),))
+
+    def admission_policies(self, taint_key: str, cohort: str) -> list[Manifest]:
+        """Return the policies on the scheduler and on the queue."""
+        return [
+            require_scheduler(taint_key, self.pod_scheduler),
+            require_own_queue(self.queue("", cohort), taint_key),
+        ]
+
+
+BACKEND: Final = YunikornBackend()

@@ -16,11 +16,11 @@ import pulumi
 from infra.domain import fabric, naming
 from infra.domain.platform import Platform
 from infra.domain.pools import NodePool, Nodes, Workload, topology_aware
-from infra.domain.scheduler import Scheduler
 from infra.domain.topology import gang_level
 from infra.kubernetes import network_policy
 from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
 from infra.queueing import kueue
+from infra.queueing.backends import backend
 from infra.queueing.quotas import Share
 from infra.validation import jobs
 from infra.validation.jobs import COMPONENT, QUEUE_ROOM, QUEUEING, Surroundings
@@ -48,7 +48,7 @@ class ValidationArgs:
     @property
     def queued(self) -> bool:
         """Whether Jobs go through Kueue; another scheduler has no queue that yields so."""
-        return self.platform.scheduler is Scheduler.KUEUE
+        return backend(self.platform.scheduler).holds_pods_back
 
     @property
     def gpu_pools(self) -> tuple[NodePool, ...]:

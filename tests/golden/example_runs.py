@@ -13,6 +13,7 @@ from infra.config import parse, platform_record
 from infra.domain import launcher_support
 from infra.domain.platform import Platform
 from infra.domain.scheduler import Scheduler
+from infra.queueing.backends import backend
 from training.spec import Dataset, Resources, RunSpec
 
 IMAGE = "registry.example.com/trainer@sha256:" + "5" * 64
@@ -132,10 +133,11 @@ def scheduler_values(scheduler: Scheduler) -> dict[str, Any]:
     """The same stack under a scheduler: its operator in place of Kueue's, and nothing it cannot do."""
     values = stack_values()
     operators = {name: one for name, one in values["operators"].items() if name != "kueue"}
-    if scheduler.operator:
-        operators[scheduler.operator] = {"provided": True}
+    operator = backend(scheduler).operator
+    if operator:
+        operators[operator] = {"provided": True}
     values |= {"scheduler": scheduler.value, "operators": operators}
-    if not scheduler.has_queues:
+    if not backend(scheduler).has_queues:
         values["cluster"] = {**values["cluster"], "version": "1.37"}
         values["teams"] = [{**team, "guaranteed": {}} for team in values["teams"]]
     return values

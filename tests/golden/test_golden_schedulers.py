@@ -11,6 +11,7 @@ import yaml
 from infra.cli.render import ROOT, render
 from infra.config import stack_values
 from infra.domain.scheduler import Scheduler
+from infra.queueing.backends import backend
 from tests.golden.conftest import Compare
 from tests.golden.example_runs import platform, platform_of, run_of, scheduler_values
 from tests.golden.manifest_files import difference_of_run
@@ -26,8 +27,9 @@ _RUNS = {
 def stack(scheduler: Scheduler) -> list[dict[str, Any]]:
     """The example stack's resources; it installs its scheduler where that can be installed."""
     values = scheduler_values(scheduler)
-    if scheduler.operator:
-        values["operators"][scheduler.operator] = {"provided": False}
+    operator = backend(scheduler).operator
+    if operator:
+        values["operators"][operator] = {"provided": False}
     return render("example", values)
 
 
@@ -80,7 +82,7 @@ def test_a_run_comes_after_the_queue_that_it_names_and_goes_before_it(
     values = stack_values(ROOT / "Pulumi.local.yaml") | {"runs": [str(file)]}
     operators = {name: one for name, one in values["operators"].items() if name != "kueue"}
     values |= {"scheduler": scheduler.value, "operators": operators}
-    values["operators"][scheduler.operator] = {"provided": True}
+    values["operators"][backend(scheduler).operator] = {"provided": True}
     found = render("local", values)
     queues = {f"{r['type']}::{r['name']}" for r in found if r["parent"].endswith("::queues")}
     [run] = [r for r in found if r["type"] == "trainyard:training:TrainingJob"]

@@ -101,7 +101,7 @@ class Fleet:
             for manifest in (
                 *(node_pools.node(p, i) for p in self.config.pools for i in range(p.max)),
                 *(priorities.priority_class(name) for name in priorities.PRIORITIES),
-                *(priorities.workload_priority_class(name) for name in priorities.PRIORITIES),
+                *(kueue.workload_priority_class(name) for name in priorities.PRIORITIES),
                 kueue.topology(),
                 *(kueue.flavor(p) for p in queues.pools),
                 kueue.cohort(queues.cohort, queues.pools, queues.teams),

@@ -82,7 +82,7 @@ def _platform_objects() -> list[dict[str, Any]]:
     classes = [
         build(name)
         for name in priorities.PRIORITIES
-        for build in (priorities.priority_class, priorities.workload_priority_class)
+        for build in (priorities.priority_class, kueue.workload_priority_class)
     ]
     objects = [
         *nodes,

@@ -16,8 +16,9 @@ import pytest
 
 from infra.config import arguments, parse
 from infra.domain import naming
-from infra.domain.scheduler import YUNIKORN_QUEUE, Scheduler
+from infra.domain.scheduler import Scheduler
 from infra.kubernetes.admission_policy import binding
+from infra.queueing.yunikorn import QUEUE_LABEL
 from infra.tenancy import admission
 from sandbox.cluster import ClusterError
 from tests.golden.example_runs import IMAGE, scheduler_values
@@ -97,7 +98,7 @@ def pod(scheduler: Scheduler, *, gpus: int = 1, **spec: Any) -> dict[str, Any]:
 
 def labelled(manifest: dict[str, Any], queue: str) -> dict[str, Any]:
     """The same, in a queue of YuniKorn's."""
-    manifest["metadata"]["labels"] = {YUNIKORN_QUEUE: queue}
+    manifest["metadata"]["labels"] = {QUEUE_LABEL: queue}
     return manifest
 
 

@@ -72,7 +72,7 @@ class CheckedStack:
         queues = arguments.queues(self._config)
         found = [
             *(node_pools.node(pool, i) for pool in self._config.pools for i in range(pool.max)),
-            *(priorities.workload_priority_class(name) for name in priorities.PRIORITIES),
+            *(kueue.workload_priority_class(name) for name in priorities.PRIORITIES),
             kueue.topology(),
             *(kueue.flavor(pool) for pool in queues.pools),
             kueue.cohort(queues.cohort, queues.pools, queues.teams),

@@ -67,7 +67,9 @@ def test_the_platform_does_not_know_runs() -> None:
 def test_components_take_outputs_and_never_the_stack_configuration() -> None:
     outside = (
         path
-        for path in inner("infra", "training/deployment/job.py", "training/deployment/launchers")
+        for path in inner(
+            "infra", *(f"training/deployment/{n}" for n in ("job.py", "gangs", "launchers"))
+        )
         if not {"config", "cli"} & set(path.relative_to(ROOT).parts)
     )
     assert offenders(outside, "infra.config") == []

@@ -15,7 +15,8 @@ from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
 from infra.observability.dashboards import run_url
 from training import spec
 from training.deployment import placement
-from training.deployment.launchers import LAUNCHERS, gang, pod
+from training.deployment.gangs import gang_backend
+from training.deployment.launchers import LAUNCHERS, pod
 from training.spec import RunRecord, RunSpec
 
 _NEVER_CHANGED: Final = ["metadata", "spec", "data", "immutable"]
@@ -50,9 +51,10 @@ def _plain(value: Any) -> Any:
 def manifests(run: RunSpec, platform: Platform, git_commit: str) -> list[Manifest]:
     """Every object of a run, in the order of creation; the last is the run itself, which queues."""
     record = run.record(stack=platform.stack, git_commit=git_commit)
+    requests = pod.resources(run, platform)["requests"]
     return [
         config_map(run, platform, record),
-        *gang.groups(run, platform, pod.labels(run), pod.resources(run, platform)["requests"]),
+        *gang_backend(platform.scheduler).groups(run, platform, pod.labels(run), requests),
         *LAUNCHERS[run.launcher].render(run, platform),
     ]
 

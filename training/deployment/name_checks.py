@@ -11,7 +11,7 @@ import pydantic
 from infra.config.errors import ConfigIssue, did_you_mean, one_of, shown
 from infra.config.types import Image
 from infra.domain.platform import Platform
-from infra.domain.scheduler import UNSUITED
+from infra.queueing.backends import backend
 from training import spec
 from training.deployment import admission_checks
 from training.deployment.launchers import LAUNCHERS
@@ -29,7 +29,7 @@ def check_names(
     """Names that the platform does not have, and a name that is too long for a run id."""
     yield from _unknown("team", file.team, platform.teams, "add the team to the stack")
     yield from _unknown("launcher", file.launcher, LAUNCHERS, "choose one")
-    unsuited = UNSUITED.get(platform.scheduler, {})
+    unsuited = backend(platform.scheduler).unsupported_launchers
     if file.launcher in LAUNCHERS and file.launcher not in {*platform.launchers, *unsuited}:
         yield ConfigIssue(
             path="launcher",

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from infra.domain import fabric, naming, topology
+from infra.domain import fabric, naming
 from infra.domain.platform import Platform
-from infra.domain.pools import NodePool, topology_aware
-from infra.domain.scheduler import Scheduler
+from infra.domain.pools import NodePool
 from training.spec import RunSpec
 
 
@@ -99,25 +98,6 @@ def tolerations(pools: tuple[NodePool, ...]) -> list[dict[str, Any]]:
     for pool in pools:
         found += [t for t in pool.tolerations() if t not in found]
     return found
-
-
-def topology_annotation(
-    spec: RunSpec, platform: Platform, pools: tuple[NodePool, ...]
-) -> dict[str, str]:
-    """Asks Kueue for nodes near each other.
-
-    A gang wishes for one rack where the labels of its nodes tell racks; Kueue then takes as few as it can.
-    Else it is kept in one zone: a must where collectives run over RDMA, else a wish. Nothing where the
-    queue's nodes are the scheduler's choice: each pool is in one zone anyway.
-    """
-    if platform.scheduler is not Scheduler.KUEUE or not topology_aware(
-        platform.gpu_pools(spec.team)
-    ):
-        return {}
-    level = topology.gang_level(pools) if spec.nodes > 1 else naming.ZONE
-    rdma = spec.nodes > 1 and any(pool.network.rdma for pool in pools)
-    must = rdma and level == naming.ZONE
-    return {naming.REQUIRED_TOPOLOGY if must else naming.PREFERRED_TOPOLOGY: level}
 
 
 def network_devices(spec: RunSpec, pools: tuple[NodePool, ...]) -> dict[str, int]:

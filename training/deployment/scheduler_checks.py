@@ -7,22 +7,23 @@ from collections.abc import Iterator, Sequence
 from infra.config.errors import ConfigIssue, one_of, shown
 from infra.domain.platform import Platform
 from infra.domain.pools import Network
-from infra.domain.scheduler import UNSUITED, Scheduler
+from infra.queueing.backends import backend
 from training.deployment import placement
+from training.deployment.gangs import gang_backend
 from training.deployment.run_schema import RunFile
 from training.spec import RunSpec
 
 
 def unsuited(file: RunFile, platform: Platform) -> Iterator[ConfigIssue]:
     """Launchers whose gangs the scheduler cannot hold together, and times that it cannot end a run at."""
-    if reason := UNSUITED.get(platform.scheduler, {}).get(file.launcher):
+    if reason := backend(platform.scheduler).unsupported_launchers.get(file.launcher):
         yield ConfigIssue(
             path="launcher",
             problem=f"got {shown(file.launcher)}",
             valid=f"allowed {one_of(platform.launchers)} with scheduler {reason}",
             action="choose one, or another scheduler for the stack",
         )
-    if file.max_hours is not None and platform.scheduler is not Scheduler.KUEUE:
+    if file.max_hours is not None and not gang_backend(platform.scheduler).keeps_max_hours:
         yield ConfigIssue(
             path="maxHours",
             problem=f"got {file.max_hours:g}",
@@ -36,7 +37,7 @@ def zones(run: RunSpec, platform: Platform) -> Iterator[ConfigIssue]:
     """A gang over EFA stays in one zone, which only Kueue sees to."""
     pools = placement.eligible_pools(run, platform)
     apart = sorted({pool.zone for pool in pools if pool.network is Network.EFA})
-    if run.nodes > 1 and len(apart) > 1 and platform.scheduler is not Scheduler.KUEUE:
+    if run.nodes > 1 and len(apart) > 1 and not gang_backend(platform.scheduler).keeps_zone:
         yield ConfigIssue(
             path="nodes",
             problem=f"got {run.nodes} on EFA pools in {', '.join(apart)}",
@@ -51,7 +52,7 @@ def together(runs: Sequence[tuple[str, RunSpec]], platform: Platform) -> Iterato
 
     Their pods are made at once, and a quota that ends in the midst of two gangs stops both for ever.
     """
-    if platform.scheduler.has_queues:
+    if backend(platform.scheduler).has_queues:
         return
     held: dict[str, int] = {}
     for where, run in runs:

@@ -8,20 +8,21 @@ from typing import Any, Final
 from infra.config.checks import add_ons
 from infra.config.checks.partial import PartialStack
 from infra.config.errors import ConfigIssue, shown
-from infra.domain.scheduler import NATIVE_GANG_APIS, Scheduler
+from infra.domain.scheduler import DEFAULT_SCHEDULER, Scheduler
+from infra.queueing.backends import backend
 
 _PROVIDED: Final = "{provided: true} or {provided: false}"
 
 
 def _chosen(parts: PartialStack) -> Scheduler | None:
     """None: the file names none that there is, which is a mistake of its own."""
-    named = parts.raw.get("scheduler", Scheduler.KUEUE.value)
+    named = parts.raw.get("scheduler", DEFAULT_SCHEDULER.value)
     return next((one for one in Scheduler if one.value == named), None)
 
 
 def _with(scheduler: Scheduler) -> str:
     """Says which scheduler the rule follows from, unless nobody chose one."""
-    return "" if scheduler is Scheduler.KUEUE else f" with scheduler {scheduler.value}"
+    return "" if scheduler is DEFAULT_SCHEDULER else f" with scheduler {scheduler.value}"
 
 
 def check_scheduler_operator(parts: PartialStack) -> Iterator[ConfigIssue]:
@@ -30,18 +31,20 @@ def check_scheduler_operator(parts: PartialStack) -> Iterator[ConfigIssue]:
     named: Any = parts.raw.get("operators")
     if scheduler is None or not isinstance(named, dict):
         return
-    if scheduler.operator and named.get(scheduler.operator) is None:
+    operator = backend(scheduler).operator
+    if operator and named.get(operator) is None:
         yield ConfigIssue(
-            path=f"operators.{scheduler.operator}",
+            path=f"operators.{operator}",
             code="operator-required",
             problem="missing",
             valid=f"must be {_PROVIDED}{_with(scheduler)}",
             action="add it",
         )
     for other in Scheduler:
-        if other is not scheduler and other.operator and named.get(other.operator) is not None:
+        foreign = backend(other).operator
+        if other is not scheduler and foreign and named.get(foreign) is not None:
             yield ConfigIssue(
-                path=f"operators.{other.operator}",
+                path=f"operators.{foreign}",
                 code="second-scheduler",
                 problem="a second scheduler for runs",
                 valid=f"only the operator of scheduler {scheduler.value} is valid, which "
@@ -57,7 +60,8 @@ def check_native_version(parts: PartialStack) -> Iterator[ConfigIssue]:
     version = cluster.get("version") if isinstance(cluster, dict) else None
     if not isinstance(version, str | None):
         return  # A mistake of its own.
-    if scheduler is not Scheduler.NATIVE:
+    apis = backend(scheduler).gang_apis if scheduler else {}
+    if scheduler is None or not apis:
         idle = not add_ons.installed(parts)
         if scheduler and parts.provider == "existing" and version is not None and idle:
             yield ConfigIssue(
@@ -68,22 +72,23 @@ def check_native_version(parts: PartialStack) -> Iterator[ConfigIssue]:
                 action="remove it",
             )
         return
-    versions = " or ".join(NATIVE_GANG_APIS)
+    versions = " or ".join(apis)
     if parts.provider == "eks":
+        *others, last = [one.value for one in Scheduler if not backend(one).gang_apis]
         yield ConfigIssue(
             path="scheduler",
             code="native-on-eks",
-            problem="'native' requires the PodGroup API, which EKS does not serve",
-            valid="must be kueue, volcano or yunikorn",
+            problem=f"{shown(scheduler.value)} requires the PodGroup API, which EKS does not serve",
+            valid=f"must be {', '.join(others)} or {last}",
             action="choose one",
         )
         return
-    if version not in NATIVE_GANG_APIS:
+    if version not in apis:
         yield ConfigIssue(
             path="cluster.version",
             code="native-version",
             problem=f"{shown(version)} does not serve the PodGroup API" if version else "missing",
-            valid=f"must be {versions} with scheduler native",
+            valid=f"must be {versions} with scheduler {scheduler.value}",
             action="set the cluster's version, and enable GenericWorkload and GangScheduling there",
         )
 
@@ -91,9 +96,8 @@ def check_native_version(parts: PartialStack) -> Iterator[ConfigIssue]:
 def check_team_options(parts: PartialStack) -> Iterator[ConfigIssue]:
     """Reject team options that the scheduler does not support."""
     scheduler = _chosen(parts)
-    if scheduler in (None, Scheduler.KUEUE):
+    if scheduler is None or backend(scheduler).limits_by_pool:
         return
-    assert scheduler
     for index, team in parts.teams:
         kueues = {
             "fairWeight": team.fair_weight not in (None, 1),
@@ -109,7 +113,7 @@ def check_team_options(parts: PartialStack) -> Iterator[ConfigIssue]:
                 valid=f"must be absent{_with(scheduler)}",
                 action="remove it, or set scheduler: kueue",
             )
-        if not scheduler.has_queues and any(team.guaranteed.values()):
+        if not backend(scheduler).has_queues and any(team.guaranteed.values()):
             yield ConfigIssue(
                 path=f"teams[{index}].guaranteed",
                 code="no-queues",

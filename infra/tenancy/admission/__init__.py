@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import pulumi
 
 from infra.domain import naming
-from infra.domain.scheduler import Scheduler
 from infra.kubernetes.admission_policy import binding
-from infra.kubernetes.controller_accounts import BINDERS
+from infra.kubernetes.controller_accounts import KUBE_SCHEDULER
 from infra.kubernetes.objects import KubernetesObject, Manifest
 from infra.tenancy.admission import (
     audit,
@@ -20,9 +19,7 @@ from infra.tenancy.admission import (
     placement,
     pod_security,
     priorities,
-    queues,
     resource_requests,
-    scheduler_queues,
     services,
     volumes,
 )
@@ -40,37 +37,22 @@ class AdmissionPoliciesArgs:
     """Priority classes and their values."""
     ceilings: Mapping[str, str]
     """The highest class of each tier."""
-    scheduler: Scheduler = Scheduler.KUEUE
-    """What queues runs. Only Kueue can prove that it admitted one; see docs/security.md."""
-    queue_prefix: str = ""
-    """With a scheduler that names queues after teams: what comes before the team's name."""
-
-
-def _queue(args: AdmissionPoliciesArgs) -> list[Manifest]:
-    if args.scheduler.holds_pods_back:
-        return [
-            queues.require_team_queue(args.taint_key),
-            immutability.workloads_written_by_kueue(),
-        ]
-    own = args.scheduler.pod_scheduler
-    if not own:
-        return []
-    return [
-        queues.require_scheduler(args.taint_key, own),
-        scheduler_queues.require_own_queue(args.scheduler, args.queue_prefix, args.taint_key),
-    ]
+    queue_policies: tuple[Manifest, ...] = ()
+    """The scheduler's own; only Kueue can prove that it admitted a run, see docs/security.md."""
+    binders: tuple[str, ...] = (KUBE_SCHEDULER,)
+    """Users that may bind pods to nodes."""
 
 
 def policies(args: AdmissionPoliciesArgs) -> list[Manifest]:
     """Every policy, in the order of their names' meaning: queue first, notes last."""
     return [
-        *_queue(args),
+        *args.queue_policies,
         immutability.run_spec_immutable(),
         immutability.pod_spec_immutable(),
         immutability.run_status_immutable(),
         immutability.forbid_orphan_deletion(),
         placement.placement_policy(args.taint_key),
-        placement.require_scheduler_binding(BINDERS[args.scheduler]),
+        placement.require_scheduler_binding(args.binders),
         resource_requests.require_resource_requests(),
         resource_requests.forbid_resource_claims(),
         volumes.require_platform_volumes(),

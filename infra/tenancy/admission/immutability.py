@@ -6,11 +6,19 @@ calling it finished while its pods run, and deleting it without them.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from infra.domain import naming
 from infra.kubernetes import pod_templates
-from infra.kubernetes.admission_policy import Rule, policy, resources
+from infra.kubernetes.admission_policy import (
+    Rule,
+    finalizers_of,
+    labels_of,
+    owners_of,
+    policy,
+    resources,
+    unchanged,
+)
 from infra.kubernetes.controller_accounts import (
     GARBAGE_COLLECTOR,
     KUEUE,
@@ -25,35 +33,12 @@ _UPDATED: Final = "request.operation == 'UPDATE'"
 _KUEUE: Final = "kueue.x-k8s.io"
 
 
-def _owners(of: str) -> str:
-    return f"{of}.metadata.?ownerReferences.orValue([])"
-
-
-def _finalizers(of: str) -> str:
-    return f"{of}.metadata.?finalizers.orValue([])"
-
-
-def _labels(of: str) -> str:
-    return f"{of}.metadata.?labels.orValue({{}})"
-
-
-def _annotations(of: str) -> str:
-    return f"{of}.metadata.?annotations.orValue({{}})"
-
-
-def _kept(new: str, old: str, *domains: str) -> str:
-    """CEL: of labels or annotations, those of these domains are as they were."""
-    ours = " || ".join(f"k.startsWith('{domain}/')" for domain in domains)
-    return (
-        f"{new}.all(k, !({ours}) || (k in {old} && {old}[k] == {new}[k])) && "
-        f"{old}.all(k, !({ours}) || k in {new})"
-    )
-
-
 def _ownership(users: tuple[str, ...]) -> Rule:
-    by_hand = f"request.operation == 'UPDATE' ? {_owners('object')} == {_owners('oldObject')} : "
+    by_hand = (
+        f"request.operation == 'UPDATE' ? {owners_of('object')} == {owners_of('oldObject')} : "
+    )
     return Rule(
-        holds=f"{is_one_of(users)} || ({by_hand}{_owners('object')}.size() == 0)",
+        holds=f"{is_one_of(users)} || ({by_hand}{owners_of('object')}.size() == 0)",
         message="only controllers say what an object belongs to; remove metadata.ownerReferences",
     )
 
@@ -61,7 +46,7 @@ def _ownership(users: tuple[str, ...]) -> Rule:
 def run_spec_immutable() -> Manifest:
     """Of a run, only controllers change the spec. A Job's labels and owners may be written with its status,
     too, and what is scaled is the spec."""
-    kept = _kept(_labels("object"), _labels("oldObject"), _KUEUE, naming.DOMAIN)
+    kept = unchanged(labels_of("object"), labels_of("oldObject"), _KUEUE, naming.DOMAIN)
     by_side_doors = pod_templates.runs("status", "scale", operations=("UPDATE",))
     return policy(
         "changes",
@@ -84,14 +69,14 @@ def run_spec_immutable() -> Manifest:
             ),
             _ownership((*OWNERS, *GARBAGE_COLLECTOR)),
             Rule(
-                holds=f"!('orphan' in {_finalizers('object')})",
+                holds=f"!('orphan' in {finalizers_of('object')})",
                 message="a run's pods go with it; remove the finalizer orphan",
             ),
             # The Job controller stops no pod of a run that is being deleted, whoever waits for its nodes.
             Rule(
                 holds=(
-                    f"{is_one_of((*OWNERS, *GARBAGE_COLLECTOR))} || {_finalizers('object')}"
-                    f".all(f, {_UPDATED} && f in {_finalizers('oldObject')})"
+                    f"{is_one_of((*OWNERS, *GARBAGE_COLLECTOR))} || {finalizers_of('object')}"
+                    f".all(f, {_UPDATED} && f in {finalizers_of('oldObject')})"
                 ),
                 message="a run that is deleted goes; remove metadata.finalizers",
             ),
@@ -101,7 +86,7 @@ def run_spec_immutable() -> Manifest:
 
 def pod_spec_immutable() -> Manifest:
     """Of a pod that is there, nothing changes but what controllers note on it; nobody joins it."""
-    same_labels = f"{_labels('object')} == {_labels('oldObject')}"
+    same_labels = f"{labels_of('object')} == {labels_of('oldObject')}"
     return policy(
         "live-pods",
         matches=[resources("", "pods", "pods/ephemeralcontainers", "pods/resize", "pods/status")],
@@ -155,44 +140,6 @@ def forbid_orphan_deletion() -> Manifest:
                     "dyn(request.options).?propagationPolicy.orValue(variables.unsaid) != 'Orphan'"
                 ),
                 message="a run's pods go with it; delete with propagationPolicy Background",
-            )
-        ],
-    )
-
-
-def workloads_written_by_kueue() -> Manifest:
-    """Only Kueue writes Workloads: they are what says that a run is admitted. Anybody may stop one."""
-
-    def others(of: str, against: str) -> str:
-        return (
-            f"{of}.spec.all(k, k == 'active' || (k in {against}.spec && "
-            f"{of}.spec[k] == {against}.spec[k]))"
-        )
-
-    same = [
-        others("dyn(object)", "dyn(oldObject)"),
-        others("dyn(oldObject)", "dyn(object)"),
-        f"{_owners('object')} == {_owners('oldObject')}",
-        f"{_finalizers('object')} == {_finalizers('oldObject')}",
-        f"{_labels('object')} == {_labels('oldObject')}",
-        _kept(_annotations("object"), _annotations("oldObject"), _KUEUE),
-    ]
-    matches: list[dict[str, Any]] = [
-        resources(_KUEUE, "workloads", "workloads/status"),
-    ]
-    return policy(
-        "workloads",
-        matches=matches,
-        rules=[
-            Rule(
-                holds=(
-                    f"{is_one_of((*KUEUE, *GARBAGE_COLLECTOR))} || ({_UPDATED} && "
-                    f"request.?subResource.orValue('') == '' && {' && '.join(same)})"
-                ),
-                message=(
-                    "only Kueue writes Workloads; queue a run by its label "
-                    "kueue.x-k8s.io/queue-name, stop it with spec.active: false"
-                ),
             )
         ],
     )

@@ -17,6 +17,7 @@ from infra.domain.tier import DEFAULT_PRIORITIES
 from infra.kubernetes import controller_accounts, pod_templates
 from infra.kubernetes.admission_policy import binding, text
 from infra.queueing import priorities
+from infra.queueing.backends import backend
 from infra.tenancy import admission, team
 from infra.tenancy.admission import images
 from infra.tenancy.admission import priorities as ranks
@@ -37,7 +38,8 @@ def _args(scheduler: Scheduler) -> admission.AdmissionPoliciesArgs:
         registries=("registry.example.com",),
         priorities=priorities.PRIORITIES,
         ceilings=DEFAULT_PRIORITIES,
-        scheduler=scheduler,
+        queue_policies=tuple(backend(scheduler).admission_policies("dedicated", "trainyard")),
+        binders=backend(scheduler).binders,
     )
 
 
@@ -190,7 +192,7 @@ def test_the_sandboxes_controllers_are_those_that_the_walls_know() -> None:
         ("kueue", controller_accounts.KUEUE),
         ("jobset", launcher_support.JOBSET.controllers),
         ("kubeflowTrainer", launcher_support.TRAIN_JOB.controllers),
-        ("volcano", controller_accounts.VOLCANO),
+        ("volcano", backend(Scheduler.VOLCANO).binders[1:]),
         ("yunikorn", controller_accounts.YUNIKORN),
         ("trainingOperator", launcher_support.PYTORCH_JOB.controllers),
         ("mpiOperator", launcher_support.MPI_JOB.controllers),
@@ -209,7 +211,7 @@ def test_another_scheduler_has_a_wall_of_its_own_in_place_of_the_queues() -> Non
     (rule,) = found["trainyard-queue"]["spec"]["validations"]
     assert "schedulerName" in rule["message"]
     (bound,) = found["trainyard-binding"]["spec"]["validations"]
-    assert controller_accounts.VOLCANO[0] in bound["expression"]
+    assert backend(Scheduler.VOLCANO).binders[1] in bound["expression"]
 
 
 def test_where_nothing_queues_there_is_no_wall_around_a_queue() -> None:

@@ -9,11 +9,11 @@ import pytest
 from infra.config import arguments, parse
 from infra.domain import naming, quantity, topology
 from infra.queueing import kueue, priorities
-from infra.queueing.kueue import KueueQueuesArgs
+from infra.queueing.quotas import QueuesArgs
 from tests.golden.example_runs import stack_values
 
 
-def args(**changes: Any) -> KueueQueuesArgs:
+def args(**changes: Any) -> QueuesArgs:
     """The example's pools and teams."""
     return arguments.queues(parse(stack_values() | changes))
 
@@ -123,7 +123,7 @@ def test_the_cohort_is_the_stacks() -> None:
 @pytest.mark.parametrize("name", priorities.PRIORITIES)
 def test_queue_and_scheduler_agree_on_priorities(name: str) -> None:
     scheduler = priorities.priority_class(name)
-    assert scheduler["value"] == priorities.workload_priority_class(name)["value"]
+    assert scheduler["value"] == kueue.workload_priority_class(name)["value"]
     assert scheduler["preemptionPolicy"] == "Never"
     assert scheduler["globalDefault"] is False
 

@@ -14,16 +14,17 @@ from infra.config import arguments, parse
 from infra.domain import naming, quantity
 from infra.domain.scheduler import Scheduler
 from infra.queueing import priorities, shares, volcano, yunikorn
-from infra.queueing.shares import SharedQueuesArgs
+from infra.queueing.backends import backend
+from infra.queueing.quotas import QueuesArgs
 from tests.golden.example_runs import scheduler_values
 
 _YUNIKORN_NAME = re.compile(r"[a-zA-Z0-9_:#/@-]{1,64}")
 """Names of queues that YuniKorn's validation admits."""
 
 
-def args(scheduler: Scheduler = Scheduler.VOLCANO, **changes: Any) -> SharedQueuesArgs:
+def args(scheduler: Scheduler = Scheduler.VOLCANO, **changes: Any) -> QueuesArgs:
     """The example's pools and teams."""
-    return arguments.team_queues(parse(scheduler_values(scheduler) | changes)).shared
+    return arguments.queues(parse(scheduler_values(scheduler) | changes))
 
 
 def teams(*guaranteed: dict[str, int], gpus: int = 32) -> list[dict[str, Any]]:
@@ -41,13 +42,13 @@ def amount(resource: str, text: str) -> int:
     return quantity.millicores(text) if resource == "cpu" else quantity.bytes_(text)
 
 
-def spec(found: SharedQueuesArgs, index: int) -> dict[str, Any]:
+def spec(found: QueuesArgs, index: int) -> dict[str, Any]:
     """The spec of a team's Queue."""
-    made: dict[str, Any] = volcano.queue(found.shares[index], found)["spec"]
+    made: dict[str, Any] = volcano.queue(found.teams[index], found)["spec"]
     return made
 
 
-def tree(found: SharedQueuesArgs) -> dict[str, Any]:
+def tree(found: QueuesArgs) -> dict[str, Any]:
     """YuniKorn's queue of the cohort, as its scheduler reads it."""
     text = yunikorn.config_map(found)["data"]["queues.yaml"]
     [partition] = yaml.safe_load(text)["partitions"]
@@ -83,7 +84,7 @@ def test_a_team_without_guarantees_deserves_nothing() -> None:
 @pytest.mark.parametrize("gpus", [0, 8, 32, 100])
 def test_no_guarantee_is_above_what_its_queue_may_hold(gpus: int) -> None:
     found = args(teams=teams({"ondemand": 4}, {"spot": 10}, gpus=gpus))
-    for share in found.shares:
+    for share in found.teams:
         most = shares.most(share, found)
         assert all(n <= most[r] for r, n in shares.guaranteed(share, found).items())
 
@@ -92,7 +93,7 @@ def test_all_guarantees_together_fit_the_pools() -> None:
     found = args(teams=teams({"ondemand": 4, "spot": 20}, {"spot": 30}, gpus=432))
     pools = shares.everything(found)
     for resource in pools:
-        total = sum(shares.guaranteed(share, found)[resource] for share in found.shares)
+        total = sum(shares.guaranteed(share, found)[resource] for share in found.teams)
         assert total <= pools[resource]
 
 
@@ -108,7 +109,7 @@ def test_yunikorns_tree_is_root_cohort_team() -> None:
     assert [q["name"] for q in tree(found)["queues"]] == ["research", "production"]
     for queue in tree(found)["queues"]:
         path = f"root.{tree(found)['name']}.{queue['name']}"
-        assert path == Scheduler.YUNIKORN.queue(queue["name"], "trainyard")
+        assert path == backend(Scheduler.YUNIKORN).queue(queue["name"], "trainyard")
         assert all(_YUNIKORN_NAME.fullmatch(part) for part in path.split("."))
 
 
@@ -141,16 +142,18 @@ def test_volcano_asks_for_nodes_that_do_not_exist_yet() -> None:
     assert "proportion" not in plugins
 
 
-@pytest.mark.parametrize("scheduler", [s for s in Scheduler if s.operator])
+@pytest.mark.parametrize("scheduler", [s for s in Scheduler if backend(s).operator])
 def test_every_scheduler_can_be_installed_at_one_version(scheduler: Scheduler) -> None:
-    chart = ADD_ONS[scheduler.operator or ""]
+    chart = ADD_ONS[backend(scheduler).operator]
     assert re.fullmatch(r"\d+\.\d+\.\d+", chart.version)
     assert chart.repository.startswith("https://") or chart.chart.startswith("oci://")
 
 
 def test_who_takes_nodes_back_by_itself_may_preempt() -> None:
     policy = {
-        scheduler: priorities.priority_class("production-training", scheduler)["preemptionPolicy"]
+        scheduler: priorities.priority_class(
+            "production-training", backend(scheduler).preemption_policy
+        )["preemptionPolicy"]
         for scheduler in Scheduler
     }
     assert policy == {

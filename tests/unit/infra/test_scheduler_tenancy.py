@@ -10,6 +10,7 @@ from infra.config import arguments, parse
 from infra.domain import naming
 from infra.domain.scheduler import Scheduler
 from infra.queueing import yunikorn
+from infra.queueing.backends import backend
 from infra.tenancy import access, admission, limits
 from tests.golden.example_runs import platform_of, scheduler_values
 
@@ -27,7 +28,7 @@ def expressions(policy: dict[str, Any]) -> str:
 
 def rules(role: str, scheduler: Scheduler) -> list[dict[str, Any]]:
     """Rules of a team's role about groups of pods."""
-    made = access.role(role, "research", scheduler.pod_groups)
+    made = access.role(role, "research", backend(scheduler).pod_group_api)
     return [rule for rule in made["rules"] if "podgroups" in rule["resources"]]
 
 
@@ -65,7 +66,7 @@ def test_placeholders_of_yunikorn_come_from_an_allowed_registry() -> None:
 def test_only_who_deploys_runs_makes_their_groups(scheduler: Scheduler) -> None:
     for role in access.ROLE_RULES:
         [rule] = rules(role, scheduler)
-        assert rule["apiGroups"] == [scheduler.pod_groups]
+        assert rule["apiGroups"] == [backend(scheduler).pod_group_api]
         assert ("create" in rule["verbs"]) == (role == "deployer")
         assert "get" in rule["verbs"]
 

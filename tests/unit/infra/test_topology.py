@@ -15,6 +15,7 @@ from infra.sites.simulated import node_pools
 from tests.golden.example_runs import platform, run, stack_values
 from tests.unit.infra.test_pools import pool
 from training.deployment import placement
+from training.deployment.gangs.kueue import BACKEND as GANGS
 
 
 def simulated(**changes: Any) -> NodePool:
@@ -90,14 +91,14 @@ def test_a_gang_wishes_for_a_rack_and_over_efa_insists_on_a_zone(
     offered = platform(nodePools=on(nodes, network))
     gang = run()
     pools = placement.eligible_pools(gang, offered)
-    assert placement.topology_annotation(gang, offered, pools) == {annotation: level}
+    assert GANGS.topology(gang, offered, pools) == {annotation: level}
 
 
 def test_a_run_of_one_node_has_nothing_to_gather() -> None:
     offered = platform(nodePools=on("kwok", "efa"))
     single = run(nodes=1)
     pools = placement.eligible_pools(single, offered)
-    found = placement.topology_annotation(single, offered, pools)
+    found = GANGS.topology(single, offered, pools)
     assert found == {naming.PREFERRED_TOPOLOGY: naming.ZONE}
 
 

@@ -13,7 +13,9 @@ import pytest
 from infra.config import ConfigError
 from infra.domain import naming
 from infra.domain.platform import Platform
-from infra.domain.scheduler import UNSUITED, YUNIKORN_QUEUE, Scheduler
+from infra.domain.scheduler import Scheduler
+from infra.queueing.backends import backend
+from infra.queueing.yunikorn import QUEUE_LABEL
 from tests.golden.example_runs import (
     IMAGE,
     LAUNCHERS,
@@ -26,8 +28,8 @@ from tests.golden.example_runs import (
     write_runs,
 )
 from training.deployment import run_files
+from training.deployment.gangs import volcano, yunikorn
 from training.deployment.job import manifests
-from training.deployment.launchers import gang
 
 OTHERS = [s for s in Scheduler if s is not Scheduler.KUEUE]
 
@@ -36,7 +38,7 @@ GOOD = RUN_FILE | {"launcher": "indexed-job"}
 
 def suited(scheduler: Scheduler) -> list[str]:
     """Launchers that the scheduler can hold together."""
-    return [name for name in LAUNCHERS if name not in UNSUITED.get(scheduler, {})]
+    return [name for name in LAUNCHERS if name not in backend(scheduler).unsupported_launchers]
 
 
 EVERY = [(scheduler, launcher) for scheduler in OTHERS for launcher in suited(scheduler)]
@@ -92,8 +94,8 @@ def test_with_volcano_every_pod_is_of_the_group_that_goes_before_the_run(launche
     assert group["spec"]["minResources"][naming.GPU] == str(8 * nodes)
     for pod in templates(found):
         assert pod["spec"]["schedulerName"] == "volcano"
-        assert pod["metadata"]["annotations"][gang.VOLCANO_GROUP] == group["metadata"]["name"]
-        assert pod["metadata"]["annotations"][gang.VOLCANO_QUEUE] == "team-research"
+        assert pod["metadata"]["annotations"][volcano.GROUP] == group["metadata"]["name"]
+        assert pod["metadata"]["annotations"][volcano.QUEUE] == "team-research"
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
@@ -101,23 +103,23 @@ def test_with_yunikorn_placeholders_are_as_many_and_as_large_as_the_workers(laun
     found = rendered(launcher, platform_of(Scheduler.YUNIKORN))
     for pod in templates(found):
         assert pod["spec"]["schedulerName"] == "yunikorn"
-        assert pod["metadata"]["labels"][YUNIKORN_QUEUE] == "root.trainyard.research"
+        assert pod["metadata"]["labels"][QUEUE_LABEL] == "root.trainyard.research"
     for pod in workers(found):
         if launcher == "job":
-            assert gang.YUNIKORN_GROUPS not in pod["metadata"]["annotations"]
+            assert yunikorn.GROUPS not in pod["metadata"]["annotations"]
             continue
-        [group] = json.loads(pod["metadata"]["annotations"][gang.YUNIKORN_GROUPS])
+        [group] = json.loads(pod["metadata"]["annotations"][yunikorn.GROUPS])
         assert group["minMember"] == 2
         assert group["minResource"] == pod["spec"]["containers"][0]["resources"]["requests"]
         assert group["tolerations"] == pod["spec"]["tolerations"]
-        assert group["name"] == pod["metadata"]["annotations"][gang.YUNIKORN_GROUP]
+        assert group["name"] == pod["metadata"]["annotations"][yunikorn.GROUP]
 
 
 def test_with_yunikorn_mpirun_takes_no_placeholder_of_a_worker() -> None:
     found = rendered("mpijob", platform_of(Scheduler.YUNIKORN))
     [launcher] = [pod for pod in templates(found) if pod not in workers(found)]
-    assert gang.YUNIKORN_GROUP not in launcher["metadata"]["annotations"]
-    assert all(gang.YUNIKORN_GROUP in p["metadata"]["annotations"] for p in workers(found))
+    assert yunikorn.GROUP not in launcher["metadata"]["annotations"]
+    assert all(yunikorn.GROUP in p["metadata"]["annotations"] for p in workers(found))
 
 
 def test_with_native_gangs_pods_name_their_group() -> None:
@@ -179,7 +181,7 @@ def test_a_gang_of_plain_jobs_runs_under_every_scheduler(
     assert lines(project, platform_of(scheduler), GOOD) == ()
 
 
-@pytest.mark.parametrize("launcher", UNSUITED[Scheduler.NATIVE])
+@pytest.mark.parametrize("launcher", backend(Scheduler.NATIVE).unsupported_launchers)
 def test_launchers_whose_objects_drop_the_group_are_refused(project: Path, launcher: str) -> None:
     assert lines(project, platform_of(Scheduler.NATIVE), GOOD | {"launcher": launcher}) == (
         f"launcher: got '{launcher}'; allowed indexed-job, job with scheduler native, whose group "

@@ -14,6 +14,7 @@ from infra.sites.aws import imds_sidecar
 from tests.golden.example_runs import LAUNCHERS, platform, run, run_of, stack_values
 from training import spec
 from training.deployment import placement
+from training.deployment.gangs import kueue
 from training.deployment.job import manifests, outputs
 from training.deployment.launchers import LAUNCHERS as KNOWN
 from training.deployment.launchers import pod as pods_of_runs
@@ -237,15 +238,13 @@ def test_network_settings_follow_from_the_pools_network() -> None:
     efa = placement.eligible_pools(run(), platform())
     assert placement.network_env(run(), efa)["FI_PROVIDER"] == "efa"
     assert placement.network_devices(run(), efa) == {naming.EFA: 4}
-    assert placement.topology_annotation(run(), platform(), efa) == {
-        naming.REQUIRED_TOPOLOGY: naming.ZONE
-    }
+    assert kueue.BACKEND.topology(run(), platform(), efa) == {naming.REQUIRED_TOPOLOGY: naming.ZONE}
 
     plain = [p | {"network": "tcp"} for p in stack_values()["nodePools"]]
     tcp = placement.eligible_pools(run(), platform(nodePools=plain))
     assert placement.network_env(run(), tcp)["NCCL_IB_DISABLE"] == "1"
     assert placement.network_devices(run(), tcp) == {}
-    assert placement.topology_annotation(run(), platform(), tcp) == {
+    assert kueue.BACKEND.topology(run(), platform(), tcp) == {
         naming.PREFERRED_TOPOLOGY: naming.ZONE
     }
 
@@ -292,7 +291,7 @@ def test_a_run_queued_for_nodes_that_karpenter_makes_is_placed_by_the_scheduler(
     found = platform_record.platform(
         StackConfig.model_validate(stack_values() | {"nodePools": mixed}), "x"
     )
-    assert placement.topology_annotation(run(), found, found.gpu_pools("research")) == {}
+    assert kueue.BACKEND.topology(run(), found, found.gpu_pools("research")) == {}
 
 
 def test_a_stack_that_asks_for_it_has_a_sidecar_that_polls_for_notices() -> None:

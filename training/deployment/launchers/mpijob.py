@@ -9,7 +9,8 @@ from infra.domain.launcher_support import MPI_JOB
 from infra.domain.platform import Platform
 from infra.kubernetes.objects import Manifest
 from training import spec
-from training.deployment.launchers import gang, pod
+from training.deployment.gangs import gang_backend
+from training.deployment.launchers import pod
 from training.spec import RunSpec
 
 # Open MPI names ranks its own way; the trainer reads torchrun's names.
@@ -61,8 +62,8 @@ def _launcher_template(run: RunSpec, platform: Platform) -> dict[str, Any]:
     # Anti-affinity keeps workers apart; the launcher must not need a node of its own.
     del template["spec"]["affinity"]["podAntiAffinity"]
     del template["metadata"]["labels"][naming.WORKER_OF]
-    # A placeholder of a worker's size is no place for it.
-    template["metadata"]["annotations"].pop(gang.YUNIKORN_GROUP, None)
+    for key in gang_backend(platform.scheduler).worker_annotations:
+        template["metadata"]["annotations"].pop(key, None)
     return template
 
 

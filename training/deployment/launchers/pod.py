@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from infra.domain import naming
 from infra.domain.platform import Platform
-from infra.domain.scheduler import Scheduler
 from infra.kubernetes import pod_security
 from infra.kubernetes.objects import Manifest, metadata
 from training import spec
 from training.deployment import placement
-from training.deployment.launchers import gang, gate
+from training.deployment.gangs import gang_backend
+from training.deployment.launchers import gate
 from training.spec import RunSpec
 
 CONTAINER: Final = "trainer"
@@ -37,7 +37,7 @@ def run_metadata(run: RunSpec, platform: Platform) -> Manifest:
     return metadata(
         run.run_id,
         namespace=platform.teams[run.team].namespace,
-        labels=labels(run) | gang.queue_labels(run, platform),
+        labels=labels(run) | gang_backend(platform.scheduler).run_labels(run, platform),
         annotations={naming.SKIP_AWAIT: "true"},
     )
 
@@ -219,7 +219,7 @@ def pod_spec(
         "securityContext": pod_security.pod_security_with_volumes(),
         "tolerations": placement.tolerations(pools),
         "affinity": placement.affinity(
-            run, pools, in_order=platform.scheduler is not Scheduler.KUEUE
+            run, pools, in_order=not gang_backend(platform.scheduler).orders_pools
         ),
         **({"initContainers": sidecars} if sidecars else {}),
         "containers": [dict(main)],
@@ -238,8 +238,9 @@ def template(
     """The pod template of a gang's workers."""
     pools = placement.eligible_pools(run, platform)
     spec = pod_spec(run, platform, main, restart=restart)
-    member = gang.membership(run, platform, spec, resources(run, platform)["requests"])
-    near = placement.topology_annotation(run, platform, pools)
+    gangs = gang_backend(platform.scheduler)
+    member = gangs.membership(run, platform, spec, resources(run, platform)["requests"])
+    near = gangs.topology(run, platform, pools)
     return {
         "metadata": {
             "labels": {**labels(run), naming.WORKER_OF: run.run_id, **member.labels},

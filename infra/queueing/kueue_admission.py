@@ -6,10 +6,25 @@ pod for a GPU node must come from a controller that made it for a run, and must 
 
 from __future__ import annotations
 
+from typing import Any
+
 from infra.domain import naming
 from infra.kubernetes import pod_templates
-from infra.kubernetes.admission_policy import Rule, policy, text, texts
+from infra.kubernetes.admission_policy import (
+    Rule,
+    annotations_of,
+    finalizers_of,
+    labels_of,
+    owners_of,
+    policy,
+    resources,
+    text,
+    texts,
+    unchanged,
+)
 from infra.kubernetes.controller_accounts import (
+    GARBAGE_COLLECTOR,
+    KUEUE,
     POD_PARENTS,
     RUN_CONTROLLERS,
     created_by,
@@ -24,6 +39,7 @@ _SUSPENDED = (
     "dyn(object).spec.?suspend.orValue(false) || "
     "dyn(object).spec.?runPolicy.?suspend.orValue(false)"
 )
+_KUEUE = "kueue.x-k8s.io"
 _REMEDY = "deploy a run file of training/runs, or label the run kueue.x-k8s.io/queue-name: TEAM"
 
 
@@ -115,23 +131,39 @@ def require_team_queue(taint_key: str) -> Manifest:
     )
 
 
-def require_scheduler(taint_key: str, scheduler: str) -> Manifest:
-    """The policy where another scheduler queues: pods for GPU nodes name it, so its queues count them.
+def workloads_written_by_kueue() -> Manifest:
+    """Only Kueue writes Workloads: they are what says that a run is admitted. Anybody may stop one."""
 
-    Weaker than Kueue's: whatever names the scheduler may queue, be it a run or a pod alone.
-    """
+    def others(of: str, against: str) -> str:
+        return (
+            f"{of}.spec.all(k, k == 'active' || (k in {against}.spec && "
+            f"{of}.spec[k] == {against}.spec[k]))"
+        )
+
+    same = [
+        others("dyn(object)", "dyn(oldObject)"),
+        others("dyn(oldObject)", "dyn(object)"),
+        f"{owners_of('object')} == {owners_of('oldObject')}",
+        f"{finalizers_of('object')} == {finalizers_of('oldObject')}",
+        f"{labels_of('object')} == {labels_of('oldObject')}",
+        unchanged(annotations_of("object"), annotations_of("oldObject"), _KUEUE),
+    ]
+    matches: list[dict[str, Any]] = [
+        resources(_KUEUE, "workloads", "workloads/status"),
+    ]
     return policy(
-        "queue",
-        matches=pod_templates.everything_with_pods(),
-        conditions=pod_templates.NEW_PODS,
-        variables={**pod_templates.PODS, **pod_templates.on_gpu_nodes(taint_key)},
+        "workloads",
+        matches=matches,
         rules=[
             Rule(
                 holds=(
-                    "!variables.gpu || variables.pods.all(p, "
-                    f"p.spec.?schedulerName.orValue('') == {text(scheduler)})"
+                    f"{is_one_of((*KUEUE, *GARBAGE_COLLECTOR))} || (request.operation == 'UPDATE' && "
+                    f"request.?subResource.orValue('') == '' && {' && '.join(same)})"
                 ),
-                message=f"GPUs are had through {scheduler} only; set schedulerName: {scheduler}",
+                message=(
+                    "only Kueue writes Workloads; queue a run by its label "
+                    "kueue.x-k8s.io/queue-name, stop it with spec.active: false"
+                ),
             )
         ],
     )
