@@ -1,7 +1,7 @@
-"""Makes the Python environments, with nothing but a bare Python: `python3 sandbox/bootstrap.py`.
+"""Create the Python environments with a bare Python: `python3 sandbox/bootstrap.py`.
 
-`.venv` holds requirements.txt; `policies/.venv` holds the policy pack's own pins (pulumi-policy wants an
-older protobuf). An environment is made again when its pins change; one that is up to date costs a few
+`.venv` holds requirements.txt; `policies/.venv` holds the policy pack's pins (pulumi-policy requires an
+older protobuf). An environment is reinstalled when its pins change; an up-to-date one costs a few
 milliseconds. Standard library only: this runs before anything is installed.
 """
 
@@ -17,20 +17,20 @@ PROJECT = Path(__file__).resolve().parent.parent
 PYTHON_MINIMUM = (3, 11)
 UV = "uv==0.13.9"
 BYTES_NEEDED = 8 * 1024**3
-"""Free disk for both environments and the downloads on the way to them (torch alone unpacks to 5 GB)."""
+"""Free disk space for both environments and their downloads (torch alone unpacks to 5 GB)."""
 
 
 class BootstrapError(Exception):
-    """One line for the user."""
+    """The environment cannot be created; the text is one line."""
 
 
 def main() -> int:
-    """Make what is missing; prints what it does. Exit code 1 with one line when it cannot."""
+    """Create what is missing and print the steps; on failure print one line and return 1."""
     try:
         if sys.version_info < PYTHON_MINIMUM:
             raise BootstrapError(
-                f"Python {sys.version.split()[0]} is too old: 3.11 or newer is needed;"
-                " name one with `make PYTHON=python3.12 ...`"
+                f"Python {sys.version.split()[0]} is too old; 3.11 or newer is required;"
+                " select one with `make PYTHON=python3.12 ...`"
             )
         _bubblewrap()
         with (PROJECT / ".bootstrap.lock").open("w") as lock:
@@ -41,7 +41,7 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted; run the same command again to go on", file=sys.stderr)
+        print("interrupted; run the same command again to continue", file=sys.stderr)
         return 130
     return 0
 
@@ -55,13 +55,13 @@ def _wait_for(lock: object) -> None:
 
 
 def _bubblewrap() -> None:
-    """Pods of the sandbox run in bubblewrap: installed when that is allowed, else asked for."""
+    """Install bubblewrap, which runs the sandbox's pods, or print a hint without root."""
     if shutil.which("bwrap"):
         return
     apt = shutil.which("apt-get")
     if os.geteuid() != 0 or apt is None:
         print(
-            "bubblewrap is missing: install the package `bubblewrap` before `make up`", flush=True
+            "bubblewrap is missing; install the package `bubblewrap` before `make up`", flush=True
         )
         return
     print("Installing bubblewrap with apt-get", flush=True)
@@ -70,7 +70,9 @@ def _bubblewrap() -> None:
         done = subprocess.run([apt, *command], env=env, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-            raise BootstrapError(f"apt-get {command[0]} failed: {last}; install bubblewrap by hand")
+            raise BootstrapError(
+                f"apt-get {command[0]} failed: {last}; install bubblewrap manually"
+            )
 
 
 def _environment(venv: Path, requirements: Path) -> None:
@@ -81,7 +83,7 @@ def _environment(venv: Path, requirements: Path) -> None:
     free = shutil.disk_usage(venv.parent).free
     if free < BYTES_NEEDED:
         raise BootstrapError(
-            f"disk of {venv.parent}: {free / 1024**3:.1f} GiB free, the Python environments need"
+            f"disk of {venv.parent}: {free / 1024**3:.1f} GiB free; the Python environments need"
             f" {BYTES_NEEDED / 1024**3:.0f} GiB; make room"
         )
     name = venv.relative_to(PROJECT)
@@ -90,9 +92,9 @@ def _environment(venv: Path, requirements: Path) -> None:
     python = venv / "bin" / "python"
     if not _works(python):
         shutil.rmtree(venv, ignore_errors=True)
-        _run([sys.executable, "-m", "venv", str(venv)], "making it needs Python's venv module")
+        _run([sys.executable, "-m", "venv", str(venv)], "creating it requires Python's venv module")
     _run([str(python), "-m", "pip", "install", "--quiet", UV], "installing uv failed")
-    # Compiled now: pods mount the environment read-only, where each start would compile all of torch again.
+    # Compiled now: pods mount the environment read-only and would recompile torch at each start.
     uv = [str(venv / "bin" / "uv"), "pip", "install", "--compile-bytecode", "--python", str(python)]
     if not sys.stderr.isatty():
         uv.append("--quiet")
@@ -101,7 +103,7 @@ def _environment(venv: Path, requirements: Path) -> None:
 
 
 def _works(python: Path) -> bool:
-    """Whether the environment's Python starts, has pip, and is of the version that runs now."""
+    """Whether the environment's Python starts, has pip, and has the version of this one."""
     code = "import sys, pip; print(sys.version)"
     try:
         done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
@@ -111,7 +113,7 @@ def _works(python: Path) -> bool:
 
 
 def _index(python: Path) -> list[str]:
-    """uv does not read pip's configuration: hand a mirror that is set there on to it."""
+    """Return uv's option for the package index that pip's configuration names; uv does not read it."""
     asked = [str(python), "-m", "pip", "config", "get", "global.index-url"]
     mirror = os.environ.get("PIP_INDEX_URL", "")
     if not mirror:
@@ -122,7 +124,9 @@ def _index(python: Path) -> list[str]:
 def _run(command: list[str], failed: str) -> None:
     done = subprocess.run(command, check=False)
     if done.returncode != 0:
-        raise BootstrapError(f"{failed} (see above); what was done is kept, run it again to go on")
+        raise BootstrapError(
+            f"{failed} (see above); progress is kept, run the same command again to continue"
+        )
 
 
 if __name__ == "__main__":

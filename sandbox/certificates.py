@@ -1,7 +1,7 @@
-"""The control plane's own certificate authority: kept between runs, rotated before it expires.
+"""The control plane's certificate authority: kept between runs, renewed before it expires.
 
-Everything is signed by one CA that lives in `State.pki` (0700, keys 0600). A certificate is issued again when it
-expires within `RENEW_BEFORE`, was signed by another CA, or names another subject or other hosts than are wanted.
+One CA in `State.pki` (mode 0700, keys 0600) signs everything. A certificate is reissued when it expires within
+`RENEW_BEFORE`, was signed by another CA, or has a different subject or hosts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Key = ec.EllipticCurvePrivateKey
 
 @dataclass(frozen=True)
 class Identity:
-    """Who a certificate speaks for. `hosts`: names and addresses of a server, empty for a pure client."""
+    """Subject of a certificate. `hosts`: names and addresses of a server; empty for a client."""
 
     name: str
     common_name: str
@@ -36,14 +36,14 @@ class Identity:
 
 @dataclass(frozen=True)
 class KeyPair:
-    """Files of one certificate and its key."""
+    """Files of a certificate and its key."""
 
     certificate: Path
     key: Path
 
 
 class CertificateAuthority:
-    """The CA of one sandbox and the certificates it issued."""
+    """The CA of one sandbox and the certificates that it issued."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -56,14 +56,14 @@ class CertificateAuthority:
         self._key = _read_key(self.pair.key)
 
     def issue(self, identity: Identity) -> KeyPair:
-        """The certificate for `identity`, made or renewed if need be."""
+        """Return the certificate of `identity`; issue or renew it if necessary."""
         pair = KeyPair(self._folder / f"{identity.name}.crt", self._folder / f"{identity.name}.key")
         if not self._is_valid(pair, identity):
             self._sign(pair, identity)
         return pair
 
     def service_account_key(self) -> KeyPair:
-        """The RSA pair that signs service account tokens; `certificate` is the public key."""
+        """Return the RSA pair that signs service account tokens; `certificate` is the public key."""
         pair = KeyPair(self._folder / "sa.pub", self._folder / "sa.key")
         if not pair.certificate.exists():
             key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -107,7 +107,7 @@ class CertificateAuthority:
         try:
             certificate.verify_directly_issued_by(self._certificate)
             _require_matching_key(certificate, pair.key)
-        except Exception:  # any failed check means the same: issue it again
+        except Exception:  # any failed check means: reissue
             return False
         same = certificate.subject == _subject(identity)
         same = same and _hosts(certificate) == set(identity.hosts)
@@ -198,7 +198,7 @@ def _certificate_bytes(certificate: x509.Certificate) -> bytes:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Write with mode 0600 from the start, visible only when whole."""
+    """Write a file atomically, with mode 0600 from the start."""
     partial = path.with_suffix(path.suffix + ".partial")
     handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "wb") as out:

@@ -1,4 +1,4 @@
-"""The sandbox's commands."""
+"""Run the embedded cluster and the local stack, and watch runs on it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Command = Callable[[argparse.Namespace, Console], int]
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; a failure is one line on stderr and exit code 1, an interrupt 130."""
+    """Run one command. An expected failure prints one line to stderr and exits 1; Ctrl-C exits 130."""
     args = _parser().parse_args(argv)
     console = Console(width=None if sys.stdout.isatty() else 150)
     strip_local_salt()  # a `pulumi` that was run manually may have written it
     try:
         return int(args.run(args, console))
     except KeyboardInterrupt:
-        print("interrupted; run the same command again to go on", file=sys.stderr)
+        print("interrupted; run the same command again to continue", file=sys.stderr)
         return 130
     except _expected_errors() as error:
         print(f"error: {error}", file=sys.stderr)
@@ -32,7 +32,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _expected_errors() -> tuple[type[Exception], ...]:
-    """Failures that are the user's or the machine's, not a bug: told in one line."""
+    """Failures caused by input or by the machine: reported in one line, without a traceback."""
     from sandbox.cluster import ClusterError
     from sandbox.drill import DrillError
     from sandbox.engine import EngineError
@@ -60,48 +60,77 @@ def _expected_errors() -> tuple[type[Exception], ...]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m sandbox", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m sandbox",
+        description=__doc__,
+        epilog="Example: python -m sandbox up    Details: python -m sandbox COMMAND --help",
+        formatter_class=lambda prog: argparse.HelpFormatter(prog, max_help_position=14, width=100),
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(name: str, run: Command, text: str) -> argparse.ArgumentParser:
-        command = commands.add_parser(name, help=text, description=text)
+    def add(name: str, run: Command, text: str, example: str = "") -> argparse.ArgumentParser:
+        epilog = f"Example: python -m sandbox {name} {example}".rstrip()
+        command = commands.add_parser(name, help=text, description=text, epilog=epilog)
         command.set_defaults(run=run)
         return command
 
-    up = add("up", _up, "bring the cluster and the local stack up, and follow the first run")
-    up.add_argument("--cluster-only", action="store_true", help="only the cluster and the tools")
-    add("down", _down, "end every process of the sandbox; what it stored stays")
-    add("clean", _clean, "end the sandbox and remove all that it stored")
-    add("status", _status, "what runs")
-    add("env", _env, "shell lines that make pulumi, kubectl and aws work on the sandbox")
-    preview = add("preview", _preview, "what pulumi up would change on a stack, with policies")
-    preview.add_argument("stack", metavar="STACK", help="such as local or dev")
-    wait = add("wait", _wait, "follow a run to its end; exits with the run's exit code")
-    wait.add_argument("run_name", metavar="RUN", help="a run id, or a name for its newest run")
-    interrupt = add("interrupt", _interrupt, "reclaim a node as a spot interruption does")
-    interrupt.add_argument("node", metavar="NODE")
-    interrupt.add_argument("--notice", type=_seconds, default=120.0, metavar="SECONDS")
-    restore = add("restore", _restore, "bring reclaimed nodes back")
-    restore.add_argument("node", metavar="NODE", nargs="?", default="all")
-    add("drill", _drill, "show that a run survives a spot reclaim, with notice and without")
-    kinds = add("fault", _fault, "make a simulated part fail").add_subparsers(
+    up = add("up", _up, "start the cluster, deploy the local stack and watch its first run")
+    up.add_argument(
+        "--cluster-only", action="store_true", help="start the cluster only; deploy nothing"
+    )
+    add("down", _down, "stop all processes; keep all data")
+    add("clean", _clean, "stop all processes and delete all data")
+    add("status", _status, "show services, nodes, runs and firing alerts")
+    add(
+        "env",
+        _env,
+        'print the environment for pulumi, kubectl and aws; use: eval "$(python -m sandbox env)"',
+    )
+    preview = add("preview", _preview, "preview a stack and check it against the policies", "dev")
+    preview.add_argument(
+        "stack", metavar="STACK", help="name of a stack file, such as local or dev"
+    )
+    wait = add("wait", _wait, "watch a run until it ends; exit with its exit code", "hello")
+    wait.add_argument("run_name", metavar="RUN", help="a run id, or a name for its newest version")
+    interrupt = add("interrupt", _interrupt, "reclaim a node as a spot interruption does", "spot-0")
+    interrupt.add_argument("node", metavar="NODE", help="name of a process node")
+    interrupt.add_argument(
+        "--notice",
+        type=_seconds,
+        default=120.0,
+        metavar="SECONDS",
+        help="warning before the reclaim (default 120); 0: none",
+    )
+    restore = add("restore", _restore, "recreate reclaimed nodes", "spot-0")
+    restore.add_argument("node", metavar="NODE", nargs="?", default="all", help="default: all")
+    add(
+        "drill",
+        _drill,
+        "reclaim spot nodes under runs, with and without notice; check that they resume",
+    )
+    kinds = add("fault", _fault, "inject a fault into a simulated device").add_subparsers(
         required=True, metavar="PART"
     )
-    text = "let a simulated GPU report errors; without one, take them back"
-    gpu = kinds.add_parser("gpu", help=text, description=text)
+    text = "set the errors that a simulated GPU reports; without options, clear them"
+    example = "Example: python -m sandbox fault gpu spot-0 --xid 79"
+    gpu = kinds.add_parser("gpu", help=text, description=text, epilog=example)
     gpu.add_argument("node", metavar="NODE")
-    gpu.add_argument("--gpu", type=int, default=0, metavar="NUMBER", help="default 0")
     gpu.add_argument(
-        "--xid", type=int, default=0, metavar="CODE", help="the last error, such as 79"
+        "--gpu", type=int, default=0, metavar="NUMBER", help="index on the node (default 0)"
     )
-    gpu.add_argument("--ecc", type=int, default=0, metavar="COUNT", help="uncorrectable errors")
+    gpu.add_argument(
+        "--xid", type=int, default=0, metavar="CODE", help="last XID error, such as 79"
+    )
+    gpu.add_argument(
+        "--ecc", type=int, default=0, metavar="COUNT", help="uncorrectable memory errors"
+    )
     return parser
 
 
 def _seconds(text: str) -> float:
     value = float(text)
     if value < 0:
-        raise argparse.ArgumentTypeError(f"got {text}; allowed 0 or more seconds")
+        raise argparse.ArgumentTypeError(f"got {text}; must be 0 or more seconds")
     return value
 
 
@@ -118,7 +147,7 @@ def _up(args: argparse.Namespace, console: Console) -> int:
         console.print("[bold]Stack[/bold]")
         runs = session.deploy().get("runs", {})
     if not runs:
-        console.print("The stack has no runs; add one to `trainyard:runs` in Pulumi.local.yaml.")
+        console.print("Pulumi.local.yaml: no runs; add one to `trainyard:runs`.")
         return 0
     console.print("[bold]Run[/bold]")
     first = next(iter(runs.values()))
@@ -126,9 +155,9 @@ def _up(args: argparse.Namespace, console: Console) -> int:
     status = watch_run(reader, reader.find(first["runId"]), console)
     good = run_report.print_summary(session.state, status, console)
     console.print(
-        "Next: [bold]make interrupt[/bold] takes a spot node away under a run;"
-        " [bold]make status[/bold] shows what is up; [bold]make down[/bold] stops it.\n"
-        'By hand: eval "$(.venv/bin/python -m sandbox env)", then pulumi and kubectl as usual.'
+        "Next: [bold]make interrupt[/bold] reclaims spot nodes under runs;"
+        " [bold]make status[/bold] shows services and runs; [bold]make down[/bold] stops them.\n"
+        'pulumi and kubectl: eval "$(.venv/bin/python -m sandbox env)", then use them as usual.'
     )
     code = exit_code(reader, status.run, status.outcome)
     return code if code else int(not good)
@@ -141,10 +170,8 @@ def _down(_args: argparse.Namespace, console: Console) -> int:
     with sandbox_lock("sandbox down", console.print):
         ended = cluster.down(lambda text: console.print(f"  {text}", highlight=False))
         ended += stop_all(paths.state())
-    what = f"{ended} processes ended" if ended else "nothing was running"
-    console.print(
-        f"Down: {what}. What it stored is in {paths.state().home}; make up goes on from there."
-    )
+    what = f"stopped {ended} processes" if ended else "nothing was running"
+    console.print(f"Down: {what}. Data is kept in {paths.state().home}; `make up` resumes from it.")
     return 0
 
 
@@ -152,7 +179,7 @@ def _clean(args: argparse.Namespace, console: Console) -> int:
     _down(args, console)
     home = paths.state().home
     shutil.rmtree(home)
-    console.print(f"Removed {home}. Built tools stay in {paths.cache()}.")
+    console.print(f"Removed {home}. The built tools are kept in {paths.cache()}.")
     return 0
 
 
@@ -163,7 +190,7 @@ def _status(_args: argparse.Namespace, console: Console) -> int:
 
 
 def _require_cluster() -> None:
-    """Raises ClusterError where there is no cluster to ask."""
+    """Raise ClusterError unless a cluster was started."""
     from sandbox.cluster import ClusterError
 
     if not paths.state().kubeconfig.exists():
@@ -203,7 +230,9 @@ def _interrupt(args: argparse.Namespace, console: Console) -> int:
 
     _require_cluster()
     reclaim(args.node, args.notice, on_event=lambda text: console.print(text, highlight=False))
-    console.print(f"{args.node} is gone; `python -m sandbox restore {args.node}` brings it back")
+    console.print(
+        f"{args.node} was reclaimed; `python -m sandbox restore {args.node}` recreates it"
+    )
     return 0
 
 
@@ -211,7 +240,7 @@ def _restore(args: argparse.Namespace, console: Console) -> int:
     from sandbox.node.reclaim import restore
 
     nodes = restore(args.node)
-    console.print(f"back: {', '.join(nodes)}" if nodes else "no node is away")
+    console.print(f"restored: {', '.join(nodes)}" if nodes else "no node is reclaimed")
     return 0
 
 
@@ -220,9 +249,9 @@ def _fault(args: argparse.Namespace, console: Console) -> int:
 
     fault = gpu_faults.Fault(xid=args.xid, ecc=args.ecc)
     gpu_faults.set_fault(paths.state(), args.node, args.gpu, fault)
-    which = f"GPU {args.gpu} of {args.node}"
-    reported = f"reports XID {args.xid} and {args.ecc} uncorrectable memory errors"
-    console.print(f"{which} {reported if fault != gpu_faults.Fault() else 'is sound again'}")
+    errors = f"reports XID {args.xid} and {args.ecc} uncorrectable memory errors"
+    state = errors if fault != gpu_faults.Fault() else "reports no errors"
+    console.print(f"GPU {args.gpu} of {args.node} {state}")
     return 0
 
 
@@ -238,6 +267,8 @@ def _drill(_args: argparse.Namespace, console: Console) -> int:
             console.print("[bold]Removing the drill's runs from the stack[/bold]")
             session.deploy()
     console.print(
-        "Every interruption was survived." if passed else "An interruption cost too much."
+        "Every interruption was survived."
+        if passed
+        else "Drill failed: a run lost more steps than allowed, or its losses differ."
     )
     return 0 if passed else 1

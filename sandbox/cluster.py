@@ -1,4 +1,4 @@
-"""Brings the embedded cluster up, says how it is, and takes it down."""
+"""Start the embedded cluster, report its health, and stop it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sandbox.services import ClusterSettings, Probe, Service
 from sandbox.toolchain import Toolchain
 
 READY_TIMEOUT_S = 120.0
-"""For a loaded two-core machine; a healthy one needs about 10 s."""
+"""Allows for a loaded two-core machine; about 10 s otherwise."""
 STOP_GRACE_S = 15.0
 BYTES_NEEDED = 1 * 1024**3
 
@@ -34,12 +34,12 @@ Report = Callable[[str], None]
 
 
 class ClusterError(Exception):
-    """The cluster did not come up; the text is one line for the user and names a log."""
+    """The cluster did not start; the text is one line and names a log."""
 
 
 @dataclass(frozen=True)
 class Health:
-    """One service: `state` is running, not ready or stopped."""
+    """Health of one service. `state`: running, not ready or stopped."""
 
     name: str
     state: str
@@ -47,11 +47,11 @@ class Health:
 
 
 def up(tools: Toolchain, report: Report) -> ClusterSettings:
-    """Start what does not run, and wait until all of it is ready. Does nothing that is done already.
+    """Start what does not run and wait until everything is ready; idempotent.
 
     Raises:
-        ClusterError: no room, bubblewrap missing, or a service that does not get ready.
-        MonitoringError: SANDBOX_MONITORING has another value than on and off.
+        ClusterError: the disk is full, bubblewrap is missing, or a service does not get ready.
+        MonitoringError: SANDBOX_MONITORING is neither on nor off.
     """
     state = paths.state()
     _check_requirements(state)
@@ -74,7 +74,7 @@ def up(tools: Toolchain, report: Report) -> ClusterSettings:
 
 
 def down(report: Report) -> int:
-    """End every process of this sandbox; returns how many there were."""
+    """Stop every process of this sandbox; return their number."""
     state = paths.state()
     ended = 0
     keeper = process.load(state.pids / "supervisor.json")
@@ -88,7 +88,7 @@ def down(report: Report) -> int:
 
 
 def health() -> list[Health]:
-    """How every service of this sandbox is, the supervisor first."""
+    """Return the health of every service of this sandbox, the supervisor first."""
     state = paths.state()
     keeper = process.load(state.pids / "supervisor.json")
     alive = keeper is not None and keeper.alive
@@ -113,7 +113,7 @@ def wait_ready(state: paths.State, wanted: Iterable[Service], report: Report) ->
     """Wait until every service answers its probe.
 
     Raises:
-        ClusterError: one did not in time; names its log and quotes its last line.
+        ClusterError: one is not ready in time; the text names its log and quotes the last line.
     """
     deadline = time.monotonic() + READY_TIMEOUT_S
     waiting = list(wanted)
@@ -131,7 +131,7 @@ def wait_ready(state: paths.State, wanted: Iterable[Service], report: Report) ->
 
 
 def is_ready(probe: Probe) -> bool:
-    """Whether the service answers its probe with success."""
+    """Whether the service answers its probe with status 200."""
     context = None
     try:
         if probe.ca:
@@ -144,10 +144,10 @@ def is_ready(probe: Probe) -> bool:
 
 
 def kubectl(settings: ClusterSettings, *args: str, stdin: str | None = None) -> str:
-    """Run kubectl as the cluster's administrator.
+    """Run kubectl as cluster-admin; return its output.
 
     Raises:
-        ClusterError: it failed; the text is its last line.
+        ClusterError: it failed; the text is the last line of its error.
     """
     done = subprocess.run(
         [settings.binary("kubectl"), f"--kubeconfig={settings.state.kubeconfig}", *args],
@@ -165,13 +165,13 @@ def kubectl(settings: ClusterSettings, *args: str, stdin: str | None = None) -> 
 def _check_requirements(state: paths.State) -> None:
     if shutil.which("bwrap") is None:
         raise ClusterError(
-            "bubblewrap is missing: install the package `bubblewrap` (command bwrap)"
+            "bubblewrap is missing; install the package `bubblewrap` (command bwrap)"
         )
     state.home.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(state.home).free
     if free < BYTES_NEEDED:
         raise ClusterError(
-            f"disk of {state.home}: {free / 1024**2:.0f} MiB free, the cluster needs"
+            f"disk of {state.home}: {free / 1024**2:.0f} MiB free; the cluster needs"
             f" {BYTES_NEEDED / 1024**2:.0f} MiB; make room or set SANDBOX_HOME to another disk"
         )
 
@@ -179,7 +179,7 @@ def _check_requirements(state: paths.State) -> None:
 def _prepare(
     state: paths.State, tools: Toolchain, report: Report, *, monitored: bool
 ) -> ClusterSettings:
-    """Certificates, ports and configuration files; all kept when they are still good."""
+    """Ensure certificates, ports and configuration files; valid ones are kept."""
     for folder in (state.logs, state.pids, state.volumes, state.images, state.node, state.bin):
         folder.mkdir(parents=True, exist_ok=True)
     state.home.chmod(0o700)
@@ -201,7 +201,7 @@ def _prepare(
 
 
 def _holding_ports(state: paths.State) -> frozenset[str]:
-    """Names of ports whose own service runs now."""
+    """Names of the ports whose service is running."""
     alive = set()
     for spec in _recorded_specs(state):
         running = process.load(state.pids / f"{spec['name']}.json")
@@ -231,7 +231,7 @@ def _write_configuration(settings: ClusterSettings) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace a file only when it differs, with mode 0600."""
+    """Write a file with mode 0600 unless its content is the same."""
     if path.exists() and path.read_text() == text:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -253,7 +253,7 @@ def _monitoring_objects(settings: ClusterSettings) -> list[dict[str, Any]]:
 
 
 def _create_prometheus_token(settings: ClusterSettings) -> None:
-    """Prometheus' own, which only the API server can make."""
+    """Create the token of Prometheus' service account if it is due."""
     if settings.monitored and setup.token_is_due(settings):
         account = (rbac.PROMETHEUS, f"--namespace={rbac.NAMESPACE}")
         made = kubectl(settings, "create", "token", *account, f"--duration={rbac.TOKEN_HOURS}h")
@@ -261,7 +261,7 @@ def _create_prometheus_token(settings: ClusterSettings) -> None:
 
 
 def _installed(state: paths.State, settings: ClusterSettings) -> bool:
-    """Whether the add-ons' manifests were applied for these very ports, certificates and versions."""
+    """Whether the add-ons' manifests were applied for these ports, certificates and versions."""
     marker = state.home / "add-ons.json"
     return marker.exists() and marker.read_text() == _add_ons_key(settings)
 
@@ -279,7 +279,7 @@ def _add_ons_key(settings: ClusterSettings) -> str:
 def _install_add_ons(state: paths.State, settings: ClusterSettings, report: Report) -> None:
     if _installed(state, settings):
         return
-    report("installing the CRDs and webhooks of Kueue and JobSet")
+    report("installing CRDs and webhooks of Kueue and JobSet")
     dump = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     text = "---\n".join(yaml.dump(document, Dumper=dump) for document in _add_ons(settings))
     kubectl(settings, "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)
@@ -317,7 +317,7 @@ def _supervisor_runs(state: paths.State) -> bool:
 
 
 def _apply_services(state: paths.State, wanted: list[Service]) -> None:
-    """Hand the list of services to the supervisor, starting it if need be."""
+    """Pass the list of services to the supervisor; start it if it does not run."""
     _write(supervisor.services_file(state), json.dumps([_spec(s) for s in wanted], indent=1))
     pid_file = state.pids / "supervisor.json"
     keeper = process.load(pid_file)
@@ -341,7 +341,7 @@ def _end_service(state: paths.State, name: str, report: Report) -> int:
     if known and found:
         report(f"stopping {name}")
         known.end(STOP_GRACE_S)
-    # What a wrapper leaves behind, and what has no pid file yet.
+    # Children that outlived a wrapper, and processes without a pid file yet.
     for left in process.find_by_marker(supervisor.service_marker(state, name)):
         left.end(STOP_GRACE_S)
         found = True
@@ -353,11 +353,11 @@ def _describe_not_ready(state: paths.State, name: str) -> str:
     log = state.logs / f"{name}.log"
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
     last = lines[-1][:300] if lines else "nothing was logged"
-    return f"{name} is not ready after {READY_TIMEOUT_S:.0f} s; read {log} (last line: {last})"
+    return f"{name}: not ready after {READY_TIMEOUT_S:.0f} s; see {log} (last line: {last})"
 
 
 def current_settings(tools: Toolchain) -> ClusterSettings:
-    """The setting of a sandbox that was brought up before; starts and changes nothing but stale files."""
+    """Return the settings of a sandbox that was started before; only stale files are rewritten."""
     state = paths.state()
     return _prepare(
         state, tools, lambda _: None, monitored=prometheus_client.prometheus_url(state) is not None

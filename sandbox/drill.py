@@ -1,8 +1,8 @@
-"""The interruption drill: a spot node is taken away under a run, with notice and without.
+"""The interruption drill: reclaim a spot node under a run, with and without notice.
 
-Three runs of one trainer configuration: one undisturbed (the reference), one whose node is reclaimed with the
-notice that a cloud gives, one whose node vanishes. What counts is in `Outcome`: steps lost, seconds to the first
-step after the interruption, and whether every loss is bit for bit that of the reference.
+Three runs share one trainer configuration: a reference without interruption, one whose node is reclaimed
+with the cloud's notice, and one whose node vanishes. `Outcome` holds the results: steps lost, seconds to
+the first step after the interruption, and whether every loss equals the reference's bit for bit.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from sandbox.watch import watch_run
 RUN_FILE = paths.PROJECT / "training" / "runs" / "drill.yaml"
 PREFIX = "drill-"
 NOTICE_S = 120.0
-"""What a spot instance of EC2 gets."""
+"""The notice of an EC2 spot instance."""
 INTERRUPT_AT_STEP = 14
-"""Not a multiple of the drill's checkpoint interval, so that a lost interval would show."""
+"""Not a multiple of the checkpoint interval, so that lost steps show."""
 RESUME_TIMEOUT_S = 240.0
 POLL_S = 0.1
 
 
 class DrillError(Exception):
-    """The drill could not be carried out, or a run did not survive it; one line."""
+    """The drill could not run, or a run did not resume; the text is one line."""
 
 
 @dataclass(frozen=True)
 class Resumption:
-    """What was seen from the interruption to the first step after it."""
+    """Observations from the interruption to the first step after it."""
 
     steps_before: int
     resumed_from: int
@@ -51,7 +51,7 @@ class Resumption:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one interruption cost. `allowed`: steps that may be lost."""
+    """Result of one interruption. `allowed`: steps that may be lost."""
 
     title: str
     status: RunStatus
@@ -62,50 +62,50 @@ class Outcome:
 
     @property
     def steps_lost(self) -> int:
-        """Steps that had to be made twice."""
+        """Steps that were repeated after the resume."""
         return max(0, self.resumption.steps_before - self.resumption.resumed_from)
 
     @property
     def passed(self) -> bool:
-        """No more lost than allowed, and the losses of the undisturbed run."""
+        """Whether no more steps were lost than allowed and all losses equal the reference's."""
         return self.differing_step is None and self.steps_lost <= self.allowed
 
 
 def run_drill(session: Session, console: Console) -> bool:
-    """Carry out the drill and print its table; True when every interruption passed.
+    """Run the drill and print its results; return True when every interruption passed.
 
     Raises:
-        DrillError: a run failed, or never got to the step of its interruption.
+        DrillError: a run failed, or did not reach the step of its interruption.
     """
     interval = _checkpoint_interval()
     _remove_earlier_drill(session, console)
     _wait_for_other_runs(session, console)
-    # The same spec would be the same run, and one that is finished has nothing left to interrupt.
+    # Names are unique: an equal spec would be the same, already finished run.
     stamp = time.strftime("%m%d%H%M%S")
     names = [f"{PREFIX}reference-{stamp}"]
-    console.print("[bold]Reference: a run that nobody disturbs[/bold]")
+    console.print("[bold]Reference: a run without interruption[/bold]")
     reference = watch_run(session.reader, _deploy_copies(session, names), console)
     _require_completed(reference)
     outcomes = []
     for name, title, notice_s, allowed in (
         ("notice", "reclaimed with notice", NOTICE_S, 0),
-        ("kill", "gone without notice", 0.0, interval),
+        ("kill", "reclaimed without notice", 0.0, interval),
     ):
         names.append(f"{PREFIX}{name}-{stamp}")
-        console.print(f"[bold]A spot node is {title}[/bold]")
+        console.print(f"[bold]Interruption: a spot node is {title}[/bold]")
         status, capacity, resumption = _interrupt(
             session, _deploy_copies(session, names), notice_s, console
         )
         differing = first_difference(reference.progress.metrics, status.progress.metrics)
         outcomes.append(Outcome(title, status, capacity, resumption, allowed, differing))
         for node in reclaim.restore("all"):
-            console.print(f"  node {node} is back", highlight=False)
+            console.print(f"  node {node} restored", highlight=False)
     _print_outcomes(session, reference, outcomes, console)
     return all(outcome.passed for outcome in outcomes)
 
 
 def _remove_earlier_drill(session: Session, console: Console) -> None:
-    """Remove what an earlier drill has left: its runs in the stack, if it was killed, and their folders."""
+    """Remove the runs of an earlier drill that was killed, and their folders."""
     if any(run.name.startswith(PREFIX) for run in session.reader.runs()):
         console.print("[bold]Removing the runs of an earlier drill[/bold]")
         session.deploy()
@@ -114,17 +114,17 @@ def _remove_earlier_drill(session: Session, console: Console) -> None:
 
 
 def _wait_for_other_runs(session: Session, console: Console) -> None:
-    """Another run on the spot nodes would send the drill's to other capacity."""
+    """Wait for other runs: one on the spot nodes would move the drill's runs to other capacity."""
     for other in session.reader.runs():
-        # One that is being deleted goes on until its last pod has saved and stopped.
+        # A run that is being deleted occupies nodes until its last pod has saved and stopped.
         with suppress(RunNotFoundError):
             if not session.reader.snapshot(other).outcome:
-                console.print(f"[bold]The drill waits for {other.run_id}[/bold]")
+                console.print(f"[bold]Waiting for {other.run_id} to finish[/bold]")
                 watch_run(session.reader, other, console)
 
 
 def first_difference(wanted: list[dict[str, Any]], got: list[dict[str, Any]]) -> int | None:
-    """The first step whose loss is not bit for bit the same, or that only one side has."""
+    """Return the first step whose loss differs in any bit or that only one run has, else None."""
     losses = {line["step"]: line["loss"] for line in got}
     for line in wanted:
         if losses.pop(line["step"], None) != line["loss"]:
@@ -133,7 +133,7 @@ def first_difference(wanted: list[dict[str, Any]], got: list[dict[str, Any]]) ->
 
 
 def _deploy_copies(session: Session, names: list[str]) -> Run:
-    """Add the named copies of the drill run to the stack, beside what it holds already."""
+    """Add copies of the drill run under these names to the stack; return the last one's run."""
     folder = session.state.home / "drill"
     folder.mkdir(parents=True, exist_ok=True)
     template = RUN_FILE.read_text()
@@ -153,16 +153,14 @@ def _deploy_copies(session: Session, names: list[str]) -> Run:
 def _interrupt(
     session: Session, target: Run, notice_s: float, console: Console
 ) -> tuple[RunStatus, str, Resumption]:
-    """Reclaim a node of the run when it has got going, and follow it to its end."""
+    """Reclaim a node of the run at `INTERRUPT_AT_STEP`, then watch the run until it ends."""
     before = watch_run(
         session.reader, target, console, until=lambda s: s.progress.step >= INTERRUPT_AT_STEP
     )
     if before.outcome:
-        raise DrillError(
-            f"{target.run_id} was over before it could be interrupted: {before.message}"
-        )
+        raise DrillError(f"{target.run_id}: ended before it could be interrupted: {before.message}")
     node = _node_of(session, target)
-    console.print(f"  [bold]interrupting {node}[/bold], {notice_s:.0f} s notice", highlight=False)
+    console.print(f"  [bold]reclaiming {node}[/bold], {notice_s:.0f} s notice", highlight=False)
     watcher = _ResumptionWatcher(session, target)
     watcher.start()
     reclaim.reclaim(
@@ -176,7 +174,7 @@ def _interrupt(
 
 
 class _ResumptionWatcher(threading.Thread):
-    """Looks at the run's files until the first step of the next attempt is there."""
+    """Polls the run's files until the first step of the next attempt."""
 
     def __init__(self, session: Session, target: Run) -> None:
         super().__init__(daemon=True)
@@ -203,7 +201,7 @@ class _ResumptionWatcher(threading.Thread):
         self.join()
         if self._watched is None:
             raise DrillError(
-                f"{self._target.run_id} made no step within {RESUME_TIMEOUT_S:.0f} s of its"
+                f"{self._target.run_id}: no step within {RESUME_TIMEOUT_S:.0f} s of its"
                 f" interruption; see {run_dir(self._session.state, self._target)}"
             )
         return self._watched
@@ -216,17 +214,17 @@ def _node_of(session: Session, target: Run) -> str:
         if pod["status"].get("phase") == "Running"
     )
     if not nodes:
-        raise DrillError(f"{target.run_id} has no running pod to interrupt")
+        raise DrillError(f"{target.run_id}: no running pod to interrupt")
     return str(nodes[-1])
 
 
 def _require_completed(status: RunStatus) -> None:
     if status.outcome != "Completed":
-        raise DrillError(f"{status.run.run_id} {status.outcome.lower()}: {status.message}")
+        raise DrillError(f"{status.run.run_id}: {status.outcome.lower()}: {status.message}")
 
 
 def _checkpoint_interval() -> int:
-    """Steps between two checkpoints of the drill run, from its own files."""
+    """Read the drill run's steps between two checkpoints from its configuration."""
     spec = yaml.safe_load(RUN_FILE.read_text())
     config = yaml.safe_load(
         (paths.PROJECT / "training/configs" / f"{spec['config']}.yaml").read_text()
@@ -237,12 +235,12 @@ def _checkpoint_interval() -> int:
 def _print_outcomes(
     session: Session, reference: RunStatus, outcomes: list[Outcome], console: Console
 ) -> None:
-    table = Table(title="Interruptions survived", title_justify="left")
+    table = Table(title="Interruptions", title_justify="left")
     for column in (
         "a spot node was",
         "run",
         "steps lost",
-        "to the next step",
+        "resumed after",
         "losses",
         "capacity",
     ):
@@ -262,5 +260,6 @@ def _print_outcomes(
     folders: list[Path] = [run_dir(session.state, status.run) for status in statuses]
     picture, drawn = run_report.draw_loss_curves(folders, session.state.home / "runs" / "drill.png")
     console.print(
-        f"  loss curves: {picture}" if drawn else f"  no picture: {picture}", highlight=False
+        f"  loss curves: {picture}" if drawn else f"  loss curves not drawn: {picture}",
+        highlight=False,
     )

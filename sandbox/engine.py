@@ -1,4 +1,4 @@
-"""Runs the real Pulumi engine: on the local stack, and for previews of every stack."""
+"""Run the Pulumi engine: on the local stack, and for previews of every stack."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ Report = Callable[[str], None]
 
 
 class EngineError(Exception):
-    """Pulumi failed; the text is one line and names the log."""
+    """Pulumi failed; the text is one line that names the log."""
 
 
 class Engine:
-    """Pulumi in the checkout, with an environment of the sandbox (`environment.py` makes them)."""
+    """Pulumi in the checkout, with the sandbox's environment variables (see `environment.py`)."""
 
     def __init__(self, state: paths.State, env: Mapping[str, str]) -> None:
         self._state = state
@@ -35,20 +35,20 @@ class Engine:
         self._pulumi = str(state.bin / "pulumi")
 
     def ensure_stack(self, report: Report) -> None:
-        """Create the stack if need be, and release a lock whose owner is dead."""
+        """Create the stack if it is missing; release locks whose owner is dead."""
         with self._without_salt():
             if STACK not in self._stacks():
                 self._run_captured("stack", "init", STACK)
         for owner in self._dead_lock_owners():
-            report(f"an earlier pulumi (pid {owner}) was killed: its lock is released")
+            report(f"an earlier pulumi (pid {owner}) was killed; its lock is released")
             with self._without_salt():
                 self._run_captured("cancel", "--yes", "--stack", STACK)
 
     def up(self, config_file: Path | None = None) -> None:
-        """`pulumi up` with its output shown.
+        """Run `pulumi up` and show its output.
 
         Raises:
-            EngineError: it failed; the log holds all of its output.
+            EngineError: it failed; the text names the log of its output.
         """
         args = ["up", "--stack", STACK, "--yes", "--skip-preview", "--non-interactive"]
         args += ["--suppress-outputs"]
@@ -58,18 +58,18 @@ class Engine:
         with self._without_salt():
             code = self._run_shown(args, log)
         if code != 0:
-            raise EngineError(f"pulumi up failed; everything it said is in {log}")
+            raise EngineError(f"pulumi up failed; its output is in {log}")
 
     def preview(self, policies: Path) -> int:
-        """`pulumi preview` of the local stack with a policy pack, shown; returns its exit code."""
+        """Preview the local stack with a policy pack and show the output; return the exit code."""
         with self._without_salt():
             return self._run_shown(preview_arguments(STACK, policies), self._preview_log(STACK))
 
     def preview_new(self, stack: str, policies: Path, scratch: Path) -> int:
-        """The same for another stack, of which nobody here has the state: it is previewed as new.
+        """Preview another stack as new: its state is not available here. Return the exit code.
 
-        The engine writes the salt of a passphrase into the stack file that it reads, and making a stack
-        takes a team's key out of it. So it gets a copy, in a folder of its own.
+        The engine gets a copy of the stack file in `scratch`: it writes the salt of a passphrase into
+        the file, and `stack init` removes a team's encryption key from it.
         """
         scratch.mkdir(parents=True, exist_ok=True)
         project = (paths.PROJECT / "Pulumi.yaml").read_text()
@@ -83,7 +83,7 @@ class Engine:
         return self._run_shown(arguments, self._preview_log(stack))
 
     def outputs(self) -> dict[str, Any]:
-        """The stack's outputs, secrets left out."""
+        """Return the stack's outputs without secrets."""
         with self._without_salt():
             text = self._run_captured("stack", "output", "--json", "--stack", STACK)
         found: dict[str, Any] = json.loads(text)
@@ -97,7 +97,7 @@ class Engine:
         return {stack["name"].rsplit("/", 1)[-1] for stack in listed}
 
     def _run_shown(self, args: list[str], log: Path) -> int:
-        """Run with output to the terminal and to a log; an interrupt is passed on once and awaited."""
+        """Run with output to the terminal and a log; forward Ctrl-C once, then wait."""
         log.parent.mkdir(parents=True, exist_ok=True)
         color = "always" if sys.stdout.isatty() else "never"
         with log.open("w") as out:
@@ -137,11 +137,11 @@ class Engine:
             log.parent.mkdir(parents=True, exist_ok=True)
             log.write_text(done.stdout + done.stderr)
             last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-            raise EngineError(f"pulumi {' '.join(args[:2])} failed: {last} (all of it: {log})")
+            raise EngineError(f"pulumi {' '.join(args[:2])} failed: {last} (full output: {log})")
         return done.stdout
 
     def _dead_lock_owners(self) -> list[int]:
-        """Pids that hold a lock of the stack on this machine and run no longer."""
+        """Pids of dead processes on this machine that hold a lock of the stack."""
         folder = self._state.backend / ".pulumi" / "locks"
         owners = []
         for path in folder.rglob(f"{STACK}/*.json"):
@@ -160,7 +160,7 @@ class Engine:
 
 
 def preview_arguments(stack: str, policies: Path) -> list[str]:
-    """What a preview is by hand, in CI and here; some stacks configure the pack."""
+    """Arguments of a preview, as CI uses them; some stacks configure the policy pack."""
     config = policies / "stacks" / f"{stack}.json"
     configured = ["--policy-pack-config", str(config)] if config.exists() else []
     pack = ["--policy-pack", str(policies), *configured]

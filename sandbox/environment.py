@@ -1,8 +1,8 @@
-"""The environment in which plain `pulumi`, `kubectl` and `aws` work on the sandbox.
+"""Environment variables and commands with which `pulumi`, `kubectl` and `aws` use the sandbox.
 
-`install` puts the commands into `State.bin` and the chosen Kubernetes provider into the sandbox's own
-`PULUMI_HOME`; `variables` is what `python -m sandbox env` prints. `install_for_previews` and
-`preview_variables` are the same for previews of the other stacks, which need no cluster.
+`install` puts the commands into `State.bin` and the Kubernetes provider into the sandbox's `PULUMI_HOME`;
+`variables` is what `python -m sandbox env` prints. `install_for_previews` and `preview_variables` do the
+same for previews of other stacks, which need no cluster.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _NO_CLUSTER = "{apiVersion: v1, kind: Config, clusters: [], contexts: [], users:
 
 
 def variables(settings: ClusterSettings) -> dict[str, str]:
-    """What to export; values are complete, PATH included."""
+    """Return the variables to export; PATH is complete."""
     state = settings.state
     prometheus = prometheus_client.prometheus_url(state)
     return _engine_variables(state, state.backend) | {
         **({"PROMETHEUS_URL": prometheus} if prometheus else {}),
         "KUBECONFIG": str(state.kubeconfig),
-        # A rerun after a killed `up` finds objects that are not in the state yet, and repairs fields
-        # that somebody has edited by hand (the node controller edits taints). Both plugins know these.
+        # After a killed `up`, a rerun adopts objects that are not in the state yet and repairs fields
+        # that others have edited (the node controller edits taints). Both plugins know these.
         "PULUMI_K8S_UPSERT_EXISTING_OBJECTS": "true",
         "PULUMI_K8S_ENABLE_PATCH_FORCE": "true",
         "AWS_ENDPOINT_URL": f"http://{LOOPBACK}:{settings.ports['s3']}",
@@ -46,10 +46,10 @@ def variables(settings: ClusterSettings) -> dict[str, str]:
 
 
 def preview_variables(state: paths.State, providers: Mapping[str, str]) -> dict[str, str]:
-    """The whole environment for previews of a stack that does not live here.
+    """Return the whole environment for previews of another stack.
 
-    Its backend is apart from the local stack's. With the stand-in no kubeconfig of this machine is
-    used: the cluster of the stack is another one.
+    Its backend is separate from the local stack's. The stand-in provider gets an empty kubeconfig: no
+    cluster of this machine is the stack's.
     """
     apart = preview_folder(state)
     env = dict(os.environ)
@@ -60,26 +60,26 @@ def preview_variables(state: paths.State, providers: Mapping[str, str]) -> dict[
         env["KUBECONFIG"] = str(apart / "no-cluster.yaml")
     env |= _engine_variables(state, apart / "state")
     if "official" in providers.values():
-        # The official eks plugin brings resources of plugin versions of its own.
+        # The official eks plugin needs plugins of versions that it names itself.
         env["PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION"] = "false"
     return env
 
 
 def preview_folder(state: paths.State) -> Path:
-    """Where previews of other stacks keep their state and their copies of stack files."""
+    """Folder of the state and stack file copies for previews of other stacks."""
     return state.home / "preview"
 
 
 def shell_lines(values: dict[str, str]) -> str:
-    """`export NAME=VALUE` lines for `eval`."""
+    """Render `export NAME=VALUE` lines for `eval`."""
     return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in values.items())
 
 
 def install(settings: ClusterSettings, report: Report) -> str:
-    """Make commands, passphrase and provider ready; returns the provider: official or standin.
+    """Install commands, passphrase and provider; return which provider: official or standin.
 
     Raises:
-        SetupError: SANDBOX_PROVIDER has another value, or the official plugin cannot be had.
+        SetupError: SANDBOX_PROVIDER is invalid, or the official plugin is not available.
     """
     state = settings.state
     wanted = plugins.requested_provider()
@@ -90,10 +90,10 @@ def install(settings: ClusterSettings, report: Report) -> str:
 
 
 def install_for_previews(state: paths.State, tools: Toolchain, report: Report) -> dict[str, str]:
-    """Make pulumi, passphrase and the providers of all stacks ready; returns which by package.
+    """Install pulumi, passphrase and the providers of all stacks; return official or standin by package.
 
     Raises:
-        SetupError: SANDBOX_PROVIDER has another value, or an official plugin cannot be had.
+        SetupError: SANDBOX_PROVIDER is invalid, or an official plugin is not available.
     """
     wanted = plugins.requested_provider()
     (preview_folder(state) / "state").mkdir(parents=True, exist_ok=True)
@@ -114,8 +114,8 @@ def _engine_variables(state: paths.State, backend: Path) -> dict[str, str]:
     return named | {
         "PATH": os.pathsep.join([*own, *rest]),
         "PULUMI_HOME": str(plugins.pulumi_home(state)),
-        # Without metadata files beside the state: they are not written atomically, and one that a
-        # killed engine has left empty makes the state unreadable ("failed to load checkpoint: EOF").
+        # No metadata files next to the state: they are not written atomically, and an empty one left
+        # by a killed engine makes the state unreadable ("failed to load checkpoint: EOF").
         "PULUMI_BACKEND_URL": f"file://{backend}?metadata=skip",
         "PULUMI_CONFIG_PASSPHRASE_FILE": str(_passphrase(state)),
         "PULUMI_SKIP_UPDATE_CHECK": "true",
@@ -125,7 +125,7 @@ def _engine_variables(state: paths.State, backend: Path) -> dict[str, str]:
 
 
 def _passphrase(state: paths.State) -> Path:
-    """The passphrase that encrypts secrets in the state: made once, mode 0600."""
+    """Return the file of the passphrase that encrypts secrets in the state; create it with mode 0600."""
     path = state.home / "passphrase"
     with contextlib.suppress(FileExistsError):
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -135,7 +135,7 @@ def _passphrase(state: paths.State) -> Path:
 
 
 def _install_commands(state: paths.State, tools: Toolchain) -> None:
-    """kubectl and pulumi; beside a pulumi that has no Python language host of its own, ours."""
+    """Install kubectl and pulumi, with our language host where pulumi ships none."""
     folder = state.bin
     folder.mkdir(parents=True, exist_ok=True)
     if kubectl := tools.binaries.get("kubectl"):
@@ -147,7 +147,7 @@ def _install_commands(state: paths.State, tools: Toolchain) -> None:
             if (beside.parent / name).exists():
                 _symlink(beside.parent / name, folder / name)
         return
-    # The engine looks for language hosts beside its own file, so it must really lie here: a hard link.
+    # The engine looks for language hosts next to its executable, hence a hard link.
     _hard_link(pulumi, folder / "pulumi")
     plugins.write_launcher(folder / "pulumi-language-python", "sandbox.language_host")
 

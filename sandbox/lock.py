@@ -1,4 +1,4 @@
-"""One command at a time changes a sandbox; a second one says so and waits."""
+"""Lock that lets one command at a time change a sandbox; others wait."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandbox import paths
 
 @contextmanager
 def sandbox_lock(command: str, report: Callable[[str], None]) -> Iterator[None]:
-    """Hold the sandbox while the body runs. The kernel lets go when the process dies, however it dies."""
+    """Hold the lock while the body runs. The kernel releases it when the process dies."""
     state = paths.state()
     state.home.mkdir(parents=True, exist_ok=True)
     with (state.home / "lock").open("a+") as handle:

@@ -1,8 +1,8 @@
-"""Where the sandbox keeps things. Every other module asks here, none builds a path of its own.
+"""Paths of the sandbox's state; other modules build none themselves.
 
-`SANDBOX_HOME` moves the whole state (default `.sandbox/` in the project), so that tests and several
-sandboxes live side by side. Built binaries are shared between them in `TRAINYARD_CACHE`
-(default `$XDG_CACHE_HOME/trainyard`, else `~/.cache/trainyard`).
+`SANDBOX_HOME` moves the state (default `.sandbox/` in the project), so that several sandboxes can coexist.
+They share built binaries in `TRAINYARD_CACHE` (default `$XDG_CACHE_HOME/trainyard`, else
+`~/.cache/trainyard`).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ PROJECT = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True)
 class State:
-    """The folders and files of one sandbox."""
+    """Folders and files of one sandbox."""
 
     home: Path
 
     @property
     def kubeconfig(self) -> Path:
-        """cluster-admin on the embedded cluster, mode 0600."""
+        """Kubeconfig of cluster-admin, mode 0600."""
         return self.home / "kubeconfig"
 
     @property
@@ -48,7 +48,7 @@ class State:
 
     @property
     def images(self) -> Path:
-        """Snapshots that stand for container images: `sha256-DIGEST/`."""
+        """Source snapshots used as container images: `sha256-DIGEST/`."""
         return self.home / "images"
 
     @property
@@ -63,18 +63,18 @@ class State:
 
     @property
     def bin(self) -> Path:
-        """What `sandbox env` puts first on PATH."""
+        """Folder that `sandbox env` puts first on PATH."""
         return self.home / "bin"
 
 
 def state() -> State:
-    """The sandbox that the environment names."""
+    """Return the sandbox that the environment selects."""
     home = os.environ.get("SANDBOX_HOME")
     return State(Path(home).resolve() if home else PROJECT / ".sandbox")
 
 
 def cache() -> Path:
-    """Where built tools are kept, shared by all sandboxes of this user."""
+    """Return the folder of built tools, shared by all sandboxes of this user."""
     named = os.environ.get("TRAINYARD_CACHE")
     if named:
         return Path(named).resolve()

@@ -1,7 +1,7 @@
-"""Which provider plugins the engine gets: the official ones, or our stand-ins in their place.
+"""Choose and install provider plugins: the official ones or the stand-ins.
 
-`SANDBOX_PROVIDER` says official or standin. Unset, an official plugin wins where there is one: on PATH, among
-the user's plugins, or, where the download site answers, a download. Else the stand-in is written.
+`SANDBOX_PROVIDER` selects official or standin. Unset, an official plugin is preferred: from PATH, from the
+user's plugins, or downloaded if the site is reachable. Otherwise the stand-in is installed.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ Report = Callable[[str], None]
 
 
 class SetupError(Exception):
-    """The environment cannot be set up as asked; the text is one line for the user."""
+    """The environment cannot be set up as requested; the text is one line."""
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """A provider plugin. `standin`: module and arguments of ours that answers in its place."""
+    """A provider plugin. `standin`: module and arguments of its stand-in."""
 
     package: str
     version: str
@@ -46,16 +46,16 @@ class Plugin:
 
     @property
     def binary(self) -> str:
-        """The command that the engine starts."""
+        """Name of the executable that the engine starts."""
         return f"pulumi-resource-{self.package}"
 
     def place(self, state: paths.State) -> Path:
-        """Its folder among the sandbox's plugins."""
+        """Folder of the plugin in the sandbox's PULUMI_HOME."""
         return pulumi_home(state) / "plugins" / self.folder
 
     @property
     def folder(self) -> str:
-        """The name that the engine gives the folder of an installed plugin."""
+        """Name of the folder as the engine expects it."""
         return f"resource-{self.package}-v{self.version}"
 
 
@@ -64,36 +64,36 @@ CLOUD = (
     Plugin("aws", AWS_PLUGIN_VERSION, ("sandbox.aws_preview", "aws")),
     Plugin("eks", EKS_PLUGIN_VERSION, ("sandbox.aws_preview", "eks")),
 )
-"""Only previews get these: no sandbox has AWS resources."""
+"""Installed for previews only: a sandbox has no AWS resources."""
 
 
 def requested_provider() -> str:
-    """What `SANDBOX_PROVIDER` asks for; empty lets the official plugin win where there is one.
+    """Return the value of `SANDBOX_PROVIDER`; empty prefers the official plugin.
 
     Raises:
-        SetupError: it has another value.
+        SetupError: the value is not official or standin.
     """
     named = os.environ.get(PROVIDER_ENV, "")
     if named and named not in PROVIDERS:
         raise SetupError(
-            f"{PROVIDER_ENV}: got {named!r}; allowed {' or '.join(PROVIDERS)}; unset it to let"
-            " the official plugin win where there is one"
+            f"{PROVIDER_ENV}: got {named!r}; must be {' or '.join(PROVIDERS)}; unset it to"
+            " prefer the official plugin"
         )
     return named
 
 
 def pulumi_home(state: paths.State) -> Path:
-    """The sandbox's PULUMI_HOME."""
+    """Return the sandbox's PULUMI_HOME."""
     return state.home / "pulumi-home"
 
 
 def install_plugin(
     plugin: Plugin, state: paths.State, tools: Toolchain, asked: str, report: Report
 ) -> str:
-    """Put a plugin in its place; returns which: official or standin.
+    """Install a plugin; return which: official or standin.
 
     Raises:
-        SetupError: the official one is asked for and cannot be had.
+        SetupError: the official plugin is requested and not available.
     """
     place = plugin.place(state)
     if asked != "standin":
@@ -109,7 +109,7 @@ def install_plugin(
         if asked == "official":
             raise SetupError(
                 f"{PROVIDER_ENV}=official: no {plugin.binary} on PATH or among Pulumi's plugins,"
-                " and its download site cannot be reached; install it or unset the variable"
+                " and its download site is not reachable; install it or unset the variable"
             )
     if place.is_symlink():
         place.unlink()
@@ -121,7 +121,7 @@ def install_plugin(
 def _official_plugin(
     plugin: Plugin, state: paths.State, tools: Toolchain, asked: str, report: Report
 ) -> Path | None:
-    """Folder of the official plugin: the user's own, one installed here before, or a new download."""
+    """Folder of the official plugin: the user's, an earlier install or a download; None without."""
     place = plugin.place(state)
     of_user = Path(os.environ.get("PULUMI_HOME", Path.home() / ".pulumi")) / "plugins"
     candidate = of_user / plugin.folder
@@ -130,12 +130,10 @@ def _official_plugin(
     installed = (place / plugin.binary).exists()
     if installed and not _is_standin(place / plugin.binary):
         return place
-    # A stand-in that lies there says that the official one could not be had before.
+    # An installed stand-in means that the official plugin was not available before.
     if (installed and asked != "official") or not _site_reachable():
         if not installed:
-            report(
-                f"The official {plugin.package} plugin cannot be downloaded: the stand-in is used."
-            )
+            report(f"official {plugin.package} plugin: not downloadable; using the stand-in")
         return None
     report(f"downloading the official {plugin.package} plugin")
     shutil.rmtree(place, ignore_errors=True)
@@ -164,7 +162,7 @@ def _remove(place: Path) -> None:
 
 
 def _user_path(state: paths.State) -> str:
-    """PATH without the sandbox's own folder."""
+    """PATH without the sandbox's bin folder."""
     folders = os.environ.get("PATH", "").split(os.pathsep)
     return os.pathsep.join(f for f in folders if f and Path(f) != state.bin)
 
@@ -174,7 +172,7 @@ def _is_standin(path: Path) -> bool:
 
 
 def write_launcher(path: Path, module: str, *arguments: str) -> None:
-    """An executable that runs one of our modules with this checkout's Python."""
+    """Write an executable that runs a module with this checkout's Python."""
     text = (
         "#!/bin/sh\n"
         f"PYTHONPATH={shlex.quote(str(paths.PROJECT))} exec {shlex.quote(sys.executable)}"

@@ -1,4 +1,4 @@
-"""Free loopback ports, chosen once and kept, so that kubeconfigs stay valid between runs."""
+"""Loopback ports of the services: chosen once and kept, so that kubeconfigs stay valid."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 LOOPBACK = "127.0.0.1"
 
 RANGE = range(20000, 29400)
-"""Below the ports that the kernel gives to clients, which would take a stopped service's port away, and below the
-rendezvous ports of runs."""
+"""Below the kernel's ephemeral ports, which would take a stopped service's port, and below the rendezvous
+ports of runs."""
 
 NAMES = (
     "etcd",
@@ -37,10 +37,10 @@ NAMES = (
 
 
 def choose_ports(file: Path, in_use: frozenset[str]) -> tuple[dict[str, int], list[str]]:
-    """The port of each name, and a line per port that had to move.
+    """Return the port of each name, and one line per port that had to move.
 
-    A recorded port is kept when its own service holds it (`in_use`: names whose service runs now) or when
-    nobody does. One that another program has taken since is replaced.
+    A recorded port is kept when its own service holds it (`in_use`: names of running services) or it is
+    free; a port that another program has taken is replaced.
     """
     recorded = _load(file)
     ports: dict[str, int] = {}
@@ -63,7 +63,7 @@ def choose_ports(file: Path, in_use: frozenset[str]) -> tuple[dict[str, int], li
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on this loopback port now."""
+    """Whether a server can listen on this loopback port now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,7 +1,7 @@
-"""`python -m sandbox preview STACK`: what `pulumi up` would change, with the policy pack.
+"""`python -m sandbox preview STACK`: run `pulumi preview` with the policy pack.
 
-The local stack is previewed against its running cluster. Of every other stack nobody here has the state, so
-it is previewed as if it were new, with no cluster and no cloud account; CI previews the difference.
+The local stack is previewed against its running cluster. Other stacks have no state here: they are
+previewed as new, without a cluster or a cloud account; CI previews the changes to deployed ones.
 """
 
 from __future__ import annotations
@@ -17,31 +17,32 @@ POLICIES = paths.PROJECT / "policies"
 
 
 class PreviewError(Exception):
-    """The preview cannot start; the text is one line for the user."""
+    """The preview cannot start; the text is one line."""
 
 
 def preview_stack(stack: str, console: Console) -> int:
-    """Preview a stack; returns 0 when it would converge, else the engine's exit code.
+    """Preview a stack; return 0 if the preview and its policies pass, else the engine's exit code.
 
     Raises:
-        PreviewError: there is no such stack, or the local one is not up.
+        PreviewError: the stack has no file, or it is the local one and not up.
     """
     if not (paths.PROJECT / f"Pulumi.{stack}.yaml").exists():
         known = sorted(path.name.split(".")[1] for path in paths.PROJECT.glob("Pulumi.*.yaml"))
         raise PreviewError(
-            f"stack: got {stack!r}; allowed {', '.join(known)}; another one needs a Pulumi.{stack}.yaml"
+            f"stack: got {stack!r}; must be one of {', '.join(known)};"
+            f" add Pulumi.{stack}.yaml for another stack"
         )
     code = _preview_local(console) if stack == STACK else _preview_new(stack, console)
     if code:
         console.print(
-            f"Next: mend what is said above, then preview {stack} again; nothing was changed."
+            f"Next: fix the errors above, then preview {stack} again; nothing was changed."
         )
     elif stack == STACK:
-        console.print("Next: [bold]make up[/bold] makes the changes above, if there are any.")
+        console.print("Next: [bold]make up[/bold] applies the changes above, if any.")
     else:
         console.print(
             f"Next: nothing was created. A pull request previews {stack} against its account;"
-            " docs/previews.md tells how to read it and how it is deployed."
+            " docs/previews.md describes how to read it and how to deploy."
         )
     return code
 

@@ -1,4 +1,4 @@
-"""Processes known by pid and start time, so that a pid used again is never mistaken for ours."""
+"""Processes identified by pid and start time: a reused pid is a different process."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Process:
-    """A process that some run of the sandbox started. `start_ticks`: field 22 of `/proc/PID/stat`."""
+    """A process of the sandbox. `start_ticks`: field 22 of `/proc/PID/stat`."""
 
     pid: int
     start_ticks: int
 
     @property
     def alive(self) -> bool:
-        """Whether this very process still runs (a zombie does not)."""
+        """Whether this process still runs; a zombie does not."""
         return _start_ticks(self.pid) == self.start_ticks
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to it, never to another process that got its pid."""
+        """Send a signal to the process; never to another one with its pid."""
         if self.alive:
             try:
                 os.kill(self.pid, number)
@@ -32,7 +32,7 @@ class Process:
                 return
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until it is gone; False when it still runs after `timeout_s`."""
+        """Wait for the end of the process; return False when it still runs after `timeout_s`."""
         try:
             handle = os.pidfd_open(self.pid)
         except OSError:
@@ -47,7 +47,7 @@ class Process:
             os.close(handle)
 
     def end(self, grace_s: float) -> None:
-        """SIGTERM to it and its process group, and SIGKILL when it has not gone after `grace_s`."""
+        """Send SIGTERM to the process group, then SIGKILL if it still runs after `grace_s`."""
         self._signal_group(signal.SIGTERM)
         if not self.wait(grace_s):
             self._signal_group(signal.SIGKILL)
@@ -64,7 +64,7 @@ class Process:
 
 
 def from_pid(pid: int) -> Process | None:
-    """The process that has this pid now."""
+    """Return the process that has this pid now; None without one."""
     ticks = _start_ticks(pid)
     return None if ticks is None else Process(pid, ticks)
 
@@ -86,7 +86,7 @@ def spawn(argv: list[str], env: dict[str, str], cwd: Path, log: Path) -> Process
 
 
 def reap() -> None:
-    """Collect children that ended, so that none stays a zombie."""
+    """Reap ended children."""
     while True:
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)
@@ -97,7 +97,7 @@ def reap() -> None:
 
 
 def load(path: Path) -> Process | None:
-    """The process that a pid file names, whether it still runs or not."""
+    """Return the process that a pid file names, running or not; None without a valid file."""
     try:
         fields = json.loads(path.read_text())
         return Process(int(fields["pid"]), int(fields["start_ticks"]))
@@ -106,7 +106,7 @@ def load(path: Path) -> Process | None:
 
 
 def save(path: Path, process: Process) -> None:
-    """Write a pid file, whole or not at all."""
+    """Write a pid file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(asdict(process)))
@@ -114,7 +114,7 @@ def save(path: Path, process: Process) -> None:
 
 
 def find_by_marker(marker: str) -> list[Process]:
-    """Processes of this user whose environment holds `SANDBOX_SERVICE=marker`."""
+    """Return the processes of this user with `SANDBOX_SERVICE=marker` in their environment."""
     wanted = f"SANDBOX_SERVICE={marker}".encode()
     found = []
     for folder in Path("/proc").iterdir():

@@ -1,7 +1,7 @@
-"""What every Pulumi plugin process of the sandbox does to start, and to stop.
+"""Startup and shutdown of the sandbox's Pulumi plugin processes.
 
-The engine starts a plugin in a process group of its own, reads the port from the first line of its
-standard output, and ends it with SIGINT. A plugin outlives neither its engine nor a signal.
+The engine starts a plugin in a separate process group, reads the port from the first line of its standard
+output, and stops it with SIGINT. A plugin ends with its engine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_MESSAGE_BYTES = 400 * 1024 * 1024
 """The message size that the engine and the SDKs use."""
 
 PARENT_CHECK_SECONDS = 1.0
-"""How often a plugin looks whether its engine is still there (a killed engine sends no signal)."""
+"""Interval of the check that the engine is alive: a killed engine sends no signal."""
 
 CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -30,16 +30,16 @@ CHANNEL_OPTIONS = [
 
 
 def engine_address(arguments: list[str]) -> str | None:
-    """The address of the engine in a plugin's command line: the last argument that is no flag."""
+    """Return the engine's address from a plugin's command line: the last argument that is not a flag."""
     positional = [argument for argument in arguments if not argument.startswith("-")]
     return positional[-1] if positional else None
 
 
 def skip_sdk_import() -> None:
-    """Let the protocol's stubs be imported without the Pulumi SDK around them.
+    """Make the protocol's stubs importable without importing the Pulumi SDK around them.
 
-    `pulumi.runtime.proto` lies inside the SDK, whose import takes longer than all else that a plugin
-    does to start, and a plugin needs none of it. Only for a process that is nothing but a plugin.
+    `pulumi.runtime.proto` is part of the SDK, whose import dominates a plugin's start. Only for processes
+    that are plugins and nothing else.
     """
     found = importlib.util.find_spec("pulumi")
     folders = list(found.submodule_search_locations or ()) if found else []
@@ -54,9 +54,8 @@ def serve(
 ) -> None:
     """Serve on a free loopback port until SIGINT, SIGTERM or the engine's death; then exit 0.
 
-    `register` adds the servicers, `on_stop` ends what the plugin has under way. `workers` bounds
-    the calls served at once. Never returns: threads that hang in a call must not keep the process
-    alive, and nobody waits for their answers any more.
+    `register` adds the servicers, `on_stop` cancels work in progress, `workers` bounds concurrent calls.
+    Never returns: threads that hang in a call must not keep the process alive.
     """
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -1,4 +1,4 @@
-"""What a finished run leaves: its numbers, its verified checkpoint and its loss curve."""
+"""Summary of a finished run: its metrics, its verified checkpoint and its loss curve."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from training import spec
 
 
 def print_summary(state: paths.State, status: RunStatus, console: Console) -> bool:
-    """Print the summary of a run; False when its newest checkpoint does not verify."""
+    """Print the summary of a run; return False when its newest checkpoint fails verification."""
     folder = run_dir(state, status.run)
     metrics, events = status.progress.metrics, status.progress.events
     table = Table(title=f"Run {status.run.run_id}", show_header=False, title_justify="left")
@@ -25,7 +25,8 @@ def print_summary(state: paths.State, status: RunStatus, console: Console) -> bo
     if metrics:
         table.add_row("steps", str(status.progress.step))
         table.add_row(
-            "loss", f"{metrics[0]['loss']:.3f} at first, {metrics[-1]['loss']:.3f} at last"
+            "loss",
+            f"{metrics[0]['loss']:.3f} at the first step, {metrics[-1]['loss']:.3f} at the last",
         )
     evaluated = [e for e in events if e.get("event") == "evaluated"]
     if evaluated:
@@ -44,10 +45,10 @@ def print_summary(state: paths.State, status: RunStatus, console: Console) -> bo
 
 
 def verify_newest(folder: Path) -> tuple[bool, str]:
-    """Check every hash of the newest checkpoint of a run; the text says which and how it went."""
+    """Verify every hash of the newest checkpoint of a run; return (valid, path and result)."""
     checkpoints = sorted((folder / spec.CHECKPOINTS_DIR).glob("step-*"))
     if not checkpoints:
-        return False, "none was written"
+        return False, "none written"
     newest = checkpoints[-1]
     done = _run_module("training.checkpoint", "verify", str(newest))
     if done.returncode == 0:
@@ -57,7 +58,7 @@ def verify_newest(folder: Path) -> tuple[bool, str]:
 
 
 def draw_loss_curves(folders: list[Path], picture: Path) -> tuple[str, bool]:
-    """Draw the loss curves of runs; the picture's path, or the reason why there is none."""
+    """Draw the loss curves of runs; return (path, True), or (reason, False) on failure."""
     picture.parent.mkdir(parents=True, exist_ok=True)
     done = _run_module("training.curve", *map(str, folders), "--out", str(picture))
     if done.returncode == 0:

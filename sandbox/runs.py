@@ -22,12 +22,12 @@ _WORKLOADS = "/apis/kueue.x-k8s.io/v1beta2"
 
 
 class RunNotFoundError(Exception):
-    """No object in the cluster belongs to such a run; the text says which runs there are."""
+    """The cluster has no such run; the text lists those it has."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """Where a run lives."""
+    """Identity of a run and of the object that it runs as."""
 
     run_id: str
     name: str
@@ -39,14 +39,14 @@ class Run:
 
 @dataclass(frozen=True)
 class Progress:
-    """What the trainer wrote so far, oldest step first."""
+    """Metrics and events that the trainer has written, oldest first."""
 
     metrics: list[Json] = field(default_factory=list)
     events: list[Json] = field(default_factory=list)
 
     @property
     def total_steps(self) -> int | None:
-        """Steps that the run will have made at its end."""
+        """Steps of the whole run; None before it has started."""
         totals = [e["total_steps"] for e in self.events if e.get("event") == "started"]
         return int(totals[-1]) if totals else None
 
@@ -57,14 +57,14 @@ class Progress:
 
     @property
     def tokens_per_second(self) -> float:
-        """Over the last steps of the newest attempt."""
+        """Throughput over the last 20 steps."""
         recent = self.metrics[-20:]
         spent = sum(line["step_time_s"] for line in recent)
         return sum(line["tokens"] for line in recent) / spent if spent else 0.0
 
     @property
     def seconds_left(self) -> float | None:
-        """At the pace of the last steps."""
+        """Estimate from the last 20 steps; None before the first step."""
         recent = self.metrics[-20:]
         if not recent or self.total_steps is None:
             return None
@@ -74,7 +74,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """One moment of a run. `outcome`: empty while it goes on, else Completed or Failed."""
+    """Status of a run at one moment. `outcome`: empty while it runs, else Completed or Failed."""
 
     run: Run
     queue: str
@@ -96,7 +96,7 @@ class RunReader:
         self._client = Client(state.kubeconfig)
 
     def runs(self) -> list[Run]:
-        """All runs in the cluster, oldest first."""
+        """Return all runs in the cluster, oldest first."""
         found = []
         for prefix, plural in _KINDS:
             for item in self._list(prefix, plural, None, naming.RUN_ID):
@@ -108,23 +108,23 @@ class RunReader:
         return sorted(found, key=lambda run: (run.created, run.run_id))
 
     def find(self, wanted: str) -> Run:
-        """The run with this id, or the newest of this name.
+        """Return the run with this id, or the newest version of this name.
 
         Raises:
-            RunNotFoundError: there is none.
+            RunNotFoundError: neither exists.
         """
         runs = self.runs()
         matching = [run for run in runs if wanted in (run.run_id, run.name)]
         if not matching:
             known = ", ".join(run.run_id for run in runs) or "none"
-            raise RunNotFoundError(f"run {wanted!r} is not in the cluster; there are: {known}")
+            raise RunNotFoundError(f"run {wanted!r} does not exist; runs: {known}")
         return matching[-1]
 
     def snapshot(self, run: Run) -> RunStatus:
-        """How the run is now.
+        """Return the current status of the run.
 
         Raises:
-            RunNotFoundError: its object is gone.
+            RunNotFoundError: its object was deleted.
         """
         try:
             owner = self._client.get(
@@ -132,7 +132,7 @@ class RunReader:
             )
         except ApiError as error:
             if error.not_found:
-                raise RunNotFoundError(f"run {run.run_id} is no longer in the cluster") from error
+                raise RunNotFoundError(f"run {run.run_id} was deleted") from error
             raise
         uid = owner["metadata"]["uid"]
         workloads = self._list(_WORKLOADS, "workloads", run.namespace)
@@ -141,11 +141,11 @@ class RunReader:
         return build_status(run, owner, mine, pods, self.progress(run))
 
     def pods(self, run: Run) -> list[Json]:
-        """The run's pods as they are now."""
+        """Return the run's pods."""
         return self._list("/api/v1", "pods", run.namespace, f"{naming.RUN_ID}={run.run_id}")
 
     def progress(self, run: Run) -> Progress:
-        """The trainer's own files, as far as they are written."""
+        """Read the trainer's metrics and events, as far as they are written."""
         folder = run_dir(self._state, run)
         return Progress(
             metrics=read_lines(folder / spec.METRICS_FILE),
@@ -167,12 +167,12 @@ class RunReader:
 
 
 def run_dir(state: paths.State, run: Run) -> Path:
-    """The run's folder on this machine: its team's checkpoint volume holds it."""
+    """Return the run's folder on this machine, in its team's checkpoint volume."""
     return state.volumes / run.namespace / "checkpoints" / run.run_id
 
 
 def read_lines(path: Path) -> list[Json]:
-    """The whole lines of a JSON-lines file; one that is being written is left for later."""
+    """Read the complete lines of a JSON Lines file; a partial last line is skipped."""
     try:
         text = path.read_text()
     except OSError:
@@ -184,7 +184,7 @@ def read_lines(path: Path) -> list[Json]:
 def build_status(
     run: Run, owner: Json, workload: Json | None, pods: Iterable[Json], progress: Progress
 ) -> RunStatus:
-    """Put a run's objects together; pure."""
+    """Build the status of a run from its objects; pure."""
     outcome, message = _outcome(owner)
     phases: dict[str, int] = {}
     for pod in pods:
@@ -228,7 +228,7 @@ def _conditions(item: Json | None) -> dict[str, Json]:
 
 
 def _outcome(owner: Json) -> tuple[str, str]:
-    """JobSet says Completed, Job says Complete."""
+    """Return (outcome, message); the condition is Completed on a JobSet, Complete on a Job."""
     true = _conditions(owner)
     for name, outcome in (
         ("Completed", "Completed"),
@@ -241,7 +241,7 @@ def _outcome(owner: Json) -> tuple[str, str]:
 
 
 def _admitted_after(workload: Json | None) -> float | None:
-    """Counted from the last time that it was put into the queue."""
+    """Seconds from the last time that the workload was queued to its admission."""
     true = _conditions(workload)
     if workload is None or "Admitted" not in true:
         return None
@@ -252,7 +252,7 @@ def _admitted_after(workload: Json | None) -> float | None:
 
 
 def _evictions(workload: Json | None) -> tuple[str, ...]:
-    """Reasons for which Kueue took the run back to the queue."""
+    """Reasons of Kueue's evictions of the workload."""
     stats = (workload or {}).get("status", {}).get("schedulingStats", {}).get("evictions", [])
     return tuple(str(entry["reason"]) for entry in stats for _ in range(entry.get("count", 1)))
 
@@ -262,7 +262,7 @@ def _seconds(timestamp: str) -> float:
 
 
 def exit_code(reader: RunReader, run: Run, outcome: str) -> int:
-    """0 for a completed run, else the first failed container's own code, else 1."""
+    """Return 0 for a completed run, else the exit code of the first failed container, else 1."""
     if outcome == "Completed":
         return spec.EXIT_DONE
     codes: list[int] = []

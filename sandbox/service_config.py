@@ -1,4 +1,4 @@
-"""Configuration files of the sandbox's services, as data: ports and paths in, documents out."""
+"""Configuration files of the sandbox's services. Pure: ports and paths in, documents out."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ IDENTITIES: tuple[Identity, ...] = (
     Identity("kube-state-metrics", rbac.STATE_METRICS),
     Identity("gpu-exporter", rbac.GPU_EXPORTER),
 )
-"""Everybody who speaks on the sandbox's wires. The add-ons run as members of system:masters: the sandbox has one
-user, and their RBAC is the business of the stacks that install them. Their names are those that they have on
-clusters where they run as pods: the walls around team namespaces know controllers by name. Those who watch may
-read what they need: sandbox/monitoring/rbac.py."""
+"""Every client and server of the sandbox. Add-ons are members of system:masters, since the sandbox has one user
+and stacks that install add-ons bring their RBAC. Their user names are those of their service accounts on other
+clusters: admission policies of team namespaces match controllers by name. Monitoring identities have the
+permissions in sandbox/monitoring/rbac.py."""
 
 CLIENTS = (
     *("admin", "controller-manager", "scheduler", "kueue", "jobset", "kwok"),
@@ -54,7 +54,7 @@ CLIENTS = (
 
 
 def kubeconfig(server_port: int, ca: Path, pair: KeyPair) -> Document:
-    """A kubeconfig with everything inside it."""
+    """Return a self-contained kubeconfig."""
 
     def data(path: Path) -> str:
         return base64.b64encode(path.read_bytes()).decode()
@@ -76,8 +76,9 @@ def kubeconfig(server_port: int, ca: Path, pair: KeyPair) -> Document:
 
 
 def audit_policy() -> Document:
-    """Who changed what, whoever it was: user, groups, object and answer, without bodies; who asked for a
-    secret or a shell, too. Left out is what controllers and kubelets do all day, and what people only read.
+    """Return the audit policy: all changes, and all access to secrets and pod shells, without bodies.
+
+    Requests of controllers and kubelets and other reads are not logged.
     """
     controllers = [one.common_name for one in IDENTITIES if one.name in set(CLIENTS) - {"admin"}]
     return {
@@ -115,10 +116,10 @@ _TIMEOUTS = kueue_config.Timeouts(start=45, recovery=10, backoff_base=1, backoff
 
 
 def kueue_config_file(ports: Mapping[str, int], certificates: Path) -> Document:
-    """Kueue's configuration: gangs wait for all pods, a lost node sends the workload back to the queue.
+    """Return Kueue's configuration: gangs wait for all pods, a lost node requeues the workload.
 
-    All but ports, paths and patience is what a cluster of machines has. Process pods start, and restart in place,
-    in about 3 s. The backoff is short since a sandbox has nobody else to be fair to. Why so: docs/adr/0010.
+    Only ports, paths and timeouts differ from other clusters (docs/adr/0010): process pods start and restart
+    in place in about 3 s, and a short backoff is fair in a sandbox with one user.
     """
     behaviour = kueue_config.scheduling_config(_TIMEOUTS, ["batch/job", "jobset.x-k8s.io/jobset"])
     return {
@@ -134,13 +135,13 @@ def kueue_config_file(ports: Mapping[str, int], certificates: Path) -> Document:
         "internalCertManagement": {"enable": False},
         "clientConnection": {"qps": 500, "burst": 1000},
         **behaviour,
-        # Nothing in the sandbox serves aggregated APIs.
+        # The sandbox serves no aggregated APIs.
         "featureGates": behaviour["featureGates"] | {"VisibilityOnDemand": False},
     }
 
 
 def jobset_config_file(ports: Mapping[str, int], certificates: Path) -> Document:
-    """JobSet's configuration."""
+    """Return JobSet's configuration."""
     return {
         "apiVersion": "config.jobset.x-k8s.io/v1alpha1",
         "kind": "Configuration",
@@ -154,16 +155,16 @@ def jobset_config_file(ports: Mapping[str, int], certificates: Path) -> Document
 
 
 def _webhook(port: int, certificates: Path) -> Document:
-    """Without a host the managers would listen on every interface."""
+    """Return the webhook section; without a host the managers listen on every interface."""
     return {"host": LOOPBACK, "port": port, "certDir": str(certificates)}
 
 
 _KUEUE_PATHS = ("-batch-v1-job", "-jobset-x-k8s-io-", "-kueue-x-k8s-io-")
-"""Webhooks of the frameworks that the configuration above enables, and of Kueue's own kinds."""
+"""Path parts of the webhooks of the enabled frameworks and of Kueue's own kinds."""
 
 
 def add_on_documents(assets: Path, name: str, port: int, ca: Path) -> Iterator[Document]:
-    """Namespace, CRDs and webhooks of Kueue or JobSet, with the webhooks pointed at a loopback port."""
+    """Yield namespace, CRDs and webhooks of Kueue or JobSet; webhooks point at a loopback port."""
     yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"{name}-system"}}
     bundle = base64.b64encode(ca.read_bytes()).decode()
     for path in sorted((assets / "config/components/crd/bases").glob("*.yaml")):
@@ -177,8 +178,8 @@ _CONVERSION_CRDS = frozenset(
     f"{kind}.kueue.x-k8s.io"
     for kind in ("clusterqueues", "cohorts", "localqueues", "multikueueclusters", "workloads")
 )
-"""Kinds that Kueue 0.15 stores as v1beta1. Without its conversion webhook the API server drops every field
-that only v1beta2 has (cohortName among them), silently."""
+"""CRDs that Kueue 0.15 stores as v1beta1. Without its conversion webhook the API server silently drops fields
+that only v1beta2 has, such as cohortName."""
 
 
 def _with_conversion_webhook(document: Document, port: int, bundle: str) -> Document:

@@ -1,7 +1,7 @@
-"""What runs in a sandbox: one record per process, all of them on loopback.
+"""Command lines of the sandbox's services, all on loopback.
 
-Pure: paths, ports and certificates in, command lines out. `cluster.py` writes the files that are named here,
-`supervisor.py` keeps the processes running.
+Pure: paths, ports and certificates in, command lines out. `cluster.py` writes the files that they name,
+`supervisor.py` runs them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from sandbox.ports import LOOPBACK
 from sandbox.toolchain import Toolchain
 
 CODE_ENV = "SANDBOX_CODE"
-"""Digest of the files that a service reads when it starts. It is part of the command's fingerprint, so a service
-with an older configuration, or of older code, is started again."""
+"""Digest of the files that a service reads at start. It is part of the command's fingerprint: a change of
+configuration or code restarts the service."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """How to ask whether a service is ready: a GET that answers 200, with our CA and client certificate."""
+    """Readiness probe: a GET that must return 200, with the sandbox's CA and a client certificate."""
 
     url: str
     ca: str = ""
@@ -36,7 +36,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class Service:
-    """One supervised process. `env` is its whole environment."""
+    """One supervised process. `env`: additions to `base_environment`."""
 
     name: str
     argv: list[str]
@@ -46,7 +46,7 @@ class Service:
 
 @dataclass(frozen=True)
 class ClusterSettings:
-    """All that command lines are made of."""
+    """Inputs of the command lines."""
 
     state: paths.State
     tools: Toolchain
@@ -55,40 +55,40 @@ class ClusterSettings:
     pairs: Mapping[str, KeyPair]
     service_account: KeyPair
     monitored: bool = False
-    """Whether Prometheus and its exporters belong to it."""
+    """Whether Prometheus and its exporters run."""
 
     def binary(self, name: str) -> str:
-        """Path of a tool's executable."""
+        """Return the path of a tool's executable."""
         return str(self.tools.binaries[name])
 
     def https(self, port: str, path: str, identity: str = "admin") -> Probe:
-        """A probe over TLS, as the cluster's administrator or as somebody else."""
+        """Return a TLS probe with the client certificate of `identity`."""
         pair = self.pairs[identity]
         url = f"https://{LOOPBACK}:{self.ports[port]}{path}"
         return Probe(url, str(self.ca), str(pair.certificate), str(pair.key))
 
     def http(self, port: str, path: str) -> Probe:
-        """A plain probe."""
+        """Return a plain HTTP probe."""
         return Probe(f"http://{LOOPBACK}:{self.ports[port]}{path}")
 
     def kubeconfig(self, identity: str) -> str:
-        """Path of the kubeconfig of one identity."""
+        """Return the path of an identity's kubeconfig."""
         if identity == "admin":
             return str(self.state.kubeconfig)
         return str(self.state.pki / f"{identity}.kubeconfig")
 
     def config(self, name: str) -> str:
-        """Path of a generated configuration file."""
+        """Return the path of a generated configuration file."""
         return str(self.state.home / "config" / name)
 
 
 def storage_services(settings: ClusterSettings) -> list[Service]:
-    """etcd and the API server: what everything else needs first."""
+    """Return etcd and the API server, which all other services need."""
     return [_etcd(settings), _apiserver(settings)]
 
 
 def controller_services(settings: ClusterSettings) -> list[Service]:
-    """All other processes; they may start in any order once the API server is ready."""
+    """Return all other services; they start in any order once the API server is ready."""
     return [
         _controller_manager(settings),
         _scheduler(settings),
@@ -122,8 +122,8 @@ def _etcd(settings: ClusterSettings) -> Service:
         f"--peer-key-file={peer.key}",
         "--logger=zap",
         "--log-level=warn",
-        # A sandbox survives killed processes either way; only a power cut could lose the last writes,
-        # and an fsync per write would cost most of the control plane's speed on a laptop disk.
+        # Only a power cut can lose the last writes; an fsync per write costs most of the control
+        # plane's speed on a laptop disk.
         "--unsafe-no-fsync",
     ]
     return Service("etcd", argv, settings.https("etcd", "/health"))
@@ -158,7 +158,7 @@ def _apiserver(settings: ClusterSettings) -> Service:
         "--authorization-mode=Node,RBAC",
         "--anonymous-auth=false",
         "--enable-admission-plugins=NodeRestriction",
-        # As on any other cluster: who may have privileges, Pod Security decides.
+        # As on other clusters: Pod Security decides which pods may be privileged.
         "--allow-privileged=true",
         "--profiling=false",
         f"--audit-log-path={settings.state.logs / 'audit.log'}",
@@ -186,8 +186,8 @@ def _controller_manager(settings: ClusterSettings) -> Service:
         f"--service-account-private-key-file={settings.service_account.key}",
         "--use-service-account-credentials=true",
         "--leader-elect=false",
-        # Pods have loopback addresses, which EndpointSlices refuse; names come from the pods' own
-        # hosts files, so nothing would read the endpoints.
+        # Pods have loopback addresses, which are invalid in EndpointSlices; nothing reads endpoints,
+        # since names resolve through the pods' hosts files.
         "--controllers=*,-endpoints-controller,-endpointslice-controller,"
         "-endpointslice-mirroring-controller",
         "--profiling=false",
@@ -215,7 +215,7 @@ def _scheduler(settings: ClusterSettings) -> Service:
 
 
 def _kueue(settings: ClusterSettings) -> Service:
-    """Kueue reads its metrics certificate from one fixed folder; bubblewrap puts ours there."""
+    """Kueue reads its metrics certificate from a fixed folder; bubblewrap mounts ours there."""
     webhook = settings.config("webhook")
     argv = [
         "bwrap",
@@ -276,7 +276,7 @@ def _node(settings: ClusterSettings) -> Service:
         "PYTHONUNBUFFERED": "1",
         CODE_ENV: digest(sorted((paths.PROJECT / "sandbox" / "node").glob("*.py"))),
     }
-    # The agent answers the API server only, so its probe speaks as the API server.
+    # The agent accepts the API server's client certificate only.
     return Service(
         "node", argv, settings.https("node", "/healthz", "apiserver-kubelet-client"), env
     )
@@ -291,7 +291,7 @@ def _s3(settings: ClusterSettings) -> Service:
 
 
 def digest(files: list[Path]) -> str:
-    """Changes when the content of a file does."""
+    """Return a hash of the files' contents."""
     found = hashlib.sha256()
     for path in files:
         found.update(path.read_bytes())
@@ -299,6 +299,6 @@ def digest(files: list[Path]) -> str:
 
 
 def base_environment() -> dict[str, str]:
-    """What every service gets: nothing of the user's credentials or proxies."""
+    """Environment of every service: none of the user's credentials or proxies."""
     kept = ("PATH", "HOME", "LANG", "TMPDIR", "USER")
     return {name: os.environ[name] for name in kept if name in os.environ}

@@ -1,4 +1,4 @@
-"""From nothing to a stack that is up: what `up`, `interrupt` and the tests share."""
+"""Open a running cluster with a Pulumi engine: shared by `up`, `drill` and the tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Session:
-    """A running cluster with an engine for it."""
+    """A running cluster and an engine for its local stack."""
 
     settings: ClusterSettings
     engine: Engine
@@ -35,13 +35,13 @@ class Session:
 
     @property
     def reader(self) -> RunReader:
-        """Reads runs of this cluster."""
+        """Reader of the runs in this cluster."""
         return RunReader(self.state)
 
     def deploy(self, config_file: Path | None = None) -> dict[str, Any]:
-        """`pulumi up`; returns the stack's outputs.
+        """Run `pulumi up`; return the stack's outputs.
 
-        The image is taken first, so that an edit while the engine runs cannot leave a run without it.
+        The trainer image is snapshotted first: sources edited while the engine runs cannot change it.
         """
         images.snapshot(source.digest(paths.PROJECT), self.state)
         self.engine.up(config_file)
@@ -49,7 +49,7 @@ class Session:
 
 
 def open_cluster(console: Console) -> Session:
-    """Toolchain, cluster, commands and stack; each step does nothing when it is done already."""
+    """Ensure toolchain, cluster, commands and stack; each step is a no-op when already done."""
 
     def report(text: str) -> None:
         console.print(f"  {text}", highlight=False)
@@ -66,7 +66,7 @@ def open_cluster(console: Console) -> Session:
     provider = environment.install(settings, report)
     report(f"ready; Kubernetes provider: {provider}; kubeconfig {settings.state.kubeconfig}")
     for node in reclaim.restore("all"):
-        report(f"node {node} is back after its interruption")
+        report(f"node {node} restored after its interruption")
     engine = Engine(settings.state, os.environ | environment.variables(settings))
     engine.ensure_stack(report)
     return Session(settings, engine, provider)

@@ -1,4 +1,4 @@
-"""`sandbox status`: services, nodes, runs and alerts, a table each."""
+"""`sandbox status`: tables of services, nodes, runs and alerts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sandbox.watch import state_line, training_line
 
 
 def print_status(console: Console) -> int:
-    """Print what is up; 0 when every service is running, 1 otherwise."""
+    """Print the tables; return 0 when every service is running, else 1."""
     rows = cluster.health()
     if len(rows) == 1:
         console.print("The sandbox is down; `make up` starts it.")
@@ -68,10 +68,10 @@ def _print_alerts(console: Console) -> None:
     except MonitoringError as error:
         console.print(str(error), highlight=False)
         return
-    said = f"{len(firing)} alerts fire" if firing else "no alert fires"
-    console.print(f"Prometheus: {base}, {said}", highlight=False)
+    count = f"{len(firing)} alerts firing" if firing else "no alert firing"
+    console.print(f"Prometheus: {base}, {count}", highlight=False)
     if firing:
-        table = Table("alert", "severity", "of", title="Alerts", title_justify="left")
+        table = Table("alert", "severity", "labels", title="Alerts", title_justify="left")
         for alert in firing:
             table.add_row(alert.name, alert.severity, alert.labels)
         console.print(table)

@@ -1,10 +1,9 @@
-"""Keeps the services of one sandbox running.
+"""Keep the services of one sandbox running.
 
 `python -m sandbox.supervisor` reads `services.json` in the sandbox's folder, starts what does not run, and
-starts again what dies (after 0.5 s, then twice as long each time up to 30 s). Each service has a pid file; a
-supervisor that is itself killed leaves them running, and the next one takes them over. SIGHUP: read the file
-again, and end what it no longer names. SIGTERM: leave, with the services untouched; `make down` ends those one
-by one.
+restarts what dies (backoff: 0.5 s, doubled up to 30 s). Each service has a pid file: services outlive a
+killed supervisor and the next one adopts them. SIGHUP reloads the file and stops services that it no longer
+lists. SIGTERM ends the supervisor only; `make down` stops the services one by one.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from sandbox.process import Process
 FIRST_DELAY_S = 0.5
 LONGEST_DELAY_S = 30.0
 STABLE_AFTER_S = 60.0
-"""A service that ran this long starts with the first delay again."""
+"""A service that ran this long restarts with the first delay."""
 STOP_GRACE_S = 10.0
 
 
 @dataclass
 class ServiceState:
-    """What the supervisor knows of one service."""
+    """State of one service."""
 
     spec: dict[str, Any]
     process: Process | None = None
@@ -43,7 +42,7 @@ class ServiceState:
 
 
 class Supervisor:
-    """The loop; one per sandbox, held by the pid file `supervisor.json`."""
+    """The supervision loop; one per sandbox, recorded in the pid file `supervisor.json`."""
 
     def __init__(self, state: paths.State) -> None:
         self._state = state
@@ -86,26 +85,26 @@ class Supervisor:
         pid_file = self._state.pids / f"{name}.json"
         running = process.load(pid_file)
         if running and running.alive and _recorded_spec(pid_file) != fingerprint(spec):
-            log(f"{name}: its command changed, starting it again")
+            log(f"{name}: command changed, restarting")
             running.end(STOP_GRACE_S)
         self._entries[name] = ServiceState(spec, running, started=time.monotonic())
 
     def _stop_unlisted(self, pid_file: Path) -> None:
-        """End a service that is not on the list any more."""
+        """Stop a service that is no longer listed."""
         running = process.load(pid_file)
         if running and running.alive:
-            log(f"{pid_file.stem}: not wanted any more, ending pid {running.pid}")
+            log(f"{pid_file.stem}: no longer listed, stopping pid {running.pid}")
             running.end(STOP_GRACE_S)
         pid_file.unlink(missing_ok=True)
 
     def _reconcile(self, name: str) -> float:
-        """Start the service if it is dead; returns the seconds until it wants to be looked at again."""
+        """Restart the service if it is dead and due; return the seconds until the next check."""
         entry = self._entries[name]
         if entry.process and entry.process.alive:
             return 5.0
         now = time.monotonic()
         if entry.process:
-            log(f"{name}: pid {entry.process.pid} has ended")
+            log(f"{name}: pid {entry.process.pid} ended")
             if now - entry.started > STABLE_AFTER_S:
                 entry.delay = FIRST_DELAY_S
             entry.process, entry.next_try = None, now + entry.delay
@@ -120,7 +119,7 @@ class Supervisor:
         log_file = self._state.logs / f"{name}.log"
         rotate(log_file)
         marker = service_marker(self._state, name)
-        # One that was started just before an earlier supervisor was killed has no pid file yet.
+        # A process started just before an earlier supervisor was killed has no pid file.
         for lost in process.find_by_marker(marker):
             lost.end(STOP_GRACE_S)
         env = spec["env"] | {"SANDBOX_SERVICE": marker}
@@ -130,7 +129,7 @@ class Supervisor:
         log(f"{name}: started, pid {entry.process.pid}")
 
     def _sleep(self, timeout_s: float) -> None:
-        """Until a service ends, a signal comes, or the time is over."""
+        """Sleep until a service ends, a signal arrives, or the timeout."""
         handles = []
         poll = select.poll()
         for entry in self._entries.values():
@@ -152,23 +151,23 @@ class Supervisor:
 
 
 def services_file(state: paths.State) -> Path:
-    """The list of services that should run."""
+    """File that lists the services to run."""
     return state.home / "services.json"
 
 
 def service_marker(state: paths.State, name: str) -> str:
-    """What a service carries in its environment, so that it is known even without a pid file."""
+    """Marker in a service's environment that identifies it without a pid file."""
     return f"{state.home}/{name}"
 
 
 def fingerprint(spec: dict[str, Any]) -> str:
-    """Changes when the command or its environment does."""
+    """Return a hash of the command and its environment."""
     text = json.dumps([spec["argv"], spec["env"]], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def save_pid(state: paths.State, name: str, running: Process, spec: str) -> None:
-    """Write the pid file of a service, with the fingerprint of the command that started it."""
+    """Write the pid file of a service with the fingerprint of its command."""
     state.pids.mkdir(parents=True, exist_ok=True)
     partial = state.pids / f".{name}.partial"
     fields = {"pid": running.pid, "start_ticks": running.start_ticks, "spec": spec}
@@ -177,13 +176,13 @@ def save_pid(state: paths.State, name: str, running: Process, spec: str) -> None
 
 
 def rotate(path: Path, limit_bytes: int = 50 * 1024**2) -> None:
-    """Keep one older log beside a large one."""
+    """Move a log of more than `limit_bytes` to `.log.1`."""
     if path.exists() and path.stat().st_size > limit_bytes:
         path.replace(path.with_suffix(".log.1"))
 
 
 def log(text: str) -> None:
-    """One line in the supervisor's own log."""
+    """Write one line to the supervisor's log."""
     print(time.strftime("%Y-%m-%dT%H:%M:%S"), text, flush=True)
 
 

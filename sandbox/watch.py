@@ -1,4 +1,4 @@
-"""Follows a run to its end: a live view on a terminal, a line per change elsewhere."""
+"""Watch a run until it ends: a live view on a terminal, else one line per change."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from sandbox.runs import Run, RunReader, RunStatus
 
 POLL_S = 1.0
 PLAIN_EVERY_S = 10.0
-"""Without a terminal: a line on progress at most this often."""
+"""Without a terminal: at most one line of training progress per this many seconds."""
 LOST_AFTER_S = 120.0
-"""How long the API server may be away before following is given up."""
+"""How long the API server may be unavailable before watching fails."""
 
 Condition = Callable[[RunStatus], bool]
 
@@ -31,11 +31,11 @@ def is_over(status: RunStatus) -> bool:
 def watch_run(
     reader: RunReader, run: Run, console: Console, until: Condition = is_over
 ) -> RunStatus:
-    """Show the run until `until` holds for it; returns the status that made it hold.
+    """Show the run until `until` holds or the run ends; return that status.
 
     Raises:
-        RunNotFoundError: it was removed meanwhile.
-        ApiUnavailable: the API server stayed away for `LOST_AFTER_S`.
+        RunNotFoundError: the run was deleted.
+        ApiUnavailable: the API server was unavailable for `LOST_AFTER_S`.
     """
     status = _snapshot(reader, run)
     if not console.is_terminal:
@@ -49,7 +49,7 @@ def watch_run(
 
 
 def render(status: RunStatus) -> RenderableType:
-    """The live view of one moment."""
+    """Return the live view of one status."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold")
     grid.add_column()
@@ -63,23 +63,23 @@ def render(status: RunStatus) -> RenderableType:
 
 
 def state_line(status: RunStatus) -> str:
-    """Queue, admission and restarts in one line."""
+    """Return queue, admission and restarts in one line."""
     if status.outcome:
         text = status.outcome.lower()
         return f"{text}: {status.message}" if status.outcome == "Failed" else text
     if status.admitted_after_s is None:
-        why = f", sent back for {', '.join(status.evictions)}" if status.evictions else ""
+        why = f", evicted: {', '.join(status.evictions)}" if status.evictions else ""
         return f"queued in {status.queue or 'its queue'}{why}"
     parts = [f"admitted to {', '.join(status.flavors)} after {status.admitted_after_s:.0f} s"]
     if status.evictions:
-        parts.append(f"requeued for {', '.join(status.evictions)}")
+        parts.append(f"requeued: {', '.join(status.evictions)}")
     if status.restarts:
         parts.append(f"restart {status.restarts}")
     return "; ".join(parts)
 
 
 def training_line(status: RunStatus) -> str:
-    """Step, loss, speed and time left in one line; empty before the first step."""
+    """Return step, loss, throughput and time left in one line; empty before the first step."""
     progress = status.progress
     if not progress.metrics:
         return ""
@@ -115,7 +115,7 @@ def _watch_plain(
 
 
 def _snapshot(reader: RunReader, run: Run) -> RunStatus:
-    """A status, over short absences of the API server."""
+    """Take a status; retry while the API server is unavailable, up to `LOST_AFTER_S`."""
     deadline = time.monotonic() + LOST_AFTER_S
     while True:
         try:

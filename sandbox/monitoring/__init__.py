@@ -1,7 +1,7 @@
-"""What watches a sandbox: Prometheus, kube-state-metrics, and an exporter of ours for simulated GPUs.
+"""Monitoring of a sandbox: Prometheus, kube-state-metrics and a simulated DCGM exporter.
 
-`rbac.py` says who may read what, `scrape_config.py` what Prometheus asks, `processes.py` which processes
-run, `prometheus_client.py` reads what came of it; `exporter/` and `gpu_faults.py` stand in for DCGM.
+`rbac.py` holds permissions, `scrape_config.py` the scrape configuration, `processes.py` the command lines;
+`prometheus_client.py` reads alerts; `exporter/` and `gpu_faults.py` simulate DCGM.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from __future__ import annotations
 import os
 
 MONITORING_ENV = "SANDBOX_MONITORING"
-"""`off` leaves all of it out of what `sandbox up` starts: benchmarks and most tests need none of it."""
+"""`off` starts a sandbox without monitoring, as benchmarks and most tests do."""
 
 
 class MonitoringError(Exception):
-    """What was asked for cannot be; one line for the user."""
+    """A monitoring request cannot be served; the text is one line."""
 
 
 def is_enabled() -> bool:
-    """Whether a sandbox that is brought up now is watched. Raises MonitoringError for another value."""
+    """Whether monitoring is on. Raises MonitoringError for a value other than on and off."""
     value = os.environ.get(MONITORING_ENV, "on")
     if value not in ("on", "off"):
         raise MonitoringError(
-            f"{MONITORING_ENV}: got {value!r}; allowed on or off; unset it for on"
+            f"{MONITORING_ENV}: got {value!r}; must be on or off; unset it for on"
         )
     return value == "on"

@@ -1,4 +1,4 @@
-"""Faults of simulated GPUs: what the exporter reports until they are taken back."""
+"""Injected faults of simulated GPUs; the exporter reports them until they are cleared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sandbox.node.api import ApiError, Client, node_path
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """What is wrong with one GPU."""
+    """Errors that one GPU reports."""
 
     xid: int = 0
     """NVIDIA's code of the last error, such as 79 (fallen off the bus); 0: none."""
@@ -24,12 +24,12 @@ class Fault:
 
 
 def faults_file(state: paths.State) -> Path:
-    """Where faults are kept between runs of the exporter."""
+    """File of the injected faults."""
     return state.home / "gpu-faults.json"
 
 
 def load_faults(state: paths.State) -> dict[tuple[str, int], Fault]:
-    """Faults by node and number of the GPU; empty when none was ever set."""
+    """Return faults by (node, GPU index)."""
     try:
         found = json.loads(faults_file(state).read_text())
         return {(node, int(gpu)): Fault(**fault) for node, gpu, fault in found}
@@ -38,7 +38,7 @@ def load_faults(state: paths.State) -> dict[tuple[str, int], Fault]:
 
 
 def set_fault(state: paths.State, node: str, gpu: int, fault: Fault) -> None:
-    """Give a GPU a fault, or none. Raises MonitoringError for a GPU that there is not."""
+    """Set or clear a GPU's fault. Raises MonitoringError if the GPU does not exist."""
     _require_gpu(state, node, gpu)
     faults = load_faults(state) | {(node, gpu): fault}
     _save(state, {key: one for key, one in faults.items() if one != Fault()})
@@ -52,11 +52,12 @@ def _require_gpu(state: paths.State, node: str, gpu: int) -> None:
     except ApiError as error:
         if not error.not_found:
             raise
-        raise MonitoringError(f"node {node}: there is none; `make status` lists them") from error
+        raise MonitoringError(f"node {node}: does not exist; `make status` lists nodes") from error
     count = int(found["status"].get("capacity", {}).get(naming.GPU, 0))
     if not 0 <= gpu < count:
-        allowed = f"0 to {count - 1}" if count else "none, for it has no GPU"
-        raise MonitoringError(f"--gpu: got {gpu}; allowed {allowed} on node {node}; choose another")
+        if not count:
+            raise MonitoringError(f"node {node}: has no GPU; `make status` lists GPUs by node")
+        raise MonitoringError(f"--gpu: got {gpu}; node {node} has GPUs 0 to {count - 1}")
 
 
 def _save(state: paths.State, faults: Mapping[tuple[str, int], Fault]) -> None:

@@ -1,4 +1,4 @@
-"""The processes that watch, as the supervisor starts them."""
+"""Command lines of the monitoring processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOKEN = "prometheus.token"
 
 
 def monitoring_services(settings: ClusterSettings) -> list[Service]:
-    """They may start in any order once the API server is ready."""
+    """Return the services; they start in any order once the API server is ready."""
     return [_state_metrics(settings), _gpu_exporter(settings), _prometheus(settings)]
 
 
@@ -33,7 +33,7 @@ def _prometheus(settings: ClusterSettings) -> Service:
         f"--web.listen-address={LOOPBACK}:{settings.ports['prometheus']}",
         "--log.level=warn",
     ]
-    # Another digest starts it anew with the new rules; what it stored stays.
+    # A changed digest restarts it with the new rules; stored data stays.
     env = {CODE_ENV: digest(files)}
     return Service("prometheus", argv, settings.http("prometheus", "/-/ready"), env)
 

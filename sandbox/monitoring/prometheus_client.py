@@ -1,4 +1,4 @@
-"""Where a sandbox's Prometheus is, and what it says."""
+"""Client of a sandbox's Prometheus."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class Alert:
-    """One alert that fires."""
+    """One firing alert."""
 
     name: str
     severity: str
     labels: str
-    """Its other labels, as NAME=VALUE."""
+    """Labels other than name, severity and owner, as NAME=VALUE."""
     summary: str
 
 
 def prometheus_url(state: paths.State) -> str | None:
-    """Prometheus' address; None where a sandbox is not watched."""
+    """Return Prometheus' base URL; None without monitoring."""
     try:
         specs = json.loads(supervisor.services_file(state).read_text())
     except (OSError, ValueError):
@@ -37,7 +37,7 @@ def prometheus_url(state: paths.State) -> str | None:
 
 
 def firing_alerts(base: str) -> list[Alert]:
-    """What fires now, most urgent first. Raises MonitoringError."""
+    """Return the firing alerts, most urgent first. Raises MonitoringError."""
     found = [
         _alert(one["labels"], one.get("annotations") or {})
         for one in _get_alerts(base)
@@ -62,4 +62,4 @@ def _get_alerts(base: str) -> list[dict[str, Any]]:
             found: list[dict[str, Any]] = json.load(answer)["data"]["alerts"]
             return found
     except (OSError, ValueError, KeyError) as error:
-        raise MonitoringError(f"Prometheus at {base} does not answer: {error}") from error
+        raise MonitoringError(f"{base}: Prometheus does not answer: {error}") from error

@@ -1,4 +1,4 @@
-"""Who watches, and what each may read: no secret, nothing to change."""
+"""Read-only permissions of the monitoring processes; none reads secrets."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ Document = dict[str, Any]
 
 NAMESPACE: Final = naming.MONITORING_NAMESPACE
 PROMETHEUS: Final = "prometheus"
-"""Service account: Kueue knows callers by their tokens only, not by certificates."""
+"""Service account: Kueue authenticates scrapes by token, not by certificate."""
 TOKEN_HOURS: Final = 24 * 365
 
 _ACCOUNT: Final = f"system:serviceaccount:{NAMESPACE}"
 STATE_METRICS: Final = f"{_ACCOUNT}:kube-state-metrics"
 GPU_EXPORTER: Final = f"{_ACCOUNT}:gpu-exporter"
-"""Common names of certificates, as the service accounts of the same programs on clusters."""
+"""Common names of certificates: the programs' service accounts on other clusters."""
 
 _BATCH: Final = ("cronjobs", "jobs")
 _READ_VERBS: Final = ["get", "list", "watch"]
 
 
 def rbac_objects() -> list[Document]:
-    """Namespace, service account, and what each watcher may read in all namespaces."""
+    """Return namespace, service account and the cluster-wide roles and bindings."""
     labels = naming.object_labels("monitoring")
     level = {"pod-security.kubernetes.io/enforce": "restricted"}
     namespace = {"name": NAMESPACE, "labels": labels | level}

@@ -1,4 +1,4 @@
-"""What Prometheus asks, whom, and how often: its configuration, as data."""
+"""Prometheus' configuration: scrape jobs and intervals."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from sandbox.ports import LOOPBACK
 Document = dict[str, Any]
 
 SCRAPE_INTERVAL: Final = "5s"
-"""A sandbox is looked at while things happen; clusters ask every 30 s."""
+"""Short, for interactive use; other clusters scrape every 30 s."""
 APISERVER_SCRAPE_INTERVAL: Final = "15s"
-"""It says so much of itself that asking costs it a tenth of a second."""
+"""A scrape of all its metrics takes it about 0.1 s."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Files:
-    """What Prometheus reads besides its configuration."""
+    """Files that Prometheus reads besides its configuration."""
 
     ca: Path
     token: Path
-    """Of its service account; read anew for every request."""
+    """Token of its service account; read for every request."""
     rules: Path
 
 
 def prometheus_config(ports: Mapping[str, int], files: Files) -> Document:
-    """prometheus.yaml."""
+    """Return the content of prometheus.yaml."""
     return {
         "global": {
             "scrape_interval": SCRAPE_INTERVAL,
@@ -52,7 +52,7 @@ def prometheus_config(ports: Mapping[str, int], files: Files) -> Document:
 
 
 def rule_facts() -> Facts:
-    """What rules are told of a sandbox: every instance type's price, since any may be simulated."""
+    """Facts for rules of a sandbox: prices of all instance types, since any can be simulated."""
     region = catalog.DEFAULT_REGION
     found = []
     for name, one in sorted(catalog.load().types.items()):
@@ -67,7 +67,7 @@ def rule_facts() -> Facts:
 
 
 def _trainer(ports: Mapping[str, int], files: Files) -> Document:
-    """The first pod of every run, at its own loopback address."""
+    """Job for the first pod of every run, at its loopback address."""
     pod = "__meta_kubernetes_pod"
     index = _pod_label("batch.kubernetes.io/job-completion-index")
     discovery = {
@@ -82,9 +82,9 @@ def _trainer(ports: Mapping[str, int], files: Files) -> Document:
         "relabel_configs": [
             _keep(f"{pod}_container_port_name", naming.METRICS_PORT_NAME),
             _keep(f"{pod}_phase", "Running"),
-            # Pods of KWOK only look as if they ran, at addresses that nobody has.
+            # Pods on KWOK nodes have addresses, but no processes.
             _keep(f"{pod}_ip", r"127\..+"),
-            # Pods of one template all name the port; the leading rank is in the first.
+            # All pods of a template declare the port; rank 0 is in the first pod.
             _keep(index, "0?"),
             _copy("__meta_kubernetes_namespace", "namespace"),
             _copy(f"{pod}_name", "pod"),
@@ -93,7 +93,7 @@ def _trainer(ports: Mapping[str, int], files: Files) -> Document:
             _copy(_pod_label(naming.TEAM), "team"),
         ],
         "sample_limit": series.SAMPLES_OF_A_RUN,
-        # A run tells of itself only. Its id and team are its pod's labels, whatever it says.
+        # A run exports only its own series; run_id and team always come from the pod's labels.
         "metric_relabel_configs": [
             _keep("__name__", f"{series.OWN_PREFIX}.+"),
             {"action": "labeldrop", "regex": "exported_(run_id|team)"},
@@ -102,7 +102,7 @@ def _trainer(ports: Mapping[str, int], files: Files) -> Document:
 
 
 def _gpus(ports: Mapping[str, int]) -> Document:
-    """One exporter for all nodes: a GPU's node is its `Hostname`, not the scrape's."""
+    """Job for the exporter of all nodes: a GPU's node is its `Hostname` label."""
     rule = _copy("Hostname", "node")
     return _static_job(
         series.DCGM_JOB,
@@ -113,7 +113,7 @@ def _gpus(ports: Mapping[str, int]) -> Document:
 
 
 def _logs(ports: Mapping[str, int]) -> Document:
-    """What lines in logs tell, counted by the same process."""
+    """Job for the counts of log patterns, from the same process."""
     return _static_job("logs", ports["gpu-exporter"], honor_labels=True, metrics_path="/logs")
 
 
@@ -142,7 +142,7 @@ def _credentials(files: Files, *, scheme: bool = True) -> Document:
 
 
 def _pod_label(key: str) -> str:
-    """Prometheus' name of a pod's label."""
+    """Return Prometheus' meta label of a pod label."""
     return f"__meta_kubernetes_pod_label_{re.sub(r'[^a-zA-Z0-9_]', '_', key)}"
 
 

@@ -1,4 +1,4 @@
-"""What must lie there before anything watches: Prometheus' files and its token."""
+"""Prometheus' configuration files and token."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RENEW_AFTER_S = rbac.TOKEN_HOURS * 3600 * 11 / 12
 
 
 def config_files(settings: ClusterSettings) -> dict[str, dict[str, Any]]:
-    """Configuration files by name."""
+    """Return configuration documents by file name."""
     read = scrape_config.Files(
         ca=settings.ca, token=token_file(settings), rules=Path(settings.config(processes.RULES))
     )
@@ -25,18 +25,18 @@ def config_files(settings: ClusterSettings) -> dict[str, dict[str, Any]]:
 
 
 def _with_fast_evaluation(rules: dict[str, Any]) -> dict[str, Any]:
-    """The same rules, looked at as often as a sandbox is asked. How long an alert waits stays the same."""
+    """Return the rules with the sandbox's evaluation interval; `for` durations stay the same."""
     groups = [group | {"interval": scrape_config.SCRAPE_INTERVAL} for group in rules["groups"]]
     return {"groups": groups}
 
 
 def token_file(settings: ClusterSettings) -> Path:
-    """The file of Prometheus' token."""
+    """Return the file of Prometheus' token."""
     return settings.state.pki / processes.TOKEN
 
 
 def token_is_due(settings: ClusterSettings) -> bool:
-    """Whether there is none, or one that expires before long."""
+    """Whether the token is missing or past 11/12 of its lifetime."""
     try:
         return time.time() - token_file(settings).stat().st_mtime > RENEW_AFTER_S
     except OSError:

@@ -1,8 +1,8 @@
-"""The programs that the embedded cluster is made of, found or built once.
+"""Programs of the embedded cluster: found, downloaded or built once.
 
-`tools.py` says which and how; `lookup.py` looks on PATH and in the cache; `builder.py` builds what is
-missing from the pinned Go modules beside this file (`NAME/go.mod`, `NAME/go.sum`); `official.py` tries
-the vendor's own Pulumi first; `ensure.py` puts it together and shows progress.
+`tools.py` lists them; `lookup.py` searches PATH and the cache; `official.py` downloads Pulumi's own build;
+`builder.py` builds from the pinned Go modules in this folder (`NAME/go.mod`, `NAME/go.sum`); `ensure.py`
+combines these and shows progress.
 """
 
 from sandbox.toolchain.ensure import Toolchain, ToolchainError, ensure

@@ -1,8 +1,7 @@
-"""Builds a tool from its pinned modules into the cache.
+"""Build a tool from its pinned modules into the cache.
 
-What is half done when a build is interrupted lies in Go's module cache and in a build cache of ours, so the
-next try goes on from there; the entry itself appears by one rename. The build cache is removed when everything
-is built: it is many times the size of what comes out.
+An interrupted build resumes from Go's module cache and a separate build cache; a cache entry appears by one
+rename. The build cache is many times the size of its products and is removed when everything is built.
 """
 
 from __future__ import annotations
@@ -20,16 +19,15 @@ from sandbox.toolchain.lookup import ToolLocation, cache_entry, find_in_cache
 from sandbox.toolchain.tools import Tool
 
 Report = Callable[[str], None]
-"""Takes one short phrase on what is being done now."""
+"""Receives a short phrase for the current step."""
 
 BYTES_NEEDED = 13 * 1024**3
-"""Free disk space for a build of everything. Modules, build cache and binaries grew to 10 GiB when `make up`
-was run with empty caches; 0.8 GiB of it stays beside Go's own module cache. That was without Prometheus and
-kube-state-metrics, for which 2 GiB are reckoned."""
+"""Free disk space for a build of everything: 10 GiB were measured with empty caches, without Prometheus and
+kube-state-metrics, which add an estimated 2 GiB. 0.8 GiB remain, plus Go's module cache."""
 
 
 class BuildError(Exception):
-    """A build failed. `log` holds all that the tools printed."""
+    """A build failed. `log` holds the tools' output."""
 
     def __init__(self, tool: Tool, step: str, log: Path) -> None:
         super().__init__(f"{tool.name} {tool.version}: {step} failed; read {log}")
@@ -37,11 +35,11 @@ class BuildError(Exception):
 
 
 class Cancelled(Exception):
-    """Another build failed or the user interrupted; this one was ended."""
+    """This build was stopped, because another one failed or the user interrupted."""
 
 
 class Builder:
-    """Builds tools with one Go toolchain; `cancel` ends what is running."""
+    """Builds tools with one Go toolchain; `cancel` stops running builds."""
 
     def __init__(self, go: Path, logs: Path) -> None:
         self._go = go
@@ -50,7 +48,7 @@ class Builder:
         self._cancelled = threading.Event()
 
     def cancel(self) -> None:
-        """End every running go command."""
+        """Stop every running go command."""
         self._cancelled.set()
         for process in list(self._running):
             process.terminate()
@@ -59,7 +57,7 @@ class Builder:
         """Build `tool` into the cache.
 
         Raises:
-            BuildError: a step failed; it names the step and the log.
+            BuildError: a step failed; the text names it and the log.
             Cancelled: `cancel` was called.
         """
         self._logs.mkdir(parents=True, exist_ok=True)
@@ -80,7 +78,7 @@ class Builder:
         return found
 
     def fetch_assets(self, tool: Tool, report: Report) -> Path:
-        """Only the asset folders, for a tool whose binaries are on PATH."""
+        """Fetch only the asset folders, for a tool whose binaries are on PATH."""
         log = self._logs / f"build-{tool.name}.log"
         self._logs.mkdir(parents=True, exist_ok=True)
         folder = cache_entry(tool) / "assets"
@@ -162,12 +160,12 @@ class Builder:
 
 
 def go_build_cache() -> Path:
-    """Go's build cache for the toolchain."""
+    """Return the folder of Go's build cache for the toolchain."""
     return paths.cache() / "toolchain" / ".go-build"
 
 
 def _environment(go: Path) -> dict[str, str]:
-    """No C compiler, no toolchain download, nothing that a user's own flags could change."""
+    """Environment of go commands: no C compiler, no toolchain download, none of the user's flags."""
     env = {k: v for k, v in os.environ.items() if k not in {"GOFLAGS", "GOOS", "GOARCH", "GOWORK"}}
     return env | {
         "CGO_ENABLED": "0",

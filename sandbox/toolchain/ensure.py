@@ -1,4 +1,4 @@
-"""Makes every tool available: PATH, else cache, else built; says what it does while it does it."""
+"""Make every tool available: from PATH, else the cache, else a download or build; show progress."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from sandbox.toolchain.progress import BuildTable
 from sandbox.toolchain.tools import DEV_TOOLS, TOOLS, Tool
 
 BUILDS_AT_ONCE = 2
-"""A build's link step uses one core only; a second build fills the others."""
+"""A build's link step uses one core only; a second build uses the others."""
 
 
 class ToolchainError(Exception):
-    """A tool is missing and could not be made; the text is one line for the user."""
+    """A tool is missing and cannot be built; the text is one line."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class Toolchain:
 
 
 def ensure(console: Console, *names: str) -> Toolchain:
-    """The named tools, ready to run; without names all that a sandbox is made of.
+    """Return the named tools, ready to run; without names, all tools of a sandbox.
 
-    A machine that has everything in the cache gets its answer in well under 2 s. `sources` tells per tool
-    where it came from: PATH, cache, official, or built.
+    Takes well under 2 s when everything is cached. `sources` holds each tool's origin: PATH, cache, official
+    or built.
 
     Raises:
-        ToolchainError: no Go, no disk space, or a failed build (it names the log).
+        ToolchainError: no Go, too little disk space, or a failed build (the text names its log).
     """
     wanted = [tool for tool in (*TOOLS, *DEV_TOOLS) if tool.name in names] or TOOLS
     found = {tool.name: hit for tool in wanted if (hit := _find_ready(tool))}
@@ -85,7 +85,7 @@ def _official_pulumi() -> ToolLocation | None:
 
 
 def _recheck_cache(missing: list[Tool], found: dict[str, ToolLocation]) -> list[Tool]:
-    """Another process may have built while this one waited for the lock."""
+    """Add tools that another process built while this one waited for the lock."""
     found |= {tool.name: hit for tool in missing if (hit := find_in_cache(tool))}
     return [tool for tool in missing if tool.name not in found]
 
@@ -96,14 +96,12 @@ def _install_official_pulumi(
     if not any(tool.name == "pulumi" for tool in missing):
         return missing
     if not official.site_reachable():
-        console.print(
-            "Pulumi's download site cannot be reached: the engine is built from its modules."
-        )
+        console.print("pulumi: download site not reachable; building from Go modules")
         return missing
     try:
-        official.download_pulumi(lambda text: console.print(f"Pulumi: {text}"))
+        official.download_pulumi(lambda text: console.print(f"pulumi: {text}"))
     except official.OfficialUnavailable as why:
-        console.print(f"Official Pulumi: {why}; the engine is built from its modules.")
+        console.print(f"pulumi: {why}; building from Go modules")
         return missing
     hit = _official_pulumi()
     assert hit is not None
@@ -123,7 +121,7 @@ def _build_all(missing: list[Tool], console: Console) -> dict[str, ToolLocation]
     for tool, job in jobs.items():
         why = job.exception()
         if isinstance(why, BuildError):
-            raise ToolchainError(f"{why} (what was done is kept; run it again to go on)") from why
+            raise ToolchainError(f"{why} (progress is kept; run the same command again)") from why
         if why is not None and not isinstance(why, Cancelled):
             raise ToolchainError(f"{tool.name}: {why}") from why
     shutil.rmtree(go_build_cache(), ignore_errors=True)
@@ -133,7 +131,7 @@ def _build_all(missing: list[Tool], console: Console) -> dict[str, ToolLocation]
 def _run_jobs(
     builder: Builder, missing: list[Tool], table: BuildTable
 ) -> dict[Tool, Future[ToolLocation]]:
-    """Build them all; the first failure, or an interrupt, ends the others."""
+    """Build all; the first failure or an interrupt stops the others."""
     with ThreadPoolExecutor(BUILDS_AT_ONCE) as pool:
         jobs = {tool: pool.submit(_build_one, builder, tool, table) for tool in missing}
         try:
@@ -164,7 +162,7 @@ def _require_disk_space() -> None:
     free = shutil.disk_usage(folder).free
     if free < BYTES_NEEDED:
         raise ToolchainError(
-            f"disk of {folder}: {free / 1024**3:.1f} GiB free, the builds need"
+            f"disk of {folder}: {free / 1024**3:.1f} GiB free; the builds need"
             f" {BYTES_NEEDED / 1024**3:.0f} GiB; make room or set TRAINYARD_CACHE to another disk"
         )
 
@@ -177,6 +175,6 @@ def _cache_lock(console: Console) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            console.print("Another sandbox is building the toolchain; waiting for it.")
+            console.print("Another sandbox is building the toolchain; waiting for it to finish")
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield

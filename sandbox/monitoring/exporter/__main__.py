@@ -1,4 +1,4 @@
-"""`python -m sandbox.monitoring.exporter --port PORT`: answers Prometheus until it is ended."""
+"""`python -m sandbox.monitoring.exporter --port PORT`: serve Prometheus until stopped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sandbox.node.api import Client
 
 
 def main() -> None:
-    """Watch the API server that KUBECONFIG names."""
+    """Serve metrics of the cluster that KUBECONFIG names."""
     parser = argparse.ArgumentParser(prog="python -m sandbox.monitoring.exporter")
     parser.add_argument("--port", type=int, required=True)
     port: int = parser.parse_args().port

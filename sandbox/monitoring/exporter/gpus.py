@@ -1,4 +1,4 @@
-"""Which GPUs simulated nodes have, and which container holds each: pure functions of nodes and pods."""
+"""GPUs of simulated nodes and the containers that hold them; pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandbox.node.api import Json
 
 _NAMES: Final = uuid.UUID("6f1f0e2e-6d0c-4c60-9a5e-5f4e8a1f7a10")
 _MEMORY_GIB: Final = 16
-"""Of a GPU whose node does not say what instance it plays."""
+"""Memory of a GPU whose node has no known instance type."""
 _FIRST_BUS: Final = 0x10
 
 
@@ -27,7 +27,7 @@ class Gpu:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Those that dcgm-exporter 4.8 puts on every series of a GPU, in its order."""
+        """Labels of every series of the GPU, in the order of dcgm-exporter 4.8."""
         return {
             "gpu": str(self.index),
             "UUID": f"GPU-{uuid.uuid5(_NAMES, f'{self.node}/{self.index}')}",
@@ -51,12 +51,12 @@ class Holder:
 
     @property
     def labels(self) -> dict[str, str]:
-        """What a GPU's series gain while it is held."""
+        """Labels that a GPU's series have while it is held."""
         return {"container": self.container, "namespace": self.namespace, "pod": self.pod}
 
 
 def node_gpus(node: Json) -> list[Gpu]:
-    """The GPUs that a simulated node says it has; none for any other node."""
+    """Return the GPUs in a simulated node's capacity; none for other nodes."""
     metadata = node["metadata"]
     annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
     count = int((node.get("status") or {}).get("capacity", {}).get(naming.GPU, 0))
@@ -77,7 +77,7 @@ def node_gpus(node: Json) -> list[Gpu]:
 
 
 def gpu_holders(pods: Iterable[Json]) -> dict[str, list[Holder]]:
-    """Containers with GPUs by node, oldest pods first. Only pods that run hold any."""
+    """Return containers of running pods with GPUs by node, oldest pods first."""
     found: dict[str, list[Holder]] = {}
     running = [p for p in pods if (p.get("status") or {}).get("phase") == "Running"]
     for pod in sorted(running, key=_creation_order):
@@ -105,7 +105,7 @@ def _holder(pod: Json, container: Json, count: int) -> Holder:
 
 
 class Assignment:
-    """Which container holds which GPU: a container keeps its GPUs as long as it runs."""
+    """Assigns GPUs to containers: a container keeps its GPUs while it runs."""
 
     def __init__(self) -> None:
         self._slots: dict[str, list[Holder | None]] = {}
@@ -113,7 +113,7 @@ class Assignment:
     def update(
         self, gpus: Mapping[str, list[Gpu]], held: Mapping[str, list[Holder]]
     ) -> dict[Gpu, Holder]:
-        """Who holds what now; a GPU that nobody holds is missing."""
+        """Return the holder of each GPU that is in use."""
         self._slots = {
             node: self._fill(node, len(found), held.get(node, [])) for node, found in gpus.items()
         }

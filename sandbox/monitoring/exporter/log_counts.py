@@ -1,7 +1,6 @@
-"""Counts what lines of runs' logs tell, as a log shipper's filters do on clusters.
+"""Count lines in logs of runs that match a pattern, as a log shipper's filters do on clusters.
 
-Each log is read once, from where the last look ended. A pod that is gone keeps its counts for a while, so
-that its last words are not lost between two scrapes.
+Logs are read incrementally. Counts outlive their pod by `KEPT_S`, so that its last lines reach a scrape.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from infra.observability import log_patterns, series
 from sandbox.monitoring.exporter import text_format
 
 READ_BYTES: Final = 4 * 2**20
-"""Of one log in one look; the rest comes with the next."""
+"""Limit per log and update; the next update continues."""
 KEPT_S: Final = 600.0
 """How long counts outlive their pod."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoggedPod:
-    """A pod of a run, and where its logs are: FOLDER/CONTAINER/ATTEMPT.log."""
+    """A pod of a run with its log folder: FOLDER/CONTAINER/ATTEMPT.log."""
 
     uid: str
     namespace: str
@@ -34,7 +33,7 @@ class LoggedPod:
 
 
 class _Tail:
-    """One log, of which a part was read. It may be moved to LOG.1 when it is large."""
+    """Read position in one log, which is rotated to LOG.1."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -43,7 +42,7 @@ class _Tail:
         self._rest = b""
 
     def lines(self) -> list[str]:
-        """Whole lines that were written since the last call."""
+        """Return the complete lines written since the last call."""
         data = self._rest
         for path in (Path(f"{self._path}.1"), self._path):
             read = self._read(path, rotated=path != self._path)
@@ -58,7 +57,7 @@ class _Tail:
             with path.open("rb") as file:
                 inode = os.fstat(file.fileno()).st_ino
                 if rotated and inode != self._inode:
-                    return b""  # read to its end long ago
+                    return b""  # read before its rotation
                 if inode != self._inode:
                     self._inode, self._offset = inode, 0
                 file.seek(self._offset)
@@ -87,20 +86,20 @@ class LogCounts:
         self._pods: dict[str, _PodCounts] = {}
 
     def update(self, pods: Iterable[LoggedPod], created: Mapping[str, float], now: float) -> None:
-        """Read what was written. `created`: when each pod was made, by uid."""
+        """Read new lines. `created`: creation time of each pod by uid."""
         for logged in pods:
             if not logged.folder.exists():
-                continue  # it runs nowhere, or not yet
+                continue  # not started on a process node
             known = self._pods.setdefault(logged.uid, _PodCounts(logged, now))
             known.seen = now
-            # What an exporter that was started again finds was told by the one before it.
+            # An earlier exporter has already exposed the pods that are older than this one.
             known.exposed = known.exposed or created[logged.uid] < self._started
         self._pods = {uid: pod for uid, pod in self._pods.items() if now - pod.seen < KEPT_S}
         for pod in self._pods.values():
             _read(pod)
 
     def text(self) -> str:
-        """One family; of a new pod all zeros first, so that its first match is seen as an increase."""
+        """Return the metric family; a new pod starts at zero, so that its first match is an increase."""
         samples: list[text_format.Sample] = []
         for pod in self._pods.values():
             of = pod.logged

@@ -1,6 +1,6 @@
-"""What a GPU would show under a load: names and units are DCGM's, the numbers only have its shape.
+"""Simulated GPU metrics with DCGM's names and units.
 
-Utilisation and memory come from what the pod does; the rest follows from them by rules of thumb.
+Utilization and memory come from the pod's processes; other values are derived from them by simple rules.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ MEMORY_MHZ: Final = 1215.0
 
 SIMULATED_LOAD: Final = 0.9
 SIMULATED_MEMORY: Final = 0.7
-"""Of a GPU's: a steady value for pods of KWOK, which do nothing at all."""
+"""Constant values, as fractions, for pods on KWOK nodes, which have no processes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What a GPU's holder does."""
+    """Load of a GPU."""
 
     busy: float = 0.0
-    """0 to 1."""
+    """Utilization, 0 to 1."""
     memory_mib: float = 0.0
 
 
 def power_w(load: Load) -> float:
-    """Between idle and peak, in proportion."""
+    """Interpolate between idle and peak power."""
     return IDLE_W + (PEAK_W - IDLE_W) * load.busy
 
 
 def gpu_fields(memory_mib: int, load: Load, fault: Fault, energy_mj: float) -> dict[Field, float]:
-    """Every field that our counters file asks for. `energy_mj`: drawn since the exporter started."""
+    """Return every field of the counters file. `energy_mj`: energy since the exporter started."""
     used = min(load.memory_mib, memory_mib)
     degrees = IDLE_C + (PEAK_C - IDLE_C) * load.busy
     return {

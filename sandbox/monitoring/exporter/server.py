@@ -1,4 +1,4 @@
-"""Keeps nodes and pods in mind, and answers Prometheus."""
+"""Watch nodes and pods and serve Prometheus."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sandbox.node.watch import Informer
 from sandbox.ports import LOOPBACK
 
 WINDOW_S: Final = 1.0
-"""Shortest time over which a load is measured."""
+"""Shortest interval over which a load is measured."""
 
 
 @dataclass
@@ -37,7 +37,7 @@ class _Measured:
 
 
 class Exporter:
-    """All simulated GPUs of a sandbox."""
+    """Exports the simulated GPUs of a sandbox."""
 
     def __init__(self, state: paths.State, client: Client) -> None:
         self._state = state
@@ -55,7 +55,7 @@ class Exporter:
         ]
 
     def start(self) -> None:
-        """Begins to watch; returns when all that exists is known."""
+        """Start the watches; return once the existing objects are listed."""
         for watch in self.watches:
             watch.start()
         for watch in self.watches:
@@ -68,7 +68,7 @@ class Exporter:
         _track(self._pods, kind, pod)
 
     def gpu_text(self) -> str:
-        """Every GPU's fields, as dcgm-exporter writes them."""
+        """Return every GPU's metrics as dcgm-exporter writes them."""
         with self._lock:
             now = time.monotonic()
             pods = list(self._pods.values())
@@ -98,7 +98,7 @@ class Exporter:
             )
 
     def _loads(self, held: dict[Gpu, Holder], pods: dict[str, Json], now: float) -> dict[str, Load]:
-        """What each pod with GPUs does, by its uid."""
+        """Return the load of each pod with GPUs by uid."""
         known = usage.processes() if held else {}
         memory = {holder.uid: gpu.memory_mib for gpu, holder in held.items()}
         found = {}
@@ -128,7 +128,7 @@ class Exporter:
         return load
 
     def log_text(self) -> str:
-        """What lines of runs' logs tell."""
+        """Return the counts of log patterns."""
         with self._lock:
             pods = [p for p in list(self._pods.values()) if _run_id(p)]
             created = {p["metadata"]["uid"]: _created(p) for p in pods}
@@ -163,7 +163,7 @@ def _created(pod: Json) -> float:
 
 
 def serve(exporter: Exporter, port: int) -> ThreadingHTTPServer:
-    """A server on loopback; the caller runs it."""
+    """Return a server on loopback; the caller runs it."""
     pages: dict[str, Callable[[], str]] = {
         "/metrics": exporter.gpu_text,
         "/logs": exporter.log_text,
@@ -181,6 +181,6 @@ def serve(exporter: Exporter, port: int) -> ThreadingHTTPServer:
             self.wfile.write(body)
 
         def log_message(self, *_args: Any) -> None:
-            """Quiet: Prometheus asks every few seconds."""
+            """Log nothing: Prometheus scrapes every few seconds."""
 
     return ThreadingHTTPServer((LOOPBACK, port), Handler)

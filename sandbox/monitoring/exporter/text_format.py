@@ -1,4 +1,4 @@
-"""Prometheus' text format, one family after the other."""
+"""Prometheus' text exposition format."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def metric_family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> str:
-    """A family with its HELP and TYPE lines; nothing at all without samples."""
+    """Return a family with HELP and TYPE lines; an empty text without samples."""
     lines = [f"{name}{{{_labels(labels)}}} {_number(value)}\n" for labels, value in samples]
     if not lines:
         return ""
@@ -26,5 +26,5 @@ def _escaped(value: str) -> str:
 
 
 def _number(value: float) -> str:
-    """As dcgm-exporter: whole numbers without a point, others with six digits."""
+    """Format as dcgm-exporter does: integers without a point, others with six digits."""
     return str(int(value)) if value == int(value) else f"{value:.6f}"

@@ -1,4 +1,4 @@
-"""What pods on process nodes really use, from /proc."""
+"""CPU and memory use of pods on process nodes, from /proc."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """Of a pod's processes that live."""
+    """Use of a pod's running processes."""
 
     computing_s: Mapping[int, float]
-    """By pid, for how long its main thread had something to compute since it started."""
+    """By pid: seconds that its main thread was runnable since it started."""
     memory_bytes: int
     """Resident now; pages that processes share count for each."""
 
@@ -30,7 +30,7 @@ class _Process:
 
 
 def processes() -> dict[int, _Process]:
-    """Every process of this machine by its pid; see proc(5) for the fields."""
+    """Return every process of this machine by pid; see proc(5) for the fields."""
     found = {}
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():
@@ -44,7 +44,7 @@ def processes() -> dict[int, _Process]:
 
 
 def pod_usage(folder: PodFolder, known: Mapping[int, _Process]) -> Usage | None:
-    """What a pod's running containers use; None when none runs."""
+    """Return the use of a pod's running containers; None when none runs."""
     runs = [attempt.run() for attempt in folder.all_attempts() if attempt.alive()]
     roots = {int(run["pid"]) for run in runs if run and run["pid"] in known}
     if not roots:
@@ -57,9 +57,9 @@ def pod_usage(folder: PodFolder, known: Mapping[int, _Process]) -> Usage | None:
 
 
 def _computing_s(pid: int) -> float:
-    """Seconds on a CPU and in the queue for one: a machine that others keep busy is no idle GPU.
+    """Return seconds on a CPU plus in its run queue: contention for CPUs is not GPU idleness.
 
-    proc(5), schedstat; 0 for a process that just ended.
+    From proc(5) schedstat; 0 for a process that just ended.
     """
     try:
         ran, queued, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
@@ -69,7 +69,7 @@ def _computing_s(pid: int) -> float:
 
 
 def gpu_utilization(before: Usage, now: Usage, elapsed_s: float, gpus: int) -> float:
-    """How busy a pod kept its GPUs, 0 to 1: a rank each, which are its busiest processes."""
+    """Return the utilization of a pod's GPUs, 0 to 1: one rank each, its busiest processes."""
     done = [
         min(max(seconds - before.computing_s.get(pid, 0.0), 0.0), elapsed_s)
         for pid, seconds in now.computing_s.items()
@@ -78,7 +78,7 @@ def gpu_utilization(before: Usage, now: Usage, elapsed_s: float, gpus: int) -> f
 
 
 def _descendants(roots: set[int], known: Mapping[int, _Process]) -> set[int]:
-    """The roots and all their descendants."""
+    """Return the roots and all their descendants."""
     children: dict[int, list[int]] = {}
     for pid, one in known.items():
         children.setdefault(one.parent, []).append(pid)

@@ -19,6 +19,7 @@ from sandbox.aws_preview.server import AwsProvider, planned_outputs
 from sandbox.cli import main
 from sandbox.engine import Engine
 from sandbox.provider.properties import UNKNOWN, encode
+from tests.unit.snapshots import Snapshot
 
 HERE = Place("111122223333", "us-east-1")
 CLUSTER: dict[str, Any] = {
@@ -244,9 +245,10 @@ def test_a_preview_of_another_stack_takes_the_salt_out_of_the_local_stack_file(
     assert local.read_text() == "config:\n  a:b: c\n"
 
 
-def test_a_stack_that_does_not_exist_is_named_with_those_that_do() -> None:
-    with pytest.raises(preview.PreviewError, match=r"got 'staging'; allowed dev, local, prod"):
+def test_a_stack_that_does_not_exist_is_named_with_those_that_do(texts: Snapshot) -> None:
+    with pytest.raises(preview.PreviewError, match=r"^stack: got 'staging'") as caught:
         preview.preview_stack("staging", Console())
+    texts.check("unknown stack", [str(caught.value)])
 
 
 def test_the_local_stack_must_be_up_to_be_previewed(

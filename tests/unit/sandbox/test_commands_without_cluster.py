@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from sandbox import cli
+from tests.unit.snapshots import Snapshot
 
 
 @pytest.mark.parametrize("command", [["wait", "hello"], ["interrupt", "spot-0"], ["env"]])
@@ -15,7 +16,8 @@ def test_a_command_on_no_cluster_is_one_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    texts: Snapshot,
 ) -> None:
     monkeypatch.setenv("SANDBOX_HOME", str(tmp_path))
     assert cli.main(command) == 1
-    assert capsys.readouterr().err == "error: the sandbox is not up; run `make up` first\n"
+    texts.check("no cluster", capsys.readouterr().err.splitlines())

@@ -50,9 +50,7 @@ def test_a_restarted_run_tells_why_it_was_sent_back() -> None:
     workload = _workload(_condition("Admitted"), flavor="ondemand")
     workload["status"]["schedulingStats"] = {"evictions": [{"reason": "NodeFailures", "count": 1}]}
     seen = build_status(RUN, {"status": {"restarts": 1}}, workload, [], Progress())
-    assert state_line(seen) == (
-        "admitted to ondemand after 2 s; requeued for NodeFailures; restart 1"
-    )
+    assert state_line(seen) == ("admitted to ondemand after 2 s; requeued: NodeFailures; restart 1")
 
 
 def test_the_wait_of_a_requeued_run_counts_from_its_return_to_the_queue() -> None:
