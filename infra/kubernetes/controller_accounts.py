@@ -2,7 +2,7 @@
 
 The names are those of the upstream charts and manifests, and of Kubernetes itself; the sandbox's controllers
 have the same. Who can become one of them (a token from kube-system, or the right to impersonate) can pass the
-walls: only cluster administrators can.
+policies: only cluster administrators can.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Teams: a namespace each, with its limits, roles, walls, queue and volumes."""
+"""Teams: a namespace each, with its limits, roles, policies, queue and volumes."""

@@ -59,7 +59,7 @@ ROLE_RULES: Final[Mapping[str, list[dict[str, Any]]]] = {
         _rule("rbac.authorization.k8s.io", ["roles", "rolebindings"], _READ),
         _rule("", ["serviceaccounts"], _READ),
     ],
-    # CI deploys runs; limits, walls and queues are the platform engineers'.
+    # CI deploys runs; limits, policies and queues belong to platform engineers.
     "deployer": [
         *_VIEW,
         *_run_rules(_WRITE),

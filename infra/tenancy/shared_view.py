@@ -1,4 +1,4 @@
-"""What no namespace holds, for people to read: the fleet and its queues, and for auditors the walls.
+"""What no namespace holds, for people to read: the fleet and its queues, and for auditors the admission policies.
 
 Without these a run's wait cannot be explained: who holds a quota, and which node has which taint.
 """

@@ -50,7 +50,7 @@ class TeamArgs:
 def namespace(
     team: str, tier: str = RESEARCH.name, *, rdma: bool = False, signed: bool = False
 ) -> Manifest:
-    """The namespace: its labels are what the walls know of the team.
+    """The namespace: its labels are what admission policies know of the team.
 
     Pod Security's strictest level is enforced in it; with `rdma` a policy of ours does that, and Pod
     Security only tells of what it would have refused.
@@ -87,7 +87,7 @@ def local_queue(team: str) -> Manifest:
 
 
 def _guardrail_manifests(args: TeamArgs) -> Iterator[tuple[str, Manifest]]:
-    """Objects that must be there before the first pod: limits, walls, roles."""
+    """Objects that must be there before the first pod: limits, network policies, roles."""
     team = args.team
     yield "quota", limits.resource_quota(team, args.quota, of_pods=not args.queue_holds_quota)
     yield "limits", limits.limit_range(team)

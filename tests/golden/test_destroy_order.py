@@ -155,7 +155,7 @@ ORDER: dict[str, tuple[Pick, Pick, Related]] = {
         its_role,
     ),
     "a run, then its team's secrets": (runs, of("ExternalSecret", "SecretStore"), same_team),
-    "runs, then the walls around them": (
+    "runs, then the policies on them": (
         runs,
         of("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
         any_pair,

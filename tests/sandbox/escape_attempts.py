@@ -1,4 +1,4 @@
-"""Ways around the queue, the quota and the walls, each beside the nearest that is allowed."""
+"""Ways around queue, quota and admission policies, each with its closest allowed variant."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ PREBUILT = "kueue.x-k8s.io/prebuilt-workload-name"
 
 @dataclass(frozen=True)
 class Attempt:
-    """`denied` is refused by `walls`, all of which must fall before it passes; `allowed` passes."""
+    """`denied` is rejected by each of `policies` until all are removed; `allowed` passes."""
 
     name: str
-    walls: tuple[str, ...]
+    policies: tuple[str, ...]
     denied: Ask
     allowed: Ask
 
@@ -197,7 +197,7 @@ def by_changes() -> Iterator[Attempt]:
     yield Attempt("a run unsuspended by hand", only, start, start.by(KUEUE, MASTERS))
     wider = patch(STANDING_RUN, {"spec": {"parallelism": 0}})
     yield Attempt("a run made wider", only, wider, note)
-    for label, value, walls in (
+    for label, value, policies in (
         (naming.QUEUE_NAME, PRODUCTION, ("changes", "queue")),
         (naming.QUEUE_NAME, None, ("changes", "queue")),
         (naming.WORKLOAD_PRIORITY, "production-training", ("changes", "priority")),
@@ -205,7 +205,7 @@ def by_changes() -> Iterator[Attempt]:
     ):
         change = patch(STANDING_RUN, {"metadata": {"labels": {label: value}}})
         other = patch(STANDING_RUN, {"metadata": {"labels": {"note": value}}})
-        yield Attempt(f"a run with {label} {value}", walls, change, other)
+        yield Attempt(f"a run with {label} {value}", policies, change, other)
     owned = patch(STANDING_RUN, {"metadata": owned_by("JobSet", "jobset.x-k8s.io/v1alpha2")})
     yield Attempt("a run that becomes part of another", only, owned, owned.by(JOBSET, MASTERS))
     child = job(meta=owned_by("JobSet", "jobset.x-k8s.io/v1alpha2"))

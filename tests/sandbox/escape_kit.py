@@ -1,4 +1,4 @@
-"""Teams behind walls on the real API server, and requests to it in anybody's name."""
+"""Teams with their admission policies on the real API server, and requests to it as any user."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.sandbox.escape_objects import (
 from tests.sandbox.node_kit import until
 
 
-def walls() -> list[Json]:
+def admission_policies() -> list[Json]:
     """The policies of that stack."""
     return admission.policies(arguments.admission(parse(values())))
 
@@ -161,8 +161,8 @@ def get(manifest: Json) -> Ask:
 
 
 @dataclass
-class Walled:
-    """A cluster whose walls stand."""
+class GuardedCluster:
+    """A cluster whose admission policies are in force."""
 
     cluster: Cluster
     ask: Asker
@@ -173,11 +173,11 @@ class Walled:
         self.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
 
     def await_refusal(self, ask: Ask) -> None:
-        until(lambda: self.ask.refusal(ask), "the walls hold")
+        until(lambda: self.ask.refusal(ask), "the policies are in force")
 
     @contextlib.contextmanager
     def without(self, *names: str, proof: Ask) -> Iterator[None]:
-        """The cluster without some walls, once `proof` passes; they stand again in the end."""
+        """Remove some policies, wait until `proof` passes, and restore them at the end."""
         bindings = [binding(self.policies[name]) for name in names]
         for manifest in bindings:
             path = f"{collection(manifest)}/{manifest['metadata']['name']}"
@@ -192,30 +192,32 @@ class Walled:
 
 
 @contextlib.contextmanager
-def standing(cluster: Cluster) -> Iterator[Walled]:
-    """The stack's walls, and teams behind them; all gone in the end."""
-    policies = {p["metadata"]["name"].removeprefix(f"{naming.PROJECT}-"): p for p in walls()}
+def standing(cluster: Cluster) -> Iterator[GuardedCluster]:
+    """The stack's admission policies and the teams that they apply to; deleted at the end."""
+    policies = {
+        p["metadata"]["name"].removeprefix(f"{naming.PROJECT}-"): p for p in admission_policies()
+    }
     classes = [priorities.priority_class(name) for name in priorities.PRIORITIES]
-    guarded = [*policies.values(), *(binding(policy) for policy in policies.values())]
+    enforced = [*policies.values(), *(binding(policy) for policy in policies.values())]
     homes = [manifest for name in (RESEARCH, PRODUCTION, RDMA) for manifest in home(name)]
-    everything = [*definitions(), *classes, *guarded, *homes]
-    walled = Walled(cluster, Asker(cluster.kubeconfig), policies)
-    walled.apply({"apiVersion": "v1", "kind": "List", "items": everything})
+    everything = [*definitions(), *classes, *enforced, *homes]
+    guarded = GuardedCluster(cluster, Asker(cluster.kubeconfig), policies)
+    guarded.apply({"apiVersion": "v1", "kind": "List", "items": everything})
     try:
         for name in (RESEARCH, PRODUCTION, RDMA):
-            walled.await_refusal(create(pod(gpu=True, team=name)))
+            guarded.await_refusal(create(pod(gpu=True, team=name)))
         for definition in definitions():
             crd = f"crd/{definition['metadata']['name']}"
             cluster.kubectl("wait", crd, "--for=condition=Established", "--timeout=30s")
-        yield walled
+        yield guarded
     finally:
-        walls_first = [*guarded, *homes[::-1], *classes, *definitions()]
-        gone = json.dumps({"apiVersion": "v1", "kind": "List", "items": walls_first})
+        policies_first = [*enforced, *homes[::-1], *classes, *definitions()]
+        gone = json.dumps({"apiVersion": "v1", "kind": "List", "items": policies_first})
         cluster.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-f", "-", stdin=gone)
 
 
 @contextlib.contextmanager
-def queue_of(walled: Walled, name: str) -> Iterator[None]:
+def queue_of(guarded: GuardedCluster, name: str) -> Iterator[None]:
     """A queue for one team, and the only node of its pool; gone in the end."""
     config = parse(values())
     queues = arguments.queues(config)
@@ -229,10 +231,10 @@ def queue_of(walled: Walled, name: str) -> Iterator[None]:
         team.local_queue(name),
     ]
     for manifest in objects:
-        walled.apply(manifest)
+        guarded.apply(manifest)
     try:
         yield
     finally:
         for manifest in reversed(objects):
             gone = json.dumps(manifest)
-            walled.cluster.kubectl("delete", "--timeout=60s", "-f", "-", stdin=gone)
+            guarded.cluster.kubectl("delete", "--timeout=60s", "-f", "-", stdin=gone)

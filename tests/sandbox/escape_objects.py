@@ -1,4 +1,4 @@
-"""Objects that somebody might try to get past the walls, each beside its harmless like."""
+"""Objects that try to evade the admission policies, each with its closest allowed variant."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ KINDS = {
     "PyTorchJob": ("kubeflow.org", "v1", "pytorchjobs"),
     "MPIJob": ("kubeflow.org", "v2beta1", "mpijobs"),
 }
-"""Kinds of operators that the sandbox does not run; walls need their definitions only."""
+"""Kinds of operators that the sandbox does not run; admission policies need only their definitions."""
 
 
 _PLURALS = {kind: plural for kind, (_, _, plural) in KINDS.items()}

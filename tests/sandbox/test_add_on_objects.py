@@ -44,7 +44,7 @@ def applied(cluster: Cluster, objects: list[Manifest], *more: str) -> list[Any]:
 
 
 def run(launcher: str) -> Manifest:
-    """The run's own object in a golden file, moved to a namespace that no wall is around."""
+    """The run's own object in a golden file, moved to a namespace without admission policies."""
     documents = manifest_files.expanded(read_folder("launchers"))[launcher]
     (found,) = [d for d in documents if d["kind"].lower() == launcher]
     labels = {k: v for k, v in found["metadata"]["labels"].items() if "kueue" not in k}

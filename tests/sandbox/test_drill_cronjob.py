@@ -1,4 +1,4 @@
-"""A production team's restore drill behind the walls: a good checkpoint passes it, a corrupt one does not."""
+"""A production team's restore drill under admission policies: a good checkpoint passes, a corrupt one fails."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from infra.config import StackConfig, parse
-from infra.config.arguments import admission as walls_of
+from infra.config.arguments import admission as admission_arguments
 from infra.domain import naming
 from infra.domain.storage import Volume
 from infra.kubernetes.admission_policy import binding
@@ -74,7 +74,7 @@ def _objects(config: StackConfig) -> list[Manifest]:
     [own], [pool] = config.teams, config.pools
     shared = storage.storage_class()
     shared["metadata"]["name"] = CLASS
-    policies = admission.policies(walls_of(config))
+    policies = admission.policies(admission_arguments(config))
     drill = own.restore_drill.drill(config.images["trainer"], pool.name)
     return [
         node_pools.node(pool, 0),
@@ -93,7 +93,7 @@ def _objects(config: StackConfig) -> list[Manifest]:
 
 @dataclass(frozen=True)
 class Drills:
-    """A team behind its walls, with a volume and a drill."""
+    """A team with its policies, a volume and a drill."""
 
     cluster: Cluster
     client: Client
@@ -134,7 +134,10 @@ def drills(cluster: Cluster) -> Iterator[Drills]:
         asker = Asker(cluster.kubeconfig)
         tagged = json.loads(json.dumps(objects[-1]).replace(image, f"{REGISTRY}/any:v1"))
         tagged["metadata"]["name"] = "tagged"
-        until(lambda: "REPOSITORY@sha256" in asker.refusal(create(tagged)), "the walls hold")
+        until(
+            lambda: "REPOSITORY@sha256" in asker.refusal(create(tagged)),
+            "the policies are in force",
+        )
         cluster.kubectl("wait", "node/drills-cpu-0", "--for=condition=Ready", "--timeout=60s")
         claim = f"pvc/{naming.CHECKPOINTS_CLAIM}"
         bound = "--for=jsonpath={.status.phase}=Bound"
@@ -162,7 +165,7 @@ def test_a_good_checkpoint_passes_the_drill_and_a_corrupt_one_fails_it(drills: D
     assert store.steps() == [10, 20]
 
 
-def test_kubectls_own_way_to_make_the_job_is_refused_by_the_walls(drills: Drills) -> None:
+def test_kubectls_own_way_to_create_the_job_is_rejected_by_admission(drills: Drills) -> None:
     wanted = ("create", "job", "by-kubectl", f"--from=cronjob/{restore_drill.NAME}")
     with pytest.raises(ClusterError, match="only controllers say what an object belongs to"):
         drills.cluster.kubectl("-n", NAMESPACE, *wanted)

@@ -1,4 +1,4 @@
-"""Nobody gets past the queue, the quota or the wall: not even the cluster's administrators."""
+"""Attempts to evade queue, quota and admission policies, made as a cluster administrator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.sandbox.conftest import Cluster
 from tests.sandbox.escape_attempts import KUEUE, MASTERS, Attempt
 from tests.sandbox.escape_kit import (
     Ask,
-    Walled,
+    GuardedCluster,
     create,
     delete,
     get,
@@ -47,86 +47,86 @@ ATTEMPTS: list[Attempt] = [
     *escape_pods.every(),
     *escape_neighbours.every(),
 ]
-WALLS = sorted({attempt.walls for attempt in ATTEMPTS})
+POLICIES = sorted({attempt.policies for attempt in ATTEMPTS})
 
 
 @pytest.fixture(scope="module")
-def walled(cluster: Cluster) -> Iterator[Walled]:
-    """The walls, and behind them a run, a pod and a Workload that attempts can change."""
-    with standing(cluster) as walled:
-        walled.ask(create(escape_attempts.STANDING_RUN).for_real())
-        walled.ask(create(escape_attempts.STANDING_SET).for_real())
-        walled.ask(create(escape_attempts.STANDING_SERVER).for_real())
-        walled.ask(create(escape_attempts.STANDING_POD).for_real())
-        walled.ask(create(escape_neighbours.STANDING_TORCH).for_real())
-        walled.ask(create(escape_neighbours.STANDING_RUNTIME).for_real())
+def guarded(cluster: Cluster) -> Iterator[GuardedCluster]:
+    """The policies, and a run, a pod and a Workload that attempts can change."""
+    with standing(cluster) as guarded:
+        guarded.ask(create(escape_attempts.STANDING_RUN).for_real())
+        guarded.ask(create(escape_attempts.STANDING_SET).for_real())
+        guarded.ask(create(escape_attempts.STANDING_SERVER).for_real())
+        guarded.ask(create(escape_attempts.STANDING_POD).for_real())
+        guarded.ask(create(escape_neighbours.STANDING_TORCH).for_real())
+        guarded.ask(create(escape_neighbours.STANDING_RUNTIME).for_real())
         workload = create(escape_attempts.STANDING_WORKLOAD).by(KUEUE, MASTERS)
-        walled.ask(workload.for_real())
-        yield walled
+        guarded.ask(workload.for_real())
+        yield guarded
 
 
 @pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: attempt.name)
-def test_no_way_around_for(walled: Walled, attempt: Attempt) -> None:
-    refused = walled.ask.refusal(attempt.denied)
-    told = [f"'{naming.PROJECT}-{wall}' with binding" for wall in attempt.walls]
-    assert any(wall in refused for wall in told), refused
-    assert walled.ask.refusal(attempt.allowed) == ""
+def test_attempt_is_rejected(guarded: GuardedCluster, attempt: Attempt) -> None:
+    refused = guarded.ask.refusal(attempt.denied)
+    expected = [f"'{naming.PROJECT}-{name}' with binding" for name in attempt.policies]
+    assert any(policy in refused for policy in expected), refused
+    assert guarded.ask.refusal(attempt.allowed) == ""
 
 
-@pytest.mark.parametrize("walls", WALLS, ids=" and ".join)
-def test_each_attempt_passes_where_its_wall_is_missing(
-    walled: Walled, walls: tuple[str, ...]
+@pytest.mark.parametrize("policies", POLICIES, ids=" and ".join)
+def test_each_attempt_passes_without_its_policies(
+    guarded: GuardedCluster, policies: tuple[str, ...]
 ) -> None:
-    attempts = [attempt for attempt in ATTEMPTS if attempt.walls == walls]
-    with walled.without(*walls, proof=attempts[0].denied):
-        refused = {a.name: walled.ask.refusal(a.denied) for a in attempts}
+    attempts = [attempt for attempt in ATTEMPTS if attempt.policies == policies]
+    with guarded.without(*policies, proof=attempts[0].denied):
+        refused = {a.name: guarded.ask.refusal(a.denied) for a in attempts}
     assert {name: why for name, why in refused.items() if why} == {}
 
 
-def test_every_wall_is_tried(walled: Walled) -> None:
+def test_every_policy_is_tried(guarded: GuardedCluster) -> None:
     # Pod Security's own rules, and notes in the audit log, are tried apart.
-    assert {wall for walls in WALLS for wall in walls} == walled.policies.keys() - {
+    assert {name for policies in POLICIES for name in policies} == guarded.policies.keys() - {
         "rdma-pods",
         "audit",
     }
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_a_run_passes_as_its_launcher_makes_it(walled: Walled, launcher: str) -> None:
-    assert walled.ask.refusal(create(launched(launcher))) == ""
+def test_a_run_passes_as_its_launcher_makes_it(guarded: GuardedCluster, launcher: str) -> None:
+    assert guarded.ask.refusal(create(launched(launcher))) == ""
 
 
-def test_a_queued_run_on_gpus_runs_to_its_end(walled: Walled) -> None:
+def test_a_queued_run_on_gpus_runs_to_its_end(guarded: GuardedCluster) -> None:
     run = job(gpu=True, team=PRODUCTION)
-    with queue_of(walled, PRODUCTION):
-        walled.ask(create(run).for_real())
+    with queue_of(guarded, PRODUCTION):
+        guarded.ask(create(run).for_real())
         try:
 
             def done() -> bool:
-                return bool(walled.ask(get(run)).get("status", {}).get("succeeded"))
+                return bool(guarded.ask(get(run)).get("status", {}).get("succeeded"))
 
             until(done, "the run is admitted, placed and done")
         finally:
-            walled.ask(delete(run, dryRun=[], propagationPolicy="Foreground"))
+            guarded.ask(delete(run, dryRun=[], propagationPolicy="Foreground"))
 
 
-def test_ci_deploys_queued_runs_and_no_others(walled: Walled) -> None:
+def test_ci_deploys_queued_runs_and_no_others(guarded: GuardedCluster) -> None:
     ci = ("ci", naming.DEPLOYER_GROUP)
-    assert "own team's queue" in walled.ask.refusal(create(job(gpu=True, meta={})).by(*ci))
-    assert walled.ask.refusal(create(job(gpu=True)).by(*ci)) == ""
+    assert "own team's queue" in guarded.ask.refusal(create(job(gpu=True, meta={})).by(*ci))
+    assert guarded.ask.refusal(create(job(gpu=True)).by(*ci)) == ""
 
 
-def test_the_walls_stand_around_teams_only(walled: Walled) -> None:
+def test_policies_apply_to_team_namespaces_only(guarded: GuardedCluster) -> None:
     elsewhere = pod(gpu=True)
     elsewhere["metadata"]["namespace"] = "default"
     elsewhere["spec"].pop("serviceAccountName")
-    assert walled.ask.refusal(create(elsewhere)) == ""
+    assert guarded.ask.refusal(create(elsewhere)) == ""
 
 
-def test_the_audit_log_says_who_launched_which_run_with_what(walled: Walled) -> None:
+def test_the_audit_log_says_who_launched_which_run_with_what(guarded: GuardedCluster) -> None:
     run = job(gpu=True, meta=queued(**{naming.RUN_ID: "escape-v1-0a1b2c3d"}))
-    walled.ask(create(run).by("ci", naming.DEPLOYER_GROUP))
-    log = walled.cluster.state.logs / "audit.log"
+    guarded.ask(create(run).by("ci", naming.DEPLOYER_GROUP))
+    log = guarded.cluster.state.logs / "audit.log"
     notes = (
         '"trainyard-audit/run-id":"escape-v1-0a1b2c3d"',
         f'"trainyard-audit/config":"configmaps/team-{RESEARCH}/escape-v1-0a1b2c3d"',
@@ -153,57 +153,59 @@ def _rdma_pod(edit: Edit) -> Ask:
 
 @pytest.mark.parametrize("attempt", PRIVILEGES)
 def test_a_team_with_rdma_may_lock_memory_and_has_no_other_privilege(
-    walled: Walled, attempt: str
+    guarded: GuardedCluster, attempt: str
 ) -> None:
     forbidden, allowed, _ = PRIVILEGES[attempt]
-    refused = walled.ask.refusal(_rdma_pod(forbidden))
+    refused = guarded.ask.refusal(_rdma_pod(forbidden))
     assert f"'{naming.PROJECT}-rdma-pods' with binding" in refused
-    assert walled.ask.refusal(_rdma_pod(allowed)) == ""
+    assert guarded.ask.refusal(_rdma_pod(allowed)) == ""
 
 
-def test_a_team_without_rdma_may_not_lock_memory(walled: Walled) -> None:
+def test_a_team_without_rdma_may_not_lock_memory(guarded: GuardedCluster) -> None:
     locking = pod()
     locking["spec"]["containers"][0]["securityContext"]["capabilities"]["add"] = ["IPC_LOCK"]
-    assert "violates PodSecurity" in walled.ask.refusal(create(locking))
-    assert walled.ask.refusal(_rdma_pod(lambda spec: None)) == ""
+    assert "violates PodSecurity" in guarded.ask.refusal(create(locking))
+    assert guarded.ask.refusal(_rdma_pod(lambda spec: None)) == ""
 
 
-def test_a_run_over_rdma_passes_as_its_launcher_makes_it(walled: Walled) -> None:
+def test_a_run_over_rdma_passes_as_its_launcher_makes_it(guarded: GuardedCluster) -> None:
     run = launched("jobset", RDMA)
     body = run["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     capabilities = body["containers"][0]["securityContext"]["capabilities"]
     assert capabilities["add"] == ["IPC_LOCK"]
-    assert walled.ask.refusal(create(run)) == ""
+    assert guarded.ask.refusal(create(run)) == ""
     capabilities["add"] = ["IPC_LOCK", "SYS_ADMIN"]
-    assert "drop ALL capabilities" in walled.ask.refusal(create(run))
+    assert "drop ALL capabilities" in guarded.ask.refusal(create(run))
 
 
-def test_without_its_wall_a_team_with_rdma_would_have_every_privilege(walled: Walled) -> None:
+def test_without_its_policy_a_team_with_rdma_would_have_every_privilege(
+    guarded: GuardedCluster,
+) -> None:
     asked = {name: _rdma_pod(forbidden) for name, (forbidden, _, _) in PRIVILEGES.items()}
-    with walled.without("rdma-pods", proof=asked["privileged"]):
-        refused = {name: walled.ask.refusal(ask) for name, ask in asked.items()}
+    with guarded.without("rdma-pods", proof=asked["privileged"]):
+        refused = {name: guarded.ask.refusal(ask) for name, ask in asked.items()}
     assert {name: why for name, why in refused.items() if why} == {}
 
 
 @pytest.fixture(scope="module")
-def kueueless(walled: Walled) -> Iterator[Walled]:
+def kueueless(guarded: GuardedCluster) -> Iterator[GuardedCluster]:
     """The same, with Kueue's process stopped and its webhooks taken away."""
     kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
-    hooks = json.loads(walled.cluster.kubectl("get", kinds, "-o", "json"))["items"]
+    hooks = json.loads(guarded.cluster.kubectl("get", kinds, "-o", "json"))["items"]
     kueue = [hook for hook in hooks if hook["metadata"]["name"].startswith("kueue-")]
     kept = json.dumps({"apiVersion": "v1", "kind": "List", "items": [_plain(h) for h in kueue]})
-    service = process.load(walled.cluster.state.pids / "kueue.json")
+    service = process.load(guarded.cluster.state.pids / "kueue.json")
     assert kueue and service
     pids = [service.pid, *children_of(service.pid)]
-    walled.cluster.kubectl("delete", "-f", "-", stdin=kept)
+    guarded.cluster.kubectl("delete", "-f", "-", stdin=kept)
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:
-        yield walled
+        yield guarded
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
-        walled.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=kept)
+        guarded.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=kept)
 
 
 def _plain(hook: dict[str, Any]) -> dict[str, Any]:
@@ -211,9 +213,9 @@ def _plain(hook: dict[str, Any]) -> dict[str, Any]:
     return {key: hook[key] for key in ("apiVersion", "kind", "webhooks")} | {"metadata": metadata}
 
 
-def test_the_walls_hold_while_kueue_is_down(kueueless: Walled) -> None:
+def test_policies_hold_while_kueue_is_down(kueueless: GuardedCluster) -> None:
     # Nobody can read or write a Workload then: Kueue itself converts between their versions.
-    asked = [attempt for attempt in ATTEMPTS if attempt.walls != ("workloads",)]
+    asked = [attempt for attempt in ATTEMPTS if attempt.policies != ("workloads",)]
     passed = [a.name for a in asked if not kueueless.ask.refusal(a.denied)]
     refused = {a.name: why for a in asked if (why := kueueless.ask.refusal(a.allowed))}
     assert passed == []
@@ -221,7 +223,7 @@ def test_the_walls_hold_while_kueue_is_down(kueueless: Walled) -> None:
 
 
 @pytest.mark.parametrize("make", [job, jobset])
-def test_a_run_that_nobody_suspends_is_refused(kueueless: Walled, make: Any) -> None:
+def test_a_run_that_nobody_suspends_is_refused(kueueless: GuardedCluster, make: Any) -> None:
     # While Kueue is there its webhook suspends whatever names a queue.
     refused = kueueless.ask.refusal(create(make(gpu=True, suspend=False)))
     assert "created suspended" in refused

@@ -160,7 +160,7 @@ def _create(cluster: Cluster, edit: Edit) -> None:
 
 
 @pytest.fixture(scope="module")
-def walled(cluster: Cluster) -> Iterator[Cluster]:
+def guarded(cluster: Cluster) -> Iterator[Cluster]:
     """The cluster with a team's namespace; gone in the end."""
     objects = [team.namespace(TEAM), access.service_account(TEAM)]
     items = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
@@ -169,32 +169,32 @@ def walled(cluster: Cluster) -> Iterator[Cluster]:
     cluster.kubectl("delete", "namespace", NAMESPACE, "--timeout=60s")
 
 
-def test_the_pod_of_a_run_is_let_in(walled: Cluster) -> None:
-    _create(walled, lambda spec: None)
+def test_the_pod_of_a_run_is_let_in(guarded: Cluster) -> None:
+    _create(guarded, lambda spec: None)
 
 
 @pytest.mark.parametrize("attempt", ATTEMPTS)
-def test_no_pod_gets(walled: Cluster, attempt: str) -> None:
+def test_no_pod_gets(guarded: Cluster, attempt: str) -> None:
     forbidden, allowed, word = ATTEMPTS[attempt]
     with pytest.raises(ClusterError, match="violates PodSecurity") as refused:
-        _create(walled, forbidden)
+        _create(guarded, forbidden)
     assert word in str(refused.value)
-    _create(walled, allowed)
+    _create(guarded, allowed)
 
 
-def test_without_its_label_the_namespace_would_let_all_of_them_in(walled: Cluster) -> None:
+def test_without_its_label_the_namespace_would_let_all_of_them_in(guarded: Cluster) -> None:
     level = team.namespace(TEAM)["metadata"]["labels"][ENFORCE]
-    walled.kubectl("label", "namespace", NAMESPACE, f"{ENFORCE}-")
+    guarded.kubectl("label", "namespace", NAMESPACE, f"{ENFORCE}-")
     try:
         for forbidden, _, _ in ATTEMPTS.values():
-            _create(walled, forbidden)
+            _create(guarded, forbidden)
     finally:
-        walled.kubectl("label", "namespace", NAMESPACE, f"{ENFORCE}={level}")
+        guarded.kubectl("label", "namespace", NAMESPACE, f"{ENFORCE}={level}")
     with pytest.raises(ClusterError, match="violates PodSecurity"):
-        _create(walled, ATTEMPTS["privileged"][0])
+        _create(guarded, ATTEMPTS["privileged"][0])
 
 
-def test_nobody_of_a_team_can_take_the_label_away(walled: Cluster) -> None:
+def test_nobody_of_a_team_can_take_the_label_away(guarded: Cluster) -> None:
     groups = [
         *(naming.group(TEAM, role) for role in ("researcher", "lead")),
         naming.AUDITOR_GROUP,
@@ -203,5 +203,5 @@ def test_nobody_of_a_team_can_take_the_label_away(walled: Cluster) -> None:
     for group in groups:
         person = ["--as=somebody", f"--as-group={group}", "--as-group=system:authenticated"]
         with pytest.raises(ClusterError, match="forbidden"):
-            walled.kubectl("label", "namespace", NAMESPACE, f"{ENFORCE}-", *person)
-    walled.kubectl("label", "namespace", NAMESPACE, f"{ENFORCE}-", "--dry-run=server")
+            guarded.kubectl("label", "namespace", NAMESPACE, f"{ENFORCE}-", *person)
+    guarded.kubectl("label", "namespace", NAMESPACE, f"{ENFORCE}-", "--dry-run=server")

@@ -1,4 +1,4 @@
-"""Walls with Volcano and YuniKorn, on the real API server: a GPU is had through the team's own queue only.
+"""Admission policies of Volcano and YuniKorn on the real API server: GPU pods use their team's own queue.
 
 Neither scheduler runs here. The policies need none, and Volcano's PodGroup is stood in for by a definition
 that admits everything: what is refused, a policy refuses.
@@ -33,7 +33,7 @@ _POLICIES = ("trainyard-queue", "trainyard-queue-name")
 
 def team_of(scheduler: Scheduler) -> str:
     """A team for each scheduler; both are there at once."""
-    return f"walls-{scheduler.value}"
+    return f"admission-{scheduler.value}"
 
 
 def definition() -> dict[str, Any]:
@@ -136,15 +136,15 @@ def checked(cluster: Cluster, policy: str) -> dict[str, Any] | None:
 
 
 @pytest.fixture(scope="module")
-def walled(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster with both teams behind their walls; all gone in the end."""
+def guarded(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster with both teams and their policies; deleted at the end."""
     both = (Scheduler.VOLCANO, Scheduler.YUNIKORN)
-    walls = [wall for scheduler in both for wall in policies(scheduler)]
+    enforced = [policy for scheduler in both for policy in policies(scheduler)]
     objects = [
         definition(),
         *map(namespace, both),
-        *walls,
-        *map(binding, walls),
+        *enforced,
+        *map(binding, enforced),
     ]
     for manifest in objects:
         apply(cluster, manifest)
@@ -153,7 +153,7 @@ def walled(cluster: Cluster) -> Iterator[Cluster]:
         # The API server takes a moment to know of them.
         astray = pod(Scheduler.YUNIKORN, schedulerName="yunikorn")
         for attempt in (pod(Scheduler.VOLCANO), pod(Scheduler.YUNIKORN), astray, group("default")):
-            until(partial(refusal, cluster, attempt), "the walls to stand")
+            until(partial(refusal, cluster, attempt), "the policies to be in force")
         yield cluster
     finally:
         for manifest in reversed(objects):
@@ -161,46 +161,46 @@ def walled(cluster: Cluster) -> Iterator[Cluster]:
             cluster.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-f", "-", stdin=stdin)
 
 
-def test_the_api_server_finds_no_fault_in_the_policies(walled: Cluster) -> None:
+def test_the_api_server_finds_no_fault_in_the_policies(guarded: Cluster) -> None:
     for scheduler in (Scheduler.VOLCANO, Scheduler.YUNIKORN):
         for policy in policies(scheduler):
             name = policy["metadata"]["name"]
-            status = until(partial(checked, walled, name), f"{name} to be checked")
+            status = until(partial(checked, guarded, name), f"{name} to be checked")
             assert status.get("typeChecking", {}).get("expressionWarnings", []) == []
 
 
 @pytest.mark.parametrize("scheduler", [Scheduler.VOLCANO, Scheduler.YUNIKORN])
 def test_a_gpu_pod_goes_to_the_scheduler_whose_queues_count_it(
-    walled: Cluster, scheduler: Scheduler
+    guarded: Cluster, scheduler: Scheduler
 ) -> None:
     queue = f"root.trainyard.{team_of(scheduler)}"
-    said = refusal(walled, labelled(pod(scheduler), queue))
+    said = refusal(guarded, labelled(pod(scheduler), queue))
     assert f"set schedulerName: {scheduler.value}" in said
-    assert refusal(walled, labelled(pod(scheduler, schedulerName=scheduler.value), queue)) == ""
+    assert refusal(guarded, labelled(pod(scheduler, schedulerName=scheduler.value), queue)) == ""
 
 
 @pytest.mark.parametrize("scheduler", [Scheduler.VOLCANO, Scheduler.YUNIKORN])
-def test_a_pod_without_gpus_needs_no_queue(walled: Cluster, scheduler: Scheduler) -> None:
-    assert refusal(walled, pod(scheduler, gpus=0)) == ""
+def test_a_pod_without_gpus_needs_no_queue(guarded: Cluster, scheduler: Scheduler) -> None:
+    assert refusal(guarded, pod(scheduler, gpus=0)) == ""
 
 
-def test_volcanos_groups_are_in_the_teams_own_queue(walled: Cluster) -> None:
+def test_volcanos_groups_are_in_the_teams_own_queue(guarded: Cluster) -> None:
     own = f"team-{team_of(Scheduler.VOLCANO)}"
-    assert "set spec.queue: team-TEAM" in refusal(walled, group("team-production"))
-    assert "set spec.queue: team-TEAM" in refusal(walled, group(""))
-    assert refusal(walled, group(own)) == ""
+    assert "set spec.queue: team-TEAM" in refusal(guarded, group("team-production"))
+    assert "set spec.queue: team-TEAM" in refusal(guarded, group(""))
+    assert refusal(guarded, group(own)) == ""
 
 
-def test_volcanos_groups_stay_in_their_queue(walled: Cluster) -> None:
+def test_volcanos_groups_stay_in_their_queue(guarded: Cluster) -> None:
     own = group(f"team-{team_of(Scheduler.VOLCANO)}")
-    apply(walled, own)
+    apply(guarded, own)
     moved = {"spec": {"queue": "team-production"}}
     try:
         with pytest.raises(ClusterError, match="this queue is not the team's"):
-            _patch(walled, moved)
-        _patch(walled, {"spec": {"minMember": 1}})
+            _patch(guarded, moved)
+        _patch(guarded, {"spec": {"minMember": 1}})
     finally:
-        walled.kubectl("delete", "-f", "-", stdin=json.dumps(own))
+        guarded.kubectl("delete", "-f", "-", stdin=json.dumps(own))
 
 
 def _patch(cluster: Cluster, change: dict[str, Any]) -> None:
@@ -208,17 +208,18 @@ def _patch(cluster: Cluster, change: dict[str, Any]) -> None:
     cluster.kubectl("patch", *where, "--type=merge", "--dry-run=server", "-p", json.dumps(change))
 
 
-def test_yunikorns_pods_are_in_the_teams_own_queue(walled: Cluster) -> None:
+def test_yunikorns_pods_are_in_the_teams_own_queue(guarded: Cluster) -> None:
     scheduler = Scheduler.YUNIKORN
     own = f"root.trainyard.{team_of(scheduler)}"
     said = refusal(
-        walled, labelled(pod(scheduler, schedulerName=scheduler.value), "root.trainyard.production")
+        guarded,
+        labelled(pod(scheduler, schedulerName=scheduler.value), "root.trainyard.production"),
     )
     assert "this queue is not the team's" in said
     assert "this queue is not the team's" in refusal(
-        walled, pod(scheduler, schedulerName=scheduler.value)
+        guarded, pod(scheduler, schedulerName=scheduler.value)
     )
-    assert refusal(walled, labelled(pod(scheduler, schedulerName=scheduler.value), own)) == ""
+    assert refusal(guarded, labelled(pod(scheduler, schedulerName=scheduler.value), own)) == ""
 
 
 def _astray(policy: str) -> dict[str, Any]:
@@ -236,13 +237,15 @@ def _astray(policy: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "policy", [f"{name}-{s}" for name in _POLICIES for s in ("volcano", "yunikorn")]
 )
-def test_without_its_binding_a_wall_lets_everything_through(walled: Cluster, policy: str) -> None:
+def test_without_its_binding_a_policy_lets_everything_through(
+    guarded: Cluster, policy: str
+) -> None:
     attempt = _astray(policy)
-    assert refusal(walled, attempt)
+    assert refusal(guarded, attempt)
     stand = {"metadata": {"name": policy}}
-    walled.kubectl("delete", "validatingadmissionpolicybinding", policy)
+    guarded.kubectl("delete", "validatingadmissionpolicybinding", policy)
     try:
-        until(lambda: not refusal(walled, attempt), f"{policy} to be gone")
+        until(lambda: not refusal(guarded, attempt), f"{policy} to be gone")
     finally:
-        apply(walled, binding(stand))
-    until(lambda: refusal(walled, attempt), f"{policy} to stand again")
+        apply(guarded, binding(stand))
+    until(lambda: refusal(guarded, attempt), f"{policy} to stand again")

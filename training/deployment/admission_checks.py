@@ -1,4 +1,4 @@
-"""What the walls around a team's namespace would refuse of a run, said before it is created."""
+"""Checks of a run against the admission policies of its team's namespace, before it is created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Walls: what no object in a team's namespace may do, whoever creates it. See docs/security.md."""
+"""Admission policies of team namespaces, which hold for every user. See docs/security.md."""
 
 from __future__ import annotations
 
@@ -75,10 +75,12 @@ class AdmissionPolicies(pulumi.ComponentResource):
         found = policies(args)
         for manifest in found:
             own = manifest["metadata"]["name"].removeprefix(f"{naming.PROJECT}-")
-            wall = KubernetesObject(f"{name}-{own}", manifest, pulumi.ResourceOptions(parent=self))
+            policy = KubernetesObject(
+                f"{name}-{own}", manifest, pulumi.ResourceOptions(parent=self)
+            )
             KubernetesObject(
                 f"{name}-{own}-binding",
                 binding(manifest),
-                pulumi.ResourceOptions(parent=self, depends_on=[wall]),
+                pulumi.ResourceOptions(parent=self, depends_on=[policy]),
             )
         self.register_outputs({"policies": [manifest["metadata"]["name"] for manifest in found]})

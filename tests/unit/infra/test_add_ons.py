@@ -324,7 +324,7 @@ def test_a_controller_may_watch_what_it_watches(plan: Installable) -> None:
     assert set(WATCHED[plan.add_on]) == may
 
 
-def test_the_walls_know_the_accounts_of_controllers_without_a_chart() -> None:
+def test_policies_know_the_accounts_of_controllers_without_a_chart() -> None:
     for plan, known in zip(BY_HAND, (MPI_JOB.controllers, PYTORCH_JOB.controllers), strict=True):
         account = one(plan, "ServiceAccount")["metadata"]
         assert known == (f"system:serviceaccount:{account['namespace']}:{account['name']}",)

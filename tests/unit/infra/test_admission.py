@@ -1,4 +1,4 @@
-"""The walls as they are rendered; what they do is tried on a real API server in tests/sandbox."""
+"""Rendered admission policies; tests/sandbox tries their effect on a real API server."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _args(scheduler: Scheduler) -> admission.AdmissionPoliciesArgs:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_every_wall_stands_in_all_team_namespaces_and_fails_closed(name: str) -> None:
+def test_every_policy_applies_to_all_team_namespaces_and_fails_closed(name: str) -> None:
     spec = POLICIES[name]["spec"]
     assert spec["failurePolicy"] == "Fail"
     selector = spec["matchConstraints"]["namespaceSelector"]
@@ -53,7 +53,7 @@ def test_every_wall_stands_in_all_team_namespaces_and_fails_closed(name: str) ->
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_every_wall_is_put_to_work(name: str) -> None:
+def test_every_policy_is_bound(name: str) -> None:
     spec = binding(POLICIES[name])["spec"]
     assert spec == {"policyName": name, "validationActions": ["Deny", "Audit"]}
 
@@ -164,7 +164,7 @@ def test_a_tier_may_have_its_own_class_and_lower_ones() -> None:
     }
 
 
-def test_a_namespace_tells_the_walls_of_its_team() -> None:
+def test_a_namespace_has_the_labels_that_policies_read() -> None:
     labels = team.namespace("models", "production")["metadata"]["labels"]
     assert labels[naming.TEAM] == "models"
     assert labels[naming.TIER] == "production"
@@ -172,7 +172,7 @@ def test_a_namespace_tells_the_walls_of_its_team() -> None:
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
-def test_with_rdma_our_own_wall_takes_the_place_of_pod_security() -> None:
+def test_with_rdma_an_admission_policy_replaces_pod_security() -> None:
     labels = team.namespace("models", rdma=True)["metadata"]["labels"]
     assert labels[naming.RDMA] == "true"
     assert labels[naming.TIER] == "research"
@@ -180,7 +180,7 @@ def test_with_rdma_our_own_wall_takes_the_place_of_pod_security() -> None:
     assert labels["pod-security.kubernetes.io/warn"] == "restricted"
 
 
-def test_the_sandboxes_controllers_are_those_that_the_walls_know() -> None:
+def test_the_sandboxes_controllers_are_those_that_policies_trust() -> None:
     names = {identity.name: identity.common_name for identity in IDENTITIES}
     assert names["kueue"] in controller_accounts.KUEUE
     assert names["jobset"] in launcher_support.JOBSET.controllers
@@ -205,7 +205,7 @@ def test_an_installed_operator_is_trusted_in_its_own_namespace(
     assert all(a.startswith(f"system:serviceaccount:{namespace}:") for a in accounts)
 
 
-def test_another_scheduler_has_a_wall_of_its_own_in_place_of_the_queues() -> None:
+def test_another_scheduler_has_a_policy_of_its_own_in_place_of_kueues() -> None:
     found = {m["metadata"]["name"]: m for m in admission.policies(_args(Scheduler.VOLCANO))}
     assert "trainyard-workloads" not in found
     (rule,) = found["trainyard-queue"]["spec"]["validations"]
@@ -214,7 +214,7 @@ def test_another_scheduler_has_a_wall_of_its_own_in_place_of_the_queues() -> Non
     assert backend(Scheduler.VOLCANO).binders[1] in bound["expression"]
 
 
-def test_where_nothing_queues_there_is_no_wall_around_a_queue() -> None:
+def test_without_queues_there_is_no_queue_policy() -> None:
     names = {m["metadata"]["name"] for m in admission.policies(_args(Scheduler.NATIVE))}
     assert "trainyard-queue" not in names
     assert {"trainyard-placement", "trainyard-images", "trainyard-requests"} <= names
@@ -224,16 +224,16 @@ def test_text_in_an_expression_cannot_end_it() -> None:
     assert text("it's \\ here") == "'it\\'s \\\\ here'"
 
 
-def test_teams_and_runs_come_after_the_walls() -> None:
+def test_teams_and_runs_come_after_the_policies() -> None:
     records = {
         r["name"]: r for r in render.render("local", stack_values(ROOT / "Pulumi.local.yaml"))
     }
     component = f"{naming.infra_type('AdmissionWalls')}::admission"
-    walls = {name for name, r in records.items() if r["parent"] == component}
-    assert len(walls) == 2 * len(POLICIES)
+    rendered = {name for name, r in records.items() if r["parent"] == component}
+    assert len(rendered) == 2 * len(POLICIES)
     after = [name for name in records if name.startswith("team-") and not records[name]["parent"]]
     runs = [name for name, r in records.items() if r["type"].endswith(":TrainingJob")]
     assert after and runs
     for name in (*after, *runs):
         needs = {reference.partition("::")[2] for reference in records[name]["dependsOn"]}
-        assert walls <= {n.rpartition("::")[2] for n in needs}, name
+        assert rendered <= {n.rpartition("::")[2] for n in needs}, name

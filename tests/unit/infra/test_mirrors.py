@@ -191,13 +191,13 @@ def test_the_three_parts_of_external_secrets_have_one_image() -> None:
     }
 
 
-def test_yunikorns_placeholders_come_from_the_mirror_and_the_walls_admit_them() -> None:
+def test_yunikorns_placeholders_come_from_the_mirror_and_admission_allows_them() -> None:
     records = rendered("yunikorn")
     [config] = [r for r in records if r["name"].endswith("-config") and "queues" in r["name"]]
     image = config["inputs"]["data"]["service.placeHolderImage"]
     assert image.startswith(f"{MIRROR}/pause@sha256:")
-    walls = json.dumps([r["inputs"] for r in records if r["name"].startswith("admission-")])
-    assert f"{MIRROR}/pause" in walls
+    policies = json.dumps([r["inputs"] for r in records if r["name"].startswith("admission-")])
+    assert f"{MIRROR}/pause" in policies
 
 
 @pytest.fixture

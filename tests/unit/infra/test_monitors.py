@@ -132,7 +132,7 @@ def test_every_group_of_rules_and_every_dashboard_is_an_object_of_its_own() -> N
     assert len(found) == len(set(found))
 
 
-def test_a_namespace_that_is_not_ours_gets_no_walls() -> None:
+def test_a_namespace_of_another_owner_gets_no_network_policies() -> None:
     foreign = ObservabilityArgs(groups=[], dashboards={}, scrape_seconds=30, isolated=False)
     assert "NetworkPolicy" not in {kind for kind, _ in kinds(foreign)}
     assert "NetworkPolicy" in {kind for kind, _ in kinds(ARGS)}

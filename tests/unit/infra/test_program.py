@@ -65,7 +65,7 @@ def test_a_run_goes_before_its_queue_and_the_queue_before_its_flavors() -> None:
     assert "LocalQueue" not in kinds_before("local", cluster_queue)
 
 
-def test_a_run_waits_for_its_data_its_volumes_its_walls_and_its_priority() -> None:
+def test_a_run_waits_for_its_data_its_volumes_its_policies_and_its_priority() -> None:
     [run] = of_kind("local", "JobSet")
     needed = {
         "Job",

@@ -1,4 +1,4 @@
-"""What a team's namespace gets under each scheduler: walls, rights and quota that fit it."""
+"""What a team's namespace gets under each scheduler: admission policies, permissions and quota that fit it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from infra.tenancy import access, admission, limits
 from tests.golden.example_runs import platform_of, scheduler_values
 
 
-def walls(scheduler: Scheduler) -> dict[str, dict[str, Any]]:
+def policies_of(scheduler: Scheduler) -> dict[str, dict[str, Any]]:
     """Policies of the example stack by name, without the project's prefix."""
     found = admission.policies(arguments.admission(parse(scheduler_values(scheduler))))
     return {m["metadata"]["name"].removeprefix(f"{naming.PROJECT}-"): m for m in found}
@@ -32,25 +32,27 @@ def rules(role: str, scheduler: Scheduler) -> list[dict[str, Any]]:
     return [rule for rule in made["rules"] if "podgroups" in rule["resources"]]
 
 
-def test_each_scheduler_has_the_wall_of_its_queues() -> None:
+def test_each_scheduler_has_the_policies_of_its_queues() -> None:
     own = {"queue", "queue-name", "admission"}
-    found = {scheduler: own & walls(scheduler).keys() for scheduler in Scheduler}
+    found = {scheduler: own & policies_of(scheduler).keys() for scheduler in Scheduler}
     assert found[Scheduler.VOLCANO] == found[Scheduler.YUNIKORN] == {"queue", "queue-name"}
     assert found[Scheduler.NATIVE] == set()
     assert "queue" in found[Scheduler.KUEUE] and "queue-name" not in found[Scheduler.KUEUE]
 
 
-def test_all_other_walls_are_the_same_under_every_scheduler() -> None:
-    common = set.intersection(*(set(walls(scheduler)) for scheduler in Scheduler))
-    assert set(walls(Scheduler.NATIVE)) == common
+def test_all_other_policies_are_the_same_under_every_scheduler() -> None:
+    common = set.intersection(*(set(policies_of(scheduler)) for scheduler in Scheduler))
+    assert set(policies_of(Scheduler.NATIVE)) == common
     assert len(common) >= 8
 
 
 @pytest.mark.parametrize("scheduler", [Scheduler.VOLCANO, Scheduler.YUNIKORN])
-def test_the_queue_that_a_run_names_is_the_one_that_the_wall_demands(scheduler: Scheduler) -> None:
+def test_the_queue_that_a_run_names_is_the_one_that_the_policy_requires(
+    scheduler: Scheduler,
+) -> None:
     named = platform_of(scheduler).teams["research"].local_queue
     prefix = named.removesuffix("research")
-    assert f"'{prefix}' + variables.team" in expressions(walls(scheduler)["queue-name"])
+    assert f"'{prefix}' + variables.team" in expressions(policies_of(scheduler)["queue-name"])
 
 
 def test_placeholders_of_yunikorn_come_from_an_allowed_registry() -> None:

@@ -1,4 +1,4 @@
-"""A team's namespace: limits, walls and roles, each denial beside what is allowed."""
+"""A team's namespace: limits, network policies and roles, each denial with its allowed counterpart."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_ci_deploys_all_that_a_launcher_makes(launcher: str) -> None:
         assert needed <= rules("deployer"), manifest["kind"]
 
 
-def test_what_no_namespace_holds_is_read_only_and_walls_are_shown_to_auditors_alone() -> None:
+def test_what_no_namespace_holds_is_read_only_and_policies_are_shown_to_auditors_alone() -> None:
     found = [rule for rules in shared_view.RULES.values() for rule in rules]
     assert all(rule["verbs"] == ["get", "list", "watch"] for rule in found)
     resources = {resource for rule in found for resource in rule["resources"]}

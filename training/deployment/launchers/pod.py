@@ -1,4 +1,4 @@
-"""What the pods of every launcher have in common: the trainer's container, its volumes, its walls."""
+"""What the pods of every launcher have in common: the trainer's container, its volumes, its securityContext."""
 
 from __future__ import annotations
 
