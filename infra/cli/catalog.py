@@ -1,4 +1,4 @@
-"""`python -m infra.cli.catalog refresh [--region NAME]`: read infra/domain/catalog.yaml anew from AWS.
+"""`python -m infra.cli.catalog refresh [--region NAME]`: refresh infra/domain/catalog.yaml from AWS.
 
 Needs credentials that may ec2:DescribeInstanceTypes, ec2:DescribeSpotPriceHistory and
 pricing:GetProducts. Prints what changed. Exit 0, or 1 and one line when AWS cannot be asked.
@@ -20,7 +20,7 @@ from infra.domain.catalog import data_file
 
 
 def regions(names: Sequence[str]) -> list[catalog_refresh.Region]:
-    """Clients for the regions; the environment gives the credentials."""
+    """Return clients for the regions, with the environment's credentials."""
     price_list = boto3.client("pricing", region_name=catalog_refresh.PRICE_LIST_REGION)
     return [
         catalog_refresh.Region(
@@ -31,7 +31,7 @@ def regions(names: Sequence[str]) -> list[catalog_refresh.Region]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
+    """Run the command and return its exit code."""
     before = catalog.load()
     parser = argparse.ArgumentParser(prog="python -m infra.cli.catalog", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

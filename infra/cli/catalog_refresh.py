@@ -1,4 +1,4 @@
-"""Reading the catalog anew from AWS: EC2 for hardware and spot prices, the price list for on-demand."""
+"""Refresh of the catalog from AWS: EC2 for hardware and spot prices, the price list for on-demand."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ SOURCE: Final = "AWS price list API; EC2 spot price history, median of all zones
 SPOT_DAYS: Final = 7
 
 PRICE_LIST_REGION: Final = "us-east-1"
-"""One of the few regions that have an endpoint of the price list; it knows prices of all."""
+"""One of the few regions with an endpoint of the price list, which has prices of all regions."""
 
 _ARCHITECTURES: Final = {"x86_64": Architecture.AMD64, "arm64": Architecture.ARM64}
 _GIGABITS: Final = re.compile(r"(?:(\d+)x )?([\d.]+) Gigabit")
 
 Client = Any
-"""A boto3 client; boto3 makes them at run time and has no types for them."""
+"""A boto3 client; boto3 creates them dynamically, without types."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Region:
 
 
 def refreshed(catalog: Catalog, regions: Sequence[Region], now: datetime.datetime) -> Catalog:
-    """The catalog with everything that AWS says of these regions; types and labels stay."""
+    """Return the catalog with AWS's data of these regions; types and labels stay."""
     types = dict(catalog.types)
     lookups = dict(catalog.regions)
     described: set[str] = set()
@@ -59,14 +59,14 @@ def refreshed(catalog: Catalog, regions: Sequence[Region], now: datetime.datetim
 
 
 def _describe(ec2: Client, names: Mapping[str, InstanceType]) -> Iterator[dict[str, Any]]:
-    # A filter, since naming a type that the region lacks is an error.
+    # A filter, since naming a type that the region lacks fails.
     filters = [{"Name": "instance-type", "Values": sorted(names)}]
     for page in ec2.get_paginator("describe_instance_types").paginate(Filters=filters):
         yield from page["InstanceTypes"]
 
 
 def hardware(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of InstanceType from an answer of DescribeInstanceTypes."""
+    """Return fields of InstanceType from a response of DescribeInstanceTypes."""
     gpus = row.get("GpuInfo", {}).get("Gpus", [])
     found: dict[str, Any] = {
         "vcpu": row["VCpuInfo"]["DefaultVCpus"],
@@ -82,7 +82,7 @@ def hardware(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _efa_cards(network: Mapping[str, Any]) -> tuple[int, ...]:
-    """Network cards that take EFA; where the API does not say which, the first ones."""
+    """Return network cards that support EFA; the first ones where the API reports only a number."""
     cards = network.get("NetworkCards", [])
     if any("InterfaceTypes" in card for card in cards):
         return tuple(c["NetworkCardIndex"] for c in cards if "efa" in c["InterfaceTypes"])
@@ -106,7 +106,7 @@ def _spot_prices(
 
 
 def on_demand_price(price_list: Client, name: str, region: str) -> float | None:
-    """USD an hour of Linux in shared tenancy without licences; None when it is not sold so."""
+    """Return USD per hour of Linux in shared tenancy without licences; None: not offered."""
     wanted = {
         "instanceType": name,
         "regionCode": region,
@@ -127,12 +127,12 @@ def on_demand_price(price_list: Client, name: str, region: str) -> float | None:
         for term in offer["terms"].get("OnDemand", {}).values()
         for dimension in term["priceDimensions"].values()
     }
-    # What is paid for elsewhere, such as use of a reservation, is listed at 0 USD.
+    # Usage that is billed elsewhere, such as of a reservation, is listed at 0 USD.
     return max((usd for usd in prices if usd > 0), default=None)
 
 
 def changes(before: Catalog, after: Catalog) -> list[str]:
-    """One line per value that differs, in the order of the data file."""
+    """Return one line per value that differs, in the data file's order."""
     lines: list[str] = []
     for name, new in after.types.items():
         old = before.types[name]

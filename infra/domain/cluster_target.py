@@ -1,4 +1,4 @@
-"""Where a stack lives, whichever way it got there: what all its in-cluster parts need to know."""
+"""The cluster of a stack, existing or created: what its in-cluster parts need."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from infra.domain.storage import SharedStorage
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterTarget:
-    """A cluster that the platform's objects can be put into."""
+    """A cluster for the platform's objects."""
 
     kubernetes: k8s.Provider
     ready: Sequence[pulumi.Resource]
-    """What those objects come after, and go before: nodes, storage, add-ons."""
+    """Resources that those objects depend on: nodes, storage, add-ons."""
     storage: SharedStorage
     outputs: Mapping[str, Any] = field(default_factory=dict)
-    """What the stack output `site` says of it."""
+    """The stack output `site`."""

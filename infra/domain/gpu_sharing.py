@@ -1,7 +1,7 @@
-"""Ways to offer one GPU as several devices, and what each model can be cut into.
+"""GPU sharing: modes, and the MIG profiles of each model.
 
-MIG cuts memory, compute and faults apart, so that teams may share a GPU by it. Time-slicing takes turns on
-all of it, and MPS bounds memory and compute, but an error of one ends all: both are for one team's own pool.
+MIG isolates memory, compute and faults, so teams may share a GPU. Time-slicing isolates nothing, and MPS limits
+memory and compute, but an error of one client ends all: both are for pools of one team.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 
 class SharingMode(StrEnum):
-    """How; values as the stack file and the device plugin spell them."""
+    """Modes, spelled as in the stack file and the device plugin's configuration."""
 
     MIG = "mig"
     TIME_SLICING = "timeSlicing"
@@ -21,19 +21,19 @@ class SharingMode(StrEnum):
 
     @property
     def isolates(self) -> bool:
-        """Whether one pod can neither read another's memory nor end it by a fault."""
+        """Whether pods on a GPU cannot read each other's memory or end each other by a fault."""
         return self is SharingMode.MIG
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpuSharing:
-    """Every GPU of a pool's nodes as several devices `nvidia.com/gpu`."""
+    """Sharing of every GPU of a pool as several devices `nvidia.com/gpu`."""
 
     mode: SharingMode
     shares: int
-    """Devices that one GPU is offered as."""
+    """Devices per GPU."""
     profile: str = ""
-    """Of each device, with MIG only."""
+    """MIG profile of each device; MIG only."""
 
 
 MIG_PROFILES: Final[Mapping[str, Mapping[str, int]]] = {
@@ -78,18 +78,18 @@ MIG_PROFILES: Final[Mapping[str, Mapping[str, int]]] = {
         "7g.180gb": 1,
     },
 }
-"""By `gpu.model`, how many instances of each profile fill a GPU; a model that is not named has no MIG, or
-none that we know of. From the default configuration of NVIDIA's MIG manager (mig-parted)."""
+"""Instances per GPU by `gpu.model` and profile; other models have no MIG, or no known profiles. From the default
+configuration of NVIDIA's MIG manager (mig-parted)."""
 
 
 def instances(profile: str, models: Iterable[str]) -> int | None:
-    """How many instances of a profile every GPU of these models gives; None where one cannot, or they differ."""
+    """Return a profile's instances per GPU of these models; None where one lacks it or they differ."""
     found = {MIG_PROFILES.get(model, {}).get(profile) for model in models}
     return found.pop() if len(found) == 1 else None
 
 
 def profiles(models: Iterable[str]) -> tuple[str, ...]:
-    """Profiles that all of these models have, the smallest first."""
+    """Return the profiles that all of these models support, smallest first."""
     tables = [MIG_PROFILES.get(model, {}) for model in models]
     first = tables[0] if tables else {}
     return tuple(name for name, n in first.items() if all(t.get(name) == n for t in tables))

@@ -1,6 +1,6 @@
-"""Platform: the frozen record of everything that a run needs from the platform, and all it gets.
+"""The Platform record passed to runs.
 
-Values are plain, known while planning: they decide which objects exist and what they are called.
+Values are plain and known while planning, because they decide which objects exist and their names.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from infra.domain.scheduler import DEFAULT_SCHEDULER, Scheduler
 
 @dataclass(frozen=True, kw_only=True)
 class TeamOutputs:
-    """One team's place on the platform."""
+    """One team's namespace, queue and limits."""
 
     name: str
     tier: str
     namespace: str
     local_queue: str
-    """What its runs name to queue in: a LocalQueue, or the queue of another scheduler; empty: none."""
+    """Queue that its runs name: a LocalQueue, or that of another scheduler; empty: none."""
     cluster_queue: str
     """Empty: the scheduler has no ClusterQueues."""
     flavors: tuple[str, ...]
-    """Pools that its queue may use, in the order in which they are tried."""
+    """Pools that its queue may use, in order of preference."""
     gpu_quota: int
-    """GPUs that its namespace may hold at once."""
+    """Most GPUs of its namespace at once."""
     rdma: bool = False
-    """Its pods may lock memory."""
+    """Whether its pods may lock memory."""
     secrets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Variables of each secret that its runs may name."""
+    """Environment variables by name of a secret that its runs may use."""
     most_nodes: Mapping[str, int] = field(default_factory=dict)
-    """Nodes that it can have at once at the most, while all others are idle; a pool that is not named: all."""
+    """Most nodes at once by pool, while other teams are idle; default: the whole pool."""
     service_account: str = naming.SERVICE_ACCOUNT
     checkpoints_claim: str = naming.CHECKPOINTS_CLAIM
     datasets_claim: str = naming.DATASETS_CLAIM
 
     def checkpoint_uri(self, run_id: str) -> str:
-        """Where a run's checkpoints are, for people and scripts: pvc://NAMESPACE/CLAIM/PATH."""
+        """Return the location of a run's checkpoints: pvc://NAMESPACE/CLAIM/PATH."""
         return f"pvc://{self.namespace}/{self.checkpoints_claim}/{run_id}/checkpoints"
 
 
@@ -54,36 +54,36 @@ class Platform:
     pools: tuple[NodePool, ...]
     teams: Mapping[str, TeamOutputs]
     launchers: frozenset[str]
-    """Launchers whose operators the cluster has."""
+    """Launchers that the cluster supports."""
     scheduler: Scheduler = DEFAULT_SCHEDULER
     """What queues runs and admits their gangs."""
     gang_api: str = ""
-    """With the native scheduler: the apiVersion of its PodGroup."""
+    """apiVersion of the PodGroup; native scheduler only."""
     priorities: Mapping[str, int]
-    """Name of each PriorityClass and WorkloadPriorityClass, and its value."""
+    """Values of PriorityClasses and WorkloadPriorityClasses by name."""
     default_priority: Mapping[str, str]
-    """Priority of a run that names none, by tier."""
+    """Default priority by tier."""
     storage_class: str
     registries: tuple[str, ...] = ()
-    """Registries or repositories that images may come from."""
+    """Allowed registries or repositories of images."""
     grafana: str = ""
-    """URL under which people reach Grafana; empty: there is none."""
+    """URL of Grafana; empty: none."""
     pod_additions: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)
-    """What each pod of a run gains, by field: `initContainers` (without image: the trainer's) and `volumes`
-    of the pod, `env` and `volumeMounts` of the trainer's container."""
+    """Additions to each pod of a run by field: `initContainers` (without image: the trainer's) and `volumes` of
+    the pod, `env` and `volumeMounts` of the trainer's container."""
 
     def gpu_pools(self, team: str) -> tuple[NodePool, ...]:
-        """The GPU pools that a team's queue may use, in the queue's order."""
+        """Return the GPU pools that a team's queue may use, in the queue's order."""
         by_name = {p.name: p for p in self.pools if p.workload is Workload.GPU_TRAINING}
         return tuple(by_name[name] for name in self.teams[team].flavors)
 
     @property
     def cpu_pool(self) -> NodePool | None:
-        """Where work without GPUs goes; None: wherever the scheduler likes."""
+        """Pool of work without GPUs; None lets the scheduler choose."""
         return next((p for p in self.pools if p.workload is Workload.CPU), None)
 
     def export(self) -> dict[str, Any]:
-        """The stack output `platform`."""
+        """Return the stack output `platform`."""
         return {
             "stack": self.stack,
             "cluster": self.cluster,

@@ -1,4 +1,4 @@
-"""The one model of a node pool. Labels, taints, tolerations, flavors and quotas all come from it."""
+"""Node pools: the source of labels, taints, tolerations, flavors and quotas."""
 
 from __future__ import annotations
 
@@ -12,63 +12,63 @@ from infra.domain.catalog import InstanceType
 from infra.domain.gpu_sharing import GpuSharing, SharingMode
 
 NODES_MAX: Final = 100_000
-"""Of the largest cluster that EKS runs."""
+"""Nodes of the largest cluster that EKS supports."""
 
 ROOT_GIB: Final = 300
-"""Root volume unless the pool says otherwise: training images are tens of GiB, some kept at once."""
+"""Default size of root volumes: nodes keep several training images of tens of GiB."""
 
 
 class Capacity(StrEnum):
-    """How a pool's nodes are bought."""
+    """Capacity type of a pool's nodes."""
 
     SPOT = "spot"
     ON_DEMAND = "on-demand"
 
 
 class PurchaseModel(Enum):
-    """How a pool's nodes are paid for."""
+    """Purchase model of a pool's nodes."""
 
     SPOT = auto()
     RESERVED = auto()
-    """Paid for whether used or not."""
+    """Paid for in advance."""
     HOURLY = auto()
-    """On demand, per hour of use."""
+    """On-demand, paid per hour of use."""
 
     @property
     def capacity(self) -> Capacity:
-        """The capacity type of nodes that are paid for like this."""
+        """The capacity type of nodes with this purchase model."""
         return Capacity.SPOT if self is PurchaseModel.SPOT else Capacity.ON_DEMAND
 
 
 class Workload(StrEnum):
-    """What a pool is for."""
+    """Workload of a pool."""
 
     GPU_TRAINING = "gpu-training"
     CPU = "cpu"
 
 
 class Nodes(StrEnum):
-    """Where a pool's nodes come from."""
+    """Source of a pool's nodes."""
 
     EXISTING = "existing"
-    """The cluster has them: the pool states facts."""
+    """Existing nodes, which the pool describes."""
     MANAGED = "managed"
-    """An EKS managed node group makes them."""
+    """Created by an EKS managed node group."""
     KARPENTER = "karpenter"
-    """Karpenter makes them, when pods wait for them."""
+    """Created by Karpenter for pending pods."""
     PROCESS = "process"
-    """Simulated, and pods on them run as local processes."""
+    """Simulated; pods run as local processes."""
     KWOK = "kwok"
-    """Simulated, and pods on them only look as if they ran."""
+    """Simulated; pods only have a status."""
 
     @property
     def simulated(self) -> bool:
-        """Whether there is no machine behind them: the stack makes the Node objects itself."""
+        """Whether the stack creates Node objects without machines."""
         return self in (Nodes.PROCESS, Nodes.KWOK)
 
 
 class Autoscaler(StrEnum):
-    """What adds nodes when queued runs wait for them, and removes idle ones."""
+    """Autoscaler of managed node groups and Karpenter pools."""
 
     KARPENTER = "karpenter"
     CLUSTER_AUTOSCALER = "cluster-autoscaler"
@@ -76,17 +76,17 @@ class Autoscaler(StrEnum):
 
 
 class ReservationKind(StrEnum):
-    """How capacity was reserved."""
+    """Kind of a capacity reservation."""
 
     CAPACITY_BLOCK = "capacity-block"
-    """Bought ahead for a fixed span of time; its instances end with it."""
+    """Paid in advance for a fixed time span; its instances end with it."""
     ON_DEMAND = "on-demand-capacity-reservation"
-    """Held and paid for until it is cancelled."""
+    """Paid for until it is cancelled."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reservation:
-    """Capacity that a pool launches into, and into nothing else."""
+    """Reservation that a pool launches into exclusively."""
 
     kind: ReservationKind
     id: str
@@ -94,34 +94,34 @@ class Reservation:
 
 
 class Network(StrEnum):
-    """What carries collectives between a pool's nodes."""
+    """Network of collectives between a pool's nodes."""
 
     TCP = "tcp"
     EFA = "efa"
     """EC2's Elastic Fabric Adapter."""
     ROCE = "roce"
-    """RDMA over Converged Ethernet, on nodes that exist."""
+    """RDMA over Converged Ethernet, on existing nodes."""
 
     @property
     def rdma(self) -> bool:
-        """Whether adapters write into memory past the kernel, which pods must lock for it."""
+        """Whether adapters access memory directly, which requires pods to lock it."""
         return self is not Network.TCP
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fabric:
-    """Facts of a network that the stack did not make; what is not known is left to NCCL."""
+    """Properties of an existing network; NCCL detects those that are not known."""
 
     interface: str = ""
-    """That pods' traffic takes, such as eth0; empty: not known."""
+    """Interface of pods' traffic, such as eth0; empty: not known."""
     mtu: int | None = None
-    """Of that interface, in bytes; None: not known."""
+    """MTU of that interface in bytes; None: not known."""
     rdma_resource: str = ""
-    """With RoCE: the extended resource by which a pod gets the node's adapters, such as rdma/hca."""
+    """RoCE only: extended resource of the node's adapters, such as rdma/hca."""
     adapters: tuple[str, ...] = ()
-    """With RoCE: devices such as mlx5_0; empty: all that a node has."""
+    """RoCE only: devices such as mlx5_0; empty: all of a node."""
     gid_index: int | None = None
-    """With RoCE: entry of the adapters' GID tables; None: NCCL chooses."""
+    """RoCE only: entry of the adapters' GID tables; None: NCCL chooses."""
 
 
 UNKNOWN_FABRIC: Final = Fabric()
@@ -129,29 +129,29 @@ UNKNOWN_FABRIC: Final = Fabric()
 
 @dataclass(frozen=True, kw_only=True)
 class Taint:
-    """A node's taint; every one here has the effect NoSchedule."""
+    """A node's taint, always with the effect NoSchedule."""
 
     key: str
     value: str
 
     def manifest(self) -> dict[str, str]:
-        """As in a Node's spec."""
+        """Return the taint as in a Node's spec."""
         return {"key": self.key, "value": self.value, "effect": "NoSchedule"}
 
     def toleration(self) -> dict[str, str]:
-        """The toleration that matches this taint and no other."""
+        """Return the toleration of exactly this taint."""
         return {"operator": "Equal", **self.manifest()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodePool:
-    """Nodes that are alike: bought alike, in one zone, interchangeable for a run."""
+    """A node pool: interchangeable nodes with one purchase model in one zone."""
 
     name: str
     workload: Workload
     capacity: Capacity
     instance_types: tuple[str, ...]
-    """Names from the catalog, the preferred one first."""
+    """Names in the catalog, preferred one first."""
     min: int
     max: int
     zone: str
@@ -161,45 +161,45 @@ class NodePool:
     """Key of the taint `KEY=gpu-training:NoSchedule` on GPU nodes."""
     extra_labels: Mapping[str, str] = field(default_factory=dict)
     region: str = catalog.DEFAULT_REGION
-    """Where the zone is, and whose prices count."""
+    """Region of the zone and of prices."""
     root_gib: int = ROOT_GIB
-    """Size of each node's root volume, which holds images and scratch data. Nodes on EC2 only."""
+    """Size of root volumes, which hold images and scratch data. EC2 nodes only."""
     placement_group: bool = False
-    """Put all nodes near each other, in a cluster placement group. Nodes on EC2 only."""
+    """Use a cluster placement group. EC2 nodes only."""
     reservation: Reservation | None = None
-    """None: capacity that anybody may buy. Nodes on EC2 only."""
+    """Capacity reservation; None: none. EC2 nodes only."""
     max_unavailable: int = 1
-    """Nodes that an update may replace at once. Managed node groups only."""
+    """Nodes that an update may replace concurrently. Managed node groups only."""
     sharing: GpuSharing | None = None
-    """None: a device is a whole GPU."""
+    """GPU sharing; None: whole GPUs."""
     fabric: Fabric = UNKNOWN_FABRIC
-    """Of nodes that exist; that of others follows from what makes them."""
+    """Fabric of existing nodes; other nodes' follows from their source."""
 
     @property
     def types(self) -> tuple[InstanceType, ...]:
-        """The catalog's rows. Raises KeyError for a type that it lacks."""
+        """Catalog entries of its types. Raises KeyError for an unknown type."""
         return tuple(catalog.load().types[name] for name in self.instance_types)
 
     @property
     def purchase_model(self) -> PurchaseModel:
-        """How the nodes are paid for."""
+        """Purchase model of the nodes."""
         if self.capacity is Capacity.SPOT:
             return PurchaseModel.SPOT
         return PurchaseModel.RESERVED if self.reservation else PurchaseModel.HOURLY
 
     @property
     def cards_per_node(self) -> int:
-        """GPUs that every node of the pool has at least, as machines."""
+        """Physical GPUs of every node, at least."""
         return min(t.gpus for t in self.types)
 
     @property
     def gpus_per_node(self) -> int:
-        """Devices `nvidia.com/gpu` that every node offers at least: its GPUs, or the shares of them."""
+        """Devices `nvidia.com/gpu` of every node, at least: its GPUs, or their shares."""
         return self.cards_per_node * self.shares_per_gpu
 
     @property
     def shares_per_gpu(self) -> int:
-        """Devices that a GPU is offered as."""
+        """Devices per GPU."""
         return self.sharing.shares if self.sharing else 1
 
     @property
@@ -209,19 +209,19 @@ class NodePool:
 
     @property
     def efa_per_node(self) -> int:
-        """EFA interfaces a pod may have on every node of the pool."""
+        """EFA interfaces that a pod may have on any node of the pool."""
         return min(t.efa_cards for t in self.types) if self.network is Network.EFA else 0
 
     @property
     def fabric_devices(self) -> dict[str, int]:
-        """Network adapters that a pod takes on a node of the pool, by extended resource."""
+        """Network adapters of a pod on a node of the pool, by extended resource."""
         if self.network is Network.EFA:
             return {naming.EFA: self.efa_per_node}
         return {self.fabric.rdma_resource: 1} if self.network is Network.ROCE else {}
 
     @property
     def taints(self) -> tuple[Taint, ...]:
-        """Taints of every node: none on CPU pools."""
+        """Taints of every node; none in CPU pools."""
         if self.workload is Workload.CPU:
             return ()
         found = [Taint(key=self.taint_key, value=naming.GPU_TRAINING)]
@@ -237,7 +237,7 @@ class NodePool:
         return "gpu-spot" if self.capacity is Capacity.SPOT else "gpu-ondemand"
 
     def labels(self, instance_type: InstanceType | None = None) -> dict[str, str]:
-        """Labels of a node; those that vary by type only when the type is given or the only one."""
+        """Return a node's labels; those that depend on its type only if the type is given or unique."""
         one = instance_type or (self.types[0] if len(self.types) == 1 else None)
         labels = {
             naming.NODE_TYPE: self.node_type,
@@ -258,7 +258,7 @@ class NodePool:
         return labels | self._sharing_labels() | dict(self.extra_labels)
 
     def _sharing_labels(self) -> dict[str, str]:
-        """By which NVIDIA's own pods find the part of their configuration that is named like the pool."""
+        """Return labels that select the pool's part of the configuration of NVIDIA's pods."""
         if self.sharing is None:
             return {}
         mig = self.sharing.mode is SharingMode.MIG
@@ -266,7 +266,7 @@ class NodePool:
 
     @property
     def node_quota(self) -> dict[str, int]:
-        """What one node adds to a queue: millicores, bytes and devices of the pool's smallest type."""
+        """A node's share of quota: millicores, bytes and devices of the pool's smallest type."""
         return {
             "cpu": min(t.training_milli_cpu for t in self.types),
             "memory": min(t.training_memory for t in self.types),
@@ -277,9 +277,9 @@ class NodePool:
 
     @property
     def usd_per_node_hour(self) -> float | None:
-        """Price of the dearest type of the pool in its region; None when no price is known.
+        """Price of the pool's most expensive type in its region; None: not known.
 
-        A capacity block is paid for when it is bought, at a price of its own.
+        Capacity blocks are paid for in advance, at another price.
         """
         prices = [catalog.price(name, self.region) for name in self.instance_types]
         spot = self.capacity is Capacity.SPOT
@@ -287,14 +287,14 @@ class NodePool:
         return max((usd for usd in known if usd is not None), default=None)
 
     def tolerations(self) -> list[dict[str, Any]]:
-        """What a pod needs to be placed on the pool's nodes."""
+        """Return tolerations of the pool's taints."""
         return [dict(taint.toleration()) for taint in self.taints]
 
 
 def topology_aware(pools: Iterable[NodePool]) -> bool:
-    """Whether Kueue may choose the nodes of a gang itself.
+    """Whether Kueue may choose the nodes of a gang (topology-aware scheduling).
 
-    It chooses among nodes that exist, and Karpenter's do not yet; Kueue would wait for them for ever. A
-    queue mixes pools, and a run is placed in one way or the other, so one such pool decides for all.
+    It chooses among existing nodes, so it would wait for Karpenter's forever. Queues mix pools, and a run is
+    placed in one way, so one such pool decides for all.
     """
     return all(pool.nodes is not Nodes.KARPENTER for pool in pools)

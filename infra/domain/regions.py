@@ -1,6 +1,6 @@
 """AWS regions and the names of their availability zones.
 
-GovCloud and China are other partitions: their ARNs differ, and this project writes none of them.
+GovCloud and China are other partitions with other ARNs, which this project does not support.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ KNOWN: Final = (
     "us-west-1",
     "us-west-2",
 )
-"""Regions of AWS' public partition that have EKS, as botocore 1.44 knows them."""
+"""Regions of AWS's public partition with EKS, from botocore 1.44."""
 
 _ZONE: Final = re.compile(r"([a-z]+(?:-[a-z]+)+-\d)[a-z]")
 
 
 def region_of_zone(zone: str) -> str | None:
-    """The region of an availability zone such as us-east-1a; None for any other name."""
+    """Return the region of an availability zone such as us-east-1a; None for any other name."""
     match = _ZONE.fullmatch(zone)
     return match[1] if match and match[1] in KNOWN else None

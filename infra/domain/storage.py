@@ -1,4 +1,4 @@
-"""Shared storage: what gives a team its two ReadWriteMany volumes, whoever keeps the bytes."""
+"""Shared storage: the interface that provides a team's two ReadWriteMany volumes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pulumi
 
 @dataclass(frozen=True, kw_only=True)
 class VolumeSizes:
-    """What each team gets (Kubernetes quantities such as 5Ti)."""
+    """Sizes of each team's volumes (Kubernetes quantities such as 5Ti)."""
 
     checkpoints: str
     datasets: str
@@ -18,15 +18,15 @@ class VolumeSizes:
 
 @dataclass(frozen=True, kw_only=True)
 class Volume:
-    """Where one claim gets its volume."""
+    """The volume of one claim."""
 
     size: str
     storage_class: str
-    """Empty for a volume that exists beforehand; the cluster's default class is never meant."""
+    """Empty for a volume that already exists; never the cluster's default class."""
     name: str | None = None
-    """The PersistentVolume that exists beforehand; None: the class makes one for the claim."""
+    """An existing PersistentVolume; None: the class provisions one."""
     needs: tuple[pulumi.Resource, ...] = ()
-    """What is there before the claim, and goes after it."""
+    """Resources that the claim depends on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,15 +38,15 @@ class TeamVolumes:
 
 
 class SharedStorage(Protocol):
-    """A file system that many pods write at once: a cloud's, a class of the cluster, simulated."""
+    """A shared file system: a cloud's, a class of the cluster, or simulated."""
 
     def volumes(self, team: str) -> TeamVolumes:
-        """Volumes of one of the stack's teams; no other team's pods can mount them."""
+        """Return a team's volumes; other teams' pods cannot mount them."""
         ...
 
 
 def provisioned(storage_class: str, sizes: VolumeSizes, *needs: pulumi.Resource) -> TeamVolumes:
-    """Volumes that a StorageClass makes, one for each claim."""
+    """Return volumes that a StorageClass provisions, one per claim."""
 
     def volume(size: str) -> Volume:
         return Volume(size=size, storage_class=storage_class, needs=needs)
@@ -56,11 +56,11 @@ def provisioned(storage_class: str, sizes: VolumeSizes, *needs: pulumi.Resource)
 
 @dataclass(frozen=True, kw_only=True)
 class NamedStorageClass:
-    """A class that the cluster has already, and that serves ReadWriteMany."""
+    """An existing class of the cluster that supports ReadWriteMany."""
 
     storage_class: str
     sizes: VolumeSizes
 
     def volumes(self, team: str) -> TeamVolumes:
-        """The class makes a volume for each claim, so every team's are its own."""
+        """Return volumes of the class, one per claim."""
         return provisioned(self.storage_class, self.sizes)

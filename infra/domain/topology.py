@@ -1,7 +1,7 @@
-"""Where nodes are in the network, as far as their labels tell: which levels Kueue may pack gangs by.
+"""Network topology of nodes: the label levels by which Kueue packs gangs.
 
-Kueue ignores a node that lacks the label of any level, so a level is named only where every node of
-a pool has it. See docs/adr/0014.
+Kueue ignores nodes without the label of any level, so a pool's levels are those that all of its nodes have. See
+docs/adr/0014.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from infra.domain import naming
 from infra.domain.pools import NodePool, Nodes
 
 EC2_LAYERS: Final = tuple(f"topology.k8s.aws/network-node-layer-{n}" for n in (1, 2, 3))
-"""Labels that AWS' cloud controller sets from EC2's instance topology; the last is the nearest."""
+"""Labels that AWS's cloud controller sets from EC2's instance topology, nearest level last."""
 
 EC2_PLACED: Final = frozenset(
     {
@@ -32,21 +32,21 @@ EC2_PLACED: Final = frozenset(
         "p6e-gb200.36xlarge",
     }
 )
-"""Types of the catalog whose place EC2 tells (EC2 User Guide, prerequisites of instance topology, 2026)."""
+"""Types of the catalog with instance topology (EC2 User Guide, its prerequisites, 2026)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Topology:
-    """The levels of some pools' nodes."""
+    """Topology levels of some pools' nodes."""
 
     name: str
-    """Of Kueue's object."""
+    """Name of Kueue's Topology."""
     network: tuple[str, ...]
-    """Labels between zone and host, from the farthest switch to the nearest."""
+    """Labels between zone and host, widest level first."""
 
     @property
     def levels(self) -> tuple[str, ...]:
-        """Labels from the widest domain to the narrowest."""
+        """Labels of all levels, widest first."""
         return (naming.ZONE, *self.network, naming.HOSTNAME)
 
 
@@ -56,7 +56,7 @@ EC2: Final = Topology(name="zone-network-host", network=EC2_LAYERS)
 
 
 def pool_topology(pool: NodePool) -> Topology:
-    """What the labels of the pool's nodes tell."""
+    """Return the topology of the pool's nodes."""
     if pool.nodes.simulated:
         return RACKS
     on_ec2 = pool.nodes in (Nodes.MANAGED, Nodes.KARPENTER)
@@ -64,7 +64,7 @@ def pool_topology(pool: NodePool) -> Topology:
 
 
 def gang_level(pools: Sequence[NodePool]) -> str:
-    """The narrowest level above single hosts that nodes of all these pools have."""
+    """Return the narrowest level above hosts that nodes of all these pools have."""
     first, *others = [pool_topology(pool).network for pool in pools]
     shared = [label for label in first if all(label in network for network in others)]
     return shared[-1] if shared else naming.ZONE

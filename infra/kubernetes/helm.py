@@ -1,4 +1,4 @@
-"""Helm charts as Pulumi releases, whoever installs them."""
+"""Helm charts as Pulumi releases."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import pulumi_kubernetes as k8s
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """A chart, and where it and its images come from."""
+    """A chart, and the registries of it and its images."""
 
     chart: str
     """OCI reference; a name where there is a `repository`."""
     version: str
     repository: str = ""
-    """URL of an index of charts."""
+    """URL of a chart index."""
     image_values: Mapping[str, Any] = field(default_factory=dict)
-    """Values that point its images at a mirror; empty: the chart's own registries."""
+    """Values that set its images' registry to a mirror; empty: the chart's registries."""
 
 
 def merged(values: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Values with more of them laid over, mapping by mapping, as Helm does it."""
+    """Return values merged with more, recursively by mapping as Helm does."""
     found = dict(values)
     for key, value in more.items():
         below = found.get(key)
@@ -43,7 +43,7 @@ def release(
     opts: pulumi.ResourceOptions,
     skip_crds: bool | None = None,
 ) -> k8s.helm.v3.Release:
-    """A release that is there as a whole or not at all; it may take ten minutes."""
+    """Create an atomic release with a timeout of ten minutes."""
     repository = k8s.helm.v3.RepositoryOptsArgs(repo=chart.repository) if chart.repository else None
     return k8s.helm.v3.Release(
         name,

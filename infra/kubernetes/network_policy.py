@@ -1,4 +1,4 @@
-"""Whom network policies name, wherever they are written."""
+"""Selectors and rules that network policies share."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ _DNS_PORT: Final = 53
 
 
 def in_namespace(name: str) -> dict[str, Any]:
-    """A selector of the namespace of this name, by the label that Kubernetes itself gives it."""
+    """Return a selector of a namespace by name, with Kubernetes' label."""
     return {"matchLabels": {"kubernetes.io/metadata.name": name}}
 
 
 def name_resolution() -> dict[str, Any]:
-    """A rule of egress to the cluster's own DNS servers."""
+    """Return an egress rule to the cluster's DNS servers."""
     servers = {
         "namespaceSelector": in_namespace("kube-system"),
         "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},

@@ -1,8 +1,7 @@
 """Kubernetes objects as Pulumi resources, straight from manifests.
 
-Manifests are built by pure functions, so that tests, golden files and `kubectl` can read them. The
-typed classes of pulumi_kubernetes would translate each of them back; and Node has no `status` there,
-which a simulated node cannot do without.
+Manifests are built by pure functions, so that tests, golden files and `kubectl` can read them. pulumi_kubernetes'
+typed classes would convert each of them back, and its Node has no `status`, which simulated nodes require.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ Manifest = dict[str, Any]
 
 
 def type_token(manifest: Mapping[str, Any]) -> str:
-    """Pulumi's type token of a manifest, as the official provider spells it."""
+    """Return the official provider's type token of a manifest."""
     version = manifest["apiVersion"]
     return f"kubernetes:{'core/v1' if version == 'v1' else version}:{manifest['kind']}"
 
 
 class KubernetesObject(pulumi.CustomResource):
-    """One object; its type and inputs are those of pulumi_kubernetes' own classes."""
+    """One object, with the type and inputs of pulumi_kubernetes' classes."""
 
     def __init__(
         self, name: str, manifest: Mapping[str, Any], opts: pulumi.ResourceOptions
@@ -37,7 +36,7 @@ def metadata(
     labels: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
 ) -> Manifest:
-    """ObjectMeta without empty fields."""
+    """Return ObjectMeta without empty fields."""
     fields: Manifest = {"name": name}
     if namespace:
         fields["namespace"] = namespace

@@ -1,4 +1,4 @@
-"""Who pods with the trainer's image are, whoever makes them: runs, checks of nodes, restore drills."""
+"""securityContext of pods with the trainer's image: runs, node validation, restore drills."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from infra.domain import naming
 
 
 def pod_security() -> dict[str, Any]:
-    """A pod's securityContext as Pod Security's restricted level wants it."""
+    """Return a pod's securityContext at Pod Security's restricted level."""
     return {
         "runAsNonRoot": True,
         "runAsUser": naming.TRAINING_USER,
@@ -18,10 +18,10 @@ def pod_security() -> dict[str, Any]:
 
 
 def pod_security_with_volumes() -> dict[str, Any]:
-    """The same for a pod that mounts its team's volumes."""
+    """Return the same for a pod that mounts its team's volumes."""
     return {
         **pod_security(),
         "fsGroup": naming.TRAINING_USER,
-        # Changing the owner of every checkpoint at each start would take longer than the run.
+        # Changing the owner of every checkpoint at each start could take longer than the run.
         "fsGroupChangePolicy": "OnRootMismatch",
     }

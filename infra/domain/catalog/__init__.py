@@ -1,6 +1,6 @@
-"""Instance types: what a node has, what is left of it for training, and what it costs.
+"""Catalog of instance types: hardware, resources for training, and prices.
 
-The data is infra/domain/catalog.yaml; `python -m infra.cli.catalog refresh` reads it anew from AWS.
+The data is infra/domain/catalog.yaml; `python -m infra.cli.catalog refresh` refreshes it from AWS.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import yaml
 from infra.domain.quantity import GIB, MIB
 
 SPOT_NOTICE_S: Final = 120
-"""Warning before AWS takes a spot instance back, in seconds."""
+"""Notice before AWS reclaims a spot instance, in seconds."""
 
 DEFAULT_REGION: Final = "us-east-1"
-"""Whose prices stand for a pool outside AWS, such as a simulated one."""
+"""Region of the prices of pools outside AWS, such as simulated ones."""
 
 DATA: Final = Path(__file__).parent.with_suffix(".yaml")
 
@@ -32,20 +32,20 @@ _LARGE_VCPU: Final = 30
 """EKS caps pods per node at 110 up to 30 vCPU and at 250 above."""
 
 _UNUSABLE_MEMORY: Final = 0.075
-"""Of a type's memory, what firmware and kernel take: 3 to 6 %. Karpenter takes off this much to tell whether a
-pod fits on a node to come (vmMemoryOverheadPercent), and makes none for a pod that asks for more."""
+"""Share of a type's memory that firmware and kernel use: 3 to 6 %. Karpenter subtracts this much to predict
+whether a pod fits a new node (vmMemoryOverheadPercent), and launches none for a pod that requests more."""
 
 _ADDRESSES: Final = ((8, 58), (32, 234))
 _ADDRESSES_LARGE: Final = 737
-"""The kubelet reserves memory for as many pods as there are addresses for: at most these, up to so many vCPU."""
+"""The kubelet reserves memory for as many pods as a node has addresses: at most these, by vCPU."""
 
 _DAEMONS_MILLI_CPU: Final = 750
 _DAEMONS_MEMORY: Final = 2560 * MIB
-"""What DaemonSets (network, storage drivers, device plugin, metrics, logs) may request on each node."""
+"""Requests of DaemonSets (network, storage drivers, device plugin, metrics, logs) per node, at most."""
 
 
 class Architecture(StrEnum):
-    """What machine images and containers must be built for; values as in Node labels."""
+    """CPU architecture, as in Node labels."""
 
     AMD64 = "amd64"
     ARM64 = "arm64"
@@ -53,14 +53,14 @@ class Architecture(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Price:
-    """USD for an hour of one instance (Linux, shared tenancy).
+    """USD per hour of one instance (Linux, shared tenancy).
 
-    None: not sold that way in the region, or not known.
+    None: not offered in the region, or not known.
     """
 
     on_demand_usd_hour: float | None = None
     spot_usd_hour: float | None = None
-    """Typical, on the date of the region's look-up."""
+    """Typical price on the date of the region's look-up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,20 +74,20 @@ class InstanceType:
     gpu_model: str
     """Value of the `gpu.model` label; empty without GPUs."""
     gpu_memory_gib: int
-    """Per GPU, as EC2 reports it: a little less than the data sheet's."""
+    """Memory per GPU as EC2 reports it, slightly less than in the data sheet."""
     efa_card_indexes: tuple[int, ...]
-    """Network cards that take an EFA interface; empty where the type has none."""
+    """Network cards that support EFA; empty: none."""
     network_gbps: float
-    """Of all network cards together; a burst on small types."""
+    """Total of all network cards; on small types a burst value."""
     nvme_gb: int
-    """Local disks together, in 10**9 bytes; they lose their data with the instance."""
+    """Total of local disks in 10**9 bytes; their data is lost with the instance."""
     architecture: Architecture
     prices: Mapping[str, Price]
     """By region."""
 
     @property
     def efa_cards(self) -> int:
-        """EFA interfaces that a node can have."""
+        """EFA interfaces of a node, at most."""
         return len(self.efa_card_indexes)
 
     @property
@@ -106,26 +106,26 @@ class InstanceType:
 
     @property
     def allocatable_memory(self) -> int:
-        """Bytes left at least: of what the machine shows, less the kubelet's reservation (255 MiB, and 11 MiB
-        for each pod that it has an address for) and its eviction bar (100 MiB)."""
+        """Lower bound in bytes: visible memory less the kubelet's reservation (255 MiB, and 11 MiB for each
+        pod that it has an address for) and its eviction threshold (100 MiB)."""
         addresses = next((n for vcpu, n in _ADDRESSES if self.vcpu <= vcpu), _ADDRESSES_LARGE)
         shown = math.floor(self.memory_gib * GIB * (1 - _UNUSABLE_MEMORY) / MIB)
         return (shown - 255 - 11 * addresses - 100) * MIB
 
     @property
     def training_milli_cpu(self) -> int:
-        """Millicores that queued runs may have: allocatable less what DaemonSets request."""
+        """Millicores available to runs: allocatable less requests of DaemonSets."""
         return self.allocatable_milli_cpu - _DAEMONS_MILLI_CPU
 
     @property
     def training_memory(self) -> int:
-        """Bytes that queued runs may have: allocatable less what DaemonSets request."""
+        """Bytes available to runs: allocatable less requests of DaemonSets."""
         return self.allocatable_memory - _DAEMONS_MEMORY
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lookup:
-    """Where prices come from."""
+    """Source and date of a region's prices."""
 
     date: datetime.date
     source: str
@@ -136,7 +136,7 @@ class Catalog:
     """The pinned data file."""
 
     regions: Mapping[str, Lookup]
-    """Regions whose prices it has."""
+    """Price look-ups by region."""
     types: Mapping[str, InstanceType]
 
 
@@ -147,7 +147,7 @@ def load() -> Catalog:
 
 
 def parse(text: str) -> Catalog:
-    """A catalog from a data file's text."""
+    """Return a catalog from a data file's text."""
     data = yaml.safe_load(text)
     regions = {
         name: Lookup(date=datetime.date.fromisoformat(row["date"]), source=row["source"])
@@ -179,8 +179,8 @@ def _type(name: str, row: Mapping[str, Any]) -> InstanceType:
 
 
 def price(name: str, region: str = DEFAULT_REGION) -> Price:
-    """What a type costs in a region; a region that the catalog lacks has no known prices.
+    """Return a type's price in a region; unknown in regions that the catalog lacks.
 
-    Raises KeyError for a type that the catalog lacks.
+    Raises KeyError for an unknown type.
     """
     return load().types[name].prices.get(region, Price())

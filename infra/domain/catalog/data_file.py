@@ -1,4 +1,4 @@
-"""The catalog as its data file's text: the same catalog is the same text."""
+"""Deterministic text of the catalog's data file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HEADER: Final = """\
 
 
 def text(catalog: Catalog) -> str:
-    """The data file."""
+    """Return the data file's text."""
     return "".join([_HEADER, "regions:\n", *_regions(catalog), "types:\n", *_types(catalog)])
 
 

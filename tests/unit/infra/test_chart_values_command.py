@@ -30,4 +30,4 @@ def test_a_module_that_cannot_be_had_is_one_line(
     assert main(["jobset"]) == 1
     error = capsys.readouterr().err
     assert error.startswith("error: sigs.k8s.io/jobset@v") and error.count("\n") == 1
-    assert "no matching versions for query" in error if said else "no `go` on PATH" in error
+    assert "no matching versions for query" in error if said else "`go` is not on PATH" in error
