@@ -1,1 +1,1 @@
-"""Commands on a live stack of any kind: why a run waits, drain its queues, resume them."""
+"""Commands for a live stack: explain a run, check readiness, drain and resume queues."""

@@ -1,4 +1,4 @@
-"""Commands on a live stack of any kind, with nothing but a kubeconfig."""
+"""Explain runs, check readiness, and drain or resume queues of a live stack, with only a kubeconfig."""
 
 from __future__ import annotations
 
@@ -19,13 +19,22 @@ from ops.ready import command as ready
 
 DRAIN_TIMEOUT_S = 600.0
 _PERMISSION_HINT = (
-    "`kubectl auth whoami` says who you are; `why` is for everybody with a role in the team,"
-    " all else for platform engineers"
+    "`why` requires a role in the team, all other commands the role of a platform engineer;"
+    " `kubectl auth whoami` shows your user"
 )
 
 
+_EXAMPLES = """\
+examples:
+  python -m ops why hello                      # why the newest run named hello waits or failed
+  python -m ops ready --until collective       # check capacity, GPUs and collectives
+  python -m ops drain --team research          # save and stop the runs of one team
+  python -m ops resume --team research         # let them run again
+"""
+
+
 def main(argv: list[str] | None = None) -> int:
-    """Run one command. 0: answered, or done. 1: no such run, or not drained in time. 2: no answer."""
+    """Run one command. Return 0: success; 1: run not found, check failed or not drained; 2: no answer."""
     args = _parser().parse_args(argv)
     console = Console()
     try:
@@ -40,35 +49,61 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted; the same command goes on", file=sys.stderr)
+        print("interrupted; run the same command to continue", file=sys.stderr)
         return 130
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m ops", description=__doc__)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    parser = argparse.ArgumentParser(
+        prog="python -m ops",
+        description=__doc__,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
     everywhere = argparse.ArgumentParser(add_help=False)
-    everywhere.add_argument("--kubeconfig", type=Path, metavar="FILE", help="as kubectl's")
-    everywhere.add_argument("--context", metavar="NAME", help="as kubectl's")
-    everywhere.add_argument("--team", metavar="TEAM", help="look at this team only")
+    everywhere.add_argument(
+        "--kubeconfig", type=Path, metavar="FILE", help="kubeconfig file; default as kubectl"
+    )
+    everywhere.add_argument(
+        "--context", metavar="NAME", help="context of the kubeconfig; default the current one"
+    )
+    everywhere.add_argument("--team", metavar="TEAM", help="limit the command to one team")
 
     def add(name: str, run: object, text: str) -> argparse.ArgumentParser:
-        command = commands.add_parser(name, help=text, description=text, parents=[everywhere])
+        example = next(line for line in _EXAMPLES.splitlines() if f"-m ops {name}" in line)
+        command = commands.add_parser(
+            name,
+            help=text,
+            description=f"{text[0].upper()}{text[1:]}.",
+            epilog=f"example: {example.strip()}",
+            parents=[everywhere],
+        )
         command.set_defaults(run=run)
         return command
 
-    why = add("why", _why, "why a run waits, or how it ended")
-    why.add_argument("run_name", metavar="RUN", help="a run id, or a name for its newest run")
-    why.add_argument("--json", action="store_true", help="one JSON object")
+    why = add("why", _why, "explain why a run waits, fails or is slow")
+    why.add_argument("run_name", metavar="RUN", help="run id, or run name for its newest run")
+    why.add_argument("--json", action="store_true", help="print one JSON object")
     _add_prometheus(why)
-    climb = add("ready", ready.run, "climb from capacity to preemption, then walk the checklist")
-    ready.add_options(climb)
-    climb.add_argument("--timeout", type=_seconds, default=ready.TIMEOUT_S, metavar="SECONDS")
-    _add_prometheus(climb)
-    stop = add("drain", _drain, "stop the queues: runs save, stop and wait")
-    stop.add_argument("--timeout", type=_seconds, default=DRAIN_TIMEOUT_S, metavar="SECONDS")
-    add("resume", _resume, "open the queues again")
+    check = add("ready", ready.run, "check the stack in stages, then evaluate the checklist")
+    ready.add_options(check)
+    _add_timeout(check, ready.TIMEOUT_S, "time limit of each Job")
+    _add_prometheus(check)
+    stop = add("drain", _drain, "stop the queues: running runs save, exit and requeue")
+    _add_timeout(stop, DRAIN_TIMEOUT_S, "time limit until nothing runs")
+    add("resume", _resume, "reopen the queues")
     return parser
+
+
+def _add_timeout(parser: argparse.ArgumentParser, default: float, what: str) -> None:
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=default,
+        metavar="SECONDS",
+        help=f"{what}; default {default:g}",
+    )
 
 
 def _add_prometheus(parser: argparse.ArgumentParser) -> None:
@@ -77,20 +112,20 @@ def _add_prometheus(parser: argparse.ArgumentParser) -> None:
         type=_url,
         default=os.environ.get(metrics.PROMETHEUS_ENV, ""),
         metavar="URL",
-        help=f"where metrics are; default {metrics.PROMETHEUS_ENV}, else the cluster's own",
+        help=f"Prometheus to query; default ${metrics.PROMETHEUS_ENV}, else the cluster's own",
     )
 
 
 def _url(text: str) -> str:
     if text and not text.startswith(("http://", "https://")):
-        raise argparse.ArgumentTypeError(f"got {text}; allowed http://HOST:PORT or https://...")
+        raise argparse.ArgumentTypeError(f"got {text}; expected http://HOST:PORT or https://HOST")
     return text
 
 
 def _seconds(text: str) -> float:
     value = float(text)
     if value < 0:
-        raise argparse.ArgumentTypeError(f"got {text}; allowed 0 or more seconds")
+        raise argparse.ArgumentTypeError(f"got {text}; expected 0 or more seconds")
     return value
 
 
@@ -101,9 +136,11 @@ def _why(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     except ForbiddenError as error:
         if namespace is not None:
             raise
-        raise ClusterError(f"{error}; name your team with --team") from None
+        raise ClusterError(f"{error}; select your team with --team") from None
     if not known and namespace is not None and not _namespace_exists(cluster, namespace):
-        raise ClusterError(f"--team: got {args.team!r}; there is no namespace {namespace}")
+        raise ClusterError(
+            f"--team: got {args.team!r}; namespace {namespace} not found; pass an existing team"
+        )
     run = collect.find_run(known, args.run_name)
     prometheus = metrics.connect(args.prometheus, cluster)
     taken = collect.take_snapshot(cluster, run, dt.datetime.now(dt.UTC), prometheus)
@@ -115,7 +152,7 @@ def _why(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
 
 
 def _namespace_exists(cluster: Cluster, namespace: str) -> bool:
-    """Whether a namespace exists, as far as the caller may know."""
+    """Whether a namespace exists; true if the caller may not read it."""
     try:
         return cluster.get(NAMESPACES, namespace) is not None
     except ForbiddenError:
@@ -130,15 +167,15 @@ def _drain(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
     team = f" --team {args.team}" if args.team else ""
     if not left.empty:
         for pod in left.pods:
-            say(f"  still there: {pod}")
-        say(f"Not drained after {args.timeout:g} s; python -m ops drain{team} goes on waiting.")
+            say(f"  still running: {pod}")
+        say(
+            f"Not drained after {args.timeout:g} s; run python -m ops drain{team} to continue waiting."
+        )
         return 1
-    say("Drained: nothing runs; queued runs wait.")
+    say("Drained: nothing runs, queued runs wait.")
     for job in drain.manual_drill_jobs(cluster, args.team):
-        say(f"Before a destroy: kubectl delete {job}, for its pod holds the team's volume.")
-    say(
-        f"Next: python -m ops resume{team} lets them run again; pulumi destroy takes the stack down."
-    )
+        say(f"Before pulumi destroy: kubectl delete {job} (its pod holds the team's volume).")
+    say(f"Next: python -m ops resume{team} reopens the queues; pulumi destroy deletes the stack.")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Reading and patching a cluster as the user of a kubeconfig."""
+"""Minimal Kubernetes API client that reads and writes objects as plain JSON."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ from ops.objects import Json
 FIELD_MANAGER: Final = "trainyard-ops"
 TIMEOUT_S: Final = 30.0
 CONNECT_S: Final = 15.0
-"""To reach the API server at all; who is in the wrong network shall not wait for minutes."""
+"""Connection timeout, short so that a caller in the wrong network fails fast."""
 
 _ANONYMOUS: Final = "system:anonymous"
-"""Whom an API server takes a caller for who shows nothing, where it answers such callers at all."""
+"""User of requests without credentials, where the API server accepts them."""
 
 
 class ClusterError(Exception):
-    """The cluster cannot be reached, or refuses; the text says what to do."""
+    """The cluster is unreachable or rejects a request; the text says what to do."""
 
 
 class UnreachableError(ClusterError):
-    """It does not answer now, or has too much to do; a moment later it may."""
+    """The API server does not answer or is overloaded; a retry may succeed."""
 
 
 class WebhookError(UnreachableError):
-    """Whoever has a say in this, or knows its other versions, does not answer; nothing was done."""
+    """An admission or conversion webhook does not answer; nothing was changed."""
 
 
 class UnknownCallerError(ClusterError):
-    """It does not accept the credentials, so that nothing can be said of rights."""
+    """The API server does not accept the credentials (401, or anonymous)."""
 
 
 class ForbiddenError(ClusterError):
-    """The caller may not do this."""
+    """The caller lacks the permission, or an admission policy denies the request."""
 
 
 class ConflictError(ClusterError):
-    """The object is there already, or somebody else changed it meanwhile."""
+    """The object exists already, or was changed concurrently."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Where the objects of a kind are."""
+    """API coordinates of a kind."""
 
     api: str
     """Group and version, as in `apiVersion`."""
@@ -61,34 +61,34 @@ class Kind:
     kind: str
 
     def path(self, namespace: str | None = None, name: str = "") -> str:
-        """Path of the collection, of all namespaces or of one, or of one object."""
+        """Return the path of a collection, in all namespaces or one, or of one object."""
         prefix = f"/api/{self.api}" if self.api == "v1" else f"/apis/{self.api}"
         place = f"/namespaces/{namespace}" if namespace else ""
         return f"{prefix}{place}/{self.plural}" + (f"/{name}" if name else "")
 
 
 class Cluster:
-    """One API server. `kubeconfig` None: what kubectl would use."""
+    """One API server. `kubeconfig` None: as kubectl resolves it."""
 
     def __init__(self, kubeconfig: Path | None, context: str | None = None) -> None:
         path = None if kubeconfig is None else str(kubeconfig)
         try:
             with _capture_errors() as errors:
-                # The client's own annotations stop at its front door.
+                # The client library's top-level package is not fully typed.
                 self._api: Any = config.new_client_from_config(path, context)  # type: ignore[no-untyped-call]
         except (config.ConfigException, OSError) as error:
             raise _kubeconfig_error(str(error)) from None
         except yaml.YAMLError as error:
-            raise _kubeconfig_error(f"it is no YAML: {' '.join(str(error).split())}") from None
+            raise _kubeconfig_error(f"it is not YAML: {' '.join(str(error).split())}") from None
         except (TypeError, KeyError, ValueError, AttributeError) as error:
-            raise _kubeconfig_error(f"it is not as kubectl writes it ({error!r})") from None
+            raise _kubeconfig_error(f"unexpected structure ({error!r})") from None
         if errors:
-            raise UnknownCallerError(f"the kubeconfig gives no credentials: {errors[0]}; {_LOG_IN}")
+            raise UnknownCallerError(f"kubeconfig: no credentials: {errors[0]}; {_LOG_IN}")
         if not self._api.configuration.host.startswith("http"):
-            raise _kubeconfig_error("its cluster has no server")
+            raise _kubeconfig_error("the cluster of its context has no server")
 
     def items(self, kind: Kind, namespace: str | None = None, selector: str = "") -> list[Json]:
-        """Objects with their `kind` set; none where the cluster does not know the kind.
+        """List objects with their `kind` set; empty if the cluster does not have the kind.
 
         Raises ForbiddenError.
         """
@@ -98,13 +98,13 @@ class Cluster:
         return [item | {"kind": kind.kind, "apiVersion": kind.api} for item in items]
 
     def get(self, kind: Kind, name: str, namespace: str | None = None) -> Json | None:
-        """One object; None: there is none. Raises ForbiddenError."""
+        """Return one object; None if it does not exist. Raises ForbiddenError."""
         return self._call("GET", kind.path(namespace, name))
 
     def text(
         self, path: str, query: Sequence[tuple[str, str]], timeout_s: float = TIMEOUT_S
     ) -> str | None:
-        """What a path answers that is no object: a log, or a service behind it; None: it is not there.
+        """Return the text of a path, such as a log or a proxied service; None if it does not exist.
 
         Raises ForbiddenError, ClusterError.
         """
@@ -116,25 +116,25 @@ class Cluster:
         return bytes(data).decode(errors="replace")
 
     def create(self, kind: Kind, manifest: Json) -> Json:
-        """Create an object. Raises ForbiddenError, also for a policy's refusal; ConflictError."""
+        """Create an object. Raises ForbiddenError, also for an admission denial, and ConflictError."""
         path = kind.path(objects.meta(manifest).get("namespace"))
         return self._write("POST", path, manifest)
 
     def patch(
         self, kind: Kind, name: str, change: Mapping[str, Any], namespace: str | None = None
     ) -> Json:
-        """Merge a change into an object. Raises ConflictError for another `resourceVersion`."""
+        """Merge-patch an object. Raises ConflictError if a given `resourceVersion` is outdated."""
         return self._write("PATCH", kind.path(namespace, name), dict(change))
 
     def delete(self, kind: Kind, name: str, namespace: str | None = None) -> None:
-        """Delete an object and what belongs to it; that it is gone already is as good."""
+        """Delete an object and its dependents; no error if it does not exist."""
         options = {"propagationPolicy": "Background"}
         self._call("DELETE", kind.path(namespace, name), body=options)
 
     def _write(self, method: str, path: str, body: Json) -> Json:
         answer = self._call(method, path, [("fieldManager", FIELD_MANAGER)], body)
         if answer is None:
-            raise ClusterError(f"{method} {path}: there is no such object or kind")
+            raise ClusterError(f"{method} {path}: object or kind not found")
         return answer
 
     def _call(
@@ -156,7 +156,7 @@ class Cluster:
         body: Any,
         timeout_s: float,
     ) -> tuple[int, Any]:
-        """HTTP status and body, whatever they are."""
+        """Return HTTP status and body, without interpreting them."""
         request = self._api.param_serialize(
             method,
             path,
@@ -179,13 +179,13 @@ class Cluster:
     def _unreachable(self, why: str) -> UnreachableError:
         server = self._api.configuration.host
         return UnreachableError(
-            f"the API server at {server} does not answer: {why}; is this the cluster that you mean?"
-            " kubectl config get-contexts lists them, --context names another"
+            f"API server {server}: no answer: {why}; check that this is the right cluster: kubectl"
+            " config get-contexts lists contexts, --context selects one"
         )
 
 
 def _decode(status: int, data: Any, what: str) -> Json | None:
-    """The answer's body; None for 404."""
+    """Return the decoded body; None for 404."""
     if status == 404:
         return None
     if status < 400:
@@ -210,30 +210,29 @@ def _http_error(status: int, data: Any, what: str) -> ClusterError:
 
 
 def describe_http_error(error: urllib3.exceptions.HTTPError) -> str:
-    """Why there is no answer, without the objects that found it out."""
+    """Return the reason of a failed request, without the client's object representations."""
     return re.sub(r"^HTTPS?Connection(Pool)?\([^)]*\): ", "", str(getattr(error, "reason", error)))
 
 
 _LOG_IN: Final = (
-    "your credentials are not there, or have expired: log in again (aws sso login where the cluster"
-    " is on EKS), until `kubectl get namespaces` works"
+    "credentials are missing or expired: log in again (on EKS: aws sso login) until `kubectl get"
+    " namespaces` works"
 )
 
 
-_WEBHOOK: Final = (
-    "the controller behind this webhook does not answer: kubectl get pods -n kueue-system, and"
-    " -n jobset-system"
-)
+_WEBHOOK: Final = "the webhook's controller does not answer: kubectl get pods -n kueue-system and -n jobset-system"
 
 
 def _kubeconfig_error(why: str) -> ClusterError:
-    # The client quotes the entry that lacks something, a token in the wrong place included.
+    # The client quotes the faulty entry, which may include a token.
     text = re.sub(r"/\{.*\}", "", why)
-    return ClusterError(f"no usable kubeconfig: {text}; name one with --kubeconfig or --context")
+    return ClusterError(
+        f"kubeconfig: not usable: {text}; select another with --kubeconfig or --context"
+    )
 
 
 class _ErrorCapture(logging.Handler):
-    """What is logged as an error."""
+    """Collects messages logged as errors."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -241,13 +240,13 @@ class _ErrorCapture(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = " ".join(record.getMessage().split())
-        # In a terminal the plugin has told why by itself, and the client stumbles over having no text.
-        self.texts.append("its plugin failed" if "NoneType" in text else text)
+        # In a terminal the plugin prints its own error, and the client then fails on the missing text.
+        self.texts.append("its credential plugin failed" if "NoneType" in text else text)
 
 
 @contextlib.contextmanager
 def _capture_errors() -> Iterator[list[str]]:
-    """What the client only logs: that a plugin of the kubeconfig gave no credentials. It goes on without."""
+    """Collect errors that the client only logs, such as a failing credential plugin."""
     handler = _ErrorCapture()
     logging.root.addHandler(handler)
     try:

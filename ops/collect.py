@@ -1,4 +1,4 @@
-"""From a run's name to a snapshot of it and of all that surrounds it."""
+"""Find a run by name and collect a snapshot of it and its surroundings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ops.symptoms.gpus import GPU_NAMESPACE
 
 JOBS: Final = Kind("batch/v1", "jobs", "Job")
 RUN_KINDS: Final = tuple(Kind(k.api_version, k.resource, k.kind) for k in launcher_support.KINDS)
-"""What launchers make of a run."""
+"""Object kinds that launchers create."""
 
 PODS: Final = Kind("v1", "pods", "Pod")
 EVENTS: Final = Kind("v1", "events", "Event")
@@ -32,13 +32,13 @@ PROVISIONING: Final = Kind("autoscaling.x-k8s.io/v1", "provisioningrequests", "P
 
 
 class NoSuchRunError(Exception):
-    """No object in the cluster is that run; the text says which runs there are."""
+    """No object in the cluster is that run; the text lists the existing runs."""
 
 
 def list_runs(cluster: Cluster, namespace: str | None = None) -> list[Json]:
-    """Objects that are runs, the newest first.
+    """Return the run objects, newest first.
 
-    Raises ForbiddenError where the caller may not look at all of this.
+    Raises ForbiddenError if the caller may not list them.
     """
     found = [
         item
@@ -50,7 +50,7 @@ def list_runs(cluster: Cluster, namespace: str | None = None) -> list[Json]:
 
 
 def find_run(known: Sequence[Json], wanted: str) -> Json:
-    """The run with this id, else the newest of this name. Raises NoSuchRunError."""
+    """Return the run with this id, else the newest of this name. Raises NoSuchRunError."""
     for key in (naming.RUN_ID, naming.RUN):
         for item in known:
             if objects.label(item, key) == wanted:
@@ -61,11 +61,11 @@ def find_run(known: Sequence[Json], wanted: str) -> Json:
 def _no_such_run(known: Sequence[Json], wanted: str) -> str:
     ids = [objects.label(item, naming.RUN_ID) for item in known]
     if not ids:
-        return f"no run {wanted!r}: there are no runs here; `pulumi up` launches those of `runs`"
+        return f"run {wanted!r}: not found; there are no runs; `pulumi up` launches those in `runs`"
     names = {objects.label(item, naming.RUN) for item in known}
     near = difflib.get_close_matches(wanted, [*sorted(names), *ids], n=1)
-    hint = f"; did you mean {near[0]}?" if near else "."
-    return f"no run {wanted!r}{hint} There are: {', '.join(ids)}"
+    hint = f"did you mean {near[0]}?" if near else "use one of these"
+    return f"run {wanted!r}: not found; existing runs: {', '.join(ids)}; {hint}"
 
 
 def take_snapshot(
@@ -74,7 +74,7 @@ def take_snapshot(
     now: dt.datetime,
     prometheus: PrometheusClient | None = None,
 ) -> Snapshot:
-    """All that can be read of a run at this moment. `prometheus` None: no metrics."""
+    """Read everything about a run that the caller may read. `prometheus` None: no metrics."""
     reader = _Reader(cluster)
     namespace = str(objects.meta(run)["namespace"])
     run_id = objects.label(run, naming.RUN_ID)
@@ -111,7 +111,7 @@ def take_snapshot(
 
 
 def _enrich(reader: _Reader, taken: Snapshot, prometheus: PrometheusClient | None) -> Snapshot:
-    """The same with what is asked for only where it can explain something."""
+    """Add what is read only where it can explain something: logs, metrics, other pods."""
     stuck = any(
         objects.condition(pod, "PodScheduled").get("status") == "False" for pod in taken.pods
     )
@@ -132,15 +132,15 @@ def _enrich(reader: _Reader, taken: Snapshot, prometheus: PrometheusClient | Non
 
 
 def _read_vitals(taken: Snapshot, prometheus: PrometheusClient | None) -> tuple[Vitals | None, str]:
-    """What is measured of a run that has pods, or why that is not known."""
+    """Return the metrics of a run that has pods, or why they are unknown."""
     if prometheus is None or not taken.pods:
         return None, ""
     nodes = {str(pod["spec"].get("nodeName") or "") for pod in taken.pods} - {""}
     try:
         found = metrics.vitals_for(prometheus, _run_identity(taken), sorted(nodes))
     except MetricsUnknownError as error:
-        return None, f"metrics are not known: {error}; name a Prometheus with --prometheus"
-    unmeasured = f"metrics are not known: {prometheus.place} has none of this run"
+        return None, f"no metrics: {error}; pass a Prometheus with --prometheus"
+    unmeasured = f"no metrics: {prometheus.place} has no series of this run"
     return found, "" if found.known else unmeasured
 
 
@@ -150,7 +150,7 @@ def _run_identity(taken: Snapshot) -> RunIdentity:
 
 
 class _Reader:
-    """Lists, and notes what may not be read."""
+    """Lists objects and records the kinds that may not be read."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -164,7 +164,7 @@ class _Reader:
             return []
 
     def optional_items(self, kind: Kind, namespace: str | None, selector: str = "") -> list[Json]:
-        """The same, of what few may read and nobody has to."""
+        """As `items`, without recording kinds that may not be read."""
         try:
             return self.cluster.items(kind, namespace, selector)
         except ForbiddenError:
@@ -176,7 +176,7 @@ def _find_by_name(items: Iterable[Json], wanted: str) -> Json | None:
 
 
 def _workload_of(run: Json, workloads: Iterable[Json]) -> Json | None:
-    """The newest Workload of this very object: an older one may still be leaving."""
+    """Return the newest Workload of this object: an older one may still be terminating."""
     uid = str(objects.meta(run).get("uid"))
     mine = [w for w in workloads if objects.owned_by(w, uid)]
     return next(iter(objects.newest_first(mine)), None)

@@ -1,4 +1,4 @@
-"""Many questions at once, none of them waited for longer than was agreed."""
+"""Run requests concurrently with one deadline for all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from ops.cluster import ClusterError
 
 WORKERS: Final = 8
-"""Questions under way at the same time."""
+"""Maximum concurrent requests."""
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -21,9 +21,9 @@ T = TypeVar("T")
 def gather_with_deadline(
     questions: Mapping[K, Callable[[], T]], deadline_s: float
 ) -> dict[K, T | ClusterError]:
-    """What came within `deadline_s` seconds, by key: an answer, or why there is none.
+    """Return the results, or ClusterErrors, that arrived within `deadline_s` seconds, by key.
 
-    A key that is missing was still waited for. Threads that wait do not keep the program from ending.
+    Missing keys timed out. Worker threads are daemons, so they do not block the program's exit.
     """
     left = deque(questions.items())
     came: queue.SimpleQueue[tuple[K, T | BaseException]] = queue.SimpleQueue()

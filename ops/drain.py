@@ -1,7 +1,7 @@
-"""Drain and resume queues: runs save, stop with exit code 75, and wait suspended.
+"""Drain and resume queues: runs save, exit with code 75 and wait suspended.
 
-ClusterQueues are set to HoldAndDrain; Kueue then takes every run back, which suspends its object, and
-its pods get SIGTERM and their grace period. Whatever is queued meanwhile waits.
+ClusterQueues are set to HoldAndDrain: Kueue evicts every run, which suspends its object; its pods get
+SIGTERM and their grace period. Runs that are queued meanwhile wait.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Print = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Remaining:
-    """What still goes on in the drained queues."""
+    """What still runs in the drained queues."""
 
     runs: tuple[str, ...]
     """Ids of runs that hold quota."""
     pods: tuple[str, ...]
-    """`NAMESPACE/POD` of runs' pods that are not over."""
+    """`NAMESPACE/POD` of the runs' pods that have not ended."""
 
     @property
     def empty(self) -> bool:
@@ -41,19 +41,19 @@ class Remaining:
 
 
 def queues(cluster: Cluster, team: str | None) -> list[Json]:
-    """ClusterQueues of a team, or of all teams. Raises ClusterError when there is none."""
+    """Return the ClusterQueues of a team, or of all teams. Raises ClusterError if there is none."""
     selector = f"{naming.PART_OF}={naming.PROJECT}" + (f",{naming.TEAM}={team}" if team else "")
     found = cluster.items(CLUSTER_QUEUES, selector=selector)
     if not found:
         known = [objects.label(q, naming.TEAM) for q in cluster.items(CLUSTER_QUEUES)]
-        whose = f"team {team!r} has" if team else "there is"
         teams = ", ".join(sorted(filter(None, known))) or "none"
-        raise ClusterError(f"{whose} no ClusterQueue; teams with one: {teams}")
+        problem = f"--team: got {team!r}" if team else "clusterqueues: not found"
+        raise ClusterError(f"{problem}; teams with a ClusterQueue: {teams}")
     return found
 
 
 def set_policy(cluster: Cluster, found: Sequence[Json], policy: str) -> list[str]:
-    """Give these queues a stopPolicy; returns the names of those that had another one."""
+    """Set the stopPolicy of these queues; return the names of those that had another one."""
     changed = []
     for queue in found:
         if queue["spec"].get("stopPolicy", OPEN) != policy:
@@ -63,9 +63,9 @@ def set_policy(cluster: Cluster, found: Sequence[Json], policy: str) -> list[str
 
 
 def remaining(found: Sequence[Json], workloads: Sequence[Json], pods: Sequence[Json]) -> Remaining:
-    """What still runs in these queues; pure.
+    """Return what still runs in these queues. Pure.
 
-    Pods outlive their quota: Kueue frees it as soon as the run's object says that nothing is active.
+    Pods outlive their quota: Kueue frees it as soon as the run's object reports no active pods.
     """
     names = {objects.name(queue) for queue in found}
     teams = {objects.label(queue, naming.TEAM) for queue in found}
@@ -89,15 +89,15 @@ def remaining(found: Sequence[Json], workloads: Sequence[Json], pods: Sequence[J
 
 
 def read_remaining(cluster: Cluster, found: Sequence[Json]) -> Remaining:
-    """`left`, now."""
+    """Read what still runs in these queues."""
     return remaining(found, cluster.items(WORKLOADS), cluster.items(PODS, selector=naming.RUN_ID))
 
 
 def manual_drill_jobs(cluster: Cluster, team: str | None) -> list[str]:
-    """What to type after `kubectl delete` for each restore drill that people started for a team, or for all.
+    """Return `kubectl delete` arguments for each manually started restore drill of a team, or of all.
 
-    No owner takes them along, and their pods, also those that have ended, keep the team's volume from
-    being deleted.
+    These Jobs have no owner that deletes them, and their pods, even completed ones, block the deletion
+    of the team's volume.
     """
     teams = {objects.label(queue, naming.TEAM) for queue in queues(cluster, team)}
     return sorted(
@@ -108,9 +108,9 @@ def manual_drill_jobs(cluster: Cluster, team: str | None) -> list[str]:
 
 
 def drain(cluster: Cluster, team: str | None, timeout_s: float, say: Print) -> Remaining:
-    """Stop the queues and wait until nothing runs in them, or `timeout_s` have passed.
+    """Stop the queues and wait until nothing runs in them, for at most `timeout_s` seconds.
 
-    Returns what still runs: nothing, if all went well. Doing it again goes on waiting.
+    Return what still runs: empty on success. Idempotent: a repeated call continues to wait.
     """
     found = queues(cluster, team)
     for queue in set_policy(cluster, found, HOLD_AND_DRAIN):
@@ -131,5 +131,5 @@ def drain(cluster: Cluster, team: str | None, timeout_s: float, say: Print) -> R
 
 
 def resume(cluster: Cluster, team: str | None) -> list[str]:
-    """Open the queues again; returns the names of those that were stopped."""
+    """Reopen the queues; return the names of those that were stopped."""
     return set_policy(cluster, queues(cluster, team), OPEN)

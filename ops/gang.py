@@ -1,4 +1,4 @@
-"""A run's pods as one gang: those that are alive, how many there must be, whether all are ready."""
+"""The pods of a run as a gang: live pods, expected size, readiness."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ops.snapshot import Snapshot
 
 
 def live_pods(snapshot: Snapshot) -> list[Json]:
-    """Pods that are not over and not being taken away."""
+    """Return the pods that have not ended and are not being deleted."""
     return [
         pod
         for pod in snapshot.pods
@@ -18,7 +18,7 @@ def live_pods(snapshot: Snapshot) -> list[Json]:
 
 
 def expected_size(snapshot: Snapshot) -> int:
-    """Its size as it was asked for, which may be more than there are pods yet; 0 where nobody says."""
+    """Return the requested number of pods, which may exceed the existing ones; 0 if unknown."""
     sets = ((snapshot.workload or {}).get("spec") or {}).get("podSets") or []
     if sets:
         return sum(int(one.get("count", 1)) for one in sets)
@@ -26,7 +26,7 @@ def expected_size(snapshot: Snapshot) -> int:
 
 
 def is_training(snapshot: Snapshot) -> bool:
-    """Whether all of its pods are there and ready."""
+    """Whether all of its pods exist and are ready."""
     pods = live_pods(snapshot)
     ready = [pod for pod in pods if objects.condition_is_true(pod, "Ready")]
     return bool(pods) and len(ready) == len(pods) and len(pods) >= expected_size(snapshot)

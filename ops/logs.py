@@ -1,7 +1,7 @@
-"""What the containers of a run have written: read within bounds, and searched for known lines.
+"""Read the logs of a run's containers within bounds, and search them for known lines.
 
-Logs are somebody's program talking: nothing in them is believed but the patterns of
-infra.observability.log_patterns, and what is shown of them cannot move a terminal's cursor.
+Logs are untrusted: only the patterns of infra.observability.log_patterns are interpreted, and lines
+are printed without control characters.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from ops.cluster import Cluster, ClusterError, ForbiddenError, Kind
 from ops.objects import Json
 
 PODS_MAX: Final = 16
-"""Pods whose logs are read: those that ended badly first."""
+"""Pods whose logs are read, failed pods first."""
 LINES_MAX: Final = 1000
 """Last lines of each log."""
 BYTES_MAX: Final = 256 * 1024
-"""Of each log; the kubelet counts from the first of these lines."""
+"""Bytes of each log, which the kubelet counts from the first of these lines."""
 DEADLINE_S: Final = 10.0
-"""For all logs together."""
+"""Time limit for all logs together, in seconds."""
 SHOWN_CHARS: Final = 200
-"""Of a line that is shown."""
+"""Maximum length of a printed line."""
 
 _PODS: Final = Kind("v1", "pods", "Pod")
 _NOT_TEXT: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x1f\x7f-\x9f]")
@@ -34,7 +34,7 @@ _STAMP: Final = re.compile(r"(\d{4}-\d\d-\d\dT[0-9:.]+(?:Z|[+-]\d\d:\d\d)) ?")
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One line. `time`: when the node got it, RFC 3339; empty where it is not known."""
+    """One line. `time`: when the node received it, RFC 3339; empty if unknown."""
 
     time: str
     text: str
@@ -42,7 +42,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Log:
-    """The end of one container's log. `previous`: of the container before its last restart."""
+    """The end of one container's log. `previous`: from before its last restart."""
 
     pod: str
     container: str
@@ -52,7 +52,7 @@ class Log:
 
 @dataclass(frozen=True, kw_only=True)
 class Match:
-    """A line of a known kind."""
+    """A line that matches a known pattern."""
 
     pattern: str
     log: Log
@@ -60,26 +60,26 @@ class Match:
 
     @property
     def evidence(self) -> str:
-        """`OBJECT: what it says`."""
+        """`OBJECT: observation`."""
         when = " before its restart" if self.log.previous else ""
         return f"pod/{self.log.pod}: log of {self.log.container}{when}: {sanitize(self.line.text)}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogReading:
-    """What came of reading a run's logs."""
+    """Result of reading a run's logs."""
 
     logs: tuple[Log, ...] = ()
     forbidden: bool = False
     """The caller may not read logs here."""
     gap: str = ""
-    """What could not be read, and why; empty: all that was asked for came."""
+    """What could not be read, and why; empty if everything was read."""
 
 
 def read_logs(
     cluster: Cluster, namespace: str, pods: Sequence[Json], deadline_s: float = DEADLINE_S
 ) -> LogReading:
-    """Logs of the run's containers that have started, of the ones before a restart too."""
+    """Read the logs of all started containers, including those from before a restart."""
     wanted = log_refs(pods)
     came = concurrent.gather_with_deadline(
         {p: _log_request(cluster, namespace, p, deadline_s) for p in wanted}, deadline_s
@@ -99,7 +99,7 @@ def read_logs(
 
 @dataclass(frozen=True, kw_only=True)
 class LogRef:
-    """Where a log is."""
+    """Identifies one log."""
 
     pod: str
     container: str
@@ -107,7 +107,7 @@ class LogRef:
 
 
 def log_refs(pods: Sequence[Json]) -> list[LogRef]:
-    """Containers that have written something, at most those of PODS_MAX pods."""
+    """Return the logs of started containers, of at most PODS_MAX pods."""
     found = []
     for pod in sorted(pods, key=_urgency)[:PODS_MAX]:
         status = objects.status(pod)
@@ -122,7 +122,7 @@ def log_refs(pods: Sequence[Json]) -> list[LogRef]:
 
 
 def _urgency(pod: Json) -> tuple[bool, str, str]:
-    """Pods that ended badly come first, among them the first that did."""
+    """Sort key: failed pods first, earliest failure first."""
     ends = [
         str(ended.get("finishedAt", ""))
         for one in objects.status(pod).get("containerStatuses") or []
@@ -150,7 +150,7 @@ def _describe_gap(wanted: Sequence[LogRef], came: dict[LogRef, str | ClusterErro
     late = [p for p in wanted if p not in came]
     failed = [(p, e) for p, e in came.items() if isinstance(e, ClusterError) and not p.previous]
     if late:
-        return f"{len(late)} of {len(wanted)} logs did not come in time"
+        return f"{len(late)} of {len(wanted)} logs were not read within the time limit"
     if failed:
         place, error = failed[0]
         return f"the log of {place.container} in {place.pod} cannot be read: {sanitize(str(error))}"
@@ -158,7 +158,7 @@ def _describe_gap(wanted: Sequence[LogRef], came: dict[LogRef, str | ClusterErro
 
 
 def parse_lines(text: str) -> tuple[Line, ...]:
-    """Lines of an answer, with their time stamps apart."""
+    """Split a log into lines with their time stamps."""
     found = []
     for line in text.splitlines():
         stamp = _STAMP.match(line)
@@ -169,7 +169,7 @@ def parse_lines(text: str) -> tuple[Line, ...]:
 
 
 def matches(logs: Sequence[Log], *patterns: str) -> list[Match]:
-    """Lines of these kinds, the first that was written first, and one of each kind per log."""
+    """Return the first line per log and pattern, oldest first."""
     found = []
     for log in logs:
         for name in patterns:
@@ -181,7 +181,7 @@ def matches(logs: Sequence[Log], *patterns: str) -> list[Match]:
 
 
 def log_tail(logs: Sequence[Log], pod: str, container: str, count: int = 3) -> list[str]:
-    """The end of a container's newest log."""
+    """Return the last `count` lines of a container's newest log."""
     mine = [log for log in logs if (log.pod, log.container) == (pod, container)]
     newest = sorted(mine, key=lambda log: log.previous)
     lines = newest[0].lines[-count:] if newest else ()
@@ -189,6 +189,6 @@ def log_tail(logs: Sequence[Log], pod: str, container: str, count: int = 3) -> l
 
 
 def sanitize(text: str) -> str:
-    """A line as it may be printed: no control characters, not longer than SHOWN_CHARS."""
+    """Return a printable line: no control characters, at most SHOWN_CHARS long."""
     plain = _NOT_TEXT.sub("", text.replace("\t", " ")).strip()
     return plain if len(plain) <= SHOWN_CHARS else f"{plain[: SHOWN_CHARS - 3]}..."

@@ -1,6 +1,6 @@
-"""What Prometheus knows of a run: instant queries, each bounded in time, and none needed for an answer.
+"""Query a run's metrics from Prometheus: time-bounded instant queries, all of them optional.
 
-The numbers come from the recorded series of infra.observability, which hide how exporters spell theirs.
+Queries use the recorded series of infra.observability, which hide the metric names of exporters.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from training.spec import ids_of_runs
 
 PROMETHEUS_ENV: Final = "PROMETHEUS_URL"
 DEADLINE_S: Final = 8.0
-"""For all queries of one command together."""
+"""Time limit for all queries of one command together, in seconds."""
 RECENT: Final = "1h"
-"""How far back pods that are gone still count."""
+"""Lookback for deleted pods."""
 HISTORY: Final = "7d"
-"""How far back speeds are compared."""
+"""Lookback for comparing speeds."""
 
 _SERVICE: Final = "prometheus-operated:9090"
-"""Made by the operator for every Prometheus that it runs."""
+"""Service that the Prometheus Operator creates for its instances."""
 
 _APPLICATION_XIDS: Final = frozenset(map(str, dcgm.APPLICATION_XIDS))
 
@@ -37,12 +37,12 @@ Query = Sequence[tuple[str, str]]
 
 
 class MetricsUnknownError(ClusterError):
-    """No Prometheus, or none that answers; the text says why."""
+    """No Prometheus, or it does not answer; the text gives the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One series' value now; never NaN."""
+    """Current value of one series; never NaN."""
 
     labels: Mapping[str, str]
     value: float
@@ -50,18 +50,18 @@ class Sample:
 
 @dataclass(frozen=True)
 class PrometheusClient:
-    """A Prometheus. `place`: as it is shown to people."""
+    """A Prometheus server. `place`: its name in messages."""
 
     place: str
     _get: Callable[[str, Query], str | None]
-    """Text at a path below its root; None: nothing there."""
+    """Return the text at a path below its root; None for HTTP 404."""
 
     def query(self, expression: str) -> list[Sample]:
-        """An instant query. Raises MetricsUnknownError."""
+        """Run an instant query. Raises MetricsUnknownError."""
         return _samples(self._text("/api/v1/query", [("query", expression)]), self.place)
 
     def alerts(self) -> dict[str, str]:
-        """State of each alert that is loaded, by name: `firing` if it fires for anything.
+        """Return the state of each loaded alert by name; `firing` if any instance fires.
 
         Raises MetricsUnknownError.
         """
@@ -73,7 +73,7 @@ class PrometheusClient:
         except ClusterError as error:
             raise MetricsUnknownError(str(error)) from None
         if text is None:
-            raise MetricsUnknownError(f"there is no Prometheus at {self.place}")
+            raise MetricsUnknownError(f"no Prometheus found at {self.place}")
         return text
 
 
@@ -84,11 +84,11 @@ def _alert_states(text: str, place: str) -> dict[str, str]:
         firing = {rule["name"]: "firing" for rule in rules if rule["state"] == "firing"}
         return {rule["name"]: rule["state"] for rule in rules} | firing
     except (ValueError, TypeError, KeyError):
-        raise MetricsUnknownError(f"{place} does not answer as Prometheus does") from None
+        raise MetricsUnknownError(f"{place}: the response is not Prometheus's") from None
 
 
 def connect(url: str, cluster: Cluster) -> PrometheusClient:
-    """The Prometheus at a URL; without one that of the cluster, through the API server."""
+    """Return the Prometheus at a URL; if empty, the cluster's own through the API server."""
     if url:
         return PrometheusClient(url, lambda path, query: _fetch(url.rstrip("/") + path, query))
     namespace = naming.MONITORING_NAMESPACE
@@ -122,13 +122,13 @@ def _samples(text: str, place: str) -> list[Sample]:
             for one in answer["data"]["result"]
         ]
     except (ValueError, TypeError, KeyError, AttributeError, IndexError):
-        raise MetricsUnknownError(f"{place} does not answer as Prometheus does") from None
+        raise MetricsUnknownError(f"{place}: the response is not Prometheus's") from None
     return [sample for sample in found if not math.isnan(sample.value)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunIdentity:
-    """The run that is asked about."""
+    """The run to query."""
 
     run_id: str
     name: str
@@ -137,7 +137,7 @@ class RunIdentity:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuFault:
-    """A GPU that reports an error which no program causes."""
+    """A GPU that reports a hardware error."""
 
     node: str
     gpu: str
@@ -147,37 +147,37 @@ class GpuFault:
 
 @dataclass(frozen=True, kw_only=True)
 class Vitals:
-    """A run's numbers; None where nobody measured one. Ratios are 0 to 1."""
+    """Metrics of a run; None where there is no series. Ratios are 0 to 1."""
 
     tokens_per_s: float | None = None
-    """Over the last 5 minutes and all ranks."""
+    """Of all ranks, over the last 5 minutes."""
     loader: float | None = None
-    """Part of the time that steps waited for their data."""
+    """Share of the step time spent waiting for data."""
     collective: float | None = None
-    """Part of the time that the leading rank waited for the others."""
+    """Share of the step time that the leading rank waited for the others."""
     gpu_busy: float | None = None
-    """Mean utilisation of the GPUs that its pods hold."""
+    """Mean utilization of the GPUs that its pods hold."""
     checkpoint_write_s: float | None = None
-    """What the newest checkpoint took to be written."""
+    """Seconds that the last checkpoint took to write."""
     stall: float | None = None
-    """Part of the time that training stood still to begin saves."""
+    """Share of the time that training was blocked by saves."""
     saves_failed: float = 0.0
-    """Saves of this attempt that came to nothing."""
+    """Failed saves of this attempt."""
     log_matches: Mapping[str, float] = field(default_factory=dict)
-    """Lines of its logs by pattern; of pods that are gone since an hour at most, too."""
+    """Log lines by pattern, including those of pods deleted within the last hour."""
     speeds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """By run id, all versions of it: median tokens/s and most GPUs of the last days."""
+    """By run id, of all its versions: median tokens/s and maximum GPUs over HISTORY."""
     gpu_faults: tuple[GpuFault, ...] = ()
-    """GPUs on its nodes."""
+    """Faulty GPUs on its nodes."""
 
     @property
     def known(self) -> bool:
-        """Whether anybody measures this run."""
+        """Whether any series of this run exists."""
         return self != Vitals(gpu_faults=self.gpu_faults)
 
 
 def vitals_for(metrics: PrometheusClient, asked: RunIdentity, nodes: Sequence[str]) -> Vitals:
-    """The numbers of a run on these nodes, and the speed of its versions. Raises MetricsUnknownError."""
+    """Query the metrics of a run on these nodes. Raises MetricsUnknownError."""
     questions = queries(asked, nodes)
     came = concurrent.gather_with_deadline(
         {name: _bind_query(metrics, expression) for name, expression in questions.items()},
@@ -185,7 +185,9 @@ def vitals_for(metrics: PrometheusClient, asked: RunIdentity, nodes: Sequence[st
     )
     answers = {name: found for name, found in came.items() if isinstance(found, list)}
     if not answers:
-        reason = next((str(error) for error in came.values()), f"{metrics.place} takes too long")
+        reason = next(
+            (str(error) for error in came.values()), f"{metrics.place} did not answer in time"
+        )
         raise MetricsUnknownError(reason)
     return parse_vitals(answers)
 
@@ -195,10 +197,10 @@ def _bind_query(metrics: PrometheusClient, expression: str) -> Callable[[], list
 
 
 def queries(asked: RunIdentity, nodes: Sequence[str]) -> dict[str, str]:
-    """PromQL by what `read` makes of it.
+    """Return PromQL expressions by the keys that `parse_vitals` reads.
 
-    Of the trainer's series the raw ones, which are there before any rule was evaluated. Other
-    versions of the run are found by their ids: their objects went when this one came.
+    The trainer's series are queried raw, because they exist before the first rule evaluation. Other
+    versions of the run are found by id, because their objects are deleted.
     """
     run = f'run_id="{asked.run_id}"'
     versions = f'namespace="{asked.namespace}",run_id=~`{ids_of_runs(asked.name)}`'
@@ -230,12 +232,12 @@ def queries(asked: RunIdentity, nodes: Sequence[str]) -> dict[str, str]:
 
 
 def _any_of(values: Sequence[str]) -> str:
-    """A matcher's text for any of these, in quotes that need no escapes."""
+    """Return a regex matcher for any of these values, in backquotes, which require no escapes."""
     return "`" + "|".join(re.escape(value) for value in values) + "`"
 
 
 def parse_vitals(answers: Mapping[str, Sequence[Sample]]) -> Vitals:
-    """Vitals from what the queries gave; pure."""
+    """Build Vitals from query results. Pure."""
 
     def one(name: str) -> float | None:
         return next((sample.value for sample in answers.get(name, ())), None)

@@ -1,4 +1,4 @@
-"""Reading Kubernetes objects as decoded from JSON: conditions, quantities, owners, times."""
+"""Accessors for Kubernetes objects decoded from JSON: conditions, quantities, owners, times."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def name(item: Json) -> str:
 
 
 def label(item: Json, key: str) -> str:
-    """A label's value, empty without it."""
+    """Return a label's value; empty without it."""
     return str((meta(item).get("labels") or {}).get(key, ""))
 
 
@@ -47,7 +47,7 @@ def status(item: Json | None) -> Json:
 
 
 def condition(item: Json | None, kind: str) -> Json:
-    """The condition of a type, whatever its status; empty without it."""
+    """Return the condition of a type, whatever its status; empty without it."""
     conditions = status(item).get("conditions") or []
     return next((c for c in conditions if c["type"] == kind), {})
 
@@ -62,13 +62,13 @@ def owned_by(item: Json, uid: str) -> bool:
 
 
 def owner(item: Json) -> str:
-    """Name of the controlling owner, empty without one."""
+    """Return the name of the controlling owner; empty without one."""
     owners = meta(item).get("ownerReferences") or []
     return next((str(o["name"]) for o in owners if o.get("controller")), "")
 
 
 def time(text: str | None) -> dt.datetime | None:
-    """An RFC 3339 time stamp."""
+    """Parse an RFC 3339 time stamp."""
     return dt.datetime.fromisoformat(text.replace("Z", "+00:00")) if text else None
 
 
@@ -82,9 +82,9 @@ def parse_quantity(text: Any) -> Decimal:
 
 
 def requests(pod_spec: Json) -> dict[str, Decimal]:
-    """What a pod requests, by resource.
+    """Return a pod's requests by resource.
 
-    As the scheduler counts: the sum of its containers, and no less than any init container wants.
+    As the scheduler counts: the sum of its containers, and at least the maximum of its init containers.
     """
     total: dict[str, Decimal] = {}
     for container in pod_spec.get("containers") or []:
@@ -105,17 +105,17 @@ def _requests(container: Json) -> dict[str, Decimal]:
 
 
 def newest_first(items: Iterable[Json]) -> list[Json]:
-    """By creation, the newest first."""
+    """Sort by creation time, newest first."""
     return sorted(items, key=lambda item: str(meta(item).get("creationTimestamp")), reverse=True)
 
 
 def reference(item: Json) -> str:
-    """What to type after `kubectl get`: `jobset/NAME -n NAMESPACE`."""
+    """Return kubectl arguments: `jobset/NAME -n NAMESPACE`."""
     kind = str(item.get("kind", "object")).lower()
     namespace = meta(item).get("namespace")
     return f"{kind}/{name(item)}" + (f" -n {namespace}" if namespace else "")
 
 
 def run_id_of(item: Json) -> str:
-    """The run that an object belongs to: by its label, else by its owner's name."""
+    """Return the run id of an object: its label, else its owner's name, else its own name."""
     return label(item, naming.RUN_ID) or owner(item) or name(item)

@@ -1,4 +1,4 @@
-"""Which nodes and flavors a pod may use: the scheduler's rules as far as runs need them."""
+"""Match pods to nodes and flavors by the scheduler's rules, as far as runs use them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from ops.objects import Json
 
 _BLOCKING_EFFECTS: Final = ("NoSchedule", "NoExecute")
 
-OTHER_LABELS: Final = "do not have the labels that the run wants"
+OTHER_LABELS: Final = "do not have the labels that the run requires"
 TAINTED: Final = "have the taint "
-"""How a reason begins that names taints."""
+"""Prefix of a reason that names taints."""
 
 
 def matches(pod_spec: Json, labels: Mapping[str, str], *, known_keys_only: bool = False) -> bool:
     """Whether a pod's node selector and required node affinity accept these labels.
 
-    `known_keys_only`: terms on other keys than those of `labels` are left to the nodes themselves, as
-    Kueue does with a flavor's labels.
+    `known_keys_only`: ignore terms on keys that `labels` lacks, as Kueue does with a flavor's labels.
     """
     for key, value in (pod_spec.get("nodeSelector") or {}).items():
         if labels.get(key) != value and (key in labels or not known_keys_only):
@@ -61,7 +60,7 @@ def _holds(expression: Json, labels: Mapping[str, str]) -> bool:
 
 
 def untolerated_taints(pod_spec: Json, taints: Iterable[Json], *more: Json) -> list[str]:
-    """Taints, as `KEY=VALUE:EFFECT`, that keep the pod away; `more`: tolerations that it will gain."""
+    """Return untolerated taints as `KEY=VALUE:EFFECT`; `more`: tolerations added at admission."""
     tolerations = [*(pod_spec.get("tolerations") or []), *more]
     return [
         _taint_text(taint)
@@ -86,10 +85,10 @@ def _tolerates(toleration: Json, taint: Json) -> bool:
 
 
 def flavor_mismatch(pod_spec: Json, flavor: Json) -> str:
-    """Why a run can never be admitted to a flavor, empty if it can."""
+    """Return why a run can never be admitted to a flavor; empty if it can."""
     spec = flavor.get("spec") or {}
     if not matches(pod_spec, spec.get("nodeLabels") or {}, known_keys_only=True):
-        return "the run's node affinity leaves it out"
+        return "the run's node affinity excludes it"
     taints = untolerated_taints(
         pod_spec, spec.get("nodeTaints") or [], *(spec.get("tolerations") or [])
     )
@@ -97,9 +96,9 @@ def flavor_mismatch(pod_spec: Json, flavor: Json) -> str:
 
 
 def node_rejections(pod_spec: Json, nodes: Iterable[Json], *more: Json) -> Counter[str]:
-    """How many GPU nodes turn the pod away, by reason; those that would take it count under ``""``.
+    """Count GPU nodes by rejection reason; nodes that fit count under ``""``.
 
-    `more`: tolerations that the pod gains when it is admitted. What runs on the nodes is not looked at.
+    `more`: tolerations added at admission. Pods that already run on the nodes are ignored.
     """
     return Counter(
         _node_rejection(pod_spec, node, more)
@@ -109,13 +108,13 @@ def node_rejections(pod_spec: Json, nodes: Iterable[Json], *more: Json) -> Count
 
 
 def has_gpus(node: Json) -> bool:
-    """Whether it offers GPUs to pods."""
+    """Whether it has allocatable GPUs."""
     offered = objects.status(node).get("allocatable") or {}
     return bool(objects.parse_quantity(offered.get(naming.GPU, "0")))
 
 
 def gpu_not_visible(node: Json) -> bool:
-    """Whether its labels say that it has GPUs, and it offers none."""
+    """Whether it is labeled as a GPU node but has no allocatable GPU."""
     labelled = (
         objects.label(node, naming.ACCELERATOR) == "nvidia"
         or objects.label(node, naming.WORKLOAD_TYPE) == naming.GPU_TRAINING
@@ -134,16 +133,16 @@ def _node_rejection(pod_spec: Json, node: Json, more: tuple[Json, ...]) -> str:
     if taints := untolerated_taints(pod_spec, spec.get("taints") or [], *more):
         return f"{TAINTED}{', '.join(taints)}"
     if gpu_not_visible(node):
-        return f"offer no {naming.GPU}"
+        return f"have no allocatable {naming.GPU}"
     room = objects.status(node).get("allocatable") or {}
     for resource, wanted in objects.requests(pod_spec).items():
         if wanted > objects.parse_quantity(room.get(resource, "0")):
-            return f"are too small: {format_amount(wanted)} {resource} per pod is asked for"
+            return f"are too small: each pod requests {format_amount(wanted)} {resource}"
     return ""
 
 
 def format_amount(value: Decimal) -> str:
-    """A number without an exponent and without trailing zeros; bytes in GiB."""
+    """Format a number without exponent and trailing zeros; 2^30 and more as Gi."""
     if value >= 2**30:
         return f"{value / 2**30:.4g}Gi"
     return f"{value.normalize():f}"

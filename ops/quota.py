@@ -1,7 +1,7 @@
-"""Quotas of a cohort: what a run asks of each flavor, what it could get, and who holds the rest.
+"""Quota arithmetic of a cohort: what a run requests per flavor, what is available, who holds the rest.
 
-The arithmetic is Kueue's: a queue owns its nominal quota less what it lends; what it lends and what
-the cohort has of its own is shared; a borrowing limit bounds what a queue takes of the shared part.
+As in Kueue: a queue keeps its nominal quota less its lending limit; lendable quota and the cohort's own
+are shared; a borrowing limit caps what a queue takes from the shared part.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Quota:
 
     @property
     def unlendable(self) -> Decimal:
-        """What nobody else can borrow."""
+        """Quota that other queues cannot borrow."""
         return (
             _ZERO if self.lending_limit is None else max(_ZERO, self.nominal - self.lending_limit)
         )
@@ -44,7 +44,7 @@ class Quota:
         return max(_ZERO, self.used - self.unlendable)
 
     def left_by_limit(self) -> Decimal | None:
-        """What the borrowing limit still permits to take of the shared part; None: no limit."""
+        """Return what the borrowing limit still allows from the shared part; None: no limit."""
         if self.borrowing_limit is None:
             return None
         return self.lendable - self.used_of_shared + self.borrowing_limit
@@ -52,16 +52,16 @@ class Quota:
 
 @dataclass(frozen=True, kw_only=True)
 class FlavorCapacity:
-    """What one flavor has for a run, of the resource that lacks most (GPUs if nothing does)."""
+    """Capacity of one flavor for a run, of the scarcest resource (GPUs if none is scarce)."""
 
     flavor: str
     resource: str
     asked: Decimal
     free: Decimal
     maximum: Decimal
-    """What the run's queue could have if nobody else had anything."""
+    """What the run's queue could use if all other queues were empty."""
     limited: bool
-    """The queue's borrowing limit is what keeps it from more, not a lack of free quota."""
+    """The queue's borrowing limit is the constraint, not a lack of free quota."""
     borrowing_limit: Decimal | None
 
     @property
@@ -85,7 +85,7 @@ class QuotaHolder:
 
 
 def total_requests(workload: Json) -> dict[str, Decimal]:
-    """What the whole gang asks for, by resource."""
+    """Return the requests of the whole gang by resource."""
     total: dict[str, Decimal] = {}
     for pod_set in workload["spec"]["podSets"]:
         for resource, value in objects.requests(pod_set["template"]["spec"]).items():
@@ -98,7 +98,7 @@ def pod_specs(workload: Json) -> list[Json]:
 
 
 def flavor_mismatches(snapshot: Snapshot) -> dict[str, str]:
-    """Why the run cannot use a flavor of its queue, by flavor; empty text: it can."""
+    """Return by flavor of its queue why the run cannot use it; empty text: it can."""
     assert snapshot.workload is not None
     by_name = {objects.name(f): f for f in snapshot.flavors}
     found = {}
@@ -111,12 +111,12 @@ def flavor_mismatches(snapshot: Snapshot) -> dict[str, str]:
 
 
 def queue_flavors(cluster_queue: Json | None) -> list[str]:
-    """In the order in which they are tried."""
+    """Return flavor names in the order in which Kueue tries them."""
     return [flavor["name"] for flavor in _flavors(cluster_queue)]
 
 
 def flavor_capacities(snapshot: Snapshot) -> list[FlavorCapacity]:
-    """What each flavor that suits the run has for it, in its queue's order."""
+    """Return the capacity of each matching flavor, in the queue's order."""
     assert snapshot.workload is not None
     suiting = [flavor for flavor, why in flavor_mismatches(snapshot).items() if not why]
     wanted = total_requests(snapshot.workload)
@@ -192,7 +192,7 @@ def _resources(flavors: Iterator[Json], flavor: str, resource: str) -> Iterator[
 
 
 def quota_holders(workloads: Iterable[Json], flavors: Sequence[str]) -> list[QuotaHolder]:
-    """Runs that hold GPUs of these flavors, the biggest first."""
+    """Return the runs that hold GPUs of these flavors, largest first."""
     found = []
     for workload in workloads:
         admission = objects.status(workload).get("admission") or {}
@@ -213,6 +213,6 @@ def quota_holders(workloads: Iterable[Json], flavors: Sequence[str]) -> list[Quo
 
 
 def team_of(item: Json) -> str:
-    """By label, else by the name of its namespace."""
+    """Return the team by label, else by namespace."""
     namespace = str(objects.meta(item).get("namespace", ""))
     return objects.label(item, naming.TEAM) or namespace.removeprefix(naming.namespace(""))

@@ -1,4 +1,4 @@
-"""An answer, for people and for scripts."""
+"""Print a run's verdict as text or JSON."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ops.symptoms import explain, health, history
 
 
 def to_json(snapshot: Snapshot) -> str:
-    """One JSON object: run, kind, namespace, team, symptom, headline, evidence, health, history, remedy,
-    hidden (plurals that may not be read), gaps (what else is not known, and why)."""
+    """Return one JSON object: run, kind, namespace, team, symptom, headline, evidence, health, history,
+    remedy, hidden (plurals that may not be read), gaps (what else could not be read, and why)."""
     verdict = explain(snapshot)
     return json.dumps(
         {
@@ -36,7 +36,7 @@ def to_json(snapshot: Snapshot) -> str:
 
 
 def print_report(snapshot: Snapshot, console: Console) -> None:
-    """The headline, what proves it, what happened before, what helps."""
+    """Print headline, evidence, health, history and remedies."""
     verdict = explain(snapshot)
     _print(console, f"[bold]{escape(snapshot.run_id)}[/bold] {escape(verdict.headline)}")
     for line in verdict.evidence:
@@ -44,17 +44,20 @@ def print_report(snapshot: Snapshot, console: Console) -> None:
     for line in health.notes(snapshot):
         _print(console, f"  [dim]health:[/dim] {escape(line)}")
     for line in history(snapshot):
-        _print(console, f"  [dim]before:[/dim] {escape(line)}")
+        _print(console, f"  [dim]history:[/dim] {escape(line)}")
     for line in verdict.remedy:
         _print(console, f"  [green]->[/green] {escape(line)}")
     if snapshot.hidden:
         plurals = ", ".join(sorted(snapshot.hidden))
-        _print(console, f"  [dim]you may not read {plurals}; a platform engineer sees more[/dim]")
+        _print(
+            console,
+            f"  [dim]not readable with your role: {plurals}; a platform engineer sees more[/dim]",
+        )
     for line in snapshot.gaps:
         _print(console, f"  [dim]{escape(line)}[/dim]")
     _print(console, f"  [dim]kubectl get {escape(objects.reference(snapshot.run))} -o yaml[/dim]")
 
 
 def _print(console: Console, text: str) -> None:
-    # Commands are copied from here: no line breaks of ours, no colours inside of them.
+    # Users copy commands from here: no added line breaks or colors.
     console.print(text, highlight=False, soft_wrap=True)

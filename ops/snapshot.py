@@ -1,4 +1,4 @@
-"""Everything that can say why a run is where it is, read at one moment."""
+"""Snapshot of a run and its surroundings, read at one moment."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ops.objects import Json
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """One run and all that surrounds it. Objects carry their `kind`."""
+    """One run and its surroundings. Objects carry their `kind`."""
 
     run: Json
     now: dt.datetime
@@ -24,9 +24,9 @@ class Snapshot:
     cluster_queue: Json | None = None
     cohort: Json | None = None
     cluster_queues: Sequence[Json] = ()
-    """Those of the cohort, the run's own among them."""
+    """All queues of the cohort, including the run's own."""
     workloads: Sequence[Json] = ()
-    """Of all teams that may be read."""
+    """Of all teams that the caller may read."""
     flavors: Sequence[Json] = ()
     jobs: Sequence[Json] = ()
     """Jobs that belong to the run."""
@@ -37,16 +37,16 @@ class Snapshot:
     provisioning: Sequence[Json] = ()
     """ProvisioningRequests of the namespace."""
     others_pods: Sequence[Json] = ()
-    """Pods of all runs that may be read; looked up only for a run that finds no node."""
+    """Pods of all readable runs; read only if the run has unschedulable pods."""
     gpu_pods: Sequence[Json] = ()
-    """What makes GPUs visible to the kubelet; looked up only where some are not."""
+    """Pods of the GPU Operator's namespace; read only if a GPU node has no allocatable GPU."""
     logs: Sequence[Log] = ()
     vitals: Vitals | None = None
-    """None: nobody was asked, or nobody knew."""
+    """None: no Prometheus, or no answer."""
     gaps: Sequence[str] = ()
-    """What could not be looked at besides, and why."""
+    """What else could not be read, and why."""
     hidden: frozenset[str] = field(default_factory=frozenset)
-    """Plurals that the caller may not read: what is missing of them is not known to be absent."""
+    """Plurals that the caller may not read: their objects may exist unseen."""
 
     @property
     def run_id(self) -> str:
@@ -62,17 +62,17 @@ class Snapshot:
 
     @property
     def queue_name(self) -> str:
-        """The LocalQueue that the run names."""
+        """Name of the run's LocalQueue; empty without one."""
         return objects.label(self.run, naming.QUEUE_NAME)
 
     @property
     def admitted(self) -> bool:
-        """Whether its pods may run; where Kueue does not queue it, they always may."""
+        """Whether its pods may run; always true for runs that Kueue does not queue."""
         return not self.queue_name or objects.condition_is_true(self.workload, "Admitted")
 
     @property
     def other_scheduler(self) -> str:
-        """Who schedules its gang in Kueue's stead: `volcano`, `yunikorn`, the cluster; empty: nobody."""
+        """Scheduler of its gang other than Kueue: `volcano`, `yunikorn`, `the cluster`; empty: none."""
         specs = [pod["spec"] for pod in self.pods] + list(_pod_specs(self.run))
         names = [str(spec.get("schedulerName") or "") for spec in specs]
         other = [name for name in names if name not in ("", "default-scheduler")]
@@ -80,19 +80,19 @@ class Snapshot:
         return other[0] if other else "the cluster" if grouped else ""
 
     def events_of(self, *items: Json) -> list[Json]:
-        """Events of these objects, the newest last."""
+        """Return the events of these objects, newest last."""
         uids = {objects.meta(item).get("uid") for item in items}
         mine = [e for e in self.events if (e.get("involvedObject") or {}).get("uid") in uids]
         return sorted(mine, key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or ""))
 
     def ago(self, text: str | None) -> str:
-        """How long ago a time stamp was: `40 s`, `12 min`, `3 h`, `2 days`."""
+        """Return the age of a time stamp: `40 s`, `12 min`, `3 h`, `2 days`."""
         then = objects.time(text)
         return format_duration((self.now - then).total_seconds()) if then else "some time"
 
 
 def _pod_specs(value: object) -> Iterator[Json]:
-    """Pod specs anywhere inside of an object, whichever kind it is."""
+    """Yield the pod specs anywhere inside an object of any kind."""
     if isinstance(value, dict):
         if "containers" in value:
             yield value
@@ -105,7 +105,7 @@ def _pod_specs(value: object) -> Iterator[Json]:
 
 
 def format_duration(seconds: float) -> str:
-    """A duration for people, in its largest unit that is at least 2."""
+    """Format a duration in the largest unit that gives at least 2."""
     for unit, size in (("days", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
@@ -113,5 +113,5 @@ def format_duration(seconds: float) -> str:
 
 
 def pluralize(number: int, noun: str) -> str:
-    """`1 pod`, `2 pods`."""
+    """Return `1 pod`, `2 pods`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

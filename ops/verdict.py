@@ -1,4 +1,4 @@
-"""What is said about a run: one headline, the objects that prove it, and what helps."""
+"""The verdict on a run: one headline, the objects that support it, and remedies."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from ops.snapshot import Snapshot
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The answer of one symptom."""
+    """Result of one symptom check."""
 
     symptom: str
-    """A name for scripts; it never changes."""
+    """Stable identifier for scripts."""
     headline: str
     """One sentence without the run's name."""
     evidence: tuple[str, ...] = ()
-    """`OBJECT: what it says`, most telling first."""
+    """`OBJECT: observation`, strongest evidence first."""
     remedy: tuple[str, ...] = ()
-    """What to do, one step a line; empty if there is nothing to do."""
+    """What to do, one step per line; empty if there is nothing to do."""
 
 
 Symptom = Callable[[Snapshot], Verdict | None]
-"""Looks for one thing; None: it is not that. Pure."""
+"""Check for one symptom; None if it does not match. Pure."""
 
 Note = Callable[[Snapshot], list[str]]
-"""Lines on what happened to the run before."""
+"""Lines about the run's past."""

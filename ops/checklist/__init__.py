@@ -1,4 +1,4 @@
-"""The production checklist: fourteen rows, each with what shows it on the live stack."""
+"""The production checklist: fourteen rows with evidence from the live stack."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ ROWS: Final[tuple[Callable[[ChecklistSnapshot], Row], ...]] = (
 
 
 def checklist(snapshot: ChecklistSnapshot) -> list[Row]:
-    """All rows, in this order. Pure."""
+    """Evaluate all rows in this order. Pure."""
     return [row(snapshot) for row in ROWS]

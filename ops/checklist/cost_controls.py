@@ -1,4 +1,4 @@
-"""The row on what bounds the cost: quotas, priorities, queues."""
+"""Checklist row on cost controls: quotas, priorities, queues."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ops.ready.outcome import Row
 from ops.ready.queueing import KUEUE
 from ops.ready.stack_facts import Team
 
-_REMEDY = "`pulumi up` makes it; was it deleted by hand?"
+_REMEDY = "`pulumi up` creates it; it may have been deleted manually"
 
 
 def cost_controls(snapshot: ChecklistSnapshot) -> Row:
-    """Each team has a quota and a queue, and there are priorities between them."""
+    """Check that each team has a quota and a queue, and that priority classes exist."""
     notes = RowBuilder(
         area="Cost controls", check="Quotas, priority classes, and queueing are configured"
     )
@@ -31,7 +31,7 @@ def cost_controls(snapshot: ChecklistSnapshot) -> Row:
         if snapshot.stack.scheduler == KUEUE:
             _check_queue(snapshot, notes, team)
     if snapshot.stack.scheduler != KUEUE:
-        notes.good.append(f"queues: {snapshot.stack.scheduler}'s")
+        notes.good.append(f"queues of {snapshot.stack.scheduler}")
     ours = [
         f"{objects.name(one)} {one.get('value')}"
         for one in snapshot.cluster(PRIORITY_CLASSES)
@@ -40,7 +40,7 @@ def cost_controls(snapshot: ChecklistSnapshot) -> Row:
     if ours:
         notes.good.append(f"priorities: {abbreviate(sorted(ours))}")
     elif PRIORITY_CLASSES.plural not in snapshot.hidden:
-        notes.add_failure("there is no PriorityClass of the platform", _REMEDY)
+        notes.add_failure("no PriorityClass of the platform found", _REMEDY)
     return notes.row()
 
 
@@ -65,7 +65,7 @@ def _check_queue(snapshot: ChecklistSnapshot, notes: RowBuilder, team: Team) -> 
         (q for q in snapshot.cluster(collect.CLUSTER_QUEUES) if objects.name(q) == name), None
     )
     if queue is None:
-        notes.add_failure(f"{team.subject}: clusterqueue/{name} is not there", _REMEDY)
+        notes.add_failure(f"{team.subject}: clusterqueue/{name} not found", _REMEDY)
     elif not objects.condition_is_true(queue, "Active"):
         reason = objects.condition(queue, "Active").get("message") or "it is not active"
         notes.add_failure(f"clusterqueue/{name}: {reason}", "python -m ops resume, or `pulumi up`")
@@ -74,7 +74,7 @@ def _check_queue(snapshot: ChecklistSnapshot, notes: RowBuilder, team: Team) -> 
 
 
 def _owned_gpus(queue: Json) -> str:
-    """GPUs that it owns, by flavor."""
+    """Return its nominal GPU quota by flavor."""
     found = [
         f"{resource['nominalQuota']} in {flavor['name']}"
         for group in queue["spec"].get("resourceGroups") or []
@@ -82,4 +82,4 @@ def _owned_gpus(queue: Json) -> str:
         for resource in flavor["resources"]
         if resource["name"] == naming.GPU and resource["nominalQuota"] != "0"
     ]
-    return f"owns GPUs: {', '.join(found)}" if found else "owns no GPUs, borrows"
+    return f"GPU quota: {', '.join(found)}" if found else "no GPU quota of its own, borrows"

@@ -1,4 +1,4 @@
-"""Rows that a climb proves, or a template that ran on its schedule."""
+"""Checklist rows proven by stored results or by scheduled runs of the templates."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from ops.ready.stack_facts import Pool
 from ops.snapshot import format_duration
 
 MAX_AGE: Final = dt.timedelta(days=30)
-"""A proof that is older is none: nodes, drivers and images have changed since."""
+"""Older evidence does not count, because nodes, drivers and images change."""
 
 
 def gpu_validation(snapshot: ChecklistSnapshot) -> Row:
-    """The smoke test passed on every GPU pool that has nodes."""
+    """Check that the smoke test passed on every GPU pool with nodes."""
     notes = RowBuilder(area="GPU validation", check="Smoke test passes with nvidia-smi")
     return _pool_row(snapshot, notes, "gpu-smoke", "smoke", nodes=1)
 
 
 def single_node(snapshot: ChecklistSnapshot) -> Row:
-    """A run of one node trained."""
+    """Check that a single-node run trained."""
     notes = RowBuilder(area="Single-node training", check="Multi-GPU single-node run succeeds")
     return _pool_row(snapshot, notes, "single-node", "train-single", nodes=1)
 
 
 def multi_node(snapshot: ChecklistSnapshot) -> Row:
-    """A run of several nodes trained."""
+    """Check that a multi-node run trained."""
     notes = RowBuilder(area="Multi-node training", check="Distributed workers join successfully")
     return _pool_row(snapshot, notes, "multi-node", "train-multi", nodes=2)
 
 
 def nccl(snapshot: ChecklistSnapshot) -> Row:
-    """A collective across a pool's nodes was right, and fast enough."""
+    """Check that a collective across a pool's nodes was correct and fast enough."""
     notes = RowBuilder(area="NCCL readiness", check="Collective communication test passes")
     return _pool_row(snapshot, notes, "collective", "collective", nodes=2)
 
 
 def checkpointing(snapshot: ChecklistSnapshot) -> Row:
-    """Checkpoints of teams were restored and compared."""
+    """Check that checkpoints of the teams were restored and compared."""
     notes = RowBuilder(
         area="Checkpointing", check="Checkpoints are written and restored successfully"
     )
@@ -69,23 +69,23 @@ def _pool_row(
         if found:
             continue
         if nodes > 1 and pool.no_gang_reason and not templates:
-            never.append(f"{pool.subject}: not tried: {pool.no_gang_reason}")
+            never.append(f"{pool.subject}: not applicable: {pool.no_gang_reason}")
         elif there >= nodes:
             notes.add_unknown(
-                f"{pool.subject}: nobody tried within {MAX_AGE.days} days", _stage_command(stage)
+                f"{pool.subject}: not run within {MAX_AGE.days} days", _stage_command(stage)
             )
     return _finish_row(notes, stage, never)
 
 
 def _finish_row(notes: RowBuilder, stage: str, never: Sequence[str] = ()) -> Row:
-    """The row. `never`: why some can never be tried, which leaves it open only if all are such."""
+    """Build the row. `never`: subjects that cannot be checked; unknown only if there are no others."""
     if notes.good or notes.bad or notes.unknown:
         notes.good.extend(never)
     elif never:
         for reason in never:
             notes.add_unknown(reason)
     else:
-        notes.add_unknown("nobody tried yet", _stage_command(stage))
+        notes.add_unknown("not run yet", _stage_command(stage))
     return notes.row()
 
 
@@ -109,7 +109,7 @@ def _add_evidence(
     subject: str,
     templates: Sequence[Json],
 ) -> bool:
-    """Note what is known of a subject; False: nothing recent is."""
+    """Add the recent evidence of a subject; return whether there is any."""
     found = False
     result = snapshot.results.get(stage, {}).get(subject)
     if result and (age := _age(snapshot, result.at)) is not None:
@@ -128,7 +128,7 @@ def _add_evidence(
 
 
 def _age(snapshot: ChecklistSnapshot, at: str | None) -> str | None:
-    """How long ago, for people; None: never, or too long ago."""
+    """Return the age of a time stamp; None without one or beyond MAX_AGE."""
     then = objects.time(at)
     if then is None or snapshot.now - then > MAX_AGE:
         return None

@@ -1,4 +1,4 @@
-"""The row on security: roles, accounts, networks, pods, images, and secrets in the open."""
+"""Checklist row on security: RBAC, service accounts, network policies, pod security, images, secrets."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from ops.ready.stack_facts import Team
 
 CLUSTER_ADMIN: Final = "cluster-admin"
 POD_SECURITY_LABEL: Final = "pod-security.kubernetes.io/enforce"
-_REMEDY: Final = "`pulumi up` makes it as it should be; docs/security.md says what it holds"
+_REMEDY: Final = "`pulumi up` restores it: docs/security.md"
 _SECRET: Final = re.compile(r"(SECRET|PASSWORD|PASSWD|TOKEN|API_?KEY|PRIVATE_KEY|CREDENTIALS)$")
 
 
 def security(snapshot: ChecklistSnapshot) -> Row:
-    """What surrounds each team's namespace, and who may pass."""
+    """Check the isolation of each team's namespace and the cluster-wide bindings."""
     notes = RowBuilder(
         area="Security",
         check="RBAC, Secrets, image scanning, and network policies are in place",
@@ -48,19 +48,19 @@ def security(snapshot: ChecklistSnapshot) -> Row:
     _check_admins(snapshot, notes)
     _check_admission_policies(snapshot, notes)
     _check_secrets(snapshot, notes)
-    # What a registry or a pipeline did before the image came here leaves nothing on the cluster.
-    notes.good.append("image scanning: a gate in CI, which a cluster does not show")
+    # Scans by registries and pipelines leave no trace in the cluster.
+    notes.good.append("image scanning: done in CI, not visible in the cluster")
     return notes.row()
 
 
 def _team_problems(snapshot: ChecklistSnapshot, team: Team) -> Iterator[str]:
-    """What is wrong around a team."""
+    """Yield the isolation problems of a team's namespace."""
     hidden = snapshot.hidden
     home = _namespace_of(snapshot, team)
     if NAMESPACES.plural not in hidden:
         rdma = objects.label(home or {}, naming.RDMA)
         if home is None:
-            yield "the namespace is not there"
+            yield "the namespace is not found"
         elif objects.label(home, POD_SECURITY_LABEL) != "restricted" and not rdma:
             yield f"Pod Security enforces {objects.label(home, POD_SECURITY_LABEL) or 'nothing'}"
     if NETWORK_POLICIES.plural not in hidden and not any(
@@ -74,12 +74,12 @@ def _team_problems(snapshot: ChecklistSnapshot, team: Team) -> Iterator[str]:
             if objects.name(account) == naming.SERVICE_ACCOUNT
         ]
         if not mine:
-            yield f"serviceaccount/{naming.SERVICE_ACCOUNT} is not there"
+            yield f"serviceaccount/{naming.SERVICE_ACCOUNT} is not found"
         elif mine[0].get("automountServiceAccountToken") is not False:
-            yield f"pods of serviceaccount/{naming.SERVICE_ACCOUNT} get a token"
+            yield f"serviceaccount/{naming.SERVICE_ACCOUNT} mounts its token in pods"
     for binding in snapshot.team(ROLE_BINDINGS, team):
         if binding["roleRef"]["name"] in (CLUSTER_ADMIN, "admin", "edit"):
-            yield f"rolebinding/{objects.name(binding)} gives {binding['roleRef']['name']}"
+            yield f"rolebinding/{objects.name(binding)} grants {binding['roleRef']['name']}"
 
 
 def _summarize_controls(snapshot: ChecklistSnapshot, team: Team) -> str:
@@ -87,8 +87,8 @@ def _summarize_controls(snapshot: ChecklistSnapshot, team: Team) -> str:
     policies = len(snapshot.team(NETWORK_POLICIES, team))
     signed = objects.label(_namespace_of(snapshot, team) or {}, naming.SIGNED_IMAGES)
     return (
-        f"{team.namespace}: roles {abbreviate(roles) or 'none'}; network policies: {policies}, the"
-        " default denies; restricted pods without tokens"
+        f"{team.namespace}: roles {abbreviate(roles) or 'none'}; network policies: {policies},"
+        " denied by default; restricted pods without tokens"
         f"{'; signed images only' if signed else ''}"
     )
 
@@ -99,7 +99,7 @@ def _namespace_of(snapshot: ChecklistSnapshot, team: Team) -> Json | None:
 
 
 def _is_default_deny(policy: Json) -> bool:
-    """Whether it selects all pods and lets nothing through, in either direction."""
+    """Whether it denies all ingress and egress of all pods."""
     spec = policy["spec"]
     return (
         not spec.get("podSelector")
@@ -110,7 +110,7 @@ def _is_default_deny(policy: Json) -> bool:
 
 
 def _check_admins(snapshot: ChecklistSnapshot, notes: RowBuilder) -> None:
-    """Nobody of a team, person or pod, administers the cluster."""
+    """Check that no team member or pod is bound to cluster-admin."""
     namespaces = {team.namespace for team in snapshot.stack.teams}
     for binding in snapshot.cluster(CLUSTER_ROLE_BINDINGS):
         if binding["roleRef"]["name"] != CLUSTER_ADMIN:
@@ -119,14 +119,14 @@ def _check_admins(snapshot: ChecklistSnapshot, notes: RowBuilder) -> None:
             ours = str(subject.get("name", "")).startswith(f"{naming.PROJECT}:")
             if ours or subject.get("namespace") in namespaces:
                 notes.add_failure(
-                    f"clusterrolebinding/{objects.name(binding)} makes {subject['kind']}"
-                    f" {subject['name']} cluster-admin",
+                    f"clusterrolebinding/{objects.name(binding)} grants cluster-admin to"
+                    f" {subject['kind']} {subject['name']}",
                     "delete the binding",
                 )
 
 
 def _check_admission_policies(snapshot: ChecklistSnapshot, notes: RowBuilder) -> None:
-    """The API server's own gate for pods and images."""
+    """Check that the platform's admission policies deny violations."""
     if ADMISSION_BINDINGS.plural in snapshot.hidden:
         return
     names = [
@@ -138,11 +138,11 @@ def _check_admission_policies(snapshot: ChecklistSnapshot, notes: RowBuilder) ->
     if names:
         notes.good.append(f"admission policies that deny: {abbreviate(sorted(names))}")
     else:
-        notes.add_failure("no admission policy of the platform denies anything", _REMEDY)
+        notes.add_failure("no admission policy of the platform is set to Deny", _REMEDY)
 
 
 def _check_secrets(snapshot: ChecklistSnapshot, notes: RowBuilder) -> None:
-    """Secrets come from Secrets, never as text in a pod."""
+    """Check that no container has a secret as a plain environment value."""
     for item in [*snapshot.runs(), *snapshot.all_teams(collect.PODS)]:
         for container in containers(item):
             open_ones = [
@@ -151,8 +151,8 @@ def _check_secrets(snapshot: ChecklistSnapshot, notes: RowBuilder) -> None:
                 if one.get("value") and _SECRET.search(str(one["name"]))
             ]
             if open_ones:
-                # Never the value itself.
+                # Never print the value.
                 notes.add_failure(
-                    f"{objects.reference(item)}: {abbreviate(open_ones)} is written out in its environment",
-                    "keep it in a Secret: docs/add-a-team.md; then replace what was written out",
+                    f"{objects.reference(item)}: {abbreviate(open_ones)} is a plain value in its environment",
+                    "move it to a Secret (docs/add-a-team.md) and rotate it",
                 )

@@ -1,4 +1,4 @@
-"""Rows on who watches: metrics of all three layers, and alerts on what goes wrong first."""
+"""Checklist rows on metrics and alerts."""
 
 from __future__ import annotations
 
@@ -18,15 +18,12 @@ REQUIRED_ALERTS: Final = (
     "CheckpointSlow",
     "CheckpointFailed",
 )
-"""What the checklist names."""
-_REMEDY: Final = (
-    "name a Prometheus with --prometheus URL or PROMETHEUS_URL; docs/observability.md says how a stack"
-    " gets one"
-)
+"""Alerts that the checklist requires."""
+_REMEDY: Final = "pass a Prometheus with --prometheus URL or PROMETHEUS_URL; to install one: docs/observability.md"
 
 
 def observability(snapshot: ChecklistSnapshot) -> Row:
-    """Prometheus has series of GPUs, of training and of Kubernetes."""
+    """Check that Prometheus has series of GPUs, training and Kubernetes."""
     notes = RowBuilder(
         area="Observability", check="GPU, training, and Kubernetes metrics are visible"
     )
@@ -39,19 +36,19 @@ def observability(snapshot: ChecklistSnapshot) -> Row:
         if number:
             notes.good.append(f"{layer}: {number} series")
         elif layer == TRAINING and not snapshot.runs():
-            notes.add_unknown(f"{layer}: no run has trained since a day", "launch a run")
+            notes.add_unknown(f"{layer}: no run has trained within a day", "launch a run")
         elif layer == GPU and not any(gpu_count(node) for node in snapshot.cluster(NODES)):
             notes.add_unknown(f"{layer}: there is no GPU node now")
         else:
             notes.add_failure(
-                f"{layer}: {prometheus.place} has no series of it",
-                "see its page of targets: which are down, and why?",
+                f"{layer}: {prometheus.place} has no such series",
+                "check its targets page for targets that are down",
             )
     return notes.row()
 
 
 def alerts(snapshot: ChecklistSnapshot) -> Row:
-    """Prometheus has loaded the alerts."""
+    """Check that Prometheus has loaded the alerts."""
     notes = RowBuilder(
         area="Alerts",
         check="Alerts exist for low utilization, restarts, pending pods, and checkpoint failures",
@@ -67,12 +64,12 @@ def alerts(snapshot: ChecklistSnapshot) -> Row:
     if missing:
         notes.add_failure(
             f"{prometheus.place} has not loaded {abbreviate(missing)}",
-            "`pulumi up` makes the rules; does Prometheus select them?",
+            "`pulumi up` creates the rules; check that Prometheus selects them",
         )
     else:
         notes.good.append(
-            f"{len(known)} alerts are loaded, {abbreviate(REQUIRED_ALERTS)} among them"
+            f"{len(known)} alerts are loaded, including {abbreviate(REQUIRED_ALERTS)}"
         )
     if firing := [name for name in prometheus.firing if name in known]:
-        notes.good.append(f"firing now: {abbreviate(firing)}; docs/runbooks says what each means")
+        notes.good.append(f"firing now: {abbreviate(firing)}; see docs/runbooks")
     return notes.row()

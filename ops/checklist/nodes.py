@@ -1,4 +1,4 @@
-"""Rows on GPU nodes: that there are some, and that nothing else lands on them."""
+"""Checklist rows on GPU nodes: they exist, and only GPU workloads run on them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
 
 
 def gpu_nodes(snapshot: ChecklistSnapshot) -> Row:
-    """GPU pools of the stack, and their nodes."""
+    """Check the GPU pools of the stack and their nodes."""
     notes = RowBuilder(area="GPU nodes", check="Dedicated GPU node pool exists")
     pools = [pool for pool in snapshot.stack.pools if pool.gpu]
     if not pools:
-        notes.add_failure("no pool of the stack is for GPU training", "add one to `nodePools`")
+        notes.add_failure("the stack has no GPU training pool", "add one to `nodePools`")
     for missing in snapshot.unreadable(collect.NODES):
         notes.add_unknown(missing)
     for pool in pools:
@@ -27,7 +27,7 @@ def gpu_nodes(snapshot: ChecklistSnapshot) -> Row:
         found = f"pool {pool.name}: {pluralize(len(nodes), 'node')} of {pool.min} to {pool.max}"
         types = ", ".join(pool.instance_types)
         if not nodes and pool.min and collect.NODES.plural not in snapshot.hidden:
-            notes.add_failure(found, "python -m ops ready --until capacity says what is wrong")
+            notes.add_failure(found, "run python -m ops ready --until capacity for the cause")
         else:
             each = f"{pool.gpus_per_node} {naming.GPU} each"
             notes.good.append(f"{found} ({pool.nodes}), {types}, {each}")
@@ -35,7 +35,7 @@ def gpu_nodes(snapshot: ChecklistSnapshot) -> Row:
 
 
 def labels_and_taints(snapshot: ChecklistSnapshot) -> Row:
-    """Every GPU node has its pool's labels, and a taint that keeps others away."""
+    """Check that every GPU node has its pool's labels and a GPU taint."""
     notes = RowBuilder(area="Labels and taints", check="GPU nodes are labeled and tainted")
     for missing in snapshot.unreadable(collect.NODES):
         notes.add_unknown(missing)
@@ -49,7 +49,7 @@ def labels_and_taints(snapshot: ChecklistSnapshot) -> Row:
         ]
         for name, lack in wrong:
             notes.add_failure(
-                f"node/{name}: {lack}", "`pulumi up`; nodes get both when they are made"
+                f"node/{name}: {lack}", "run `pulumi up`; nodes get labels and taints at creation"
             )
         if nodes and not wrong:
             taints = sorted({_pool_taint(node) for node in nodes})
@@ -65,11 +65,11 @@ def labels_and_taints(snapshot: ChecklistSnapshot) -> Row:
     ]
     if strays:
         notes.add_failure(
-            f"nodes with GPUs that belong to no pool: {abbreviate(strays)}",
+            f"GPU nodes outside any pool: {abbreviate(strays)}",
             "add their pool to `nodePools`, or keep runs away from them",
         )
     if not notes.good and not notes.bad:
-        notes.add_unknown("there is no GPU node now")
+        notes.add_unknown("there are no GPU nodes now")
     return notes.row()
 
 
@@ -82,7 +82,7 @@ def _expected_labels(pool: Pool) -> dict[str, str]:
 
 
 def _missing_label_or_taint(node: Json, pool: Pool) -> str:
-    """What it lacks; empty if nothing."""
+    """Return which label or taint a node lacks; empty if none."""
     for key, value in _expected_labels(pool).items():
         if objects.label(node, key) != value:
             return f"label {key} is {objects.label(node, key) or 'missing'}, not {value}"
@@ -90,7 +90,7 @@ def _missing_label_or_taint(node: Json, pool: Pool) -> str:
 
 
 def _pool_taint(node: Json) -> str:
-    """`KEY=gpu-training:EFFECT`; empty without such a taint."""
+    """Return `KEY=gpu-training:EFFECT`; empty without such a taint."""
     for taint in (node.get("spec") or {}).get("taints") or []:
         if taint.get("value") == naming.GPU_TRAINING and taint["effect"] in _BLOCKING_EFFECTS:
             return f"{taint['key']}={taint['value']}:{taint['effect']}"

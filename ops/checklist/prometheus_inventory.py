@@ -1,4 +1,4 @@
-"""What Prometheus has: whether it gets the three kinds of metrics, and which alerts it knows."""
+"""What Prometheus contains: series of GPUs, training and Kubernetes, and loaded alerts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from infra.observability import dcgm, series
 from ops.metrics import MetricsUnknownError, PrometheusClient
 
 RECENT: Final = "1d"
-"""A run that ended since counts as seen."""
+"""Lookback for series of ended runs."""
 
 GPU, TRAINING, KUBERNETES = "GPU", "training", "Kubernetes"
 LAYER_QUERIES: Final = {
@@ -18,24 +18,24 @@ LAYER_QUERIES: Final = {
     TRAINING: f"count(count_over_time({series.STEPS}[{RECENT}]))",
     KUBERNETES: f"count({series.POD_INFO})",
 }
-"""By layer, how many series of it there are."""
+"""Query for the number of series, by layer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrometheusInventory:
-    """What was found. `place`: the Prometheus; `gap`: why it is not known, empty if it is."""
+    """Contents of a Prometheus. `place`: its name; `gap`: why nothing is known, else empty."""
 
     place: str
     gap: str = ""
     counts: dict[str, int] | None = None
     """Series by layer."""
     alerts: Sequence[str] = ()
-    """Names of the alerts that are loaded."""
+    """Names of the loaded alerts."""
     firing: Sequence[str] = ()
 
 
 def read_inventory(metrics: PrometheusClient) -> PrometheusInventory:
-    """Ask it."""
+    """Query the number of series and the alerts."""
     try:
         counts = {
             layer: int(sum(sample.value for sample in metrics.query(expression)))

@@ -1,4 +1,4 @@
-"""Everything that the checklist looks at, read at one moment."""
+"""Everything that the checklist evaluates, read at one moment."""
 
 from __future__ import annotations
 
@@ -57,17 +57,17 @@ ItemsByPlural = Mapping[str, Sequence[Json]]
 
 @dataclass(frozen=True, kw_only=True)
 class ChecklistSnapshot:
-    """The stack and what there is of it."""
+    """The stack as configured and its objects in the cluster."""
 
     stack: Stack
     teams: tuple[Team, ...]
-    """Those that are looked at."""
+    """Teams to check."""
     now: dt.datetime
     cluster_items: ItemsByPlural
     team_items: Mapping[str, ItemsByPlural]
     """By namespace."""
     templates: Sequence[Json]
-    """CronJobs of the validation."""
+    """CronJob templates of the readiness check."""
     results: Results
     prometheus: PrometheusInventory
     hidden: frozenset[str] = field(default_factory=frozenset)
@@ -91,7 +91,7 @@ class ChecklistSnapshot:
         ]
 
     def runs(self) -> list[Json]:
-        """Runs of the teams, the newest first."""
+        """Return the teams' runs, newest first."""
         found = [
             item
             for kind in collect.RUN_KINDS
@@ -101,7 +101,7 @@ class ChecklistSnapshot:
         return objects.newest_first(found)
 
     def unreadable(self, *kinds: Kind) -> list[str]:
-        """Why something about these kinds is not known."""
+        """Return a line for each of these kinds that the caller may not read."""
         hidden = [kind.plural for kind in kinds if kind.plural in self.hidden]
         return [f"you may not read {plural}" for plural in hidden]
 
@@ -114,7 +114,7 @@ def take_snapshot(
     prometheus: PrometheusInventory,
     now: dt.datetime,
 ) -> ChecklistSnapshot:
-    """Read it all. What the caller may not read is noted."""
+    """Read all objects; kinds that the caller may not read are recorded."""
     hidden: set[str] = set()
 
     def items(kind: Kind, namespace: str | None = None) -> list[Json]:
@@ -142,7 +142,7 @@ def take_snapshot(
 
 @dataclass(frozen=True, kw_only=True)
 class RowBuilder:
-    """What a row has gathered."""
+    """Collects the findings of one row."""
 
     area: str
     check: str
@@ -152,19 +152,19 @@ class RowBuilder:
     remedies: list[str] = field(default_factory=list)
 
     def add_failure(self, what: str, remedy: str) -> None:
-        """Note something that is wrong."""
+        """Add a failed finding."""
         self.bad.append(what)
         if remedy not in self.remedies:
             self.remedies.append(remedy)
 
     def add_unknown(self, what: str, remedy: str = "") -> None:
-        """Note something that cannot be told."""
+        """Add a finding that cannot be determined."""
         self.unknown.append(what)
         if remedy and remedy not in self.remedies:
             self.remedies.append(remedy)
 
     def row(self) -> Row:
-        """Failed if anything is bad, not known if anything is open; the worst is told first."""
+        """Build the row: failed if anything failed, else unknown if anything is; worst first."""
         outcome = (
             Outcome.FAILED if self.bad else Outcome.UNKNOWN if self.unknown else Outcome.PASSED
         )
@@ -181,19 +181,19 @@ SHOWN_MAX: Final = 5
 
 
 def _truncate(lines: Sequence[str]) -> list[str]:
-    """The first of many lines, and how many more there are."""
-    more = [f"and {len(lines) - SHOWN_MAX} more like these"] if len(lines) > SHOWN_MAX else []
+    """Return the first lines and the number of omitted ones."""
+    more = [f"and {len(lines) - SHOWN_MAX} more"] if len(lines) > SHOWN_MAX else []
     return [*lines[:SHOWN_MAX], *more]
 
 
 def abbreviate(names: Sequence[str]) -> str:
-    """Names, the first of them if they are many."""
+    """Join names; only the first SHOWN_MAX if there are more."""
     shown = ", ".join(names[:SHOWN_MAX])
     return f"{shown} and {len(names) - SHOWN_MAX} more" if len(names) > SHOWN_MAX else shown
 
 
 def pod_specs(value: object) -> Iterator[Json]:
-    """Pod specs anywhere inside of an object, whichever kind it is."""
+    """Yield the pod specs anywhere inside an object of any kind."""
     if isinstance(value, dict):
         if "containers" in value:
             yield value
@@ -206,6 +206,6 @@ def pod_specs(value: object) -> Iterator[Json]:
 
 
 def containers(item: Json) -> Iterator[Json]:
-    """All containers of an object's pods."""
+    """Yield all containers of an object's pod specs."""
     for spec in pod_specs(item):
         yield from [*(spec.get("initContainers") or []), *spec["containers"]]

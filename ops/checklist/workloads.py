@@ -1,4 +1,4 @@
-"""Rows on what runs: GPUs asked for as they must be, images by digest, records complete."""
+"""Checklist rows on workloads: GPU requests, image digests, run records."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ops.snapshot import pluralize
 from training import spec
 
 RECORDS_MAX = 20
-"""Runs whose records are read: the newest."""
+"""Number of newest runs whose records are read."""
 _DIGEST = "@sha256:"
 
 
 def gpu_scheduling(snapshot: ChecklistSnapshot) -> Row:
-    """Runs and templates that use GPUs request them, whole, with equal limits."""
+    """Check that runs and templates request whole GPUs with equal limits."""
     notes = RowBuilder(area="GPU scheduling", check=f"Pods request {naming.GPU} correctly")
     runs = snapshot.runs()
     for missing in snapshot.unreadable(*collect.RUN_KINDS, collect.PODS):
@@ -31,21 +31,21 @@ def gpu_scheduling(snapshot: ChecklistSnapshot) -> Row:
             if problem := _gpu_problem(container):
                 notes.add_failure(
                     f"{objects.reference(item)}: container {container['name']}: {problem}",
-                    "launch it from a run file; launchers write both",
+                    "launch it from a run file: launchers set requests and limits",
                 )
     asking = [item for item in [*runs, *snapshot.templates] if _gpu_limit(item)]
     idle = [item for item in runs if not _gpu_limit(item) and list(containers(item))]
     for item in idle:
         notes.add_failure(
             f"{objects.reference(item)}: no container requests {naming.GPU}",
-            "launch it from a run file; launchers write both",
+            "launch it from a run file: launchers set requests and limits",
         )
     if asking:
         kinds = Counter(str(item["kind"]) for item in asking)
         counts = ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
         notes.good.append(f"{counts}: requests equal limits, whole GPUs")
     elif not notes.bad:
-        notes.add_unknown("nothing here asks for GPUs yet", "launch a run")
+        notes.add_unknown("nothing requests GPUs yet", "launch a run")
     return notes.row()
 
 
@@ -56,7 +56,7 @@ def _gpu_problem(container: Json) -> str:
     if asked is None and limit is None:
         return ""
     if limit is None or (asked is not None and str(asked) != str(limit)):
-        return f"it requests {asked} {naming.GPU} and is limited to {limit}"
+        return f"it requests {asked} {naming.GPU} with a limit of {limit}"
     return ""
 
 
@@ -68,7 +68,7 @@ def _gpu_limit(item: Json) -> int:
 
 
 def images(snapshot: ChecklistSnapshot) -> Row:
-    """Everything that runs for teams names its image by digest."""
+    """Check that all team workloads reference images by digest."""
     notes = RowBuilder(area="Container image", check="Image versions are pinned")
     for missing in snapshot.unreadable(*collect.RUN_KINDS, CRON_JOBS, collect.PODS):
         notes.add_unknown(missing)
@@ -81,7 +81,7 @@ def images(snapshot: ChecklistSnapshot) -> Row:
             else:
                 notes.add_failure(
                     f"{objects.reference(item)}: container {container['name']} runs {image}",
-                    "name it by digest: REPOSITORY@sha256:DIGEST, under `images` in the stack file",
+                    "pin it by digest, REPOSITORY@sha256:DIGEST, under `images` in the stack file",
                 )
     for image, number in used.most_common():
         repository, _, digest = image.partition(_DIGEST)
@@ -89,7 +89,7 @@ def images(snapshot: ChecklistSnapshot) -> Row:
             f"{repository}{_DIGEST}{digest[:12]}: {pluralize(number, 'container')} of it"
         )
     if not used and not notes.bad:
-        notes.add_unknown("nothing of a team runs yet", "launch a run")
+        notes.add_unknown("no team workload runs yet", "launch a run")
     return notes.row()
 
 
@@ -101,7 +101,7 @@ def _team_items(snapshot: ChecklistSnapshot) -> Iterator[Json]:
 
 
 def run_metadata(snapshot: ChecklistSnapshot) -> Row:
-    """The record of each run names image, configuration and dataset."""
+    """Check that the record of each run has image, configuration and dataset."""
     notes = RowBuilder(
         area="Run metadata",
         check="Run ID, image digest, config hash, and dataset version are logged",
@@ -118,21 +118,21 @@ def run_metadata(snapshot: ChecklistSnapshot) -> Row:
         except ValueError as error:
             notes.add_failure(
                 f"{objects.reference(run)}: {error}",
-                "launch it from a run file; the record comes with it",
+                "launch it from a run file, which creates the record",
             )
     if described:
         notes.good.extend(described[:3])
-        notes.good.append(f"complete records: {len(described)}, of the newest runs")
+        notes.good.append(f"complete records of the newest runs: {len(described)}")
     elif not notes.bad:
-        notes.add_unknown("there is no run yet", "launch a run")
+        notes.add_unknown("there are no runs yet", "launch a run")
     return notes.row()
 
 
 def _describe_record(run_id: str, records: dict[str, Json]) -> str:
-    """A run's record in a line. Raises ValueError where something is missing."""
+    """Return a run's record in one line. Raises ValueError if a value is missing."""
     found = records.get(run_id)
     if found is None:
-        raise ValueError(f"configmap/{run_id}, its record, is not there")
+        raise ValueError(f"its record configmap/{run_id} is not found")
     record = spec.RunRecord.from_json((found.get("data") or {}).get(spec.RUN_RECORD_FILE, ""))
     empty = [
         name
@@ -145,7 +145,7 @@ def _describe_record(run_id: str, records: dict[str, Json]) -> str:
         if not value
     ]
     if empty:
-        raise ValueError(f"its record does not tell {abbreviate(empty)}")
+        raise ValueError(f"its record lacks {abbreviate(empty)}")
     return (
         f"{record.run_id}: {record.image_digest[:19]}, config {record.config_hash[:12]}, dataset"
         f" {record.dataset['name']} {record.dataset['version']}"

@@ -1,1 +1,1 @@
-"""`python -m ops ready`: climbs from capacity to preemption on a live stack, and stops where it fails."""
+"""`python -m ops ready`: readiness check in stages, from capacity to preemption, and a checklist."""

@@ -1,4 +1,4 @@
-"""Rung 1: are the nodes there, ready, with the GPUs that the stack counts on?"""
+"""Stage 1: the expected nodes exist, are ready and have the expected GPUs."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from ops.snapshot import pluralize
 
 
 def check_pools(session: Session) -> Iterator[Check]:
-    """Every pool."""
+    """Check every pool."""
     for pool in session.pools:
         yield check_pool(pool, session.nodes(pool))
 
 
 def check_pool(pool: Pool, nodes: Sequence[Json]) -> Check:
-    """What its nodes say."""
+    """Compare the pool's nodes with the stack file."""
     found = f"{pluralize(len(nodes), 'node')}, {_expected_range(pool)} expected"
     if not nodes and pool.min == 0:
-        return skipped(pool.subject, f"scaled to zero, which is allowed: {found}")
+        return skipped(pool.subject, f"scaled to zero, which its min allows: {found}")
     usable = [node for node in nodes if is_schedulable(node)]
     away = [objects.name(node) for node in nodes if not is_schedulable(node)]
     facts = {"nodes": len(nodes), "ready": len(usable), "gpus": sum(map(gpu_count, usable))}
     if len(nodes) > pool.max:
-        cause = f"{found}: more than it may have"
-        remedy = f"who else makes nodes with the label {naming.POOL}={pool.name}?"
+        cause = f"{found}: more than its max"
+        remedy = f"find what else creates nodes with the label {naming.POOL}={pool.name}"
         return failed(pool.subject, cause, remedy, **facts)
     if len(usable) < max(pool.min, 1):
         lost = f", not ready or cordoned: {', '.join(away)}" if away else ""
@@ -53,12 +53,12 @@ def check_pool(pool: Pool, nodes: Sequence[Json]) -> Check:
 
 
 def gpu_count(node: Json) -> int:
-    """GPUs that pods may have on a node."""
+    """Return the allocatable GPUs of a node."""
     return allocatable_count(node, naming.GPU)
 
 
 def allocatable_count(node: Json, resource: str) -> int:
-    """Devices of a kind that pods may have on a node."""
+    """Return the allocatable amount of an extended resource of a node."""
     return int((objects.status(node).get("allocatable") or {}).get(resource, 0))
 
 
@@ -68,8 +68,8 @@ def _expected_range(pool: Pool) -> str:
 
 def _device_plugin_remedy(node: Json) -> str:
     return (
-        "is the device plugin running there? kubectl get pods -A -o wide --field-selector"
-        f" spec.nodeName={objects.name(node)}; a device that failed is taken out of the count"
+        "check that the device plugin runs there: kubectl get pods -A -o wide --field-selector"
+        f" spec.nodeName={objects.name(node)}; failed devices are not counted"
     )
 
 
@@ -78,7 +78,7 @@ def _missing_nodes_remedy(pool: Pool) -> str:
         return f"kubectl describe nodepools {pool.name}; kubectl get nodeclaims"
     if pool.nodes == "managed":
         return (
-            "the node group's health says why, most often capacity or a quota of the account:"
+            "see the node group's health issues, often capacity or an account quota:"
             " aws eks describe-nodegroup"
         )
-    return f"kubectl get nodes -l {naming.POOL}={pool.name}; kubectl uncordon, or repair them"
+    return f"kubectl get nodes -l {naming.POOL}={pool.name}; uncordon or repair them"

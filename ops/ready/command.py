@@ -1,4 +1,4 @@
-"""`python -m ops ready`: its options, and one call of it."""
+"""Options and execution of `python -m ops ready`."""
 
 from __future__ import annotations
 
@@ -30,45 +30,49 @@ from ops.ready.report import Progress, Report, print_checklist
 from ops.ready.stages import STAGES, run_stages
 
 TIMEOUT_S: Final = 900.0
-"""For one Job: an image may have to be pulled, a node to be made."""
+"""Default time limit per Job in seconds: it may wait for a new node and an image pull."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of this command alone."""
+    """Add the options specific to this command."""
     parser.add_argument(
         "--until",
         choices=[stage.name for stage in STAGES],
         default=STAGES[-1].name,
-        metavar="RUNG",
-        help=f"the last rung to climb: {', '.join(stage.name for stage in STAGES)}",
+        metavar="STAGE",
+        help=f"last stage to run: {', '.join(stage.name for stage in STAGES)}",
     )
     parser.add_argument(
         "--pool",
         action="append",
         default=[],
         metavar="POOL",
-        help="only this pool, which Jobs may make grow; may be given more than once",
+        help="check only this pool, and let Jobs scale it up; repeatable",
     )
-    parser.add_argument("--look", action="store_true", help="read only: start nothing")
-    parser.add_argument("--json", action="store_true", help="one JSON object; progress on stderr")
-    parser.add_argument("--html", type=_output_path, metavar="FILE", help="write one page, too")
+    parser.add_argument("--look", action="store_true", help="read only: start no Jobs")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object; progress goes to stderr"
+    )
+    parser.add_argument(
+        "--html", type=_output_path, metavar="FILE", help="also write an HTML report"
+    )
 
 
 def _output_path(text: str) -> Path:
     path = Path(text)
     if path.is_dir() or not path.absolute().parent.is_dir():
-        raise argparse.ArgumentTypeError(f"got {text}; allowed a file in a folder that is there")
+        raise argparse.ArgumentTypeError(f"got {text}; expected a file in an existing folder")
     return path
 
 
 def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
-    """Climb, look, tell. 0: nothing failed, 1: something did."""
+    """Run the stages, then the checklist. Return 0 if nothing failed, else 1."""
     stack = stack_facts.read(cluster)
     team = stack.team(args.team) if args.team else None
     pools = stack.select_pools(tuple(args.pool))
     known = result_store.read(cluster)
     shown = Console(stderr=True) if args.json else console
-    with shown.status(f"looks at {stack.cluster}") as status:
+    with shown.status(f"reading {stack.cluster}") as status:
         progress = Progress(shown, status)
         progress.show_stack(stack)
         with _session_jobs(args, cluster, progress) as jobs:
@@ -85,14 +89,14 @@ def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
                 for found in run_stages(session, progress, until=args.until, start=not args.look):
                     stages.append(found)
             finally:
-                # Hours of a cluster may be behind it: what was found is kept, however the climb ends.
+                # Stages can take hours: store results even if the session is interrupted.
                 known = result_store.merge(
                     known, stages, _now(), stack.subjects | {queueing.SUBJECT}
                 )
                 if stages and not args.look:
                     result_store.write(cluster, known)
         now = _now()
-        progress.say("walks the checklist")
+        progress.say("evaluating the checklist")
         prometheus = read_inventory(metrics.connect(args.prometheus, cluster))
         rows = checklist(
             take_snapshot(cluster, stack, (team,) if team else stack.teams, known, prometheus, now)
@@ -107,9 +111,9 @@ def _now() -> dt.datetime:
 
 @contextlib.contextmanager
 def _session_jobs(args: argparse.Namespace, cluster: Cluster, progress: Progress) -> Iterator[Jobs]:
-    """The Jobs of this climb, which are gone afterwards, however it ends.
+    """Hold the lease and yield the session's Jobs; delete them at exit, also after an exception.
 
-    Nobody else climbs meanwhile. With --look none is started, so anybody may look.
+    With --look no Job is started, so no lease is required.
     """
     lease = LeaseLock(cluster, f"process {os.getpid()} on {socket.gethostname()}")
 
@@ -125,7 +129,7 @@ def _session_jobs(args: argparse.Namespace, cluster: Cluster, progress: Progress
             ending.callback(lease.release)
             ending.callback(jobs.clear)
             for old in leftover_jobs(cluster):
-                progress.say(f"deletes {old.reference}, which an earlier climb left")
+                progress.say(f"deleting {old.reference}, left by an earlier session")
                 cluster.delete(JOBS, old.name, old.namespace)
         yield jobs
 

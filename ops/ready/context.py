@@ -1,4 +1,4 @@
-"""What all rungs share: the stack, its templates, its nodes, and the Jobs of this climb."""
+"""Session of a readiness check: the stack, its templates and nodes, and the session's Jobs."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from ops.ready.stack_facts import NAMESPACE, Pool, Stack, Team
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """One climb."""
+    """One readiness check."""
 
     cluster: Cluster
     stack: Stack
     jobs: Jobs
     pools: tuple[Pool, ...]
-    """Those that are looked at."""
+    """Pools to check."""
     allow_scale_up: bool = False
-    """They were named, so Jobs are started on them even if that makes nodes."""
+    """Whether Jobs may be started that make the autoscaler add nodes (pools named with --pool)."""
     team: Team | None = None
-    """Whose restores are tried; None: of every production team."""
+    """Team whose restore drill is run; None: every team that requires drills."""
     smoke: dict[str, tuple[PodResult, ...]] = field(default_factory=dict)
-    """By pool, what its smoke test said in this climb."""
+    """Results of this session's smoke test, by pool."""
 
     def nodes(self, pool: Pool) -> list[Json]:
-        """Nodes of a pool, by name."""
+        """Return the nodes of a pool, sorted by name."""
         found = self.cluster.items(NODES, selector=f"{naming.POOL}={pool.name}")
         return sorted(found, key=objects.name)
 
     def free(self, pool: Pool) -> list[str]:
-        """Its nodes that pods may be placed on, and on which none holds a GPU."""
+        """Return the names of schedulable nodes on which no pod holds a GPU."""
         busy = {
             str(pod["spec"].get("nodeName", ""))
             for pod in self.cluster.items(PODS)
@@ -47,14 +47,14 @@ class Session:
         return [name for name in names if name not in busy]
 
     def template(self, kind: str, pool: Pool | None = None) -> Json | None:
-        """The platform's template of this kind, of a pool if it is about one."""
+        """Return the CronJob template of this kind, for a pool if given; None if there is none."""
         label = f"{naming.VALIDATION}={kind}"
         of_pool = f",{naming.POOL}={pool.name}" if pool else ""
         return next(iter(self.cluster.items(CRON_JOBS, NAMESPACE, label + of_pool)), None)
 
 
 def is_schedulable(node: Json) -> bool:
-    """Whether pods may be placed on it."""
+    """Whether it is Ready and not cordoned."""
     return objects.condition_is_true(node, "Ready") and not (node.get("spec") or {}).get(
         "unschedulable"
     )

@@ -1,4 +1,4 @@
-"""Rung 3: the nodes of a pool are alike, as a gang across them must assume."""
+"""Stage 3: the nodes of a pool are homogeneous, as gangs require."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ COMPARED: Final = (MODEL, "driver", "cuda", "nccl")
 
 
 def check_pools(session: Session) -> Iterator[Check]:
-    """Every pool whose smoke test ran in this climb."""
+    """Check every pool whose smoke test ran in this session."""
     for pool in session.pools:
         if pool.name in session.smoke:
             yield check_pool(pool, session.smoke[pool.name])
 
 
 def check_pool(pool: Pool, lines: Sequence[PodResult]) -> Check:
-    """What its nodes have in common."""
+    """Compare GPU model, driver, CUDA and NCCL versions across the pool's nodes."""
     by_node = {line.node or line.pod: line for line in lines}
     if len(by_node) < 2:
-        return skipped(pool.subject, "one node was seen: there is nothing to compare it with")
+        return skipped(pool.subject, "only one node reported: nothing to compare")
     compared = [name for name in COMPARED if name != MODEL or not _has_mixed_models(pool)]
     for name in compared:
         if len(found := _nodes_by_value(by_node, name)) > 1:
@@ -35,20 +35,21 @@ def check_pool(pool: Pool, lines: Sequence[PodResult]) -> Check:
             return failed(
                 pool.subject,
                 f"{name} differs: {values}",
-                "replace the nodes that lag behind: drain them, and let their pool make new ones of one"
-                " image; a gang across them is slow at best",
+                "drain and replace the outdated nodes, so that all nodes use one image; a gang across"
+                " different nodes is slow or fails",
             )
     same = ", ".join(
         f"{name} {value}" for name in compared for value in _nodes_by_value(by_node, name)
     )
-    note = "; its instance types have GPUs of several models" if _has_mixed_models(pool) else ""
+    note = "; its instance types have different GPU models" if _has_mixed_models(pool) else ""
     return passed(
-        pool.subject, f"{pluralize(len(by_node), 'node')} alike{f': {same}' if same else ''}{note}"
+        pool.subject,
+        f"{pluralize(len(by_node), 'node')} homogeneous{f': {same}' if same else ''}{note}",
     )
 
 
 def _nodes_by_value(by_node: Mapping[str, PodResult], name: str) -> dict[str, list[str]]:
-    """Nodes by value of one fact."""
+    """Group nodes by their value of one fact."""
     found: dict[str, list[str]] = {}
     for node, line in by_node.items():
         if (value := line.facts.get(name)) not in (None, ""):
@@ -57,7 +58,7 @@ def _nodes_by_value(by_node: Mapping[str, PodResult], name: str) -> dict[str, li
 
 
 def _has_mixed_models(pool: Pool) -> bool:
-    """Whether its instance types differ in their GPUs, so that its nodes may."""
+    """Whether its instance types, and so its nodes, may have different GPU models."""
     types = catalog.load().types
     models = {types[name].gpu_model for name in pool.instance_types if name in types}
     return len(models) > 1

@@ -1,4 +1,4 @@
-"""The answer as one HTML page that needs nothing else: no script, no font, no picture from anywhere."""
+"""Self-contained HTML report: no scripts and no external resources."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ul { padding-left: 1.1rem } li, td { overflow-wrap: anywhere } td:first-child { 
 
 
 def render(report: Report) -> str:
-    """The page."""
+    """Render the report as an HTML page."""
     stack = report.stack
     title = f"Readiness of {stack.name}"
     row_summary = summary([row.outcome for row in report.rows])
@@ -37,7 +37,7 @@ def render(report: Report) -> str:
         f"<h1>{escape(title)}</h1>\n"
         f"<p>Cluster {escape(stack.cluster)}, scheduler {escape(stack.scheduler)},"
         f' <time datetime="{stamp(report.at)}">{report.at:%Y-%m-%d %H:%M} UTC</time></p>\n'
-        f"<h2>Ladder: {escape(stage_summary)}</h2>\n"
+        f"<h2>Stages: {escape(stage_summary)}</h2>\n"
         f"{_table(_stage(found) for found in report.stages)}"
         f"<h2>Production checklist: {escape(row_summary)}</h2>\n"
         f"{_table(_row(row) for row in report.rows)}"

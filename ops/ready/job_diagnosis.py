@@ -1,4 +1,4 @@
-"""Why a Job of a climb does not end well, from the objects around it. Pure."""
+"""Diagnose why a Job does not start or complete, from the objects around it. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from infra.domain import naming
 from ops import objects
 from ops.logs import sanitize
 from ops.objects import Json
@@ -15,24 +16,24 @@ _SETUP: Final = ("CreateContainerConfigError", "CreateContainerError")
 
 
 def progress(job: Json | None, pods: Sequence[Json]) -> str:
-    """Where it is, for who watches."""
+    """Return the current state of a Job for progress output."""
     if job is None:
-        return "is gone"
+        return "deleted"
     if (job.get("spec") or {}).get("suspend"):
-        return "waits in its queue"
+        return "queued"
     counts = Counter(str(objects.status(pod).get("phase", "Pending")).lower() for pod in pods)
     return (
-        ", ".join(f"{number} {phase}" for phase, number in sorted(counts.items())) or "has no pods"
+        ", ".join(f"{number} {phase}" for phase, number in sorted(counts.items())) or "no pods yet"
     )
 
 
 def cannot_start(pods: Sequence[Json]) -> bool:
-    """Whether a container can never start, however long one waits."""
+    """Whether a container can never start."""
     return any(reason in (*_IMAGE, *_SETUP) for _, _, reason, _ in _waiting(pods))
 
 
 def has_started(pod: Json, container: str) -> bool:
-    """Whether a container ever ran, so that it has a log."""
+    """Whether a container ever ran and so has a log."""
     for one in objects.status(pod).get("containerStatuses") or []:
         if one["name"] == container:
             states = (one.get("state") or {}) | (one.get("lastState") or {})
@@ -41,7 +42,7 @@ def has_started(pod: Json, container: str) -> bool:
 
 
 def termination_message(pod: Json, container: str) -> str:
-    """What a container that ended left in its pod's status."""
+    """Return the termination message of a container; empty if there is none."""
     for one in objects.status(pod).get("containerStatuses") or []:
         if one["name"] == container:
             return str(((one.get("state") or {}).get("terminated") or {}).get("message") or "")
@@ -55,7 +56,7 @@ def diagnose(
     workload: Json | None,
     waited_s: float | None,
 ) -> tuple[str, str]:
-    """Cause and remedy. `waited_s`: it did not end within so many seconds; None: it ended."""
+    """Return cause and remedy. `waited_s`: seconds after which the wait timed out; None: the Job ended."""
     found = (
         _not_started(job, pods, events, workload)
         or _not_placed(pods)
@@ -67,14 +68,12 @@ def diagnose(
     if waited_s is not None:
         name, namespace = objects.name(job), objects.meta(job)["namespace"]
         return (
-            f"it still ran after {waited_s:g} s",
-            f"kubectl logs -n {namespace} job/{name} while it runs; --timeout waits longer",
+            f"it was still running after {waited_s:g} s",
+            f"kubectl logs -n {namespace} job/{name} while it runs; raise --timeout to wait longer",
         )
     condition = objects.condition(job, "Failed")
     text = condition.get("message") or condition.get("reason") or "it failed"
-    return str(
-        text
-    ), f"kubectl describe job -n {objects.meta(job)['namespace']} of the same template"
+    return str(text), f"kubectl describe jobs -n {objects.meta(job)['namespace']}"
 
 
 def _not_started(
@@ -87,19 +86,19 @@ def _not_started(
         about = event.get("involvedObject") or {}
         if about.get("uid") == uid and event.get("reason") == "FailedCreate":
             return (
-                f"its pods are refused: {event.get('message')}",
-                "the message names the quota or the policy; docs/security.md says what they hold",
+                f"its pods are rejected: {event.get('message')}",
+                "the message names the quota or the admission policy: docs/security.md",
             )
     if (job.get("spec") or {}).get("suspend"):
         if workload is None:
             return (
-                "it is suspended, and nothing queues it",
-                "is Kueue running? kubectl get pods -n kueue-system",
+                "it is suspended and has no Workload",
+                "check that Kueue runs: kubectl get pods -n kueue-system",
             )
-        reason = objects.condition(workload, "QuotaReserved").get("message") or "nothing said why"
+        reason = objects.condition(workload, "QuotaReserved").get("message") or "no reason given"
         return (
-            f"it waits in its queue: {reason}",
-            f"kubectl describe {objects.reference(workload)}; free nodes, or ask again later",
+            f"it is queued: {reason}",
+            f"kubectl describe {objects.reference(workload)}; free nodes, or try again later",
         )
     return None
 
@@ -109,8 +108,8 @@ def _not_placed(pods: Sequence[Json]) -> tuple[str, str] | None:
         placed = objects.condition(pod, "PodScheduled")
         if placed.get("status") == "False":
             return (
-                f"pod/{objects.name(pod)} finds no node: {placed.get('message')}",
-                "kubectl get nodes -L trainyard.dev/pool; the pool needs free nodes with its labels",
+                f"pod/{objects.name(pod)} is unschedulable: {placed.get('message')}",
+                f"kubectl get nodes -L {naming.POOL}; the pool requires free nodes with its labels",
             )
     return None
 
@@ -119,9 +118,12 @@ def _not_running(pods: Sequence[Json]) -> tuple[str, str] | None:
     for pod, container, reason, termination_message in _waiting(pods):
         what = f"pod/{pod}: container {container}: {reason}: {termination_message}".rstrip(": ")
         if reason in _IMAGE:
-            return what, "is the image there, and may nodes pull it? `images` in the stack file"
+            return (
+                what,
+                "check that the image exists and nodes may pull it: `images` in the stack file",
+            )
         if reason in _SETUP:
-            return what, "the message names what is missing; `pulumi up` makes it anew"
+            return what, "the message names the missing object; `pulumi up` creates it"
     return None
 
 
@@ -131,16 +133,16 @@ def _exited(pods: Sequence[Json]) -> tuple[str, str] | None:
             ended = (one.get("state") or {}).get("terminated") or {}
             if ended.get("exitCode"):
                 reason = f" ({ended['reason']})" if ended.get("reason") else ""
-                said = sanitize(str(ended.get("message") or "")) or "and said nothing of why"
+                said = sanitize(str(ended.get("message") or "")) or "without a termination message"
                 return (
                     f"pod/{objects.name(pod)} exited with {ended['exitCode']}{reason}, {said}",
-                    "run it again and read its log: kubectl logs -f, while it runs",
+                    "run it again and follow its log: kubectl logs -f",
                 )
     return None
 
 
 def _waiting(pods: Sequence[Json]) -> Iterator[tuple[str, str, str, str]]:
-    """Pod, container, reason and message of containers that have not started."""
+    """Yield pod, container, reason and message of waiting containers."""
     for pod in pods:
         status = objects.status(pod)
         for key in ("initContainerStatuses", "containerStatuses"):

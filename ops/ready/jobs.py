@@ -1,4 +1,4 @@
-"""Jobs made from the platform's templates: started, awaited, read, and gone in the end."""
+"""Create Jobs from the platform's CronJob templates, wait for them, read their results, delete them."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from ops.ready.polling import Poller
 
 CRON_JOBS: Final = Kind("batch/v1", "cronjobs", "CronJob")
 SESSION_LABEL: Final = f"{naming.DOMAIN}/ready"
-"""Label of every Job that a climb makes; its value is the climb's own."""
+"""Label of every Job that a session creates; its value is the session id."""
 JOB_NAME: Final = "batch.kubernetes.io/job-name"
-"""The Job controller's label on pods."""
+"""Label that the Job controller sets on pods."""
 NODES_ENV: Final = "TRAINYARD_NODES"
-"""Tells each pod of a template how many there are; changes with them."""
+"""Environment variable with the number of pods of a template."""
 TAIL_LINES: Final = 200
-"""Read of each log: the line that counts is the last."""
+"""Lines read of each log: the result is the last line."""
 
 Print = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class StartedJob:
-    """A Job of this climb."""
+    """A Job of this session."""
 
     namespace: str
     name: str
@@ -43,24 +43,24 @@ class StartedJob:
 
 @dataclass(frozen=True, kw_only=True)
 class JobResult:
-    """How a Job ended, as far as it did in time."""
+    """Result of a Job, which may have ended or timed out."""
 
     completed: bool
     lines: tuple[PodResult, ...] = ()
-    """One per pod that said something, by node."""
+    """One per pod that printed a result, sorted by node."""
     log: str = ""
-    """The end of one pod's log, for programs that print more than a line."""
+    """The end of one pod's log."""
     cause: str = ""
-    """Why it did not complete, where no line of its own says so."""
+    """Why it did not complete, from the objects around it."""
     remedy: str = ""
     preempted: bool = False
-    """It was preempted, and did not get its place back in time: nothing was found out."""
+    """It was preempted and not readmitted in time, so there is no result."""
 
 
 def render_job(template: Json, name: str, session_id: str) -> Json:
-    """A Job as its CronJob would make it, marked as this climb's.
+    """Render the Job of a CronJob, labeled with the session id.
 
-    It has no owner: a CronJob deletes finished Jobs that it owns, perhaps before anybody read them.
+    It has no owner: a CronJob may delete its finished Jobs before they are read.
     """
     made: Mapping[str, Any] = template["spec"]["jobTemplate"]
     metadata = made.get("metadata") or {}
@@ -81,7 +81,7 @@ def render_job(template: Json, name: str, session_id: str) -> Json:
 
 
 def with_parallelism(template: Json, nodes: int) -> Json:
-    """The template of an indexed Job, for so many nodes."""
+    """Return a copy of an indexed Job's template for this number of nodes."""
     changed = copy.deepcopy(template)
     spec = changed["spec"]["jobTemplate"]["spec"]
     spec["parallelism"] = spec["completions"] = nodes
@@ -93,19 +93,19 @@ def with_parallelism(template: Json, nodes: int) -> Json:
 
 
 def parallelism(template: Json) -> int:
-    """Pods that a Job of this template has at once."""
+    """Return the parallelism of a template's Job."""
     return int(template["spec"]["jobTemplate"]["spec"].get("parallelism") or 1)
 
 
 def terminal_condition(job: Json) -> str:
-    """`Complete` or `Failed`; empty while it goes on."""
+    """Return `Complete` or `Failed`; empty while the Job is active."""
     return next(
         (kind for kind in ("Complete", "Failed") if objects.condition_is_true(job, kind)), ""
     )
 
 
 def preemption_reason(workload: Json | None) -> str:
-    """By what right a workload lost its place to another, in Kueue's word; empty: it did not."""
+    """Return Kueue's reason for preempting a workload; empty if it was not preempted."""
     for entry in (objects.status(workload).get("schedulingStats") or {}).get("evictions") or []:
         if entry.get("reason") == "Preempted":
             return str(entry.get("underlyingCause") or entry["reason"])
@@ -113,21 +113,21 @@ def preemption_reason(workload: Json | None) -> str:
 
 
 CREATE_ERRORS: Final = (ForbiddenError, WebhookError)
-"""Why a Job is not made, though the API server answers."""
+"""Errors for which a Job is not created although the API server answers."""
 
 
 def describe_create_error(error: ClusterError) -> tuple[str, str]:
-    """Cause and remedy of a Job that was not made."""
+    """Return cause and remedy of a Job that was not created."""
     if isinstance(error, WebhookError):
-        return f"the Job cannot be made: {error}", "once it answers, climb again"
+        return f"the Job was not created: {error}", "run the check again when the webhook answers"
     return (
-        f"the Job is refused: {error}",
-        "the message names the policy, or the right that you lack",
+        f"the Job was rejected: {error}",
+        "the message names the admission policy or the missing permission",
     )
 
 
 class Jobs:
-    """Jobs of one climb."""
+    """Jobs of one session."""
 
     def __init__(self, cluster: Cluster, session_id: str, poller: Poller, log: Print) -> None:
         self._cluster = cluster
@@ -137,12 +137,12 @@ class Jobs:
         self.poller = poller
 
     def start(self, template: Json) -> StartedJob:
-        """A Job of this template. Raises one of REFUSED where it is not made."""
+        """Create a Job of this template. Raises one of CREATE_ERRORS."""
         started = StartedJob(
             namespace=str(objects.meta(template)["namespace"]),
             name=f"{objects.name(template)}-{self._session_id}",
         )
-        # Noted before it exists: whatever interrupts us, it will be deleted.
+        # Recorded before it exists, so that it is deleted after any interruption.
         self._made.append(started)
         try:
             self._cluster.create(JOBS, render_job(template, started.name, self._session_id))
@@ -152,7 +152,7 @@ class Jobs:
         return started
 
     def run(self, template: Json) -> JobResult:
-        """Start it, wait for its end, read it, delete it."""
+        """Create a Job, wait for its end, read its result and delete it."""
         try:
             job = self.start(template)
         except CREATE_ERRORS as error:
@@ -164,7 +164,7 @@ class Jobs:
             self.delete(job)
 
     def finish(self, job: StartedJob) -> JobResult:
-        """Wait for its end and read it."""
+        """Wait for the end of a Job and read its result."""
         last = ""
 
         def ended() -> Json | None:
@@ -188,23 +188,23 @@ class Jobs:
         return self._cluster.items(PODS, job.namespace, f"{JOB_NAME}={job.name}")
 
     def workload(self, job: StartedJob) -> Json | None:
-        """What Kueue makes of the Job."""
+        """Return the Job's Workload; None if there is none."""
         found = self._cluster.items(WORKLOADS, job.namespace)
         return next((w for w in found if objects.owner(w) == job.name), None)
 
     def delete(self, job: StartedJob) -> None:
-        """Delete a Job and its pods; that it is gone already is as good."""
+        """Delete a Job and its pods; no error if it does not exist."""
         self._cluster.delete(JOBS, job.name, job.namespace)
         self._made.remove(job)
 
     def clear(self) -> None:
-        """Delete what is left of this climb."""
+        """Delete the remaining Jobs of this session."""
         for job in list(self._made):
             self.delete(job)
 
     def _reading(self, job: StartedJob, found: Json | None, in_vain: bool) -> JobResult:
         if not found:
-            cause = "somebody deleted it while it ran"
+            cause = "the Job was deleted while it ran"
             return JobResult(completed=False, cause=cause, remedy="try again")
         pods = self.pods(job)
         completed = terminal_condition(found) == "Complete"
@@ -228,7 +228,7 @@ class Jobs:
         )
 
     def _log(self, pod: Json) -> str:
-        """The end of a pod's log; empty where it has none."""
+        """Return the end of a pod's log; empty if it has none."""
         container = str(pod["spec"]["containers"][0]["name"])
         if not job_diagnosis.has_started(pod, container):
             return ""
@@ -237,12 +237,12 @@ class Jobs:
         try:
             return self._cluster.text(path, query) or ""
         except UnreachableError:
-            # The node took the log with it. The last line is in the pod's status, too.
+            # The log is lost with its node. The pod's status also contains the last line.
             return job_diagnosis.termination_message(pod, container)
 
 
 def leftover_jobs(cluster: Cluster) -> list[StartedJob]:
-    """Jobs of any climb that are still there."""
+    """Return the existing Jobs of all sessions."""
     return [
         StartedJob(namespace=str(objects.meta(job)["namespace"]), name=objects.name(job))
         for job in cluster.items(JOBS, selector=SESSION_LABEL)

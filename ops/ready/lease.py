@@ -1,6 +1,6 @@
-"""One climb at a time: a Lease that the climb renews while it lives.
+"""A Lease that allows one readiness check at a time; its holder renews it.
 
-Whether another climb lives is seen from its Lease changing, never from its time stamp: clocks differ.
+Liveness of another holder is judged by changes of its Lease, not by its time stamp, because clocks differ.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ LEASES: Final = Kind("coordination.k8s.io/v1", "leases", "Lease")
 NAME: Final = "ready"
 RENEW_S: Final = 5.0
 STALE_S: Final = 20
-"""A climb that has not renewed its Lease for so long is dead."""
+"""Seconds without a renewal after which the holder counts as dead."""
 
 
 class LeaseLock:
-    """The right to start Jobs. `holder`: who climbs, for people."""
+    """The exclusive right to start Jobs. `holder`: identity shown in messages."""
 
     def __init__(
         self, cluster: Cluster, holder: str, clock: Callable[[], float] = time.monotonic
@@ -36,7 +36,7 @@ class LeaseLock:
         self._renewed = 0.0
 
     def acquire(self, poller: Poller, log: Callable[[str], None]) -> None:
-        """Take the turn, from a dead climb too. Raises ClusterError while another one lives."""
+        """Acquire the lease, also from a dead holder. Raises ClusterError while another one is alive."""
         try:
             self._lease = self._cluster.create(LEASES, self._manifest())
         except ConflictError:
@@ -46,9 +46,11 @@ class LeaseLock:
     def _take_over(self, poller: Poller, log: Callable[[str], None]) -> None:
         found = self._cluster.get(LEASES, NAME, NAMESPACE)
         if found is None:
-            raise ClusterError("another climb just ended; try again")
+            raise ClusterError(
+                "lease/ready: another readiness check has just finished; run the command again"
+            )
         holder = (found.get("spec") or {}).get("holderIdentity")
-        log(f"looks for {STALE_S} s whether the climb of {holder} still lives")
+        log(f"waiting {STALE_S} s to see whether the readiness check of {holder} is still running")
         seen = objects.meta(found).get("resourceVersion")
 
         def moved() -> bool | None:
@@ -57,18 +59,19 @@ class LeaseLock:
 
         if poller.wait_for(moved):
             raise ClusterError(
-                f"another climb goes on, of {holder}; wait for it: two would take each other's nodes"
+                f"lease/{NAME} -n {NAMESPACE}: another readiness check (holder {holder}) is running;"
+                " retry when it finishes"
             )
         self._write(found)
 
     def renew_if_due(self) -> None:
-        """Renew it when it is time to. Raises ClusterError when somebody took it."""
+        """Renew the lease if RENEW_S have passed. Raises ClusterError if another session took it."""
         if self._lease is not None and self._clock() - self._renewed >= RENEW_S:
             self._write(self._lease)
             self._renewed = self._clock()
 
     def release(self) -> None:
-        """Let others climb."""
+        """Delete the lease."""
         if self._lease is not None:
             self._cluster.delete(LEASES, NAME, NAMESPACE)
             self._lease = None
@@ -80,7 +83,9 @@ class LeaseLock:
             self._lease = self._cluster.patch(LEASES, NAME, change, NAMESPACE)
         except ConflictError:
             self._lease = None
-            raise ClusterError("another climb took over meanwhile; wait for it") from None
+            raise ClusterError(
+                f"lease/{NAME} -n {NAMESPACE}: another readiness check took it over; retry when it finishes"
+            ) from None
 
     def _manifest(self) -> Json:
         now = dt.datetime.now(dt.UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

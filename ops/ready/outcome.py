@@ -1,4 +1,4 @@
-"""What a rung of the ladder, or a row of the checklist, found out."""
+"""Results of readiness stages and checklist rows."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from ops.objects import Json
 
 
 class Outcome(StrEnum):
-    """How it went."""
+    """Outcome of a check, stage or row."""
 
     PASSED = "passed"
     FAILED = "failed"
     SKIPPED = "skipped"
-    """There was nothing to look at, or it was not to be started; the text says why."""
+    """There was nothing to check, or nothing may be started; the text gives the reason."""
     UNKNOWN = "not known"
-    """Nothing that may be read tells."""
+    """Cannot be determined from what the caller may read."""
     UNREACHED = "not reached"
-    """A rung below failed."""
+    """An earlier stage failed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """What was found of one thing: a pool, a team, the queue."""
+    """Result for one subject: a pool, a team, the queue."""
 
     subject: str
     """`pool spot`, `team production`, `queue`."""
     outcome: Outcome
     seen: str
-    """What was looked at and what was there; for a failure, its cause."""
+    """What was found; for a failure, its cause."""
     remedy: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """For scripts and for the checklist: device, driver, bandwidth_gbps and their kin."""
+    """Machine-readable values, such as device, driver, bandwidth_gbps."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StageResult:
-    """The outcome of a rung."""
+    """Result of one stage."""
 
     stage: str
-    """Its name, for scripts; it never changes."""
+    """Stable name for scripts."""
     title: str
     checks: tuple[Check, ...] = ()
 
@@ -59,7 +59,7 @@ class StageResult:
     def as_json(self) -> Json:
         """As in the JSON report."""
         return {
-            "rung": self.stage,
+            "stage": self.stage,
             "title": self.title,
             "outcome": self.outcome.value,
             "checks": [
@@ -83,7 +83,7 @@ class Row:
     check: str
     outcome: Outcome
     evidence: tuple[str, ...] = ()
-    """What shows it: objects, digests, results with their age."""
+    """Objects, digests, and results with their age."""
     remedy: tuple[str, ...] = ()
 
     def as_json(self) -> Json:

@@ -1,4 +1,4 @@
-"""The one line of JSON that a validating pod ends its log with."""
+"""Parse the JSON line with which a validation pod ends its log."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _FACT_FORMATS: Final[Mapping[str, str]] = {
     "restored": "{} restored",
     "tokens_per_s": "{} tokens/s",
 }
-"""Facts that people are told in other words than `NAME VALUE`."""
+"""Facts that are printed otherwise than as `NAME VALUE`."""
 _COUNT_NOUNS: Final[Mapping[str, str]] = {"runs": "run", "world_size": "rank"}
-"""Facts that are a number of these."""
+"""Facts that count things, with the noun."""
 _RESERVED_KEYS: Final = (_KEY, "ok", "cause", "remedy", "node")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PodResult:
-    """What one pod found."""
+    """Result of one pod."""
 
     ok: bool
     pod: str
@@ -33,10 +33,10 @@ class PodResult:
     remedy: str = ""
     node: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    """All else: device, driver, model, cuda, nccl, mtu, interface, world_size, bandwidth_gbps."""
+    """All other keys: device, driver, model, cuda, nccl, mtu, interface, world_size, bandwidth_gbps."""
 
     def text(self, *names: str) -> str:
-        """The facts that it has of these, with their units, in this order."""
+        """Return those of the named facts that are present, with units, in this order."""
         known = [(name, self.facts.get(name)) for name in names]
         return ", ".join(
             _format_fact(name, value) for name, value in known if value not in (None, "")
@@ -53,7 +53,7 @@ def _format_fact(name: str, value: Any) -> str:
 
 
 def format_bytes(count: float) -> str:
-    """So many bytes, in the decimal unit that leaves a number which can be read."""
+    """Format bytes in the largest fitting decimal unit."""
     for unit in ("bytes", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.4g} {unit}"
@@ -62,12 +62,12 @@ def format_bytes(count: float) -> str:
 
 
 def format_value(value: Any) -> str:
-    """A fact for people."""
+    """Format a fact for output."""
     return f"{value:.4g}" if isinstance(value, float) else sanitize(str(value))
 
 
 def parse_log(log: str, pod: str) -> PodResult | None:
-    """The last line of a log that is a validation's; None: there is none."""
+    """Return the last validation line of a log; None if there is none."""
     for text in reversed(log.splitlines()):
         if text.startswith("{") and (found := _parse_line(text, pod)):
             return found
@@ -92,7 +92,7 @@ def _parse_line(text: str, pod: str) -> PodResult | None:
 
 
 def shared_facts(lines: Iterable[PodResult]) -> dict[str, Any]:
-    """Facts that all lines agree on."""
+    """Return the facts with the same value in all results."""
     found = list(lines)
     first: Mapping[str, Any] = found[0].facts if found else {}
     return {

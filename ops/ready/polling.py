@@ -1,4 +1,4 @@
-"""Waiting for a cluster: look, rest, look again."""
+"""Poll the cluster until a condition holds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ops.cluster import UnreachableError
 
 POLL_S: Final = 1.0
 UNREACHABLE_S: Final = 60.0
-"""An API server that does not answer for so long is gone; one that is updated or moved is back before."""
+"""Give up on an API server after this time without an answer; an update or failover is shorter."""
 T = TypeVar("T")
 
 
@@ -22,18 +22,18 @@ def sleep() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Poller:
-    """How long to wait for one thing, and what to do meanwhile."""
+    """Time limit of a wait, and what to do between polls."""
 
     limit_s: float
     pause: Callable[[], None] = sleep
-    """Called between two looks."""
+    """Called between polls."""
     clock: Callable[[], float] = time.monotonic
-    """Seconds that only grow."""
+    """Monotonic clock in seconds."""
 
     def wait_for(self, found: Callable[[], T | None]) -> T | None:
-        """The first answer that is not None; None when there was none within the limit.
+        """Return the first result that is not None, or None at the time limit.
 
-        Raises UnreachableError for a cluster that is silent for a minute, or when the time is over.
+        Raises UnreachableError if the cluster does not answer for UNREACHABLE_S, or at the limit.
         """
         end = self.clock() + self.limit_s
         answered = self.clock()

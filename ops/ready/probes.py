@@ -1,4 +1,4 @@
-"""Rungs that start a Job on each pool: the smoke test, the collective, the runs of one node and of many."""
+"""Stages that start a Job on each pool: smoke test, collective, single-node and multi-node training."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _MEASURED: Final = ("bandwidth_gbps", "tokens_per_s")
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """A kind of Job that a pool has a template of."""
+    """A check that runs a pool's template Job."""
 
     kind: str
-    """As in the template's label."""
+    """Value of the template's validation label."""
     reported: tuple[str, ...]
-    """Facts of its lines that people are told."""
+    """Facts of its results that are printed."""
     all_nodes: bool = False
-    """It runs on every node that is free; else on as many as its template says."""
+    """Whether it runs on every free node; else on as many as its template has."""
     many: bool = False
-    """It is about more than one node."""
+    """Whether it requires at least two nodes."""
 
     def __call__(self, session: Session) -> Iterator[Check]:
-        """Every pool that has a template, or must have one."""
+        """Check every pool that has, or must have, a template."""
         for pool in session.pools:
             if found := self._of(session, pool):
                 yield found
@@ -48,14 +48,14 @@ class Probe:
             template = with_parallelism(template, max(least, len(free)))
         ended = session.jobs.run(template)
         if ended.preempted:
-            return skipped(pool.subject, "runs that matter more took its nodes: ask again later")
+            return skipped(pool.subject, "runs of higher priority preempted it: try again later")
         if self.kind == SMOKE_KIND:
             session.smoke[pool.name] = ended.lines
         return check_result(pool.subject, ended, self.reported)
 
     def _without(self, pool: Pool) -> Check | None:
         if pool.simulated:
-            return skipped(pool.subject, "its nodes only look as if pods ran on them (kwok)")
+            return skipped(pool.subject, "its nodes are simulated (kwok) and run no containers")
         if not pool.gpu:
             return None
         if self.many and pool.no_gang_reason:
@@ -63,7 +63,7 @@ class Probe:
         return failed(
             pool.subject,
             f"cronjob/{self.kind}-{pool.name} -n {NAMESPACE}: not found",
-            "`pulumi up` makes it, where the stack file has `validation`",
+            "add `validation` to the stack file; `pulumi up` creates it",
         )
 
 
@@ -83,37 +83,35 @@ MULTI_NODE: Final = Probe(
 
 
 def _too_few_nodes(session: Session, pool: Pool, least: int, free: int) -> str:
-    """Why its pods would wait for nodes that nobody asked for."""
+    """Return why its pods would wait for nodes."""
     there = len([node for node in session.nodes(pool) if is_schedulable(node)])
-    start = f"--pool {pool.name} lets its Jobs make the autoscaler start some"
+    start = f"--pool {pool.name} lets its Jobs scale it up"
     if not there:
         return f"it is scaled to zero ({pool.min} to {pool.max} nodes); {start}"
     if there < least:
-        return f"{pluralize(least, 'node')} wanted, {there} ready; {start}"
-    return (
-        f"{pluralize(least, 'node')} wanted; {there - free} of {there} are in use: ask again later"
-    )
+        return f"{pluralize(least, 'node')} required, {there} ready; {start}"
+    return f"{pluralize(least, 'node')} required; {there - free} of {there} in use: try again later"
 
 
 def check_result(subject: str, ended: JobResult, reported: tuple[str, ...]) -> Check:
-    """What a Job's end means."""
+    """Convert a Job's result to a check."""
     if bad := [line for line in ended.lines if not line.ok]:
         return failed(
             subject,
             _failure_cause(bad),
-            bad[0].remedy or "its log says more",
+            bad[0].remedy or "see its log",
             **_combined_facts(ended),
         )
     if not ended.completed:
         words = last_log_line(ended.log)
         return failed(
-            subject, f"{ended.cause}{f'; it said: {words}' if words else ''}", ended.remedy
+            subject, f"{ended.cause}{f'; last log line: {words}' if words else ''}", ended.remedy
         )
     if not ended.lines:
         return failed(
             subject,
-            "its pods ended well and said nothing of what they found",
-            "is the trainer's image of the same version as the platform? `images` in the stack file",
+            "its pods succeeded but printed no result",
+            "use a trainer image of the platform's version: `images` in the stack file",
         )
     shared = PodResult(ok=True, pod="", facts=_combined_facts(ended))
     where = sorted({line.node for line in ended.lines if line.node})
@@ -125,11 +123,11 @@ def check_result(subject: str, ended: JobResult, reported: tuple[str, ...]) -> C
 def _failure_cause(bad: list[PodResult]) -> str:
     first = bad[0]
     more = f" (and {pluralize(len(bad) - 1, 'other pod')})" if len(bad) > 1 else ""
-    return f"{first.node or first.pod}: {first.cause or 'it failed without a cause'}{more}"
+    return f"{first.node or first.pod}: {first.cause or 'failed without a cause'}{more}"
 
 
 def _combined_facts(ended: JobResult) -> dict[str, Any]:
-    """What all pods agree on, the nodes, and of what each measured for itself the lowest."""
+    """Return the shared facts, the nodes, and the minimum of each measurement."""
     facts = shared_facts(ended.lines)
     for name in _MEASURED:
         if measured := [line.facts[name] for line in ended.lines if name in line.facts]:
@@ -140,6 +138,6 @@ def _combined_facts(ended: JobResult) -> dict[str, Any]:
 
 
 def last_log_line(log: str) -> str:
-    """The last line of a log that is not empty, as it may be printed."""
+    """Return the last non-empty line of a log, sanitized."""
     reported = [text for line in log.splitlines() if (text := sanitize(line))]
     return reported[-1] if reported else ""

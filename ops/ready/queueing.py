@@ -1,4 +1,4 @@
-"""Rung 8: a run that matters more gets its place, and the one that had it comes back."""
+"""Stage 8: a Job of higher priority preempts another, which is then readmitted."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ KUEUE: Final = "kueue"
 
 
 def check_queue(session: Session) -> Iterator[Check]:
-    """One check, of the queue that the templates name."""
+    """Check preemption in the queue of the templates."""
     if session.stack.scheduler != KUEUE:
         yield skipped(
             SUBJECT,
-            f"{session.stack.scheduler} queues in its own way; docs/schedulers.md tells how",
+            f"this stage supports Kueue only, not {session.stack.scheduler}: docs/schedulers.md",
         )
         return
     low, high = session.template(LOW), session.template(HIGH)
@@ -39,7 +39,7 @@ def check_queue(session: Session) -> Iterator[Check]:
         yield failed(
             SUBJECT,
             f"cronjob/{name} -n {NAMESPACE}: not found",
-            "`pulumi up` makes it, where the stack file has `validation`",
+            "add `validation` to the stack file; `pulumi up` creates it",
         )
         return
     try:
@@ -49,7 +49,7 @@ def check_queue(session: Session) -> Iterator[Check]:
 
 
 def _run_pair(jobs: Jobs, low: Json, high: Json) -> Check:
-    """Raises one of REFUSED where a Job is not made."""
+    """Run the low-priority and the high-priority Job. Raises one of CREATE_ERRORS."""
     pair = _PreemptionTest(jobs=jobs, low=jobs.start(low))
     try:
         return pair.check(high)
@@ -59,7 +59,7 @@ def _run_pair(jobs: Jobs, low: Json, high: Json) -> Check:
 
 @dataclass(frozen=True, kw_only=True)
 class _PreemptionTest:
-    """A Job that runs, and the one that takes its place."""
+    """A low-priority Job that runs, and the check that a high-priority one preempts it."""
 
     jobs: Jobs
     low: StartedJob
@@ -75,16 +75,16 @@ class _PreemptionTest:
 
     def _preempted(self, high: StartedJob) -> Check:
         if not self._await(self._began, high):
-            return self._stuck(high, f"did not get the place of {self.low.name}")
-        # What the workload remembers: a short Job is over, and the other back, between two looks.
+            return self._stuck(high, f"did not preempt {self.low.name}")
+        # Read the Workload's history: a short Job can end, and the other resume, between two polls.
         why = preemption_reason(self.jobs.workload(self.low))
         if not why:
             if self._ended(self.low):
-                return self._stuck(self.low, f"was over when {high.name} came")
+                return self._stuck(self.low, f"ended before {high.name} started")
             return failed(
                 SUBJECT,
-                f"{high.name} was admitted beside {self.low.name}: nothing was preempted",
-                "the quota of the validation's queue must hold one of them at a time:"
+                f"{high.name} was admitted alongside {self.low.name}: nothing was preempted",
+                "the quota of the validation queue must fit only one of them:"
                 " kubectl describe clusterqueues",
             )
         if not self._await(self._ended, high):
@@ -92,14 +92,14 @@ class _PreemptionTest:
         if self._ended(high) != "Complete":
             return self._stuck(high, "was admitted and failed")
         if not self._await(self._runs, self.low):
-            return self._stuck(self.low, "did not come back after it was preempted")
+            return self._stuck(self.low, "was not readmitted after its preemption")
         return passed(
             SUBJECT,
             f"{self.low.name} was admitted, preempted for {high.name} ({why}), and admitted again",
         )
 
     def _await(self, holds: Callable[[StartedJob], object], job: StartedJob) -> bool:
-        """Whether it does so within the time that the climb waits."""
+        """Whether the condition holds within the time limit."""
         return self.jobs.poller.wait_for(lambda: True if holds(job) else None) is True
 
     def _runs(self, job: StartedJob) -> bool:
@@ -110,7 +110,7 @@ class _PreemptionTest:
         )
 
     def _began(self, job: StartedJob) -> bool:
-        """Whether it holds quota, or held it until it ended."""
+        """Whether it holds quota or has ended."""
         return self._runs(job) or bool(self._ended(job))
 
     def _ended(self, job: StartedJob) -> str:
@@ -120,7 +120,7 @@ class _PreemptionTest:
     def _stuck(self, job: StartedJob, what: str) -> Check:
         found = self.jobs.read(job)
         if not found:
-            return failed(SUBJECT, f"{job.name} {what}: somebody deleted it", "try again")
+            return failed(SUBJECT, f"{job.name} {what}: it was deleted", "try again")
         cause, remedy = job_diagnosis.diagnose(
             found, self.jobs.pods(job), (), self.jobs.workload(job), self.jobs.poller.limit_s
         )

@@ -29,7 +29,7 @@ _WIDTH: Final = max(len(outcome.value) for outcome in Outcome)
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What was found."""
+    """Results of one session."""
 
     stack: Stack
     at: dt.datetime
@@ -38,19 +38,19 @@ class Report:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing failed."""
+        """Whether no stage and no row failed."""
         outcomes = [found.outcome for found in self.stages] + [row.outcome for row in self.rows]
         return Outcome.FAILED not in outcomes
 
     def as_json(self) -> str:
-        """One JSON object: stack, cluster, at, sound, ladder, checklist."""
+        """One JSON object: stack, cluster, at, sound, stages, checklist."""
         return json.dumps(
             {
                 "stack": self.stack.name,
                 "cluster": self.stack.cluster,
                 "at": stamp(self.at),
                 "sound": self.sound,
-                "ladder": [found.as_json() for found in self.stages],
+                "stages": [found.as_json() for found in self.stages],
                 "checklist": [row.as_json() for row in self.rows],
             },
             indent=2,
@@ -58,7 +58,7 @@ class Report:
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
-    """`12 of 14 passed, 1 failed, 1 not known`."""
+    """Return `12 of 14 passed, 1 failed, 1 not known`."""
     counts = Counter(outcomes)
     others = [
         f"{counts[outcome]} {outcome.value}"
@@ -69,35 +69,35 @@ def summary(outcomes: Sequence[Outcome]) -> str:
 
 
 class Progress:
-    """Tells people of the climb, as it goes."""
+    """Prints the progress of a session."""
 
     def __init__(self, console: Console, status: Status) -> None:
         self._console = console
         self._status = status
 
     def show_stack(self, stack: Stack) -> None:
-        """Which stack it is."""
+        """Print which stack is checked."""
         about = f"stack {stack.name}, cluster {stack.cluster}, scheduler {stack.scheduler}"
         _print(self._console, escape(about))
 
     def say(self, text: str) -> None:
-        """What is waited for just now; shown in a terminal only."""
+        """Update the status line, which only terminals show."""
         self._status.update(escape(text))
 
     def stage_started(self, number: int, stage: Stage) -> None:
-        """A rung is looked at."""
+        """Print the stage's name and title."""
         self.say(stage.title)
         _print(self._console, f"[bold]{number} {stage.name}[/bold] {escape(stage.title)}")
 
     def found(self, check: Check) -> None:
-        """Something was found on it."""
+        """Print the result of a check."""
         _line(self._console, check.outcome, check.subject, check.seen)
         if check.remedy:
             _remedy(self._console, check.remedy)
 
 
 def print_checklist(report: Report, console: Console) -> None:
-    """What the climb did not reach, then the checklist."""
+    """Print the stages that were not reached, then the checklist."""
     for found in report.stages:
         if found.outcome is Outcome.UNREACHED:
             _line(console, found.outcome, found.stage, found.title)
@@ -124,5 +124,5 @@ def _remedy(console: Console, text: str) -> None:
 
 
 def _print(console: Console, text: str) -> None:
-    # Commands are copied from here: no line breaks of ours, no colours inside of them.
+    # Users copy commands from here: no added line breaks or colors.
     console.print(text, highlight=False, soft_wrap=True)

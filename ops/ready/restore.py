@@ -1,4 +1,4 @@
-"""Rung 7: a team's newest checkpoints come back, by the drill that the platform runs on a schedule."""
+"""Stage 7: run the teams' restore drills, which restore their newest checkpoints."""
 
 from __future__ import annotations
 
@@ -14,18 +14,16 @@ from ops.ready.probes import check_result
 from ops.ready.stack_facts import Team
 
 DRILL: Final = "restore-drill"
-"""Name of the CronJob in a team's namespace."""
+"""Name of the drill's CronJob in a team's namespace."""
 _REPORTED: Final = ("runs", "restored", "bytes")
 
 
 def check_teams(session: Session) -> Iterator[Check]:
-    """Every production team that has a drill; others, one by one, while there was nothing to restore."""
+    """Check every team that always requires drills; else the first other team with a checkpoint."""
     drills = _team_drills(session)
     if not drills:
         whose = session.team.subject if session.team else "teams"
-        yield skipped(
-            whose, f"no cronjob/{DRILL}; `restoreDrill` of a team in the stack file makes one"
-        )
+        yield skipped(whose, f"no cronjob/{DRILL}; add `restoreDrill` to a team in the stack file")
     tried = False
     for team, drill in sorted(drills, key=lambda one: not _always_drilled(one[0])):
         if tried and not _always_drilled(team):
@@ -48,5 +46,5 @@ def _team_drills(session: Session) -> Sequence[tuple[Team, Json]]:
 def _run_drill(session: Session, team: Team, drill: Json) -> Check:
     check = check_result(team.subject, session.jobs.run(drill), _REPORTED)
     if check.outcome is Outcome.PASSED and check.facts.get("runs") == 0:
-        return skipped(check.subject, "no run of it has a checkpoint yet")
+        return skipped(check.subject, "no run has a checkpoint yet")
     return check

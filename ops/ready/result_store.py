@@ -1,4 +1,4 @@
-"""What climbs found last: kept in the cluster, so that a look without a climb has evidence."""
+"""Store the latest results in a ConfigMap, as evidence for checklists without new Jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CONCLUSIVE: Final = (Outcome.PASSED, Outcome.FAILED)
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """How a check went when it was last made."""
+    """Latest conclusive result of a check."""
 
     outcome: Outcome
     seen: str
@@ -29,11 +29,11 @@ class Result:
 
 
 Results = Mapping[str, Mapping[str, Result]]
-"""By the rung's name, then by subject."""
+"""By stage name, then by subject."""
 
 
 def read(cluster: Cluster) -> Results:
-    """All that was kept; nothing where nothing was, or where it cannot be understood."""
+    """Return the stored results; empty if there are none or they cannot be parsed."""
     found = cluster.get(CONFIG_MAPS, NAME, NAMESPACE)
     try:
         return parse(found["data"][KEY]) if found else {}
@@ -42,7 +42,7 @@ def read(cluster: Cluster) -> Results:
 
 
 def parse(text: str) -> Results:
-    """Raises AttributeError, KeyError, TypeError or ValueError for what is no record of results."""
+    """Parse stored results. Raises AttributeError, KeyError, TypeError or ValueError."""
     return {
         stage: {
             subject: Result(
@@ -60,9 +60,9 @@ def parse(text: str) -> Results:
 def merge(
     known: Results, found: Iterable[StageResult], now: dt.datetime, subjects: set[str]
 ) -> Results:
-    """What is known after a climb. A check that was skipped says nothing against an older one.
+    """Merge new results into the known ones. A skipped check keeps its older result.
 
-    Pools and teams that the stack no longer has (`subjects` has those that it has) are forgotten.
+    Results of pools and teams that the stack no longer has (not in `subjects`) are dropped.
     """
     after = {stage: dict(results) for stage, results in known.items()}
     for stage in found:
@@ -78,7 +78,7 @@ def _result(check: Check, now: dt.datetime) -> Result:
 
 
 def write(cluster: Cluster, results: Results) -> None:
-    """Keep them."""
+    """Write the results to the ConfigMap."""
     text = json.dumps(
         {
             stage: {

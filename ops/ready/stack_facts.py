@@ -1,4 +1,4 @@
-"""What the stack says of itself: the ConfigMap that the platform leaves for commands on live stacks."""
+"""Read the ConfigMap in which the platform describes the stack."""
 
 from __future__ import annotations
 
@@ -17,43 +17,43 @@ KEY: Final = "stack.json"
 CONFIG_MAPS: Final = Kind("v1", "configmaps", "ConfigMap")
 GPU_TRAINING: Final = naming.GPU_TRAINING
 SIMULATED: Final = "kwok"
-"""Nodes on which pods only look as if they ran."""
+"""Node provider of simulated nodes, which run no containers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """One node pool as the stack's file has it."""
+    """One node pool of the stack file."""
 
     name: str
     workload: str
     nodes: str
-    """Where its nodes come from: existing, managed, karpenter, process or kwok."""
+    """Provider of its nodes: existing, managed, karpenter, process or kwok."""
     capacity: str
     min: int
     max: int
     gpus_per_node: int
     sharing: str
-    """How each of its GPUs is several devices: mig, timeSlicing or mps; empty: it is one."""
+    """GPU sharing mode: mig, timeSlicing or mps; empty: none."""
     instance_types: tuple[str, ...]
     allocatable: Mapping[str, int]
-    """Devices that pods may have on each node, by resource."""
+    """Expected allocatable devices per node, by resource."""
 
     @property
     def gpu(self) -> bool:
-        """Whether it is there for training on GPUs."""
+        """Whether it is a GPU training pool."""
         return self.workload == GPU_TRAINING
 
     @property
     def simulated(self) -> bool:
-        """Whether nothing really runs on its nodes."""
+        """Whether its nodes are simulated."""
         return self.nodes == SIMULATED
 
     @property
     def no_gang_reason(self) -> str:
-        """Why ranks on several of its nodes are never a gang; empty: they are one."""
+        """Why gangs cannot span its nodes; empty if they can."""
         if self.sharing:
-            return f"its GPUs are shared ({self.sharing}): ranks on parts of them are no gang"
-        return "it has one node at most" if self.max < 2 else ""
+            return f"its GPUs are shared ({self.sharing}), which does not support gangs"
+        return "it has at most one node" if self.max < 2 else ""
 
     @property
     def subject(self) -> str:
@@ -68,7 +68,7 @@ class Team:
     tier: str
     namespace: str
     queue: str
-    """What its runs queue in; empty: nothing queues them."""
+    """LocalQueue of its runs; empty without queueing."""
 
     @property
     def subject(self) -> str:
@@ -77,7 +77,7 @@ class Team:
 
 @dataclass(frozen=True, kw_only=True)
 class Stack:
-    """What there must be."""
+    """The stack as configured."""
 
     name: str
     cluster: str
@@ -87,44 +87,44 @@ class Stack:
 
     @property
     def subjects(self) -> set[str]:
-        """Whatever a check of a pool or a team can be about."""
+        """Subjects of all its pools and teams."""
         return {pool.subject for pool in self.pools} | {team.subject for team in self.teams}
 
     def team(self, name: str) -> Team:
-        """Raises ClusterError for a team that it does not have."""
+        """Return a team by name. Raises ClusterError if unknown."""
         for team in self.teams:
             if team.name == name:
                 return team
         known = ", ".join(team.name for team in self.teams)
-        raise ClusterError(f"--team: got {name!r}; allowed {known}")
+        raise ClusterError(f"--team: got {name!r}; expected one of {known}")
 
     def select_pools(self, names: tuple[str, ...]) -> tuple[Pool, ...]:
-        """The pools of these names, all without names. Raises ClusterError for one that it lacks."""
+        """Return the named pools, or all if none are named. Raises ClusterError for an unknown name."""
         known = {pool.name: pool for pool in self.pools}
         if unknown := [name for name in names if name not in known]:
-            raise ClusterError(f"--pool: got {unknown[0]!r}; allowed {', '.join(known)}")
+            raise ClusterError(f"--pool: got {unknown[0]!r}; expected one of {', '.join(known)}")
         return tuple(pool for pool in self.pools if not names or pool.name in names)
 
 
 def read(cluster: Cluster) -> Stack:
-    """The stack of this cluster. Raises ClusterError where nothing describes it."""
+    """Read the stack of this cluster. Raises ClusterError if there is no description."""
     found = cluster.get(CONFIG_MAPS, NAME, NAMESPACE)
     if found is None:
         raise ClusterError(
-            f"configmap/{NAME} -n {NAMESPACE}: not found; `validation` in the stack file makes it,"
-            " then `pulumi up`"
+            f"configmap/{NAME} -n {NAMESPACE}: not found; add `validation` to the stack file and run"
+            " `pulumi up`"
         )
     try:
         return parse(found["data"][KEY])
     except (KeyError, TypeError, ValueError) as error:
         raise ClusterError(
-            f"configmap/{NAME} -n {NAMESPACE}: {KEY} cannot be read ({error!r}); `pulumi up` writes it"
-            " anew"
+            f"configmap/{NAME} -n {NAMESPACE}: {KEY} cannot be parsed ({error!r}); run `pulumi up` to"
+            " rewrite it"
         ) from None
 
 
 def parse(text: str) -> Stack:
-    """The stack of this JSON. Raises KeyError, TypeError or ValueError where it is not one."""
+    """Parse the stack's JSON. Raises KeyError, TypeError or ValueError."""
     found = json.loads(text)
     return Stack(
         name=found["stack"],

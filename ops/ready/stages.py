@@ -1,4 +1,4 @@
-"""The rungs, and the climb: one after the other until one fails."""
+"""The stages of the readiness check, run in order until one fails."""
 
 from __future__ import annotations
 
@@ -13,42 +13,52 @@ from ops.ready.outcome import Check, Outcome, StageResult, skipped
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """One rung."""
+    """One stage."""
 
     name: str
-    """For scripts; it never changes."""
+    """Stable name for scripts and --until."""
     title: str
-    """What it is about, for people."""
+    """One-line description."""
     check: Callable[[Session], Iterator[Check]]
     starts: bool = True
-    """It starts Jobs, or needs what a rung below found by starting some."""
+    """Whether it starts Jobs or requires the results of an earlier stage's Jobs."""
 
 
 STAGES: Final = (
     Stage(
         name="capacity",
-        title="the nodes are there, with their GPUs",
+        title="the expected nodes are ready with their GPUs",
         check=capacity.check_pools,
         starts=False,
     ),
-    Stage(name="gpu-smoke", title="every GPU computes", check=probes.SMOKE),
-    Stage(name="alike", title="a pool's nodes are alike", check=homogeneity.check_pools),
-    Stage(name="collective", title="a pool's nodes reach each other", check=probes.COLLECTIVE),
-    Stage(name="single-node", title="one node trains", check=probes.SINGLE_NODE),
-    Stage(name="multi-node", title="several nodes train together", check=probes.MULTI_NODE),
-    Stage(name="restore", title="checkpoints come back", check=restore.check_teams),
-    Stage(name="queueing", title="what matters more goes first", check=queueing.check_queue),
+    Stage(name="gpu-smoke", title="every GPU runs a kernel", check=probes.SMOKE),
+    Stage(
+        name="homogeneous",
+        title="the nodes of a pool are homogeneous",
+        check=homogeneity.check_pools,
+    ),
+    Stage(
+        name="collective",
+        title="collectives work across the nodes of a pool",
+        check=probes.COLLECTIVE,
+    ),
+    Stage(name="single-node", title="a single-node run trains", check=probes.SINGLE_NODE),
+    Stage(name="multi-node", title="a multi-node run trains", check=probes.MULTI_NODE),
+    Stage(name="restore", title="checkpoints can be restored", check=restore.check_teams),
+    Stage(
+        name="queueing", title="higher priority preempts lower priority", check=queueing.check_queue
+    ),
 )
 
 
 class ProgressListener(Protocol):
-    """Who is told how the climb goes."""
+    """Receives the progress of a session."""
 
     def stage_started(self, number: int, stage: Stage) -> None:
-        """A rung is looked at."""
+        """Called before a stage runs."""
 
     def found(self, check: Check) -> None:
-        """Something was found on it."""
+        """Called after each check of the stage."""
 
 
 def run_stages(
@@ -58,9 +68,9 @@ def run_stages(
     until: str = STAGES[-1].name,
     start: bool = True,
 ) -> Iterator[StageResult]:
-    """Every rung up to `until`; those above one that failed are not reached.
+    """Run every stage up to `until`; stages after a failed one are not reached.
 
-    Without `start`, rungs that start Jobs are skipped.
+    Without `start`, stages that start Jobs are skipped.
     """
     failed = False
     for number, stage in enumerate(_stages_until(until), 1):
@@ -79,14 +89,14 @@ def run_stages(
 
 def _run_checks(session: Session, stage: Stage, start: bool) -> Iterator[Check]:
     if stage.starts and not start:
-        yield skipped("", "it starts Jobs, and --look starts nothing")
+        yield skipped("", "it starts Jobs, which --look disables")
         return
     none = True
     for check in stage.check(session):
         none = False
         yield check
     if none:
-        yield skipped("", "there is nothing that it could look at")
+        yield skipped("", "there is nothing to check")
 
 
 def _stages_until(name: str) -> Sequence[Stage]:

@@ -1,4 +1,4 @@
-"""The table of symptoms: the first that a snapshot shows is why a run is where it is, or why it is slow."""
+"""Ordered symptom checks: the first that matches a snapshot explains why a run waits, fails or is slow."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ SYMPTOMS: Final[tuple[Symptom, ...]] = (
     pods.running,
     pods.starting,
 )
-"""In the order of asking: ends first, then from the queue inwards; what explains more comes before."""
+"""Checked in this order: terminal states, then from the queue to the pods; specific causes first."""
 
 NOTES: Final[tuple[Note, ...]] = (
     interruptions.preempted_by,
@@ -71,11 +71,11 @@ NOTES: Final[tuple[Note, ...]] = (
 
 
 def explain(snapshot: Snapshot) -> Verdict:
-    """Why the run is where it is."""
+    """Return the verdict of the first matching symptom."""
     found = (symptom(snapshot) for symptom in SYMPTOMS)
     return next((verdict for verdict in found if verdict), None) or pods.unknown(snapshot)
 
 
 def history(snapshot: Snapshot) -> list[str]:
-    """What happened to it before."""
+    """Return lines about past preemptions, evictions, restarts and logged errors."""
     return [line for note in NOTES for line in note(snapshot)]

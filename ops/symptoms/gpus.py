@@ -1,4 +1,4 @@
-"""GPUs that are not there for a run, or are not sound: not visible, not usable, broken."""
+"""GPU problems of a run: not visible, driver not usable, faulty hardware."""
 
 from __future__ import annotations
 
@@ -15,52 +15,52 @@ from ops.verdict import Verdict
 
 GPU_NAMESPACE: Final = naming.GPU_OPERATOR_NAMESPACE
 VISIBLE_AFTER_S: Final = 300.0
-"""A new node has its driver, its toolkit and its device plugin by then; before, it is only late."""
+"""Time for a new node to get its driver, container toolkit and device plugin."""
 _SHOWN: Final = 6
 _RUNTIME: Final = re.compile(
     r"nvidia-container|libnvidia|libcuda|nvml|driver/library version mismatch", re.IGNORECASE
 )
-"""Words of container runtimes that could not give a container its GPUs."""
+"""Messages of container runtimes that failed to give a container its GPUs."""
 _HARDWARE: Final = "AcceleratedHardwareReady"
 """Condition of the EKS node monitoring agent; its reason names the XID or the failed check."""
 
 
 def not_visible(snapshot: Snapshot) -> Verdict | None:
-    """Nodes that have GPUs do not offer any, and the run finds no node."""
+    """The run is unschedulable, and matching GPU nodes have no allocatable GPUs."""
     spec = _stuck_pod_spec(snapshot)
     if spec is None:
         return None
-    blind = [
+    affected = [
         node
         for node in nodes_without_gpu(snapshot, spec)
         if _age_s(snapshot, node) >= VISIBLE_AFTER_S
     ]
-    if not blind:
+    if not affected:
         return None
-    gpu_faults = [pod for pod in snapshot.gpu_pods if not objects.condition_is_true(pod, "Ready")]
+    unready = [pod for pod in snapshot.gpu_pods if not objects.condition_is_true(pod, "Ready")]
     return Verdict(
         symptom="gpu-not-visible",
-        headline=f"waits: {pluralize(len(blind), 'GPU node')} that would suit it"
-        f" {'offers' if len(blind) == 1 else 'offer'} no {naming.GPU}",
+        headline=f"waits: {pluralize(len(affected), 'matching GPU node')} without allocatable"
+        f" {naming.GPU}",
         evidence=(
             *(
                 f"{objects.reference(node)}: no {naming.GPU} in allocatable"
-                for node in blind[:_SHOWN]
+                for node in affected[:_SHOWN]
             ),
-            *(f"{objects.reference(pod)}: {_pod_state(pod)}" for pod in gpu_faults[:_SHOWN]),
-            *([] if snapshot.gpu_pods else ["no pod of a device plugin is seen on them"]),
+            *(f"{objects.reference(pod)}: {_pod_state(pod)}" for pod in unready[:_SHOWN]),
+            *([] if snapshot.gpu_pods else ["no device plugin pod runs on them"]),
         ),
         remedy=(
-            "the GPU Operator or the device plugin makes GPUs visible: is it installed, and do its"
-            f" pods run on these nodes? kubectl get pods -n {GPU_NAMESPACE} -o wide",
-            "its DaemonSets must tolerate the pool's taints, and the node needs a driver:"
+            "check that the GPU Operator or the device plugin runs on these nodes:"
+            f" kubectl get pods -n {GPU_NAMESPACE} -o wide",
+            "its DaemonSets must tolerate the pool's taints, and the node requires a driver:"
             " docs/gpus.md",
         ),
     )
 
 
 def nodes_without_gpu(snapshot: Snapshot, pod_spec: Json) -> list[Json]:
-    """GPU nodes that the pod may use and that show no GPU."""
+    """Return the GPU nodes that match the pod but have no allocatable GPU."""
     return [
         node
         for node in snapshot.nodes
@@ -70,7 +70,7 @@ def nodes_without_gpu(snapshot: Snapshot, pod_spec: Json) -> list[Json]:
 
 
 def _stuck_pod_spec(snapshot: Snapshot) -> Json | None:
-    """Of a pod that finds no node: one that is there, or the first that Kueue knows of."""
+    """Return the spec of an unschedulable pod, else of the Workload's first pod set."""
     for pod in gang.live_pods(snapshot):
         if objects.condition(pod, "PodScheduled").get("reason") == "Unschedulable":
             spec: Json = pod["spec"]
@@ -87,7 +87,7 @@ def _age_s(snapshot: Snapshot, node: Json) -> float:
 
 
 def driver_unusable(snapshot: Snapshot) -> Verdict | None:
-    """The container runtime cannot give a container its GPUs."""
+    """The container runtime failed to give a container its GPUs."""
     if gang.is_training(snapshot):
         return None
     for pod in snapshot.pods:
@@ -106,18 +106,18 @@ def _driver_verdict(snapshot: Snapshot, pod: Json, message: str) -> Verdict:
     node = pod["spec"].get("nodeName", "its node")
     return Verdict(
         symptom="gpu-driver",
-        headline=f"cannot start: the container runtime of {node} cannot use its GPUs",
+        headline=f"cannot start: the container runtime on {node} cannot access its GPUs",
         evidence=(f"{objects.reference(pod)}: {logs.sanitize(message)}",),
         remedy=(
-            "driver, container toolkit and runtime of the node do not fit each other: with an AMI that"
-            " has a driver, the GPU Operator must install none",
-            f"kubectl cordon {node}, and compare `nvidia-smi` there with a node that works",
+            "the node's driver, container toolkit and runtime are incompatible: on an AMI with a"
+            " driver, disable the GPU Operator's driver",
+            f"kubectl cordon {node}, and compare its `nvidia-smi` with a working node",
         ),
     )
 
 
 def cpu_node(snapshot: Snapshot) -> Verdict | None:
-    """All of its pods are on nodes without GPUs."""
+    """All of its pods run on nodes without GPUs."""
     placed = [pod for pod in gang.live_pods(snapshot) if pod["spec"].get("nodeName")]
     known = {objects.name(node): node for node in snapshot.nodes}
     nodes = [known.get(str(pod["spec"]["nodeName"])) for pod in placed]
@@ -127,21 +127,21 @@ def cpu_node(snapshot: Snapshot) -> Verdict | None:
     return Verdict(
         symptom="cpu-node",
         headline="runs on nodes without GPUs"
-        + ("" if asks else f": its pods ask for no {naming.GPU}"),
+        + ("" if asks else f": its pods do not request {naming.GPU}"),
         evidence=tuple(
             f"{objects.reference(pod)}: on {pod['spec']['nodeName']}, which has no GPU"
             for pod in placed[:_SHOWN]
         ),
         remedy=(
-            "launch it from a run file: launchers set gpusPerNode, affinity to GPU pools and"
+            "launch it from a run file: launchers set GPU limits, affinity to GPU pools and"
             " tolerations",
-            f"a pod without {naming.GPU} in its limits goes wherever there is room",
+            f"without {naming.GPU} in its limits a pod can be placed on any node",
         ),
     )
 
 
 def gpu_faults(snapshot: Snapshot) -> list[str]:
-    """GPU errors on the nodes of its pods that no program causes: by conditions, and by metrics."""
+    """Return hardware GPU errors on the nodes of its pods, from node conditions and metrics."""
     mine = {str(pod["spec"].get("nodeName", "")) for pod in snapshot.pods}
     found = []
     for node in snapshot.nodes:
@@ -149,26 +149,26 @@ def gpu_faults(snapshot: Snapshot) -> list[str]:
         if objects.name(node) in mine and condition.get("status") == "False":
             why = f"{condition.get('reason', '')} {condition.get('message', '')}".strip()
             found.append(f"{objects.reference(node)}: {_HARDWARE} is False: {logs.sanitize(why)}")
-    gpu_faults = snapshot.vitals.gpu_faults if snapshot.vitals else ()
-    return found + [f"node/{one.node}: GPU {one.gpu}: {one.what}" for one in gpu_faults]
+    faults = snapshot.vitals.gpu_faults if snapshot.vitals else ()
+    return found + [f"node/{one.node}: GPU {one.gpu}: {one.what}" for one in faults]
 
 
 def caused_failure(snapshot: Snapshot) -> Verdict | None:
-    """The run is broken, and a GPU of its nodes is."""
+    """The run failed, and a GPU on its nodes reports hardware errors."""
     how, found = terminal_states.failure_mode(snapshot), gpu_faults(snapshot)
     return fault_verdict(f"{how}:", found) if how and found else None
 
 
 def fault_verdict(how: str, found: list[str]) -> Verdict:
-    """What is said of a run with a GPU that is not sound."""
+    """Return the verdict on a run whose nodes report GPU hardware errors."""
     nodes = sorted({line.partition(":")[0].removeprefix("node/") for line in found})
     return Verdict(
         symptom="gpu-fault",
-        headline=f"{how} a GPU on {', '.join(nodes)} reports errors that no program causes",
+        headline=f"{how} a GPU on {', '.join(nodes)} reports hardware errors",
         evidence=tuple(found[:_SHOWN]),
         remedy=(
             *(f"kubectl cordon {node}" for node in nodes),
-            "node repair replaces it by itself where it is on; else drain and replace it:"
+            "node auto repair replaces the node where it is enabled; else drain and replace it:"
             " docs/runbooks/GpuHardwareError.md",
         ),
     )

@@ -1,6 +1,7 @@
-"""Runs that train, and not as they should: slow data, slow storage, idle or sick GPUs, no gain from nodes.
+"""Runs that train with problems: slow data or storage, idle or faulty GPUs, poor scaling.
 
-Needs metrics for most; without them a run is just `running`. Thresholds that alerts have too are theirs.
+Most checks require metrics; without them a run is reported as `running`. Thresholds that alerts share
+are imported from them.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from ops.verdict import Symptom, Verdict
 from training import spec
 
 SCALING: Final = 0.8
-"""Speed per GPU that is to be kept when nodes are added."""
+"""Minimum share of the speed per GPU to keep when nodes are added."""
 STALLED_AFTER_S: Final = 900.0
-"""A run that is younger may still be loading, compiling or waiting for its first step."""
+"""A younger run may still load, compile or wait for its first step."""
 STALL_SHARE: Final = 0.05
-"""Of the time, standing still for saves: they are written in the background, so it should be next to none."""
+"""Maximum share of the time that training waits for saves, which are written in the background."""
 COLLECTIVE_SHARE: Final = 0.2
-"""Of the time, waiting for other ranks: more is a slow rank or a slow network."""
+"""Maximum share of the time that a rank waits for others; above it, a rank or the network is slow."""
 
 _Check = Callable[[Snapshot, Vitals], Verdict | None]
 
 
 def _when_training(check: _Check) -> Symptom:
-    """A symptom of runs that train and are measured."""
+    """Apply a check only to runs that train and have metrics."""
 
     def symptom(snapshot: Snapshot) -> Verdict | None:
         if snapshot.vitals is None or not gang.is_training(snapshot):
@@ -42,13 +43,13 @@ def _when_training(check: _Check) -> Symptom:
 
 
 def unhealthy_gpu(snapshot: Snapshot) -> Verdict | None:
-    """It trains on a GPU that reports errors."""
+    """It trains on a GPU that reports hardware errors."""
     found = gpus.gpu_faults(snapshot) if gang.is_training(snapshot) else []
     return gpus.fault_verdict("trains, but", found) if found else None
 
 
 def checkpoint_failing(snapshot: Snapshot) -> Verdict | None:
-    """Its checkpoints cannot be written."""
+    """Its checkpoints fail to be written."""
     if not gang.is_training(snapshot):
         return None
     found = logs.matches(snapshot.logs, "checkpoint-failed", "no-space")
@@ -58,18 +59,19 @@ def checkpoint_failing(snapshot: Snapshot) -> Verdict | None:
         return None
     return Verdict(
         symptom="checkpoint-failing",
-        headline="trains, but a checkpoint could not be written: a failure now would lose more steps",
+        headline="trains, but a checkpoint failed to be written: a failure now would lose more steps",
         evidence=(*(match.evidence for match in found[:2]), *counted),
         remedy=(
-            "no space: keep fewer checkpoints (checkpoint.keep_latest) or raise the volume's size",
-            "refused by a bucket: the team's role and the prefix; docs/runbooks/CheckpointFailed.md",
-            "the one before is still being written: storage is slow, or the interval too short",
+            "no space left: keep fewer checkpoints (checkpoint.keep_latest) or raise the volume's size",
+            "access denied by the bucket: check the team's role and the prefix;"
+            " docs/runbooks/CheckpointFailed.md",
+            "previous save still in progress: use faster storage or a longer interval",
         ),
     )
 
 
 def _stalled(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
-    """No step was made for minutes: a collective that hangs looks like this until it times out."""
+    """No step completed for minutes, as in a hanging collective before its timeout."""
     started = max(str(objects.status(p).get("startTime") or "") for p in gang.live_pods(snapshot))
     since = objects.time(started)
     new = since is None or (snapshot.now - since).total_seconds() < STALLED_AFTER_S
@@ -77,40 +79,39 @@ def _stalled(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
         return None
     return Verdict(
         symptom="stalled",
-        headline="has all of its pods, and has made no step for 5 minutes",
+        headline="has all its pods but completed no step for 5 minutes",
         evidence=(f"{series.TOKENS}: 0 per second", *_busy_line(vitals), *zone_lines(snapshot)),
         remedy=(
-            "evaluating takes long, or ranks wait for each other: the log's last line says which",
+            "evaluation takes long, or ranks wait for each other: the log's last line shows which",
             f"kubectl logs -n {snapshot.namespace} {objects.name(gang.live_pods(snapshot)[0])} --tail 20",
-            "a collective that hangs ends by itself after collective_timeout_s, and the run starts"
-            " again",
+            "a hanging collective ends after collective_timeout_s, and the run restarts",
         ),
     )
 
 
 def _slow_loader(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
-    """Steps wait for their data."""
+    """Steps wait for data."""
     if vitals.loader is None or vitals.loader <= STARVATION_RATIO:
         return None
     return Verdict(
         symptom="slow-loader",
-        headline=f"trains, but waits for its data {_percent(vitals.loader)} of the time",
+        headline=f"trains, but waits for data {_percent(vitals.loader)} of the time",
         evidence=(
             f"{series.RUN_LOADER}: {vitals.loader:.2f} (an alert fires above {STARVATION_RATIO:g})",
             *_busy_line(vitals),
         ),
         remedy=(
-            "set data.staging so that shards are copied to the node first, and raise resources.cpu if"
-            " its pods use all of theirs",
-            "is the dataset in the pool's zone, sharded, and not read while checkpoints are written to"
-            " the same file system?",
-            "more GPUs do not help before this is fixed: docs/runbooks/LoaderStarvation.md",
+            "set data.staging to copy shards to the node first, and raise resources.cpu if its pods use"
+            " all of theirs",
+            "check that the dataset is sharded, in the pool's zone, and not on the file system that"
+            " checkpoints are written to",
+            "adding GPUs does not help before this is fixed: docs/runbooks/LoaderStarvation.md",
         ),
     )
 
 
 def _slow_storage(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
-    """Checkpoints take longer to write than the run said they would, or training waits for them."""
+    """Checkpoints take longer to write than planned, or training waits for them."""
     took, expected = vitals.checkpoint_write_s, expected_save_s(snapshot)
     late = took is not None and expected is not None and took > expected
     stall = vitals.stall or 0.0
@@ -118,24 +119,24 @@ def _slow_storage(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
         return None
     return Verdict(
         symptom="slow-storage",
-        headline=f"trains, but a checkpoint takes {took:.0f} s to write, {expected:.0f} s were planned"
+        headline=f"trains, but a checkpoint takes {took:.0f} s to write (planned: {expected:.0f} s)"
         if late
-        else f"trains, but stands still {_percent(stall)} of the time for its checkpoints",
+        else f"trains, but waits for its checkpoints {_percent(stall)} of the time",
         evidence=(
             *([f"{series.CHECKPOINT_WRITE_SECONDS}: {took:.1f}"] if took is not None else []),
             f"{series.CHECKPOINT_STALL_SECONDS}: {_percent(stall)} of the time",
         ),
         remedy=(
             "raise saveSeconds in the run file: a preempted pod is killed before a save of this length"
-            " is done",
-            "or a faster store: more throughput of the file system, fewer runs that save at once, a"
-            " longer checkpoint.every_steps: docs/runbooks/CheckpointSlow.md",
+            " ends",
+            "or make saves faster: more file system throughput, fewer concurrent saves, a longer"
+            " checkpoint.every_steps; docs/runbooks/CheckpointSlow.md",
         ),
     )
 
 
 def expected_save_s(snapshot: Snapshot) -> float | None:
-    """What the run planned for a save: its pods' grace period less what is needed besides."""
+    """Return the planned save time: the pods' grace period less the shutdown overhead."""
     for pod in gang.live_pods(snapshot):
         grace = pod["spec"].get("terminationGracePeriodSeconds")
         if grace is not None:
@@ -144,7 +145,7 @@ def expected_save_s(snapshot: Snapshot) -> float | None:
 
 
 def _slower_per_gpu(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
-    """Each GPU does less than in another version of this run on fewer."""
+    """Each GPU is slower than in another version of this run with fewer GPUs."""
     mine = vitals.speeds.get(snapshot.run_id)
     if mine is None:
         return None
@@ -158,30 +159,30 @@ def _slower_per_gpu(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
     waiting = vitals.collective
     return Verdict(
         symptom="slow-after-scaling",
-        headline=f"trains, but each of its {mine[1]:.0f} GPUs does {_percent(now / before)} of what one"
-        f" did on {count:.0f}",
+        headline=f"trains, but each of its {mine[1]:.0f} GPUs reaches {_percent(now / before)} of the"
+        f" speed per GPU on {count:.0f}",
         evidence=(
             f"{series.TOKENS_PER_SECOND}: {now:,.0f} per GPU, {before:,.0f} in {other}",
             *([f"{series.RUN_COLLECTIVE}: {waiting:.2f}"] if waiting is not None else []),
             *zone_lines(snapshot),
         ),
         remedy=(
-            "the network's cost may exceed the gain: raise batch.global_samples with the nodes, or use"
-            " fewer nodes",
-            "python -m ops ready --until collective measures the pool's bandwidth; a pool with EFA, one"
-            " zone and one placement group is the fast one",
+            "communication may cost more than it gains: raise batch.global_samples with the nodes, or"
+            " use fewer nodes",
+            "measure the pool's bandwidth: python -m ops ready --until collective; fastest are pools with"
+            " EFA, one zone and one placement group",
         ),
     )
 
 
 def _idle_gpus(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
-    """GPUs wait, and not for data."""
+    """GPUs are idle, and not because of data."""
     if vitals.gpu_busy is None or vitals.gpu_busy >= HINT_RATIO:
         return None
     waits = (vitals.collective or 0.0) > COLLECTIVE_SHARE
     return Verdict(
         symptom="low-utilization",
-        headline=f"trains, but its GPUs are busy only {_percent(vitals.gpu_busy)} of the time",
+        headline=f"trains, but its GPUs are only {_percent(vitals.gpu_busy)} utilized",
         evidence=(
             *_busy_line(vitals),
             *([f"{series.RUN_LOADER}: {vitals.loader:.2f}"] if vitals.loader is not None else []),
@@ -189,11 +190,11 @@ def _idle_gpus(snapshot: Snapshot, vitals: Vitals) -> Verdict | None:
             *zone_lines(snapshot),
         ),
         remedy=(
-            "ranks wait for each other: look for the slowest pod, and at the network"
+            "ranks wait for each other: find the slowest pod, and check the network"
             if waits
-            else "the CPU may hold the GPUs up: raise resources.cpu, or batch.micro_samples so that"
-            " each step gives them more to do",
-            "a data loader that is hidden by prefetching shows here first: data.staging;"
+            else "the CPU may be the bottleneck: raise resources.cpu, or batch.micro_samples for more"
+            " work per step",
+            "prefetching can hide a slow data loader: set data.staging;"
             " docs/runbooks/LowGpuUtilization.md",
         ),
     )
@@ -214,13 +215,13 @@ CHECKS: Final[tuple[Symptom, ...]] = (
     slower_per_gpu,
     idle_gpus,
 )
-"""What may be wrong with a run that trains, the worst first."""
+"""Checks of runs that train, most severe first."""
 
 
 def notes(snapshot: Snapshot) -> list[str]:
-    """How a run does that trains: its numbers, and all that is wrong with it but the first."""
+    """Return the metrics of a run that trains, and its problems after the first."""
     found = [verdict for check in CHECKS if (verdict := check(snapshot))]
-    return [*_numbers(snapshot), *(f"{v.symptom}: it {v.headline}" for v in found[1:])]
+    return [*_numbers(snapshot), *(f"{v.symptom}: {v.headline}" for v in found[1:])]
 
 
 def _numbers(snapshot: Snapshot) -> list[str]:
@@ -228,23 +229,23 @@ def _numbers(snapshot: Snapshot) -> list[str]:
     if vitals is None or not gang.is_training(snapshot):
         return []
     shares = (
-        ("GPUs busy", vitals.gpu_busy),
+        ("GPU utilization", vitals.gpu_busy),
         ("waiting for data", vitals.loader),
         ("waiting for ranks", vitals.collective),
     )
     parts = [f"{vitals.tokens_per_s:,.0f} tokens/s"] if vitals.tokens_per_s is not None else []
     parts += [f"{what} {_percent(share)}" for what, share in shares if share is not None]
     if vitals.checkpoint_write_s is not None:
-        parts.append(f"newest checkpoint written in {vitals.checkpoint_write_s:.1f} s")
+        parts.append(f"last checkpoint written in {vitals.checkpoint_write_s:.1f} s")
     return ["; ".join(parts)] if parts else []
 
 
 def zone_lines(snapshot: Snapshot) -> list[str]:
-    """That its pods are in several zones, if they are: collectives between zones are slower."""
+    """Return a line if its pods span zones: collectives across zones are slower."""
     mine = {str(pod["spec"].get("nodeName", "")) for pod in snapshot.pods}
     nodes = [node for node in snapshot.nodes if objects.name(node) in mine]
     zones = sorted({zone for node in nodes if (zone := objects.label(node, naming.ZONE))})
-    return [f"its pods are in zones {', '.join(zones)}"] if len(zones) > 1 else []
+    return [f"its pods span zones {', '.join(zones)}"] if len(zones) > 1 else []
 
 
 def _busy_line(vitals: Vitals) -> list[str]:

@@ -1,4 +1,4 @@
-"""What happened to a run before: preempted by whom, sent back, restarted."""
+"""Past interruptions of a run: preemptions, evictions, restarts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PREEMPTOR: Final = re.compile(r"workload \(UID: ([^,)]*), JobUID: ([^)]*)\) due
 
 
 def preempted_by(snapshot: Snapshot) -> list[str]:
-    """Who took its place, and by what right."""
+    """Return which run preempted it, and why."""
     condition = objects.condition(snapshot.workload, "Preempted")
     if not condition:
         return []
@@ -32,27 +32,27 @@ def _preemptor(snapshot: Snapshot, uid: str, job_uid: str) -> str:
         mine = objects.meta(workload).get("uid")
         if mine == uid or objects.owned_by(workload, job_uid):
             return f"{objects.run_id_of(workload)} (team {quota.team_of(workload)})"
-    return f"a run that is gone (Workload UID {uid})"
+    return f"a deleted run (Workload UID {uid})"
 
 
 def evicted(snapshot: Snapshot) -> list[str]:
-    """How often Kueue took it back, by reason."""
+    """Return how often Kueue evicted it, by reason."""
     stats = objects.status(snapshot.workload).get("schedulingStats") or {}
     return [
-        f"sent back {_format_count(entry)}: {_eviction_reason(entry)}"
+        f"evicted {_format_count(entry)}: {_eviction_reason(entry)}"
         for entry in stats.get("evictions") or []
     ]
 
 
 def _eviction_reason(entry: Json) -> str:
     reason = {
-        "Preempted": "another run was given its place",
+        "Preempted": "another run preempted it",
         "PodsReadyTimeout": "its pods were not all ready in time",
         "AdmissionCheck": "no nodes were found for it",
         "ClusterQueueStopped": "its queue was drained",
         "LocalQueueStopped": "its queue was drained",
         "NodeFailures": "a node was lost",
-        "Deactivated": "it was given up",
+        "Deactivated": "it was deactivated",
     }.get(str(entry["reason"]), str(entry["reason"]))
     cause = entry.get("underlyingCause")
     return f"{reason} ({cause})" if cause else reason
@@ -64,14 +64,14 @@ def _format_count(entry: Json) -> str:
 
 
 def restarted(snapshot: Snapshot) -> list[str]:
-    """Restarts in place: for good checkpoints, and for failures, which count."""
+    """Return the restarts in place: after preemptions, and after failures, which count."""
     total = terminal_states.restarts(snapshot)
     if not total:
         return []
     failed = int(objects.status(snapshot.run).get("restartsCountTowardsMax") or 0)
     most = ((snapshot.run.get("spec") or {}).get("failurePolicy") or {}).get("maxRestarts")
     kept = total - failed
-    saved = f"{kept} told to stop, which saved before they did (exit code {spec.EXIT_PREEMPTED})"
-    failures = f"{failed} after failures, of {most} permitted"
+    saved = f"{kept} after a notice and a save (exit code {spec.EXIT_PREEMPTED})"
+    failures = f"{failed} of {most} allowed after failures"
     parts = [text for text, n in ((saved, kept), (failures, failed)) if n]
     return [f"restarted {pluralize(total, 'time')}: {', '.join(parts)}"]

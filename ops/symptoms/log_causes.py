@@ -1,4 +1,4 @@
-"""Runs that break, and whose logs say by what: the first of these causes that any of its pods tells."""
+"""Match failed runs against known log signatures."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ops.verdict import Verdict
 from training import spec
 
 _SHOWN: Final = 3
-"""Lines that are shown, of as many pods."""
+"""Matching lines shown, of at most as many pods."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """What a run can break by."""
+    """A known cause of failure."""
 
     symptom: str
     patterns: tuple[str, ...]
@@ -28,7 +28,7 @@ class Cause:
     what: str
     """Follows `failed: ` or `restarts: `."""
     remedy: tuple[str, ...]
-    """RUN_DIR and NAMESPACE stand for the run's."""
+    """RUN_DIR and NAMESPACE are replaced with the run's."""
 
 
 CAUSES: Final = (
@@ -37,20 +37,19 @@ CAUSES: Final = (
         patterns=("driver-mismatch",),
         what="its containers cannot use the GPU driver of their node",
         remedy=(
-            "the image's CUDA must not be newer than the node's driver: `nvidia-smi` on the node says"
-            " which CUDA that can",
-            "a driver that was updated under running pods needs a new node, or a restart of this one",
+            "use an image whose CUDA version the node's driver supports: `nvidia-smi` on the node shows"
+            " the maximum",
+            "if the driver was updated under running pods, replace or restart the node",
         ),
     ),
     Cause(
         symptom="gpu-out-of-memory",
         patterns=("cuda-out-of-memory",),
-        what="model, batch and optimizer state do not fit the GPU's memory",
+        what="model, batch and optimizer state exceed the GPU's memory",
         remedy=(
             "lower batch.micro_samples (the global batch and the result stay the same), or set"
             " blocks.recompute",
-            "or divide the model: parallel.shard over the ranks, more nodes, or a gpuModel with more"
-            " memory",
+            "or shard the model (parallel.shard), use more nodes, or a gpuModel with more memory",
         ),
     ),
     Cause(
@@ -59,25 +58,24 @@ CAUSES: Final = (
         what="a volume is full",
         remedy=(
             "kubectl get pvc -n NAMESPACE; remove old runs, keep fewer checkpoints"
-            " (checkpoint.keep_latest), or raise the volume's size in the stack's file",
+            " (checkpoint.keep_latest), or raise the volume's size in the stack file",
         ),
     ),
     Cause(
         symptom="restore-failed",
         patterns=("restore-failed",),
-        what="it has checkpoints, and none of them can be restored",
+        what="none of its checkpoints can be restored",
         remedy=(
-            "python -m training.checkpoint verify RUN_DIR says which file differs",
-            "bring back an older version of the bucket's object, or move the folder away to begin at"
+            "python -m training.checkpoint verify RUN_DIR shows which file differs",
+            "restore an older version of the bucket's object, or move the folder away to start at"
             " step 0",
-            "docs/runbooks/ResumeFailed.md; the team's restore drill finds this before a run needs it:"
-            " docs/restore-drill.md",
+            "docs/runbooks/ResumeFailed.md; restore drills detect this early: docs/restore-drill.md",
         ),
     ),
     Cause(
         symptom="diverged",
         patterns=("loss-not-finite",),
-        what="its loss is not a number any more",
+        what="its loss is not finite (NaN or infinity)",
         remedy=("lower optimizer.learning_rate or optimizer.clip_norm, or warm up longer",),
     ),
     Cause(
@@ -85,37 +83,36 @@ CAUSES: Final = (
         patterns=("cuda-error",),
         what="a GPU or its driver failed",
         remedy=(
-            "an illegal memory access comes from the program; anything else: cordon the node and look"
-            " for XID errors there",
+            "an illegal memory access is a bug in the program; for anything else cordon the node and"
+            " check it for XID errors",
         ),
     ),
     Cause(
         symptom="rendezvous-failed",
         patterns=("rendezvous-failed",),
-        what="its pods did not find each other",
+        what="the rendezvous of its pods failed",
         remedy=(
-            "did all of its pods start? one that came too late, or not at all, leaves the others"
-            " waiting",
+            "check that all its pods started: the others wait for a late or missing pod",
             f"ports {naming.RENDEZVOUS_PORTS[0]}-{naming.RENDEZVOUS_PORTS[1]} between its pods must be"
-            " open: kubectl get networkpolicies, and the nodes' security group",
+            " open: check kubectl get networkpolicies and the nodes' security group",
         ),
     ),
     Cause(
         symptom="collective-timeout",
         patterns=("nccl-timeout", "collective-timeout"),
-        what="its ranks waited for each other in vain",
+        what="a collective timed out: ranks waited for each other",
         remedy=(
-            "a rank that died first is the cause: look at the pod that ended before all others",
-            "if none did: python -m ops ready --until collective tests interfaces, MTU and bandwidth of"
-            " a pool; docs/runbooks/NcclTimeout.md",
+            "if a rank failed first, it is the cause: check the pod that ended first",
+            "else test the pool's interfaces, MTU and bandwidth: python -m ops ready --until collective;"
+            " docs/runbooks/NcclTimeout.md",
         ),
     ),
 )
-"""What explains more comes before: ranks of a broken gang all wait in vain for the one that broke."""
+"""Specific causes first: when one rank fails, all others report a timeout."""
 
 
 def matching_cause(snapshot: Snapshot) -> Verdict | None:
-    """What the logs of a broken run say."""
+    """Return the first known cause that the logs of a failed run match."""
     how = terminal_states.failure_mode(snapshot)
     if not how:
         return None
@@ -141,7 +138,7 @@ def _remedy_steps(snapshot: Snapshot, cause: Cause) -> list[str]:
 
 def _evidence(snapshot: Snapshot, found: list[Match]) -> tuple[str, ...]:
     pods = len({match.log.pod for match in found})
-    more = [f"{pluralize(pods, 'pod')} say so"] if pods > _SHOWN else []
+    more = [f"{pluralize(pods, 'pod')} logged this"] if pods > _SHOWN else []
     first = terminal_states.first_exit(snapshot)
     return (
         *(match.evidence for match in found[:_SHOWN]),
@@ -160,10 +157,10 @@ def _log_command(snapshot: Snapshot, cause: Cause, found: list[Match]) -> list[s
 
 
 def counted_matches(snapshot: Snapshot) -> list[str]:
-    """What logs told, of pods that are gone too, as far as somebody counted."""
+    """Return the log patterns that metrics counted, including those of deleted pods."""
     if snapshot.vitals is None:
         return []
     return [
-        f"its logs told of {name} {'once' if count < 2 else f'{count:.0f} times'}"
+        f"logged {name} {'once' if count < 2 else f'{count:.0f} times'}"
         for name, count in sorted(snapshot.vitals.log_matches.items())
     ]

@@ -1,4 +1,4 @@
-"""Runs that Kueue has queued and not admitted: backoff, nodes that are being made, others before them."""
+"""Runs that are queued and not admitted: requeue backoff, node provisioning, runs ahead of them."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from ops.snapshot import Snapshot, format_duration, pluralize
 from ops.verdict import Verdict
 
 _SHOWN: Final = 6
-"""Runs that are listed one by one."""
+"""Runs listed individually."""
 _NO_TOPOLOGY_FIT: Final = re.compile(r"topology \"[^\"]*\" (doesn't allow|allows) to fit")
 
 
 def backoff(snapshot: Snapshot) -> Verdict | None:
-    """It was sent back and has to wait before it is tried again."""
+    """It was evicted and waits for its requeue time."""
     state = objects.status(snapshot.workload).get("requeueState") or {}
     until = objects.time(state.get("requeueAt"))
     if snapshot.workload is None or until is None or until <= snapshot.now or snapshot.admitted:
         return None
     evicted = objects.condition(snapshot.workload, "Evicted")
     why = {
-        "PodsReadyTimeout": "it was not whole in time",
+        "PodsReadyTimeout": "its pods were not ready in time",
         "AdmissionCheck": "no nodes were found for it",
-    }.get(str(evicted.get("reason")), "it was sent back")
+    }.get(str(evicted.get("reason")), "it was evicted")
     left = (until - snapshot.now).total_seconds()
     return Verdict(
         symptom="backoff",
-        headline=f"{why}; it is tried again at {until:%H:%M:%S} UTC, in {format_duration(left)}",
+        headline=f"was requeued ({why}); next attempt at {until:%H:%M:%S} UTC, in {format_duration(left)}",
         evidence=(
             f"{workload_name(snapshot)}: {evicted.get('message', 'evicted')}",
-            f"{workload_name(snapshot)}: sent back {pluralize(int(state.get('count', 1)), 'time')}",
+            f"{workload_name(snapshot)}: requeued {pluralize(int(state.get('count', 1)), 'time')}",
         ),
         remedy=(
-            "what its pods said then: kubectl get events -n"
+            "see the events of its pods: kubectl get events -n"
             f" {snapshot.namespace} --sort-by .lastTimestamp",
         ),
     )
 
 
 def waiting_for_nodes(snapshot: Snapshot) -> Verdict | None:
-    """It has its quota; nodes for the whole gang are being made."""
+    """It holds quota while nodes for the whole gang are provisioned."""
     reserved = objects.condition_is_true(snapshot.workload, "QuotaReserved")
     if snapshot.workload is None or not reserved or snapshot.admitted:
         return None
@@ -53,18 +53,18 @@ def waiting_for_nodes(snapshot: Snapshot) -> Verdict | None:
     since = objects.condition(snapshot.workload, "QuotaReserved").get("lastTransitionTime")
     return Verdict(
         symptom="waiting-for-nodes",
-        headline=f"has its quota since {snapshot.ago(since)} and waits for nodes for all of its pods",
+        headline=f"reserved quota {snapshot.ago(since)} ago and waits for nodes for all its pods",
         evidence=tuple(
             [f"{objects.reference(r)}: {_conditions(r)}" for r in asked_for]
             + [
                 f"{workload_name(snapshot)}: check {check['name']} is {check.get('state')}:"
-                f" {check.get('message') or 'no word yet'}"
+                f" {check.get('message') or 'no message yet'}"
                 for check in open_checks
             ]
         ),
         remedy=(
-            "spot may be short: the autoscaler asks again by itself",
-            "kubectl logs -n kube-system deploy/cluster-autoscaler says what the cloud answers",
+            "spot capacity may be short: the autoscaler retries automatically",
+            "kubectl logs -n kube-system deploy/cluster-autoscaler shows the cloud's responses",
         ),
     )
 
@@ -75,33 +75,33 @@ def _conditions(item: Json) -> str:
         for c in objects.status(item).get("conditions") or []
         if c["status"] == "True"
     ]
-    return "; ".join(found) or "not answered yet"
+    return "; ".join(found) or "no condition yet"
 
 
 def preempting(snapshot: Snapshot) -> Verdict | None:
-    """Others are being stopped for it."""
+    """Other runs are being preempted for it."""
     message = kueue_message(snapshot)
     if "Pending the preemption" not in message:
         return None
     return Verdict(
         symptom="preempting",
-        headline="is about to start: runs that hold its quota are saving and stopping",
+        headline="is about to start: the runs that hold its quota are being preempted",
         evidence=(f"{workload_name(snapshot)}: {message}",),
-        remedy=("wait; a preempted run has its grace period to write a checkpoint",),
+        remedy=("wait; a preempted run writes a checkpoint within its grace period",),
     )
 
 
 def behind_others(snapshot: Snapshot) -> Verdict | None:
-    """Others are tried before it."""
+    """Other runs are ahead of it in the queue."""
     ahead = runs_ahead(snapshot)
     if not is_pending(snapshot) or not ahead:
         return None
     return Verdict(
         symptom="behind-others",
-        headline=f"waits for its turn{queue_position(snapshot)}",
+        headline=f"waits behind other runs{queue_position(snapshot)}",
         evidence=(
             *(
-                f"{objects.reference(w)}: {objects.run_id_of(w)} is before it"
+                f"{objects.reference(w)}: {objects.run_id_of(w)} is ahead of it"
                 for w in ahead[:_SHOWN]
             ),
             *(
@@ -110,25 +110,27 @@ def behind_others(snapshot: Snapshot) -> Verdict | None:
                 else []
             ),
         ),
-        remedy=("runs go by priority, then by age; `priority` in the run file is the lever",),
+        remedy=("runs are ordered by priority, then age; raise `priority` in the run file",),
     )
 
 
 def queued(snapshot: Snapshot) -> Verdict | None:
-    """Nothing known keeps it; Kueue's last words are all there is."""
+    """No known cause; report Kueue's last message."""
     if not is_pending(snapshot):
         return None
     since = objects.meta(snapshot.workload or {}).get("creationTimestamp")
     return Verdict(
         symptom="queued",
-        headline=f"is queued for {snapshot.ago(since)} and not admitted yet",
-        evidence=(f"{workload_name(snapshot)}: {kueue_message(snapshot) or 'not looked at yet'}",),
-        remedy=("ask again in a few seconds; if it stays, kubectl describe the Workload above",),
+        headline=f"has been queued for {snapshot.ago(since)} and is not admitted yet",
+        evidence=(f"{workload_name(snapshot)}: {kueue_message(snapshot) or 'no message yet'}",),
+        remedy=(
+            f"try again in a few seconds; if it stays, kubectl describe {workload_name(snapshot)}",
+        ),
     )
 
 
 def runs_ahead(snapshot: Snapshot) -> list[Json]:
-    """Pending Workloads of the same queue that are tried first: higher priority, else older."""
+    """Return the pending Workloads of the same queue that Kueue tries first."""
     order = _queue_order(snapshot)
     names = [objects.name(w) for w in order]
     mine = objects.name(snapshot.workload or {})
@@ -136,9 +138,11 @@ def runs_ahead(snapshot: Snapshot) -> list[Json]:
 
 
 def queue_position(snapshot: Snapshot) -> str:
-    """`, place 2 of 5 in its queue`; empty when it is alone."""
+    """Return `, position 2 of 5 in its queue`; empty if no other run is queued."""
     total = len(_queue_order(snapshot))
-    return f", place {len(runs_ahead(snapshot)) + 1} of {total} in its queue" if total > 1 else ""
+    return (
+        f", position {len(runs_ahead(snapshot)) + 1} of {total} in its queue" if total > 1 else ""
+    )
 
 
 def _queue_order(snapshot: Snapshot) -> list[Json]:
@@ -155,7 +159,7 @@ def _queue_order(snapshot: Snapshot) -> list[Json]:
 
 
 def _queued_at(workload: Json) -> str:
-    """A run that could not start goes behind those that came meanwhile; a preempted one does not."""
+    """Queue time: of the eviction for a run that could not start, else of its creation."""
     evicted = objects.condition(workload, "Evicted")
     back = evicted.get("reason") in ("PodsReadyTimeout", "AdmissionCheck")
     if evicted.get("status") == "True" and back:
@@ -174,7 +178,7 @@ def kueue_message(snapshot: Snapshot) -> str:
 
 
 def lacks_topology_fit(snapshot: Snapshot) -> bool:
-    """Whether Kueue has quota for it, and no nodes on which the whole gang fits."""
+    """Whether Kueue has quota but no topology domain fits the whole gang."""
     return bool(_NO_TOPOLOGY_FIT.search(kueue_message(snapshot)))
 
 

@@ -1,4 +1,4 @@
-"""Runs that are admitted: pods that cannot be made, placed, started or kept, and those that train."""
+"""Admitted runs: pods that are rejected, cannot start or restart, and runs that train."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _IMAGE: Final = (
 )
 _SETUP: Final = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 _CREATE_FAILURES: Final = ("FailedCreate", "JobCreationFailed")
-"""Events of Jobs, and of JobSets."""
+"""Event reasons of Jobs and of JobSets."""
 _VOLUME_EVENTS: Final = ("FailedMount", "FailedAttachVolume")
 
 
 def creation_rejected(snapshot: Snapshot) -> Verdict | None:
-    """The API server turns its pods away."""
+    """The API server rejects its pods."""
     if not snapshot.admitted or gang.live_pods(snapshot):
         return None
     events = snapshot.events_of(snapshot.run, *snapshot.jobs)
@@ -36,41 +36,41 @@ def creation_rejected(snapshot: Snapshot) -> Verdict | None:
         return None
     return Verdict(
         symptom="pods-refused",
-        headline="is admitted, but its pods are refused by a policy or a quota of the namespace",
+        headline="is admitted, but a policy or ResourceQuota of the namespace rejects its pods",
         evidence=(f"{_subject(refusals[-1])}: {refusals[-1].get('message')}",),
         remedy=(
-            "the message names the policy or quota; the run cannot be changed: correct its file and"
-            " raise `version`",
+            "the message names the policy or quota; correct the run file and raise `version` (a"
+            " launched run cannot be changed)",
             f"kubectl get resourcequota,limitrange -n {snapshot.namespace}",
         ),
     )
 
 
 def image_pull(snapshot: Snapshot) -> Verdict | None:
-    """Its image cannot be had."""
+    """Its image cannot be pulled."""
     for pod, container, waiting in _waiting(snapshot):
         if waiting.get("reason") in _IMAGE:
             return Verdict(
                 symptom="image",
-                headline=f"cannot start: the image of {container['name']} cannot be had",
+                headline=f"cannot start: the image of container {container['name']} cannot be pulled",
                 evidence=(
                     f"{objects.reference(pod)}: {waiting['reason']}: {waiting.get('message', '')}",
                     f"{objects.reference(pod)}: {container.get('image')}",
                 ),
                 remedy=(
-                    "is the digest in the registry, and may the nodes read it? `images` in the"
-                    " stack's file says which one runs get",
+                    "check that the registry has the digest and that nodes may pull it; `images` in"
+                    " the stack file sets the image of runs",
                 ),
             )
     return None
 
 
 def container_setup(snapshot: Snapshot) -> Verdict | None:
-    """A container cannot be made: a ConfigMap, a Secret or a volume is not there."""
+    """A container cannot be created: a ConfigMap, Secret or volume is missing."""
     for pod, container, waiting in _waiting(snapshot):
         if waiting.get("reason") in _SETUP:
             line = f"{objects.reference(pod)}: {waiting['reason']}: {waiting.get('message', '')}"
-            return _setup_verdict(f"the container {container['name']} cannot be made", line)
+            return _setup_verdict(f"container {container['name']} cannot be created", line)
     pending = [p for p in gang.live_pods(snapshot) if objects.status(p).get("phase") == "Pending"]
     for event in reversed(snapshot.events_of(*pending)):
         if event.get("reason") in _VOLUME_EVENTS:
@@ -90,7 +90,7 @@ def _setup_verdict(what: str, line: str) -> Verdict:
 
 
 def restarting(snapshot: Snapshot) -> Verdict | None:
-    """An attempt has just ended badly, and the next one is not up yet."""
+    """An attempt failed and the next one is not ready yet."""
     first = terminal_states.first_exit(snapshot)
     if first is None or not terminal_states.failure_mode(snapshot):
         return None
@@ -99,14 +99,14 @@ def restarting(snapshot: Snapshot) -> Verdict | None:
     limit = f", {pluralize} of {most} restarts used" if most is not None else ""
     return Verdict(
         symptom="restarting",
-        headline=f"restarts: an attempt ended with exit code {first.code}{limit}",
+        headline=f"restarts: the last attempt failed with exit code {first.code}{limit}",
         evidence=(first.evidence, *terminal_states.log_tail(snapshot, first)),
         remedy=tuple(terminal_states.log_commands(snapshot, first)),
     )
 
 
 def starting(snapshot: Snapshot) -> Verdict | None:
-    """It is admitted and not whole yet."""
+    """It is admitted, but not all of its pods are ready."""
     if not snapshot.admitted or gang.is_training(snapshot):
         return None
     ready = objects.condition(snapshot.workload, "PodsReady")
@@ -117,7 +117,7 @@ def starting(snapshot: Snapshot) -> Verdict | None:
     since = objects.condition(snapshot.workload, "Admitted").get("lastTransitionTime")
     return Verdict(
         symptom="not-ready",
-        headline=f"was admitted {snapshot.ago(since)} ago and is not whole yet:"
+        headline=f"was admitted {snapshot.ago(since)} ago and is not ready yet:"
         f" {len(pods) - len(waiting)} of {gang.expected_size(snapshot)} pods are ready",
         evidence=(
             *(f"{objects.reference(p)}: {_pod_state(p)}" for p in waiting),
@@ -128,22 +128,22 @@ def starting(snapshot: Snapshot) -> Verdict | None:
             ),
         ),
         remedy=(
-            "wait: a gang that is not whole in time goes back to the queue by itself",
+            "wait: Kueue requeues a gang whose pods are not ready in time",
             *([f"kubectl describe {objects.reference(waiting[0])}"] if waiting else []),
         ),
     )
 
 
 def _not_ready_unqueued(snapshot: Snapshot, pods: list[Json], waiting: list[Json]) -> Verdict:
-    """As `starting`, where another scheduler decides."""
+    """As `starting`, for a run that Kueue does not queue."""
     since = objects.meta(snapshot.run).get("creationTimestamp")
     return Verdict(
         symptom="not-ready",
-        headline=f"was created {snapshot.ago(since)} ago and is not whole yet:"
+        headline=f"was created {snapshot.ago(since)} ago and is not ready yet:"
         f" {len(pods) - len(waiting)} of {pluralize(len(pods), 'pod')} ready",
         evidence=tuple(f"{objects.reference(p)}: {_pod_state(p)}" for p in waiting),
         remedy=(
-            f"gangs are scheduled by {snapshot.other_scheduler or 'nobody'}:"
+            f"scheduler of its gang: {snapshot.other_scheduler or 'none'};"
             f" kubectl describe podgroups,pods -n {snapshot.namespace}"
             f" -l {naming.RUN_ID}={snapshot.run_id}",
         ),
@@ -151,7 +151,7 @@ def _not_ready_unqueued(snapshot: Snapshot, pods: list[Json], waiting: list[Json
 
 
 def running(snapshot: Snapshot) -> Verdict | None:
-    """It trains."""
+    """The run trains."""
     pods = gang.live_pods(snapshot)
     if not gang.is_training(snapshot):
         return None
@@ -159,14 +159,14 @@ def running(snapshot: Snapshot) -> Verdict | None:
     nodes = Counter(str(p["spec"].get("nodeName", "")) for p in pods)
     return Verdict(
         symptom="running",
-        headline=f"trains since {snapshot.ago(max(starts))} on {', '.join(sorted(nodes))}",
+        headline=f"has trained for {snapshot.ago(max(starts))} on {', '.join(sorted(nodes))}",
         evidence=tuple(f"{objects.reference(p)}: {_pod_state(p)}" for p in pods),
         remedy=(f"kubectl logs -n {snapshot.namespace} {objects.name(pods[0])} -f",),
     )
 
 
 def unknown(snapshot: Snapshot) -> Verdict:
-    """None of the others: what there is, unexplained."""
+    """No symptom matches: report the conditions of the run and its pods."""
     pods = [f"{objects.reference(p)}: {_pod_state(p)}" for p in snapshot.pods]
     conditions = [
         f"{objects.reference(item)}: {c['type']} is {c['status']}: {c.get('message', '')}"
@@ -176,14 +176,14 @@ def unknown(snapshot: Snapshot) -> Verdict:
     ]
     return Verdict(
         symptom="unknown",
-        headline="is in a state that is not known here",
+        headline="is in an unrecognized state",
         evidence=(*conditions, *pods),
         remedy=(f"kubectl describe {objects.reference(snapshot.run)}",),
     )
 
 
 def _waiting(snapshot: Snapshot) -> list[tuple[Json, Json, Json]]:
-    """Pods, their container statuses, and what these wait for."""
+    """Return pod, container status and waiting state of each waiting container."""
     found = []
     for pod in gang.live_pods(snapshot):
         status = objects.status(pod)

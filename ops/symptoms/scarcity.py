@@ -1,4 +1,4 @@
-"""Runs for which there is not enough: no pool suits them, no quota is free, no nodes are there."""
+"""Runs that lack capacity: no suitable pool, no free quota, no nodes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from ops.symptoms.pending import (
 from ops.verdict import Verdict
 
 _SHOWN: Final = 6
-"""Runs that are listed one by one."""
+"""Runs listed individually."""
 
 
 def no_flavor(snapshot: Snapshot) -> Verdict | None:
-    """Its affinity and tolerations leave no flavor of its queue over."""
+    """Its affinity and tolerations match no flavor of its queue."""
     if not is_pending(snapshot) or snapshot.cluster_queue is None:
         return None
     refusals = quota.flavor_mismatches(snapshot)
@@ -34,38 +34,38 @@ def no_flavor(snapshot: Snapshot) -> Verdict | None:
         return None
     return Verdict(
         symptom="no-flavor",
-        headline="can never start: its affinity or tolerations fit none of its queue's pools",
+        headline="can never start: its affinity or tolerations match no pool of its queue",
         evidence=(
             *(f"resourceflavor/{name}: {why}" for name, why in refusals.items()),
             f"{workload_name(snapshot)}: {kueue_message(snapshot)}",
         ),
         remedy=(
-            "change gpuModel, gpusPerNode or capacity in the run file: pools are"
+            "change gpuModel, gpusPerNode or capacity in the run file; pools:"
             f" {', '.join(refusals)}",
-            "a pool that was added after the run was launched is not used by it: raise `version`",
+            "a run does not use pools that were added after its launch: raise `version`",
         ),
     )
 
 
 def too_big(snapshot: Snapshot) -> Verdict | None:
-    """It asks for more than its queue could ever give."""
+    """It requests more than its queue can ever provide."""
     rooms = _capacities(snapshot)
     if not rooms or any(room.can_ever_fit for room in rooms):
         return None
     return Verdict(
         symptom="too-big",
-        headline="can never start: it asks for more than its queue may ever have",
+        headline="can never start: it requests more than the maximum of its queue",
         evidence=tuple(
-            f"resourceflavor/{r.flavor}: {format_amount(r.asked)} {r.resource} asked,"
+            f"resourceflavor/{r.flavor}: {format_amount(r.asked)} {r.resource} requested,"
             f" {format_amount(r.maximum)} at most" + _limit_text(r)
             for r in rooms
         ),
-        remedy=("ask for fewer nodes, or raise the pool's max or the team's borrowing limit",),
+        remedy=("request fewer nodes, or raise the pool's max or the team's borrowing limit",),
     )
 
 
 def cost_cap(snapshot: Snapshot) -> Verdict | None:
-    """There is free quota, and the team's limit keeps it from borrowing that."""
+    """Quota is free, but the team's borrowing limit is reached."""
     rooms = _capacities(snapshot)
     limited = [room for room in rooms if room.limited and room.can_ever_fit]
     if not limited or any(room.fits_now for room in rooms):
@@ -73,18 +73,18 @@ def cost_cap(snapshot: Snapshot) -> Verdict | None:
     names = ", ".join(room.flavor for room in limited)
     return Verdict(
         symptom="cost-cap",
-        headline=f"waits: team {snapshot.team} has borrowed all that it may of {names}",
+        headline=f"waits: team {snapshot.team} has reached its borrowing limit for {names}",
         evidence=(*map(_capacity_line, rooms), *_holder_lines(snapshot, rooms)),
         remedy=(
             "wait for the team's own runs, or raise its `borrowing` or `onDemandUsdPerHour` in the"
-            " stack's file",
-            "it starts sooner if another pool above gets free",
+            " stack file",
+            "it also starts when another pool above has free quota",
         ),
     )
 
 
 def quota_exhausted(snapshot: Snapshot) -> Verdict | None:
-    """All flavors that suit it are taken."""
+    """All matching flavors are in use."""
     rooms = _capacities(snapshot)
     if not rooms:
         return _by_message(snapshot)
@@ -93,18 +93,18 @@ def quota_exhausted(snapshot: Snapshot) -> Verdict | None:
     best = max((room for room in rooms if room.can_ever_fit), key=lambda room: room.free)
     return Verdict(
         symptom="quota-exhausted",
-        headline=f"waits for quota: {format_amount(best.asked)} {best.resource} asked,"
+        headline=f"waits for quota: {format_amount(best.asked)} {best.resource} requested,"
         f" {format_amount(best.free)} free in {best.flavor}{queue_position(snapshot)}",
         evidence=(*map(_capacity_line, rooms), *_holder_lines(snapshot, rooms)),
         remedy=(
-            "wait for the runs above, or ask a lead to stop one",
+            "wait for the runs above, or ask a team lead to stop one",
             f"kubectl get clusterqueue {naming.cluster_queue(snapshot.team)} -o yaml",
         ),
     )
 
 
 def _by_message(snapshot: Snapshot) -> Verdict | None:
-    """For people who may not read ClusterQueues: Kueue's own words."""
+    """For callers who may not read ClusterQueues: report Kueue's message."""
     message = kueue_message(snapshot)
     if not is_pending(snapshot) or "insufficient" not in message:
         return None
@@ -112,12 +112,12 @@ def _by_message(snapshot: Snapshot) -> Verdict | None:
         symptom="quota-exhausted",
         headline=f"waits for quota{queue_position(snapshot)}",
         evidence=(f"{workload_name(snapshot)}: {message}", *_holder_lines(snapshot, ())),
-        remedy=("who holds the quota: a platform engineer sees it with the same command",),
+        remedy=("ask a platform engineer to run this command: it lists who holds the quota",),
     )
 
 
 def no_nodes(snapshot: Snapshot) -> Verdict | None:
-    """There is quota, and no nodes on which the whole gang fits."""
+    """Quota is free, but the whole gang fits on no set of nodes."""
     message = kueue_message(snapshot)
     if snapshot.workload is None or not is_pending(snapshot) or not lacks_topology_fit(snapshot):
         return None
@@ -125,17 +125,17 @@ def no_nodes(snapshot: Snapshot) -> Verdict | None:
     pools = [room.flavor for room in _capacities(snapshot)]
     return Verdict(
         symptom="no-nodes",
-        headline="waits for nodes: there is quota, but the gang does not fit on the nodes that are there",
+        headline="waits for nodes: quota is free, but the gang does not fit on the existing nodes",
         evidence=(*node_lines(snapshot, spec, pools), f"{workload_name(snapshot)}: {message}"),
         remedy=(
-            "bring the nodes back (kubectl get nodes -L " + naming.POOL + "), or remove the taint",
-            "nodes that would take it may be occupied: kubectl get pods -A -o wide",
+            f"restore the nodes (kubectl get nodes -L {naming.POOL}), or remove the taint",
+            "matching nodes may be in use: kubectl get pods -A -o wide",
         ),
     )
 
 
 def node_lines(snapshot: Snapshot, spec: Json, pools: Sequence[str]) -> list[str]:
-    """Counts of the pools' nodes by what keeps the pod away; none where nodes may not be read."""
+    """Return the pools' nodes counted by rejection reason; empty if nodes may not be read."""
     if "nodes" in snapshot.hidden:
         return []
     gained = [
@@ -147,7 +147,7 @@ def node_lines(snapshot: Snapshot, spec: Json, pools: Sequence[str]) -> list[str
     nodes = [n for n in snapshot.nodes if not pools or objects.label(n, naming.POOL) in pools]
     counts = node_rejections(spec, nodes, *gained)
     lines = [
-        f"nodes: {count} of {counts.total()} {reason or 'would take a pod of it if empty'}"
+        f"nodes: {count} of {counts.total()} {reason or 'would fit one of its pods if idle'}"
         for reason, count in sorted(counts.items(), key=lambda item: item[0] == "")
     ]
     return lines or [f"nodes: none in {', '.join(pools) or 'the cluster'}"]
@@ -166,7 +166,7 @@ def _limit_text(room: FlavorCapacity) -> str:
 
 def _capacity_line(room: FlavorCapacity) -> str:
     return (
-        f"resourceflavor/{room.flavor}: {format_amount(room.asked)} {room.resource} asked,"
+        f"resourceflavor/{room.flavor}: {format_amount(room.asked)} {room.resource} requested,"
         f" {format_amount(room.free)} free of {format_amount(room.maximum)}" + _limit_text(room)
     )
 

@@ -1,4 +1,4 @@
-"""Admitted runs whose pods find no node: labels, taints, GPUs that are taken, half a gang."""
+"""Admitted runs with unschedulable pods: labels, taints, GPUs in use, partial gangs."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _AUTOSCALER_EVENTS: Final = (
     "TriggeredScaleUp",
     "Nominated",
 )
-"""Events of autoscalers on pods: the Cluster Autoscaler's, and Karpenter's last."""
+"""Event reasons of autoscalers on pods: Cluster Autoscaler's, then Karpenter's."""
 _NO_GPU: Final = f"Insufficient {naming.GPU}"
 _TAINT: Final = re.compile(r"untolerated taint")
 _AFFINITY: Final = re.compile(r"didn't match Pod's node (affinity|selector)")
 _NODE_CONDITION_TAINT: Final = "node.kubernetes.io/"
-"""Prefix of taints that say what is wrong with a node, and that nobody should tolerate."""
+"""Prefix of taints that report a node condition; runs must not tolerate them."""
 
 
 def unschedulable_pods(snapshot: Snapshot) -> list[Json]:
-    """Pods for which the scheduler has found no node."""
+    """Return the pods that the scheduler marked Unschedulable."""
     return [
         pod
         for pod in gang.live_pods(snapshot)
@@ -38,7 +38,7 @@ def unschedulable_pods(snapshot: Snapshot) -> list[Json]:
 
 
 def partial_gang(snapshot: Snapshot) -> Verdict | None:
-    """Some of its workers run, others find no node."""
+    """Some of its workers run while others are unschedulable."""
     without = unschedulable_pods(snapshot)
     started = [p for p in gang.live_pods(snapshot) if objects.status(p).get("phase") == "Running"]
     if not without or not started:
@@ -47,71 +47,70 @@ def partial_gang(snapshot: Snapshot) -> Verdict | None:
     size = max(gang.expected_size(snapshot), len(started) + len(without))
     return Verdict(
         symptom="partial-gang",
-        headline=f"only {len(started)} of {size} workers have started, and they wait for the others",
+        headline=f"runs only {len(started)} of {size} workers, which wait for the others",
         evidence=(_scheduler_message(without[0]), *node_lines(snapshot, without[0]["spec"], ())),
         remedy=(
-            "nodes were lost since it was admitted: Kueue takes it back and tries again"
+            "nodes were lost after its admission: Kueue evicts and requeues it"
             if snapshot.queue_name
-            else f"its gang is {snapshot.other_scheduler}'s:"
+            else f"{snapshot.other_scheduler} schedules its gang:"
             f" kubectl describe podgroups -n {snapshot.namespace}"
             if ganged
             else "nothing schedules it as a gang: launch it from a run file, so that it queues and"
-            " starts whole or not at all",
-            "the workers that run hold their GPUs for nothing until then",
+            " starts all or nothing",
+            "until then the running workers hold idle GPUs",
         ),
     )
 
 
 def missing_toleration(snapshot: Snapshot) -> Verdict | None:
-    """Every node that it wants has a taint that it does not tolerate."""
+    """Every matching node has a taint that the run does not tolerate."""
     return _verdict_if(
         snapshot,
         "missing-toleration",
-        "do not tolerate the taints of the nodes that they want",
-        "a pool's own taints are tolerated by runs that a launcher rendered for that pool: raise"
-        " `version` if the pool came later",
-        "a taint that somebody set for maintenance: kubectl taint nodes NODE KEY- when that is over",
+        "do not tolerate the taints of the matching nodes",
+        "launchers tolerate the taints of the pools that exist at launch: raise `version` if the pool"
+        " is newer than the run",
+        "a maintenance taint: kubectl taint nodes NODE KEY- when the maintenance is over",
     )
 
 
 def strict_affinity(snapshot: Snapshot) -> Verdict | None:
-    """No node has the labels that it wants."""
+    """No node has the required labels."""
     return _verdict_if(
         snapshot,
         "strict-affinity",
-        "want labels that no node has",
+        "require labels that no node has",
         f"kubectl get nodes -L {naming.POOL},{naming.GPU_MODEL},{naming.WORKLOAD_TYPE}",
         "change gpuModel, gpusPerNode or capacity in the run file, or label the nodes of an existing"
-        " cluster as the pool says",
+        " cluster as the pool requires",
     )
 
 
 def no_gpu_capacity(snapshot: Snapshot) -> Verdict | None:
-    """Nodes that would take it have no GPUs left, or there are none."""
+    """Matching nodes have no free GPUs, or there are no matching nodes."""
     return _verdict_if(
         snapshot,
         "no-gpu-capacity",
         "find no free GPUs",
         "wait for the runs above, or raise the pool's max",
-        "where an autoscaler makes nodes: kubectl get events says what the cloud answers; spot may be"
+        "with an autoscaler: kubectl get events shows the cloud's responses; spot capacity may be"
         " short in that zone",
     )
 
 
 def unschedulable(snapshot: Snapshot) -> Verdict | None:
-    """The scheduler finds no node for a pod, for another reason."""
+    """A pod is unschedulable for another reason."""
     return _verdict_if(
         snapshot,
         "unschedulable",
         "fit no node",
-        f"kubectl get nodes -L {naming.POOL}: is a node lost, cordoned, tainted or occupied?",
-        "where an autoscaler makes nodes, wait for it; else Kueue takes the run back and tries"
-        " elsewhere",
+        f"kubectl get nodes -L {naming.POOL}: look for lost, cordoned, tainted or full nodes",
+        "with an autoscaler, wait for new nodes; else Kueue evicts and requeues the run",
     )
 
 
 def _verdict_if(snapshot: Snapshot, symptom: str, what: str, *remedy: str) -> Verdict | None:
-    """The verdict, if this is what keeps the first pod without a node from its nodes."""
+    """Return the verdict if `symptom` is what blocks the first unschedulable pod."""
     without = unschedulable_pods(snapshot)
     if not without or classify(snapshot, without[0]) != symptom:
         return None
@@ -130,7 +129,7 @@ def _verdict_if(snapshot: Snapshot, symptom: str, what: str, *remedy: str) -> Ve
 
 
 def classify(snapshot: Snapshot, pod: Json) -> str:
-    """Which of the symptoms above a pod without a node shows."""
+    """Return which of the symptoms above an unschedulable pod has."""
     message = str(objects.condition(pod, "PodScheduled").get("message", ""))
     if "nodes" in snapshot.hidden:
         return _by_message(message)
@@ -148,7 +147,7 @@ def classify(snapshot: Snapshot, pod: Json) -> str:
 
 
 def _by_message(message: str) -> str:
-    """For people who may not read nodes: the scheduler's own words."""
+    """Classify by the scheduler's message, for callers who may not read nodes."""
     if _NO_GPU in message:
         return "no-gpu-capacity"
     if _TAINT.search(message):
@@ -162,7 +161,7 @@ def _scheduler_message(pod: Json) -> str:
 
 
 def _gpu_holders(snapshot: Snapshot) -> list[str]:
-    """Runs that hold GPUs of nodes, as far as their pods may be read."""
+    """Return the runs that hold GPUs, as far as their pods may be read."""
     held: Counter[tuple[str, str]] = Counter()
     for pod in snapshot.others_pods:
         gpus = int(objects.requests(pod["spec"]).get(naming.GPU, 0))
@@ -170,13 +169,13 @@ def _gpu_holders(snapshot: Snapshot) -> list[str]:
         if gpus and pod["spec"].get("nodeName") and not over:
             held[objects.label(pod, naming.RUN_ID), objects.label(pod, naming.TEAM)] += gpus
     return [
-        f"{run or 'a pod of no run'} (team {team or 'unknown'}) holds {gpus} GPUs"
+        f"{run or 'a pod outside any run'} (team {team or 'unknown'}) holds {gpus} GPUs"
         for (run, team), gpus in held.most_common(_SHOWN)
     ]
 
 
 def _autoscaler_event(snapshot: Snapshot, without: list[Json]) -> list[str]:
-    """The autoscaler's last word."""
+    """Return the autoscaler's last event."""
     message = [e for e in snapshot.events_of(*without) if e.get("reason") in _AUTOSCALER_EVENTS]
     return [
         f"pod/{e['involvedObject']['name']}: {e['reason']}: {e['message']}" for e in message[-1:]

@@ -1,4 +1,4 @@
-"""Runs that are over, or about to be: finished, failed and by what, stopped, being deleted."""
+"""Runs that have ended or are ending: finished, failed, stopped, being deleted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ops.verdict import Verdict
 from training import spec
 
 _SUCCESS_CONDITIONS: Final = ("Completed", "Complete", "Succeeded")
-"""JobSet, Job and TrainJob, Training Operator and MPI Operator."""
+"""Success conditions of JobSet, of Job and TrainJob, of Training Operator and MPI Operator."""
 _EXIT_CODE: Final = re.compile(r"exit code (\d+)")
 _MAX_TIME: Final = "MaximumExecutionTimeExceeded"
 OUT_OF_MEMORY: Final = "OOMKilled"
@@ -22,24 +22,24 @@ OUT_OF_MEMORY: Final = "OOMKilled"
 
 @dataclass(frozen=True, kw_only=True)
 class Exit:
-    """How a container ended. `pod`: its name, empty where only the Job still tells."""
+    """How a container ended. `pod` is empty where only the Job's condition is left."""
 
     pod: str
     container: str
     code: int
     reason: str
     finished: str = ""
-    """Time stamp, empty where it is not told."""
+    """RFC 3339 time stamp; empty if not recorded."""
 
     @property
     def evidence(self) -> str:
-        """`OBJECT: what it says`."""
+        """`OBJECT: observation`."""
         reason = f" ({self.reason})" if self.reason else ""
         return f"pod/{self.pod}: container {self.container} exited with {self.code}{reason}"
 
 
 def container_exits(snapshot: Snapshot) -> Iterator[Exit]:
-    """Containers of the run that ended badly, as far as anything still tells."""
+    """Yield the non-zero exits of the run's containers that are still recorded."""
     for pod in snapshot.pods:
         status = objects.status(pod)
         for one in [*status.get("containerStatuses", []), *status.get("initContainerStatuses", [])]:
@@ -60,15 +60,15 @@ def container_exits(snapshot: Snapshot) -> Iterator[Exit]:
 
 
 def first_exit(snapshot: Snapshot) -> Exit | None:
-    """The container that ended badly before all others: they followed it."""
+    """Return the earliest failed container: later failures usually follow from it."""
     known = [e for e in container_exits(snapshot) if e.pod and e.code != spec.EXIT_PREEMPTED]
     return min(known, key=lambda e: e.finished or "9", default=None)
 
 
 def failure_mode(snapshot: Snapshot) -> str:
-    """How a run that does not train because something of it ended badly goes on: `failed`, `restarts`.
+    """Return `failed` or `restarts (N so far)` for a run that a failed container stopped from training.
 
-    Empty when nothing is broken. Pods that saved and stopped are not.
+    Empty if nothing failed. Pods that saved and exited for a preemption do not count as failed.
     """
     if _failed_condition(snapshot):
         return "failed"
@@ -84,31 +84,31 @@ def failure_mode(snapshot: Snapshot) -> str:
 
 
 def finished(snapshot: Snapshot) -> Verdict | None:
-    """It did all it had to."""
+    """The run completed all its steps."""
     for kind in _SUCCESS_CONDITIONS:
         condition = objects.condition(snapshot.run, kind)
         if condition.get("status") == "True":
             when = snapshot.ago(condition.get("lastTransitionTime"))
             return Verdict(
                 symptom="finished",
-                headline=f"finished {when} ago, with all its steps",
+                headline=f"finished {when} ago after all its steps",
                 evidence=(_condition_line(snapshot.run, condition),),
                 remedy=(
-                    f"nothing; its checkpoints are in {spec.CHECKPOINT_MOUNT}/{snapshot.run_id}"
-                    " of the team's volume",
+                    f"nothing to do; its checkpoints are in {spec.CHECKPOINT_MOUNT}/{snapshot.run_id}"
+                    " on the team's volume",
                 ),
             )
     return None
 
 
 def bad_configuration(snapshot: Snapshot) -> Verdict | None:
-    """The trainer said that its configuration cannot work."""
+    """The trainer rejected its configuration."""
     found = next((e for e in container_exits(snapshot) if e.code == spec.EXIT_BAD_CONFIG), None)
     if found is None or not _failed_condition(snapshot):
         return None
     return Verdict(
         symptom="bad-configuration",
-        headline=f"failed: its configuration cannot work (exit code {spec.EXIT_BAD_CONFIG})",
+        headline=f"failed: the trainer rejected its configuration (exit code {spec.EXIT_BAD_CONFIG})",
         evidence=(
             *log_tail(snapshot, found),
             *_exit_line(found),
@@ -116,33 +116,33 @@ def bad_configuration(snapshot: Snapshot) -> Verdict | None:
         ),
         remedy=(
             *log_commands(snapshot, found),
-            "correct the run file; what changes is a new run, and this one is never retried",
+            "correct the run file; a changed file is a new run, and this run is not retried",
         ),
     )
 
 
 def out_of_memory(snapshot: Snapshot) -> Verdict | None:
-    """A container took more memory than its limit, and was killed."""
+    """A container exceeded its memory limit and was killed."""
     found = next((e for e in container_exits(snapshot) if e.reason == OUT_OF_MEMORY), None)
     over = _failed_condition(snapshot)
-    # A plain Job keeps its failed pods beside the one that replaced them.
+    # A plain Job keeps its failed pods alongside their replacements.
     if found is None or (gang.is_training(snapshot) and not over):
         return None
     how = "failed" if over else f"restarts ({restarts(snapshot)} so far)"
     return Verdict(
         symptom="out-of-memory",
-        headline=f"{how}: the container {found.container} was killed for want of memory",
+        headline=f"{how}: container {found.container} exceeded its memory limit (OOMKilled)",
         evidence=(*_exit_line(found), *([_condition_line(snapshot.run, over)] if over else [])),
         remedy=(
-            "raise resources.memory in the run file (or resources.shm, which counts towards it),"
-            " or lower the batch per rank",
+            "raise resources.memory in the run file (resources.shm counts towards it),"
+            " or lower the batch size per rank",
             *log_commands(snapshot, found),
         ),
     )
 
 
 def failed(snapshot: Snapshot) -> Verdict | None:
-    """It ended badly in any other way."""
+    """The run failed for a reason that no other symptom explains."""
     condition = _failed_condition(snapshot)
     if not condition:
         return None
@@ -160,26 +160,26 @@ def failed(snapshot: Snapshot) -> Verdict | None:
         ),
         remedy=(
             *log_commands(snapshot, first),
-            "to try the same again, raise `version` in the run file; it starts from its own checkpoints"
-            " only under its own id",
+            "to retry, raise `version` in the run file; the new run has a new id and does not resume"
+            " from this run's checkpoints",
         ),
     )
 
 
 def stopped(snapshot: Snapshot) -> Verdict | None:
-    """Kueue gave it up: it had its hours, or was sent back too often, or a check refused it."""
+    """Kueue deactivated it: maxHours reached, too many requeues, or a rejected admission check."""
     workload = snapshot.workload
     if workload is None or workload["spec"].get("active", True):
         return None
     evicted = objects.condition(workload, "Evicted")
     if _MAX_TIME in str(evicted.get("reason")) or _MAX_TIME in str(evicted.get("message")):
-        headline = "was stopped: it ran for all of its maxHours, which is what its cost cap permits"
+        headline = "was stopped after maxHours, the limit that its cost cap allows"
         remedy = "raise maxHours (and costCapUsd) and `version` in the run file"
     else:
-        headline = f"was given up: {evicted.get('message') or 'its Workload is not active'}"
+        headline = f"was deactivated: {evicted.get('message') or 'its Workload is not active'}"
         remedy = (
             f"kubectl patch {objects.reference(workload)} --type merge -p '"
-            '{"spec":{"active":true}}' + "' lets it queue again"
+            '{"spec":{"active":true}}' + "' queues it again"
         )
     return Verdict(
         symptom="stopped",
@@ -190,7 +190,7 @@ def stopped(snapshot: Snapshot) -> Verdict | None:
 
 
 def deleting(snapshot: Snapshot) -> Verdict | None:
-    """It is being deleted, and its pods save first."""
+    """The run is being deleted while its pods save."""
     since = objects.meta(snapshot.run).get("deletionTimestamp")
     if not since:
         return None
@@ -198,28 +198,28 @@ def deleting(snapshot: Snapshot) -> Verdict | None:
     held = objects.meta(snapshot.run).get("finalizers") or []
     return Verdict(
         symptom="leaving",
-        headline=f"is being deleted since {snapshot.ago(since)}; "
-        f"{pluralize(len(alive), 'pod')} still {'saves' if len(alive) == 1 else 'save'}",
+        headline=f"is being deleted (started {snapshot.ago(since)} ago);"
+        f" {pluralize(len(alive), 'pod')} left",
         evidence=tuple(
             [f"{objects.reference(p)}: {objects.status(p).get('phase')}" for p in alive]
             + [f"{objects.reference(snapshot.run)}: held by {finalizer}" for finalizer in held]
         ),
-        remedy=("wait; each pod has its grace period to write a checkpoint",),
+        remedy=("wait; each pod writes a checkpoint within its grace period",),
     )
 
 
 def restarts(snapshot: Snapshot) -> int:
-    """Attempts after the first."""
+    """Return the number of attempts after the first."""
     return int(objects.status(snapshot.run).get("restarts") or 0)
 
 
 def log_tail(snapshot: Snapshot, ended: Exit) -> list[str]:
-    """The end of a container's log, where it may be read."""
+    """Return the last lines of a container's log, if they may be read."""
     return logs.log_tail(snapshot.logs, ended.pod, ended.container)
 
 
 def log_commands(snapshot: Snapshot, ended: Exit | None) -> list[str]:
-    """Where the last words are."""
+    """Return the command that shows the log, or where the run's events are if its pods are gone."""
     if ended is not None and ended.pod:
         return [f"kubectl logs -n {snapshot.namespace} {ended.pod} -c {ended.container}"]
     pods = objects.newest_first(snapshot.pods)
@@ -227,7 +227,7 @@ def log_commands(snapshot: Snapshot, ended: Exit | None) -> list[str]:
         return [f"kubectl logs -n {snapshot.namespace} {objects.name(pods[0])}"]
     return [
         f"its pods are gone; {spec.CHECKPOINT_MOUNT}/{snapshot.run_id}/{spec.EVENTS_FILE} on the team's"
-        " volume says what the trainer did last"
+        " volume lists its last events"
     ]
 
 
@@ -241,5 +241,5 @@ def _exit_line(ended: Exit) -> tuple[str, ...]:
 
 
 def _condition_line(item: Json, condition: Json) -> str:
-    text = condition.get("message") or condition.get("reason") or "says nothing"
+    text = condition.get("message") or condition.get("reason") or "no message"
     return f"{objects.reference(item)}: {text}"

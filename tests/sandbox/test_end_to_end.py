@@ -279,7 +279,7 @@ def _ops(cluster: Cluster, *args: str) -> subprocess.CompletedProcess[str]:
 
 def _drained_and_resumed(cluster: Cluster, reader: RunReader, run: Run) -> None:
     """The run saves and stops when its queue is drained, and goes on from there."""
-    assert "trains since" in _ops(cluster, "why", "last").stdout
+    assert "has trained for" in _ops(cluster, "why", "last").stdout
     drained = _ops(cluster, "drain", "--timeout", "100")
     assert drained.returncode == 0, drained.stdout + drained.stderr
     saved = reader.progress(run).step

@@ -50,12 +50,12 @@ def test_quota_affinity_nodes_and_the_queue_itself_are_told_apart(live: Live) ->
     live.start("holder", WORK, nodes=2)
     live.await_symptom("holder", "running")
     answer = live.await_symptom("strict", "no-flavor")
-    assert f"resourceflavor/{REAL}: the run's node affinity leaves it out" in answer["evidence"]
+    assert f"resourceflavor/{REAL}: the run's node affinity excludes it" in answer["evidence"]
 
     live.start("second", WORK, nodes=2)
     answer = live.await_symptom("second", "quota-exhausted")
     assert answer["headline"].startswith(
-        "waits for quota: 2 nvidia.com/gpu asked, 0 free in opslive-"
+        "waits for quota: 2 nvidia.com/gpu requested, 0 free in opslive-"
     )
     assert f"{REAL}: holder (team {TEAM}) holds 2 GPUs on 2 nodes" in answer["evidence"]
 
@@ -92,7 +92,7 @@ def test_draining_leaves_nothing_running_and_resuming_brings_the_run_back(live: 
     assert live.pods() == []
     answer = live.why("drained")
     assert answer["symptom"] == "queue-held"
-    assert "sent back once: its queue was drained" in answer["history"]
+    assert "evicted once: its queue was drained" in answer["history"]
     assert live.command("drain", "--team", TEAM)[0] == 0
     # Nobody opens the queue by accident: who else applies it is told of the conflict.
     with pytest.raises(ClusterError, match="conflict"):

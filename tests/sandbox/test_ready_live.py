@@ -118,9 +118,9 @@ def test_every_rung_is_climbed_for_real_and_proves_rows_of_the_checklist(
     climbed: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, answer = _ready(climbed, capsys)
-    short = [rung for rung in answer["ladder"] if rung["outcome"] != "passed"]
+    short = [stage for stage in answer["stages"] if stage["outcome"] != "passed"]
     assert short == []
-    by_name = {rung["rung"]: rung["checks"] for rung in answer["ladder"]}
+    by_name = {stage["stage"]: stage["checks"] for stage in answer["stages"]}
     [smoke] = by_name["gpu-smoke"]
     assert smoke["facts"]["nodes"] == [f"{POOL}-0", f"{POOL}-1"]
     [queue] = by_name["queueing"]
@@ -143,7 +143,7 @@ def test_the_climb_stops_where_a_node_fails_and_says_why(
     climbed.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(template))
     code, answer = _ready(climbed, capsys, "--until", "multi-node")
     assert code == 1
-    found = {rung["rung"]: rung for rung in answer["ladder"]}
+    found = {stage["stage"]: stage for stage in answer["stages"]}
     [check] = found["collective"]["checks"]
     assert check["outcome"] == "failed"
     assert "MTU differs (and 1 other pod)" in check["seen"]
@@ -172,5 +172,5 @@ def test_ctrl_c_deletes_what_the_climb_had_started(climbed: Cluster) -> None:
         climber.send_signal(signal.SIGINT)
         _, said = climber.communicate(timeout=STEP_S)
     assert climber.returncode == 130
-    assert said.endswith("interrupted; the same command goes on\n")
+    assert said.endswith("interrupted; run the same command to continue\n")
     assert _left(climbed) == []

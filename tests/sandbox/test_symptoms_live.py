@@ -52,7 +52,7 @@ def test_what_keeps_pods_from_nodes_is_told_apart_where_nothing_queues_them(live
     live.start("half", WORK, nodes=3, queued=False)
     until(lambda: len(_running(live, "half")) == 2, "two of three run")
     answer = live.await_symptom("half", "partial-gang")
-    assert answer["headline"].startswith("only 2 of 3 workers have started")
+    assert answer["headline"].startswith("runs only 2 of 3 workers")
     assert "nothing schedules it as a gang" in answer["remedy"][0]
 
     live.start("late", WORK, queued=False)
@@ -112,7 +112,7 @@ def broken(staged_team: Cluster) -> None:
 
 def test_pods_that_do_not_find_each_other_are_told_by_their_log(live: Live, broken: None) -> None:
     answer = live.await_symptom("lonely", "rendezvous-failed", deadline_s=TORCH_S)
-    assert answer["headline"].endswith(": its pods did not find each other")
+    assert answer["headline"].endswith(": the rendezvous of its pods failed")
     assert "launch: the nodes did not meet" in answer["evidence"][0]
     live.stop("lonely")
 
@@ -128,7 +128,7 @@ def test_ranks_that_wait_in_vain_for_one_that_hangs_are_told_by_their_log(
     live: Live, broken: None
 ) -> None:
     answer = live.await_symptom("hung", "collective-timeout", deadline_s=TORCH_S)
-    assert answer["headline"].endswith(": its ranks waited for each other in vain")
+    assert answer["headline"].endswith(": a collective timed out: ranks waited for each other")
     assert "rank 0: another rank is gone or hangs" in answer["evidence"][0]
     live.stop("hung")
 

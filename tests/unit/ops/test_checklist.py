@@ -35,6 +35,7 @@ from tests.unit.ops.ready_cluster import (
     template,
     templates,
 )
+from tests.unit.ops.texts import Text
 from training.spec import Dataset, Resources, RunSpec
 
 NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
@@ -181,22 +182,18 @@ def test_a_sound_stack_passes_every_row_with_evidence() -> None:
     assert not any(row.remedy for row in rows.values())
 
 
-def test_evidence_names_objects_digests_and_results_with_their_age() -> None:
+def test_evidence_names_objects_digests_and_results_with_their_age(text: Text) -> None:
     rows = _rows(now=NOW + dt.timedelta(hours=3))
-    assert rows["GPU nodes"].evidence == (
-        "pool spot: 2 nodes of 2 to 2 (process), g6.xlarge, 1 nvidia.com/gpu each",
-    )
-    assert "the taint dedicated=gpu-training:NoSchedule" in rows["Labels and taints"].evidence[0]
+    text(rows["GPU nodes"].evidence)
+    text(rows["Labels and taints"].evidence[0])
     assert (
         rows["Container image"]
         .evidence[0]
         .startswith("registry.example/trainer@sha256:aaaaaaaaaaaa: ")
     )
-    assert (
-        rows["Run metadata"].evidence[0].startswith(f"{SPEC.run_id}: sha256:aaaaaaaaaaaa, config ")
-    )
-    assert rows["GPU validation"].evidence == ("pool spot, 3 h ago: 2 pods on spot-0, spot-1",)
-    assert "team research: quota of 4 nvidia.com/gpu" in rows["Cost controls"].evidence
+    text(rows["Run metadata"].evidence[0])
+    text(rows["GPU validation"].evidence)
+    text(rows["Cost controls"].evidence)
     assert any("roles lead" in line for line in rows["Security"].evidence)
 
 
@@ -235,128 +232,130 @@ def _admin(cluster: LiveFake) -> None:
 
 
 BROKEN: list[tuple[str, Change, str]] = [
-    ("GPU nodes", _no_nodes, "pool spot: 0 nodes of 2 to 2"),
+    ("GPU nodes", _no_nodes, "no nodes"),
     (
         "Labels and taints",
         lambda c: _item(c, "Node", "spot-1")["spec"].clear(),
-        "node/spot-1: no taint with the value gpu-training",
+        "no taint",
     ),
     (
         "Labels and taints",
         lambda c: _item(c, "Node", "spot-1")["metadata"]["labels"].pop(naming.ACCELERATOR),
-        "node/spot-1: label accelerator is missing, not nvidia",
+        "no label",
     ),
-    ("Labels and taints", _stray, "nodes with GPUs that belong to no pool: stray"),
+    ("Labels and taints", _stray, "stray node"),
     (
         "GPU scheduling",
         lambda c: _container(c)["resources"]["limits"].update({naming.GPU: "2"}),
-        "container trainer: it requests 1 nvidia.com/gpu and is limited to 2",
+        "unequal limit",
     ),
     (
         "GPU scheduling",
         lambda c: _container(c).update(resources={}),
-        "no container requests nvidia.com/gpu",
+        "no GPU request",
     ),
     (
         "Container image",
         lambda c: _container(c).update(image="trainer:latest"),
-        "container trainer runs trainer:latest",
+        "image tag",
     ),
-    ("Run metadata", _drop("ConfigMap", SPEC.run_id, "team-research"), "is not there"),
+    ("Run metadata", _drop("ConfigMap", SPEC.run_id, "team-research"), "no record"),
     (
         "Run metadata",
         lambda c: _item(c, "ConfigMap", SPEC.run_id, "team-research").update(
             data={"run.json": "{}"}
         ),
-        "run record lacks ",
+        "incomplete record",
     ),
     (
         "Cost controls",
         _drop("ResourceQuota", "training", "team-research"),
-        "team research: no ResourceQuota in team-research",
+        "no quota",
     ),
     (
         "Cost controls",
         _drop("ClusterQueue", "team-serving"),
-        "team serving: clusterqueue/team-serving is not there",
+        "no queue",
     ),
     (
         "Cost controls",
         lambda c: _item(c, "ClusterQueue", "team-serving").update(status={}),
-        "clusterqueue/team-serving: it is not active",
+        "inactive queue",
     ),
     (
         "Cost controls",
         _drop("PriorityClass", "research-training"),
-        "there is no PriorityClass of the platform",
+        "no priority class",
     ),
     (
         "Security",
         lambda c: _item(c, "Namespace", "team-research")["metadata"]["labels"].clear(),
-        "team-research: Pod Security enforces nothing",
+        "no pod security",
     ),
     (
         "Security",
         lambda c: _item(c, "NetworkPolicy", "default-deny", "team-research")["spec"].update(
             ingress=[{}]
         ),
-        "team-research: no network policy denies by default",
+        "open network",
     ),
     (
         "Security",
         lambda c: _item(c, "ServiceAccount", "llm-trainer", "team-research").pop(
             "automountServiceAccountToken"
         ),
-        "team-research: pods of serviceaccount/llm-trainer get a token",
+        "token mounted",
     ),
     (
         "Security",
         lambda c: _item(c, "RoleBinding", "lead", "team-research").update(roleRef={"name": "edit"}),
-        "team-research: rolebinding/lead gives edit",
+        "edit role",
     ),
     (
         "Security",
         _admin,
-        "clusterrolebinding/oops makes ServiceAccount llm-trainer cluster-admin",
+        "cluster-admin",
     ),
     (
         "Security",
         _drop("ValidatingAdmissionPolicyBinding", "trainyard-images"),
-        "no admission policy of the platform denies anything",
+        "no admission policy",
     ),
     (
         "Security",
         lambda c: _container(c)["env"].append({"name": "WANDB_API_KEY", "value": "hunter2"}),
-        "WANDB_API_KEY is written out in its environment",
+        "plain secret",
     ),
 ]
 
 
-@pytest.mark.parametrize(("area", "change", "told"), BROKEN, ids=[case[2][:60] for case in BROKEN])
+@pytest.mark.parametrize(
+    ("area", "change"), [case[:2] for case in BROKEN], ids=[case[2] for case in BROKEN]
+)
 def test_a_row_fails_for_this_and_says_so_with_a_remedy(
-    area: str, change: Change, told: str
+    area: str, change: Change, text: Text
 ) -> None:
     cluster = _sound()
     change(cluster)
     row = _rows(cluster)[area]
     assert row.outcome is Outcome.FAILED
-    assert told in row.evidence[0]
+    text([row.evidence[0], *row.remedy])
     assert row.remedy
     assert "hunter2" not in str(row)
 
 
-def test_pools_that_failed_fail_their_row_and_pools_that_nobody_tried_leave_it_open() -> None:
+def test_pools_that_failed_fail_their_row_and_pools_that_nobody_tried_leave_it_open(
+    text: Text,
+) -> None:
     bad = StageResult(
         stage="collective", title="", checks=(failed("pool spot", "MTU differs", "even it"),)
     )
     rows = _rows(found=[bad])
     assert rows["NCCL readiness"].outcome is Outcome.FAILED
     row = rows["Multi-node training"]
-    assert (row.outcome, row.evidence) == (
-        Outcome.UNKNOWN,
-        ("pool spot: nobody tried within 30 days",),
-    )
-    assert row.remedy == ("python -m ops ready --until multi-node",)
+    assert row.outcome == Outcome.UNKNOWN
+    text(row.evidence)
+    text(row.remedy)
 
 
 def test_a_proof_that_is_too_old_is_none() -> None:
@@ -364,15 +363,13 @@ def test_a_proof_that_is_too_old_is_none() -> None:
     assert rows["GPU validation"].outcome is Outcome.UNKNOWN
 
 
-def test_a_schedule_that_succeeded_proves_as_much_as_a_climb() -> None:
+def test_a_schedule_that_succeeded_proves_as_much_as_a_climb(text: Text) -> None:
     cluster = _sound()
     done = {"lastSuccessfulTime": "2026-11-21T09:00:00Z"}
     _item(cluster, "CronJob", "smoke-spot", stack_facts.NAMESPACE)["status"] = done
     _item(cluster, "CronJob", "restore-drill", "team-serving")["status"] = done
     rows = _rows(cluster, found=[])
-    assert rows["GPU validation"].evidence == (
-        "cronjob/smoke-spot -n trainyard-validation: succeeded 3 h ago",
-    )
+    text(rows["GPU validation"].evidence)
     assert rows["Checkpointing"].outcome is Outcome.PASSED
 
 
@@ -382,40 +379,41 @@ def test_pools_at_zero_need_no_proof() -> None:
     assert _rows(cluster)["GPU validation"].outcome is Outcome.PASSED
 
 
-def test_shared_gpus_are_no_gang_to_try_and_leave_its_rows_open_only_alone() -> None:
+def test_shared_gpus_are_no_gang_to_try_and_leave_its_rows_open_only_alone(
+    text: Text,
+) -> None:
     cluster, gangs = _sound(), ("Multi-node training", "NCCL readiness")
     shared = pool("notebooks", sharing="mig")
     cluster.put(facts(pool("spot"), shared))
     for item in (*nodes("notebooks"), template("smoke", "notebooks")):
         cluster.put(item)
-    why = "pool notebooks: not tried: its GPUs are shared (mig): ranks on parts of them are no gang"
     rows = _rows(cluster)
     assert [rows[area].outcome for area in gangs] == [Outcome.PASSED] * 2
-    assert [rows[area].evidence[-1] for area in gangs] == [why] * 2
+    text([rows[area].evidence[-1] for area in gangs])
+    why = rows[gangs[0]].evidence[-1]
     assert rows["Single-node training"].outcome is Outcome.UNKNOWN
     cluster.put(facts(shared))
     alone = _rows(cluster, found=[])["NCCL readiness"]
     assert (alone.outcome, alone.evidence, alone.remedy) == (Outcome.UNKNOWN, (why,), ())
 
 
-def test_metrics_that_are_missing_fail_and_a_prometheus_that_is_missing_leaves_it_open() -> None:
+def test_metrics_that_are_missing_fail_and_a_prometheus_that_is_missing_leaves_it_open(
+    text: Text,
+) -> None:
     none = PrometheusInventory(
         place="p", counts={GPU: 0, TRAINING: 0, KUBERNETES: 9}, alerts=["NodePressure"]
     )
     rows = _rows(prometheus=none)
-    assert rows["Observability"].evidence[:2] == (
-        "GPU: p has no series of it",
-        "training: p has no series of it",
-    )
+    text(rows["Observability"].evidence[:2])
     assert rows["Alerts"].outcome is Outcome.FAILED
     assert "LowGpuUtilization" in rows["Alerts"].evidence[0]
     cluster = _sound()
     _no_nodes(cluster)
     row = _rows(cluster, prometheus=none)["Observability"]
-    assert "GPU: there is no GPU node now" in row.evidence
+    text(row.evidence)
     gone = _rows(prometheus=PrometheusInventory(place="p", gap="p does not answer"))
     assert gone["Alerts"].outcome is gone["Observability"].outcome is Outcome.UNKNOWN
-    assert gone["Alerts"].evidence == ("p does not answer",)
+    text(gone["Alerts"].evidence)
 
 
 def _rules(*rules: tuple[str, str]) -> str:
@@ -445,7 +443,7 @@ def test_what_does_not_answer_as_prometheus_does_is_a_gap(text: str | None) -> N
     assert prometheus.counts is None and prometheus.gap
 
 
-def test_what_may_not_be_read_is_not_known_and_never_a_failure() -> None:
+def test_what_may_not_be_read_is_not_known_and_never_a_failure(text: Text) -> None:
     kinds = [
         *("nodes", "namespaces", "resourcequotas", "networkpolicies", "serviceaccounts"),
         *("rolebindings", "clusterrolebindings", "clusterqueues", "priorityclasses"),
@@ -455,5 +453,5 @@ def test_what_may_not_be_read_is_not_known_and_never_a_failure() -> None:
     cluster._forbidden = kinds
     rows = _rows(cluster)
     assert Outcome.FAILED not in {row.outcome for row in rows.values()}
-    assert "you may not read nodes" in rows["GPU nodes"].evidence
+    text(rows["GPU nodes"].evidence)
     assert rows["Security"].outcome is Outcome.UNKNOWN

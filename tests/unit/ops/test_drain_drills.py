@@ -10,6 +10,7 @@ from infra.domain import naming
 from ops import __main__ as front_door
 from ops.cluster import Kind
 from ops.objects import Json
+from tests.unit.ops.texts import Text
 
 
 def item(kind: str, name: str, team: str, *owners: Json, **labels: str) -> Json:
@@ -44,22 +45,25 @@ class Drained:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "drills"),
     [
         (["--team", "research"], ["job/mine -n team-research"]),
         ([], ["job/mine -n team-research", "job/theirs -n team-production"]),
     ],
+    ids=["one team", "all teams"],
 )
 def test_drills_that_no_schedule_owns_are_named_with_what_removes_them(
     arguments: list[str],
-    told: list[str],
+    drills: list[str],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    text: Text,
 ) -> None:
     monkeypatch.setattr(front_door, "Cluster", lambda *_: Drained())
     assert front_door.main(["drain", *arguments]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line for line in lines if "kubectl delete" in line] == [
-        f"Before a destroy: kubectl delete {job}, for its pod holds the team's volume."
-        for job in told
-    ]
+    named = [line for line in lines if "kubectl delete" in line]
+    assert [drill in line for drill, line in zip(drills, named, strict=True)] == [True] * len(
+        drills
+    )
+    text(named)

@@ -28,6 +28,7 @@ from tests.unit.ops.run_fixtures import (
     waits,
     workload,
 )
+from tests.unit.ops.texts import Text
 
 
 class FakeCluster:
@@ -102,23 +103,27 @@ def test_jobs_inside_of_a_run_are_no_runs() -> None:
 
 
 def test_a_run_that_is_not_there_is_answered_with_those_that_are(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    text: Text,
 ) -> None:
     assert call(monkeypatch, stack(), "why", "helo") == 1
     told = capsys.readouterr().err
-    assert told == f"no run 'helo'; did you mean hello? There are: {RUN_ID}\n"
-    with pytest.raises(NoSuchRunError, match="there are no runs here"):
+    text(told)
+    with pytest.raises(NoSuchRunError, match=r"^run 'hello': not found"):
         collect.find_run([], "hello")
 
 
 def test_an_answer_has_a_headline_evidence_and_a_remedy(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    text: Text,
 ) -> None:
     assert call(monkeypatch, stack(), "why", "hello") == 0
     told = capsys.readouterr().out.splitlines()
-    assert told[0].startswith(f"{RUN_ID} waits for a queue that does not exist")
-    assert told[1] == "  localqueue/research -n team-research: not found"
-    assert told[2].startswith("  -> ")
+    text(told[0])
+    text(told[1])
+    text(told[2])
 
 
 def test_scripts_read_json(
@@ -131,12 +136,14 @@ def test_scripts_read_json(
 
 
 def test_who_may_read_one_namespace_only_is_asked_for_the_team(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    text: Text,
 ) -> None:
     forbidden = ("jobsets", "jobs", "workloads", "clusterqueues", "resourceflavors", "nodes")
     cluster = FakeCluster(forbidden, jobsets=[run()], workloads=[workload(waits("insufficient"))])
     assert call(monkeypatch, cluster, "why", "hello") == 2
-    assert "name your team with --team" in capsys.readouterr().err
+    text(capsys.readouterr().err)
     assert call(monkeypatch, cluster, "why", "hello", "--team", "research", "--json") == 0
     answer = json.loads(capsys.readouterr().out)
     assert {"nodes", "clusterqueues"} <= set(answer["hidden"])
@@ -163,13 +170,15 @@ def why(
 
 
 def test_logs_are_read_and_tell_the_cause(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    text: Text,
 ) -> None:
     cluster = broken_stack()
     cluster.texts["/pods/hello-0/log"] = "2026-11-21T11:59:00Z launch: the nodes did not meet: late"
     answer = why(monkeypatch, capsys, cluster)
     assert answer["symptom"] == "rendezvous-failed"
-    assert answer["evidence"][0].endswith("launch: the nodes did not meet: late")
+    text(answer["evidence"][0])
 
 
 def test_who_may_not_read_logs_is_told(
@@ -181,10 +190,12 @@ def test_who_may_not_read_logs_is_told(
 
 
 def test_a_stack_without_metrics_is_explained_all_the_same(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    text: Text,
 ) -> None:
     [gap] = why(monkeypatch, capsys, broken_stack())["gaps"]
-    assert gap.startswith("metrics are not known: there is no Prometheus at service")
+    text(gap)
     [gap] = why(monkeypatch, capsys, broken_stack(), "--prometheus", "http://127.0.0.1:9")["gaps"]
     assert "http://127.0.0.1:9" in gap
     assert why(monkeypatch, capsys, stack())["gaps"] == []
@@ -207,11 +218,13 @@ def test_an_address_of_metrics_that_is_none_is_refused(
 ) -> None:
     with pytest.raises(SystemExit):
         call(monkeypatch, stack(), "why", "hello", "--prometheus", "file:///etc/passwd")
-    assert "allowed http://HOST:PORT" in capsys.readouterr().err
+    assert "argument --prometheus: got file:///etc/passwd" in capsys.readouterr().err
 
 
 def test_pods_of_others_are_looked_up_for_a_run_that_finds_no_node(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    text: Text,
 ) -> None:
     other = pod("big-0")
     other["metadata"] |= {"namespace": "team-production"}
@@ -226,26 +239,29 @@ def test_pods_of_others_are_looked_up_for_a_run_that_finds_no_node(
     }
     answer = why(monkeypatch, capsys, FakeCluster(**items))
     assert answer["symptom"] == "no-gpu-capacity"
-    assert "big-v1-1 (team production) holds 8 GPUs" in answer["evidence"]
+    text(answer["evidence"])
 
 
 def test_drain_stops_the_teams_queue_and_waits_until_nothing_is_left(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    text: Text,
 ) -> None:
     cluster = stack()
     assert call(monkeypatch, cluster, "drain", "--team", "research") == 0
     assert cluster.patched == [("team-research", {"spec": {"stopPolicy": "HoldAndDrain"}})]
-    assert "python -m ops resume --team research" in capsys.readouterr().out
+    text(capsys.readouterr().out)
 
 
 def test_drain_that_is_not_over_in_time_says_what_is_left(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    text: Text,
 ) -> None:
     cluster = stack(workloads=[runs_on()], pods=[pod("a")])
     assert call(monkeypatch, cluster, "drain", "--timeout", "0") == 1
     told = capsys.readouterr().out
-    assert f"1 run, 1 pod left: {RUN_ID}" in told
-    assert "still there: team-research/a" in told
+    text(told)
 
 
 def test_draining_and_resuming_twice_changes_nothing() -> None:
@@ -257,10 +273,12 @@ def test_draining_and_resuming_twice_changes_nothing() -> None:
 
 
 def test_a_team_without_a_queue_is_told_which_teams_have_one(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    text: Text,
 ) -> None:
     assert call(monkeypatch, stack(), "drain", "--team", "reserch") == 2
-    assert "team 'reserch' has no ClusterQueue; teams with one: research" in capsys.readouterr().err
+    text(capsys.readouterr().err)
 
 
 def test_what_is_left_counts_only_the_drained_teams() -> None:
@@ -273,30 +291,26 @@ def test_what_is_left_counts_only_the_drained_teams() -> None:
     assert left.pods == ("team-research/a",)
 
 
-@pytest.mark.parametrize(
-    ("team", "code", "told"),
-    [
-        ("reserch", 2, "--team: got 'reserch'; there is no namespace team-reserch"),
-        ("research", 1, "no run 'hello': there are no runs here"),
-    ],
-)
+@pytest.mark.parametrize(("team", "code"), [("reserch", 2), ("research", 1)])
 def test_a_team_that_is_not_there_is_no_team_without_runs(
     team: str,
     code: int,
-    told: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    text: Text,
 ) -> None:
     home = {"kind": "Namespace", "metadata": {"name": "team-research"}}
     assert call(monkeypatch, FakeCluster(namespaces=[home]), "why", "hello", "--team", team) == code
-    assert told in capsys.readouterr().err
+    text(capsys.readouterr().err)
 
 
 def test_who_may_not_is_told_who_may(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    text: Text,
 ) -> None:
     assert call(monkeypatch, FakeCluster(("clusterqueues",)), "resume") == 2
-    assert "clusterqueues is forbidden; `kubectl auth whoami` says" in capsys.readouterr().err
+    text(capsys.readouterr().err)
 
 
 def test_what_the_api_server_says_is_passed_on() -> None:

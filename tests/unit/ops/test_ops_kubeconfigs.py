@@ -20,6 +20,7 @@ from ops.cluster import (
     _decode,
 )
 from ops.collect import NODES
+from tests.unit.ops.texts import Text
 
 SERVER = "http://127.0.0.1:1"
 """Nobody listens on it."""
@@ -45,28 +46,27 @@ def written(folder: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("", "is empty"),
-        ("clusters: [", "it is no YAML: while parsing a flow node"),
-        ("[1]", "it is not as kubectl writes it"),
-        ("clusters: 5", "it is not as kubectl writes it"),
-        ("clusters: []", "current-context"),
-    ],
+    "content",
+    ["", "clusters: [", "[1]", "clusters: 5", "clusters: []"],
+    ids=["empty", "no YAML", "a list", "clusters no list", "no context"],
 )
 def test_a_file_that_is_no_kubeconfig_is_one_line(
-    text: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    content: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    text: Text,
 ) -> None:
-    path = written(tmp_path, text)
+    path = written(tmp_path, content)
     assert front_door.main(["why", "hello", "--kubeconfig", str(path)]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("error: no usable kubeconfig: ") and said.count("\n") == 1
-    assert told in said and "name one with --kubeconfig or --context" in said
+    assert said.count("\n") == 1
+    text(said.replace(str(tmp_path), "FOLDER"))
 
 
-def test_a_cluster_without_a_server_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ClusterError, match="its cluster has no server"):
+def test_a_cluster_without_a_server_is_told(tmp_path: Path, text: Text) -> None:
+    with pytest.raises(ClusterError) as raised:
         Cluster(kubeconfig(tmp_path, server=""))
+    text(str(raised.value))
 
 
 def test_a_token_in_the_wrong_place_is_not_printed(tmp_path: Path) -> None:
@@ -90,21 +90,26 @@ def _plugin(script: str) -> dict[str, Any]:
     ],
 )
 def test_a_login_that_is_over_is_told_before_the_cluster_is_asked(
-    script: str, told: str, tmp_path: Path
+    script: str,
+    told: str,
+    tmp_path: Path,
+    text: Text,
 ) -> None:
-    with pytest.raises(UnknownCallerError, match="gives no credentials") as raised:
+    with pytest.raises(UnknownCallerError) as raised:
         Cluster(kubeconfig(tmp_path, user=_plugin(script)))
-    assert told in str(raised.value) and "log in again" in str(raised.value)
+    assert told in str(raised.value)
+    text(str(raised.value))
 
 
 def test_an_api_server_that_does_not_answer_is_named_without_the_clients_words(
     tmp_path: Path,
+    text: Text,
 ) -> None:
     with pytest.raises(UnreachableError) as raised:
         Cluster(kubeconfig(tmp_path)).items(NODES)
     told = str(raised.value)
-    assert told.startswith(f"the API server at {SERVER} does not answer: Failed to establish")
-    assert "--context names another" in told and "ConnectionPool" not in told
+    text(told)
+    assert "ConnectionPool" not in told
 
 
 @pytest.mark.parametrize(

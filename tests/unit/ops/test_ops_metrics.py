@@ -11,7 +11,8 @@ import pytest
 from infra.observability import series
 from ops import metrics
 from ops.cluster import ClusterError, ForbiddenError
-from ops.metrics import GpuFault, MetricsUnknownError, PrometheusClient, RunIdentity, Sample, Vitals
+from ops.metrics import MetricsUnknownError, PrometheusClient, RunIdentity, Sample, Vitals
+from tests.unit.ops.texts import Text
 
 HELLO = RunIdentity(run_id="hello-v2-5a5a5a5a", name="hello", namespace="team-research")
 QUERIES = metrics.queries(HELLO, ["spot-0", "spot-1"])
@@ -40,10 +41,10 @@ def test_values_that_are_not_numbers_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (None, "there is no Prometheus at http://here"),
-        ("<html>", "does not answer as Prometheus does"),
-        ("[]", "does not answer as Prometheus does"),
-        ('{"status": "success", "data": {}}', "does not answer as Prometheus does"),
+        (None, "^no Prometheus found at http://here$"),
+        ("<html>", "^http://here: "),
+        ("[]", "^http://here: "),
+        ('{"status": "success", "data": {}}', "^http://here: "),
         ('{"status": "error", "error": "parse error"}', "parse error"),
         (ForbiddenError("services/proxy is forbidden"), "services/proxy is forbidden"),
     ],
@@ -124,7 +125,7 @@ def test_answers_become_the_numbers_of_a_run() -> None:
     assert not metrics.parse_vitals({}).known
 
 
-def test_errors_that_a_program_causes_do_not_make_a_gpu_sick() -> None:
+def test_errors_that_a_program_causes_do_not_make_a_gpu_sick(text: Text) -> None:
     where = {"node": "spot-0", "gpu": "3"}
     seen = [Sample(labels={**where, "xid": code}, value=1.0) for code in ("31", "79")]
     found = metrics.parse_vitals(
@@ -133,10 +134,7 @@ def test_errors_that_a_program_causes_do_not_make_a_gpu_sick() -> None:
             "ecc": [Sample(labels=where, value=1.0)],
         }
     )
-    assert found.gpu_faults == (
-        GpuFault(node="spot-0", gpu="3", what="XID 79"),
-        GpuFault(node="spot-0", gpu="3", what="uncorrectable memory errors"),
-    )
+    text(found.gpu_faults)
 
 
 def test_one_query_that_fails_leaves_the_others() -> None:

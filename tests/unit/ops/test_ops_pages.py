@@ -27,7 +27,7 @@ def test_the_page_about_waiting_has_a_row_for_each_symptom_and_for_nothing_else(
     assert [word for word in sorted(told) if f'"{word}"' not in text] == []
 
 
-def test_the_page_about_readiness_has_the_rungs_in_their_order() -> None:
+def test_the_page_about_readiness_has_the_stages_in_their_order() -> None:
     assert words("docs/readiness.md") == [stage.name for stage in STAGES]
 
 

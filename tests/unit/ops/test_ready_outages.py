@@ -25,6 +25,7 @@ from tests.unit.ops.ready_cluster import (
     template,
     templates,
 )
+from tests.unit.ops.texts import Text
 
 
 def _silent(clock: Clock, until: float) -> Callable[[], str]:
@@ -66,7 +67,7 @@ def test_a_lease_that_cannot_be_renewed_just_now_is_renewed_at_the_next_rest() -
     assert renewed == [3.0, 4.0, 5.0]
 
 
-def test_a_log_that_went_with_its_node_is_read_from_the_status_of_its_pod() -> None:
+def test_a_log_that_went_with_its_node_is_read_from_the_status_of_its_pod(text: Text) -> None:
     def play(cluster: LiveFake, job: Json) -> None:
         bad = {"validation": "smoke", "ok": False, "node": "spot-0", "cause": "XID 79"}
         ends(cluster, job, [bad], well=False)
@@ -82,7 +83,8 @@ def test_a_log_that_went_with_its_node_is_read_from_the_status_of_its_pod() -> N
 
     cluster = Lost(facts(pool("spot")), *nodes("spot"), *templates("spot"), play=play)
     [check] = SMOKE(make_session(cluster))
-    assert (check.outcome, check.seen) == (Outcome.FAILED, "spot-0: XID 79")
+    assert check.outcome == Outcome.FAILED
+    text(check.seen)
 
 
 def _refuses(error: ClusterError) -> Play:
@@ -96,20 +98,19 @@ def _refuses(error: ClusterError) -> Play:
 
 
 @pytest.mark.parametrize(
-    ("error", "cause"),
-    [
-        (WebhookError("Kueue does not answer"), "the Job cannot be made: Kueue does not answer"),
-        (ForbiddenError("images by digest"), "the Job is refused: images by digest"),
-    ],
+    "error",
+    [WebhookError("Kueue does not answer"), ForbiddenError("images by digest")],
+    ids=["webhook", "forbidden"],
 )
 def test_jobs_that_are_not_made_fail_their_rung_and_the_climb_ends_as_ever(
-    error: ClusterError, cause: str
+    error: ClusterError, text: Text
 ) -> None:
     queue = [template(queueing.LOW), template(queueing.HIGH)]
     stack = [facts(pool("spot")), *nodes("spot"), *templates("spot"), *queue]
     cluster = LiveFake(*stack, play=_refuses(error))
     for stage in (SMOKE, queueing.check_queue):
         [check] = stage(make_session(cluster))
-        assert (check.outcome, check.seen) == (Outcome.FAILED, cause)
+        assert check.outcome is Outcome.FAILED
+        text(check.seen)
         assert check.remedy
     assert cluster.deleted == []

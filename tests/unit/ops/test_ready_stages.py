@@ -29,6 +29,7 @@ from tests.unit.ops.ready_cluster import (
     template,
     whole,
 )
+from tests.unit.ops.texts import Text
 
 NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
 NAMES = [stage.name for stage in STAGES]
@@ -73,16 +74,18 @@ def test_the_climb_stops_at_the_first_rung_that_fails_and_starts_nothing_above_i
 
 
 def test_until_ends_the_climb_below_the_top() -> None:
-    assert list(_outcomes(_climb(whole(), until="alike"))) == ["capacity", "gpu-smoke", "alike"]
+    assert list(_outcomes(_climb(whole(), until="homogeneous"))) == [
+        "capacity",
+        "gpu-smoke",
+        "homogeneous",
+    ]
 
 
-def test_looking_starts_nothing_and_says_so() -> None:
+def test_looking_starts_nothing_and_says_so(text: Text) -> None:
     cluster = whole()
     found = _climb(cluster, start=False)
     assert found[0].outcome is Outcome.PASSED
-    assert {one.checks[0].seen for one in found[1:]} == {
-        "it starts Jobs, and --look starts nothing"
-    }
+    text({one.checks[0].seen for one in found[1:]})
     assert cluster.created == []
 
 
@@ -108,12 +111,12 @@ def test_a_job_is_noted_before_it_is_made_so_that_it_is_deleted_whatever_happens
     assert cluster.jobs() == []
 
 
-def test_the_next_call_finds_what_a_dead_climb_left() -> None:
+def test_the_next_call_finds_what_a_dead_climb_left(text: Text) -> None:
     cluster = whole(lambda *_: None)
     jobs = Jobs(cluster, "dead", Clock().poller(), lambda _: None)  # type: ignore[arg-type]
     jobs.start(template("smoke", "spot"))
     found = leftover_jobs(cluster)  # type: ignore[arg-type]
-    assert [one.reference for one in found] == ["job/smoke-spot-dead -n trainyard-validation"]
+    text([one.reference for one in found])
 
 
 # Restores.
@@ -152,21 +155,22 @@ def test_a_named_team_is_the_one_that_is_drilled() -> None:
     assert [check.subject for check in _restore(cluster, team=team)] == ["team research"]
 
 
-def test_no_drill_and_no_checkpoint_are_no_failures() -> None:
+def test_no_drill_and_no_checkpoint_are_no_failures(text: Text) -> None:
     [check] = _restore(LiveFake(facts()))
     assert check.outcome is Outcome.SKIPPED and "no cronjob/restore-drill" in check.seen
     none = {"validation": "restore-drill", "ok": True, "runs": 0}
     [check] = _restore(
         LiveFake(facts(), _drill("serving"), play=says("restore-drill", none, well=True))
     )
-    assert (check.outcome, check.seen) == (Outcome.SKIPPED, "no run of it has a checkpoint yet")
+    assert check.outcome == Outcome.SKIPPED
+    text(check.seen)
 
 
-def test_a_checkpoint_that_does_not_come_back_fails_with_its_run() -> None:
+def test_a_checkpoint_that_does_not_come_back_fails_with_its_run(text: Text) -> None:
     line = {"validation": "restore-drill", "ok": False, "cause": "hello-v1: shard 0 is corrupt"}
     [check] = _restore(LiveFake(facts(), _drill("serving"), play=says("restore-drill", line)))
     assert check.outcome is Outcome.FAILED
-    assert check.seen.endswith("hello-v1: shard 0 is corrupt")
+    text(check.seen)
 
 
 # Queueing: the fake plays Kueue, one step at each rest.
@@ -225,43 +229,32 @@ class Kueue:
         return check
 
 
-def test_preemption_passes_once_the_lower_job_is_back() -> None:
+def test_preemption_passes_once_the_lower_job_is_back(text: Text) -> None:
     check = Kueue().look()
     assert check.outcome is Outcome.PASSED
-    assert check.seen == (
-        "queueing-low-c1 was admitted, preempted for queueing-high-c1 (InClusterQueue), and admitted"
-        " again"
-    )
+    text(check.seen)
 
 
 @pytest.mark.parametrize(
-    ("kueue", "cause"),
-    [
-        (Kueue(room=2), "was admitted beside queueing-low-c1: nothing was preempted"),
-        (
-            Kueue(room=0),
-            "queueing-high-c1 did not get the place of queueing-low-c1: it is suspended",
-        ),
-        (
-            Kueue(comes_back=False),
-            "queueing-low-c1 did not come back after it was preempted: it waits",
-        ),
-    ],
+    "kueue",
+    [Kueue(room=2), Kueue(room=0), Kueue(comes_back=False)],
+    ids=["both admitted", "not preempted", "not readmitted"],
 )
-def test_each_way_in_which_preemption_fails_is_told(kueue: Kueue, cause: str) -> None:
+def test_each_way_in_which_preemption_fails_is_told(kueue: Kueue, text: Text) -> None:
     check = kueue.look()
     assert check.outcome is Outcome.FAILED
-    assert cause in check.seen
+    text(check.seen)
 
 
-def test_other_schedulers_are_not_judged_by_kueues_rules() -> None:
+def test_other_schedulers_are_not_judged_by_kueues_rules(text: Text) -> None:
     [check] = queueing.check_queue(make_session(LiveFake(facts(scheduler="yunikorn"))))
-    assert check.outcome is Outcome.SKIPPED and check.seen.startswith("yunikorn queues")
+    assert check.outcome is Outcome.SKIPPED
+    text(check.seen)
 
 
-def test_a_stack_whose_templates_are_missing_fails_by_name() -> None:
+def test_a_stack_whose_templates_are_missing_fails_by_name(text: Text) -> None:
     [check] = queueing.check_queue(make_session(LiveFake(facts(), template(queueing.LOW))))
-    assert check.seen == "cronjob/queueing-high -n trainyard-validation: not found"
+    text(check.seen)
 
 
 # One climb at a time.
@@ -281,7 +274,7 @@ def test_a_second_climb_is_refused_while_the_first_one_lives() -> None:
         first.renew_if_due()
 
     watching = Clock(renews)
-    with pytest.raises(ClusterError, match="another climb goes on, of ann"):
+    with pytest.raises(ClusterError, match=r"^lease/ready .*\bann\b"):
         _turn(cluster, clock, "bob").acquire(watching.poller(STALE_S), print)
     first.release()
     _turn(cluster, clock, "bob").acquire(clock.poller(STALE_S), print)
@@ -292,7 +285,7 @@ def test_the_turn_of_a_dead_climb_is_taken_over_and_the_dead_cannot_come_back() 
     dead = _turn(cluster, clock, "ann")
     dead.acquire(clock.poller(STALE_S), print)
     _turn(cluster, clock, "bob").acquire(clock.poller(STALE_S), print)
-    with pytest.raises(ClusterError, match="another climb took over"):
+    with pytest.raises(ClusterError, match=r"^lease/ready "):
         dead.renew_if_due()
     dead.release()
     assert ("Lease", stack_facts.NAMESPACE, "ready") in cluster.kept
@@ -331,16 +324,16 @@ def test_results_that_cannot_be_understood_are_no_results(text: str) -> None:
 
 
 def test_a_stack_says_what_is_missing_or_misspelt() -> None:
-    with pytest.raises(ClusterError, match="`validation` in the stack file makes it"):
+    with pytest.raises(ClusterError, match=r"^configmap/trainyard-stack .*`validation`"):
         stack_facts.read(LiveFake())  # type: ignore[arg-type]
     broken = facts()
     broken["data"][stack_facts.KEY] = "{}"
-    with pytest.raises(ClusterError, match=r"stack.json cannot be read \(KeyError\('stack'\)\)"):
+    with pytest.raises(ClusterError, match=r"stack.json .*KeyError\('stack'\)"):
         stack_facts.read(LiveFake(broken))  # type: ignore[arg-type]
     of = stack_facts.read(LiveFake(facts(pool("spot"))))  # type: ignore[arg-type]
-    with pytest.raises(ClusterError, match="--pool: got 'sport'; allowed spot"):
+    with pytest.raises(ClusterError, match=r"^--pool: got 'sport'; .*spot"):
         of.select_pools(("sport",))
-    with pytest.raises(ClusterError, match="--team: got 'x'; allowed research, serving"):
+    with pytest.raises(ClusterError, match=r"^--team: got 'x'; .*research, serving"):
         of.team("x")
 
 

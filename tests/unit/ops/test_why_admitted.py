@@ -17,18 +17,19 @@ from tests.unit.ops.run_fixtures import (
     snapshot,
     waiting,
 )
+from tests.unit.ops.texts import Text
 
 
-def test_a_whole_gang_trains() -> None:
+def test_a_whole_gang_trains(text: Text) -> None:
     verdict = explain(snapshot(workload=runs_on(), pods=[pod("a"), pod("b")]))
     assert verdict.symptom == "running"
-    assert verdict.headline == "trains since 30 s on spot-0"
+    text(verdict.headline)
 
 
-def test_half_a_gang_does_not_train() -> None:
+def test_half_a_gang_does_not_train(text: Text) -> None:
     verdict = explain(snapshot(workload=runs_on(), pods=[pod("a"), pod("b", "Pending")]))
     assert verdict.symptom == "not-ready"
-    assert verdict.headline.endswith("1 of 2 pods are ready")
+    text(verdict.headline)
 
 
 def test_a_gang_whose_pods_are_not_all_made_does_not_train() -> None:
@@ -36,29 +37,26 @@ def test_a_gang_whose_pods_are_not_all_made_does_not_train() -> None:
 
 
 @pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff", "InvalidImageName"])
-def test_an_image_that_cannot_be_had_is_named(reason: str) -> None:
+def test_an_image_that_cannot_be_had_is_named(reason: str, text: Text) -> None:
     stuck = pod("a", "Pending", **waiting(reason, "no such manifest"))
     verdict = explain(snapshot(workload=runs_on(), pods=[stuck]))
     assert verdict.symptom == "image"
-    assert verdict.evidence == (
-        f"pod/a -n team-research: {reason}: no such manifest",
-        "pod/a -n team-research: img@sha256:1",
-    )
+    text(verdict.evidence)
 
 
-def test_a_missing_secret_is_told_in_the_kubelets_words() -> None:
+def test_a_missing_secret_is_told_in_the_kubelets_words(text: Text) -> None:
     stuck = pod("a", "Pending", **waiting("CreateContainerConfigError", 'secret "x" not found'))
     verdict = explain(snapshot(workload=runs_on(), pods=[stuck]))
     assert verdict.symptom == "setup"
-    assert 'secret "x" not found' in verdict.evidence[0]
+    text(verdict.evidence[0])
 
 
-def test_a_volume_that_cannot_be_mounted_is_told() -> None:
+def test_a_volume_that_cannot_be_mounted_is_told(text: Text) -> None:
     stuck = pod("a", "Pending", **waiting("ContainerCreating"))
     failed = event(stuck, "FailedMount", 'configmap "hello" not found')
     verdict = explain(snapshot(workload=runs_on(), pods=[stuck], events=[failed]))
     assert verdict.symptom == "setup"
-    assert verdict.evidence == ('pod/a: configmap "hello" not found',)
+    text(verdict.evidence)
     assert explain(snapshot(workload=runs_on(), pods=[stuck])).symptom == "not-ready"
 
 
@@ -68,24 +66,24 @@ def test_jobs_that_are_refused_show_the_refusal() -> None:
     assert verdict.symptom == "pods-refused"
 
 
-def test_pods_that_are_refused_show_the_refusal() -> None:
+def test_pods_that_are_refused_show_the_refusal(text: Text) -> None:
     job = {"kind": "Job", "metadata": {"name": "hello-worker-0", "uid": "j"}, "status": {}}
     refusal = event(job, "FailedCreate", "pods is forbidden: exceeded quota")
     taken = snapshot(workload=runs_on(), jobs=[job], events=[refusal])
     verdict = explain(taken)
     assert verdict.symptom == "pods-refused"
-    assert verdict.evidence == ("job/hello-worker-0: pods is forbidden: exceeded quota",)
+    text(verdict.evidence)
     # Later the pods could be made after all.
     with_pods = snapshot(workload=runs_on(), jobs=[job], events=[refusal], pods=[pod(), pod("b")])
     assert explain(with_pods).symptom == "running"
 
 
-def test_an_attempt_that_failed_is_told_until_the_next_one_trains() -> None:
+def test_an_attempt_that_failed_is_told_until_the_next_one_trains(text: Text) -> None:
     status = {"restarts": 1, "restartsCountTowardsMax": 1}
     failed = pod("a", "Failed", **ended(1))
     verdict = explain(snapshot(run=run(status=status), workload=runs_on(), pods=[failed]))
     assert verdict.symptom == "restarting"
-    assert verdict.headline == "restarts: an attempt ended with exit code 1, 1 of 3 restarts used"
+    text(verdict.headline)
     again = snapshot(workload=runs_on(), pods=[failed, pod("b"), pod("c")])
     assert explain(again).symptom == "running"
 
@@ -118,14 +116,14 @@ def unqueued(*, scheduler: str = "") -> Json:
     return found
 
 
-def test_a_gang_of_another_scheduler_is_explained_by_its_pods() -> None:
+def test_a_gang_of_another_scheduler_is_explained_by_its_pods(text: Text) -> None:
     why = condition("PodScheduled", "False", "Unschedulable", "pod group is not ready")
     stuck = pod("a", "Pending", conditions=[why])
     mine = unqueued(scheduler="volcano")
     assert explain(snapshot(run=mine, pods=[stuck])).symptom == "unschedulable"
     verdict = explain(snapshot(run=mine))
     assert verdict.symptom == "not-ready"
-    assert "gangs are scheduled by volcano" in verdict.remedy[0]
+    text(verdict.remedy[0])
     assert explain(snapshot(run=mine, pods=[pod("a")])).symptom == "running"
 
 

@@ -17,6 +17,7 @@ from tests.unit.ops.run_fixtures import (
     snapshot,
     workload,
 )
+from tests.unit.ops.texts import Text
 
 FAILED = condition("Failed", reason="FailedJobs", message="jobset failed due to job failures")
 
@@ -26,20 +27,22 @@ def failed_run(**changes: object) -> Json:
 
 
 @pytest.mark.parametrize("kind", ["Completed", "Complete", "Succeeded"])
-def test_a_run_that_did_all_of_its_steps_is_finished_whatever_its_kind_says(kind: str) -> None:
+def test_a_run_that_did_all_of_its_steps_is_finished_whatever_its_kind_says(
+    kind: str, text: Text
+) -> None:
     verdict = explain(snapshot(run=run(status={"conditions": [condition(kind)]})))
     assert verdict.symptom == "finished"
-    assert verdict.headline == "finished 60 s ago, with all its steps"
+    text(verdict.headline)
 
 
-def test_exit_code_78_is_a_bad_configuration_and_says_where_the_log_is() -> None:
+def test_exit_code_78_is_a_bad_configuration_and_says_where_the_log_is(text: Text) -> None:
     verdict = explain(snapshot(run=failed_run(), pods=[pod("hello-0", "Failed", **ended(78))]))
     assert verdict.symptom == "bad-configuration"
-    assert verdict.evidence[0] == "pod/hello-0: container trainer exited with 78 (Error)"
-    assert "kubectl logs -n team-research hello-0 -c trainer" in verdict.remedy
+    text(verdict.evidence[0])
+    text(verdict.remedy)
 
 
-def test_a_bad_configuration_is_known_from_the_job_when_its_pods_are_gone() -> None:
+def test_a_bad_configuration_is_known_from_the_job_when_its_pods_are_gone(text: Text) -> None:
     message = "Container trainer for pod a/b failed with exit code 78 matching FailJob rule"
     job = {
         "kind": "Job",
@@ -48,7 +51,7 @@ def test_a_bad_configuration_is_known_from_the_job_when_its_pods_are_gone() -> N
     }
     verdict = explain(snapshot(run=failed_run(), jobs=[job]))
     assert verdict.symptom == "bad-configuration"
-    assert "its pods are gone" in verdict.remedy[0]
+    text(verdict.remedy[0])
 
 
 def test_exit_code_78_of_an_attempt_says_nothing_while_the_run_goes_on() -> None:
@@ -56,15 +59,16 @@ def test_exit_code_78_of_an_attempt_says_nothing_while_the_run_goes_on() -> None
     assert explain(taken).symptom != "bad-configuration"
 
 
-def test_any_other_failure_tells_its_exit_code() -> None:
+def test_any_other_failure_tells_its_exit_code(text: Text) -> None:
     verdict = explain(snapshot(run=failed_run(), pods=[pod("hello-0", "Failed", **ended(3))]))
-    assert (verdict.symptom, verdict.headline) == ("failed", "failed with exit code 3")
+    assert verdict.symptom == "failed"
+    text(verdict.headline)
 
 
-def test_a_run_that_used_all_its_restarts_says_so() -> None:
+def test_a_run_that_used_all_its_restarts_says_so(text: Text) -> None:
     reason = condition("Failed", reason="ReachedMaxRestarts", message="reaching max restarts")
     verdict = explain(snapshot(run=run(status={"conditions": [reason]})))
-    assert verdict.headline == "failed after its last restart"
+    text(verdict.headline)
 
 
 def test_a_container_that_took_too_much_memory_is_told_apart_from_other_kills() -> None:
@@ -74,12 +78,12 @@ def test_a_container_that_took_too_much_memory_is_told_apart_from_other_kills() 
     assert explain(snapshot(run=failed_run(), pods=[other])).symptom == "failed"
 
 
-def test_a_run_that_is_being_deleted_names_what_holds_it() -> None:
+def test_a_run_that_is_being_deleted_names_what_holds_it(text: Text) -> None:
     leaving = run()
     leaving["metadata"] |= {"deletionTimestamp": at(10), "finalizers": ["example.com/hold"]}
     verdict = explain(snapshot(run=leaving, pods=[pod()]))
     assert verdict.symptom == "leaving"
-    assert verdict.headline == "is being deleted since 10 s; 1 pod still saves"
+    text(verdict.headline)
     assert any("held by example.com/hold" in line for line in verdict.evidence)
 
 
@@ -91,10 +95,10 @@ def test_a_run_that_had_its_hours_is_stopped_by_its_cost_cap() -> None:
     assert "costCapUsd" in verdict.remedy[0]
 
 
-def test_a_run_that_was_given_up_can_be_queued_again_by_hand() -> None:
+def test_a_run_that_was_given_up_can_be_queued_again_by_hand(text: Text) -> None:
     evicted = condition("Evicted", reason="Deactivated", message="The workload is deactivated")
     verdict = explain(snapshot(workload=workload(evicted, active=False)))
-    assert verdict.headline == "was given up: The workload is deactivated"
+    text(verdict.headline)
     assert '{"spec":{"active":true}}' in verdict.remedy[0]
 
 

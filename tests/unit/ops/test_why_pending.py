@@ -11,10 +11,10 @@ import pytest
 from ops import quota
 from ops.objects import Json
 from ops.symptoms import explain, history
+from ops.symptoms.pending import runs_ahead
 from ops.verdict import Verdict
 from tests.unit.ops.run_fixtures import (
     NOW,
-    RUN_ID,
     cluster_queue,
     cohort,
     condition,
@@ -26,6 +26,7 @@ from tests.unit.ops.run_fixtures import (
     waits,
     workload,
 )
+from tests.unit.ops.texts import Text
 
 NO_PLACE = "couldn't assign flavors: topology \"zone-host\" doesn't allow to fit any of 2 pod(s)"
 
@@ -65,16 +66,11 @@ def quota_verdict(**changes: Any) -> Verdict:
     return explain(snapshot(workload=mine, workloads=[mine, *holders()], **(full() | changes)))
 
 
-def test_exhausted_quota_says_what_is_asked_what_is_free_and_who_holds_it() -> None:
+def test_exhausted_quota_says_what_is_asked_what_is_free_and_who_holds_it(text: Text) -> None:
     verdict = quota_verdict()
     assert verdict.symptom == "quota-exhausted"
-    assert verdict.headline == "waits for quota: 16 nvidia.com/gpu asked, 0 free in spot"
-    assert verdict.evidence == (
-        "resourceflavor/spot: 16 nvidia.com/gpu asked, 0 free of 16",
-        "resourceflavor/ondemand: 16 nvidia.com/gpu asked, 0 free of 8",
-        "spot: big-v1-bbbbbbbb (team research) holds 16 GPUs on 2 nodes",
-        "ondemand: prod-v2-cccccccc (team production) holds 8 GPUs on 1 node",
-    )
+    text(verdict.headline)
+    text(verdict.evidence)
 
 
 def test_the_same_run_with_free_quota_is_only_queued() -> None:
@@ -98,22 +94,20 @@ def test_a_finished_run_holds_nothing() -> None:
     assert "over-v1-dddddddd" not in text
 
 
-def test_a_run_that_asks_for_more_than_there_can_be_will_never_start() -> None:
+def test_a_run_that_asks_for_more_than_there_can_be_will_never_start(text: Text) -> None:
     verdict = explain(snapshot(workload=workload(waits(), nodes=3)))
     assert verdict.symptom == "too-big"
-    assert "resourceflavor/spot: 24 nvidia.com/gpu asked, 16 at most" in verdict.evidence
+    text(verdict.evidence)
 
 
-def test_a_borrowing_limit_is_told_apart_from_a_lack_of_quota() -> None:
+def test_a_borrowing_limit_is_told_apart_from_a_lack_of_quota(text: Text) -> None:
     limited = {"nominalQuota": "0", "borrowingLimit": "8"}
     mine = workload(waits(), nodes=1, spec=pod_spec(("ondemand",)))
     own = cluster_queue(spot=0, ondemand=limited, used={"ondemand": 8})
     free = cluster_queue("production", spot=0, ondemand=16)
     verdict = explain(snapshot(workload=mine, **queues(own, free)))
     assert verdict.symptom == "cost-cap"
-    assert verdict.evidence[0] == (
-        "resourceflavor/ondemand: 8 nvidia.com/gpu asked, 0 free of 8 (borrowing limit 8)"
-    )
+    text(verdict.evidence[0])
     taken = cluster_queue("production", spot=0, ondemand=16, used={"ondemand": 16})
     own = cluster_queue(spot=0, ondemand=limited)
     assert explain(snapshot(workload=mine, **queues(own, taken))).symptom == "quota-exhausted"
@@ -139,19 +133,19 @@ def test_what_the_cohort_has_of_its_own_is_free_for_all() -> None:
     assert (room.free, room.maximum) == (Decimal(24), Decimal(32))
 
 
-def test_affinity_that_fits_no_pool_is_told_before_quota() -> None:
+def test_affinity_that_fits_no_pool_is_told_before_quota(text: Text) -> None:
     mine = workload(waits("flavor spot doesn't match node affinity"), spec=pod_spec(("gone",)))
     verdict = explain(snapshot(workload=mine, **full()))
     assert verdict.symptom == "no-flavor"
-    assert "resourceflavor/spot: the run's node affinity leaves it out" in verdict.evidence
+    text(verdict.evidence)
 
 
-def test_a_taint_that_is_not_tolerated_is_named() -> None:
+def test_a_taint_that_is_not_tolerated_is_named(text: Text) -> None:
     spec = pod_spec()
     spec["tolerations"] = []
     verdict = explain(snapshot(workload=workload(waits(), spec=spec)))
     assert verdict.symptom == "no-flavor"
-    assert "does not tolerate dedicated=gpu-training:NoSchedule" in verdict.evidence[0]
+    text(verdict.evidence[0])
 
 
 def test_tolerations_that_a_flavor_adds_count() -> None:
@@ -163,7 +157,7 @@ def test_tolerations_that_a_flavor_adds_count() -> None:
     assert explain(taken).symptom == "queued"
 
 
-def test_quota_without_nodes_counts_the_nodes_by_what_is_wrong_with_them() -> None:
+def test_quota_without_nodes_counts_the_nodes_by_what_is_wrong_with_them(text: Text) -> None:
     bad = {"key": "maintenance", "effect": "NoSchedule"}
     lost = node("spot-2")
     lost["status"]["conditions"] = [condition("Ready", "False")]
@@ -175,22 +169,18 @@ def test_quota_without_nodes_counts_the_nodes_by_what_is_wrong_with_them() -> No
     ]
     verdict = explain(snapshot(workload=workload(waits(NO_PLACE)), nodes=nodes))
     assert verdict.symptom == "no-nodes"
-    assert set(verdict.evidence[:3]) == {
-        "nodes: 1 of 3 have the taint maintenance:NoSchedule",
-        "nodes: 1 of 3 are cordoned",
-        "nodes: 1 of 3 are not ready",
-    }
+    text(set(verdict.evidence[:3]))
 
 
-def test_a_pool_without_nodes_is_told_unless_nodes_may_not_be_read() -> None:
+def test_a_pool_without_nodes_is_told_unless_nodes_may_not_be_read(text: Text) -> None:
     mine = workload(waits(NO_PLACE))
     verdict = explain(snapshot(workload=mine, nodes=[]))
-    assert verdict.evidence[0] == "nodes: none in spot, ondemand"
+    text(verdict.evidence[0])
     verdict = explain(snapshot(workload=mine, nodes=[], hidden=frozenset({"nodes"})))
-    assert verdict.evidence == (f"workload/jobset-{RUN_ID} -n team-research: {NO_PLACE}",)
+    text(verdict.evidence)
 
 
-def test_its_place_in_the_queue_is_by_priority_then_by_age() -> None:
+def test_its_place_in_the_queue_is_by_priority_then_by_age(text: Text) -> None:
     mine = workload(waits(""))
     first = workload(waits(""), run_id="urgent-v1-1", uid="u", priority=5000, age_s=10)
     older = workload(waits(""), run_id="older-v1-2", uid="o", age_s=900)
@@ -198,7 +188,7 @@ def test_its_place_in_the_queue_is_by_priority_then_by_age() -> None:
     foreign = workload(waits(""), run_id="f-v1-4", uid="f", age_s=999, namespace="team-production")
     line = [younger, mine, foreign, older, first]
     verdict = explain(snapshot(workload=mine, workloads=line))
-    assert verdict.headline == "waits for its turn, place 3 of 4 in its queue"
+    text(verdict.headline)
     assert [e.split()[3] for e in verdict.evidence] == ["urgent-v1-1", "older-v1-2"]
 
 
@@ -206,28 +196,29 @@ def test_its_place_in_the_queue_is_by_priority_then_by_age() -> None:
     ("reason", "place"), [("PodsReadyTimeout", 2), ("AdmissionCheck", 2), ("Preempted", 1)]
 )
 def test_a_run_that_could_not_start_goes_behind_others_and_a_preempted_one_does_not(
-    reason: str, place: int
+    reason: str,
+    place: int,
+    text: Text,
 ) -> None:
     mine = workload(waits(""), condition("Evicted", "True", reason), age_s=900)
     other = workload(waits(""), run_id="other-v1-1", uid="o", age_s=500)
     taken = snapshot(workload=mine, workloads=[other, mine], **full())
-    assert f"place {place} of 2" in explain(taken).headline
+    assert len(runs_ahead(taken)) == place - 1
+    text(explain(taken).headline)
 
 
-def test_a_run_that_was_not_ready_in_time_waits_until_its_backoff_ends() -> None:
+def test_a_run_that_was_not_ready_in_time_waits_until_its_backoff_ends(text: Text) -> None:
     evicted = condition("Evicted", "True", "PodsReadyTimeout", "Exceeded the PodsReady timeout x")
     until = (NOW + dt.timedelta(seconds=40)).isoformat()
     mine = workload(waits(""), evicted, requeueState={"count": 2, "requeueAt": until})
     verdict = explain(snapshot(workload=mine))
     assert verdict.symptom == "backoff"
-    assert verdict.headline == (
-        "it was not whole in time; it is tried again at 12:00:40 UTC, in 40 s"
-    )
+    text(verdict.headline)
     past = workload(waits(""), evicted, requeueState={"count": 2, "requeueAt": NOW.isoformat()})
     assert explain(snapshot(workload=past)).symptom == "queued"
 
 
-def test_quota_without_admission_waits_for_nodes_that_are_made() -> None:
+def test_quota_without_admission_waits_for_nodes_that_are_made(text: Text) -> None:
     check = {"name": "gang-scale-up", "state": "Pending", "message": "waiting for capacity"}
     mine = workload(condition("QuotaReserved"), flavor="spot", admissionChecks=[check])
     request = {
@@ -242,8 +233,8 @@ def test_quota_without_admission_waits_for_nodes_that_are_made() -> None:
     verdict = explain(snapshot(workload=mine, provisioning=[request]))
     assert verdict.symptom == "waiting-for-nodes"
     assert "provisioningrequest/request-1" in verdict.evidence[0]
-    assert "accepted by the autoscaler" in verdict.evidence[0]
-    assert "gang-scale-up is Pending: waiting for capacity" in verdict.evidence[1]
+    text(verdict.evidence[0])
+    text(verdict.evidence[1])
 
 
 def test_a_run_for_which_others_are_stopped_is_about_to_start() -> None:
@@ -251,30 +242,24 @@ def test_a_run_for_which_others_are_stopped_is_about_to_start() -> None:
     assert explain(snapshot(workload=mine, **full())).symptom == "preempting"
 
 
-def test_history_names_who_preempted_it_and_why() -> None:
+def test_history_names_who_preempted_it_and_why(text: Text) -> None:
     (_, preemptor) = holders()
-    text = (
+    message = (
         f"Preempted to accommodate a workload (UID: {preemptor['metadata']['uid']}, JobUID: c) due"
         " to reclamation within the cohort; preemptor path: /t/p; preemptee path: /t/r"
     )
     stats = {"evictions": [{"reason": "Preempted", "count": 1, "underlyingCause": ""}]}
     mine = workload(
         waits(""),
-        condition("Preempted", "True", "InCohortReclamation", text),
+        condition("Preempted", "True", "InCohortReclamation", message),
         schedulingStats=stats,
     )
     taken = snapshot(workload=mine, workloads=[mine, preemptor])
-    assert history(taken) == [
-        "preempted 60 s ago by prod-v2-cccccccc (team production): reclamation within the cohort",
-        "sent back once: another run was given its place",
-    ]
+    text(history(taken))
     gone = snapshot(workload=mine)
-    assert "a run that is gone" in history(gone)[0]
+    text(history(gone)[0])
 
 
-def test_history_tells_restarts_after_preemption_from_failures() -> None:
+def test_history_tells_restarts_after_preemption_from_failures(text: Text) -> None:
     status = {"restarts": 3, "restartsCountTowardsMax": 1}
-    assert history(snapshot(run=run(status=status))) == [
-        "restarted 3 times: 2 told to stop, which saved before they did (exit code 75),"
-        " 1 after failures, of 3 permitted"
-    ]
+    text(history(snapshot(run=run(status=status))))

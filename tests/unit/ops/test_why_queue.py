@@ -17,6 +17,7 @@ from tests.unit.ops.run_fixtures import (
     waits,
     workload,
 )
+from tests.unit.ops.texts import Text
 
 
 def test_a_run_without_a_queue_is_never_admitted() -> None:
@@ -25,20 +26,19 @@ def test_a_run_without_a_queue_is_never_admitted() -> None:
     assert explain(snapshot(run=unlabelled)).symptom == "no-queue"
 
 
-def test_a_queue_that_does_not_exist_is_named() -> None:
+def test_a_queue_that_does_not_exist_is_named(text: Text) -> None:
     verdict = explain(snapshot(local_queue=None, cluster_queue=None))
-    assert verdict.headline == "waits for a queue that does not exist: localqueue/research"
+    text(verdict.headline)
     verdict = explain(snapshot(cluster_queue=None))
-    assert verdict.headline == "waits for a queue that does not exist: clusterqueue/team-research"
 
 
-def test_a_queue_that_may_not_be_read_is_not_called_missing() -> None:
+def test_a_queue_that_may_not_be_read_is_not_called_missing(text: Text) -> None:
     hidden = frozenset({"clusterqueues"})
     mine = workload(waits("couldn't assign: insufficient unused quota for nvidia.com/gpu"))
     taken = snapshot(cluster_queue=None, cluster_queues=[], hidden=hidden, workload=mine)
     verdict = explain(taken)
     assert verdict.symptom == "quota-exhausted"
-    assert "insufficient unused quota for nvidia.com/gpu" in verdict.evidence[0]
+    text(verdict.evidence[0])
 
 
 def test_a_local_queue_that_may_not_be_read_is_not_called_missing() -> None:
@@ -50,27 +50,27 @@ def test_a_local_queue_that_may_not_be_read_is_not_called_missing() -> None:
 
 
 @pytest.mark.parametrize("policy", ["Hold", "HoldAndDrain"])
-def test_a_stopped_queue_says_how_to_open_it(policy: str) -> None:
+def test_a_stopped_queue_says_how_to_open_it(policy: str, text: Text) -> None:
     stopped = cluster_queue(spot=16, stop=policy)
     verdict = explain(snapshot(cluster_queue=stopped, workload=workload(waits())))
     assert verdict.symptom == "queue-held"
-    assert verdict.evidence == (f"clusterqueue/team-research: stopPolicy {policy}",)
-    assert verdict.remedy[0].startswith("python -m ops resume --team research")
+    text(verdict.evidence)
+    text(verdict.remedy[0])
 
 
-def test_a_stopped_local_queue_is_opened_by_hand() -> None:
+def test_a_stopped_local_queue_is_opened_by_hand(text: Text) -> None:
     verdict = explain(snapshot(local_queue=local_queue("Hold"), workload=workload(waits())))
     assert verdict.symptom == "queue-held"
-    assert "kubectl patch localqueue/research -n team-research" in verdict.remedy[0]
+    text(verdict.remedy[0])
 
 
-def test_a_queue_that_names_what_is_not_there_is_inactive() -> None:
+def test_a_queue_that_names_what_is_not_there_is_inactive(text: Text) -> None:
     broken = cluster_queue(spot=16)
     why = condition("Active", "False", "FlavorNotFound", "flavor spot is not found")
     broken["status"]["conditions"] = [why]
     verdict = explain(snapshot(cluster_queue=broken, workload=workload(waits())))
     assert verdict.symptom == "queue-inactive"
-    assert "flavor spot is not found" in verdict.evidence[0]
+    text(verdict.evidence[0])
 
 
 def test_a_queue_of_another_team_is_closed() -> None:
@@ -78,12 +78,10 @@ def test_a_queue_of_another_team_is_closed() -> None:
     assert explain(snapshot(workload=mine)).symptom == "queue-closed"
 
 
-def test_a_run_that_kueue_has_not_looked_at_is_new_or_kueue_is_silent() -> None:
+def test_a_run_that_kueue_has_not_looked_at_is_new_or_kueue_is_silent(text: Text) -> None:
     old = explain(snapshot())
-    assert (old.symptom, old.headline) == (
-        "kueue-silent",
-        "was created 300 s ago and Kueue has not looked at it",
-    )
+    assert old.symptom == "kueue-silent"
+    text(old.headline)
     new = run()
     new["metadata"]["creationTimestamp"] = NOW.isoformat()
     assert explain(snapshot(run=new)).symptom == "just-created"

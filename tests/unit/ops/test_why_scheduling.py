@@ -23,6 +23,7 @@ from tests.unit.ops.run_fixtures import (
     waits,
     workload,
 )
+from tests.unit.ops.texts import Text
 
 TAINT = {"key": "broken", "effect": "NoExecute"}
 
@@ -33,13 +34,10 @@ def why(*nodes: Json, message: str = "", pods: list[Json] | None = None, **more:
     return explain(snapshot(workload=runs_on(), pods=found, nodes=list(nodes), **more))
 
 
-def test_a_taint_that_is_not_tolerated_is_named_with_the_nodes_that_have_it() -> None:
+def test_a_taint_that_is_not_tolerated_is_named_with_the_nodes_that_have_it(text: Text) -> None:
     verdict = why(node("spot-0", "spot", TAINT), message="0/1 nodes are available")
     assert verdict.symptom == "missing-toleration"
-    assert verdict.evidence == (
-        "pod/hello-0 -n team-research: 0/1 nodes are available",
-        "nodes: 1 of 1 have the taint broken:NoExecute",
-    )
+    text(verdict.evidence)
 
 
 def test_a_taint_that_says_what_ails_a_node_is_nothing_to_tolerate() -> None:
@@ -52,13 +50,13 @@ def test_nodes_of_other_pools_do_not_hide_the_taint() -> None:
     assert why(*nodes).symptom == "missing-toleration"
 
 
-def test_labels_that_no_node_has_are_an_affinity_that_is_too_strict() -> None:
+def test_labels_that_no_node_has_are_an_affinity_that_is_too_strict(text: Text) -> None:
     verdict = why(node("other-0", "other"), node("more-0", "more"))
     assert verdict.symptom == "strict-affinity"
-    assert "nodes: 2 of 2 do not have the labels that the run wants" in verdict.evidence
+    text(verdict.evidence)
 
 
-def test_gpus_that_are_all_taken_come_with_those_that_hold_them() -> None:
+def test_gpus_that_are_all_taken_come_with_those_that_hold_them(text: Text) -> None:
     other = pod("big-0")
     other["metadata"]["labels"] = other["metadata"]["labels"] | {naming.RUN_ID: "big-v1-1"}
     over = pod("old-0", "Succeeded")
@@ -69,16 +67,14 @@ def test_gpus_that_are_all_taken_come_with_those_that_hold_them() -> None:
     )
     assert verdict.symptom == "no-gpu-capacity"
     held = [line for line in verdict.evidence if "holds" in line]
-    assert held == ["big-v1-1 (team research) holds 8 GPUs"]
+    text(held)
 
 
-def test_a_cluster_without_gpu_nodes_has_no_gpu_capacity() -> None:
+def test_a_cluster_without_gpu_nodes_has_no_gpu_capacity(text: Text) -> None:
     scaling = event(stuck(), "NotTriggerScaleUp", "pod did not trigger scale-up: max size reached")
     verdict = why(events=[scaling])
     assert verdict.symptom == "no-gpu-capacity"
-    assert verdict.evidence[-1].endswith(
-        "NotTriggerScaleUp: pod did not trigger scale-up: max size reached"
-    )
+    text(verdict.evidence[-1])
 
 
 def test_cordoned_nodes_are_neither_taints_nor_a_lack_of_gpus() -> None:
@@ -101,21 +97,21 @@ def test_who_may_not_read_nodes_is_answered_from_the_schedulers_words(
     assert why(message=message, hidden=frozenset({"nodes"})).symptom == symptom
 
 
-def test_half_a_gang_waits_for_its_other_half() -> None:
+def test_half_a_gang_waits_for_its_other_half(text: Text) -> None:
     verdict = why(node("spot-0"), pods=[pod("a"), stuck("b")])
     assert verdict.symptom == "partial-gang"
-    assert verdict.headline == "only 1 of 2 workers have started, and they wait for the others"
-    assert "Kueue takes it back" in verdict.remedy[0]
+    text(verdict.headline)
+    text(verdict.remedy[0])
 
 
-def test_half_a_gang_that_nothing_schedules_as_one_is_told_what_would() -> None:
+def test_half_a_gang_that_nothing_schedules_as_one_is_told_what_would(text: Text) -> None:
     mine = run(spec={"template": {"spec": {"containers": []}}})
     mine["metadata"]["labels"].pop(naming.QUEUE_NAME)
     job = {"metadata": {"name": "hello-worker-0"}, "spec": {"parallelism": 3}}
     verdict = explain(snapshot(run=mine, jobs=[job], pods=[pod("a"), stuck("b")]))
     assert verdict.symptom == "partial-gang"
-    assert verdict.headline.startswith("only 1 of 3 workers"), "one has no pod yet"
-    assert "nothing schedules it as a gang" in verdict.remedy[0]
+    text(verdict.headline)
+    text(verdict.remedy[0])
 
 
 def blind_node(name: str, age_s: float = 3600) -> Json:
@@ -127,15 +123,14 @@ def blind_node(name: str, age_s: float = 3600) -> Json:
     return found
 
 
-def test_gpu_nodes_that_offer_no_gpu_are_the_reason_and_name_the_plugin_that_is_not_ready() -> None:
+def test_gpu_nodes_that_offer_no_gpu_are_the_reason_and_name_the_plugin_that_is_not_ready(
+    text: Text,
+) -> None:
     plugin = pod("plugin-x", "Pending")
     verdict = why(blind_node("spot-0"), node("spot-1"), gpu_pods=[plugin])
     assert verdict.symptom == "gpu-not-visible"
-    assert verdict.headline.startswith(
-        "waits: 1 GPU node that would suit it offers no nvidia.com/gpu"
-    )
-    assert "node/spot-0: no nvidia.com/gpu in allocatable" in verdict.evidence
-    assert "pod/plugin-x -n team-research: Pending, not ready" in verdict.evidence
+    text(verdict.headline)
+    text(verdict.evidence)
 
 
 def test_a_gpu_node_that_is_new_is_only_late() -> None:
@@ -154,19 +149,19 @@ def test_kueue_that_finds_no_place_is_explained_by_gpus_that_are_not_visible() -
     assert explain(taken).symptom == "gpu-not-visible"
 
 
-def test_nodes_that_offer_no_gpu_are_counted_as_such() -> None:
+def test_nodes_that_offer_no_gpu_are_counted_as_such(text: Text) -> None:
     assert gpu_not_visible(blind_node("a"))
     assert not gpu_not_visible(node("a"))
-    assert node_rejections(pod_spec(), [blind_node("a")]) == {"offer no nvidia.com/gpu": 1}
+    text(node_rejections(pod_spec(), [blind_node("a")]))
 
 
-def test_a_run_on_nodes_without_gpus_is_told_so() -> None:
+def test_a_run_on_nodes_without_gpus_is_told_so(text: Text) -> None:
     cpu = node("spot-0", "cpu")
     cpu["status"]["allocatable"].pop(naming.GPU)
     taken = snapshot(workload=runs_on(), pods=[pod("a"), pod("b")], nodes=[cpu])
     verdict = explain(taken)
     assert verdict.symptom == "cpu-node"
-    assert "pod/a -n team-research: on spot-0, which has no GPU" in verdict.evidence
+    text(verdict.evidence)
     mixed = snapshot(
         workload=runs_on(), pods=[pod("a"), _on("b", "spot-1")], nodes=[cpu, node("spot-1")]
     )
