@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from infra.cli.render import Record, in_order
 from tests.golden.conftest import InlineList
@@ -127,7 +128,7 @@ class _Tree:
             "dependsOn": self._brief_dependencies(record["dependsOn"]),
             "protect": record["protect"],
             **{key: record[key] for key in sorted(record.keys() - _KEYS)},
-            "inputs": record["inputs"],
+            "inputs": _sorted(record["inputs"]),
         }
         empty: Record = {
             "parent": "",
@@ -153,6 +154,13 @@ class _Tree:
         for one in brief:
             full += self._within[one[len(_ALL_OF) :]] if one.startswith(_ALL_OF) else [one]
         return sorted(full)
+
+
+def _sorted(value: Any) -> Any:
+    """The same with the keys of every mapping in order: the engine has none."""
+    if isinstance(value, dict):
+        return {key: _sorted(value[key]) for key in sorted(value)}
+    return [_sorted(item) for item in value] if isinstance(value, list) else value
 
 
 _KEYS = {"type", "name", "parent", "provider", "dependsOn", "protect", "inputs"}
