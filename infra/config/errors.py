@@ -21,6 +21,7 @@ _KINDS: Final[dict[str, tuple[str, str, str]]] = {
     "string_unicode": ("wrong-type", "is not text", "must be text"),
     "string_too_short": ("empty", "is empty", "must not be empty"),
     "dict_type": ("wrong-type", "is not a mapping", "must be a mapping"),
+    "model_attributes_type": ("wrong-type", "is not a mapping", "must be a mapping"),
     "model_type": ("wrong-type", "is not a mapping", "must be a mapping"),
     "tuple_type": ("wrong-type", "is not a list", "must be a list"),
     "too_short": ("too-few", "is too short", "must have at least {min_length} entry"),
@@ -132,11 +133,12 @@ def join(prefix: str, location: Iterable[str | int]) -> str:
     return path
 
 
-def _keys(model: type[pydantic.BaseModel]) -> list[str]:
+def key_names(model: type[pydantic.BaseModel]) -> list[str]:
+    """Return the keys of a section as the file has them."""
     return [f.alias or name for name, f in model.model_fields.items()]
 
 
-def _place(
+def holder_of(
     model: type[pydantic.BaseModel], location: Sequence[str | int]
 ) -> tuple[type[pydantic.BaseModel] | None, tuple[str | int, ...]]:
     """Return the nested model that holds the last key of `location`, and the path in the file.
@@ -191,8 +193,8 @@ def from_pydantic(
 def _meant(error: dict[str, Any], model: type[pydantic.BaseModel]) -> tuple[str | int, ...] | None:
     """Return the location of the key that an unknown one probably stands for."""
     location: tuple[str | int, ...] = error["loc"]
-    holder, _ = _place(model, location)
-    near = nearest(str(location[-1]), _keys(holder)) if holder else None
+    holder, _ = holder_of(model, location)
+    near = nearest(str(location[-1]), key_names(holder)) if holder else None
     return (*location[:-1], near) if near else None
 
 
@@ -203,13 +205,13 @@ def within(file: str, issues: Iterable[ConfigIssue]) -> list[ConfigIssue]:
 
 def _translate(error: dict[str, Any], model: type[pydantic.BaseModel]) -> ConfigIssue:
     location: tuple[str | int, ...] = error["loc"]
-    holder, place = _place(model, location)
+    holder, place = holder_of(model, location)
     path, kind, value = join("", place), str(error["type"]), error["input"]
     context: dict[str, Any] = error.get("ctx", {})
     if kind in ("union_tag_invalid", "union_tag_not_found"):
-        return _wrong_tag(error, path, _tags(holder, location[-1]))
+        return _wrong_tag(error, path, tag_names(holder, location[-1]))
     if kind == "extra_forbidden" and holder:
-        known = _keys(holder)
+        known = key_names(holder)
         return ConfigIssue(
             path=path,
             code="unknown-key",
@@ -242,9 +244,15 @@ def _action(kind: str, value: Any) -> str:
     return "correct it"
 
 
+def quoted_choices(expected: str) -> list[str | int]:
+    """Return the values that pydantic lists as `'spot' or 'on-demand'`, or `125, 250 or 500`."""
+    listed = [name.strip() for name in expected.replace(" or ", ", ").split(",")]
+    return [name.strip("'") if name.startswith("'") else int(name) for name in listed]
+
+
 def _not_a_choice(path: str, value: Any, expected: str) -> ConfigIssue:
     """Return the issue of a value that is not one of the few that pydantic quotes."""
-    names = [name.strip("' ") for name in expected.replace(" or ", ", ").split(",")]
+    names = [str(choice) for choice in quoted_choices(expected)]
     if isinstance(value, str):
         action = did_you_mean(value, names, "choose one of them")
     else:
@@ -258,7 +266,7 @@ def _not_a_choice(path: str, value: Any, expected: str) -> ConfigIssue:
     )
 
 
-def _tags(holder: type[pydantic.BaseModel] | None, key: str | int) -> list[str]:
+def tag_names(holder: type[pydantic.BaseModel] | None, key: str | int) -> list[str]:
     """Return the values of the key that selects one of several shapes of a section."""
     fields = {f.alias or n: f for n, f in holder.model_fields.items()} if holder else {}
     found = _nested(fields[str(key)].annotation) if key in fields else []

@@ -19,9 +19,10 @@ from infra.config.aws_model import (
     ExistingNetworkConfig,
     MadeNetworkConfig,
 )
-from infra.config.checks.partial import UNKNOWN, UNKNOWN_ACCOUNT, PartialStack
+from infra.config.checks.partial import UNKNOWN, UNKNOWN_ACCOUNT, UNNAMED, PartialStack
 from infra.config.errors import ConfigError, ConfigIssue, from_pydantic, one_of
 from infra.config.model import PoolConfig, StackConfig, StorageConfig, TeamConfig
+from infra.config.repair import repaired
 from infra.config.types import StrictModel
 from infra.domain import naming
 from infra.domain.pools import NODES_MAX
@@ -44,7 +45,7 @@ _NEUTRAL_EKS: Final[Mapping[str, Any]] = {"name": UNKNOWN}
 _NEUTRAL_AWS: Final[Mapping[str, Any]] = {"region": UNKNOWN, "account": UNKNOWN_ACCOUNT}
 _NEUTRAL_NETWORK: Final[Mapping[str, Any]] = {"cidr": "10.0.0.0/16", "zones": [UNKNOWN]}
 _NEUTRAL_STORAGE: Final[Mapping[str, Any]] = {"checkpoints": "1Gi", "datasets": "1Gi"}
-"""What stands in for fields that are missing or malformed: it contradicts nothing else."""
+"""Stand-ins for fields that are missing or invalid, chosen to pass every check."""
 
 _S = TypeVar("_S", bound=StrictModel)
 
@@ -199,24 +200,30 @@ def _decoded(raw: str) -> Any:
 
 
 def parse(values: Mapping[str, Any]) -> StackConfig:
-    """Check a stack's values. Raises ConfigError with every mistake."""
-    mistakes, parts = _parts(values)
-    for check in checks.ALL:
-        mistakes += check(parts)
-    if mistakes:
-        raise ConfigError(mistakes)
-    return StackConfig.model_validate(dict(values))
-
-
-def _parts(values: Mapping[str, Any]) -> tuple[list[ConfigIssue], PartialStack]:
-    mistakes: list[ConfigIssue] = []
+    """Check a stack's values. Raises ConfigError with every issue."""
+    readable = dict(values)
+    issues: list[ConfigIssue] = []
     try:
-        StackConfig.model_validate(dict(values))
+        StackConfig.model_validate(readable)
     except pydantic.ValidationError as error:
-        mistakes = from_pydantic(error, StackConfig)
+        issues = from_pydantic(error, StackConfig)
+        readable = repaired(values, error, StackConfig, lambda found: len(_check(found)))
+    issues += _check(readable)
+    if issues:
+        raise ConfigError(issues)
+    return StackConfig.model_validate(readable)
+
+
+def _check(values: Mapping[str, Any]) -> list[ConfigIssue]:
+    """Return the issues of all checks, as far as the values can be read."""
+    stack = _partial(values)
+    return [issue for check in checks.ALL for issue in check(stack)]
+
+
+def _partial(values: Mapping[str, Any]) -> PartialStack:
     cluster = values.get("cluster")
     on_eks = isinstance(cluster, dict) and cluster.get("provider") == EksClusterConfig.TAG
-    parts = PartialStack(
+    return PartialStack(
         pools=_items(values.get("nodePools"), PoolConfig, _NEUTRAL_POOL),
         teams=_items(values.get("teams"), TeamConfig, _NEUTRAL_TEAM),
         storage=_repaired(values.get("storage"), StorageConfig, _NEUTRAL_STORAGE),
@@ -225,11 +232,10 @@ def _parts(values: Mapping[str, Any]) -> tuple[list[ConfigIssue], PartialStack]:
         network=_network(values.get("network")) if on_eks else None,
         raw=_text_keys(dict(values)),
     )
-    return mistakes, parts
 
 
 def _text_keys(value: Any) -> Any:
-    """The same with every key as text; one that is none is told already."""
+    """Return the value with every key as text; a key of another type is reported already."""
     if isinstance(value, dict):
         return {str(key): _text_keys(inner) for key, inner in value.items()}
     return [_text_keys(inner) for inner in value] if isinstance(value, list) else value
@@ -245,14 +251,14 @@ def _items(value: Any, model: type[_S], neutral: Mapping[str, Any]) -> list[tupl
     if not isinstance(value, list):
         return []
     items = [
-        (index, _repaired(item, model, {"name": f"unnamed-{index}", **neutral}))
+        (index, _repaired(item, model, {"name": f"{UNNAMED}{index}", **neutral}))
         for index, item in enumerate(value)
     ]
     return [(index, item) for index, item in items if item is not None]
 
 
 def _repaired(value: Any, model: type[_S], neutral: Mapping[str, Any]) -> _S | None:
-    """The item with its malformed fields made neutral, so that its other mistakes are found, too."""
+    """Return the section with neutral values for invalid fields, so that checks see the rest."""
     if not isinstance(value, dict):
         return None
     try:

@@ -133,8 +133,13 @@ def _image(value: str) -> str:
     return value
 
 
+def is_repository(value: str) -> bool:
+    """Return whether a text has the form of a registry or of a repository in one."""
+    return _REPOSITORY.fullmatch(value) is not None
+
+
 def _repository(value: str) -> str:
-    if not _REPOSITORY.fullmatch(value):
+    if not is_repository(value):
         raise invalid(
             "registry",
             "must be a registry or a repository such as registry.example.com/training, without tag "

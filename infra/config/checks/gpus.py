@@ -31,8 +31,7 @@ _ONE_TEAM: Final = {
 
 
 def _named(parts: PartialStack, name: str) -> bool:
-    operators: Any = parts.raw.get("operators")
-    return isinstance(operators, dict) and operators.get(name) is not None
+    return parts.operators is not None and parts.operators.get(name) is not None
 
 
 def _made_by_stack(pool: PoolConfig) -> bool:
@@ -80,7 +79,7 @@ def _offered(parts: PartialStack) -> Iterator[ConfigIssue]:
         for index, pool in parts.pools
         if _made_by_stack(pool) and pool.workload is Workload.GPU_TRAINING
     ]
-    if parts.provider != "eks":
+    if parts.provider != "eks" or parts.operators is None:
         return
     if made and not (_named(parts, OPERATOR) or _named(parts, PLUGIN)):
         yield ConfigIssue(

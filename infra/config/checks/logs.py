@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from infra.config.checks.partial import PartialStack
+from infra.config.checks.partial import UNKNOWN, PartialStack
 from infra.config.errors import ConfigIssue
 
 _PLACES: Final = ("cloudwatch", "loki", "http")
 
 
 def _shipper(parts: PartialStack) -> Any:
-    operators = parts.raw.get("operators")
-    section = operators.get("fluentBit") if isinstance(operators, dict) else None
+    section = (parts.operators or {}).get("fluentBit")
     return section.get("provided") if isinstance(section, dict) else None
 
 
@@ -43,6 +42,8 @@ def check_single_log_destination(parts: PartialStack) -> Iterator[ConfigIssue]:
 
 def check_log_shipper(parts: PartialStack) -> Iterator[ConfigIssue]:
     """Require a shipper for a destination, and a destination for a shipper."""
+    if not isinstance((parts.operators or {"fluentBit": UNKNOWN}).get("fluentBit"), dict | None):
+        return  # The operator is invalid, which is reported.
     provided = _shipper(parts)
     if parts.raw.get("logs") is not None and provided is not False:
         yield ConfigIssue(

@@ -10,7 +10,7 @@ from infra.config.aws_model import MadeNetworkConfig
 from infra.config.checks.partial import UNKNOWN, PartialStack
 from infra.config.errors import ConfigIssue, did_you_mean, one_of, shown
 from infra.domain import regions
-from infra.domain.pools import Network
+from infra.domain.pools import NODES_MAX, Network
 
 _METADATA: Final = tuple(map(ipaddress.ip_network, ("169.254.0.0/16", "fd00:ec2::/32")))
 _PRIVATE: Final = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
@@ -133,7 +133,7 @@ def check_subnet_capacity(parts: PartialStack) -> Iterator[ConfigIssue]:
     except ValueError:
         return
     for zone, subnet in planned.items():
-        pools = [pool for _, pool in parts.pools if pool.zone == zone]
+        pools = [pool for _, pool in parts.pools if pool.zone == zone and pool.max < NODES_MAX]
         nodes = sum(pool.max for pool in pools)
         size = addresses.parse(subnet.private).num_addresses
         room = (size - addresses.RESERVED) // addresses.TAKEN_BY_A_NODE
@@ -208,10 +208,13 @@ def check_efa_zone(parts: PartialStack) -> Iterator[ConfigIssue]:
     """Require EFA pools in one zone, that of the file system they read."""
     if parts.provider != "eks":
         return
+    known = () if UNKNOWN in parts.zones else parts.zones
     efa = [
         (index, pool)
         for index, pool in parts.pools
-        if pool.network is Network.EFA and pool.zone != UNKNOWN
+        if pool.network is Network.EFA
+        and pool.zone in (known or (pool.zone,))
+        and pool.zone != UNKNOWN
     ]
     fsx = parts.storage.fsx if parts.storage else None
     anchors: Sequence[tuple[str, str]] = (

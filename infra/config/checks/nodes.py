@@ -118,7 +118,7 @@ def check_architectures(parts: PartialStack) -> Iterator[ConfigIssue]:
 
 def check_autoscaler(parts: PartialStack) -> Iterator[ConfigIssue]:
     """Require pools for the autoscaler, and Karpenter for Karpenter's pools."""
-    if parts.provider != "eks":
+    if parts.provider != "eks" or not parts.pools:
         return
     chosen = parts.raw.get("autoscaler", Autoscaler.NONE.value)
     karpenter = [i for i, pool in parts.pools if pool.nodes is Nodes.KARPENTER]
@@ -143,6 +143,8 @@ def check_fixed_size_pools(parts: PartialStack) -> Iterator[ConfigIssue]:
     if parts.provider != "eks" or chosen == Autoscaler.CLUSTER_AUTOSCALER:
         return
     for index, pool in parts.pools:
+        if pool.reservation is None and parts.raw["nodePools"][index].get("reservation"):
+            continue  # The reservation is invalid, which is reported.
         kind = pool.reservation.kind if pool.reservation else None
         if (
             pool.nodes is Nodes.MANAGED

@@ -31,7 +31,7 @@ def _operator(parts: PartialStack) -> dict[str, Any] | None:
 
 def check_prometheus_installed(parts: PartialStack) -> Iterator[ConfigIssue]:
     """Require the operator whose objects the section creates."""
-    if _section(parts) and _operator(parts) is None:
+    if _section(parts) and parts.operators is not None and STACK not in parts.operators:
         yield ConfigIssue(
             path="observability",
             code="operator-required",
@@ -73,7 +73,7 @@ def check_receivers(parts: PartialStack) -> Iterator[ConfigIssue]:
                 action="rename one of them",
             )
         team = receiver.get("team")
-        if team is not None and team not in teams:
+        if team is not None and team not in teams and parts.teams_named:
             yield ConfigIssue(
                 path=f"{path}.team",
                 code="unknown-name",

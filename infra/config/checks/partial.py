@@ -19,6 +19,9 @@ from infra.domain.pools import Workload
 UNKNOWN: Final = "unknown"
 """Stands for a name that is missing or malformed: no check complains of it."""
 
+UNNAMED: Final = "unnamed-"
+"""Prefix of the names of pools and teams whose own are missing or malformed."""
+
 UNKNOWN_ACCOUNT: Final = "000000000000"
 """Stands for such an account."""
 
@@ -40,6 +43,22 @@ class PartialStack:
         """`existing`, `eks`, or what else the file says."""
         cluster = self.raw.get("cluster")
         return str(cluster.get("provider")) if isinstance(cluster, dict) else UNKNOWN
+
+    @property
+    def operators(self) -> dict[str, Any] | None:
+        """The section `operators`; None where it is missing or invalid, which is reported."""
+        found = self.raw.get("operators")
+        return found if isinstance(found, dict) else None
+
+    @property
+    def pools_named(self) -> bool:
+        """Whether every pool has a valid name; else references to pools are not checked."""
+        return bool(self.pools) and not any(p.name.startswith(UNNAMED) for _, p in self.pools)
+
+    @property
+    def teams_named(self) -> bool:
+        """Whether every team has a valid name; else references to teams are not checked."""
+        return bool(self.teams) and not any(t.name.startswith(UNNAMED) for _, t in self.teams)
 
     @property
     def zones(self) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ def check_single_signer(parts: PartialStack) -> Iterator[ConfigIssue]:
             valid="exactly one of keyless and kmsKey is required",
             action="remove one of them" if named else "add one, or remove signatures",
         )
-    elif named == ["kmsKey"] and parts.provider != "eks":
+    elif named == ["kmsKey"] and parts.provider == "existing":
         yield ConfigIssue(
             path="signatures.kmsKey",
             code="aws-only",

@@ -36,8 +36,8 @@ def check_secret_names(parts: PartialStack) -> Iterator[ConfigIssue]:
 
 def check_secret_stores(parts: PartialStack) -> Iterator[ConfigIssue]:
     """Require a store and External Secrets for secrets with a remote key."""
-    operators = parts.raw.get("operators")
-    fetched = isinstance(operators, dict) and operators.get("externalSecrets") is not None
+    operators = parts.operators
+    fetched = operators is None or operators.get("externalSecrets") is not None
     for place, _, secret in _secrets(parts):
         if secret.store and not secret.remote_key:
             yield ConfigIssue(
@@ -47,7 +47,7 @@ def check_secret_stores(parts: PartialStack) -> Iterator[ConfigIssue]:
                 valid="a store requires remoteKey",
                 action="add remoteKey, or remove store",
             )
-        if secret.remote_key and not secret.store and parts.provider != "eks":
+        if secret.remote_key and not secret.store and parts.provider == "existing":
             yield ConfigIssue(
                 path=f"{place}.store",
                 code="missing",

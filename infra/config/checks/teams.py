@@ -25,7 +25,7 @@ def check_queued_pools(parts: PartialStack) -> Iterator[ConfigIssue]:
         for option in _BY_POOL:
             for name in getattr(team, option):
                 path = f"teams[{index}].{option}.{name}"
-                if name not in workloads:
+                if name not in workloads and parts.pools_named:
                     yield ConfigIssue(
                         path=path,
                         code="unknown-name",
@@ -33,7 +33,7 @@ def check_queued_pools(parts: PartialStack) -> Iterator[ConfigIssue]:
                         valid=f"must be one of {one_of(parts.pool_names)}",
                         action=did_you_mean(name, parts.pool_names, "name a pool of nodePools"),
                     )
-                elif workloads[name] is Workload.CPU:
+                elif workloads.get(name) is Workload.CPU:
                     yield ConfigIssue(
                         path=path,
                         code="cpu-pool",

@@ -23,7 +23,9 @@ def check_validation_image(parts: PartialStack) -> Iterator[ConfigIssue]:
     section, images = _section(parts), parts.raw.get("images")
     if section is None:
         return
-    known = images if isinstance(images, dict) else {}
+    if not isinstance(images, dict | None):
+        return
+    known = images or {}
     wanted = section.get("image", TRAINER_IMAGE)
     if not isinstance(wanted, str) or wanted in known:
         return
@@ -77,7 +79,7 @@ def check_validation_pools(parts: PartialStack) -> Iterator[ConfigIssue]:
             )
     wanted = section.get("minGBps")
     for name in wanted if isinstance(wanted, dict) else ():
-        if name not in gangs:
+        if name not in gangs and parts.pools_named:
             yield ConfigIssue(
                 path=f"validation.minGBps.{name}",
                 code="no-collective-check",

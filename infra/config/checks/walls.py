@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from infra.config.checks.partial import PartialStack
 from infra.config.errors import ConfigIssue, one_of, shown
-from infra.config.types import repository_of
+from infra.config.types import is_repository, repository_of
 
 
 def check_image_registries(parts: PartialStack) -> Iterator[ConfigIssue]:
@@ -14,7 +14,9 @@ def check_image_registries(parts: PartialStack) -> Iterator[ConfigIssue]:
     allowed, images = parts.raw.get("registries"), parts.raw.get("images")
     if not isinstance(allowed, list) or not isinstance(images, dict):
         return
-    known = [registry for registry in allowed if isinstance(registry, str)]
+    if not all(isinstance(one, str) and is_repository(one) for one in allowed):
+        return  # An invalid registry is reported; the images may be in the one that was meant.
+    known = [str(registry) for registry in allowed]
     for name, image in images.items():
         if not isinstance(image, str):
             continue
