@@ -1,4 +1,4 @@
-"""`python -m sandbox.node`: the daemon. SIGTERM stops it; the containers go on, as with a kubelet."""
+"""`python -m sandbox.node`: the daemon. SIGTERM stops it; containers keep running, as with a kubelet."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from sandbox.node.agent import Agent
 
 
 def main() -> int:
-    """Serves until SIGTERM or SIGINT; exit code 1 when it cannot."""
+    """Serve until SIGTERM or SIGINT; return 1 when the agent cannot start."""
     parser = argparse.ArgumentParser(prog="python -m sandbox.node", description=__doc__)
-    parser.add_argument("--port", type=int, help="of the kubelet endpoint on loopback (any free)")
+    parser.add_argument("--port", type=int, help="port of the kubelet endpoint on loopback (default: a free one)")
     options = parser.parse_args()
     logging.basicConfig(
         stream=sys.stdout,
@@ -31,7 +31,7 @@ def main() -> int:
     stop.wait()
     if failed.is_set():
         return 1
-    logging.getLogger("agent").info("stopping; containers go on")
+    logging.getLogger("agent").info("stopping; containers keep running")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""One loopback address per pod: 127.1.X.Y, unique among the live pods of this agent."""
+"""Pod addresses: loopback addresses 127.1.X.Y, unique among the pods of this agent."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 
 class Addresses:
-    """Gives out addresses. Which X it starts from depends on the sandbox, so that two sandboxes on a
-    machine rarely meet."""
+    """Assigns addresses. The first X depends on the sandbox, so that two sandboxes on a machine rarely
+    use the same."""
 
     def __init__(self, home: Path) -> None:
         self._start = zlib.crc32(str(home).encode()) % 254
@@ -18,12 +18,12 @@ class Addresses:
         self._lock = threading.Lock()
 
     def claim(self, address: str, owner: str) -> bool:
-        """Takes this very address again after a restart; False when another pod has it."""
+        """Reclaim an address after a restart; return False when another pod has it."""
         with self._lock:
             return self._owners.setdefault(address, owner) == owner
 
     def take(self, owner: str) -> str:
-        """A free address, not one that was just given back if that can be avoided."""
+        """Return a free address, preferably not a recently released one."""
         with self._lock:
             for _ in range(254 * 254):
                 third, fourth = divmod(self._next, 254)
@@ -35,6 +35,6 @@ class Addresses:
         raise RuntimeError("all 64516 pod addresses are in use")
 
     def release(self, owner: str) -> None:
-        """Gives back what `owner` has."""
+        """Release the address of `owner`."""
         with self._lock:
             self._owners = {a: o for a, o in self._owners.items() if o != owner}

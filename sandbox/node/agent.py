@@ -25,17 +25,17 @@ log = logging.getLogger("agent")
 
 API_WAIT_S = 1.0
 SETTLE_S = 10.0
-"""How long a new agent waits for each of its pods before names are brought up to date."""
+"""How long a new agent waits for each pod's first step before it rewrites hosts files."""
 END_S = 10.0
 CHECK_S = 30.0
-"""How often a runtime that does not work is tried again."""
+"""Interval of checks while the runtime does not work."""
 
 
 class Agent:
-    """Serves every Node with the process runtime's annotation, and the pods bound to them."""
+    """Serves the Nodes with the process runtime's annotation and the pods bound to them."""
 
     def __init__(self, state: paths.State, port: int | None = None) -> None:
-        """`port` of the kubelet endpoint; default: any free one."""
+        """`port`: of the kubelet endpoint; None for a free one."""
         self._port = port
         self.state = state
         self._lock = threading.RLock()
@@ -45,7 +45,7 @@ class Agent:
         self._next_check = 0.0
 
     def start(self) -> None:
-        """Starts all threads and returns. Waits for the API server, however long that takes."""
+        """Wait for the API server, start all threads and return."""
         self.state.node.mkdir(parents=True, exist_ok=True, mode=0o700)
         client, version = self._connect()
         runtime_version = self._check_runtime()
@@ -94,7 +94,7 @@ class Agent:
                 time.sleep(API_WAIT_S)
 
     def _check_runtime(self) -> str:
-        """The runtime's version; without one the nodes are NotReady and say why."""
+        """Return the runtime's version; without a working runtime the nodes are NotReady."""
         try:
             return runtime.check_bubblewrap()
         except (runtime.RuntimeUnavailable, OSError) as error:
@@ -103,7 +103,7 @@ class Agent:
             return "unknown"
 
     def _runtime_error(self) -> str:
-        """Why no container can be run, or nothing."""
+        """Return why containers cannot run; empty when they can."""
         if self._runtime_problem and time.monotonic() >= self._next_check:
             self._next_check = time.monotonic() + CHECK_S
             self._runtime_problem = ""
@@ -132,8 +132,8 @@ class Agent:
                 watch.start()
 
     def _node_gone(self, name: str) -> None:
-        """The machine is gone: so is everything on it, at once."""
-        log.warning("%s: node is gone; ending its pods", name)
+        """End all pods of a deleted Node at once, as if the machine were lost."""
+        log.warning("%s: node deleted; ending its pods", name)
         self._pod_watches.pop(name).stop()
         self._heartbeat.drop(name)
         self.shared.allocatable.pop(name, None)
@@ -166,23 +166,23 @@ class Agent:
             worker.start()
 
     def _done(self, worker: PodWorker) -> None:
-        """A worker has nothing left to do."""
+        """Forget a worker that is done."""
         with self._lock:
             self._workers.pop(worker.state.uid, None)
             if worker.is_object_deleted:
                 worker.state.folder.remove(self.state)
 
     def _is_finished(self, pod: Json) -> bool:
-        """A pod that has ended and is not to be deleted needs nobody."""
+        """Whether a pod needs no worker: it has ended, is not being deleted and has no processes."""
         over = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
         if not over or pod["metadata"].get("deletionTimestamp"):
             return False
         return not any(a.alive() for a in pod_folder(self.state, pod).all_attempts())
 
-    # What was left by pods that vanished while no agent ran.
+    # Leftovers of pods that were deleted while no agent ran.
 
     def _sweep(self) -> None:
-        """Ends containers whose pod or node no longer exists, and removes their folders."""
+        """End containers whose pod or node no longer exists; remove their folders."""
         for watch in list(self._pod_watches.values()):
             watch.synced.wait()
         with self._lock:
@@ -192,7 +192,7 @@ class Agent:
         self.shared.hosts.release()
         for place in list(pod_folders(self.state)):
             if self._orphaned(place.uid):
-                log.warning("%s: its pod is gone; removing", place.path.name)
+                log.warning("%s: pod no longer exists; removing", place.path.name)
                 runtime.end_containers([a for a in place.all_attempts() if a.alive()], END_S)
                 place.remove(self.state)
         prune_logs(self.state)

@@ -1,7 +1,6 @@
-"""A small client of the Kubernetes API: what a node agent needs, in a few megabytes.
+"""Minimal Kubernetes API client for the node agent.
 
-The generated `kubernetes` package takes about a second and 100 MB to import; an agent that is to idle
-unnoticed speaks to the API server directly.
+The generated `kubernetes` package needs about a second and 100 MB to import, too much for an idle agent.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ CONNECT_TIMEOUT_S = 3.0
 READ_TIMEOUT_S = 15.0
 _TOO_MANY_REQUESTS = 429
 _MAX_ATTEMPTS = 10
-"""As often as client-go asks again when a server that is busy or not warm yet turns a request away."""
+"""client-go's limit of attempts for requests that a busy server rejects with Retry-After."""
 FIELD_MANAGER = "trainyard-node"
 
 
 class ApiError(Exception):
-    """The API server answered with an error: `status` is the HTTP code, `reason` its one-word reason."""
+    """An error response. `status`: HTTP code; `reason`: the Status object's reason."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(message or reason or f"HTTP {status}")
@@ -54,14 +53,14 @@ class ApiError(Exception):
 
 
 class ApiUnavailable(Exception):
-    """No answer: the API server is down, starting or unreachable. Worth trying again."""
+    """No response: the API server is down, starting or unreachable. Retryable."""
 
 
 class Client:
-    """Requests to one API server as the user of a kubeconfig. Safe to share between threads."""
+    """Requests to one API server as the user of a kubeconfig. Thread-safe."""
 
     def __init__(self, kubeconfig: Path) -> None:
-        """Reads `kubeconfig`; raises OSError or ValueError when it cannot be used."""
+        """Read `kubeconfig`. Raises OSError or ValueError when it is not usable."""
         cluster, user = _current_context(kubeconfig)
         self.server: str = cluster["server"]
         address = urlsplit(self.server)
@@ -81,25 +80,25 @@ class Client:
         )
 
     def get(self, path: str, **query: str) -> Json:
-        """One object or list. Raises ApiError, ApiUnavailable."""
+        """Return one object or list. Raises ApiError, ApiUnavailable."""
         return self._call("GET", path, query)
 
     def create(self, path: str, body: Json, **query: str) -> Json:
-        """Creates an object in the collection `path`."""
+        """Create an object in the collection `path`."""
         return self._call("POST", path, query, body)
 
     def patch(self, path: str, body: Json, kind: PatchKind = "merge", **query: str) -> Json:
-        """Changes an object; `apply` is server-side apply and wants `fieldManager` in the query."""
+        """Patch an object; `apply` is server-side apply and requires `fieldManager` in the query."""
         return self._call("PATCH", path, query, body, _PATCH_TYPES[kind])
 
     def delete(self, path: str, options: Json | None = None) -> Json:
-        """Deletes an object, with DeleteOptions if given."""
+        """Delete an object; `options`: DeleteOptions."""
         return self._call("DELETE", path, {}, options)
 
     def stream(
         self, path: str, query: Mapping[str, str], read_timeout_s: float
     ) -> urllib3.BaseHTTPResponse:
-        """An open response (a watch); the caller reads and closes it."""
+        """Return an open response (a watch); the caller reads and closes it."""
         response = self._send("GET", path, query, None, "", read_timeout_s)
         if response.status >= 400:
             raise _error(response.status, response.data)
@@ -153,7 +152,7 @@ class Client:
 
 
 def object_path(prefix: str, namespace: str | None, plural: str, name: str = "") -> str:
-    """`/api/v1` or `/apis/GROUP/VERSION` + namespace + kind (+ name), as the API server spells it."""
+    """Return the path of an object or collection; `prefix`: /api/v1 or /apis/GROUP/VERSION."""
     parts = [prefix]
     if namespace:
         parts += ["namespaces", namespace]
@@ -164,21 +163,21 @@ def object_path(prefix: str, namespace: str | None, plural: str, name: str = "")
 
 
 def pod_path(namespace: str, name: str, subresource: str = "") -> str:
-    """The path of one Pod or of one of its subresources."""
+    """Return the path of a Pod or of a subresource."""
     path = object_path("/api/v1", namespace, "pods", name)
     return f"{path}/{subresource}" if subresource else path
 
 
 def node_path(name: str = "", subresource: str = "") -> str:
-    """The path of the Nodes, of one Node, or of one of its subresources."""
+    """Return the path of all Nodes, of one, or of a subresource."""
     path = object_path("/api/v1", None, "nodes", name)
     return f"{path}/{subresource}" if subresource else path
 
 
 def _is_throttled(response: urllib3.BaseHTTPResponse) -> bool:
-    """Whether the server did nothing and names a time to ask again.
+    """Whether the server rejected the request with a time to retry.
 
-    A disruption budget answers an eviction with the same code; whether to insist is the caller's business.
+    Evictions that a disruption budget rejects have the same code; their retries are up to the caller.
     """
     if response.status != _TOO_MANY_REQUESTS or "Retry-After" not in response.headers:
         return False
@@ -197,7 +196,7 @@ def _error(status: int, body: bytes) -> ApiError | ApiUnavailable:
 
 
 def _current_context(kubeconfig: Path) -> tuple[Json, Json]:
-    """The cluster and the user of the kubeconfig's current context."""
+    """Return cluster and user of the kubeconfig's current context."""
     config = yaml.safe_load(kubeconfig.read_text())
     try:
         contexts = {c["name"]: c["context"] for c in config["contexts"]}
@@ -218,7 +217,7 @@ def _tls(kubeconfig: Path, cluster: Json, user: Json) -> ssl.SSLContext:
     certificate = _pem(kubeconfig, user, "client-certificate")
     key = _pem(kubeconfig, user, "client-key")
     if certificate and key:
-        # ssl only loads key pairs from files; this one is private (0600) and gone at once.
+        # ssl loads key pairs from files only; this one has mode 0600 and is deleted at once.
         with tempfile.NamedTemporaryFile() as pair:
             pair.write(certificate + b"\n" + key)
             pair.flush()

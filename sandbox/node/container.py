@@ -1,4 +1,4 @@
-"""One container of a pod: its attempts, when the next may start, and what is to be reported of it."""
+"""One container of a pod: its attempts, restart backoff and reported state."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ log = logging.getLogger("container")
 BACKOFF_FIRST_S = 10.0
 BACKOFF_LAST_S = 300.0
 BACKOFF_RESET_S = 600.0
-"""The kubelet's: the first restart is immediate, then 10 s doubling to 5 min; 10 min of running resets."""
+"""As the kubelet: the first restart is immediate, then 10 s doubling to 5 min; reset after 10 min."""
 PULL_BACKOFF_FIRST_S = 10.0
 PULL_BACKOFF_LAST_S = 300.0
 MESSAGE_BYTES = 4096
 
 
 def restart_delay(runs: list[float]) -> float:
-    """Seconds to wait after the last of `runs` (durations of all ended attempts, in order)."""
+    """Return the seconds to wait before a restart. `runs`: durations of all ended attempts in order."""
     streak = 0
     for seconds in runs:
         streak = 1 if seconds >= BACKOFF_RESET_S else streak + 1
@@ -35,7 +35,7 @@ def restart_delay(runs: list[float]) -> float:
 
 
 class Container:
-    """The state of one container. Everything that must outlive the agent is in its attempts' folders."""
+    """State of one container. What must outlive the agent is in its attempts' folders."""
 
     def __init__(self, spec: Json, folder: PodFolder, init: bool = False) -> None:
         self.spec = spec
@@ -46,7 +46,7 @@ class Container:
         self.image_id = ""
         self.waiting: tuple[str, str] | None = None
         self.not_before = 0.0
-        """time.monotonic() before which no further try to create it is made."""
+        """time.monotonic() of the next attempt to create it."""
         self.create_failures = 0
         self.ready = not spec.get("readinessProbe")
         self.started = not spec.get("startupProbe")
@@ -58,24 +58,24 @@ class Container:
         return self.attempts[-1] if self.attempts else None
 
     def exit_code(self) -> int | None:
-        """Of the last attempt; None while there is none or it runs."""
+        """Exit code of the last attempt; None without one or while it runs."""
         exit_ = self.last.exit() if self.last else None
         return int(exit_["exit_code"]) if exit_ else None
 
     def running(self) -> Attempt | None:
-        """The attempt that runs now."""
+        """Return the running attempt."""
         last = self.last
         return last if last and last.exit() is None else None
 
     def next_start(self) -> float:
-        """Wall-clock time of the next restart after the last exit, by the backoff."""
+        """Return the wall-clock time of the next restart according to the backoff."""
         ended = [(a.run() or {}, a.exit()) for a in self.attempts]
         runs = [e["finished_at"] - r.get("started_at", e["finished_at"]) for r, e in ended if e]
         last = ended[-1][1] if ended else None
         return (last["finished_at"] if last else 0.0) + restart_delay(runs)
 
     def new_attempt(self) -> Attempt:
-        """A folder for the next start."""
+        """Create the folder of the next attempt."""
         number = self.attempts[-1].number + 1 if self.attempts else 0
         attempt = self._folder.attempt(self.name, number)
         (attempt.path / "tmp").mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ class Container:
     def launch(
         self, attempt: Attempt, options: list[str], command: list[str], on_exit: ExitWatch
     ) -> None:
-        """Starts the attempt; `on_exit(attempt, shim)` arranges that its end is noticed."""
+        """Start the attempt; `on_exit(attempt, shim)` registers for its exit."""
         process = runtime.start_container(attempt, options, command)
         self.attempts.append(attempt)
         self.waiting = None
@@ -97,27 +97,27 @@ class Container:
         attempt.run(wait_s=5.0)
 
     def postpone(self, reason: str, message: str, delay_s: float) -> None:
-        """It could not be created: reported as waiting, tried again after `delay_s`."""
+        """Report a failed creation as waiting; retry after `delay_s`."""
         self.waiting = (reason, message)
         self.create_failures += 1
         self.not_before = time.monotonic() + delay_s
 
     def terminate(self) -> None:
-        """SIGTERM to the main process, once per attempt even if the agent was restarted."""
+        """Send SIGTERM to the main process, once per attempt, across restarts of the agent."""
         attempt = self.running()
         if attempt and not attempt.marked("term"):
             attempt.mark("term")
             attempt.signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL to everything in it."""
+        """Send SIGKILL to all processes of the container."""
         attempt = self.running()
         if attempt:
             attempt.mark("killed")
             attempt.kill()
 
     def view(self, waiting: tuple[str, str] | None = None) -> ContainerView:
-        """What to report; `waiting` is said when it has not been started and no better is known."""
+        """Return the state to report; `waiting`: default reason before the first start."""
         last = self.last
         exit_ = last.exit() if last else None
         run = last.run() if last else None
@@ -156,7 +156,7 @@ ExitWatch = Callable[[Attempt, subprocess.Popen[bytes]], None]
 
 
 def _terminated_state(attempt: Attempt, run: Json | None, exit_: Json, spec: Json) -> Json:
-    """ContainerStateTerminated of an attempt."""
+    """Return the ContainerStateTerminated of an attempt."""
     code, reason, message = classify_exit(
         exit_, killed=attempt.marked("killed"), stopped=attempt.marked("stopped")
     )
@@ -175,9 +175,9 @@ def _started_at(run: Json | None) -> float:
 
 
 def classify_exit(exit_: Json, killed: bool, stopped: bool) -> tuple[int, str, str]:
-    """(exit code, reason, message) of an ended attempt, from what its shim left.
+    """Return (exit code, reason, message) of an ended attempt from its shim's exit record.
 
-    `killed`: the agent sent SIGKILL; `stopped`: the whole sandbox was stopped.
+    `killed`: the agent sent SIGKILL; `stopped`: the sandbox was stopped.
     """
     code = int(exit_["exit_code"])
     tail = str(exit_["tail"]).strip()
@@ -186,16 +186,16 @@ def classify_exit(exit_: Json, killed: bool, stopped: bool) -> tuple[int, str, s
     if code == 0:
         return 0, "Completed", ""
     if stopped:
-        return code, "Error", "ended together with the sandbox"
+        return code, "Error", "stopped with the sandbox"
     if exit_.get("lost"):
-        return code, "Error", "the process that kept this container was killed"
+        return code, "Error", "the container's shim was killed"
     if code == 137 and not killed and exit_.get("oom_kills"):
         return code, "OOMKilled", ""
     return code, "Error", ""
 
 
 def _termination_message(attempt: Attempt, exit_: Json, spec: Json, code: int) -> str:
-    """The termination message: what the container wrote, else the end of its log if asked for."""
+    """Return the container's termination message, else its log tail if the policy asks for it."""
     try:
         with open(attempt.path / "message", "rb") as file:
             text = file.read(MESSAGE_BYTES).decode(errors="replace")
@@ -207,7 +207,7 @@ def _termination_message(attempt: Attempt, exit_: Json, spec: Json, code: int) -
 
 
 def container_user(pod: Json, container: Json) -> tuple[int, int]:
-    """(uid, gid) that the container believes to have; on the host it is the sandbox's own user."""
+    """Return (uid, gid) inside the container; on the host it is the sandbox's user."""
     merged = {**(pod["spec"].get("securityContext") or {})}
     merged.update(container.get("securityContext") or {})
     uid = merged.get("runAsUser")

@@ -1,4 +1,4 @@
-"""How a container of a pod is started: image, volumes, environment, probes; and what hinders it."""
+"""Start containers of a pod: image, volumes, environment, probes; report failures as waiting."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from sandbox.node.rootfs import InvalidMount
 
 
 class ContainerStarter:
-    """Starts the containers of one pod and keeps what they share: its volumes."""
+    """Starts the containers of one pod and holds the pod's volumes."""
 
     def __init__(self, state: PodState) -> None:
         self._state = state
         self._volumes: PodVolumes | None = None
         self._volumes_ready = False
         self.adopted = False
-        """Whether containers run that a former agent has started."""
+        """Whether containers run that an earlier agent started."""
 
     def back_off(self, container: Container, wait: float) -> None:
         message = f"back-off {round(wait)}s restarting failed container={container.name}"
@@ -40,7 +40,7 @@ class ContainerStarter:
             )
 
     def start(self, container: Container) -> float | None:
-        """Makes and starts the next attempt; what hinders it is reported as waiting."""
+        """Start the next attempt; on failure report waiting and return seconds to the retry."""
         events, spec = self._state.shared.events, container.spec
         try:
             image = images.resolve_image(spec["image"], self._state.shared.state)
@@ -79,7 +79,7 @@ class ContainerStarter:
         return None
 
     def probe(self, container: Container, attempt: Attempt) -> None:
-        """Begins to probe a container that has started, if it has probes."""
+        """Start probing a started container, if it has probes."""
 
         def changed(what: str) -> None:
             if "failed" in what:
@@ -119,7 +119,7 @@ class ContainerStarter:
             self._volumes_ready = True
 
     def renew_tokens(self) -> float | None:
-        """Renews service account tokens in time; those that a former agent wrote, now."""
+        """Renew service account tokens before they expire; an earlier agent's at once."""
         volumes_spec = self._state.pod["spec"].get("volumes") or []
         if self.adopted and any("projected" in volume for volume in volumes_spec):
             self._prepare_volumes()

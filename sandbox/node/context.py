@@ -1,4 +1,4 @@
-"""What all pods of an agent use."""
+"""Objects that all pods of an agent share."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sandbox.node.runtime import Exits
 
 HOST_IP = "127.0.0.1"
 RETRY_S = 2.0
-"""Between tries when the API server is away or a volume is not ready."""
+"""Retry interval when the API server is unavailable or a volume is not ready."""
 
 
 @dataclass(frozen=True)
 class AgentContext:
-    """What all workers use."""
+    """Shared by all pod workers of an agent."""
 
     client: Client
     state: paths.State

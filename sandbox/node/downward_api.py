@@ -1,4 +1,4 @@
-"""What a pod can read of itself: fieldRef and resourceFieldRef, for env and downwardAPI volumes."""
+"""The downward API: fieldRef and resourceFieldRef, for env and downwardAPI volumes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _SUBSCRIPT = re.compile(r"^metadata\.(labels|annotations)\['([^']+)'\]$")
 
 
 class InvalidReference(Exception):
-    """A reference that cannot be resolved; the message says which and what would do."""
+    """A reference cannot be resolved; the message names it and the valid ones."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a pod runs: what is known of it outside the Pod object."""
+    """Where a pod runs: facts that are not in the Pod object."""
 
     pod_ip: str
     host_ip: str
     allocatable: Mapping[str, str]
-    """Of the node; the default of limits that a container does not set."""
+    """The node's resources: defaults of limits that a container does not set."""
 
 
 def pod_field(pod: Json, path: str, placement: Placement) -> str:
@@ -47,12 +47,12 @@ def pod_field(pod: Json, path: str, placement: Placement) -> str:
         "status.podIPs": lambda: placement.pod_ip,
     }
     if path not in simple:
-        raise InvalidReference(f"fieldPath {path!r} is not one of {', '.join(sorted(simple))}")
+        raise InvalidReference(f"fieldPath {path!r}: must be one of {', '.join(sorted(simple))}")
     return str(simple[path]())
 
 
 def format_entries(entries: Mapping[str, str]) -> str:
-    """Labels or annotations as the downward API writes them: one `key="value"` a line, sorted."""
+    """Format labels or annotations as the downward API does: sorted `key="value"` lines."""
 
     def quoted(value: str) -> str:
         escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
@@ -62,15 +62,15 @@ def format_entries(entries: Mapping[str, str]) -> str:
 
 
 def resource_field(pod: Json, ref: Json, container: Json | None, placement: Placement) -> str:
-    """limits or requests of a container, rounded up to whole divisors.
+    """Return limits or requests of a container, rounded up to whole divisors.
 
-    `container` is the default for a reference without containerName (those in env).
+    `container`: default for references without containerName (those in env).
     """
     name = ref.get("containerName")
     if name:
         container = next((c for c in all_containers(pod) if c["name"] == name), None)
     if container is None:
-        raise InvalidReference(f"resourceFieldRef: no container {name!r} in the pod")
+        raise InvalidReference(f"resourceFieldRef: the pod has no container {name!r}")
     group, _, resource = str(ref["resource"]).partition(".")
     resources: dict[str, Any] = container.get("resources") or {}
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
@@ -80,11 +80,11 @@ def resource_field(pod: Json, ref: Json, container: Json | None, placement: Plac
     elif group == "requests":
         value = requests.get(resource, limits.get(resource, "0"))
     else:
-        raise InvalidReference(f"resource {ref['resource']!r} is neither limits.X nor requests.X")
+        raise InvalidReference(f"resource {ref['resource']!r}: must be limits.X or requests.X")
     return str(quantity.divide(value if value is not None else "0", ref.get("divisor") or "1"))
 
 
 def all_containers(pod: Json) -> list[Json]:
-    """Init containers, then main ones, in the order of the spec."""
+    """Return init containers, then main containers, in the order of the spec."""
     spec = pod["spec"]
     return [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]

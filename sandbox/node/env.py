@@ -1,4 +1,4 @@
-"""The environment, command and arguments of a container, as the kubelet composes them."""
+"""Environment, command and arguments of a container, composed as the kubelet does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Fetch = Callable[[str, str], Json | None]
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:
-    """`$(VAR)` becomes its value if there is one, else stays; `$$` becomes `$`."""
+    """Expand `$(VAR)` if it has a value; `$$` becomes `$`."""
 
     def one(match: re.Match[str]) -> str:
         if match[1] == "$":
@@ -45,17 +45,17 @@ def environment(
 
 
 def container_argv(container: Json, entrypoint: list[str], values: Mapping[str, str]) -> list[str]:
-    """What to execute: command replaces the image's entrypoint; args are appended."""
+    """Return the argv: command replaces the image's entrypoint, args are appended."""
     command = [expand(word, values) for word in container.get("command") or []]
     args = [expand(word, values) for word in container.get("args") or []]
     words = (command or entrypoint) + args
     if not words:
-        raise InvalidReference(f"container {container['name']}: no command, and the image has none")
+        raise InvalidReference(f"container {container['name']}: no command; the image has none; set command")
     return words
 
 
 def object_data(kind: str, item: Json) -> dict[str, bytes]:
-    """All keys of a ConfigMap or Secret."""
+    """Return all keys of a ConfigMap or Secret."""
     if kind == "secrets":
         return {key: base64.b64decode(value) for key, value in (item.get("data") or {}).items()}
     texts = {key: str(value).encode() for key, value in (item.get("data") or {}).items()}
@@ -98,7 +98,7 @@ def _value(
         return _key("configmaps", source["configMapKeyRef"], fetch)
     if "secretKeyRef" in source:
         return _key("secrets", source["secretKeyRef"], fetch)
-    raise InvalidReference(f"env {entry['name']}: valueFrom {sorted(source)} is not supported here")
+    raise InvalidReference(f"env {entry['name']}: valueFrom {sorted(source)} is not supported")
 
 
 def _key(kind: str, ref: Json, fetch: Fetch) -> str | None:

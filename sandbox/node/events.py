@@ -1,4 +1,4 @@
-"""Events on pods and nodes, sent in the background: nothing waits for them, a lost one is no harm."""
+"""Events on pods and nodes, sent in the background, best effort."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMPONENT = "process-node"
 
 
 class Events(threading.Thread):
-    """Posts events one after the other; what repeats is counted in one Event object."""
+    """Posts events in order; repeated ones increase the count of one Event object."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(name="events", daemon=True)
@@ -25,7 +25,7 @@ class Events(threading.Thread):
         self._queue: queue.Queue[Json] = queue.Queue(maxsize=1000)
 
     def pod(self, pod: Json, reason: str, message: str, warning: bool = False) -> None:
-        """An event about a Pod; also one line in the agent's log."""
+        """Post an event about a Pod and log it."""
         metadata = pod["metadata"]
         about = {
             "kind": "Pod",
@@ -39,7 +39,7 @@ class Events(threading.Thread):
         self._put(about, reason, message, warning, (pod.get("spec") or {}).get("nodeName", ""))
 
     def node(self, name: str, reason: str, message: str, warning: bool = False) -> None:
-        """An event about a Node (in namespace default, where kubectl looks for it)."""
+        """Post an event about a Node (namespace default, where kubectl looks for it) and log it."""
         log.log(logging.WARNING if warning else logging.INFO, "%s %s: %s", name, reason, message)
         about = {"kind": "Node", "apiVersion": "v1", "name": name, "uid": name}
         self._put(about, reason, message, warning, name)
@@ -58,13 +58,13 @@ class Events(threading.Thread):
         try:
             self._queue.put_nowait(build_event(about, reason, message, warning, host))
         except queue.Full:
-            log.debug("event lost: too many at once")
+            log.debug("event lost: queue full")
 
 
 def build_event(
     about: Json, reason: str, message: str, warning: bool, host: str, component: str = COMPONENT
 ) -> Json:
-    """An Event object; the same event has the same name."""
+    """Return an Event object; equal events have equal names."""
     key = "\0".join([about.get("uid", ""), reason, message]).encode()
     now = stamp(time.time())
     return {

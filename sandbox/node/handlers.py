@@ -1,4 +1,4 @@
-"""What is run in, or asked of, a running container: lifecycle hooks and probes."""
+"""Handlers of lifecycle hooks and probes, run against a running container."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NS_GET_PARENT = 0xB702
 
 
 def run_handler(action: Json, attempt: Attempt, pod_ip: str, timeout_s: float) -> str | None:
-    """Does `action` (a LifecycleHandler or Probe handler); None if it worked, else what went wrong."""
+    """Run a LifecycleHandler or probe handler; return None on success, else the error."""
     if "exec" in action:
         return run_exec(action["exec"].get("command") or [], attempt, timeout_s)
     try:
@@ -30,16 +30,16 @@ def run_handler(action: Json, attempt: Attempt, pod_ip: str, timeout_s: float) -
             return _http_get(action["httpGet"], pod_ip, timeout_s)
         if "tcpSocket" in action:
             return _tcp(action["tcpSocket"], pod_ip, timeout_s)
-    except (OSError, ValueError, http.client.HTTPException) as error:  # also: no such port name
+    except (OSError, ValueError, http.client.HTTPException) as error:  # also an unknown port name
         return str(error)
     if "sleep" in action:
         time.sleep(min(float(action["sleep"]["seconds"]), timeout_s))
         return None
-    return f"{', '.join(sorted(action)) or 'an empty handler'} is not supported on a process node"
+    return f"{', '.join(sorted(action)) or 'an empty handler'}: not supported on a process node"
 
 
 def run_exec(command: list[str], attempt: Attempt, timeout_s: float) -> str | None:
-    """Runs a command in the namespaces of the container, with the container's environment."""
+    """Run a command in the container's namespaces with its environment."""
     record = attempt.run()
     nsenter = shutil.which("nsenter")
     if nsenter is None:
@@ -57,7 +57,7 @@ def run_exec(command: list[str], attempt: Attempt, timeout_s: float) -> str | No
                 pass_fds=kept,
             )
     except subprocess.TimeoutExpired:
-        return f"no end after {timeout_s:g} s"
+        return f"not finished after {timeout_s:g} s"
     except OSError as error:
         return str(error)
     if answer.returncode == 0:
@@ -69,10 +69,10 @@ def run_exec(command: list[str], attempt: Attempt, timeout_s: float) -> str | No
 def _nsenter_command(
     nsenter: str, pid: int, opened: contextlib.ExitStack
 ) -> tuple[list[str], tuple[int, ...]]:
-    """(command that enters the container's namespaces, file descriptors that it needs).
+    """Return (command that enters the container's namespaces, file descriptors that it needs).
 
-    For a user other than root bubblewrap makes a second user namespace inside of the one that owns all
-    others; without privileges those can only be entered by way of their owner.
+    For non-root users bubblewrap creates a second user namespace inside the one that owns the others;
+    without privileges those can be entered only through their owner.
     """
 
     def keep(fd: int) -> int:
@@ -90,7 +90,7 @@ def _nsenter_command(
 
 
 def _environment_of(attempt: Attempt) -> list[str]:
-    """The container's environment, from the options it was started with."""
+    """Return the container's environment from its start options."""
     options = json.loads((attempt.path / "spec.json").read_bytes())["options"]
     start = options.index("--clearenv") + 1
     words = options[start:]
@@ -101,7 +101,7 @@ def _http_get(action: Json, pod_ip: str, timeout_s: float) -> str | None:
     host, port = action.get("host") or pod_ip, int(action["port"])
     connection: http.client.HTTPConnection
     if action.get("scheme") == "HTTPS":
-        # As the kubelet: a probe checks life, not identity.
+        # As the kubelet: probes do not verify certificates.
         unverified = ssl.create_default_context()
         unverified.check_hostname = False
         unverified.verify_mode = ssl.CERT_NONE

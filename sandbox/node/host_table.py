@@ -1,4 +1,4 @@
-"""Keeps the /etc/hosts of all pods current as pods and Services come and go."""
+"""Keep the /etc/hosts of all pods current with pods and Services."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ log = logging.getLogger("hosts")
 
 
 class HostTable:
-    """Pods with an address, and the Services that name them. Safe to call from any thread.
+    """Pods with an address and the Services that select them. Thread-safe.
 
-    Until `release`, pods that run already keep the file that they have: an agent that starts anew
-    learns of its pods one by one, and none of them may lose sight of the others meanwhile.
+    Until `release`, running pods keep their file: a restarted agent learns of its pods one by one, and
+    names must keep resolving meanwhile.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class HostTable:
         self._services: dict[str, Json] = {}
 
     def put(self, uid: str, peer: Peer, folder: PodFolder, aliases: list[Json] | None) -> None:
-        """A pod is there, or has changed."""
+        """Add or update a pod."""
         with self._lock:
             entry = (peer, folder, aliases)
             if self._pods.get(uid) != entry:
@@ -34,21 +34,21 @@ class HostTable:
                 self._rewrite(peer.namespace)
 
     def release(self) -> None:
-        """All pods are known: from now on the files follow every change."""
+        """All pods are known: rewrite all files, then on every change."""
         with self._lock:
             self._held = False
             for namespace in {peer.namespace for peer, _, _ in self._pods.values()}:
                 self._rewrite(namespace)
 
     def remove(self, uid: str) -> None:
-        """A pod has ended."""
+        """Remove a pod that has ended."""
         with self._lock:
             entry = self._pods.pop(uid, None)
             if entry:
                 self._rewrite(entry[0].namespace)
 
     def service(self, kind: str, service: Json) -> None:
-        """Handler of the Services' watch."""
+        """Handle an event of the Services' watch."""
         uid = service["metadata"]["uid"]
         with self._lock:
             if kind == "DELETED":
@@ -66,4 +66,4 @@ class HostTable:
                 if peer.namespace == namespace and not (self._held and path.stat().st_size):
                     write_in_place(path, render_hosts(peer, peers, services, aliases))
             except OSError as error:
-                log.debug("%s: %s", folder.etc, error)  # the pod is just being removed
+                log.debug("%s: %s", folder.etc, error)  # the pod is being removed

@@ -1,8 +1,8 @@
-"""/etc/hosts of pods: what cluster DNS would answer, for machines where there is no DNS of the cluster.
+"""/etc/hosts of pods, in place of cluster DNS.
 
-Each pod knows itself, the pods of headless Services in its own namespace by `hostname.subdomain`, and
-the Services of its namespace by name. A Service with a cluster IP resolves to its pods as well: no
-proxy forwards cluster IPs here.
+Each pod resolves itself, the pods of headless Services in its namespace by `hostname.subdomain`, and the
+Services of its namespace by name. A Service with a cluster IP resolves to its pods, too, since no proxy
+forwards cluster IPs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OWN = (
 
 @dataclass(frozen=True)
 class Peer:
-    """A pod as name resolution sees it."""
+    """A pod's data for name resolution."""
 
     namespace: str
     name: str
@@ -37,7 +37,7 @@ class Peer:
 
 
 def peer_from(pod: Json, ip: str, ready: bool) -> Peer:
-    """The Peer of a Pod object."""
+    """Return the Peer of a Pod object."""
     metadata, spec = pod["metadata"], pod["spec"]
     return Peer(
         namespace=metadata["namespace"],
@@ -52,7 +52,7 @@ def peer_from(pod: Json, ip: str, ready: bool) -> Peer:
 
 
 def host_name(pod: Json) -> str:
-    """What `hostname` says in the pod: at most 63 characters, the FQDN if the spec asks for it."""
+    """Return the pod's hostname: at most 63 characters, or the FQDN with setHostnameAsFQDN."""
     spec = pod["spec"]
     short = str(spec.get("hostname") or pod["metadata"]["name"])[:63].rstrip("-.")
     if spec.get("setHostnameAsFQDN") and spec.get("subdomain"):
@@ -67,12 +67,12 @@ def fqdn(hostname: str, subdomain: str, namespace: str) -> str:
 def render_hosts(
     me: Peer, peers: Iterable[Peer], services: Iterable[Json], aliases: list[Json] | None
 ) -> str:
-    """The text of `me`'s /etc/hosts; `aliases` is spec.hostAliases. Same input, same text."""
+    """Return the text of `me`'s /etc/hosts; `aliases`: spec.hostAliases. Deterministic."""
     lines = list(_OWN)
     own = [me.hostname] if not me.subdomain else [fqdn(me.hostname, me.subdomain, me.namespace)]
     lines.append("\t".join([me.ip, *own, *([me.hostname] if me.subdomain else [])]))
     near = [p for p in peers if p.namespace == me.namespace]
-    # The newest pod of a name answers to it: its predecessor may still be shutting down.
+    # The newest pod of a name wins: its predecessor may still be shutting down.
     near.sort(key=lambda p: (p.created, p.name), reverse=True)
     taken: set[str] = set()
     body: list[str] = []
@@ -108,13 +108,13 @@ def _service_lines(service: Json, peers: list[Peer], taken: set[str]) -> list[st
 
 
 def _dns_names(name: str, namespace: str) -> list[str]:
-    """The FQDN first (it is the canonical name), then what the search domains would complete."""
+    """Return the FQDN (the canonical name), then the forms that search domains would complete."""
     qualified = f"{name}.{namespace}"
     return [f"{qualified}.svc.{CLUSTER_DOMAIN}", f"{qualified}.svc", qualified, name]
 
 
 def write_in_place(path: Path, text: str) -> bool:
-    """Rewrites the file without a new inode (it is bind-mounted into containers); True if changed."""
+    """Rewrite the file, keeping its inode (it is bind-mounted); return whether it changed."""
     data = text.encode()
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
