@@ -15,7 +15,9 @@ from sandbox.node.agent import Agent
 def main() -> int:
     """Serve until SIGTERM or SIGINT; return 1 when the agent cannot start."""
     parser = argparse.ArgumentParser(prog="python -m sandbox.node", description=__doc__)
-    parser.add_argument("--port", type=int, help="port of the kubelet endpoint on loopback (default: a free one)")
+    parser.add_argument(
+        "--port", type=int, help="port of the kubelet endpoint on loopback (default: a free one)"
+    )
     options = parser.parse_args()
     logging.basicConfig(
         stream=sys.stdout,

@@ -50,7 +50,9 @@ def container_argv(container: Json, entrypoint: list[str], values: Mapping[str, 
     args = [expand(word, values) for word in container.get("args") or []]
     words = (command or entrypoint) + args
     if not words:
-        raise InvalidReference(f"container {container['name']}: no command; the image has none; set command")
+        raise InvalidReference(
+            f"container {container['name']}: no command; the image has none; set command"
+        )
     return words
 
 

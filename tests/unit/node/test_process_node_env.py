@@ -74,8 +74,11 @@ def test_a_secret_key_is_decoded() -> None:
     [
         ({"configMapKeyRef": {"name": "none", "key": "k"}}, "configmap 'none' not found"),
         ({"secretKeyRef": {"name": "s", "key": "z"}}, "couldn't find key z in secret 's'"),
-        ({"fieldRef": {"fieldPath": "spec.hostname"}}, "'spec.hostname' is not one of"),
-        ({"fileKeyRef": {}}, "not supported here"),
+        (
+            {"fieldRef": {"fieldPath": "spec.hostname"}},
+            "^fieldPath 'spec.hostname': must be one of",
+        ),
+        ({"fileKeyRef": {}}, "^env X: valueFrom .* is not supported"),
     ],
 )
 def test_a_reference_to_nothing_is_named(source: Json, says: str) -> None:

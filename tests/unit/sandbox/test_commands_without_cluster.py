@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
-from sandbox import cli
+from sandbox import cli, paths
 from tests.unit.snapshots import Snapshot
 
 
@@ -21,3 +22,8 @@ def test_a_command_on_no_cluster_is_one_line(
     monkeypatch.setenv("SANDBOX_HOME", str(tmp_path))
     assert cli.main(command) == 1
     texts.check("no cluster", capsys.readouterr().err.splitlines())
+
+
+@pytest.mark.parametrize("file", sorted(paths.PROJECT.glob("Pulumi*.yaml")), ids=lambda f: f.name)
+def test_the_engine_can_read_the_project_and_stack_files(file: Path) -> None:
+    assert isinstance(yaml.safe_load(file.read_text()), dict)
