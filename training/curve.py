@@ -1,8 +1,8 @@
-"""`python -m training.curve RUN_DIR [RUN_DIR ...] --out FILE.png`: the loss curves of runs.
+"""Draw loss curves: `python -m training.curve RUN_DIR [RUN_DIR ...] --out FILE.png`.
 
-Per run: each step's training loss (faint), its moving average, the held-out losses (circles), the
-unigram baseline, and a triangle where an interrupted run resumed. Colours stay apart for colour-blind
-readers, and line styles do when printed grey. Needs no display and no torch.
+Per run: training loss per step (faint), its moving average, held-out losses (circles), the unigram
+baseline, and a triangle at each resume. The palette is safe for colour-blind readers. Needs neither a
+display nor torch.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _STYLES = ("-", "--", "-.")
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """What one run directory says about its losses."""
+    """Losses of one run."""
 
     name: str
     steps: list[int]
     losses: list[float]
     evaluated: list[tuple[int, float]]
-    """(step, held-out loss), the last word on each step."""
+    """(step, held-out loss); the last value of each step."""
     unigram_loss: float | None
     resumed: list[int]
 
 
 def main() -> int:
-    """Parse, read, draw."""
+    """Draw the curves; returns the exit code, 1 when a run has no steps."""
     arguments = _parse()
     curves = [read_curve(folder) for folder in arguments.runs]
     missing = [curve.name for curve in curves if not curve.steps]
@@ -55,12 +55,12 @@ def main() -> int:
 
 
 def read_curve(run_dir: Path) -> Curve:
-    """The curve of one run; empty when it has no metrics yet."""
+    """Read the curve of one run; empty when it has no metrics yet."""
     return make_curve(RunLogs.read(run_dir))
 
 
 def make_curve(run: RunLogs) -> Curve:
-    """The curve of a run that was read."""
+    """Return the curve of a run's logs."""
     return Curve(
         name=run.name,
         steps=list(run.losses),
@@ -72,7 +72,7 @@ def make_curve(run: RunLogs) -> Curve:
 
 
 def draw_curves(curves: list[Curve], out: Path, *, logarithmic: bool = False) -> None:
-    """Write one picture with all curves; `logarithmic` in steps and in loss."""
+    """Write all curves to one PNG; `logarithmic` applies to steps and loss."""
     figure, axes = pyplot.subplots(figsize=(10, 5.5), dpi=120)
     for number, curve in enumerate(curves):
         _draw_one(axes, curve, _COLOURS[number % len(_COLOURS)], _STYLES[number % len(_STYLES)])
@@ -109,7 +109,7 @@ def _draw_one(axes: Axes, curve: Curve, colour: str, style: str) -> None:
 
 
 def smoothed(losses: list[float]) -> list[float]:
-    """Exponential moving average, corrected for its beginning."""
+    """Return the bias-corrected exponential moving average."""
     averages, average, weight = [], 0.0, 0.0
     for loss in losses:
         average = _SMOOTHING * average + (1 - _SMOOTHING) * loss
@@ -120,11 +120,16 @@ def smoothed(losses: list[float]) -> list[float]:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m training.curve", description="Draw the loss curves of runs."
+        prog="python -m training.curve",
+        description="Draw the loss curves of runs.",
+        epilog="example:\n  python -m training.curve runs/hello-v1 --out curve.png",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN_DIR")
-    parser.add_argument("--out", required=True, type=Path, metavar="FILE.png")
-    parser.add_argument("--log", action="store_true", help="logarithmic axes")
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN_DIR", help="run directory")
+    parser.add_argument(
+        "--out", required=True, type=Path, metavar="FILE.png", help="picture to write"
+    )
+    parser.add_argument("--log", action="store_true", help="draw logarithmic axes")
     return parser.parse_args()
 
 

@@ -77,7 +77,7 @@ def test_a_server_that_is_not_there_changes_nothing(trainer: Trainer, control: R
     codes = ranks.wait()
     assert codes in ([75, 75], [0, 0])
     assert files.losses() == control.losses()[: files.last_step()]
-    until(lambda: "the run directory has it all" in ranks.said(), "its complaint")
+    until(lambda: "the run directory keeps all metrics" in ranks.said(), "its complaint")
 
 
 def test_prometheus_sees_the_run_while_it_trains(trainer: Trainer, control: RunFiles) -> None:

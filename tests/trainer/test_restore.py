@@ -89,7 +89,7 @@ def test_a_drill_restores_the_newest_elsewhere_and_a_run_goes_on_from_it(
     scratch = trainer.root / "drilled"
     code, said, _ = ask("drill", control.path, "--scratch", scratch)
     assert code == 0, said
-    assert f"{NEWEST}: " in said and "every SHA-256 equal" in said
+    assert f"{NEWEST}: " in said and "all SHA-256 match" in said
     store = PosixStore(scratch / "checkpoints")
     assert store.steps() == [STEPS] and store.verify(STEPS) == []
     assert trainer.run("drilled", world=1) == [0]

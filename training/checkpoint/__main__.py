@@ -1,16 +1,8 @@
-"""`python -m training.checkpoint list|verify|explain|export|drill DIR`: look at a run's checkpoints.
+"""List, verify, explain, export and restore the checkpoints of a run.
 
-DIR is a run directory, its `checkpoints` folder, or one `step-...` folder; or s3://BUCKET/PREFIX of
-the same kinds.
-
-    list     one line per checkpoint
-    verify   read all and compare every byte with the recorded hashes
-    explain  what made the newest one
-    export   write the newest one's model to OUT, a folder that transformers' from_pretrained loads
-    drill    restore the newest one under --scratch OUT, read it back, compare every tensor
-
-Exit 0 when all is well, 1 when something is corrupt, 2 when there is nothing to look at or OUT
-cannot be written. Only export and drill load torch.
+DIR is a run directory, its `checkpoints` folder or one `step-...` folder, local or s3://BUCKET/PREFIX.
+Exit codes: 0 ok, 1 a checkpoint is corrupt, 2 no checkpoint found or OUT not writable. Only export
+and drill load torch.
 """
 
 from __future__ import annotations
@@ -31,7 +23,7 @@ _FOUND, _CORRUPT, _NOTHING = 0, 1, 2
 
 
 def main() -> int:
-    """Parse, find the checkpoints, do what was asked."""
+    """Run one command; returns the exit code."""
     arguments = _parse()
     try:
         store, steps = find_checkpoints(arguments.dir)
@@ -39,7 +31,7 @@ def main() -> int:
         print(f"{arguments.dir}: {error}", file=sys.stderr)
         return _NOTHING
     if not steps:
-        print(f"{arguments.dir}: no checkpoints here", file=sys.stderr)
+        print(f"{arguments.dir}: no checkpoints found; name a run directory", file=sys.stderr)
         return _NOTHING
     if arguments.command == "list":
         return _list(store, steps, store.last_known_good())
@@ -63,7 +55,7 @@ def _copy(command: str, store: CheckpointStore, step: int, out: Path) -> int:
             done = run_drill(store, step, out)
             print(
                 f"{folder_name(step)}: {done.tensors} tensors, {done.bytes / 1e6:.1f} MB restored "
-                f"to {out} in {time.monotonic() - begun:.1f} s, every SHA-256 equal"
+                f"to {out} in {time.monotonic() - begun:.1f} s, all SHA-256 match"
             )
     except CorruptCheckpoint as error:
         print(f"{folder_name(step)}: corrupt: {error}", file=sys.stderr)
@@ -76,7 +68,7 @@ def _copy(command: str, store: CheckpointStore, step: int, out: Path) -> int:
 
 def _list(store: CheckpointStore, steps: list[int], good: int | None) -> int:
     code = _FOUND
-    print(f"{'step':>10}  {'MB':>9}  {'held-out loss':>13}  {'ranks':>5}  {'saved':19}  why")
+    print(f"{'step':>10}  {'MB':>9}  {'held-out loss':>13}  {'ranks':>5}  {'saved':19}  reason")
     for step in steps:
         try:
             manifest = store.manifest(step)
@@ -128,7 +120,7 @@ def _facts(manifest: Manifest) -> list[tuple[str, str]]:
     recorded = [(key, run[key]) for key in sorted(run)]
     facts = [
         ("step", manifest.step),
-        ("saved", f"{_when(manifest)}, because of {manifest.reason}"),
+        ("saved", f"{_when(manifest)} ({manifest.reason})"),
         ("held-out loss", manifest.evaluation_loss),
         ("attempt", manifest.attempt),
         ("world size", manifest.world_size),
@@ -152,30 +144,33 @@ def _when(manifest: Manifest) -> str:
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m training.checkpoint", description="Look at a run's checkpoints."
+        prog="python -m training.checkpoint",
+        description="Inspect, verify, export and restore the checkpoints of a run.",
+        epilog="example:\n  python -m training.checkpoint verify runs/hello-v1",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, what in (
-        ("list", "one line per checkpoint"),
-        ("verify", "compare every byte with the recorded hashes"),
-        ("explain", "what made the newest one"),
-        ("export", "write the model as a folder that transformers loads"),
-        ("drill", "restore the newest elsewhere and compare every tensor"),
+        ("list", "list checkpoints, one line each"),
+        ("verify", "read every file and compare it with its recorded SHA-256"),
+        ("explain", "show the manifest of the newest checkpoint: step, commit, dataset, settings"),
+        ("export", "write the newest model for transformers' from_pretrained"),
+        ("drill", "restore the newest checkpoint to a scratch folder and compare every tensor"),
     ):
-        command = commands.add_parser(name, help=what)
+        command = commands.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
         command.add_argument("dir", metavar="DIR", help="run directory, step folder or s3://...")
         if name == "explain":
-            command.add_argument("--json", action="store_true", help="print the manifest itself")
+            command.add_argument("--json", action="store_true", help="print manifest.json")
         if name == "export":
-            command.add_argument("out", type=Path, metavar="OUT", help="new or empty folder")
+            command.add_argument("out", type=Path, metavar="OUT", help="new or empty output folder")
         if name == "drill":
             command.add_argument(
                 "--scratch",
                 dest="out",
                 type=Path,
-                metavar="OUT",
+                metavar="DIR",
                 required=True,
-                help="new or empty folder",
+                help="new or empty folder to restore into",
             )
     return parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""Compare runs: settings, losses, speed, where the time went; draw their loss curves."""
+"""Compare runs: settings, losses, speed and goodput, as a table or JSON, with their loss curves."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ _PICTURE = Path("comparison.png")
 
 
 def main() -> int:
-    """0 shown; 1 when a folder holds no run."""
+    """Returns the exit code: 0 shown, 1 a folder holds no run."""
     arguments = _parse()
     runs = [RunLogs.read(folder) for folder in arguments.runs]
     pairs = zip(arguments.runs, runs, strict=True)
     if empty := [str(folder) for folder, run in pairs if not (run.metrics or run.events)]:
-        print(f"no run in {', '.join(empty)}: neither metrics nor events", file=sys.stderr)
+        print(
+            f"{', '.join(empty)}: no run found (no metrics.jsonl, no events.jsonl)", file=sys.stderr
+        )
         return 1
     if arguments.json:
         print(json.dumps(compare_runs(runs), indent=2))
@@ -39,13 +41,21 @@ def main() -> int:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m training.compare", description=__doc__)
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN_DIR")
-    parser.add_argument(
-        "--out", type=Path, metavar="FILE.png", help=f"the picture; {_PICTURE} with a table"
+    parser = argparse.ArgumentParser(
+        prog="python -m training.compare",
+        description=__doc__,
+        epilog="example:\n  python -m training.compare runs/hello-v1 runs/hello-v2",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--log", action="store_true", help="logarithmic axes in the picture")
-    parser.add_argument("--json", action="store_true", help="values instead of a table")
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN_DIR", help="run directory")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE.png",
+        help=f"loss curves (default without --json: {_PICTURE})",
+    )
+    parser.add_argument("--log", action="store_true", help="draw logarithmic axes")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return parser.parse_args()
 
 

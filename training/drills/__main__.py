@@ -1,11 +1,8 @@
-"""`python -m training.drills ROOT...`: restore the newest checkpoint of each of a team's runs elsewhere.
+"""Restore the newest checkpoint of each run below ROOT to a scratch folder and compare every tensor.
 
-ROOT is a folder of run directories, such as a team's checkpoint volume, or s3://BUCKET/PREFIX of the
-same. One line of JSON per run, the last line sums up. Nothing is written but below --scratch and to
---results.
-
-Exit 0 when every checkpoint is of use (also when there is none yet), 1 when one is not or a place
-cannot be read, 78 for a mistake in the arguments.
+Prints one JSON line per run and a summary as the last line; writes only to --scratch and --results.
+Exit codes: 0 all checkpoints restorable (or none yet), 1 one is not or a ROOT is unreadable, 78
+invalid arguments.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ _FAILED = 1
 
 
 def main() -> int:
-    """Parse, examine one run after the other, sum up."""
+    """Verify the runs one after the other and print a summary; returns the exit code."""
     arguments = _parse()
     signal.signal(signal.SIGTERM, _interrupted)
     begun = time.monotonic()
@@ -41,13 +38,11 @@ def main() -> int:
     except (BadLocation, OSError) as error:
         trouble = str(error)
     except KeyboardInterrupt:
-        print(
-            "drills: interrupted; with --results the next call goes on from here", file=sys.stderr
-        )
+        print("drills: interrupted; with --results the next call continues here", file=sys.stderr)
         return 128 + signal.SIGINT
-    told = results.summarize(verdicts, time.monotonic() - begun, trouble)
-    print(json.dumps(told, sort_keys=True), flush=True)
-    return EXIT_DONE if told["ok"] else _FAILED
+    summary = results.summarize(verdicts, time.monotonic() - begun, trouble)
+    print(json.dumps(summary, sort_keys=True), flush=True)
+    return EXIT_DONE if summary["ok"] else _FAILED
 
 
 def _examine_all(root: str, arguments: argparse.Namespace) -> list[Verdict]:
@@ -74,41 +69,42 @@ def _interrupted(_number: int, _frame: object) -> None:
 def _parse() -> argparse.Namespace:
     parser = Parser(
         prog="python -m training.drills",
-        description="Restore the newest checkpoint of each run elsewhere and compare every tensor.",
+        description=__doc__,
+        epilog="example:\n  python -m training.drills /checkpoints --scratch /scratch",
     )
     parser.add_argument(
         "roots", nargs="+", metavar="ROOT", help="folder of run directories, or s3://BUCKET/PREFIX"
     )
     parser.add_argument(
-        "--scratch", required=True, type=Path, help="folder that checkpoints are restored under"
+        "--scratch", required=True, type=Path, metavar="DIR", help="existing folder to restore into"
     )
     parser.add_argument(
         "--newest",
         type=int,
         default=3,
         metavar="N",
-        help="of each ROOT, the N runs that saved last (default: %(default)s)",
+        help="check the N most recently saved runs of each ROOT (default: %(default)s)",
     )
     parser.add_argument(
         "--largest",
         type=int,
         metavar="BYTES",
-        help="a larger checkpoint is read and compared, not restored (default: what --scratch has "
-        "free). A restore needs as much memory, too",
+        help="verify checksums only, without a restore, above this size (default: free space of "
+        "--scratch); a restore needs as much memory",
     )
     parser.add_argument(
         "--results",
         type=Path,
         metavar="FILE",
-        help="keep verdicts here; runs that are in it already are not examined again",
+        help="append verdicts to this file and skip runs that are in it",
     )
     arguments = parser.parse_args()
     if arguments.newest < 1:
-        parser.error(f"--newest: got {arguments.newest}; allowed >= 1")
+        parser.error(f"--newest: got {arguments.newest}; must be at least 1")
     if arguments.largest is not None and arguments.largest < 1:
-        parser.error(f"--largest: got {arguments.largest}; allowed >= 1")
+        parser.error(f"--largest: got {arguments.largest}; must be at least 1")
     if not arguments.scratch.is_dir():
-        parser.error(f"--scratch: got {arguments.scratch}; allowed a folder that is there")
+        parser.error(f"--scratch: {arguments.scratch} is not an existing folder; create it")
     return arguments
 
 

@@ -1,4 +1,4 @@
-"""`python -m training.prepare`: exit 0 when the dataset is there, 78 for a mistake, 1 for I/O."""
+"""`python -m training.prepare`: exit codes 0 prepared or already there, 78 invalid input, 1 I/O."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from training.spec import EXIT_BAD_CONFIG, EXIT_DONE
 
 
 def main() -> int:
-    """Parse, prepare, say what is there."""
+    """Prepare the dataset and print a summary; returns the exit code."""
     arguments = _parse()
     signal.signal(signal.SIGTERM, _interrupted)
     begun = time.monotonic()
@@ -37,13 +37,13 @@ def main() -> int:
         return 1
     except KeyboardInterrupt:
         progress.close()
-        print("prepare: interrupted; nothing was left half done, run it again", file=sys.stderr)
+        print("prepare: interrupted; no partial dataset remains; run it again", file=sys.stderr)
         return 128 + signal.SIGINT
     progress.close()
     print(
-        f"{'wrote' if written else 'already there:'} {folder}: "
-        f"{index.source['documents']} documents, {index.tokens('train'):,} tokens to train on, "
-        f"{index.tokens('eval'):,} held out, {len(index.shards)} shards "
+        f"{'wrote' if written else 'up to date:'} {folder}: "
+        f"{index.source['documents']} documents, {index.tokens('train'):,} training tokens, "
+        f"{index.tokens('eval'):,} held-out tokens, {len(index.shards)} shards "
         f"({time.monotonic() - begun:.1f} s)"
     )
     return EXIT_DONE
@@ -65,58 +65,64 @@ def _interrupted(_number: int, _frame: object) -> None:
 def _parse() -> argparse.Namespace:
     parser = Parser(
         prog="python -m training.prepare",
-        description="Cut text into sharded token files with an index and hashes.",
+        description="Tokenize text into sharded, checksummed files for the trainer.",
+        epilog="example:\n  python -m training.prepare --source stdlib --tokenizer train:8192 "
+        "--out /data/stdlib",
     )
     parser.add_argument(
         "--source",
         required=True,
-        help="stdlib (Python's own standard library on this machine), a folder of text or parquet "
-        "files, or s3://BUCKET/PREFIX with such",
+        help="stdlib (this machine's Python standard library), or a folder or s3://BUCKET/PREFIX "
+        "of text or parquet files",
     )
     parser.add_argument(
-        "--out", required=True, type=Path, help="folder of the dataset, e.g. /data/NAME"
+        "--out", required=True, type=Path, metavar="DIR", help="dataset folder, e.g. /data/NAME"
     )
     parser.add_argument(
         "--tokenizer",
         default=BYTES,
         metavar="FILE|train:VOCAB|bytes",
-        help="a tokenizer.json, or train one of VOCAB tokens on this text (default: %(default)s)",
+        help="tokenizer.json file, or a vocabulary size to train one on this text "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--boundary-token",
         metavar="TOKEN",
-        help="what ends a document, for a FILE (default: the usual ones, tried in turn)",
+        help="token that ends a document, for --tokenizer FILE (default: first of <|endoftext|>, "
+        "<|end_of_text|>, </s>, <eos>, [SEP] that exists)",
     )
     parser.add_argument(
         "--column",
         default="text",
         metavar="NAME",
-        help="of .parquet files: each row of it is a document (default: %(default)s)",
+        help="text column of .parquet files, one document per row (default: %(default)s)",
     )
     parser.add_argument(
         "--suffix",
         action="append",
         default=[],
         metavar=".EXT",
-        help="read only files of a folder that end so; may be repeated (default: every file)",
+        help="read only files with this suffix; repeatable (default: every file)",
     )
     parser.add_argument(
         "--eval-fraction",
         type=float,
         default=Settings.eval_fraction,
-        help="part of the documents that is held out (default: %(default)s)",
+        metavar="FRACTION",
+        help="fraction of documents held out for evaluation (default: %(default)s)",
     )
     parser.add_argument(
         "--shard-tokens",
         type=int,
         default=Settings.shard_tokens,
-        help="most tokens in one shard (default: %(default)s)",
+        metavar="N",
+        help="maximum tokens per shard (default: %(default)s)",
     )
     arguments = parser.parse_args()
     if not 0 < arguments.eval_fraction < 1:
-        parser.error(f"--eval-fraction: got {arguments.eval_fraction}; allowed between 0 and 1")
+        parser.error(f"--eval-fraction: got {arguments.eval_fraction}; must be between 0 and 1")
     if arguments.shard_tokens < 1024:
-        parser.error(f"--shard-tokens: got {arguments.shard_tokens}; allowed >= 1024")
+        parser.error(f"--shard-tokens: got {arguments.shard_tokens}; must be at least 1024")
     return arguments
 
 

@@ -1,4 +1,4 @@
-"""Send one run directory to MLflow, once, or for as long as standard input stays open."""
+"""Send the metrics of a run directory to MLflow, once or, with --follow, while the run writes them."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from training.tracking.mlflow_sync import LOCK_FILE, MlflowSync
 from training.trainer.config.reporting import uri_mistakes
 
 _INTERVAL_S = 2.0
-"""Between two looks at the files."""
+"""Seconds between two polls of the files."""
 _LONGEST_PAUSE_S = 60.0
-"""Between two tries when the server does not answer."""
+"""Longest pause between retries."""
 FLUSH_S = 10.0
-"""For the rest, once the trainer is gone."""
+"""Seconds to send the rest once the trainer has ended."""
 
 
 def main() -> int:
-    """Returns 1 when not everything could be sent."""
+    """Send the run; returns the exit code, 1 when not everything was sent."""
     arguments = _parse()
     if arguments.follow:
         # Signals of a terminal or a launcher reach this process too; it ends when the trainer has.
@@ -50,7 +50,7 @@ def main() -> int:
 
 @contextmanager
 def exclusive(run_dir: Path) -> Iterator[None]:
-    """One process sends a run at a time: that of an earlier attempt may still be at its rest."""
+    """Hold the run's lock: the process of an earlier attempt may still be sending."""
     with (run_dir / LOCK_FILE).open("w") as stream:
         with suppress(OSError):  # a file system without locks: then two may send the same
             fcntl.flock(stream, fcntl.LOCK_EX)
@@ -58,14 +58,14 @@ def exclusive(run_dir: Path) -> Iterator[None]:
 
 
 def follow(sender: MlflowSync) -> None:
-    """Send what is new now and then, until standard input ends; a server may be away for long."""
+    """Send new lines periodically until standard input ends; back off while the server is away."""
     pause = _INTERVAL_S
     while not _input_ended(pause):
         pause = _INTERVAL_S if _tried(sender, ending=False) else min(2 * pause, _LONGEST_PAUSE_S)
 
 
 def finish(sender: MlflowSync, seconds: float) -> bool:
-    """Send the rest and the run's state; whether that worked within the time."""
+    """Send the rest and the run's status; return whether that succeeded in time."""
     limit, pause = time.monotonic() + seconds, 0.05
     while not _tried(sender, ending=True):
         if time.monotonic() + pause > limit:
@@ -82,7 +82,7 @@ def _tried(sender: MlflowSync, *, ending: bool) -> bool:
             sender.end()
     except Exception as error:  # whatever goes wrong here must not matter to the run
         text = " ".join(str(error).split())[:200]
-        print(f"mlflow: {sender.uri}: {text}; the run directory has it all", file=sys.stderr)
+        print(f"mlflow: {sender.uri}: {text}; the run directory keeps all metrics", file=sys.stderr)
         return False
     return True
 
@@ -93,18 +93,29 @@ def _input_ended(seconds: float) -> bool:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m training.tracking", description=__doc__)
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
-    parser.add_argument("--uri", required=True, help="sqlite:///FILE or http(s)://SERVER")
-    parser.add_argument("--experiment", default="trainyard", metavar="NAME")
-    parser.add_argument("--name", help="of the MLflow run; default: the folder's")
-    parser.add_argument("--tag", action="append", default=[], metavar="KEY=VALUE")
+    parser = argparse.ArgumentParser(
+        prog="python -m training.tracking",
+        description=__doc__,
+        epilog="example:\n  python -m training.tracking runs/hello-v1 --uri sqlite:///mlflow.db",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="run directory")
     parser.add_argument(
-        "--follow", action="store_true", help="go on until standard input is closed"
+        "--uri", required=True, help="tracking server: sqlite:///FILE or http(s)://SERVER"
+    )
+    parser.add_argument(
+        "--experiment", default="trainyard", metavar="NAME", help="default: %(default)s"
+    )
+    parser.add_argument("--name", help="name of the MLflow run (default: name of RUN_DIR)")
+    parser.add_argument(
+        "--tag", action="append", default=[], metavar="KEY=VALUE", help="tag of the run; repeatable"
+    )
+    parser.add_argument(
+        "--follow", action="store_true", help="keep sending until standard input is closed"
     )
     chosen = parser.parse_args()
     if not chosen.run_dir.is_dir():
-        parser.error(f"RUN_DIR: got {chosen.run_dir}; allowed the folder of a run")
+        parser.error(f"RUN_DIR: {chosen.run_dir} is not a folder; name a run directory")
     for mistake in uri_mistakes("--uri", chosen.uri):
         parser.error(mistake)
     return chosen

@@ -1,6 +1,9 @@
-"""The PyTorch program that every launcher starts.
+"""The PyTorch trainer that every launcher starts. It does not depend on Kubernetes.
 
-`python -m training.trainer` is one rank. It is told everything by a YAML file and the environment
-that torchrun sets, and keeps all it knows in the run directory: metrics.jsonl, events.jsonl and
-checkpoints/. Nothing here knows about Kubernetes.
+`python -m training.trainer` is one rank, configured by a YAML file and torchrun's environment. All
+its output is in the run directory: metrics.jsonl, events.jsonl and checkpoints/.
+
+Read it in this order: __main__.py, assembly.py (builds a run), loop.py, checkpointing.py, resume.py;
+then data/ (samples), parallel/ (ranks and the model), metrics/ (reporting), processes/ (fork server,
+exit codes, notices) and config/ (settings).
 """

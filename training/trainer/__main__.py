@@ -1,7 +1,7 @@
 """One rank of a training run: parse, build, run, close.
 
-Exit codes: 0 done; 75 stopped by a notice with a good checkpoint; 78 the configuration cannot work;
-1 anything else. The launcher learns them through files, since torchrun does not pass them on.
+Exit codes: 0 done; 75 stopped by a notice after saving a checkpoint; 78 invalid configuration; 1 any
+other failure. They reach the launcher through files, because torchrun does not pass them on.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main() -> int:
 
 
 def _train(arguments: argparse.Namespace, notice: Notice) -> int:
-    # Imports come as late as they can: what needs no torch fails before torch is loaded.
+    # Late imports: an invalid configuration fails before torch is loaded.
     from training.trainer.preflight import check_request
 
     request = check_request(
@@ -66,7 +66,7 @@ def _train(arguments: argparse.Namespace, notice: Notice) -> int:
 
 
 def _report_error(error: Exception) -> None:
-    """One line for what can happen to a sound program, a traceback for what cannot."""
+    """Print one line for expected failures, a traceback for bugs."""
     expected = {
         "StaleAttempt",
         "NoUsableCheckpoint",
@@ -87,22 +87,32 @@ def _report_error(error: Exception) -> None:
 def _parse() -> argparse.Namespace:
     parser = Parser(
         prog="python -m training.trainer",
-        description="Train a language model; start it with torchrun for several ranks.",
+        description="Train a language model; use training.trainer.launch for several ranks.",
+        epilog="example:\n  python -m training.trainer --config config.yaml --run-dir runs/hello "
+        "--set data.path=/data/stdlib",
     )
-    parser.add_argument("--config", required=True, type=Path, metavar="FILE")
-    parser.add_argument("--run-dir", required=True, type=Path, metavar="DIR")
-    parser.add_argument("--run-record", type=Path, metavar="FILE", help="the platform's run.json")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="e.g. data.path=/data/NAME"
+        "--config", required=True, type=Path, metavar="FILE", help="trainer configuration (YAML)"
+    )
+    parser.add_argument(
+        "--run-dir", required=True, type=Path, metavar="DIR", help="logs and checkpoints"
+    )
+    parser.add_argument("--run-record", type=Path, metavar="FILE", help="run.json of the platform")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override a setting, e.g. data.path=/data/NAME; repeatable",
     )
     return parser.parse_args()
 
 
 def _exit(code: int) -> NoReturn:
-    """Leave at once, telling the launcher.
+    """Report the exit code to the launcher and exit immediately.
 
-    Not sys.exit: taking torch apart costs time that a notice may not leave, and can hang for ever
-    when other ranks are gone.
+    Not sys.exit: torch's teardown takes time that a notice may not leave, and can hang when other
+    ranks are gone.
     """
     report_exit_code(code)
     sys.stdout.flush()

@@ -1,7 +1,7 @@
-"""Check the node that this runs on: `python -m training.validation smoke|collective|train-...|queueing-...|gate`.
+"""Check this node, or a gang of nodes, before it runs training.
 
-The last line of the output is one JSON object: validation, ok, cause, remedy, and facts. Exit codes: 0 passed,
-1 failed, 78 a command line that cannot work. `gate` becomes the command behind `--` when its check has passed.
+The last line of output is a JSON object: validation, ok, cause, remedy and facts.
+Exit codes: 0 passed, 1 failed, 78 invalid command line.
 """
 
 from __future__ import annotations
@@ -26,9 +26,14 @@ GANG_CHECKS: Final = {
     "train-single": "train",
     "train-multi": "train",
 }
-"""By the name of the validation, what its ranks do."""
+"""Check that the ranks run, by name of the validation."""
+_GANG_HELP: Final = {
+    "collective": "verify all-reduce sums and measure bus bandwidth over all ranks",
+    "train-single": "run a short training on one node",
+    "train-multi": "run a short training over several nodes",
+}
 WAITS: Final = ("queueing-low", "queueing-high")
-"""They only hold their place in a queue: who is admitted, evicted and admitted again is the check."""
+"""Pods that only occupy quota: the readiness check watches their admission and eviction."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,37 +64,43 @@ def _gang(asked: argparse.Namespace) -> Gang:
 
 
 def _wait(validation: str, seconds: float) -> Verdict:
-    """Stay for so long, unless told to leave."""
-    told = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: told.set())
-    finding = gang.INTERRUPTED if told.wait(seconds) else None
+    """Sleep until the time is over or SIGTERM arrives."""
+    stopped = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+    finding = gang.INTERRUPTED if stopped.wait(seconds) else None
     return Verdict(
         validation=validation, finding=finding, facts={"node": host.host_facts()["node"]}
     )
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = Parser(prog="python -m training.validation", description=__doc__)
+    parser = Parser(
+        prog="python -m training.validation",
+        description=__doc__,
+        epilog="example:\n  python -m training.validation collective --processes 8 --device cuda",
+    )
     checks = parser.add_subparsers(dest="validation", required=True, metavar="CHECK")
-    alone = checks.add_parser("smoke", help="driver, GPUs, ECC, exact products")
+    alone = checks.add_parser("smoke", help="check driver, GPU count, ECC errors and exact matmuls")
     _node_arguments(alone, ("cpu", "cuda"))
     for name in GANG_CHECKS:
-        of_gang = checks.add_parser(name, help="ranks of several processes or nodes together")
+        of_gang = checks.add_parser(name, help=_GANG_HELP[name])
         _node_arguments(of_gang)
         _gang_arguments(of_gang)
     for name in WAITS:
-        waiting = checks.add_parser(name, help="hold a place in a queue")
-        waiting.add_argument("--seconds", type=float, required=True)
-    gated = checks.add_parser("gate", help="the collective check, then the command")
+        waiting = checks.add_parser(name, help="occupy quota, for the check of queues")
+        waiting.add_argument("--seconds", type=float, required=True, help="seconds to wait")
+    gated = checks.add_parser(
+        "gate", help="run the collective check, then exec the command after --"
+    )
     _node_arguments(gated)
     _gang_arguments(gated)
-    gated.add_argument("--gbps", type=float, required=True, help="GB/s of bus bandwidth at least")
+    gated.add_argument("--gbps", type=float, required=True, help="minimum bus bandwidth in GB/s")
     gated.add_argument("command", nargs="+", metavar="-- COMMAND")
     return parser.parse_args(arguments)
 
 
 def _expectation(text: str) -> str:
-    """The text itself, once it is known to be readable."""
+    """Return the text if it parses. Raises ValueError."""
     Expected.from_json(text)
     return text
 
@@ -97,16 +108,28 @@ def _expectation(text: str) -> str:
 def _node_arguments(
     parser: argparse.ArgumentParser, devices: Sequence[str] = ("auto", "cpu", "cuda")
 ) -> None:
-    parser.add_argument("--processes", type=int, default=1, help="GPUs of this pod")
+    parser.add_argument("--processes", type=int, default=1, help="GPUs of this pod (default: 1)")
     parser.add_argument("--device", choices=devices, default=devices[0])
-    parser.add_argument("--expect", type=_expectation, default=json.dumps({}), metavar="JSON")
+    parser.add_argument(
+        "--expect",
+        type=_expectation,
+        default=json.dumps({}),
+        metavar="JSON",
+        help="facts that the nodes must show, e.g. '{\"mtu\": 9001}'",
+    )
 
 
 def _gang_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--nodes", type=int, default=1)
-    parser.add_argument("--job", default="alone", help="names the gang's rendezvous")
-    parser.add_argument("--leader", default="", help="host name of the first pod")
-    parser.add_argument("--join-seconds", type=int, default=300, help="for all nodes to meet")
+    parser.add_argument("--nodes", type=int, default=1, help="nodes of the gang (default: 1)")
+    parser.add_argument("--job", default="alone", help="rendezvous id of the gang")
+    parser.add_argument("--leader", default="", metavar="HOST", help="host name of the first pod")
+    parser.add_argument(
+        "--join-seconds",
+        type=int,
+        default=300,
+        metavar="S",
+        help="rendezvous timeout (default: 300)",
+    )
 
 
 if __name__ == "__main__":

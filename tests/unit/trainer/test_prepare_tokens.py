@@ -257,7 +257,7 @@ def test_sigterm_leaves_nothing_half_done(tmp_path: Path) -> None:
         running.send_signal(signal.SIGTERM)
         _, said = running.communicate(timeout=60)
     assert running.returncode == 130
-    assert said == "prepare: interrupted; nothing was left half done, run it again\n"
+    assert said == "prepare: interrupted; no partial dataset remains; run it again\n"
     assert list(out.iterdir()) == []
 
 

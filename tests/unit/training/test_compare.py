@@ -143,7 +143,7 @@ def test_a_folder_without_a_run_is_named(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["compare", str(tmp_path / "none")])
     assert program.main() == 1
-    assert "none: neither metrics nor events" in capsys.readouterr().err
+    assert "none: no run found" in capsys.readouterr().err
 
 
 def test_a_run_that_has_only_begun_has_gaps_and_no_errors(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ def test_a_server_that_never_answers_costs_no_more_than_the_time_allowed(
     server = Recorder()
     server.failures = 10**9
     assert not finish(sender(tmp_path, server), 0.5)
-    assert "mlflow: http://x: away; the run directory has it all" in capsys.readouterr().err
+    assert "mlflow: http://x: away; the run directory keeps all metrics" in capsys.readouterr().err
 
 
 def test_one_process_sends_a_run_at_a_time(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ URIS = "allowed sqlite:///FILE, http://SERVER or https://SERVER"
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["nowhere", "--uri", "sqlite:///x"], "RUN_DIR: got nowhere; allowed the folder of a run"),
+        (["nowhere", "--uri", "sqlite:///x"], "RUN_DIR: nowhere is not a folder; name a run directory"),
         ([".", "--uri", ""], f"--uri: got ''; {URIS}"),
         ([".", "--uri", "mlruns"], f"--uri: got 'mlruns'; {URIS}"),
     ],
