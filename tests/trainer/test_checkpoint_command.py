@@ -70,7 +70,7 @@ def test_it_says_in_a_line_what_is_corrupt_missing_or_out_of_reach(
     assert ended(monkeypatch, "list", "s3://B") == 2
     assert capsys.readouterr().err.splitlines() == [
         f"{url}/checkpoints/step-00000011: no checkpoints found; name a run directory",
-        "s3://B: got 's3://B'; allowed s3://BUCKET/PREFIX",
+        "s3://B: got 's3://B'; must be s3://BUCKET/PREFIX",
     ]
     bucket.break_(Fault(kind="denied"))
     assert ended(monkeypatch, "list", url) == 2

@@ -159,7 +159,7 @@ def test_weights_come_from_safetensors(tmp_path: Path, world: World, sharded: bo
 def test_weights_that_do_not_fit_are_one_line(tmp_path: Path, world: World) -> None:
     (tmp_path / "config.json").write_text(json.dumps(transformers_config(SMALL, 8).to_dict()))
     asked = {"path": str(tmp_path), "weights": "safetensors"}
-    with pytest.raises(ConfigError, match=r"allowed a folder with model\.safetensors or") as none:
+    with pytest.raises(ConfigError, match=r"must be a folder with model\.safetensors or") as none:
         built(world, model=asked)
     wrong = weights_of(built(world))
     wrong["lm_head.weight"] = wrong["lm_head.weight"][:, :3].contiguous()
@@ -177,7 +177,10 @@ MISTAKES = {
         ("gpt2", "GPT2LMHeadModel", {**GPT2, "n_positions": 4}),
         "at most 4, the pos",
     ),
-    "small vocabulary": (("gpt2", "GPT2LMHeadModel", {**GPT2, "vocab_size": 9}), "allowed >= 257"),
+    "small vocabulary": (
+        ("gpt2", "GPT2LMHeadModel", {**GPT2, "vocab_size": 9}),
+        "must be at least 257",
+    ),
 }
 
 
@@ -193,7 +196,7 @@ def test_a_folder_that_cannot_be_trained_is_one_line(
     with pytest.raises(ConfigError, match=line) as caught:
         built(world, model={"path": str(path)})
     (mistake,) = caught.value.lines
-    assert "\n" not in mistake and "allowed" in mistake
+    assert "\n" not in mistake and "must be" in mistake
 
 
 def test_what_cannot_be_drawn_in_parts_is_refused() -> None:

@@ -146,7 +146,7 @@ def test_what_cannot_be_loaded_is_said_and_ranks_start_cold(
     monkeypatch.setattr(forkserver, "PRELOADED", ("no_such_module",))
     starting.append(ForkServer.start())
     assert not starting[-1].wait_until_ready()
-    assert "ranks start cold: ModuleNotFoundError" in capsys.readouterr().err
+    assert "without the fork server: ModuleNotFoundError" in capsys.readouterr().err
 
 
 def test_a_process_with_a_second_thread_forks_nobody(

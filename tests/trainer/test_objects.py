@@ -61,7 +61,7 @@ def test_a_location_ends_in_a_slash_so_that_it_reaches_nobody_else(text: str, pr
     ],
 )
 def test_what_is_no_location_is_said_in_a_line(text: str) -> None:
-    with pytest.raises(BadLocation, match="allowed s3://BUCKET/PREFIX"):
+    with pytest.raises(BadLocation, match="must be s3://BUCKET/PREFIX"):
         Location.parse(text)
 
 

@@ -102,7 +102,7 @@ def test_a_port_that_is_taken_is_said_and_does_not_stop_the_run(
         port = taken.getsockname()[1]
         ranks = trainer.start("run", f"report.prometheus_port={port}", world=2)
         assert ranks.wait() == [0, 0]
-    assert f"no endpoint for Prometheus at 127.0.0.1:{port}" in ranks.said()
+    assert f"cannot serve Prometheus metrics at 127.0.0.1:{port}" in ranks.said()
     assert_same(trainer.files("run"), control)
 
 

@@ -87,7 +87,7 @@ def test_text_in_a_bucket_makes_the_same_version_as_the_same_text_in_a_folder(
 
 def test_a_prefix_with_nothing_below_it_is_refused(bucket: Bucket, tmp_path: Path) -> None:
     with (
-        pytest.raises(DatasetError, match=r"s3://bucket/none: no objects there"),
+        pytest.raises(DatasetError, match=r"s3://bucket/none: no objects found"),
         local_folder(bucket.url("none"), tmp_path / "out", (), no_progress),
     ):
         pass

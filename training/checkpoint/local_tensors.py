@@ -49,7 +49,7 @@ def local_tensor(tensor: torch.Tensor) -> LocalTensor:
 
     sharded = cast(DTensor, tensor)
     if any(placement.is_partial() for placement in sharded.placements):
-        raise ValueError("a tensor that is not reduced yet cannot be saved")
+        raise ValueError("a DTensor with partial placements cannot be saved")
     shape, offset = compute_local_shape_and_global_offset(
         sharded.shape, sharded.device_mesh, sharded.placements
     )

@@ -89,7 +89,7 @@ class Manifest:
                 raise CorruptCheckpoint("manifest does not match its own checksum")
             if values.get("format") != FORMAT:
                 raise UnknownFormat(
-                    f"manifest format: got {values.get('format')!r}; allowed {FORMAT}"
+                    f"manifest format: got {values.get('format')!r}; this trainer reads {FORMAT}"
                 )
             files = {name: FileRecord(**record) for name, record in values.pop("files").items()}
             manifest = cls(files=files, **values)

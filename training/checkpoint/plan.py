@@ -231,8 +231,8 @@ def _check_tiling(what: str, shape: Shape, pieces: Sequence[Piece]) -> None:
     inside = all(axis[0] == 0 and axis[-1] == size for axis, size in zip(edges, shape, strict=True))
     if not inside or not bool((counts == 1).all()):
         raise UnevenLayout(
-            f"{what}: the ranks do not hold each element once; "
-            "shard it along dimensions that the ranks divide"
+            f"{what}: the ranks do not hold each element exactly once; "
+            "shard it along dimensions divisible by the ranks"
         )
 
 

@@ -183,7 +183,7 @@ class PosixUpload:
         """The rest of what the module says. Raises OSError, or what `fence` raises."""
         for name, record in manifest.files.items():
             if (self._folder / name).stat().st_size != record.bytes:
-                raise OSError(f"{name}: is not as long as it was when it was written")
+                raise OSError(f"{name}: size differs from what was written")
         self.put(MANIFEST_FILE, [manifest.to_json().encode()])
         self._at("fsync folder")
         fsync_folder(self._folder)

@@ -52,7 +52,7 @@ def export_model(store: CheckpointStore, step: int, out: Path) -> None:
     _refuse_used(out)
     manifest = store.manifest(step)
     if _CONFIG_FILE not in manifest.files:
-        raise RestoreError(f"step {step} has no {_CONFIG_FILE}: transformers could not load it")
+        raise RestoreError(f"step {step} has no {_CONFIG_FILE}; transformers needs it")
     layout = _layout(store, step)
     tensors = _loaded(store, manifest, layout, MODEL)
     out.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ def run_drill(store: CheckpointStore, step: int, scratch: Path) -> DrillResult:
     for group in new_layout:
         for name, tensor in _loaded(copy, restored, new_layout, group).items():
             if _sha256(tensor) != hashes[group, name]:
-                raise RestoreError(f"{group} tensor {name} differs after it was restored")
+                raise RestoreError(f"{group} tensor {name} differs after the restore")
     return DrillResult(step=step, tensors=len(hashes), bytes=restored.bytes)
 
 
@@ -144,4 +144,4 @@ def _sha256(tensor: torch.Tensor) -> str:
 
 def _refuse_used(folder: Path) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RestoreError(f"{folder}: exists and is not an empty folder; name another")
+        raise RestoreError(f"{folder}: exists and is not an empty folder; choose another")

@@ -99,7 +99,7 @@ class S3Store:
         self._manifests.pop(step, None)
         entry = s3_manifests.read_entry(self._objects, step)
         if not entry.published:
-            raise CorruptCheckpoint(f"{MANIFEST_FILE}: there is none")
+            raise CorruptCheckpoint(f"{MANIFEST_FILE}: not found")
         self._manifests[step] = entry.manifest(step)
         return self._manifests[step]
 
@@ -109,7 +109,7 @@ class S3Store:
             with contextlib.suppress(ObjectMissing):
                 size = self._objects.size(stored)
                 return S3Source(self._objects, stored, size, self._readers)
-        raise CorruptCheckpoint(f"{name}: is not there")
+        raise CorruptCheckpoint(f"{name}: not found")
 
     def read(self, step: int, name: str) -> bytes:
         """A small file's content, verified. Raises CorruptCheckpoint or ObjectError."""
@@ -122,7 +122,7 @@ class S3Store:
                 content = self._objects.read(stored)
                 record.compare(name, len(content), hashlib.sha256(content).hexdigest())
                 return content
-        raise CorruptCheckpoint(f"{name}: is not there")
+        raise CorruptCheckpoint(f"{name}: not found")
 
     def verify(self, step: int) -> list[str]:
         """One line per file that is missing, truncated or altered. Raises ObjectError."""

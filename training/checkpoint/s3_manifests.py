@@ -88,4 +88,6 @@ def close_step(
         except (ObjectExists, ObjectMissing):
             continue
         return entry
-    raise ObjectExists(f"{checkpoints.location.url(manifest_name(step))}: changes all the time")
+    raise ObjectExists(
+        f"{checkpoints.location.url(manifest_name(step))}: changed {_TURNS} times by other writers"
+    )

@@ -69,7 +69,9 @@ class S3Upload:
             except (ObjectExists, ObjectMissing):
                 continue
             return manifest
-        raise ObjectExists(f"{self._objects.location.url(name)}: changes all the time")
+        raise ObjectExists(
+            f"{self._objects.location.url(name)}: changed {_TURNS} times by other writers"
+        )
 
     def abort(self) -> None:
         """End what is under way, close the step, remove the attempt's files; never raises.
@@ -92,4 +94,4 @@ class S3Upload:
         there = {e.name.removeprefix(folder): e.bytes for e in self._objects.list(folder)}
         for name, record in manifest.files.items():
             if there.get(name) != record.bytes:
-                raise ObjectError(f"{name}: is not as long as it was when it was written")
+                raise ObjectError(f"{name}: size differs from what was written")

@@ -13,7 +13,7 @@ _MAX_KEY_BYTES: Final = 1024
 
 
 class BadLocation(ValueError):
-    """Not s3://BUCKET/PREFIX; one line: got, allowed."""
+    """A text that is not s3://BUCKET/PREFIX; one line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Location:
         words = prefix.removesuffix("/").split("/") if prefix.removesuffix("/") else []
         sound = bool(_BUCKET.fullmatch(bucket)) and not {"", ".", ".."} & set(words)
         if not text.startswith(SCHEME) or not sound or len(prefix.encode()) > _MAX_KEY_BYTES // 2:
-            raise BadLocation(f"got {text!r}; allowed s3://BUCKET/PREFIX")
+            raise BadLocation(f"got {text!r}; must be s3://BUCKET/PREFIX")
         return cls(bucket=bucket, prefix="".join(f"{word}/" for word in words))
 
     def below(self, name: str) -> Location:

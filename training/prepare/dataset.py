@@ -139,8 +139,8 @@ def resolve_version(path: Path, version: str) -> str:
         found = (path / LATEST_FILE).read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError):
         raise DatasetError(
-            f"{path}: no dataset here (no file `{LATEST_FILE}`); "
-            f"make one with `python -m training.prepare --source stdlib --out {path}`"
+            f"{path}: no dataset found (no file `{LATEST_FILE}`); "
+            f"create one with `python -m training.prepare --source stdlib --out {path}`"
         ) from None
     return parse_latest(found, str(path / LATEST_FILE))
 
@@ -149,7 +149,7 @@ def check_version(version: str) -> str:
     """A version that was named. Raises DatasetError."""
     if not _VERSION.fullmatch(version):
         raise DatasetError(
-            f"data.version: got {version!r}; allowed {LATEST} or 16 hexadecimal characters"
+            f"data.version: got {version!r}; must be {LATEST} or 16 hexadecimal characters"
         )
     return version
 
@@ -158,7 +158,9 @@ def parse_latest(text: str, where: str) -> str:
     """The version that the file `latest` names; `where` names the file in a DatasetError."""
     found = text.strip()
     if not _VERSION.fullmatch(found):
-        raise DatasetError(f"{where}: got {found[:40]!r}; allowed a version")
+        raise DatasetError(
+            f"{where}: got {found[:40]!r}; must be a version (16 hexadecimal characters)"
+        )
     return found
 
 
@@ -168,7 +170,7 @@ def read_index(folder: Path) -> Index:
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise DatasetError(f"{folder}: no such dataset version (no {INDEX_FILE})") from None
+        raise DatasetError(f"{folder}: dataset version not found (no {INDEX_FILE})") from None
     except (OSError, UnicodeDecodeError) as error:
         raise DatasetError(f"{file}: unreadable: {error}") from None
     return parse_index(text, folder.name, str(file))
@@ -181,7 +183,7 @@ def parse_index(text: str, version: str, where: str) -> Index:
         stated, format_ = values.pop("version"), values["format"]
         if format_ != FORMAT:
             raise DatasetError(
-                f"{where}: format: got {format_}; allowed {FORMAT}; prepare the dataset again"
+                f"{where}: format: got {format_}; this trainer reads {FORMAT}; prepare the dataset again"
             )
         shards = tuple(Shard(**shard) for shard in values.pop("shards"))
         counts = tuple(values.pop("unigram_counts"))
@@ -205,9 +207,13 @@ def verify_files(folder: Path, index: Index, *, hashes: bool) -> list[str]:
             mistakes.append(f"{file}: missing; prepare the dataset again")
             continue
         if wanted.bytes is not None and size != wanted.bytes:
-            mistakes.append(f"{file}: got {size} bytes; allowed {wanted.bytes}; prepare it again")
+            mistakes.append(
+                f"{file}: got {size} bytes; the index records {wanted.bytes}; prepare the dataset again"
+            )
         elif hashes and file_sha256(file) != wanted.sha256:
-            mistakes.append(f"{file}: corrupt (SHA-256 differs from index.json); prepare it again")
+            mistakes.append(
+                f"{file}: corrupt (SHA-256 differs from index.json); prepare the dataset again"
+            )
     return mistakes
 
 

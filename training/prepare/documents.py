@@ -43,7 +43,7 @@ def parquet_documents(name: str, file: Path, column: str) -> Iterator[Document]:
         columns = opened.schema_arrow.names
         if column not in columns:
             raise DatasetError(
-                f"{file}: no column {column!r}; allowed {', '.join(columns)}; name it with --column"
+                f"{file}: no column {column!r}; columns are {', '.join(columns)}; choose one with --column"
             )
         row = 0
         for batch in opened.iter_batches(batch_size=_ROWS, columns=[column]):
@@ -51,7 +51,7 @@ def parquet_documents(name: str, file: Path, column: str) -> Iterator[Document]:
                 text = value.encode("utf-8", "replace") if isinstance(value, str) else value
                 if text is not None and not isinstance(text, bytes):
                     raise DatasetError(
-                        f"{file}: column {column!r} holds {type(value).__name__}; allowed text"
+                        f"{file}: column {column!r} holds {type(value).__name__}; must be text"
                     )
                 if text:
                     yield Document(name=f"{name}#{row}", pieces=partial(_cut, text))

@@ -49,12 +49,12 @@ def _fetch(
 ) -> None:
     found = [o for o in objects.list() if o.bytes and _wanted(o, suffixes)]
     if not found:
-        raise DatasetError(f"--source: {source}: no objects there")
+        raise DatasetError(f"--source: {source}: no objects found; check the prefix and --suffix")
     needed, free = sum(o.bytes for o in found), shutil.disk_usage(folder).free
     if needed > free:
         raise DatasetError(
             f"--source: {source}: {needed / 1e9:.1f} GB to fetch, {free / 1e9:.1f} GB free at "
-            f"{folder.parent}; make room there"
+            f"{folder.parent}; free some space"
         )
     done = 0
     for listed in found:

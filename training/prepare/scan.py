@@ -96,7 +96,7 @@ def scan_source(source: Source, eval_fraction: float, progress: ProgressCallback
         if not there.any():
             raise DatasetError(
                 f"{source.root}: no text for the {split} split in {int(kept.sum())} distinct "
-                "documents; give more of them or another --eval-fraction"
+                "documents; add text or change --eval-fraction"
             )
     sizes = np.frombuffer(lengths, dtype=np.uint64)
     return ScanResult(

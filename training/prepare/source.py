@@ -57,6 +57,8 @@ def open_source(source: str, suffixes: tuple[str, ...], column: str = "text") ->
         return Source(kind=STDLIB, root=root, suffixes=(".py",), left_out=left_out, column=column)
     root = Path(source)
     if not root.is_dir():
-        raise DatasetError(f"--source: {source} is no folder; allowed {STDLIB} or a folder of text")
+        raise DatasetError(
+            f"--source: {source} is not a folder; must be {STDLIB}, a folder or s3://BUCKET/PREFIX"
+        )
     hidden = frozenset({"__pycache__", ".git", ".venv"})
     return Source(kind="folder", root=root, suffixes=suffixes, left_out=hidden, column=column)

@@ -37,7 +37,7 @@ def _vocabulary(asked: str) -> int:
     text = asked.removeprefix(TRAIN)
     if not text.isdecimal() or not BYTES_VOCAB_SIZE <= int(text) <= MOST_VOCABULARY:
         raise DatasetError(
-            f"--tokenizer: got {asked!r}; allowed {TRAIN}VOCAB with VOCAB from {BYTES_VOCAB_SIZE}"
+            f"--tokenizer: got {asked!r}; must be {TRAIN}VOCAB with VOCAB from {BYTES_VOCAB_SIZE}"
             f" to {MOST_VOCABULARY}"
         )
     return int(text)

@@ -76,7 +76,9 @@ class TokenizerEncoder:
             self._tokenizer = Tokenizer.from_buffer(content)
         except Exception as error:
             reason = " ".join(str(error).split())
-            raise DatasetError(f"{where}: no tokenizer that `tokenizers` loads: {reason}") from None
+            raise DatasetError(
+                f"{where}: not a tokenizer that `tokenizers` loads: {reason}"
+            ) from None
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         # Text that spells a special token stays text: nothing in a document can end it.
@@ -87,8 +89,8 @@ class TokenizerEncoder:
         found = [token for token in wanted if token in vocabulary]
         if not found:
             raise DatasetError(
-                f"{where}: has no token {' or '.join(wanted)} to end documents with; "
-                "name one of its own with --boundary-token"
+                f"{where}: no boundary token {' or '.join(wanted)}; "
+                "choose one of its tokens with --boundary-token"
             )
         self.boundary = vocabulary[found[0]]
         self.dtype = token_dtype(self.vocab_size)
@@ -104,7 +106,7 @@ class TokenizerEncoder:
         if any((tokens == self.boundary).any() for tokens in found):
             raise DatasetError(
                 f"--boundary-token: {self.record['boundary_token']!r} occurs as an ordinary token; "
-                "name a special token"
+                "choose a special token"
             )
         return found
 

@@ -107,7 +107,7 @@ class Checkpointer:
         states = safetensors.torch.save(rng.capture())
         waited = self._wait_for_writer(progress.step, give_up)
         if self.world.sum([float(self.writing)])[0]:
-            error = "the checkpoint before is still being written"
+            error = "the previous checkpoint is still being written"
             self.events.write("checkpoint_failed", progress.step, seconds=waited, error=error)
             return
         self.raise_if_replaced()
@@ -134,7 +134,9 @@ class Checkpointer:
         if isinstance(error, StaleAttempt):
             raise error
         if error is not None:
-            print(f"checkpoint not written: {error}; training goes on", file=sys.stderr, flush=True)
+            print(
+                f"checkpoint not written: {error}; training continues", file=sys.stderr, flush=True
+            )
 
     def conclude(self, intended_code: int, timeout_s: float) -> int:
         """Wait for the save in flight; the exit code that all ranks end with.
@@ -181,7 +183,7 @@ class Checkpointer:
         if bad:
             raise NoUsableCheckpoint(
                 f"{self.store.place}: none of the {len(bad)} checkpoints can be loaded; "
-                "move the folder away to begin again from step 0"
+                "move the folder away to restart from step 0"
             )
         return None
 

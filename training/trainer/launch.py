@@ -128,7 +128,7 @@ def _read_signals(reader: socket.socket) -> None:
 
 
 def _exit_before_ranks(*_: object) -> NoReturn:
-    print("launch: told to stop before any rank was started", file=sys.stderr, flush=True)
+    print("launch: stopped by SIGTERM before any rank started", file=sys.stderr, flush=True)
     os._exit(EXIT_PREEMPTED)
 
 

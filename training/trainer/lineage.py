@@ -26,7 +26,9 @@ def read_run_record(file: Path | None) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ConfigError([f"{file}: not a run record: {error}"]) from None
     if not isinstance(record, dict):
-        raise ConfigError([f"{file}: not a run record: got a {type(record).__name__}"])
+        raise ConfigError(
+            [f"{file}: not a run record: must be a JSON object, got {type(record).__name__}"]
+        )
     return record
 
 

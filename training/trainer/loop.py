@@ -190,7 +190,7 @@ def stop_on_notice(run: Run, notice: str) -> int:
         received=run.notice.received_at,
         seconds_left=left,
     )
-    run.display.log(f"agreed to stop: saving step {step}, {left:.0f} s left")
+    run.display.log(f"notice received: saving step {step}, {left:.0f} s left")
     if run.checkpointer.saved_step != step and step > 0:
         run.checkpointer.save(run.progress, policy.NOTICE, lambda waited_s: waited_s > left)
     left = run.notice.seconds_left(run.deadline_s)

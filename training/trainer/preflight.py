@@ -50,7 +50,7 @@ def check_request(
         raise ConfigError(
             [
                 f"{config_file}: model.vocab_size: got {config.model.vocab_size}; "
-                f"allowed >= {corpus.index.vocab_size}, the dataset's"
+                f"must be at least {corpus.index.vocab_size}, the dataset's"
             ]
         )
     return RunRequest(config=config, record=record, run_dir=run_dir, corpus=corpus)

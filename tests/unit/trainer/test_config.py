@@ -75,7 +75,7 @@ def test_weights_of_datasets_become_the_smallest_whole_numbers() -> None:
         (with_(optimizer={"scale_learning_rate": 0}), "c: optimizer.scale_learning_rate: got 0"),
         (with_(optimizer=3), "c: optimizer: got 3; allowed a mapping"),
         (with_(checkpoint={"every_steps": 0}), "allowed > 0; use null to switch it off"),
-        (with_(checkpoint={"store": "s3:/b"}), "got 's3:/b'; allowed s3://BUCKET/PREFIX, or null"),
+        (with_(checkpoint={"store": "s3:/b"}), "got 's3:/b'; must be s3://BUCKET/PREFIX, or null"),
         (with_(checkpoint={"every_steps": None}), "every_steps and every_seconds are both null"),
         (with_(model={"vocab_size": 100}), "c: model.vocab_size: got 100; allowed >= 257"),
         (with_(model={"hidden_size": 100, "heads": 8, "kv_heads": 8}), "2 x heads = 16"),

@@ -36,5 +36,5 @@ def test_a_dataset_alone_keeps_its_version_and_a_mixture_has_one_by_versions_and
 
 def test_datasets_with_other_tokens_are_not_mixed(tmp_path: Path) -> None:
     one, two = opened(tmp_path / "a", 0), opened(tmp_path / "b", 50, vocab_size=300)
-    with pytest.raises(DatasetError, match="/b has another tokenizer than /a"):
+    with pytest.raises(DatasetError, match="/b uses another tokenizer than /a"):
         combine_datasets([one, two], [1, 1], ["/a", "/b"])

@@ -50,5 +50,5 @@ def test_a_position_a_trillion_deep_costs_what_the_first_does() -> None:
 
 
 def test_nothing_has_no_order() -> None:
-    with pytest.raises(ValueError, match="allowed >= 1"):
+    with pytest.raises(ValueError, match="must be at least 1"):
         Permutation(0, seed=0, epoch=0)

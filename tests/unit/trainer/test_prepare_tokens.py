@@ -152,8 +152,8 @@ def test_an_ordinary_token_cannot_be_the_boundary() -> None:
         ("train:256", None, "VOCAB from 257"),
         ("train:many", None, "VOCAB from 257"),
         ("nowhere.json", None, "No such file"),
-        ("broken.json", None, "no tokenizer that `tokenizers` loads"),
-        ("words.json", "<end>", "has no token <end> to end documents with"),
+        ("broken.json", None, "not a tokenizer that `tokenizers` loads"),
+        ("words.json", "<end>", "no boundary token <end>"),
     ],
 )
 def test_a_tokenizer_that_cannot_be_used_is_one_line(
@@ -187,7 +187,10 @@ def test_each_row_of_a_parquet_file_is_a_document(texts: Path, tmp_path: Path) -
 def test_a_parquet_column_that_is_not_there_or_no_text_is_told(tmp_path: Path) -> None:
     (tmp_path / "rows").mkdir()
     parquet.write_table(pa.table({"body": ["a"], "n": [1]}), tmp_path / "rows" / "a.parquet")
-    for column, told in (("text", "allowed body, n; name it with --column"), ("n", "holds int")):
+    for column, told in (
+        ("text", "columns are body, n; choose one with --column"),
+        ("n", "holds int"),
+    ):
         with pytest.raises(DatasetError, match=told):
             prepare(open_source(str(tmp_path / "rows"), (), column), tmp_path / "out", SETTINGS)
     (tmp_path / "rows" / "a.parquet").write_text("no parquet")
@@ -281,5 +284,7 @@ def test_the_index_is_json_that_anyone_can_read(texts: Path, tmp_path: Path) -> 
     assert values["format"] == 2 and values["tokenizer"] == {"kind": "bytes"}
     values["format"] = 1
     (folder / "index.json").write_text(json.dumps(values))
-    with pytest.raises(DatasetError, match=r"format: got 1; allowed 2; prepare the dataset again"):
+    with pytest.raises(
+        DatasetError, match=r"format: got 1; this trainer reads 2; prepare the dataset again"
+    ):
         read_index(folder)

@@ -199,7 +199,7 @@ def test_every_flipped_bit_of_a_manifest_is_found(tmp_path: Path) -> None:
 
 def test_a_manifest_of_a_later_format_is_refused_by_name() -> None:
     later = replace(draft(1), format=3)
-    with pytest.raises(UnknownFormat, match="manifest format: got 3; allowed 2"):
+    with pytest.raises(UnknownFormat, match="manifest format: got 3"):
         Manifest.from_json(later.to_json())
 
 

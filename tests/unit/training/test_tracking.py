@@ -232,7 +232,10 @@ URIS = "allowed sqlite:///FILE, http://SERVER or https://SERVER"
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["nowhere", "--uri", "sqlite:///x"], "RUN_DIR: nowhere is not a folder; name a run directory"),
+        (
+            ["nowhere", "--uri", "sqlite:///x"],
+            "RUN_DIR: nowhere is not a folder; name a run directory",
+        ),
         ([".", "--uri", ""], f"--uri: got ''; {URIS}"),
         ([".", "--uri", "mlruns"], f"--uri: got 'mlruns'; {URIS}"),
     ],

@@ -75,7 +75,7 @@ def combine_datasets(
         same = (index.tokenizer, index.boundary, index.vocab_size)
         if same != (first.tokenizer, first.boundary, first.vocab_size):
             raise DatasetError(
-                f"data.sources: {path} has another tokenizer than {paths[0]}; "
+                f"data.sources: {path} uses another tokenizer than {paths[0]}; "
                 "prepare both with the same --tokenizer"
             )
     return Corpus(opened=tuple(opened), weights=tuple(weights), paths=tuple(paths))

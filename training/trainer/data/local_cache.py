@@ -176,7 +176,7 @@ def _check_room(missing: list[DataFile], staging: Path) -> None:
     if needed > free:
         raise DatasetError(
             f"data.staging: {staging}: {needed / 1e9:.2f} GB to copy, {free / 1e9:.2f} GB free; "
-            "remove other versions there or name a larger disk"
+            "remove other versions or choose a larger disk"
         )
 
 
@@ -194,7 +194,7 @@ def _copy_file(place: DatasetSource, version: str, wanted: DataFile, file: Path)
         with contextlib.suppress(OSError):
             file.unlink()
         raise DatasetError(
-            f"{place.where(name)}: corrupt (SHA-256 differs from index.json); prepare it again"
+            f"{place.where(name)}: corrupt (SHA-256 differs from index.json); prepare the dataset again"
         )
 
 

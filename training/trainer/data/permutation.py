@@ -28,7 +28,7 @@ class Permutation:
 
     def __init__(self, size: int, seed: int, epoch: int) -> None:
         if size < 1:
-            raise ValueError(f"size: got {size}; allowed >= 1")
+            raise ValueError(f"size: got {size}; must be at least 1")
         self._size = np.uint64(size)
         rows = math.isqrt(size - 1) + 1
         self._rows, self._columns = np.uint64(rows), np.uint64(-(-size // rows))

@@ -24,10 +24,10 @@ _COUNTERS = {
     "steps": "Optimizer steps done by this attempt",
     "tokens": "Tokens predicted by this attempt, over all ranks",
     "samples": "Samples used by this attempt, over all ranks",
-    "step_seconds": "Time in steps, the loader's included",
+    "step_seconds": "Time in steps, including waiting for data",
     "loader_seconds": "Time that steps waited for their samples",
-    "collective_seconds": "Time that steps waited for the other ranks in their last exchange",
-    "checkpoint_stall_seconds": "Time that training stood still to begin saves",
+    "collective_seconds": "Time that steps waited for other ranks in the final all-reduce",
+    "checkpoint_stall_seconds": "Time that training was stalled by checkpoint saves",
 }
 _GAUGES = {
     "step": "Newest step",
@@ -105,7 +105,7 @@ class RunCollector(Collector):
                 if number is not None:
                     yield self._gauge(name, text, number)
         for name, value in list(self._event_gauges.items()):
-            yield self._gauge(name, "From the newest event that tells it", value)
+            yield self._gauge(name, "Value from the newest event that reports it", value)
         events = CounterMetricFamily(
             "trainyard_events", "Events of this attempt", labels=[*self._labels, "event"]
         )

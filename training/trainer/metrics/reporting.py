@@ -71,7 +71,7 @@ def _endpoint(run: Run, request: RunRequest, port: int) -> Callable[[], None] | 
         close = start_server(collector, address, port)
     except OSError as error:
         why = error.strerror or error
-        run.display.log(f"no endpoint for Prometheus at {address}:{port}: {why}")
+        run.display.log(f"cannot serve Prometheus metrics at {address}:{port}: {why}")
         return None
     run.events.listen(collector.observe)
     return close
@@ -83,5 +83,5 @@ def _tracker(run: Run, request: RunRequest) -> MlflowProcess | None:
     try:
         return MlflowProcess(request.run_dir, run.config.report, named["run_id"], tags)
     except OSError as error:
-        run.display.log(f"no MLflow: {error}")
+        run.display.log(f"cannot start MLflow tracking: {error}")
         return None

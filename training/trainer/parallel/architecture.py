@@ -37,8 +37,8 @@ def transformers_config(config: ModelConfig, sequence_length: int) -> Any:
     if longest is not None and longest < sequence_length:
         raise ConfigError(
             [
-                f"data.sequence_length: got {sequence_length}; allowed at most {longest}, the "
-                f"positions of {config.path}"
+                f"data.sequence_length: got {sequence_length}; must be at most {longest}, the "
+                f"max_position_embeddings of {config.path}"
             ]
         )
     return settings
@@ -72,14 +72,14 @@ def _class_and_values(config: ModelConfig, sequence_length: int) -> tuple[Any, d
         raise ConfigError(
             [
                 f"model.path: {file}: got {name} of model type {kind}; "
-                "allowed a causal language model that the installed transformers has"
+                "must be a causal language model of the installed transformers"
             ]
         ) from None
     except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
         reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
         raise ConfigError(
             [
-                f"model.path: {file}: {reason}; allowed a folder whose {CONFIG_FILE} names a "
+                f"model.path: {file}: {reason}; must be a folder whose {CONFIG_FILE} names a "
                 "model_type and its architectures"
             ]
         ) from None

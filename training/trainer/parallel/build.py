@@ -83,8 +83,8 @@ def build_network(config: TrainerConfig, world: World, vocabulary: int) -> Netwo
     mistakes = list(config.parallel.model_mistakes(_shape(settings)))
     if settings.vocab_size < vocabulary:
         mistakes.append(
-            f"model.path: {config.model.path}: its vocab_size is {settings.vocab_size}; "
-            f"allowed >= {vocabulary}, the dataset's"
+            f"model.path: {config.model.path}: vocab_size is {settings.vocab_size}; "
+            f"must be at least {vocabulary}, the dataset's"
         )
     if mistakes:
         raise ConfigError(mistakes)

@@ -34,7 +34,7 @@ def load_pretrained(model: torch.nn.Module, folder: Path) -> None:
         mistakes += _read(folder / file, wanted)
     if mistakes:
         more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
-        raise ConfigError([f"{mistakes[0]}{more}; allowed the weights of this model"])
+        raise ConfigError([f"{mistakes[0]}{more}; must hold the weights of this model"])
 
 
 def _files(folder: Path) -> Mapping[str, str]:
@@ -49,7 +49,7 @@ def _files(folder: Path) -> Mapping[str, str]:
         raise ConfigError(
             [
                 f"model.weights: {folder}: {' '.join(str(error).split())}; "
-                f"allowed a folder with {_SINGLE} or {_INDEX}"
+                f"must be a folder with {_SINGLE} or {_INDEX}"
             ]
         ) from None
 

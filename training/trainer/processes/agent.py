@@ -63,7 +63,7 @@ class ForkServer:
             if not self.ready:
                 self._mark_lost()
                 print(
-                    f"launch: ranks start cold: {mistake or 'the fork server is gone'}",
+                    f"launch: ranks start without the fork server: {mistake or 'the fork server is gone'}",
                     file=sys.stderr,
                 )
         return self.ready

@@ -81,9 +81,9 @@ def _load() -> str | None:
         return f"{type(error).__name__}: {error}"
     threads = os.listdir("/proc/self/task")
     if len(threads) > 1:
-        return f"{len(threads)} threads after loading; a fork of them would not be sound"
+        return f"{len(threads)} threads after loading; forking is unsafe with more than one"
     if sys.modules["torch"].cuda.is_initialized():
-        return "a GPU was touched while loading"
+        return "CUDA was initialized while loading"
     gc.collect()
     gc.freeze()  # else each rank's first collection would copy all of it
     return None
@@ -144,7 +144,7 @@ class _RankForker:
         try:
             pid = os.fork()
         except OSError as error:
-            print(f"launch: no rank can be forked: {error}", file=sys.stderr, flush=True)
+            print(f"launch: cannot fork a rank: {error}", file=sys.stderr, flush=True)
             return None
         if pid == 0:
             os.setsid()
