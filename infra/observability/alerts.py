@@ -85,9 +85,9 @@ _RUNS: Final = (
         lasting="15m",
         owner=TEAM,
         severity=TICKET,
-        summary="GPUs of {{ $labels.namespace }}/{{ $labels.pod }} are mostly idle",
-        description="GPUs that this pod holds were busy for less than 40 % of the time, "
-        "{{ $value | humanizePercentage }} now. They cost as much as busy ones.",
+        summary="GPUs of pod {{ $labels.namespace }}/{{ $labels.pod }} are mostly idle",
+        description="The GPUs of this pod have been busy less than 40 % of the time, "
+        "{{ $value | humanizePercentage }} now. Idle GPUs cost as much as busy ones.",
     ),
     Alert(
         name="SlowLoaderHint",
@@ -95,9 +95,9 @@ _RUNS: Final = (
         lasting="30m",
         owner=TEAM,
         severity=TICKET,
-        summary=f"Run {_RUN} leaves its GPUs waiting",
-        description="Its GPUs are busy {{ $value | humanizePercentage }} of the time. Below 60 % the "
-        "data loader is the usual cause: more loader workers, before more GPUs.",
+        summary=f"Run {_RUN} does not keep its GPUs busy",
+        description="Its GPUs are busy {{ $value | humanizePercentage }} of the time. Below 60 % the data "
+        "loader is the usual cause: speed it up before adding GPUs.",
     ),
     Alert(
         name="LoaderStarvation",
@@ -106,7 +106,7 @@ _RUNS: Final = (
         owner=TEAM,
         severity=TICKET,
         summary=f"Run {_RUN} waits for data",
-        description="{{ $value | humanizePercentage }} of its steps' time goes into waiting for samples.",
+        description="It spends {{ $value | humanizePercentage }} of its step time waiting for samples.",
     ),
     Alert(
         name="CheckpointSlow",
@@ -115,8 +115,8 @@ _RUNS: Final = (
         owner=PLATFORM,
         severity=TICKET,
         summary=f"Checkpoints of run {_RUN} are slow",
-        description="The newest took {{ $value | humanizeDuration }}: more than 15 minutes, or more than a "
-        "minute and twice the median of six hours. A notice of two minutes may not be enough any more.",
+        description="The newest save took {{ $value | humanizeDuration }}: more than 15 minutes, or more than "
+        "one minute and twice the median of six hours. A two-minute spot notice may not be enough.",
     ),
     Alert(
         name="CheckpointFailed",
@@ -124,23 +124,24 @@ _RUNS: Final = (
         owner=PLATFORM,
         severity=PAGE,
         summary=f"Run {_RUN} cannot write checkpoints",
-        description="It trains on, and all since its last good checkpoint is lost with the next interruption.",
+        description="Training continues, but the next interruption loses all progress since the last good "
+        "checkpoint.",
     ),
     Alert(
         name="ResumeFailed",
         expression=RESUME_FAILED,
         owner=TEAM,
         severity=PAGE,
-        summary=f"Run {_RUN} found a checkpoint that it cannot load",
-        description="Either it went on from an older one, or none is good and it cannot go on.",
+        summary=f"Run {_RUN} could not load a checkpoint",
+        description="It either resumed from an older checkpoint, or found no good one and stopped.",
     ),
     Alert(
         name="PodRestartLoop",
         expression=RESTART_LOOP,
         owner=TEAM,
         severity=TICKET,
-        summary=f"Run {_RUN} starts again and again",
-        description="{{ $value | humanize }} new starts within the hour.",
+        summary=f"Run {_RUN} restarts repeatedly",
+        description="{{ $value | humanize }} restarts within one hour.",
     ),
     Alert(
         name="RunFailed",
@@ -149,8 +150,8 @@ _RUNS: Final = (
         owner=TEAM,
         severity=TICKET,
         summary=f"Run {_RUN} has failed",
-        description="It is not started again: its own error came as often as it may, or its configuration "
-        "cannot work.",
+        description="It does not restart: its own error occurred more often than allowed, or its "
+        "configuration is invalid.",
     ),
     Alert(
         name="TrainingPodPending",
@@ -158,8 +159,8 @@ _RUNS: Final = (
         lasting="10m",
         owner=PLATFORM,
         severity=TICKET,
-        summary="{{ $labels.namespace }}/{{ $labels.pod }} finds no node",
-        description=f"A pod of run {_RUN} is admitted and has been Pending for 10 minutes.",
+        summary="Pod {{ $labels.namespace }}/{{ $labels.pod }} is not scheduled",
+        description=f"Run {_RUN} is admitted, but this pod has been Pending for 10 minutes.",
     ),
     Alert(
         name="NcclTimeout",
@@ -167,9 +168,8 @@ _RUNS: Final = (
         lasting="2m",
         owner=PLATFORM,
         severity=PAGE,
-        summary=f"Ranks of run {_RUN} do not reach each other",
-        description="Its logs tell of a collective that timed out: network interface, MTU, firewall, "
-        "a lost node, or one rank that hangs.",
+        summary=f"A collective of run {_RUN} timed out",
+        description="Usual causes: network interface, MTU, firewall, a lost node, or a rank that hangs.",
     ),
 )
 
@@ -181,15 +181,15 @@ _STACK: Final = (
         owner=PLATFORM,
         severity=PAGE,
         summary="GPU node {{ $labels.node }} reports {{ $labels.condition }}",
-        description="The kubelet evicts pods next, and with one pod the whole gang.",
+        description="The kubelet evicts pods next; evicting one pod stops its whole gang.",
     ),
     Alert(
         name="GpuHardwareError",
         expression=GPU_ERROR,
         owner=PLATFORM,
         severity=PAGE,
-        summary="GPU {{ $labels.gpu }} of node {{ $labels.node }} is damaged ({{ $labels.error }})",
-        description="What it computes cannot be trusted: take the node out.",
+        summary="GPU {{ $labels.gpu }} of node {{ $labels.node }} has a hardware error ({{ $labels.error }})",
+        description="Its results cannot be trusted: cordon the node and remove its runs.",
     ),
     Alert(
         name="StuckAdmission",
@@ -197,9 +197,9 @@ _STACK: Final = (
         lasting="15m",
         owner=PLATFORM,
         severity=PAGE,
-        summary="Queue {{ $labels.cluster_queue }} admits nothing, though it has quota",
-        description="{{ $value | humanize }} runs wait, GPUs of its own quota are free, nothing was admitted "
-        "for 30 minutes, and no run that holds the rest explains it.",
+        summary="Queue {{ $labels.cluster_queue }} admits no runs although quota is free",
+        description="{{ $value | humanize }} runs wait, GPUs of its own quota are free, and nothing was admitted "
+        "for 30 minutes. Runs that hold the rest of the quota do not explain it.",
     ),
     Alert(
         name="BudgetBurn",
@@ -207,8 +207,8 @@ _STACK: Final = (
         lasting="15m",
         owner=PLATFORM,
         severity=TICKET,
-        summary="{{ $labels.scope }} costs more than its budget",
-        description="{{ $value | humanizePercentage }} of the budget an hour, at the catalog's prices.",
+        summary="Cost of {{ $labels.scope }} exceeds its budget",
+        description="{{ $value | humanizePercentage }} of the hourly budget, at catalog prices.",
     ),
     Alert(
         name="VolumeAlmostFull",
@@ -216,24 +216,24 @@ _STACK: Final = (
         lasting="5m",
         owner=PLATFORM,
         severity=PAGE,
-        summary="{{ $labels.namespace }}/{{ $labels.persistentvolumeclaim }} is almost full",
-        description="{{ $value | humanizePercentage }} of it is free. Checkpoints fail when nothing is.",
+        summary="Volume {{ $labels.namespace }}/{{ $labels.persistentvolumeclaim }} is almost full",
+        description="{{ $value | humanizePercentage }} is free. Checkpoints fail when the volume is full.",
     ),
     Alert(
         name="RestoreDrillFailed",
         expression=RESTORE_DRILL_FAILED,
         owner=PLATFORM,
         severity=PAGE,
-        summary="Checkpoints of {{ $labels.namespace }} could not be restored",
-        description="The newest restore drill failed, and none has succeeded since.",
+        summary="The restore drill of {{ $labels.namespace }} failed",
+        description="Checkpoints may not be restorable. No drill has succeeded since.",
     ),
     Alert(
         name="ValidationFailed",
         expression=VALIDATION_FAILED,
         owner=PLATFORM,
         severity=TICKET,
-        summary="Validation {{ $labels.job_name }} failed",
-        description="A smoke or collective test of nodes failed; its log's last line says why.",
+        summary="Validation job {{ $labels.job_name }} failed",
+        description="A smoke or collective test of nodes failed; the last line of its log has the cause.",
     ),
     Alert(
         name="GpuMetricsMissing",
@@ -242,7 +242,7 @@ _STACK: Final = (
         owner=PLATFORM,
         severity=TICKET,
         summary="GPU node {{ $labels.node }} exports no GPU metrics",
-        description="It has GPUs to give, and no alert would tell what they do.",
+        description="It has allocatable GPUs that no alert covers.",
     ),
     Alert(
         name="MonitoringTargetDown",
@@ -251,7 +251,7 @@ _STACK: Final = (
         owner=PLATFORM,
         severity=PAGE,
         summary="{{ $labels.job }} cannot be scraped",
-        description="What it would tell is missing from every alert and dashboard.",
+        description="Its metrics are missing from all alerts and dashboards.",
     ),
 )
 

@@ -32,18 +32,18 @@ NOW: Final = Row(
     title="Now",
     panels=(
         number(
-            "Done",
+            "Progress",
             Unit.RATIO,
             f"max({series.STEP}{{{_RUN}}}) / max({series.PLANNED_STEPS}{{{_RUN}}})",
-            "Steps done of the steps planned.",
+            "Completed fraction of the planned steps.",
             maximum=1.0,
         ),
-        number("GPUs", Unit.COUNT, f"sum({series.RUN_GPUS}{{{_RUN}}})", "GPUs that its pods hold."),
+        number("GPUs", Unit.COUNT, f"sum({series.RUN_GPUS}{{{_RUN}}})", "GPUs held by its pods."),
         number(
-            "Busy",
+            "Mean GPU utilisation",
             Unit.RATIO,
             f"avg({series.RUN_GPU_UTILIZATION}{{{_RUN}}})",
-            "Utilisation of its GPUs.",
+            "Mean utilisation of its GPUs.",
             maximum=1.0,
             thresholds=((0.0, "red"), (0.4, "yellow"), (0.6, "green")),
         ),
@@ -51,25 +51,25 @@ NOW: Final = Row(
             "Attempt",
             Unit.COUNT,
             f"max({series.ATTEMPT}{{{_RUN}}})",
-            "Counted from 1; every interruption begins another.",
+            "Starts at 1; every interruption starts another.",
         ),
-        number("Costs an hour", Unit.USD, _COST, "The part of nodes' prices that its GPUs have."),
+        number("Cost per hour", Unit.USD, _COST, "The share of its nodes' price for its GPUs."),
         number(
-            "Cost in this window",
+            "Cost in the time range",
             Unit.USD,
             f"sum(sum_over_time({series.RUN_COST}{{{_RUN}}}[$__range:1m])) / 60",
-            "Price times hours over the time shown, a minute at a time.",
+            "Hourly cost, integrated over the selected time range.",
         ),
     ),
 )
 
 LEARNING: Final = Row(
-    title="Learning",
+    title="Training",
     panels=(
         lines(
             "Loss",
             Unit.NONE,
-            "Nats per token: of the newest step, and of held-out data.",
+            "In nats per token, of the newest step and of held-out data.",
             (f"max({series.LOSS}{{{_RUN}}})", "training"),
             (f"max({series.EVALUATION_LOSS}{{{_RUN}}})", "held out"),
             minimum=None,
@@ -85,7 +85,7 @@ LEARNING: Final = Row(
         lines(
             "Learning rate",
             Unit.NONE,
-            "Of the newest step.",
+            "Learning rate of the newest step.",
             (f"max({series.LEARNING_RATE}{{{_RUN}}})", "rate"),
         ),
     ),
@@ -97,7 +97,7 @@ SPEED: Final = Row(
         lines(
             "Tokens per second",
             Unit.TOKENS_PER_SECOND,
-            "Over all ranks: of the newest step, and over five minutes with every stall.",
+            "Over all ranks: of the newest step, and over five minutes including stalls.",
             (f"max({series.TOKENS_PER_SECOND}{{{_RUN}}})", "newest step"),
             (f"sum({series.RUN_TOKENS}{{{_RUN}}})", "five minutes"),
         ),
@@ -108,9 +108,9 @@ SPEED: Final = Row(
             (f"{_STEPS} / sum(rate({series.STEPS}{{{_RUN}}}[5m]))", "step"),
         ),
         lines(
-            "What steps wait for",
+            "Step time spent waiting",
             Unit.RATIO,
-            "Parts of the steps' time: for samples, for other ranks, and (beside it) for saves to begin.",
+            "Fraction of step time spent waiting for samples and other ranks, and stalls at the start of saves.",
             (f"avg({series.RUN_LOADER}{{{_RUN}}})", "data"),
             (f"avg({series.RUN_COLLECTIVE}{{{_RUN}}})", "other ranks"),
             (
@@ -122,21 +122,21 @@ SPEED: Final = Row(
         lines(
             "Model FLOPs utilisation",
             Unit.RATIO,
-            "Part of the devices' dense bf16 peak; missing where no peak is known.",
+            "Fraction of the GPUs' dense bf16 peak; absent if the peak is unknown.",
             (f"max({series.MFU}{{{_RUN}}})", "MFU"),
         ),
         lines(
             "GPU utilisation",
             Unit.RATIO,
-            "By GPU. One that lags holds up all ranks.",
+            "By GPU. One slow GPU delays all ranks.",
             (f"{series.GPU_UTILIZATION}{{{_RUN}}}", "{{node}} {{gpu}}"),
             maximum=1.0,
         ),
         lines(
             "Tensor cores",
             Unit.RATIO,
-            "Part of the cycles in which tensor cores worked, by GPU; busy GPUs with idle tensor cores "
-            "compute little.",
+            "Fraction of cycles in which tensor cores were active, by GPU; low values on busy GPUs "
+            "indicate inefficient computation.",
             (f"{series.GPU_TENSOR}{{{_RUN}}}", "{{node}} {{gpu}}"),
             maximum=1.0,
         ),
@@ -149,38 +149,38 @@ GROUND: Final = Row(
         lines(
             "GPU memory",
             Unit.BYTES,
-            "In use, by GPU.",
+            "Memory in use, by GPU.",
             (f"{series.GPU_MEMORY_USED}{{{_RUN}}}", "{{node}} {{gpu}}"),
         ),
         lines(
             "GPU power",
             Unit.WATTS,
-            "By GPU.",
+            "Power draw, by GPU.",
             (f"{series.GPU_POWER}{{{_RUN}}}", "{{node}} {{gpu}}"),
         ),
         lines(
             "GPU temperature",
             Unit.CELSIUS,
-            "By GPU.",
+            "Temperature, by GPU.",
             (f"{series.GPU_TEMPERATURE}{{{_RUN}}}", "{{node}} {{gpu}}"),
             thresholds=((85.0, "red"),),
         ),
         lines(
             "Pods by phase",
             Unit.COUNT,
-            "Pods that have not ended.",
+            "Pods that have not terminated.",
             (f"sum by (phase) ({_of_pods(str(series.POD_PHASE))})", "{{phase}}"),
             stacked=True,
         ),
         lines(
-            "Restarts of containers in an hour",
+            "Container restarts per hour",
             Unit.COUNT,
-            "A gang that starts again has new pods: see the attempt above.",
+            "A gang that restarts has new pods: see the attempt above.",
             (f"sum by (pod) ({_of_pods(f'increase({series.POD_RESTARTS}[1h])')})", "{{pod}}"),
         ),
         Panel(
             title="Hardware errors",
-            description="Its GPUs whose last XID is not 0, or that have uncorrectable ECC errors.",
+            description="GPUs of the run with a last XID other than 0, or with uncorrectable ECC errors.",
             unit=Unit.NONE,
             kind=Kind.TABLE,
             queries=(
@@ -197,34 +197,34 @@ CHECKPOINTS: Final = Row(
     title="Checkpoints and events",
     panels=(
         lines(
-            "Time to write a checkpoint",
+            "Checkpoint write time",
             Unit.SECONDS,
-            "From the begin of a save until it was committed; training goes on meanwhile.",
+            "From the start of a save to its commit; training continues meanwhile.",
             (f"max({series.CHECKPOINT_WRITE_SECONDS}{{{_RUN}}})", "newest"),
         ),
         lines(
             "Age of the newest checkpoint",
             Unit.SECONDS,
-            "What a crash would cost now.",
+            "Training time that a crash would lose now.",
             (f"time() - max({series.CHECKPOINT_COMMIT_TIME}{{{_RUN}}})", "age"),
         ),
         lines(
-            "Size of a checkpoint",
+            "Checkpoint size",
             Unit.BYTES,
-            "Of the newest.",
+            "Size of the newest checkpoint.",
             (f"max({series.CHECKPOINT_SIZE}{{{_RUN}}})", "newest"),
         ),
         lines(
             "Events",
             Unit.COUNT,
-            "Of the attempts that the window shows: notices, failures, resumes, saves.",
+            "Notices, failures, resumes and saves of the attempts in the time range.",
             (f"sum by (event) ({series.EVENTS}{{{_RUN}}})", "{{event}}"),
             width=12,
         ),
         lines(
-            "Lines in logs that tell of trouble",
+            "Log lines that match error patterns",
             Unit.COUNT,
-            "By pattern; infra/observability/log_patterns.py has their meaning.",
+            "By pattern; infra/observability/log_patterns.py describes them.",
             (f"sum by (pattern) ({series.LOG_MATCHES}{{{_RUN}}})", "{{pattern}}"),
             width=12,
         ),
@@ -234,7 +234,7 @@ CHECKPOINTS: Final = Row(
 RUN: Final = Dashboard(
     uid=RUN_UID,
     title="Run",
-    description="One run: whether it learns, how fast, what holds it up.",
+    description="One run: loss, throughput and stalls.",
     variables=(
         Variable(name="run_id", label="Run", query=f"label_values({series.RUN_POD}, run_id)"),
     ),

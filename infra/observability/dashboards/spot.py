@@ -24,35 +24,35 @@ NOW: Final = Row(
             "Spot nodes",
             Unit.COUNT,
             f"count({series.NODE_INFO}{{{_SPOT}}}) or vector(0)",
-            "Nodes of spot pools that are up.",
+            "Running nodes of spot pools.",
         ),
         number(
-            "Part of GPUs on spot",
+            "GPUs on spot",
             Unit.RATIO,
             f"sum({series.RUN_GPUS} * on (run_id) group_left () "
             f"(max by (run_id) ({series.RUN_COST}{{{_SPOT}}}) * 0 + 1)) / sum({series.RUN_GPUS})",
-            "Of the GPUs that runs hold, those of runs with spot nodes.",
+            "Fraction of the GPUs in use that belong to runs with spot nodes.",
             maximum=1.0,
         ),
-        number("Spot an hour", Unit.USD, _COST, "Price of all spot nodes that are up."),
+        number("Spot cost per hour", Unit.USD, _COST, "Price of all running spot nodes."),
         number(
-            "The same on demand",
+            "On-demand equivalent",
             Unit.USD,
             _AS_ON_DEMAND,
-            "What these nodes would cost an hour on demand, where that price is known.",
+            "Hourly on-demand price of these nodes, where it is known.",
         ),
         number(
-            "Saved",
+            "Savings",
             Unit.RATIO,
             f"1 - {_COST} / {_AS_ON_DEMAND}",
-            "Of the on-demand price, before what interruptions cost.",
+            "Fraction of the on-demand price, not counting the cost of interruptions.",
             maximum=1.0,
         ),
         number(
-            "Notices in a day",
+            "Notices per day",
             Unit.COUNT,
             f"sum(max_over_time({_NOTICES}[1d])) or vector(0)",
-            "Attempts that were told to stop, by a reclaim, a drain or a preemption.",
+            "Attempts that received a notice of a reclaim, a drain or a preemption.",
         ),
     ),
 )
@@ -61,23 +61,23 @@ OVER_TIME: Final = Row(
     title="Over time",
     panels=(
         lines(
-            "Cost an hour",
+            "Cost per hour",
             Unit.USD,
-            "Of all nodes, by how they are bought.",
+            "Price of all nodes, by capacity type.",
             (f"sum by (capacity) ({series.NODE_COST})", "{{capacity}}"),
             stacked=True,
         ),
         lines(
             "Nodes",
             Unit.COUNT,
-            "By pool; a step down on a spot pool is a reclaim or an idle node that went.",
+            "By pool; a drop in a spot pool is a reclaim or the removal of an idle node.",
             (f"count by (pool, capacity) ({series.NODE_INFO})", "{{pool}} {{capacity}}"),
             stacked=True,
         ),
         lines(
-            "Youngest node",
+            "Age of the youngest node",
             Unit.SECONDS,
-            "Age by pool: short lives mean many interruptions.",
+            "By capacity type; low values indicate many interruptions.",
             (
                 f"time() - max by (capacity) ({series.NODE_CREATED} {_BY_CAPACITY})",
                 "{{capacity}}",
@@ -86,21 +86,21 @@ OVER_TIME: Final = Row(
         lines(
             "Notices",
             Unit.COUNT,
-            "By run, over the attempts that are up.",
+            "By run, of the current attempts.",
             (f"sum by (run_id) ({_NOTICES})", "{{run_id}}"),
             stacked=True,
         ),
         lines(
-            "Evictions an hour",
+            "Evictions per hour",
             Unit.COUNT,
-            "Of queues, by reason: NodeFailures are nodes that were lost.",
+            "By reason; NodeFailures are lost nodes.",
             (f"sum by (reason) (increase({series.EVICTED}[1h]))", "{{reason}}"),
             stacked=True,
         ),
         lines(
-            "Price of a million tokens",
+            "Cost per million tokens",
             Unit.USD,
-            "Cost an hour over tokens an hour, by run; replayed steps make it dearer.",
+            "Hourly cost divided by hourly tokens, by run; replayed steps raise it.",
             (
                 f"sum by (run_id) ({series.RUN_COST})"
                 f" / (sum by (run_id) ({series.RUN_TOKENS}) * 3600 / 1e6 > 0)",
@@ -114,9 +114,9 @@ PRICES: Final = Row(
     title="Prices",
     panels=(
         lines(
-            "Price of a node",
+            "Node price per hour",
             Unit.USD,
-            "An hour, as in the catalog that the stack was deployed with.",
+            "From the catalog that the stack was deployed with.",
             (
                 f"max by (instance_type, capacity) ({series.NODE_PRICE})",
                 "{{instance_type}} {{capacity}}",
@@ -126,7 +126,7 @@ PRICES: Final = Row(
         lines(
             "Attempts",
             Unit.COUNT,
-            "Of runs that train; each interruption adds one.",
+            "By training run; each interruption adds one.",
             (f"max by (run_id) ({series.ATTEMPT})", "{{run_id}}"),
             width=12,
         ),
@@ -136,7 +136,7 @@ PRICES: Final = Row(
 SPOT: Final = Dashboard(
     uid=f"{naming.PROJECT}-spot",
     title="Spot economy",
-    description="What spot capacity saves, and what its interruptions cost.",
+    description="Savings of spot capacity, and its interruptions.",
     rows=(NOW, OVER_TIME, PRICES),
     since="now-24h",
 )

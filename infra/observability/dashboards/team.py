@@ -23,42 +23,40 @@ _QUEUE: Final = f'cluster_queue="{naming.cluster_queue("$team")}"'
 NOW: Final = Row(
     title="Now",
     panels=(
+        number("GPUs", Unit.COUNT, f"sum({series.RUN_GPUS}{{{_TEAM}}})", "GPUs held by its runs."),
         number(
-            "GPUs", Unit.COUNT, f"sum({series.RUN_GPUS}{{{_TEAM}}})", "GPUs that its runs hold."
-        ),
-        number(
-            "Busy",
+            "Mean GPU utilisation",
             Unit.RATIO,
             f"avg({series.RUN_GPU_UTILIZATION}{{{_TEAM}}})",
-            "Utilisation of the GPUs of its runs, each run counted once.",
+            "Mean over its runs, each run counted once.",
             maximum=1.0,
             thresholds=((0.0, "red"), (0.4, "yellow"), (0.6, "green")),
         ),
         number(
-            "Runs that wait",
+            "Waiting runs",
             Unit.COUNT,
             f"sum({series.PENDING}{{{_QUEUE}}})",
-            "Workloads in its queue that are not admitted. `python -m ops why RUN` says why.",
+            "Workloads in its queue that are not admitted. `python -m ops why RUN` explains each.",
         ),
         number(
-            "Costs an hour",
+            "Current cost per hour",
             Unit.USD,
             f"sum({series.RUN_COST}{{{_TEAM}}})",
-            "The part of nodes' prices that goes with the GPUs that its runs hold.",
+            "The share of nodes' prices for the GPUs that its runs hold.",
         ),
         number(
-            "On demand, of its budget",
+            "On-demand budget used",
             Unit.RATIO,
             f'sum({series.RUN_COST}{{{_TEAM}, capacity="on-demand"}})'
             f" / sum({series.TEAM_BUDGET}{{{_TEAM}}})",
-            "Cost of its on-demand nodes as a part of onDemandUsdPerHour in the stack file.",
+            "Cost of its on-demand nodes as a fraction of onDemandUsdPerHour in the stack file.",
             thresholds=((0.8, "yellow"), (1.0, "red")),
         ),
         number(
-            "Alerts",
+            "Firing alerts",
             Unit.COUNT,
             f'count({series.FIRING}{{alertstate="firing", {_TEAM}}}) or vector(0)',
-            "Alerts that fire about its runs.",
+            "Firing alerts about its runs.",
             thresholds=((1.0, "red"),),
         ),
     ),
@@ -77,36 +75,36 @@ RUNS: Final = Row(
         lines(
             "GPUs by run",
             Unit.COUNT,
-            "That the pods of each run hold.",
+            "GPUs held by the pods of each run.",
             (f"{series.RUN_GPUS}{{{_TEAM}}}", "{{run_id}}"),
             stacked=True,
         ),
         lines(
             "Tokens per second",
             Unit.TOKENS_PER_SECOND,
-            "Over the last five minutes, stalls included.",
+            "Over the last five minutes, including stalls.",
             (f"{series.RUN_TOKENS}{{{_TEAM}}}", "{{run_id}}"),
         ),
         lines(
-            "Waiting for data",
+            "Step time spent waiting for data",
             Unit.RATIO,
-            "Part of the steps' time. Above 20 % for 15 minutes is an alert.",
+            "Fraction of step time. Above 20 % for 15 minutes an alert fires.",
             (f"{series.RUN_LOADER}{{{_TEAM}}}", "{{run_id}}"),
             maximum=1.0,
         ),
         lines(
             "Age of the newest checkpoint",
             Unit.SECONDS,
-            "What a crash would cost now.",
+            "Training time that a crash would lose now.",
             (
                 f"time() - max by (run_id) ({series.CHECKPOINT_COMMIT_TIME}{{{_TEAM}}})",
                 "{{run_id}}",
             ),
         ),
         lines(
-            "Cost an hour",
+            "Cost per hour",
             Unit.USD,
-            "By run and by how its nodes are bought.",
+            "By run and capacity type.",
             (
                 f"sum by (run_id, capacity) ({series.RUN_COST}{{{_TEAM}}})",
                 "{{run_id}} {{capacity}}",
@@ -127,9 +125,9 @@ QUEUE: Final = Row(
             (f"sum({series.ADMITTED_ACTIVE}{{{_QUEUE}}})", "admitted"),
         ),
         lines(
-            "Wait for admission",
+            "Admission wait",
             Unit.SECONDS,
-            "Median and 95th percentile over an hour.",
+            "Median and 95th percentile over one hour.",
             *(
                 (
                     f"histogram_quantile({quantile}, sum by (le) "
@@ -142,7 +140,7 @@ QUEUE: Final = Row(
         lines(
             "Free space of volumes",
             Unit.RATIO,
-            "Below 10 % is an alert; checkpoints fail when nothing is free.",
+            "Below 10 % an alert fires; checkpoints fail when the volume is full.",
             (
                 f"{series.VOLUME_FREE_RATIO}{{{_NAMESPACE}}}",
                 "{{persistentvolumeclaim}}",
@@ -155,7 +153,7 @@ QUEUE: Final = Row(
 TEAM: Final = Dashboard(
     uid=TEAM_UID,
     title="Team",
-    description="Runs of one team, its queue, and what they cost.",
+    description="Runs, queue and costs of one team.",
     variables=(Variable(name="team", label="Team", query=f"label_values({series.RUN_POD}, team)"),),
     rows=(NOW, RUNS, QUEUE),
     since="now-24h",
