@@ -47,7 +47,8 @@ from infra.config.types import (
     TeamName,
 )
 from infra.config.validation_model import ValidationConfig
-from infra.domain import catalog, regions
+from infra.domain import catalog
+from infra.domain.catalog import ec2
 from infra.domain.pools import (
     NODES_MAX,
     ROOT_GIB,
@@ -123,7 +124,7 @@ class PoolConfig(StrictModel):
             network=self.network,
             taint_key=taint_key,
             extra_labels=self.labels,
-            region=regions.region_of_zone(self.zone) or catalog.DEFAULT_REGION,
+            region=ec2.region_of_zone(self.zone) or catalog.DEFAULT_REGION,
             root_gib=self.root_gib,
             placement_group=self.placement_group,
             reservation=self.reservation.reservation if self.reservation else None,

@@ -11,28 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from infra.domain import naming
+from infra.domain.catalog import ec2
 from infra.domain.pools import NodePool, Nodes
-
-EC2_LAYERS: Final = tuple(f"topology.k8s.aws/network-node-layer-{n}" for n in (1, 2, 3))
-"""Labels that AWS's cloud controller sets from EC2's instance topology, nearest level last."""
-
-EC2_PLACED: Final = frozenset(
-    {
-        "g6e.xlarge",
-        "g6e.12xlarge",
-        "g6e.48xlarge",
-        "p3dn.24xlarge",
-        "p4d.24xlarge",
-        "p4de.24xlarge",
-        "p5.48xlarge",
-        "p5e.48xlarge",
-        "p5en.48xlarge",
-        "p6-b200.48xlarge",
-        "p6-b300.48xlarge",
-        "p6e-gb200.36xlarge",
-    }
-)
-"""Types of the catalog with instance topology (EC2 User Guide, its prerequisites, 2026)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +32,7 @@ class Topology:
 
 FLAT: Final = Topology(name="zone-host", network=())
 RACKS: Final = Topology(name=naming.TOPOLOGY, network=(naming.RACK,))
-EC2: Final = Topology(name="zone-network-host", network=EC2_LAYERS)
+EC2: Final = Topology(name="zone-network-host", network=ec2.TOPOLOGY_LABELS)
 
 
 def pool_topology(pool: NodePool) -> Topology:
@@ -60,7 +40,7 @@ def pool_topology(pool: NodePool) -> Topology:
     if pool.nodes.simulated:
         return RACKS
     on_ec2 = pool.nodes in (Nodes.MANAGED, Nodes.KARPENTER)
-    return EC2 if on_ec2 and EC2_PLACED.issuperset(pool.instance_types) else FLAT
+    return EC2 if on_ec2 and ec2.TYPES_WITH_TOPOLOGY.issuperset(pool.instance_types) else FLAT
 
 
 def gang_level(pools: Sequence[NodePool]) -> str:

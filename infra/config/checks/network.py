@@ -9,7 +9,7 @@ from typing import Any, Final
 from infra.config.aws_model import MadeNetworkConfig
 from infra.config.checks.partial import UNKNOWN, PartialStack
 from infra.config.errors import ConfigIssue, did_you_mean, one_of, shown
-from infra.domain import regions
+from infra.domain.catalog import ec2
 from infra.domain.pools import NODES_MAX, Network
 
 _METADATA: Final = tuple(map(ipaddress.ip_network, ("169.254.0.0/16", "fd00:ec2::/32")))
@@ -18,14 +18,14 @@ _PRIVATE: Final = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/
 
 def check_region(parts: PartialStack) -> Iterator[ConfigIssue]:
     """Require a known AWS region."""
-    if parts.aws and parts.aws.region not in (*regions.KNOWN, UNKNOWN):
+    if parts.aws and parts.aws.region not in (*ec2.REGIONS, UNKNOWN):
         name = parts.aws.region
         yield ConfigIssue(
             path="aws.region",
             code="unknown-name",
             problem=f"unknown region {shown(name)}",
             valid="must be an AWS region with EKS, such as us-east-1",
-            action=did_you_mean(name, regions.KNOWN, "correct it"),
+            action=did_you_mean(name, ec2.REGIONS, "correct it"),
         )
 
 
@@ -42,10 +42,10 @@ def check_zones(parts: PartialStack) -> Iterator[ConfigIssue]:
 
     if not parts.network or UNKNOWN in parts.zones:
         return
-    own = parts.aws.region if parts.aws and parts.aws.region in regions.KNOWN else None
+    own = parts.aws.region if parts.aws and parts.aws.region in ec2.REGIONS else None
     seen: set[str] = set()
     for path, zone in _zone_paths(parts):
-        if own and regions.region_of_zone(zone) != own:
+        if own and ec2.region_of_zone(zone) != own:
             yield ConfigIssue(
                 path=path,
                 code="zone-outside-region",

@@ -9,6 +9,7 @@ import pytest
 
 from infra.config import parse
 from infra.domain import catalog, naming, topology
+from infra.domain.catalog import ec2
 from infra.domain.pools import NodePool, Nodes
 from infra.queueing import kueue
 from infra.sites.simulated import node_pools
@@ -47,7 +48,7 @@ def test_simulated_nodes_have_the_label_of_every_level(nodes: Nodes) -> None:
 
 def test_ec2_tells_the_place_of_types_for_training() -> None:
     levels = topology.pool_topology(managed("p4d.24xlarge", "p5.48xlarge")).levels
-    assert levels == (naming.ZONE, *topology.EC2_LAYERS, naming.HOSTNAME)
+    assert levels == (naming.ZONE, *ec2.TOPOLOGY_LABELS, naming.HOSTNAME)
 
 
 def test_one_type_without_a_place_takes_the_levels_from_its_pool() -> None:
@@ -55,12 +56,12 @@ def test_one_type_without_a_place_takes_the_levels_from_its_pool() -> None:
 
 
 def test_types_with_a_place_are_types_of_the_catalog() -> None:
-    assert catalog.load().types.keys() >= topology.EC2_PLACED
+    assert catalog.load().types.keys() >= ec2.TYPES_WITH_TOPOLOGY
 
 
 def test_a_gang_is_packed_by_the_narrowest_level_that_all_its_pools_have() -> None:
     near, far = managed("p4d.24xlarge"), managed("p3.16xlarge")
-    assert topology.gang_level([near]) == topology.EC2_LAYERS[-1]
+    assert topology.gang_level([near]) == ec2.TOPOLOGY_LABELS[-1]
     assert topology.gang_level([near, far]) == naming.ZONE
     assert topology.gang_level([simulated(), near]) == naming.ZONE
     assert topology.gang_level([simulated(), simulated()]) == naming.RACK

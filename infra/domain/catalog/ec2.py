@@ -1,4 +1,4 @@
-"""AWS regions and the names of their availability zones.
+"""Facts of AWS that the catalog's data file lacks: regions, zones, and labels of EC2's instance topology.
 
 GovCloud and China are other partitions with other ARNs, which this project does not support.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-KNOWN: Final = (
+REGIONS: Final = (
     "af-south-1",
     "ap-east-1",
     "ap-east-2",
@@ -46,10 +46,31 @@ KNOWN: Final = (
 )
 """Regions of AWS's public partition with EKS, from botocore 1.44."""
 
+TOPOLOGY_LABELS: Final = tuple(f"topology.k8s.aws/network-node-layer-{n}" for n in (1, 2, 3))
+"""Labels that AWS's cloud controller sets from EC2's instance topology, nearest level last."""
+
+TYPES_WITH_TOPOLOGY: Final = frozenset(
+    {
+        "g6e.xlarge",
+        "g6e.12xlarge",
+        "g6e.48xlarge",
+        "p3dn.24xlarge",
+        "p4d.24xlarge",
+        "p4de.24xlarge",
+        "p5.48xlarge",
+        "p5e.48xlarge",
+        "p5en.48xlarge",
+        "p6-b200.48xlarge",
+        "p6-b300.48xlarge",
+        "p6e-gb200.36xlarge",
+    }
+)
+"""Types of the catalog with instance topology (EC2 User Guide, its prerequisites, 2026)."""
+
 _ZONE: Final = re.compile(r"([a-z]+(?:-[a-z]+)+-\d)[a-z]")
 
 
 def region_of_zone(zone: str) -> str | None:
     """Return the region of an availability zone such as us-east-1a; None for any other name."""
     match = _ZONE.fullmatch(zone)
-    return match[1] if match and match[1] in KNOWN else None
+    return match[1] if match and match[1] in REGIONS else None
