@@ -1,7 +1,7 @@
-"""A ValidatingAdmissionPolicy and its binding, from rules in CEL.
+"""ValidatingAdmissionPolicies and their bindings, from rules in CEL.
 
-All of them hold in every namespace that carries a team's label, for whoever asks, and fail closed. The API
-server evaluates them itself: no webhook and no controller needs to be alive.
+They apply to every user in every namespace with a team label, and fail closed. The API server evaluates them
+itself, without a webhook or controller.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ WRITES: Final = ("CREATE", "UPDATE")
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """What must hold, and what somebody reads for whom it does not."""
+    """A condition and the message of its violation."""
 
     holds: str
     """A CEL expression; true admits."""
     message: str
-    """Names the rule and the remedy, on one line."""
+    """One line: what is wrong; what is valid; what to do."""
 
 
 def resources(group: str, *names: str, operations: Sequence[str] = WRITES) -> dict[str, Any]:
-    """A resource rule: these resources of an API group, in whatever version."""
+    """Return a resource rule: these resources of an API group, in any version."""
     return {
         "apiGroups": [group],
         "apiVersions": ["*"],
@@ -49,10 +49,10 @@ def policy(
     audited: Mapping[str, str] | None = None,
     also_labelled: Mapping[str, str] | None = None,
 ) -> Manifest:
-    """One policy.
+    """Return one policy.
 
-    `conditions`: by name, CEL that must hold for the rules to be looked at. `audited`: by key, CEL of a text
-    that goes into the audit log. `also_labelled`: labels that the namespace must have besides the team's.
+    `conditions`: by name, CEL that must hold for the rules to apply. `audited`: by key, CEL of a text for the
+    audit log. `also_labelled`: labels that the namespace must have besides the team's.
     """
     selector: dict[str, Any] = {"matchExpressions": [{"key": naming.TEAM, "operator": "Exists"}]}
     if also_labelled:
@@ -87,7 +87,7 @@ def policy(
 
 
 def binding(manifest: Mapping[str, Any]) -> Manifest:
-    """What puts a policy to work: without it the policy is text."""
+    """Return the binding, without which a policy has no effect."""
     name = manifest["metadata"]["name"]
     return {
         "apiVersion": _API,
@@ -98,7 +98,7 @@ def binding(manifest: Mapping[str, Any]) -> Manifest:
 
 
 def _name(name: str) -> str:
-    """Cluster-wide names say whose they are."""
+    """Return a cluster-wide name, with the project's prefix."""
     return f"{naming.PROJECT}-{name}"
 
 
@@ -107,13 +107,13 @@ def _named(expressions: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def text(value: str) -> str:
-    """A CEL string."""
+    """Return a CEL string."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
 
 def texts(values: Sequence[str]) -> str:
-    """A CEL list of strings."""
+    """Return a CEL list of strings."""
     return f"[{', '.join(text(value) for value in values)}]"
 
 

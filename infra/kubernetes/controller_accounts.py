@@ -1,8 +1,8 @@
-"""Controllers that make and change objects in a team's namespace, by the users that they are.
+"""Users of the controllers that create and change objects in team namespaces.
 
-The names are those of the upstream charts and manifests, and of Kubernetes itself; the sandbox's controllers
-have the same. Who can become one of them (a token from kube-system, or the right to impersonate) can pass the
-policies: only cluster administrators can.
+The names are those of upstream charts and manifests, and of Kubernetes itself; the sandbox uses the same. A user
+who can obtain one of them (by a token from kube-system, or by impersonation) can bypass the policies; only
+cluster administrators can.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ RUN_CONTROLLERS: Final = (
     *(user for one in KINDS if one is not JOB for user in one.controllers),
     *JOB.controllers,
 )
-"""Who turns a run into pods, and says how it is."""
+"""Users that create a run's pods and write its status."""
 
 SPEC_WRITERS: Final = (
     *KUEUE,
     *(user for one in KINDS if one.writes_specs for user in one.controllers),
 )
-"""Who starts and stops a run, and tells its parts where to go."""
+"""Users that start and stop a run, and place its parts."""
 
 OWNERS: Final = (
     *RUN_CONTROLLERS,
     *CRON_JOB,
     *DAEMON_SET,
-    *YUNIKORN,  # its placeholders belong to the pods that they keep room for
+    *YUNIKORN,  # placeholders are owned by the pods that they reserve room for
     *(_kubernetes(f"{kind}-controller") for kind in ("replicaset", "replication", "statefulset")),
 )
-"""Who makes objects that belong to others."""
+"""Users that create objects with an owner."""
 
 
 def _creators(kind: str) -> dict[str, Parent]:
-    """Who creates objects of a kind for a run, and the kind of that run."""
+    """Return the users that create objects of a kind for a run, with the kind of that run."""
     return {
         user: (one.group, one.kind)
         for one in KINDS
@@ -63,14 +63,14 @@ def _creators(kind: str) -> dict[str, Parent]:
 
 
 POD_PARENTS: Final = _creators("Pod")
-"""Who makes the pods of a run, and of what kind the run is."""
+"""Users that create pods of a run, with the kind of run."""
 
 RUN_PARENTS: Final = {one.kind: found for one in KINDS if (found := _creators(one.kind))}
-"""The same for kinds of runs that may be a part of another run, which then is what queues."""
+"""The same for kinds of runs that may be part of another run, which then is queued."""
 
 
 def is_one_of(users: Sequence[str]) -> str:
-    """CEL: one of them asks."""
+    """Return CEL: the request is from one of these users."""
     return f"request.userInfo.username in {texts(users)}"
 
 
@@ -83,7 +83,7 @@ def _is_child(user: str, parent: Parent) -> str:
 
 
 def created_by(parents: Mapping[str, Parent]) -> str:
-    """CEL: the object is made by a controller, for an object of the kind that it makes such objects for."""
+    """Return CEL: the object has an owner of a kind for which the requesting user creates such objects."""
     children = " || ".join(_is_child(user, parent) for user, parent in parents.items())
     return (
         "object.metadata.?ownerReferences.orValue([])"
@@ -92,7 +92,7 @@ def created_by(parents: Mapping[str, Parent]) -> str:
 
 
 def is_part_of_run() -> str:
-    """CEL: the object is a run that a controller makes for a greater one."""
+    """Return CEL: the object is a run that a controller creates for another run."""
     cases = [
         f"(request.kind.kind == {text(kind)} && {created_by(parents)})"
         for kind, parents in RUN_PARENTS.items()

@@ -1,7 +1,7 @@
-"""Where the pods are in each kind of object, and what an expression can ask of them.
+"""Pod templates in each kind of object, as variables of CEL expressions.
 
-One list serves all kinds: rules about pods are written once, and hold for a pod and for whatever makes pods.
-What makes pods in a kind that is not listed here is caught when the pods come.
+Rules about pods are written once and apply to pods and to everything that creates pods. Pods of a kind of object
+that is not listed here are checked when they are created.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from infra.kubernetes.admission_policy import WRITES, resources, text, texts
 from infra.kubernetes.controller_accounts import SPEC_WRITERS, is_one_of
 
 RUN_KINDS: Final = tuple(one.kind for one in KINDS)
-"""Kinds that a queue can hold back."""
+"""Kinds that can be queued."""
 
 _RUNTIMES: Final = tuple((one.group, (one.runtime[1],)) for one in KINDS if one.runtime)
 """Kinds that hold the pods of a run that refers to them."""
@@ -28,11 +28,11 @@ _TEMPLATE_RESOURCES: Final = (
 )
 
 PODSET: Final = "kueue.x-k8s.io/podset"
-"""Kueue puts this label on the pods of a run when it admits the run, and takes it away when it evicts it."""
+"""Label that Kueue sets on a run's pods on admission, and removes on eviction."""
 
 
 def runs(*subresources: str, operations: tuple[str, ...] = WRITES) -> list[dict[str, Any]]:
-    """Resource rules for kinds of runs, or for a subresource of each."""
+    """Return resource rules for the kinds of runs, or for subresources of each."""
     found = []
     for group, names in resources_by_group().items():
         each = [f"{name}/{sub}" for name in names for sub in subresources] or names
@@ -41,29 +41,29 @@ def runs(*subresources: str, operations: tuple[str, ...] = WRITES) -> list[dict[
 
 
 def runtimes() -> list[dict[str, Any]]:
-    """Resource rules for what TrainJobs take their pods from."""
+    """Return resource rules for the runtimes of TrainJobs."""
     return [resources(group, *names) for group, names in _RUNTIMES]
 
 
 def templates() -> list[dict[str, Any]]:
-    """Resource rules for everything else that makes pods."""
+    """Return resource rules for everything else that creates pods."""
     return [resources(group, *names) for group, names in _TEMPLATE_RESOURCES]
 
 
 def everything_with_pods() -> list[dict[str, Any]]:
-    """Resource rules for pods themselves, when they are made, and for whatever makes them."""
+    """Return resource rules for new pods and for everything that creates pods."""
     return [resources("", "pods", operations=("CREATE",)), *runs(), *templates()]
 
 
 NEW_PODS: Final = {
-    # A change that is not about pods must always pass: else an object that an older rule admitted could not
-    # even lose its finalizer. Controllers only tell a run where to go; its pods are looked at once more.
+    # Other changes must always pass: else an object that an older rule admitted could not lose its finalizer.
+    # Controllers only place a run; its pods are checked again.
     "makes-pods": (
         "request.operation == 'CREATE' || "
         f"(object.spec != oldObject.spec && !({is_one_of(SPEC_WRITERS)}))"
     )
 }
-"""Match condition of rules about what is in a pod."""
+"""Match condition of rules about the content of pods."""
 
 _SPEC: Final = "dyn(object).spec"
 _JOBS: Final = ".?replicatedJobs.orValue([]).map(j, j.template.spec.template)"
@@ -81,7 +81,7 @@ def _of_runs() -> Iterator[tuple[str, str]]:
             yield one.kind, f"{_SPEC}{_JOBS}"
         if one.runtime:
             yield one.runtime[0], f"{_SPEC}.template.?spec{_JOBS}"
-            # Its pods are in the runtime that it names.
+            # Its pods are in its runtime.
             yield one.kind, "[]"
         if one.replica_specs:
             yield one.kind, _replicas(one.replica_specs)
@@ -114,16 +114,16 @@ TEAM: Final = {
     "team": f"namespaceObject.metadata.labels[{text(naming.TEAM)}]",
     "tier": f"namespaceObject.metadata.labels[?{text(naming.TIER)}].orValue('')",
 }
-"""Variables: what only the platform can say of a namespace."""
+"""Variables from namespace labels, which only the platform sets."""
 
 
 def tainted_keys(taint_key: str) -> list[str]:
-    """Keys of the taints that keep pods off GPU nodes, ours and those of the usual device plugins."""
+    """Return keys of the taints of GPU nodes: the platform's and those of common device plugins."""
     return sorted({taint_key, naming.SPOT_TAINT, naming.GPU, naming.EFA})
 
 
 def on_gpu_nodes(taint_key: str) -> dict[str, str]:
-    """Variable `gpu`: a pod asks for a device, or may be placed where only pods that do have a place."""
+    """Return the variable `gpu`: a pod requests a device, or tolerates a taint of GPU nodes."""
     device = (
         f"r.startsWith('nvidia.com/') || r == {text(naming.EFA)} || "
         f"r.startsWith({text(naming.RDMA_RESOURCES)})"
@@ -142,5 +142,5 @@ def on_gpu_nodes(taint_key: str) -> dict[str, str]:
 
 
 def label(name: str, of: str = "object") -> str:
-    """CEL: a label's value, empty where there is none."""
+    """Return CEL for a label's value; empty without the label."""
     return f"{of}.metadata.?labels[?{text(name)}].orValue('')"

@@ -1,1 +1,1 @@
-"""Queues, quotas and priorities, for each scheduler."""
+"""Queues, quotas and priorities of each scheduler."""

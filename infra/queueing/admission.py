@@ -8,9 +8,9 @@ from infra.kubernetes.objects import Manifest
 
 
 def require_scheduler(taint_key: str, scheduler: str) -> Manifest:
-    """The policy where another scheduler queues: pods for GPU nodes name it, so its queues count them.
+    """Require pods for GPU nodes to name the scheduler, whose queues then count them.
 
-    Weaker than Kueue's: whatever names the scheduler may queue, be it a run or a pod alone.
+    Weaker than Kueue's policy: a pod without a run may use the queue as well.
     """
     return policy(
         "queue",

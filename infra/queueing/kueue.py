@@ -1,8 +1,8 @@
-"""Queues: one ResourceFlavor per GPU pool, one ClusterQueue per team, one cohort for all.
+"""Kueue: one ResourceFlavor per GPU pool, one ClusterQueue per team, one cohort.
 
-Work without GPUs (preparing datasets) does not queue: GPU nodes are what is scarce, a resource can
-be covered by one group of flavors only, and a `cpu` flavor among them would offer GPU nodes' cores
-to everything else. The namespace's ResourceQuota bounds it instead.
+Work without GPUs (preparing datasets) is not queued: a resource can be covered by one group of flavors only,
+and a `cpu` flavor in that group would offer the cores of GPU nodes to everything else. The namespace's
+ResourceQuota bounds it instead.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from infra.queueing.scale_up import GangScaleUp, checks_strategy
 
 
 def topology(of: Topology = RACKS) -> Manifest:
-    """Levels of the network: Kueue counts free room per node and packs a gang in few domains."""
+    """Return the Topology: Kueue tracks free capacity per node and packs a gang in few domains."""
     return {
         "apiVersion": naming.KUEUE_API,
         "kind": "Topology",
@@ -37,9 +37,9 @@ def topology(of: Topology = RACKS) -> Manifest:
 
 
 def flavor(pool: NodePool, *, by_topology: bool = True) -> Manifest:
-    """The ResourceFlavor of a pool: runs admitted to it get its selector and its tolerations.
+    """Return the ResourceFlavor of a pool; runs admitted to it get its selector and tolerations.
 
-    `by_topology`: Kueue chooses the nodes, too; else the scheduler does. See `pools.topology_aware`.
+    `by_topology`: Kueue chooses the nodes; else the scheduler does. See `pools.topology_aware`.
     """
     return {
         "apiVersion": naming.KUEUE_API,
@@ -55,13 +55,13 @@ def flavor(pool: NodePool, *, by_topology: bool = True) -> Manifest:
 
 
 def covered_resources(pools: Sequence[NodePool]) -> list[str]:
-    """What is counted: a run that asks for anything else is never admitted."""
+    """Return the resources with quota; a run that requests others is never admitted."""
     adapters = sorted({name for pool in pools for name in pool.fabric_devices})
     return ["cpu", "memory", naming.GPU, *adapters]
 
 
 def resource_group(pools: Sequence[NodePool], shares: Mapping[str, Share]) -> dict[str, Any]:
-    """One group of all pools, in this order, each with the quotas of a share of its nodes."""
+    """Return one group of all pools, in this order, each with the quotas of a share of its nodes."""
     covered = covered_resources(pools)
     return {
         "coveredResources": covered,
@@ -96,7 +96,7 @@ def _amount(resource: str, pool: NodePool, nodes: int) -> str:
 
 
 def cohort(name: str, pools: Sequence[NodePool], teams: Sequence[QueueTeam]) -> Manifest:
-    """What no team is guaranteed: any of them may borrow it."""
+    """Return the Cohort, which owns what no team is guaranteed; any team may borrow it."""
     promised = {p.name: sum(team.guaranteed.get(p.name, 0) for team in teams) for p in pools}
     shared = {
         pool.name: Share(guaranteed=pool.max - promised[pool.name], borrowing=None, lending=None)
@@ -113,13 +113,12 @@ def cohort(name: str, pools: Sequence[NodePool], teams: Sequence[QueueTeam]) -> 
 def cluster_queue(
     team: QueueTeam, cohort_name: str, pools: Sequence[NodePool], *, gang_scale_up: bool = False
 ) -> Manifest:
-    """A team's queue over all pools that it may use.
+    """Return a team's ClusterQueue over all pools that it may use.
 
-    With `gang_scale_up` a run waits, once it has its quota, until there are nodes for all of its pods.
+    With `gang_scale_up` a run that has quota waits until there are nodes for all of its pods.
 
-    Research borrows on its preferred capacity before it looks at the other, and moves on rather
-    than preempt. Production stops at its preferred capacity and takes it back from borrowers.
-    Both get back what they are guaranteed. Why so: docs/adr/0015.
+    A tier that preempts for its preferred capacity stops there and reclaims it from borrowers; others borrow
+    there first and then try the next flavor. All get back their guarantee. See docs/adr/0015.
     """
     takes_back = TIERS[team.tier].preempts_for_preferred_capacity
     return {
@@ -130,7 +129,7 @@ def cluster_queue(
         ),
         "spec": {
             "cohortName": cohort_name,
-            # LocalQueues are easy to write; this is what keeps other namespaces out.
+            # Anyone may write a LocalQueue; this keeps other namespaces out.
             "namespaceSelector": {"matchLabels": {naming.TEAM: team.name}},
             "queueingStrategy": "BestEffortFIFO",
             "resourceGroups": [
@@ -141,7 +140,7 @@ def cluster_queue(
                 "whenCanPreempt": "MayStopSearch" if takes_back else "TryNextFlavor",
             },
             "preemption": {
-                # What is guaranteed is the team's again whenever it wants it, whoever borrowed it.
+                # Guaranteed quota is reclaimed from any borrower.
                 "reclaimWithinCohort": "Any",
                 "withinClusterQueue": "LowerPriority",
             },
@@ -158,12 +157,12 @@ def _scale_up_checks(pools: Sequence[NodePool]) -> dict[str, Any]:
 
 
 def _suffix(of: Topology) -> str:
-    """The first kind that there was has none: a resource of another name would be another resource."""
+    """Return no suffix for FLAT: a new name would replace the resource on deployed stacks."""
     return "" if of == FLAT else f"-{of.name}"
 
 
 def workload_priority_class(name: str) -> Manifest:
-    """Kueue's class of the same name and value."""
+    """Return Kueue's class of the same name and value."""
     return {
         "apiVersion": naming.KUEUE_API,
         "kind": "WorkloadPriorityClass",
@@ -174,10 +173,10 @@ def workload_priority_class(name: str) -> Manifest:
 
 
 class KueueQueues(pulumi.ComponentResource):
-    """Topology, flavors, cohort and ClusterQueues.
+    """Topologies, flavors, cohort and ClusterQueues.
 
-    Each kind depends on what it names. Kueue holds an object by a finalizer while it is in use, so
-    a destroy in any other order would hang.
+    Each depends on what it refers to: Kueue's finalizers keep an object that is in use, so a destroy in
+    another order would hang.
     """
 
     def __init__(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions) -> None:

@@ -1,7 +1,7 @@
-"""Nothing reaches a GPU but through the team's own queue, whatever kind of object it comes in.
+"""Kueue's admission policies: pods use GPUs only through their team's queue, whatever object creates them.
 
-A run is created suspended and with the queue's name; only Kueue starts it, and marks its pods when it does. A
-pod for a GPU node must come from a controller that made it for a run, and must carry that mark.
+A run is created suspended and with the queue's name; only Kueue starts it, and labels its pods when it does. A
+pod for a GPU node must be created by a controller for a run, and must have that label.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _of_marks() -> list[Rule]:
 
 
 def require_team_queue(taint_key: str) -> Manifest:
-    """The policy."""
+    """Require GPU pods and runs to go through the team's LocalQueue."""
     changed = "object.spec != oldObject.spec || object.metadata != oldObject.metadata"
     return policy(
         "queue",
@@ -132,7 +132,7 @@ def require_team_queue(taint_key: str) -> Manifest:
 
 
 def workloads_written_by_kueue() -> Manifest:
-    """Only Kueue writes Workloads: they are what says that a run is admitted. Anybody may stop one."""
+    """Let only Kueue write Workloads, which record admission; any user may deactivate one."""
 
     def others(of: str, against: str) -> str:
         return (

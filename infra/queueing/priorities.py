@@ -1,4 +1,4 @@
-"""Who goes first: one class per kind of run, for Kueue's queues and for the scheduler alike."""
+"""Priority classes: one per kind of run, for queues and scheduler alike."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ DESCRIPTIONS: Final[Mapping[str, str]] = {
 
 
 def priority_class(name: str, preemption_policy: str = "Never") -> Manifest:
-    """The scheduler's class.
+    """Return the PriorityClass.
 
-    kube-scheduler never preempts by it: it would take single pods out of a gang. Kueue preempts whole
-    runs. Volcano and YuniKorn take lent nodes back only for pods whose class lets them preempt.
+    By default it never preempts: kube-scheduler would evict single pods of a gang. Kueue preempts whole runs.
     """
     return {
         "apiVersion": "scheduling.k8s.io/v1",

@@ -1,6 +1,6 @@
-"""What each team may have of each pool, in nodes: its own, what it may borrow, what it lends.
+"""Each team's share of each pool, in nodes: guarantee, borrowing limit, lending limit.
 
-All guarantees and what the cohort keeps add up to the pools. Limits only narrow who may use what.
+All guarantees and the cohort's own quota add up to the pools. Limits only restrict who may use what.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from infra.domain.pools import NodePool, PurchaseModel
 from infra.domain.tier import TIERS
 
 _ROUNDING: Final = 1e-9
-"""A cap of exactly n nodes buys n, whatever the last bit of the quotient is."""
+"""So that a cap of exactly n nodes buys n despite floating-point error."""
 
 
 Amounts = Mapping[str, int]
@@ -23,21 +23,21 @@ Amounts = Mapping[str, int]
 
 @dataclass(frozen=True, kw_only=True)
 class QueueTeam:
-    """What a queue needs to know of its team."""
+    """A team as its queue sees it."""
 
     name: str
     tier: str
     guaranteed: Mapping[str, int] = field(default_factory=dict)
     """Nodes by pool."""
     borrowing: Mapping[str, int] = field(default_factory=dict)
-    """Most nodes beyond its own, by pool; where none is named, all that others leave."""
+    """Most nodes beyond its guarantee, by pool; without an entry, all that others leave."""
     lending: Mapping[str, int] = field(default_factory=dict)
-    """Most of its own nodes that others may use meanwhile, by pool; where none is named, all."""
+    """Most guaranteed nodes that others may borrow while idle, by pool; without an entry, all."""
     on_demand_usd_per_hour: float | None = None
-    """Most that its runs on on-demand pools may cost; None: no bound."""
+    """Cost limit of its runs on on-demand pools; None: unlimited."""
     fair_weight: int = 1
     quota: Amounts = field(default_factory=dict)
-    """The most that it may hold at once; a resource that is not named is bound by the pools alone."""
+    """Most that it may hold at once; resources without an entry are limited by the pools only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,39 +59,39 @@ class Share:
 
     guaranteed: int
     borrowing: int | None
-    """None: without a limit of its own."""
+    """None: unlimited."""
     lending: int | None
-    """None: all that is guaranteed."""
+    """None: the whole guarantee."""
 
 
 def flavor_order(tier: str, pools: Sequence[NodePool]) -> list[NodePool]:
-    """Pools in the order in which a tier tries them; alike ones as listed."""
+    """Return pools in the order in which a tier tries them; equal ones keep their order."""
     order = TIERS[tier].purchase_order
     return sorted(pools, key=lambda pool: order.index(pool.purchase_model))
 
 
-def by_the_hour(pool: NodePool) -> bool:
-    """Whether each hour of a node is bought on demand: neither spot nor paid for already."""
+def is_hourly(pool: NodePool) -> bool:
+    """Return whether nodes are paid per hour on demand: neither spot nor reserved."""
     return pool.purchase_model is PurchaseModel.HOURLY
 
 
 def guaranteed_usd_per_hour(team: QueueTeam, pools: Sequence[NodePool]) -> float:
-    """What a team's own on-demand nodes cost, where prices are known."""
+    """Return the price of a team's guaranteed on-demand nodes; unknown prices count as 0."""
     return sum(
         team.guaranteed.get(pool.name, 0) * (pool.usd_per_node_hour or 0.0)
         for pool in pools
-        if by_the_hour(pool)
+        if is_hourly(pool)
     )
 
 
 def _affordable(team: QueueTeam, pools: Sequence[NodePool]) -> dict[str, int]:
-    """Nodes beyond its own that its cap pays for, by pool, the first pools first."""
+    """Return the nodes beyond the guarantee that the cost limit pays for, preferred pools first."""
     if team.on_demand_usd_per_hour is None:
         return {}
     left = team.on_demand_usd_per_hour - guaranteed_usd_per_hour(team, pools)
     found: dict[str, int] = {}
     for pool in flavor_order(team.tier, pools):
-        if not by_the_hour(pool):
+        if not is_hourly(pool):
             continue
         usd = pool.usd_per_node_hour
         nodes = math.floor(left / usd + _ROUNDING) if usd else 0
@@ -101,7 +101,7 @@ def _affordable(team: QueueTeam, pools: Sequence[NodePool]) -> dict[str, int]:
 
 
 def shares(team: QueueTeam, pools: Sequence[NodePool]) -> dict[str, Share]:
-    """A team's share of every pool, by pool."""
+    """Return a team's share of every pool, by pool."""
     affordable = _affordable(team, pools)
     found: dict[str, Share] = {}
     for pool in pools:
@@ -115,7 +115,7 @@ def shares(team: QueueTeam, pools: Sequence[NodePool]) -> dict[str, Share]:
 
 
 def usable(team: QueueTeam, pools: Sequence[NodePool]) -> list[NodePool]:
-    """Pools of which the team may have any node, in the order in which its queue tries them."""
+    """Return the pools that the team may use at all, in the order in which its queue tries them."""
     found = shares(team, pools)
     return [
         pool
@@ -127,7 +127,7 @@ def usable(team: QueueTeam, pools: Sequence[NodePool]) -> list[NodePool]:
 def most_nodes(
     team: QueueTeam, pools: Sequence[NodePool], teams: Sequence[QueueTeam]
 ) -> dict[str, int]:
-    """The most nodes of each pool that a team can ever have at once, when all others are idle."""
+    """Return the most nodes of each pool that a team can hold while all others are idle."""
     kept = {
         pool.name: sum(_kept(other, pool) for other in teams if other.name != team.name)
         for pool in pools
@@ -143,6 +143,6 @@ def most_nodes(
 
 
 def _kept(team: QueueTeam, pool: NodePool) -> int:
-    """Nodes of its own that a team does not lend."""
+    """Return the guaranteed nodes that a team does not lend."""
     own = team.guaranteed.get(pool.name, 0)
     return own - min(own, team.lending.get(pool.name, own))

@@ -1,8 +1,8 @@
-"""Nodes for a whole gang before it is admitted: Kueue asks Cluster Autoscaler by ProvisioningRequest.
+"""ProvisioningRequests: Cluster Autoscaler provides the nodes of a whole gang before Kueue admits it.
 
-Pods of a gang that start one by one would make the autoscaler buy nodes for a gang that may never be whole.
-With this check, a run that has its quota waits until the autoscaler has found room for all of its pods, or made
-it; only then are they created. Karpenter knows no such requests, so its pools have no check.
+Without this check the autoscaler would buy nodes pod by pod for a gang that may never be complete. With it, a
+run that has quota waits until the autoscaler has found or added nodes for all of its pods; only then are they
+created. Karpenter does not support such requests, so its pools have no check.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ CHECK: Final = "gang-scale-up"
 """Name of the AdmissionCheck and of its configuration."""
 
 PROVISIONING_CLASS: Final = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
-"""Room that exists is used, and what lacks is made in one step of one group."""
+"""Uses existing capacity and adds the missing nodes in one scale-up of one node group."""
 
 _CONTROLLER: Final = "kueue.x-k8s.io/provisioning-request"
 
 _TRIES: Final = 1_000
-"""Kueue deactivates a run after so many refusals; at 30 minutes each, spot may be short for three weeks."""
+"""Rejections after which Kueue deactivates a run: three weeks of spot shortage at 30 minutes each."""
 
 
 def admission_check(pool: NodePool) -> str | None:
-    """The check that runs admitted to this pool must pass; None where nothing could answer it."""
+    """Return the check that runs admitted to this pool must pass; None: nothing would answer it."""
     scaled = pool.nodes is Nodes.MANAGED and pool.workload is Workload.GPU_TRAINING
     return CHECK if scaled else None
 
 
 def checks_strategy(pools: Iterable[NodePool]) -> dict[str, Any]:
-    """`admissionChecksStrategy` of a ClusterQueue over these pools, empty if none has a check."""
+    """Return `admissionChecksStrategy` of a ClusterQueue over these pools; empty if none has a check."""
     checked = [pool.name for pool in pools if admission_check(pool)]
     return {"admissionChecks": [{"name": CHECK, "onFlavors": checked}]} if checked else {}
 
 
 def provisioning_config() -> Manifest:
-    """How the requests are made: only for pods with GPUs, and again after a refusal."""
+    """Return the ProvisioningRequestConfig: GPU pods only, with retries after a rejection."""
     return {
         "apiVersion": naming.KUEUE_API,
         "kind": "ProvisioningRequestConfig",
@@ -59,7 +59,7 @@ def provisioning_config() -> Manifest:
 
 
 def check() -> Manifest:
-    """The AdmissionCheck."""
+    """Return the AdmissionCheck."""
     return {
         "apiVersion": naming.KUEUE_API,
         "kind": "AdmissionCheck",
@@ -76,7 +76,7 @@ def check() -> Manifest:
 
 
 class GangScaleUp(pulumi.ComponentResource):
-    """The check and its configuration: before the queues that name it, after Kueue."""
+    """The check and its configuration; created after Kueue and before the queues that use it."""
 
     def __init__(self, name: str, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("GangScaleUp"), name, None, opts)

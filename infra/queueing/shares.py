@@ -1,7 +1,7 @@
-"""What a team may hold by count of resources, for schedulers that know no flavors.
+"""A team's share as totals of resources, for schedulers without flavors.
 
-Kueue counts each pool by itself. Volcano and YuniKorn count a queue's resources whatever node they are
-on, so a team's nodes of all pools are added up here, and which pool a pod may use is said by the pod alone.
+Kueue counts each pool separately. Volcano and YuniKorn count a queue's resources on all nodes together, so a
+team's nodes of all pools are summed here; only the pod's affinity limits the pools that it may use.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ def _sum(pools: Iterable[NodePool], nodes: Mapping[str, int]) -> dict[str, int]:
 
 
 def everything(args: QueuesArgs) -> dict[str, int]:
-    """All GPU nodes at their largest."""
+    """Return the resources of all GPU pools at their maximum size."""
     return _sum(args.pools, {pool.name: pool.max for pool in args.pools})
 
 
 def most(team: QueueTeam, args: QueuesArgs) -> dict[str, int]:
-    """The most that a team may hold: every pool, within its quota."""
+    """Return the most that a team may hold: every pool, within its quota."""
     pools = everything(args)
     return {resource: min(n, team.quota.get(resource, n)) for resource, n in pools.items()}
 
 
 def guaranteed(team: QueueTeam, args: QueuesArgs) -> dict[str, int]:
-    """What is the team's whenever it wants it; never above `most`, which schedulers refuse."""
+    """Return the guarantee, capped at `most`: schedulers reject a guarantee above the maximum."""
     most_of = most(team, args)
     nodes = _sum(args.pools, team.guaranteed)
     return {resource: min(nodes[resource], most_of[resource]) for resource in most_of}
 
 
 def quantities(amounts: Amounts) -> dict[str, str]:
-    """As Kubernetes writes them."""
+    """Return the amounts as Kubernetes quantities."""
     return {resource: _quantity(resource, amount) for resource, amount in amounts.items()}
 
 

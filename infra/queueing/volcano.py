@@ -1,4 +1,4 @@
-"""Volcano: a Queue per team, and how its scheduler decides."""
+"""Volcano: a Queue per team, and the scheduler's configuration."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ tiers:
 """
 """`volcano-scheduler.conf`.
 
-Without the action `enqueue`: it measures a gang against nodes that exist, and a pool that grows from
-zero would never be asked for any. `capacity` in place of the chart's `proportion`, which knows no
-share that is lent and taken back; `reclaim` takes it back.
+Without the action `enqueue`, which compares a gang with existing nodes and so would never scale a pool up from
+zero. With `capacity` instead of the chart's `proportion`, which cannot lend and reclaim shares; `reclaim` takes
+lent nodes back.
 """
 
 
 def queue(team: QueueTeam, args: QueuesArgs) -> Manifest:
-    """A team's Queue.
+    """Return a team's Queue.
 
-    `deserved` is what the team gets back from whoever borrowed it, `capability` what it can never
-    exceed. Volcano's `guarantee` would lock nodes that the team does not use, so there is none.
+    `deserved` is reclaimed from borrowers, `capability` is the maximum. Volcano's `guarantee` would lock idle
+    nodes, so it is not set.
     """
     return {
         "apiVersion": API,
@@ -90,7 +90,7 @@ def require_own_queue(prefix: str) -> Manifest:
 
 
 class VolcanoQueues(pulumi.ComponentResource):
-    """Queues of all teams."""
+    """The Queues of all teams."""
 
     def __init__(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("VolcanoQueues"), name, None, opts)

@@ -1,4 +1,4 @@
-"""YuniKorn: one tree of queues, in the ConfigMap that its scheduler watches."""
+"""YuniKorn: a tree of queues in the ConfigMap that its scheduler watches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from infra.queueing.quotas import Amounts, QueuesArgs, QueueTeam
 
 NAMESPACE: Final = "yunikorn"
 _CONFIG: Final = "yunikorn-configs"
-"""The name that YuniKorn watches for; it goes before the chart's own defaults."""
+"""The name that YuniKorn watches; it overrides the chart's defaults."""
 
 PLACEHOLDER: Final = (
     "registry.k8s.io/pause@sha256:ee6521f290b2168b6e0935a181d4cff9be1ac3f505666ef0e3c98fae8199917a"
@@ -31,13 +31,13 @@ QUEUE_LABEL: Final = "yunikorn.apache.org/queue"
 
 
 def _resources(amounts: Amounts) -> dict[str, str]:
-    """CPU is called vcore there."""
+    """Return quantities with YuniKorn's name for CPU, vcore."""
     found = shares.quantities(amounts)
     return {"vcore" if name == "cpu" else name: found[name] for name in sorted(found)}
 
 
 def _leaf(team: QueueTeam, args: QueuesArgs) -> dict[str, Any]:
-    """A team's queue. Gangs need `fifo`: any other order reserves parts of several at once."""
+    """Return a team's queue. Gangs need `fifo`: any other order reserves parts of several at once."""
     return {
         "name": team.name,
         "properties": {"application.sort.policy": "fifo"},
@@ -49,10 +49,10 @@ def _leaf(team: QueueTeam, args: QueuesArgs) -> dict[str, Any]:
 
 
 def queues(args: QueuesArgs) -> dict[str, Any]:
-    """`queues.yaml`: root, the cohort, a leaf per team; a pod gets the queue that it names, or none.
+    """Return `queues.yaml`: root, the cohort, a leaf per team. Pods are placed in the queue that they name.
 
-    No limits per person: the stack deploys runs and controllers make their pods, so YuniKorn never sees
-    who asked. `submitacl` is open for the same reason; an admission policy keeps teams in their own queues.
+    No limits per user: the stack deploys runs and controllers create their pods, so YuniKorn never sees the
+    user. `submitacl` is open for the same reason; an admission policy keeps teams in their own queues.
     """
     cohort = {
         "name": args.cohort,
@@ -72,7 +72,7 @@ def queues(args: QueuesArgs) -> dict[str, Any]:
 
 
 def config_map(args: QueuesArgs) -> Manifest:
-    """The ConfigMap; YuniKorn takes changes over while it runs."""
+    """Return the ConfigMap; YuniKorn applies changes without a restart."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

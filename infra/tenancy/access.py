@@ -1,4 +1,4 @@
-"""Who may do what in a team's namespace: Roles for people and for CI, none for training pods."""
+"""RBAC in team namespaces: Roles for people and for CI, none for training pods."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ _VIEW: Final = [
     _rule("kueue.x-k8s.io", ["workloads", "localqueues"], _READ),
     _rule("autoscaling.x-k8s.io", ["provisioningrequests"], _READ),
     _rule("networking.k8s.io", ["networkpolicies"], _READ),
-    # Whether a secret has come, and from where; what is in it stays in the Secret.
+    # State and source of a secret; its value stays in the Secret.
     _rule("external-secrets.io", ["externalsecrets", "secretstores"], _READ),
 ]
-"""Everything that explains a run, and no Secret."""
+"""Everything that explains a run; no Secrets."""
 
 ROLE_RULES: Final[Mapping[str, list[dict[str, Any]]]] = {
-    # Runs are files in the repository; the queue, the logs and the events are for everyone.
+    # Runs are files in the repository; everyone sees the queue, logs and events.
     "researcher": _VIEW,
-    # Leads can stop a run that should not go on.
+    # Leads can stop runs.
     "lead": [*_VIEW, *_run_rules(["delete"]), _rule("", ["pods"], ["delete"])],
     "auditor": [
         *_VIEW,
@@ -66,12 +66,12 @@ ROLE_RULES: Final[Mapping[str, list[dict[str, Any]]]] = {
         _rule("", ["configmaps", "services"], _WRITE),
     ],
 }
-"""Rules by role in each team's namespace. No role reads Secrets, opens a shell, or changes a role; no
-rule has a wildcard, so a resource that an add-on brings is closed until it is named here."""
+"""Rules by role in each team's namespace. No role reads Secrets, opens a shell, or changes a role; without
+wildcards, an add-on's resources are inaccessible until they are listed here."""
 
 
 def group_of(role: str, team: str) -> str:
-    """The group that gets a role in a team's namespace."""
+    """Return the group that is bound to a role in a team's namespace."""
     if role == "auditor":
         return naming.AUDITOR_GROUP
     if role == "deployer":
@@ -80,9 +80,9 @@ def group_of(role: str, team: str) -> str:
 
 
 def role(name: str, team: str, pod_groups: str = "") -> Manifest:
-    """A Role in the team's namespace.
+    """Return a Role in the team's namespace.
 
-    `pod_groups`: the API group of the groups that runs bring with them, where the scheduler wants some.
+    `pod_groups`: API group of the PodGroups of runs, if the scheduler needs them.
     """
     verbs = [*_READ, *_WRITE] if name == "deployer" else _READ
     more = [_rule(pod_groups, ["podgroups"], verbs)] if pod_groups else []
@@ -97,7 +97,7 @@ def role(name: str, team: str, pod_groups: str = "") -> Manifest:
 
 
 def role_binding(name: str, team: str) -> Manifest:
-    """The Role's binding to its group."""
+    """Return the RoleBinding to its group."""
     api_group = "rbac.authorization.k8s.io"
     return {
         "apiVersion": f"{api_group}/v1",
@@ -111,7 +111,7 @@ def role_binding(name: str, team: str) -> Manifest:
 
 
 def service_account(team: str) -> Manifest:
-    """What training pods run as; it may do nothing in the API, so they get no token."""
+    """Return the ServiceAccount of training pods; it has no permissions, so pods get no token."""
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",

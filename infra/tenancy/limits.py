@@ -1,4 +1,4 @@
-"""How much a team's namespace may hold, and what a container gets that asks for nothing."""
+"""ResourceQuota and LimitRange of a team's namespace."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from infra.kubernetes.objects import Manifest, metadata
 
 @dataclass(frozen=True, kw_only=True)
 class Quota:
-    """The most of a namespace at once (Kubernetes quantities)."""
+    """Most that a namespace may request at once (Kubernetes quantities)."""
 
     cpu: str
     memory: str
@@ -18,10 +18,10 @@ class Quota:
 
 
 def resource_quota(team: str, quota: Quota, *, of_pods: bool = True) -> Manifest:
-    """A hard bound behind the queue: it holds for pods that never queued, too.
+    """Return a hard limit that also holds for pods that were never queued.
 
-    Without `of_pods` it bounds no CPU, memory or GPUs. It counts pods that wait, and where those of
-    waiting runs exist, two gangs could each get half of their pods made and wait for ever.
+    Without `of_pods` it does not limit CPU, memory or GPUs: it counts pending pods, so where waiting runs have
+    pods, two gangs could each get half of theirs created and wait forever.
     """
     pods = {
         "requests.cpu": quota.cpu,
@@ -40,7 +40,7 @@ def resource_quota(team: str, quota: Quota, *, of_pods: bool = True) -> Manifest
         "spec": {
             "hard": {
                 **(pods if of_pods else {}),
-                # Runs talk among themselves; nothing of a team is to be reached from outside.
+                # Pods of runs talk to each other; nothing of a team is reachable from outside.
                 "services.loadbalancers": "0",
                 "services.nodeports": "0",
             }
@@ -49,7 +49,7 @@ def resource_quota(team: str, quota: Quota, *, of_pods: bool = True) -> Manifest
 
 
 def limit_range(team: str) -> Manifest:
-    """Requests for containers that name none: the quota would refuse them, the queue overlook them."""
+    """Return default requests; without them the quota rejects a container and the queue ignores it."""
     return {
         "apiVersion": "v1",
         "kind": "LimitRange",

@@ -1,9 +1,9 @@
-"""What a team's pods may reach: each other on a run's ports, DNS, and object storage. Nothing else.
-Who may reach them from outside: Prometheus, on the one port on which runs tell how they go.
+"""NetworkPolicies of a team's namespace.
 
-"Each other" is the team, not the run: a policy cannot say "pods with the same run id as mine", and one
-policy per run would have to be written by who deploys runs. Policies only ever add, so whoever may write
-one may open everything. Runs of a team share its volumes anyway.
+Pods reach each other on a run's ports, DNS, and object storage; from outside only Prometheus reaches them, on
+the metrics port. Traffic is allowed within the team rather than the run: a policy cannot select "pods with my
+run id", and deployers of runs must not write policies, because policies only add permissions. Runs of a team
+share its volumes anyway.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ METADATA_BLOCKS: Final = (
     ipaddress.ip_network("169.254.0.0/16"),
     ipaddress.ip_network("fd00:ec2::/32"),
 )
-"""The instance metadata service lives here; a pod that reaches it has the node's identity. By IPv6 it is
+"""Blocks of the instance metadata service, through which a pod would get the node's identity. By IPv6 it is
 fd00:ec2::254: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instancedata-data-retrieval.html"""
 
 EPHEMERAL_PORTS: Final = (32768, 60999)
@@ -28,8 +28,8 @@ EPHEMERAL_PORTS: Final = (32768, 60999)
 namespace this range, whatever its host has (net.ipv4.ip_local_port_range)."""
 
 RUN_PORTS: Final = (naming.RENDEZVOUS_PORTS, EPHEMERAL_PORTS, (naming.MPI_SSH_PORT,) * 2)
-"""First and last of each range on which a run's pods listen. EFA is not seen by network policies: its
-security group holds it."""
+"""First and last port of each range on which a run's pods listen. Network policies do not see EFA, which its
+security group restricts."""
 
 _RUN_PODS: Final = {"matchExpressions": [{"key": naming.RUN_ID, "operator": "Exists"}]}
 
@@ -46,12 +46,12 @@ def _policy(name: str, team: str, spec: dict[str, Any]) -> Manifest:
 
 
 def default_deny(team: str) -> Manifest:
-    """No traffic in either direction unless another policy names it."""
+    """Deny all traffic that no other policy allows."""
     return _policy("default-deny", team, {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]})
 
 
 def allow_dns(team: str) -> Manifest:
-    """Name resolution by the cluster's own servers."""
+    """Allow name resolution by the cluster's DNS."""
     return _policy(
         "allow-dns",
         team,
@@ -64,7 +64,7 @@ def allow_dns(team: str) -> Manifest:
 
 
 def allow_run_traffic(team: str) -> Manifest:
-    """Training pods of the team among themselves, on the ports on which a run listens."""
+    """Allow traffic among the team's training pods on a run's ports."""
     peers = [{"podSelector": _RUN_PODS}]
     ports = [_ports(first, last) for first, last in RUN_PORTS]
     return _policy(
@@ -80,7 +80,7 @@ def allow_run_traffic(team: str) -> Manifest:
 
 
 def allow_monitoring(team: str) -> Manifest:
-    """Prometheus may ask training pods how they go, on that one port."""
+    """Allow Prometheus to scrape training pods."""
     asking = {"namespaceSelector": network_policy.in_namespace(naming.MONITORING_NAMESPACE)}
     return _policy(
         "allow-monitoring",
@@ -96,7 +96,7 @@ def allow_monitoring(team: str) -> Manifest:
 
 
 def allow_object_storage(team: str, cidrs: Sequence[str]) -> Manifest:
-    """HTTPS to the given blocks, link-local addresses taken out."""
+    """Allow HTTPS to these blocks, except link-local addresses."""
     return _policy(
         "allow-object-storage",
         team,
@@ -114,7 +114,7 @@ def allow_object_storage(team: str, cidrs: Sequence[str]) -> Manifest:
 
 
 def allow_node_services(team: str, addresses: Sequence[str]) -> Manifest:
-    """HTTP to services of the pod's own node, each by its one link-local address."""
+    """Allow HTTP to services of the pod's node, each at one link-local address."""
     return _policy(
         "allow-node-services",
         team,
@@ -144,7 +144,7 @@ def _block(cidr: str) -> dict[str, Any]:
 def policies(
     team: str, egress_cidrs: Sequence[str], node_services: Sequence[str] = ()
 ) -> list[Manifest]:
-    """All network policies of a team's namespace."""
+    """Return all network policies of a team's namespace."""
     found = [default_deny(team), allow_dns(team), allow_run_traffic(team), allow_monitoring(team)]
     if egress_cidrs:
         found.append(allow_object_storage(team, egress_cidrs))

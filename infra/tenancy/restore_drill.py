@@ -1,7 +1,7 @@
-"""A team's restore drill: a CronJob that restores the newest checkpoints of its runs elsewhere, and compares.
+"""Restore drill: a CronJob that restores and verifies the newest checkpoints of a team's runs.
 
-It reads the team's checkpoint volume, which it cannot write to, and restores into scratch space that goes
-with its pod. A Job of it that fails is what an alert is about (kube_job_failed).
+It mounts the team's checkpoint volume read-only and restores into the pod's scratch space. A failed Job raises
+an alert (kube_job_failed).
 """
 
 from __future__ import annotations
@@ -19,43 +19,43 @@ CONTAINER: Final = "drill"
 
 CHECKPOINTS_MOUNT: Final = "/checkpoints"
 WORKSPACE: Final = "/workspace"
-"""As training.spec has them; tests compare."""
+"""Equal to those of training.spec, by a test."""
 _SCRATCH_MOUNT: Final = "/scratch"
 
 OVERHEAD: Final = 1024**3
-"""Bytes that a restore needs beside the checkpoint itself: torch in memory, a manifest on the disk."""
+"""Bytes that a restore needs besides the checkpoint: torch in memory, a manifest on disk."""
 
 _DEADLINE_S: Final = 6 * 3600
 _STARTS_LATE_S: Final = 3600
 _KEPT_S: Final = 7 * 24 * 3600
-"""A Job that somebody made by hand, and the alert of a failed one, are gone after a week."""
+"""After a week a manually created Job, and the alert of a failed one, disappear."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RestoreDrill:
-    """What is restored, when, and by what."""
+    """Settings of a team's restore drill."""
 
     image: str
     """The trainer's, by digest."""
     schedule: str
-    """Five fields as cron has them, in UTC."""
+    """Five cron fields, in UTC."""
     runs: int
-    """So many of those that saved last."""
+    """Number of runs, those that saved last."""
     largest: int
-    """Bytes: a larger checkpoint is read and compared, not restored."""
+    """Bytes; a larger checkpoint is read and verified but not restored."""
     stores: tuple[str, ...] = ()
-    """Further places: s3://BUCKET/PREFIX, with a folder per run."""
+    """Further locations: s3://BUCKET/PREFIX with a folder per run."""
     node_selector: Mapping[str, str] = field(default_factory=dict)
-    """Where it runs: never on a GPU node, whose taint it does not tolerate."""
+    """Node selector; never a GPU node, whose taint the pod does not tolerate."""
 
     @property
     def memory(self) -> int:
-        """Bytes of memory that its pod asks for, and of scratch space."""
+        """Bytes of memory, and of scratch space, that the pod requests."""
         return self.largest + OVERHEAD
 
 
 def cron_job(team: str, drill: RestoreDrill) -> Manifest:
-    """The CronJob; `kubectl get cronjob restore-drill` tells when it ran last."""
+    """Return the CronJob; `kubectl get cronjob restore-drill` shows when it last ran."""
     labels = naming.object_labels(NAME, team)
     return {
         "apiVersion": "batch/v1",
@@ -75,7 +75,7 @@ def cron_job(team: str, drill: RestoreDrill) -> Manifest:
 
 def _job(labels: Mapping[str, str], drill: RestoreDrill) -> dict[str, Any]:
     return {
-        # What failed once is told; the program itself tries again what is worth it.
+        # A failure is reported at once; the program itself retries what may succeed.
         "backoffLimit": 0,
         "activeDeadlineSeconds": _DEADLINE_S,
         "ttlSecondsAfterFinished": _KEPT_S,
@@ -95,7 +95,7 @@ def _pod(drill: RestoreDrill) -> dict[str, Any]:
     selector = {"nodeSelector": dict(drill.node_selector)} if drill.node_selector else {}
     return {
         "restartPolicy": "Never",
-        # Pods of this account have the team's role, and so its prefix of the buckets.
+        # This account has the team's role, and so access to its prefix of the buckets.
         "serviceAccountName": naming.SERVICE_ACCOUNT,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,

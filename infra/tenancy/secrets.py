@@ -1,7 +1,7 @@
-"""A team's secrets: their names, and where External Secrets gets those that are kept elsewhere.
+"""A team's secrets: their names, and the stores from which External Secrets reads them.
 
-No value is in any file, in the state or in an argument: a Secret is there already, or a controller in the
-cluster writes it from what it reads in a store.
+No value is in a file, in the state or in an argument: a Secret exists already, or a controller in the cluster
+writes it from a store.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STORE: Final = "team"
 """Name of the team's own store."""
 
 REFRESH: Final = "1h0m0s"
-"""How often a value is read again. A run that has started keeps what it got."""
+"""Refresh interval. A started run keeps the value that it got."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,23 +27,23 @@ class TeamSecret:
 
     name: str
     env: tuple[str, ...]
-    """Its keys; each is also the name of the environment variable that a run gets."""
+    """Its keys, which are also the names of a run's environment variables."""
     remote_key: str | None = None
-    """The secret in the store that it is made from; None: the Secret is there already."""
+    """Name of its source in the store; None: the Secret exists already."""
     store: str | None = None
-    """A ClusterSecretStore of the cluster; None: the team's own store."""
+    """A ClusterSecretStore; None: the team's own store."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SecretsManager:
-    """AWS Secrets Manager, as one team may read it."""
+    """One team's access to AWS Secrets Manager."""
 
     region: str
     role_arn: str
 
 
 def store(team: str, source: SecretsManager) -> Manifest:
-    """The team's own store. The controller becomes the team's role for it, so that it reads nobody else's."""
+    """Return the team's SecretStore; the controller assumes the team's role, limited to its own secrets."""
     return {
         "apiVersion": API,
         "kind": "SecretStore",
@@ -61,7 +61,7 @@ def store(team: str, source: SecretsManager) -> Manifest:
 
 
 def external_secret(team: str, secret: TeamSecret) -> Manifest:
-    """What makes the Secret: a property of the remote secret per key, of the same name."""
+    """Return the ExternalSecret: each key is the property of the same name of the remote secret."""
     if secret.store:
         source = {"kind": "ClusterSecretStore", "name": secret.store}
     else:
@@ -77,7 +77,7 @@ def external_secret(team: str, secret: TeamSecret) -> Manifest:
         "spec": {
             "refreshInterval": REFRESH,
             "secretStoreRef": source,
-            # The Secret goes when this goes, and when the remote secret goes.
+            # The Secret is deleted with this object, and with the remote secret.
             "target": {"name": secret.name, "creationPolicy": "Owner", "deletionPolicy": "Delete"},
             "data": data,
         },
@@ -92,7 +92,7 @@ def _metadata(team: str, name: str) -> Manifest:
 def manifests(
     team: str, secrets: tuple[TeamSecret, ...], source: SecretsManager | None
 ) -> list[Manifest]:
-    """What External Secrets works on, the store first; nothing for Secrets that are there already."""
+    """Return External Secrets' objects, the store first; none for Secrets that exist already."""
     remote = [secret for secret in secrets if secret.remote_key]
     own = [store(team, source)] if source and any(not s.store for s in remote) else []
     return [*own, *(external_secret(team, secret) for secret in remote)]

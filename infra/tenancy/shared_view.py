@@ -1,6 +1,6 @@
-"""What no namespace holds, for people to read: the fleet and its queues, and for auditors the admission policies.
+"""Read access to cluster-scoped objects: nodes and queues for everyone, admission policies for auditors.
 
-Without these a run's wait cannot be explained: who holds a quota, and which node has which taint.
+They are needed to explain why a run waits: who holds a quota, and which node has which taint.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _READ: Final = ["get", "list", "watch"]
 _API_GROUP: Final = "rbac.authorization.k8s.io"
 
 FLEET: Final = f"{naming.PROJECT}-fleet-viewer"
-"""ClusterRole of everybody who has a role in a team."""
+"""ClusterRole of all members of teams."""
 AUDIT: Final = f"{naming.PROJECT}-auditor"
-"""ClusterRole of auditors, beside the other."""
+"""Additional ClusterRole of auditors."""
 
 
 def _rule(group: str, *resources: str) -> dict[str, Any]:
@@ -51,11 +51,11 @@ RULES: Final[Mapping[str, list[dict[str, Any]]]] = {
         _rule("policy.sigstore.dev", "clusterimagepolicies"),
     ],
 }
-"""Rules by ClusterRole: reading, by name, of what holds no secret."""
+"""Rules by ClusterRole: read-only, by name, without secrets."""
 
 
 def groups(name: str, teams: tuple[str, ...]) -> tuple[str, ...]:
-    """The groups that get a ClusterRole."""
+    """Return the groups that are bound to a ClusterRole."""
     if name == AUDIT:
         return (naming.AUDITOR_GROUP,)
     people = [naming.group(team, role) for team in teams for role in ("researcher", "lead")]
@@ -63,7 +63,7 @@ def groups(name: str, teams: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def cluster_role(name: str) -> Manifest:
-    """One of the ClusterRoles."""
+    """Return one of the ClusterRoles."""
     return {
         "apiVersion": f"{_API_GROUP}/v1",
         "kind": "ClusterRole",
@@ -73,7 +73,7 @@ def cluster_role(name: str) -> Manifest:
 
 
 def cluster_role_binding(name: str, teams: tuple[str, ...]) -> Manifest:
-    """Its binding to groups."""
+    """Return the ClusterRoleBinding of its groups."""
     return {
         "apiVersion": f"{_API_GROUP}/v1",
         "kind": "ClusterRoleBinding",
@@ -88,13 +88,13 @@ def cluster_role_binding(name: str, teams: tuple[str, ...]) -> Manifest:
 
 @dataclass(frozen=True, kw_only=True)
 class SharedViewArgs:
-    """Whose people may look."""
+    """The teams whose members have read access."""
 
     teams: tuple[str, ...]
 
 
 class SharedView(pulumi.ComponentResource):
-    """ClusterRoles that only read, and their bindings."""
+    """Read-only ClusterRoles and their bindings."""
 
     def __init__(self, name: str, args: SharedViewArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("SharedView"), name, None, opts)

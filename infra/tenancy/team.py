@@ -1,4 +1,4 @@
-"""Team: a namespace with everything that a team's runs need and everything that holds them."""
+"""Team: a namespace with everything that a team's runs need, and with its limits and policies."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ class TeamArgs:
     team: str
     tier: str = RESEARCH.name
     rdma: bool = False
-    """Pods may lock memory, as RDMA does; see admission/pod_security.py for what holds them then."""
+    """Pods may lock memory, as RDMA does; see admission/pod_security.py for the policy then."""
     signed_images: bool = False
-    """Images without an accepted signature are refused; see platform/signatures.py."""
+    """Images without an accepted signature are rejected; see infra/addons/signatures.py."""
     quota: limits.Quota
     volumes: TeamVolumes
     protect_volumes: bool = False
-    """Refuse to delete the claims, and keep them when they are dropped from the program."""
+    """Protect the claims from deletion, and keep them when they are removed from the program."""
     egress_cidrs: tuple[str, ...] = ()
     node_services: tuple[str, ...] = ()
-    """Link-local addresses of services on its node that a pod may ask, such as who hands out its role."""
+    """Link-local addresses of services on its node that a pod may call, such as Pod Identity."""
     secrets: tuple[TeamSecret, ...] = ()
     secrets_manager: SecretsManager | None = None
-    """AWS Secrets Manager as the team reads it; None elsewhere than on AWS."""
+    """The team's access to AWS Secrets Manager; None outside AWS."""
     cluster_queue: pulumi.Resource | None
-    """The team's ClusterQueue: its LocalQueue goes before it. None where Kueue does not queue."""
+    """The team's ClusterQueue, which its LocalQueue depends on; None without Kueue."""
     queue_holds_quota: bool = False
-    """Another scheduler's queue bounds what the team's pods hold, so its namespace does not."""
+    """The scheduler's queue limits the resources of the team's pods, so the namespace's quota does not."""
     pod_groups: str = ""
-    """API group of the PodGroup that a run brings; empty where it brings none."""
+    """API group of the runs' PodGroups; empty: runs have none."""
     restore_drill: RestoreDrill | None = None
-    """What restores its newest checkpoints, and when; None: nothing does."""
+    """None: no restore drill."""
 
 
 def namespace(
     team: str, tier: str = RESEARCH.name, *, rdma: bool = False, signed: bool = False
 ) -> Manifest:
-    """The namespace: its labels are what admission policies know of the team.
+    """Return the namespace; admission policies read the team's facts from its labels.
 
-    Pod Security's strictest level is enforced in it; with `rdma` a policy of ours does that, and Pod
-    Security only tells of what it would have refused.
+    Pod Security enforces its strictest level; with `rdma` an admission policy does, and Pod Security only warns
+    and audits.
     """
     levels: dict[str, str] = {}
     for mode in ("enforce", "audit", "warn"):
@@ -73,7 +73,7 @@ def namespace(
 
 
 def local_queue(team: str) -> Manifest:
-    """Where the team's runs queue."""
+    """Return the team's LocalQueue."""
     return {
         "apiVersion": naming.KUEUE_API,
         "kind": "LocalQueue",
@@ -87,7 +87,7 @@ def local_queue(team: str) -> Manifest:
 
 
 def _guardrail_manifests(args: TeamArgs) -> Iterator[tuple[str, Manifest]]:
-    """Objects that must be there before the first pod: limits, network policies, roles."""
+    """Yield suffix and manifest of what must exist before the first pod: limits, policies, roles."""
     team = args.team
     yield "quota", limits.resource_quota(team, args.quota, of_pods=not args.queue_holds_quota)
     yield "limits", limits.limit_range(team)
@@ -101,7 +101,7 @@ def _guardrail_manifests(args: TeamArgs) -> Iterator[tuple[str, Manifest]]:
 
 
 class Team(pulumi.ComponentResource):
-    """One team; what runs in it depends on all of this."""
+    """One team; its runs depend on all of this."""
 
     def __init__(self, name: str, args: TeamArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("Team"), name, None, opts)
@@ -112,7 +112,7 @@ class Team(pulumi.ComponentResource):
         )
 
         def own(*needs: pulumi.Resource, **more: Any) -> pulumi.ResourceOptions:
-            # Names are plain strings, so the order of deletion must be said.
+            # Names are plain strings, so Pulumi cannot infer the order of deletion.
             return pulumi.ResourceOptions(parent=self, depends_on=[home, *needs], **more)
 
         held = {

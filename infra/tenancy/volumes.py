@@ -8,7 +8,7 @@ from infra.kubernetes.objects import Manifest, metadata
 
 
 def claim(team: str, name: str, volume: Volume) -> Manifest:
-    """A ReadWriteMany claim: every pod of a gang writes its shards, and the next gang reads them."""
+    """Return a ReadWriteMany claim: every pod of a gang writes its shards, and the next gang reads them."""
     spec: Manifest = {
         "accessModes": ["ReadWriteMany"],
         "storageClassName": volume.storage_class,

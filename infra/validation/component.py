@@ -1,7 +1,7 @@
-"""Where the platform checks itself: a namespace, a queue that yields to everybody, and templates of checks.
+"""Validation: a namespace, a queue that yields to all others, and templates of node checks.
 
-No team's quota is touched: Jobs on GPUs borrow what nobody uses, at the lowest priority, and are the first to
-be preempted; the check of queues has a flavor of its own that stands for no node.
+No team's quota is used: Jobs on GPUs borrow idle quota at the lowest priority and are preempted first; the queue
+check has a flavor of its own that matches no node.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from infra.queueing import kueue
 from infra.queueing.backends import backend
 from infra.queueing.quotas import Share
 from infra.validation import jobs
-from infra.validation.jobs import COMPONENT, QUEUE_ROOM, QUEUEING, Surroundings
+from infra.validation.jobs import COMPONENT, QUEUE_ROOM, QUEUEING, TemplateContext
 
 SPACE: Final = naming.VALIDATION_NAMESPACE
 _FACTS_KEY: Final = "stack.json"
@@ -31,33 +31,33 @@ _FACTS_KEY: Final = "stack.json"
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationArgs:
-    """The stack, as far as checks and commands on it must know it."""
+    """Facts of the stack that checks and operator commands need."""
 
     platform: Platform
     operators: tuple[str, ...]
-    """Controllers that the cluster has, by their names in the stack file."""
+    """Installed operators, by their names in the stack file."""
     image: str
     """The trainer's, by digest."""
     signed_images: bool = False
-    """Images without an accepted signature are refused here, too."""
+    """Whether images without an accepted signature are rejected here, too."""
     weekly: bool = False
-    """Pools that always have nodes are checked on Mondays."""
+    """Whether pools with permanent nodes are checked on Mondays."""
     min_gbps: Mapping[str, float] = field(default_factory=dict)
     """By pool, bus bandwidth in GB/s below which its collective check fails."""
 
     @property
     def queued(self) -> bool:
-        """Whether Jobs go through Kueue; another scheduler has no queue that yields so."""
+        """Whether Jobs are queued; other schedulers have no queue that yields like this."""
         return backend(self.platform.scheduler).holds_pods_back
 
     @property
     def gpu_pools(self) -> tuple[NodePool, ...]:
-        """All of them."""
+        """All GPU pools."""
         return tuple(p for p in self.platform.pools if p.workload is Workload.GPU_TRAINING)
 
     @property
     def cpu_pool(self) -> NodePool | None:
-        """Where the check of queues runs; None: wherever the scheduler likes."""
+        """Pool of the queue check; None: the scheduler chooses."""
         pool = self.platform.cpu_pool
         return pool if pool and pool.nodes is not Nodes.KWOK else None
 
@@ -67,7 +67,7 @@ def _meta(name: str) -> Manifest:
 
 
 def namespace(*, signed: bool) -> Manifest:
-    """On Pod Security's strictest level."""
+    """Return the namespace, at Pod Security's strictest level."""
     labels = naming.object_labels(COMPONENT)
     for mode in ("enforce", "audit", "warn"):
         labels[f"pod-security.kubernetes.io/{mode}"] = "restricted"
@@ -78,7 +78,7 @@ def namespace(*, signed: bool) -> Manifest:
 
 
 def service_account() -> Manifest:
-    """It may do nothing in the API, so its pods get no token."""
+    """Return the ServiceAccount; it has no permissions, so pods get no token."""
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -88,7 +88,7 @@ def service_account() -> Manifest:
 
 
 def service() -> Manifest:
-    """Names for pods, also before they are ready: they meet by them."""
+    """Return the headless Service that names pods for their rendezvous, also before they are ready."""
     meta = _meta(COMPONENT)
     meta["annotations"] = {naming.SKIP_AWAIT: "true"}
     return {
@@ -104,7 +104,7 @@ def service() -> Manifest:
 
 
 def network_policies() -> list[Manifest]:
-    """Pods here reach each other and name resolution, and nothing else reaches them or is reached."""
+    """Return policies that allow only traffic among pods here, and DNS."""
     each_other: list[dict[str, Any]] = [{"podSelector": {}}]
     specs: dict[str, dict[str, Any]] = {
         "default-deny": {"policyTypes": ["Ingress", "Egress"]},
@@ -127,7 +127,7 @@ def network_policies() -> list[Manifest]:
 
 
 def flavor(cpu_pool: NodePool | None) -> Manifest:
-    """Of the check of queues: no other queue has it."""
+    """Return the flavor of the queue check, which no other queue has."""
     labels = {"nodeLabels": {naming.POOL: cpu_pool.name}} if cpu_pool else {}
     return {
         "apiVersion": naming.KUEUE_API,
@@ -138,13 +138,13 @@ def flavor(cpu_pool: NodePool | None) -> Manifest:
 
 
 def borrowing_queue(args: ValidationArgs) -> Manifest:
-    """A queue over all GPU pools that owns nothing of them, and is the first to give back."""
+    """Return a ClusterQueue over all GPU pools that owns nothing and is preempted first."""
     nothing = {p.name: Share(guaranteed=0, borrowing=None, lending=None) for p in args.gpu_pools}
     return _cluster_queue(
         COMPONENT,
         kueue.resource_group(args.gpu_pools, nothing),
         cohortName=args.platform.cohort,
-        # No weight is an infinite share: whoever else wants what it borrows goes first.
+        # Weight 0 counts as an infinite share: every other queue goes first.
         fairSharing={"weight": "0"},
         flavorFungibility={"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlavor"},
         preemption={"reclaimWithinCohort": "Never", "withinClusterQueue": "Never"},
@@ -152,7 +152,7 @@ def borrowing_queue(args: ValidationArgs) -> Manifest:
 
 
 def own_queue() -> Manifest:
-    """A queue with room for one Job, where a second of a higher priority takes its place."""
+    """Return a ClusterQueue with room for one Job, in which a Job of higher priority preempts it."""
     resources = [{"name": name, "nominalQuota": room} for name, room in QUEUE_ROOM.items()]
     group = {
         "coveredResources": list(QUEUE_ROOM),
@@ -178,7 +178,7 @@ def _cluster_queue(name: str, group: Mapping[str, Any], **spec: Any) -> Manifest
 
 
 def local_queue(name: str) -> Manifest:
-    """The way to the ClusterQueue of the same name."""
+    """Return the LocalQueue of the ClusterQueue of the same name."""
     return {
         "apiVersion": naming.KUEUE_API,
         "kind": "LocalQueue",
@@ -188,7 +188,7 @@ def local_queue(name: str) -> Manifest:
 
 
 def stack_facts(args: ValidationArgs) -> Manifest:
-    """What the stack consists of, and what its nodes must show."""
+    """Return the ConfigMap with the stack's facts and the expected properties of its nodes."""
     platform = args.platform
     facts = {
         "stack": platform.stack,
@@ -228,7 +228,7 @@ def _pool_facts(pool: NodePool) -> dict[str, Any]:
 
 
 def _expected_facts(pool: NodePool, args: ValidationArgs) -> dict[str, Any]:
-    """Of each node: devices to allocate; of the network: MTU in bytes and bus bandwidth in GB/s."""
+    """Return allocatable devices per node, MTU in bytes and least bus bandwidth in GB/s."""
     devices = {naming.GPU: pool.gpus_per_node, **pool.fabric_devices}
     return {
         "allocatable": {name: count for name, count in devices.items() if count},
@@ -237,10 +237,10 @@ def _expected_facts(pool: NodePool, args: ValidationArgs) -> dict[str, Any]:
     }
 
 
-def surroundings(args: ValidationArgs) -> Surroundings:
-    """What the templates of pools know."""
+def template_context(args: ValidationArgs) -> TemplateContext:
+    """Return the context of the pools' templates."""
     packed = args.queued and topology_aware(args.gpu_pools)
-    return Surroundings(
+    return TemplateContext(
         image=args.image,
         queue=COMPONENT if args.queued else "",
         weekly=args.weekly,
@@ -250,13 +250,13 @@ def surroundings(args: ValidationArgs) -> Surroundings:
 
 
 def templates(args: ValidationArgs) -> list[Manifest]:
-    """Every CronJob."""
-    found = jobs.templates(args.platform.pools, surroundings(args))
+    """Return every CronJob."""
+    found = jobs.templates(args.platform.pools, template_context(args))
     return found + (jobs.queueing(args.image, args.cpu_pool) if args.queued else [])
 
 
 class Validation(pulumi.ComponentResource):
-    """All of it. The cohort, its flavors and the priority classes come before."""
+    """All validation objects; created after the cohort, its flavors and the priority classes."""
 
     def __init__(self, name: str, args: ValidationArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__(naming.infra_type("Validation"), name, None, opts)

@@ -1,7 +1,7 @@
-"""Jobs that check nodes by running on them: CronJobs that are templates until somebody starts one.
+"""Node checks: suspended CronJobs that serve as templates of Jobs.
 
 `kubectl create job --from=cronjob/smoke-POOL NAME -n trainyard-validation`. Each pod takes all GPUs of its
-node, so no two of them share one, and ends its log with one line of JSON; see docs/validate-nodes.md.
+node, so no two share one, and ends its log with a line of JSON; see docs/validate-nodes.md.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from infra.kubernetes.objects import Manifest, metadata
 from infra.validation import pods
 
 COMPONENT: Final = pods.NAME
-"""Service account, headless Service and LocalQueue are called so, and pods labelled."""
+"""Name of service account, headless Service and LocalQueue, and label of pods."""
 QUEUEING: Final = "validation-queueing"
-"""Flavor, ClusterQueue and LocalQueue of the check of queues."""
+"""Name of flavor, ClusterQueue and LocalQueue of the queue check."""
 
 QUEUE_ROOM: Final[Mapping[str, str]] = {"cpu": "100m", "memory": "128Mi"}
-"""What a Job of the check of queues asks for, and all that its queue has."""
+"""Requests of a Job of the queue check, and the whole quota of its queue."""
 QUEUE_PRIORITIES: Final[Mapping[str, str]] = {
     "queueing-low": "best-effort-training",
     "queueing-high": "research-training",
 }
 _HOLDS_S: Final[Mapping[str, int]] = {"queueing-low": 60, "queueing-high": 2}
-"""For so long such a Job keeps its place."""
+"""Seconds for which such a Job runs."""
 LOWEST_PRIORITY: Final = "best-effort-training"
 
 NAME_MAX: Final = 52 - len("train-single-")
-"""Characters of a pool's name: a CronJob's may have 52."""
+"""Most characters of a pool's name, from the 52 of a CronJob's."""
 
 _SCHEDULES: Final[Mapping[str, str]] = {"smoke": "0 5 * * 1", "collective": "30 5 * * 1"}
-"""Mondays, UTC: where the stack wants it weekly. The others only run when they are asked for."""
+"""Mondays, UTC, where weekly checks are on. Other checks run on demand only."""
 _DEADLINE_S: Final = 1800
 _NODES_ENV: Final = "TRAINYARD_NODES"
 _JOB_ENV: Final = "TRAINYARD_JOB"
 _CPU_PER_GPU: Final = 2000
-"""Millicores: a rank and what NCCL polls with."""
+"""Millicores, for a rank and NCCL's polling threads."""
 _MEMORY_PER_GPU: Final = 6 * quantity.GIB
-"""torch, the CUDA context, and /dev/shm."""
+"""Bytes, for torch, the CUDA context and /dev/shm."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +51,10 @@ class Kind:
 
     name: str
     several: bool = False
-    """It is about the network between nodes."""
+    """Whether it checks the network between nodes."""
 
     def nodes(self, pool: NodePool) -> int:
-        """Nodes that take part: for smoke and collective all that are always there."""
+        """Return the number of nodes: for smoke and collective, all permanent ones."""
         if self.name == "smoke":
             return max(1, pool.min)
         if self.name == "collective":
@@ -62,9 +62,9 @@ class Kind:
         return 2 if self.several else 1
 
     def suits(self, pool: NodePool) -> bool:
-        """Whether the pool has what is checked."""
+        """Return whether the check applies to the pool."""
         if self.several and pool.sharing:
-            return False  # ranks that share a GPU are no gang: NCCL refuses them
+            return False  # NCCL rejects ranks that share a GPU
         if self.name == "collective":
             return pool.max * pool.gpus_per_node > 1
         return pool.max > 1 if self.several else True
@@ -79,32 +79,32 @@ KINDS: Final = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surroundings:
-    """What templates know beside their pool."""
+class TemplateContext:
+    """Facts of the stack that templates need besides their pool."""
 
     image: str
     """The trainer's, by digest."""
     queue: str = ""
-    """LocalQueue of Jobs with GPUs; empty: nothing queues them."""
+    """LocalQueue of GPU Jobs; empty: they are not queued."""
     weekly: bool = False
     min_gbps: Mapping[str, float] = field(default_factory=dict)
-    """By pool, bus bandwidth that its collective check must reach, in GB/s."""
+    """By pool, least bus bandwidth of its collective check in GB/s."""
     topology: Mapping[str, str] = field(default_factory=dict)
-    """By pool, the level within which Kueue packs its pods if it can."""
+    """By pool, the topology level within which Kueue prefers to pack its pods."""
 
 
 def gpus(pool: NodePool) -> int:
-    """That a pod takes: a node's, or of GPUs that are shared one part."""
+    """Return the GPUs of a pod: all of a node, or one share of a shared GPU."""
     return 1 if pool.sharing else pool.gpus_per_node
 
 
 def checked(pools: Sequence[NodePool]) -> list[NodePool]:
-    """GPU pools whose nodes run pods."""
+    """Return the GPU pools whose nodes run pods."""
     return [p for p in pools if p.workload is Workload.GPU_TRAINING and p.nodes is not Nodes.KWOK]
 
 
-def templates(pools: Sequence[NodePool], around: Surroundings) -> list[Manifest]:
-    """Every CronJob of these pools."""
+def templates(pools: Sequence[NodePool], around: TemplateContext) -> list[Manifest]:
+    """Return every CronJob of these pools."""
     return [
         _of_pool(kind, pool, around)
         for pool in checked(pools)
@@ -113,8 +113,8 @@ def templates(pools: Sequence[NodePool], around: Surroundings) -> list[Manifest]
     ]
 
 
-def expected(kind: Kind, pool: NodePool, around: Surroundings) -> dict[str, Any]:
-    """What the check's ranks compare with; see training/validation/expected.py."""
+def expected(kind: Kind, pool: NodePool, around: TemplateContext) -> dict[str, Any]:
+    """Return the expected results of the check; see training/validation/expected.py."""
     found: dict[str, Any] = {}
     if not pool.nodes.simulated:
         found |= {"models": list(pool.gpu_models), "zone": pool.zone}
@@ -128,13 +128,13 @@ def expected(kind: Kind, pool: NodePool, around: Surroundings) -> dict[str, Any]
     return found
 
 
-def _of_pool(kind: Kind, pool: NodePool, around: Surroundings) -> Manifest:
+def _of_pool(kind: Kind, pool: NodePool, around: TemplateContext) -> Manifest:
     labels = naming.object_labels(COMPONENT) | {
         naming.VALIDATION: kind.name,
         naming.POOL: pool.name,
     }
     nodes = kind.nodes(pool)
-    # Nodes that exist anyway: a check every week must not buy any.
+    # Only for permanent nodes: a weekly check must not buy any.
     schedule = _SCHEDULES.get(kind.name, "") if around.weekly and pool.min >= nodes else ""
     near = (
         {naming.PREFERRED_TOPOLOGY: around.topology[pool.name]}
@@ -153,7 +153,7 @@ def _of_pool(kind: Kind, pool: NodePool, around: Surroundings) -> Manifest:
         "completionMode": "Indexed",
         "completions": nodes,
         "parallelism": nodes,
-        # Each node's answer is wanted, also when another's was bad.
+        # Every node reports, also if another fails.
         "backoffLimitPerIndex": 0,
         "activeDeadlineSeconds": _DEADLINE_S,
         "template": {"metadata": {"labels": labels, "annotations": near}, "spec": pod},
@@ -163,14 +163,14 @@ def _of_pool(kind: Kind, pool: NodePool, around: Surroundings) -> Manifest:
 
 
 def queueing(image: str, cpu_pool: NodePool | None) -> list[Manifest]:
-    """Two Jobs for the same small place; the second matters more."""
+    """Return two Jobs for the same quota; the second has the higher priority."""
     return [_queueing(name, image, cpu_pool) for name in QUEUE_PRIORITIES]
 
 
 def _queueing(name: str, image: str, cpu_pool: NodePool | None) -> Manifest:
     labels = naming.object_labels(COMPONENT) | {naming.VALIDATION: name}
     command = [*("python", "-m", "training.validation", name), f"--seconds={_HOLDS_S[name]}"]
-    pod = pods.pod(command, pods.told_of_itself(), image)
+    pod = pods.pod(command, pods.pod_environment(), image)
     if cpu_pool:
         pod["nodeSelector"] = {naming.POOL: cpu_pool.name}
     pod["containers"][0]["resources"] = {"requests": dict(QUEUE_ROOM), "limits": dict(QUEUE_ROOM)}
@@ -194,7 +194,7 @@ def _cron_job(
         "kind": "CronJob",
         "metadata": metadata(name, namespace=naming.VALIDATION_NAMESPACE, labels=labels),
         "spec": {
-            # A suspended one is a template; its schedule only has to be well formed.
+            # The schedule of a suspended template is unused but must be valid.
             "schedule": schedule or "0 0 1 1 *",
             "timeZone": "Etc/UTC",
             "suspend": not schedule,
@@ -207,8 +207,8 @@ def _cron_job(
     }
 
 
-def _command(kind: Kind, pool: NodePool, around: Surroundings) -> list[str]:
-    """`$(NAME)` is put in by the kubelet."""
+def _command(kind: Kind, pool: NodePool, around: TemplateContext) -> list[str]:
+    """Return the command line; the kubelet substitutes `$(NAME)`."""
     command = [
         *("python", "-m", "training.validation", kind.name),
         f"--processes={gpus(pool)}",
@@ -223,9 +223,9 @@ def _command(kind: Kind, pool: NodePool, around: Surroundings) -> list[str]:
 
 def _environment(kind: Kind, pool: NodePool) -> list[dict[str, Any]]:
     own = [
-        *pods.told_of_itself(),
+        *pods.pod_environment(),
         pods.from_pod(_JOB_ENV, "metadata.labels['batch.kubernetes.io/job-name']"),
-        # Whoever starts a Job on more nodes changes this with parallelism and completions.
+        # To start a Job on more nodes, change this with parallelism and completions.
         {"name": _NODES_ENV, "value": str(kind.nodes(pool))},
     ]
     network = _network(kind, pool)
@@ -233,14 +233,14 @@ def _environment(kind: Kind, pool: NodePool) -> list[dict[str, Any]]:
 
 
 def _network(kind: Kind, pool: NodePool) -> dict[str, str]:
-    """NCCL's variables; a check of collectives tells more of what carries them."""
+    """Return NCCL's variables; the collective check logs more about the transport."""
     if kind.name == "collective":
         return fabric.collective_env(pool)
     return fabric.nccl_env(pool) if kind.several else {}
 
 
 def _resources(kind: Kind, pool: NodePool) -> dict[str, dict[str, str]]:
-    """All GPUs of a node, and of the rest what so many ranks need."""
+    """Return all GPUs of a node, and CPU and memory for as many ranks."""
     room, taken = pool.node_quota, gpus(pool)
     amounts = {
         "cpu": quantity.cpu(min(room["cpu"], taken * _CPU_PER_GPU)),

@@ -1,4 +1,4 @@
-"""Pods that check nodes: Pod Security's restricted level, and what they are told of themselves."""
+"""Pods of node checks, at Pod Security's restricted level."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from infra.domain import naming
 from infra.kubernetes import pod_security
 
 NAME: Final = "validation"
-"""Service account, and headless Service by which pods find each other."""
+"""Name of the service account and of the headless Service."""
 
 
-def told_of_itself() -> list[dict[str, Any]]:
-    """Where a pod is; training/validation/host.py reads it."""
+def pod_environment() -> list[dict[str, Any]]:
+    """Return the environment that training/validation/host.py reads: zone, node and address."""
     return [
         {"name": "HOME", "value": "/tmp"},
         {"name": "OMP_NUM_THREADS", "value": "1"},
@@ -25,12 +25,12 @@ def told_of_itself() -> list[dict[str, Any]]:
 
 
 def from_pod(name: str, path: str) -> dict[str, Any]:
-    """A variable with the value of a field of the pod."""
+    """Return a variable with the value of a field of the pod."""
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
 def pod(command: Sequence[str], environment: list[dict[str, Any]], image: str) -> dict[str, Any]:
-    """A pod of Pod Security's restricted level, without what varies."""
+    """Return a pod spec without scheduling, resources and extra volumes."""
     made: dict[str, Any] = {
         "restartPolicy": "Never",
         "serviceAccountName": NAME,
@@ -61,6 +61,6 @@ def pod(command: Sequence[str], environment: list[dict[str, Any]], image: str) -
 
 
 def mount(pod: dict[str, Any], name: str, path: str, empty_dir: Mapping[str, str]) -> None:
-    """Give the pod's container scratch space."""
+    """Add an emptyDir to the pod and mount it in its container."""
     pod["volumes"].append({"name": name, "emptyDir": dict(empty_dir)})
     pod["containers"][0]["volumeMounts"].append({"name": name, "mountPath": path})

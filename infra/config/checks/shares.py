@@ -74,9 +74,7 @@ def _cents(usd: float) -> float:
 def _on_demand_pools(parts: PartialStack) -> list[NodePool]:
     pools = [pool.pool(UNKNOWN) for _, pool in parts.pools]
     return [
-        pool
-        for pool in pools
-        if pool.workload is Workload.GPU_TRAINING and quotas.by_the_hour(pool)
+        pool for pool in pools if pool.workload is Workload.GPU_TRAINING and quotas.is_hourly(pool)
     ]
 
 

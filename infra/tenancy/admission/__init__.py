@@ -32,19 +32,19 @@ class AdmissionPoliciesArgs:
     taint_key: str
     """Key of the taint on GPU nodes."""
     registries: tuple[str, ...]
-    """Registries or repositories that images may come from; none: no pod is admitted."""
+    """Allowed registries or repositories of images; none: no pod is admitted."""
     priorities: Mapping[str, int]
     """Priority classes and their values."""
     ceilings: Mapping[str, str]
     """The highest class of each tier."""
     queue_policies: tuple[Manifest, ...] = ()
-    """The scheduler's own; only Kueue can prove that it admitted a run, see docs/security.md."""
+    """The scheduler's policies; only Kueue can prove that it admitted a run, see docs/security.md."""
     binders: tuple[str, ...] = (KUBE_SCHEDULER,)
     """Users that may bind pods to nodes."""
 
 
 def policies(args: AdmissionPoliciesArgs) -> list[Manifest]:
-    """Every policy, in the order of their names' meaning: queue first, notes last."""
+    """Return every policy: the queue first, audit annotations last."""
     return [
         *args.queue_policies,
         immutability.run_spec_immutable(),
@@ -66,7 +66,7 @@ def policies(args: AdmissionPoliciesArgs) -> list[Manifest]:
 
 
 class AdmissionPolicies(pulumi.ComponentResource):
-    """All policies, each with its binding. Teams come after them, so that no namespace is ever without."""
+    """All policies with their bindings. Teams depend on them, so no namespace is ever without them."""
 
     def __init__(
         self, name: str, args: AdmissionPoliciesArgs, opts: pulumi.ResourceOptions

@@ -1,4 +1,4 @@
-"""Who launched which run with which configuration, in the API server's own audit log."""
+"""Audit annotations: who launched which run with which configuration."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ _NOTES = {
 
 
 def audit_launches() -> Manifest:
-    """Notes on the creation of runs; it refuses nothing.
+    """Annotate the creation of runs in the API server's audit log; it rejects nothing.
 
-    The configuration is the ConfigMap of the run's name, and is in the last part of the run's id, too: a hash
-    over all of it.
+    The configuration is the ConfigMap of the run's name; the last part of the run id is its hash.
     """
     return policy(
         "audit",

@@ -1,4 +1,4 @@
-"""What runs is named by its digest and comes from where the stack allows."""
+"""Images must be given by digest and come from an allowed registry."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _DIGEST = "@sha256:[0-9a-f]{64}"
 
 
 def pattern(registries: Sequence[str]) -> str:
-    """RE2 for images by digest in one of these registries or repositories, and in what is below them.
+    """Return RE2 for images by digest in or below these registries or repositories.
 
-    Without any registry nothing matches.
+    Without registries nothing matches.
     """
     allowed = "|".join(re.escape(registry) for registry in registries)
-    # A tag is let through before the digest, which alone decides.
+    # A tag before the digest is allowed; the digest decides.
     return f"^({allowed})(/[^@]*)?(:[^/@]+)?{_DIGEST}$" if registries else r"^\b$"
 
 
 def require_image_digests(registries: Sequence[str]) -> Manifest:
-    """Images of containers and of volumes."""
+    """Require digests for images of containers and of volumes."""
     good = f".matches({text(pattern(registries))})"
     allowed = ", ".join(registries) or "none yet: name them as registries in the stack file"
     return policy(

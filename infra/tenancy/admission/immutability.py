@@ -1,7 +1,7 @@
-"""A run stays what it was when it was created, and its pods stay its own (docs/adr/0004).
+"""Runs and their pods are immutable (docs/adr/0004).
 
-Four ways around a queue lead through changes: unsuspending a run, making it look like a part of another one,
-calling it finished while its pods run, and deleting it without them.
+Four changes would evade a queue: unsuspending a run, making it look like part of another one, marking it
+finished while its pods run, and deleting it without them.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def _ownership(users: tuple[str, ...]) -> Rule:
 
 
 def run_spec_immutable() -> Manifest:
-    """Of a run, only controllers change the spec. A Job's labels and owners may be written with its status,
-    too, and what is scaled is the spec."""
+    """Let only controllers change a run's spec, also through its subresources: a write to `status` may change a
+    Job's labels and owners, and `scale` changes the spec."""
     kept = unchanged(labels_of("object"), labels_of("oldObject"), _KUEUE, naming.DOMAIN)
     by_side_doors = pod_templates.runs("status", "scale", operations=("UPDATE",))
     return policy(
@@ -72,7 +72,7 @@ def run_spec_immutable() -> Manifest:
                 holds=f"!('orphan' in {finalizers_of('object')})",
                 message="a run's pods go with it; remove the finalizer orphan",
             ),
-            # The Job controller stops no pod of a run that is being deleted, whoever waits for its nodes.
+            # The Job controller stops no pods of a run that is being deleted, even if others wait for its nodes.
             Rule(
                 holds=(
                     f"{is_one_of((*OWNERS, *GARBAGE_COLLECTOR))} || {finalizers_of('object')}"
@@ -85,7 +85,7 @@ def run_spec_immutable() -> Manifest:
 
 
 def pod_spec_immutable() -> Manifest:
-    """Of a pod that is there, nothing changes but what controllers note on it; nobody joins it."""
+    """Forbid changes to existing pods, ephemeral containers included, other than by controllers."""
     same_labels = f"{labels_of('object')} == {labels_of('oldObject')}"
     return policy(
         "live-pods",
@@ -109,7 +109,7 @@ def pod_spec_immutable() -> Manifest:
 
 
 def run_status_immutable() -> Manifest:
-    """Only controllers say how a run is: one that seems finished gives its quota back."""
+    """Let only controllers write a run's status: a run that is marked finished releases its quota."""
     return policy(
         "status",
         matches=pod_templates.runs("status", operations=("UPDATE",)),
@@ -123,11 +123,11 @@ def run_status_immutable() -> Manifest:
 
 
 def forbid_orphan_deletion() -> Manifest:
-    """Whoever deletes a run deletes its pods: orphans would run on with their quota given away."""
+    """Forbid orphaning a run's pods, which would continue while their quota is reassigned."""
     return policy(
         "deletion",
         matches=pod_templates.runs(operations=("DELETE",)),
-        # What the API does to a Job's pods when nothing is said is to leave them alone.
+        # The API's default for Jobs is to orphan their pods.
         variables={
             "unsaid": (
                 "dyn(request.options).?orphanDependents.orValue("

@@ -1,4 +1,4 @@
-"""Metrics, alerts, costs and logs tell teams apart by a label of pods: it says the truth."""
+"""The pod team label, by which metrics, alerts, costs and logs are attributed, matches the namespace."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from infra.kubernetes.objects import Manifest
 
 
 def team_label_matches() -> Manifest:
-    """The policy. What comes later than creation is refused elsewhere: changes.py."""
+    """Require the team label to match. Later changes are rejected by immutability.py."""
     said = f"p.?metadata.?labels[?{text(naming.TEAM)}].orValue(variables.team)"
     return policy(
         "labels",

@@ -1,4 +1,4 @@
-"""Only the scheduler places pods, and only where they belong."""
+"""Only the scheduler places pods, and only on nodes that they may use."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _CONDITIONS: Final = [
         "network-unavailable",
     )
 ]
-"""Taints that say how a node is: Kubernetes itself makes pods tolerate them."""
+"""Taints of node conditions, which Kubernetes itself makes pods tolerate."""
 
 _AFFINITIES: Final = ("podAffinity", "podAntiAffinity")
 _EXCLUSIVE: Final = "alpha.jobset.sigs.k8s.io/exclusive-topology"
-"""By this annotation JobSet keeps the JobSets of all namespaces away from a whole zone or rack."""
+"""With this annotation JobSet keeps the JobSets of all namespaces out of a zone or rack."""
 
 
 def _own_pods_only(pod: str) -> str:
-    """CEL: affinities of a pod are to pods of its own namespace. An anti-affinity to those of others keeps
-    them off every node of its topology's domain, GPU nodes too, for as long as the pod is there."""
+    """Return CEL: a pod's affinities refer to pods of its own namespace. An anti-affinity to other namespaces
+    would keep their pods off every node of the topology domain."""
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     preferred = "preferredDuringSchedulingIgnoredDuringExecution"
     terms = " + ".join(
@@ -44,7 +44,7 @@ def _own_pods_only(pod: str) -> str:
 
 
 def _not_exclusive() -> str:
-    """CEL: a JobSet does not ask for what `_own_pods_only` would refuse to its pods."""
+    """Return CEL: a JobSet does not request what `_own_pods_only` would reject for its pods."""
     jobs = "dyn(object).spec.?replicatedJobs.orValue([]).map(j, j.template)"
     return (
         "request.kind.kind != 'JobSet' || "
@@ -61,7 +61,7 @@ def _exact(key: str, value: str) -> str:
 
 
 def _tolerated(taint_key: str) -> str:
-    """CEL: `t` tolerates one of our taints exactly, a device's own taint, or a node's condition."""
+    """Return CEL: `t` tolerates exactly a pool's taint, a device's taint, or a node condition."""
     devices = [key for key in (naming.GPU, naming.EFA) if key != taint_key]
     return " || ".join(
         [
@@ -76,7 +76,7 @@ def _tolerated(taint_key: str) -> str:
 
 
 def placement_policy(taint_key: str) -> Manifest:
-    """No pod names its node, its runtime, another team's pods, or a taint that is none of its business."""
+    """Forbid pods that name a node, a runtime class, other teams' pods, or foreign taints."""
     ours = f"{taint_key}={naming.GPU_TRAINING}:NoSchedule and {naming.SPOT_TAINT}=true:NoSchedule"
     return policy(
         "placement",
@@ -115,7 +115,7 @@ def placement_policy(taint_key: str) -> Manifest:
 
 
 def require_scheduler_binding(schedulers: Sequence[str]) -> Manifest:
-    """Binding a pod to a node is placing it."""
+    """Let only these users bind pods to nodes."""
     return policy(
         "binding",
         matches=[resources("", "pods/binding", "bindings", operations=("CREATE",))],

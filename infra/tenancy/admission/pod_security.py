@@ -1,7 +1,7 @@
-"""Pod Security's restricted level in our own words, but for one capability.
+"""Pod Security's restricted level as an admission policy, except for one capability.
 
-RDMA pins memory, which takes IPC_LOCK, and no level of Pod Security allows that one alone. The namespace of a
-team with `rdma` is therefore on the level `privileged`, and this policy holds all the controls of `restricted`
+RDMA pins memory, which needs IPC_LOCK, and no level of Pod Security allows only that. The namespace of a team
+with `rdma` therefore has the level `privileged`, and this policy enforces all controls of `restricted`
 (https://kubernetes.io/docs/concepts/security/pod-security-standards/) as of Kubernetes 1.34 in its place.
 """
 
@@ -63,7 +63,7 @@ def _pods(test: str) -> str:
 
 
 def _containers(test: str) -> str:
-    """CEL: `test` holds of every container `c` of every pod `p`."""
+    """Return CEL: `test` holds for every container `c` of every pod `p`."""
     every = (
         "(p.spec.?containers.orValue([]) + p.spec.?initContainers.orValue([]) + "
         "p.spec.?ephemeralContainers.orValue([]))"
@@ -76,7 +76,7 @@ _OWN: Final = "c.?securityContext"
 
 
 def _both(test: str) -> str:
-    """CEL: `test`, with SECURITY for a securityContext, holds of pods and of their containers alike."""
+    """Return CEL: `test`, with SECURITY for a securityContext, holds for pods and their containers."""
     return (
         f"{_pods(test.replace('SECURITY', _POD))} && {_containers(test.replace('SECURITY', _OWN))}"
     )
@@ -199,7 +199,7 @@ def _confinement() -> list[Rule]:
 
 
 def restricted_except_rdma() -> Manifest:
-    """The policy, for namespaces of teams with `rdma`."""
+    """Return the policy, which applies to namespaces of teams with `rdma`."""
     return policy(
         "rdma-pods",
         matches=pod_templates.everything_with_pods(),

@@ -1,4 +1,4 @@
-"""No run goes before those of a higher tier."""
+"""Runs may not use a priority above their tier."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from infra.kubernetes.objects import Manifest
 
 
 def allowed(priorities: Mapping[str, int], ceilings: Mapping[str, str]) -> dict[str, list[str]]:
-    """Classes by tier: those whose value is not above that of the tier's own class."""
+    """Return by tier the classes whose value is at most that of the tier's own class."""
     return {
         tier: sorted(name for name, value in priorities.items() if value <= priorities[own])
         for tier, own in ceilings.items()
@@ -19,7 +19,7 @@ def allowed(priorities: Mapping[str, int], ceilings: Mapping[str, str]) -> dict[
 
 
 def priority_within_tier(priorities: Mapping[str, int], ceilings: Mapping[str, str]) -> Manifest:
-    """Both the scheduler's classes and Kueue's; `ceilings`: the highest class of each tier."""
+    """Limit PriorityClasses and Kueue's classes alike; `ceilings`: the highest class of each tier."""
     lists = [f"{text(t)}: {texts(found)}" for t, found in allowed(priorities, ceilings).items()]
     values = [f"{text(tier)}: {priorities[own]}" for tier, own in ceilings.items()]
     legacy = "dyn(object).spec.?runPolicy.?schedulingPolicy.?priorityClass.orValue('')"

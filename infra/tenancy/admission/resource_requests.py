@@ -1,4 +1,4 @@
-"""What is asked for is said, and is of a kind that quotas and queues count."""
+"""Require explicit resource requests of countable types."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _COUNTED = ("cpu", "memory", "ephemeral-storage", naming.GPU, naming.EFA)
 _COUNTED_KINDS: Final = ("hugepages-", naming.RDMA_RESOURCES)
 
 GRACE_S: Final = 3600
-"""Kueue gives an evicted run's quota to others at once, and its pods stop when their grace is over."""
+"""Kueue reassigns an evicted run's quota at once, while its pods run until their grace period ends."""
 
 
 def _said(resource: str) -> str:
-    """CEL: container `c` asks for some of it; a limit alone counts as a request."""
+    """Return CEL: container `c` requests some of it; a limit alone counts as a request."""
     asked = f"c.?resources.?requests.?{resource}"
     limited = f"c.?resources.?limits.?{resource}"
     return f"quantity(string({asked}.orValue({limited}.orValue('0')))).isGreaterThan(quantity('0'))"
@@ -28,7 +28,7 @@ def _each(test: str) -> str:
 
 
 def require_resource_requests() -> Manifest:
-    """Requests on every container, of countable resources, and no way to devices beside them."""
+    """Require requests of countable resources on every container, and forbid other ways to devices."""
     beginnings = " || ".join(f"r.startsWith({text(one)})" for one in _COUNTED_KINDS)
     counted = f"r in {texts(_COUNTED)} || {beginnings}"
     return policy(
@@ -69,7 +69,7 @@ def require_resource_requests() -> Manifest:
 
 
 def forbid_resource_claims() -> Manifest:
-    """Devices are asked for by number, not claimed: neither queue nor quota would see a claim."""
+    """Forbid resource claims, which neither queues nor quotas count."""
     return policy(
         "claims",
         matches=[resources("resource.k8s.io", "resourceclaims", "resourceclaimtemplates")],

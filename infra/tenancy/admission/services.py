@@ -1,4 +1,4 @@
-"""Services are for the pods of a run to find each other; they take nobody's traffic."""
+"""Services let pods of a run find each other; they must not intercept other traffic."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from infra.kubernetes.objects import Manifest
 
 
 def forbid_external_services() -> Manifest:
-    """No address of the outside world: with `externalIPs` whoever creates a Service gets the traffic that
-    all nodes send to that address (CVE-2020-8554), such as a bucket's."""
+    """Forbid external addresses: with `externalIPs` a Service receives the traffic that all nodes send to that
+    address (CVE-2020-8554), such as a bucket's."""
     return policy(
         "services",
         matches=[resources("", "services")],

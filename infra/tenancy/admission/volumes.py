@@ -1,7 +1,7 @@
-"""A team's storage is what the platform made for it: nothing that a team deploys makes more.
+"""A team uses only the storage that the platform created for it.
 
-A pod can bring a claim with it, and so can a JobSet: their controllers make it, so that no role of who deployed
-them is asked, and no quota counts it.
+A pod or JobSet can contain a claim template: a controller then creates the claim, without regard to the
+deployer's permissions and without a quota.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from infra.kubernetes.admission_policy import Rule, policy, resources, texts
 from infra.kubernetes.controller_accounts import EPHEMERAL_VOLUMES, OWNERS, is_one_of
 from infra.kubernetes.objects import Manifest
 
-_CLAIMING: Final = ("csi", "ephemeral")
-"""Kinds of volumes that Pod Security lets through, and that make storage or ask a driver for anything."""
+_FORBIDDEN_KINDS: Final = ("csi", "ephemeral")
+"""Kinds of volumes that Pod Security allows and that create storage or call a driver."""
 
 _TEMPLATES: Final = ("volumeClaimPolicies", "volumeClaimTemplates")
-"""Where a JobSet and a StatefulSet have claims."""
+"""Fields with claims of a JobSet and a StatefulSet."""
 
 _CLAIM: Final = "request.kind.kind == 'PersistentVolumeClaim'"
 _REMEDY: Final = (
@@ -27,7 +27,7 @@ _REMEDY: Final = (
 
 
 def require_platform_volumes() -> Manifest:
-    """The policy."""
+    """Forbid volumes and claims that create storage."""
     return policy(
         "volumes",
         matches=[
@@ -40,9 +40,9 @@ def require_platform_volumes() -> Manifest:
             Rule(
                 holds=(
                     f"{_CLAIM} || variables.pods.all(p, p.spec.?volumes.orValue([])"
-                    f".all(v, v.all(k, !(k in {texts(_CLAIMING)}))))"
+                    f".all(v, v.all(k, !(k in {texts(_FORBIDDEN_KINDS)}))))"
                 ),
-                message=f"no volume is made for a pod ({', '.join(_CLAIMING)}); {_REMEDY}",
+                message=f"no volume is made for a pod ({', '.join(_FORBIDDEN_KINDS)}); {_REMEDY}",
             ),
             Rule(
                 holds=(

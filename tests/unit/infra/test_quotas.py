@@ -198,7 +198,7 @@ def _within_its_cap(found: QueueTeam, pools: list[NodePool]) -> None:
     borrowed = sum(
         (shares[p.name].borrowing or 0) * (p.usd_per_node_hour or 0.0)
         for p in pools
-        if quotas.by_the_hour(p)
+        if quotas.is_hourly(p)
     )
     own = quotas.guaranteed_usd_per_hour(found, pools)
     assert borrowed == 0 or own + borrowed <= cap + 1e-6

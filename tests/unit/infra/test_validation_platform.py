@@ -17,7 +17,7 @@ from infra.domain.pools import NodePool
 from infra.domain.scheduler import Scheduler
 from infra.validation import component, jobs
 from infra.validation.component import ValidationArgs
-from infra.validation.jobs import Surroundings
+from infra.validation.jobs import TemplateContext
 from ops.ready import stack_facts
 from tests.golden.example_runs import IMAGE, scheduler_values, stack_values
 from tests.unit.infra.gpu_pools import CUT, ROCE, SERVED, SLICED, gpu_pool
@@ -181,7 +181,7 @@ def variables(template: dict[str, Any]) -> dict[str, str]:
 
 def of_pools(*found: NodePool) -> dict[str, dict[str, Any]]:
     """Templates of these pools by name."""
-    made = jobs.templates(found, Surroundings(image=IMAGE))
+    made = jobs.templates(found, TemplateContext(image=IMAGE))
     return {one["metadata"]["name"]: one for one in made}
 
 
