@@ -10,9 +10,7 @@ from infra.queueing.backends import SchedulerBackend
 _GANG_APIS: Final = {"1.36": "scheduling.k8s.io/v1alpha2", "1.37": "scheduling.k8s.io/v1beta1"}
 """Off unless the feature gates are on and the API is served. 1.35 had another form, which 1.36 dropped."""
 
-_DROPPED: Final = (
-    "native, whose group in a pod's spec is not in the definition of such objects and is dropped"
-)
+_DROPPED: Final = "its CRD drops the pods' schedulingGroup"
 
 
 class NativeBackend(SchedulerBackend):

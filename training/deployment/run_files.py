@@ -77,7 +77,7 @@ def load(
             if run:
                 runs.append((where, run))
     problems += _reused_versions(runs)
-    problems += scheduler_checks.together(runs, platform) if platform else ()
+    problems += scheduler_checks.check_quota_of_all(runs, platform) if platform else ()
     if problems:
         raise ConfigError(problems)
     return [run for _, run in runs]
@@ -142,7 +142,7 @@ def _run(
         return None, [*from_pydantic(error, RunFile), *problems]
     if platform:
         problems += name_checks.check_names(file, platform, references)
-        problems += scheduler_checks.unsuited(file, platform)
+        problems += scheduler_checks.check_scheduler_support(file, platform)
     known = not problems
     settings, found = trainer_settings.load(file, root)
     problems += found
@@ -153,5 +153,5 @@ def _run(
     settings = {} if found else settings
     run = file.resolve(platform, references, settings, trainer_settings.dimensions(file, settings))
     problems += capacity_checks.check_capacity(file, run, platform)
-    problems += scheduler_checks.zones(run, platform)
+    problems += scheduler_checks.check_zones(run, platform)
     return (None if problems else run), problems

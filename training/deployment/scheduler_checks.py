@@ -1,4 +1,4 @@
-"""Runs against the stack's scheduler: what Kueue would do for them and another cannot."""
+"""Checks of runs against what the stack's scheduler supports."""
 
 from __future__ import annotations
 
@@ -14,56 +14,61 @@ from training.deployment.run_schema import RunFile
 from training.spec import RunSpec
 
 
-def unsuited(file: RunFile, platform: Platform) -> Iterator[ConfigIssue]:
-    """Launchers whose gangs the scheduler cannot hold together, and times that it cannot end a run at."""
+def check_scheduler_support(file: RunFile, platform: Platform) -> Iterator[ConfigIssue]:
+    """Reject launchers and time limits that the scheduler does not support."""
+    scheduler = platform.scheduler.value
     if reason := backend(platform.scheduler).unsupported_launchers.get(file.launcher):
         yield ConfigIssue(
             path="launcher",
-            problem=f"got {shown(file.launcher)}",
-            valid=f"allowed {one_of(platform.launchers)} with scheduler {reason}",
+            code="unsupported-launcher",
+            problem=f"{shown(file.launcher)} does not work with scheduler {scheduler}: {reason}",
+            valid=f"must be one of {one_of(platform.launchers)}",
             action="choose one, or another scheduler for the stack",
         )
     if file.max_hours is not None and not gang_backend(platform.scheduler).keeps_max_hours:
         yield ConfigIssue(
             path="maxHours",
-            problem=f"got {file.max_hours:g}",
-            valid=f"allowed nothing with scheduler {platform.scheduler.value}, for only Kueue ends a run "
-            "after its hours",
+            code="kueue-only",
+            problem="only Kueue ends runs at their time limit",
+            valid=f"must be absent with scheduler {scheduler}",
             action="remove it, and costCapUsd, which needs it",
         )
 
 
-def zones(run: RunSpec, platform: Platform) -> Iterator[ConfigIssue]:
-    """A gang over EFA stays in one zone, which only Kueue sees to."""
+def check_zones(run: RunSpec, platform: Platform) -> Iterator[ConfigIssue]:
+    """Reject gangs over EFA with pools in several zones, unless the scheduler keeps them in one."""
     pools = placement.eligible_pools(run, platform)
     apart = sorted({pool.zone for pool in pools if pool.network is Network.EFA})
     if run.nodes > 1 and len(apart) > 1 and not gang_backend(platform.scheduler).keeps_zone:
         yield ConfigIssue(
             path="nodes",
-            problem=f"got {run.nodes} on EFA pools in {', '.join(apart)}",
-            valid=f"allowed pools of one zone with scheduler {platform.scheduler.value}, which does not "
-            "keep a gang in one",
-            action="set gpuModel or allowSpot so that one zone is left, or ask for one node",
+            code="several-zones",
+            problem=f"the eligible EFA pools are in {', '.join(apart)}, and scheduler "
+            f"{platform.scheduler.value} does not keep a gang in one zone",
+            valid="must be pools of one zone",
+            action="set gpuModel or allowSpot to exclude the others, or set nodes: 1",
         )
 
 
-def together(runs: Sequence[tuple[str, RunSpec]], platform: Platform) -> Iterator[ConfigIssue]:
-    """Without queues, all runs of a team fit its quota at once.
+def check_quota_of_all(
+    runs: Sequence[tuple[str, RunSpec]], platform: Platform
+) -> Iterator[ConfigIssue]:
+    """Reject runs of a team that exceed its quota together, where no queue holds them back.
 
-    Their pods are made at once, and a quota that ends in the midst of two gangs stops both for ever.
+    Their pods are created at once, and a quota that is used up halfway through two gangs blocks both forever.
     """
     if backend(platform.scheduler).has_queues:
         return
-    held: dict[str, int] = {}
+    total: dict[str, int] = {}
     for where, run in runs:
         quota = platform.teams[run.team].gpu_quota
-        before = held.get(run.team, 0)
-        held[run.team] = before + run.world_size
-        if held[run.team] > quota:
+        total[run.team] = total.get(run.team, 0) + run.world_size
+        if total[run.team] > quota:
             yield ConfigIssue(
                 path=where,
-                problem=f"got {run.world_size} GPUs, {held[run.team]} with the runs above",
-                valid=f"allowed {quota}, the quota of team {run.team}, for all of its runs at once with "
-                f"scheduler {platform.scheduler.value}, which queues none",
-                action="take a run off the stack's list, or choose a scheduler with queues",
+                code="quota-exceeded",
+                problem=f"needs {run.world_size} GPUs, {total[run.team]} with the runs above, and scheduler "
+                f"{platform.scheduler.value} has no queues",
+                valid=f"all runs of team {run.team} must fit its quota of {quota} GPUs together",
+                action="remove a run from the stack's list, or choose a scheduler with queues",
             )

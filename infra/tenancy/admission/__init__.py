@@ -12,10 +12,9 @@ from infra.kubernetes.admission_policy import binding
 from infra.kubernetes.controller_accounts import KUBE_SCHEDULER
 from infra.kubernetes.objects import KubernetesObject, Manifest
 from infra.tenancy.admission import (
-    audit,
+    attribution,
     images,
     immutability,
-    labels,
     placement,
     pod_security,
     priorities,
@@ -60,8 +59,8 @@ def policies(args: AdmissionPoliciesArgs) -> list[Manifest]:
         priorities.priority_within_tier(args.priorities, args.ceilings),
         pod_security.restricted_except_rdma(),
         services.forbid_external_services(),
-        labels.team_label_matches(),
-        audit.audit_launches(),
+        attribution.team_label_matches(),
+        attribution.audit_launches(),
     ]
 
 

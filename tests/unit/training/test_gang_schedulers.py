@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from infra.config import ConfigError
+from infra.config import ConfigError, ConfigIssue
 from infra.domain import naming
 from infra.domain.platform import Platform
 from infra.domain.scheduler import Scheduler
@@ -164,64 +164,55 @@ def project(tmp_path: Path) -> Path:
     return project_in(tmp_path)
 
 
-def lines(project: Path, on: Platform, *documents: Mapping[str, Any]) -> tuple[str, ...]:
-    """The mistakes of a run file, without its name; none if it is good."""
+def issues(project: Path, on: Platform, *documents: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return path and code of each issue of a run file, without the file's name."""
     write_runs(project, *documents)
     try:
         run_files.load(("llama",), on, {"trainer": IMAGE}, project)
     except ConfigError as error:
-        return tuple(line.removeprefix("training/runs/llama.yaml: ") for line in error.lines)
-    return ()
+        found = [issue for issue in error.issues if isinstance(issue, ConfigIssue)]
+        assert len(found) == len(error.issues)
+        prefix = "training/runs/llama.yaml"
+        return [(one.path.removeprefix(prefix).lstrip(": "), one.code) for one in found]
+    return []
 
 
 @pytest.mark.parametrize("scheduler", Scheduler)
 def test_a_gang_of_plain_jobs_runs_under_every_scheduler(
     project: Path, scheduler: Scheduler
 ) -> None:
-    assert lines(project, platform_of(scheduler), GOOD) == ()
+    assert issues(project, platform_of(scheduler), GOOD) == []
 
 
 @pytest.mark.parametrize("launcher", backend(Scheduler.NATIVE).unsupported_launchers)
 def test_launchers_whose_objects_drop_the_group_are_refused(project: Path, launcher: str) -> None:
-    assert lines(project, platform_of(Scheduler.NATIVE), GOOD | {"launcher": launcher}) == (
-        f"launcher: got '{launcher}'; allowed indexed-job, job with scheduler native, whose group "
-        "in a pod's spec is not in the definition of such objects and is dropped; choose one, or "
-        "another scheduler for the stack",
-    )
-    assert lines(project, platform_of(Scheduler.VOLCANO), GOOD | {"launcher": launcher}) == ()
+    refused = issues(project, platform_of(Scheduler.NATIVE), GOOD | {"launcher": launcher})
+    assert refused == [("launcher", "unsupported-launcher")]
+    assert issues(project, platform_of(Scheduler.VOLCANO), GOOD | {"launcher": launcher}) == []
 
 
 def test_a_time_limit_that_nobody_keeps_is_refused(project: Path) -> None:
     limited = GOOD | {"maxHours": 12}
-    assert lines(project, platform_of(Scheduler.KUEUE), limited) == ()
-    assert lines(project, platform_of(Scheduler.YUNIKORN), limited) == (
-        "maxHours: got 12; allowed nothing with scheduler yunikorn, for only Kueue ends a run "
-        "after its hours; remove it, and costCapUsd, which needs it",
-    )
+    assert issues(project, platform_of(Scheduler.KUEUE), limited) == []
+    refused = issues(project, platform_of(Scheduler.YUNIKORN), limited)
+    assert refused == [("maxHours", "kueue-only")]
 
 
 def test_a_gang_over_efa_is_not_left_to_two_zones(project: Path) -> None:
     pools = copy.deepcopy(scheduler_values(Scheduler.VOLCANO)["nodePools"])
     pools[1]["zone"] = "us-east-1b"
-    assert lines(project, platform_of(Scheduler.KUEUE, nodePools=pools), GOOD) == ()
+    assert issues(project, platform_of(Scheduler.KUEUE, nodePools=pools), GOOD) == []
     apart = platform_of(Scheduler.VOLCANO, nodePools=pools)
-    assert lines(project, apart, GOOD | {"allowSpot": False}) == ()
-    assert lines(project, apart, GOOD) == (
-        "nodes: got 2 on EFA pools in us-east-1a, us-east-1b; allowed pools of one zone with "
-        "scheduler volcano, which does not keep a gang in one; set gpuModel or allowSpot so that "
-        "one zone is left, or ask for one node",
-    )
+    assert issues(project, apart, GOOD | {"allowSpot": False}) == []
+    assert issues(project, apart, GOOD) == [("nodes", "several-zones")]
 
 
 def test_runs_that_do_not_fit_their_quota_together_need_a_queue(project: Path) -> None:
     runs = [GOOD | {"version": version} for version in (1, 2, 3)]
-    assert lines(project, platform_of(Scheduler.NATIVE), *runs[:2]) == ()
-    assert lines(project, platform_of(Scheduler.VOLCANO), *runs) == ()
-    assert lines(project, platform_of(Scheduler.NATIVE), *runs) == (
-        "training/runs/llama.yaml document 3: got 16 GPUs, 48 with the runs above; allowed 32, the "
-        "quota of team research, for all of its runs at once with scheduler native, which queues "
-        "none; take a run off the stack's list, or choose a scheduler with queues",
-    )
+    assert issues(project, platform_of(Scheduler.NATIVE), *runs[:2]) == []
+    assert issues(project, platform_of(Scheduler.VOLCANO), *runs) == []
+    refused = issues(project, platform_of(Scheduler.NATIVE), *runs)
+    assert refused == [("document 3", "quota-exceeded")]
 
 
 def test_a_run_keeps_its_id_whatever_schedules_it() -> None:

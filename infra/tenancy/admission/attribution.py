@@ -1,10 +1,10 @@
-"""Audit annotations: who launched which run with which configuration."""
+"""Attribution: pod team labels match the namespace, and the audit log records who launched which run."""
 
 from __future__ import annotations
 
 from infra.domain import naming
 from infra.kubernetes import pod_templates
-from infra.kubernetes.admission_policy import policy
+from infra.kubernetes.admission_policy import Rule, policy, text
 from infra.kubernetes.objects import Manifest
 
 _ID = pod_templates.label(naming.RUN_ID)
@@ -17,6 +17,26 @@ _NOTES = {
     "queue": pod_templates.label(naming.QUEUE_NAME),
     "images": _IMAGES,
 }
+
+
+def team_label_matches() -> Manifest:
+    """Require the team label to match. Later changes are rejected by immutability.py."""
+    said = f"p.?metadata.?labels[?{text(naming.TEAM)}].orValue(variables.team)"
+    return policy(
+        "labels",
+        matches=pod_templates.everything_with_pods(),
+        conditions=pod_templates.NEW_PODS,
+        variables={**pod_templates.TEAM, "pods": pod_templates.PODS["pods"]},
+        rules=[
+            Rule(
+                holds=f"([dyn(object)] + variables.pods).all(p, {said} == variables.team)",
+                message=(
+                    "this is another team's label, and costs and alerts go by it; remove "
+                    f"{naming.TEAM}"
+                ),
+            )
+        ],
+    )
 
 
 def audit_launches() -> Manifest:
