@@ -12,20 +12,17 @@ from infra.addons.gpu_nodes import GpuNodesArgs
 from infra.config import platform_record
 from infra.config.model import ExistingClusterConfig, StackConfig, TeamConfig
 from infra.config.types import repository_of
-from infra.domain import naming
 from infra.domain.pools import Autoscaler, Workload
 from infra.domain.storage import NamedStorageClass, SharedStorage, VolumeSizes
 from infra.domain.tier import DEFAULT_PRIORITIES
 from infra.queueing import priorities
 from infra.queueing.backends import backend
 from infra.queueing.quotas import QueuesArgs
-from infra.sites.aws import imds_sidecar, secret_access
 from infra.sites.simulated.node_pools import SimulatedNodePoolsArgs
 from infra.sites.simulated.storage import SimulatedStorageArgs
 from infra.tenancy.admission import AdmissionPoliciesArgs
 from infra.tenancy.limits import Quota
 from infra.tenancy.restore_drill import RestoreDrill
-from infra.tenancy.secrets import SecretsManager
 from infra.tenancy.shared_view import SharedViewArgs
 from infra.tenancy.team import TeamArgs
 
@@ -102,7 +99,7 @@ def teams(
     storage: SharedStorage,
 ) -> dict[str, TeamArgs]:
     """Every team, by name. `images`: the stack's by name, every reference by digest."""
-    scheduler = backend(config.scheduler)
+    scheduler, cloud = backend(config.scheduler), platform_record.cloud(config)
     return {
         team.name: TeamArgs(
             team=team.name,
@@ -113,9 +110,9 @@ def teams(
             volumes=storage.volumes(team.name),
             protect_volumes=config.protected,
             egress_cidrs=config.egress_cidrs,
-            node_services=_node_services(config),
+            node_services=cloud.node_services if cloud else (),
             secrets=tuple(secret.secret for secret in team.secrets),
-            secrets_manager=_secrets_manager(config, team.name),
+            secret_store=cloud.secret_store(team.name) if cloud else None,
             restore_drill=_restore_drill(config, team, images),
             cluster_queue=cluster_queues.get(team.name),
             pod_groups=scheduler.pod_group_api,
@@ -154,18 +151,3 @@ def _restore_drill(
         return None
     pools = [pool.name for pool in config.pools if pool.workload is Workload.CPU]
     return section.drill(images.get(section.image, section.image), pools[0] if pools else None)
-
-
-def _secrets_manager(config: StackConfig, team: str) -> SecretsManager | None:
-    if config.on_aws is None:
-        return None
-    aws = config.on_aws.aws
-    reader = secret_access.reader_arn(aws.account, config.cluster.name, team)
-    return SecretsManager(region=aws.region, role_arn=reader)
-
-
-def _node_services(config: StackConfig) -> tuple[str, ...]:
-    if config.on_aws is None:
-        return ()
-    metadata = (imds_sidecar.IMDS_ADDRESS,) if config.interruption.imds_sidecar else ()
-    return (naming.POD_IDENTITY_AGENT, *metadata)

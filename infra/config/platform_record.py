@@ -5,13 +5,14 @@ from __future__ import annotations
 from infra.config.model import QuotaConfig, StackConfig, StorageKind
 from infra.config.types import repository_of
 from infra.domain import launcher_support, naming, quantity
+from infra.domain.cloud import Cloud
 from infra.domain.platform import Platform, TeamOutputs
 from infra.domain.pools import Workload
 from infra.domain.tier import DEFAULT_PRIORITIES, TIERS
 from infra.queueing import priorities, quotas
 from infra.queueing.backends import backend
 from infra.queueing.quotas import QueueTeam
-from infra.sites.aws import imds_sidecar
+from infra.sites.aws.cloud import Aws
 
 
 def present_operators(config: StackConfig) -> frozenset[str]:
@@ -79,6 +80,19 @@ def grafana_url(config: StackConfig) -> str:
     return section.grafana.url if section and section.grafana else ""
 
 
+def cloud(config: StackConfig) -> Cloud | None:
+    """Return the cloud that the stack's cluster is created in; None for an existing cluster."""
+    if config.on_aws is None:
+        return None
+    aws = config.on_aws.aws
+    return Aws(
+        region=aws.region,
+        account=aws.account,
+        cluster=config.cluster.name,
+        notice_sidecar=config.interruption.imds_sidecar,
+    )
+
+
 def platform(config: StackConfig, stack: str) -> Platform:
     """The record for a stack of this name."""
     gpu_pools = [pool for pool in config.pools if pool.workload is Workload.GPU_TRAINING]
@@ -115,5 +129,5 @@ def platform(config: StackConfig, stack: str) -> Platform:
         storage_class=storage_class(config),
         registries=registries(config),
         grafana=grafana_url(config),
-        pod_additions=(imds_sidecar.pod_additions() if config.interruption.imds_sidecar else {}),
+        pod_additions=on.pod_additions if (on := cloud(config)) else {},
     )

@@ -6,6 +6,7 @@ writes it from a store.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -34,29 +35,13 @@ class TeamSecret:
     """A ClusterSecretStore; None: the team's own store."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SecretsManager:
-    """One team's access to AWS Secrets Manager."""
-
-    region: str
-    role_arn: str
-
-
-def store(team: str, source: SecretsManager) -> Manifest:
-    """Return the team's SecretStore; the controller assumes the team's role, limited to its own secrets."""
+def store(team: str, provider: Mapping[str, Any]) -> Manifest:
+    """Return the team's SecretStore; its provider is limited to the team's own secrets."""
     return {
         "apiVersion": API,
         "kind": "SecretStore",
         "metadata": _metadata(team, STORE),
-        "spec": {
-            "provider": {
-                "aws": {
-                    "service": "SecretsManager",
-                    "region": source.region,
-                    "role": source.role_arn,
-                }
-            }
-        },
+        "spec": {"provider": dict(provider)},
     }
 
 
@@ -90,9 +75,9 @@ def _metadata(team: str, name: str) -> Manifest:
 
 
 def manifests(
-    team: str, secrets: tuple[TeamSecret, ...], source: SecretsManager | None
+    team: str, secrets: tuple[TeamSecret, ...], provider: Mapping[str, Any] | None
 ) -> list[Manifest]:
     """Return External Secrets' objects, the store first; none for Secrets that exist already."""
     remote = [secret for secret in secrets if secret.remote_key]
-    own = [store(team, source)] if source and any(not s.store for s in remote) else []
+    own = [store(team, provider)] if provider and any(not s.store for s in remote) else []
     return [*own, *(external_secret(team, secret) for secret in remote)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from infra.domain.tier import RESEARCH
 from infra.kubernetes.objects import KubernetesObject, Manifest, metadata
 from infra.tenancy import access, limits, network_policies, restore_drill, secrets, volumes
 from infra.tenancy.restore_drill import RestoreDrill
-from infra.tenancy.secrets import SecretsManager, TeamSecret
+from infra.tenancy.secrets import TeamSecret
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +33,10 @@ class TeamArgs:
     """Protect the claims from deletion, and keep them when they are removed from the program."""
     egress_cidrs: tuple[str, ...] = ()
     node_services: tuple[str, ...] = ()
-    """Link-local addresses of services on its node that a pod may call, such as Pod Identity."""
+    """Addresses of services on its node that a pod may reach; see `Cloud.node_services`."""
     secrets: tuple[TeamSecret, ...] = ()
-    secrets_manager: SecretsManager | None = None
-    """The team's access to AWS Secrets Manager; None outside AWS."""
+    secret_store: Mapping[str, Any] | None = None
+    """Provider of the team's SecretStore; None: the cloud has none."""
     cluster_queue: pulumi.Resource | None
     """The team's ClusterQueue, which its LocalQueue depends on; None without Kueue."""
     queue_holds_quota: bool = False
@@ -96,7 +96,7 @@ def _guardrail_manifests(args: TeamArgs) -> Iterator[tuple[str, Manifest]]:
         yield f"role-{role}", access.role(role, team, args.pod_groups)
     for policy in network_policies.policies(team, args.egress_cidrs, args.node_services):
         yield policy["metadata"]["name"], policy
-    for manifest in secrets.manifests(team, args.secrets, args.secrets_manager):
+    for manifest in secrets.manifests(team, args.secrets, args.secret_store):
         yield f"{manifest['kind'].lower()}-{manifest['metadata']['name']}", manifest
 
 

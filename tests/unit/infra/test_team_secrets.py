@@ -10,12 +10,14 @@ import pytest
 
 from infra.cli.render import render
 from infra.config import parse, platform_record
+from infra.sites.aws.cloud import Aws
 from infra.tenancy import secrets
-from infra.tenancy.secrets import SecretsManager, TeamSecret
+from infra.tenancy.secrets import TeamSecret
 from tests.golden.example_runs import stack_values
 from tests.unit.infra.example_eks import stack_values as eks_values
 
-OWN = SecretsManager(region="us-east-1", role_arn="arn:aws:iam::111122223333:role/reader")
+AWS = Aws(region="us-east-1", account="111122223333", cluster="training", notice_sidecar=False)
+OWN = AWS.secret_store("research")
 THERE = TeamSecret(name="tracking", env=("WANDB_API_KEY",))
 REMOTE = TeamSecret(name="hub", env=("HF_TOKEN", "HF_USER"), remote_key="acme/hub")
 ELSEWHERE = TeamSecret(name="bus", env=("BUS_KEY",), remote_key="bus", store="vault")
@@ -30,7 +32,7 @@ def test_a_secret_in_secrets_manager_is_read_as_the_team_and_key_by_key() -> Non
     assert store["spec"]["provider"]["aws"] == {
         "service": "SecretsManager",
         "region": "us-east-1",
-        "role": OWN.role_arn,
+        "role": "arn:aws:iam::111122223333:role/training-secrets-of-team-research",
     }
     assert external["metadata"]["namespace"] == "team-research"
     assert external["spec"]["secretStoreRef"] == {"kind": "SecretStore", "name": "team"}
