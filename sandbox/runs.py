@@ -1,7 +1,4 @@
-"""What a run is doing: the cluster's objects and the trainer's files, read together.
-
-Reading only. `RunStatus` is a snapshot; `Reader.snapshot` takes one. Times are seconds.
-"""
+"""State of a run, read from the cluster's objects and the trainer's files. Times are seconds."""
 
 from __future__ import annotations
 

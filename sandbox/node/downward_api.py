@@ -28,7 +28,7 @@ class Placement:
 
 
 def pod_field(pod: Json, path: str, placement: Placement) -> str:
-    """The value of `path`, one of those that the API documents; BadReference for any other."""
+    """Return the value of a fieldPath. Raises InvalidReference for an unknown one."""
     metadata, spec = pod["metadata"], pod["spec"]
     subscript = _SUBSCRIPT.match(path)
     if subscript:

@@ -30,9 +30,9 @@ def expand(text: str, values: Mapping[str, str]) -> str:
 def environment(
     pod: Json, container: Json, base: Mapping[str, str], placement: Placement, fetch: Fetch
 ) -> dict[str, str]:
-    """`base` (the image's and the cluster's variables), then envFrom, then env, in the spec's order.
+    """Merge `base` (variables of image and cluster), envFrom and env, in the spec's order.
 
-    Raises BadReference for a missing object or key that is not optional.
+    Raises InvalidReference for a missing object or key that is not optional.
     """
     values = dict(base)
     for source in container.get("envFrom") or []:

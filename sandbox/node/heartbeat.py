@@ -1,4 +1,4 @@
-"""The Node side of a kubelet: status, heartbeat, lease."""
+"""Node status, labels and lease, as a kubelet maintains them."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ LEASE_NAMESPACE = "kube-node-lease"
 LEASE_SECONDS = 40
 RENEW_S = 10.0
 STATUS_S = 300.0
-"""The status is repeated this often even when nothing changed: the kubelet's default."""
+"""Interval of status updates without changes: the kubelet's default."""
 MEMORY_FLOOR_BYTES = 100 * 2**20
 DISK_FLOOR_BYTES = 2**30
-"""Below these the node says that it is under pressure, and gets no more pods."""
+"""Below these the node reports pressure and gets no more pods."""
 
 
 def is_process_node(node: Json) -> bool:
-    """Whether a Node is one of those that this agent serves."""
+    """Whether this agent serves the Node."""
     annotations = node["metadata"].get("annotations") or {}
     return bool(annotations.get(naming.NODE_RUNTIME) == RUNTIME)
 
 
 def pressure_conditions(available_memory: int, free_disk: int) -> dict[str, str]:
-    """Condition type -> why, for what is short."""
+    """Return condition type -> message for each scarce resource."""
     found = {}
     if available_memory < MEMORY_FLOOR_BYTES:
         found["MemoryPressure"] = f"{available_memory // 2**20} MiB of memory are available"
@@ -49,7 +49,7 @@ def pressure_conditions(available_memory: int, free_disk: int) -> dict[str, str]
 def node_conditions(
     previous: list[Json], short: dict[str, str], broken: str, now: float
 ) -> list[Json]:
-    """The five conditions of a Node; `broken` says why no container can be run, if so."""
+    """Return the five conditions of a Node; `broken`: why containers cannot run, or empty."""
     wanted = [
         ("MemoryPressure", "KubeletHasInsufficientMemory", "KubeletHasSufficientMemory"),
         ("DiskPressure", "KubeletHasDiskPressure", "KubeletHasNoDiskPressure"),
@@ -82,7 +82,7 @@ def _condition(
 
 
 def node_info(kubelet_version: str, runtime_version: str) -> Json:
-    """NodeSystemInfo of this machine."""
+    """Return the NodeSystemInfo of this machine."""
     boot = _read("/proc/sys/kernel/random/boot_id")
     machine = _read("/etc/machine-id") or boot
     release = platform.freedesktop_os_release() if Path("/etc/os-release").exists() else {}
@@ -102,12 +102,12 @@ def node_info(kubelet_version: str, runtime_version: str) -> Json:
 
 
 class Heartbeat(threading.Thread):
-    """Keeps status and lease of the nodes it was given, until they are dropped."""
+    """Maintains status and lease of the added nodes."""
 
     def __init__(
         self, client: Client, state: paths.State, info: Json, port: int, check: Callable[[], str]
     ) -> None:
-        """`check` says why no container can be run, or nothing."""
+        """`check`: returns why containers cannot run, or an empty text."""
         super().__init__(name="heartbeat", daemon=True)
         self._client = client
         self._state = state
@@ -119,7 +119,7 @@ class Heartbeat(threading.Thread):
         self._wake = threading.Event()
 
     def put(self, node: Json) -> None:
-        """A node is there or has changed."""
+        """Add or update a node."""
         name = node["metadata"]["name"]
         known = self._nodes.get(name)
         self._nodes[name] = node
@@ -127,10 +127,10 @@ class Heartbeat(threading.Thread):
             self._reported.pop(name, None)
             self._wake.set()
         elif name in self._reported and not self._reported[name][1] <= _statuses(node):
-            self._wake.set()  # somebody else has changed what is ours
+            self._wake.set()  # another client changed our conditions
 
     def drop(self, name: str) -> None:
-        """The node is gone."""
+        """Remove a deleted node."""
         self._nodes.pop(name, None)
         self._reported.pop(name, None)
 
@@ -150,13 +150,13 @@ class Heartbeat(threading.Thread):
             self._wake.wait(RENEW_S)
 
     def _status(self, name: str, node: Json, short: dict[str, str], broken: str) -> None:
-        """Patches the status when something changed or it is time to repeat it."""
+        """Patch the status when it changed or is due."""
         now = time.time()
         previous = (node.get("status") or {}).get("conditions") or []
         entries = node_conditions(previous, short, broken, now)
         gist = {(c["type"], c["status"]) for c in entries}
         reported = self._reported.get(name)
-        # Also when somebody else has changed it: the controller that took us for dead, for one.
+        # Also when another client changed it, such as the node lifecycle controller.
         if (
             reported
             and reported[1] == gist
@@ -183,7 +183,7 @@ class Heartbeat(threading.Thread):
         self._reported[name] = (now, gist)
 
     def _label(self, name: str, node: Json) -> None:
-        """The labels that every kubelet sets, where the Node was created without them."""
+        """Add the labels that every kubelet sets if the Node lacks them."""
         wanted = {
             naming.HOSTNAME: name,
             naming.OS: "linux",
@@ -213,12 +213,12 @@ class Heartbeat(threading.Thread):
 
 
 def _statuses(node: Json) -> set[tuple[str, str]]:
-    """(type, status) of the conditions that the API server has."""
+    """Return (type, status) of the conditions in the API server."""
     return {(c["type"], c["status"]) for c in (node.get("status") or {}).get("conditions") or []}
 
 
 def machine_capacity() -> Json:
-    """What this machine has, for a Node that was created without a capacity."""
+    """Return this machine's capacity, for a Node that was created without one."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {"cpu": str(os.cpu_count() or 1), "memory": f"{memory // 1024}Ki", "pods": "110"}
 

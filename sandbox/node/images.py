@@ -1,8 +1,8 @@
-"""Container images of the sandbox: named by digest, backed by folders of this machine.
+"""Container images of the sandbox: pinned by digest, backed by folders of this machine.
 
-`sandbox.trainyard.dev/trainer@sha256:D` is a snapshot of the trainer's sources whose content hash is D,
-with the project's virtual environment; `sandbox.trainyard.dev/host@sha256:...` is the bare system.
-Nothing is downloaded: any other name is an image that cannot be pulled.
+`sandbox.trainyard.dev/trainer@sha256:D` is a snapshot of the trainer's sources with content hash D, plus the
+project's virtual environment; `sandbox.trainyard.dev/host@sha256:...` is the bare system. Nothing is
+downloaded: other images cannot be pulled.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class ImageError(Exception):
-    """The image cannot be had here; the message says why and what would help."""
+    """The image is not available; the message gives reason and remedy."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """What a container gets from its image."""
+    """Contents and defaults of an image."""
 
     reference: str
-    """As `imageID` in the status: repository@digest."""
+    """repository@digest, reported as `imageID`."""
     binds: list[Bind]
     symlinks: list[tuple[str, str]]
     env: Mapping[str, str]
@@ -47,11 +47,11 @@ class Image:
 
 
 def resolve_image(reference: str, state: paths.State, project: Path = paths.PROJECT) -> Image:
-    """The image that `reference` names, made at first use. Raises ImageError."""
+    """Return the image that `reference` names; create it at first use. Raises ImageError."""
     match = _REFERENCE.match(reference)
     if not match:
         raise ImageError(
-            f"image {reference!r} is not pinned; use {REGISTRY}/NAME@sha256:DIGEST (64 hex digits)"
+            f"image {reference!r}: not pinned; use {REGISTRY}/NAME@sha256:DIGEST (64 hex digits)"
         )
     repository, digest = match["repository"], match["digest"]
     if repository == f"{REGISTRY}/host":
@@ -59,16 +59,15 @@ def resolve_image(reference: str, state: paths.State, project: Path = paths.PROJ
     if repository == f"{REGISTRY}/trainer":
         return _trainer_image(reference, snapshot(digest, state, project))
     raise ImageError(
-        f"image {reference!r}: process nodes only have {REGISTRY}/trainer and {REGISTRY}/host; "
-        "nothing is pulled from other registries"
+        f"image {reference!r}: process nodes pull nothing; use {REGISTRY}/trainer or {REGISTRY}/host"
     )
 
 
 def snapshot(digest: str, state: paths.State, project: Path = paths.PROJECT) -> Path:
-    """The folder with the trainer's sources of that digest; taken from the working tree if absent.
+    """Return the folder with the trainer sources of that digest; copy the working tree if absent.
 
-    Raises ImageError when the tree's sources have another digest. Safe against a kill at any time and
-    against two callers at once: the folder appears by one rename.
+    Raises ImageError when the tree's sources have another digest. Safe against kills and concurrent
+    callers: the folder appears by one rename.
     """
     folder = state.images / f"sha256-{digest}"
     if folder.is_dir():
@@ -81,8 +80,8 @@ def snapshot(digest: str, state: paths.State, project: Path = paths.PROJECT) -> 
         if found != digest:
             raise ImageError(
                 f"no snapshot of trainer sources with digest sha256:{digest[:12]}, and the working "
-                f"tree's digest is sha256:{found[:12]}; go back to those sources, or run "
-                "`pulumi up` so that the run names the present ones"
+                f"tree's digest is sha256:{found[:12]}; check out those sources, or run "
+                "`pulumi up` to deploy the current ones"
             )
         compileall.compile_dir(
             part / "training",
@@ -95,7 +94,7 @@ def snapshot(digest: str, state: paths.State, project: Path = paths.PROJECT) -> 
         try:
             part.rename(folder)
         except OSError:
-            if not folder.is_dir():  # else somebody else was first: theirs is the same
+            if not folder.is_dir():  # else another caller created the same folder
                 raise
     finally:
         shutil.rmtree(part, ignore_errors=True)
@@ -103,10 +102,10 @@ def snapshot(digest: str, state: paths.State, project: Path = paths.PROJECT) -> 
 
 
 def python_roots(prefixes: list[Path], home: Path) -> list[Path]:
-    """Folders without which the interpreter of a virtual environment does not run.
+    """Return the folders that the interpreter of a virtual environment needs.
 
-    `prefixes`: sys.prefix and sys.base_prefix; each is followed through its links. A prefix that would
-    show the whole home folder (or more) is refused with ImageError.
+    `prefixes`: sys.prefix and sys.base_prefix; links are followed. Raises ImageError for a prefix that
+    contains the home folder.
     """
     roots: list[Path] = []
     for prefix in prefixes:
@@ -120,8 +119,8 @@ def python_roots(prefixes: list[Path], home: Path) -> list[Path]:
                 continue
             if root == home or root in home.parents:
                 raise ImageError(
-                    f"Python is installed in {root}, which holds the home folder: a container must "
-                    "not see that; use a Python with a prefix of its own"
+                    f"{root}: Python's prefix contains the home folder, which containers must not see; "
+                    "use a Python with a separate prefix"
                 )
             roots.append(root)
     return roots
@@ -137,13 +136,13 @@ def _copy_sources(project: Path, target: Path) -> None:
 
 
 def _digest(project: Path, root: Path) -> str:
-    """`training.source.digest(root)`, by the code that is in the tree now, not when we started."""
+    """Return `training.source.digest(root)`, computed by the tree's current code, not the imported one."""
     path = project / "training" / "source.py"
     spec = importlib.util.spec_from_file_location("trainyard_training_source", path)
     if not path.is_file() or spec is None or spec.loader is None:
-        raise ImageError(f"{path} is missing: the trainer's image cannot be identified")
+        raise ImageError(f"{path}: missing; it computes the digest of the trainer's image")
     module: ModuleType = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
+    sys.modules[spec.name] = module  # dataclasses look up their module
     spec.loader.exec_module(module)
     return str(module.digest(root))
 

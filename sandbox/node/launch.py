@@ -1,4 +1,4 @@
-"""Everything a container start needs, composed from the pod: environment, root file system, command."""
+"""Compose the start of a container: environment, root file system, command."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Launch:
 
 
 def write_etc(folder: PodFolder, pod: Json, hosts: str) -> None:
-    """Writes the pod's own files for /etc, /etc/hosts with the text given."""
+    """Write the pod's files for /etc; `hosts`: text of /etc/hosts."""
     folder.etc.mkdir(parents=True, exist_ok=True)
     users = sorted({container_user(pod, container) for container in all_containers(pod)})
     texts = {
@@ -52,9 +52,9 @@ def compose_launch(
     server: tuple[str, int],
     fetch: Fetch,
 ) -> Launch:
-    """How to start the container. `server` is the API server's address.
+    """Return the launch of a container. `server`: the API server's address.
 
-    Raises BadReference, NotYet or BadMount with what is wrong in the pod.
+    Raises InvalidReference, VolumeNotReady or InvalidMount.
     """
     base = {**image.env, "HOSTNAME": host_name(pod), **_server_env(*server)}
     values = environment(pod, container, base, placement, fetch)
@@ -82,7 +82,7 @@ def compose_launch(
 
 
 def _server_env(host: str, port: int) -> dict[str, str]:
-    """How a client in a pod finds the API server."""
+    """Return the variables by which clients in a pod find the API server."""
     return {
         "KUBERNETES_SERVICE_HOST": host,
         "KUBERNETES_SERVICE_PORT": str(port),

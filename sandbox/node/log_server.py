@@ -1,4 +1,4 @@
-"""The kubelet's HTTPS endpoint, as far as `kubectl logs` needs it; only the API server may ask."""
+"""The kubelet's HTTPS endpoint for `kubectl logs`; only the API server is authorized."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from sandbox.node.status import stamp_seconds
 log = logging.getLogger("logs")
 
 API_SERVER = "kube-apiserver-kubelet-client"
-"""Common name of the certificate that the API server shows to kubelets."""
+"""Common name of the API server's client certificate."""
 _NOT_IMPLEMENTED = ("exec", "attach", "portForward", "run")
 HANDSHAKE_S = 10.0
 
 
 class RequestError(Exception):
-    """What was asked for cannot be given: HTTP status and reason."""
+    """A request cannot be served. `status`: the HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -34,10 +34,10 @@ class RequestError(Exception):
 
 
 class LogServer(threading.Thread):
-    """Serves on a loopback port that stays the same over restarts when it is still free."""
+    """Serves on a loopback port, kept across restarts while it is free."""
 
     def __init__(self, state: paths.State, port: int | None = None) -> None:
-        """`port`: this one, else OSError; default: the one of the last time, else a free one."""
+        """`port`: required port (OSError if taken); None: the previous one, else a free one."""
         super().__init__(name="logs server", daemon=True)
         self._server = _listen(state, port)
         self.port: int = self._server.server_address[1] if self._server else 0
@@ -53,7 +53,7 @@ class _Server(ThreadingHTTPServer):
     context: ssl.SSLContext
 
     def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
-        """The handshake is left to the connection's own thread: a slow client holds up nobody."""
+        """Leave the handshake to the connection's thread: a slow client must not block others."""
         connection, address = self.socket.accept()
         connection.settimeout(HANDSHAKE_S)
         secured = self.context.wrap_socket(
@@ -114,8 +114,8 @@ class _Handler(BaseHTTPRequestHandler):
         if parts[0] in _NOT_IMPLEMENTED:
             raise RequestError(
                 501,
-                f"{parts[0]} is not implemented on process nodes: there is no container engine; "
-                "containers are processes of this machine, and their volumes folders of it",
+                f"{parts[0]} is not implemented on process nodes; containers are local processes, "
+                "and their volumes are local folders",
             )
         if parts[0] != "containerLogs" or len(parts) != 4 or self.command != "GET":
             raise RequestError(404, f"{address.path}: not served by a process node")
@@ -123,13 +123,13 @@ class _Handler(BaseHTTPRequestHandler):
         return self._logs(parts[1], parts[2], parts[3], query)
 
     def _authenticate(self) -> None:
-        """TLS has checked the certificate against the cluster's CA; now its holder."""
+        """Check the common name of the client certificate, which TLS has verified."""
         connection = self.connection
         assert isinstance(connection, ssl.SSLSocket)
         subject = (connection.getpeercert() or {}).get("subject", ())
         names = [pair[1] for group in subject for pair in group if pair[0] == "commonName"]
         if API_SERVER not in names:
-            raise RequestError(403, "only the API server may ask a process node")
+            raise RequestError(403, "only the API server may access a process node")
 
     def _logs(
         self, namespace: str, pod: str, container: str, options: dict[str, str]
@@ -143,7 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def parse_log_options(options: dict[str, str]) -> logs.LogOptions:
-    """PodLogOptions as the API server passes them on. Raises BadRequest."""
+    """Parse PodLogOptions from the query. Raises RequestError."""
 
     def number(name: str) -> int | None:
         if not options.get(name):
@@ -174,7 +174,7 @@ def parse_log_options(options: dict[str, str]) -> logs.LogOptions:
 def find_attempt(
     state: paths.State, namespace: str, pod: str, container: str, previous: bool
 ) -> Attempt:
-    """The attempt whose log is meant. Raises BadRequest as a kubelet does."""
+    """Return the attempt whose log is requested. Raises RequestError as a kubelet does."""
     places = [p for p in pod_folders(state) if p.path.name.startswith(f"{namespace}_{pod}_")]
     places.sort(key=lambda p: p.path.stat().st_mtime)
     attempts = places[-1].attempts(container) if places else []
@@ -190,7 +190,7 @@ def find_attempt(
 
 
 def _listen(state: paths.State, wanted: int | None) -> _Server | None:
-    """The server; None when there are no certificates."""
+    """Return the server; None without certificates."""
     certificate, key = state.pki / "kubelet.crt", state.pki / "kubelet.key"
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

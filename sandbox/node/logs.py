@@ -1,4 +1,4 @@
-"""Reads container logs as `kubectl logs` asks for them."""
+"""Read container logs with the options of `kubectl logs`."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from sandbox.node.shim import STAMP
 
 BLOCK_BYTES = 65536
 FOLLOW_S = 0.25
-"""How often a followed log is looked at; only while somebody follows."""
+"""Polling interval of a followed log."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogOptions:
-    """PodLogOptions, without the container."""
+    """PodLogOptions without the container."""
 
     follow: bool = False
     tail_lines: int | None = None
     since: float | None = None
-    """Unix seconds; only what was written from then on."""
+    """Unix seconds; output written before is skipped."""
     timestamps: bool = False
     limit_bytes: int | None = None
 
 
 class WriteTimes:
-    """When which part of a log file was written (LOG.times)."""
+    """Write times of a log file's parts (LOG.times)."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -39,7 +39,7 @@ class WriteTimes:
         self._seconds: list[float] = []
 
     def refresh(self) -> None:
-        """Reads what was added since."""
+        """Read entries that were added."""
         try:
             with open(self._path, "rb") as file:
                 file.seek(self._read)
@@ -53,12 +53,12 @@ class WriteTimes:
         self._read += whole
 
     def written_at(self, offset: int) -> float:
-        """When the byte at `offset` was written; 0 if that is unknown."""
+        """Return when the byte at `offset` was written; 0 if unknown."""
         index = bisect.bisect_right(self._offsets, offset) - 1
         return self._seconds[index] if index >= 0 else 0.0
 
     def first_since(self, seconds: float) -> int | None:
-        """Offset of the first byte written at or after `seconds`; None if there is none."""
+        """Return the offset of the first byte written at or after `seconds`, or None."""
         for written, offset in zip(self._seconds, self._offsets, strict=True):
             if written >= seconds:
                 return offset
@@ -66,13 +66,13 @@ class WriteTimes:
 
 
 def read_log(path: Path, query: LogOptions, ended: Callable[[], bool]) -> Iterator[bytes]:
-    """The log in blocks; with `follow` until `ended()` and everything was given."""
+    """Yield the log in blocks; with `follow`, until `ended()` and the log is exhausted."""
     blocks = _limited(_stamped(path, query, ended), query.limit_bytes)
     yield from blocks
 
 
 def _stamped(path: Path, query: LogOptions, ended: Callable[[], bool]) -> Iterator[bytes]:
-    """Blocks, with every line's time in front if asked for."""
+    """Yield blocks, with a timestamp before every line if requested."""
     rest, rest_at = b"", 0.0
     for block, seconds in _segments(path, query, ended):
         if not query.timestamps:
@@ -96,7 +96,7 @@ def _line(seconds: float, line: bytes) -> bytes:
 def _segments(
     path: Path, query: LogOptions, ended: Callable[[], bool]
 ) -> Iterator[tuple[bytes, float]]:
-    """(bytes, when written) from the rotated file, then from the present one."""
+    """Yield (bytes, write time) from the rotated file, then from the current one."""
     rotated = Path(f"{path}.1")
     starts = _starts([rotated, path], query)
     for segment in (rotated, path):
@@ -107,7 +107,7 @@ def _segments(
 
 
 def _starts(segments: list[Path], query: LogOptions) -> dict[Path, int | None]:
-    """Where to begin in each file; None: leave it out."""
+    """Return the start offset in each file; None skips the file."""
     starts: dict[Path, int | None] = dict.fromkeys(segments, 0)
     if query.since is not None:
         for segment in segments:
@@ -127,7 +127,7 @@ def _starts(segments: list[Path], query: LogOptions) -> dict[Path, int | None]:
 
 
 def _tail(path: Path, lines: int) -> tuple[int, int]:
-    """(offset of the last `lines` lines, how many there are)."""
+    """Return (offset of the last `lines` lines, their number)."""
     size = _size(path)
     if lines <= 0 or not size:
         return size, 0
@@ -141,7 +141,7 @@ def _tail(path: Path, lines: int) -> tuple[int, int]:
             index = len(block)
             while (index := block.rfind(b"\n", 0, index)) >= 0:
                 if position + index == end - 1:
-                    continue  # ends the last line, begins none
+                    continue  # ends the last line
                 found += 1
                 if found == lines:
                     return position + index + 1, found
@@ -151,14 +151,16 @@ def _tail(path: Path, lines: int) -> tuple[int, int]:
 def _segment(
     path: Path, start: int, follow: bool, query: LogOptions, ended: Callable[[], bool]
 ) -> Iterator[tuple[bytes, float]]:
-    """One file from `start`; followed over rotations if asked for."""
+    """Yield one file from `start`; follow rotations if requested."""
     while True:
         times = WriteTimes(Path(f"{path}.times"))
         with open(path, "rb") as file:
             offset = start
             file.seek(offset)
             while True:
-                over = not follow or ended()  # looked at before the read: nothing can be missed
+                over = (
+                    not follow or ended()
+                )  # evaluated before the read, so that no output is missed
                 block = file.read(BLOCK_BYTES)
                 if block:
                     if query.timestamps:

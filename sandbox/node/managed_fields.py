@@ -1,4 +1,4 @@
-"""Who applied which field of an object: the parts that server-side apply would have to send again."""
+"""Split an object by field manager into the parts that server-side apply would send."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from sandbox.node.api import Json
 
 _SERVER_FIELDS = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields")
 _LIFECYCLE_TAINTS = "node.kubernetes.io/"
-"""Taints that the node lifecycle controller keeps."""
+"""Prefix of taints that the node lifecycle controller manages."""
 _KUBELET_STATUS = ("conditions", "addresses", "nodeInfo", "daemonEndpoints", "images")
-"""Parts of a Node's status that its kubelet writes."""
+"""Fields of a Node's status that its kubelet writes."""
 
 
 def applied_parts(item: Json) -> list[tuple[str, Json]]:
-    """(field manager, the object with just its fields) for each manager that used server-side apply."""
+    """Return (manager, object with the manager's fields) for each manager of server-side apply."""
     parts = []
     for entry in item["metadata"].get("managedFields") or []:
         if entry.get("operation") != "Apply" or entry.get("subresource"):
@@ -28,7 +28,7 @@ def applied_parts(item: Json) -> list[tuple[str, Json]]:
 
 
 def without_server_fields(item: Json) -> Json:
-    """The object as one would create it: nothing that the server or a kubelet fills in."""
+    """Return the object without fields that the API server or a kubelet sets."""
     metadata = {k: v for k, v in item["metadata"].items() if k not in _SERVER_FIELDS}
     status = {k: v for k, v in (item.get("status") or {}).items() if k not in _KUBELET_STATUS}
     spec = {**(item.get("spec") or {})}
@@ -39,7 +39,7 @@ def without_server_fields(item: Json) -> Json:
 
 
 def _owned_part(value: Any, fields: Json) -> Any:
-    """What of `value` a FieldsV1 set names; an empty set names all of it."""
+    """Return the part of `value` in a FieldsV1 set; an empty set means all of it."""
     inner = {key: sub for key, sub in fields.items() if key != "."}
     if not inner:
         return value
@@ -55,7 +55,7 @@ def _owned_part(value: Any, fields: Json) -> Any:
 
 
 def _matches_key(element: Any, key: str) -> bool:
-    """Whether a list's element is the one that `k:{...}` or `v:...` names."""
+    """Whether a list element matches the key `k:{...}` or `v:...`."""
     wanted = json.loads(key[2:])
     if key.startswith("v:"):
         return bool(element == wanted)

@@ -1,4 +1,4 @@
-"""The volumes of a pod, made on disk, and the binds that bring them into its containers."""
+"""Volumes of a pod on disk, and their bind mounts into containers."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ log = logging.getLogger("volumes")
 FILE_MODE = 0o644
 TOKEN_SECONDS = 3600
 TOKEN_REFRESH = 0.8
-"""A token is replaced after this part of its life, as the kubelet does."""
+"""A token is renewed after this fraction of its lifetime, as the kubelet does."""
 
 
 class VolumeNotReady(Exception):
-    """A volume is not ready; worth trying again. The message is for the FailedMount event."""
+    """A volume is not ready yet. The message goes to the FailedMount event."""
 
 
 @dataclass
 class PodVolumes:
-    """Makes and finds the volumes of one pod. `fetch` reads ConfigMaps and Secrets of its namespace."""
+    """Creates the volumes of one pod. `fetch`: reads ConfigMaps and Secrets of its namespace."""
 
     client: Client
     state: paths.State
@@ -40,17 +40,17 @@ class PodVolumes:
     placement: Placement
     fetch: Fetch
     sources: dict[str, Path] = field(default_factory=dict)
-    """Volume name -> host folder, once `prepare` has run."""
+    """Volume name -> host folder, after `prepare`."""
     tokens_until: float | None = None
     """When (time.time()) `refresh_tokens` is due; None without tokens."""
 
     def prepare(self) -> None:
-        """Makes every volume. Raises NotYet or BadReference; safe to repeat."""
+        """Create every volume; idempotent. Raises VolumeNotReady or InvalidReference."""
         for volume in self.pod["spec"].get("volumes") or []:
             self.sources[volume["name"]] = self._make(volume)
 
     def binds(self, container: Json, values: dict[str, str]) -> list[Bind]:
-        """The container's volumeMounts; `values` is its environment, for subPathExpr."""
+        """Return the binds of the container's volumeMounts; `values`: its environment, for subPathExpr."""
         read_only = {
             v["name"]
             for v in self.pod["spec"].get("volumes") or []
@@ -68,7 +68,7 @@ class PodVolumes:
         return found
 
     def refresh_tokens(self) -> None:
-        """Writes new service account tokens in place of those that end soon."""
+        """Replace service account tokens that expire soon."""
         self.tokens_until = None
         for volume in self.pod["spec"].get("volumes") or []:
             if "projected" in volume:
@@ -91,7 +91,7 @@ class PodVolumes:
         return self._empty(name, {})
 
     def _claim(self, name: str) -> Path:
-        """The folder behind a PersistentVolumeClaim, by its PersistentVolume."""
+        """Return the folder of a PersistentVolumeClaim's PersistentVolume."""
         namespace = self.pod["metadata"]["namespace"]
         try:
             claim = self.client.get(
@@ -124,12 +124,12 @@ class PodVolumes:
         return folder
 
     def _keyed(self, name: str, source: Json) -> Path:
-        """A configMap or secret volume."""
+        """Create a configMap or secret volume."""
         files = self._files(source)
         return self._write(name, files, source.get("defaultMode"))
 
     def _files(self, source: Json) -> dict[str, tuple[bytes, int | None]]:
-        """path -> (content, mode or None) of a ConfigMap or Secret, whole or by items."""
+        """Return path -> (content, mode or None) of a ConfigMap or Secret."""
         kind = "secrets" if "secretName" in source or source.get("_secret") else "configmaps"
         item_name = source.get("secretName") or source["name"]
         item = self.fetch(kind, item_name)
@@ -181,7 +181,7 @@ class PodVolumes:
         return self._write(name, files, source.get("defaultMode"))
 
     def _token(self, source: Json) -> bytes:
-        """A token of the pod's service account, bound to the pod."""
+        """Request a token of the pod's service account, bound to the pod."""
         metadata, spec = self.pod["metadata"], self.pod["spec"]
         account = spec.get("serviceAccountName") or "default"
         seconds = int(source.get("expirationSeconds") or TOKEN_SECONDS)
@@ -211,7 +211,7 @@ class PodVolumes:
 
 
 def _write_file(folder: Path, relative: str, content: bytes, mode: int) -> None:
-    """Writes folder/relative so that a reader sees the old or the new content, never a part."""
+    """Write folder/relative atomically."""
     path = _safe_path(folder, relative)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"..{path.name}.part")
@@ -219,23 +219,23 @@ def _write_file(folder: Path, relative: str, content: bytes, mode: int) -> None:
     fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "wb") as file:
         file.write(content)
-        os.fchmod(fd, mode | stat.S_IRUSR)  # the sandbox's one user must always be able to read
+        os.fchmod(fd, mode | stat.S_IRUSR)  # the sandbox's user must be able to read it
     part.replace(path)
 
 
 def _sub_path(source: Path, sub: str) -> Path:
-    """source/sub, made as a folder if absent. Refuses what leads out of the volume."""
+    """Return source/sub; create it as a folder if absent. Raises InvalidReference outside the volume."""
     path = _safe_path(source, sub)
     if not path.exists():
         path.mkdir(parents=True)
     resolved = path.resolve()
     if not resolved.is_relative_to(source.resolve()):
-        raise InvalidReference(f"subPath {sub!r} leads out of its volume by a link")
+        raise InvalidReference(f"subPath {sub!r}: a link leads out of the volume")
     return resolved
 
 
 def _safe_path(folder: Path, relative: str) -> Path:
     parts = PurePosixPath(relative)
     if parts.is_absolute() or ".." in parts.parts:
-        raise InvalidReference(f"path {relative!r} must be relative and without '..'")
+        raise InvalidReference(f"path {relative!r}: must be relative and without '..'")
     return folder / parts

@@ -1,7 +1,7 @@
-"""The life of one pod on its node: one thread that compares what is wanted with what is, and acts.
+"""Lifecycle of one pod on its node: a thread that reconciles desired and actual state.
 
-Every step can be repeated: the agent may be killed between any two, and a new worker goes on from the
-records on disk.
+Every step is idempotent: the agent may be killed at any time, and a new worker resumes from the records on
+disk.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NODE_LOST = Verdict(phase="Failed", reason="NodeLost", message="the node was tak
 
 
 class PodWorker:
-    """Runs one pod from its binding to its end. `done` is called when nothing is left to do."""
+    """Runs one pod from its binding to its end, then calls `done`."""
 
     def __init__(self, shared: AgentContext, pod: Json, done: Callable[[PodWorker], None]) -> None:
         self.state = PodState(shared, pod)
@@ -43,10 +43,10 @@ class PodWorker:
         self._lost = False
         self._over = False
 
-    # What others tell a worker; each only sets a mark and wakes the thread.
+    # Notifications: each sets a flag and wakes the thread.
 
     def start(self) -> None:
-        """Starts the worker's thread."""
+        """Start the worker's thread."""
         threading.Thread(target=self._run, name=self.state.name, daemon=True).start()
 
     def update(self, pod: Json) -> None:
@@ -55,12 +55,12 @@ class PodWorker:
             self.state.wake()
 
     def object_deleted(self) -> None:
-        """The Pod object is no more: nothing of it may go on running."""
+        """The Pod object was deleted: end its processes."""
         self._gone = True
         self.state.wake()
 
     def node_deleted(self) -> None:
-        """The node is no more: the containers die at once and the pod fails."""
+        """The Node was deleted: kill the containers at once and fail the pod."""
         self._lost = True
         self.state.wake()
 
@@ -78,7 +78,7 @@ class PodWorker:
             except ApiError as error:
                 log.warning("%s: %s", self.state.name, error)
                 pause = RETRY_S
-            except Exception:  # one pod's trouble must not end its supervision
+            except Exception:  # an error in one step must not end the worker
                 log.exception("%s: unexpected", self.state.name)
                 pause = RETRY_S * 5
             self.first_step_done.set()
@@ -88,11 +88,11 @@ class PodWorker:
 
     @property
     def is_object_deleted(self) -> bool:
-        """Whether the Pod object is known to be no more."""
+        """Whether the Pod object was deleted."""
         return self._gone
 
     def _adopt(self) -> None:
-        """Watches containers that a former agent started."""
+        """Watch containers that an earlier agent started."""
         for container in [*self.state.inits, *self.state.mains]:
             attempt = container.running()
             if attempt:
@@ -102,7 +102,7 @@ class PodWorker:
                 self._starter.probe(container, attempt)
 
     def _step(self) -> float | None:
-        """Does what is to be done now; gives seconds until the next look, None for no timer."""
+        """Reconcile once; return seconds until the next step, None for no timer."""
         if self._gone or self._lost:
             return self._remove()
         self._termination.update()
@@ -121,7 +121,7 @@ class PodWorker:
         return None
 
     def _advance(self) -> float | None:
-        """Starts what should run and does not; gives seconds until something is due."""
+        """Start containers that should run; return seconds until the next one is due."""
         if not self._admit():
             return None
         self._prepare_pod()
@@ -144,7 +144,7 @@ class PodWorker:
         return self.state.verdict is None
 
     def _prepare_pod(self) -> None:
-        """Gives the pod its address, name and files; once, and again after a restart."""
+        """Assign the pod's address and write its files, once per agent."""
         if self.state.address is not None:
             return
         known = self.state.folder.load()
@@ -164,7 +164,7 @@ class PodWorker:
         self.state.publish()
 
     def _initialize(self) -> tuple[bool, float | None]:
-        """Init containers in order: (all done or, if sidecars, started; seconds until due)."""
+        """Run init containers in order; return (all completed or, for sidecars, started; seconds until due)."""
         pause: float | None = None
         for container in self.state.inits:
             pause = self._earliest(pause, self._ensure_running(container))
@@ -176,7 +176,7 @@ class PodWorker:
         return True, pause
 
     def _ensure_running(self, container: Container) -> float | None:
-        """Starts or restarts the container if it should run; seconds until that is due."""
+        """Start or restart the container if it should run; return seconds until that is due."""
         if container.running() or not self._should_run(container):
             return None
         wait = container.not_before - time.monotonic()
@@ -199,10 +199,10 @@ class PodWorker:
     # Ends.
 
     def _remove(self) -> float | None:
-        """Kills at once; then the pod fails (node lost) or was deleted already (gone)."""
+        """Kill all containers; then fail the pod (Node deleted) and remove its records."""
         self.state.kill_all()
         if self.state.any_running():
-            return 1.0  # an exit wakes us earlier
+            return 1.0  # an exit wakes the thread earlier
         if self._lost and not self._gone:
             self.state.verdict = self.state.verdict or NODE_LOST
             self.state.ended = True
@@ -213,10 +213,10 @@ class PodWorker:
         return None
 
     def _fail_lost(self) -> None:
-        """What the cloud's controller and the pod garbage collector do for a node that vanished.
+        """Do what the cloud controller and the pod garbage collector do for a vanished node.
 
-        They take a minute; here the pod is marked as disrupted (so that a podFailurePolicy can
-        ignore it) and removed as soon as its processes are dead.
+        They take about a minute. Here the pod is marked as disrupted, so that a podFailurePolicy can
+        ignore its failure, and deleted once its processes are dead.
         """
         status = self._reporter.status()
         if (self.state.pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
@@ -233,7 +233,7 @@ class PodWorker:
                 raise
 
     def _finish(self) -> None:
-        """Everything has ended: the last status, and the object if its deletion was asked for."""
+        """All containers ended: report the final status; delete the object if it is terminating."""
         self._reporter.send()
         self._release()
         self.state.folder.clear(self.shared.state)

@@ -25,11 +25,11 @@ def has_probes(spec: Json) -> bool:
 
 @dataclass
 class ProbeCounter:
-    """Counts the results of one probe; its thresholds are the API's defaults where not set."""
+    """Counts results of one probe; unset thresholds have the API's defaults."""
 
     spec: Json
     passed: bool
-    """The verdict so far: what holds before the first threshold is reached."""
+    """Current verdict; initially the one that holds before the first threshold."""
     streak: int = 0
     due: float = field(default=0.0)
 
@@ -38,7 +38,7 @@ class ProbeCounter:
         return float(self.spec.get("periodSeconds") or 10)
 
     def count(self, ok: bool) -> bool:
-        """Adds a result; True when that changes the verdict."""
+        """Add a result; return whether the verdict changed."""
         if ok == self.passed:
             self.streak = 0
             return False
@@ -51,7 +51,7 @@ class ProbeCounter:
 
 
 class Prober(threading.Thread):
-    """Probes one attempt of a container until it ends; one that fails its liveness is ended."""
+    """Probes one attempt of a container until it ends; stops it on a failed liveness probe."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Prober(threading.Thread):
         grace_s: float,
         changed: Callable[[str], None],
     ) -> None:
-        """`changed(what)` is called when readiness changed or the container has to die."""
+        """`changed(what)` is called when readiness changed or the container is stopped."""
         super().__init__(name=f"probes {container.name}", daemon=True)
         self._container = container
         self._attempt = attempt
@@ -120,7 +120,7 @@ class Prober(threading.Thread):
         return handlers.run_handler(named, self._attempt, self._ip, timeout_s)
 
     def _end(self, why: str) -> None:
-        """SIGTERM, then SIGKILL after the grace; the restart policy decides what comes next."""
+        """Send SIGTERM, then SIGKILL after the grace period; the restart policy applies afterwards."""
         log.warning("%s: %s", self._container.name, why)
         self._changed(why)
         self._container.terminate()
@@ -128,7 +128,7 @@ class Prober(threading.Thread):
             self._container.kill()
 
     def _sleep_until(self, due: float) -> bool:
-        """False when the container has ended meanwhile."""
+        """Sleep; return False when the container ended meanwhile."""
         while not self._over():
             left = due - time.monotonic()
             if left <= 0:
@@ -141,7 +141,7 @@ class Prober(threading.Thread):
 
 
 def resolve_port(action: Json, container: Json) -> Json:
-    """The action with a port that is named in the container's ports as its number."""
+    """Return the action with a named port replaced by its number."""
     for kind in ("httpGet", "tcpSocket"):
         port = (action.get(kind) or {}).get("port")
         if isinstance(port, str):

@@ -1,8 +1,8 @@
-"""A provisioner of shared volumes: a PersistentVolumeClaim becomes a folder of this machine.
+"""Provisioner of shared volumes: local folders behind PersistentVolumeClaims.
 
-Claims whose StorageClass names the provisioner `sandbox.trainyard.dev/shared` get a PersistentVolume
-with a hostPath in the sandbox's state, `volumes/NAMESPACE/CLAIM`. All process nodes are one machine, so
-ReadWriteMany holds. Capacity is noted, not enforced.
+Claims whose StorageClass names the provisioner `sandbox.trainyard.dev/shared` get a PersistentVolume with a
+hostPath in the sandbox's state, `volumes/NAMESPACE/CLAIM`. All process nodes are one machine, so
+ReadWriteMany works. Capacity is not enforced.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _CLASSES = "/apis/storage.k8s.io/v1"
 
 
 class Provisioner(threading.Thread):
-    """Serves claims and released volumes until the process ends. An outage only delays it."""
+    """Serves claims and released volumes until the process ends; retries on errors."""
 
     def __init__(self, client: Client, state: paths.State) -> None:
         super().__init__(name="provisioner", daemon=True)
@@ -39,7 +39,7 @@ class Provisioner(threading.Thread):
             Informer(client, f"/api/v1/{kind}", self._handler(kind))
             for kind in ("persistentvolumeclaims", "persistentvolumes")
         ]
-        # A claim may be older than its class: look at the waiting ones again when a class appears.
+        # A claim may be older than its class: retry waiting claims when a class appears.
         self._watches.append(Informer(client, f"{_CLASSES}/storageclasses", self._class_changed))
         self._waiting: dict[str, Json] = {}
 
@@ -82,7 +82,7 @@ class Provisioner(threading.Thread):
         self._wake.set()
 
     def _serve(self, kind: str, item: Json) -> bool:
-        """True when nothing is left to do for this state of the object."""
+        """Reconcile one object; return False to retry."""
         try:
             if kind == "persistentvolumeclaims":
                 self._claim(item)
@@ -128,7 +128,7 @@ class Provisioner(threading.Thread):
             raise
 
     def _volume(self, volume: Json) -> None:
-        """Removes a released volume that is to be deleted, the folder first."""
+        """Delete a released volume with reclaim policy Delete, its folder first."""
         annotations = volume["metadata"].get("annotations") or {}
         if annotations.get(_PROVISIONED_BY) != naming.SIMULATED_PROVISIONER or volume[
             "metadata"
@@ -140,7 +140,7 @@ class Provisioner(threading.Thread):
             return
         folder = Path(volume["spec"]["hostPath"]["path"])
         if not folder.resolve().is_relative_to(self._state.volumes.resolve()):
-            log.error("%s: %s is outside of the sandbox; kept", volume["metadata"]["name"], folder)
+            log.error("%s: %s is outside the sandbox; kept", volume["metadata"]["name"], folder)
             return
         if not self._in_use_by_another(volume, folder):
             shutil.rmtree(folder, ignore_errors=True)
@@ -152,7 +152,7 @@ class Provisioner(threading.Thread):
         log.info("%s: removed", folder)
 
     def _in_use_by_another(self, volume: Json, folder: Path) -> bool:
-        """Whether a claim of the same name was made anew: the folder is then its."""
+        """Whether a new claim of the same name owns the folder now."""
         ref = volume["spec"].get("claimRef") or {}
         path = object_path(
             "/api/v1", ref.get("namespace"), "persistentvolumeclaims", ref.get("name", "")
@@ -167,7 +167,7 @@ class Provisioner(threading.Thread):
 
 
 def build_volume(claim: Json, storage_class: Json, folder: Path) -> Json:
-    """The PersistentVolume for a claim, bound to it from the start."""
+    """Return the PersistentVolume of a claim, bound to it from the start."""
     metadata, spec = claim["metadata"], claim["spec"]
     return {
         "apiVersion": "v1",

@@ -26,7 +26,7 @@ _SUFFIXES = {
 
 
 def parse(text: str | int | float) -> Decimal:
-    """The number that a quantity stands for; ValueError when it is none."""
+    """Return the value of a quantity. Raises ValueError."""
     quantity = str(text).strip()
     for size in (2, 1, 0):
         suffix = quantity[len(quantity) - size :] if size else ""
@@ -39,6 +39,6 @@ def parse(text: str | int | float) -> Decimal:
 
 
 def divide(text: str | int, divisor: str | int) -> int:
-    """`text / divisor`, rounded up, as resourceFieldRef gives it; a divisor of 0 means 1."""
+    """Return `text / divisor` rounded up, as resourceFieldRef does; a divisor of 0 means 1."""
     by = parse(divisor) or Decimal(1)
     return ceil(parse(text) / by)

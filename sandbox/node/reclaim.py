@@ -1,8 +1,8 @@
-"""A spot reclaim, as the cloud and its interruption handler do it, and the return of the capacity.
+"""Reclaim a node as the cloud and its interruption handler do, and restore it.
 
-With notice: the node is cordoned and tainted, an event and a condition say why, its pods are evicted
-(so they get DisruptionTarget and SIGTERM), and when all are gone or the notice is over the machine is:
-what still runs is killed. Without notice: the machine is gone at once.
+With notice: the node is cordoned and tainted, an event and a condition give the reason, its pods are
+evicted (DisruptionTarget, SIGTERM); when all have ended or the notice is over, remaining processes are
+killed and the Node is deleted. Without notice: the Node is deleted at once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TAINT_KEY = f"{naming.DOMAIN}/interruption"
 TAINT_VALUE = "spot"
 POLL_S = 0.25
 STOP_TIMEOUT_S = 15.0
-"""How long the agent may take to end what ran on a node that is gone."""
+"""How long the agent may take to end the processes of a deleted node."""
 API_TIMEOUT_S = 30.0
 COMPONENT = "spot-interruption"
 
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class ReclaimError(Exception):
-    """The node cannot be reclaimed or restored; the message says why."""
+    """The node cannot be reclaimed or restored; the message gives the reason."""
 
 
 def reclaim(
@@ -54,11 +54,11 @@ def reclaim(
     full_notice: bool = False,
     state: paths.State | None = None,
 ) -> None:
-    """Takes `node` away as a spot interruption with `notice_s` seconds of notice does (EC2: 120).
+    """Reclaim `node` as a spot interruption does; `notice_s`: seconds of notice (EC2: 120).
 
-    0 means no warning: SIGKILL to everything at once. The node goes as soon as it is drained; with
-    `full_notice` it stays idle until the notice is over, as EC2's would. Returns once nothing of it
-    runs. `restore` brings it back. Raises ReclaimError for a node that is not there.
+    0 means no notice: SIGKILL to everything at once. The node is deleted when it is drained; with
+    `full_notice` it stays idle until the notice is over, as on EC2. Returns once no process of it
+    runs. `restore` recreates it. Raises ReclaimError for an unknown node.
     """
     at = state or paths.state()
     client = Client(at.kubeconfig)
@@ -69,22 +69,24 @@ def reclaim(
     else:
         on_event(f"{node}: reclaimed without notice")
     _remove(client, node)
-    on_event(f"{node}: gone")
+    on_event(f"{node}: deleted")
     _wait_until_stopped(at, node)
 
 
 def restore(node: str, *, state: paths.State | None = None) -> list[str]:
-    """Brings a reclaimed node back, or `all`; gives the names of those that came back.
+    """Recreate a reclaimed node, or `all`; return the names of the recreated ones.
 
-    The Node is created by the field managers that had applied it, each with its own fields: who manages
-    it by server-side apply (Pulumi) finds it as it left it. A node that exists again is left alone.
+    Each field manager's part is applied under its name, so that server-side apply (Pulumi) finds its
+    fields unchanged. A node that exists again is left alone.
     """
     at = state or paths.state()
     folder = at.node / "reclaimed"
     names = sorted(path.stem for path in folder.glob("*.json")) if folder.is_dir() else []
     if node != "all":
         if node not in names:
-            raise ReclaimError(f"{node}: not reclaimed; away are: {', '.join(names) or 'none'}")
+            raise ReclaimError(
+                f"{node}: not reclaimed; reclaimed nodes: {', '.join(names) or 'none'}"
+            )
         names = [node]
     back = []
     for name in names:
@@ -107,7 +109,7 @@ def _get_node(client: Client, name: str) -> Json:
 
 
 def _save(state: paths.State, item: Json) -> None:
-    """Keeps the manifest, safe against a kill: whatever happens next, the node can come back."""
+    """Store the manifest durably, so that the node can be restored after any failure."""
     folder = state.node / "reclaimed"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{item['metadata']['name']}.json"
@@ -138,7 +140,7 @@ def _drain(client: Client, node: str, notice_s: float, report: Report, full_noti
                 )
                 return
         except ApiUnavailable:
-            pass  # the notice runs on, whether or not anybody can be told
+            pass  # the notice period runs on regardless
         time.sleep(min(POLL_S, max(0.0, end - time.monotonic())))
     left = _retry_while_unavailable(lambda: _pods(client, node))
     for pod in left:
@@ -146,7 +148,7 @@ def _drain(client: Client, node: str, notice_s: float, report: Report, full_noti
 
 
 def _send_notice(client: Client, node: str, notice_s: float) -> None:
-    """Cordon, taint, condition and event: what an interruption handler writes to the Node."""
+    """Cordon and taint the Node, set its condition and post an event, as an interruption handler does."""
     taint = {"key": TAINT_KEY, "value": TAINT_VALUE, "effect": "NoSchedule"}
     item = client.get(node_path(node))
     taints = [t for t in item["spec"].get("taints") or [] if t["key"] != TAINT_KEY]
@@ -171,7 +173,7 @@ def _send_notice(client: Client, node: str, notice_s: float) -> None:
 
 
 def _pods(client: Client, node: str) -> list[Json]:
-    """Pods that still hold the node: not finished, or not yet removed after their end."""
+    """Return the pods on the node that have not ended."""
     answer = client.get("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")
     return [
         pod
@@ -181,7 +183,7 @@ def _pods(client: Client, node: str) -> list[Json]:
 
 
 def _evict(client: Client, pod: Json, left_s: float) -> bool:
-    """Asks for the pod's eviction, its grace capped by what is left of the notice."""
+    """Evict the pod; its grace period is capped by the rest of the notice. Return whether accepted."""
     metadata, spec = pod["metadata"], pod["spec"]
     if metadata.get("deletionTimestamp"):
         return True
@@ -199,7 +201,7 @@ def _evict(client: Client, pod: Json, left_s: float) -> bool:
     try:
         client.create(pod_path(metadata["namespace"], metadata["name"], "eviction"), body)
     except ApiError as error:
-        if error.status == 429:  # a disruption budget objects; asked again until the end
+        if error.status == 429:  # rejected by a disruption budget; retried until the end
             return False
         if not (error.not_found or error.conflict):
             raise
@@ -218,7 +220,7 @@ def _remove(client: Client, node: str) -> None:
 
 
 def _wait_until_stopped(state: paths.State, node: str) -> None:
-    """Waits until nothing of the node runs. The agent sees to that; if none is there, we do."""
+    """Wait until the agent has ended all processes of the node; kill them after `STOP_TIMEOUT_S`."""
     deadline = time.monotonic() + STOP_TIMEOUT_S
     while True:
         running = [
@@ -237,7 +239,7 @@ def _wait_until_stopped(state: paths.State, node: str) -> None:
 
 
 def _recreate(client: Client, manifest: Json) -> bool:
-    """False when the Node is there already."""
+    """Create the Node again; return False when it exists."""
     name = manifest["metadata"]["name"]
     try:
         client.get(node_path(name))
@@ -250,20 +252,20 @@ def _recreate(client: Client, manifest: Json) -> bool:
     if not parts:
         client.create(node_path(), whole)
         return True
-    # The API server takes a Node's status with its creation and from then on ignores it; and its own
-    # controllers have taken over the taints. So the first manager brings both.
+    # The API server accepts a Node's status at its creation only, and controllers own the taints by
+    # now: the first manager's part includes both.
     first = parts[0][1]
     first["status"] = whole["status"]
     first.setdefault("spec", {})["taints"] = whole["spec"].get("taints") or []
     for manager, part in parts:
         client.patch(node_path(name), part, "apply", fieldManager=manager, force="true")
     metadata = {key: whole["metadata"].get(key) or {} for key in ("labels", "annotations")}
-    client.patch(node_path(name), {"metadata": metadata})  # what others had added by hand
+    client.patch(node_path(name), {"metadata": metadata})  # labels and annotations of other clients
     return True
 
 
 def _retry_while_unavailable(call: Callable[[], T]) -> T:
-    """`call`, tried again while the API server is away."""
+    """Call `call`; retry while the API server is unavailable, up to `API_TIMEOUT_S`."""
     deadline = time.monotonic() + API_TIMEOUT_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What the agent keeps on disk, so that it can be killed at any time and know everything again.
+"""The agent's records on disk, from which a restarted agent recovers its state.
 
 NODE/pods/NAMESPACE_NAME_UID/           mode 0700: volumes and environments hold secrets
     pod.json                            address, node, start time, termination
@@ -28,12 +28,12 @@ from sandbox.node.api import Json
 from sandbox.node.shim import save, start_time
 
 KEPT_LOG_FOLDERS = 100
-"""How many pods' logs are kept after the pods are gone."""
+"""Number of deleted pods whose logs are kept."""
 
 
 @dataclass(frozen=True)
 class PodFolder:
-    """The place of one pod."""
+    """Folder of one pod."""
 
     path: Path
     logs: Path
@@ -51,16 +51,16 @@ class PodFolder:
         return self.path.name.rpartition("_")[2]
 
     def load(self) -> dict[str, Any]:
-        """pod.json, empty when there is none."""
+        """Return pod.json; empty without one."""
         return load_json(self.path / "pod.json") or {}
 
     def update(self, **values: Any) -> None:
-        """Changes entries of pod.json."""
+        """Update entries of pod.json."""
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         save(str(self.path), "pod.json", {**self.load(), **values})
 
     def attempts(self, container: str) -> list[Attempt]:
-        """Every start of the container, oldest first."""
+        """Return every start of the container, oldest first."""
         folder = self.path / "containers" / container
         if not folder.is_dir():
             return []
@@ -81,7 +81,7 @@ class PodFolder:
         return [attempt for name in names for attempt in self.attempts(name)]
 
     def clear(self, state: paths.State) -> None:
-        """Removes volumes and environments (they may hold secrets); records and logs stay."""
+        """Remove volumes and environments, which may hold secrets; keep records and logs."""
         shutil.rmtree(self.volumes, ignore_errors=True)
         shutil.rmtree(memory_folder(state, self.uid), ignore_errors=True)
         for attempt in self.all_attempts():
@@ -89,7 +89,7 @@ class PodFolder:
             save(str(attempt.path), "spec.json", {})
 
     def remove(self, state: paths.State) -> None:
-        """Removes everything but the logs."""
+        """Remove everything except the logs."""
         shutil.rmtree(memory_folder(state, self.uid), ignore_errors=True)
         shutil.rmtree(self.path, ignore_errors=True)
 
@@ -104,18 +104,18 @@ class Attempt:
 
     @property
     def container_id(self) -> str:
-        """Stable over restarts of the agent, as containerID in the status."""
+        """containerID of the status; stable across restarts of the agent."""
         text = "/".join(self.path.parts[-4:]).encode()
         return f"bwrap://{zlib.crc32(text):08x}{zlib.adler32(text):08x}"
 
     def begun(self) -> bool:
-        """Whether it came to a start: an agent may have been killed just before."""
+        """Whether it was started; an agent may have been killed just before."""
         return (
             any((self.path / name).exists() for name in ("run.json", "exit.json")) or self.alive()
         )
 
     def alive(self) -> bool:
-        """Whether its shim lives: it holds the lock from before it starts until it ends."""
+        """Whether its shim is alive: it holds the lock throughout its life."""
         try:
             fd = os.open(self.path / "lock", os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -129,7 +129,7 @@ class Attempt:
             os.close(fd)
 
     def run(self, wait_s: float = 0.0) -> dict[str, Any] | None:
-        """run.json; None while the shim has not written it (for `wait_s` at most)."""
+        """Return run.json; wait up to `wait_s` for the shim to write it, else None."""
         deadline = time.monotonic() + wait_s
         while True:
             found = load_json(self.path / "run.json")
@@ -138,11 +138,11 @@ class Attempt:
             time.sleep(0.01)
 
     def exit(self) -> dict[str, Any] | None:
-        """exit.json; None while the container runs. A shim that was killed counts as exit 137."""
+        """Return exit.json; None while the container runs. A killed shim counts as exit code 137."""
         found = load_json(self.path / "exit.json")
         if found or self.alive():
             return found
-        found = load_json(self.path / "exit.json")  # written between the two looks
+        found = load_json(self.path / "exit.json")  # written between the two reads
         if found:
             return found
         lost = {"exit_code": 137, "finished_at": time.time(), "tail": "", "oom_kills": 0}
@@ -150,12 +150,12 @@ class Attempt:
         return load_json(self.path / "exit.json")
 
     def signal(self, number: int) -> bool:
-        """Sends a signal to the container's main process; False when it is not there."""
+        """Send a signal to the container's main process; return False when it does not run."""
         run = self.run(wait_s=5.0)
         return run is not None and signal_process(run["pid"], run["start"], number)
 
     def kill(self) -> None:
-        """SIGKILL to the container's pid namespace, then to what watches it, if that hangs."""
+        """Send SIGKILL to the container's pid namespace, or to its shim if that fails."""
         if not self.alive():
             return
         if not self.signal(signal.SIGKILL):
@@ -164,7 +164,7 @@ class Attempt:
                 signal_process(run["shim_pid"], run["shim_start"], signal.SIGKILL)
 
     def mark(self, name: str) -> None:
-        """Remembers that something was done to this container (`term`, `killed`, `stopped`)."""
+        """Record an action on this container: `term`, `killed`, `stopped` or `prestop`."""
         if self.path.is_dir():
             (self.path / name).touch()
 
@@ -172,7 +172,7 @@ class Attempt:
         return (self.path / name).exists()
 
     def open_shim(self) -> int | None:
-        """A pidfd that becomes readable when the shim ends; None when it has ended."""
+        """Return a pidfd that becomes readable when the shim ends; None when it has ended."""
         run = self.run(wait_s=5.0)
         if not run:
             return None
@@ -180,7 +180,7 @@ class Attempt:
 
 
 def load_json(path: Path) -> Json | None:
-    """A JSON file, None when it is absent or damaged."""
+    """Return a JSON file's content; None when it is absent or invalid."""
     try:
         content: Json = json.loads(path.read_bytes())
         return content
@@ -189,21 +189,21 @@ def load_json(path: Path) -> Json | None:
 
 
 def open_process(pid: int, start: int) -> int | None:
-    """A pidfd of the process that had this pid and start time; None when it is gone."""
+    """Return a pidfd of the process with this pid and start time; None when it has ended."""
     if pid <= 0:
         return None
     try:
         fd = os.pidfd_open(pid)
     except OSError:
         return None
-    if start_time(pid) != start:  # the pid now names another process
+    if start_time(pid) != start:  # the pid was reused
         os.close(fd)
         return None
     return fd
 
 
 def signal_process(pid: int, start: int, number: int) -> bool:
-    """Signals exactly that process; False when it is gone."""
+    """Send a signal to the process; return False when it has ended."""
     fd = open_process(pid, start)
     if fd is None:
         return False
@@ -217,27 +217,27 @@ def signal_process(pid: int, start: int, number: int) -> bool:
 
 
 def pod_folder(state: paths.State, pod: Json) -> PodFolder:
-    """The place of a Pod object."""
+    """Return the folder of a Pod object."""
     metadata = pod["metadata"]
     name = f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}"
     return PodFolder(state.node / "pods" / name, state.node / "logs" / name)
 
 
 def pod_folders(state: paths.State) -> Iterator[PodFolder]:
-    """The places of all pods that were ever here and are not removed yet."""
+    """Yield the folders of all pods with records."""
     folder = state.node / "pods"
     for name in sorted(os.listdir(folder)) if folder.is_dir() else []:
         yield PodFolder(folder / name, state.node / "logs" / name)
 
 
 def memory_folder(state: paths.State, uid: str = "") -> Path:
-    """Backs the emptyDirs of medium Memory: of one pod, or of all pods of this sandbox."""
+    """Return the folder of emptyDirs of medium Memory: of one pod, or of all pods of this sandbox."""
     sandbox = f"{zlib.crc32(str(state.home).encode()):08x}"
     return Path("/dev/shm") / f"trainyard-{os.getuid()}-{sandbox}" / uid
 
 
 def prune_logs(state: paths.State) -> None:
-    """Drops the logs of the oldest pods that are gone, all but KEPT_LOG_FOLDERS."""
+    """Delete logs of deleted pods, except the newest `KEPT_LOG_FOLDERS`."""
     folder = state.node / "logs"
     present = {place.path.name for place in pod_folders(state)}
     gone = [f for f in folder.iterdir() if f.name not in present] if folder.is_dir() else []

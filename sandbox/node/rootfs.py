@@ -1,8 +1,8 @@
-"""The root file system of a container, planned as bubblewrap options.
+"""Root file system of a container as bubblewrap options.
 
-It starts as an empty tmpfs. What the image names is bound read-only into it, then the pod's volumes at
-their mountPaths. Nothing else of the host is there: no home folder, no state of the sandbox, no other
-process, none of the host's /etc but what name service, TLS and the dynamic linker need.
+An empty tmpfs with read-only binds of the image and the pod's volumes at their mountPaths. Nothing else of
+the host is visible: no home folder, no sandbox state, no other processes, and of the host's /etc only what
+name service, TLS and the dynamic linker need.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ HOST_ETC = (
     "gai.conf",
     "resolv.conf",
 )
-"""What of the host's /etc a container sees. Private keys, passwords and tokens lie elsewhere in it."""
+"""Files of the host's /etc that containers see; none holds private keys, passwords or tokens."""
 
 _MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
 
 class InvalidMount(Exception):
-    """A mount that cannot be made; the message names the path and the reason."""
+    """A mount is not possible; the message names path and reason."""
 
 
 @dataclass(frozen=True)
 class Bind:
-    """A folder or file of the host, seen at `target` in the container."""
+    """A folder or file of the host, mounted at `target` in the container."""
 
     source: Path
     target: str
@@ -50,25 +50,25 @@ class Bind:
 
 @dataclass(frozen=True, kw_only=True)
 class Root:
-    """Everything that decides what a container sees."""
+    """Contents of a container's root file system."""
 
     image: Sequence[Bind]
-    """Read-only folders of the image; those that a mount must be made in are taken apart."""
+    """Read-only folders of the image; one that lacks a mount point is bound child by child."""
     files: Sequence[Bind]
-    """Single files that the agent writes: /etc/hosts, /etc/passwd, the termination log."""
+    """Files that the agent writes: /etc/hosts, /etc/passwd, the termination log."""
     mounts: Sequence[Bind]
     """The pod's volumes."""
     scratch: Path | None
-    """Backs /tmp, on disk; None makes /tmp read-only together with the root."""
+    """Folder behind /tmp; None makes /tmp read-only with the root."""
     read_only: bool = False
-    """readOnlyRootFilesystem: the root tmpfs is closed after everything is mounted."""
+    """readOnlyRootFilesystem: the root tmpfs is remounted read-only after all mounts."""
     work_dir: str = "/"
     symlinks: Sequence[tuple[str, str]] = field(default_factory=tuple)
     """(link text, path) pairs: /bin -> usr/bin on a host with a merged /usr."""
 
 
 def system_binds() -> tuple[list[Bind], list[tuple[str, str]]]:
-    """The host's system folders, and the top-level links of a merged /usr."""
+    """Return binds of the host's system folders, and the top-level links of a merged /usr."""
     binds, links = [Bind(Path("/usr"), "/usr")], []
     for name in _MERGED:
         path = Path("/") / name
@@ -86,7 +86,7 @@ def system_binds() -> tuple[list[Bind], list[tuple[str, str]]]:
 
 
 def plan_root(root: Root) -> list[str]:
-    """bubblewrap options that build `root`, in the order in which they must be applied."""
+    """Return the bubblewrap options that build `root`, in order."""
     links = {path: text for text, path in root.symlinks}
     mounts = sorted(
         (Bind(m.source, _resolve_links(m.target, links), m.writable) for m in root.mounts),
@@ -97,8 +97,8 @@ def plan_root(root: Root) -> list[str]:
     options = ["--proc", "/proc", "--dev", "/dev", "--dir", "/run", "--dir", "/var"]
     options += ["--symlink", "/tmp", "/var/tmp"]
     options += ["--bind", str(root.scratch), "/tmp"] if root.scratch else ["--dir", "/tmp"]
-    # A checkout, and with it the image's Python, may itself lie under /tmp or another mount: such a
-    # folder comes after the mount, which would hide it.
+    # The checkout, and with it the image's Python, may be under /tmp or another mount: such folders are
+    # bound after the mount, which would hide them.
     covers = ["/tmp", *(m.target for m in mounts)]
     image = _drop_nested(root.image)
     covered = [bind for bind in image if any(_inside(bind.target, c) for c in covers)]
@@ -120,10 +120,10 @@ def plan_root(root: Root) -> list[str]:
 
 
 def _bind_with_mount_points(bind: Bind, targets: Iterable[str]) -> list[str]:
-    """A read-only bind of the whole folder, unless a mount point is missing in it.
+    """Return a read-only bind of the folder, or of its children if it lacks a mount point.
 
-    bubblewrap would have to create that mount point on the host; so the folder is made anew and its
-    children are bound one by one, down to the place.
+    bubblewrap would create the mount point on the host; instead the folder is created in the container
+    and its children are bound one by one, recursively.
     """
     missing = [t for t in targets if _inside(t, bind.target) and not _exists_in(bind, t)]
     if not missing or not bind.source.is_dir():
@@ -143,7 +143,7 @@ def _exists_in(bind: Bind, target: str) -> bool:
 
 
 def _drop_nested(binds: Iterable[Bind]) -> list[Bind]:
-    """Outer folders before inner ones; a folder that an outer one already shows is left out."""
+    """Sort outer folders before inner ones; drop folders that an outer bind already contains."""
     kept: list[Bind] = []
     for bind in sorted(binds, key=lambda b: PurePosixPath(b.target).parts):
         shown = any(
@@ -160,14 +160,14 @@ def _refuse_bad_targets(mounts: Sequence[Bind]) -> None:
     seen: set[str] = set()
     for mount in mounts:
         if mount.target == "/" or _inside(mount.target, "/proc") or mount.target == "/proc":
-            raise InvalidMount(f"mountPath {mount.target}: nothing can be mounted there")
+            raise InvalidMount(f"mountPath {mount.target}: / and /proc cannot be mount points")
         if mount.target in seen:
             raise InvalidMount(f"mountPath {mount.target}: used twice")
         seen.add(mount.target)
 
 
 def _resolve_links(path: str, links: dict[str, str]) -> str:
-    """An absolute, normal path that passes through none of the top-level links."""
+    """Return the absolute, normalized path with top-level links resolved."""
     normal = os.path.normpath("/" + path.lstrip("/"))
     parts = PurePosixPath(normal).parts
     if len(parts) > 1 and f"/{parts[1]}" in links:

@@ -1,4 +1,4 @@
-"""Starts containers and learns when they end."""
+"""Start containers and watch for their exit."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from sandbox.node.records import Attempt, memory_folder, pod_folders, signal_pro
 log = logging.getLogger("runtime")
 
 LOG_LIMIT_BYTES = 10 * 2**20
-"""A log is rotated at this size, and one older file is kept: the kubelet's default."""
+"""Size at which a log is rotated (the kubelet's default); one older file is kept."""
 
 
 class RuntimeUnavailable(Exception):
-    """bubblewrap is missing or cannot make a container on this machine."""
+    """bubblewrap is missing or cannot create containers on this machine."""
 
 
 def check_bubblewrap() -> str:
-    """Version of a working bubblewrap. Raises RuntimeUnusable with the remedy."""
+    """Return the version of a working bubblewrap. Raises RuntimeUnavailable with the remedy."""
     found = shutil.which("bwrap")
     if not found:
         raise RuntimeUnavailable("bwrap not found; install bubblewrap (apt-get install bubblewrap)")
@@ -38,8 +38,8 @@ def check_bubblewrap() -> str:
     answer = subprocess.run(probe, capture_output=True, text=True, timeout=20)
     if answer.returncode:
         raise RuntimeUnavailable(
-            f"bwrap cannot make a container here: {answer.stderr.strip() or answer.returncode}; "
-            "user namespaces and mounting /proc must be allowed"
+            f"bwrap cannot create a container: {answer.stderr.strip() or answer.returncode}; "
+            "allow user namespaces and mounting /proc"
         )
     version = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=20)
     return version.stdout.split()[-1]
@@ -57,15 +57,15 @@ NAMESPACES = (
     "--cap-drop",
     "ALL",
 )
-"""What every container has of its own. The network is the host's: that is what a loopback IP needs."""
+"""Isolation of every container. The network is the host's, since pod addresses are loopback addresses."""
 
 
 def start_container(
     attempt: Attempt, options: Sequence[str], command: Sequence[str]
 ) -> subprocess.Popen[bytes]:
-    """Starts a container under a new shim, which goes on if this process dies.
+    """Start a container under a new shim, which outlives this process; return the shim.
 
-    `options` are bubblewrap's; `command` is run in the container. Returns the shim.
+    `options`: bubblewrap's; `command`: run in the container.
     """
     attempt.log.parent.mkdir(parents=True, exist_ok=True)
     spec = {
@@ -98,11 +98,11 @@ def start_container(
             env={"LANG": "C.UTF-8"},
         )
     finally:
-        os.close(lock)  # the shim has the other reference to the same lock
+        os.close(lock)  # the shim keeps its reference to the lock
 
 
 class Exits(threading.Thread):
-    """Calls back when shims end; costs nothing while none does. Reaps those that we started."""
+    """Calls back when shims end, and reaps those that this process started."""
 
     def __init__(self) -> None:
         super().__init__(name="exits", daemon=True)
@@ -115,9 +115,9 @@ class Exits(threading.Thread):
         callback: Callable[[], None],
         process: subprocess.Popen[bytes] | None = None,
     ) -> None:
-        """Calls `callback` once the attempt's shim has ended, at once if it already has.
+        """Call `callback` when the attempt's shim ends, immediately if it has ended.
 
-        `process`: the shim, when it is a child of ours.
+        `process`: the shim, if it is a child of this process.
         """
         fd = os.pidfd_open(process.pid) if process else attempt.open_shim()
         if fd is None:
@@ -136,15 +136,15 @@ class Exits(threading.Thread):
                     process.wait()
                 try:
                     callback()
-                except Exception:  # one pod's trouble must not deafen the others
+                except Exception:  # an error in one callback must not stop the others
                     log.exception("exit callback")
 
 
 def stop_all(state: paths.State, wait_s: float = 10.0) -> int:
-    """Ends every container of this sandbox, and nothing else; gives how many were running.
+    """Stop every container of this sandbox; return how many were running.
 
-    Processes are found by recorded pid and start time. Call it once the agent has stopped: a live
-    agent would start them anew. Returns when they are gone, or after `wait_s`.
+    Processes are identified by recorded pid and start time. The agent must have stopped: it would
+    restart them. Returns when all have ended, or after `wait_s`.
     """
     running = [a for place in pod_folders(state) for a in place.all_attempts() if a.alive()]
     for attempt in running:
@@ -155,7 +155,7 @@ def stop_all(state: paths.State, wait_s: float = 10.0) -> int:
 
 
 def end_containers(attempts: Sequence[Attempt], wait_s: float) -> None:
-    """SIGKILL to all of them; returns when they and their shims are gone, or after `wait_s`."""
+    """Send SIGKILL to all; return when they and their shims have ended, or after `wait_s`."""
     for attempt in attempts:
         attempt.kill()
     watched = [fd for fd in (attempt.open_shim() for attempt in attempts) if fd is not None]

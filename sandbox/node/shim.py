@@ -1,10 +1,10 @@
-"""Runs one container and outlives the agent: `python -I -S -E shim.py FOLDER LOCK_FD`.
+"""Run one container and outlive the agent: `python -I -S -E shim.py FOLDER LOCK_FD`.
 
-FOLDER/spec.json has the bubblewrap options, the command and the log. The shim writes run.json (who runs)
-once the container is there, copies its output to the log, and leaves exit.json. It is started in a
-session of its own; bubblewrap dies with it, and the container's pid namespace with bubblewrap. The
-inherited LOCK_FD holds a lock for as long as the shim lives: that is how others know, without races on
-reused pids. Only the cheap part of the standard library is used: there is one shim per container.
+FOLDER/spec.json holds the bubblewrap options, the command and the log. The shim writes run.json (process
+ids) when the container has started, copies its output to the log, and writes exit.json at its end. It runs
+in a separate session; bubblewrap dies with it, and the container's pid namespace with bubblewrap. The
+inherited LOCK_FD holds a lock while the shim lives, which shows liveness without races on reused pids. Only
+fast imports of the standard library are used: there is one shim per container.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import sys
 import time
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # typing itself would cost every shim its import
+if TYPE_CHECKING:  # importing typing would slow every shim
     from typing import Any
 
 ARGS_FD, INFO_FD = 3, 4
 CHUNK_BYTES = 65536
 TAIL_BYTES = 2048
 STAMP = struct.Struct("<dQ")
-"""In LOG.times: wall-clock seconds and the offset in the log of what was written then."""
+"""Entry of LOG.times: wall-clock seconds, and the log offset of the output written then."""
 
 
 class Log:
-    """The container's output, plain; a full file is moved to LOG.1, the one before is dropped."""
+    """The container's output; a full file replaces LOG.1."""
 
     def __init__(self, path: str, limit_bytes: int) -> None:
         self._path, self._limit = path, limit_bytes
@@ -41,7 +41,7 @@ class Log:
         self._size = os.fstat(self._fd).st_size
 
     def write(self, data: bytes) -> None:
-        """Appends; a full disk loses output, never the container."""
+        """Append data; on a full disk output is lost, but the container keeps running."""
         self.tail = (self.tail + data)[-TAIL_BYTES:]
         try:
             if self._size + len(data) > self._limit and self._size:
@@ -63,7 +63,7 @@ class Log:
 
 
 def save(folder: str, name: str, content: dict[str, object]) -> None:
-    """Writes FOLDER/name as JSON; it is there completely or not at all."""
+    """Write FOLDER/name as JSON atomically."""
     path = os.path.join(folder, name)
     with open(path + ".part", "w") as part:
         json.dump(content, part)
@@ -73,7 +73,7 @@ def save(folder: str, name: str, content: dict[str, object]) -> None:
 
 
 def start_time(pid: int) -> int:
-    """Start time of a process in clock ticks since boot: with the pid it names it for good."""
+    """Return a process's start time in clock ticks since boot; with the pid it is unique."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             return int(stat.read().rpartition(b")")[2].split()[19])
@@ -82,7 +82,7 @@ def start_time(pid: int) -> int:
 
 
 def oom_kills() -> int:
-    """How many processes the kernel has killed for lack of memory since boot."""
+    """Return the number of OOM kills since boot."""
     try:
         with open("/proc/vmstat", "rb") as vmstat:
             for line in vmstat:
@@ -94,9 +94,9 @@ def oom_kills() -> int:
 
 
 def launch(spec: dict[str, Any]) -> tuple[int, int, int]:
-    """Forks bubblewrap; gives (its pid, its output, its information)."""
+    """Fork bubblewrap; return (pid, output descriptor, info descriptor)."""
     options = os.memfd_create("args")
-    # Each ends with NUL: the last may be empty.
+    # Each argument ends with NUL, since the last may be empty.
     os.write(options, b"".join(os.fsencode(o) + b"\0" for o in spec["options"]))
     os.lseek(options, 0, os.SEEK_SET)
     output, output_in = os.pipe()
@@ -108,7 +108,7 @@ def launch(spec: dict[str, Any]) -> tuple[int, int, int]:
         return pid, output, info
     try:
         null = os.open("/dev/null", os.O_RDONLY)
-        # First out of the way of the fixed numbers, then onto them (dup2 makes them inheritable).
+        # Move descriptors above the fixed numbers first, then onto them (dup2 makes them inheritable).
         kept = [os.dup(fd) for fd in (null, output_in, output_in, options, info_in)]
         high = [fd if fd > INFO_FD else os.dup2(fd, 100 + fd) for fd in kept]
         for number, fd in enumerate(high):
@@ -121,7 +121,7 @@ def launch(spec: dict[str, Any]) -> tuple[int, int, int]:
 
 
 def read_all(fd: int) -> bytes:
-    """Everything until the other side closes."""
+    """Read until the other side closes."""
     parts: list[bytes] = []
     while True:
         part = os.read(fd, CHUNK_BYTES)
@@ -135,7 +135,7 @@ def child_pid(information: bytes) -> int:
     try:
         return int(json.loads(information)["child-pid"])
     except (ValueError, KeyError):
-        return 0  # bubblewrap failed before there was a child; its message is in the log
+        return 0  # bubblewrap failed before it had a child; its message is in the log
 
 
 def main(folder: str, lock_fd: int) -> None:

@@ -1,4 +1,4 @@
-"""The status of a pod, computed from what its containers do: pure functions, as a kubelet reports it."""
+"""Status of a pod, derived from its containers as a kubelet does; pure."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from sandbox.node.api import Json
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
 STOPPED = "Pod was terminated in response to imminent node shutdown."
 OWN_CONDITIONS = ("PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready")
-"""Types of condition that a kubelet keeps. Others (PodScheduled, DisruptionTarget) are never touched."""
+"""Condition types that a kubelet maintains. Others (PodScheduled, DisruptionTarget) are not touched."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerView:
-    """What is to be said of one container."""
+    """State of one container to report."""
 
     name: str
     image: str
     image_id: str = ""
     container_id: str = ""
     waiting: tuple[str, str] | None = None
-    """(reason, message) while it is not there."""
+    """(reason, message) while it does not run."""
     running_since: float | None = None
     terminated: Json | None = None
     """A ContainerStateTerminated."""
     last: Json | None = None
-    """How the attempt before ended: a ContainerStateTerminated."""
+    """End of the previous attempt: a ContainerStateTerminated."""
     restarts: int = 0
     ready: bool = False
     started: bool = False
@@ -44,7 +44,7 @@ class ContainerView:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """A phase that does not follow from the containers: admission, deadline, node lost."""
+    """A phase that overrides the containers' states: admission, deadline, node lost."""
 
     phase: Phase
     reason: str
@@ -83,7 +83,7 @@ def phase(
     mains: Sequence[ContainerView],
     ended: bool = False,
 ) -> Phase:
-    """The pod's phase; `ended`: nothing will be started any more (it is being deleted)."""
+    """Return the pod's phase. `ended`: no container will be started any more."""
     for view in inits:
         if view.sidecar:
             if not view.started and not ended:
@@ -119,15 +119,15 @@ def pod_status(
     ended: bool = False,
     stopped: bool = False,
 ) -> Json:
-    """The status to patch into the Pod: whole container lists, and this agent's conditions only.
+    """Return the status patch: complete container lists and this agent's conditions.
 
     `previous`: the conditions reported before; one that stays keeps its lastTransitionTime.
-    `stopped`: the containers were ended together with the sandbox, as by a node's shutdown.
+    `stopped`: the containers were stopped with the sandbox, as at a node's shutdown.
     """
     policy = pod["spec"].get("restartPolicy", "Always")
     decided = verdict.phase if verdict else phase(policy, inits, mains, ended)
     if decided in ("Succeeded", "Failed") and _any_running([*inits, *mains]):
-        decided, verdict = "Running", None  # a pod has ended once nothing of it runs
+        decided, verdict = "Running", None  # a pod ends when no process of it runs
     status: Json = {
         "phase": decided,
         "startTime": stamp(started),
@@ -140,7 +140,7 @@ def pod_status(
         "observedGeneration": pod["metadata"].get("generation", 1),
     }
     if stopped and decided == "Failed":
-        # A Job's podFailurePolicy can then tell this from a failure of the program.
+        # Lets a Job's podFailurePolicy distinguish this from a failure of the program.
         status["conditions"].append(disruption("TerminationByKubelet", STOPPED, now))
     if verdict and verdict.reason:
         status.update(reason=verdict.reason, message=verdict.message)
@@ -154,7 +154,7 @@ def pod_status(
 
 
 def disruption(reason: str, message: str, now: float) -> Json:
-    """The condition of a pod that ended through no fault of its own."""
+    """Return the DisruptionTarget condition."""
     condition = {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": stamp(now)}
     return {**condition, "reason": reason, "message": message}
 
@@ -174,7 +174,7 @@ def container_status(view: ContainerView) -> Json:
     if view.container_id:
         status["containerID"] = view.container_id
     if view.resources:
-        # Noted, not enforced: a process node has no cgroups of its own.
+        # Reported, not enforced: a process node has no cgroups.
         status["resources"] = view.resources
         if view.resources.get("requests"):
             status["allocatedResources"] = view.resources["requests"]
@@ -197,7 +197,7 @@ def _conditions(
     decided: Phase,
     sandbox: bool,
 ) -> list[tuple[str, bool, Json]]:
-    """(type, true?, reason and message) of OWN_CONDITIONS."""
+    """Return (type, whether true, reason and message) of OWN_CONDITIONS."""
     over = decided in ("Succeeded", "Failed")
     not_inited = [v.name for v in inits if not (v.started if v.sidecar else v.exit_code == 0)]
     sidecars = [v for v in inits if v.sidecar]
@@ -232,7 +232,7 @@ def _condition(kind: str, true: bool, detail: Json, previous: Sequence[Json], no
     for old in previous:
         if old["type"] == kind and old.get("status") == status and old.get("lastTransitionTime"):
             since = old["lastTransitionTime"]
-    # In a strategic merge, null removes what an earlier state had said.
+    # In a strategic merge patch, null removes the earlier value.
     cleared = {"reason": None, "message": None}
     return {"type": kind, "status": status, "lastTransitionTime": since, **cleared, **detail}
 

@@ -1,4 +1,4 @@
-"""What the API server is told of a pod."""
+"""Report the status of a pod to the API server."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ log = logging.getLogger("report")
 
 
 class StatusReporter:
-    """Sends the status of one pod whenever it differs from what the API server has."""
+    """Sends the status of one pod when it differs from the API server's."""
 
     def __init__(self, state: PodState) -> None:
         self._state = state
         self._reported: Json | None = None
 
     def status(self) -> Json:
-        """The status as it is now."""
+        """Return the current status."""
         waiting = None if not self._state.inits else ("PodInitializing", "")
         reported = self._reported or self._state.pod.get("status") or {}
         previous = [c for c in reported.get("conditions") or [] if c["type"] in OWN_CONDITIONS]
@@ -48,17 +48,17 @@ class StatusReporter:
         return float(known.get("started") or time.time())
 
     def send(self) -> None:
-        """Patches the status if it differs from what was said last."""
+        """Patch the status if it differs from the last report."""
         self._state.publish()
         status = self.status()
-        # Also when somebody else has changed what is ours: a controller that took the node for dead
-        # marks its pods as not ready.
+        # Also when another client changed our fields: the node lifecycle controller marks the pods of
+        # an unresponsive node as not ready.
         if status != self._reported or _differs(status, self._state.pod.get("status") or {}):
             self.patch(status)
             self._reported = status
 
     def patch(self, status: Json) -> None:
-        """Sends a status; a pod that is gone, or another one of that name by now, takes none."""
+        """Patch a status; ignore that the pod was deleted or replaced."""
         metadata = self._state.pod["metadata"]
         body = {"metadata": {"uid": self._state.uid}, "status": status}
         path = pod_path(metadata["namespace"], metadata["name"], "status")
@@ -68,11 +68,11 @@ class StatusReporter:
         except ApiError as error:
             if not error.not_found and not error.conflict:
                 raise
-            log.debug("%s: status not taken: %s", self._state.name, error)
+            log.debug("%s: status not accepted: %s", self._state.name, error)
 
 
 def _differs(status: Json, known: Json) -> bool:
-    """Whether the API server has another phase, or another value of a condition of ours."""
+    """Whether the API server has another phase or other values of our conditions."""
     ours = {c["type"]: c["status"] for c in status["conditions"]}
     theirs = {c["type"]: c["status"] for c in known.get("conditions") or []}
     return status["phase"] != known.get("phase") or not ours.items() <= theirs.items()

@@ -1,4 +1,4 @@
-"""How a pod ends: preStop, SIGTERM, its grace period, SIGKILL."""
+"""Termination of a pod: preStop, SIGTERM, grace period, SIGKILL."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sandbox.node.pod_state import PodState
 from sandbox.node.status import Verdict, stamp_seconds
 
 AFTER_HOOK_S = 2.0
-"""A container whose preStop hook used up the grace still gets this long after SIGTERM."""
+"""Time after SIGTERM for a container whose preStop hook used up the grace period."""
 KILL_RETRY_S = 1.0
 
 
 class Termination:
-    """The shutting down of one pod. Deadlines are on the machine's monotonic clock, which goes on over
-    a restart of the agent."""
+    """Termination of one pod. Deadlines use the monotonic clock, which is valid across restarts of the
+    agent."""
 
     def __init__(self, state: PodState) -> None:
         self._state = state
@@ -32,7 +32,7 @@ class Termination:
         return self._kill_at is not None
 
     def update(self) -> None:
-        """Begins when the pod is deleted or out of time; a second, shorter deletion shortens it."""
+        """Start when the pod is deleted or past its deadline; a shorter second deletion shortens it."""
         metadata = self._state.pod["metadata"]
         if metadata.get("deletionTimestamp"):
             grace = float(metadata.get("deletionGracePeriodSeconds") or 0)
@@ -49,12 +49,12 @@ class Termination:
             self._start(self._state.grace())
 
     def begin_sidecars(self) -> None:
-        """The main containers are done: the sidecars get the grace period to follow."""
+        """Start the grace period of the sidecars, after the main containers have ended."""
         if not self.has_begun:
             self._kill_at = time.monotonic() + self._state.grace()
 
     def deadline_in(self) -> float | None:
-        """Seconds until activeDeadlineSeconds runs out, None without one."""
+        """Return seconds until activeDeadlineSeconds runs out; None without one."""
         limit = self._state.pod["spec"].get("activeDeadlineSeconds")
         if limit is None:
             return None
@@ -64,7 +64,7 @@ class Termination:
         return started + float(limit) - time.time()
 
     def step(self) -> float | None:
-        """Signals what is due; gives seconds until the next step, None once nothing runs."""
+        """Send due signals; return seconds until the next step, None when nothing runs."""
         if not self._state.any_running():
             return None
         assert self._kill_at is not None
@@ -98,7 +98,7 @@ class Termination:
             )
 
     def _request_stop(self, container: Container) -> None:
-        """preStop if there is one, then SIGTERM; each once."""
+        """Run preStop if there is one, then send SIGTERM; each once."""
         attempt = container.running()
         if attempt is None or attempt.marked("term"):
             return
@@ -113,7 +113,7 @@ class Termination:
             self._hooks[container.name] = thread
             thread.start()
         elif container.name not in self._hooks:
-            container.terminate()  # a former agent was killed while the hook ran
+            container.terminate()  # an earlier agent was killed while the hook ran
 
     def _run_hook(self, container: Container, hook: Json) -> None:
         attempt = container.running()

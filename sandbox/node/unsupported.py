@@ -1,4 +1,4 @@
-"""What process nodes do not do, found before a pod starts: refused in words, never half done."""
+"""Reject unsupported pod features up front, before a pod starts."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ VOLUME_KINDS = frozenset(
 
 
 def unsupported_features(pod: Json) -> list[str]:
-    """One line per feature of the pod that this node refuses; empty when it can run."""
+    """Return one line per unsupported feature of the pod; empty when it can run."""
     spec = pod["spec"]
     found = [
-        f"spec.{name}: true is not supported on a process node; leave it out"
+        f"spec.{name}: true is not supported on a process node; remove it"
         for name in ("hostPID", "hostIPC", "shareProcessNamespace")
         if spec.get(name)
     ]
@@ -41,12 +41,14 @@ def unsupported_features(pod: Json) -> list[str]:
 def _container(container: Json) -> list[str]:
     name, found = container["name"], []
     if (container.get("securityContext") or {}).get("privileged"):
-        found.append(f"container {name}: privileged is not supported on a process node")
+        found.append(f"container {name}: privileged is not supported on a process node; remove it")
     if container.get("volumeDevices"):
-        found.append(f"container {name}: volumeDevices are not supported on a process node")
+        found.append(
+            f"container {name}: volumeDevices are not supported on a process node; remove them"
+        )
     if "postStart" in (container.get("lifecycle") or {}):
         found.append(
             f"container {name}: lifecycle.postStart is not supported on a process node; "
-            "let the command itself do it"
+            "run it in the container's command"
         )
     return found

@@ -1,4 +1,4 @@
-"""List and watch: one thread keeps a kind of object current and reports every change."""
+"""List and watch: a thread that reports every change of the objects at a path."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ BACKOFF_FIRST_S = 0.2
 BACKOFF_LAST_S = 5.0
 
 Handler = Callable[[str, Json], None]
-"""Called with ADDED, MODIFIED or DELETED and the object, from the watching thread."""
+"""Called in the watch thread with ADDED, MODIFIED or DELETED, and the object."""
 
 
 class Informer(threading.Thread):
-    """Reports the objects at `path`: first all that exist, then each change, until `stop()`.
+    """Reports the objects at `path`: the existing ones, then each change, until `stop()`.
 
-    A handler sees ADDED or MODIFIED again after a resync, and DELETED for what vanished meanwhile.
-    It must not raise and must not block for long.
+    After a resync the handler gets ADDED or MODIFIED again, and DELETED for objects that vanished
+    meanwhile. It must not raise and must not block for long.
     """
 
     def __init__(
@@ -43,18 +43,18 @@ class Informer(threading.Thread):
         self._stopping = threading.Event()
         self._response: urllib3.BaseHTTPResponse | None = None
         self.synced = threading.Event()
-        """Set once the first list was reported."""
+        """Set after the first list was reported."""
 
     def stop(self) -> None:
-        """Ends the thread soon; the handler is not called for what changes later."""
+        """End the thread soon; the handler is not called for later changes."""
         self._stopping.set()
         response = self._response
         if response is not None:
-            with contextlib.suppress(ValueError, RuntimeError, OSError):  # it ended by itself
+            with contextlib.suppress(ValueError, RuntimeError, OSError):  # it has already ended
                 response.shutdown()
 
     def knows(self, uid: str) -> bool:
-        """Whether an object of that uid existed when last seen."""
+        """Whether an object with that uid existed at the last event."""
         return uid in self._known
 
     def run(self) -> None:
@@ -67,16 +67,16 @@ class Informer(threading.Thread):
                 for seen in self._watch(version):
                     version, delay = seen, BACKOFF_FIRST_S
             except ApiError as error:
-                if error.status == 410:  # the version is too old to go on from: list again
+                if error.status == 410:  # the resourceVersion is too old: list again
                     version = ""
                     continue
                 log.warning("%s: %s", self._path, error)
                 delay = self._pause(delay)
             except ApiUnavailable as error:
                 if delay <= BACKOFF_FIRST_S:
-                    log.warning("API server lost: %s", error)
+                    log.warning("API server unavailable: %s", error)
                 delay = self._pause(delay)
-            except Exception:  # a bad event must not end the watch; relist and go on
+            except Exception:  # an invalid event must not end the watch: list again
                 log.exception("%s: unexpected", self._path)
                 version = ""
                 delay = self._pause(delay)
@@ -96,7 +96,7 @@ class Informer(threading.Thread):
         return str(answer["metadata"]["resourceVersion"])
 
     def _watch(self, version: str) -> Iterator[str]:
-        """Reports events until the server ends the watch; yields the version after each."""
+        """Report events until the server ends the watch; yield the version after each."""
         query = {
             **self._query,
             "watch": "true",

@@ -61,7 +61,7 @@ def test_with_notice_pods_are_evicted_and_end_in_their_own_way(kit: Kit) -> None
     assert terminated(ended)["exitCode"] == 75
     assert condition(ended, "DisruptionTarget")["reason"] == "EvictionByEvictionAPI"
     assert log.read_text() == "up\nasked\n"
-    assert any("evicting" in line for line in said) and said[-1] == f"{node}: gone"
+    assert any("evicting" in line for line in said) and said[-1] == f"{node}: deleted"
     node_back = _back(kit, node)
     assert not node_back["spec"].get("unschedulable")
     kit.run("again", "echo back")

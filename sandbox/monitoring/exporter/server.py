@@ -81,7 +81,7 @@ class Exporter:
             samples: dict[dcgm.Field, list[text_format.Sample]] = {
                 one: [] for one in (*dcgm.FIELDS, dcgm.XID_COUNT)
             }
-            for gpu in (gpu for of_node in found.values() for gpu in of_node):
+            for gpu in (gpu for on_node in found.values() for gpu in on_node):
                 holder = held.get(gpu)
                 load = loads[holder.uid] if holder else Load()
                 energy = self._energy_mj.get(gpu, 0.0) + 1000 * passed * readings.power_w(load)

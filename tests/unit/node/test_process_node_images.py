@@ -61,8 +61,8 @@ def test_sources_of_another_digest_are_refused_and_leave_nothing(
     [
         ("sandbox.trainyard.dev/host", "not pinned"),
         ("sandbox.trainyard.dev/host@sha256:12", "not pinned"),
-        ("nvcr.io/nvidia/pytorch@sha256:" + "0" * 64, "nothing is pulled"),
-        ("sandbox.trainyard.dev/other@sha256:" + "0" * 64, "only have"),
+        ("nvcr.io/nvidia/pytorch@sha256:" + "0" * 64, "process nodes pull nothing"),
+        ("sandbox.trainyard.dev/other@sha256:" + "0" * 64, "process nodes pull nothing"),
     ],
 )
 def test_other_images_are_refused_by_name(state: paths.State, reference: str, says: str) -> None:
@@ -85,5 +85,5 @@ def test_the_interpreter_is_followed_through_its_links(tmp_path: Path) -> None:
 def test_a_python_whose_folder_is_the_home_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").touch()
-    with pytest.raises(ImageError, match="must not see that"):
+    with pytest.raises(ImageError, match="which containers must not see"):
         python_roots([tmp_path], tmp_path)
