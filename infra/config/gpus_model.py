@@ -78,15 +78,15 @@ class FabricConfig(StrictModel):
     """What is known of the network of nodes that exist."""
 
     interface: Interface | None = None
-    """That pods' traffic takes, such as eth0."""
+    """Network interface that pods use, such as eth0."""
     mtu: Annotated[Int, Field(ge=1280, le=9216)] | None = None
-    """Of that interface, in bytes."""
+    """MTU of that interface in bytes."""
     rdma_resource: Annotated[Str, AfterValidator(_rdma_resource)] | None = None
-    """With network: roce, what a pod asks for to get the node's adapters, such as rdma/hca."""
+    """With `network: roce`: the resource of the node's adapters, such as rdma/hca."""
     adapters: tuple[Adapter, ...] = ()
-    """With network: roce, devices such as mlx5_0. Default: all of a node's."""
+    """With `network: roce`: devices such as mlx5_0. Default: all of the node."""
     gid_index: Annotated[Int, Field(ge=0, le=255)] | None = None
-    """With network: roce, entry of the adapters' GID tables. Default: NCCL chooses."""
+    """With `network: roce`: index into the adapters' GID tables. Default: NCCL chooses."""
 
     @property
     def fabric(self) -> Fabric:

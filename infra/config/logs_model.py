@@ -59,6 +59,7 @@ class EndpointConfig(StrictModel):
     url: Annotated[Str, AfterValidator(_url)] = Field(
         description="a URL such as https://logs.example.com"
     )
+    """URL of the endpoint."""
     credentials: DnsLabel | None = None
     """A Secret in the namespace `logging` with the keys `username` and `password`. Default: none is asked
     for."""
@@ -80,13 +81,15 @@ class LokiConfig(EndpointConfig):
     """Loki; its URL without /loki/api/v1/push."""
 
     tenant: DnsLabel | None = None
-    """X-Scope-OrgID. Default: none."""
+    """Tenant, sent as X-Scope-OrgID, such as training. Default: none."""
 
 
 class LogsConfig(StrictModel):
     """One place. Default: on AWS CloudWatch, elsewhere none."""
 
     cloudwatch: CloudWatchConfig | None = None
+    """CloudWatch Logs, on AWS."""
     loki: LokiConfig | None = None
+    """A Loki server."""
     http: EndpointConfig | None = None
-    """Takes arrays of JSON objects by POST."""
+    """An HTTP endpoint that accepts JSON arrays by POST."""

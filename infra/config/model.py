@@ -79,36 +79,53 @@ class ExistingClusterConfig(StrictModel):
     TAG: ClassVar[str] = "existing"
 
     provider: Literal["existing"]
+    """`existing`: a cluster that the stack does not create."""
     name: DnsLabel = Field(description="a DNS label")
+    """Name of the cluster in the Platform record and in logs; `context` selects the cluster itself."""
     kubeconfig_path: Str | None = None
-    """Default: what KUBECONFIG names."""
+    """Path of a kubeconfig, such as ~/.kube/config. Default: what KUBECONFIG names."""
     context: Str | None = None
-    """Default: the kubeconfig's current context."""
+    """Context in the kubeconfig, such as admin@training. Default: the kubeconfig's current context."""
     version: KubernetesVersion | None = None
-    """Of Kubernetes, such as 1.37. Needed with `scheduler: native` only, whose API varies by it."""
+    """Kubernetes version, such as 1.37. Required with `scheduler: native`, whose API depends on it."""
 
 
 class PoolConfig(StrictModel):
     """One node pool; see infra.domain.pools."""
 
     name: DnsLabel = Field(description="a DNS label")
+    """Name of the pool; teams refer to it in `guaranteed`."""
     workload: Workload = Workload.GPU_TRAINING
+    """`gpu-training` pools run training and are queued for; `cpu` pools run other workloads."""
     capacity: Capacity = Field(description="spot or on-demand")
+    """How the nodes are bought."""
     instance_types: tuple[Str, ...] = Field(
         min_length=1, description="a list of instance types of infra/domain/catalog.yaml"
     )
+    """Instance types of its nodes; several make spot capacity easier to obtain."""
     min: Int = Field(default=0, ge=0)
+    """Nodes that always exist."""
     max: Int = Field(ge=1, le=NODES_MAX, description="a number of nodes, at least 1")
+    """Nodes at most; queues derive their quota from it."""
     zone: DnsLabel = Field(description="an availability zone")
+    """Zone of its nodes, such as us-east-1a; a pool has one, because gangs do not span zones."""
     nodes: Nodes = Nodes.EXISTING
+    """What creates its nodes: `existing` (already there), `managed` (an EKS node group), `karpenter`, or in
+    the sandbox `process` and `kwok`."""
     network: Network = Network.TCP
+    """Transport of collectives between its nodes."""
     fabric: FabricConfig | None = None
-    """What is known of the network of nodes that are existing. Default: nothing."""
+    """Network facts of nodes that exist already. Default: unknown."""
     labels: dict[LabelKey, LabelValue] = Field(default={})
+    """Further labels of its nodes."""
     root_gib: Int = Field(default=ROOT_GIB, ge=50, le=16384, alias="rootGiB")
+    """Size of a node's root volume in GiB."""
     placement_group: Bool = False
+    """Place the nodes of the pool in one cluster placement group."""
     reservation: ReservationConfig | None = None
+    """Capacity reservation that the pool launches into. Default: none."""
     max_unavailable: Int = Field(default=1, ge=1, le=100)
+    """Nodes of a managed node group that an update or a repair may replace at once."""
 
     def pool(self, taint_key: str) -> NodePool:
         """The pool that the platform works with."""
@@ -137,15 +154,20 @@ class StorageConfig(StrictModel):
     """Shared volumes of every team: at most one of storageClass, fsx and efs; else simulated."""
 
     storage_class: DnsLabel | None = None
-    """A class of the cluster that serves ReadWriteMany."""
+    """A StorageClass that supports ReadWriteMany, such as shared. Default: none."""
     fsx: FsxConfig | None = None
+    """FSx for Lustre as shared storage."""
     efs: EfsConfig | None = None
+    """EFS as shared storage: slower, in all zones, billed by use."""
     checkpoints: Size = Field(description="a size such as 5Ti")
+    """Size of each team's checkpoint volume."""
     datasets: Size = Field(description="a size such as 2Ti")
+    """Size of each team's dataset volume."""
     protect: Bool | None = None
     """Refuse to delete claims, buckets, keys and file systems, and keep them when they are dropped from
     the file. Default: true on a cluster that the stack makes, else false."""
     buckets: BucketsConfig | None = None
+    """S3 buckets of the stack; required on AWS."""
 
     @property
     def kind(self) -> StorageKind:
@@ -161,18 +183,24 @@ class QuotaConfig(StrictModel):
     """The most that a team's namespace may hold at once, whatever its queue admits."""
 
     cpu: Cores = Field(description="a number of cores")
+    """CPU cores of all pods in the namespace."""
     memory: Size = Field(description="a size such as 4Ti")
+    """Memory of all pods in the namespace."""
     gpus: Int = Field(ge=0, description="a number of GPUs")
+    """GPUs of all pods in the namespace."""
 
 
 class TeamConfig(StrictModel):
     """One team."""
 
     name: TeamName = Field(description="a DNS label")
+    """Name of the team; its namespace is team-NAME."""
     tier: TierName = Field(description="research or production")
+    """`production` prefers on-demand capacity and preempts borrowers; `research` prefers spot."""
     guaranteed: dict[DnsLabel, Annotated[Int, Field(ge=0)]] = Field(default={})
     """Nodes per pool that are the team's whenever it wants them; the rest of a pool is shared."""
     quota: QuotaConfig = Field(description="cpu, memory and gpus")
+    """Limit of everything in the namespace of the team, regardless of its queue."""
     borrowing: dict[DnsLabel, Annotated[Int, Field(ge=0)]] = Field(default={})
     """Most nodes per pool beyond its own. A pool that is not named: all that others leave."""
     lending: dict[DnsLabel, Annotated[Int, Field(ge=0)]] = Field(default={})
@@ -206,16 +234,25 @@ class StackConfig(StrictModel):
     cluster: Annotated[
         ExistingClusterConfig | EksClusterConfig, Field(discriminator="provider")
     ] = Field(description="provider and name")
+    """The cluster: one that exists, or an EKS cluster that the stack creates."""
     aws: AwsConfig | None = None
+    """AWS account and region; required with `provider: eks`."""
     network: NetworkConfig | None = None
+    """VPC of the cluster; required with `provider: eks`."""
     taint_key: TaintKey = Field(description="the key of the GPU nodes' taint, such as dedicated")
+    """Key of the GPU nodes' taint."""
     cohort: DnsLabel = Field(description="a DNS label")
+    """Kueue cohort whose queues lend to each other."""
     node_pools: tuple[PoolConfig, ...] = Field(min_length=1, description="a list of node pools")
+    """Node pools of the cluster."""
     storage: StorageConfig = Field(description="checkpoints and datasets")
+    """Shared volumes and buckets for checkpoints and datasets."""
     scheduler: Scheduler = DEFAULT_SCHEDULER
     """What queues runs and admits their gangs: kueue, volcano, yunikorn or native."""
     operators: OperatorsConfig = Field(description="that of the scheduler at least")
+    """Add-ons that the stack installs or expects; at least that of the scheduler."""
     teams: tuple[TeamConfig, ...] = Field(min_length=1, description="a list of teams")
+    """Teams, each with a namespace, a quota and a queue."""
     images: dict[DnsLabel, Image] = Field(default={})
     """References by digest that run files may name."""
     signatures: SignaturesConfig | None = None
@@ -229,8 +266,11 @@ class StackConfig(StrictModel):
     logs: LogsConfig | None = None
     """Where logs of runs go. Default: to CloudWatch, where fluentBit is installed on AWS."""
     autoscaler: Autoscaler = Autoscaler.NONE
+    """What adds nodes for admitted runs and removes idle ones."""
     gpus: GpusConfig = GpusConfig()
+    """GPU driver, and sharing of GPUs between pods."""
     interruption: InterruptionConfig = InterruptionConfig()
+    """How pods are notified that their spot node is reclaimed."""
     mirror: Mirror | None = None
     """Registry, or a folder in one, that has every chart and image that the stack installs; see
     `python -m infra.cli.mirror`. Default: each comes from its makers' own."""

@@ -32,7 +32,7 @@ class GrafanaConfig(StrictModel):
     """Where people look at dashboards."""
 
     url: Https = Field(description="the URL under which people reach Grafana")
-    """Links of runs and alerts lead there."""
+    """External URL of Grafana; links of runs and alerts use it."""
     admin_secret_name: DnsLabel | None = None
     """A Secret of the namespace `monitoring` with the keys admin-user and admin-password; whoever puts it
     there, it is not the stack. Needed where the stack installs Grafana."""
@@ -42,13 +42,17 @@ class ReceiverConfig(StrictModel):
     """Somebody who is told of alerts."""
 
     name: DnsLabel = Field(description="a DNS label")
+    """Name of the receiver."""
     kind: Channel = Field(description="slack, pagerduty or webhook")
+    """Notification channel."""
     secret_name: DnsLabel = Field(description="the name of a Secret of the namespace monitoring")
+    """Secret with the URL or routing key."""
     key: SecretKey = Field(
         description="the key in that Secret whose value is the URL, or PagerDuty's routing key"
     )
+    """Key in that Secret."""
     team: DnsLabel | None = None
-    """Whose alerts. Default: the platform's, and those of teams that have no receiver."""
+    """Team whose alerts it receives. Default: the platform's, and those of teams without a receiver."""
     severity: Severity | None = None
     """page or ticket. Default: both."""
     channel: SlackChannel | None = None
@@ -79,12 +83,13 @@ class ObservabilityConfig(StrictModel):
     """Of volumes that one node writes. Default: encrypted gp3 on a cluster that the stack makes, else the
     cluster's default class."""
     scrape_seconds: Int = Field(default=30, ge=5, le=300)
+    """Seconds between scrapes."""
     grafana: GrafanaConfig | None = None
-    """Default: no Grafana, and runs have no link to a dashboard."""
+    """Grafana, for links to dashboards. Default: none."""
     receivers: tuple[ReceiverConfig, ...] = ()
-    """Default: nobody is told; alerts are only shown."""
+    """Notification targets of alerts. Default: none; alerts are only shown."""
     budget_usd_per_hour: Annotated[Number, Field(gt=0)] | None = None
-    """What all nodes may cost, at the catalog's prices, before somebody is told. Default: no such alert."""
+    """Hourly cost of all nodes, at catalog prices, above which an alert fires. Default: no alert."""
     runbooks: Https | None = None
     """URL of this repository's files, such as https://github.com/acme/training/blob/main. Default: alerts
     name the page's path."""

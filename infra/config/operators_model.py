@@ -15,8 +15,9 @@ class OperatorConfig(StrictModel):
     """A controller that the platform needs."""
 
     provided: Bool = Field(description="true when the cluster has it, false to install it")
+    """Whether the cluster already has the add-on: true uses it, false installs it."""
     image: Image | None = None
-    """By digest, of an operator that has no chart to name it: needed to install it."""
+    """Image by digest, for add-ons without a chart; required to install them."""
 
 
 class _Operators(StrictModel):

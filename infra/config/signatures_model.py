@@ -22,18 +22,22 @@ class KeylessConfig(StrictModel):
             matching("url", _URL, "a URL such as https://token.actions.githubusercontent.com")
         ),
     ] = Field(description="the URL of an OIDC issuer")
+    """OIDC issuer of the identity."""
     subject: Annotated[
         Str,
         AfterValidator(
             matching("identity", r"[^*\s]+", "one identity, without wildcards or spaces")
         ),
     ] = Field(description="the identity that signs, such as a workflow's URL with its branch")
+    """Identity that signs, such as
+    https://github.com/acme/images/.github/workflows/build.yml@refs/heads/main."""
 
 
 class SignaturesConfig(StrictModel):
     """Who signs the images of the stack's teams: one of the two."""
 
     keyless: KeylessConfig | None = None
+    """A keyless signer: an OIDC identity."""
     kms_key: (
         Annotated[
             Str,
@@ -43,6 +47,8 @@ class SignaturesConfig(StrictModel):
         ]
         | None
     ) = None
+    """A signing key in AWS KMS, such as
+    arn:aws:kms:us-east-1:111122223333:key/01234567-89ab-cdef-0123-456789abcdef."""
 
     @property
     def signer(self) -> Signer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -12,7 +13,9 @@ import jsonschema
 import pytest
 import yaml
 
+from tools.reference import pages
 from tools.reference.__main__ import files
+from tools.reference.pages import PAGES
 from tools.reference.schemas import SCHEMAS, field_docs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,6 +45,12 @@ def schema(name: str) -> dict[str, Any]:
 def test_generated_files_are_current(path: str) -> None:
     found = (ROOT / path).read_text(encoding="utf-8")
     assert found == files()[path], "run `make reference`"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_key_has_a_meaning(name: str) -> None:
+    rows = re.findall(r"^\| (`.+)\|$", pages.text(name), re.MULTILINE)
+    assert rows and [row for row in rows if not row.split(" | ")[3].strip()] == []
 
 
 @pytest.mark.parametrize("name", SCHEMAS)

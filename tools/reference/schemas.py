@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import re
 import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -24,6 +25,10 @@ Schema = dict[str, Any]
 
 _OTHER_NAMESPACES: Final = f"^(?!{naming.PROJECT}:)[A-Za-z0-9_-]+:"
 """Keys of providers, such as `aws:region`, which are not this project's to check."""
+
+
+_FORM: Final = re.compile("such as|DNS label|digits|at least")
+"""Parts of an expectation that tell more than the type of its key."""
 
 
 class _WithMeanings(GenerateJsonSchema):
@@ -48,7 +53,7 @@ class _WithMeanings(GenerateJsonSchema):
 
 
 def _meaning(doc: str | None, expected: str | None) -> Schema:
-    if doc and expected:
+    if doc and expected and _FORM.search(expected):
         return {"description": f"{doc} Allowed: {expected}."}
     text = doc or expected
     return {"description": text} if text else {}

@@ -77,16 +77,22 @@ class CheckpointSection(StrictModel):
     """When checkpoints are written; overrides the trainer's configuration."""
 
     every_steps: Int | None = Field(default=None, ge=1)
+    """Steps between checkpoints. Default: the trainer configuration's."""
     every_seconds: Number | None = Field(default=None, gt=0)
+    """Seconds between checkpoints, such as 600. Default: the trainer configuration's."""
 
 
 class ParallelismSection(StrictModel):
     """Ranks per dimension; overrides `parallel` of the trainer's configuration."""
 
     replicate: Int | None = Field(default=None, ge=1)
+    """Replicas of the model (DDP). Default: the trainer configuration's."""
     shard: Int | None = Field(default=None, ge=1)
+    """Ranks that shard the parameters (FSDP). Default: the trainer configuration's."""
     tensor: Int | None = Field(default=None, ge=1)
+    """Ranks that split each matrix. Default: the trainer configuration's."""
     pipeline: Int | None = Field(default=None, ge=1)
+    """Pipeline stages. Default: the trainer configuration's."""
 
 
 class RequireSection(StrictModel):
@@ -107,16 +113,21 @@ class RunFile(_Keys):  # type: ignore[misc]
     """One version of a run."""
 
     world_size: Int | None = None
-    """For the reader; checked when it is there."""
+    """Number of ranks, as information for readers; checked if present."""
     allow_spot: Bool | None = None
     """Default: research runs may use spot capacity, production runs may not."""
     image: Str = Field(description="a name of the stack's images, or a reference by digest")
+    """Name of one of the stack's images, or a reference by digest."""
     config: Str = Field(description="the stem of a file in training/configs")
+    """Trainer configuration: stem of a file in training/configs."""
     overrides: dict[str, Any] = Field(default_factory=dict)
     """Settings that replace the config's, nested like them."""
     parallelism: ParallelismSection = ParallelismSection()
+    """Ranks per dimension; overrides the trainer's `parallel`."""
     checkpoint: CheckpointSection = CheckpointSection()
+    """When checkpoints are written; overrides the trainer's `checkpoint`."""
     require: RequireSection = RequireSection()
+    """Conditions that must hold on the assigned nodes before the trainer starts."""
 
     def resolve(
         self,

@@ -18,9 +18,13 @@ class OptimizerConfig:
     """Samples per step that `learning_rate` was found with: the peak is scaled linearly from there to
     `batch.global_samples`; null: not scaled."""
     beta1: float = 0.9
+    """Decay rate of the first moment."""
     beta2: float = 0.95
+    """Decay rate of the second moment."""
     epsilon: float = 1e-8
+    """Term added to the denominator for numerical stability."""
     weight_decay: float = 0.1
+    """Decoupled weight decay coefficient."""
     clip_norm: float = 1.0
     """Gradients are scaled down to this global 2-norm."""
 
@@ -39,6 +43,7 @@ class ScheduleConfig:
     """Learning rate over the run: linear warm-up, then the named decay to the last step."""
 
     kind: Literal["cosine", "linear", "constant"] = "cosine"
+    """Decay after the warm-up."""
     warmup_steps: int = 10
     """Steps until the peak; fewer than `steps`."""
     final_fraction: float = 0.1
