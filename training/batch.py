@@ -1,13 +1,15 @@
-"""Batch arithmetic: one home for how samples per step, ranks and learning rates go together.
+"""Batch arithmetic: samples per step, ranks and learning rates.
 
-Standard library only: the trainer counts with it, and so does the check of a run file before
-anything is deployed. A data rank is a rank that reads samples of its own; ranks that share one
-model (tensor, pipeline) read the same samples and count once.
+Standard library only: the trainer uses it, and so does the check of a run file before anything is deployed.
+A data rank is a rank that reads its own samples; ranks that share one model (tensor, pipeline) read the same
+samples and count once.
 """
 
 from __future__ import annotations
 
 from typing import Final
+
+from training.config_errors import ConfigIssue
 
 LARGEST_USUAL_SCALE: Final = 4.0
 """Beyond this factor, up or down, a linearly scaled learning rate is a guess."""
@@ -24,17 +26,21 @@ def accumulation_steps(global_samples: int, micro_samples: int, data_ranks: int)
     return None if left else passes
 
 
-def batch_mistakes(global_samples: int, micro_samples: int, data_ranks: int) -> list[str]:
-    """What is wrong with a batch for this many data ranks, one line; empty when it divides."""
+def batch_issues(global_samples: int, micro_samples: int, data_ranks: int) -> list[ConfigIssue]:
+    """Return the issue of a batch for this many data ranks; empty when it divides."""
     if accumulation_steps(global_samples, micro_samples, data_ranks):
         return []
     pass_samples = effective_batch(micro_samples, 1, data_ranks)
     below = global_samples // pass_samples * pass_samples
     near = [str(n) for n in (below, below + pass_samples) if n]
     return [
-        f"batch.global_samples: got {global_samples}; allowed a multiple of "
-        f"micro_samples x data ranks = {micro_samples} x {data_ranks}; "
-        f"take {' or '.join(near)}, or change batch.micro_samples"
+        ConfigIssue(
+            path="batch.global_samples",
+            problem=f"{global_samples} is not valid",
+            valid=f"must be a multiple of micro_samples x data ranks = {micro_samples} x {data_ranks}",
+            action=f"use {' or '.join(near)}, or change batch.micro_samples",
+            code="out-of-range",
+        )
     ]
 
 
@@ -43,7 +49,7 @@ def scaled_learning_rate(
 ) -> float:
     """The peak by the linear rule: k times the batch, k times the learning rate.
 
-    `learning_rate` was found with `reference_samples` per step; None: it is left as it is.
+    `learning_rate` was found with `reference_samples` per step; None: it is not scaled.
     Source: Goyal et al. 2017, "Accurate, Large Minibatch SGD", section 2.1.
     """
     if reference_samples is None:
@@ -54,7 +60,7 @@ def scaled_learning_rate(
 def scaling_warnings(
     learning_rate: float, global_samples: int, reference_samples: int | None, warmup_steps: int
 ) -> list[str]:
-    """What is doubtful about a linearly scaled learning rate, one line each."""
+    """Return warnings about a linearly scaled learning rate, one line each."""
     if reference_samples is None:
         return []
     scale = global_samples / reference_samples
@@ -63,12 +69,12 @@ def scaling_warnings(
     if not 1 / LARGEST_USUAL_SCALE <= scale <= LARGEST_USUAL_SCALE:
         warnings.append(
             f"optimizer.scale_learning_rate: {global_samples} / {reference_samples} samples scale "
-            f"the peak by {scale:.3g} to {peak:.3g}; usual up to {LARGEST_USUAL_SCALE:g} times "
-            "either way; find optimizer.learning_rate for this batch and use null"
+            f"the peak by {scale:.3g} to {peak:.3g}; linear scaling is reliable up to a factor of "
+            f"{LARGEST_USUAL_SCALE:g}; tune optimizer.learning_rate for this batch and use null"
         )
     if scale > 1 and warmup_steps == 0:
         warnings.append(
-            f"schedule.warmup_steps: got 0 with a peak scaled up to {peak:.3g}; usual > 0; "
-            "large batches diverge without a warm-up"
+            f"schedule.warmup_steps: is 0 with a peak scaled up to {peak:.3g}; large batches "
+            "diverge without a warm-up; set it above 0"
         )
     return warnings

@@ -128,6 +128,7 @@ def platform(config: StackConfig, stack: str) -> Platform:
         default_priority=DEFAULT_PRIORITIES,
         storage_class=storage_class(config),
         registries=registries(config),
+        egress_cidrs=config.egress_cidrs,
         grafana=grafana_url(config),
         pod_additions=on.pod_additions if (on := cloud(config)) else {},
     )

@@ -66,6 +66,8 @@ class Platform:
     storage_class: str
     registries: tuple[str, ...] = ()
     """Allowed registries or repositories of images."""
+    egress_cidrs: tuple[str, ...] = ()
+    """Blocks that pods of teams reach by HTTPS."""
     grafana: str = ""
     """URL of Grafana; empty: none."""
     pod_additions: Mapping[str, list[dict[str, Any]]] = field(default_factory=dict)

@@ -172,7 +172,7 @@ def test_weights_that_do_not_fit_are_one_line(tmp_path: Path, world: World) -> N
 
 MISTAKES = {
     "no folder": (None, "config.json: No such file"),
-    "unknown type": (("sphinx", "SphinxForCausalLM", {}), "got SphinxForCausalLM of model type"),
+    "unknown type": (("sphinx", "SphinxForCausalLM", {}), "names SphinxForCausalLM of model type"),
     "few positions": (
         ("gpt2", "GPT2LMHeadModel", {**GPT2, "n_positions": 4}),
         "at most 4, the pos",

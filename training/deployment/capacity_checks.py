@@ -36,48 +36,54 @@ def _world(file: RunFile, run: RunSpec) -> Iterator[ConfigIssue]:
     if file.world_size is not None and file.world_size != run.world_size:
         yield ConfigIssue(
             path="worldSize",
-            problem=f"got {file.world_size}",
-            valid=f"allowed {product}",
+            code="world-size",
+            problem=f"{file.world_size} is not the number of ranks",
+            valid=f"must be {product}",
             action="remove or correct it",
         )
     if LAUNCHERS[run.launcher].support.single_node and run.nodes > 1:
         yield ConfigIssue(
             path="nodes",
-            problem=f"got {run.nodes}",
-            valid=f"allowed 1 with launcher {run.launcher}",
+            code="single-node-launcher",
+            problem=f"{run.nodes} nodes with launcher {run.launcher}",
+            valid=f"must be 1 with launcher {run.launcher}",
             action="set launcher: jobset",
         )
 
 
 def _collectives(run: RunSpec) -> Iterator[ConfigIssue]:
-    """A bandwidth is measured by ranks that torchrun starts, and by more than one."""
+    """The bandwidth is measured between several ranks, which torchrun starts."""
     if run.collective_gbps is None:
         return
-    reason = ""
-    torchrun = LAUNCHERS[run.launcher].support.torchrun
-    if not torchrun:
-        reason = f"with launcher {run.launcher}, whose mpirun starts ranks its own way"
-    elif run.world_size == 1:
-        reason = "for a run of one GPU, which has no collectives"
-    if reason:
+    if not LAUNCHERS[run.launcher].support.torchrun:
         yield ConfigIssue(
             path="require.collectiveGBps",
-            problem=f"got {run.collective_gbps:g}",
-            valid=f"allowed nothing {reason}",
-            action="remove it" + ("" if torchrun else ", or set launcher: jobset"),
+            code="launcher-without-torchrun",
+            problem=f"launcher {run.launcher} starts ranks without torchrun, which measures bandwidth",
+            valid="requires a launcher that starts ranks with torchrun",
+            action="remove it, or set launcher: jobset",
+        )
+    elif run.world_size == 1:
+        yield ConfigIssue(
+            path="require.collectiveGBps",
+            code="single-rank",
+            problem="a run of one GPU has no collectives",
+            valid="requires at least two GPUs",
+            action="remove it",
         )
 
 
 def _variables(run: RunSpec, platform: Platform) -> Iterator[ConfigIssue]:
-    """Secrets do not replace what the platform says, which the API server would refuse as a double."""
-    told = [*pod.environment(run, platform), *pod.metrics_environment()]
-    own = {one["name"] for one in told} | {spec.ATTEMPT_ENV}
+    """Secrets do not set variables of the platform: the API server rejects duplicates."""
+    variables = [*pod.environment(run, platform), *pod.metrics_environment()]
+    own = {one["name"] for one in variables} | {spec.ATTEMPT_ENV}
     for name in run.secrets:
         for key in sorted(own & set(platform.teams[run.team].secrets[name])):
             yield ConfigIssue(
                 path="secrets",
-                problem=f"got {shown(name)} with {key}, which the platform sets",
-                valid="allowed variables of your own",
+                code="reserved-variable",
+                problem=f"{shown(name)} sets {key}, a variable of the platform",
+                valid="must not set variables of the platform",
                 action=f"rename the key in the Secret and in the secrets of team {run.team}",
             )
 
@@ -87,14 +93,15 @@ def _quota(run: RunSpec, platform: Platform) -> Iterator[ConfigIssue]:
     if run.world_size > quota:
         yield ConfigIssue(
             path="nodes",
-            problem=f"got {run.nodes}, {run.world_size} GPUs in all",
-            valid=f"allowed at most {quota} GPUs, the quota of team {run.team}",
-            action="ask for fewer, or raise the team's quota.gpus",
+            code="quota-exceeded",
+            problem=f"{run.nodes} nodes with {run.world_size} GPUs exceed the quota of team {run.team}",
+            valid=f"must need at most {quota} GPUs",
+            action="request fewer, or raise the team's quota.gpus",
         )
 
 
 def _nowhere(run: RunSpec, platform: Platform) -> ConfigIssue:
-    """Why no pool suits the run, by the first wish that leaves none."""
+    """Why no pool matches the run: the first requirement that leaves none."""
     pools = platform.gpu_pools(run.team)
     bought = [p for p in pools if p.capacity.value in run.capacity_types]
     modelled = [p for p in bought if not run.gpu_model or run.gpu_model in p.gpu_models]
@@ -103,31 +110,36 @@ def _nowhere(run: RunSpec, platform: Platform) -> ConfigIssue:
     if not bought:
         return ConfigIssue(
             path="allowSpot",
-            problem=f"got false, where team {run.team} has spot pools only",
-            valid="allowed true, or on-demand nodes for the team",
+            code="no-on-demand-pool",
+            problem=f"false, but team {run.team} has spot pools only",
+            valid="requires on-demand nodes for the team",
             action="set allowSpot: true, add a pool, or raise the team's onDemandUsdPerHour or "
             "borrowing",
         )
     if not modelled:
         return ConfigIssue(
             path="gpuModel",
-            problem=f"got {shown(run.gpu_model)}, of which there is no {' or '.join(run.capacity_types)} pool",
-            valid=f"allowed {one_of({model for pool in bought for model in pool.gpu_models})}",
+            code="no-such-pool",
+            problem=f"{shown(run.gpu_model)} is in no {' or '.join(run.capacity_types)} pool of the team",
+            valid=f"must be one of {one_of({model for pool in bought for model in pool.gpu_models})}",
             action="choose one, or set allowSpot",
         )
     if not whole_gpus:
         return ConfigIssue(
             path="nodes" if run.nodes > 1 else "gpusPerNode",
-            problem=f"got {run.nodes if run.nodes > 1 else run.processes_per_node}",
-            valid=f"allowed 1, for {_names(modelled)} offers shares of GPUs, which NCCL does not join",
+            code="shared-gpus",
+            problem=f"{run.nodes if run.nodes > 1 else run.processes_per_node} is not possible with "
+            f"shared GPUs, which NCCL cannot join ({_names(modelled)})",
+            valid="must be 1",
             action="set it to 1, or add a pool of whole GPUs",
         )
     several = run.nodes > 1 and run.processes_per_node < sizes[-1]
-    whole = ", for a run of several nodes takes whole nodes" if several else ""
+    whole = ": a run of several nodes takes whole nodes" if several else ""
     return ConfigIssue(
         path="gpusPerNode",
-        problem=f"got {run.processes_per_node}",
-        valid=f"allowed {', '.join(map(str, sizes))} (GPUs per node of {_names(whole_gpus)}){whole}",
+        code="no-such-pool",
+        problem=f"no pool of the team has nodes for {run.processes_per_node} GPUs per node",
+        valid=f"must be {', '.join(map(str, sizes))} ({_names(whole_gpus)}){whole}",
         action="change gpusPerNode, or add a pool",
     )
 
@@ -137,23 +149,25 @@ def _names(pools: Sequence[NodePool]) -> str:
 
 
 def _gang(run: RunSpec, platform: Platform, pools: Sequence[NodePool]) -> Iterator[ConfigIssue]:
-    """A gang is in one pool, and may be as large as its team's share of it."""
+    """A gang is in one pool, and at most as large as the pool and its team's share of it."""
     largest = max(pool.max for pool in pools)
     most = platform.teams[run.team].most_nodes
     share = max(most.get(pool.name, pool.max) for pool in pools)
     if run.nodes > largest:
         yield ConfigIssue(
             path="nodes",
-            problem=f"got {run.nodes}",
-            valid=f"allowed at most {largest}, the largest pool of {_names(pools)}",
-            action="ask for fewer, or raise the pool's max",
+            code="pool-too-small",
+            problem=f"{run.nodes} is more than any matching pool has ({_names(pools)})",
+            valid=f"must be at most {largest}",
+            action="request fewer, or raise the pool's max",
         )
     elif run.nodes > share:
         yield ConfigIssue(
             path="nodes",
-            problem=f"got {run.nodes}",
-            valid=f"allowed at most {share}, what team {run.team} can have at once of {_names(pools)}",
-            action="ask for fewer, or raise the team's guaranteed, borrowing or onDemandUsdPerHour",
+            code="share-too-small",
+            problem=f"{run.nodes} is more than team {run.team} can have at once ({_names(pools)})",
+            valid=f"must be at most {share}",
+            action="request fewer, or raise the team's guaranteed, borrowing or onDemandUsdPerHour",
         )
 
 
@@ -169,15 +183,17 @@ def _sizes(run: RunSpec, platform: Platform, pools: Sequence[NodePool]) -> Itera
         if amount > room:
             yield ConfigIssue(
                 path=f"resources.{name}",
-                problem=f"got {getattr(run.resources, name)}",
-                valid=f"allowed at most {show[name](room)}, what a node of {_names(pools)} has for runs",
+                code="node-too-small",
+                problem=f"{getattr(run.resources, name)} is more than a node has ({_names(pools)})",
+                valid=f"must be at most {show[name](room)}",
                 action="lower it",
             )
     if quantity.bytes_(run.resources.shm) > asked["memory"]:
         yield ConfigIssue(
             path="resources.shm",
-            problem=f"got {run.resources.shm}",
-            valid=f"allowed at most memory, {run.resources.memory}, of which it is a part",
+            code="shm-above-memory",
+            problem=f"{run.resources.shm} is more than resources.memory, of which it is a part",
+            valid=f"must be at most {run.resources.memory}",
             action="lower shm or raise memory",
         )
 
@@ -191,9 +207,10 @@ def _grace(run: RunSpec, pools: Sequence[NodePool]) -> Iterator[ConfigIssue]:
     if spot and not run.grace.fits(SPOT_NOTICE_S):
         yield ConfigIssue(
             path="saveSeconds",
-            problem=f"got {run.save_seconds:g}, which needs {run.grace.termination_grace_s} s to shut down",
-            valid=f"allowed at most {spec.max_save_seconds(SPOT_NOTICE_S)}, for spot capacity is gone "
-            f"{SPOT_NOTICE_S} s after its notice",
+            code="save-exceeds-notice",
+            problem=f"{run.save_seconds:g} needs {run.grace.termination_grace_s} s to shut down, and "
+            f"spot nodes are reclaimed {SPOT_NOTICE_S} s after the notice",
+            valid=f"must be at most {spec.max_save_seconds(SPOT_NOTICE_S)} on spot capacity",
             action="make saves faster, or set allowSpot: false",
         )
 
@@ -204,8 +221,9 @@ def _cost(run: RunSpec, pools: tuple[NodePool, ...]) -> Iterator[ConfigIssue]:
     if run.max_hours is None:
         yield ConfigIssue(
             path="maxHours",
-            problem="got nothing",
-            valid="allowed a number of hours, for costCapUsd needs one",
+            code="missing",
+            problem="missing",
+            valid="must be a number of hours with costCapUsd",
             action="add it",
         )
         return
@@ -214,15 +232,17 @@ def _cost(run: RunSpec, pools: tuple[NodePool, ...]) -> Iterator[ConfigIssue]:
         names = [pool.name for pool in pools if pool.usd_per_node_hour is None]
         yield ConfigIssue(
             path="costCapUsd",
-            problem=f"got a cap on pools whose price is not known: {', '.join(names)}",
-            valid="allowed a cap where infra/domain/catalog.yaml has a price of every pool",
+            code="price-unknown",
+            problem=f"infra/domain/catalog.yaml has no price for pools: {', '.join(names)}",
+            valid="requires a price for every matching pool",
             action="run python -m infra.cli.catalog refresh, or remove the cap",
         )
     elif hourly * run.max_hours > run.cost_cap_usd:
         yield ConfigIssue(
             path="costCapUsd",
-            problem=f"got {run.cost_cap_usd:g}",
-            valid=f"allowed at least {hourly * run.max_hours:.2f}, {run.max_hours:g} h at {hourly:.2f} "
-            f"USD/h on the dearest pool it may use",
+            code="above-cost-cap",
+            problem=f"{run.cost_cap_usd:g} is less than {run.max_hours:g} h at {hourly:.2f} USD/h, the "
+            "highest price of a matching pool",
+            valid=f"must be at least {hourly * run.max_hours:.2f}",
             action="raise it, lower maxHours, or use cheaper capacity",
         )

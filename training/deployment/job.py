@@ -19,13 +19,13 @@ from training.deployment.gangs import gang_backend
 from training.deployment.launchers import LAUNCHERS, pod
 from training.spec import RunRecord, RunSpec
 
-_NEVER_CHANGED: Final = ["metadata", "spec", "data", "immutable"]
-"""A run is what it was when it was launched: neither a newer launcher, nor a newer commit, nor a
-changed platform may touch it. Whoever wants that changes the spec, which makes a new run."""
+_IMMUTABLE: Final = ["metadata", "spec", "data", "immutable"]
+"""A run stays as it was launched: a newer launcher, a newer commit or a changed platform does not update it.
+A change of its spec creates a new run."""
 
 
 def config_map(run: RunSpec, platform: Platform, record: RunRecord) -> Manifest:
-    """The run's record and its hyperparameters, mounted into every pod."""
+    """Return the run's record and its hyperparameters, mounted into every pod."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -49,7 +49,7 @@ def _plain(value: Any) -> Any:
 
 
 def manifests(run: RunSpec, platform: Platform, git_commit: str) -> list[Manifest]:
-    """Every object of a run, in the order of creation; the last is the run itself, which queues."""
+    """Return every object of a run in the order of creation; the last is the run itself, which queues."""
     record = run.record(stack=platform.stack, git_commit=git_commit)
     requests = pod.resources(run, platform)["requests"]
     return [
@@ -60,7 +60,7 @@ def manifests(run: RunSpec, platform: Platform, git_commit: str) -> list[Manifes
 
 
 def outputs(run: RunSpec, platform: Platform) -> dict[str, Any]:
-    """What the stack output `runs` says of a run."""
+    """Return a run's entry of the stack output `runs`."""
     team = platform.teams[run.team]
     queued = LAUNCHERS[run.launcher].render(run, platform)[-1]
     pools = placement.eligible_pools(run, platform)
@@ -105,7 +105,7 @@ class TrainingJob(pulumi.ComponentResource):
                     f"{name}-{manifest['kind'].lower()}",
                     manifest,
                     pulumi.ResourceOptions(
-                        parent=self, depends_on=list(created), ignore_changes=_NEVER_CHANGED
+                        parent=self, depends_on=list(created), ignore_changes=_IMMUTABLE
                     ),
                 )
             )

@@ -26,15 +26,16 @@ _HASH_PART: Final = len("-v-01234567")
 def check_names(
     file: RunFile, platform: Platform, references: Mapping[str, str]
 ) -> Iterator[ConfigIssue]:
-    """Names that the platform does not have, and a name that is too long for a run id."""
+    """Check names against those of the platform, and the length of the run's own."""
     yield from _unknown("team", file.team, platform.teams, "add the team to the stack")
     yield from _unknown("launcher", file.launcher, LAUNCHERS, "choose one")
     unsuited = backend(platform.scheduler).unsupported_launchers
     if file.launcher in LAUNCHERS and file.launcher not in {*platform.launchers, *unsuited}:
         yield ConfigIssue(
             path="launcher",
-            problem=f"got {shown(file.launcher)}, whose operator the stack lacks",
-            valid=f"allowed {one_of(platform.launchers)}",
+            code="operator-required",
+            problem=f"{shown(file.launcher)} needs an operator that the stack does not have",
+            valid=f"must be one of {one_of(platform.launchers)}",
             action="choose one, or add the operator to the stack's operators",
         )
     if file.priority:
@@ -48,8 +49,9 @@ def check_names(
     if len(file.name) > longest:
         yield ConfigIssue(
             path="name",
-            problem=f"got {len(file.name)} characters",
-            valid=f"allowed at most {longest}, for names of pods are made from it",
+            code="name-too-long",
+            problem=f"has {len(file.name)} characters",
+            valid=f"must have at most {longest}: names of pods derive from it",
             action="shorten it",
         )
 
@@ -58,8 +60,9 @@ def _unknown(path: str, got: str, known: Collection[str], otherwise: str) -> Ite
     if got not in known:
         yield ConfigIssue(
             path=path,
-            problem=f"got {shown(got)}",
-            valid=f"allowed {one_of(known)}",
+            code="unknown-name",
+            problem=f"{shown(got)} does not exist",
+            valid=f"must be one of {one_of(known)}",
             action=did_you_mean(got, known, otherwise),
         )
 
@@ -78,8 +81,9 @@ def _gpu_model(file: RunFile, platform: Platform) -> Iterator[ConfigIssue]:
         # Never a guess: a100 and h100 look alike and are not.
         yield ConfigIssue(
             path="gpuModel",
-            problem=f"got {shown(file.gpu_model)}",
-            valid=f"allowed {one_of(models)}",
+            code="unknown-name",
+            problem=f"{shown(file.gpu_model)} is not in any pool",
+            valid=f"must be one of {one_of(models)}",
             action="choose one, or add a pool",
         )
 
@@ -92,8 +96,9 @@ def _image(file: RunFile, references: Mapping[str, str]) -> Iterator[ConfigIssue
     except pydantic.ValidationError:
         yield ConfigIssue(
             path="image",
-            problem=f"got {shown(file.image)}",
-            valid=f"allowed {one_of(references)}, or REPOSITORY@sha256:DIGEST",
+            code="invalid-image",
+            problem=f"{shown(file.image)} is not an image of the stack or a reference by digest",
+            valid=f"must be one of {one_of(references)}, or REPOSITORY@sha256:DIGEST",
             action=did_you_mean(file.image, references, "name one, or pin a digest"),
         )
 
@@ -103,14 +108,16 @@ def _dataset(file: RunFile) -> Iterator[ConfigIssue]:
     if source and source != STDLIB and not source.startswith("/"):
         yield ConfigIssue(
             path="dataset.source",
-            problem=f"got {shown(source)}",
-            valid=f"allowed {STDLIB}, or the absolute path of a folder in the image or the data volume",
+            code="invalid-source",
+            problem=f"{shown(source)} is not a source",
+            valid=f"must be {STDLIB}, or the absolute path of a folder in the image or the data volume",
             action=did_you_mean(source, [STDLIB], "write the whole path"),
         )
     if version != spec.LATEST and not _DATASET_VERSION.fullmatch(version):
         yield ConfigIssue(
             path="dataset.version",
-            problem=f"got {shown(version)}",
-            valid=f"allowed {spec.LATEST}, or 16 hexadecimal digits",
+            code="invalid-version",
+            problem=f"{shown(version)} is not a version",
+            valid=f"must be {spec.LATEST}, or 16 hexadecimal digits",
             action="copy it from the dataset's folder, or leave it out",
         )

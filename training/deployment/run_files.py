@@ -27,9 +27,9 @@ from infra.config.types import SOURCE_SUFFIX
 from infra.domain.platform import Platform
 from training import source
 from training.deployment import (
-    admission_checks,
     capacity_checks,
     name_checks,
+    network_policy_checks,
     scheduler_checks,
     trainer_settings,
 )
@@ -53,10 +53,10 @@ def images(references: Mapping[str, str], root: Path) -> dict[str, str]:
 def load(
     listed: Sequence[str], platform: Platform | None, references: Mapping[str, str], root: Path
 ) -> list[RunSpec]:
-    """Every run of the listed files (stems of training/runs, or paths from `root`).
+    """Return every run of the listed files (stems of training/runs, or paths from `root`).
 
-    Raises ConfigError with every mistake of every file. Without a platform the files are checked by
-    themselves, and no run comes back.
+    Raises ConfigError with the issues of all files. Without a platform the files are checked by themselves, and
+    no run is returned.
     """
     problems: list[ConfigIssue | str] = []
     runs: list[tuple[str, RunSpec]] = []
@@ -90,8 +90,9 @@ def _files(listed: Sequence[str], root: Path, problems: list[ConfigIssue | str])
             problems.append(
                 ConfigIssue(
                     path=f"runs[{index}]",
-                    problem=f"got {shown(name)}",
-                    valid="allowed each file once",
+                    code="duplicate",
+                    problem=f"{shown(name)} is listed twice",
+                    valid="must list each file once",
                     action="remove it",
                 )
             )
@@ -103,8 +104,10 @@ def _files(listed: Sequence[str], root: Path, problems: list[ConfigIssue | str])
             problems.append(
                 ConfigIssue(
                     path=f"runs[{index}]",
-                    problem=f"got {shown(name)}",
-                    valid=f"allowed {one_of(known)} (files of {RUNS_FOLDER}), or a path to a .yaml file",
+                    code="unknown-name",
+                    problem=f"{shown(name)} does not exist",
+                    valid=f"must be one of {one_of(known)} (files of {RUNS_FOLDER}), or a path to a "
+                    ".yaml file",
                     action=did_you_mean(name, known, f"add {RUNS_FOLDER}/{name}.yaml"),
                 )
             )
@@ -117,8 +120,9 @@ def _reused_versions(runs: Sequence[tuple[str, RunSpec]]) -> Iterator[ConfigIssu
         if key in first:
             yield ConfigIssue(
                 path=f"{where}: version",
-                problem=f"got {run.version} of {shown(run.name)}, which {first[key]} has too",
-                valid="allowed one run per name and version",
+                code="duplicate",
+                problem=f"{run.version} of {shown(run.name)} is also in {first[key]}",
+                valid="must be unique for a name",
                 action="raise the version",
             )
         first.setdefault(key, where)
@@ -130,9 +134,10 @@ def _run(
     if not isinstance(document, dict):
         empty = ConfigIssue(
             path="",
-            problem=f"got {shown(document)}",
-            valid="allowed a run: name, version, ...",
-            action="write one",
+            code="wrong-type",
+            problem=f"{shown(document)} is not a mapping",
+            valid="must be a run: name, version, ...",
+            action="correct it",
         )
         return None, [empty]
     problems: list[ConfigIssue | str] = list(secrets_in(document, ""))
@@ -148,7 +153,7 @@ def _run(
     problems += found
     if platform is None or not known:
         return None, problems
-    problems += admission_checks.check_metrics_endpoint(settings)
+    problems += network_policy_checks.check_report(settings, platform)
     # Settings that cannot be read make no run; what else is wrong with it is told all the same.
     settings = {} if found else settings
     run = file.resolve(platform, references, settings, trainer_settings.dimensions(file, settings))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from infra.config.errors import ConfigError, ConfigIssue, did_you_mean, one_of, shown
 from infra.config.loader import read_yaml
-from training.config_errors import ConfigError as TrainerConfigError
+from training import config_errors
 from training.deployment.run_schema import RunFile
 from training.spec import Dataset, RunSpec
 from training.trainer import config as trainer_config
@@ -25,8 +26,9 @@ def load(file: RunFile, root: Path) -> tuple[dict[str, Any], list[ConfigIssue | 
         return {}, [
             ConfigIssue(
                 path="config",
-                problem=f"got {shown(file.config)}",
-                valid=f"allowed {one_of(known)} (files of {CONFIGS_FOLDER})",
+                code="unknown-name",
+                problem=f"{shown(file.config)} does not exist",
+                valid=f"must be one of {one_of(known)} (files of {CONFIGS_FOLDER})",
                 action=did_you_mean(file.config, known, f"add {CONFIGS_FOLDER}/{file.config}.yaml"),
             )
         ]
@@ -38,8 +40,9 @@ def load(file: RunFile, root: Path) -> tuple[dict[str, Any], list[ConfigIssue | 
         return {}, [
             ConfigIssue(
                 path=f"config: {file.config}",
-                problem="got no mapping",
-                valid="allowed the trainer's settings",
+                code="invalid-file",
+                problem="not one mapping",
+                valid="must be a mapping of the trainer's settings",
                 action="correct the file",
             )
         ]
@@ -49,14 +52,15 @@ def load(file: RunFile, root: Path) -> tuple[dict[str, Any], list[ConfigIssue | 
 
 
 def _read_elsewhere(file: RunFile) -> Iterator[ConfigIssue]:
-    """Configurations name a place for their use without the platform; a run has its dataset."""
+    """`data.path` is for use without the platform; a run reads its dataset."""
     data = file.overrides.get("data")
     if isinstance(data, Mapping) and "path" in data:
         yield ConfigIssue(
             path="overrides.data.path",
-            problem="got " + shown(data["path"]),
-            valid="allowed nothing: the run reads its dataset, wherever that is",
-            action="name what it shall read in dataset, and remove this",
+            code="platform-setting",
+            problem=f"{shown(data['path'])} replaces the path of the run's dataset",
+            valid="must be absent",
+            action="set dataset, and remove this",
         )
 
 
@@ -86,14 +90,19 @@ def _parse(file: RunFile, settings: Mapping[str, Any]) -> trainer_config.Trainer
     return trainer_config.parse(_merged(settings, data), "config")
 
 
-def _issues(file: RunFile, settings: Mapping[str, Any]) -> Iterator[str]:
+def _issues(file: RunFile, settings: Mapping[str, Any]) -> list[ConfigIssue | str]:
+    """What is wrong with the settings for the trainer and for the run's number of ranks."""
     try:
         config = _parse(file, settings)
-    except TrainerConfigError as error:
-        yield from error.lines
-        return
+    except config_errors.ConfigError as error:
+        return [_converted(one) for one in error.issues]
     world_size = file.nodes * file.processes_per_node
-    yield from (f"config: {m}" for m in trainer_config.world_mistakes(config, world_size))
+    found = trainer_config.world_issues(config, world_size)
+    return [_converted(one) for one in config_errors.within("config", found)]
+
+
+def _converted(issue: config_errors.ConfigIssue | str) -> ConfigIssue | str:
+    return issue if isinstance(issue, str) else ConfigIssue(**dataclasses.asdict(issue))
 
 
 def dimensions(file: RunFile, settings: Mapping[str, Any]) -> dict[str, int]:
@@ -101,7 +110,7 @@ def dimensions(file: RunFile, settings: Mapping[str, Any]) -> dict[str, int]:
     world_size = file.nodes * file.processes_per_node
     try:
         parallel = _parse(file, settings).parallel
-    except TrainerConfigError:
+    except config_errors.ConfigError:
         return {}  # told already
     if not parallel.fits(world_size) or parallel.layout(world_size).plain:
         return {}

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from training.tracking.mlflow_sync import LOCK_FILE, MlflowSync
-from training.trainer.config.reporting import uri_mistakes
+from training.trainer.config.reporting import uri_issues
 
 _INTERVAL_S = 2.0
 """Seconds between two polls of the files."""
@@ -116,8 +116,8 @@ def _parse() -> argparse.Namespace:
     chosen = parser.parse_args()
     if not chosen.run_dir.is_dir():
         parser.error(f"RUN_DIR: {chosen.run_dir} is not a folder; name a run directory")
-    for mistake in uri_mistakes("--uri", chosen.uri):
-        parser.error(mistake)
+    for issue in uri_issues("--uri", chosen.uri):
+        parser.error(str(issue))
     return chosen
 
 

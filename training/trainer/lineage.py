@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from training.config_errors import ConfigError
+from training.config_errors import ConfigError, ConfigIssue
 from training.spec import content_hash
 from training.trainer.config import TrainerConfig
 
@@ -24,12 +24,20 @@ def read_run_record(file: Path | None) -> dict[str, Any]:
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError([f"{file}: not a run record: {error}"]) from None
+        raise ConfigError([_invalid(file, str(error))]) from None
     if not isinstance(record, dict):
-        raise ConfigError(
-            [f"{file}: not a run record: must be a JSON object, got {type(record).__name__}"]
-        )
+        raise ConfigError([_invalid(file, f"contains a {type(record).__name__}")])
     return record
+
+
+def _invalid(file: Path, problem: str) -> ConfigIssue:
+    return ConfigIssue(
+        path=str(file),
+        problem=problem,
+        valid="must be a run record",
+        action="correct --run-record",
+        code="invalid-file",
+    )
 
 
 def checkpoint_deadline_s(record: dict[str, Any], config: TrainerConfig) -> float:

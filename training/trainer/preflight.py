@@ -10,10 +10,10 @@ from typing import Any
 
 from training.checkpoint.factory import open_store
 from training.checkpoint.manifest import CorruptCheckpoint
-from training.config_errors import ConfigError
+from training.config_errors import ConfigError, ConfigIssue, within
 from training.prepare.dataset import check_version, resolve_version
 from training.spec import LATEST
-from training.trainer.config import TrainerConfig, load, world_mistakes
+from training.trainer.config import TrainerConfig, load, world_issues
 from training.trainer.data.dataset import Corpus, combine_datasets, open_version
 from training.trainer.data.local_cache import cache_version, latest_version, open_dataset_source
 from training.trainer.data.windows import DatasetVersion
@@ -38,19 +38,33 @@ def check_request(
     """Read and check everything. Raises ConfigError or DatasetError."""
     config = load(config_file, assignments)
     record = read_run_record(record_file)
-    mistakes = world_mistakes(config, int(os.environ.get("WORLD_SIZE", "1")))
-    if mistakes:
-        raise ConfigError([f"{config_file}: {mistake}" for mistake in mistakes])
+    if issues := world_issues(config, int(os.environ.get("WORLD_SIZE", "1"))):
+        raise ConfigError(within(str(config_file), issues))
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError([f"--run-dir: {run_dir}: {error.strerror}"]) from None
+        raise ConfigError(
+            [
+                ConfigIssue(
+                    path=f"--run-dir: {run_dir}",
+                    problem=str(error.strerror),
+                    valid="must be a folder that can be written",
+                    action="correct it",
+                    code="invalid-folder",
+                )
+            ]
+        ) from None
     corpus = _open_corpus(config, _checkpoint_versions(run_dir, config.checkpoint.store))
     if not config.model.path and corpus.index.vocab_size > config.model.vocab_size:
         raise ConfigError(
             [
-                f"{config_file}: model.vocab_size: got {config.model.vocab_size}; "
-                f"must be at least {corpus.index.vocab_size}, the dataset's"
+                ConfigIssue(
+                    path=f"{config_file}: model.vocab_size",
+                    problem=f"{config.model.vocab_size} is too small",
+                    valid=f"must be at least {corpus.index.vocab_size}, the dataset's",
+                    action="raise it",
+                    code="out-of-range",
+                )
             ]
         )
     return RunRequest(config=config, record=record, run_dir=run_dir, corpus=corpus)

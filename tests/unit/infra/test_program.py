@@ -236,7 +236,7 @@ def test_a_mistake_ends_the_program_before_the_first_resource() -> None:
     assert str(caught.value).splitlines()[0] == (
         "nodePools[0].min: 9 exceeds max (2); must be at most max; lower min or raise max"
     )
-    assert "runs[0]: got 'hallo'" in str(caught.value)
+    assert "runs[0]: 'hallo' does not exist" in str(caught.value)
 
 
 def test_an_unknown_stack_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

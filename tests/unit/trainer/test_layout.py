@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from training.trainer.config import parse, world_mistakes
+from training.trainer.config import parse, world_issues
 from training.trainer.config.parallel import Layout, ModelShape
 
 
@@ -40,42 +40,43 @@ def test_each_share_of_the_samples_counts_once_in_any_layout() -> None:
 
 def test_replicas_fill_the_world_unless_their_number_is_given() -> None:
     assert of(shard=2).parallel.layout(8).replicate == 4
-    assert world_mistakes(of(shard=2, replicate=1), 2) == []
+    assert world_issues(of(shard=2, replicate=1), 2) == []
 
 
 @pytest.mark.parametrize(
-    ("parallel", "world", "line"),
+    ("parallel", "world", "got"),
     [
-        ({"shard": 3}, 4, "parallel: got pipeline 1 x shard 3 x tensor 1 = 3; allowed a divisor"),
-        ({"replicate": 2, "shard": 2}, 8, "replicate 2 x shard 2 x tensor 1 = 4; allowed the wor"),
+        ({"shard": 3}, 4, "pipeline 1 x shard 3 x tensor 1 = 3"),
+        ({"replicate": 2, "shard": 2}, 8, "replicate 2 x shard 2 x tensor 1 = 4"),
     ],
 )
-def test_dimensions_that_do_not_make_up_the_world_are_one_line(
-    parallel: dict[str, int], world: int, line: str
+def test_dimensions_that_do_not_make_up_the_world_are_one_issue(
+    parallel: dict[str, int], world: int, got: str
 ) -> None:
-    (mistake,) = world_mistakes(of(**parallel), world)
-    assert line in mistake and "\n" not in mistake
+    (issue,) = world_issues(of(**parallel), world)
+    assert (issue.code, issue.path) == ("out-of-range", "parallel")
+    assert got in issue.problem and str(world) in issue.valid
 
 
 def test_the_batch_divides_among_the_ranks_that_read_different_samples() -> None:
     config = of(tensor=4)
     assert config.batch.global_samples == 32 and config.batch.micro_samples == 16
-    assert world_mistakes(config, 8) == []
-    (mistake,) = world_mistakes(config, 16)
-    assert "micro_samples x data ranks = 16 x 4" in mistake
+    assert world_issues(config, 8) == []
+    (issue,) = world_issues(config, 16)
+    assert issue.path == "batch.global_samples" and "16 x 4" in issue.valid
 
 
 def test_a_pipeline_is_filled_by_the_micro_batches_of_a_step() -> None:
     filled = of(pipeline=2)
-    assert world_mistakes(filled, 2) == []
-    (mistake,) = world_mistakes(filled, 4)
-    assert "parallel.pipeline: got 2 stages for 1 micro-batches per step" in mistake
-    assert world_mistakes(of(pipeline=2, schedule="gpipe"), 4) == []
+    assert world_issues(filled, 2) == []
+    (issue,) = world_issues(filled, 4)
+    assert issue.path == "parallel.pipeline" and "1 micro-batches" in issue.problem
+    assert world_issues(of(pipeline=2, schedule="gpipe"), 4) == []
 
 
 @pytest.mark.parametrize("name", ["tensor", "pipeline"])
 def test_a_model_whose_modules_are_not_known_is_only_sharded(name: str) -> None:
     shape = ModelShape(kind="gpt2", layers=4, heads=4, kv_heads=4, intermediate_size=8, tied=False)
-    assert list(of(shard=2).parallel.model_mistakes(shape)) == []
-    (mistake,) = of(**{name: 2}).parallel.model_mistakes(shape)
-    assert f"parallel.{name}: got 2 for model type gpt2; allowed 1, or a model" in mistake
+    assert list(of(shard=2).parallel.model_issues(shape)) == []
+    (issue,) = of(**{name: 2}).parallel.model_issues(shape)
+    assert issue.path == f"parallel.{name}" and "gpt2" in issue.problem

@@ -122,7 +122,7 @@ def test_the_command_advises_a_run_of_the_local_stack(capsys: pytest.CaptureFixt
 def test_the_command_names_a_run_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     stack = str(command.ROOT / "Pulumi.local.yaml")
     assert command.main(["hallo", "--stack", stack, "--hours", "40"]) == 1
-    assert "got 'hallo'; allowed drill, hello" in capsys.readouterr().err
+    assert "'hallo' does not exist; must be one of drill, hello" in capsys.readouterr().err
 
 
 def test_a_time_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

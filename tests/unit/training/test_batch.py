@@ -10,7 +10,7 @@ import pytest
 
 from training.batch import (
     accumulation_steps,
-    batch_mistakes,
+    batch_issues,
     effective_batch,
     scaled_learning_rate,
     scaling_warnings,
@@ -22,24 +22,24 @@ def test_accumulation_and_effective_batch_undo_each_other() -> None:
     for micro, passes, ranks in itertools.product((1, 2, 24), (1, 3, 8), (1, 2, 7)):
         samples = effective_batch(micro, passes, ranks)
         assert accumulation_steps(samples, micro, ranks) == passes
-        assert batch_mistakes(samples, micro, ranks) == []
+        assert batch_issues(samples, micro, ranks) == []
 
 
 @pytest.mark.parametrize(
     ("samples", "micro", "ranks", "remedy"),
     [
-        (32, 16, 3, "take 48, or"),
-        (100, 16, 2, "take 96 or 128, or"),
-        (8, 16, 1, "take 16, or"),
-        (0, 4, 2, "take 8, or"),
+        (32, 16, 3, "use 48, or"),
+        (100, 16, 2, "use 96 or 128, or"),
+        (8, 16, 1, "use 16, or"),
+        (0, 4, 2, "use 8, or"),
     ],
 )
 def test_a_batch_that_does_not_divide_is_told_the_nearest_that_do(
     samples: int, micro: int, ranks: int, remedy: str
 ) -> None:
-    (line,) = batch_mistakes(samples, micro, ranks)
-    assert line.startswith(f"batch.global_samples: got {samples}; allowed a multiple of ")
-    assert remedy in line
+    (issue,) = batch_issues(samples, micro, ranks)
+    assert (issue.code, issue.path) == ("out-of-range", "batch.global_samples")
+    assert issue.action.startswith(remedy)
 
 
 def test_the_learning_rate_grows_with_the_batch_and_only_when_asked() -> None:

@@ -11,13 +11,13 @@ from infra.config import ConfigError
 from infra.kubernetes.objects import Manifest
 from tests.golden.example_runs import (
     IMAGE,
-    LAUNCHERS,
     RUN_FILE,
     platform,
     project_in,
     run_of,
     write_runs,
 )
+from tests.unit.training.config_issues import check_issues
 from training.deployment import run_files
 from training.deployment.launchers import LAUNCHERS as RENDERED
 from training.spec import RunSpec
@@ -33,10 +33,10 @@ def load(folder: Path, **changed: Any) -> RunSpec:
     return run
 
 
-def mistakes(folder: Path, **changed: Any) -> tuple[str, ...]:
+def check(case: str, code: str, folder: Path, **changed: Any) -> None:
     with pytest.raises(ConfigError) as caught:
         load(folder, **changed)
-    return caught.value.lines
+    check_issues("collectives", case, caught.value, f"require.collectiveGBps: {code}")
 
 
 def containers(value: Any) -> list[Manifest]:
@@ -56,7 +56,7 @@ def test_runs_without_it_keep_their_ids_and_it_is_a_part_of_others(tmp_path: Pat
     assert load(tmp_path / "empty", require={}).run_id == plain.run_id
 
 
-@pytest.mark.parametrize("launcher", [name for name in LAUNCHERS if name != "mpijob"])
+@pytest.mark.parametrize("launcher", [n for n, one in RENDERED.items() if one.support.torchrun])
 def test_the_same_pods_with_the_same_environment_check_and_then_run(launcher: str) -> None:
     plain = containers(RENDERED[launcher].render(run_of(launcher), platform()))
     fast = containers(RENDERED[launcher].render(run_of(launcher, collective_gbps=80.0), platform()))
@@ -87,18 +87,10 @@ def test_gangs_of_many_nodes_meet_at_their_first_pod() -> None:
 
 
 def test_mpirun_and_single_gpus_have_no_such_check(tmp_path: Path) -> None:
-    assert mistakes(tmp_path / "mpi", launcher="mpijob", **FAST) == (
-        "training/runs/llama.yaml: require.collectiveGBps: got 80; allowed nothing with launcher "
-        "mpijob, whose mpirun starts ranks its own way; remove it, or set launcher: jobset",
-    )
+    check("mpirun", "launcher-without-torchrun", tmp_path / "mpi", launcher="mpijob", **FAST)
     alone = {"nodes": 1, "gpusPerNode": 1, "launcher": "job"}
-    assert mistakes(tmp_path / "one", **alone, **FAST) == (
-        "training/runs/llama.yaml: require.collectiveGBps: got 80; allowed nothing for a run of one "
-        "GPU, which has no collectives; remove it",
-    )
+    check("one GPU", "single-rank", tmp_path / "one", **alone, **FAST)
 
 
 def test_a_bandwidth_is_a_positive_number(tmp_path: Path) -> None:
-    assert mistakes(tmp_path, require={"collectiveGBps": 0}) == (
-        "training/runs/llama.yaml: require.collectiveGBps: 0 is too small; must be more than 0; correct it",
-    )
+    check("no bandwidth", "out-of-range", tmp_path, require={"collectiveGBps": 0})

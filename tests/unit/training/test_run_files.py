@@ -1,4 +1,4 @@
-"""Run files: good ones become runs, mistakes are one exact line each."""
+"""Run files: valid ones become runs, each mistake in others is one issue."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from tests.golden.example_runs import (
     stack_values,
     write_runs,
 )
+from tests.unit.infra.config_issues import codes
+from tests.unit.training.config_issues import check_issues
 from training.deployment import plan, run_files
 from training.spec import RunSpec
 
@@ -44,11 +46,11 @@ def with_secrets() -> list[dict[str, Any]]:
     return [research | {"secrets": [hub, loud]}, *others]
 
 
-def lines(project: Path, *names: str, **stack: Any) -> tuple[str, ...]:
-    """The mistakes of these files."""
+def error_of(project: Path, *names: str, **stack: Any) -> ConfigError:
+    """The error of these files."""
     with pytest.raises(ConfigError) as caught:
         load(project, *names, **stack)
-    return caught.value.lines
+    return caught.value
 
 
 def test_a_run_file_becomes_a_run(project: Path) -> None:
@@ -148,169 +150,159 @@ Edit = Callable[[dict[str, Any]], object]
 BAD: dict[str, tuple[Edit, str]] = {
     "unknown key": (
         lambda r: r.update(gpuPerNode=8),
-        "gpuPerNode: unknown key; must be one of allowSpot, checkpoint, config, costCapUsd, "
-        "dataset, gpuModel, gpusPerNode, image, launcher, maxHours, maxRestarts, name, nodes, "
-        "overrides, parallelism, priority, require, resources, saveSeconds, secrets, team, version, "
-        "worldSize; did you mean gpusPerNode?",
+        "gpuPerNode: unknown-key",
     ),
     "unknown team": (
         lambda r: r.update(team="reserch"),
-        "team: got 'reserch'; allowed production, research; did you mean research?",
+        "team: unknown-name",
     ),
     "image from elsewhere": (
         lambda r: r.update(image="ghcr.io/acme/trainer@sha256:" + "a" * 64),
-        "image: got 'ghcr.io/acme/trainer'; allowed images from registry.example.com/trainer; "
-        "push it there, or add its registry to the stack's registries",
+        "image: registry-not-allowed",
     ),
     "priority above the tier": (
         lambda r: r.update(priority="production-training"),
-        "priority: got 'production-training', which is above the team's tier; allowed "
-        "best-effort-training, research-training; choose one, or leave it to the tier",
+        "priority: priority-above-tier",
     ),
     "unknown launcher": (
         lambda r: r.update(launcher="job-set"),
-        "launcher: got 'job-set'; allowed indexed-job, job, jobset, mpijob, pytorchjob, trainjob; "
-        "did you mean jobset?",
+        "launcher: unknown-name",
     ),
     "unknown priority": (
         lambda r: r.update(priority="urgent"),
-        "priority: got 'urgent'; allowed best-effort-training, production-training, "
-        "research-training; choose one",
+        "priority: unknown-name",
     ),
     "unknown secret": (
         lambda r: r.update(secrets=["huub"]),
-        "secrets[0]: got 'huub'; allowed hub, loud; did you mean hub?",
+        "secrets[0]: unknown-name",
     ),
     "secret in a variable of the platform": (
         lambda r: r.update(secrets=["loud"]),
-        "secrets: got 'loud' with TORCH_DISTRIBUTED_DEBUG, which the platform sets; allowed "
-        "variables of your own; rename the key in the Secret and in the secrets of team research",
+        "secrets: reserved-variable",
     ),
     "unknown config": (
         lambda r: r.update(config="bass"),
-        "config: got 'bass'; allowed base (files of training/configs); did you mean base?",
+        "config: unknown-name",
     ),
     "unknown source of data": (
         lambda r: r["dataset"].update(source="stdlb"),
-        "dataset.source: got 'stdlb'; allowed stdlib, or the absolute path of a folder in the "
-        "image or the data volume; did you mean stdlib?",
+        "dataset.source: invalid-source",
     ),
     "impossible version of data": (
         lambda r: r["dataset"].update(version="v1"),
-        "dataset.version: got 'v1'; allowed latest, or 16 hexadecimal digits; copy it from the "
-        "dataset's folder, or leave it out",
+        "dataset.version: invalid-version",
     ),
     "unknown GPU model": (
         lambda r: r.update(gpuModel="h100"),
-        "gpuModel: got 'h100'; allowed a100; choose one, or add a pool",
+        "gpuModel: unknown-name",
     ),
     "image by tag": (
         lambda r: r.update(image="registry.example.com/trainer:v1"),
-        "image: got 'registry.example.com/trainer:v1'; allowed trainer, or "
-        "REPOSITORY@sha256:DIGEST; name one, or pin a digest",
+        "image: invalid-image",
     ),
     "more GPUs than a node has": (
         lambda r: r.update(gpusPerNode=16, nodes=1),
-        "gpusPerNode: got 16; allowed 8 (GPUs per node of spot, ondemand); change gpusPerNode, or "
-        "add a pool",
+        "gpusPerNode: no-such-pool",
     ),
     "half nodes in a gang": (
         lambda r: r.update(gpusPerNode=4),
-        "gpusPerNode: got 4; allowed 8 (GPUs per node of spot, ondemand), for a run of several "
-        "nodes takes whole nodes; change gpusPerNode, or add a pool",
+        "gpusPerNode: no-such-pool",
     ),
     "more GPUs than the team's quota": (
         lambda r: r.update(nodes=8, overrides={"batch": {"micro_samples": 4}}),
-        "nodes: got 8, 64 GPUs in all; allowed at most 32 GPUs, the quota of team research; "
-        "ask for fewer, or raise the team's quota.gpus",
+        "nodes: quota-exceeded",
     ),
     "world size": (
         lambda r: r.update(worldSize=8),
-        "worldSize: got 8; allowed nodes x gpusPerNode = 2 x 8 = 16; remove or correct it",
+        "worldSize: world-size",
     ),
     "parallelism": (
         lambda r: r.update(parallelism={"replicate": 2, "tensor": 4}),
-        "config: parallel: got pipeline 1 x replicate 2 x shard 1 x tensor 4 = 8; allowed the "
-        "world size = 16; change them or the number of ranks",
+        "config: parallel: out-of-range",
     ),
     "a gang by the launcher for one node": (
         lambda r: r.update(launcher="job"),
-        "nodes: got 2; allowed 1 with launcher job; set launcher: jobset",
+        "nodes: single-node-launcher",
     ),
     "batch that does not divide": (
         lambda r: r.update(overrides={"batch": {"micro_samples": 32}}),
-        "config: batch.global_samples: got 256; allowed a multiple of micro_samples x data ranks "
-        "= 32 x 16; take 512, or change batch.micro_samples",
+        "config: batch.global_samples: out-of-range",
     ),
     "checkpoint interval 0": (
         lambda r: r.update(checkpoint={"everySteps": 0}),
-        "checkpoint.everySteps: 0 is too small; must be at least 1; correct it",
+        "checkpoint.everySteps: out-of-range",
     ),
     "saves that outlast a spot notice": (
         lambda r: r.update(saveSeconds=110),
-        "saveSeconds: got 110, which needs 130 s to shut down; allowed at most 100, for spot "
-        "capacity is gone 120 s after its notice; make saves faster, or set allowSpot: false",
+        "saveSeconds: save-exceeds-notice",
     ),
     "more memory than a node has": (
         lambda r: r["resources"].update(memory="1152Gi"),
-        "resources.memory: got 1152Gi; allowed at most 1054.8Gi, what a node of spot, ondemand has "
-        "for runs; lower it",
+        "resources.memory: node-too-small",
     ),
     "shm above memory": (
         lambda r: r["resources"].update(memory="32Gi"),
-        "resources.shm: got 64Gi; allowed at most memory, 32Gi, of which it is a part; lower shm "
-        "or raise memory",
+        "resources.shm: shm-above-memory",
     ),
     "a cap without a duration": (
         lambda r: r.update(costCapUsd=100),
-        "maxHours: got nothing; allowed a number of hours, for costCapUsd needs one; add it",
+        "maxHours: missing",
     ),
     "dearer than its cap": (
         lambda r: r.update(costCapUsd=100, maxHours=10),
-        "costCapUsd: got 100; allowed at least 439.15, 10 h at 43.92 USD/h on the dearest pool it "
-        "may use; raise it, lower maxHours, or use cheaper capacity",
+        "costCapUsd: above-cost-cap",
     ),
     "bad name": (
         lambda r: r.update(name="My_Run"),
-        "name: 'My_Run' is not valid; must be lower-case letters, digits and hyphens, starting and ending "
-        "with a letter or digit, at most 63; rename it",
+        "name: dns-label",
     ),
     "long name": (
         lambda r: r.update(name="a" * 40),
-        "name: got 40 characters; allowed at most 32, for names of pods are made from it; "
-        "shorten it",
+        "name: name-too-long",
+    ),
+    "model of the Hugging Face Hub": (
+        lambda r: r.update(overrides={"model": {"path": "meta-llama/Llama-3-8B"}}),
+        "config: model.path: invalid-path",
+    ),
+    "tracking server behind network policies": (
+        lambda r: r.update(overrides={"report": {"mlflow": "http://mlflow.internal:5000"}}),
+        "config: report.mlflow: unreachable",
+    ),
+    "tracking URI of no scheme": (
+        lambda r: r.update(overrides={"report": {"mlflow": "mlflow.internal"}}),
+        "config: report.mlflow: invalid-uri",
     ),
     "plaintext secret": (
         lambda r: r.update(overrides={"hub": {"api_key": "abc"}}),
-        "overrides.hub.api_key: looks like a secret in plain text; a committed file must not "
-        "contain secrets; put it in a Kubernetes Secret, and rotate it",
+        "overrides.hub.api_key: plaintext-secret\nconfig: hub: unknown-key",
     ),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_mistake_is_one_exact_line(project: Path, name: str) -> None:
+def test_a_mistake_is_one_issue(project: Path, name: str) -> None:
     edit, expected = BAD[name]
     document = copy.deepcopy(RUN_FILE)
     edit(document)
     write_runs(project, document)
-    found = [line for line in lines(project) if "config.hub" not in line and "hub:" not in line]
-    assert found == [f"training/runs/llama.yaml: {expected}"]
+    check_issues("runs", name, error_of(project), expected)
 
 
 def test_a_setting_that_the_trainer_does_not_know_is_named(project: Path) -> None:
     write_runs(project, RUN_FILE | {"overrides": {"batch": {"micro_sample": 8}}})
-    [line] = lines(project)
-    assert line.startswith("training/runs/llama.yaml: config")
-    assert "micro_sample" in line and "micro_samples" in line
+    error = error_of(project)
+    check_issues("runs", "unknown setting", error, "config: batch.micro_sample: unknown-key")
+    assert "did you mean micro_samples?" in str(error)
 
 
 def test_a_launcher_whose_operator_is_not_there_is_refused(project: Path) -> None:
     write_runs(project, RUN_FILE | {"launcher": "mpijob"})
     operators = {"kueue": {"provided": True}, "jobset": {"provided": True}}
-    assert lines(project, operators=operators) == (
-        "training/runs/llama.yaml: launcher: got 'mpijob', whose operator the stack lacks; allowed "
-        "indexed-job, job, jobset; choose one, or add the operator to the stack's operators",
+    check_issues(
+        "runs",
+        "launcher without its operator",
+        error_of(project, operators=operators),
+        "launcher: operator-required",
     )
 
 
@@ -318,10 +310,11 @@ def test_a_cap_on_pools_without_a_known_price_is_refused(project: Path) -> None:
     pools = copy.deepcopy(stack_values()["nodePools"])
     pools[0]["instanceTypes"] = ["p5e.48xlarge"]
     write_runs(project, RUN_FILE | {"costCapUsd": 100, "maxHours": 10})
-    assert lines(project, nodePools=pools) == (
-        "training/runs/llama.yaml: costCapUsd: got a cap on pools whose price is not known: "
-        "ondemand; allowed a cap where infra/domain/catalog.yaml has a price of every pool; run "
-        "python -m infra.cli.catalog refresh, or remove the cap",
+    check_issues(
+        "runs",
+        "cap without a price",
+        error_of(project, nodePools=pools),
+        "costCapUsd: price-unknown",
     )
 
 
@@ -332,9 +325,8 @@ def test_more_nodes_than_a_pool_has_are_refused(project: Path) -> None:
     ]
     wide = {"team": "production", "nodes": 8, "overrides": {"batch": {"micro_samples": 4}}}
     write_runs(project, RUN_FILE | wide)
-    assert lines(project, teams=teams) == (
-        "training/runs/llama.yaml: nodes: got 8; allowed at most 4, the largest pool of ondemand; "
-        "ask for fewer, or raise the pool's max",
+    check_issues(
+        "runs", "more nodes than a pool", error_of(project, teams=teams), "nodes: pool-too-small"
     )
 
 
@@ -343,10 +335,11 @@ def test_more_nodes_than_its_team_can_ever_have_are_refused(project: Path) -> No
     big = {"quota": {"cpu": "4096", "memory": "40Ti", "gpus": 400}}
     bounded = [first | big | {"borrowing": {"spot": 1}, "onDemandUsdPerHour": 44}, second]
     write_runs(project, RUN_FILE | {"nodes": 6, "overrides": {"batch": {"global_samples": 768}}})
-    assert lines(project, teams=bounded) == (
-        "training/runs/llama.yaml: nodes: got 6; allowed at most 5, what team research can have at "
-        "once of spot, ondemand; ask for fewer, or raise the team's guaranteed, borrowing or "
-        "onDemandUsdPerHour",
+    check_issues(
+        "runs",
+        "more nodes than the share",
+        error_of(project, teams=bounded),
+        "nodes: share-too-small",
     )
     write_runs(project, RUN_FILE | {"nodes": 5, "overrides": {"batch": {"global_samples": 640}}})
     assert load(project, teams=bounded)
@@ -355,54 +348,67 @@ def test_more_nodes_than_its_team_can_ever_have_are_refused(project: Path) -> No
 def test_a_run_that_refuses_spot_needs_a_team_that_may_buy_on_demand(project: Path) -> None:
     first, second = stack_values()["teams"]
     write_runs(project, RUN_FILE | {"allowSpot": False})
-    assert lines(project, teams=[first | {"onDemandUsdPerHour": 0}, second]) == (
-        "training/runs/llama.yaml: allowSpot: got false, where team research has spot pools only; "
-        "allowed true, or on-demand nodes for the team; set allowSpot: true, add a pool, or raise the "
-        "team's onDemandUsdPerHour or borrowing",
-    )
+    error = error_of(project, teams=[first | {"onDemandUsdPerHour": 0}, second])
+    check_issues("runs", "no on-demand nodes", error, "allowSpot: no-on-demand-pool")
     assert load(project, teams=[first | {"onDemandUsdPerHour": 44}, second])
+
+
+@pytest.mark.parametrize(
+    ("uri", "cidrs", "reachable"),
+    [
+        ("https://mlflow.example.com", ["0.0.0.0/0"], True),
+        ("https://10.1.2.3/path", ["10.0.0.0/8"], True),
+        ("https://192.168.0.1", ["10.0.0.0/8"], False),
+        ("https://mlflow.example.com:5000", ["0.0.0.0/0"], False),
+        ("http://mlflow.example.com", ["0.0.0.0/0"], False),
+        ("https://mlflow.example.com", [], False),
+        ("http://llama-v1-01234567:40000", [], True),
+        ("sqlite:////checkpoints/mlflow.db", [], True),
+    ],
+)
+def test_a_tracking_server_is_one_that_pods_can_reach(
+    project: Path, uri: str, cidrs: list[str], reachable: bool
+) -> None:
+    write_runs(project, RUN_FILE | {"overrides": {"report": {"mlflow": uri}}})
+    if reachable:
+        assert load(project, egressCidrs=cidrs)
+    else:
+        error = error_of(project, egressCidrs=cidrs)
+        assert codes(error) == ["training/runs/llama.yaml: config: report.mlflow: unreachable"]
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
     root = Path(__file__).resolve().parents[3]
     with pytest.raises(ConfigError) as caught:
         run_files.load(["hallo"], platform(), {}, root)
-    assert caught.value.lines == (
-        "runs[0]: got 'hallo'; allowed drill, hello (files of training/runs), or a path to a .yaml "
-        "file; did you mean hello?",
-    )
+    check_issues("runs", "no such file", caught.value, "runs[0]: unknown-name")
 
 
 def test_a_path_names_a_file_anywhere_in_the_project(project: Path) -> None:
     (project / "mine").mkdir()
     (project / "mine/run.yaml").write_text(yaml.safe_dump(RUN_FILE))
     assert load(project, "mine/run.yaml")[0].name == "llama"
-    assert lines(project, "mine/other.yaml") == (
-        "mine/other.yaml: no such file; must be a YAML file; check the name",
-    )
+    error = error_of(project, "mine/other.yaml")
+    check_issues("runs", "no such path", error, "mine/other.yaml: file-not-found")
 
 
 def test_a_name_and_version_are_used_once(project: Path) -> None:
     write_runs(project, RUN_FILE, RUN_FILE | {"saveSeconds": 60})
-    assert lines(project) == (
-        "training/runs/llama.yaml document 2: version: got 1 of 'llama', which "
-        "training/runs/llama.yaml document 1 has too; allowed one run per name and version; raise "
-        "the version",
-    )
+    expected = "training/runs/llama.yaml document 2: version: duplicate"
+    check_issues("runs", "version used twice", error_of(project), expected)
 
 
 def test_mistakes_of_all_files_come_at_once(project: Path) -> None:
     write_runs(project, RUN_FILE | {"team": "nobody", "launcher": "none"}, name="one")
     (project / "training/runs/two.yaml").write_text("name: [")
     write_runs(project, RUN_FILE, RUN_FILE | {"version": 0}, name="three")
-    found = [line.partition("; ")[0] for line in lines(project, "one", "two", "three", "four")]
-    assert found == [
-        "training/runs/one.yaml: team: got 'nobody'",
-        "training/runs/one.yaml: launcher: got 'none'",
-        "training/runs/two.yaml: YAML error at line 1, column 8: expected the node content, "
-        "but found '<stream end>'",
-        "training/runs/three.yaml document 2: version: 0 is too small",
-        "runs[3]: got 'four'",
+    error = error_of(project, "one", "two", "three", "four")
+    assert codes(error) == [
+        "training/runs/one.yaml: team: unknown-name",
+        "training/runs/one.yaml: launcher: unknown-name",
+        "training/runs/two.yaml: yaml",
+        "training/runs/three.yaml document 2: version: out-of-range",
+        "runs[3]: unknown-name",
     ]
 
 
@@ -411,7 +417,7 @@ def test_runs_of_a_broken_stack_are_checked_too(project: Path) -> None:
     values = stack_values() | {"runs": ["llama"], "cohort": "Bad Name"}
     with pytest.raises(ConfigError) as caught:
         plan.make(values, "example", project)
-    assert [line.partition(";")[0] for line in caught.value.lines] == [
-        "cohort: 'Bad Name' is not valid",
-        "training/runs/llama.yaml: version: '1' is not a whole number",
+    assert codes(caught.value) == [
+        "cohort: dns-label",
+        "training/runs/llama.yaml: version: wrong-type",
     ]

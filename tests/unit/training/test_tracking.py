@@ -226,7 +226,7 @@ def test_a_line_is_read_once_it_is_whole(tmp_path: Path) -> None:
     assert tail.lines(9) == [{}]
 
 
-URIS = "allowed sqlite:///FILE, http://SERVER or https://SERVER"
+URIS = "must be sqlite:///FILE, http://SERVER or https://SERVER; correct it"
 
 
 @pytest.mark.parametrize(
@@ -236,8 +236,8 @@ URIS = "allowed sqlite:///FILE, http://SERVER or https://SERVER"
             ["nowhere", "--uri", "sqlite:///x"],
             "RUN_DIR: nowhere is not a folder; name a run directory",
         ),
-        ([".", "--uri", ""], f"--uri: got ''; {URIS}"),
-        ([".", "--uri", "mlruns"], f"--uri: got 'mlruns'; {URIS}"),
+        ([".", "--uri", ""], f"--uri: '' is not a tracking URI; {URIS}"),
+        ([".", "--uri", "mlruns"], f"--uri: 'mlruns' is not a tracking URI; {URIS}"),
     ],
 )
 def test_a_run_or_a_server_that_is_none_is_one_line(

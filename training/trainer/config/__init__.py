@@ -1,7 +1,7 @@
-"""What a training run can be told, with units, defaults and limits; one file per section.
+"""The trainer's settings with units, defaults and limits; one file per section.
 
 This package needs only the standard library and yaml: launchers and checks may import it without
-loading torch. `load` reads a file strictly and reports every mistake at once.
+loading torch. `load` reads a file strictly and reports every issue at once.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import yaml
 
 from training.batch import (
     accumulation_steps,
-    batch_mistakes,
+    batch_issues,
     scaled_learning_rate,
     scaling_warnings,
 )
-from training.config_errors import ConfigError
+from training.config_errors import ConfigError, ConfigIssue, within
 from training.trainer.config.batch import BatchConfig
 from training.trainer.config.checkpoints import CheckpointConfig
 from training.trainer.config.data import DataConfig
-from training.trainer.config.limits import Mistakes, not_negative, positive
+from training.trainer.config.limits import Issues, not_negative, out_of_range, positive
 from training.trainer.config.loader import build, merge_assignments
 from training.trainer.config.model import ModelConfig
 from training.trainer.config.optimization import OptimizerConfig, ScheduleConfig
@@ -33,7 +33,7 @@ from training.trainer.config.reporting import EvaluationConfig, ReportConfig
 
 @dataclass(frozen=True, kw_only=True)
 class TrainerConfig:
-    """Everything a run can be told."""
+    """All settings of a run."""
 
     steps: int
     """Optimizer steps of the whole run."""
@@ -67,7 +67,7 @@ class TrainerConfig:
         return scaled_learning_rate(self.optimizer.learning_rate, samples, reference)
 
     def warnings(self) -> list[str]:
-        """What may well be a mistake, one line each."""
+        """Return what may be a mistake though it works, one line each."""
         return scaling_warnings(
             self.optimizer.learning_rate,
             self.batch.global_samples,
@@ -79,8 +79,8 @@ class TrainerConfig:
         """Plain values, nested as in the file; `parse` turns it back."""
         return asdict(self)
 
-    def mistakes(self) -> Mistakes:
-        """What cannot work, one line each: path, got, allowed, remedy."""
+    def validate(self) -> Issues:
+        """Yield what cannot work."""
         for name in ("steps", "threads", "collective_timeout_s"):
             yield from positive(name, getattr(self, name))
         yield from not_negative("seed", self.seed)
@@ -97,55 +97,65 @@ class TrainerConfig:
             self.checkpoint,
             self.report,
         ):
-            yield from section.mistakes()
+            yield from section.validate()
         if not self.model.path:
-            yield from self.parallel.model_mistakes(self.model.shape())
+            yield from self.parallel.model_issues(self.model.shape())
         if self.schedule.warmup_steps >= self.steps > 0:
-            yield (
-                f"schedule.warmup_steps: got {self.schedule.warmup_steps}; "
-                f"allowed < steps = {self.steps}"
+            yield out_of_range(
+                "schedule.warmup_steps",
+                self.schedule.warmup_steps,
+                f"must be below steps = {self.steps}",
             )
 
 
 def parse(values: Mapping[str, Any], source: str = "config") -> TrainerConfig:
-    """The configuration in `values`. Raises ConfigError with one line per mistake."""
-    mistakes: list[str] = []
-    config = build(TrainerConfig, values, mistakes)
+    """Return the configuration in `values`. Raises ConfigError with every issue."""
+    issues: list[ConfigIssue] = []
+    config = build(TrainerConfig, values, issues)
     if config is not None:
-        mistakes += config.mistakes()
-    if config is None or mistakes:
-        raise ConfigError([f"{source}: {mistake}" for mistake in mistakes])
+        issues += config.validate()
+    if config is None or issues:
+        raise ConfigError(within(source, issues))
     return config
 
 
 def load(file: Path, assignments: Sequence[str] = ()) -> TrainerConfig:
     """Read a YAML file and apply `key=value` assignments (dotted keys, YAML values) on top.
 
-    Raises ConfigError with one line per mistake, also for a file that cannot be read.
+    Raises ConfigError with every issue, also for a file that cannot be read.
     """
     try:
         values = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigError([f"{file}: cannot be read: {reason}"]) from None
+        raise ConfigError([_unreadable(file, f"cannot be read: {reason}")]) from None
     except yaml.YAMLError as error:
-        raise ConfigError([f"{file}: not YAML: {' '.join(str(error).split())}"]) from None
+        raise ConfigError([_unreadable(file, " ".join(str(error).split()))]) from None
     values = {} if values is None else values
     if not isinstance(values, dict):
-        got = type(values).__name__
-        raise ConfigError([f"{file}: got a {got}; allowed a mapping of settings"])
+        raise ConfigError([_unreadable(file, f"contains a {type(values).__name__}")])
     return parse(merge_assignments(values, assignments), str(file))
 
 
-def world_mistakes(config: TrainerConfig, world_size: int) -> list[str]:
-    """What is wrong with the mesh and the batch for this many ranks; empty when both fit."""
-    mistakes = list(config.parallel.world_mistakes(world_size))
-    if mistakes:
-        return mistakes
+def _unreadable(file: Path, problem: str) -> ConfigIssue:
+    return ConfigIssue(
+        path=str(file),
+        problem=problem,
+        valid="must be a YAML file with a mapping of settings",
+        action="correct it",
+        code="invalid-file",
+    )
+
+
+def world_issues(config: TrainerConfig, world_size: int) -> list[ConfigIssue]:
+    """Return what is wrong with the mesh and the batch for this many ranks; empty when both fit."""
+    issues = list(config.parallel.world_issues(world_size))
+    if issues:
+        return issues
     batch, data_ranks = config.batch, config.parallel.layout(world_size).data
-    mistakes = batch_mistakes(batch.global_samples, batch.micro_samples, data_ranks)
+    issues = batch_issues(batch.global_samples, batch.micro_samples, data_ranks)
     passes = accumulation_steps(batch.global_samples, batch.micro_samples, data_ranks)
-    return mistakes + list(config.parallel.batch_mistakes(passes or config.parallel.pipeline))
+    return issues + list(config.parallel.batch_issues(passes or config.parallel.pipeline))
 
 
 __all__ = [
@@ -163,5 +173,5 @@ __all__ = [
     "TrainerConfig",
     "load",
     "parse",
-    "world_mistakes",
+    "world_issues",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from training.trainer.config.limits import Mistakes, positive
+from training.trainer.config.limits import Issues, out_of_range, positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,12 +16,13 @@ class BatchConfig:
     micro_samples: int = 16
     """Samples per forward pass on one rank; the rest is gradient accumulation."""
 
-    def mistakes(self) -> Mistakes:
-        """What cannot work, one line each: path, got, allowed, remedy."""
+    def validate(self) -> Issues:
+        """Yield what cannot work."""
         yield from positive("batch.global_samples", self.global_samples)
         yield from positive("batch.micro_samples", self.micro_samples)
         if self.micro_samples > 0 and self.global_samples % self.micro_samples:
-            yield (
-                f"batch.global_samples: got {self.global_samples}; allowed a multiple of "
-                f"batch.micro_samples = {self.micro_samples}"
+            yield out_of_range(
+                "batch.global_samples",
+                self.global_samples,
+                f"must be a multiple of batch.micro_samples = {self.micro_samples}",
             )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from training.config_errors import ConfigIssue
 from training.objects import BadLocation, Location
-from training.trainer.config.limits import Mistakes, positive
+from training.trainer.config.limits import Issues, positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,19 +26,28 @@ class CheckpointConfig:
     deadline_s: float = 60.0
     """Seconds from a notice to a committed checkpoint; a run record's grace budget wins."""
 
-    def mistakes(self) -> Mistakes:
-        """What cannot work, one line each: path, got, allowed, remedy."""
+    def validate(self) -> Issues:
+        """Yield what cannot work."""
         for name in ("every_steps", "every_seconds", "milestone_every_steps"):
             yield from positive(f"checkpoint.{name}", getattr(self, name))
         if self.store is not None:
             try:
                 Location.parse(self.store)
-            except BadLocation as error:
-                yield f"checkpoint.store: {error}, or null for the run directory"
+            except BadLocation:
+                yield ConfigIssue(
+                    path="checkpoint.store",
+                    problem=f"{self.store!r} is not a location",
+                    valid="must be s3://BUCKET/PREFIX, or null for the run directory",
+                    action="correct it",
+                    code="invalid-location",
+                )
         yield from positive("checkpoint.keep_latest", self.keep_latest)
         yield from positive("checkpoint.deadline_s", self.deadline_s)
         if self.every_steps is None and self.every_seconds is None:
-            yield (
-                "checkpoint: every_steps and every_seconds are both null; "
-                "set one, else a crash loses the whole run"
+            yield ConfigIssue(
+                path="checkpoint",
+                problem="every_steps and every_seconds are both null",
+                valid="must have at least one interval, or a crash loses the whole run",
+                action="set one",
+                code="missing",
             )

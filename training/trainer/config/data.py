@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Literal
 
+from training.config_errors import ConfigIssue
 from training.spec import LATEST
-from training.trainer.config.limits import Mistakes, not_negative, positive
+from training.trainer.config.limits import Issues, not_negative, positive
+from training.trainer.config.loader import missing
 
 MOST_PARTS: Final = 1 << 16
 """Samples after which a mixture repeats, at most: its pattern is kept in memory."""
@@ -57,23 +59,28 @@ class DataConfig:
     """Steps whose samples are read ahead in the background; 0: each when its step begins. null: 8
     with a GPU; 0 on CPUs, where the thread would take more time from the step than it saves."""
 
-    def mistakes(self) -> Mistakes:
-        """What cannot work, one line each: path, got, allowed, remedy."""
+    def validate(self) -> Issues:
+        """Yield what cannot work."""
         yield from positive("data.sequence_length", self.sequence_length)
         yield from positive("data.weight", self.weight)
         yield from not_negative("data.prefetch_steps", self.prefetch_steps or 0)
         if not self.path:
-            yield "data.path: missing; make one with `python -m training.prepare` and name it"
+            yield missing("data.path", "must be a dataset that `python -m training.prepare` wrote")
         for number, source in enumerate(self.sources):
             yield from positive(f"data.sources[{number}].weight", source.weight)
         if min(self._shares()) > 0 and sum(whole_weights(self._shares())) > MOST_PARTS:
-            yield (
-                f"data.sources: weights {', '.join(map(str, self._shares()))} repeat after more "
-                f"than {MOST_PARTS} samples; round them"
+            yield ConfigIssue(
+                path="data.sources",
+                problem=f"weights {', '.join(map(str, self._shares()))} repeat after too many samples",
+                valid=f"must be in proportion to whole numbers with a sum of at most {MOST_PARTS}",
+                action="round them",
+                code="out-of-range",
             )
         for path in self.paths():
             if path.startswith(S3) and self.staging is None:
-                yield f"data.staging: missing; {path} is read from a copy on a local disk: name one"
+                yield missing(
+                    "data.staging", f"must be a folder on a local disk, to which {path} is copied"
+                )
 
     def steps_ahead(self, *, gpu: bool) -> int:
         """`prefetch_steps`, or what its null means."""

@@ -1,27 +1,38 @@
-"""Limits of single settings, as lines for the user."""
+"""Limits of single settings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-Mistakes = Iterator[str]
-"""One line each: path, got, allowed, remedy."""
+from training.config_errors import ConfigIssue
+
+Issues = Iterator[ConfigIssue]
 
 
-def positive(path: str, value: float | None) -> Mistakes:
-    """`value` > 0, or null where a setting may be switched off."""
+def out_of_range(path: str, value: Any, valid: str, action: str = "change it") -> ConfigIssue:
+    """Return the issue of a value outside of its limits."""
+    return ConfigIssue(
+        path=path, problem=f"{value} is not valid", valid=valid, action=action, code="out-of-range"
+    )
+
+
+def positive(path: str, value: float | None) -> Issues:
+    """`value` > 0, or null where a setting can be switched off."""
     if value is not None and not value > 0:
-        off = "; use null to switch it off" if path.count("every_") and value == 0 else ""
-        yield f"{path}: got {value}; allowed > 0{off}"
+        switch = path.rpartition(".")[2].startswith("every_") and value == 0
+        yield out_of_range(
+            path, value, "must be above 0", "use null to switch it off" if switch else "raise it"
+        )
 
 
-def not_negative(path: str, value: float) -> Mistakes:
+def not_negative(path: str, value: float) -> Issues:
     """`value` >= 0."""
     if value < 0:
-        yield f"{path}: got {value}; allowed >= 0"
+        yield out_of_range(path, value, "must be 0 or above", "raise it")
 
 
-def fraction(path: str, value: float) -> Mistakes:
+def fraction(path: str, value: float) -> Issues:
     """0 <= `value` < 1."""
     if not 0 <= value < 1:
-        yield f"{path}: got {value}; allowed 0 up to, not including, 1"
+        yield out_of_range(path, value, "must be at least 0 and below 1")

@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from training.trainer.config.limits import Mistakes, positive
+from training.config_errors import ConfigIssue
+from training.trainer.config.limits import Issues, out_of_range, positive
 from training.trainer.config.parallel import ModelShape
 
 CONFIG_FILE: Final = "config.json"
@@ -21,8 +22,8 @@ class ModelConfig:
     """A causal language model, its parameters in float32: Llama of this shape, or a folder's."""
 
     path: str = ""
-    """Folder whose config.json describes a causal language model of transformers; it says the shape
-    then, and the fields below are left out. Empty: a Llama with the shape below."""
+    """Absolute path of a folder whose config.json describes a causal language model of transformers and
+    sets the shape; the fields below must be absent then. Empty: a Llama with the shape below."""
     weights: Literal["random", "safetensors"] = "random"
     """Initial weights: drawn by the model's own rules from the run's seed, or read from `path`."""
     vocab_size: int = 264
@@ -42,25 +43,42 @@ class ModelConfig:
     initializer_range: float = 0.02
     """Standard deviation of the initial weights."""
 
-    def mistakes(self) -> Mistakes:
-        """What cannot work, one line each: path, got, allowed, remedy."""
+    def validate(self) -> Issues:
+        """Yield what cannot work."""
         if self.weights == "safetensors" and not self.path:
-            yield "model.weights: got safetensors; allowed with model.path, where they are read"
+            yield ConfigIssue(
+                path="model.weights",
+                problem="'safetensors' without model.path",
+                valid="requires model.path, from which weights are read",
+                action="set model.path, or model.weights: random",
+                code="conflict",
+            )
         if self.path:
-            yield from self._said_twice()
+            if not self.path.startswith("/"):
+                yield ConfigIssue(
+                    path="model.path",
+                    problem=f"{self.path!r} is not an absolute path",
+                    valid="must be a folder such as /data/models/NAME; models are not downloaded",
+                    action="copy the model to such a folder, and set its path",
+                    code="invalid-path",
+                )
+            yield from self._set_twice()
             return
         for name in ("hidden_size", "intermediate_size", "layers", "heads", "kv_heads"):
             yield from positive(f"model.{name}", getattr(self, name))
         yield from positive("model.initializer_range", self.initializer_range)
         if self.vocab_size < 257:
-            yield f"model.vocab_size: got {self.vocab_size}; allowed >= 257"
+            yield out_of_range("model.vocab_size", self.vocab_size, "must be at least 257")
         if self.heads > 0 and self.hidden_size % (2 * self.heads):
-            yield (
-                f"model.hidden_size: got {self.hidden_size}; allowed a multiple of "
-                f"2 x heads = {2 * self.heads} (rotary embeddings turn pairs)"
+            yield out_of_range(
+                "model.hidden_size",
+                self.hidden_size,
+                f"must be a multiple of 2 x heads = {2 * self.heads} (rotary embeddings turn pairs)",
             )
         if self.kv_heads > 0 and self.heads % self.kv_heads:
-            yield f"model.kv_heads: got {self.kv_heads}; allowed a divisor of {self.heads}"
+            yield out_of_range(
+                "model.kv_heads", self.kv_heads, f"must be a divisor of model.heads = {self.heads}"
+            )
 
     def identity(self) -> dict[str, Any]:
         """What must not change while a run goes on: its shape, wherever a folder lies by then."""
@@ -84,10 +102,13 @@ class ModelConfig:
     def _shape_fields(self) -> Sequence[str]:
         return [field.name for field in fields(self) if field.name not in _NOT_SHAPE]
 
-    def _said_twice(self) -> Mistakes:
+    def _set_twice(self) -> Issues:
         for name in self._shape_fields:
             if getattr(self, name) != getattr(type(self), name):
-                yield (
-                    f"model.{name}: got {getattr(self, name)} besides model.path; "
-                    "allowed in the folder's config.json only; leave it out here"
+                yield ConfigIssue(
+                    path=f"model.{name}",
+                    problem=f"{getattr(self, name)} besides model.path",
+                    valid="must be set in the folder's config.json only",
+                    action="remove it",
+                    code="conflict",
                 )

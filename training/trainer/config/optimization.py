@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from training.trainer.config.limits import Mistakes, fraction, not_negative, positive
+from training.trainer.config.limits import Issues, fraction, not_negative, positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +28,8 @@ class OptimizerConfig:
     clip_norm: float = 1.0
     """Gradients are scaled down to this global 2-norm."""
 
-    def mistakes(self) -> Mistakes:
-        """What cannot work, one line each: path, got, allowed, remedy."""
+    def validate(self) -> Issues:
+        """Yield what cannot work."""
         for name in ("learning_rate", "epsilon", "clip_norm"):
             yield from positive(f"optimizer.{name}", getattr(self, name))
         yield from positive("optimizer.scale_learning_rate", self.scale_learning_rate)
@@ -49,7 +49,7 @@ class ScheduleConfig:
     final_fraction: float = 0.1
     """Learning rate at the last step, as a fraction of the peak; ignored by `constant`."""
 
-    def mistakes(self) -> Mistakes:
-        """What cannot work, one line each: path, got, allowed, remedy."""
+    def validate(self) -> Issues:
+        """Yield what cannot work."""
         yield from not_negative("schedule.warmup_steps", self.warmup_steps)
         yield from fraction("schedule.final_fraction", self.final_fraction)

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from training.trainer.config.limits import Mistakes, positive
+from training.config_errors import ConfigIssue
+from training.trainer.config.limits import Issues, out_of_range, positive
 
 Dtype = Literal["float32", "bfloat16"]
 
@@ -97,8 +98,8 @@ class ParallelConfig:
     schedule: Literal["1f1b", "gpipe"] = "1f1b"
     """Order of the pipeline's micro-batches: 1f1b holds fewer activations than gpipe."""
 
-    def mistakes(self) -> Mistakes:
-        """What cannot work, one line each: path, got, allowed, remedy."""
+    def validate(self) -> Issues:
+        """Yield what cannot work."""
         for name in ("replicate", "shard", "tensor", "pipeline"):
             value = getattr(self, name)
             if value is not None:
@@ -125,47 +126,60 @@ class ParallelConfig:
             tensor=self.tensor,
         )
 
-    def model_mistakes(self, shape: ModelShape) -> Mistakes:
-        """Why a model of this shape cannot be divided so."""
+    def model_issues(self, shape: ModelShape) -> Issues:
+        """Yield why a model of this shape cannot be divided like this."""
         for name in ("tensor", "pipeline"):
             if getattr(self, name) > 1 and shape.kind not in LLAMA_LIKE:
-                yield (
-                    f"parallel.{name}: got {getattr(self, name)} for model type {shape.kind}; "
-                    f"allowed 1, or a model of type {', '.join(LLAMA_LIKE)}; use parallel.shard"
+                yield out_of_range(
+                    f"parallel.{name}",
+                    f"{getattr(self, name)} with model type {shape.kind}",
+                    f"must be 1 unless the model type is one of {', '.join(LLAMA_LIKE)}",
+                    "use parallel.shard instead",
                 )
         for name in ("heads", "kv_heads", "intermediate_size"):
             if self.tensor > 0 and getattr(shape, name) % self.tensor:
                 size = getattr(shape, name)
-                yield f"parallel.tensor: got {self.tensor}; allowed a divisor of {name} = {size}"
+                yield out_of_range(
+                    "parallel.tensor", self.tensor, f"must be a divisor of model.{name} = {size}"
+                )
         if self.pipeline > shape.layers:
-            yield (
-                f"parallel.pipeline: got {self.pipeline}; allowed at most the model's layers, "
-                f"{shape.layers}"
+            yield out_of_range(
+                "parallel.pipeline",
+                self.pipeline,
+                f"must be at most the model's {shape.layers} layers",
+                "lower it",
             )
         if self.pipeline > 1 and shape.tied:
-            yield (
-                f"parallel.pipeline: got {self.pipeline} with tied embeddings, which the first and "
-                "the last stage would share; allowed 1; set model.tie_embeddings: false"
+            yield ConfigIssue(
+                path="parallel.pipeline",
+                problem=f"{self.pipeline} with tied embeddings, which the first and the last "
+                "stage would share",
+                valid="must be 1 with tied embeddings",
+                action="set model.tie_embeddings: false",
+                code="conflict",
             )
 
-    def batch_mistakes(self, micro_batches: int) -> Mistakes:
-        """Whether a pipeline is filled by so many micro-batches per step and data rank."""
+    def batch_issues(self, micro_batches: int) -> Issues:
+        """Check that this many micro-batches per step and data rank fill the pipeline."""
         if self.schedule == "1f1b" and micro_batches < self.pipeline:
-            yield (
-                f"parallel.pipeline: got {self.pipeline} stages for {micro_batches} micro-batches "
-                "per step; allowed at most as many stages with schedule 1f1b; lower "
-                "batch.micro_samples"
+            yield out_of_range(
+                "parallel.pipeline",
+                f"{self.pipeline} stages for {micro_batches} micro-batches per step",
+                "must be at most the number of micro-batches with schedule 1f1b",
+                "lower batch.micro_samples",
             )
 
-    def world_mistakes(self, world_size: int) -> Mistakes:
-        """Why these dimensions do not make up a world of this size."""
+    def world_issues(self, world_size: int) -> Issues:
+        """Check that the dimensions make up a world of this size."""
         if not self.fits(world_size):
             names = [n for n in ("pipeline", "replicate", "shard", "tensor") if getattr(self, n)]
             product = " x ".join(f"{name} {getattr(self, name)}" for name in names)
             rule = "the world size" if self.replicate else "a divisor of the world size"
-            yield (
-                f"parallel: got {product} = {math.prod(getattr(self, n) for n in names)}; "
-                f"allowed {rule} = {world_size}; change them or the number of ranks"
+            yield out_of_range(
+                "parallel",
+                f"{product} = {math.prod(getattr(self, n) for n in names)}",
+                f"must be {rule} = {world_size}",
+                "change a dimension or the number of ranks",
             )
 
 
@@ -178,12 +192,15 @@ class PrecisionConfig:
     reduce: Dtype = "float32"
     """Of gradients while they are summed over the ranks of `parallel.shard`."""
 
-    def mistakes(self) -> Mistakes:
-        """What cannot work, one line each: path, got, allowed, remedy."""
+    def validate(self) -> Issues:
+        """Yield what cannot work."""
         if self.reduce == "bfloat16" and self.compute == "float32":
-            yield (
-                "precision.reduce: got bfloat16; allowed float32 when precision.compute is "
-                "float32; gradients would lose what computing them exactly has cost"
+            yield ConfigIssue(
+                path="precision.reduce",
+                problem="'bfloat16' loses the precision of float32 gradients",
+                valid="must be float32 when precision.compute is float32",
+                action="change one of them",
+                code="conflict",
             )
 
 
@@ -197,6 +214,6 @@ class BlocksConfig:
     compile: bool = False
     """torch.compile each block once; they share one compilation. The first step takes longer."""
 
-    def mistakes(self) -> Mistakes:
-        """Any combination works."""
+    def validate(self) -> Issues:
+        """Yield nothing: any combination works."""
         yield from ()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from training.trainer.config.limits import Mistakes, positive
+from training.config_errors import ConfigIssue
+from training.trainer.config.limits import Issues, out_of_range, positive
 
 _SCHEMES = ("sqlite", "http", "https")
 
@@ -18,8 +19,8 @@ class EvaluationConfig:
     samples: int = 128
     """Samples, spread evenly over the held-out files; all of them when there are fewer."""
 
-    def mistakes(self) -> Mistakes:
-        """What cannot work, one line each: path, got, allowed, remedy."""
+    def validate(self) -> Issues:
+        """Yield what cannot work."""
         yield from positive("evaluation.every_steps", self.every_steps)
         yield from positive("evaluation.samples", self.samples)
 
@@ -41,23 +42,34 @@ class ReportConfig:
     mlflow_experiment: str = "trainyard"
     """Experiment of the MLflow run; made when it is missing."""
 
-    def mistakes(self) -> Mistakes:
-        """What cannot work, one line each: path, got, allowed, remedy."""
+    def validate(self) -> Issues:
+        """Yield what cannot work."""
         yield from positive("report.every_seconds", self.every_seconds)
         port = self.prometheus_port
         if port is not None and not 0 < port < 65536:
-            yield f"report.prometheus_port: got {port}; allowed 1 to 65535, or null"
+            yield out_of_range(
+                "report.prometheus_port", port, "must be between 1 and 65535, or null"
+            )
         if self.mlflow is not None:
-            yield from uri_mistakes("report.mlflow", self.mlflow)
+            yield from uri_issues("report.mlflow", self.mlflow)
 
 
-def uri_mistakes(path: str, uri: str) -> Mistakes:
-    """What is wrong with a tracking URI."""
+def uri_issues(path: str, uri: str) -> Issues:
+    """Check a tracking URI."""
     scheme, separator, rest = uri.partition("://")
     if not separator or scheme not in _SCHEMES or not rest:
-        yield f"{path}: got {uri!r}; allowed sqlite:///FILE, http://SERVER or https://SERVER"
+        yield ConfigIssue(
+            path=path,
+            problem=f"{uri!r} is not a tracking URI",
+            valid="must be sqlite:///FILE, http://SERVER or https://SERVER",
+            action="correct it",
+            code="invalid-uri",
+        )
     elif scheme != "sqlite" and "@" in rest.partition("/")[0]:
-        yield (
-            f"{path}: got a URI with credentials; allowed one without, since it is recorded; "
-            "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+        yield ConfigIssue(
+            path=path,
+            problem="contains credentials, and the URI is recorded",
+            valid="must not contain credentials",
+            action="set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD instead",
+            code="plaintext-secret",
         )

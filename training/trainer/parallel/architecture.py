@@ -17,7 +17,7 @@ import torch
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from transformers.models.llama.modeling_llama import LlamaForCausalLM
 
-from training.config_errors import ConfigError
+from training.config_errors import ConfigError, ConfigIssue
 from training.trainer.config import ModelConfig
 from training.trainer.config.model import CONFIG_FILE
 
@@ -37,8 +37,13 @@ def transformers_config(config: ModelConfig, sequence_length: int) -> Any:
     if longest is not None and longest < sequence_length:
         raise ConfigError(
             [
-                f"data.sequence_length: got {sequence_length}; must be at most {longest}, the "
-                f"max_position_embeddings of {config.path}"
+                ConfigIssue(
+                    path="data.sequence_length",
+                    problem=f"{sequence_length} is too long",
+                    valid=f"must be at most {longest}, the positions of {config.path}",
+                    action="lower it",
+                    code="out-of-range",
+                )
             ]
         )
     return settings
@@ -71,16 +76,26 @@ def _class_and_values(config: ModelConfig, sequence_length: int) -> tuple[Any, d
     except (ImportError, AttributeError):
         raise ConfigError(
             [
-                f"model.path: {file}: got {name} of model type {kind}; "
-                "must be a causal language model of the installed transformers"
+                ConfigIssue(
+                    path=f"model.path: {file}",
+                    problem=f"names {name} of model type {kind}",
+                    valid="must be a causal language model of the installed transformers",
+                    action="choose another model",
+                    code="unknown-model",
+                )
             ]
         ) from None
     except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
         reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
         raise ConfigError(
             [
-                f"model.path: {file}: {reason}; must be a folder whose {CONFIG_FILE} names a "
-                "model_type and its architectures"
+                ConfigIssue(
+                    path=f"model.path: {file}",
+                    problem=str(reason),
+                    valid=f"must be a folder whose {CONFIG_FILE} has model_type and architectures",
+                    action="correct the path or the file",
+                    code="invalid-file",
+                )
             ]
         ) from None
 

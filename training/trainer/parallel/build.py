@@ -20,7 +20,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-from training.config_errors import ConfigError
+from training.config_errors import ConfigError, ConfigIssue
 from training.trainer.config import TrainerConfig
 from training.trainer.config.parallel import ModelShape
 from training.trainer.parallel import initialization, pretrained
@@ -80,14 +80,19 @@ def build_network(config: TrainerConfig, world: World, vocabulary: int) -> Netwo
     """
     settings = transformers_config(config.model, config.data.sequence_length)
     layout = world.layout
-    mistakes = list(config.parallel.model_mistakes(_shape(settings)))
+    issues = list(config.parallel.model_issues(_shape(settings)))
     if settings.vocab_size < vocabulary:
-        mistakes.append(
-            f"model.path: {config.model.path}: vocab_size is {settings.vocab_size}; "
-            f"must be at least {vocabulary}, the dataset's"
+        issues.append(
+            ConfigIssue(
+                path="model.path",
+                problem=f"{config.model.path} has vocab_size {settings.vocab_size}",
+                valid=f"must be at least {vocabulary}, the dataset's",
+                action="prepare the dataset with this model's tokenizer",
+                code="out-of-range",
+            )
         )
-    if mistakes:
-        raise ConfigError(mistakes)
+    if issues:
+        raise ConfigError(issues)
     with initialization.InitRecorder() as recorder:
         model = build_on_meta(settings)
     init_ops = recorder.ops_for(model) if config.model.weights == "random" else {}

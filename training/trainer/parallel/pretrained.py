@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 from safetensors import SafetensorError, safe_open
 
-from training.config_errors import ConfigError
+from training.config_errors import ConfigError, ConfigIssue
 from training.trainer.parallel.sharding import local_region, to_local
 
 _SINGLE: Final = "model.safetensors"
@@ -34,7 +34,7 @@ def load_pretrained(model: torch.nn.Module, folder: Path) -> None:
         mistakes += _read(folder / file, wanted)
     if mistakes:
         more = f" (and {len(mistakes) - 1} more)" if len(mistakes) > 1 else ""
-        raise ConfigError([f"{mistakes[0]}{more}; must hold the weights of this model"])
+        raise ConfigError([f"{mistakes[0]}{more}; must be the weights of this model; correct it"])
 
 
 def _files(folder: Path) -> Mapping[str, str]:
@@ -48,8 +48,13 @@ def _files(folder: Path) -> Mapping[str, str]:
     except (OSError, ValueError, KeyError, AttributeError, SafetensorError) as error:
         raise ConfigError(
             [
-                f"model.weights: {folder}: {' '.join(str(error).split())}; "
-                f"must be a folder with {_SINGLE} or {_INDEX}"
+                ConfigIssue(
+                    path=f"model.weights: {folder}",
+                    problem=" ".join(str(error).split()),
+                    valid=f"must be a folder with {_SINGLE} or {_INDEX}",
+                    action="correct model.path",
+                    code="invalid-file",
+                )
             ]
         ) from None
 

@@ -1,0 +1,69 @@
+"""Checks of a run against the network policies of its team's namespace, before it is created."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from infra.config.errors import ConfigIssue, shown
+from infra.domain import naming
+from infra.domain.platform import Platform
+from infra.tenancy.network_policies import RUN_PORTS
+
+_HTTPS: Final = 443
+
+
+def check_report(settings: Mapping[str, Any], platform: Platform) -> Iterator[ConfigIssue]:
+    """Check the section `report` of the trainer's settings."""
+    report = settings.get("report")
+    if not isinstance(report, Mapping):
+        return
+    yield from _metrics_endpoint(report)
+    if isinstance(uri := report.get("mlflow"), str):
+        yield from _tracking_server(uri, platform)
+
+
+def _metrics_endpoint(report: Mapping[str, Any]) -> Iterator[ConfigIssue]:
+    """Prometheus reaches runs on the platform's port only."""
+    for key in ("prometheus_port", "prometheus_address"):
+        if key in report:
+            yield ConfigIssue(
+                path=f"config: report.{key}",
+                code="platform-setting",
+                problem=f"{shown(report[key])} replaces the platform's metrics endpoint",
+                valid=f"must be absent: every run serves metrics on port {naming.METRICS_PORT}",
+                action="remove it",
+            )
+
+
+def _tracking_server(uri: str, platform: Platform) -> Iterator[ConfigIssue]:
+    """Pods reach HTTPS in the stack's egressCidrs, and each other; other URIs are checked by the trainer."""
+    parts = urlsplit(uri)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return
+    try:
+        port = parts.port or (_HTTPS if parts.scheme == "https" else 80)
+    except ValueError:
+        port = 0
+    if any(first <= port <= last for first, last in RUN_PORTS):
+        return
+    if port != _HTTPS or not _may_be_in(parts.hostname, platform.egress_cidrs):
+        yield ConfigIssue(
+            path="config: report.mlflow",
+            code="unreachable",
+            problem=f"{shown(uri)} is blocked by the network policies of team namespaces",
+            valid=f"must be on port {_HTTPS} in egressCidrs of the stack "
+            f"({', '.join(platform.egress_cidrs) or 'none defined'})",
+            action="use such a server, or add its address to egressCidrs",
+        )
+
+
+def _may_be_in(host: str, cidrs: tuple[str, ...]) -> bool:
+    """Whether a host can be in one of the blocks; the address of a name is not known here."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return bool(cidrs)
+    return any(address in ipaddress.ip_network(cidr) for cidr in cidrs)
