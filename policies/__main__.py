@@ -1,4 +1,4 @@
-"""The policy pack; the engine starts this folder with the pack's own Python environment."""
+"""Entry point of the policy pack, which the engine runs in the pack's own Python environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Present the rules to pulumi_policy: its values become plain data, violations become messages."""
+"""Adapt the rules to pulumi_policy: convert its values to plain data and violations to messages."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from rules.model import (
 )
 
 _STACK = "pulumi:pulumi:Stack"
-"""Every deployment has one of these resources, so it is where configuration mistakes are told."""
+"""Every deployment has exactly one, so policy configuration errors are reported on it."""
 
 _inputs: dict[str, dict[str, Any]] = {}
-"""Per URN: what the program asked for, as told before the resource is touched.
+"""Inputs by URN, as validated before the resource is changed.
 
-Stack policies are told outputs. A preview knows none of an object whose cluster is yet to be made, so
-without the inputs those policies would judge empty objects.
+Stack policies receive outputs. In a preview, objects of a cluster that does not exist yet have none, so
+without the inputs stack policies would check empty objects.
 """
 
 
 def plain(value: Any) -> Any:
-    """`value` without pulumi_policy's proxies: unknowns as UNKNOWN, whole numbers as int."""
+    """Return `value` without pulumi_policy's proxies: unknowns as UNKNOWN, whole numbers as int."""
     if isinstance(value, Mapping):
         return {key: _item(value, key) for key in value}
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -52,7 +52,7 @@ def plain(value: Any) -> Any:
 
 
 def _item(container: Any, key: Any) -> Any:
-    """Reading an unknown value raises, one level above it."""
+    """Convert one item. Reading an unknown value raises on its container."""
     try:
         return plain(container[key])
     except UnknownValueError:
@@ -123,5 +123,5 @@ def _schema(rule: Rule) -> PolicyConfigSchema | None:
 
 
 def policy(rule: Rule) -> Policy:
-    """The rule as a policy that blocks, unless the policy configuration says otherwise."""
+    """Convert a rule to a policy, mandatory unless the policy configuration overrides it."""
     return _resource_policy(rule) if isinstance(rule, ResourceRule) else _stack_policy(rule)

@@ -1,4 +1,4 @@
-"""Buckets: each has its encryption and its public access block, which are resources beside it."""
+"""Buckets require encryption and a public access block, which are separate resources."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FLAGS: Final = (
 
 
 def _settings_of(bucket: Resource, settings: Iterable[Resource]) -> list[Resource]:
-    """Those of the settings that name the bucket, by its output or by its name."""
+    """Return the settings that refer to the bucket, by output or by name."""
     name = bucket.props.get("bucket")
     return [
         setting
@@ -35,8 +35,8 @@ def _settings_of(bucket: Resource, settings: Iterable[Resource]) -> list[Resourc
 def _missing_setting(bucket: Resource, what: str, remedy: str) -> Violation:
     return Violation(
         path="bucket",
-        got=f"no {what} beside it",
-        allowed="one for every bucket",
+        got=f"no {what}",
+        expected="one for every bucket",
         remedy=remedy,
         urn=bucket.urn,
     )
@@ -52,7 +52,7 @@ def _check_encryption(resource: Resource) -> Iterator[Violation]:
     yield Violation(
         path="rules[0].applyServerSideEncryptionByDefault.sseAlgorithm",
         got=show(algorithms),
-        allowed=", ".join(_ALGORITHMS),
+        expected=", ".join(_ALGORITHMS),
         remedy="set it to aws:kms, with the key of the stack",
         urn=resource.urn,
     )
@@ -64,8 +64,8 @@ def _check_access_block(resource: Resource) -> Iterator[Violation]:
             yield Violation(
                 path=flag,
                 got=show(resource.props.get(flag)),
-                allowed="true",
-                remedy="set it to true: all four together close the bucket",
+                expected="true",
+                remedy="set it to true: all four flags are required to block public access",
                 urn=resource.urn,
             )
 
@@ -94,6 +94,6 @@ def _check(resources: Sequence[Resource], _: Config) -> Iterable[Violation]:
 
 BUCKET_SETTINGS: Final = StackRule(
     name="bucket-settings",
-    description="Every bucket is encrypted, and closed to the public by all four settings.",
+    description="Every bucket is encrypted and blocks public access by all four flags.",
     check=_check,
 )

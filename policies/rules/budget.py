@@ -1,4 +1,4 @@
-"""Budget: what the stack costs in the hour in which every pool is as large as it may be."""
+"""Budget: the hourly cost of the stack with every pool at its maximum."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .node_pools import NodePool, node_pools
 from .resource_types import AWS_PROVIDER
 
 _DEFAULT_REGION: Final = "us-east-1"
-"""Whose prices stand for a stack that names no region."""
+"""Region of the prices for a stack without a region."""
 
 
 def _region(resources: Sequence[Resource]) -> str:
@@ -24,9 +24,9 @@ def _region(resources: Sequence[Resource]) -> str:
 
 
 def _highest_price(pool: NodePool, region: str) -> float | None:
-    """USD an hour of the dearest node that the pool may make; None if a price is not known.
+    """Return the USD per hour of the pool's most expensive node; None if a price is unknown.
 
-    Where spot has no price, or is not all that the pool may buy, on-demand counts.
+    On-demand prices apply where there is no spot price, or the pool is not spot-only.
     """
     spot_only = pool.capacity_types == {CAPACITY_SPOT}
     prices: list[float | None] = []
@@ -42,7 +42,7 @@ def _unbounded(pool: NodePool) -> Violation:
     return Violation(
         path="spec.limits.nodes",
         got=f"no limit (pool {pool.name})",
-        allowed="a limit, where the stack has an hourly budget",
+        expected="a limit, because the stack has an hourly budget",
         remedy="set the pool's max",
         urn=pool.resource.urn,
     )
@@ -52,8 +52,8 @@ def _unpriced(pool: NodePool, region: str) -> Violation:
     return Violation(
         path="instance types",
         got=f"{', '.join(pool.instance_types) or 'none'} (pool {pool.name})",
-        allowed=f"types whose price in {region} is known",
-        remedy="refresh infra/domain/catalog.yaml, or turn the limit off",
+        expected=f"instance types with a known price in {region}",
+        remedy="refresh infra/domain/catalog.yaml, or disable the budget",
         urn=pool.resource.urn,
     )
 
@@ -64,8 +64,8 @@ def _over(costs: Sequence[tuple[str, float, float]], limit: float) -> Iterable[V
         parts = (f"{name} {nodes:g} x {usd:.2f}" for name, nodes, usd in sorted(costs))
         yield Violation(
             path="all node pools",
-            got=f"{total:.2f} USD an hour when all are full: {' + '.join(parts)}",
-            allowed=f"{limit:.2f}",
+            got=f"{total:.2f} USD per hour at maximum size: {' + '.join(parts)}",
+            expected=f"at most {limit:.2f}",
             remedy="lower a pool's max, or raise hourly-budget.limitUsdPerHour",
         )
 
@@ -87,14 +87,14 @@ def _check(resources: Sequence[Resource], config: Config) -> Iterable[Violation]
 
 HOURLY_BUDGET: Final = StackRule(
     name="hourly-budget",
-    description="Node pools at their largest cost no more than the stack's limit.",
+    description="Node pools at their maximum size cost no more than the stack's limit.",
     check=_check,
     schema={
         "limitUsdPerHour": {
             "type": "number",
             "minimum": 0,
             "default": 0,
-            "description": "USD an hour for all nodes, at the prices of infra/domain/catalog.yaml; 0: off",
+            "description": "USD per hour for all nodes, at the prices of infra/domain/catalog.yaml; 0: off",
         }
     },
 )

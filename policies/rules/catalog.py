@@ -52,12 +52,12 @@ RULES: Final[tuple[Rule, ...]] = (
 
 
 def unknown_properties(rule: Rule, config: Config) -> Iterable[Violation]:
-    """Configured properties that the rule does not have; the engine's schema check allows them."""
+    """Yield configured properties that the rule does not have, which the engine's schema check accepts."""
     for key in sorted(set(config) - set(rule.schema)):
         close = difflib.get_close_matches(key, rule.schema, n=1)
         yield Violation(
             path=f"policy configuration: {rule.name}.{key}",
             got="an unknown property",
-            allowed=", ".join(["enforcementLevel", *sorted(rule.schema)]),
+            expected=", ".join(["enforcementLevel", *sorted(rule.schema)]),
             remedy=f"did you mean {close[0]}?" if close else "remove it",
         )

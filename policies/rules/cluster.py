@@ -15,7 +15,7 @@ _MODES: Final = {
 
 
 def _hidden(resource: Resource) -> bool:
-    """A component that does not show its inputs: the cluster that it makes is judged."""
+    """Whether it is a component without visible inputs, whose child cluster is checked instead."""
     return resource.type == CLUSTER_COMPONENT and not resource.props
 
 
@@ -27,9 +27,9 @@ def _check_mode(resource: Resource, _: Config) -> Iterable[Violation]:
     if mode in (None, "CONFIG_MAP"):
         yield Violation(
             path=".".join(keys),
-            got="none, which is CONFIG_MAP" if mode is None else show(mode),
-            allowed='"API"',
-            remedy="set it: whoever edits the ConfigMap aws-auth is an administrator",
+            got="none (default CONFIG_MAP)" if mode is None else show(mode),
+            expected='"API"',
+            remedy="set it: otherwise edit rights on the ConfigMap aws-auth grant cluster administration",
         )
 
 
@@ -37,34 +37,34 @@ def _check_version(resource: Resource, config: Config) -> Iterable[Violation]:
     if resource.type not in (*_MODES, NODE_GROUP) or _hidden(resource):
         return
     version = resource.props.get("version")
-    # A node group without one takes its cluster's.
+    # A node group without a version uses its cluster's.
     if version is UNKNOWN or (version is None and resource.type == NODE_GROUP):
         return
     if version not in config["versions"]:
         yield Violation(
             path="version",
             got=show(version),
-            allowed=", ".join(config["versions"]),
-            remedy="choose one of them: the platform is tested on these, and EKS maintains them",
+            expected=", ".join(config["versions"]),
+            remedy="use one of them: the platform is tested on these, and EKS supports them",
         )
 
 
 EKS_ACCESS_ENTRIES: Final = ResourceRule(
     name="eks-access-entries",
-    description="Access to the cluster is given by access entries, not by the ConfigMap aws-auth.",
+    description="Cluster access is granted by access entries, not by the ConfigMap aws-auth.",
     check=_check_mode,
 )
 
 EKS_VERSION: Final = ResourceRule(
     name="eks-version",
-    description="Control plane and nodes run a version of Kubernetes that is maintained.",
+    description="Control plane and nodes run a supported Kubernetes version.",
     check=_check_version,
     schema={
         "versions": {
             "type": "array",
             "items": {"type": "string", "minLength": 1},
             "default": ["1.33", "1.34", "1.35"],
-            "description": "Versions that the stack may run",
+            "description": "Allowed Kubernetes versions",
         }
     },
 )

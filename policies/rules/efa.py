@@ -1,4 +1,4 @@
-"""EFA: a node gets every interface that its type has, beside the file system that feeds it."""
+"""EFA pools: all interfaces of the instance type, and one zone shared with the file systems."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ def _interface_violation(pool: NodePool, name: str) -> Violation | None:
     if facts is not None and facts.efa_interfaces == pool.efa_interfaces:
         return None
     if facts is None:
-        allowed, remedy = (
-            "instance types of infra/domain/catalog.yaml",
-            "add the type: refresh the catalog",
+        expected, remedy = (
+            "an instance type of infra/domain/catalog.yaml",
+            "refresh the catalog to add the type",
         )
     else:
-        allowed = f"{facts.efa_interfaces}, which is what {name} has"
-        remedy = "give each network card one; put types that differ into pools of their own"
+        expected = f"{facts.efa_interfaces}, the EFA interfaces of {name}"
+        remedy = "add one per network card; use separate pools for types that differ"
     return Violation(
         path=pool.interfaces_path,
         got=f"{pool.efa_interfaces} EFA interfaces on {name} (pool {pool.name})",
-        allowed=allowed,
+        expected=expected,
         remedy=remedy,
         urn=pool.resource.urn,
     )
@@ -52,28 +52,28 @@ def _check_zone(resources: Sequence[Resource], _: Config) -> Iterable[Violation]
             yield Violation(
                 path="subnets",
                 got=f"zones {zones} (pool {pool.name})",
-                allowed="one zone: EFA does not leave it",
-                remedy="make one pool for each zone",
+                expected="one zone, because EFA traffic does not cross zones",
+                remedy="create one pool per zone",
                 urn=pool.resource.urn,
             )
         elif served and not pool.zones <= served:
             yield Violation(
                 path="subnets",
                 got=f"zone {zones} (pool {pool.name})",
-                allowed=f"{', '.join(sorted(served))}, where the file systems are",
-                remedy="move the pool: bytes between zones are slower, and paid for",
+                expected=f"{', '.join(sorted(served))}, the zone of the file systems",
+                remedy="move the pool: traffic between zones is slower and billed",
                 urn=pool.resource.urn,
             )
 
 
 EFA_INTERFACES: Final = StackRule(
     name="efa-interfaces",
-    description="Nodes of an EFA pool have as many EFA interfaces as their instance type has.",
+    description="Nodes of an EFA pool use all EFA interfaces of their instance type.",
     check=_check_interfaces,
 )
 
 EFA_ONE_ZONE: Final = StackRule(
     name="efa-one-zone",
-    description="An EFA pool is in one zone, and in that of the FSx file systems.",
+    description="An EFA pool is in a single zone, that of the FSx file systems.",
     check=_check_zone,
 )

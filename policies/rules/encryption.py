@@ -1,4 +1,4 @@
-"""Encryption at rest, of everything that keeps bytes. Buckets: buckets.py."""
+"""Encryption at rest of storage and cluster secrets. For buckets see buckets.py."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def _check_disks(path: str, mappings: Any) -> Iterator[Violation]:
         yield Violation(
             path=path,
             got="no volumes",
-            allowed="the root volume with encrypted: true and volumeType: gp3",
-            remedy="name it, or the image decides",
+            expected="the root volume with encrypted: true and volumeType: gp3",
+            remedy="add it: otherwise the AMI decides",
         )
     for index, entry in enumerate(elements(mappings)):
         ebs = mapping(dig(entry, "ebs"))
@@ -53,21 +53,21 @@ def _check_disks(path: str, mappings: Any) -> Iterator[Violation]:
             yield Violation(
                 path=f"{path}[{index}].ebs.volumeType",
                 got=show(ebs.get("volumeType")),
-                allowed='"gp3"',
-                remedy="set it: its speed does not hang on its size, and it costs less than gp2",
+                expected='"gp3"',
+                remedy="set it: its throughput is independent of its size, and it costs less than gp2",
             )
 
 
 def _unencrypted(path: str, value: Any) -> Violation:
-    return Violation(path=path, got=show(value), allowed="true", remedy="set it to true")
+    return Violation(path=path, got=show(value), expected="true", remedy="set it to true")
 
 
 def _missing_key(path: str, what: str) -> Violation:
     return Violation(
         path=path,
         got="no key",
-        allowed="the ARN of a KMS key of the stack",
-        remedy=f"set it, so that who may use the key decides who reads {what}",
+        expected="the ARN of a KMS key of the stack",
+        remedy=f"set it: access to the key then controls access to {what}",
     )
 
 
@@ -105,7 +105,7 @@ def _efs(props: _Props) -> Iterator[Violation]:
 
 
 def _storage_class(props: _Props) -> Iterator[Violation]:
-    """Its driver makes volumes that the stack never sees."""
+    """Check a StorageClass, whose volumes are not resources of the stack."""
     driver, parameters = props.get("provisioner"), props.get("parameters")
     encrypted = dig(parameters, "encrypted")
     if driver in _EBS_DRIVERS and not is_true(encrypted):
@@ -130,7 +130,7 @@ def _queue(props: _Props) -> Iterator[Violation]:
         yield Violation(
             path="sqsManagedSseEnabled",
             got=show(props.get("sqsManagedSseEnabled")),
-            allowed="true, or a kmsMasterKeyId",
+            expected="true, or a kmsMasterKeyId",
             remedy="set it to true",
         )
 
@@ -153,6 +153,6 @@ _CHECKS: Final[PropertyChecks] = {
 
 ENCRYPTION_AT_REST: Final = ResourceRule(
     name="encryption-at-rest",
-    description="What keeps bytes, and the cluster's secrets, are encrypted; keys rotate.",
+    description="Storage and the cluster's secrets are encrypted at rest, and keys rotate.",
     check=check_by_type(_CHECKS),
 )

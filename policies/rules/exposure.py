@@ -1,4 +1,4 @@
-"""Exposure: nothing of the platform answers the whole internet. Buckets: buckets.py."""
+"""Exposure: no endpoint of the platform is open to the internet. For buckets see buckets.py."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SCHEME: Final = f"{_LB}-scheme"
 _INTERNAL: Final = f"{_LB}-internal"
 _TYPE: Final = f"{_LB}-type"
 _CONTROLLER_TYPES: Final = ("external", "nlb-ip", UNKNOWN)
-"""Types by which the AWS Load Balancer Controller takes a Service from Kubernetes' own."""
+"""Types that assign a Service to the AWS Load Balancer Controller."""
 _INTERNET_FACING: Final = "internet-facing"
 _SHORTEST_PREFIX: Final = {4: 8, 6: 7}
 """By IP version, the shortest prefix of a private network: 10.0.0.0/8 and fc00::/7."""
@@ -32,7 +32,7 @@ _ALB_SCHEME: Final = "alb.ingress.kubernetes.io/scheme"
 
 
 def _is_public_range(cidr: Any) -> bool:
-    """Whether the range is the internet, or so much of it that no one network has it."""
+    """Whether the range is the internet or larger than any private network."""
     if not isinstance(cidr, str):
         return False
     try:
@@ -43,7 +43,7 @@ def _is_public_range(cidr: Any) -> bool:
 
 
 def _endpoint(path: str, config: Any) -> Iterator[Violation]:
-    """A cluster that names neither has a public endpoint for everyone."""
+    """Check the public endpoint, which by default is open to the internet."""
     public, cidrs = dig(config, "endpointPublicAccess"), dig(config, "publicAccessCidrs")
     if public in (False, "false", UNKNOWN) or cidrs is UNKNOWN:
         return
@@ -51,8 +51,8 @@ def _endpoint(path: str, config: Any) -> Iterator[Violation]:
         yield Violation(
             path=f"{path}publicAccessCidrs",
             got=show(list(elements(cidrs))),
-            allowed="the ranges of those who work with the cluster, or endpointPublicAccess: false",
-            remedy="name the ranges; nodes and pods use the private endpoint",
+            expected="the ranges of the cluster's users, or endpointPublicAccess: false",
+            remedy="list the ranges; nodes and pods use the private endpoint",
         )
 
 
@@ -71,8 +71,8 @@ def _check_cidrs(path: str, cidrs: Iterable[Any]) -> Iterator[Violation]:
             yield Violation(
                 path=path,
                 got=show(cidr),
-                allowed="a range of the network, or a security group",
-                remedy="name who may come in",
+                expected="a range of the network, or a security group",
+                remedy="list the allowed sources",
             )
 
 
@@ -99,12 +99,12 @@ def _group_rule(props: _Props) -> Iterator[Violation]:
 def _load_balancer(props: _Props) -> Iterator[Violation]:
     if props.get("internal") not in (True, "true", UNKNOWN):
         yield Violation(
-            path="internal", got=show(props.get("internal")), allowed="true", remedy="set it"
+            path="internal", got=show(props.get("internal")), expected="true", remedy="set it"
         )
 
 
 def _check_service(path: str, annotations: Any, of_class: Any) -> Iterator[Violation]:
-    """Kubernetes' own controller reads no scheme: what has no more than that is public with it."""
+    """Check a LoadBalancer Service. The in-tree controller ignores the scheme annotation."""
     scheme = dig(annotations, _SCHEME)
     reads_scheme = of_class or dig(annotations, _TYPE) in _CONTROLLER_TYPES
     internal = dig(annotations, _INTERNAL) in ("true", UNKNOWN)
@@ -116,8 +116,8 @@ def _check_service(path: str, annotations: Any, of_class: Any) -> Iterator[Viola
             got=f"a load balancer without {_INTERNAL}"
             if scheme != _INTERNET_FACING
             else _INTERNET_FACING,
-            allowed=f'{_INTERNAL}: "true", which every controller reads',
-            remedy="annotate it, or use a ClusterIP and `kubectl port-forward`",
+            expected=f'{_INTERNAL}: "true", which every controller reads',
+            remedy="add the annotation, or use a ClusterIP and `kubectl port-forward`",
         )
 
 
@@ -134,8 +134,8 @@ def _check_scheme(path: str, scheme: Any) -> Iterator[Violation]:
         yield Violation(
             path=path,
             got=show(scheme),
-            allowed='"internal"',
-            remedy="set it; internal is what it is without the annotation, too",
+            expected='"internal"',
+            remedy="set it, or remove the annotation (the default is internal)",
         )
 
 
@@ -149,7 +149,7 @@ def _scheme(props: _Props) -> Iterator[Violation]:
 
 
 def _check_values(path: str, value: Any) -> Iterator[Violation]:
-    """What a chart will make: Services and annotations keep their form in its values."""
+    """Check Services and annotations in a chart's values."""
     if isinstance(value, Mapping):
         if value.get("type") == "LoadBalancer":
             annotations, of_class = value.get("annotations"), value.get("loadBalancerClass")
@@ -172,8 +172,8 @@ def _check_address(path: str, value: Any) -> Iterator[Violation]:
         yield Violation(
             path=path,
             got="true",
-            allowed="false: nodes have private addresses only",
-            remedy="set it to false; nodes reach out through the NAT gateway and the endpoints",
+            expected="false: nodes have private addresses only",
+            remedy="set it to false; nodes use the NAT gateway and the VPC endpoints",
         )
 
 
@@ -191,7 +191,7 @@ def _instance(props: _Props) -> Iterator[Violation]:
 def _database(props: _Props) -> Iterator[Violation]:
     if props.get("publiclyAccessible") in (True, "true"):
         yield Violation(
-            path="publiclyAccessible", got="true", allowed="false", remedy="set it to false"
+            path="publiclyAccessible", got="true", expected="false", remedy="set it to false"
         )
 
 
@@ -224,6 +224,6 @@ _CHECKS: Final[PropertyChecks] = {
 
 NO_PUBLIC_ENDPOINTS: Final = ResourceRule(
     name="no-public-endpoints",
-    description="API server, security groups, load balancers and nodes are closed to the internet.",
+    description="API server, security groups, load balancers and nodes are not open to the internet.",
     check=check_by_type(_CHECKS),
 )

@@ -1,4 +1,4 @@
-"""Flavors: what Kueue lets pods tolerate is what keeps them off the nodes, no less and no more."""
+"""Flavors: the tolerations that Kueue adds match the taints of the flavor's nodes exactly."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TEMPORARY_TAINTS: Final = (
 
 
 def _own_taints(pool: NodePool) -> frozenset[Taint] | None:
-    """The taints that the pool's nodes are made with; None if not known yet."""
+    """Return the taints that the pool's nodes are created with; None if not known yet."""
     taints = read_taints(pool.taints)
     if taints is None:
         return None
@@ -42,8 +42,8 @@ def _check_tolerations(
             yield Violation(
                 path="spec.tolerations",
                 got=f"no toleration of {taint}",
-                allowed=f"the taints of the pool {pool.name}: {_join(taints)}",
-                remedy="add it, or runs that are admitted here never start",
+                expected=f"the taints of the pool {pool.name}: {_join(taints)}",
+                remedy="add it: otherwise runs admitted to this flavor are unschedulable",
                 urn=flavor.urn,
             )
     for index, entry in enumerate(given):
@@ -52,8 +52,8 @@ def _check_tolerations(
             yield Violation(
                 path=f"spec.tolerations[{index}]",
                 got=show(entry),
-                allowed=f"the taints of the pool {pool.name}: {_join(taints)}",
-                remedy="remove it: runs would pass taints that are meant for others",
+                expected=f"the taints of the pool {pool.name}: {_join(taints)}",
+                remedy="remove it: runs would tolerate taints meant for other pods",
                 urn=flavor.urn,
             )
 
@@ -67,8 +67,8 @@ def _check_node_taints(
         yield Violation(
             path="spec.nodeTaints",
             got=_join(stated_taints),
-            allowed=f"the taints of the pool {pool.name}: {_join(taints)}",
-            remedy="take them from the pool",
+            expected=f"the taints of the pool {pool.name}: {_join(taints)}",
+            remedy="copy the taints of the pool",
             urn=flavor.urn,
         )
 
@@ -91,6 +91,6 @@ def _check(resources: Sequence[Resource], _: Config) -> Iterable[Violation]:
 
 FLAVOR_TAINTS: Final = StackRule(
     name="flavor-taints",
-    description="A ResourceFlavor tolerates exactly the taints of the nodes that it stands for.",
+    description="A ResourceFlavor tolerates exactly the taints of its nodes.",
     check=_check,
 )

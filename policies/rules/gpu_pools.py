@@ -1,4 +1,4 @@
-"""GPU node pools: every way to make a GPU node carries the taints that keep other pods away."""
+"""GPU node pools: every GPU node has the taints that keep other pods away."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _GPU_FAMILY: Final = re.compile(r"(p[2-9]|gr?[3-9])[a-z0-9-]*\..+")
 """EC2 instance families with accelerators."""
 _GPU_CATEGORIES: Final = frozenset({"p", "g", "gr"})
 _KARPENTER_GPU: Final = "karpenter.k8s.aws/instance-gpu-"
-"""What the labels of Karpenter begin with that only nodes with GPUs have: count, name and so on."""
+"""Prefix of Karpenter's labels of GPU nodes: count, name and others."""
 _ABSENCE_OPERATORS: Final = ("NotIn", "DoesNotExist", "Lt")
-"""Operators that nodes without the label satisfy, or may."""
+"""Operators that nodes without the label may satisfy."""
 _GPU_AMI: Final = re.compile(r"NVIDIA|_GPU")
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpuPool:
-    """One resource that makes GPU nodes."""
+    """One resource that creates GPU nodes."""
 
     spot: bool
     taints: Any
@@ -74,7 +74,7 @@ def _is_gpu_type(instance_type: str) -> bool:
 
 
 def _admits_gpu_types(requirements: Sequence[Any]) -> bool:
-    """Whether the requirements of a Karpenter pool admit types with GPUs by name, family or kind."""
+    """Whether a Karpenter pool's requirements allow GPU types, by name, family or category."""
     wanted = {
         str(dig(entry, "key")): [str(value) for value in elements(dig(entry, "values"))]
         for entry in requirements
@@ -94,7 +94,7 @@ def _admits_gpu_types(requirements: Sequence[Any]) -> bool:
 
 
 def _may_be_spot(requirements: Any) -> bool:
-    """Karpenter takes any way of buying that no requirement excludes, and spot first."""
+    """Whether no requirement excludes spot, which Karpenter then prefers."""
     entries = elements(requirements)
     if requirements is UNKNOWN or UNKNOWN in entries:
         return False
@@ -130,7 +130,7 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], GpuPool | None]]] = {
 
 
 def gpu_pool(resource: Resource) -> GpuPool | None:
-    """The GPU nodes that the resource makes; None if it makes none."""
+    """Return the GPU nodes that the resource creates; None if it creates none."""
     reader = _READERS.get(resource.type)
     return reader(resource.props) if reader else None
 
@@ -146,8 +146,8 @@ def _missing(pool: GpuPool, taint: Taint, what: str) -> Iterator[Violation]:
         yield Violation(
             path=pool.taints_path,
             got=show(pool.taints or []),
-            allowed=f"{taint} among the taints of {what}",
-            remedy="add it, or pods that need no GPU fill the node",
+            expected=f"{taint} among the taints of {what}",
+            remedy="add it: otherwise pods without GPUs can fill the node",
         )
 
 
@@ -162,7 +162,7 @@ def _check(resource: Resource, config: Config) -> Iterable[Violation]:
 
 GPU_POOL_TAINTS: Final = ResourceRule(
     name="gpu-pool-taints",
-    description="GPU nodes and node pools carry the taints that keep other pods away.",
+    description="GPU nodes and node pools have the taints that keep other pods away.",
     check=_check,
     schema={
         "gpuTaint": taint_schema(GPU_TAINT, "Taint of every GPU node"),

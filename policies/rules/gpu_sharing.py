@@ -1,4 +1,4 @@
-"""Sharing: GPUs that are sliced in time, or by MPS, have no wall between the faults of their users."""
+"""GPU sharing: time-slicing and MPS do not isolate the faults of their users."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from .stack import CLUSTER_QUEUE, RESOURCE_FLAVOR, Stack, flavor_quotas, name_of
 
 _CONFIG_MAP: Final = "kubernetes:core/v1:ConfigMap"
 _MODES: Final = {"timeSlicing": "time-slicing", "mps": "MPS"}
-"""Keys of the plugin's `sharing`, and how people call them."""
+"""Names of the modes by key of the device plugin's `sharing`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _SharingConfig:
-    """One configuration of the device plugin that hands a GPU to several pods."""
+    """One device plugin configuration that shares GPUs between pods."""
 
     resource: Resource
     path: str
     key: str
-    """What a node's label, or the default, calls it by."""
+    """Its name in the node label, or in the default."""
     mode: str
 
 
 def _mode(value: Any) -> str:
-    """How a configuration shares GPUs; empty: it does not."""
+    """Return the sharing mode of a configuration; empty if it does not share GPUs."""
     if isinstance(value, str):
         try:
             value = yaml.safe_load(value) if any(mode in value for mode in _MODES) else None
@@ -63,7 +63,7 @@ def _sharing_configs(resources: Sequence[Resource]) -> Iterator[_SharingConfig]:
 
 
 def _default_keys(resources: Sequence[Resource]) -> set[Any]:
-    """What nodes without the label follow; empty where the stack does not say."""
+    """Return the configuration of nodes without the label; empty if the stack does not set it."""
     found: list[Any] = []
     for resource in resources:
         if resource.type.endswith(":ClusterPolicy"):
@@ -83,7 +83,7 @@ def _uses_config(pool: NodePool, key: str, default_keys: set[Any]) -> bool:
 
 
 def _queues_of(pool: NodePool, stack: Stack) -> list[str]:
-    """ClusterQueues of teams that may use the pool, by a quota or by borrowing."""
+    """Return the ClusterQueues of teams that may use the pool, by quota or by borrowing."""
     flavors = {
         name_of(flavor)
         for flavor in stack.kueue(RESOURCE_FLAVOR)
@@ -98,14 +98,14 @@ def _queues_of(pool: NodePool, stack: Stack) -> list[str]:
 
 
 def _sharers(queues: Sequence[str], stack: Stack) -> Sequence[str]:
-    """Who would share: the queues, or the namespaces that have one queue together."""
+    """Return who would share: the queues, or the namespaces that share one queue."""
     if len(queues) > 1:
         return queues
     return sorted(name for queue in queues for name in stack.namespaces_of_queue(queue))
 
 
 def _queues_of_tier(queues: Sequence[str], tier: str, stack: Stack) -> list[str]:
-    """Those of the ClusterQueues to which a LocalQueue in a namespace of this tier leads."""
+    """Return the ClusterQueues used by a namespace of this tier."""
     namespaces = stack.namespaces_of_tier(tier)
     return [queue for queue in queues if stack.namespaces_of_queue(queue) & namespaces]
 
@@ -115,8 +115,8 @@ def _violation(
 ) -> Violation:
     return Violation(
         path=sharing.path,
-        got=f"{sharing.mode} on the pool {pool.name} of {', '.join(of)}",
-        allowed=f"{sharing.mode} on a pool of {allowed}",
+        got=f"{sharing.mode} on pool {pool.name} of {', '.join(of)}",
+        expected=f"{sharing.mode} on a pool of {allowed}",
         remedy=f"label a team's own pool with {DEVICE_PLUGIN_CONFIG}, or use MIG",
         urn=sharing.resource.urn,
     )
@@ -140,18 +140,18 @@ def _check(resources: Sequence[Resource], config: Config) -> Iterable[Violation]
             if len(sharers := _sharers(queues, stack)) > 1:
                 yield _violation(sharing, pool, sharers, "one team")
             elif strict := _queues_of_tier(queues, str(config["tier"]), stack):
-                yield _violation(sharing, pool, strict, f"a team that is not of {config['tier']}")
+                yield _violation(sharing, pool, strict, f"a team outside tier {config['tier']}")
 
 
 TIME_SLICING: Final = StackRule(
     name="time-slicing-one-team",
-    description="GPUs are sliced, in time or by MPS, only for one team, and not for production.",
+    description="GPUs are shared by time-slicing or MPS only within one team, and not in production.",
     check=_check,
     schema={
         "tier": {
             "type": "string",
             "default": TIER_PRODUCTION,
-            "description": "Tier that trains on whole GPUs, as in the label trainyard.dev/tier",
+            "description": "Tier that may not share GPUs, as in the label trainyard.dev/tier",
         }
     },
 )

@@ -1,4 +1,4 @@
-"""Grace budget: each layer of a shutdown gives the one inside it time to finish.
+"""Grace budget: each layer of a shutdown leaves enough time for the one inside it.
 
 checkpoint deadline < torchrun's shutdown timeout < the pod's grace period <= the notice of spot
 """
@@ -28,7 +28,7 @@ from .workloads import DAEMON_SET, Container, PodTemplate, pod_templates, split_
 
 _POD_DEFAULT_GRACE_S: Final = 30
 _TORCHRUN_DEFAULT_S: Final = 30
-"""torchrun kills its workers so long after SIGTERM unless told otherwise."""
+"""torchrun's default time from SIGTERM to SIGKILL of its workers."""
 _TIMEOUT_ENV: Final = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 _TIMEOUT_FLAGS: Final = ("--shutdown-timeout", "--shutdown_timeout")
 _LAUNCHERS: Final = frozenset({"torchrun", "torch.distributed.run", TRAINER_LAUNCH_MODULE})
@@ -36,7 +36,7 @@ _RAISE: Final = "raise terminationGracePeriodSeconds or lower --shutdown-timeout
 
 
 def grace_period(template: PodTemplate) -> int | None:
-    """The pod's grace period in seconds; None if not known (yet, or to this resource)."""
+    """Return the pod's grace period in seconds; None if unknown."""
     value = template.spec.get("terminationGracePeriodSeconds")
     if value is None and template.complete:
         return _POD_DEFAULT_GRACE_S
@@ -44,7 +44,7 @@ def grace_period(template: PodTemplate) -> int | None:
 
 
 def shutdown_timeout(container: Container) -> int | None:
-    """torchrun's patience with its workers, in seconds; None if not known or not torchrun."""
+    """Return torchrun's shutdown timeout in seconds; None if unknown or not torchrun."""
     words = split_words(container.command)
     if not any(PurePosixPath(word).name in _LAUNCHERS for word in words):
         return None
@@ -71,7 +71,7 @@ def _check_shutdown_timeout(template: PodTemplate, grace: int) -> Iterator[Viola
             yield Violation(
                 path=f"{container.path}.command",
                 got=f"a shutdown timeout of {timeout} s{sleep if spent > timeout else ''}",
-                allowed=f"less than the pod's grace period of {grace} s",
+                expected=f"less than the pod's grace period of {grace} s",
                 remedy=_RAISE,
             )
 
@@ -81,8 +81,8 @@ def _check_notice(template: PodTemplate, grace: int, notice: int) -> Iterator[Vi
         yield Violation(
             path=f"{template.path}.terminationGracePeriodSeconds",
             got=f"{grace} s on a pod that may run on spot",
-            allowed=f"at most {notice} s, the notice of a reclaim",
-            remedy="make the save faster, or keep the run off spot",
+            expected=f"at most {notice} s, the notice before a spot reclaim",
+            remedy="make saves faster, or keep the run off spot",
         )
 
 
@@ -98,7 +98,7 @@ def _check_pod(resource: Resource, config: Config) -> Iterable[Violation]:
 
 
 def run_record(template: PodTemplate, stack: Stack) -> Mapping[str, Any]:
-    """The run record that the pod mounts; empty if it mounts none that can be read here."""
+    """Return the run record that the pod mounts; empty if none can be read."""
     for volume in elements(template.spec.get("volumes")):
         name = dig(volume, "configMap", "name")
         text = stack.config_map(template.namespace, str(name)).get(RUN_RECORD_FILE)
@@ -120,8 +120,8 @@ def _check_deadline(template: PodTemplate, record: Mapping[str, Any]) -> Iterato
         yield Violation(
             path=f"{container.path}.command",
             got=f"a shutdown timeout of {timeout} s",
-            allowed=f"more than the run's checkpoint deadline of {deadline} s",
-            remedy="raise --shutdown-timeout, or torchrun kills the save that it should wait for",
+            expected=f"more than the run's checkpoint deadline of {deadline} s",
+            remedy="raise --shutdown-timeout: otherwise torchrun kills the ranks during a save",
         )
 
 
@@ -144,9 +144,9 @@ def _check_stack(resources: Sequence[Resource], config: Config) -> Iterable[Viol
             record = run_record(template, stack)
             found = [*_check_deadline(template, record)]
             grace = grace_period(template)
-            # A pod that tolerates the taint itself was judged before it was created.
-            judged = tolerating(template.spec, spot) is not None
-            if grace and not judged and _may_land_on_spot(template, record, stack, spot):
+            # A pod that tolerates the taint itself was checked before its creation.
+            checked = tolerating(template.spec, spot) is not None
+            if grace and not checked and _may_land_on_spot(template, record, stack, spot):
                 found += _check_notice(template, grace, config["noticeSeconds"])
             for violation in found:
                 yield violation.at(resource.urn)
@@ -158,20 +158,20 @@ _SCHEMA: Final[Schema] = {
         "type": "integer",
         "minimum": 1,
         "default": SPOT_NOTICE_S,
-        "description": "Seconds from the notice of a reclaim to the end of the node",
+        "description": "Seconds from the notice of a reclaim to the node's termination",
     },
 }
 
 GRACE_BUDGET: Final = ResourceRule(
     name="grace-budget",
-    description="torchrun's shutdown fits the pod's grace period, and that fits the spot notice.",
+    description="torchrun's shutdown timeout fits the pod's grace period, which fits the spot notice.",
     check=_check_pod,
     schema=_SCHEMA,
 )
 
 GRACE_OF_RUNS: Final = StackRule(
     name="grace-of-runs",
-    description="A run's checkpoint fits its shutdown on every capacity that its queue leads to.",
+    description="A run's checkpoint deadline and grace period fit every capacity of its queue.",
     check=_check_stack,
     schema=_SCHEMA,
 )

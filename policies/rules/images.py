@@ -1,4 +1,4 @@
-"""Images: every container names its image by digest, from a registry that the stack allows."""
+"""Images are pinned by digest and come from allowed registries."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _PATH: Final = re.compile(r"[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*")
 _HOST: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]+)?")
 
-_PIN: Final = "name the image by the digest that its build printed, REPOSITORY@sha256:DIGEST"
+_PIN: Final = "pin the image by the digest of its build, REPOSITORY@sha256:DIGEST"
 
 
 def repository(reference: str) -> str | None:
-    """The full repository of an image reference, registry first; None if it is malformed.
+    """Return the full repository of an image reference, registry first; None if malformed.
 
-    As container runtimes read it: without a registry it is Docker Hub's, where a bare name belongs
-    to `library`.
+    As container runtimes resolve it: the default registry is Docker Hub, with `library` for bare names.
     """
     name = reference.partition("@")[0]
     folder, slash, last = name.rpartition("/")
@@ -41,22 +40,22 @@ def _allowed(found: str, registries: Sequence[str]) -> bool:
 def _image_violations(path: str, image: Any, registries: Sequence[str]) -> Iterator[Violation]:
     if not isinstance(image, str) or not image:
         got = "no image" if not image else show(image)
-        yield Violation(path=path, got=got, allowed="REPOSITORY@sha256:DIGEST", remedy=_PIN)
+        yield Violation(path=path, got=got, expected="REPOSITORY@sha256:DIGEST", remedy=_PIN)
         return
     if not _DIGEST.fullmatch(image.partition("@")[2]):
-        yield Violation(path=path, got=image, allowed="REPOSITORY@sha256:DIGEST", remedy=_PIN)
+        yield Violation(path=path, got=image, expected="REPOSITORY@sha256:DIGEST", remedy=_PIN)
     found = repository(image)
     if found is None or not _allowed(found, registries):
         yield Violation(
             path=path,
             got=f"{image} from {found or 'a malformed repository'}",
-            allowed=f"repositories under {', '.join(registries) or 'nothing'}",
-            remedy="mirror the image there, or add its repository to images-by-digest.registries",
+            expected=f"repositories under {', '.join(registries) or 'nothing'}",
+            remedy="mirror the image there, or add its registry to images-by-digest.registries",
         )
 
 
 def _volumes(template: PodTemplate, registries: Sequence[str]) -> Iterator[Violation]:
-    """An image can be mounted, too, and what is in it then runs as well."""
+    """Check image volumes, whose content can be executed like that of container images."""
     for index, volume in enumerate(elements(template.spec.get("volumes"))):
         image = dig(volume, "image")
         if image is None or UNKNOWN in (image, dig(image, "reference")):
@@ -85,7 +84,7 @@ IMAGES_BY_DIGEST: Final = ResourceRule(
             "type": "array",
             "items": {"type": "string", "minLength": 1},
             "default": [SANDBOX_REGISTRY, "registry.k8s.io", "nvcr.io/nvidia"],
-            "description": "Registries, or folders in them, that images may come from",
+            "description": "Allowed registries, or repository prefixes in them",
         }
     },
 )

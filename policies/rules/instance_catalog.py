@@ -1,8 +1,7 @@
-"""Facts about EC2 instance types, from the table that the program reads: infra/domain/catalog.yaml.
+"""EC2 instance types from infra/domain/catalog.yaml, the table that the program also reads.
 
-It is read as data: the pack imports nothing of the program, and a fact has one home. So the pack
-stands in a checkout of the project and is not published alone; without the table it does not start.
-PyYAML comes with pulumi.
+The table is read as data because the pack must not import the program. The pack therefore requires a
+checkout of the project and cannot be published alone. PyYAML is a dependency of pulumi.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ _TABLE: Final = Path(__file__).resolve().parents[2] / "infra" / "domain" / "cata
 
 @dataclass(frozen=True, kw_only=True)
 class InstanceFacts:
-    """What rules need of one instance type."""
+    """Facts about one instance type."""
 
     gpus: int
     efa_interfaces: int
-    """Network cards that take an EFA interface; 0 where the type has none."""
+    """Network cards with EFA support."""
     on_demand: Mapping[str, float | None]
-    """USD an hour by region; None: not sold there, or not known."""
+    """USD per hour by region; None: not sold there, or unknown."""
     spot: Mapping[str, float | None]
 
 
 @cache
 def instance_types() -> Mapping[str, InstanceFacts]:
-    """Every instance type of the table, by name."""
+    """Return the instance types of the table by name."""
     types: Mapping[str, Mapping[str, Any]] = yaml.safe_load(_TABLE.read_text())["types"]
     return {
         name: InstanceFacts(

@@ -1,4 +1,4 @@
-"""Autoscalers: they make room for training, and do not tidy up beneath it."""
+"""Autoscalers must not disrupt nodes that run training."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _SECONDS: Final = {"h": 3600, "m": 60, "s": 1}
 
 def _check_value(path: str, got: Any, allowed: str, remedy: str) -> Iterator[Violation]:
     if got not in (allowed, UNKNOWN):
-        yield Violation(path=path, got=show(got), allowed=show(allowed), remedy=remedy)
+        yield Violation(path=path, got=show(got), expected=show(allowed), remedy=remedy)
 
 
 def _is_within(budget: Any, percent: int, most_nodes: float | None) -> bool:
-    """Whether the budget holds always, for all reasons, and lets no more than `percent` go."""
+    """Whether the budget applies always, for all reasons, and allows at most `percent` disrupted."""
     nodes = dig(budget, "nodes")
     if UNKNOWN in (budget, nodes):
         return True
@@ -34,7 +34,7 @@ def _is_within(budget: Any, percent: int, most_nodes: float | None) -> bool:
         share = number(nodes.removesuffix("%"))
         return share is not None and share <= percent
     count = number(nodes)
-    # Karpenter rounds a percentage up, so that one node of a few may always go.
+    # Karpenter rounds a percentage up, so one node of a small pool may always be disrupted.
     most = math.ceil((most_nodes or 0) * percent / 100)
     return count is not None and count <= most
 
@@ -42,32 +42,32 @@ def _is_within(budget: Any, percent: int, most_nodes: float | None) -> bool:
 def _check_budgets(spec: Any, percent: int) -> Iterator[Violation]:
     budgets = dig(spec, "disruption", "budgets")
     if budgets is UNKNOWN or (budgets is None and percent >= 10):
-        return  # Karpenter's own budget is 10 %.
+        return  # Karpenter's default budget is 10 %.
     most_nodes = number(dig(spec, "limits", "nodes"))
     if not any(_is_within(budget, percent, most_nodes) for budget in elements(budgets)):
         yield Violation(
             path="spec.disruption.budgets",
             got=show(budgets),
-            allowed=f"one of at most {percent}% without schedule and reasons (the smallest counts)",
-            remedy=f'add {{"nodes": "{percent}%"}}, or an upgrade of images ends many gangs at once',
+            expected=f"a budget of at most {percent}% without schedule and reasons",
+            remedy=f'add {{"nodes": "{percent}%"}}: otherwise an AMI upgrade disrupts many gangs at once',
         )
 
 
 def _check_drain_time(spec: Any) -> Iterator[Violation]:
-    """When this time is over, Karpenter ends the node, whatever its pods were promised."""
+    """Check terminationGracePeriod, after which Karpenter deletes the node regardless of its pods."""
     value = dig(spec, "template", "spec", "terminationGracePeriod")
     parts = _DURATION.findall(value) if isinstance(value, str) else []
     if parts and sum(int(count) * _SECONDS[unit] for count, unit in parts) < SPOT_NOTICE_S:
         yield Violation(
             path="spec.template.spec.terminationGracePeriod",
             got=show(value),
-            allowed=f"at least {SPOT_NOTICE_S}s, what a run on spot may take to save",
-            remedy="raise it, or a node that is drained ends before its pods have saved",
+            expected=f"at least {SPOT_NOTICE_S}s, the maximum save time of a run on spot",
+            remedy="raise it: otherwise drained nodes are deleted before their pods have saved",
         )
 
 
 def _check_autoscaler(props: Mapping[str, Any]) -> Iterator[Violation]:
-    """The Cluster Autoscaler moves pods off nodes whose GPUs are used less than its threshold."""
+    """Check the GPU utilization below which the Cluster Autoscaler drains a node."""
     chart, arguments = props.get("chart"), dig(props, "values", "extraArgs")
     if not str(chart).endswith("cluster-autoscaler") or arguments is UNKNOWN:
         return
@@ -78,9 +78,9 @@ def _check_autoscaler(props: Mapping[str, Any]) -> Iterator[Violation]:
     if share is None or share > _MOST_USED:
         yield Violation(
             path=f"values.extraArgs.{_THRESHOLD}",
-            got="none, which is 0.5" if threshold is None else show(threshold),
-            allowed=f"at most {_MOST_USED}, less than one GPU of a node",
-            remedy="lower it, or runs on half of a node are evicted to save the other half",
+            got="none (default 0.5)" if threshold is None else show(threshold),
+            expected=f"at most {_MOST_USED}, less than one GPU of a node",
+            remedy="lower it: otherwise runs that use half of a node are evicted",
         )
 
 
@@ -94,13 +94,13 @@ def _check(resource: Resource, config: Config) -> Iterable[Violation]:
         "spec.disruption.consolidationPolicy",
         dig(spec, "disruption", "consolidationPolicy"),
         "WhenEmpty",
-        "set it: a gang loses all its work since the last checkpoint when one pod is moved",
+        "set it: consolidation evicts pods, and a gang loses its work since the last checkpoint",
     )
     yield from _check_value(
         "spec.template.spec.expireAfter",
         dig(spec, "template", "spec", "expireAfter"),
         "Never",
-        "set it: the default ends every node, and its gang, after 720 hours",
+        "set it: by default nodes expire after 720 hours, with the gangs on them",
     )
     yield from _check_budgets(spec, config["maxBudgetPercent"])
     yield from _check_drain_time(spec)
@@ -108,7 +108,7 @@ def _check(resource: Resource, config: Config) -> Iterable[Violation]:
 
 KARPENTER_DISRUPTION: Final = ResourceRule(
     name="karpenter-disruption",
-    description="Training nodes are removed when they are empty, few at a time, never by age.",
+    description="Training nodes are removed only when empty, few at a time, and never by age.",
     check=_check,
     schema={
         "maxBudgetPercent": {
@@ -116,7 +116,7 @@ KARPENTER_DISRUPTION: Final = ResourceRule(
             "minimum": 0,
             "maximum": 100,
             "default": 10,
-            "description": "Share of a pool's nodes that may be disrupted at once",
+            "description": "Maximum percentage of a pool's nodes that may be disrupted at once",
         }
     },
 )

@@ -1,4 +1,4 @@
-"""Instance metadata: a pod that reaches the metadata service has the node's role."""
+"""Instance metadata: a pod that reaches the metadata service gets the node's role."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def _metadata_violations(path: str, options: Any, most: int) -> Iterator[Violati
         yield Violation(
             path=f"{path}.httpTokens",
             got=show(tokens),
-            allowed='"required"',
-            remedy="set it: without a token a forged request inside a pod gets the node's keys",
+            expected='"required"',
+            remedy="set it: otherwise a forged request from a pod gets the node's credentials",
         )
     known = number(hops)
     if hops is not UNKNOWN and (known is None or known > most):
         yield Violation(
             path=f"{path}.httpPutResponseHopLimit",
             got=show(hops if known is None else int(known)),
-            allowed=f"at most {most}",
-            remedy="lower it; pods, one hop further than the node, have Pod Identity",
+            expected=f"at most {most}",
+            remedy="lower it: pods are one hop further away and use Pod Identity instead",
         )
 
 
@@ -39,8 +39,8 @@ def _check(resource: Resource, config: Config) -> Iterable[Violation]:
         yield Violation(
             path="launchTemplate",
             got="none",
-            allowed="a launch template of the stack",
-            remedy="name one: in the template of EKS, pods reach the metadata of their node",
+            expected="a launch template of the stack",
+            remedy="set one: in the default template of EKS, pods reach the node's metadata",
         )
     keys = _PATHS.get(resource.type)
     if keys is None:
@@ -52,7 +52,7 @@ def _check(resource: Resource, config: Config) -> Iterable[Violation]:
 
 INSTANCE_METADATA: Final = ResourceRule(
     name="instance-metadata",
-    description="Nodes give metadata against a token only, and not to pods.",
+    description="Instance metadata requires a token and is not reachable from pods.",
     check=_check,
     schema={
         "maxHopLimit": {
@@ -60,7 +60,7 @@ INSTANCE_METADATA: Final = ResourceRule(
             "minimum": 1,
             "maximum": 2,
             "default": 1,
-            "description": "Hops that the answer may go; 2 lets pods off the host network ask",
+            "description": "Maximum hop limit; 2 allows pods without host network access",
         }
     },
 )

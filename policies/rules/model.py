@@ -1,4 +1,4 @@
-"""What rules are made of: resources in, violations out."""
+"""Data model of the rules: resources in, violations out."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, Final
 
 _SHOWN_CHARS: Final = 100
 _SCALES: Final = {"k": 1e3, "M": 1e6}
-"""Kubernetes gives a quantity of "1000" back as "1k"."""
+"""Kubernetes returns a quantity of "1000" as "1k"."""
 
 
 class Unknown(Enum):
-    """A value that only the deployment can tell, such as the output of another resource."""
+    """A value known only after the update, such as the output of another resource."""
 
     VALUE = "known only after the update"
 
@@ -24,49 +24,49 @@ UNKNOWN: Final = Unknown.VALUE
 
 @dataclass(frozen=True, kw_only=True)
 class Resource:
-    """One resource as the engine knows it."""
+    """One resource as the engine passes it."""
 
     type: str
     """Pulumi type token, such as `kubernetes:batch/v1:Job`."""
     props: Mapping[str, Any]
-    """Plain data; numbers without a fraction are int; what is not known yet is UNKNOWN."""
+    """Plain data; whole numbers are int; unknown values are UNKNOWN."""
     urn: str = ""
     protected: bool = False
     """The resource option `protect`."""
     references: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Per property: URNs of the resources whose outputs it uses. Stack rules only: the engine
-    does not tell the others."""
+    """Per property: URNs of the resources whose outputs it uses. Stack rules only: the engine does not
+    pass them to resource rules."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Violation:
-    """One mistake, in the words its reader needs."""
+    """One violation: path, what is wrong, what is valid, what to do."""
 
     path: str
-    """Where in the resource, such as `spec.template.spec.containers[0].image`."""
+    """Path in the resource, such as `spec.template.spec.containers[0].image`."""
     got: str
-    allowed: str
+    expected: str
     remedy: str
     urn: str = ""
-    """The resource at fault; empty: the one being checked."""
+    """The violating resource; empty: the one being checked."""
 
     def __str__(self) -> str:
-        return f"{self.path}: got {self.got}; allowed {self.allowed}; {self.remedy}"
+        return f"{self.path}: got {self.got}; expected {self.expected}; {self.remedy}"
 
     def at(self, urn: str) -> Violation:
-        """The same mistake, of the resource with this URN."""
+        """Return the same violation for the resource with this URN."""
         return replace(self, urn=urn)
 
 
 Config = Mapping[str, Any]
 """Properties of one rule, from the policy configuration."""
 Schema = Mapping[str, Mapping[str, Any]]
-"""JSON schema per property. Each states its `default`, so every property reaches the check."""
+"""JSON schema per property, each with a `default`, so that checks always receive every property."""
 
 
 Check = Callable[[Resource, Config], Iterable[Violation]]
 PropertyChecks = Mapping[str, Callable[[Mapping[str, Any]], Iterable[Violation]]]
-"""By type token, what is wrong with the properties of such a resource."""
+"""By type token, a function that yields the violations in a resource's properties."""
 
 
 def check_by_type(checks: PropertyChecks) -> Check:
@@ -81,7 +81,7 @@ def check_by_type(checks: PropertyChecks) -> Check:
 
 @dataclass(frozen=True, kw_only=True)
 class ResourceRule:
-    """A rule that one resource alone can break; it is checked before the resource is touched."""
+    """A rule on a single resource, checked before the resource is changed."""
 
     name: str
     description: str
@@ -91,7 +91,7 @@ class ResourceRule:
 
 @dataclass(frozen=True, kw_only=True)
 class StackRule:
-    """A rule about resources together; it sees the state that the preview or update ends in."""
+    """A rule on several resources, checked on the resulting state of a preview or update."""
 
     name: str
     description: str
@@ -103,28 +103,28 @@ Rule = ResourceRule | StackRule
 
 
 def defaults(schema: Schema) -> dict[str, Any]:
-    """The configuration of a rule that nobody configured."""
+    """Return a rule's default configuration."""
     return {key: value["default"] for key, value in schema.items()}
 
 
 def merge_inputs(outputs: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """A resource's properties: outputs, and inputs in the place of those that are not known yet."""
+    """Merge a resource's properties: outputs, with inputs in place of unknown ones."""
     known = {key: value for key, value in outputs.items() if value is not UNKNOWN}
     return {**outputs, **inputs, **known}
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """`value` if it is an object, else an empty one."""
+    """Return `value` if it is an object, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
 def elements(value: Any) -> Sequence[Any]:
-    """`value` if it is a list, else an empty one."""
+    """Return `value` if it is a list, else an empty one."""
     return value if isinstance(value, Sequence) and not isinstance(value, str) else ()
 
 
 def dig(value: Any, *keys: str) -> Any:
-    """The value at a path of keys; None where there is none, UNKNOWN where it is not known yet."""
+    """Return the value at a path of keys; None if absent, UNKNOWN if not known yet."""
     for key in keys:
         if value is UNKNOWN:
             return UNKNOWN
@@ -133,7 +133,7 @@ def dig(value: Any, *keys: str) -> Any:
 
 
 def number(value: Any) -> float | None:
-    """A number, or a text that is one; None for all else, so for what is not known yet."""
+    """Convert a number or numeric text to float; None for anything else, including UNKNOWN."""
     if isinstance(value, str):
         scale = _SCALES.get(value[-1:], 1)
         try:
@@ -144,11 +144,11 @@ def number(value: Any) -> float | None:
 
 
 def is_true(value: Any) -> bool:
-    """Some providers take true, others "true"; what is not known yet counts, too."""
+    """Whether `value` is true, "true" or unknown, since providers accept both forms."""
     return value in (True, "true", UNKNOWN)
 
 
 def show(value: Any) -> str:
-    """`value` as short text for a message."""
+    """Format `value` as short text for a message."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 3] + "..."

@@ -1,6 +1,6 @@
-"""Names that the pack shares with the program it judges.
+"""Names that the pack shares with the program.
 
-The pack runs in an environment of its own and must not import the program, so it states them again;
+The pack runs in its own environment and must not import the program, so it repeats them;
 tests/policy/test_policy_pack.py holds them equal to the program's.
 """
 
@@ -21,25 +21,25 @@ CAPACITY_LABEL: Final = "trainyard.dev/capacity"
 CAPACITY_SPOT: Final = "spot"
 KARPENTER_CAPACITY_LABEL: Final = "karpenter.sh/capacity-type"
 EKS_CAPACITY_LABEL: Final = "eks.amazonaws.com/capacityType"
-"""On nodes that these make: spot or on-demand, and SPOT or ON_DEMAND."""
+"""Capacity type labels of Karpenter (spot, on-demand) and EKS (SPOT, ON_DEMAND)."""
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 DEVICE_PLUGIN_CONFIG: Final = "nvidia.com/device-plugin.config"
-"""On a node: which configuration of the device plugin it follows, instead of the default one."""
+"""Node label that selects a device plugin configuration instead of the default one."""
 MIG_CONFIG: Final = "nvidia.com/mig.config"
 VALIDATION_NAMESPACE: Final = "trainyard-validation"
-"""Of the platform's own checks of nodes, whose queue owns nothing and borrows from every pool."""
+"""Namespace of the readiness check, whose queue has no quota and borrows from every pool."""
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 
 SANDBOX_REGISTRY: Final = "sandbox.trainyard.dev"
-"""Images of the embedded cluster: content digests of the checkout, pulled from nowhere."""
+"""Images of the sandbox: content digests of the checkout, not pulled from any registry."""
 
 TRAINER_LAUNCH_MODULE: Final = "training.trainer.launch"
-"""torchrun with faithful exit codes; it takes torchrun's options."""
+"""Launcher with torchrun's options that propagates exit codes."""
 RUN_RECORD_FILE: Final = "run.json"
 """Key of the run record in the run's ConfigMap."""
 
 SPOT_NOTICE_S: Final = 120
-"""Seconds between a spot reclaim's notice and the end of the node."""
+"""Seconds from the notice of a spot reclaim to the termination of the node."""
 POOL_LABEL: Final = "trainyard.dev/pool"
 TIER_LABEL: Final = "trainyard.dev/tier"
 TIER_PRODUCTION: Final = "production"
@@ -50,5 +50,5 @@ PLATFORM_TAGS: Final = (
     "trainyard.dev/stack",
     "trainyard.dev/cluster",
 )
-"""Keys of the tags that every AWS resource of the platform has."""
+"""Tag keys of every AWS resource of the platform."""
 TEAM_TAG: Final = "trainyard.dev/team"

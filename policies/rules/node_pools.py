@@ -1,4 +1,4 @@
-"""Node pools of a whole stack: what a rule must gather from several resources to know one."""
+"""Node pools of a stack, assembled from several resources."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ _EFA: Final = ("efa", "efa-only")
 
 @dataclass(frozen=True, kw_only=True)
 class NodePool:
-    """Nodes that are made alike."""
+    """A group of identical nodes."""
 
     resource: Resource
     name: str
     labels: Any
-    """Of its nodes, stated or for what they are; None if there are none, UNKNOWN if not known yet."""
+    """Node labels, configured or set by EKS and Karpenter; None without any, UNKNOWN if not known yet."""
     taints: Any
-    """A list of key, value, effect; None if it states none, UNKNOWN if not known yet."""
+    """List of key, value, effect; None without any, UNKNOWN if not known yet."""
     instance_types: tuple[str, ...] = ()
-    """Empty if not known, and for single nodes."""
+    """Empty if unknown, and for single nodes."""
     capacity_types: frozenset[str] = frozenset()
-    """How nodes may be bought: spot, on-demand. Empty: as Karpenter chooses. A capacity block counts
-    as on-demand."""
+    """Possible capacity types: spot, on-demand. Empty: Karpenter chooses. A capacity block counts as
+    on-demand."""
     max_nodes: float | None = None
-    """None: without a limit, or not known; `bounded` tells which."""
+    """None: no limit (`bounded` is False) or unknown."""
     bounded: bool = True
     efa_interfaces: int = 0
-    """How many each node is given."""
+    """EFA interfaces per node."""
     interfaces_path: str = ""
-    """Where the interfaces are listed, in the launch template or node class."""
+    """Path of the interfaces in the launch template or node class."""
     zones: frozenset[str] = frozenset()
-    """Zones that its nodes may be in, as far as they are known."""
+    """Known zones of its nodes."""
 
     def has(self, labels: Mapping[str, Any]) -> bool:
-        """Whether all nodes have these labels; there must be some."""
+        """Whether all nodes have these labels; False for no labels."""
         return bool(labels) and labels.items() <= mapping(self.labels).items()
 
 
@@ -56,7 +56,7 @@ def _referenced(resource: Resource, prop: str, resources: Sequence[Resource]) ->
 
 
 def zones_of(resource: Resource, prop: str, resources: Sequence[Resource]) -> frozenset[str]:
-    """Zones of the subnets that a property refers to, as far as they are known."""
+    """Return the known zones of the subnets that a property refers to."""
     found = (
         subnet.props.get("availabilityZone")
         for subnet in _referenced(resource, prop, resources)
@@ -99,7 +99,7 @@ def _node_group(resource: Resource, resources: Sequence[Resource]) -> NodePool:
 
 
 def _required_values(template: Any, key: str) -> tuple[str, ...]:
-    """Values that a Karpenter pool's requirements allow for a label."""
+    """Return the values that a Karpenter pool's requirements allow for a label."""
     for entry in elements(dig(template, "spec", "requirements")):
         if dig(entry, "key") == key and dig(entry, "operator") == "In":
             return _strings(dig(entry, "values"))
@@ -107,14 +107,14 @@ def _required_values(template: Any, key: str) -> tuple[str, ...]:
 
 
 def _labels(own: Any, more: Mapping[str, Any]) -> Any:
-    """Labels that a pool states, and those that its nodes get for what it is."""
+    """Merge a pool's configured labels with those that its provider sets."""
     if own is UNKNOWN:
         return UNKNOWN
     return {key: value for key, value in more.items() if value} | dict(mapping(own))
 
 
 def _required_labels(template: Any) -> dict[str, str]:
-    """Labels of all nodes of a Karpenter pool because its requirements leave one value."""
+    """Return the labels for which a Karpenter pool's requirements allow exactly one value."""
     keys = {str(dig(entry, "key")) for entry in elements(dig(template, "spec", "requirements"))}
     found = {key: _required_values(template, key) for key in keys}
     return {key: values[0] for key, values in found.items() if len(values) == 1}
@@ -162,7 +162,7 @@ def _node(resource: Resource) -> NodePool:
 
 
 def node_pools(resources: Sequence[Resource]) -> Iterator[NodePool]:
-    """Pools that make nodes: EKS node groups and Karpenter's NodePools."""
+    """Yield the EKS node groups and Karpenter NodePools."""
     for resource in resources:
         if resource.type == NODE_GROUP:
             yield _node_group(resource, resources)
@@ -171,6 +171,6 @@ def node_pools(resources: Sequence[Resource]) -> Iterator[NodePool]:
 
 
 def pools_and_nodes(resources: Sequence[Resource]) -> Iterator[NodePool]:
-    """Pools that make nodes, and the nodes that the stack makes one by one."""
+    """Yield the node pools, and single Node objects of the stack."""
     yield from node_pools(resources)
     yield from (_node(resource) for resource in resources if resource.type == _NODE)

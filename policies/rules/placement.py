@@ -1,4 +1,4 @@
-"""GPU placement: pods, nodes and queue agree on what may run on a GPU node."""
+"""GPU placement: requests, tolerations, labels and queue of pods on GPU nodes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _QUEUE_REMEDY: Final = f"label it {QUEUE_LABEL}: TEAM, so that the queue admits 
 
 @dataclass(frozen=True)
 class _Gpus:
-    """GPUs that one container asks for, per resource name."""
+    """GPU limits and requests of one container, by resource name."""
 
     limits: Mapping[str, Any]
     requests: Mapping[str, Any]
@@ -34,7 +34,7 @@ def _gpu_amounts(values: Any) -> dict[str, Any]:
 
 
 def gpus(container: Container) -> _Gpus | None:
-    """What the container asks for, None if it asks for no GPU."""
+    """Return the container's GPU limits and requests; None if it has neither."""
     found = _Gpus(
         _gpu_amounts(container.resources.get("limits")),
         _gpu_amounts(container.resources.get("requests")),
@@ -51,13 +51,13 @@ def _check_limits(container: Container) -> Iterator[Violation]:
         yield Violation(
             path=f"{container.path}.resources",
             got=f"{name} limit {show(limit)}, request {show(request)}",
-            allowed="a limit equal to the request",
+            expected="a limit equal to the request",
             remedy=f"set limits[{show(name)}] and requests[{show(name)}] to the same number",
         )
 
 
 def _requires_label(spec: Mapping[str, Any]) -> bool | None:
-    """Whether the pod goes to nodes labelled for GPU work only; None if that is not known yet."""
+    """Whether the pod requires the label of GPU nodes; None if not known yet."""
     selector = dig(spec, "nodeSelector")
     selected = dig(spec, "nodeSelector", WORKLOAD_LABEL)
     required = dig(spec, "affinity", "nodeAffinity", _REQUIRED)
@@ -86,22 +86,22 @@ def _check_gpu_pod(template: PodTemplate, taint: Taint) -> Iterator[Violation]:
         yield Violation(
             path=f"{path}.tolerations",
             got="no toleration of the GPU taint",
-            allowed=f"a toleration of {taint}",
-            remedy="take the tolerations of the node pool; without them the pod never starts",
+            expected=f"a toleration of {taint}",
+            remedy="add the tolerations of the node pool: otherwise the pod is unschedulable",
         )
     if template.complete and _requires_label(spec) is False:
         yield Violation(
             path=f"{path}.nodeSelector",
             got=show(spec.get("nodeSelector") or {}),
-            allowed=f"{WORKLOAD_LABEL}: {WORKLOAD_GPU}, here or as required node affinity",
-            remedy="take the labels of the node pool",
+            expected=f"{WORKLOAD_LABEL}: {WORKLOAD_GPU}, here or as required node affinity",
+            remedy="add the labels of the node pool",
         )
     if spec.get("nodeName") not in (None, "", UNKNOWN):
         yield Violation(
             path=f"{path}.nodeName",
             got=show(spec.get("nodeName")),
-            allowed="no nodeName",
-            remedy="remove it; it passes by the scheduler and the queue",
+            expected="no nodeName",
+            remedy="remove it: it bypasses the scheduler and the queue",
         )
 
 
@@ -109,31 +109,31 @@ def _check_queue_label(template: PodTemplate) -> Iterator[Violation]:
     labels = template.owner_labels
     if UNKNOWN in (labels, dig(labels, QUEUE_LABEL)) or dig(labels, QUEUE_LABEL):
         return
-    # A TrainJob is admitted itself, whatever its runtime adds to its pods.
+    # The TrainJob itself is queued, whatever its runtime adds to its pods.
     if template.complete or template.kind == TRAIN_JOB:
         yield Violation(
             path=template.owner_labels_path,
             got=f"no {QUEUE_LABEL}",
-            allowed="the LocalQueue of the team",
+            expected="the LocalQueue of the team",
             remedy=_QUEUE_REMEDY,
         )
 
 
 def _takes_gpus_from_runtime(template: PodTemplate) -> bool:
-    """A TrainJob whose trainer names no resources gets those of its runtime: GPUs, here."""
+    """Whether it is a TrainJob without trainer resources, which inherits its runtime's GPUs."""
     trainer = template.kind == TRAIN_JOB and template.path.endswith("spec.trainer")
     return trainer and not any(container.resources for container in template.containers)
 
 
 def _check_idle_pod(template: PodTemplate, taint: Taint) -> Iterator[Violation]:
-    """A pod without GPUs has no business on a GPU node, unless every node runs one (DaemonSet)."""
+    """Reject pods without GPUs that tolerate the GPU taint, except DaemonSets."""
     index = tolerating(template.spec, taint)
     if index is None or template.kind == DAEMON_SET or not template.complete:
         return
     yield Violation(
         path=f"{template.path}.tolerations[{index}]",
         got=f"{show(template.spec['tolerations'][index])} on a pod without GPUs",
-        allowed=f"tolerations of {taint} only on pods that ask for GPUs",
+        expected=f"tolerations of {taint} only on pods that request GPUs",
         remedy=f'remove it, or set resources.limits["{GPU_RESOURCE}"]',
     )
 
@@ -150,14 +150,14 @@ def _check(resource: Resource, config: Config) -> Iterable[Violation]:
     for owner in {template.owner_labels_path: template for template in owners}.values():
         yield from _check_queue_label(owner)
     if not with_gpus:
-        # Beside its gang's GPU pods one without GPUs, such as MPI's launcher, is at home.
+        # A gang of GPU pods may include one without GPUs, such as the MPI launcher.
         for template in templates:
             yield from _check_idle_pod(template, taint)
 
 
 GPU_PLACEMENT: Final = ResourceRule(
     name="gpu-placement",
-    description="Pods on GPU nodes ask for GPUs, and pods that ask for GPUs go there by the queue.",
+    description="Pods on GPU nodes request GPUs, and pods that request GPUs are queued and go there.",
     check=_check,
     schema={"gpuTaint": taint_schema(GPU_TAINT, "Taint of every GPU node")},
 )

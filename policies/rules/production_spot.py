@@ -1,4 +1,4 @@
-"""Production: its runs go to capacity that can be reclaimed only where the run itself says so."""
+"""Production runs use spot capacity only if the run opts in."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _SPOT_LABEL_VALUES: Final[Mapping[str, set[Any]]] = {
     KARPENTER_CAPACITY_LABEL: {CAPACITY_SPOT},
     EKS_CAPACITY_LABEL: {"SPOT"},
 }
-"""What the platform, Karpenter and EKS call a node on spot."""
+"""Label values of spot nodes: the platform's, Karpenter's and EKS's."""
 
 
 def _spot_values(stack: Stack, spot: Taint) -> Mapping[str, set[Any]]:
-    """Per node label: values that only nodes on spot have."""
+    """Return by node label the values that only spot nodes have."""
     names = stack.spot_flavors(spot)
     pools = {
         dig(flavor.props, "spec", "nodeLabels", POOL_LABEL)
@@ -43,7 +43,7 @@ def _spot_values(stack: Stack, spot: Taint) -> Mapping[str, set[Any]]:
 
 
 def _excludes_spot(spec: Mapping[str, Any], spot_values: Mapping[str, set[Any]]) -> bool:
-    """Whether the pod's node selector or required affinity admits no node on spot."""
+    """Whether the pod's node selector or required affinity excludes spot nodes."""
     for label, reclaimed in spot_values.items():
         chosen = dig(spec, "nodeSelector", label)
         if chosen is not None and chosen not in reclaimed:
@@ -76,7 +76,7 @@ def _may_use_spot(template: PodTemplate, stack: Stack, spot: Taint) -> bool:
 
 
 def _opted_in(template: PodTemplate, stack: Stack) -> bool:
-    """Whether the run's record says so, or cannot be read yet."""
+    """Whether the run record opts in to spot, or is not known yet."""
     for volume in elements(template.spec.get("volumes")):
         name = dig(volume, "configMap", "name")
         if name is UNKNOWN or UNKNOWN in stack.config_map(template.namespace, str(name)).values():
@@ -101,8 +101,8 @@ def _check(resources: Sequence[Resource], config: Config) -> Iterable[Violation]
                 continue
             yield Violation(
                 path=template.path,
-                got=f"a run of the tier {wanted} that may land on spot",
-                allowed="on-demand capacity, unless the run says otherwise",
+                got=f"a run of tier {wanted} that may be placed on spot",
+                expected="on-demand capacity, unless the run opts in to spot",
                 remedy="set allowSpot: true in its run file, or keep it off the spot pools",
                 urn=resource.urn,
             )
@@ -110,7 +110,7 @@ def _check(resources: Sequence[Resource], config: Config) -> Iterable[Violation]
 
 SPOT_FOR_PRODUCTION: Final = StackRule(
     name="spot-for-production",
-    description="A production run lands on spot only where its run file says allowSpot: true.",
+    description="A production run uses spot only if its run file sets allowSpot: true.",
     check=_check,
     schema={
         "tier": {

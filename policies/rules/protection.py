@@ -1,4 +1,4 @@
-"""Protected state: what holds data survives a mistaken `pulumi destroy`, where a stack wants that."""
+"""Protected state: storage survives a mistaken `pulumi destroy`, in stacks that require it."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def _check(resource: Resource, config: Config) -> Iterable[Violation]:
         yield Violation(
             path="the resource option protect",
             got="false",
-            allowed="true on buckets, keys, file systems and volumes",
+            expected="true on buckets, keys, file systems and volumes",
             remedy="set trainyard:storage.protect to true",
         )
 
 
 PROTECTED_STATE: Final = ResourceRule(
     name="protected-state",
-    description="What holds state is protected from deletion, where that is wanted.",
+    description="Storage and keys are protected from deletion, in stacks that require it.",
     check=_check,
     schema={
         "required": {
             "type": "boolean",
             "default": False,
-            "description": "Whether the stack holds state that must outlive mistakes",
+            "description": "Whether storage and keys must be protected",
         }
     },
 )

@@ -1,4 +1,4 @@
-"""Quota: the queues promise no more GPUs than the pools behind them have."""
+"""Quota: queues guarantee no more GPUs than their pools have."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from .stack import CLUSTER_QUEUE, COHORT, RESOURCE_FLAVOR, Stack, flavor_quotas,
 
 _NODE: Final = "kubernetes:core/v1:Node"
 _SHARING_LABELS: Final = (DEVICE_PLUGIN_CONFIG, MIG_CONFIG)
-"""Labels of nodes that offer one GPU as several, of which the plugin's configuration knows how many."""
+"""Labels of nodes that share GPUs; the device plugin's configuration sets how many ways."""
 
 
 def _whole_number(value: Any) -> int | None:
-    """GPUs come in whole numbers, as text or as a number; None if not known yet."""
+    """Convert text or a number to int; None if not whole or not known yet."""
     found = number(value)
     return int(found) if found is not None and found.is_integer() else None
 
 
 def _gpus_of_node(node: Resource) -> int | None:
-    """A node's GPUs; None if not known yet: a preview does not show the status of a new object."""
+    """Return a node's GPUs; None if unknown, as in previews of new objects."""
     capacity = dig(node.props, "status", "capacity")
     return _whole_number(capacity.get(GPU_RESOURCE, 0)) if isinstance(capacity, Mapping) else None
 
 
 def _pool_gpus(pool: NodePool) -> int | None:
-    """GPUs of the pool at its largest, when every node is of its smallest type; None if not known."""
+    """Return the pool's GPUs at its maximum size with its smallest type; None if unknown."""
     if pool.resource.type == _NODE:
         return _gpus_of_node(pool.resource)
     facts = [instance_types().get(name) for name in pool.instance_types]
@@ -45,9 +45,9 @@ def _pool_gpus(pool: NodePool) -> int | None:
 
 
 def _capacity(flavor: Resource, pools: Sequence[NodePool]) -> int | None:
-    """GPUs of the pools and nodes of the stack that match the flavor; None if not known.
+    """Return the GPUs of all pools and nodes that match the flavor; None if unknown.
 
-    A flavor that nothing in the stack matches gets its nodes from elsewhere.
+    A flavor without a match in the stack uses nodes from elsewhere.
     """
     wanted = mapping(dig(flavor.props, "spec", "nodeLabels"))
     counts = [_pool_gpus(pool) for pool in pools if pool.has(wanted)]
@@ -56,7 +56,7 @@ def _capacity(flavor: Resource, pools: Sequence[NodePool]) -> int | None:
 
 
 def _promised_gpus(stack: Stack) -> Mapping[str, list[tuple[Resource, int]]]:
-    """Per flavor: the ClusterQueues and Cohorts that promise GPUs of it, and how many."""
+    """Return by flavor the ClusterQueues and Cohorts with GPU quota, and how many GPUs."""
     promised: dict[str, list[tuple[Resource, int]]] = {}
     for queue in (*stack.kueue(CLUSTER_QUEUE), *stack.kueue(COHORT)):
         for flavor, quotas in flavor_quotas(queue):
@@ -78,7 +78,7 @@ def _check(resources: Sequence[Resource], _: Config) -> Iterable[Violation]:
         yield Violation(
             path=f"ResourceFlavor {name_of(flavor)}",
             got=f"nominal quotas of {total} GPUs: {parts}",
-            allowed=f"{capacity}, what its nodes have",
+            expected=f"at most {capacity}, the GPUs of its nodes",
             remedy="lower a team's quota or the cohort's, or enlarge the pool",
             urn=flavor.urn,
         )
@@ -86,6 +86,6 @@ def _check(resources: Sequence[Resource], _: Config) -> Iterable[Violation]:
 
 QUOTA_FITS_POOLS: Final = StackRule(
     name="quota-fits-pools",
-    description="Queues and cohorts promise no more GPUs of a flavor than its pools may have.",
+    description="Queues and cohorts guarantee no more GPUs of a flavor than its pools may have.",
     check=_check,
 )

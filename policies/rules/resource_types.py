@@ -1,4 +1,4 @@
-"""Type tokens of resources that more than one rule knows."""
+"""Type tokens used by several rules."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 AWS_PROVIDER: Final = "pulumi:providers:aws"
 CLUSTER: Final = "aws:eks/cluster:Cluster"
 CLUSTER_COMPONENT: Final = "eks:index:Cluster"
-"""The official component. What it makes is judged, too; its own inputs are not always shown."""
+"""The official component. Its children are checked, too, because its inputs are not always visible."""
 NODE_GROUP: Final = "aws:eks/nodeGroup:NodeGroup"
 LAUNCH_TEMPLATE: Final = "aws:ec2/launchTemplate:LaunchTemplate"
 NODE_CLASS: Final = "kubernetes:karpenter.k8s.aws/v1:EC2NodeClass"

@@ -1,4 +1,4 @@
-"""Look-ups in the resources of a whole stack."""
+"""Lookups in the resources of a stack."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KUEUE: Final = "kubernetes:kueue.x-k8s.io/"
 _NAMESPACE: Final = "kubernetes:core/v1:Namespace"
 _RUNTIMES: Final = (":TrainingRuntime", ":ClusterTrainingRuntime")
 _OVERRIDES: Final = ("podTemplateOverrides", "runtimePatches")
-"""By which a TrainJob changes the pods of its runtime, in Kubeflow Trainer's older and newer API."""
+"""TrainJob fields that override the runtime's pods, in the older and newer API of Kubeflow Trainer."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class Stack:
     resources: Sequence[Resource]
 
     def kueue(self, kind: str) -> Iterable[Resource]:
-        """Kueue's objects of one kind, whatever their API version."""
+        """Yield Kueue's objects of one kind, in any API version."""
         for resource in self.resources:
             if resource.type.startswith(_KUEUE) and resource.type.endswith(f":{kind}"):
                 yield resource
 
     def config_map(self, namespace: str, name: str) -> Mapping[str, Any]:
-        """The ConfigMap's `data`, empty if the stack has no such ConfigMap."""
+        """Return the ConfigMap's `data`; empty if the stack does not have it."""
         for resource in self.resources:
             if (
                 resource.type == "kubernetes:core/v1:ConfigMap"
@@ -45,14 +45,14 @@ class Stack:
         return {}
 
     def complete_templates(self, resource: Resource) -> Iterator[PodTemplate]:
-        """Pod templates that say all of their pods; of a TrainJob those of its runtime."""
+        """Yield complete pod templates; those of its runtime for a TrainJob."""
         if resource.type.endswith(f":{TRAIN_JOB}"):
             yield from self._runtime_templates(resource)
         else:
             yield from (template for template in pod_templates(resource) if template.complete)
 
     def _runtime_templates(self, job: Resource) -> Iterator[PodTemplate]:
-        """What a TrainJob takes as it is; nothing where it overrides pods, or the runtime is elsewhere."""
+        """Yield the runtime's templates, unless the job overrides them or the runtime is elsewhere."""
         spec, namespace = job.props.get("spec"), namespace_of(job.props)
         if any(dig(spec, key) for key in _OVERRIDES):
             return
@@ -74,7 +74,7 @@ class Stack:
                 )
 
     def namespaces_of_tier(self, tier: str) -> set[str]:
-        """Names of the namespaces whose teams are of this tier."""
+        """Return the namespaces of teams of this tier."""
         return {
             name_of(resource)
             for resource in self.resources
@@ -83,7 +83,7 @@ class Stack:
         }
 
     def namespaces_of_queue(self, cluster_queue: str) -> set[str]:
-        """Names of the namespaces whose LocalQueues lead to a ClusterQueue."""
+        """Return the namespaces whose LocalQueues point to a ClusterQueue."""
         return {
             namespace_of(local.props)
             for local in self.kueue("LocalQueue")
@@ -91,7 +91,7 @@ class Stack:
         }
 
     def flavors_of_queue(self, namespace: str, queue: Any) -> set[str]:
-        """Names of the ResourceFlavors that a LocalQueue leads to."""
+        """Return the ResourceFlavors of a LocalQueue's ClusterQueue."""
         return {
             flavor
             for local in self.kueue("LocalQueue")
@@ -102,7 +102,7 @@ class Stack:
         }
 
     def spot_flavors(self, spot_taint: Taint) -> set[str]:
-        """Names of the flavors whose nodes can be reclaimed."""
+        """Return the flavors of spot nodes."""
         return {
             name_of(flavor)
             for flavor in self.kueue(RESOURCE_FLAVOR)
@@ -112,12 +112,12 @@ class Stack:
 
 
 def name_of(resource: Resource) -> str:
-    """The object's name in the cluster."""
+    """Return the object's name in the cluster."""
     return str(dig(resource.props, "metadata", "name"))
 
 
 def flavor_quotas(cluster_queue: Resource) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    """Per flavor of a ClusterQueue or Cohort: its name, and the nominal quota of each resource."""
+    """Yield each flavor of a ClusterQueue or Cohort with its nominal quota by resource."""
     for group in elements(dig(cluster_queue.props, "spec", "resourceGroups")):
         for flavor in elements(dig(group, "flavors")):
             yield (

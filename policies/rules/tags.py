@@ -1,4 +1,4 @@
-"""Tags: what costs money names the platform and who it is for."""
+"""Cost allocation tags: platform and team."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .resource_types import AWS_PROVIDER, FSX, LAUNCH_TEMPLATE, NODE_CLASS
 
 _AUTO_SCALING_GROUP: Final = "aws:autoscaling/group:Group"
 _OF_TEMPLATES: Final = ("instance", "volume")
-"""What EC2 makes of a launch template; default tags reach the template and no further."""
+"""Resources that EC2 creates from a launch template, which default tags do not reach."""
 
 
 def _missing(path: str, tags: Any, wanted: Sequence[str], remedy: str) -> Iterator[Violation]:
@@ -21,7 +21,7 @@ def _missing(path: str, tags: Any, wanted: Sequence[str], remedy: str) -> Iterat
         yield Violation(
             path=path,
             got=f"no {', '.join(absent)}",
-            allowed=f"at least the tags {', '.join(wanted)}",
+            expected=f"at least the tags {', '.join(wanted)}",
             remedy=remedy,
         )
 
@@ -32,7 +32,7 @@ def _launch_template(props: Mapping[str, Any], wanted: Sequence[str]) -> Iterato
         return
     found = {dig(entry, "resourceType"): dig(entry, "tags") for entry in elements(given)}
     for kind in _OF_TEMPLATES:
-        remedy = "add them there; the provider's default tags do not reach what the template makes"
+        remedy = "add them: the provider's default tags do not reach the template's instances and volumes"
         yield from _missing(f"tagSpecifications[{kind}].tags", found.get(kind), wanted, remedy)
 
 
@@ -46,7 +46,7 @@ def _group(props: Mapping[str, Any], wanted: Sequence[str]) -> Iterator[Violatio
 
 
 def _decoded(value: Any) -> Any:
-    """Providers take their nested inputs as JSON text."""
+    """Decode JSON text, as which providers receive nested inputs."""
     if isinstance(value, str):
         try:
             return json.loads(value)
@@ -57,14 +57,14 @@ def _decoded(value: Any) -> Any:
 
 def _provider(props: Mapping[str, Any], wanted: Sequence[str]) -> Iterator[Violation]:
     tags = dig(_decoded(props.get("defaultTags")), "tags")
-    yield from _missing("defaultTags.tags", tags, wanted, "add them; every resource takes them")
+    yield from _missing("defaultTags.tags", tags, wanted, "add them: every resource inherits them")
     accounts = _decoded(props.get("allowedAccountIds"))
     if accounts is not UNKNOWN and not elements(accounts):
         yield Violation(
             path="allowedAccountIds",
             got=show(accounts),
-            allowed="the account of the stack",
-            remedy="set it, or credentials of another account make the stack there",
+            expected="the account of the stack",
+            remedy="set it: otherwise the stack can be created in another account",
         )
 
 
@@ -73,32 +73,32 @@ def _check(resource: Resource, config: Config) -> Iterable[Violation]:
     if resource.type == LAUNCH_TEMPLATE:
         yield from _launch_template(props, wanted)
     elif resource.type == NODE_CLASS:
-        remedy = "add them; Karpenter gives its nodes no others"
+        remedy = "add them: Karpenter's nodes get no other tags"
         yield from _missing("spec.tags", dig(props, "spec", "tags"), wanted, remedy)
     elif resource.type == _AUTO_SCALING_GROUP:
         yield from _group(props, wanted)
     elif resource.type == AWS_PROVIDER:
         yield from _provider(props, wanted)
     elif resource.type in FSX and team:
-        remedy = "add it, so that its price is the team's"
+        remedy = "add it: the cost of the file system is then allocated to the team"
         yield from _missing("tags", props.get("tags"), [team], remedy)
 
 
 AWS_TAGS: Final = ResourceRule(
     name="aws-tags",
-    description="AWS resources carry the platform's tags, also where default tags do not reach.",
+    description="AWS resources have the platform's tags, including those that default tags do not reach.",
     check=_check,
     schema={
         "tags": {
             "type": "array",
             "items": {"type": "string", "minLength": 1},
             "default": list(PLATFORM_TAGS),
-            "description": "Keys that every resource is tagged with",
+            "description": "Tag keys required on every resource",
         },
         "teamTag": {
             "type": "string",
             "default": TEAM_TAG,
-            "description": "Key that a file system of one team is tagged with; empty: none",
+            "description": "Tag key required on a team's file system; empty: none",
         },
     },
 )

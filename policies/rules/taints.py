@@ -1,4 +1,4 @@
-"""Taints, and which tolerations tolerate them."""
+"""Taints and matching tolerations."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ EKS_EFFECTS: Final = {
     "NO_EXECUTE": "NoExecute",
     "PREFER_NO_SCHEDULE": "PreferNoSchedule",
 }
-"""What EKS calls the effects of Kubernetes."""
+"""Kubernetes effect by its name in the EKS API."""
 
 
 _NODE_CONDITION_KEYS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
-"""Keys of taints that say how a node is, and that a live node has for a while."""
+"""Prefixes of the taints that report a node's condition, which are temporary."""
 
 
 @dataclass(frozen=True)
 class Taint:
-    """What a node says to keep other pods away."""
+    """A node taint."""
 
     key: str
     value: str
@@ -32,28 +32,28 @@ class Taint:
 
     @classmethod
     def parse(cls, text: str) -> Taint:
-        """Read KEY=VALUE:EFFECT; the engine has matched the text with the schema's pattern."""
+        """Parse KEY=VALUE:EFFECT, which the engine has validated against the schema's pattern."""
         rest, _, effect = text.rpartition(":")
         key, _, value = rest.partition("=")
         return cls(key, value, effect)
 
     @classmethod
     def read(cls, entry: Any) -> Taint:
-        """A taint of a node, a pool or a flavor; the effect as Kubernetes or EKS calls it."""
+        """Read a taint of a node, pool or flavor, with an effect of Kubernetes or EKS."""
         effect = str(dig(entry, "effect"))
         value = str(dig(entry, "value") or "")
         return cls(str(dig(entry, "key")), value, EKS_EFFECTS.get(effect, effect))
 
     @property
     def is_temporary(self) -> bool:
-        """Whether Kubernetes itself sets and removes it, as on a node that is not ready yet."""
+        """Whether Kubernetes sets and removes it, as on a node that is not ready yet."""
         return self.key.startswith(_NODE_CONDITION_KEYS)
 
     def __str__(self) -> str:
         return f"{self.key}={self.value}:{self.effect}"
 
     def tolerated_by(self, toleration: Mapping[str, Any]) -> bool:
-        """As the scheduler decides: an absent effect or key stands for every one."""
+        """Match as the scheduler does: an absent effect or key matches every one."""
         if toleration.get("effect") not in (None, "", self.effect):
             return False
         exists = toleration.get("operator") == "Exists"
@@ -64,7 +64,7 @@ class Taint:
 
 
 def read_taints(value: Any) -> frozenset[Taint] | None:
-    """The lasting taints of a list; None if it waits for the output of another resource."""
+    """Return the permanent taints of a list; None if it is not fully known yet."""
     entries = elements(value)
     if value is UNKNOWN or any(e is UNKNOWN or UNKNOWN in mapping(e).values() for e in entries):
         return None
@@ -72,7 +72,7 @@ def read_taints(value: Any) -> frozenset[Taint] | None:
 
 
 def taint_schema(default: str, description: str) -> dict[str, str]:
-    """The configuration property of one taint."""
+    """Return the configuration schema of one taint."""
     return {
         "type": "string",
         "pattern": _TAINT_PATTERN,
@@ -82,7 +82,7 @@ def taint_schema(default: str, description: str) -> dict[str, str]:
 
 
 def tolerating(spec: Mapping[str, Any], taint: Taint) -> int | None:
-    """Index of the first of a pod's tolerations that tolerates `taint`, else None."""
+    """Return the index of the first toleration that matches `taint`, else None."""
     for index, toleration in enumerate(elements(spec.get("tolerations"))):
         if taint.tolerated_by(mapping(toleration)):
             return index
@@ -90,7 +90,7 @@ def tolerating(spec: Mapping[str, Any], taint: Taint) -> int | None:
 
 
 def tolerations_known(spec: Mapping[str, Any]) -> bool:
-    """Whether the list says all: nothing in it waits for the output of another resource."""
+    """Whether all tolerations are known, without outputs of other resources."""
     tolerations = spec.get("tolerations")
     if tolerations is UNKNOWN:
         return False

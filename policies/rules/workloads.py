@@ -1,7 +1,7 @@
-"""Find the pods that a resource will make, whatever its kind.
+"""Find the pod templates in a resource of any kind.
 
-Pod templates are found by their shape (an object with a list of `containers`) and not by a table of
-kinds, so a kind that nobody thought of cannot carry a pod past the rules.
+They are found by shape (an object with a list of `containers`) and not by a table of kinds, so that
+unknown kinds cannot bypass the rules.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .model import Resource, dig, elements, mapping
 DAEMON_SET: Final = "DaemonSet"
 TRAIN_JOB: Final = "TrainJob"
 _NOT_WORKLOADS: Final = frozenset({"CustomResourceDefinition", "Release"})
-"""They hold schemas and chart values, which look like pods but make none by themselves."""
+"""Kinds that contain schemas and chart values, which look like pods but create none."""
 _OVERLAYS: Final = frozenset(
     {TRAIN_JOB, "TrainingRuntime", "ClusterTrainingRuntime", "PodTemplate"}
 )
-"""Kinds whose pods are put together from several objects: what one lacks, another may have."""
+"""Kinds whose pods are assembled from several objects, so that each may be incomplete."""
 _SECONDS: Final = re.compile(r"[0-9]+s?;?")
 _CONTAINER_LISTS: Final = ("initContainers", "containers", "ephemeralContainers")
 
@@ -41,12 +41,12 @@ class Container:
     env: Mapping[str, Any]
     """Literal values by name."""
     pre_stop_sleep_s: int
-    """Seconds that a `preStop` hook sleeps; they are spent out of the pod's grace period."""
+    """Seconds that a `preStop` hook sleeps, which count towards the pod's grace period."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PodTemplate:
-    """The pods that one part of a resource will make."""
+    """One pod template of a resource."""
 
     kind: str
     """Kind of the resource: Job, JobSet ..."""
@@ -55,15 +55,15 @@ class PodTemplate:
     spec: Mapping[str, Any]
     containers: tuple[Container, ...]
     owner_labels: Any
-    """Labels of the object that a queue would admit."""
+    """Labels of the object that a queue admits."""
     owner_labels_path: str
     namespace: str
     complete: bool
-    """False for patches and overlays: what is absent here may be given elsewhere."""
+    """False for patches and overlays: absent fields may be set elsewhere."""
 
 
 def pod_templates(resource: Resource) -> Iterator[PodTemplate]:
-    """Every pod template of a Kubernetes resource; nothing for other resources."""
+    """Yield every pod template of a Kubernetes resource; nothing for other resources."""
     if not resource.type.startswith("kubernetes:"):
         return
     kind = resource.type.rpartition(":")[2]
@@ -80,7 +80,7 @@ def pod_templates(resource: Resource) -> Iterator[PodTemplate]:
 
 
 def namespace_of(props: Mapping[str, Any]) -> str:
-    """The object's namespace, `default` if it names none."""
+    """Return the object's namespace, by default `default`."""
     return str(dig(props, "metadata", "namespace") or "default")
 
 
@@ -89,7 +89,7 @@ def _templates_of(
 ) -> Iterator[PodTemplate]:
     owner, owner_path = props, prefix
     if kind == "CronJob":
-        # A queue admits the Jobs that it makes, and they take their labels from the template.
+        # Queues admit the CronJob's Jobs, which get their labels from the template.
         owner, owner_path = mapping(dig(props, "spec", "jobTemplate")), f"{prefix}spec.jobTemplate."
     found = [*_pod_specs(props, prefix)]
     if kind == TRAIN_JOB:
@@ -125,7 +125,7 @@ def _pod_specs(value: Any, path: str) -> Iterator[_Found]:
 
 
 def _trainer(props: Mapping[str, Any], prefix: str) -> Iterator[_Found]:
-    """The trainer of a Kubeflow TrainJob, which is one container's worth of fields."""
+    """Yield the trainer of a Kubeflow TrainJob, which has the fields of one container."""
     trainer = mapping(dig(props, "spec", "trainer"))
     path = f"{prefix}spec.trainer"
     as_container = {**trainer, "resources": trainer.get("resourcesPerNode")}
@@ -155,7 +155,7 @@ def _container(value: Mapping[str, Any], path: str) -> Container:
 
 
 def _sleep_s(hook: Any) -> int:
-    """Seconds that a lifecycle hook sleeps for certain."""
+    """Return the seconds that a lifecycle hook certainly sleeps."""
     seconds = dig(hook, "sleep", "seconds")
     if isinstance(seconds, int):
         return seconds
@@ -168,7 +168,7 @@ def _sleep_s(hook: Any) -> int:
 
 
 def split_words(command: Sequence[Any]) -> list[str]:
-    """The words of a command line, with the script of a `sh -c` taken apart."""
+    """Split a command line into words, including the script of a `sh -c`."""
     words: list[str] = []
     for part in command:
         text = part if isinstance(part, str) else ""

@@ -12,6 +12,7 @@ from policies.rules.metadata import INSTANCE_METADATA
 from policies.rules.model import UNKNOWN, Resource
 from policies.rules.protection import PROTECTED_STATE
 from tests.policy.policy_examples import paths, violations
+from tests.unit.snapshots import Text
 
 CLUSTER = "aws:eks/cluster:Cluster"
 COMPONENT = "eks:index:Cluster"
@@ -54,16 +55,13 @@ def test_a_cluster_whose_doors_are_a_config_map_is_refused(
     assert paths(violations(EKS_ACCESS_ENTRIES, Resource(type=kind, props=props))) == [where]
 
 
-def test_the_message_tells_a_stated_mode_from_none() -> None:
-    for props, got in (
-        ({"accessConfig": {"authenticationMode": "CONFIG_MAP"}}, '"CONFIG_MAP"'),
-        ({}, "none, which is CONFIG_MAP"),
+def test_the_message_tells_a_stated_mode_from_none(text: Text) -> None:
+    for props in (
+        {"accessConfig": {"authenticationMode": "CONFIG_MAP"}},
+        {},
     ):
         (found,) = violations(EKS_ACCESS_ENTRIES, Resource(type=CLUSTER, props=props))
-        assert str(found) == (
-            f'accessConfig.authenticationMode: got {got}; allowed "API"; set it: whoever edits the'
-            " ConfigMap aws-auth is an administrator"
-        )
+        text(str(found))
 
 
 @pytest.mark.parametrize("version", ["1.33", "1.34", "1.35", UNKNOWN])
@@ -73,12 +71,9 @@ def test_a_maintained_version_passes(kind: str, version: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [CLUSTER, COMPONENT, NODE_GROUP])
-def test_another_version_is_refused(kind: str) -> None:
+def test_another_version_is_refused(kind: str, text: Text) -> None:
     old = Resource(type=kind, props={"version": "1.32"})
-    assert str(violations(EKS_VERSION, old)[0]) == (
-        'version: got "1.32"; allowed 1.33, 1.34, 1.35; choose one of them: the platform is'
-        " tested on these, and EKS maintains them"
-    )
+    text(str(violations(EKS_VERSION, old)[0]))
     assert violations(EKS_VERSION, old, versions=["1.32"]) == []
 
 
@@ -125,24 +120,18 @@ def test_metadata_that_pods_can_reach_is_refused(given: Any, fields: list[str]) 
     assert paths(violations(INSTANCE_METADATA, node_class)) == [f"spec.{path}" for path in at]
 
 
-def test_two_hops_are_the_stacks_own_choice() -> None:
+def test_two_hops_are_the_stacks_own_choice(text: Text) -> None:
     template, _ = metadata(options(httpPutResponseHopLimit=2))
     assert violations(INSTANCE_METADATA, template, maxHopLimit=2) == []
-    assert str(violations(INSTANCE_METADATA, template)[0]) == (
-        "metadataOptions.httpPutResponseHopLimit: got 2; allowed at most 1; lower it; pods, one"
-        " hop further than the node, have Pod Identity"
-    )
+    text(str(violations(INSTANCE_METADATA, template)[0]))
 
 
-def test_a_node_group_needs_a_launch_template_for_its_metadata() -> None:
+def test_a_node_group_needs_a_launch_template_for_its_metadata(text: Text) -> None:
     kept = Resource(type=NODE_GROUP, props={"launchTemplate": {"id": UNKNOWN}})
     assert violations(INSTANCE_METADATA, kept) == []
     for bare in ({}, {"launchTemplate": None}):
         (found,) = violations(INSTANCE_METADATA, Resource(type=NODE_GROUP, props=bare))
-        assert str(found) == (
-            "launchTemplate: got none; allowed a launch template of the stack; name one: in the"
-            " template of EKS, pods reach the metadata of their node"
-        )
+        text(str(found))
 
 
 STATE = [
@@ -157,14 +146,11 @@ STATE = [
 
 
 @pytest.mark.parametrize("kind", STATE)
-def test_state_is_protected_where_the_stack_requires_it(kind: str) -> None:
+def test_state_is_protected_where_the_stack_requires_it(kind: str, text: Text) -> None:
     bare, kept = (Resource(type=kind, props={}, protected=on) for on in (False, True))
     assert violations(PROTECTED_STATE, bare) == []
     assert violations(PROTECTED_STATE, kept, required=True) == []
-    assert str(violations(PROTECTED_STATE, bare, required=True)[0]) == (
-        "the resource option protect: got false; allowed true on buckets, keys, file systems"
-        " and volumes; set trainyard:storage.protect to true"
-    )
+    text(str(violations(PROTECTED_STATE, bare, required=True)[0]))
 
 
 def test_what_holds_no_state_needs_no_protection() -> None:
@@ -265,8 +251,8 @@ def test_a_cluster_autoscaler_that_removes_unused_gpu_nodes_only_passes(resource
     ("resource", "got"),
     [
         (autoscaler({THRESHOLD: "0.5"}), '"0.5"'),
-        (autoscaler({}), "none, which is 0.5"),
-        (autoscaler(None, chart="oci://mirror.example/charts/cluster-autoscaler"), "none, which"),
+        (autoscaler({}), "none (default 0.5)"),
+        (autoscaler(None, chart="oci://mirror.example/charts/cluster-autoscaler"), "none (default"),
     ],
 )
 def test_a_cluster_autoscaler_that_moves_runs_together_is_refused(
@@ -289,10 +275,6 @@ def test_a_node_that_waits_for_a_save_of_full_length_passes(grace: Any) -> None:
 
 
 @pytest.mark.parametrize("grace", ["0s", "30s", "1m", "1m59s"])
-def test_a_node_that_ends_before_its_pods_have_saved_is_refused(grace: str) -> None:
+def test_a_node_that_ends_before_its_pods_have_saved_is_refused(grace: str, text: Text) -> None:
     (found,) = violations(KARPENTER_DISRUPTION, drained_in(grace))
-    assert str(found) == (
-        f'spec.template.spec.terminationGracePeriod: got "{grace}"; allowed at least 120s, what a'
-        " run on spot may take to save; raise it, or a node that is drained ends before its pods"
-        " have saved"
-    )
+    text(str(found))

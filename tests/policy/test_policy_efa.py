@@ -14,6 +14,7 @@ from policies.rules.instance_catalog import instance_types
 from policies.rules.model import UNKNOWN, Resource
 from tests.policy.policy_examples import stack_violations
 from tests.policy.policy_pools import karpenter_pool, node_class, node_group, subnet, template
+from tests.unit.snapshots import Text
 
 A, B = "us-east-1a", "us-east-1b"
 
@@ -76,15 +77,11 @@ def test_another_number_of_efa_interfaces_is_refused(
     assert [v.got for v in stack_violations(EFA_INTERFACES, resources)] == got
 
 
-def test_the_message_names_pool_type_and_number() -> None:
+def test_the_message_names_pool_type_and_number(text: Text) -> None:
     resources = [node_group("a", "p4d.24xlarge"), template("a", efa=3)]
     (found,) = stack_violations(EFA_INTERFACES, resources)
     assert found.urn == "urn:a"
-    assert str(found) == (
-        "networkInterfaces of its launch template: got 3 EFA interfaces on p4d.24xlarge (pool a);"
-        " allowed 4, which is what p4d.24xlarge has; give each network card one; put types that"
-        " differ into pools of their own"
-    )
+    text(str(found))
 
 
 def lustre(zone: str) -> Resource:
@@ -149,12 +146,9 @@ def test_a_requirement_narrows_the_zones_of_a_node_class_and_an_exclusion_names_
     )
 
 
-def test_the_message_names_both_zones() -> None:
+def test_the_message_names_both_zones(text: Text) -> None:
     (found,) = stack_violations(EFA_ONE_ZONE, [*group_in(B), lustre(A)])
-    assert str(found) == (
-        "subnets: got zone us-east-1b (pool a); allowed us-east-1a, where the file systems are;"
-        " move the pool: bytes between zones are slower, and paid for"
-    )
+    text(str(found))
 
 
 def sized(most: Any, *types: str, capacity: str = "ON_DEMAND", name: str = "a") -> Resource:
@@ -193,12 +187,13 @@ DEAR, CHEAP = "p4d.24xlarge", "m6i.xlarge"
     ],
 )
 def test_the_pools_at_their_largest_fit_the_limit_or_are_refused(
-    pools: list[Resource], cost: float
+    pools: list[Resource],
+    cost: float,
 ) -> None:
     assert stack_violations(HOURLY_BUDGET, pools, limitUsdPerHour=cost + 0.01) == []
     (found,) = stack_violations(HOURLY_BUDGET, pools, limitUsdPerHour=cost - 0.01)
-    assert found.got.startswith(f"{cost:.2f} USD an hour when all are full: a ")
-    assert found.allowed == f"{cost - 0.01:.2f}"
+    assert found.got.startswith(f"{cost:.2f} USD per hour")
+    assert found.expected == f"at most {cost - 0.01:.2f}"
 
 
 def test_without_a_limit_nothing_is_counted() -> None:
@@ -230,12 +225,10 @@ def test_a_limit_may_be_used_up() -> None:
 @pytest.mark.parametrize(
     ("types", "named"), [((), "none"), (("p98.huge", "p99.huge"), "p98.huge, p99.huge")]
 )
-def test_types_without_a_price_are_named(types: tuple[str, ...], named: str) -> None:
+def test_types_without_a_price_are_named(types: tuple[str, ...], named: str, text: Text) -> None:
     (found,) = stack_violations(HOURLY_BUDGET, [sized(1, *types)], limitUsdPerHour=1e9)
-    assert str(found) == (
-        f"instance types: got {named} (pool a); allowed types whose price in us-east-1 is known;"
-        " refresh infra/domain/catalog.yaml, or turn the limit off"
-    )
+    assert found.got.startswith(named)
+    text(str(found))
 
 
 def test_a_region_that_is_not_known_yet_has_the_prices_of_the_first() -> None:
@@ -252,10 +245,8 @@ def test_prices_are_those_of_the_providers_region() -> None:
     (found,) = stack_violations(
         HOURLY_BUDGET, [elsewhere, there, sized(1, DEAR)], limitUsdPerHour=1
     )
-    assert str(found) == (
-        f"all node pools: got {price:.2f} USD an hour when all are full: a 1 x {price:.2f};"
-        " allowed 1.00; lower a pool's max, or raise hourly-budget.limitUsdPerHour"
-    )
+    assert found.got.startswith(f"{price:.2f} USD per hour")
+    assert found.got.endswith(f": a 1 x {price:.2f}") and found.expected == "at most 1.00"
 
 
 def test_a_size_that_is_not_known_yet_is_left_to_the_update() -> None:

@@ -27,6 +27,7 @@ from tests.policy.policy_pools import (
     namespace,
     node_group,
 )
+from tests.unit.snapshots import Text
 
 EVERYTHING = {"operator": "Exists"}
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
@@ -92,21 +93,14 @@ def test_a_flavor_that_tolerates_more_or_less_is_refused(
     assert {violation.urn for violation in found} == {"urn:ResourceFlavor-a"}
 
 
-def test_the_message_names_pool_and_taints() -> None:
+def test_the_message_names_pool_and_taints(text: Text) -> None:
     (found,) = stack_violations(FLAVOR_TAINTS, [node_group("a"), flavor("a", [])])
-    assert str(found) == (
-        "spec.tolerations: got no toleration of dedicated=gpu-training:NoSchedule; allowed the"
-        " taints of the pool a: dedicated=gpu-training:NoSchedule; add it, or runs that are"
-        " admitted here never start"
-    )
+    text(str(found))
 
 
-def test_the_message_says_where_a_pool_has_no_taints() -> None:
+def test_the_message_says_where_a_pool_has_no_taints(text: Text) -> None:
     (found,) = stack_violations(FLAVOR_TAINTS, [node("a", []), flavor("a", [EVERYTHING])])
-    assert str(found) == (
-        'spec.tolerations[0]: got {"operator": "Exists"}; allowed the taints of the pool a: none;'
-        " remove it: runs would pass taints that are meant for others"
-    )
+    text(str(found))
 
 
 def plugin(replicas: int = 4) -> str:
@@ -214,23 +208,20 @@ def test_a_research_team_may_slice_a_pool_of_its_own(how: str) -> None:
 
 
 @pytest.mark.parametrize(("how", "said"), [("timeSlicing", "time-slicing"), ("mps", "MPS")])
-def test_production_trains_on_whole_gpus(how: str, said: str) -> None:
+def test_production_trains_on_whole_gpus(how: str, said: str, text: Text) -> None:
     (found,) = stack_violations(TIME_SLICING, own_pool("production", how))
-    assert str(found) == (
-        f"data.sliced: got {said} on the pool a of team-one; allowed {said} on a pool of a team"
-        " that is not of production; label a team's own pool with nvidia.com/device-plugin.config,"
-        " or use MIG"
-    )
+    assert found.got.startswith(said)
+    text(str(found))
 
 
-def test_one_node_of_a_pool_that_is_sliced_is_enough() -> None:
+def test_one_node_of_a_pool_that_is_sliced_is_enough(text: Text) -> None:
     labels = [{"nvidia.com/device-plugin.config": config} for config in ("sliced", "whole")]
     for order in (labels, labels[::-1]):
         pools = [karpenter_pool("a", "g6.xlarge", labels=given) for given in order]
         (found,) = stack_violations(
             TIME_SLICING, [*pools, *pool_of("one", "two")[1:], config_map(plugin())]
         )
-        assert found.got == "time-slicing on the pool a of team-one, team-two"
+        text(found.got)
 
 
 def led(team: str, queue: str) -> Resource:
@@ -239,19 +230,19 @@ def led(team: str, queue: str) -> Resource:
     return kueue("LocalQueue", team, {"clusterQueue": queue}, namespace)
 
 
-def test_two_namespaces_that_have_one_queue_are_two_teams() -> None:
+def test_two_namespaces_that_have_one_queue_are_two_teams(text: Text) -> None:
     sliced = [*pool_of("all"), led("one", "team-all"), config_map(plugin())]
     assert stack_violations(TIME_SLICING, sliced) == []
     (found,) = stack_violations(TIME_SLICING, [*sliced, led("two", "team-all")])
-    assert found.got == "time-slicing on the pool a of team-one, team-two"
+    text(found.got)
 
 
-def test_the_checks_of_nodes_may_borrow_the_pool_of_a_team() -> None:
+def test_the_checks_of_nodes_may_borrow_the_pool_of_a_team(text: Text) -> None:
     checks = replace(cluster_queue("x", "a"), props=kueue_props("validation", "a"))
     stack = [*pool_of("one"), config_map(plugin()), checks, led("one", "team-one")]
     assert stack_violations(TIME_SLICING, [*stack, led("trainyard-validation", "validation")]) == []
     (found,) = stack_violations(TIME_SLICING, [*stack, led("two", "validation")])
-    assert found.got.endswith("of team-one, validation")
+    text(found.got)
 
 
 def kueue_props(name: str, *flavors: str) -> dict[str, Any]:
@@ -259,17 +250,13 @@ def kueue_props(name: str, *flavors: str) -> dict[str, Any]:
     return props | {"metadata": {"name": name}}
 
 
-def test_mps_is_no_wall_between_teams_either() -> None:
+def test_mps_is_no_wall_between_teams_either(text: Text) -> None:
     sliced = config_map(plugin().replace("timeSlicing", "mps"))
     (found,) = stack_violations(TIME_SLICING, [*pool_of("one", "two"), sliced])
-    assert "got MPS on the pool a of team-one, team-two" in str(found)
+    text(str(found))
 
 
-def test_the_message_names_the_queues_that_would_share() -> None:
+def test_the_message_names_the_queues_that_would_share(text: Text) -> None:
     (found,) = stack_violations(TIME_SLICING, [*pool_of("one", "two"), config_map(plugin())])
     assert found.urn == "urn:map"
-    assert str(found) == (
-        "data.sliced: got time-slicing on the pool a of team-one, team-two; allowed time-slicing"
-        " on a pool of one team; label a team's own pool with nvidia.com/device-plugin.config,"
-        " or use MIG"
-    )
+    text(str(found))

@@ -21,6 +21,7 @@ from tests.policy.policy_examples import (
     stack_violations,
     violations,
 )
+from tests.unit.snapshots import Text
 
 COMMAND = "spec.template.spec.containers[0].command"
 GRACE = "spec.template.spec.terminationGracePeriodSeconds"
@@ -37,12 +38,10 @@ def test_a_budget_that_grows_outwards_passes() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(set(WORKLOADS) - {"apps/v1:DaemonSet"}))
-def test_a_grace_period_over_the_notice_is_refused_on_spot(kind: str) -> None:
+def test_a_grace_period_over_the_notice_is_refused_on_spot(kind: str, text: Text) -> None:
     spec = WORKLOADS[kind](gpu_pod(terminationGracePeriodSeconds=121))
     found = violations(GRACE_BUDGET, kubernetes(kind, spec, QUEUE))
-    assert [(v.got, v.allowed) for v in found] == [
-        ("121 s on a pod that may run on spot", "at most 120 s, the notice of a reclaim")
-    ]
+    text([(v.got, v.expected) for v in found])
 
 
 def test_a_long_grace_period_is_fine_off_spot() -> None:
@@ -88,13 +87,9 @@ def test_a_shorter_or_unknown_timeout_and_other_programs_pass(command: list[Any]
     assert violations(GRACE_BUDGET, with_command(*command)) == []
 
 
-def test_torchrun_waits_30_seconds_unless_told_otherwise() -> None:
+def test_torchrun_waits_30_seconds_unless_told_otherwise(text: Text) -> None:
     found = violations(GRACE_BUDGET, with_command("torchrun", "train.py", grace=30))
-    assert str(found[0]) == (
-        "spec.template.spec.containers[0].command: got a shutdown timeout of 30 s; allowed less"
-        " than the pod's grace period of 30 s; raise terminationGracePeriodSeconds or lower"
-        " --shutdown-timeout"
-    )
+    text(str(found[0]))
     told = [{"name": "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "value": "20"}]
     assert violations(GRACE_BUDGET, with_command("torchrun", "a.py", grace=30, env=told)) == []
 
@@ -112,11 +107,11 @@ def test_a_grace_period_that_is_not_known_yet_is_left_to_the_update() -> None:
     assert violations(GRACE_BUDGET, job(gpu_pod(terminationGracePeriodSeconds=UNKNOWN))) == []
 
 
-def test_a_pre_stop_sleep_is_spent_out_of_the_grace_period() -> None:
+def test_a_pre_stop_sleep_is_spent_out_of_the_grace_period(text: Text) -> None:
     words = ("torchrun", "--shutdown-timeout=45", "train.py")
     sleep = {"preStop": {"sleep": {"seconds": 5}}}
     found = violations(GRACE_BUDGET, with_command(*words, lifecycle=sleep))
-    assert found[0].got == "a shutdown timeout of 45 s after a preStop of 5 s"
+    text(found[0].got)
     assert violations(GRACE_BUDGET, with_command(*words, lifecycle=sleep, grace=51)) == []
 
 
@@ -130,14 +125,15 @@ def test_a_pre_stop_sleep_is_spent_out_of_the_grace_period() -> None:
     ],
 )
 def test_a_pre_stop_command_that_sleeps_is_spent_out_of_it_too(
-    command: list[str], seconds: int
+    command: list[str],
+    seconds: int,
+    text: Text,
 ) -> None:
     words = ("torchrun", "--shutdown-timeout=45", "train.py")
     hook = {"preStop": {"exec": {"command": command}}}
     found = violations(GRACE_BUDGET, with_command(*words, lifecycle=hook))
-    assert [v.got for v in found] == [
-        f"a shutdown timeout of 45 s after a preStop of {seconds} s" for _ in range(seconds > 0)
-    ]
+    assert len(found) == (seconds > 0)
+    text([v.got for v in found])
 
 
 def test_the_notice_is_the_configured_one() -> None:
@@ -159,12 +155,11 @@ def test_a_checkpoint_deadline_inside_the_shutdown_timeout_passes() -> None:
 
 
 @pytest.mark.parametrize("deadline", [45, 60])
-def test_a_checkpoint_deadline_that_torchrun_cuts_off_is_refused(deadline: int) -> None:
+def test_a_checkpoint_deadline_that_torchrun_cuts_off_is_refused(deadline: int, text: Text) -> None:
     run = record(grace={"checkpoint_deadline_s": deadline})
     found = stack_violations(GRACE_OF_RUNS, [job(gpu_pod()), run])
-    assert [(v.path, v.allowed, v.urn) for v in found] == [
-        (COMMAND, f"more than the run's checkpoint deadline of {deadline} s", "urn:demo")
-    ]
+    assert [(v.path, v.urn) for v in found] == [(COMMAND, "urn:demo")]
+    text([v.expected for v in found])
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"grace": 1}', UNKNOWN])

@@ -17,6 +17,7 @@ from tests.policy.policy_examples import (
     train_job,
     violations,
 )
+from tests.unit.snapshots import Text
 
 
 def with_image(image: object) -> Resource:
@@ -61,13 +62,9 @@ def test_an_image_that_is_mounted_is_checked_like_one_that_runs(
     assert paths(violations(IMAGES_BY_DIGEST, job(cpu_pod(volumes=volumes)))) == where
 
 
-def test_the_message_gives_path_value_what_is_allowed_and_the_remedy() -> None:
+def test_the_message_gives_path_value_what_is_allowed_and_the_remedy(text: Text) -> None:
     found = violations(IMAGES_BY_DIGEST, with_image("sandbox.trainyard.dev/trainer:v1"))
-    assert str(found[0]) == (
-        "spec.template.spec.containers[0].image: got sandbox.trainyard.dev/trainer:v1; allowed"
-        " REPOSITORY@sha256:DIGEST; name the image by the digest that its build printed,"
-        " REPOSITORY@sha256:DIGEST"
-    )
+    text(str(found[0]))
 
 
 @pytest.mark.parametrize(
@@ -82,10 +79,12 @@ def test_the_message_gives_path_value_what_is_allowed_and_the_remedy() -> None:
         f"sandbox.trainyard.dev@{DIGEST}",
     ],
 )
-def test_a_foreign_or_malformed_repository_is_refused_even_by_digest(image: str) -> None:
+def test_a_foreign_or_malformed_repository_is_refused_even_by_digest(
+    image: str, text: Text
+) -> None:
     found = violations(IMAGES_BY_DIGEST, with_image(image))
     assert len(found) == 1
-    assert found[0].allowed.startswith("repositories under sandbox.trainyard.dev,")
+    text(found[0].expected)
 
 
 @pytest.mark.parametrize(

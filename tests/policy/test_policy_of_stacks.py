@@ -34,7 +34,7 @@ def test_production_must_be_protected_and_its_budget_is_close_to_what_it_may_cos
     limit = 0.9 * configured("prod")["hourly-budget"]["limitUsdPerHour"]
     lower = configured("prod") | {"hourly-budget": {"limitUsdPerHour": limit}}
     (finding,) = findings(rendered("prod"), lower)
-    assert finding.startswith("hourly-budget: all node pools: got ")
+    assert finding.startswith("hourly-budget: all node pools: ")
 
 
 def props_of(resources: list[Resource], urn: str) -> Any:

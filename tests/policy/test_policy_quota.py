@@ -10,6 +10,7 @@ from policies.rules.model import UNKNOWN, Resource
 from policies.rules.quota import QUOTA_FITS_POOLS
 from tests.policy.policy_examples import stack_violations
 from tests.policy.policy_pools import karpenter_pool, node_group
+from tests.unit.snapshots import Text
 
 
 def node(pool: str, gpus: Any) -> Resource:
@@ -52,16 +53,10 @@ def test_quotas_that_add_up_to_the_pool_pass() -> None:
     )
 
 
-def test_quotas_above_the_pool_are_refused_with_the_shares() -> None:
+def test_quotas_above_the_pool_are_refused_with_the_shares(text: Text) -> None:
     found = stack_violations(QUOTA_FITS_POOLS, [*POOL, queue("a", spot=12), queue("b", spot="8")])
-    assert [(str(violation), violation.urn) for violation in found] == [
-        (
-            "ResourceFlavor spot: got nominal quotas of 20 GPUs: 12 (team-a) + 8 (team-b); allowed"
-            " 16, what its nodes have; lower a team's quota or the cohort's, or enlarge the"
-            " pool",
-            "u:spot",
-        )
-    ]
+    assert [violation.urn for violation in found] == ["u:spot"]
+    text([str(violation) for violation in found])
 
 
 def test_flavors_without_nodes_in_the_stack_are_sized_elsewhere() -> None:
@@ -113,7 +108,7 @@ def test_quotas_fit_the_pools_of_a_cloud_at_their_largest(pools: list[Resource],
     stack = [flavor("cloud"), *pools]
     assert stack_violations(QUOTA_FITS_POOLS, [*stack, queue("a", cloud=str(gpus))]) == []
     (found,) = stack_violations(QUOTA_FITS_POOLS, [*stack, queue("a", cloud=str(gpus + 1))])
-    assert found.allowed == f"{gpus}, what its nodes have"
+    assert f" {gpus}, " in found.expected
 
 
 @pytest.mark.parametrize(
@@ -131,12 +126,12 @@ def test_pools_whose_gpus_cannot_be_counted_pass(pool: Resource) -> None:
     assert stack_violations(QUOTA_FITS_POOLS, [flavor("cloud"), pool, queue("a", cloud=400)]) == []
 
 
-def test_what_a_cohort_keeps_for_all_is_promised_too() -> None:
+def test_what_a_cohort_keeps_for_all_is_promised_too(text: Text) -> None:
     rest = queue("rest", spot=8)
     cohort = kueue("Cohort", "trainyard", rest.props["spec"])
     assert stack_violations(QUOTA_FITS_POOLS, [*POOL, queue("a", spot=8), cohort]) == []
     (found,) = stack_violations(QUOTA_FITS_POOLS, [*POOL, queue("a", spot=9), cohort])
-    assert found.got == "nominal quotas of 17 GPUs: 9 (team-a) + 8 (trainyard)"
+    text(found.got)
 
 
 def test_a_thousand_gpus_may_be_written_as_kubernetes_writes_them() -> None:

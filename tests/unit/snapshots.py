@@ -7,15 +7,34 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 import yaml
 
 UPDATE: Final = "UPDATE_SNAPSHOTS"
 _LINE_WIDTH: Final = 1_000_000
 """Never wrap: a changed sentence is one changed line."""
+
+
+Text = Callable[[Any], None]
+"""Compares a text, or a collection of texts, with the snapshot of the running test."""
+
+
+def text_check(file: Path, request: pytest.FixtureRequest) -> Text:
+    """Return the comparison for one test: cases are named after the test and numbered from 2."""
+    snapshot, numbers = Snapshot(file, request.path.stem), count(1)
+
+    def check(value: Any) -> None:
+        items = sorted(value) if isinstance(value, (set, frozenset)) else value
+        lines = items.splitlines() if isinstance(items, str) else [str(line) for line in items]
+        number = next(numbers)
+        snapshot.check(request.node.name + (f" ({number})" if number > 1 else ""), lines)
+
+    return check
 
 
 class Snapshot:

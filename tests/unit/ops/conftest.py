@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.unit.ops.texts import Text
-from tests.unit.snapshots import Snapshot
+from tests.unit.snapshots import Text, text_check
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 AREAS = {"test_why": "why.yaml", "test_ready": "ready.yaml", "test_checklist": "ready.yaml"}
@@ -20,12 +17,4 @@ AREAS = {"test_why": "why.yaml", "test_ready": "ready.yaml", "test_checklist": "
 def text(request: pytest.FixtureRequest) -> Text:
     module = request.path.stem
     file = next((f for start, f in AREAS.items() if module.startswith(start)), "commands.yaml")
-    snapshot, numbers = Snapshot(SNAPSHOTS / file, module), count(1)
-
-    def check(value: Any) -> None:
-        items = sorted(value) if isinstance(value, (set, frozenset)) else value
-        lines = items.splitlines() if isinstance(items, str) else [str(line) for line in items]
-        number = next(numbers)
-        snapshot.check(request.node.name + (f" ({number})" if number > 1 else ""), lines)
-
-    return check
+    return text_check(SNAPSHOTS / file, request)

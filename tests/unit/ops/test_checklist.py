@@ -35,7 +35,7 @@ from tests.unit.ops.ready_cluster import (
     template,
     templates,
 )
-from tests.unit.ops.texts import Text
+from tests.unit.snapshots import Text
 from training.spec import Dataset, Resources, RunSpec
 
 NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)

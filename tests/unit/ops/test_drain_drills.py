@@ -10,7 +10,7 @@ from infra.domain import naming
 from ops import __main__ as front_door
 from ops.cluster import Kind
 from ops.objects import Json
-from tests.unit.ops.texts import Text
+from tests.unit.snapshots import Text
 
 
 def item(kind: str, name: str, team: str, *owners: Json, **labels: str) -> Json:

@@ -28,7 +28,7 @@ from tests.unit.ops.run_fixtures import (
     waits,
     workload,
 )
-from tests.unit.ops.texts import Text
+from tests.unit.snapshots import Text
 
 
 class FakeCluster:

@@ -20,7 +20,7 @@ from ops.cluster import (
     _decode,
 )
 from ops.collect import NODES
-from tests.unit.ops.texts import Text
+from tests.unit.snapshots import Text
 
 SERVER = "http://127.0.0.1:1"
 """Nobody listens on it."""

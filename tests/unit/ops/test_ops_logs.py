@@ -12,7 +12,7 @@ from ops import concurrent, logs
 from ops.cluster import ClusterError, ForbiddenError
 from ops.objects import Json
 from tests.unit.ops.run_fixtures import ended, log, pod
-from tests.unit.ops.texts import Text
+from tests.unit.snapshots import Text
 
 RUNNING: Json = {"containerStatuses": [{"name": "trainer", "state": {"running": {}}}]}
 RESTARTED: Json = {

@@ -12,7 +12,7 @@ from infra.observability import series
 from ops import metrics
 from ops.cluster import ClusterError, ForbiddenError
 from ops.metrics import MetricsUnknownError, PrometheusClient, RunIdentity, Sample, Vitals
-from tests.unit.ops.texts import Text
+from tests.unit.snapshots import Text
 
 HELLO = RunIdentity(run_id="hello-v2-5a5a5a5a", name="hello", namespace="team-research")
 QUERIES = metrics.queries(HELLO, ["spot-0", "spot-1"])

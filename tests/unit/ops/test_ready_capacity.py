@@ -13,7 +13,7 @@ from ops.ready import capacity, stack_facts
 from ops.ready.outcome import Check, Outcome
 from ops.ready.stack_facts import Pool
 from tests.unit.ops.ready_cluster import facts, node, nodes, pool
-from tests.unit.ops.texts import Text
+from tests.unit.snapshots import Text
 
 
 def _pool(low: int = 2, high: int = 2, **changes: Any) -> Pool:

@@ -14,7 +14,7 @@ from ops.cluster import UnreachableError
 from ops.objects import Json
 from ops.ready import result_store, stack_facts
 from tests.unit.ops.ready_cluster import LiveFake, kind_of, passes, says, whole
-from tests.unit.ops.texts import Text
+from tests.unit.snapshots import Text
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,7 @@ from tests.unit.ops.ready_cluster import (
     template,
     templates,
 )
-from tests.unit.ops.texts import Text
+from tests.unit.snapshots import Text
 
 
 def _silent(clock: Clock, until: float) -> Callable[[], str]:

@@ -29,7 +29,7 @@ from tests.unit.ops.ready_cluster import (
     templates,
     whole,
 )
-from tests.unit.ops.texts import Text
+from tests.unit.snapshots import Text
 
 
 def _look(cluster: LiveFake, probe: Probe, **changes: Any) -> list[Check]:

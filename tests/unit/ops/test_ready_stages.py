@@ -29,7 +29,7 @@ from tests.unit.ops.ready_cluster import (
     template,
     whole,
 )
-from tests.unit.ops.texts import Text
+from tests.unit.snapshots import Text
 
 NOW = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
 NAMES = [stage.name for stage in STAGES]

@@ -17,7 +17,7 @@ from tests.unit.ops.run_fixtures import (
     snapshot,
     waiting,
 )
-from tests.unit.ops.texts import Text
+from tests.unit.snapshots import Text
 
 
 def test_a_whole_gang_trains(text: Text) -> None:

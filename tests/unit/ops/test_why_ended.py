@@ -17,7 +17,7 @@ from tests.unit.ops.run_fixtures import (
     snapshot,
     workload,
 )
-from tests.unit.ops.texts import Text
+from tests.unit.snapshots import Text
 
 FAILED = condition("Failed", reason="FailedJobs", message="jobset failed due to job failures")
 

@@ -11,7 +11,7 @@ from ops.metrics import GpuFault, Vitals
 from ops.snapshot import Snapshot
 from ops.symptoms import explain, health
 from tests.unit.ops.run_fixtures import RUN_ID, at, log, node, pod, runs_on, snapshot
-from tests.unit.ops.texts import Text
+from tests.unit.snapshots import Text
 
 WELL = {"tokens_per_s": 18_230.0, "loader": 0.02, "collective": 0.05, "gpu_busy": 0.93}
 

@@ -25,7 +25,7 @@ from tests.unit.ops.run_fixtures import (
     snapshot,
     waiting,
 )
-from tests.unit.ops.texts import Text
+from tests.unit.snapshots import Text
 
 FAILED = condition("Failed", reason="FailedJobs", message="jobset failed due to job failures")
 LINES = {

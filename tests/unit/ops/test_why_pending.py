@@ -26,7 +26,7 @@ from tests.unit.ops.run_fixtures import (
     waits,
     workload,
 )
-from tests.unit.ops.texts import Text
+from tests.unit.snapshots import Text
 
 NO_PLACE = "couldn't assign flavors: topology \"zone-host\" doesn't allow to fit any of 2 pod(s)"
 

@@ -17,7 +17,7 @@ from tests.unit.ops.run_fixtures import (
     waits,
     workload,
 )
-from tests.unit.ops.texts import Text
+from tests.unit.snapshots import Text
 
 
 def test_a_run_without_a_queue_is_never_admitted() -> None:
