@@ -72,7 +72,7 @@ GPT2 = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64, "bos_token_i
 def recorded(model: ModelConfig) -> tuple[torch.nn.Module, dict[str, list[initialization.InitOp]]]:
     with initialization.InitRecorder() as recipes:
         module = build_on_meta(transformers_config(model, 8))
-    return module, recipes.of(module)
+    return module, recipes.ops_for(module)
 
 
 def test_a_model_is_described_without_memory_and_its_rules_are_known() -> None:
@@ -207,7 +207,7 @@ def test_what_cannot_be_drawn_in_parts_is_refused() -> None:
         with torch.no_grad():
             model.weight.mul_(2)
     with pytest.raises(ConfigError, match="weight is filled by aten::mul_, which cannot be drawn"):
-        recipes.of(model)
+        recipes.ops_for(model)
 
 
 def test_stages_together_are_the_model_and_keep_its_names(world: World) -> None:

@@ -209,7 +209,7 @@ def test_a_file_that_is_shorter_than_it_was_written_is_not_published(tmp_path: P
     files = {name: upload.put(name, chunks) for name, chunks in payloads(20).items()}
     (file,) = tmp_path.glob(".writing-*/progress.json")
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(OSError, match=r"progress\.json: is not as long"):
+    with pytest.raises(OSError, match=r"progress\.json: size differs"):
         upload.commit(draft(20).with_files(files), no_fence)
     assert store.steps() == []
 
