@@ -26,7 +26,7 @@ from training.trainer.startup import log_start, make_step_meter
 
 
 def assemble(request: RunRequest, world: World, notice: Notice) -> Run:
-    """Build the model, open the logs, resume if there is something to resume from.
+    """Build the model, open the logs and resume from the newest checkpoint if there is one.
 
     Raises ConfigError, DatasetError, NoUsableCheckpoint.
     """
@@ -80,7 +80,7 @@ def assemble(request: RunRequest, world: World, notice: Notice) -> Run:
 
 
 def open_data(request: RunRequest) -> tuple[Sampler, Evaluator]:
-    """The training samples in their order, and the held-out ones. Raises DatasetError."""
+    """Return the sampler and the evaluator. Raises DatasetError."""
     config, corpus = request.config, request.corpus
     length, documents = config.data.sequence_length, config.data.documents
     train = TokenWindows(corpus.opened, "train", length, documents)
@@ -98,7 +98,7 @@ def open_data(request: RunRequest) -> tuple[Sampler, Evaluator]:
 
 
 def make_loader(config: TrainerConfig, world: World, order: Sampler) -> PrefetchLoader:
-    """What gives this rank its share of each step."""
+    """Return the loader of this rank's share of each step."""
     step_samples = config.batch.global_samples
     plan = PrefetchPlan(
         share=world.data_share(step_samples),
@@ -110,7 +110,7 @@ def make_loader(config: TrainerConfig, world: World, order: Sampler) -> Prefetch
 
 
 def _claim(request: RunRequest, world: World) -> Fence:
-    """One number for all ranks of this attempt; unfinished writes of older ones are removed."""
+    """Claim one attempt number for all ranks and remove unfinished writes of earlier attempts."""
     run_dir, place = request.run_dir, request.config.checkpoint.store
     if world.is_leader:
         fence = claim_attempt(run_dir, place)

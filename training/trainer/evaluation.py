@@ -1,4 +1,4 @@
-"""Loss on held-out files, the same windows every time, split over the ranks."""
+"""Loss on a fixed set of held-out windows, split over the ranks."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ class Evaluator:
 
     @torch.no_grad()
     def loss(self, network: Network, world: World, notice: Notice) -> float | None:
-        """Mean loss, nats per token; None when the ranks agreed to stop because of a notice.
+        """Return the mean loss in nats per token; None when a notice ended the evaluation.
 
-        Ranks that share a model compute together: each of them does every pass, also when there is
-        no sample left for it.
+        Ranks that share a model run the same number of passes, even with no sample left.
         """
         share = world.data_share(len(self.chosen))
         most = -(-len(self.chosen) // world.data_size)
@@ -49,5 +48,5 @@ class Evaluator:
 
 
 def to_device(rows: object, device: torch.device) -> torch.Tensor:
-    """Token rows as int64 on a device."""
+    """Copy token rows to a device as int64."""
     return torch.as_tensor(rows).to(device, torch.int64, non_blocking=True)

@@ -1,11 +1,10 @@
-"""torchrun that tells the truth: `python -m training.trainer.launch TORCHRUN-ARGUMENTS`.
+"""torchrun for pods: `python -m training.trainer.launch TORCHRUN-ARGUMENTS`.
 
-It runs torch's own elastic agent in this process with the arguments of torchrun, and adds what a
-pod needs: the ranks' exit codes (75, 78) instead of 1, a SIGTERM honoured also before there are
-ranks, patience with their last checkpoint instead of torch's 30 s, a deadline for meeting, and
-restarts (`--max-restarts`) that reach their next incarnation and follow crashes only. The trainer's
-ranks are forked from a process that loads what they need while the nodes meet (`warm`); any other
-program is started as torchrun does.
+It runs torch's elastic agent in this process and adds what a pod needs: the ranks' own exit codes
+(75, 78) instead of 1, SIGTERM handling before ranks exist, a shutdown timeout long enough for the
+last checkpoint (torch's is 30 s), a rendezvous timeout, and restarts (`--max-restarts`) after crashes
+only. The trainer's ranks are forked from a fork server that loads their imports during the
+rendezvous; other programs start as torchrun starts them.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ from training.trainer.processes.exit_codes import (
 from training.trainer.processes.forkserver import PROGRAM
 
 DEFAULT_SHUTDOWN_TIMEOUT_S: Final = 90
-"""For the ranks' last checkpoint; more than the trainer's default deadline."""
+"""Time for the ranks' last checkpoint; longer than the trainer's default deadline."""
 DEFAULT_JOIN_TIMEOUT_S: Final = 300
-"""For all nodes to meet; a gang's pods may start minutes apart."""
+"""Rendezvous timeout; pods of a gang may start minutes apart."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Launch the ranks of this node and wait for them; returns the exit code for the pod."""
+    """Launch the ranks of this node and wait for them; return the pod's exit code."""
     signal.signal(signal.SIGTERM, _exit_before_ranks)
     _use_one_thread()
     from torch.distributed import run as torchrun
@@ -57,14 +56,14 @@ def main(arguments: Sequence[str]) -> int:
         codes = read_exit_codes(Path(folder))
         for text in read_config_errors(Path(folder)):
             print(text, file=sys.stderr)
-        # Ranks that torchrun had to kill left no code; what the others said still holds.
+        # Ranks that torchrun killed left no code; those of the others still count.
         return node_exit_code(
             codes, torchrun.determine_local_world_size(options.nproc_per_node), torchrun_code
         )
 
 
 def _apply_defaults(options: argparse.Namespace) -> None:
-    """Our defaults where the command line does not say."""
+    """Set defaults that differ from torchrun's."""
     if options.shutdown_timeout is None and "TORCH_ELASTIC_SHUTDOWN_TIMEOUT" not in os.environ:
         options.shutdown_timeout = DEFAULT_SHUTDOWN_TIMEOUT_S
     if "join_timeout" not in options.rdzv_conf:
@@ -76,7 +75,7 @@ def _apply_defaults(options: argparse.Namespace) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Run torchrun's agent; its own opinion of how that went, said in a line if it was bad."""
+    """Run torchrun's agent; return its exit code and print one line for a failure."""
     from torch.distributed import run as torchrun
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -101,17 +100,17 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _use_one_thread() -> None:
-    """Numpy's library would start more when it is loaded, and what is forked should have one."""
-    # Else torchrun sets it to 1 with a warning of six lines.
+    """Keep BLAS libraries from starting threads: a process that forks must have only one."""
+    # Otherwise torchrun sets it to 1 with a six-line warning.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def _exit_on_sigterm() -> None:
-    """Until torchrun has started ranks there is nothing to save: SIGTERM ends this process at once.
+    """Exit on SIGTERM immediately until torchrun has started ranks: there is nothing to save.
 
-    A thread reads the signals, since the main one may be inside torch for minutes, waiting for a
-    node that is gone, and Python runs a handler only between two bytecodes of the main thread.
+    A thread reads the signals: Python runs handlers only between bytecodes of the main thread, which
+    may wait inside torch for minutes.
     """
     reader, writer = socket.socketpair()
     writer.setblocking(False)
@@ -122,7 +121,7 @@ def _exit_on_sigterm() -> None:
 
 def _read_signals(reader: socket.socket) -> None:
     while number := reader.recv(1):
-        # With its first rank torchrun sets a handler of its own.
+        # torchrun replaces the handler when it starts the first rank.
         if number[0] == signal.SIGTERM and signal.getsignal(signal.SIGTERM) is _noop_handler:
             _exit_before_ranks()
 
@@ -133,7 +132,7 @@ def _exit_before_ranks(*_: object) -> NoReturn:
 
 
 def _noop_handler(_: int, __: FrameType | None) -> None:
-    """A handler must be set for the wake-up to be written; the thread does the rest."""
+    """Do nothing: the wake-up descriptor is only written for signals with a handler."""
 
 
 if __name__ == "__main__":

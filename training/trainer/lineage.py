@@ -1,4 +1,4 @@
-"""What made a checkpoint, as far as the trainer itself can tell."""
+"""Lineage of a checkpoint: run record, commit, configuration, seed and package versions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RECORDED_PACKAGES = ("torch", "transformers", "numpy", "safetensors")
 
 
 def read_run_record(file: Path | None) -> dict[str, Any]:
-    """The platform's run record, or an empty one. Raises ConfigError."""
+    """Read the platform's run record; empty without a file. Raises ConfigError."""
     if file is None:
         return {}
     try:
@@ -41,14 +41,14 @@ def _invalid(file: Path, problem: str) -> ConfigIssue:
 
 
 def checkpoint_deadline_s(record: dict[str, Any], config: TrainerConfig) -> float:
-    """Seconds from a notice to a committed checkpoint: the run's grace budget, else the config."""
+    """Return seconds from a notice to a committed checkpoint: of the grace budget, else the config."""
     grace = record.get("grace")
     deadline = grace.get("checkpoint_deadline_s") if isinstance(grace, dict) else None
     return float(deadline) if deadline else config.checkpoint.deadline_s
 
 
 def describe(config: TrainerConfig, record: dict[str, Any], dataset_version: str) -> dict[str, Any]:
-    """The `trainer` part of every manifest."""
+    """Return the `trainer` section of a manifest."""
     return {
         "git_commit": record.get("git_commit") or _git_commit(),
         "hyperparameter_hash": content_hash(config.to_dict()),
@@ -62,7 +62,7 @@ def describe(config: TrainerConfig, record: dict[str, Any], dataset_version: str
 
 @functools.cache
 def _git_commit() -> str:
-    """Of the checkout that this file is in; `unknown` where there is none."""
+    """Return the commit of this file's checkout; `unknown` outside of one."""
     try:
         done = subprocess.run(
             ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"],

@@ -1,8 +1,8 @@
-"""The training loop: step, evaluate, save, until done or agreed to stop.
+"""The training loop: step, evaluate and save until the last step or a notice.
 
-All ranks run this in lockstep. After each step they exchange four numbers in one small all-reduce:
-the loss (which metrics.jsonl needs anyway), two flags for notices, and the clock's wish to save.
-What comes back is the same on every rank, so all decide alike. M: micro-batches of a step.
+All ranks run in lockstep. After each step one small all-reduce carries four numbers: the loss, two
+notice flags and whether a time-based save is due. Its result is the same on every rank, so all ranks
+decide alike. Shapes: M micro-batches of a step.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from training.trainer.processes.interruption import Notice
 
 
 class LossNotFinite(Exception):
-    """Training has diverged; one line."""
+    """Training has diverged."""
 
 
 @dataclass(kw_only=True)
 class Run:
-    """Everything the loop works with; `progress` is what changes."""
+    """State of the loop."""
 
     config: TrainerConfig
     world: World
@@ -59,16 +59,16 @@ class Run:
 
 @dataclass(frozen=True)
 class StepAgreement:
-    """What the ranks agreed each other after a step."""
+    """Result of the all-reduce after a step; the same on every rank."""
 
     loss: float
     notice: str | None
-    """SIGTERM or file, whoever got it; None when nobody did."""
+    """`signal` or `file` when any rank received a notice, else None."""
     time_is_up: bool
 
 
 def train(run: Run) -> int:
-    """Train to the last step or to a notice; returns the exit code, the same on every rank."""
+    """Train to the last step or a notice; return the exit code, the same on every rank."""
     run.saved_at = time.monotonic()
     notice = agree(run, 0.0).notice
     if notice is None and _evaluation_is_due(run):
@@ -84,7 +84,7 @@ def train(run: Run) -> int:
 
 
 def train_step(run: Run) -> StepAgreement:
-    """One optimizer step over the global batch, and its line in metrics.jsonl."""
+    """Run one optimizer step over the global batch and log its metrics."""
     begun = time.perf_counter()
     config, step = run.config, run.progress.step + 1
     share = run.world.data_share(config.batch.global_samples)
@@ -97,7 +97,7 @@ def train_step(run: Run) -> StepAgreement:
         group["lr"] = lr
     run.optimizer.step()
     run.optimizer.zero_grad(set_to_none=True)
-    # Read here and at once: the device has all of the step to do before it is waited for.
+    # Read only here: the device has the whole step queued before the host waits for it.
     loss = float(sum(losses_M.tolist()))
     computed = time.perf_counter()
     agreed = agree(run, loss)
@@ -120,7 +120,7 @@ def train_step(run: Run) -> StepAgreement:
 
 
 def agree(run: Run, loss: float) -> StepAgreement:
-    """The one small all-reduce of a step: mean loss, notices, the leader's clock."""
+    """All-reduce the mean loss, the notices and the leader's clock."""
     world, given = run.world, run.notice.is_set()
     by_signal = given and (run.notice.source or "").startswith("SIG")
     since_save = time.monotonic() - run.saved_at
@@ -133,7 +133,7 @@ def agree(run: Run, loss: float) -> StepAgreement:
 
 
 def evaluate(run: Run) -> str | None:
-    """Measure the held-out loss of this step; a notice ends it early and is returned."""
+    """Evaluate on the held-out windows; return a notice that ended it early."""
     begun = time.perf_counter()
     loss = run.evaluator.loss(run.network, run.world, run.notice)
     if loss is None:
@@ -153,7 +153,7 @@ def evaluate(run: Run) -> str | None:
 
 
 def save_if_due(run: Run, time_is_up: bool) -> None:
-    """Begin a checkpoint when the policy asks for one; the last step's is `finish`'s."""
+    """Start a checkpoint when the policy requires one; `finish` saves the last step."""
     step = run.progress.step
     reason = run.save_policy.reason(step, time_is_up=time_is_up)
     if reason is not None and step < run.config.steps:
@@ -169,7 +169,7 @@ def save_if_due(run: Run, time_is_up: bool) -> None:
 
 
 def finish(run: Run) -> int:
-    """The last step is done: save it and wait until it is safe."""
+    """Save the last step and wait until it is committed; return the exit code."""
     begun, patience = time.perf_counter(), run.config.collective_timeout_s
     if run.checkpointer.saved_step != run.progress.step:
         run.checkpointer.save(run.progress, policy.END, lambda waited_s: waited_s > patience)
@@ -180,7 +180,7 @@ def finish(run: Run) -> int:
 
 
 def stop_on_notice(run: Run, notice: str) -> int:
-    """Save what was done so far within the deadline, and end as preempted."""
+    """Save the current step within the deadline; return the exit code."""
     begun, step = time.perf_counter(), run.progress.step
     left = run.notice.seconds_left(run.deadline_s)
     run.events.write(

@@ -9,18 +9,18 @@ import torch
 
 
 def mean_loss(model: torch.nn.Module, tokens_BS1: torch.Tensor) -> torch.Tensor:
-    """Mean cross-entropy over all next-token predictions, nats, a scalar."""
+    """Return the mean cross-entropy over all next-token predictions in nats, a scalar."""
     return cross_entropy(compute_logits(model, tokens_BS1), tokens_BS1)
 
 
 def compute_logits(model: torch.nn.Module, tokens_BS1: torch.Tensor) -> torch.Tensor:
-    """What the model says of each position's next token, [B, S, V]."""
+    """Return next-token logits, shape [B, S, V]."""
     result: torch.Tensor = model(input_ids=tokens_BS1[:, :-1], use_cache=False).logits
     return result
 
 
 def cross_entropy(logits_BSV: torch.Tensor, tokens_BS1: torch.Tensor) -> torch.Tensor:
-    """Mean over all predictions, nats, a scalar; in float32 whatever the logits are."""
+    """Return the mean over all predictions in nats, computed in float32, a scalar."""
     return torch.nn.functional.cross_entropy(
         logits_BSV.flatten(0, 1).float(), tokens_BS1[:, 1:].flatten(), reduction="mean"
     )

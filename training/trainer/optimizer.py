@@ -11,7 +11,7 @@ from training.trainer.config import ScheduleConfig, TrainerConfig
 
 
 def adamw(network: torch.nn.Module, config: TrainerConfig) -> torch.optim.Optimizer:
-    """AdamW over the network, its state made already; weight decay on matrices only."""
+    """Return AdamW with initialized state and weight decay on matrices only."""
     settings = config.optimizer
     matrices = [p for p in network.parameters() if p.ndim >= 2]
     others = [p for p in network.parameters() if p.ndim < 2]
@@ -30,9 +30,9 @@ def adamw(network: torch.nn.Module, config: TrainerConfig) -> torch.optim.Optimi
 
 
 def learning_rate(schedule: ScheduleConfig, peak: float, step: int, steps: int) -> float:
-    """Learning rate of step 1 .. `steps`: linear warm-up to `peak`, then the named decay.
+    """Return the learning rate of step 1 .. `steps`: linear warm-up to `peak`, then the decay.
 
-    The last step gets `final_fraction` of the peak.
+    The last step gets `final_fraction` of the peak. A pure function: there is no state to save.
     """
     if step <= schedule.warmup_steps:
         return peak * step / schedule.warmup_steps

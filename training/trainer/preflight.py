@@ -1,4 +1,4 @@
-"""Everything about a run that can be checked before torch is loaded and before any rank meets."""
+"""Checks of a run that need neither torch nor other ranks: configuration, run record, datasets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from training.trainer.lineage import read_run_record
 
 @dataclass(frozen=True, kw_only=True)
 class RunRequest:
-    """What was asked for, checked as far as one rank can without the others."""
+    """A checked configuration with its datasets and run directory."""
 
     config: TrainerConfig
     record: dict[str, Any]
@@ -35,7 +35,7 @@ class RunRequest:
 def check_request(
     config_file: Path, assignments: Sequence[str], run_dir: Path, record_file: Path | None
 ) -> RunRequest:
-    """Read and check everything. Raises ConfigError or DatasetError."""
+    """Load and check everything. Raises ConfigError or DatasetError."""
     config = load(config_file, assignments)
     record = read_run_record(record_file)
     if issues := world_issues(config, int(os.environ.get("WORLD_SIZE", "1"))):
@@ -71,7 +71,7 @@ def check_request(
 
 
 def _open_corpus(config: TrainerConfig, begun_with: dict[str, str]) -> Corpus:
-    """Every dataset, verified. Raises DatasetError."""
+    """Open and verify every dataset. Raises DatasetError."""
     data = config.data
     pairs = zip(data.paths(), data.versions(), strict=True)
     opened = [
@@ -90,12 +90,12 @@ def _open(config: TrainerConfig, path: str, version: str) -> DatasetVersion:
 
 
 def _version_to_open(asked: str, path: str, begun_with: dict[str, str]) -> str:
-    """A named version, else the one that the run began with, else the newest."""
+    """Return the configured version, else the one the run started with, else `latest`."""
     return asked if asked != LATEST else begun_with.get(path, LATEST)
 
 
 def _checkpoint_versions(run_dir: Path, place: str | None) -> dict[str, str]:
-    """By path, what the run's newest readable checkpoint was made with; empty for a new run."""
+    """Return dataset versions by path from the newest readable checkpoint; empty for a new run."""
     store = open_store(run_dir, place)
     for step in reversed(store.steps()):
         try:

@@ -1,4 +1,4 @@
-"""What a run's checkpoints say about it, and which of them it may go on from."""
+"""Initial progress of a run, the check that a checkpoint belongs to it, and its Checkpointer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from training.trainer.preflight import RunRequest
 
 
 def initial_progress(request: RunRequest, order: Sampler) -> Progress:
-    """The progress of a run that has done nothing yet."""
+    """Return the progress of a run before its first step."""
     config = request.config
     cursor = order.cursor(0)
     return Progress(
@@ -41,7 +41,7 @@ def initial_progress(request: RunRequest, order: Sampler) -> Progress:
 
 
 def check_same_run(found: Progress, wanted: Progress) -> None:
-    """Raises ConfigError when a checkpoint cannot be continued with this configuration."""
+    """Raise ConfigError when a checkpoint does not match this configuration."""
     mistakes = []
     for name in ("seed", "dataset_version", "windows"):
         if getattr(found, name) != getattr(wanted, name):
@@ -63,7 +63,7 @@ def make_checkpointer(
     optimizer: torch.optim.Optimizer,
     events: EventLog,
 ) -> Checkpointer:
-    """What saves and loads this run, on this rank."""
+    """Return the object that saves and loads this run on this rank."""
     config = request.config
     made_by = lineage.describe(config, request.record, request.corpus.version)
     milestone = config.checkpoint.milestone_every_steps
@@ -109,9 +109,9 @@ TOKENIZER_FILES: Final = ("tokenizer.json", "tokenizer_config.json", "special_to
 
 
 def attached_files(model: torch.nn.Module, folders: Sequence[Path]) -> dict[str, bytes]:
-    """By name: the model's configuration as transformers reads it, and the tokenizer's files.
+    """Return config.json and the tokenizer's files by name, so that transformers can load a checkpoint.
 
-    Each of the latter is taken from the first of `folders` that has it; bytes need none.
+    Tokenizer files come from the first of `folders` that has them; byte tokens have none.
     """
     found: dict[str, bytes] = {}
     config: Any = getattr(model, "config", None)
@@ -126,6 +126,6 @@ def attached_files(model: torch.nn.Module, folders: Sequence[Path]) -> dict[str,
 
 def _config_json(model: torch.nn.Module, values: dict[str, Any]) -> bytes:
     if not values.get("architectures"):
-        # fully_shard puts its own prefix before the name of the class.
+        # fully_shard prefixes the class name.
         values["architectures"] = [type(model).__name__.removeprefix("FSDP")]
     return (json.dumps(values, indent=2, sort_keys=True, default=str) + "\n").encode()

@@ -1,4 +1,4 @@
-"""Says what a run is when it starts, and sets up what measures it."""
+"""Log the start of an attempt and set up its step metrics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from training.trainer.preflight import RunRequest
 
 
 def log_start(run: Run, request: RunRequest, *, resumed: bool) -> None:
-    """The start of this attempt, as an event and as a line."""
+    """Write the `started` event and print a summary line."""
     parameters = run.network.parameters
     run.events.write(
         "started",
@@ -47,7 +47,7 @@ def log_start(run: Run, request: RunRequest, *, resumed: bool) -> None:
     run.display.log(
         f"{parameters:,} parameters on {run.world.size} x {run.world.device.type}, "
         f"attempt {run.attempt}, "
-        + (f"resumed from step {run.progress.step}" if resumed else "from the beginning")
+        + (f"resumed from step {run.progress.step}" if resumed else "new run")
         + f", {run.config.steps} steps"
     )
 
@@ -60,7 +60,7 @@ def make_step_meter(
     display: ProgressDisplay,
     attempt: int,
 ) -> StepMeter:
-    """What turns this run's steps into metrics."""
+    """Return the StepMeter of this run."""
     config, shape = request.config, network.settings
     tied, heads = shape.tie_word_embeddings, shape.num_attention_heads
     token_flops = flops.flops_per_token(
@@ -89,7 +89,7 @@ def _device_name(device: torch.device) -> str:
 
 
 def _process_age_s() -> float:
-    """Seconds since this process began, 0 where the system does not tell."""
+    """Return seconds since this process started; 0 where /proc does not show it."""
     try:
         after_name = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         began_s = int(after_name[19]) / os.sysconf("SC_CLK_TCK")

@@ -1,4 +1,4 @@
-"""The launcher's side of the fork server: ranks that are forks, under torch's own elastic agent."""
+"""Client of the fork server: runs forked ranks under torch's elastic agent."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from training.trainer.processes.exit_codes import read_exit_codes
 from training.trainer.processes.forkserver import PROGRAM, RankSpec, serve
 
 _ANSWER_S: Final = 60.0
-"""For an answer to one request; loading may take as long as the nodes take to meet."""
+"""Timeout of one request."""
 _READY_S: Final = 600.0
 
 
 @dataclass
 class ForkServer:
-    """What the launcher knows of the fork server. Only the main thread asks."""
+    """Handle of the fork server in the launcher; used by the main thread only."""
 
     pid: int
     channel: socket.socket
     ready: bool = False
     lost: bool = False
-    """Whether it cannot be asked any more; then its ranks count as killed."""
+    """Whether the connection is gone; then its ranks count as killed."""
     _codes: dict[int, int | None] = field(default_factory=dict)
-    """By rank's process; None while it runs."""
+    """Exit codes by process id; None while it runs."""
 
     @classmethod
     def start(cls) -> ForkServer:
-        """Fork it; the caller has no other thread."""
+        """Fork it; the caller must have no other thread."""
         own_end, server_end = socket.socketpair()
         pid = os.fork()
         if pid == 0:
@@ -56,7 +56,7 @@ class ForkServer:
         return cls(pid, own_end)
 
     def wait_until_ready(self) -> bool:
-        """Whether it has loaded everything; says why if it could not."""
+        """Wait until everything is loaded; return whether that succeeded, and print why if not."""
         if not self.ready and not self.lost:
             mistake = self._answer("ready", _READY_S)
             self.ready = not self.lost and mistake is None
@@ -69,7 +69,7 @@ class ForkServer:
         return self.ready
 
     def fork(self, spec: RankSpec) -> int:
-        """The id of a new rank's process. Raises OSError."""
+        """Fork a rank; return its process id. Raises OSError."""
         self._send({"fork": asdict(spec)})
         pid = self._answer("forked", _ANSWER_S)
         if pid is None:
@@ -78,12 +78,12 @@ class ForkServer:
         return int(pid)
 
     def kill(self, pid: int, number: signal.Signals) -> None:
-        """Send a signal to a rank and what it has started; those that have ended get none."""
+        """Send a signal to the process group of a running rank."""
         if not self.lost:
             self._send({"kill": pid, "signal": int(number)})
 
     def code(self, pid: int, timeout_s: float) -> int | None:
-        """How a rank ended, as subprocess says it; None when it has not within the timeout."""
+        """Return a rank's exit code as subprocess does; None when it still runs after the timeout."""
         limit = time.monotonic() + timeout_s
         while self._codes[pid] is None and not self.lost:
             left = max(0.0, limit - time.monotonic())
@@ -101,10 +101,10 @@ class ForkServer:
         return None
 
     def _receive(self, timeout_s: float) -> Sequence[dict[str, Any]]:
-        """What it says next; exits of ranks are noted on the way."""
+        """Return the next messages; record exit codes of ranks."""
         if not select.select([self.channel], [], [], timeout_s)[0]:
             return []
-        # torch's handlers raise in the middle of anything: what was not noted yet is read again.
+        # torch's signal handlers may raise anywhere: peek first, so that nothing is lost.
         content = self.channel.recv(65536, socket.MSG_PEEK)
         whole = content.rfind(b"\n") + 1
         messages: list[dict[str, Any]] = [json.loads(line) for line in content[:whole].splitlines()]
@@ -123,7 +123,7 @@ class ForkServer:
             self._mark_lost()
 
     def _mark_lost(self) -> None:
-        """Nobody can tell any more how its ranks end, so they end now."""
+        """Kill the ranks: their exit codes can no longer be observed."""
         if self.lost:
             return
         self.lost = True
@@ -136,7 +136,7 @@ class ForkServer:
 
 
 class _Rank:
-    """A forked rank, with what torch's agent uses of subprocess.Popen."""
+    """A forked rank with the part of subprocess.Popen that torch's agent uses."""
 
     def __init__(self, server: ForkServer, pid: int) -> None:
         self._server = server
@@ -153,7 +153,7 @@ class _Rank:
 
 
 class _Handler(SubprocessHandler):
-    """A forked rank as torch's agent holds a subprocess."""
+    """A forked rank as a SubprocessHandler of torch's agent."""
 
     def __init__(self, server: ForkServer, local_rank: int, spec: RankSpec) -> None:
         self._server = server
@@ -165,7 +165,7 @@ class _Handler(SubprocessHandler):
 
 
 class ForkedContext(SubprocessContext):
-    """The ranks of one attempt: torch's own bookkeeping over forks instead of subprocesses."""
+    """The ranks of one attempt as forks instead of subprocesses."""
 
     def __init__(self, server: ForkServer, **options: Any) -> None:
         super().__init__(**options)
@@ -183,9 +183,9 @@ class ForkedContext(SubprocessContext):
 
 
 def restart_only_after_crashes(folder: Path) -> None:
-    """Have torch's agent give up its restarts when ranks, by the codes in `folder`, meant to end.
+    """Stop torch's agent from restarting ranks that reported 75 or 78 in `folder`.
 
-    To torch every code but 0 is a crash, and an attempt's codes are those of its own ranks.
+    torch treats every code but 0 as a crash.
     """
 
     class Agent(LocalElasticAgent):
@@ -206,12 +206,12 @@ def restart_only_after_crashes(folder: Path) -> None:
 
 
 def fork_ranks_from(server: ForkServer) -> None:
-    """Have torch's agent in this process fork the trainer's ranks; other programs start as ever."""
+    """Make torch's agent in this process fork the trainer's ranks; other programs are unaffected."""
     agent: Any = local_elastic_agent
     plain: Callable[..., PContext] = agent.start_processes
 
     def start(**options: Any) -> PContext:
-        # Before torch sets its handlers: until there are ranks, SIGTERM ends the launcher at once.
+        # Before torch sets its handlers: until ranks exist, SIGTERM ends the launcher immediately.
         if not is_trainer_command(options) or not server.wait_until_ready():
             return plain(**options)
         options = {
@@ -231,7 +231,7 @@ def fork_ranks_from(server: ForkServer) -> None:
 
 
 def is_trainer_command(options: dict[str, Any]) -> bool:
-    """Whether torchrun was asked for `-m training.trainer`, with nothing that a fork cannot do."""
+    """Return whether torchrun starts `-m training.trainer` with options that a fork supports."""
     first = options["args"][0]
     return (
         options["entrypoint"] == sys.executable

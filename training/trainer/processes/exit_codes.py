@@ -1,7 +1,7 @@
-"""How a rank's exit code and its last words reach the launcher: torchrun turns every failure into 1.
+"""Pass exit codes and configuration errors of ranks to the launcher; torchrun reduces them to 1.
 
-The launcher names a folder in the environment; each rank leaves its code there as `rank-N`, and what
-it has to say about a bad configuration as `mistakes-N`.
+The launcher names a folder in the environment; a rank writes its exit code there as `rank-N` and its
+configuration errors as `mistakes-N`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ EXIT_DIR_ENV: Final = "TRAINYARD_EXIT_DIR"
 
 
 def report_config_errors(text: str) -> None:
-    """Tell the user what every rank found, once.
+    """Report errors that every rank finds, so that they are printed once.
 
-    The launcher does, if there is one: torchrun ends the other ranks with the first that fails, so
-    none of them can be relied on to speak for all.
+    The launcher prints them if there is one: torchrun ends the other ranks with the first that fails.
     """
     folder, rank = os.environ.get(EXIT_DIR_ENV), os.environ.get("RANK", "0")
     if folder:
@@ -31,27 +30,27 @@ def report_config_errors(text: str) -> None:
 
 
 def report_exit_code(code: int) -> None:
-    """Leave this rank's code for the launcher, if there is one."""
+    """Write this rank's exit code for the launcher, if there is one."""
     folder = os.environ.get(EXIT_DIR_ENV)
     if folder:
         (Path(folder) / f"rank-{os.environ.get('RANK', '0')}").write_text(str(code))
 
 
 def read_exit_codes(folder: Path) -> list[int]:
-    """The codes that ranks of this node left."""
+    """Return the exit codes that ranks of this node reported."""
     return [int(file.read_text()) for file in sorted(folder.glob("rank-*"))]
 
 
 def read_config_errors(folder: Path) -> list[str]:
-    """What ranks of this node found wrong; what several found, once."""
+    """Return the distinct configuration errors that ranks of this node reported."""
     return sorted({file.read_text() for file in folder.glob("mistakes-*")})
 
 
 def node_exit_code(codes: Collection[int], expected_ranks: int, torchrun_code: int) -> int:
-    """One code for the node.
+    """Return one exit code for the node.
 
-    78 if any rank said so, else 75 if any did; 0 if every rank did, whatever became of the
-    launcher's own goodbyes; else torchrun's code.
+    78 if any rank reported it, else 75 if any did; 0 if every rank reported 0, even when torchrun's
+    own shutdown failed; else torchrun's code.
     """
     for special in (EXIT_BAD_CONFIG, EXIT_PREEMPTED):
         if special in codes:

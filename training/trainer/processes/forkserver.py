@@ -1,11 +1,10 @@
-"""A process that has loaded everything a rank needs, and forks ranks on request.
+"""A fork server: loads what ranks import, then forks ranks on request.
 
-Importing torch, transformers and what they import late takes seconds; a fork of a process that has
-done so takes its first step at once. The fork server is forked from the launcher before that has a
-second thread; it stays single-threaded, computes nothing and never touches a GPU, so that its forks
-are sound. This module itself imports only the standard library.
+Importing torch and transformers takes seconds; a fork of a process that has done so starts at once.
+The fork server is forked from the launcher before that has a second thread; it stays single-threaded
+and never initializes CUDA, so that forking is safe. This module imports only the standard library.
 
-The launcher and the fork server speak in lines of JSON over a pair of sockets:
+The launcher and the fork server exchange lines of JSON over a socket pair:
 
     launcher: {"fork": {"arguments", "environment", "stdout", "stderr"}}   {"kill": PID, "signal": N}
     server:   {"ready": null or why not}   {"forked": PID or null}   {"ended": PID, "code": N}
@@ -37,9 +36,9 @@ PRELOADED: Final = (
     "training.trainer.preflight",
     "torch._dynamo",
 )
-"""All that a rank imports before its first step, most of it late."""
+"""Everything that a rank imports before its first step."""
 _LAUNCHER_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-"""Signals to which the launcher answers, not the fork server."""
+"""Signals handled by the launcher, not by the fork server."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,14 +48,14 @@ class RankSpec:
     arguments: Sequence[str]
     """Of `python -m training.trainer`."""
     environment: Mapping[str, str]
-    """All of it: nothing is inherited."""
+    """The whole environment; nothing is inherited."""
     stdout: str | None
-    """A file to write to; None: where the launcher writes."""
+    """File to write to; None inherits the launcher's."""
     stderr: str | None
 
 
 def serve(channel: socket.socket) -> NoReturn:
-    """Be the fork server until the launcher is gone and every rank has ended."""
+    """Serve requests until the launcher is gone and every rank has ended."""
     try:
         signal.pthread_sigmask(signal.SIG_BLOCK, _LAUNCHER_SIGNALS)
         signal.set_wakeup_fd(-1)
@@ -73,7 +72,7 @@ def serve(channel: socket.socket) -> NoReturn:
 
 
 def _load() -> str | None:
-    """Import everything; why that was not possible, or None."""
+    """Import everything; return why that failed, or None."""
     try:
         for name in PRELOADED:
             importlib.import_module(name)
@@ -85,13 +84,13 @@ def _load() -> str | None:
     if sys.modules["torch"].cuda.is_initialized():
         return "CUDA was initialized while loading"
     gc.collect()
-    gc.freeze()  # else each rank's first collection would copy all of it
+    gc.freeze()  # otherwise each rank's first collection copies all pages
     return None
 
 
 @dataclass
 class _RankForker:
-    """Forks ranks, and tells how they ended."""
+    """Forks ranks and reports their exit codes."""
 
     channel: socket.socket
     alive: set[int] = field(default_factory=set)
@@ -112,11 +111,11 @@ class _RankForker:
                 self._reap()
             if self.channel in readable and not self._take_requests():
                 waited_for.remove(self.channel)
-                for pid in self.alive:  # nobody else can end them now
+                for pid in self.alive:  # nothing else can end them now
                     os.killpg(pid, signal.SIGTERM)
 
     def _take_requests(self) -> bool:
-        """Do what the launcher asked for; whether it is still there."""
+        """Handle the launcher's requests; return whether it is still there."""
         try:
             content = self.channel.recv(65536)
         except ConnectionResetError:
@@ -148,7 +147,7 @@ class _RankForker:
             return None
         if pid == 0:
             os.setsid()
-            os.close(writer)  # now it can be told as a group
+            os.close(writer)  # now its process group exists
             os.close(reader)
             self.channel.close()
             run_as_rank(spec)
@@ -164,7 +163,7 @@ class _RankForker:
 
 
 def run_as_rank(spec: RankSpec) -> NoReturn:
-    """Turn this fresh fork into a rank, and run it to its end."""
+    """Run the trainer in this fork and exit with its code."""
     code = 1
     try:
         for path, descriptor in ((spec.stdout, 1), (spec.stderr, 2)):
@@ -194,7 +193,7 @@ def run_as_rank(spec: RankSpec) -> NoReturn:
 
 
 def _exit_preempted(_: int, __: FrameType | None) -> None:
-    """Told to stop before the program listens: there is nothing to save."""
+    """Exit on SIGTERM before the program listens: there is nothing to save."""
     from training.spec import EXIT_PREEMPTED
     from training.trainer.processes.exit_codes import report_exit_code
 
@@ -203,7 +202,7 @@ def _exit_preempted(_: int, __: FrameType | None) -> None:
 
 
 def _noop_handler(_: int, __: FrameType | None) -> None:
-    """A handler must be set for the wake-up to be written."""
+    """Do nothing: the wake-up descriptor is only written for signals with a handler."""
 
 
 def _line(message: Mapping[str, Any]) -> bytes:

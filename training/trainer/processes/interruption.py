@@ -1,12 +1,12 @@
-"""Notices: somebody wants this run to stop soon, with a checkpoint.
+"""Notices: requests to stop this run soon, with a checkpoint.
 
 A notice is SIGTERM (a pod being deleted), SIGINT (Ctrl-C), or a file that appears: the one named by
 TRAINYARD_NOTICE_FILE (a node's reclaim notice, seen by its ranks), or `notice` in the run directory
-(an operator's wish, seen by rank 0 and removed once honoured). It only sets a flag; the ranks agree
-on it in the exchange that every step and every evaluation batch makes anyway, so all of them stop
-after the same step. Signals are read by a thread of their own: Python runs a handler only between
-two bytecodes of the main thread, which may be waiting for other ranks inside one for minutes. This
-module needs no torch: it listens before anything slow is imported.
+(an operator's request, seen by rank 0 and removed once acknowledged). It only sets a flag; the ranks
+agree on it in the all-reduce of every step and evaluation batch, so that all stop after the same
+step. A thread reads the signals: Python runs handlers only between bytecodes of the main thread,
+which may wait for other ranks for minutes. Needs no torch: it listens before anything slow is
+imported.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from typing import Final
 NOTICE_FILE_ENV: Final = "TRAINYARD_NOTICE_FILE"
 RUN_NOTICE_FILE: Final = "notice"
 _POLL_SECONDS = 1.0
-"""A shared file system should not be asked at every step."""
+"""Limits requests to a shared file system."""
 _SECOND_CTRL_C_SECONDS = 2.0
-"""A launcher passes Ctrl-C on to ranks that the terminal has told already."""
+"""A launcher forwards Ctrl-C to ranks that received it from the terminal, too."""
 
 
 class Notice:
-    """Whether this process was told to stop, by what, and when."""
+    """Whether this process was asked to stop, by what, and when."""
 
     def __init__(self, run_dir: Path) -> None:
         self.source: str | None = None
-        """SIGTERM, SIGINT or a file's path; None while there was no notice."""
+        """SIGTERM, SIGINT or a file's path; None without a notice."""
         self.received_at: float | None = None
         """Unix seconds."""
         self._received = 0.0
@@ -47,7 +47,7 @@ class Notice:
     def listen(self, leave: Callable[[], None]) -> None:
         """Catch SIGTERM and SIGINT from now on; a second Ctrl-C, seconds later, interrupts.
 
-        Until `work_started` there is nothing to save: then `leave` is called at once.
+        Until `work_started` there is nothing to save, and a signal calls `leave` immediately.
         """
         self._leave = leave
         reader, writer = socket.socketpair()
@@ -58,15 +58,15 @@ class Notice:
         signal.signal(signal.SIGINT, self._on_ctrl_c)
 
     def work_started(self) -> None:
-        """From now on the ranks stop together."""
+        """Let the ranks stop together from now on."""
         self._leave = None
 
     def watch_run_dir(self) -> None:
-        """Also look for `notice` in the run directory; one rank does."""
+        """Also poll `notice` in the run directory; one rank does."""
         self._files.append(self._run_file)
 
     def is_set(self) -> bool:
-        """Whether a notice has come; looks for the files once a second at most."""
+        """Return whether a notice was received; polls the files once a second at most."""
         now = time.monotonic()
         if self.source is None and now - self._last_poll >= _POLL_SECONDS:
             self._last_poll = now
@@ -76,16 +76,16 @@ class Notice:
         return self.source is not None
 
     def seconds_left(self, deadline_s: float) -> float:
-        """Of a budget that began with the notice; all of it when the notice came elsewhere."""
+        """Return what is left of the deadline since the notice; all of it if another rank received it."""
         spent = time.monotonic() - self._received if self.source else 0.0
         return max(0.0, deadline_s - spent)
 
     def acknowledged(self) -> None:
-        """Remove the run directory's notice, so that the next start is not stopped by it."""
+        """Remove the run directory's notice, so that it does not stop the next start."""
         self._run_file.unlink(missing_ok=True)
 
     def _read_signals(self, reader: socket.socket) -> None:
-        """A thread: each byte is the number of a signal that came."""
+        """Read received signals in a thread: each byte is a signal number."""
         while number := reader.recv(1):
             if number[0] in (signal.SIGTERM, signal.SIGINT) and self.source is None:
                 self._note(signal.Signals(number[0]).name)
@@ -103,4 +103,4 @@ class Notice:
 
 
 def _noop_handler(_: int, __: FrameType | None) -> None:
-    """A handler must be set for the wake-up to be written; the thread does the rest."""
+    """Do nothing: the wake-up descriptor is only written for signals with a handler."""
