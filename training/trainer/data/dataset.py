@@ -1,4 +1,4 @@
-"""The datasets that a run reads: which versions, where they lie on this machine, in what shares."""
+"""The datasets of a run: versions, local folders and weights."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ class Corpus:
 
     opened: tuple[DatasetVersion, ...]
     weights: tuple[int, ...]
-    """Of W samples in a row, W being their sum, so many come from each; 1 for a dataset alone."""
+    """Samples from each dataset per sum(weights) consecutive samples; 1 for a single dataset."""
     paths: tuple[str, ...]
-    """Where each was asked for."""
+    """Configured path of each."""
 
     @property
     def index(self) -> Index:
-        """Of the first: its tokens are those of all."""
+        """Index of the first dataset; all share its tokenizer."""
         return self.opened[0].index
 
     @property
     def folders(self) -> list[Path]:
-        """Of each version, on this machine."""
+        """Local folder of each version."""
         return [dataset.folder for dataset in self.opened]
 
     @property
     def version(self) -> str:
-        """Sixteen hexadecimal characters: the dataset's own, or those of the mixture."""
+        """16 hexadecimal characters: the dataset's version, or a hash of the mixture."""
         versions = [dataset.index.version for dataset in self.opened]
         if len(versions) == 1:
             return versions[0]
@@ -42,11 +42,11 @@ class Corpus:
 
     @property
     def tokens(self) -> dict[str, Any]:
-        """What a token is: for checkpoints."""
+        """Token format as recorded in checkpoints."""
         return {**self.index.tokenizer, "boundary": self.index.boundary}
 
     def sources(self) -> list[dict[str, Any]]:
-        """Path, version and weight of each: for records."""
+        """Return path, version and weight of each dataset for manifests."""
         return [
             {"path": path, "version": dataset.index.version, "weight": weight}
             for path, dataset, weight in zip(self.paths, self.opened, self.weights, strict=True)
@@ -54,10 +54,7 @@ class Corpus:
 
 
 def open_version(folder: Path, *, full_check: bool) -> DatasetVersion:
-    """A version whose shards are all there and whole.
-
-    Raises DatasetError with one line per bad shard: before the first step, not at step 10,000.
-    """
+    """Open a version and verify its files. Raises DatasetError with one line per bad file."""
     index = read_index(folder)
     mistakes = verify_files(folder, index, hashes=full_check)
     if mistakes:
@@ -68,7 +65,7 @@ def open_version(folder: Path, *, full_check: bool) -> DatasetVersion:
 def combine_datasets(
     opened: Sequence[DatasetVersion], weights: Sequence[int], paths: Sequence[str]
 ) -> Corpus:
-    """The datasets as one corpus. Raises DatasetError when their tokens are not the same."""
+    """Return the datasets as one corpus. Raises DatasetError when their tokenizers differ."""
     first = opened[0].index
     for dataset, path in zip(opened, paths, strict=True):
         index = dataset.index

@@ -1,11 +1,10 @@
-"""Copies dataset versions to a local disk, once per node, before the first step.
+"""Copy dataset versions to a local disk, once per node, before the first step.
 
-    STAGING/VERSION/...       whole: it was renamed after its last file was verified and durable
-    STAGING/.VERSION.lock     held by the rank that copies; the node's others wait for it
-    STAGING/.VERSION.copying/ what a crash left: files in it are verified again and kept
+    STAGING/VERSION/...       complete: renamed after its last file was verified and fsynced
+    STAGING/.VERSION.lock     held by the rank that copies; other ranks of the node wait
+    STAGING/.VERSION.copying/ left by a crash: its files are verified again and reused
 
-Files are hashed while they are copied, so a bad one is found before the first step. What was made
-of an earlier dataset stays until somebody removes it.
+Files are hashed while they are copied. Older versions are not removed.
 """
 
 from __future__ import annotations
@@ -36,16 +35,16 @@ CHUNK_BYTES: Final = 8 * 1024 * 1024
 
 
 class DatasetSource(Protocol):
-    """Where a prepared dataset lies. Methods raise DatasetError."""
+    """Storage of a prepared dataset. Methods raise DatasetError."""
 
     def text(self, name: str) -> str:
-        """A small file's content; `name` is a path below the place."""
+        """Return a small file's content; `name` is relative to the dataset."""
 
     def chunks(self, name: str) -> Iterator[bytes]:
-        """A file's content in pieces."""
+        """Yield a file's content in chunks."""
 
     def where(self, name: str) -> str:
-        """The file as a message names it."""
+        """Return the file's path or URL for messages."""
 
 
 class FolderSource:
@@ -76,7 +75,7 @@ class BucketSource:
     """A copy of a dataset below s3://BUCKET/PREFIX."""
 
     def __init__(self, url: str) -> None:
-        """Raises DatasetError when that is no place; connects to nothing yet."""
+        """Parse the URL; connects lazily. Raises DatasetError for an invalid one."""
         from training.objects import BadLocation, Objects
 
         self._url = url.rstrip("/")
@@ -106,21 +105,21 @@ class BucketSource:
 
 
 def open_dataset_source(path: str) -> DatasetSource:
-    """The place that `data.path` names. Raises DatasetError."""
+    """Return the storage that `data.path` names. Raises DatasetError."""
     return BucketSource(path) if path.startswith("s3://") else FolderSource(Path(path))
 
 
 def latest_version(place: DatasetSource) -> str:
-    """The version that the place's `latest` names. Raises DatasetError."""
+    """Return the version in the dataset's `latest` file. Raises DatasetError."""
     return parse_latest(place.text(LATEST_FILE), place.where(LATEST_FILE))
 
 
 def cache_version(
     place: DatasetSource, version: str, staging: Path, *, full_check: bool
 ) -> DatasetVersion:
-    """A version from the local disk; copied there first unless it is there already.
+    """Open a version from the local disk, copying it there first if needed.
 
-    Raises DatasetError with one line: not enough room, or a file that is missing or corrupt.
+    Raises DatasetError for too little disk space and for missing or corrupt files.
     """
     folder = staging / version
     try:
@@ -146,7 +145,7 @@ def _locked(staging: Path, version: str) -> Iterator[None]:
 
 
 def _copy_again_if_bad(place: DatasetSource, version: str, staging: Path) -> None:
-    """Another rank may have done it while this one waited."""
+    """Copy a corrupt version again, unless another rank has done so meanwhile."""
     folder = staging / version
     try:
         open_version(folder, full_check=True)
@@ -181,7 +180,7 @@ def _check_room(missing: list[DataFile], staging: Path) -> None:
 
 
 def _copy_file(place: DatasetSource, version: str, wanted: DataFile, file: Path) -> None:
-    """Copy and hash in one pass. A file that is not what the index says is named, and not kept."""
+    """Copy and hash in one pass. Raises DatasetError and removes a file that does not match."""
     name = f"{version}/{wanted.name}"
     digest = hashlib.sha256()
     with file.open("wb") as stream:
@@ -199,7 +198,7 @@ def _copy_file(place: DatasetSource, version: str, wanted: DataFile, file: Path)
 
 
 def _is_whole(file: Path, wanted: DataFile) -> bool:
-    """Whether an earlier try has copied it wholly."""
+    """Return whether an earlier attempt has copied the whole file."""
     if not file.exists() or wanted.bytes not in (None, file.stat().st_size):
         return False
     return file_sha256(file) == wanted.sha256

@@ -1,7 +1,7 @@
-"""Which dataset each sample of the run comes from: exact shares, computed and never stored.
+"""The dataset of each sample of the run, computed from the weights.
 
-Weights are whole numbers w_1 .. w_n with the sum W. Every W samples in a row hold exactly w_i of
-dataset i, spread evenly; so any prefix of the run has each dataset's share to within a few samples.
+Weights are integers w_1 .. w_n with sum W. Every W consecutive samples hold exactly w_i of dataset
+i, spread evenly, so any prefix of the run has each dataset's share to within a few samples.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 class Mixture:
-    """The datasets of samples, for whole weights >= 1."""
+    """Maps samples to datasets, for integer weights >= 1."""
 
     def __init__(self, weights: Sequence[int]) -> None:
         self._weights = np.array(weights, dtype=np.int64)
@@ -27,7 +27,7 @@ class Mixture:
         self._numbers = numbers[order].astype(np.int64)
 
     def find(self, samples_B: Int64s) -> tuple[Int64s, Int64s]:
-        """Of each sample of the run: its dataset, and how many samples of that came before it."""
+        """Return each sample's dataset and its number within that dataset."""
         rounds_B, places_B = np.divmod(samples_B, len(self._sources))
         sources_B = self._sources[places_B]
         return sources_B, rounds_B * self._weights[sources_B] + self._numbers[places_B]

@@ -1,10 +1,9 @@
-"""A seeded order of N things that is computed, never stored.
+"""A seeded permutation of N items in O(1) memory.
 
-Things are numbered (left, right) in a grid of about sqrt(N) by sqrt(N). Rounds of a Feistel network
-turn each half by an amount that depends on the other; the few cells of the grid beyond N (less than
-one in sqrt(N)) are sent through again until they land inside (cycle walking), which keeps it a
-permutation of N. Position k of epoch e costs the same wherever k is, so resuming at any depth is
-one call.
+Items are cells (left, right) of a grid of about sqrt(N) by sqrt(N). Rounds of a Feistel network
+rotate each half by an amount that depends on the other; results beyond N (fewer than one in sqrt(N))
+are permuted again until they land inside (cycle walking). Position k of epoch e costs the same for
+every k, so resuming is one call.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 class Permutation:
-    """The order of `size` things (1 to 2**62) for one (seed, epoch)."""
+    """The permutation of `size` items (1 to 2**62) for one (seed, epoch)."""
 
     def __init__(self, size: int, seed: int, epoch: int) -> None:
         if size < 1:
@@ -39,7 +38,7 @@ class Permutation:
             self._keys.append(np.uint64(key))
 
     def __call__(self, positions: Int64s) -> Int64s:
-        """The thing at each position; `positions` lie in [0, size)."""
+        """Return the item at each position; positions are in [0, size)."""
         things = self._rounds(positions.astype(np.uint64))
         (outside,) = np.nonzero(things >= self._size)
         while len(outside):
@@ -57,7 +56,7 @@ class Permutation:
 
 
 def _turned(values: UInt64s, by: UInt64s, key: np.uint64, size: np.uint64) -> UInt64s:
-    """(values + something in [0, size) that `by` and `key` say) modulo `size`, below 2**32."""
+    """Return (values + h(by, key)) modulo `size`, with h in [0, size) and size below 2**32."""
     mixed = by ^ key
     mixed *= _FACTORS[0]
     mixed ^= mixed >> _SHIFT
@@ -72,7 +71,7 @@ def _turned(values: UInt64s, by: UInt64s, key: np.uint64, size: np.uint64) -> UI
 
 
 def _splitmix(state: int) -> int:
-    """The next 64-bit word after `state`, in plain integers."""
+    """Return the next SplitMix64 output after `state`."""
     state = (state + 0x9E3779B97F4A7C15) & _MASK64
     state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
     state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK64

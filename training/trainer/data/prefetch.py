@@ -1,8 +1,8 @@
-"""Samples that are there when their step begins: read ahead in the background, and on the GPU.
+"""A loader that prefetches the next steps in a background thread and copies them to the GPU.
 
-The thread gathers the samples of several steps at once, so that the training thread rarely has to
-share the interpreter with it. Where samples go to a GPU, it copies them through page-locked memory
-on a stream of its own, and a step waits for its copy on the device only.
+The thread gathers the samples of several steps at once, so that it rarely competes with training for
+the interpreter. For a GPU it copies through pinned memory on its own stream; a step waits for its
+copy on the device only.
 
 Shapes: B samples of this rank's share of a step, S = sequence_length.
 """
@@ -21,41 +21,41 @@ from training.trainer.data.sampler import Sampler
 from training.trainer.data.windows import Int64s, Tokens
 
 LOOKUP_SAMPLES: Final = 4096
-"""Samples whose places are computed at once: fewer cost almost as much."""
+"""Samples located per call: fewer cost almost as much."""
 JOIN_S: Final = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrefetchPlan:
-    """Which samples this rank will ask for: the same share of each step, to the end."""
+    """The samples this rank takes: the same share of each step."""
 
     share: range
-    """Of a step's samples, this rank's."""
+    """This rank's part of a step's samples."""
     step_samples: int
-    """Of all ranks, per step."""
+    """Samples of all ranks per step."""
     end: int
     """Samples of the whole run."""
     steps_ahead: int
-    """Steps that are kept ready at most; 0: none."""
+    """Maximum steps to prefetch; 0 disables prefetching."""
 
 
 class PrefetchLoader:
-    """What the training loop takes its samples from."""
+    """The training loop's source of samples."""
 
     def __init__(self, sampler: Sampler, plan: PrefetchPlan, device: torch.device) -> None:
         self._sampler = sampler
         self._plan = plan
         self._device = device
         self._now = _Reader(sampler, plan)
-        """For steps that were not read ahead."""
+        """For steps that were not prefetched."""
         self._changed = threading.Condition()
         self._ready: deque[_Ready] = deque()
         self._next = -1
         """Samples before the step whose rows come next in `_ready`; -1 before the first."""
         self._generation = 0
-        """Raised when the run takes another step than the next: what was read ahead is dropped."""
+        """Incremented when the run takes another step than the next: prefetched steps are dropped."""
         self._reader_generation = 0
-        """Of `_generation`, what the thread reads for."""
+        """Generation that the thread reads for."""
         self._ended = False
         """Whether all samples of the run are read."""
         self._failed: BaseException | None = None
@@ -63,9 +63,9 @@ class PrefetchLoader:
         self._thread: threading.Thread | None = None
 
     def take(self, first: int, count: int) -> torch.Tensor:
-        """Samples first .. first + count - 1 of the run, shape [B, S + 1], of the dataset's dtype.
+        """Return samples first .. first + count - 1 of the run, shape [B, S + 1], dataset dtype.
 
-        What was read ahead when it is the next step's share; anything else is read now.
+        The next step's share comes from the prefetched steps; anything else is read synchronously.
         """
         step = first - self._plan.share.start
         if count != self._now.size:
@@ -78,7 +78,7 @@ class PrefetchLoader:
         return self._read_now(step)
 
     def close(self) -> None:
-        """Stop reading ahead."""
+        """Stop prefetching."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -106,7 +106,7 @@ class PrefetchLoader:
         return ready
 
     def _seek(self, step: int) -> None:
-        """Read ahead from this step on; the caller holds the lock."""
+        """Prefetch from this step on; the caller holds the lock."""
         self._ready.clear()
         self._next = step
         self._generation += 1
@@ -133,13 +133,13 @@ class PrefetchLoader:
                         self._ready.extend(ready)
                         self._ended = not ready
                         self._changed.notify_all()
-        except BaseException as error:  # told by the step that waits for it
+        except BaseException as error:  # raised by the step that waits for it
             with self._changed:
                 self._failed = error
                 self._changed.notify_all()
 
     def _wait_for_work(self, reader: _Reader) -> int | None:
-        """How many steps to read now; None to end."""
+        """Return the number of steps to read now; None to end."""
         with self._changed:
             self._changed.wait_for(self._is_work)
             if self._closed:
@@ -157,14 +157,14 @@ class PrefetchLoader:
 
 @dataclass(frozen=True)
 class _Ready:
-    """One step's share, read ahead."""
+    """One prefetched step."""
 
     rows: torch.Tensor
     copied: Any
     """CUDA event after which the rows are on the device; None on the CPU."""
 
     def tensor(self) -> torch.Tensor:
-        """The rows, for the current stream."""
+        """Return the rows for use on the current stream."""
         if self.copied is not None:
             stream = torch.cuda.current_stream(self.rows.device)
             stream.wait_event(self.copied)
@@ -183,13 +183,13 @@ class _Reader:
         self.seek(0)
 
     def seek(self, step: int) -> None:
-        """Go on from the step before which so many samples were used."""
+        """Continue at the step that begins after this many samples."""
         self.step = step
         self._found: Int64s = np.empty(0, dtype=np.int64)
         self._used = 0
 
     def read(self, steps: int) -> Tokens | None:
-        """The samples of up to so many steps, one after the other; None behind the end."""
+        """Return the samples of up to `steps` steps, concatenated; None past the end."""
         plan, used = self._plan, self._used
         end = self.step + steps * plan.step_samples
         if end > plan.end:
@@ -206,7 +206,7 @@ class _Reader:
         return self._sampler.gather(self._found[used : used + count])
 
     def _find(self, steps: int) -> None:
-        """Compute the places of these steps' samples, and of more."""
+        """Locate the samples of these and further steps."""
         plan = self._plan
         more = max(steps, -(-LOOKUP_SAMPLES // self.size))
         begins = self.step + plan.step_samples * np.arange(more, dtype=np.int64)
@@ -215,7 +215,7 @@ class _Reader:
 
 
 class _Copier:
-    """Copies to a GPU through two page-locked buffers in turn, each as large as ever needed."""
+    """Copies to a GPU through two alternating pinned buffers."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -224,7 +224,7 @@ class _Copier:
         self._turns: deque[tuple[torch.Tensor | None, Any]] = deque([(None, None)] * 2)
 
     def copy(self, rows: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """The rows on the device, and the event after which they are there."""
+        """Start the copy; return the device rows and the event after which they are valid."""
         buffer, before = self._turns.popleft()
         if before is not None:
             before.synchronize()

@@ -1,8 +1,8 @@
-"""The order of the samples: any sample of any step is one computation and one seek away.
+"""The order of samples, computed on demand from the seed.
 
 Sample k of the run, counted over all ranks from 0, is window `Permutation(windows, seed, k //
-windows)(k % windows)`; with several datasets, `mixture` says which of them and k counts its own.
-So the only state is how many samples were used, and any number of ranks reads the same samples for
+windows)(k % windows)`; with several datasets, `mixture` maps k to a dataset and a sample within it.
+So the only state is the number of samples used, and any number of ranks reads the same samples for
 the same step.
 
 Shapes: B samples, S = sequence_length.
@@ -21,17 +21,17 @@ from training.trainer.data.permutation import Permutation
 from training.trainer.data.windows import Int64s, Tokens, TokenWindows
 
 _SEED_STEP = 0x9E3779B97F4A7C15
-"""Between the seeds of two datasets' orders."""
+"""Distance between the seeds of two datasets."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cursor:
-    """Where the run is in its data: exact for any number of ranks."""
+    """Position of the run in its data; valid for any number of ranks."""
 
     samples: int
     """Samples used since the run began, over all ranks."""
     windows: int
-    """Of all datasets: samples that are different."""
+    """Distinct samples of all datasets."""
     seed: int
 
 
@@ -39,7 +39,7 @@ class Sampler:
     """The seeded order of the training windows over all epochs."""
 
     def __init__(self, windows: TokenWindows, seed: int, weights: Sequence[int] = (1,)) -> None:
-        """`weights`: of each of the windows' datasets; whole numbers."""
+        """`weights` are integers, one per dataset."""
         self._windows = windows
         self._seed = seed
         self._mixture = Mixture(weights)
@@ -47,11 +47,11 @@ class Sampler:
         self._made: dict[int, tuple[int, Permutation]] = {}
 
     def cursor(self, samples: int) -> Cursor:
-        """The state after `samples` samples."""
+        """Return the cursor after `samples` samples."""
         return Cursor(samples=samples, windows=len(self._windows), seed=self._seed)
 
     def find(self, samples_B: Int64s) -> Int64s:
-        """Where the tokens of each of these samples of the run are, for `gather`."""
+        """Return where the tokens of these samples are, for `gather`."""
         if len(self._windows.sizes) == 1:
             return self._windows.places(self._window_numbers(0, samples_B))
         sources_B, numbers_B = self._mixture.find(samples_B)
@@ -64,15 +64,15 @@ class Sampler:
         return self._windows.places(windows_B)
 
     def gather(self, places_B: Int64s) -> Tokens:
-        """The tokens of samples, shape [B, S + 1]."""
+        """Return the tokens of samples, shape [B, S + 1]."""
         return self._windows.rows_at(places_B)
 
     def take(self, first: int, count: int) -> Tokens:
-        """Samples first .. first + count - 1 of the run, shape [count, S + 1]."""
+        """Return samples first .. first + count - 1 of the run, shape [count, S + 1]."""
         return self.gather(self.find(np.arange(first, first + count, dtype=np.int64)))
 
     def _window_numbers(self, source: int, numbers_B: Int64s) -> Int64s:
-        """The windows of a dataset's samples, `numbers_B` ascending."""
+        """Return the windows of a dataset's samples; `numbers_B` is ascending."""
         size = self._windows.sizes[source]
         if not len(numbers_B):
             return numbers_B
@@ -98,9 +98,9 @@ class Sampler:
 def evaluation_windows(
     windows: TokenWindows, samples: int, weights: Sequence[int] = (1,)
 ) -> Int64s:
-    """Numbers of about `samples` windows, ascending: the evaluation set.
+    """Return ascending numbers of about `samples` windows: the evaluation set.
 
-    Each dataset gives its share by weight, evenly spread; fewer where it has fewer.
+    Each dataset contributes by weight, evenly spread, at most all of its windows.
     """
     chosen, base = [], 0
     for size, weight in zip(windows.sizes, weights, strict=True):
@@ -113,10 +113,9 @@ def evaluation_windows(
 def baseline_loss(
     counts: Sequence[Sequence[int]], targets: Tokens, weights: Sequence[int] = (1,)
 ) -> float:
-    """Mean loss, nats per token, of a model that knows only how often each token occurs.
+    """Return the mean loss of a unigram model in nats per token.
 
-    Frequencies are those of the datasets' training splits, mixed by weight; one is added to each
-    count so that none is zero.
+    Frequencies are those of the training splits, mixed by weight, with add-one smoothing.
     """
     shares = np.array(weights, dtype=np.float64) / sum(weights)
     frequencies = np.zeros(len(counts[0]), dtype=np.float64)

@@ -1,8 +1,8 @@
-"""The samples of a split: any of them, in any order, is one gather from mapped files.
+"""The samples of a split as windows over memory-mapped shards.
 
-A stretch is what windows are cut from: a whole shard, or one document of it. Windows of S tokens
-follow each other without overlap (a sample also sees the token after its window, as the last
-target). Of a document, the last window ends where it ends, and so may overlap the one before.
+A stretch is a whole shard or one document of it. Windows of S tokens cover it without overlap (a
+sample also has the following token, as the last target). The last window of a document ends with the
+document and may overlap the one before.
 
 Shapes: B samples, S = sequence_length.
 """
@@ -22,7 +22,7 @@ from training.prepare.dataset import START_DTYPE, DatasetError, Index, Shard, Sp
 
 Int64s = npt.NDArray[np.int64]
 Tokens = npt.NDArray[np.unsignedinteger[Any]]
-"""uint16 or uint32, as the dataset's index says."""
+"""uint16 or uint32, see the dataset's index."""
 Documents = Literal["join", "separate"]
 
 
@@ -35,7 +35,7 @@ class DatasetVersion:
 
 
 class TokenWindows:
-    """The windows of one split of one or several datasets, numbered through."""
+    """The windows of one split, numbered consecutively over all datasets."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class TokenWindows:
     ) -> None:
         """Map the shards. Raises DatasetError when a dataset holds no window.
 
-        All datasets have the same tokens, so the same dtype.
+        All datasets must have the same dtype.
         """
         self.length = sequence_length
         self.sizes: list[int] = []
@@ -73,7 +73,7 @@ class TokenWindows:
         self._ends = np.cumsum(np.concatenate(counts))
         before = np.insert(self._ends[:-1], 0, 0)
         self._shifts = begin - before * sequence_length
-        """Of each stretch: what its windows' numbers times S lack to where they begin."""
+        """Per stretch: position of a window minus its number times S."""
         self._lasts = begin + np.concatenate(lengths) - sequence_length - 1
         self._overlap = documents == "separate"
 
@@ -81,15 +81,15 @@ class TokenWindows:
         return int(self._ends[-1])
 
     def gather(self, wanted_B: Int64s) -> Tokens:
-        """The windows with these numbers, shape [B, S + 1], in that order."""
+        """Return the windows with these numbers, shape [B, S + 1], in that order."""
         return self.rows_at(self.places(wanted_B))
 
     def rows_at(self, places_B: Int64s) -> Tokens:
-        """The windows at these places, as `places` gives them, shape [B, S + 1]."""
+        """Return the windows at positions from `places`, shape [B, S + 1]."""
         return self._rows[places_B]
 
     def places(self, wanted_B: Int64s) -> Int64s:
-        """Where each window begins, in tokens from the start of the common view."""
+        """Return where each window begins, in tokens from the start of the common view."""
         stretches_B = np.searchsorted(self._ends, wanted_B, side="right")
         places_B: Int64s = wanted_B * self.length
         places_B += self._shifts[stretches_B]
@@ -101,7 +101,7 @@ class TokenWindows:
 def _stretches(
     dataset: DatasetVersion, split: Split, documents: Documents
 ) -> Iterator[tuple[Tokens, Int64s, Int64s]]:
-    """Of each shard: its tokens, and where its stretches begin and how long they are."""
+    """Yield tokens, stretch starts and stretch lengths of each shard."""
     for shard in dataset.index.shards_of(split):
         file = dataset.folder / shard.name
         with file.open("rb", buffering=0) as stream:  # np.memmap takes ten times as long
@@ -114,13 +114,13 @@ def _stretches(
 
 
 def _document_starts(folder: Path, shard: Shard) -> Int64s:
-    """Where documents begin; a shard may begin with the rest of one."""
+    """Return where documents begin; a shard may begin inside one."""
     starts = np.fromfile(folder / shard.starts_name, dtype=START_DTYPE).astype(np.int64)
     return starts if len(starts) and starts[0] == 0 else np.insert(starts, 0, 0)
 
 
 def _windows(lengths: Int64s, sequence_length: int, documents: Documents) -> Int64s:
-    """Windows of stretches: whole ones only, and for documents one more that ends with them."""
+    """Return windows per stretch; a document has one more window that ends with it."""
     whole: Int64s = (lengths - 1) // sequence_length
     if documents == "separate":
         rest = (lengths - 1) % sequence_length > 0
@@ -133,12 +133,11 @@ def _address(tokens: Tokens) -> int:
 
 
 def _one_view(files: Sequence[Tokens], width: int) -> tuple[Tokens, int]:
-    """All rows of `width` tokens that begin anywhere in the mapped files, and the view's origin.
+    """Return a view of all rows of `width` tokens in the mapped files, and its origin in tokens.
 
-    numpy gathers from one array at the speed of memory, but from several only with a copy more. So
-    this view spans all mappings, and what lies between them: a row is named by its address, counted
-    in tokens. (Mappings begin at pages, so the distances are whole tokens.) Nothing but rows inside
-    of files may be asked for.
+    numpy gathers from one array without an extra copy, so this view spans all mappings and the memory
+    between them: a row is indexed by its address in tokens. (Mappings are page-aligned.) Only rows
+    inside of files may be read.
     """
     first = min(files, key=_address)
     size = first.itemsize

@@ -1,7 +1,7 @@
-"""The model as transformers defines it: shapes and names, without memory for its parameters.
+"""The transformers model on the meta device: shapes and names, no memory for parameters.
 
-Only the two modules of one architecture are imported; the package's top level and its Auto classes
-cost seconds more at every start.
+Only the modules of one architecture are imported; transformers' Auto classes cost seconds at every
+start.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from training.trainer.config.model import CONFIG_FILE
 
 
 def transformers_config(config: ModelConfig, sequence_length: int) -> Any:
-    """The transformers configuration: of a folder's config.json, or Llama with our shape.
+    """Return the transformers configuration: of a folder's config.json, or Llama with `model.*` settings.
 
-    Raises ConfigError with one line per mistake.
+    Raises ConfigError.
     """
     network, values = _class_and_values(config, sequence_length)
     settings = network.config_class.from_dict(values)
@@ -50,7 +50,7 @@ def transformers_config(config: ModelConfig, sequence_length: int) -> Any:
 
 
 def build_on_meta(settings: Any) -> torch.nn.Module:
-    """The model, its parameters on the meta device; buffers are real, and small."""
+    """Return the model with parameters on the meta device and real buffers."""
     module = importlib.import_module(type(settings).__module__.replace("configuration", "modeling"))
     with _parameters_on_meta():
         model: torch.nn.Module = getattr(module, settings.architectures[0])(settings)
@@ -58,13 +58,13 @@ def build_on_meta(settings: Any) -> torch.nn.Module:
 
 
 def decoder_blocks(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """The repeated blocks, in order: what is sharded, recomputed and compiled one at a time."""
+    """Return the repeated blocks in order: the unit of sharding, recomputation and compilation."""
     names = set(getattr(model, "_no_split_modules", None) or ())
     return [module for module in model.modules() if type(module).__name__ in names]
 
 
 def _class_and_values(config: ModelConfig, sequence_length: int) -> tuple[Any, dict[str, Any]]:
-    """The class of the model, and the content of its config.json."""
+    """Return the model's class and the content of its config.json."""
     if not config.path:
         return LlamaForCausalLM, llama_values(config, sequence_length)
     file = Path(config.path) / CONFIG_FILE
@@ -101,7 +101,7 @@ def _class_and_values(config: ModelConfig, sequence_length: int) -> tuple[Any, d
 
 
 def llama_values(config: ModelConfig, sequence_length: int) -> dict[str, Any]:
-    """What config.json says of a model that is described by our own settings."""
+    """Return config.json values for a model described by `model.*` settings."""
     return {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],
@@ -120,9 +120,9 @@ def llama_values(config: ModelConfig, sequence_length: int) -> dict[str, Any]:
 
 @contextmanager
 def _parameters_on_meta() -> Iterator[None]:
-    """Inside, a module's new parameters are moved off memory as soon as they are registered.
+    """Move new parameters to the meta device as soon as they are registered.
 
-    Not `torch.device("meta")`: buffers, such as rotary frequencies, are computed and must be real.
+    Not `torch.device("meta")`: buffers such as rotary frequencies must hold real values.
     """
 
     def move(_: object, __: str, parameter: torch.nn.Parameter | None) -> Any:

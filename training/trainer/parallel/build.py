@@ -1,9 +1,8 @@
-"""Puts a rank's part of the model together.
+"""Build a rank's part of the model.
 
-The order matters: matrices are cut (tensor) and stages kept (pipeline) while the model has no
-memory; then blocks are made to recompute and compile; then parameters are sharded block by block
-(FSDP2), or the model replicated (DDP), and memory is made for what this rank holds. Weights come
-last, and only where no checkpoint has them.
+The order matters: tensor parallelism and pipeline stages are applied while the model is on meta;
+then activation checkpointing and compilation; then FSDP2 per block, or DDP; then memory is allocated
+for what this rank holds. Weights come last, and only without a checkpoint to load.
 """
 
 from __future__ import annotations
@@ -40,41 +39,41 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """A rank's part of the model and how it is run."""
+    """A rank's part of the model and its passes."""
 
     module: torch.nn.Module
-    """Its parameters are this rank's: plain tensors, or DTensors where they are divided."""
+    """Its parameters are this rank's: plain tensors, or DTensors where they are sharded."""
     passes: Passes
     settings: Any
     """The transformers configuration of the whole model."""
     parameters: int
-    """Of the whole model."""
+    """Parameter count of the whole model."""
     init_weights: Callable[[], None]
-    """Fills the parameters with their initial weights; not called by a run that loads a checkpoint,
-    which has them all. Raises ConfigError for weights that do not fit."""
+    """Fill the parameters with initial weights; not called when a checkpoint is loaded. Raises
+    ConfigError for weights that do not fit."""
     norm: ShardedGradNorm | None
-    """For gradients that are divided; None: every rank holds them all."""
+    """Gradient norm for sharded gradients; None when every rank holds all of them."""
 
     @property
     def unwrapped(self) -> torch.nn.Module:
-        """The transformers model, whose names are the whole model's."""
+        """The transformers model, with the parameter names of the whole model."""
         return unwrap(self.module)
 
     def clip(self, most: float) -> torch.Tensor:
-        """Scale the gradients to a global 2-norm of at most `most`; the norm before."""
+        """Clip the gradients to a global 2-norm of `most`; return the norm before."""
         if self.norm:
             return self.norm.clip(most)
         return torch.nn.utils.clip_grad_norm_(self.module.parameters(), most)
 
     def reshard(self) -> None:
-        """Free what an evaluation gathered."""
+        """Free parameters that FSDP gathered for an evaluation."""
         for module in self.module.modules():
             if isinstance(module, FSDPModule):
                 module.reshard()
 
 
 def build_network(config: TrainerConfig, world: World, vocabulary: int) -> Network:
-    """The network of this rank, for a dataset of so many tokens; its weights are yet to come.
+    """Build this rank's network without weights, for a dataset with this vocabulary size.
 
     Raises ConfigError.
     """
@@ -144,7 +143,7 @@ def _mesh(world: World) -> DeviceMesh:
 
 
 def _prepare_blocks(model: torch.nn.Module, config: TrainerConfig) -> None:
-    """In place, so that names stay."""
+    """Apply activation checkpointing and compilation in place, which keeps parameter names."""
     for block in decoder_blocks(model):
         if config.blocks.recompute:
             inside: Any = functools.partial(checkpoint, block.forward, use_reentrant=False)
@@ -166,7 +165,7 @@ def _shard(model: torch.nn.Module, mesh: DeviceMesh, config: TrainerConfig, worl
 
 
 def _replicate(model: torch.nn.Module, world: World) -> torch.nn.Module:
-    if world.size == 1:  # nobody to exchange gradients with: DDP's hooks would only cost time
+    if world.size == 1:  # DDP's hooks would only cost time
         return model
     device_ids = [world.device.index] if world.device.type == "cuda" else None
     return DistributedDataParallel(
@@ -180,7 +179,7 @@ def _replicate(model: torch.nn.Module, world: World) -> torch.nn.Module:
 
 
 def _make_memory(model: Any, device: torch.device, *, tie: bool) -> None:
-    """For the parameters that this rank holds; buffers move as they are."""
+    """Allocate this rank's parameters on the device and move its buffers there."""
     model._apply(functools.partial(_with_memory, device=device))
     if tie:  # FSDP2 keeps shared parameters shared itself
         model.tie_weights(recompute_mapping=False)
@@ -202,7 +201,7 @@ def _passes(
     if mesh is None or stage.count == 1:
         autocast = compute if mesh is None and compute != torch.float32 else None
         return FullModelPasses(module, batch.micro_samples, autocast)
-    # Only here: a run without a pipeline does not pay for loading it.
+    # Late import: only runs with a pipeline load it.
     from training.trainer.parallel.pipeline_passes import PipelinePasses, Shapes
 
     return PipelinePasses(

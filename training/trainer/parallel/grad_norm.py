@@ -1,4 +1,4 @@
-"""The gradients' global norm, whatever the parameters are divided over."""
+"""Global gradient norm of sharded parameters."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from training.trainer.parallel.sharding import shard_count, to_local
 
 
 class ShardedGradNorm:
-    """Clips gradients that are divided over the ranks of a mesh.
+    """Clips gradients that are sharded over the ranks of a mesh.
 
-    Every rank adds the squares of what it holds, divided by how many ranks of its pipeline stage
-    hold the same; one sum over the world is then the whole model's.
+    Every rank sums the squares of what it holds, divided by how many ranks of its pipeline stage
+    hold the same; one all-reduce gives the norm of the whole model.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class ShardedGradNorm:
 
     @torch.no_grad()
     def clip(self, most: float) -> torch.Tensor:
-        """Scale the gradients to a 2-norm of at most `most`; the norm before, on the device."""
+        """Clip the gradients to a 2-norm of `most`; return the norm before, on the device."""
         used = [i for i, parameter in enumerate(self._parameters) if parameter.grad is not None]
         parts = self._parts if len(used) == len(self._parameters) else self._parts[used]
         gradients = [to_local(p.grad) for p in self._parameters if p.grad is not None]

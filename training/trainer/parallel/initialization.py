@@ -1,9 +1,9 @@
-"""Random initial weights: the same numbers for every layout, drawn shard by shard.
+"""Random initial weights, drawn per shard and equal for every layout.
 
-How each parameter is drawn is learned from the model itself: while it is built on the meta device,
-the operations that fill a parameter are written down. Later each rank repeats them for the rows
-that it holds, in blocks of rows with a generator each, seeded by run, name and block. So no rank
-ever holds more than its part and one block, and a world of another shape gets the same weights.
+While the model is built on the meta device, the operations that fill its parameters are recorded.
+Later each rank repeats them for the rows that it holds, in blocks of rows with one generator each,
+seeded by run, name and block. So a rank holds its part and one block at most, and every world size
+gets the same weights.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from training.config_errors import ConfigError
 from training.trainer.parallel.sharding import Region, local_region, to_local
 
 _BLOCK_NUMBERS: Final = 1 << 18
-"""Numbers drawn at once, at least one row of the tensor."""
+"""Numbers per block; at least one row of the tensor."""
 
 _INIT_OPS: Final[Mapping[str, str]] = {
     "aten::normal_": "normal_",
@@ -35,14 +35,14 @@ class InitOp:
     """One operation that fills a parameter, or one of its rows."""
 
     method: str
-    """Of torch.Tensor."""
+    """Method of torch.Tensor."""
     arguments: tuple[float, ...]
     row: int | None = None
-    """The only row that is filled; None: all."""
+    """The only row that is filled; None for all rows."""
 
 
 class InitRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Writes down how parameters on the meta device are filled, while it is entered."""
+    """Records how parameters on the meta device are filled."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -76,7 +76,7 @@ class InitRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             draws.append(name)
 
     def ops_for(self, model: torch.nn.Module) -> dict[str, list[InitOp]]:
-        """By parameter name. Raises ConfigError for what cannot be drawn in parts."""
+        """Return operations by parameter name. Raises ConfigError for any that cannot be drawn in parts."""
         found, mistakes = {}, []
         for name, parameter in model.named_parameters():
             draws = self._ops.get(id(parameter), ["nothing"])
@@ -127,7 +127,7 @@ def _draw(
 
 
 def _fill(numbers: torch.Tensor, draw: InitOp, first: int, generator: torch.Generator) -> None:
-    """Apply one operation to a block whose first row is row `first` of the whole."""
+    """Apply one operation to a block that begins at row `first` of the whole tensor."""
     target = numbers
     if draw.row is not None:
         if not first <= draw.row < first + len(numbers):

@@ -17,17 +17,17 @@ from training.trainer.loss import mean_loss
 
 
 class Passes(Protocol):
-    """How a rank computes. Ranks of one data share call with the same samples."""
+    """Forward and backward passes. Ranks of one data share pass the same samples."""
 
     def forward_backward(self, tokens_BS1: torch.Tensor) -> torch.Tensor:
-        """Add the gradients of the mean loss to the parameters; the parts of that loss, shape [M].
+        """Accumulate gradients of the mean loss; return its parts per micro-batch, shape [M].
 
-        They add up to the mean in nats per token, to 0 on the stages of a pipeline that do not
-        compute it. They lie on the device: who reads them waits for it.
+        They sum to the mean in nats per token, or to 0 on pipeline stages without the loss. They
+        are on the device: reading them synchronizes.
         """
 
     def evaluation_loss(self, tokens_BS1: torch.Tensor, wanted: int) -> float:
-        """The mean loss of the first `wanted` samples, without gradients; the rest fills up."""
+        """Return the mean loss of the first `wanted` samples without gradients; the rest is padding."""
 
 
 class FullModelPasses:
@@ -36,7 +36,7 @@ class FullModelPasses:
     def __init__(
         self, model: torch.nn.Module, micro_samples: int, autocast: torch.dtype | None
     ) -> None:
-        """`autocast`: compute in this type where the model itself does not see to it."""
+        """`autocast`: compute type for models without FSDP mixed precision; None disables it."""
         self._model = model
         self._micro_samples = micro_samples
         self._autocast = autocast
@@ -49,7 +49,7 @@ class FullModelPasses:
             with self._accumulating(last=number == len(micros)):
                 with self._computing(tokens_BS1.device):
                     loss = mean_loss(self._model, micro_BS1)
-                    if len(micros) > 1:  # else it would be an operation for nothing
+                    if len(micros) > 1:
                         loss = loss / len(micros)
                 loss.backward()  # type: ignore[no-untyped-call]
             parts.append(loss.detach())
@@ -69,7 +69,7 @@ class FullModelPasses:
             return float(losses.cross_entropy(logits_BSV, rows_BS1[:wanted])) if wanted else 0.0
 
     def _accumulating(self, *, last: bool) -> AbstractContextManager[None]:
-        """DDP exchanges gradients in the last backward pass only; FSDP2 in each, to save memory."""
+        """Reduce DDP gradients in the last backward pass only; FSDP2 reduces in each, to save memory."""
         if last or not isinstance(self._model, DistributedDataParallel):
             return nullcontext()
         return self._model.no_sync()

@@ -1,4 +1,4 @@
-"""Passes through a pipeline: this rank runs one stage, micro-batches follow one another.
+"""Passes through a pipeline: this rank runs one stage.
 
 B samples of S + 1 tokens; H is the model's width, V the vocabulary.
 """
@@ -16,7 +16,7 @@ from training.trainer.parallel.pipeline_stages import Stage
 
 
 class PipelinePasses:
-    """Every rank of a pipeline runs its own blocks."""
+    """Passes of one pipeline stage."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class PipelinePasses:
         self._training = kinds[schedule](
             shapes.stage(model, stage, group), n_microbatches=micro_batches, loss_fn=_loss
         )
-        # Its own stage: evaluation sends one micro-batch at a time, and keeps nothing of it.
+        # A separate stage: evaluation sends one micro-batch at a time and keeps no activations.
         self._evaluating = ScheduleGPipe(shapes.stage(model, stage, group), n_microbatches=1)
 
     def forward_backward(self, tokens_BS1: torch.Tensor) -> torch.Tensor:
@@ -57,7 +57,7 @@ class PipelinePasses:
 
 
 class Shapes:
-    """What passes between stages, said beforehand: so nothing is inferred, nor sent as objects."""
+    """Tensor shapes between stages, given explicitly so that torch need not infer them."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Shapes:
         self._logits_BSV = example(micro_samples, sequence_length, vocabulary)
 
     def stage(self, model: torch.nn.Module, stage: Stage, group: ProcessGroup) -> PipelineStage:
-        """This rank's stage, for one schedule."""
+        """Return this rank's stage for one schedule."""
         return PipelineStage(
             model,
             stage.number,

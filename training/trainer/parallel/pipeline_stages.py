@@ -1,7 +1,7 @@
-"""Cuts a model into the stages of a pipeline.
+"""Split a model into pipeline stages.
 
-A stage is the whole model with the other stages' parts taken out, so that every parameter keeps the
-name that it has in the whole model. B samples of S tokens, H the width, V the vocabulary.
+A stage is the whole model with the other stages' modules removed, so that parameters keep their
+names. B samples of S tokens, H the width, V the vocabulary.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 
 @dataclass(frozen=True)
 class Stage:
-    """One of a pipeline's parts."""
+    """One stage of a pipeline."""
 
     number: int
     """0 reads tokens."""
@@ -31,17 +31,17 @@ class Stage:
         return self.number == self.count - 1
 
     def blocks(self, layers: int) -> range:
-        """Its blocks of the model's; the first stages have one more where they do not divide."""
+        """Return the numbers of its blocks; the first stages have one more if they do not divide."""
         most, rest = divmod(layers, self.count)
         begin = self.number * most + min(self.number, rest)
         return range(begin, begin + most + (self.number < rest))
 
 
 def keep_stage(model: Any, stage: Stage) -> None:
-    """Take the other stages' modules out of a Llama-like model, and run what is left.
+    """Remove the other stages' modules from a Llama-like model and adapt its forward pass.
 
-    Its forward pass takes tokens [B, S] on the first stage and hidden states [B, S, H] on the
-    others; it returns logits [B, S, V] on the last stage, else hidden states.
+    It takes tokens [B, S] on the first stage, else hidden states [B, S, H]; it returns logits
+    [B, S, V] on the last stage, else hidden states.
     """
     inner = model.model
     mine = stage.blocks(len(inner.layers))
@@ -64,7 +64,7 @@ def keep_stage(model: Any, stage: Stage) -> None:
 
 
 class _OtherStage(torch.nn.Module):
-    """Stands for a module that another stage has."""
+    """Identity in place of a module of another stage."""
 
     def forward(self, hidden_BSH: torch.Tensor, **_: Any) -> torch.Tensor:
         return hidden_BSH

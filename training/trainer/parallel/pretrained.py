@@ -1,4 +1,4 @@
-"""Initial weights from safetensors files, each rank reading only the parts that it holds."""
+"""Initial weights from safetensors files; each rank reads only its shards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INDEX: Final = "model.safetensors.index.json"
 
 @torch.no_grad()
 def load_pretrained(model: torch.nn.Module, folder: Path) -> None:
-    """Fill this rank's part of every parameter. Raises ConfigError naming what does not fit."""
+    """Fill this rank's part of every parameter. Raises ConfigError for weights that do not fit."""
     stored = _files(folder)
     prefix = f"{getattr(model, 'base_model_prefix', '')}."
     mistakes: list[str] = []

@@ -1,4 +1,4 @@
-"""Which part of a whole tensor a rank holds, and how many ranks hold the same part."""
+"""The part of a whole tensor that a rank holds, and how many ranks hold the same part."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Region:
 
 
 def local_region(tensor: torch.Tensor) -> Region:
-    """The part of the whole tensor that this rank holds; all of it unless it is a DTensor."""
+    """Return the region that this rank holds; the whole tensor unless it is a DTensor."""
     if not isinstance(tensor, DTensor):
         return Region((0,) * tensor.ndim, tuple(tensor.shape))
     shape, offset = compute_local_shape_and_global_offset(
@@ -35,12 +35,12 @@ def local_region(tensor: torch.Tensor) -> Region:
 
 
 def to_local(tensor: torch.Tensor) -> torch.Tensor:
-    """The numbers that this rank holds."""
+    """Return this rank's local tensor."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def shard_count(tensor: torch.Tensor) -> int:
-    """Over how many parts the tensor is cut; 1 when whole."""
+    """Return the number of shards of the tensor; 1 if it is not sharded."""
     if not isinstance(tensor, DTensor):
         return 1
     parts = 1

@@ -1,9 +1,9 @@
-"""Cuts the matrices of each block over the ranks of a tensor group (DTensor).
+"""Tensor parallelism: shard the matrices of each block over a tensor group (DTensor).
 
-Attention is cut by heads and the feed-forward layer by its inner width: the first matrix of each
-pair by columns, the second by rows, so that a block exchanges activations twice forward and twice
-backward. What lies between blocks, and the norms, are whole on every rank. The output matrix is cut
-by the vocabulary. Source: Shoeybi et al. 2019, "Megatron-LM", section 3.
+Attention is sharded by heads and the feed-forward layer by its inner width: the first matrix of each
+pair by columns, the second by rows, so that a block communicates twice forward and twice backward.
+Residual stream and norms are replicated; the output matrix is sharded by vocabulary.
+Source: Shoeybi et al. 2019, "Megatron-LM", section 3.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _ROWS: Final = ("self_attn.o_proj", "mlp.down_proj")
 
 
 def apply_tensor_parallel(model: torch.nn.Module, mesh: DeviceMesh) -> None:
-    """Replace the parameters of a Llama-like model by DTensors on a mesh of one dimension."""
-    # Logits come as a view, which nobody here changes in place.
+    """Replace the parameters of a Llama-like model by DTensors on a one-dimensional mesh."""
+    # Logits are a view; nothing here changes them in place.
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     plan: dict[str, ParallelStyle] = {name: ColwiseParallel() for name in _COLUMNS + _INNER_COLUMNS}
     plan.update({name: RowwiseParallel() for name in _ROWS})
@@ -42,6 +42,6 @@ def apply_tensor_parallel(model: torch.nn.Module, mesh: DeviceMesh) -> None:
 
 
 def has_tied_embeddings(model: torch.nn.Module) -> bool:
-    """Whether input and output embeddings are one parameter."""
+    """Return whether input and output embeddings are one parameter."""
     settings: Any = model.config
     return bool(settings.tie_word_embeddings)

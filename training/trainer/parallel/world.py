@@ -1,7 +1,7 @@
-"""The ranks of a run: joining them, splitting work, and agreeing.
+"""The ranks of a run: rendezvous, data shares and small collectives.
 
-Control messages (agreement, outcomes) always travel as CPU tensors over gloo, so that they never
-wait for the GPU; gradients use nccl where ranks have GPUs.
+Control messages travel as CPU tensors over gloo, so that they never wait for the GPU; gradients use
+NCCL where ranks have GPUs.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from training.trainer.config.parallel import Layout
 
 _STORE_TIMEOUT = timedelta(seconds=120)
 _ACK_TIMEOUT = timedelta(seconds=10)
-"""For ranks that only have to read a number; one that cannot is gone."""
+"""Timeout for ranks that only have to read a number."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """This rank among all."""
+    """This rank and its process group."""
 
     rank: int
     size: int
@@ -45,26 +45,26 @@ class World:
 
     @cached_property
     def data_size(self) -> int:
-        """Ranks that read different samples; others compute with some of these."""
+        """Number of data shares: ranks that read different samples."""
         return self.layout.data
 
     @cached_property
     def counts(self) -> bool:
-        """Whether this rank's losses stand for its samples, which other ranks may compute too."""
+        """Whether this rank's loss is the one counted for its samples, which other ranks may share."""
         return self.layout.counts(self.rank)
 
     @property
     def is_leader(self) -> bool:
-        """Whether this is the rank that writes files and speaks."""
+        """Whether this is rank 0, which writes files and prints."""
         return self.rank == 0
 
     def data_share(self, count: int) -> range:
-        """This data rank's contiguous part of range(count); sizes differ by one at most."""
+        """Return this data rank's contiguous part of range(count); sizes differ by at most one."""
         begin = count * self.data_rank // self.data_size
         return range(begin, count * (self.data_rank + 1) // self.data_size)
 
     def sum(self, values: list[float]) -> list[float]:
-        """Sums over all ranks, in float64, the same bits everywhere."""
+        """Return sums over all ranks in float64, bitwise equal on every rank."""
         if self.size == 1:
             return list(values)
         tensor = torch.tensor(values, dtype=torch.float64)
@@ -72,13 +72,13 @@ class World:
         return [float(value) for value in tensor]
 
     def broadcast_from_leader(self, value: int) -> int:
-        """The leader's number, on every rank."""
+        """Return the leader's number on every rank."""
         tensor = torch.tensor([value], dtype=torch.int64)
         dist.broadcast(tensor, src=0)
         return int(tensor.item())
 
     def gather_bytes(self, content: bytes) -> list[bytes]:
-        """Every rank's bytes, in rank order, on every rank."""
+        """Return every rank's bytes in rank order, on every rank."""
         own = torch.frombuffer(bytearray(content), dtype=torch.uint8)
         lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
         dist.all_gather(lengths, torch.tensor([len(own)], dtype=torch.int64))
@@ -91,15 +91,15 @@ class World:
         return [bytes(part[: int(length.item())].numpy()) for part, length in pairs]
 
     def receive_from_leader(self, name: str, value: int | None, timeout_s: float) -> int:
-        """A number that the leader finds out in its own time, longer than a collective may take.
+        """Return a number that the leader may take longer to find than a collective may last.
 
-        The leader gives `value`; the others give None and wait. Each name is used once. Raises
+        The leader passes `value`, other ranks pass None and wait. Each name is used once. Raises
         dist.DistStoreError on timeout.
         """
         acknowledgements = [f"{name}/read-by-{rank}" for rank in range(1, self.size)]
         if value is not None:
             self.store.set(name, str(value))
-            # The store ends with the leader, or with its launcher: not before the others have read it.
+            # The store ends with the leader or its launcher: wait until the others have read it.
             if acknowledgements:
                 with suppress(dist.DistStoreError):
                     self.store.wait(acknowledgements, _ACK_TIMEOUT)
@@ -112,9 +112,9 @@ class World:
 
 @contextmanager
 def join_world(config: TrainerConfig) -> Iterator[World]:
-    """Meet the other ranks that torchrun's environment names; alone when there is none.
+    """Join the ranks of torchrun's environment; a world of one without it.
 
-    A failure in the body skips the orderly goodbye: the others may be gone already.
+    A failure in the body skips the teardown: other ranks may be gone already.
     """
     store, rank, size = _rendezvous()
     device = _device(config.device)
@@ -137,17 +137,17 @@ def join_world(config: TrainerConfig) -> Iterator[World]:
 
 
 def fix_numerics(config: TrainerConfig) -> None:
-    """Fix everything that could change the bits of a result between two runs."""
+    """Fix threads and algorithms, so that two runs give bitwise equal results."""
     torch.set_num_threads(config.threads)
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
-        # Uninitialised memory is never read here; filling it would cost a pass over every tensor.
+        # Uninitialized memory is never read; filling it costs a pass over every tensor.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def unwrap(model: torch.nn.Module) -> torch.nn.Module:
-    """The model inside DistributedDataParallel."""
+    """Return the model inside DistributedDataParallel, or the model itself."""
     return model.module if isinstance(model, DistributedDataParallel) else model
 
 
