@@ -1,4 +1,4 @@
-"""Checkpoints that are either whole or not there, and that any number of ranks can load.
+"""Atomic, checksummed checkpoints that any number of ranks can load.
 
     checkpoints/step-00000042/model.safetensors ...  what each rank holds, in bounded files
     checkpoints/step-00000042/layout.json            which box of which tensor is where

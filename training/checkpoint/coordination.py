@@ -1,7 +1,7 @@
-"""What ranks tell each other about a save, through the key-value store that they met at.
+"""Coordinate a save between ranks through the rendezvous key-value store.
 
-Never a collective: a save runs beside training, whose collectives must not be mixed with its own.
-Each rank hands over the records of its files or an error, the leader answers with the outcome.
+Not by collectives: a save runs concurrently with training, whose collectives must not interleave.
+Each rank sends the records of its files or an error; the leader broadcasts the outcome.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from training.checkpoint.manifest import FileRecord
 from training.checkpoint.store import StaleAttempt
 
 _TIMEOUT: Final = timedelta(hours=1)
-"""For a rank whose disk hangs; training itself goes on, and its own waits are shorter."""
+"""Limit for a rank whose disk hangs; training continues and its own timeouts are shorter."""
 _DONE: Final = "done"
 _STALE: Final = "stale: "
 _FAILED: Final = "failed: "
 
 
 class SaveFailed(OSError):
-    """A checkpoint was not written because of another rank; one line."""
+    """A checkpoint was not written because another rank failed."""
 
 
 class SaveCoordinator:
-    """One rank's end. Saves are counted from 0 and every rank counts the same ones."""
+    """One rank's side. Saves are numbered from 0, equally on all ranks."""
 
     def __init__(self, store: Store, rank: int, size: int) -> None:
-        """A connection of its own, so that waiting here keeps nobody else waiting."""
+        """Clone the store: waiting on its connection must not block others."""
         self._store = store.clone()
         self._rank, self._size = rank, size
 
     def send(self, save: int, files: Mapping[str, FileRecord] | None, error: str = "") -> None:
-        """This rank's files, or what went wrong."""
+        """Send this rank's file records, or None and an error, to the leader."""
         records = None if files is None else {name: asdict(files[name]) for name in files}
         self._store.set(_records(save, self._rank), json.dumps([records, error]))
 
     def collect(self, save: int) -> dict[str, FileRecord]:
-        """For the leader: the files of all other ranks, once all have written. Raises SaveFailed."""
+        """Wait for the file records of all other ranks (leader only). Raises SaveFailed."""
         keys = [_records(save, rank) for rank in range(1, self._size)]
         if not keys:
             return {}
@@ -62,17 +62,17 @@ class SaveCoordinator:
         return files
 
     def broadcast(self, save: int, error: BaseException | None) -> None:
-        """For the leader: how the save ended."""
+        """Publish the outcome of the save (leader only)."""
         if self._size == 1:
             return
         stale = isinstance(error, StaleAttempt)
         outcome = _DONE if error is None else f"{_STALE if stale else _FAILED}{error}"
         self._store.set(_outcome(save), outcome)
-        # Nobody begins a save before all have heard of the one before.
+        # No rank starts a save before it has received the previous outcome.
         self._store.delete_key(_outcome(save - 1))
 
     def receive(self, save: int) -> None:
-        """For the others: returns when it is published. Raises SaveFailed, StaleAttempt."""
+        """Wait for the outcome (other ranks). Raises SaveFailed, StaleAttempt."""
         self._store.wait([_outcome(save)], _TIMEOUT)
         outcome = self._store.get(_outcome(save)).decode()
         if outcome.startswith(_STALE):

@@ -1,4 +1,4 @@
-"""From a run's settings to its store and its fence: the one place that knows every kind of store."""
+"""Create the store and the fence of a run from its settings: POSIX or S3."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from training.spec import CHECKPOINTS_DIR
 
 
 def open_store(run_dir: Path, store: str | None) -> CheckpointStore:
-    """The store of a run. `store` is the setting checkpoint.store; None: in the run directory."""
+    """Return the store of a run; `store` is checkpoint.store, None for the run directory."""
     if store is not None:
         return S3Store(_objects(store, os.getpid()))
     return PosixStore(run_dir / CHECKPOINTS_DIR)
 
 
 def claim_attempt(run_dir: Path, store: str | None) -> Fence:
-    """Take the next attempt number; every older attempt is fenced out from here on.
+    """Claim the next attempt number, which fences out every older attempt.
 
-    On S3, too, it is higher than those that the run directory knows: a run may have begun there.
+    On S3 it is also higher than those in the run directory: a run may have started there.
     """
     if store is not None:
         return S3Fence.claim(_objects(store, os.getpid()), above=newest_attempt(run_dir))
@@ -34,14 +34,14 @@ def claim_attempt(run_dir: Path, store: str | None) -> Fence:
 
 
 def join_attempt(run_dir: Path, store: str | None, attempt: int) -> Fence:
-    """The fence of an attempt that the leader has claimed."""
+    """Return the fence of an attempt that the leader has claimed."""
     if store is not None:
         return S3Fence(_objects(store, os.getpid()), attempt)
     return PosixFence(run_dir, attempt)
 
 
 def find_checkpoints(text: str) -> tuple[CheckpointStore, list[int]]:
-    """The store and the steps that somebody means who names a run, its checkpoints, or one of them.
+    """Return the store and steps of a run, its checkpoints folder or one of its step folders.
 
     `text` is a folder or s3://BUCKET/PREFIX. Raises BadLocation or OSError.
     """
@@ -69,5 +69,5 @@ def _find_on_s3(text: str) -> tuple[CheckpointStore, list[int]]:
 
 @functools.cache
 def _objects(url: str, process: int) -> Objects:
-    """One connection for all of a process, and none that a process has from before its fork."""
+    """Cache one connection per process; a fork must not reuse its parent's."""
     return Objects.at(url)

@@ -1,4 +1,4 @@
-"""What this rank holds of each tensor: plain tensors are whole, DTensors are boxes."""
+"""This rank's part of each tensor: plain tensors are whole, DTensors are boxes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DTYPES: Final = {
     torch.uint8: "U8",
     torch.bool: "BOOL",
 }
-"""Names of safetensors."""
+"""Type names of safetensors."""
 
 Tensors = Mapping[str, torch.Tensor]
 Groups = Mapping[str, Tensors]
@@ -31,7 +31,7 @@ Groups = Mapping[str, Tensors]
 
 @dataclass(frozen=True, slots=True)
 class LocalTensor:
-    """A tensor as this rank has it."""
+    """A tensor with its box on this rank."""
 
     share: TensorShard
     local: torch.Tensor
@@ -39,7 +39,7 @@ class LocalTensor:
 
 
 def local_tensor(tensor: torch.Tensor) -> LocalTensor:
-    """A plain tensor or DTensor; never communicates. Raises ValueError for unreduced ones."""
+    """Describe a plain tensor or DTensor without communication. Raises ValueError for partial ones."""
     local = local_data(tensor)
     if not _is_sharded(tensor):
         shape = tuple(tensor.shape)
@@ -60,20 +60,20 @@ def local_tensor(tensor: torch.Tensor) -> LocalTensor:
 
 
 def local_data(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements that are here: memory of the model or the optimizer, not a copy."""
+    """Return the local elements: memory of the model or the optimizer, not a copy."""
     if _is_sharded(tensor):
         return cast(torch.Tensor, cast(Any, tensor).to_local()).detach()
     return tensor.detach()
 
 
 def _is_sharded(tensor: torch.Tensor) -> bool:
-    # Whoever has made a DTensor has loaded this module; others need not pay for it.
+    # Code that has DTensors has loaded this module; other code does not pay for the import.
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
 
 
 def local_shards(groups: Groups) -> RankShards:
-    """What this rank can tell the others, to plan with."""
+    """Return this rank's shards, which all ranks exchange to plan a save."""
     return {
         group: {name: local_tensor(tensor).share for name, tensor in tensors.items()}
         for group, tensors in groups.items()

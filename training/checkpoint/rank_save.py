@@ -1,4 +1,4 @@
-"""One rank's part of one save: its files, in the background, then the leader's publication."""
+"""One rank's part of one save: write its files; the leader then publishes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from training.checkpoint.store import CheckpointStore, Chunk, Upload
 from training.checkpoint.writer import FileWork
 
 Publish = Callable[[Upload, dict[str, FileRecord]], None]
-"""Is given all files of all ranks; raises when they were not published."""
+"""Called with the files of all ranks; raises when publishing fails."""
 
 
 class RankSave:
-    """Made when the state is staged; `run` does the rest, whichever thread calls it."""
+    """A staged save; `lead` or `follow` runs it in any thread."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class RankSave:
         files: Mapping[str, Sequence[Chunk]],
         ready: Callable[[], None],
     ) -> None:
-        """`ready` returns once the chunks have their content."""
+        """`ready` blocks until the chunks have their content."""
         self._begin = functools.partial(store.begin, step, attempt)
         self._ready = ready
         self._lock = threading.Lock()
@@ -42,7 +42,7 @@ class RankSave:
         announce: Callable[[], None],
         publish: Publish,
     ) -> None:
-        """Announce, write, collect, publish; tell all how it ended. Raises what went wrong."""
+        """Announce, write, collect, publish and broadcast the outcome. Raises the failure."""
         failure: BaseException | None = None
         try:
             announce()
@@ -56,9 +56,9 @@ class RankSave:
             coordinator.broadcast(save, failure)
 
     def follow(self, coordinator: SaveCoordinator, save: int) -> None:
-        """Write, hand over, and hear how it ended. Raises what went wrong, here or elsewhere.
+        """Write, send the records and receive the outcome. Raises the failure of any rank.
 
-        Nothing is removed before the leader has told: it may still be writing in the same place.
+        Nothing is removed before the outcome: the leader may still write to the same place.
         """
         try:
             files, error = self.work.finish(), ""

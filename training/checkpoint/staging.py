@@ -1,8 +1,7 @@
-"""One rank's files of a checkpoint as memory that is allocated once and reused.
+"""One rank's checkpoint files as memory buffers, allocated once and reused.
 
-The first touch of fresh memory costs far more than a copy, so these buffers live as long as the
-run: staging is one copy into warm memory, and a buffer is the content of its file as it is. They
-begin on a page, so that they can be written around the page cache.
+The first touch of memory costs far more than a copy, so these buffers live as long as the run. A
+buffer is the exact content of its file and page-aligned, for O_DIRECT.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ _PAGE_BYTES: Final = 4096
 
 
 class Staging:
-    """The memory for all files that this rank writes; one copy of its share of the state."""
+    """Buffers of all files that this rank writes: one copy of its state."""
 
     def __init__(self, files: Sequence[PlannedFile], like: Groups, device: torch.device) -> None:
-        """Touch it all. Copies from a GPU run on a stream of their own into pinned memory."""
+        """Allocate and touch the buffers; copies from a GPU use pinned memory and a separate stream."""
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._copied = torch.cuda.Event() if self._stream else None  # type: ignore[no-untyped-call]
         self.files = {file.name: _buffer(file, pinned=self._stream is not None) for file in files}
@@ -46,8 +45,8 @@ class Staging:
     def stage(self, groups: Groups) -> None:
         """Copy the tensors in: the only part of a save that a training step waits for.
 
-        On a GPU this only begins the copy; `before_change` makes whatever would overwrite the
-        tensors wait for it, and `wait` the reader of the staged memory.
+        On a GPU this only starts the copy; `before_change` orders later writes to the tensors after
+        it, and `wait` blocks until it is done.
         """
         if self._stream is None:
             self._copy(groups)
@@ -59,17 +58,17 @@ class Staging:
         self._copied.record(self._stream)
 
     def before_change(self) -> None:
-        """Let the work that is queued on the GPU from now on wait for the copy; no wait here."""
+        """Order GPU work queued from now on after the copy; does not block."""
         if self._copied is not None:
             torch.cuda.current_stream().wait_event(self._copied)
 
     def wait(self) -> None:
-        """Until the copy is done."""
+        """Block until the copy is done."""
         if self._copied is not None:
             self._copied.synchronize()
 
     def chunks(self, name: str) -> list[Chunk]:
-        """A file's content, without a copy; valid until the next `stage`."""
+        """Return a file's content without a copy; valid until the next `stage`."""
         raw: Any = self.files[name].numpy()
         return [memoryview(raw)]
 
@@ -83,13 +82,13 @@ class Staging:
         for group, name, cut in self._parts:
             local = local_data(groups[group][name])
             sources.append(local if cut is None else local[cut])
-        # One call: for small tensors the calls cost more than the copies.
+        # One call: for small tensors, calls cost more than copies.
         if sources:
             torch._foreach_copy_(self._targets, sources, non_blocking=True)
 
 
 def part_of(source: LocalTensor, box: Box) -> torch.Tensor:
-    """The elements of a box that this rank holds."""
+    """Return the elements of a box that this rank holds."""
     return (
         source.local if box == source.share.box else source.local[box.slices_in(source.share.box)]
     )

@@ -1,8 +1,8 @@
-"""A run's checkpoints: saving in the background, resuming from the newest good one.
+"""Save checkpoints in the background and resume from the newest good one.
 
-Each rank writes what it alone holds, or is the lowest to hold; the leader writes what there is once
-and publishes. A step waits for one copy into staging memory; the rest happens in the writer's
-threads. Where the bytes go is the store's business, when and what is kept is the policy's.
+Each rank writes the tensor shards of which it is the lowest holder; the leader also writes the shared
+files and publishes. A step waits for one copy into staging memory; background threads do the rest.
+The store decides where bytes go, the policy when to save and what to keep.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ from training.trainer.metrics.run_logs import EventLog, MetricsLog
 from training.trainer.parallel.world import World
 
 _OUTCOME_SLACK_S = 15.0
-"""The other ranks wait this much longer for the leader's outcome than the leader may take."""
+"""Extra time that other ranks wait for the leader's outcome."""
 _WAIT_SLICE_S = 0.05
-"""How often a wait for the writer looks whether it still makes sense."""
+"""Poll interval of a wait for the writer."""
 
 _SHARING = ("tensor", "pipeline")
-"""Dimensions whose ranks work on the same samples: what they draw depends on their place."""
+"""Dimensions whose ranks share samples: their random states depend on their position."""
 
 
 class NoUsableCheckpoint(Exception):
-    """There are checkpoints, and not one can be loaded; one line."""
+    """None of the existing checkpoints can be loaded."""
 
 
 @dataclass(kw_only=True)
 class Checkpointer:
-    """Saves and loads one run; every rank has one and calls the same methods in the same order."""
+    """Saves and loads one run; all ranks call the same methods in the same order."""
 
     world: World
     store: CheckpointStore
@@ -64,33 +64,33 @@ class Checkpointer:
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer
     describe: Callable[[Progress, str], Manifest]
-    """The manifest, without its files, of a checkpoint for a progress and a reason."""
+    """Returns the manifest, without files, for a progress and a reason."""
     attachments: Mapping[str, bytes]
-    """Small files that every checkpoint gets: the model's configuration, the tokenizer."""
+    """Small files in every checkpoint: model configuration and tokenizer."""
     keep_latest: int
     events: EventLog
     metrics: MetricsLog | None = None
-    """Made durable before each checkpoint; opened once the step to resume from is known."""
+    """Fsynced before each checkpoint; set once the step to resume from is known."""
     saved_step: int | None = None
-    """Of the newest checkpoint loaded or begun."""
+    """Step of the newest checkpoint loaded or started."""
     _writer: BackgroundWriter = field(default_factory=BackgroundWriter)
     _coordinator: SaveCoordinator = field(init=False)
     _plan: Plan = field(init=False)
     _staging: Staging = field(init=False)
     _layout: bytes = field(init=False)
     _saves: int = 0
-    """Begun by this attempt; the same on every rank."""
+    """Saves started by this attempt; equal on every rank."""
     _committed: bool = False
-    """Whether this attempt has loaded or committed one."""
+    """Whether this attempt has loaded or committed a checkpoint."""
 
     def __post_init__(self) -> None:
-        """Agree with the other ranks on who writes what. Raises UnevenLayout."""
+        """Plan with the other ranks which rank writes what. Raises UnevenLayout."""
         self._coordinator = SaveCoordinator(self.world.store, self.world.rank, self.world.size)
         told = self.world.gather_bytes(shards_to_bytes(local_shards(self._tensors())))
         self._plan = make_plan([shards_from_bytes(content) for content in told])
 
     def allocate(self) -> None:
-        """Touch the staging memory once, before the first step."""
+        """Allocate and touch the staging memory before the first step."""
         self._layout = layout_to_json(self._plan.layout)
         own = self._plan.files[self.world.rank]
         self._staging = Staging(own, self._tensors(), self.world.device)
@@ -98,10 +98,10 @@ class Checkpointer:
             self.optimizer.register_step_pre_hook(lambda *_: self._staging.before_change())
 
     def save(self, progress: Progress, reason: str, give_up: Callable[[float], bool]) -> None:
-        """Begin a checkpoint of this step; returns once the state is copied.
+        """Start a checkpoint of this step; return once the state is copied.
 
-        When the one before is still being written, waits for it, and an event says so; `give_up`,
-        given the seconds waited so far, may end the wait: then this one is not written by any rank.
+        Waits for a save in flight and records that as an event. `give_up`, called with the seconds
+        waited, may end the wait: then no rank writes this checkpoint.
         """
         self.saved_step = progress.step
         states = safetensors.torch.save(rng.capture())
@@ -129,7 +129,7 @@ class Checkpointer:
         return self._writer.busy
 
     def raise_if_replaced(self) -> None:
-        """Raises StaleAttempt when a background save found out; other errors are only told."""
+        """Raise StaleAttempt if a background save found a newer attempt; print other errors."""
         error = self._writer.take_error()
         if isinstance(error, StaleAttempt):
             raise error
@@ -139,10 +139,10 @@ class Checkpointer:
             )
 
     def conclude(self, intended_code: int, timeout_s: float) -> int:
-        """Wait for the save in flight; the exit code that all ranks end with.
+        """Wait for the save in flight; return the exit code for all ranks.
 
-        It is `intended_code` when the state is safe. A preemption whose save did not make it in
-        time still ends with 75 if an older good checkpoint exists; anything else is a failure.
+        It is `intended_code` if the state is saved. A preemption whose save missed its deadline still
+        ends with 75 if an older good checkpoint exists; anything else is a failure.
         """
         code = None
         self._writer.help()
@@ -160,11 +160,11 @@ class Checkpointer:
         return self.world.receive_from_leader("exit-code", code, timeout_s + _OUTCOME_SLACK_S)
 
     def load_newest(self, check: Callable[[Progress], None]) -> Progress | None:
-        """Load the newest good checkpoint on every rank; None when there is none at all.
+        """Load the newest good checkpoint on every rank; return None if there is no checkpoint.
 
-        `check` raises when a checkpoint, though good, is not of this run's configuration. Bad
-        ones are named in events and set aside once an older good one is loaded. Raises
-        NoUsableCheckpoint when none is good, ConfigError for one of another format.
+        `check` raises when a good checkpoint does not match this run's configuration. Corrupt ones
+        are recorded as events and set aside once an older good one is loaded. Raises
+        NoUsableCheckpoint when none is good, ConfigError for another format.
         """
         candidates = self.store.steps() if self.world.is_leader else []
         bad: list[int] = []
@@ -214,20 +214,20 @@ class Checkpointer:
     def _random_states(
         self, manifest: Manifest, progress: Progress
     ) -> dict[str, torch.Tensor] | None:
-        """This rank's states; None for a rank that did not exist, or did other work, when saved."""
+        """Return this rank's states; None if it did not exist or had another position when saved."""
         if self.world.rank >= self._ranks_with_states(manifest):
             return None
         name = contents.rng_file(self.world.rank)
         return parse_safetensors(name, self.store.read(progress.step, name))
 
     def _ranks_with_states(self, manifest: Manifest) -> int:
-        """So many ranks of this world go on with the random states of those with their number."""
+        """Return how many ranks restore the random states saved under their number."""
         own = self.world.layout.dimensions()
         changed = any(manifest.parallelism.get(d, 1) != own.get(d, 1) for d in _SHARING)
         return 0 if changed else min(self.world.size, manifest.world_size)
 
     def _verify_unread_files(self, manifest: Manifest) -> None:
-        """So that a damaged file is found whatever it is. Raises CorruptCheckpoint."""
+        """Verify the files that no rank loads. Raises CorruptCheckpoint."""
         if self.world.is_leader:
             ranks = range(self._ranks_with_states(manifest), manifest.world_size)
             small = {name for name in manifest.files if not name.endswith(".safetensors")}
@@ -244,7 +244,7 @@ class Checkpointer:
             self.store.mark_known_good(step)
 
     def _wait_for_writer(self, step: int, give_up: Callable[[float], bool]) -> float:
-        """Wait until staging memory is free, or as long as it makes sense; the seconds it took."""
+        """Wait until staging memory is free or `give_up`; return the seconds waited."""
         if not self.writing:
             return 0.0
         begun = time.monotonic()
@@ -256,7 +256,7 @@ class Checkpointer:
         return seconds
 
     def _commit(self, save: RankSave, manifest: Manifest) -> None:
-        """In the background: this rank's part, and for the leader the publication."""
+        """Write this rank's files in the background; the leader also publishes."""
         if not self.world.is_leader:
             save.follow(self._coordinator, self._saves)
             self._committed = True
@@ -272,7 +272,7 @@ class Checkpointer:
             raise
         try:
             apply_retention(self.store, self.keep_latest)
-        except OSError as error:  # the new one is safe all the same
+        except OSError as error:  # the new checkpoint is committed already
             print(f"old checkpoints not removed: {error}", file=sys.stderr, flush=True)
 
     def _announce(self, manifest: Manifest) -> None:

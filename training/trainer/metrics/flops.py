@@ -1,7 +1,6 @@
-"""Model FLOPs utilisation: the arithmetic that the model needs, as a part of what the chips could do.
+"""Model FLOPs utilization (MFU): FLOPs that the model needs as a fraction of the devices' peak.
 
-Pure and without torch, so that launchers and reports can count the same way. Recomputed activations
-do not count: this is what the model needs, not what the hardware was made to do.
+Needs no torch. Recomputed activations do not count.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 PEAK_BF16_FLOPS: Final = (
-    # The makers' data sheets, dense bf16 tensor arithmetic; the longer names come first.
+    # Vendor data sheets, dense bf16; longer names come first.
     ("B300", 2.25e15),
     ("GB200", 2.5e15),
     ("B200", 2.25e15),
@@ -28,11 +27,11 @@ PEAK_BF16_FLOPS: Final = (
     ("L4", 121e12),
     ("MI300X", 1307.4e12),
 )
-"""FLOP/s by a part of the device's name; V100 and older have no bf16."""
+"""FLOP/s by part of the device name; V100 and older have no bf16."""
 
 
 def peak_flops(device_name: str) -> float | None:
-    """Dense bf16 FLOP/s of one device; None for a CPU and for a name that is not in the table."""
+    """Return dense bf16 FLOP/s of one device; None for CPUs and unknown names."""
     words = device_name.replace("-", " ")
     for part, flops in PEAK_BF16_FLOPS:
         if f" {part} " in f" {words} ":
@@ -43,7 +42,7 @@ def peak_flops(device_name: str) -> float | None:
 def flops_per_token(
     *, parameters: int, looked_up: int, layers: int, width: int, sequence_length: int
 ) -> float:
-    """FLOPs of one token's forward and backward pass: 6 N + 12 L W S.
+    """Return FLOPs of one token's forward and backward pass: 6 N + 12 L W S.
 
     N is `parameters` without the `looked_up` ones (an input embedding that is not also the output
     matrix multiplies nothing); W is attention heads x their size; S tokens per sample. Two FLOPs
@@ -56,7 +55,7 @@ def flops_per_token(
 def model_flops_utilization(
     tokens_per_s: float, token_flops: float, devices: int, device_flops: float | None
 ) -> float | None:
-    """The part of all devices' peak, 0 to 1, that the model's arithmetic used; None without a peak."""
+    """Return MFU, 0 to 1; None without a known peak."""
     if not device_flops:
         return None
     return tokens_per_s * token_flops / (devices * device_flops)

@@ -1,9 +1,8 @@
-"""Where a run's time went, by cause, over all of its attempts; and how well it resumed.
+"""Goodput: a run's time by cause over all attempts, and how well it resumed.
 
-Pure: it computes from the lines of events.jsonl and metrics.jsonl alone, so anyone can recompute it
-from the files. The clock begins with the first rank's process, so waiting in a queue before the
-first attempt is not in it. What an attempt did after its last line (a step cut by SIGKILL) counts
-as waiting, since nothing tells when it ended.
+Computed from events.jsonl and metrics.jsonl alone. The clock starts with the first rank's process, so
+time in a queue before the first attempt is not included. Work after an attempt's last line (a step cut
+off by SIGKILL) counts as waiting.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ CAUSES: Final = {
     "waiting": "from an attempt's last sign of life to the next one's start",
     "other": "the rest: first exchange, logging, shutting down",
 }
-"""What seconds are split into; they add up to the wall clock."""
+"""Causes that time is split into; they add up to the wall clock."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Goodput:
-    """The account of one run."""
+    """Time and resumes of one run."""
 
     seconds: Mapping[str, float]
     """By cause, all of CAUSES."""
@@ -38,27 +37,27 @@ class Goodput:
     resumes_due: int
     """Attempts that found a committed checkpoint of an earlier one."""
     resumes_done: int
-    """Of those, how many went on from one and got further, or ended in order."""
+    """Of those, how many resumed and made a step or finished."""
     steps_replayed: int
 
     @property
     def wall_s(self) -> float:
-        """All of it."""
+        """Wall clock in seconds."""
         return sum(self.seconds.values())
 
     @property
     def fraction(self) -> float | None:
-        """Productive seconds per second of wall clock; None before there is any."""
+        """Productive fraction of the wall clock; None for a run without time."""
         return self.seconds["productive"] / self.wall_s if self.wall_s else None
 
     @property
     def resume_success(self) -> float | None:
-        """Part of the resumes that worked; None when none was due."""
+        """Fraction of due resumes that worked; None when none was due."""
         return self.resumes_done / self.resumes_due if self.resumes_due else None
 
 
 def compute_goodput(events: Sequence[Line], metrics: Sequence[Line]) -> Goodput:
-    """Split the time of a run whose files hold these lines, in the order in which they stand."""
+    """Split the time of a run by cause; lines are in file order."""
     dropped = [part for event in events for part in event.get("dropped", ())]
     attempts = sorted({int(line["attempt"]) for line in (*events, *metrics)})
     lives = [_life(number, events, metrics, dropped) for number in attempts]
@@ -81,7 +80,7 @@ def compute_goodput(events: Sequence[Line], metrics: Sequence[Line]) -> Goodput:
 def _life(
     attempt: int, events: Sequence[Line], metrics: Sequence[Line], dropped: Sequence[Line]
 ) -> tuple[float, float, dict[str, float]]:
-    """Begin and end of an attempt in Unix seconds, and what it spent between, by cause."""
+    """Return begin and end of an attempt in Unix seconds, and its seconds by cause."""
     said = _lines_of(attempt, events)
     steps = _lines_of(attempt, metrics)
     lost = _lines_of(attempt, dropped)
@@ -103,7 +102,7 @@ def _life(
 
 
 def _resumes_due(events: Sequence[Line]) -> list[int]:
-    """Attempts that came after a commit of an earlier one, also those that said nothing."""
+    """Return attempts after a commit of an earlier one, including those without any line."""
     commits = [int(e["attempt"]) for e in events if e["event"] == "checkpoint_commit"]
     last = max((int(e["attempt"]) for e in events), default=0)
     return list(range(min(commits) + 1, last + 1)) if commits else []
@@ -112,7 +111,7 @@ def _resumes_due(events: Sequence[Line]) -> list[int]:
 def _resumed(
     attempt: int, events: Sequence[Line], metrics: Sequence[Line], dropped: Sequence[Line]
 ) -> bool:
-    """Whether this attempt went on from a checkpoint, and made a step or ended in order."""
+    """Return whether this attempt resumed and made a step or finished."""
     said = {event["event"] for event in _lines_of(attempt, events)}
     further = _lines_of(attempt, metrics) or _lines_of(attempt, dropped) or "finished" in said
     return "resumed" in said and bool(further)

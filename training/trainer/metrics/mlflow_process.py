@@ -1,8 +1,7 @@
-"""MLflow beside the run: a process of its own that reads the run directory.
+"""MLflow tracking in a separate process that reads the run directory.
 
-Not a thread: MLflow takes seconds to import and milliseconds per step, and in this process each of
-them would hold the interpreter while a step wants it. The trainer starts it, and at the end waits
-for it a little; it never talks to it.
+Not a thread: MLflow takes seconds to import and milliseconds per step, during which it would hold the
+interpreter lock. The trainer starts the process and waits for it briefly at the end.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from training.trainer.config import ReportConfig
 
 _PROJECT = Path(__file__).resolve().parents[3]
 _FLUSH_TIMEOUT_S = 12.0
-"""For what is not sent when the run is done; more than the process gives itself."""
+"""Timeout for sending the rest; longer than the process's own."""
 
 
 class MlflowProcess:
-    """The process; it ends by itself soon after this one does, however that happens."""
+    """The tracking process; it ends soon after this one, whatever the reason."""
 
     def __init__(
         self, run_dir: Path, report: ReportConfig, name: str, tags: Mapping[str, str]
@@ -29,7 +28,7 @@ class MlflowProcess:
         """Start it. Raises OSError."""
         assert report.mlflow is not None
         named = [word for pair in tags.items() for word in ("--tag", "=".join(pair))]
-        # Only found there when this program is: relative files of the URI stay the user's.
+        # By PYTHONPATH and not by the working directory: relative files of the URI stay the user's.
         paths = os.pathsep.join(filter(None, (str(_PROJECT), os.environ.get("PYTHONPATH", ""))))
         self._process = subprocess.Popen(
             [
@@ -43,7 +42,7 @@ class MlflowProcess:
         )
 
     def close(self, *, patient: bool) -> None:
-        """The run directory is complete; wait for the rest to be sent when there is time for it."""
+        """End the process; with `patient`, wait until the rest is sent."""
         assert self._process.stdin
         self._process.stdin.close()
         if patient:

@@ -1,4 +1,4 @@
-"""What rank 0 shows while it trains: a bar on a terminal, a line now and then anywhere else."""
+"""Progress of rank 0: a bar on a terminal, periodic lines elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from training.trainer.metrics.run_logs import StepMetrics
 
 
 class ProgressDisplay:
-    """Use as a context; silent when not `enabled`."""
+    """Context manager that shows progress; silent unless `enabled`."""
 
     def __init__(self, steps: int, first_step: int, every_seconds: float, *, enabled: bool) -> None:
         self._steps = steps
@@ -48,7 +48,7 @@ class ProgressDisplay:
             self._bar.stop()
 
     def step(self, metrics: StepMetrics) -> None:
-        """A step is done."""
+        """Show a completed step."""
         self._tokens += metrics.tokens
         now = time.monotonic()
         rate = self._tokens / max(now - self._begun, 1e-9)
@@ -64,7 +64,7 @@ class ProgressDisplay:
             self.log(f"step {metrics.step}/{self._steps}  {text}  {left:.0f} s left")
 
     def log(self, text: str) -> None:
-        """A line of its own."""
+        """Print a line."""
         if self._bar:
             self._bar.console.print(text, highlight=False)
         elif self._enabled:

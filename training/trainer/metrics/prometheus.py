@@ -1,8 +1,8 @@
-"""An endpoint for Prometheus on the leading rank: GET /metrics.
+"""Prometheus endpoint of the leader: GET /metrics.
 
-A scrape reads what the meter has summed up; training itself does nothing for it. Seconds are
-counters, so that `rate(trainyard_loader_seconds_total[5m]) / rate(trainyard_step_seconds_total[5m])`
-is the part of the time that steps waited for data, over any window.
+A scrape reads the StepMeter's totals and costs training nothing. Times are counters of seconds, so
+that `rate(trainyard_loader_seconds_total[5m]) / rate(trainyard_step_seconds_total[5m])` is the
+fraction of time that steps waited for data.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _GAUGES = {
 
 
 class RunCollector(Collector):
-    """The numbers of one attempt, as Prometheus wants them."""
+    """Collector of one attempt's metrics."""
 
     def __init__(
         self, totals: Totals, labels: Mapping[str, str], *, folder: Path, attempt: int, steps: int
     ):
-        """`folder`: the run's, whose volume is watched."""
+        """`folder` is the run directory, whose volume is measured."""
         self._totals = totals
         self._folder = folder
         self._labels = dict(labels)
@@ -56,7 +56,7 @@ class RunCollector(Collector):
         self._measure_volume()
 
     def _measure_volume(self) -> None:
-        """The driver of FSx for Lustre does not tell the kubelet. A scrape never asks: the answer may hang."""
+        """Measure the volume here: FSx for Lustre reports nothing to the kubelet, and statfs may hang."""
         try:
             usage = shutil.disk_usage(self._folder)
         except OSError:
@@ -65,7 +65,7 @@ class RunCollector(Collector):
         self._event_gauges["volume_free_bytes"] = usage.free
 
     def observe(self, entry: Mapping[str, Any]) -> None:
-        """An event was written."""
+        """Update gauges and event counters from an event."""
         name = str(entry["event"])
         self._events[name] = self._events.get(name, 0) + 1
         if name == "evaluated":
@@ -78,7 +78,7 @@ class RunCollector(Collector):
             self._measure_volume()
 
     def collect(self) -> Iterator[Metric]:
-        """Every family; the newest step is read once, so that its numbers belong together."""
+        """Yield all metric families; the newest step is read once, for a consistent set."""
         totals, last = self._totals, self._totals.last
         counted = (
             totals.steps,
@@ -125,7 +125,7 @@ class RunCollector(Collector):
 
 
 def start_server(collector: RunCollector, address: str, port: int) -> Callable[[], None]:
-    """Answer scrapes in a thread until the returned function is called. Raises OSError."""
+    """Serve scrapes in a thread; return a function that stops it. Raises OSError."""
     registry = CollectorRegistry()
     registry.register(collector)
     server: WSGIServer

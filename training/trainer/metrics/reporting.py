@@ -1,4 +1,4 @@
-"""Shows a run to the platform, and to those who asked for it; nothing here can stop the run."""
+"""Start the Prometheus endpoint and MLflow tracking of a run; failures never stop the run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from training.trainer.preflight import RunRequest
 
 
 class Reports:
-    """What was opened for one attempt; empty on ranks other than the leader."""
+    """Reporters of one attempt; none on ranks other than the leader."""
 
     def __init__(self, run: Run, request: RunRequest) -> None:
         self._tracker: MlflowProcess | None = None
@@ -29,7 +29,7 @@ class Reports:
             self._tracker = _tracker(run, request)
 
     def close(self, *, patient: bool) -> None:
-        """The run has ended; `patient` when nobody waits for this process to leave."""
+        """Close all reporters; `patient` waits for MLflow to receive the rest."""
         if self._close_endpoint:
             self._close_endpoint()
         if self._tracker:
@@ -37,19 +37,19 @@ class Reports:
 
 
 def labels(record: dict[str, object], run_dir: Path) -> dict[str, str]:
-    """Who a run is: its id and team on the platform, else the name of its folder."""
+    """Return run id and team from the run record; the folder's name without one."""
     run_id = record.get("run_id") or run_dir.resolve().name
     return {"run_id": str(run_id), "team": str(record.get("team") or "")}
 
 
 def metrics_port(report: ReportConfig) -> int | None:
-    """None: nowhere."""
+    """Return the port to serve metrics on: the platform's, else the configured one; None for none."""
     told = os.environ.get(spec.METRICS_PORT_ENV)
     return int(told) if told else report.prometheus_port
 
 
 def metrics_address(report: ReportConfig) -> str:
-    """What to listen on. Raises OSError where the host's own name has no address."""
+    """Return the address to listen on. Raises OSError when the host name does not resolve."""
     if spec.METRICS_PORT_ENV not in os.environ:
         return report.prometheus_address
     told = os.environ.get(spec.METRICS_ADDRESS_ENV)

@@ -1,8 +1,8 @@
-"""metrics.jsonl and events.jsonl: what other programs read about a run.
+"""metrics.jsonl and events.jsonl, written by rank 0.
 
-Rank 0 writes both. metrics.jsonl has each completed step exactly once, in order: a resumed run
-first drops the steps that it will do again, by writing a new file in place of the old one (so that
-a replaced attempt which still writes, writes into the old one). events.jsonl only grows.
+metrics.jsonl has each completed step exactly once, in order: a resumed run first drops the steps it
+will repeat, by replacing the file (a stale attempt that still writes, writes to the old file).
+events.jsonl is append-only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 Listener = Callable[[dict[str, Any]], None]
 
 Line = tuple[str, dict[str, Any]]
-"""A line as it stands, and what it says."""
+"""A line's text and its parsed values."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,38 +30,38 @@ class StepMetrics:
 
     step: int
     loss: float
-    """Mean over the global batch, nats per token; JSON keeps every bit of it."""
+    """Mean over the global batch in nats per token; JSON keeps every bit."""
     tokens: int
-    """Predicted in this step over all ranks."""
+    """Tokens predicted in this step over all ranks."""
     lr: float
     step_time_s: float
-    """From the start of the step to its end, loader included, evaluation and saving not."""
+    """Duration of the step with waiting for data, without evaluation and saving."""
     loader_time_s: float
-    """Of the step, waiting for its samples."""
+    """Part of the step spent waiting for samples."""
     attempt: int
     time: float
     """Unix seconds when the step ended."""
     tokens_per_s: float
     samples_per_s: float
     mfu: float | None
-    """Model FLOPs utilisation, 0 to 1 of dense bf16; null where the device's peak is not known."""
+    """Model FLOPs utilization, 0 to 1 of dense bf16; null if the device's peak is unknown."""
     grad_norm: float
     """Global 2-norm of the gradients before clipping."""
     collective_time_s: float
-    """Of the step, waiting for the other ranks in the exchange that ends it. Gradients travel
-    during the backward pass and are not in it."""
+    """Part of the step spent in its final all-reduce, waiting for other ranks. Gradient reduction
+    during the backward pass is not included."""
     checkpoint_stall_s: float
-    """Before the step, not in `step_time_s`: training stood still for the save after the last one."""
+    """Time before the step, not in `step_time_s`, that the preceding save stalled training."""
 
 
 class MetricsLog:
-    """The appended metrics of one attempt; on ranks other than 0 nothing is written."""
+    """Appends the metrics of one attempt; writes nothing on ranks other than 0."""
 
     def __init__(self, file: Path, resumed_step: int, *, enabled: bool) -> None:
-        """Keep steps 1 .. `resumed_step` of what is there, drop the rest."""
+        """Keep steps 1 .. `resumed_step` of an existing file and drop the rest."""
         self._stream: FileIO | None = None
         self.dropped: list[dict[str, Any]] = []
-        """What the dropped steps had cost: one entry per attempt that made them."""
+        """Cost of the dropped steps, one entry per attempt that made them."""
         if enabled:
             lines = _whole_lines(file)
             self.dropped = dropped_steps(lines, resumed_step)
@@ -72,19 +72,19 @@ class MetricsLog:
             self._stream = file.open("ab", buffering=0)
 
     def append(self, metrics: StepMetrics) -> None:
-        """One line, visible to readers at once; durable with the next `sync`. Raises OSError."""
+        """Append one line, visible immediately and durable after the next `sync`. Raises OSError."""
         if self._stream:
             line = f"{json.dumps(vars(metrics))}\n".encode()
             if self._stream.write(line) != len(line):
                 raise OSError(errno.ENOSPC, "a line was cut", self._stream.name)
 
     def sync(self) -> None:
-        """Make every line durable: done before a checkpoint, so that its steps are all here."""
+        """Fsync all lines; called before each checkpoint, so that its steps are recorded."""
         if self._stream:
             os.fsync(self._stream.fileno())
 
     def close(self) -> None:
-        """Make it durable and stop writing."""
+        """Fsync and close."""
         if self._stream:
             self.sync()
             self._stream.close()
@@ -92,7 +92,7 @@ class MetricsLog:
 
 
 def kept_lines(lines: Sequence[Line], last_step: int) -> list[str]:
-    """The text of steps 1 .. `last_step`, each once, in order."""
+    """Return the lines of steps 1 .. `last_step`, each once, in order."""
     kept: dict[int, str] = {}
     for text, values in lines:
         if 1 <= values["step"] <= last_step:
@@ -101,7 +101,7 @@ def kept_lines(lines: Sequence[Line], last_step: int) -> list[str]:
 
 
 def dropped_steps(lines: Sequence[Line], last_step: int) -> list[dict[str, Any]]:
-    """What the steps after `last_step` had cost, in seconds, by the attempt that made them."""
+    """Return the cost in seconds of steps after `last_step`, by attempt."""
     found: dict[int, dict[str, Any]] = {}
     for _, values in lines:
         if values["step"] > last_step and "time" in values:
@@ -114,7 +114,7 @@ def dropped_steps(lines: Sequence[Line], last_step: int) -> list[dict[str, Any]]
 
 
 def _whole_lines(file: Path) -> list[Line]:
-    """Every line that is a step; torn ones are left out."""
+    """Return all complete lines that are steps."""
     found: list[Line] = []
     if file.exists():
         for text in file.read_text(encoding="utf-8", errors="replace").splitlines():
@@ -128,18 +128,18 @@ def _whole_lines(file: Path) -> list[Line]:
 
 
 class EventLog:
-    """The run's diary; each entry is durable when `write` returns. Threads may share it."""
+    """Appends events; each is durable when `write` returns. Thread-safe."""
 
     def __init__(self, file: Path, attempt: int, *, enabled: bool) -> None:
         self._attempt = attempt
         self._lock = threading.Lock()
         self._listener: Listener | None = None
         self._early: list[dict[str, Any]] | None = []
-        """What was written before anybody could listen; None: it is known who does."""
+        """Entries written before `listen` was called; None afterwards."""
         self._stream = file.open("a", encoding="utf-8") if enabled else None
 
     def write(self, event: str, step: int, **details: Any) -> None:
-        """One entry: its name, the time in Unix seconds, the step, the attempt, then details."""
+        """Append an entry: name, time in Unix seconds, step, attempt, then details."""
         if self._stream is None:
             return
         entry = {"event": event, "time": time.time(), "step": step, "attempt": self._attempt}
@@ -154,7 +154,7 @@ class EventLog:
             self._listener(entry)
 
     def listen(self, listener: Listener | None) -> None:
-        """Tell every entry once it is written, those of this attempt's start first; None: nobody listens."""
+        """Pass every entry to `listener`, earlier ones of this attempt first; None for no listener."""
         with self._lock:
             early, self._early = self._early or [], None
             self._listener = listener
@@ -163,7 +163,7 @@ class EventLog:
                 listener(entry)
 
     def close(self) -> None:
-        """Stop writing."""
+        """Close the file."""
         if self._stream:
             self._stream.close()
             self._stream = None

@@ -1,6 +1,6 @@
-"""What a step measured, as one line for all who show it: the log, the display, Prometheus.
+"""Metrics of a step, for the log, the display and Prometheus.
 
-Costs microseconds per step; whoever needs longer (a scrape, MLflow) takes its time elsewhere.
+Costs microseconds per step; scrapes and MLflow run in other threads and processes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from training.trainer.metrics.run_logs import MetricsLog, StepMetrics
 
 @dataclass(kw_only=True)
 class Totals:
-    """Sums over this attempt, for counters."""
+    """Totals of this attempt, exported as counters."""
 
     steps: int = 0
     tokens: int = 0
@@ -28,7 +28,7 @@ class Totals:
     last: StepMetrics | None = None
 
     def add(self, metrics: StepMetrics, samples: int) -> None:
-        """One more step."""
+        """Add a step."""
         self.steps += 1
         self.tokens += metrics.tokens
         self.samples += samples
@@ -41,27 +41,27 @@ class Totals:
 
 @dataclass(kw_only=True)
 class StepMeter:
-    """One per rank; on ranks other than the leader the log and the display are silent."""
+    """Turns measurements of steps into metrics; the log and display write on the leader only."""
 
     log: MetricsLog
     display: ProgressDisplay
     attempt: int
     samples: int
-    """Of one step, over all ranks."""
+    """Samples per step over all ranks."""
     sequence_length: int
     token_flops: float
     devices: int
     device_flops: float | None
-    """Peak of one device; None where it is not known."""
+    """Peak FLOP/s of one device; None if unknown."""
     totals: Totals = field(default_factory=Totals)
     _stall_s: float = 0.0
 
     def add_stall(self, seconds: float) -> None:
-        """Training stood still for a save; told with the next step."""
+        """Add time that a save stalled training; reported with the next step."""
         self._stall_s += seconds
 
     def step(self, *, step_time_s: float, **measured: Any) -> None:
-        """A step is done: `measured` are the other fields of StepMetrics that the loop knows."""
+        """Record a step; `measured` are the remaining fields of StepMetrics."""
         tokens = self.samples * self.sequence_length
         tokens_per_s = tokens / step_time_s
         metrics = StepMetrics(
