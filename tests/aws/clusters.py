@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pulumi
 
@@ -15,7 +15,7 @@ from infra.sites.aws.keys import Keys, KeysArgs
 from infra.sites.aws.network import Network
 from infra.sites.aws.outputs import ClusterRecord, NetworkRecord
 from infra.sites.aws.system_nodes import SystemNodes, SystemNodesArgs
-from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud
+from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed
 from tests.aws.networks import ARGS as NETWORK
 from tests.aws.networks import existing_vpc
 
@@ -30,6 +30,16 @@ class Base:
 
     network: NetworkRecord
     keys: Keys
+
+
+def policy_of_pods(deployed: Deployed) -> dict[str, Any]:
+    """The only policy of the role that the only Pod Identity association gives to pods."""
+    made = deployed.one("aws:eks/podIdentityAssociation:PodIdentityAssociation")
+    role = str(made.inputs["roleArn"]).rpartition("/")[2]
+    iam = deployed.cloud.iam
+    [name] = iam.list_role_policies(RoleName=role)["PolicyNames"]
+    found: dict[str, Any] = iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"]
+    return found
 
 
 def bare_cluster(cloud: Cloud, name: str = "training") -> ClusterRecord:

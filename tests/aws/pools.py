@@ -16,7 +16,6 @@ from infra.domain.pools import (
     Capacity,
     Network,
     NodePool,
-    Nodes,
     Reservation,
     ReservationKind,
     Workload,
@@ -25,6 +24,7 @@ from infra.kubernetes.objects import KubernetesObject
 from infra.sites.aws.node_pools import NodePools, NodePoolsArgs
 from infra.sites.aws.outputs import ClusterRecord, NetworkRecord
 from tests.aws.moto_cloud import Cloud, Created, Deployed, deploy
+from tests.unit.infra.gpu_pools import gpu_pool
 
 CLUSTER: Final = "training"
 ZONES: Final = ("us-east-1a", "us-east-1b")
@@ -33,25 +33,22 @@ BLOCK: Final = Reservation(kind=ReservationKind.CAPACITY_BLOCK, id="cr-012345678
 HELD: Final = Reservation(kind=ReservationKind.ON_DEMAND, id="cr-0fedcba9876543210")
 
 
+SPOT: Final = gpu_pool(
+    name="spot",
+    capacity=Capacity.SPOT,
+    instance_types=("p4d.24xlarge", "p3dn.24xlarge"),
+    max=50,
+    zone=ZONES[1],
+    network=Network.TCP,
+    extra_labels={"team": "any"},
+)
+
+
 def pool(**changes: object) -> NodePool:
     """A managed spot pool of two types in the second zone."""
-    base = NodePool(
-        name="spot",
-        workload=Workload.GPU_TRAINING,
-        capacity=Capacity.SPOT,
-        instance_types=("p4d.24xlarge", "p3dn.24xlarge"),
-        min=0,
-        max=50,
-        zone=ZONES[1],
-        nodes=Nodes.MANAGED,
-        network=Network.TCP,
-        taint_key="dedicated",
-        extra_labels={"team": "any"},
-    )
-    return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(SPOT, **changes)  # type: ignore[arg-type]
 
 
-SPOT: Final = pool()
 ONDEMAND: Final = pool(
     name="ondemand",
     capacity=Capacity.ON_DEMAND,

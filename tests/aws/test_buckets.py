@@ -7,10 +7,9 @@ from typing import Any
 
 import pulumi
 import pytest
-from moto import mock_aws
 
 from infra.sites.aws.buckets import Buckets, BucketsArgs
-from tests.aws.moto_cloud import ACCOUNT, Cloud, Deployed, deploy
+from tests.aws.moto_cloud import ACCOUNT, Cloud, Deployed, deployed_on
 
 ROLES = ("datasets", "checkpoints", "artifacts", "logs")
 SHARED = ("datasets", "checkpoints", "artifacts")
@@ -36,9 +35,7 @@ def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def deployed() -> Iterator[Deployed]:
     """One stack that protects its buckets, and one that does not; the tests only look at them."""
-    with mock_aws():
-        cloud = Cloud()
-        yield deploy(lambda opts: program(cloud, opts), cloud)
+    yield from deployed_on(program)
 
 
 def test_four_buckets_are_made_and_told_by_name_and_arn(deployed: Deployed) -> None:

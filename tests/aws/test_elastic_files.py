@@ -9,12 +9,11 @@ from typing import Any
 
 import pulumi
 import pytest
-from moto import mock_aws
 
 from infra.domain.storage import SharedStorage
 from infra.sites.aws.elastic_files import EfsStorage, EfsStorageArgs, file_system_policy
 from tests.aws.iam_evaluation import Request, allowed
-from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deploy
+from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deployed_on
 from tests.aws.storage_site import SIZES, TEAMS, permissions, plain, site
 
 FILE_SYSTEM = "aws:efs/fileSystem:FileSystem"
@@ -43,10 +42,7 @@ def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def deployed() -> Iterator[Deployed]:
-    """The tests only look at it."""
-    with mock_aws():
-        cloud = Cloud()
-        yield deploy(lambda opts: program(cloud, opts), cloud)
+    yield from deployed_on(program)
 
 
 def files(deployed: Deployed) -> dict[str, Any]:

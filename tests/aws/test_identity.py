@@ -6,13 +6,12 @@ from collections.abc import Iterator
 
 import pulumi
 import pytest
-from moto import mock_aws
 
 from infra.sites.aws.bucket_access import TeamBuckets
 from infra.sites.aws.identity import TeamIdentity, TeamIdentityArgs
 from infra.sites.aws.policy_documents import ROLE_NAME_MAX, role_name
 from tests.aws.clusters import bare_cluster
-from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deploy
+from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deployed_on
 
 KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/data"
 ROLE = "training-team-research"
@@ -32,10 +31,7 @@ def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> TeamIdentity:
 
 @pytest.fixture(scope="module")
 def deployed() -> Iterator[Deployed]:
-    """The tests only look at it."""
-    with mock_aws():
-        cloud = Cloud()
-        yield deploy(lambda opts: program(cloud, opts), cloud)
+    yield from deployed_on(program)
 
 
 def test_the_role_has_the_two_policies_of_its_own_and_no_other(deployed: Deployed) -> None:

@@ -8,13 +8,12 @@ from typing import Any
 
 import pulumi
 import pytest
-from moto import mock_aws
 
 from infra.domain.storage import SharedStorage, VolumeSizes
 from infra.sites.aws.lustre import LustreStorage
 from infra.sites.aws.lustre_volumes import capacity_gib, volume_name
 from infra.tenancy import volumes
-from tests.aws.moto_cloud import Cloud, Deployed, deploy
+from tests.aws.moto_cloud import Cloud, Deployed, deployed_on
 from tests.aws.moto_cloud.deploying import Created
 from tests.aws.storage_site import (
     SIZES,
@@ -49,10 +48,7 @@ def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def deployed() -> Iterator[Deployed]:
-    """The tests only look at it."""
-    with mock_aws():
-        cloud = Cloud()
-        yield deploy(lambda opts: program(cloud, opts), cloud)
+    yield from deployed_on(program)
 
 
 def made(deployed: Deployed, type_: str, storage: str = "storage") -> list[Created]:

@@ -12,9 +12,9 @@ import pytest
 from infra.sites.aws import run_log_access
 from infra.sites.aws.keys import Keys, KeysArgs
 from infra.sites.aws.run_logs import RunLogs, RunLogsArgs
-from tests.aws.clusters import bare_cluster
+from tests.aws.clusters import bare_cluster, policy_of_pods
 from tests.aws.iam_evaluation import Request, allowed
-from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, account, deploy
+from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deployed_on
 
 GROUP = f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:/trainyard/training/runs"
 OTHER = f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:/aws/eks/training/cluster"
@@ -40,9 +40,7 @@ def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> RunLogs:
 
 @pytest.fixture(scope="module")
 def deployed() -> Iterator[Deployed]:
-    """The tests only look at it."""
-    with account() as cloud:
-        yield deploy(lambda opts: program(cloud, opts), cloud)
+    yield from deployed_on(program)
 
 
 def test_logs_are_encrypted_with_the_stacks_key_and_kept_so_many_days(deployed: Deployed) -> None:
@@ -68,11 +66,7 @@ def test_logs_are_encrypted_with_the_stacks_key_and_kept_so_many_days(deployed: 
 def test_the_shipper_appends_and_can_neither_read_nor_delete(
     deployed: Deployed, action: str, resource: str, may: bool
 ) -> None:
-    made = deployed.one("aws:eks/podIdentityAssociation:PodIdentityAssociation")
-    role = str(made.inputs["roleArn"]).rpartition("/")[2]
-    iam = deployed.cloud.iam
-    [name] = iam.list_role_policies(RoleName=role)["PolicyNames"]
-    document = iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"]
+    document = policy_of_pods(deployed)
     call = Request(action=action, resource=resource, account=ACCOUNT)
     assert allowed(call, identity=[document], owner=ACCOUNT) == may
 

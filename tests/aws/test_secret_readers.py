@@ -9,14 +9,13 @@ from typing import Any
 
 import pulumi
 import pytest
-from moto import mock_aws
 
 from infra.sites.aws import secret_access
 from infra.sites.aws.policy_documents import role_name
 from infra.sites.aws.secret_readers import SecretReaders, SecretReadersArgs
 from tests.aws.clusters import bare_cluster
 from tests.aws.iam_evaluation import Document, Request, allowed
-from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deploy
+from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deployed_on
 
 SECRETS = {
     # Names that begin, end or are written into each other.
@@ -36,10 +35,7 @@ def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> SecretReaders:
 
 @pytest.fixture(scope="module")
 def deployed() -> Iterator[Deployed]:
-    """The tests only look at it."""
-    with mock_aws():
-        cloud = Cloud()
-        yield deploy(lambda opts: program(cloud, opts), cloud)
+    yield from deployed_on(program)
 
 
 def _may(document: Document, action: str, resource: str) -> bool:

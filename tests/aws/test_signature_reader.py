@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 import pulumi
 import pytest
-from moto import mock_aws
 
 from infra.sites.aws.signature_reader import SignatureReader, SignatureReaderArgs
-from tests.aws.clusters import bare_cluster
+from tests.aws.clusters import bare_cluster, policy_of_pods
 from tests.aws.iam_evaluation import Request, allowed
-from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deploy
+from tests.aws.moto_cloud import ACCOUNT, REGION, Cloud, Deployed, deployed_on
 
 KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/signing"
 OTHER_KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/data"
@@ -27,10 +26,7 @@ def program(cloud: Cloud, opts: pulumi.ResourceOptions) -> SignatureReader:
 
 @pytest.fixture(scope="module")
 def deployed() -> Iterator[Deployed]:
-    """The tests only look at it."""
-    with mock_aws():
-        cloud = Cloud()
-        yield deploy(lambda opts: program(cloud, opts), cloud)
+    yield from deployed_on(program)
 
 
 @pytest.mark.parametrize(
@@ -48,11 +44,7 @@ def deployed() -> Iterator[Deployed]:
 def test_signatures_and_the_public_key_are_read_and_nothing_is_written(
     deployed: Deployed, action: str, resource: str, may: bool
 ) -> None:
-    made = deployed.one("aws:eks/podIdentityAssociation:PodIdentityAssociation")
-    role = str(made.inputs["roleArn"]).rpartition("/")[2]
-    iam = deployed.cloud.iam
-    [name] = iam.list_role_policies(RoleName=role)["PolicyNames"]
-    document = iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"]
+    document = policy_of_pods(deployed)
     call = Request(action=action, resource=resource, account=ACCOUNT)
     assert allowed(call, identity=[document], owner=ACCOUNT) == may
 

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from infra.domain.platform import Platform, TeamOutputs
-from infra.domain.pools import Capacity, Network, NodePool, Nodes, Workload
+from infra.domain.pools import Capacity, Network, Nodes
 from policies.rules.model import Resource
 from policies.rules.names import TRAINER_LAUNCH_MODULE
 from policies.rules.workloads import pod_templates
 from tests.policy.policy_stacks import configured, findings, rendered
+from tests.unit.infra.gpu_pools import gpu_pool
 from tests.unit.snapshots import Text
 from training.deployment.job import manifests
 from training.deployment.launchers import LAUNCHERS, pod
@@ -100,18 +101,7 @@ def test_a_pool_of_the_local_stack_that_lost_its_nodes_leaves_its_quota_uncovere
 def platform() -> Platform:
     """Spot and on-demand GPU pools, and one team that may use both."""
     pools = tuple(
-        NodePool(
-            name=capacity.value,
-            workload=Workload.GPU_TRAINING,
-            capacity=capacity,
-            instance_types=("p4d.24xlarge",),
-            min=0,
-            max=4,
-            zone="us-east-1a",
-            nodes=Nodes.EXISTING,
-            network=Network.TCP,
-            taint_key="dedicated",
-        )
+        gpu_pool(name=capacity.value, capacity=capacity, nodes=Nodes.EXISTING, network=Network.TCP)
         for capacity in Capacity
     )
     team = TeamOutputs(

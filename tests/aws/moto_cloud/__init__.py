@@ -5,7 +5,7 @@ what moto lacks is listed in `missing`. To add a service, add a module and impor
 """
 
 from tests.aws.moto_cloud.cloud import ACCOUNT, REGION, Cloud, account
-from tests.aws.moto_cloud.deploying import Created, Deployed, deploy, deployed_once
+from tests.aws.moto_cloud.deploying import Created, Deployed, deploy, deployed_on, deployed_once
 from tests.aws.moto_cloud.registry import answers, creates
 
 __all__ = [
@@ -18,5 +18,6 @@ __all__ = [
     "answers",
     "creates",
     "deploy",
+    "deployed_on",
     "deployed_once",
 ]

@@ -224,8 +224,15 @@ def deploy(program: Callable[[pulumi.ResourceOptions], Any], cloud: Cloud) -> De
 
 def deployed_once(program: Callable[[pulumi.ResourceOptions], Any]) -> Iterator[Deployed]:
     """One deployment in an account of its own, for all tests of a module."""
+    return deployed_on(lambda _cloud, opts: program(opts))
+
+
+def deployed_on(
+    program: Callable[[Cloud, pulumi.ResourceOptions], Any],
+) -> Iterator[Deployed]:
+    """The same of a program that also prepares the account; the tests only read it."""
     with account() as cloud:
-        yield deploy(program, cloud)
+        yield deploy(lambda opts: program(cloud, opts), cloud)
 
 
 def _abandon(loop: asyncio.AbstractEventLoop) -> None:

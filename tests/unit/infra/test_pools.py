@@ -10,23 +10,21 @@ import pytest
 from infra.domain import catalog, naming, quantity
 from infra.domain.pools import Capacity, Network, NodePool, Nodes, Workload
 from infra.sites.simulated.node_pools import node
+from tests.unit.infra.gpu_pools import gpu_pool
+
+_SPOT = gpu_pool(
+    name="spot",
+    capacity=Capacity.SPOT,
+    instance_types=("p4d.24xlarge", "p3.16xlarge"),
+    max=50,
+    nodes=Nodes.EXISTING,
+    network=Network.TCP,
+)
 
 
 def pool(**changes: object) -> NodePool:
     """A spot pool of two types."""
-    base = NodePool(
-        name="spot",
-        workload=Workload.GPU_TRAINING,
-        capacity=Capacity.SPOT,
-        instance_types=("p4d.24xlarge", "p3.16xlarge"),
-        min=0,
-        max=50,
-        zone="us-east-1a",
-        nodes=Nodes.EXISTING,
-        network=Network.TCP,
-        taint_key="dedicated",
-    )
-    return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
+    return dataclasses.replace(_SPOT, **changes)  # type: ignore[arg-type]
 
 
 def test_a_spot_pool_has_the_training_taint_and_one_more() -> None:
