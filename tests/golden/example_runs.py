@@ -137,8 +137,9 @@ def scheduler_values(scheduler: Scheduler) -> dict[str, Any]:
     if operator:
         operators[operator] = {"provided": True}
     values |= {"scheduler": scheduler.value, "operators": operators}
+    if apis := backend(scheduler).gang_apis:
+        values["cluster"] = {**values["cluster"], "version": max(apis)}
     if not backend(scheduler).has_queues:
-        values["cluster"] = {**values["cluster"], "version": "1.37"}
         values["teams"] = [{**team, "guaranteed": {}} for team in values["teams"]]
     return values
 

@@ -10,7 +10,7 @@ import yaml
 
 from infra.cli.render import ROOT, render
 from infra.config import stack_values
-from infra.domain.scheduler import Scheduler
+from infra.domain.scheduler import DEFAULT_SCHEDULER, Scheduler
 from infra.queueing.backends import backend
 from tests.golden.conftest import Compare
 from tests.golden.example_runs import platform, platform_of, run_of, scheduler_values
@@ -18,9 +18,9 @@ from tests.golden.manifest_files import difference_of_run
 from training.deployment.job import manifests
 
 _RUNS = {
+    **{one: "indexed-job" for one in Scheduler if one is not DEFAULT_SCHEDULER},
     Scheduler.VOLCANO: "jobset",
     Scheduler.YUNIKORN: "mpijob",
-    Scheduler.NATIVE: "indexed-job",
 }
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from infra.config import parse
 from infra.domain.scheduler import Scheduler
+from infra.queueing.backends import backend
 from tests.golden.example_runs import stack_values as example
 from tests.unit.infra import example_eks
 from tests.unit.infra.config_issues import check_issues
@@ -20,17 +21,19 @@ _PROVIDED = {"provided": True}
 
 
 def choose(scheduler: str) -> Edit:
-    """A whole and correct stack of another scheduler."""
+    """A complete and correct stack of another scheduler."""
+    chosen = backend(Scheduler(scheduler))
 
     def edit(stack: dict[str, Any]) -> None:
         stack["scheduler"] = scheduler
         del stack["operators"]["kueue"]
-        if scheduler != "native":
-            stack["operators"][scheduler] = _PROVIDED
-            return
-        stack["cluster"]["version"] = "1.37"
+        if chosen.operator:
+            stack["operators"][chosen.operator] = _PROVIDED
+        if chosen.gang_apis:
+            stack["cluster"]["version"] = max(chosen.gang_apis)
         for team in stack["teams"]:
-            del team["guaranteed"]
+            if not chosen.has_queues:
+                del team["guaranteed"]
 
     return edit
 

@@ -149,16 +149,18 @@ def test_every_scheduler_can_be_installed_at_one_version(scheduler: Scheduler) -
     assert chart.repository.startswith("https://") or chart.chart.startswith("oci://")
 
 
-def test_who_takes_nodes_back_by_itself_may_preempt() -> None:
-    policy = {
-        scheduler: priorities.priority_class(
-            "production-training", backend(scheduler).preemption_policy
-        )["preemptionPolicy"]
-        for scheduler in Scheduler
-    }
-    assert policy == {
-        Scheduler.KUEUE: "Never",
-        Scheduler.VOLCANO: "PreemptLowerPriority",
-        Scheduler.YUNIKORN: "PreemptLowerPriority",
-        Scheduler.NATIVE: "Never",
-    }
+@pytest.mark.parametrize(
+    ("scheduler", "policy"),
+    [
+        (Scheduler.KUEUE, "Never"),
+        (Scheduler.VOLCANO, "PreemptLowerPriority"),
+        (Scheduler.YUNIKORN, "PreemptLowerPriority"),
+        (Scheduler.NATIVE, "Never"),
+    ],
+)
+def test_only_schedulers_that_reclaim_by_priority_class_may_preempt(
+    scheduler: Scheduler, policy: str
+) -> None:
+    preemption = backend(scheduler).preemption_policy
+    made = priorities.priority_class("production-training", preemption)
+    assert made["preemptionPolicy"] == policy
