@@ -21,7 +21,7 @@ import yaml
 
 from sandbox import monitoring, paths, ports, process, service_config, services, supervisor
 from sandbox.certificates import CertificateAuthority, write_private
-from sandbox.monitoring import processes, prometheus_client, rbac, setup
+from sandbox.monitoring import prometheus_client, rbac, setup
 from sandbox.services import ClusterSettings, Probe, Service
 from sandbox.toolchain import Toolchain
 
@@ -58,7 +58,7 @@ def up(tools: Toolchain, report: Report) -> ClusterSettings:
     settings = _prepare(state, tools, report, monitored=monitoring.is_enabled())
     first, rest = services.storage_services(settings), services.controller_services(settings)
     if settings.monitored:
-        rest += processes.monitoring_services(settings)
+        rest += setup.monitoring_services(settings)
     installed, running = _installed(state, settings), _running_check(state)
     everything = _same_services(state, first + rest) and all(map(running, first + rest))
     if not (installed and everything):

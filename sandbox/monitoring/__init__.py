@@ -1,6 +1,6 @@
 """Monitoring of a sandbox: Prometheus, kube-state-metrics and a simulated DCGM exporter.
 
-`rbac.py` holds permissions, `scrape_config.py` the scrape configuration, `processes.py` the command lines;
+`rbac.py` holds permissions, `scrape_config.py` the scrape configuration, `setup.py` command lines and files;
 `prometheus_client.py` reads alerts; `exporter/` and `gpu_faults.py` simulate DCGM.
 """
 

@@ -8,9 +8,8 @@ import time
 
 from sandbox import paths
 from sandbox.node import runtime
-from sandbox.node.addresses import Addresses
 from sandbox.node.api import ApiError, ApiUnavailable, Client, Json
-from sandbox.node.context import AgentContext
+from sandbox.node.context import Addresses, AgentContext
 from sandbox.node.events import Events
 from sandbox.node.heartbeat import Heartbeat, is_process_node, node_info
 from sandbox.node.host_table import HostTable

@@ -218,7 +218,7 @@ def test_the_termination_message_is_reported(kit: Kit) -> None:
 @pytest.mark.parametrize(
     ("image", "says"),
     [
-        ("docker.io/library/busybox@sha256:" + "a" * 64, "nothing is pulled"),
+        ("docker.io/library/busybox@sha256:" + "a" * 64, "process nodes pull nothing"),
         ("sandbox.trainyard.dev/host:latest", "not pinned"),
         ("sandbox.trainyard.dev/trainer@sha256:" + "b" * 64, "pulumi up"),
     ],

@@ -12,7 +12,7 @@ import pytest
 
 from sandbox import paths
 from sandbox.node import runtime, shim
-from sandbox.node.addresses import Addresses
+from sandbox.node.context import Addresses
 from sandbox.node.records import Attempt, open_process, pod_folder, pod_folders, signal_process
 
 POD = {"metadata": {"namespace": "n", "name": "p", "uid": "u-1"}}
