@@ -1,10 +1,10 @@
-"""Stand-ins for the providers `aws` and `eks` that can preview, and nothing else.
+"""Preview-only stand-ins for the providers `aws` and `eks`.
 
-Where the official plugins cannot be downloaded, these answer the real engine in their place, with no
-cloud account: inputs are echoed, what only AWS knows stays unknown, look-ups are answered from
-data, and anything that would create, change or read a real resource is refused in one line.
-docs/previews.md tells what follows for a reader of such a preview.
+They replace the official plugins where those cannot be downloaded, without a cloud account: inputs are
+echoed, values that only AWS knows stay unknown, invokes are answered from data, and requests that would
+create, change or read a real resource fail with one line. docs/previews.md describes how to read such a
+preview.
 
-`server.py` speaks the protocol, `lookups.py` holds the answers, `eks_cluster.py` says which
-resources `eks.Cluster` is made of, `monitor.py` registers them with the engine.
+`server.py` implements the protocol, `lookups.py` answers invokes, `eks_cluster.py` plans the resources of
+`eks.Cluster`, `monitor.py` registers them with the engine.
 """

@@ -1,4 +1,4 @@
-"""One resource of a component, as the stand-in plans it."""
+"""Planned resources of a component."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Tree = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedResource:
-    """One resource. `parent` and `after` are keys of others; an empty parent is the component."""
+    """One resource. `parent` and `after`: keys of other resources; an empty parent is the component."""
 
     key: str
     type: str
@@ -25,21 +25,21 @@ class PlannedResource:
 
     @property
     def custom(self) -> bool:
-        """Whether a provider makes it; else it only groups others."""
+        """Whether it is a custom resource; else a component."""
         return not self.type.startswith("eks:")
 
 
 def after_cluster(
     key: str, token: str, name: str, inputs: Tree, package: str = "aws"
 ) -> PlannedResource:
-    """A resource that waits for the cluster."""
+    """Return a resource that depends on the cluster."""
     return PlannedResource(
         key=key, type=token, name=name, inputs=inputs, package=package, after=("cluster",)
     )
 
 
 def tags(inputs: Mapping[str, Any], own: str) -> Tree:
-    """The tags of a resource: its own, and those that all of the component have."""
+    """Return the tags of a resource: its own and the component's."""
     found: Tree = {}
     for key in (own, "tags"):
         given = reveal(inputs.get(key))

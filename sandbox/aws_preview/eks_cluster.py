@@ -1,8 +1,7 @@
-"""The resources behind `eks.Cluster` 4.4, with the names that the official component gives them.
+"""Resources of `eks.Cluster` 4.4, with the official component's names.
 
-Pure: inputs of the component in, resources to register out. Values that come from other resources are
-unknown in a preview, so resources need not be told of each other. Parts of the component
-that this project does not use are refused, rather than left out of a preview in silence.
+Pure: inputs of the component in, resources to register out. Values from other resources are unknown in a
+preview. Parts of the component that this project does not use are rejected, not silently omitted.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ _NODE_POLICIES: Final = (
 
 
 def children(name: str, inputs: Mapping[str, Any]) -> list[PlannedResource]:
-    """Every resource of the component, parents and dependencies first.
+    """Return every resource of the component, parents and dependencies first.
 
     Raises:
-        RefusedError: the inputs ask for a part that is not simulated.
+        NotSupportedError: the inputs request a part that is not simulated.
     """
     _require_known_parts(name, inputs)
     made: list[PlannedResource] = []
@@ -61,7 +60,7 @@ def children(name: str, inputs: Mapping[str, Any]) -> list[PlannedResource]:
 
 
 def outputs(inputs: Mapping[str, Any], urns: Mapping[str, str]) -> Tree:
-    """The component's outputs: references to its resources, empty strings for parts it lacks."""
+    """Return the component's outputs: resource references, or empty strings for missing parts."""
     cluster = _reference(urns["cluster"])
     return {
         "eksCluster": cluster,
@@ -131,7 +130,7 @@ def _service_role(
     )
     for policy in policies:
         arn = f"arn:aws:iam::aws:policy/{policy}"
-        # The official component tells attachments apart by a digest of the policy's ARN.
+        # The official component names attachments by a digest of the policy's ARN.
         digest = hashlib.sha1(arn.encode(), usedforsecurity=False).hexdigest()[:8]
         yield PlannedResource(
             key=f"{key}-{policy}",
@@ -182,7 +181,7 @@ def _cluster(name: str, inputs: Mapping[str, Any], *, own_groups: bool) -> Plann
 
 
 def _addons(name: str, inputs: Mapping[str, Any]) -> Iterator[PlannedResource]:
-    """Add-ons that the component installs itself unless it is told not to."""
+    """Yield the add-ons that the component installs by default."""
     cluster = inputs.get("name", UNKNOWN)
     proxy = reveal(inputs.get("kubeProxyAddonOptions")) or {}
     if proxy.get("enabled", True):
@@ -264,7 +263,7 @@ def _set_inputs(inputs: Mapping[str, Any], *names: str) -> Tree:
 
 
 def _reference(urn: str) -> Tree:
-    """A resource reference of the protocol; its id is unknown in a preview."""
+    """Return a resource reference of the protocol; its id is unknown in a preview."""
     package = urn.split("::")[2].rpartition("$")[2].split(":")[0]
     return {
         "4dabf18193072939515e22adb298388d": "5cf8f73096256a8f31e491e813e4eb8e",

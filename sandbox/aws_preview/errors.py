@@ -1,15 +1,15 @@
-"""What the stand-ins refuse, in the words that the user reads."""
+"""Error of requests that the stand-ins do not support."""
 
 from __future__ import annotations
 
 
 class NotSupportedError(Exception):
-    """The text is one line: what, why, remedy."""
+    """The text is one line with cause and remedy."""
 
 
 def remedy(package: str, version: str) -> str:
-    """How to get what only the official plugin of a package can do."""
+    """Return the remedy: how to run with the official plugin of a package."""
     return (
-        f"run it where the official plugin can be had (pulumi plugin install resource {package}"
+        f"run it where the official plugin is available (pulumi plugin install resource {package}"
         f" {version})"
     )

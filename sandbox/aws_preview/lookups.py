@@ -1,6 +1,6 @@
-"""Look-ups (invokes) of the `aws` provider, answered from data: no account is asked.
+"""Invokes of the `aws` provider, answered from data without an account.
 
-The engine takes no unknown values in an answer, so each field is either right in form or left out.
+The engine accepts no unknown values in a response: each field has a plausible value or is omitted.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from sandbox.toolchain.tools import AWS_PLUGIN_VERSION
 Answer = dict[str, Any]
 
 NO_ACCOUNT: Final = "000000000000"
-"""Stands for the account of a provider that allows any."""
+"""Account id for providers without allowed accounts."""
 
 _ZONES: Final[Mapping[str, str]] = MappingProxyType(
     {"us-east-1": "abcdef", "us-west-2": "abcd", "ap-northeast-1": "acd", "ca-central-1": "abd"}
 )
-"""Letters of a region's zones where they are not a, b, c."""
+"""Zone letters of regions whose zones are not a, b, c."""
 
 _ADDONS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
@@ -37,39 +37,39 @@ _ADDONS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "vpc-cni": ("1.21.1", "1"),
     }
 )
-"""Version and EKS build of an add-on. They show the form; which ones AWS has, only AWS knows."""
+"""Sample versions and EKS builds of add-ons; the current ones are known to AWS only."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a provider works. `account` is one that it allows."""
+    """Account and region of a provider."""
 
     account: str
     region: str
 
     @property
     def partition(self) -> str:
-        """The part of an ARN that names the partition of the region."""
+        """Partition of the region, as in ARNs."""
         if self.region.startswith("cn-"):
             return "aws-cn"
         return "aws-us-gov" if self.region.startswith("us-gov-") else "aws"
 
     @property
     def dns_suffix(self) -> str:
-        """The domain of the partition's services."""
+        """Domain of the partition's services."""
         return "amazonaws.com.cn" if self.partition == "aws-cn" else "amazonaws.com"
 
 
 def answer(token: str, arguments: Mapping[str, Any], place: Place) -> Answer:
-    """What a look-up returns.
+    """Return the response to an invoke.
 
     Raises:
-        RefusedError: nobody has told this stand-in the answer.
+        NotSupportedError: this stand-in has no answer.
     """
     look_up = _ANSWERS.get(token)
     if look_up is None:
         raise NotSupportedError(
-            f"the preview stand-in of aws has no answer for the look-up {token}: only AWS knows it;"
+            f"the preview stand-in of aws has no answer for the invoke {token};"
             f" {remedy('aws', AWS_PLUGIN_VERSION)}"
         )
     named = arguments.get("region")
@@ -116,7 +116,7 @@ def _addon_version(arguments: Mapping[str, Any], place: Place) -> Answer:
     )
     if not version:
         raise NotSupportedError(
-            f"the preview stand-in of aws knows no version of the EKS add-on {name}; allowed"
+            f"the preview stand-in of aws has no version of the EKS add-on {name}; known are"
             f" {', '.join(sorted([*_ADDONS, 'kube-proxy']))}; add it to"
             " sandbox/aws_preview/lookups.py"
         )

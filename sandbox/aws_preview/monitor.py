@@ -1,4 +1,4 @@
-"""Registers the resources of a component with the engine that asked for the component."""
+"""Register the resources of a component with the engine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _VERSIONS = {"aws": AWS_PLUGIN_VERSION, "kubernetes": KUBERNETES_PLUGIN_VERSION}
 
 
 class Monitor:
-    """The engine's side of one `Construct` request."""
+    """Client of the resource monitor of one `Construct` request."""
 
     def __init__(self, request: Any) -> None:
         self._request = request
@@ -37,7 +37,7 @@ class Monitor:
         self._channel.close()
 
     def register_component(self, inputs: Mapping[str, Any]) -> str:
-        """Register the component itself; returns its URN."""
+        """Register the component; return its URN."""
         request = self._request
         return self._register(
             type=request.type,
@@ -52,7 +52,7 @@ class Monitor:
     def register_children(
         self, component: str, children: Iterable[PlannedResource]
     ) -> dict[str, str]:
-        """Register resources in order; returns their URNs by key."""
+        """Register resources in order; return their URNs by key."""
         needed = {urn for deps in self._request.inputDependencies.values() for urn in deps.urns}
         urns: dict[str, str] = {}
         for child in children:
@@ -70,13 +70,13 @@ class Monitor:
         return urns
 
     def register_outputs(self, component: str, outputs: Mapping[str, Any]) -> None:
-        """Close the component."""
+        """Register the component's outputs."""
         self._monitor.RegisterResourceOutputs(
             resource_pb2.RegisterResourceOutputsRequest(urn=component, outputs=encode(outputs))
         )
 
     def _register(self, **fields: Any) -> str:
-        """Protection is the component's, as children inherit it in every SDK."""
+        """Register a resource; it inherits protection from the component, as in every SDK."""
         request = resource_pb2.RegisterResourceRequest(
             protect=self._request.protect,
             retainOnDelete=self._request.retainOnDelete,

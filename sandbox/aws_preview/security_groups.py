@@ -1,4 +1,4 @@
-"""The security groups that `eks.Cluster` makes unless it is told not to: the cluster's, the nodes'."""
+"""Default security groups of `eks.Cluster`: the cluster's and the nodes'."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _GROUP: Final = "aws:ec2/securityGroup:SecurityGroup"
 
 
 def cluster_group(name: str, inputs: Mapping[str, Any]) -> Iterator[PlannedResource]:
-    """The control plane's group, open outwards."""
+    """Yield the control plane's group with unrestricted egress."""
     group = f"{name}-eksClusterSecurityGroup"
     yield PlannedResource(
         key="group", type=_GROUP, name=group, inputs=_group(group, inputs, "cluster")
@@ -28,7 +28,7 @@ def cluster_group(name: str, inputs: Mapping[str, Any]) -> Iterator[PlannedResou
 
 
 def node_group(name: str, inputs: Mapping[str, Any]) -> Iterator[PlannedResource]:
-    """The nodes' group: open to itself and to the control plane, and outwards."""
+    """Yield the nodes' group: open to itself and the control plane, with unrestricted egress."""
     group = f"{name}-nodeSecurityGroup"
     yield after_cluster("node-group", _GROUP, group, _group(group, inputs, "node"))
     peer = {"sourceSecurityGroupId": UNKNOWN}

@@ -1,4 +1,4 @@
-"""The resource provider protocol, as far as a preview needs it."""
+"""The part of the resource provider protocol that previews use."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _COMPUTED_WITHIN: Final[Mapping[str, tuple[tuple[str, str], ...]]] = MappingProx
         )
     }
 )
-"""Fields that AWS fills in inside an input. An echo would say that they are empty."""
+"""Fields that AWS sets inside an input: unknown in a preview, not empty."""
 
 
 def _reports_errors(method: F) -> F:
-    """Turn what goes wrong in a call into its gRPC status: one line, never a traceback."""
+    """Map exceptions of a call to its gRPC status: one line, never a traceback."""
 
     @wraps(method)
     def call(self: Any, request: Any, context: grpc.ServicerContext) -> Any:
@@ -42,14 +42,14 @@ def _reports_errors(method: F) -> F:
         except NotSupportedError as error:
             context.abort(grpc.StatusCode.UNKNOWN, str(error))
         except grpc.RpcError as error:
-            # The engine has refused a child of a component and told the user why.
+            # The engine has rejected a child of the component and reported the cause.
             context.abort(error.code(), str(error.details()))
 
     return call  # type: ignore[return-value]
 
 
 class PreviewProvider(provider_pb2_grpc.ResourceProviderServicer):
-    """What both packages share."""
+    """Base of both providers."""
 
     package = ""
     version = ""
@@ -87,7 +87,7 @@ class PreviewProvider(provider_pb2_grpc.ResourceProviderServicer):
 
     @_reports_errors
     def Invoke(self, request: Any, context: grpc.ServicerContext) -> Any:
-        raise self._refused(f"has no answer for the look-up {request.tok}")
+        raise self._refused(f"has no answer for the invoke {request.tok}")
 
     @_reports_errors
     def Construct(self, request: Any, context: grpc.ServicerContext) -> Any:
@@ -104,7 +104,7 @@ class PreviewProvider(provider_pb2_grpc.ResourceProviderServicer):
 
 
 class AwsProvider(PreviewProvider):
-    """Resources of AWS: checked by nobody, previewed by echo, never made."""
+    """Resources of AWS: not validated, previewed from their inputs, never created."""
 
     package = "aws"
     version = AWS_PLUGIN_VERSION
@@ -152,7 +152,7 @@ class AwsProvider(PreviewProvider):
 
     @_reports_errors
     def Read(self, request: Any, context: grpc.ServicerContext) -> Any:
-        """A resource that the program looks up by id is taken to exist; a refresh is refused."""
+        """A resource read by id is assumed to exist; a refresh fails."""
         if request.inputs.fields:
             raise self._refused(f"cannot refresh {_describe(request.urn)}: it only previews")
         return provider_pb2.ReadResponse(id=request.id, properties=request.properties)
@@ -170,7 +170,7 @@ class AwsProvider(PreviewProvider):
 
 
 class EksProvider(PreviewProvider):
-    """The component eks.Cluster, made of the resources that the official one registers."""
+    """The component eks.Cluster with the resources that the official one registers."""
 
     package = "eks"
     version = EKS_PLUGIN_VERSION
@@ -206,7 +206,7 @@ class EksProvider(PreviewProvider):
 
 
 def planned_outputs(token: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Inputs as outputs. What is missing is unknown to the program: SDKs take it so in a preview."""
+    """Return inputs as outputs; SDKs treat missing outputs as unknown in a preview."""
     outputs = dict(inputs)
     for outer, inner in _COMPUTED_WITHIN.get(token, ()):
         if isinstance(block := outputs.get(outer), dict):
@@ -215,7 +215,7 @@ def planned_outputs(token: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _difference(request: Any) -> Any:
-    """Changed properties. Which of them replace the resource only the official plugin knows."""
+    """Return the changed properties; only the official plugin knows which of them replace."""
     olds = decode(request.old_inputs if request.HasField("old_inputs") else request.olds)
     news = decode(request.news)
     changed = sorted(key for key in {*olds, *news} if olds.get(key) != news.get(key))

@@ -1,4 +1,4 @@
-"""Which Python runs a program, and what is installed in it."""
+"""The Python interpreter of a program and its installed packages."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from sandbox.paths import PROJECT
 
 
 class InterpreterError(Exception):
-    """The Python environment of a program cannot be used; the text is one line for the user."""
+    """The Python environment of a program is not usable; the text is one line."""
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """A resource plugin that an installed package asks for."""
+    """A resource plugin that an installed package requires."""
 
     name: str
     version: str
@@ -54,12 +54,12 @@ def virtualenv(root: str, options: Mapping[str, Any]) -> Path:
 
 
 def environment(python: Path, extra: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a child that runs on `python`: its own `bin` first on PATH."""
+    """Return the environment of a child that runs on `python`: its `bin` is first on PATH."""
     env = {**os.environ, **extra}
     env["PATH"] = f"{python.parent}{os.pathsep}{env.get('PATH', os.defpath)}"
     env["VIRTUAL_ENV"] = str(python.parent.parent)
     env.pop("PYTHONHOME", None)
-    # The host's own folder on the path is no business of the program's.
+    # The program must not import from the host's checkout by accident.
     inherited = env.pop("PYTHONPATH", "").split(os.pathsep)
     kept = [entry for entry in inherited if entry and Path(entry).resolve() != PROJECT]
     if kept:
@@ -68,17 +68,16 @@ def environment(python: Path, extra: Mapping[str, str]) -> dict[str, str]:
 
 
 def packages(python: Path) -> list[tuple[str, str]]:
-    """Name and version of every package that is installed for an interpreter."""
+    """Return name and version of every package of an interpreter."""
     found = metadata.distributions(path=[str(_site_packages(python))])
     return sorted({(item.metadata["Name"], item.version) for item in found if item.metadata})
 
 
 def required_plugins(python: Path) -> list[Plugin]:
-    """The resource plugins of the installed packages that are already on this machine.
+    """Return the resource plugins of installed packages that exist on this machine.
 
-    A plugin that is nowhere is left out: the engine would try to download every package's plugin
-    before the program runs, although a program uses few of those installed. It still asks for a
-    missing one when the first resource of that package is registered.
+    Missing plugins are omitted: the engine would download all of them before the program runs, although
+    a program uses few. It still requests a missing one when its first resource is registered.
     """
     plugins = []
     for file in sorted(_site_packages(python).glob("*/pulumi-plugin.json")):
@@ -93,7 +92,7 @@ def required_plugins(python: Path) -> list[Plugin]:
 
 
 def _site_packages(python: Path) -> Path:
-    """Where an interpreter's packages lie, found without starting it."""
+    """Return an interpreter's site-packages without starting it."""
     if python == Path(sys.executable):
         return Path(sysconfig.get_path("purelib"))
     found = sorted(python.parent.parent.glob("lib/python3*/site-packages"))

@@ -1,4 +1,4 @@
-"""The processes that the language host starts, each in a group of its own so that none is orphaned."""
+"""Child processes of the language host, each in a separate process group, so that none is orphaned."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Literal
 
 TERM_SECONDS = 3.0
-"""How long a child may take to end after SIGTERM before its group gets SIGKILL."""
+"""Time between SIGTERM and SIGKILL."""
 
 CHUNK_BYTES = 64 * 1024
 
@@ -21,7 +21,7 @@ Chunk = tuple[Literal["stdout", "stderr"], bytes]
 
 
 class ChildProcesses:
-    """Starts processes and ends those still running when the host stops."""
+    """Starts processes and stops those still running when the host stops."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -36,9 +36,9 @@ class ChildProcesses:
         env: Mapping[str, str],
         piped: bool,
     ) -> subprocess.Popen[bytes]:
-        """Start a child; `piped` gives it pipes for its output, else it writes to the host's own.
+        """Start a child; `piped`: capture its output, else it inherits the host's.
 
-        Raises RuntimeError once the host is stopping, OSError when the command cannot start.
+        Raises RuntimeError while the host is stopping, OSError when the command cannot start.
         """
         pipe = subprocess.PIPE if piped else None
         with self._lock:
@@ -64,9 +64,9 @@ class ChildProcesses:
         return code
 
     def end(self, child: subprocess.Popen[bytes]) -> None:
-        """SIGTERM to the child, SIGKILL to its whole group after `TERM_SECONDS`.
+        """Send SIGTERM to the child's group, and SIGKILL after `TERM_SECONDS`.
 
-        Of a child that has ended already nothing is left to signal: its id may be another's.
+        An ended child is not signalled: its id may be reused.
         """
         if child.poll() is not None:
             return
@@ -78,7 +78,7 @@ class ChildProcesses:
             os.killpg(child.pid, signal.SIGKILL)
 
     def stop(self) -> None:
-        """End all children; none can start afterwards."""
+        """Stop all children; none can start afterwards."""
         with self._lock:
             self._stopped = True
             running = list(self._running)
@@ -90,7 +90,7 @@ class ChildProcesses:
 
 
 def stream_output(child: subprocess.Popen[bytes]) -> Iterator[Chunk]:
-    """What a piped child writes, as it comes, until it has closed both its streams."""
+    """Yield the output of a piped child until it has closed both streams."""
     chunks: queue.Queue[Chunk | None] = queue.Queue()
 
     def pump(name: Literal["stdout", "stderr"], stream: IO[bytes]) -> None:

@@ -1,9 +1,8 @@
-"""Runs one Pulumi program in its own process and its own environment.
+"""Run one Pulumi program in a separate process with its own environment.
 
-Started by path with the interpreter of the program, so it imports the SDK and the standard library
-only. It tells the SDK where the engine is, runs the program, waits until all its resources are
-registered, and reports a failure once, as a diagnostic, with the program's own frames.
-Exit codes: 0 done; 32 failed and reported; else what the program itself asked for.
+Started by path with the program's interpreter; imports the SDK and the standard library only. It configures
+the SDK, runs the program, waits until all resources are registered, and reports a failure once, as a
+diagnostic with the program's frames. Exit codes: 0 success; 32 failed and reported; else the program's.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def main() -> int:
         return BAIL_EXIT_CODE
     _configure(arguments)
     sys.argv = [arguments.program, *arguments.arguments]
-    # The folder of this file is no place for the program's imports.
+    # Imports of the program start from its folder, not from this file's.
     sys.path[0] = str(_folder(arguments.program))
     try:
         return _run(arguments.program, arguments.parallel)
@@ -89,9 +88,9 @@ def _run(program: str, parallel: int) -> int:
 
     path = Path(program)
     if path.is_dir() and not (path / "__main__.py").exists():
-        log.error(f"{path} has no __main__.py: not a Python program")
+        log.error(f"{path}: not a Python program; it has no __main__.py")
         return BAIL_EXIT_CODE
-    # Futures of resources that were never reached stay unawaited when a program fails.
+    # When a program fails, futures of unregistered resources stay unawaited.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
@@ -138,12 +137,12 @@ def _folder(program: str) -> Path:
 
 
 def _interrupted(*_: object) -> NoReturn:
-    # The engine has given up on this program: nothing it could still say is of use.
+    # The engine has cancelled this program.
     os._exit(130)
 
 
 def _die_with(parent: int) -> None:
-    """End this process when the language host is gone, however it went."""
+    """Exit when the language host has died."""
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -18,21 +18,21 @@ from sandbox.language_host import interpreter
 from sandbox.language_host.processes import ChildProcesses, stream_output
 
 PROGRAM = Path(__file__).with_name("program.py")
-"""Runs a user's program; started by path, since the program's environment has no `sandbox`."""
+"""Runs a program; started by path, since the program's environment lacks `sandbox`."""
 
 BAIL_EXIT_CODE = 32
-"""The program has already told the user what is wrong."""
+"""The program has already reported its error."""
 
 
 class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
-    """Serves one engine. Thread-safe: the engine runs programs and policy packs side by side."""
+    """Serves one engine. Thread-safe: the engine runs programs and policy packs concurrently."""
 
     def __init__(self, engine: str) -> None:
         self._engine = engine
         self._children = ChildProcesses()
 
     def stop(self) -> None:
-        """End every program and plugin that still runs."""
+        """Stop every running program and plugin."""
         self._children.stop()
 
     def Handshake(self, request: Any, context: grpc.ServicerContext) -> Any:
@@ -114,7 +114,7 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
                 )
 
     def Run(self, request: Any, context: grpc.ServicerContext) -> Any:
-        """Run a program to its end. `bail` says that it has reported its error itself."""
+        """Run a program. `bail` in the response: it has reported its error."""
         command = [
             str(_python(request.info, context)),
             "-u",

@@ -1,8 +1,8 @@
-"""A stand-in for the official Kubernetes provider plugin, for machines that cannot download it.
+"""Stand-in for the official Kubernetes provider plugin, for machines that cannot download it.
 
-It speaks the engine's resource provider protocol and keeps the official plugin's resource types,
-ids and state, so a program and its state work with either. README.md lists what is matched, and what is not.
+It implements the resource provider protocol with the official plugin's resource types, ids and state, so
+that a program and its state work with either. README.md lists what matches and what does not.
 """
 
 VERSION = "4.34.2"
-"""The version of the official plugin whose behaviour this one keeps."""
+"""Version of the official plugin that this one matches."""

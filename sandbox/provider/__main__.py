@@ -7,7 +7,7 @@ import sys
 from sandbox import pulumi_plugin
 
 CONCURRENT_CALLS = 128
-"""A call holds a worker while it waits for an object to get ready, or to be gone."""
+"""A call occupies a worker while it waits until an object is ready or deleted."""
 
 
 def main(arguments: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""Names for objects whose program gives none: `RESOURCE-xxxxxxxx`, kept from then on."""
+"""Automatic names of objects without a name: `RESOURCE-xxxxxxxx`, kept across updates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SUFFIX_LENGTH = 8
 
 
 class Mode(Enum):
-    """What the engine wants: its proposal taken, its proposal or our own, or no automatic name."""
+    """Autonaming mode of the engine."""
 
     PROPOSE = 0
     ENFORCE = 1
@@ -24,7 +24,7 @@ class Mode(Enum):
 
 
 def random_suffix(seed: bytes) -> str:
-    """`SUFFIX_LENGTH` hexadecimal digits, the same ones for the same seed; random without one."""
+    """Return `SUFFIX_LENGTH` hexadecimal digits, derived from the seed; random without one."""
     if not seed:
         return secrets.token_hex(SUFFIX_LENGTH // 2)
     return hashlib.sha512(seed).hexdigest()[:SUFFIX_LENGTH]
@@ -33,9 +33,9 @@ def random_suffix(seed: bytes) -> str:
 def name_new(
     obj: Object, resource_name: str, seed: bytes, proposal: tuple[Mode, str] | None
 ) -> None:
-    """Name a new object that has no name, and mark it as named automatically.
+    """Name a new object that has no name and mark it as autonamed.
 
-    `proposal` is the engine's mode and name. Raises ProviderError where a name is required.
+    `proposal`: the engine's mode and name. Raises ProviderError where a name is required.
     """
     meta = obj.get("metadata", {})
     if not isinstance(meta, dict) or meta.get("name") or meta.get("generateName"):
@@ -51,7 +51,7 @@ def name_new(
 
 
 def keep_old(obj: Object, old: Mapping[str, Any]) -> None:
-    """Give an object without a name the one that it was named before."""
+    """Keep the automatic name of an existing object."""
     if not metadata(obj).get("name") and is_annotated(old, AUTONAMED):
         put(obj, ("metadata", "name"), name_of(old))
         _mark(obj)

@@ -1,4 +1,4 @@
-"""The cluster that a configured provider works on, or why there is none."""
+"""The cluster of a configured provider, or why it is not reachable."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ APPLY = "application/apply-patch+yaml"
 MERGE_PATCH = "application/merge-patch+json"
 
 _UNREACHABLE_HINT = (
-    "If the cluster was deleted, its objects leave the state with "
-    "PULUMI_K8S_DELETE_UNREACHABLE=true"
+    "if the cluster was deleted, PULUMI_K8S_DELETE_UNREACHABLE=true removes its objects from "
+    "the state"
 )
 
 
 class Cluster:
     """Objects of one cluster. Thread-safe.
 
-    `settings.choice` None means that the kubeconfig is known only after the update. Without a
-    reachable API server `reason` says why, and every call that needs it raises Unreachable.
+    `settings.choice` None: the kubeconfig is known only after the update. Without a reachable API
+    server `reason` holds the cause, and calls that need the server raise Unreachable.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -41,13 +41,13 @@ class Cluster:
         return self._connection is not None
 
     def cancel(self) -> None:
-        """End every wait and every repetition of a request."""
+        """Stop all waits and retries."""
         self.cancelled.set()
         if self._connection is not None:
             self._connection.close()
 
     def serves(self, kind: Kind) -> bool:
-        """Whether the API server is there and has the kind."""
+        """Whether the API server is reachable and serves the kind."""
         if self._connection is None:
             return False
         try:
@@ -57,16 +57,16 @@ class Cluster:
         return True
 
     def resource(self, kind: Kind) -> Resource:
-        """How a kind is served. Raises UnknownKind, ApiError or Unreachable."""
+        """Return how a kind is served. Raises UnknownKind, ApiError or Unreachable."""
         self._server()
         return self.discovery.find(kind)
 
     def get(self, obj: Object, subresource: str = "") -> Object:
-        """The live object of a manifest's kind, namespace and name."""
+        """Return the live object of a manifest's kind, namespace and name."""
         return self._server().get(self._path(obj, subresource))
 
     def find(self, obj: Object) -> Object | None:
-        """The live object, or None when it does not exist."""
+        """Return the live object, or None when it does not exist."""
         try:
             return self.get(obj)
         except ApiError as error:
@@ -75,7 +75,7 @@ class Cluster:
             raise
 
     def list(self, kind: Kind, namespace: str, **query: str) -> list[Object]:
-        """Objects of a kind; `labelSelector` and `fieldSelector` narrow them."""
+        """Return objects of a kind; `query`: labelSelector and fieldSelector."""
         path = self.resource(kind).path(namespace)
         found = self._server().get(path, query).get("items")
         return [{**item, "kind": kind.kind} for item in found or []]
@@ -90,7 +90,7 @@ class Cluster:
         subresource: str = "",
         warn: Warn | None = None,
     ) -> Object:
-        """Server-side apply. Returns the object as it then is, or would be."""
+        """Apply on the server; return the resulting or, with `dry_run`, the planned object."""
         query = {"fieldManager": manager, "fieldValidation": "Warn"}
         query["force"] = "true" if force else "false"
         if dry_run:
@@ -99,14 +99,14 @@ class Cluster:
         return self._server().request("PATCH", path, query, manifest, APPLY, warn)
 
     def replace(self, manifest: Object, manager: str, *, dry_run: bool) -> Object:
-        """Put an object in the place of the live one, whose resourceVersion it has."""
+        """Replace the live object with the same resourceVersion."""
         query = {"fieldManager": manager, "fieldValidation": "Warn"}
         if dry_run:
             query["dryRun"] = "All"
         return self._server().request("PUT", self._path(manifest), query, manifest)
 
     def delete(self, obj: Object, propagation: str) -> None:
-        """Ask for the deletion of an object; it may take a while to be gone."""
+        """Request the deletion of an object; do not wait for it."""
         body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation}
         self._server().request("DELETE", self._path(obj), None, body)
 
@@ -115,7 +115,7 @@ class Cluster:
 
     def _server(self) -> Connection:
         if self._connection is None:
-            raise Unreachable(f"the cluster cannot be reached: {self.reason}. {_UNREACHABLE_HINT}")
+            raise Unreachable(f"the cluster cannot be reached: {self.reason}; {_UNREACHABLE_HINT}")
         return self._connection
 
     def _connect(self) -> Connection | None:
@@ -141,5 +141,5 @@ class Cluster:
 
 
 def selector(labels: Mapping[str, str]) -> str:
-    """A label selector for exact matches."""
+    """Return a label selector for exact matches."""
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))

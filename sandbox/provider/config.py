@@ -1,4 +1,4 @@
-"""The provider's own configuration: checked, compared, and turned into settings."""
+"""The provider's configuration: validated, compared and parsed into settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sandbox.provider.kubeconfig import Choice
 from sandbox.provider.properties import Unknown, has_unknown, reveal
 
 DEFAULT_TIMEOUT_SECONDS = 32.0
-"""How long one request may take, as in the official plugin."""
+"""Timeout of one request, as in the official plugin."""
 
 _SWITCHES = {
     "deleteUnreachable": "PULUMI_K8S_DELETE_UNREACHABLE",
@@ -25,16 +25,16 @@ _SWITCHES = {
     "upsertExistingObjects": "PULUMI_K8S_UPSERT_EXISTING_OBJECTS",
     "suppressDeprecationWarnings": "PULUMI_K8S_SUPPRESS_DEPRECATION_WARNINGS",
 }
-"""Options that are off unless set, each with the environment variable that sets it too."""
+"""Options that default to off, with their environment variables."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a configured provider does.
+    """Settings of a configured provider.
 
     choice: which kubeconfig, context and cluster; None while the kubeconfig is not known yet.
-    namespace: for objects without one; empty means the context's.
-    timeout: seconds that one request may take.
+    namespace: default of objects; empty means the context's.
+    timeout: of one request, in seconds.
     """
 
     choice: Choice | None
@@ -50,14 +50,14 @@ class Settings:
 
 
 def failures(news: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What is wrong with a provider's inputs: property and one line each."""
+    """Return errors in a provider's inputs as (property, text)."""
     plain = reveal(dict(news))
     found = []
     if _switch(plain, "enableServerSideApply", default=True) is False:
         found.append(
             (
                 "enableServerSideApply",
-                "the provider stand-in only applies on the server; remove the option, "
+                "the provider stand-in supports server-side apply only; remove the option, "
                 "or use the official plugin (SANDBOX_PROVIDER=official)",
             )
         )
@@ -65,7 +65,7 @@ def failures(news: Mapping[str, Any]) -> list[tuple[str, str]]:
         found.append(
             (
                 "renderYamlToDirectory",
-                "the provider stand-in renders no YAML; use the official plugin "
+                "the provider stand-in does not render YAML; use the official plugin "
                 "(SANDBOX_PROVIDER=official)",
             )
         )
@@ -79,7 +79,7 @@ def failures(news: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def settings(arguments: Mapping[str, Any], variables: Mapping[str, str]) -> Settings:
-    """Settings out of the provider's inputs, else the stack's `kubernetes:` configuration."""
+    """Parse settings from the provider's inputs, else from the stack's `kubernetes:` configuration."""
     plain = {**_stack_config(), **_unprefixed(variables), **reveal(dict(arguments))}
     named = [plain.get(key) for key in ("kubeconfig", "context", "cluster")]
     on = {option: _switch(plain, option, environment=name) for option, name in _SWITCHES.items()}
@@ -98,9 +98,9 @@ def settings(arguments: Mapping[str, Any], variables: Mapping[str, str]) -> Sett
 
 
 def replacing_properties(olds: Mapping[str, Any], news: Mapping[str, Any]) -> list[str]:
-    """The changed properties that mean another cluster, so that every object is replaced.
+    """Return the changed properties that select another cluster, which replaces every object.
 
-    A `clusterIdentifier` alone decides where there is one; else it is the active cluster.
+    If set, `clusterIdentifier` decides alone; else the active cluster does.
     """
     old, new = reveal(dict(olds)), reveal(dict(news))
     if "clusterIdentifier" in old or "clusterIdentifier" in new:
@@ -157,7 +157,7 @@ def _unprefixed(variables: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _stack_config() -> dict[str, Any]:
-    """The `kubernetes:` part of the stack's configuration, that the engine gives every plugin."""
+    """Return the `kubernetes:` part of the stack's configuration, which the engine passes to plugins."""
     try:
         parsed = json.loads(os.environ.get("PULUMI_CONFIG") or "{}")
     except ValueError:

@@ -1,4 +1,4 @@
-"""The API server over HTTP: pooled connections, JSON, retries, one line per error."""
+"""HTTP client of the API server: pooled connections, JSON, retries, one-line errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sandbox.provider.objects import Object
 
 CONNECT_SECONDS = 5.0
 RETRY_SECONDS = 10.0
-"""How long a request is repeated while the server is restarting or asks for patience."""
+"""How long a request is retried while the server is restarting or throttles."""
 POOL_SIZE = 64
 _RETRYABLE_STATUS = frozenset({429, 502, 503, 504})
 
@@ -24,7 +24,7 @@ Warn = Callable[[str], None]
 
 
 class Connection:
-    """One API server. Thread-safe. `timeout` is the seconds that one request may take."""
+    """One API server. Thread-safe. `timeout`: of one request, in seconds."""
 
     def __init__(self, configuration: client.Configuration, timeout: float) -> None:
         configuration.connection_pool_maxsize = POOL_SIZE
@@ -35,7 +35,7 @@ class Connection:
         self._closed = threading.Event()
 
     def close(self) -> None:
-        """Stop repeating requests."""
+        """Stop retrying requests."""
         self._closed.set()
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Object:
@@ -50,9 +50,9 @@ class Connection:
         content_type: str = "application/json",
         warn: Warn | None = None,
     ) -> Object:
-        """One request, repeated for up to `RETRY_SECONDS` while the server cannot answer it.
+        """Send a request; retry for up to `RETRY_SECONDS` while the server is unavailable.
 
-        Every request made here can be repeated: reads, server-side applies and deletions.
+        All requests sent here are idempotent: reads, server-side applies and deletions.
         Raises ApiError or Unreachable.
         """
         headers = {"Accept": "application/json", "User-Agent": "trainyard-provider"}
@@ -75,7 +75,7 @@ class Connection:
             pause = min(pause * 2, 2.0)
 
     def probe(self) -> None:
-        """Ask for the server's version once, without repeating. Raises ApiError or Unreachable."""
+        """Request the server's version once, without retries. Raises ApiError or Unreachable."""
         try:
             response = self._send("GET", "/version", None, {"Accept": "application/json"}, None)
         except (urllib3.exceptions.HTTPError, OSError) as error:
@@ -119,7 +119,7 @@ def _answer(response: urllib3.BaseHTTPResponse, warn: Warn | None) -> Object:
 
 
 def _warnings(headers: list[str]) -> list[str]:
-    """The texts of `Warning: 299 - "text"` headers."""
+    """Return the texts of `Warning: 299 - "text"` headers."""
     texts = [header.partition('"')[2].rpartition('"')[0] for header in headers]
     return [text.replace('\\"', '"') for text in texts if text]
 

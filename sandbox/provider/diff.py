@@ -1,8 +1,8 @@
-"""What changes between two sets of inputs, path by path, and what in a live object has drifted.
+"""Differences between inputs, path by path, and drift of live objects.
 
-Changes are found between the old inputs and the new: the API server's defaults, its spelling of
-quantities and what controllers write never count. Drift enters by a refresh, which puts the live
-value of a field that was an input into the inputs (`drifted`).
+Old and new inputs are compared: defaults of the API server, its spelling of quantities and fields written
+by controllers never count. A refresh detects drift: it copies changed live values of input fields into the
+inputs (`merge_drift`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sandbox.provider.secret_values import payload
 
 _MISSING = object()
 _MERGE_KEYS = ("name", "mountPath", "containerPort", "port", "key", "ip", "type")
-"""Fields by which elements of a list are known, in the order they are tried."""
+"""Candidate key fields of list elements, in order."""
 
 
 class Change(Enum):
@@ -37,7 +37,7 @@ class Change(Enum):
 
 @dataclass(frozen=True)
 class Difference:
-    """One changed path. `replaces`: no update can make this change."""
+    """One changed path. `replaces`: the change requires replacement."""
 
     path: Path
     change: Change
@@ -52,7 +52,7 @@ class Difference:
 def compare(
     old: Object, new: Object, *, forced: Iterable[str], ignored: Iterable[str], namespaced: bool
 ) -> list[Difference]:
-    """The changes from old to new inputs (manifests), without those under an ignored path."""
+    """Return the changes from old to new manifests, except those under an ignored path."""
     forced, ignored = tuple(forced), tuple(ignored)
     found = []
     sides = _canonical(old, namespaced), _canonical(new, namespaced)
@@ -63,7 +63,7 @@ def compare(
 
 
 def must_delete_first(old: Object, new: Object, differences: Iterable[Difference]) -> bool:
-    """Whether a replacement has the name of the object it replaces, which must go before."""
+    """Whether a replacement has the name of the old object, which must be deleted first."""
     return (
         any(difference.replaces for difference in differences)
         and bool(name_of(new))
@@ -73,10 +73,10 @@ def must_delete_first(old: Object, new: Object, differences: Iterable[Difference
 
 
 def merge_drift(inputs: Object, live_before: Object, live_now: Object) -> Object:
-    """The inputs, with the live value where a field that is an input was changed by others.
+    """Return the inputs with the live values of drifted fields.
 
-    A field has drifted when it is not what it was when the state was written, and is not what the
-    inputs say either. Secret payloads are compared in the form that the API server keeps.
+    A field has drifted when it differs from both the stored state and the inputs. Secret payloads are
+    compared in the API server's form.
     """
     result: Object = _merge((), inputs, live_before, live_now)
     if inputs.get("kind") == "Secret" and inputs.get("stringData"):
@@ -86,14 +86,14 @@ def merge_drift(inputs: Object, live_before: Object, live_now: Object) -> Object
         }:
             result.pop("stringData")
             result["data"] = live_now.get("data") or {}
-    # Status belongs to controllers: given at creation, it is theirs afterwards.
+    # Controllers own the status after the creation.
     if "status" in inputs:
         result["status"] = inputs["status"]
     return result
 
 
 def property_path(path: Path) -> str:
-    """A path in the engine's spelling."""
+    """Return a path in the engine's spelling."""
     text = ""
     for step in path:
         if isinstance(step, int):
@@ -107,7 +107,7 @@ def property_path(path: Path) -> str:
 
 
 def _canonical(manifest: Object, namespaced: bool) -> Object:
-    """A manifest in the form that two spellings of the same object share."""
+    """Return the canonical form of a manifest."""
     result = dict(manifest)
     if result.get("kind") == "Secret" and result.get("stringData"):
         result["data"] = payload(result)
@@ -126,7 +126,7 @@ def _canonical(manifest: Object, namespaced: bool) -> Object:
 
 
 def _changes(path: Path, old: Any, new: Any) -> Iterator[tuple[Path, Change, Any]]:
-    """Path, kind of change, and the value that came or went."""
+    """Yield path, kind of change, and the added or removed value."""
     if old is _MISSING:
         yield path, Change.ADD, new
     elif new is _MISSING:
@@ -181,7 +181,7 @@ def _merge_elements(path: Path, given: list[Any], before: Any, now: list[Any]) -
         return given
     key = _merge_key(given)
     if key is None:
-        # A list without keys is one value; what was appended to it is somebody else's.
+        # Elements without keys are compared by index; appended ones belong to other clients.
         kept = [
             _merge((*path, i), value, _element(before, i), _element(now, i))
             for i, value in enumerate(given)
@@ -195,7 +195,7 @@ def _merge_elements(path: Path, given: list[Any], before: Any, now: list[Any]) -
 
 
 def _merge_key(elements: list[Any]) -> str | None:
-    """A field that every element has, with a value of its own."""
+    """Return a field with a unique value in every element, or None."""
     for key in _MERGE_KEYS:
         values = [
             element.get(key) if isinstance(element, Mapping) else None for element in elements
@@ -217,7 +217,7 @@ def _element(elements: list[Any], index: int) -> Any:
 
 
 def _empty(value: Any) -> bool:
-    """Whether the API server may drop a value: nothing, or objects of nothing."""
+    """Whether the API server may drop a value: an empty one, or objects of empty ones."""
     if isinstance(value, dict):
         return all(_empty(inner) for inner in value.values())
     return value in (None, "", 0, False) or value == []

@@ -1,6 +1,6 @@
-"""Which kinds the API server serves, under which path, with a namespace or without.
+"""Kinds that the API server serves: their paths and scopes.
 
-Built-in kinds are known without asking, so that a preview works before there is a cluster.
+The scopes of built-in kinds are known without a request, so that previews work without a cluster.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ NAMESPACED_GROUPS = {
     "events.k8s.io",
     "policy",
 }
-"""Built-in groups all of whose kinds live in a namespace."""
+"""Built-in groups with namespaced kinds only."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Resource:
     namespaced: bool
 
     def path(self, namespace: str, name: str = "", subresource: str = "") -> str:
-        """Its URL path: of one object, of its subresource, or (no name) of the collection."""
+        """Return the URL path of an object, its subresource or, without a name, the collection."""
         root = f"/apis/{self.kind.group}" if self.kind.group else "/api"
         scope = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
         tail = "".join(f"/{part}" for part in (name, subresource) if part)
@@ -79,7 +79,7 @@ class Resource:
 
 
 class Discovery:
-    """Kinds of one API server, each group and version asked for once. Thread-safe."""
+    """Kinds of one API server; each group and version is requested once. Thread-safe."""
 
     def __init__(self, connection: Connection | None) -> None:
         self._connection = connection
@@ -88,16 +88,16 @@ class Discovery:
         self._announced: dict[tuple[str, str], bool] = {}
 
     def announce(self, definition: Mapping[str, Any]) -> None:
-        """Learn the scope of a CustomResourceDefinition that the program is about to create."""
+        """Record the scope of a CustomResourceDefinition that the program creates."""
         spec = definition.get("spec")
         if isinstance(spec, Mapping) and isinstance(spec.get("names"), Mapping):
             key = (str(spec.get("group")), str(spec["names"].get("kind")))
             self._announced[key] = spec.get("scope") != "Cluster"
 
     def find(self, kind: Kind) -> Resource:
-        """How the server serves a kind. Raises UnknownKind, ApiError or Unreachable.
+        """Return how the server serves a kind. Raises UnknownKind, ApiError or Unreachable.
 
-        A kind that was not there is asked for again: its definition may have come meanwhile.
+        Unknown kinds are requested again: their definitions may have been created meanwhile.
         """
         found = self._known.get(kind)
         if found is None:
@@ -108,12 +108,12 @@ class Discovery:
         return found
 
     def forget(self, group: str) -> None:
-        """Ask again for a group whose definitions have changed."""
+        """Forget a group whose definitions have changed."""
         with self._lock:
             self._known = {k: found for k, found in self._known.items() if k.group != group}
 
     def namespaced(self, kind: Kind) -> bool:
-        """Whether objects of a kind have a namespace. Unknown kinds are taken to have one."""
+        """Whether a kind is namespaced; True for unknown kinds."""
         built_in = _built_in_scope(kind)
         if built_in is not None:
             return built_in

@@ -1,4 +1,4 @@
-"""Lines for the user in the engine's display: lasting ones, and a resource's current status."""
+"""Messages in the engine's display: permanent warnings and current statuses of resources."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandbox.pulumi_plugin import CHANNEL_OPTIONS
 
 
 class EngineLog:
-    """Sends lines to the engine. Thread-safe. A line that cannot be sent is dropped."""
+    """Sends messages to the engine, best effort. Thread-safe."""
 
     def __init__(self, address: str) -> None:
         channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
@@ -22,7 +22,7 @@ class EngineLog:
         self._status: dict[str, str] = {}
 
     def warning(self, urn: str, text: str) -> None:
-        """A warning that stays, said once for each resource."""
+        """Send a permanent warning, once per resource."""
         with self._lock:
             if (urn, text) in self._reported:
                 return
@@ -30,7 +30,7 @@ class EngineLog:
         self._send(engine_pb2.WARNING, urn, text, ephemeral=False)
 
     def status(self, urn: str, text: str) -> None:
-        """What a resource is waiting for; empty clears it. Shown while the update runs."""
+        """Show what a resource is waiting for; an empty text clears it."""
         with self._lock:
             if self._status.get(urn, "") == text:
                 return
@@ -43,6 +43,6 @@ class EngineLog:
         request = engine_pb2.LogRequest(
             severity=severity, message=text, urn=urn, ephemeral=ephemeral
         )
-        # An engine that is going away takes the display with it.
+        # The engine may be exiting.
         with contextlib.suppress(grpc.RpcError):
             self._engine.Log(request, timeout=5)

@@ -1,11 +1,11 @@
-"""What can go wrong with a resource, each error one line that names the object.
+"""Errors of resources; each text is one line that names the object.
 
 ProviderError
-  ApiError            the API server answered with an error
-  Unreachable         it did not answer
+  ApiError            the API server returned an error
+  Unreachable         it did not respond
   UnknownKind         it does not serve the kind (yet)
-  NotInitialized      the object is there, but is not ready, or not gone
-    Cancelled         the engine gave up waiting
+  NotInitialized      the object exists, but is not ready or not deleted in time
+    Cancelled         the engine cancelled the wait
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ApiError(ProviderError):
 
     @property
     def immutable(self) -> bool:
-        """A field was changed that can only be given at creation."""
+        """Whether an immutable field was changed."""
         return self.code == 422 and "immutable" in self.message
 
     @property
@@ -54,23 +54,23 @@ class ApiError(ProviderError):
 
     @property
     def webhook_down(self) -> bool:
-        """A webhook did not answer; it may be starting."""
+        """Whether a webhook did not respond; it may be starting."""
         return self.code == 500 and "failed calling webhook" in self.message
 
     @property
     def no_dry_run(self) -> bool:
-        """The request is good, but a webhook on its way cannot take part in a dry run."""
+        """Whether only a webhook rejects the dry run of a valid request."""
         return self.webhook_down or (
             self.code == 400 and "does not support dry run" in self.message
         )
 
 
 class Unreachable(ProviderError):
-    """No answer from the API server; the text says why."""
+    """The API server did not respond; the text gives the reason."""
 
 
 class UnknownKind(ProviderError):
-    """The API server has no such kind; usually its CustomResourceDefinition is missing."""
+    """The API server does not serve the kind; usually its CustomResourceDefinition is missing."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
@@ -80,7 +80,7 @@ class UnknownKind(ProviderError):
 
 
 class NotInitialized(ProviderError):
-    """An object was written, but does not get ready: its state is kept, a rerun waits again."""
+    """An object was written but is not ready: its state is kept, a rerun waits again."""
 
     def __init__(self, obj: Object, reasons: Sequence[str]) -> None:
         self.object = obj

@@ -1,4 +1,4 @@
-"""Which fields of a live object belong to which manager, read from its managedFields."""
+"""Field managers of live objects, read from managedFields."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _OURS = re.compile(rf"^{MANAGER_PREFIX}[0-9a-f]{{8}}$")
 
 
 def manager_for(manifest: Object, previous: str = "") -> str:
-    """The field manager of a resource: its annotation's, the one it has, or a new one."""
+    """Return a resource's field manager: from its annotation, the previous one, or a new one."""
     named = annotation(manifest, PATCH_FIELD_MANAGER)
     return named or previous or MANAGER_PREFIX + secrets.token_hex(4)
 
 
 def applied_by_pulumi(live: Object) -> str:
-    """The Pulumi field manager that has applied a live object, empty if none has."""
+    """Return the Pulumi field manager that applied a live object; empty without one."""
     for entry in metadata(live).get("managedFields") or []:
         manager = str(entry.get("manager"))
         if entry.get("operation") == "Apply" and _OURS.match(manager):
@@ -37,10 +37,10 @@ def applied_by_pulumi(live: Object) -> str:
 
 
 def keep_ignored(manifest: Object, live: Object, manager: str, ignored: Iterable[str]) -> Object:
-    """The manifest to apply when changes of some paths are ignored.
+    """Return the manifest to apply when changes of some paths are ignored.
 
-    What another manager alone owns there is left to it; else the live value is applied again, so
-    that it stays what it is. Paths into lists are left as they are in the inputs.
+    Fields there that only other managers own are removed from it; otherwise the live value is applied
+    again. Paths into lists keep the inputs' values.
     """
     result = copy.deepcopy(manifest)
     for path in ignored:
@@ -57,7 +57,7 @@ def keep_ignored(manifest: Object, live: Object, manager: str, ignored: Iterable
 
 
 def _owners(live: Object, manager: str, steps: list[str]) -> tuple[bool, bool]:
-    """Whether our manager, and whether any other one, owns something at a path."""
+    """Return whether our manager, and whether another one, owns something at a path."""
     ours = others = False
     fields = [f"f:{step}" for step in steps]
     for entry in metadata(live).get("managedFields") or []:
@@ -71,7 +71,7 @@ def _owners(live: Object, manager: str, steps: list[str]) -> tuple[bool, bool]:
 
 
 def _steps(path: str) -> list[str] | None:
-    """The keys of a property path, or None when it goes into a list."""
+    """Return the keys of a property path; None if it enters a list."""
     found = re.findall(r'\["((?:[^"\\]|\\.)*)"\]|\[([^\]"]+)\]|([^.\[\]]+)', path)
     if any(index for _, index, _ in found):
         return None

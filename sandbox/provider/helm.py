@@ -1,4 +1,4 @@
-"""Helm releases: previewed as they are written, since a preview needs no chart; never made."""
+"""Helm releases: previewed from their inputs, never created."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sandbox.provider.errors import ProviderError
 RELEASE = "kubernetes:helm.sh/v3:Release"
 
 _FIXED = ("name", "namespace")
-"""What makes another release of it."""
+"""Inputs whose change replaces the release."""
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """The inputs that change, by their top-level names."""
+    """Return the changed top-level inputs."""
     return tuple(
         Difference((key,), _change(old, new, key), key in _FIXED and key in old and key in new)
         for key in sorted({*old, *new})
@@ -24,14 +24,14 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Differe
 
 
 def planned(urn: str, news: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
-    """What a release would be; raises ProviderError when it shall be made."""
+    """Return the planned release; raises ProviderError outside a dry run."""
     if not dry_run:
         raise unsupported_release(urn.rpartition("::")[2])
     return news
 
 
 def unsupported_release(name: str) -> ProviderError:
-    """Why a release cannot be had here, and the ways out."""
+    """Return the error for a release that has to be created."""
     return ProviderError(
         f"Helm release {name}: the provider stand-in cannot fetch Helm charts, it only previews"
         " them; use the official plugin (SANDBOX_PROVIDER=official), or set `provided: true` for"

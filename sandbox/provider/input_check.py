@@ -1,4 +1,4 @@
-"""Inputs made complete and checked, before anything is compared or created."""
+"""Complete and validate inputs before they are compared or created."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _OFFICIAL = "use the official plugin (SANDBOX_PROVIDER=official)"
 
 _UNSUPPORTED = {
     "kubernetes:helm.sh/v4:Chart": f"the provider stand-in cannot fetch Helm charts; {_OFFICIAL}",
-    "kubernetes:kustomize/v2:Directory": f"the provider stand-in runs no kustomize; {_OFFICIAL}",
+    "kubernetes:kustomize/v2:Directory": f"the provider stand-in does not run kustomize; {_OFFICIAL}",
 }
 
 
 def unsupported_reason(token: str) -> str | None:
-    """Why resources of a type cannot be had here, or None."""
+    """Return why a resource type is not supported, or None."""
     if token in _UNSUPPORTED:
         return _UNSUPPORTED[token]
     if token.endswith("List"):
-        return "lists only exist in manifests; register the objects in it one by one"
+        return "lists exist in manifests only; register the list's objects one by one"
     return None
 
 
@@ -44,22 +44,24 @@ def check_inputs(
     proposal: tuple[autonaming.Mode, str] | None,
     cluster: Cluster,
 ) -> dict[str, Any]:
-    """The inputs to register: named, in a namespace, without read-only fields.
+    """Return the inputs to register: with name and namespace, without read-only fields.
 
-    `olds` are the inputs of the existing resource, empty for a new one. Raises ProviderError with
-    the property's path in front.
+    `olds`: inputs of the existing resource, empty for a new one. Raises ProviderError; its text starts
+    with the property's path.
     """
     manifest = state.to_manifest(news)
     if is_patch(token):
         if not name_of(manifest):
-            raise ProviderError("metadata.name: missing; a Patch resource names what it patches")
+            raise ProviderError(
+                "metadata.name: missing; a Patch resource requires the name of the object to patch"
+            )
     elif olds:
         autonaming.keep_old(manifest, state.to_manifest(olds))
     else:
         autonaming.name_new(manifest, name, seed, proposal)
     if metadata(manifest).get("generateName") and not metadata(manifest).get("name"):
         raise ProviderError(
-            "metadata.generateName: server-side apply needs a name; give metadata.name, or neither"
+            "metadata.generateName: not supported by server-side apply; set metadata.name, or neither"
         )
     if manifest.get("kind") == "CustomResourceDefinition":
         cluster.discovery.announce(manifest)
@@ -68,7 +70,7 @@ def check_inputs(
 
 
 def _default_namespace(token: str, manifest: Object, cluster: Cluster) -> None:
-    """Give a namespaced object without a namespace the default one."""
+    """Set the default namespace on a namespaced object without one."""
     meta = manifest.get("metadata", {})
     if isinstance(meta, Unknown) or metadata(manifest).get("namespace"):
         return

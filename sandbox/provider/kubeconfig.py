@@ -1,4 +1,4 @@
-"""Reading a kubeconfig: which cluster it names, and a client configuration for it."""
+"""Read kubeconfigs: the selected cluster and a client configuration for it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FILE_KEYS = {"certificate-authority", "client-certificate", "client-key", "toke
 
 @dataclass(frozen=True)
 class Choice:
-    """What a provider names: kubeconfig (text or path), context and cluster; empty means default."""
+    """A provider's kubeconfig (text or path), context and cluster; empty means default."""
 
     kubeconfig: str = ""
     context: str = ""
@@ -29,9 +29,9 @@ class Choice:
 
 
 def contents(choice: Choice) -> dict[str, Any]:
-    """The kubeconfig as a dict: the given text or file, else KUBECONFIG, else ~/.kube/config.
+    """Return the kubeconfig: the given text or file, else KUBECONFIG, else ~/.kube/config.
 
-    Raises ProviderError when there is none or it cannot be read.
+    Raises ProviderError when it is missing or unreadable.
     """
     given = choice.kubeconfig.strip()
     if given and not _is_path(given):
@@ -41,23 +41,23 @@ def contents(choice: Choice) -> dict[str, Any]:
     found = [path for path in paths if path.exists()]
     if not found:
         hint = "" if given else "; set KUBECONFIG"
-        raise ProviderError(f"kubeconfig: no file {named}{hint}")
+        raise ProviderError(f"kubeconfig: {named} does not exist{hint}")
     return _merged([_read(path) for path in found])
 
 
 def active_cluster(config: Mapping[str, Any], choice: Choice) -> dict[str, Any]:
-    """The `cluster` entry that is talked to; empty when the kubeconfig does not have it."""
+    """Return the selected `cluster` entry; empty when the kubeconfig lacks it."""
     name = choice.cluster or _active_context(config, choice).get("cluster")
     return _named(config, "clusters", name).get("cluster") or {}
 
 
 def default_namespace(config: Mapping[str, Any], choice: Choice) -> str:
-    """The namespace of the active context, else `default`."""
+    """Return the namespace of the active context, else `default`."""
     return str(_active_context(config, choice).get("namespace") or "default")
 
 
 def configuration(config: dict[str, Any], choice: Choice) -> client.Configuration:
-    """A client configuration. Raises ProviderError for a context or a credential that is missing."""
+    """Return a client configuration. Raises ProviderError for a missing context or credential."""
     chosen = _with_cluster(config, choice)
     result = client.Configuration()
     try:
@@ -70,7 +70,7 @@ def configuration(config: dict[str, Any], choice: Choice) -> client.Configuratio
 
 
 def _with_cluster(config: dict[str, Any], choice: Choice) -> dict[str, Any]:
-    """The kubeconfig with its active context pointed at the chosen cluster."""
+    """Return the kubeconfig with its active context set to the chosen cluster."""
     if not choice.cluster:
         return config
     changed: dict[str, Any] = json.loads(json.dumps(config))
@@ -92,7 +92,7 @@ def _named(config: Mapping[str, Any], section: str, name: object) -> dict[str, A
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """One file, with the files that it names beside it under their full paths."""
+    """Read one file; make the relative paths in it absolute."""
     try:
         config = _parsed(path.read_text(), str(path))
     except (OSError, UnicodeDecodeError) as error:
@@ -106,7 +106,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _merged(configs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Several files as one: of entries with the same name, and of contexts, the first counts."""
+    """Merge several files; the first entry of a name and the first current-context win."""
     merged: dict[str, Any] = {"apiVersion": "v1", "kind": "Config"}
     merged["current-context"] = next(
         (config["current-context"] for config in configs if config.get("current-context")), ""
@@ -120,7 +120,7 @@ def _merged(configs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _is_path(text: str) -> bool:
-    """Contents are YAML or JSON with a colon or a brace; a path is one line without `: `."""
+    """Whether a text is a path: one line without `{` at its start or `: `."""
     return "\n" not in text and not text.startswith("{") and ": " not in text
 
 
@@ -128,9 +128,9 @@ def _parsed(text: str, source: str) -> dict[str, Any]:
     try:
         parsed = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ProviderError(f"{source} is no YAML: {_line(error)}") from error
+        raise ProviderError(f"{source}: invalid YAML: {_line(error)}") from error
     if not isinstance(parsed, dict) or "clusters" not in parsed:
-        raise ProviderError(f"{source} has no clusters")
+        raise ProviderError(f"{source}: has no clusters")
     return parsed
 
 

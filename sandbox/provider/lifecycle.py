@@ -1,4 +1,4 @@
-"""Creating, reading, updating and deleting one object, with the waits that belong to each."""
+"""Create, update and delete one object, and wait for the result."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from sandbox.provider.objects import (
 from sandbox.provider.properties import has_unknown
 
 ARRIVAL_SECONDS = 10.0
-"""How long a kind, a namespace or a webhook that is not there yet is waited for."""
+"""How long to wait for a missing kind, namespace or webhook."""
 
 T = TypeVar("T")
 
@@ -43,9 +43,9 @@ _PROPAGATIONS = {"background": "Background", "foreground": "Foreground", "orphan
 
 @dataclass(frozen=True)
 class Call:
-    """What a call of the engine brings along.
+    """Context of one call of the engine.
 
-    seconds: the resource's custom timeout, 0 for none. patch: the object is only partly ours.
+    seconds: the resource's custom timeout, 0 for none. patch: a Patch resource, which owns some fields.
     """
 
     report: awaiters.Report
@@ -55,11 +55,10 @@ class Call:
 
 
 def plan_creation(cluster: Cluster, manifest: Object, manager: str, call: Call) -> Object | None:
-    """What a new object would become; None where only the update itself can tell.
+    """Return the planned object; None where only the update itself can tell.
 
-    That is so for values that are not known yet, kinds and namespaces that do not exist yet, and
-    requests that a webhook or the user's rights keep from a dry run. It is planned over whatever
-    has its name now, since that may be deleted first.
+    That is the case for unknown values, missing kinds and namespaces, and where a webhook or missing
+    permissions prevent a dry run. An existing object of the name is ignored: it may be deleted first.
     """
     if call.patch or has_unknown(manifest) or not cluster.serves(kind_of(manifest)):
         return None
@@ -79,7 +78,7 @@ def plan_creation(cluster: Cluster, manifest: Object, manager: str, call: Call) 
 def plan_update(
     cluster: Cluster, manifest: Object, manager: str, ignored: Sequence[str], call: Call
 ) -> Object | None:
-    """What an existing object would become; None where only the update itself can tell."""
+    """Return the planned update; None where only the update itself can tell."""
     if has_unknown(manifest) or not cluster.serves(kind_of(manifest)):
         return None
     try:
@@ -91,16 +90,15 @@ def plan_update(
 
 
 def create(cluster: Cluster, manifest: Object, manager: str, call: Call) -> tuple[Object, str]:
-    """Create an object; returns it and its field manager.
+    """Create an object; return it and its field manager.
 
-    An object that exists already is refused, or, with `upsert`, taken over: under the manager that
-    an interrupted update of ours has left on it, so that nothing of that update stays behind.
-    Raises ProviderError.
+    An existing object is an error or, with `upsert`, adopted under the field manager of an interrupted
+    Pulumi update, so that no fields of that update remain. Raises ProviderError.
     """
     body = _body(cluster, manifest)
     existing = _retry_until_served(cluster, lambda: cluster.find(body), call)
     if existing is not None and at(existing, ("metadata", "deletionTimestamp")):
-        # Its deletion was not waited for, or was asked for elsewhere; the new one has its name.
+        # An object of this name is still being deleted.
         _wait_gone(cluster, existing, manifest, call)
         existing = None
     if existing is not None and not call.patch:
@@ -125,7 +123,7 @@ def create(cluster: Cluster, manifest: Object, manager: str, call: Call) -> tupl
 def update(
     cluster: Cluster, manifest: Object, manager: str, ignored: Sequence[str], call: Call
 ) -> Object:
-    """Apply new inputs to an object that exists; one that is gone meanwhile is made anew."""
+    """Apply new inputs to an object; one that was deleted meanwhile is created again."""
     try:
         return _retry_until_served(
             cluster,
@@ -137,9 +135,9 @@ def update(
 
 
 def update_status(cluster: Cluster, manifest: Object, manager: str) -> Object:
-    """Apply the `status` of a manifest, which an update of the object itself leaves alone.
+    """Apply the `status` of a manifest, which an update of the object does not change.
 
-    Inputs have a status where the program plays the controller: simulated nodes and their capacity.
+    Inputs have a status where the program acts as the controller: simulated nodes and their capacity.
     """
     body = _body(cluster, manifest)
     try:
@@ -149,7 +147,7 @@ def update_status(cluster: Cluster, manifest: Object, manager: str) -> Object:
 
 
 def wait_ready(cluster: Cluster, manifest: Object, live: Object, call: Call) -> Object:
-    """Wait until a written object is ready, where its readiness counts; returns it as it then is.
+    """Wait until a written object is ready, unless it is annotated otherwise; return the live object.
 
     Raises NotInitialized when it does not get ready.
     """
@@ -159,10 +157,10 @@ def wait_ready(cluster: Cluster, manifest: Object, live: Object, call: Call) -> 
 
 
 def delete(cluster: Cluster, inputs: Object, live: Object, manager: str, call: Call) -> None:
-    """Delete an object, with what it owns, and wait until it is gone. Gone already is fine.
+    """Delete an object and its dependents, and wait for the end; a missing object is no error.
 
-    A Patch resource gives back the fields it has set instead; so does an object that nobody may
-    delete (the `default` namespace).
+    A Patch resource only gives up its fields, as does an object that cannot be deleted (the `default`
+    namespace).
     """
     try:
         if call.patch:
@@ -178,13 +176,13 @@ def delete(cluster: Cluster, inputs: Object, live: Object, manager: str, call: C
         if error.forbidden and "forbidden: this namespace may not be deleted" in error.message:
             _relinquish(cluster, live, manager)
             return
-        raise ProviderError(f"{describe(live)} cannot be deleted: {error}") from error
+        raise ProviderError(f"{describe(live)}: cannot be deleted: {error}") from error
     if not is_annotated(inputs, SKIP_AWAIT):
         _wait_gone(cluster, live, inputs, call)
 
 
 def unready(cluster: Cluster, inputs: Object, live: Object) -> list[str]:
-    """Why a live object is not ready now; empty when it is, or when nobody waits for it."""
+    """Return why a live object is not ready; empty if it is ready or annotated with skipAwait."""
     if is_annotated(inputs, SKIP_AWAIT):
         return []
     progress = awaiters.check(cluster, live)
@@ -203,9 +201,9 @@ def _changed(
     body = _body(cluster, manifest)
     live = cluster.find(body)
     if live is None and call.patch:
-        raise ProviderError(f"{describe(body)} does not exist any more; run pulumi refresh")
+        raise ProviderError(f"{describe(body)} no longer exists; run pulumi refresh")
     if live is not None and body.get("kind") == "CustomResourceDefinition" and not call.patch:
-        # Applying cannot take versions or schema parts away that others own by now.
+        # Server-side apply cannot remove versions or schema parts that others own.
         metadata(body)["resourceVersion"] = at(live, ("metadata", "resourceVersion"))
         cluster.discovery.forget(str(at(body, ("spec", "group"), "")))
         return cluster.replace(body, manager, dry_run=dry_run)
@@ -215,13 +213,13 @@ def _changed(
 
 
 def _only_dry_run_fails(error: ApiError) -> bool:
-    """Whether a dry run failed where the request itself may succeed."""
+    """Whether only the dry run failed: the request itself may succeed."""
     return error.forbidden or error.no_dry_run
 
 
 def _body(cluster: Cluster, manifest: Object) -> Object:
-    """The manifest to send: a cluster-scoped object has no namespace, even if it was given one
-    while its kind was unknown."""
+    """Return the manifest to send; a cluster-scoped object loses the namespace that it got while its
+    kind was unknown."""
     body = copy.deepcopy(manifest)
     kind = kind_of(body)
     if cluster.serves(kind) and not cluster.resource(kind).namespaced:
@@ -237,7 +235,7 @@ def _wait_gone(cluster: Cluster, live: Object, inputs: Object, call: Call) -> No
 
 
 def _retry_until_served(cluster: Cluster, call: Callable[[], T], context: Call) -> T:
-    """Repeat a call while its kind, its namespace or a webhook on its way is still coming up."""
+    """Retry a call while its kind, its namespace or a webhook is missing."""
     deadline = time.monotonic() + ARRIVAL_SECONDS
     pause = 0.1
     while True:
@@ -253,7 +251,7 @@ def _retry_until_served(cluster: Cluster, call: Callable[[], T], context: Call) 
 
 
 def _relinquish(cluster: Cluster, live: Object, manager: str) -> None:
-    """Give up every field that a manager owns: apply an object with none."""
+    """Give up every field of a manager by applying an object without fields."""
     if cluster.find(live) is None:
         return
     meta = {key: metadata(live)[key] for key in ("name", "namespace") if key in metadata(live)}
@@ -264,7 +262,7 @@ def _relinquish(cluster: Cluster, live: Object, manager: str) -> None:
         if error.not_found:
             return
         raise ProviderError(
-            f"{describe(live)}: the fields of this Patch resource cannot be given back: {error}; "
+            f"{describe(live)}: the fields of this Patch resource cannot be released: {error}; "
             "set retainOnDelete to leave them"
         ) from error
 
@@ -275,7 +273,7 @@ def _force(cluster: Cluster, manifest: Object) -> bool:
 
 
 def _seconds(manifest: Object, call: Call) -> float | None:
-    """The time limit that a resource asks for: its custom timeout, else its annotation."""
+    """Return a resource's custom timeout, else that of its annotation, else None."""
     if call.seconds:
         return call.seconds
     named = annotation(manifest, TIMEOUT_SECONDS)
@@ -283,16 +281,16 @@ def _seconds(manifest: Object, call: Call) -> float | None:
         return float(named) if named else None
     except ValueError:
         raise ProviderError(
-            f"metadata.annotations[{TIMEOUT_SECONDS}]: got {named!r}, needs a number of seconds"
+            f"metadata.annotations[{TIMEOUT_SECONDS}]: got {named!r}; must be a number of seconds"
         ) from None
 
 
 def _describe_rejection(manifest: Object, error: ApiError) -> ProviderError:
-    """An API server's refusal in one line, with the remedy where there is one."""
+    """Return the API server's rejection as one line, with a remedy where one is known."""
     text = f"{describe(manifest)}: {error}"
     if error.conflict and "conflict" in error.message:
         text += (
-            "; leave these fields out, or take them over with PULUMI_K8S_ENABLE_PATCH_FORCE=true "
+            "; remove these fields, or take them over with PULUMI_K8S_ENABLE_PATCH_FORCE=true "
             f'or the annotation {PATCH_FORCE}: "true"'
         )
     elif error.immutable:

@@ -27,7 +27,7 @@ SERVER_METADATA = (
     "selfLink",
     "uid",
 )
-"""Fields of metadata that only the API server writes; never inputs."""
+"""Metadata fields that only the API server writes."""
 
 
 @dataclass(frozen=True)
@@ -48,33 +48,33 @@ class Kind:
 
 
 def kind_of(obj: Mapping[str, Any]) -> Kind:
-    """The kind of a manifest. `core/v1` means `v1`, as in the SDK's type tokens."""
+    """Return the kind of a manifest. `core/v1` means `v1`, as in the SDK's type tokens."""
     group, _, version = str(obj.get("apiVersion", "")).rpartition("/")
     return Kind("" if group == "core" else group, version, str(obj.get("kind", "")))
 
 
 def type_token(urn: str) -> str:
-    """The type of a resource, out of its URN: `kubernetes:batch/v1:Job`."""
+    """Return the type in a URN: `kubernetes:batch/v1:Job`."""
     return urn.split("::")[2].rpartition("$")[2]
 
 
 def kind_of_type(token: str) -> Kind:
-    """The kind that a type token names. Raises ValueError for a token of another package."""
+    """Return the kind of a type token. Raises ValueError for a token of another package."""
     package, _, rest = token.partition(":")
     module, _, kind = rest.partition(":")
     group, _, version = module.rpartition("/")
     if package != "kubernetes" or not kind or not version:
-        raise ValueError(f"{token} is no Kubernetes resource type")
+        raise ValueError(f"{token} is not a Kubernetes resource type")
     return Kind("" if group == "core" else group, version, kind)
 
 
 def is_patch(token: str) -> bool:
-    """Whether a type is one of the SDK's Patch resources, which share an existing object."""
+    """Whether a type is a Patch resource of the SDK, which owns fields of an existing object."""
     return token.endswith("Patch") and not token.startswith("kubernetes:apiextensions")
 
 
 def metadata(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """The object's metadata, or an empty dict that is not part of it."""
+    """Return the object's metadata, or a new empty dict."""
     found = obj.get("metadata")
     return found if isinstance(found, dict) else {}
 
@@ -111,12 +111,12 @@ def split_id(identifier: str) -> tuple[str, str]:
 
 
 def describe(obj: Mapping[str, Any]) -> str:
-    """How an error names an object: `Job team-a/prepare`."""
+    """Return the name of an object for errors: `Job team-a/prepare`."""
     return f"{obj.get('kind', 'object')} {object_id(obj)}"
 
 
 def at(tree: Any, path: Sequence[str | int], default: Any = None) -> Any:
-    """The value at a path, or `default` where it does not lead to one."""
+    """Return the value at a path, or `default`."""
     for step in path:
         keyed = isinstance(tree, Mapping) and step in tree
         if keyed or (isinstance(tree, list) and isinstance(step, int) and step < len(tree)):
@@ -127,14 +127,14 @@ def at(tree: Any, path: Sequence[str | int], default: Any = None) -> Any:
 
 
 def put(tree: Object, path: Sequence[str], value: Any) -> None:
-    """Set a value, making the objects on the way."""
+    """Set a value; create missing parent objects."""
     for step in path[:-1]:
         tree = tree.setdefault(step, {})
     tree[path[-1]] = value
 
 
 def drop(tree: Object, path: Sequence[str]) -> None:
-    """Remove a value, if it is there."""
+    """Remove a value if it exists."""
     parent = at(tree, path[:-1])
     if isinstance(parent, dict):
         parent.pop(path[-1], None)

@@ -1,8 +1,8 @@
 """Property values of the engine's protocol as plain Python values.
 
-A decoded tree is made of dict, list, str, int, float, bool and two markers: UNKNOWN for a value
-that is not computed yet, and Secret around a value that must not be shown. Nulls inside objects are
-dropped, as the official plugin does.
+A decoded tree consists of dict, list, str, int, float, bool and two markers: UNKNOWN for a value that is
+not computed yet, and Secret around a value that must not be shown. Nulls in objects are dropped, as in the
+official plugin.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UNKNOWN_TEXTS = frozenset(
         "dd056dcd-154b-4c76-9bd3-c8f88648b5ff",
     }
 )
-"""One placeholder per type; all mean that the value is known only after the update."""
+"""Placeholders by type; all mean that the value is known only after the update."""
 
 
 class Unknown:
@@ -51,7 +51,7 @@ class Secret:
 
 
 def decode(struct: struct_pb2.Struct) -> dict[str, Any]:
-    """An object of the protocol, with its markers."""
+    """Decode an object of the protocol."""
     fields = {key: _decode(value) for key, value in struct.fields.items()}
     return {key: value for key, value in fields.items() if value is not None}
 
@@ -76,7 +76,7 @@ def _decode(value: struct_pb2.Value) -> Any:
 
 
 def encode(tree: Mapping[str, Any]) -> struct_pb2.Struct:
-    """The protocol's form of an object; the inverse of `decode`."""
+    """Encode an object for the protocol; the inverse of `decode`."""
     struct = struct_pb2.Struct()
     _encode_into(struct, tree)
     return struct
@@ -110,11 +110,11 @@ def _encode(target: struct_pb2.Value, value: Any) -> None:
     elif value is None:
         target.null_value = struct_pb2.NULL_VALUE
     else:
-        raise TypeError(f"no property value: {type(value).__name__}")
+        raise TypeError(f"not a property value: {type(value).__name__}")
 
 
 def reveal(tree: Any) -> Any:
-    """A copy of a decoded tree without Secret markers."""
+    """Return a copy of a tree without Secret markers."""
     if isinstance(tree, Secret):
         return reveal(tree.value)
     if isinstance(tree, dict):
@@ -125,17 +125,17 @@ def reveal(tree: Any) -> Any:
 
 
 def has_unknown(tree: Any) -> bool:
-    """Whether a value anywhere in a tree is not known yet."""
+    """Whether a tree contains an unknown value."""
     return any(isinstance(leaf, Unknown) for leaf in leaves(tree))
 
 
 def has_secret(tree: Any) -> bool:
-    """Whether a Secret is anywhere in a tree."""
+    """Whether a tree contains a Secret."""
     return any(isinstance(leaf, Secret) for leaf in leaves(tree))
 
 
 def leaves(tree: Any) -> Iterator[Any]:
-    """Every value of a tree that is neither dict nor list; a Secret is yielded, then entered."""
+    """Yield every value that is neither dict nor list; a Secret is yielded, then entered."""
     if isinstance(tree, dict):
         for value in tree.values():
             yield from leaves(value)

@@ -1,4 +1,4 @@
-"""Kubernetes quantities: `1000m` and `1` are the same amount, written differently."""
+"""Comparison of quantities in manifests: `1000m` equals `1`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FIELDS = frozenset(
         "storage",
     }
 )
-"""Fields that hold a quantity, or a map of them."""
+"""Fields that hold a quantity or a map of quantities."""
 
 
 def parse(value: Any) -> Decimal | None:
@@ -42,11 +42,11 @@ def parse(value: Any) -> Decimal | None:
 
 
 def is_quantity_path(path: tuple[str | int, ...]) -> bool:
-    """Whether the value at a path is a quantity: it, or the map that it is in, is such a field."""
+    """Whether the value at a path is a quantity, or an entry of a map of quantities."""
     return bool(path) and path[0] not in ("data", "metadata") and not _FIELDS.isdisjoint(path[-2:])
 
 
 def same(first: Any, second: Any) -> bool:
-    """Whether two values are the same amount."""
+    """Whether two values are equal quantities."""
     amounts = parse(first), parse(second)
     return amounts[0] is not None and amounts[0] == amounts[1]

@@ -1,4 +1,4 @@
-"""Which changes need a new object: fields that the API server lets no update change.
+"""Immutable fields: changes that replace an object.
 
 The table is that of the official plugin. Paths are dotted; `[*]` stands for any element.
 """
@@ -66,14 +66,14 @@ TABLE: dict[tuple[str, str], tuple[str, ...]] = {
     ("rbac.authorization.k8s.io", "RoleBinding"): ("roleRef",),
     ("storage.k8s.io", "StorageClass"): ("parameters", "provisioner"),
 }
-"""Fields by group and kind, beside `IDENTITY`; the kinds below depend on settings as well."""
+"""Fields by group and kind, in addition to `IDENTITY`; the kinds below depend on settings, too."""
 
 _CONFIG_MAP = ("binaryData", "data")
 _SECRET = ("type", "stringData", "data")
 
 
 def replacement_paths(kind: Kind, new: Object, settings: Settings) -> tuple[str, ...]:
-    """The paths of an object whose change replaces it."""
+    """Return the paths whose change replaces the object."""
     frozen = new.get("immutable") is True
     if (kind.group, kind.kind) == ("", "Secret") and (frozen or not settings.secret_mutable):
         return IDENTITY + _SECRET
@@ -83,8 +83,8 @@ def replacement_paths(kind: Kind, new: Object, settings: Settings) -> tuple[str,
 
 
 def replaces(path: Path, value: Any, forced: Iterable[str]) -> bool:
-    """Whether a change needs a new object: at or below a forcing path, or of a `value` (the one
-    added, removed or put there) that holds one."""
+    """Whether a change replaces the object: it is at or below a forcing path, or `value` (added, removed
+    or set) contains one."""
     return any(_touches(path, value, pattern.replace("[*]", ".*").split(".")) for pattern in forced)
 
 

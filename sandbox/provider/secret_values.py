@@ -1,4 +1,4 @@
-"""Keeping secret what the program marked as secret, and what a Secret object holds."""
+"""Secrecy of values that the program marks as secret and of payloads of Secret objects."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def mark_like(plain: Any, marked: Any) -> Any:
-    """`plain`, with every value secret whose counterpart in `marked` is secret.
+    """Return `plain` with every value secret whose counterpart in `marked` is secret.
 
-    A list with a secret element is secret as a whole, since its elements may have moved.
+    A list with a secret element is secret as a whole, since elements may move.
     """
     if isinstance(marked, Secret):
         return Secret(plain)
@@ -28,7 +28,7 @@ def mark_like(plain: Any, marked: Any) -> Any:
 
 
 def mark_secret_object(obj: Object) -> Object:
-    """A Secret object with its payload secret, also in the annotation where kubectl keeps it."""
+    """Mark the payload of a Secret object as secret, also in kubectl's last-applied annotation."""
     if obj.get("kind") != "Secret" or obj.get("apiVersion") != "v1":
         return obj
     marked = {key: _secret(value) if key in _PAYLOAD else value for key, value in obj.items()}
@@ -41,7 +41,7 @@ def mark_secret_object(obj: Object) -> Object:
 
 
 def payload(obj: Object) -> dict[str, Any]:
-    """What the API server makes of a Secret's `data` and `stringData`: one `data`, in base64."""
+    """Return a Secret's merged `data` and `stringData` in base64, as the API server stores them."""
     data = dict(obj.get("data") or {})
     for key, value in (obj.get("stringData") or {}).items():
         data[key] = base64.b64encode(value.encode()).decode() if isinstance(value, str) else value
@@ -49,7 +49,7 @@ def payload(obj: Object) -> dict[str, Any]:
 
 
 def redacted(text: str, *trees: Any) -> str:
-    """A text for the user without the secret values of property trees, plain or in base64."""
+    """Return a text without the secret values of property trees, plain or in base64."""
     for tree in trees:
         for value in _secret_texts(tree):
             encoded = base64.b64encode(value.encode()).decode()
@@ -58,7 +58,7 @@ def redacted(text: str, *trees: Any) -> str:
 
 
 def _secret_texts(tree: Any) -> list[str]:
-    """The strings within Secret markers, longest first; a short one is no secret worth hiding."""
+    """Return the strings in Secret markers, longest first, except very short ones."""
     texts = {
         leaf
         for found in leaves(tree)

@@ -1,4 +1,4 @@
-"""The resource provider protocol: requests unpacked, errors turned into gRPC statuses."""
+"""The resource provider protocol: decode requests, map errors to gRPC statuses."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _KINDS = {
 }
 _OFFICIAL = "use the official plugin (SANDBOX_PROVIDER=official)"
 _UNSUPPORTED_FUNCTIONS = {
-    "kubernetes:helm:template": f"the provider stand-in renders no Helm charts; {_OFFICIAL}",
-    "kubernetes:kustomize:directory": f"the provider stand-in runs no kustomize; {_OFFICIAL}",
+    "kubernetes:helm:template": f"the provider stand-in does not render Helm charts; {_OFFICIAL}",
+    "kubernetes:kustomize:directory": f"the provider stand-in does not run kustomize; {_OFFICIAL}",
 }
 
 
 class _Unready(Exception):
-    """The object exists, but is not ready: its state goes along with the error."""
+    """The object exists but is not ready: the error carries its state."""
 
     def __init__(self, written: Written) -> None:
         self.written = written
@@ -45,7 +45,7 @@ class _Unready(Exception):
 
 
 def _reports_errors(method: F) -> F:
-    """Turn what goes wrong in a call into its gRPC status: one line, never a traceback."""
+    """Map exceptions of a call to its gRPC status: one line, never a traceback."""
 
     @wraps(method)
     def call(self: Any, request: Any, context: grpc.ServicerContext) -> Any:
@@ -77,7 +77,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         self._cluster: Cluster | None = None
 
     def stop(self) -> None:
-        """End every wait."""
+        """Stop all waits."""
         if self._session is not None:
             self._session.cancel()
 

@@ -36,7 +36,7 @@ _UNDERSCORED = {dashed: key for key, dashed in _DASHED.items()}
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A state taken apart. `marked_inputs` has the Secret markers that `inputs` lacks."""
+    """A parsed state. `marked_inputs` has the Secret markers that `inputs` lacks."""
 
     live: Object
     inputs: Object
@@ -46,7 +46,7 @@ class Checkpoint:
 
 
 def to_manifest(marked: dict[str, Any]) -> Object:
-    """Inputs of the engine as a manifest: no markers, the API server's spelling, no read-only
+    """Convert the engine's inputs to a manifest: no markers, the API server's spelling, no read-only
     metadata, `v1` for `core/v1`."""
     manifest: Object = _renamed(reveal(marked), _DASHED.get)
     meta = metadata(manifest)
@@ -58,7 +58,7 @@ def to_manifest(marked: dict[str, Any]) -> Object:
 
 
 def to_inputs(manifest: Object, marked: dict[str, Any]) -> dict[str, Any]:
-    """A manifest as inputs for the engine, secret where `marked` or its kind says so."""
+    """Convert a manifest to the engine's inputs, secret where `marked` or its kind requires it."""
     spelled: Object = _renamed(manifest, _UNDERSCORED.get)
     return mark_secret_object(mark_like(spelled, marked))
 
@@ -66,7 +66,7 @@ def to_inputs(manifest: Object, marked: dict[str, Any]) -> dict[str, Any]:
 def compose(
     live: Object, inputs: Object, marked: dict[str, Any], api_version: str, manager: str
 ) -> dict[str, Any]:
-    """The state to store. `inputs` is a manifest, `marked` the inputs with their markers."""
+    """Return the state to store. `inputs`: a manifest; `marked`: the inputs with their markers."""
     state = to_inputs(live, marked)
     if "data" in state:
         state["data"] = mark_like(state["data"], marked.get("stringData"))
@@ -77,7 +77,7 @@ def compose(
 
 
 def parse(state: dict[str, Any]) -> Checkpoint:
-    """Take a stored state apart; the inverse of `compose`, for states of either plugin."""
+    """Parse a stored state of either plugin; the inverse of `compose`."""
     own = (INPUTS, API_VERSION, FIELD_MANAGER)
     live: Object = _renamed(
         reveal({key: value for key, value in state.items() if key not in own}), _DASHED.get

@@ -1,4 +1,4 @@
-"""The `yaml:decode` function of the SDK's ConfigFile and ConfigGroup: a manifest's objects."""
+"""The `yaml:decode` function of the SDK's ConfigFile and ConfigGroup."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from sandbox.provider.objects import kind_of, metadata, put
 
 
 def decode(text: str, default_namespace: str, cluster: Cluster) -> list[dict[str, Any]]:
-    """The objects of a YAML text, lists taken apart, in the given namespace where they name none.
+    """Return the objects of a YAML text, lists flattened, with the default namespace if they lack one.
 
-    Raises ProviderError for a text that is no YAML or holds something that is no object.
+    Raises ProviderError for invalid YAML and for documents that are not objects.
     """
     try:
         documents = list(yaml.safe_load_all(text))
     except yaml.YAMLError as error:
-        raise ProviderError(f"the manifest is no YAML: {' '.join(str(error).split())}") from error
+        raise ProviderError(
+            f"the manifest is not valid YAML: {' '.join(str(error).split())}"
+        ) from error
     found = [obj for document in documents if document for obj in _objects(document)]
     for obj in found:
         homeless = default_namespace and not metadata(obj).get("namespace")
@@ -30,7 +32,7 @@ def decode(text: str, default_namespace: str, cluster: Cluster) -> list[dict[str
 
 def _objects(document: Any) -> list[dict[str, Any]]:
     if not isinstance(document, dict) or not document.get("kind") or not document.get("apiVersion"):
-        raise ProviderError("the manifest holds a document without apiVersion and kind")
+        raise ProviderError("the manifest has a document without apiVersion and kind")
     if document["kind"].endswith("List") and isinstance(document.get("items"), list):
         return [obj for item in document["items"] for obj in _objects(item)]
     return [document]

@@ -1,4 +1,4 @@
-"""Waiting until an object is ready, as the official plugin does, and until one is gone."""
+"""Wait until an object is ready, as the official plugin does, or deleted."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from sandbox.provider.objects import Object, at, describe, kind_of
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 1.0
 DELETION_SECONDS = 300.0
-"""How long a deletion may take unless the resource says otherwise."""
+"""Default timeout of a deletion."""
 
 Report = Callable[[str], None]
-"""Shows what is being waited for; empty clears it."""
+"""Shows what a resource is waiting for; an empty text clears it."""
 
 
 @dataclass(frozen=True)
 class Awaiter:
-    """How readiness is seen, and the seconds it may take unless the resource says otherwise."""
+    """Readiness check of a kind with its default timeout."""
 
     check: Check
     seconds: float
@@ -59,16 +59,16 @@ def find_awaiter(obj: Object) -> Awaiter | None:
 
 
 def check(cluster: Cluster, obj: Object) -> Progress | None:
-    """The readiness of a live object now; None for kinds that are always ready."""
+    """Return the readiness of a live object; None for kinds that are always ready."""
     awaiter = find_awaiter(obj)
     return awaiter.check(cluster, obj) if awaiter else None
 
 
 def until_ready(cluster: Cluster, obj: Object, seconds: float | None, report: Report) -> Object:
-    """Wait until an object is ready; returns it as it then is.
+    """Wait until an object is ready; return the live object.
 
-    `seconds` overrides the kind's own limit. Raises NotInitialized when it fails or takes too
-    long, Cancelled when the engine gives up.
+    `seconds` overrides the kind's timeout. Raises NotInitialized on failure or timeout, Cancelled when
+    the engine cancels.
     """
     awaiter = find_awaiter(obj)
     if awaiter is None:
@@ -79,7 +79,7 @@ def until_ready(cluster: Cluster, obj: Object, seconds: float | None, report: Re
     while True:
         live = _get_live(cluster, obj)
         if live is None:
-            raise NotInitialized(obj, [f"{describe(obj)} was deleted while it was waited for"])
+            raise NotInitialized(obj, [f"{describe(obj)} was deleted while waiting for it"])
         obj = live
         progress = _progress(cluster, awaiter, obj)
         if progress.ready:
@@ -91,12 +91,12 @@ def until_ready(cluster: Cluster, obj: Object, seconds: float | None, report: Re
         if time.monotonic() + pause > deadline:
             raise NotInitialized(obj, [f"not ready after {limit:g} s", *progress.reasons])
         if cluster.cancelled.wait(pause):
-            raise Cancelled(obj, ["cancelled while waiting to get ready", *progress.reasons])
+            raise Cancelled(obj, ["cancelled while waiting until it is ready", *progress.reasons])
         pause = min(pause * 1.5, LONGEST_PAUSE_SECONDS)
 
 
 def until_gone(cluster: Cluster, obj: Object, seconds: float | None, report: Report) -> None:
-    """Wait until a deleted object is gone. Raises NotInitialized with what holds it back."""
+    """Wait until a deleted object is gone. Raises NotInitialized with the reasons."""
     limit = DELETION_SECONDS if seconds is None else seconds
     deadline = time.monotonic() + limit
     pause = FIRST_PAUSE_SECONDS
@@ -111,12 +111,12 @@ def until_gone(cluster: Cluster, obj: Object, seconds: float | None, report: Rep
         if time.monotonic() + pause > deadline:
             raise NotInitialized(live, [f"not gone after {limit:g} s", *holding])
         if cluster.cancelled.wait(pause):
-            raise Cancelled(live, ["cancelled while waiting to be gone", *holding])
+            raise Cancelled(live, ["cancelled while waiting until it is gone", *holding])
         pause = min(pause * 1.5, LONGEST_PAUSE_SECONDS)
 
 
 def deletion_blockers(obj: Object) -> list[str]:
-    """What keeps a deleted object from going: its finalizers, a namespace's contents."""
+    """Return what blocks a deletion: finalizers, a namespace's contents."""
     found = []
     finalizers = at(obj, ("metadata", "finalizers"), []) or []
     if finalizers:
@@ -129,7 +129,7 @@ def deletion_blockers(obj: Object) -> list[str]:
 
 
 def _get_live(cluster: Cluster, obj: Object) -> Object | None:
-    """The live object, or None when it or its kind is gone. A restarting server is waited for."""
+    """Return the live object; None when it or its kind is gone; `obj` while the server restarts."""
     try:
         return cluster.find(obj)
     except UnknownKind:

@@ -1,4 +1,4 @@
-"""Readiness of pods, and why the pods of a workload do not run."""
+"""Readiness of pods, and why a workload's pods do not run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pod(cluster: Cluster, obj: Object) -> Progress:
 
 
 def pod_problems(obj: Object) -> list[str]:
-    """What keeps a pod from running, one line each, container by container."""
+    """Return why a pod does not run, one line per cause."""
     found = []
     scheduled = condition(obj, "PodScheduled")
     if scheduled.get("status") == "False":
@@ -49,7 +49,7 @@ def pod_problems(obj: Object) -> list[str]:
 
 
 def problems_of_pods(cluster: Cluster, namespace: str, labels: dict[str, str]) -> list[str]:
-    """The troubles of the pods with these labels, newest pod first."""
+    """Return the problems of the pods with these labels, newest pod first."""
     pods = cluster.list(POD, namespace, labelSelector=selector(labels))
     pods.sort(key=lambda pod: at(pod, ("metadata", "creationTimestamp"), ""), reverse=True)
     return [text for pod in pods for text in pod_problems(pod)][:_MAX_PROBLEMS]

@@ -1,4 +1,4 @@
-"""How far an object is on its way to being ready."""
+"""Readiness of an object: ready, waiting or failed, with reasons."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sandbox.provider.objects import Object, at
 
 @dataclass(frozen=True)
 class Progress:
-    """`reasons` say what is missing. `failed`: it will not get ready by waiting."""
+    """`reasons`: what is missing. `failed`: waiting cannot help."""
 
     ready: bool
     reasons: tuple[str, ...] = ()
@@ -21,7 +21,7 @@ class Progress:
 READY = Progress(ready=True)
 
 Check = Callable[[Cluster, Object], Progress]
-"""Looks at a live object once, and at what else in the cluster tells its progress."""
+"""Checks a live object and related objects in the cluster once."""
 
 
 def waiting(*reasons: str) -> Progress:
@@ -46,12 +46,12 @@ def is_true(obj: Object, kind: str) -> bool:
 
 
 def explain(found: Object) -> str:
-    """A condition in words: its message, else its reason."""
+    """Return a condition's message, else its reason."""
     return str(found.get("message") or found.get("reason") or found.get("type") or "")
 
 
 def is_observed(obj: Object) -> bool:
-    """Whether the controller has seen the newest generation of the object."""
+    """Whether the controller has observed the newest generation."""
     seen = at(obj, ("status", "observedGeneration"))
     wanted = at(obj, ("metadata", "generation"))
     return seen is not None and (wanted is None or seen >= wanted)

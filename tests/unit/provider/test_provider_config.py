@@ -74,8 +74,8 @@ def test_the_cluster_and_the_namespace_come_from_the_context_unless_they_are_nam
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ("/nowhere/kubeconfig", "no file /nowhere/kubeconfig"),
-        ("a: [", "is no YAML"),
+        ("/nowhere/kubeconfig", "kubeconfig: /nowhere/kubeconfig does not exist"),
+        ("a: [", "invalid YAML"),
         ("a: b", "has no clusters"),
     ],
 )

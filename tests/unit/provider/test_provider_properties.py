@@ -103,5 +103,5 @@ def test_inputs_lose_their_marks_and_what_only_the_api_server_writes() -> None:
 
 
 def test_what_is_no_property_value_is_refused() -> None:
-    with pytest.raises(TypeError, match="no property value: set"):
+    with pytest.raises(TypeError, match="not a property value: set"):
         encode({"a": {1}})

@@ -110,7 +110,7 @@ def test_a_kind_is_scoped_by_the_definition_that_the_program_registers_with_it()
     ("token", "reason"),
     [
         ("kubernetes:helm.sh/v4:Chart", "cannot fetch Helm charts"),
-        ("kubernetes:core/v1:ConfigMapList", "lists only exist in manifests"),
+        ("kubernetes:core/v1:ConfigMapList", "lists exist in manifests only"),
     ],
 )
 def test_what_the_stand_in_cannot_do_is_refused_at_once(token: str, reason: str) -> None:
@@ -284,7 +284,7 @@ def test_a_claim_that_binds_with_its_first_pod_is_not_waited_for() -> None:
 def test_a_cancelled_wait_ends_at_once() -> None:
     cluster = FakeCluster()
     cluster.cancelled.set()
-    assert settle(cluster, "Pending")[0] == "cancelled while waiting to get ready"
+    assert settle(cluster, "Pending")[0] == "cancelled while waiting until it is ready"
 
 
 def read(cluster: FakeCluster, written: Any) -> Any:
@@ -381,7 +381,7 @@ def test_a_patch_resource_shares_an_object_and_gives_its_fields_back() -> None:
 
 
 def test_a_patch_resource_must_name_what_it_patches() -> None:
-    with pytest.raises(ProviderError, match=r"metadata\.name: missing; a Patch resource names"):
+    with pytest.raises(ProviderError, match=r"metadata\.name: missing; a Patch resource requires"):
         check(FakeCluster(), "kubernetes:core/v1:ConfigMapPatch", NAMELESS)
 
 

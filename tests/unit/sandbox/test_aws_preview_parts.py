@@ -65,12 +65,12 @@ def test_an_add_on_has_a_version_of_the_form_that_eks_gives() -> None:
         (
             "getInstance",
             {},
-            r"no answer for the look-up aws:index/getInstance:getInstance: .*run it",
+            r"no answer for the invoke aws:index/getInstance:getInstance; run it",
         ),
         (
             "getAddonVersion",
             {"addonName": "none"},
-            "no version of the EKS add-on none; allowed aws",
+            "no version of the EKS add-on none; known are aws",
         ),
     ],
 )
