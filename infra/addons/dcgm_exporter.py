@@ -53,6 +53,7 @@ IMAGE: Final = Image(
 
 DCGM_EXPORTER: Final = AddOn(
     name=NAME,
+    summary="GPU metrics, with the device plugin alone.",
     chart="dcgm-exporter",
     repository="https://nvidia.github.io/dcgm-exporter/helm-charts",
     version="4.8.3",

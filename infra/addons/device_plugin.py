@@ -33,6 +33,7 @@ def plan(args: GpuNodesArgs) -> Installable:
 
 DEVICE_PLUGIN: Final = AddOn(
     name=NAME,
+    summary="Device plugin alone, instead of the GPU operator.",
     chart="nvidia-device-plugin",
     repository="https://nvidia.github.io/k8s-device-plugin",
     version="0.18.0",

@@ -32,6 +32,7 @@ def plan(args: GpuNodesArgs) -> Installable:
 
 EFA_DEVICE_PLUGIN: Final = AddOn(
     name=NAME,
+    summary="Offers EFA adapters to pods.",
     chart="aws-efa-k8s-device-plugin",
     repository="https://aws.github.io/eks-charts",
     version="v0.5.20",

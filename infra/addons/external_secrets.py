@@ -40,6 +40,7 @@ def plan() -> Installable:
 
 EXTERNAL_SECRETS: Final = AddOn(
     name="externalSecrets",
+    summary="Fetches secrets that teams keep in a store.",
     chart="oci://ghcr.io/external-secrets/charts/external-secrets",
     version="2.13.0",
     app_version="v2.13.0",

@@ -192,6 +192,7 @@ def _pod_monitor() -> Manifest:
 
 FLUENT_BIT: Final = AddOn(
     name=NAME,
+    summary="Ships logs of runs; see `logs`.",
     chart="fluent-bit",
     repository="https://fluent.github.io/helm-charts",
     version="0.57.6",

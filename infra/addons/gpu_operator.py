@@ -137,6 +137,7 @@ def _operand(key: str, repository: str, tag: str = "") -> Image:
 
 GPU_OPERATOR: Final = AddOn(
     name=NAME,
+    summary="Device plugin, GPU labels, MIG and DCGM in one; see `gpus`.",
     chart="gpu-operator",
     repository="https://helm.ngc.nvidia.com/nvidia",
     version="v26.7.0",

@@ -35,6 +35,7 @@ def plan() -> Installable:
 
 JOBSET: Final = AddOn(
     name="jobset",
+    summary="Launcher `jobset`.",
     chart="oci://registry.k8s.io/jobset/charts/jobset",
     version="0.12.0",
     app_version="v0.12.0",

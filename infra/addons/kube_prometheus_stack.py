@@ -206,6 +206,7 @@ _KINDS: Final = ("PodMonitor", "Probe", "PrometheusRule", "ServiceMonitor")
 
 KUBE_PROMETHEUS_STACK: Final = AddOn(
     name=NAME,
+    summary="Prometheus, Alertmanager and Grafana; see `observability`.",
     chart="oci://ghcr.io/prometheus-community/charts/kube-prometheus-stack",
     version="89.2.2",
     app_version="v0.93.1",

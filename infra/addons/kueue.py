@@ -53,6 +53,7 @@ _KINDS: Final = (
 
 KUEUE: Final = AddOn(
     name="kueue",
+    summary="Queues runs and admits gangs.",
     chart="oci://registry.k8s.io/kueue/charts/kueue",
     version="0.20.3",
     app_version="v0.20.3",

@@ -96,6 +96,8 @@ class AddOn:
 
     name: str
     """Key in the stack file's `operators`, in camel case, and in `registry.ADD_ONS`."""
+    summary: str = ""
+    """Meaning of its key in the reference of the stack file."""
     section: Section = Section.OPERATORS
     chart: str = ""
     """OCI reference; a name where there is a `repository`; empty: no chart, objects only."""

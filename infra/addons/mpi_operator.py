@@ -76,6 +76,7 @@ def plan(image: ControllerImage) -> Installable:
 
 MPI_OPERATOR: Final = AddOn(
     name="mpiOperator",
+    summary="Launcher `mpijob`.",
     version="0.8.2",
     app_version="0.8.2",
     namespace=_NAMESPACE,

@@ -44,6 +44,7 @@ def plan() -> Installable:
 
 KUBEFLOW_TRAINER: Final = AddOn(
     name="kubeflowTrainer",
+    summary="Launcher `trainjob`.",
     chart="oci://ghcr.io/kubeflow/charts/kubeflow-trainer",
     version="2.3.0",
     app_version="v2.3.0",

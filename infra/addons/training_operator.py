@@ -168,6 +168,7 @@ def _webhook() -> Manifest:
 
 TRAINING_OPERATOR: Final = AddOn(
     name="trainingOperator",
+    summary="Launcher `pytorchjob`.",
     version="1.9.3",
     app_version="v1.9.3",
     namespace=_NAMESPACE,

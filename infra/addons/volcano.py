@@ -60,6 +60,7 @@ def _image(part: str) -> Image:
 
 VOLCANO: Final = AddOn(
     name="volcano",
+    summary="Gang scheduler with queues.",
     chart="volcano",
     repository="https://volcano-sh.github.io/helm-charts",
     version="1.15.1",

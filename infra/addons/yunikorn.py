@@ -32,6 +32,7 @@ def plan() -> Installable:
 
 YUNIKORN: Final = AddOn(
     name="yunikorn",
+    summary="Gang scheduler with a tree of queues.",
     chart="yunikorn",
     repository="https://apache.github.io/yunikorn-release",
     version="1.9.0",

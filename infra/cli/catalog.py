@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     before = catalog.load()
     parser = argparse.ArgumentParser(prog="python -m infra.cli.catalog", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    refreshing = commands.add_parser("refresh", help="read types and prices anew from AWS")
+    refreshing = commands.add_parser("refresh", help="refresh types and prices from AWS")
     refreshing.add_argument(
         "--region",
         action="append",

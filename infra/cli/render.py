@@ -1,7 +1,7 @@
-"""`python -m infra.render STACK`: every resource that the program registers for a stack.
+"""`python -m infra.render STACK`: print every resource that the program registers for a stack.
 
-The program runs under Pulumi's mocks: no engine, no cloud, no cluster. One JSON line per resource,
-the same for the same checkout: what golden files, policies and reviewers read.
+The program runs with Pulumi's mocks, without engine, cloud or cluster. Prints one JSON line per resource,
+deterministic for a checkout, as input of golden files, policies and reviewers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _STACK: Final = "pulumi:pulumi:Stack"
 
 
 class _NoCloud(mocks.Mocks):
-    """Answers what can be known without one; resources are answered by the recorder."""
+    """Pulumi's mocks: results of calls that need no cloud. The recorder handles resources."""
 
     def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
         raise RuntimeError(f"the program reads {args.typ} {args.name}, which needs a cloud")
@@ -44,9 +44,9 @@ class _NoCloud(mocks.Mocks):
 
 
 class _Recorder(mocks.MockMonitor):
-    """Keeps what the program says of each resource, and echoes its inputs as its outputs.
+    """Record each registered resource, and return its inputs as its outputs.
 
-    What only a cloud could add to them is a placeholder.
+    Outputs that a cloud would add are placeholders.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class _Recorder(mocks.MockMonitor):
         return outputs
 
     def _reference(self, name: str, inputs: Mapping[str, Any]) -> Record:
-        """The cluster inside of the remote component, where Pulumi will look its state up."""
+        """Return the cluster inside of the remote component, whose state Pulumi looks up."""
         urn = self.make_urn("", render_outputs.EKS_CLUSTER, name)
         state = render_outputs.eks_cluster(name, inputs)
         self.resources[urn] = mocks.MockMonitor.ResourceRegistration(urn, name, state)
@@ -95,7 +95,7 @@ class _Recorder(mocks.MockMonitor):
 
 
 def _reference(urn: str) -> str:
-    """`TYPE::NAME` of a URN, without the types of its parents; empty for the stack itself."""
+    """Return `TYPE::NAME` of a URN, without the types of its parents; empty for the stack itself."""
     if not urn:
         return ""
     _, _, kind, name = urn.split("::", 3)
@@ -107,14 +107,14 @@ def _reference(urn: str) -> str:
 
 
 def _provider(request: Any) -> str:
-    """The explicit provider's reference; empty where the default one, or none, is used."""
+    """Return the explicit provider's reference; empty for the default one or none."""
     if request.provider:
         return _reference(request.provider.rpartition("::")[0])
     return ", ".join(sorted(_reference(p.rpartition("::")[0]) for p in request.providers.values()))
 
 
 def engine_config(values: Mapping[str, Any]) -> dict[str, str]:
-    """A stack file's values as the engine hands them to the program."""
+    """Return a stack file's values as the engine passes them to the program."""
     return {
         f"{naming.PROJECT}:{key}": value if isinstance(value, str) else json.dumps(value)
         for key, value in values.items()
@@ -122,14 +122,14 @@ def engine_config(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def render(stack: str, values: Mapping[str, Any]) -> list[Record]:
-    """Every resource of a stack with this configuration, parents before children, then by name.
+    """Return every resource of a stack with this configuration, parents before children, then by name.
 
     Raises pulumi.RunError with one line per mistake.
     """
     recorder = _Recorder()
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
-    # An earlier render's stack would lend this one its name.
+    # Reset the stack of an earlier render.
     settings.set_root_resource(None)  # type: ignore[arg-type]
     mocks.set_mocks(recorder.mocks, naming.PROJECT, stack, preview=False, monitor=recorder)
     pulumi.runtime.set_all_config(engine_config(values))
@@ -156,7 +156,7 @@ def in_order(records: Any) -> list[Record]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
+    """Run the command and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m infra.render", description=__doc__)
     parser.add_argument("stack", metavar="STACK", help="such as local")
     stack = parser.parse_args(arguments).stack

@@ -1,6 +1,6 @@
-"""What rendered resources say of themselves: outputs that only a cloud could know, as `${NAME.output}`.
+"""Placeholders `${NAME.output}` for outputs of rendered resources that only a cloud knows.
 
-Only those that another resource's inputs are made of. A reviewer reads in them what refers to what.
+Only outputs that other resources' inputs contain. They show reviewers which resource refers to which.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MORE: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def added(type_: str, name: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Outputs of a resource beyond its inputs; none for types that are not AWS's."""
+    """Return a resource's outputs in addition to its inputs; none for types other than AWS's."""
     if type_ == EKS_COMPONENT:
         return {"kubeconfigJson": placeholder(name, "kubeconfig")}
     if not type_.startswith(_AWS):
@@ -38,7 +38,7 @@ def added(type_: str, name: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def eks_cluster(name: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """State of the cluster inside of pulumi_eks' component."""
+    """Return the state of the cluster inside of pulumi_eks' component."""
     return {
         "name": inputs["name"],
         "arn": placeholder(name, "arn"),
@@ -49,12 +49,12 @@ def eks_cluster(name: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def looked_up(token: str, args: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to a look-up. Raises LookupError for one that has none here."""
+    """Return the result of a look-up. Raises LookupError for an unknown one."""
     if token == "aws:eks/getAddonVersion:getAddonVersion":
         return {"version": f"recommended for Kubernetes {args['kubernetesVersion']}"}
     raise LookupError(f"the program calls {token}, which needs a cloud")
 
 
 def placeholder(name: str, output: str) -> str:
-    """What stands for a value that the cloud decides."""
+    """Return the placeholder of a value that the cloud decides."""
     return f"${{{name}.{output}}}"

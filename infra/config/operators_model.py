@@ -1,13 +1,13 @@
-"""Controllers that the platform needs, in the stack file: one key per add-on of `infra/addons/registry.py`."""
+"""The section `operators` of the stack file: one key per add-on of `infra/addons/registry.py`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, create_model
 from pydantic.alias_generators import to_snake
 
-from infra.addons.registry import OPERATORS
+from infra.addons.registry import ADD_ONS, OPERATORS
 from infra.config.types import Bool, Image, StrictModel
 
 
@@ -21,12 +21,16 @@ class OperatorConfig(StrictModel):
 
 
 class _Operators(StrictModel):
-    """Controllers by name; one that is not named is not there."""
+    """Controllers by name; those that are omitted are absent."""
 
     def present(self) -> dict[str, OperatorConfig]:
-        """Those that the stack file names."""
+        """Return the controllers that the stack file names, in the registry's order."""
         named = {name: getattr(self, to_snake(name)) for name in OPERATORS}
         return {name: chosen for name, chosen in named.items() if chosen is not None}
+
+
+def _field(name: str) -> Any:
+    return Field(default=None, json_schema_extra={"description": ADD_ONS[name].summary})
 
 
 if TYPE_CHECKING:
@@ -38,5 +42,5 @@ else:
     OperatorsConfig = create_model(
         "OperatorsConfig",
         __base__=_Operators,
-        **{to_snake(name): (OperatorConfig | None, None) for name in OPERATORS},
+        **{to_snake(name): (OperatorConfig | None, _field(name)) for name in OPERATORS},
     )

@@ -72,7 +72,6 @@ WORKLOAD_PRIORITY: Final = "kueue.x-k8s.io/priority-class"
 MAX_EXEC_SECONDS: Final = "kueue.x-k8s.io/max-exec-time-seconds"
 PREFERRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-preferred-topology"
 REQUIRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-required-topology"
-PODSET_GROUP: Final = "kueue.x-k8s.io/podset-group-name"
 KUEUE_API: Final = "kueue.x-k8s.io/v1beta2"
 KUEUE_NAMESPACE: Final = "kueue-system"
 

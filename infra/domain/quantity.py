@@ -27,9 +27,9 @@ _QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([a-zA-Z]*)")
 
 
 def parse(text: str) -> Decimal:
-    """The value of a non-negative quantity such as `500m`, `32` or `4Ti`.
+    """Return the value of a non-negative quantity such as `500m`, `32` or `4Ti`.
 
-    Raises ValueError with the text when it is none.
+    Raises ValueError if it is not one.
     """
     match = _QUANTITY.fullmatch(text)
     if not match or match[2] not in _SUFFIXES:
@@ -41,22 +41,22 @@ def parse(text: str) -> Decimal:
 
 
 def millicores(text: str) -> int:
-    """CPU quantity in thousandths of a core, rounded down."""
+    """Return a CPU quantity in thousandths of a core, rounded down."""
     return int(parse(text) * 1000)
 
 
 def bytes_(text: str) -> int:
-    """Memory or storage quantity in bytes, rounded down."""
+    """Return a memory or storage quantity in bytes, rounded down."""
     return int(parse(text))
 
 
 def cpu(milli: int) -> str:
-    """Millicores in the shortest form the API server keeps: `4` or `3500m`."""
+    """Return millicores in the API server's shortest form: `4` or `3500m`."""
     return str(milli // 1000) if milli % 1000 == 0 else f"{milli}m"
 
 
 def memory(size: int) -> str:
-    """Bytes in the largest unit that divides them: `16Gi`, `512Mi`, `1000Ki`."""
+    """Return bytes in the largest unit that divides them: `16Gi`, `512Mi`, `1000Ki`."""
     for suffix in ("Pi", "Ti", "Gi", "Mi", "Ki"):
         unit = int(_SUFFIXES[suffix])
         if size and size % unit == 0:
