@@ -44,12 +44,12 @@ def provision_aws(config: StackConfig) -> ClusterTarget | None:
 
 def attach_existing(config: StackConfig) -> ClusterTarget:
     """Use an existing cluster, with simulated nodes and storage where configured."""
-    on = k8s.Provider("cluster", arguments.provider(config))
+    on = k8s.Provider("cluster", arguments.existing_cluster(config))
     opts = pulumi.ResourceOptions(provider=on)
     ready: list[pulumi.Resource] = []
     if (nodes := arguments.simulated_nodes(config)).pools:
         ready.append(SimulatedNodePools("nodes", nodes, opts))
-    if named := arguments.named_storage(config):
+    if named := arguments.named_storage_class(config):
         return ClusterTarget(kubernetes=on, ready=ready, storage=named)
     simulated = SimulatedStorage("storage", arguments.simulated_storage(config), opts)
     return ClusterTarget(kubernetes=on, ready=[*ready, simulated], storage=simulated)

@@ -10,10 +10,13 @@ import pulumi_kubernetes as k8s
 from infra.addons import gpu_operator, mirror
 from infra.addons.gpu_nodes import GpuNodesArgs
 from infra.config import platform_record
-from infra.config.model import ExistingClusterConfig, StackConfig, TeamConfig
+from infra.config.model import StackConfig
+from infra.config.sections.cluster import ExistingClusterConfig, provider_args
+from infra.config.sections.storage import named_storage, volume_sizes
+from infra.config.sections.teams.model import TeamConfig, queue_teams
 from infra.config.types import repository_of
 from infra.domain.pools import Autoscaler, Workload
-from infra.domain.storage import NamedStorageClass, SharedStorage, VolumeSizes
+from infra.domain.storage import NamedStorageClass, SharedStorage
 from infra.domain.tier import DEFAULT_PRIORITIES
 from infra.queueing import priorities
 from infra.queueing.backends import backend
@@ -27,14 +30,15 @@ from infra.tenancy.shared_view import SharedViewArgs
 from infra.tenancy.team import TeamArgs
 
 
-def provider(config: StackConfig) -> k8s.ProviderArgs:
-    """The cluster that is there; without a path of its own it is what KUBECONFIG names."""
+def existing_cluster(config: StackConfig) -> k8s.ProviderArgs:
+    """Return the provider of the existing cluster."""
     assert isinstance(config.cluster, ExistingClusterConfig)
-    return k8s.ProviderArgs(
-        kubeconfig=config.cluster.kubeconfig_path,
-        context=config.cluster.context,
-        enable_server_side_apply=True,
-    )
+    return provider_args(config.cluster)
+
+
+def named_storage_class(config: StackConfig) -> NamedStorageClass | None:
+    """Return the storage class that the stack names; None where the stack creates its storage."""
+    return named_storage(config.storage)
 
 
 def simulated_nodes(config: StackConfig) -> SimulatedNodePoolsArgs:
@@ -63,7 +67,7 @@ def queues(config: StackConfig) -> QueuesArgs:
     return QueuesArgs(
         cohort=config.cohort,
         pools=tuple(pool for pool in config.pools if pool.workload is Workload.GPU_TRAINING),
-        teams=platform_record.queue_teams(config),
+        teams=queue_teams(config.teams),
         gang_scale_up=config.autoscaler is Autoscaler.CLUSTER_AUTOSCALER,
         placeholder=_placeholder(config),
     )
@@ -75,21 +79,9 @@ def _placeholder(config: StackConfig) -> str:
     return mirror.image(image, config.mirror or "") if image else ""
 
 
-def volume_sizes(config: StackConfig) -> VolumeSizes:
-    """What each team gets."""
-    return VolumeSizes(checkpoints=config.storage.checkpoints, datasets=config.storage.datasets)
-
-
-def named_storage(config: StackConfig) -> NamedStorageClass | None:
-    """The class that the stack names; None: the stack makes its storage."""
-    if config.storage.storage_class is None:
-        return None
-    return NamedStorageClass(storage_class=config.storage.storage_class, sizes=volume_sizes(config))
-
-
 def simulated_storage(config: StackConfig) -> SimulatedStorageArgs:
     """Storage without a cloud."""
-    return SimulatedStorageArgs(sizes=volume_sizes(config))
+    return SimulatedStorageArgs(sizes=volume_sizes(config.storage))
 
 
 def teams(

@@ -5,13 +5,14 @@ from __future__ import annotations
 from infra.addons import fluent_bit, mirror
 from infra.addons.cluster_autoscaler import AUTOSCALER_TAGS
 from infra.config import arguments, logs_arguments, observability_arguments
-from infra.config.aws_model import EksClusterConfig, MadeNetworkConfig
 from infra.config.model import OnAws, StackConfig
+from infra.config.sections.cluster import cluster_choice
+from infra.config.sections.network import MadeNetworkConfig
+from infra.config.sections.storage import named_storage, volume_sizes
 from infra.domain.pools import Nodes
 from infra.domain.storage import NamedStorageClass
 from infra.sites.aws.args import (
     AwsStackArgs,
-    ClusterChoice,
     EfsChoice,
     LustreChoice,
     RunLogsChoice,
@@ -34,7 +35,7 @@ def foundation(config: StackConfig, on: OnAws, stack: str) -> AwsStackArgs:
             tags=on.aws.tags,
         ),
         network=_network(on),
-        cluster=_cluster(on.cluster),
+        cluster=cluster_choice(on.cluster),
         pools=config.pools_of(Nodes.MANAGED, Nodes.KARPENTER),
         autoscaler=config.autoscaler,
         charts={
@@ -46,7 +47,7 @@ def foundation(config: StackConfig, on: OnAws, stack: str) -> AwsStackArgs:
             MetadataAccess.PODS if config.interruption.imds_sidecar else MetadataAccess.NODE
         ),
         storage=_storage(config),
-        sizes=arguments.volume_sizes(config),
+        sizes=volume_sizes(config.storage),
         bucket_prefix=on.buckets.prefix,
         old_checkpoint_days=on.buckets.old_checkpoint_days,
         teams=tuple(team.name for team in config.teams),
@@ -96,25 +97,11 @@ def _network(on: OnAws) -> NetworkArgs | ExistingNetworkArgs:
     )
 
 
-def _cluster(cluster: EksClusterConfig) -> ClusterChoice:
-    return ClusterChoice(
-        version=cluster.version,
-        public_cidrs=cluster.endpoint,
-        admins=cluster.admins,
-        deployers=cluster.deployers,
-        viewers=cluster.viewers,
-        log_retention_days=cluster.log_retention_days,
-        system_types=cluster.system_nodes.instance_types,
-        system_min=cluster.system_nodes.min,
-        system_max=cluster.system_nodes.max,
-    )
-
-
 def _storage(config: StackConfig) -> LustreChoice | EfsChoice | NamedStorageClass:
     storage = config.storage
     if storage.fsx:
         return LustreChoice(
             zone=storage.fsx.zone, throughput_per_tib=storage.fsx.throughput_per_tib
         )
-    named = arguments.named_storage(config)
+    named = named_storage(config.storage)
     return named or EfsChoice()

@@ -5,51 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import pulumi
 import pydantic
 import yaml
 from pulumi.runtime import config as engine_config
 
-from infra.config import checks
-from infra.config.aws_model import (
-    AwsConfig,
-    EksClusterConfig,
-    ExistingNetworkConfig,
-    MadeNetworkConfig,
-)
-from infra.config.checks.partial import UNKNOWN, UNKNOWN_ACCOUNT, UNNAMED, PartialStack
 from infra.config.errors import ConfigError, ConfigIssue, from_pydantic, one_of
-from infra.config.model import PoolConfig, StackConfig, StorageConfig, TeamConfig
+from infra.config.model import StackConfig
+from infra.config.partial import PartialStack
 from infra.config.repair import repaired
-from infra.config.types import StrictModel
+from infra.config.sections.registry import CHECKS
 from infra.domain import naming
-from infra.domain.pools import NODES_MAX
-from infra.domain.tier import RESEARCH
 
 _STACK_FILE_KEYS: Final = frozenset(
     {"config", "environment", "encryptionsalt", "encryptedkey", "secretsprovider"}
 )
-_NEUTRAL_POOL: Final[Mapping[str, Any]] = {
-    "capacity": "on-demand",
-    "instanceTypes": [UNKNOWN],
-    "max": NODES_MAX,
-    "zone": UNKNOWN,
-}
-_NEUTRAL_TEAM: Final[Mapping[str, Any]] = {
-    "tier": RESEARCH.name,
-    "quota": {"cpu": "1", "memory": "1", "gpus": 0},
-}
-_NEUTRAL_EKS: Final[Mapping[str, Any]] = {"name": UNKNOWN}
-_NEUTRAL_AWS: Final[Mapping[str, Any]] = {"region": UNKNOWN, "account": UNKNOWN_ACCOUNT}
-_NEUTRAL_NETWORK: Final[Mapping[str, Any]] = {"cidr": "10.0.0.0/16", "zones": [UNKNOWN]}
-_NEUTRAL_STORAGE: Final[Mapping[str, Any]] = {"checkpoints": "1Gi", "datasets": "1Gi"}
-"""Stand-ins for fields that are missing or invalid, chosen to pass every check."""
-
-_S = TypeVar("_S", bound=StrictModel)
-
-
 _DEPTH_MAX: Final = 100
 """Lists and mappings inside of each other; deeper ones exhaust the parser's stack."""
 
@@ -216,58 +188,5 @@ def parse(values: Mapping[str, Any]) -> StackConfig:
 
 def _check(values: Mapping[str, Any]) -> list[ConfigIssue]:
     """Return the issues of all checks, as far as the values can be read."""
-    stack = _partial(values)
-    return [issue for check in checks.ALL for issue in check(stack)]
-
-
-def _partial(values: Mapping[str, Any]) -> PartialStack:
-    cluster = values.get("cluster")
-    on_eks = isinstance(cluster, dict) and cluster.get("provider") == EksClusterConfig.TAG
-    return PartialStack(
-        pools=_items(values.get("nodePools"), PoolConfig, _NEUTRAL_POOL),
-        teams=_items(values.get("teams"), TeamConfig, _NEUTRAL_TEAM),
-        storage=_repaired(values.get("storage"), StorageConfig, _NEUTRAL_STORAGE),
-        eks=_repaired(cluster, EksClusterConfig, _NEUTRAL_EKS) if on_eks else None,
-        aws=_repaired(values.get("aws"), AwsConfig, _NEUTRAL_AWS) if on_eks else None,
-        network=_network(values.get("network")) if on_eks else None,
-        raw=_text_keys(dict(values)),
-    )
-
-
-def _text_keys(value: Any) -> Any:
-    """Return the value with every key as text; a key of another type is reported already."""
-    if isinstance(value, dict):
-        return {str(key): _text_keys(inner) for key, inner in value.items()}
-    return [_text_keys(inner) for inner in value] if isinstance(value, list) else value
-
-
-def _network(value: Any) -> MadeNetworkConfig | ExistingNetworkConfig | None:
-    if isinstance(value, dict) and "existing" in value:
-        return _repaired(value, ExistingNetworkConfig, {})
-    return _repaired(value, MadeNetworkConfig, _NEUTRAL_NETWORK)
-
-
-def _items(value: Any, model: type[_S], neutral: Mapping[str, Any]) -> list[tuple[int, _S]]:
-    if not isinstance(value, list):
-        return []
-    items = [
-        (index, _repaired(item, model, {"name": f"{UNNAMED}{index}", **neutral}))
-        for index, item in enumerate(value)
-    ]
-    return [(index, item) for index, item in items if item is not None]
-
-
-def _repaired(value: Any, model: type[_S], neutral: Mapping[str, Any]) -> _S | None:
-    """Return the section with neutral values for invalid fields, so that checks see the rest."""
-    if not isinstance(value, dict):
-        return None
-    try:
-        return model.model_validate(value)
-    except pydantic.ValidationError as error:
-        wrong = {e["loc"][0] for e in error.errors() if e["loc"]}
-    sound = {key: inner for key, inner in value.items() if key not in wrong}
-    needed = {key: inner for key, inner in neutral.items() if key not in sound}
-    try:
-        return model.model_validate({**sound, **needed})
-    except pydantic.ValidationError:
-        return None
+    stack = PartialStack(values)
+    return [issue for check in CHECKS for issue in check(stack)]

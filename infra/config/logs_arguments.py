@@ -11,8 +11,8 @@ from infra.addons.fluent_bit import (
     Loki,
 )
 from infra.config import platform_record
-from infra.config.logs_model import CloudWatchConfig
 from infra.config.model import StackConfig
+from infra.config.sections.logs import CloudWatchConfig
 from infra.domain import naming
 from infra.sites.aws import run_log_access
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from infra.addons.kube_prometheus_stack import NAME, Grafana, KubePrometheusStackArgs
 from infra.config import platform_record
 from infra.config.model import StackConfig
-from infra.config.observability_model import ObservabilityConfig
+from infra.config.sections.observability import ObservabilityConfig
 from infra.domain import catalog, naming, quantity
 from infra.domain.pools import Capacity
 from infra.observability.component import ObservabilityArgs

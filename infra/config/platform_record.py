@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from infra.config.model import QuotaConfig, StackConfig, StorageKind
+from infra.config.model import StackConfig
+from infra.config.sections.storage import storage_class
+from infra.config.sections.teams.model import queue_teams
 from infra.config.types import repository_of
-from infra.domain import launcher_support, naming, quantity
+from infra.domain import launcher_support, naming
 from infra.domain.cloud import Cloud
 from infra.domain.platform import Platform, TeamOutputs
 from infra.domain.pools import Workload
-from infra.domain.tier import DEFAULT_PRIORITIES, TIERS
+from infra.domain.tier import DEFAULT_PRIORITIES
 from infra.queueing import priorities, quotas
 from infra.queueing.backends import backend
-from infra.queueing.quotas import QueueTeam
 from infra.sites.aws.cloud import Aws
 
 
@@ -25,46 +26,10 @@ def to_install(config: StackConfig) -> tuple[str, ...]:
     return tuple(name for name, one in config.operators.present().items() if not one.provided)
 
 
-def storage_class(config: StackConfig) -> str:
-    """The class of every claim; empty where volumes are there before their claims (FSx)."""
-    classes = {
-        StorageKind.SIMULATED: naming.SIMULATED_STORAGE_CLASS,
-        StorageKind.STORAGE_CLASS: config.storage.storage_class or "",
-        StorageKind.EFS: naming.EFS_STORAGE_CLASS,
-        StorageKind.FSX: "",
-    }
-    return classes[config.storage.kind]
-
-
 def gang_api(config: StackConfig) -> str:
     """API of Kubernetes' own PodGroup in the cluster's version; empty where nothing needs it."""
     apis = backend(config.scheduler).gang_apis
     return apis[config.cluster.version or ""] if apis else ""
-
-
-def _amounts(quota: QuotaConfig) -> dict[str, int]:
-    return {
-        "cpu": quantity.millicores(quota.cpu),
-        "memory": quantity.bytes_(quota.memory),
-        naming.GPU: quota.gpus,
-    }
-
-
-def queue_teams(config: StackConfig) -> tuple[QueueTeam, ...]:
-    """What queues know of the teams."""
-    return tuple(
-        QueueTeam(
-            name=team.name,
-            tier=team.tier,
-            guaranteed=team.guaranteed,
-            borrowing=team.borrowing,
-            lending=team.lending,
-            on_demand_usd_per_hour=team.on_demand_usd_per_hour,
-            fair_weight=team.fair_weight or TIERS[team.tier].fair_weight,
-            quota=_amounts(team.quota),
-        )
-        for team in config.teams
-    )
 
 
 def registries(config: StackConfig) -> tuple[str, ...]:
@@ -97,7 +62,7 @@ def platform(config: StackConfig, stack: str) -> Platform:
     """The record for a stack of this name."""
     gpu_pools = [pool for pool in config.pools if pool.workload is Workload.GPU_TRAINING]
     scheduler = backend(config.scheduler)
-    queued = {team.name: team for team in queue_teams(config)}
+    queued = {team.name: team for team in queue_teams(config.teams)}
     teams = {
         team.name: TeamOutputs(
             name=team.name,
@@ -126,7 +91,7 @@ def platform(config: StackConfig, stack: str) -> Platform:
         gang_api=gang_api(config),
         priorities=priorities.PRIORITIES,
         default_priority=DEFAULT_PRIORITIES,
-        storage_class=storage_class(config),
+        storage_class=storage_class(config.storage),
         registries=registries(config),
         egress_cidrs=config.egress_cidrs,
         grafana=grafana_url(config),

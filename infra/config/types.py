@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -49,6 +49,9 @@ class StrictModel(BaseModel):
     """Base of every part of a file that people write."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_camel)
+
+    NEUTRAL: ClassVar[Mapping[str, Any]] = {}
+    """Values by key that pass every check, for fields that are missing or invalid."""
 
 
 def _dns_label(value: str) -> str:

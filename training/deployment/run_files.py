@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import pydantic
 
-from infra.config.checks.secrets import secrets_in
 from infra.config.errors import (
     ConfigError,
     ConfigIssue,
@@ -23,6 +22,7 @@ from infra.config.errors import (
     within,
 )
 from infra.config.loader import read_yaml
+from infra.config.plaintext_secrets import secrets_in
 from infra.config.types import SOURCE_SUFFIX
 from infra.domain.platform import Platform
 from training import source

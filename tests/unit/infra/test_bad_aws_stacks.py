@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from infra.config import parse
-from infra.config.aws_model import EksClusterConfig
-from infra.config.model import StorageKind
+from infra.config.sections.cluster import EksClusterConfig
+from infra.config.sections.storage import StorageKind
 from infra.domain import catalog
 from infra.domain.pools import Nodes, ReservationKind
 from tests.golden.example_runs import stack_values as existing
@@ -443,9 +443,9 @@ def test_all_mistakes_come_at_once() -> None:
         "aws.region",
         "network.zones",
         "network.cidr",
+        "nodePools[2].zone",
         "nodePools[0].nodes",
         "nodePools[1].nodes",
-        "nodePools[2].zone",
     ]
 
 

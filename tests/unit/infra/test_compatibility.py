@@ -15,8 +15,8 @@ from infra.addons.cluster_autoscaler import AUTOSCALER_TAGS
 from infra.addons.model import AddOn, Installable
 from infra.addons.registry import ADD_ONS, OPERATORS
 from infra.config import add_ons as plans
-from infra.config.aws_model import EksClusterConfig
-from infra.config.operators_model import OperatorsConfig
+from infra.config.sections.cluster import EksClusterConfig
+from infra.config.sections.operators import OperatorsConfig
 from infra.domain import naming
 from infra.queueing import scale_up, volcano, yunikorn
 from infra.sites.aws import karpenter, karpenter_manifests, provisioning_request

@@ -8,8 +8,8 @@ import pytest
 
 from infra.addons.fluent_bit import CloudWatch, Endpoint, Http, Loki
 from infra.config import add_ons, logs_arguments, parse
-from infra.config.aws_model import EksClusterConfig
-from infra.config.logs_model import CloudWatchConfig
+from infra.config.sections.cluster import EksClusterConfig
+from infra.config.sections.logs import CloudWatchConfig
 from infra.domain import naming
 from tests.golden.example_runs import stack_values as existing
 from tests.unit.infra.example_eks import stack_values as eks

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from infra.config.drills_model import RestoreDrillConfig
+from infra.config.sections.teams.model import RestoreDrillConfig
 from infra.domain import naming
 from infra.kubernetes import pod_security
 from infra.tenancy import restore_drill

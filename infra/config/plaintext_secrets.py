@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from infra.config.checks.partial import PartialStack
 from infra.config.errors import ConfigIssue, join
+from infra.config.partial import PartialStack
 
 _SECRET_VALUES: Final = re.compile(
     r"AKIA[0-9A-Z]{16}|ASIA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{30,}|hf_[A-Za-z0-9]{30,}"
@@ -20,9 +20,9 @@ _SECRET_KEYS: Final = re.compile(
 )
 
 
-def check_plaintext_secrets(parts: PartialStack) -> Iterator[ConfigIssue]:
+def check_plaintext_secrets(stack: PartialStack) -> Iterator[ConfigIssue]:
     """Reject values that look like credentials."""
-    return secrets_in(parts.raw, "")
+    return secrets_in(stack.raw, "")
 
 
 def secrets_in(value: Any, path: str) -> Iterator[ConfigIssue]:

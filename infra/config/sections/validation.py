@@ -1,26 +1,46 @@
-"""Checks of nodes: an image that is known, pools that have what is checked."""
+"""Checks of the nodes: their image, schedule and bandwidths."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any, Final
 
-from infra.config.checks.partial import PartialStack
+from pydantic import Field
+
 from infra.config.errors import ConfigIssue, did_you_mean, one_of, shown
-from infra.config.types import repository_of
-from infra.config.validation_model import TRAINER_IMAGE
+from infra.config.partial import Check, PartialStack
+from infra.config.sections.node_pools import (
+    all_types_known,
+    pools_named,
+    read_pools,
+)
+from infra.config.types import Bool, DnsLabel, Number, Str, StrictModel, repository_of
 from infra.validation.jobs import NAME_MAX, checked
 
+TRAINER_IMAGE: Final = "trainer"
+"""Name in `images` of the image that checks run in unless the stack says otherwise."""
 
-def _section(parts: PartialStack) -> dict[str, Any] | None:
-    found = parts.raw.get("validation")
+
+class ValidationConfig(StrictModel):
+    """What proves that nodes compute and can talk: a namespace with Jobs to start."""
+
+    image: Str = TRAINER_IMAGE
+    """A name in `images`, or a reference by digest; the trainer's, for the checks are a part of it."""
+    weekly: Bool = False
+    """Check pools that always have nodes on Mondays, too, where nobody else wants them."""
+    min_gbps: dict[DnsLabel, Annotated[Number, Field(gt=0)]] = Field(default={}, alias="minGBps")
+    """By pool, the bus bandwidth in GB/s below which its collective check fails. Default: it is only told."""
+
+
+def _section(stack: PartialStack) -> dict[str, Any] | None:
+    found = stack.raw.get("validation")
     return found if isinstance(found, dict) else None
 
 
-def check_validation_image(parts: PartialStack) -> Iterator[ConfigIssue]:
+def check_validation_image(stack: PartialStack) -> Iterator[ConfigIssue]:
     """Require an image of the stack, or a digest in an allowed registry."""
-    section, images = _section(parts), parts.raw.get("images")
+    section, images = _section(stack), stack.raw.get("images")
     if section is None:
         return
     if not isinstance(images, dict | None):
@@ -29,7 +49,7 @@ def check_validation_image(parts: PartialStack) -> Iterator[ConfigIssue]:
     wanted = section.get("image", TRAINER_IMAGE)
     if not isinstance(wanted, str) or wanted in known:
         return
-    registries = parts.raw.get("registries")
+    registries = stack.raw.get("registries")
     if not re.search(r"@sha256:[0-9a-f]{64}$", wanted):
         yield ConfigIssue(
             path="validation.image",
@@ -52,12 +72,12 @@ def _from(repository: str, registries: list[Any]) -> bool:
     return any(repository == one or repository.startswith(f"{one}/") for one in registries)
 
 
-def check_validation_pools(parts: PartialStack) -> Iterator[ConfigIssue]:
+def check_validation_pools(stack: PartialStack) -> Iterator[ConfigIssue]:
     """Require pool names short enough for CronJobs, and bandwidths of pools with a collective check."""
-    section = _section(parts)
-    if section is None or not parts.all_known:
+    section = _section(stack)
+    if section is None or not all_types_known(stack):
         return
-    found = checked([pool.pool("") for _, pool in parts.pools])
+    found = checked([pool.pool("") for _, pool in read_pools(stack)])
     if section.get("weekly") is True and not any(pool.min for pool in found):
         yield ConfigIssue(
             path="validation.weekly",
@@ -67,7 +87,7 @@ def check_validation_pools(parts: PartialStack) -> Iterator[ConfigIssue]:
             action="remove it, or raise the min of a pool",
         )
     gangs = {pool.name for pool in found if pool.max > 1}
-    for index, pool in parts.pools:
+    for index, pool in read_pools(stack):
         if pool.name in gangs and len(pool.name) > NAME_MAX:
             yield ConfigIssue(
                 path=f"nodePools[{index}].name",
@@ -79,7 +99,7 @@ def check_validation_pools(parts: PartialStack) -> Iterator[ConfigIssue]:
             )
     wanted = section.get("minGBps")
     for name in wanted if isinstance(wanted, dict) else ():
-        if name not in gangs and parts.pools_named:
+        if name not in gangs and pools_named(stack):
             yield ConfigIssue(
                 path=f"validation.minGBps.{name}",
                 code="no-collective-check",
@@ -87,3 +107,9 @@ def check_validation_pools(parts: PartialStack) -> Iterator[ConfigIssue]:
                 valid=f"must be one of {one_of(gangs)}",
                 action=did_you_mean(str(name), gangs, "remove it"),
             )
+
+
+CHECKS: Final[tuple[Check, ...]] = (
+    check_validation_image,
+    check_validation_pools,
+)

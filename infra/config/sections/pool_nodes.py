@@ -1,12 +1,16 @@
-"""Where nodes come from, and what only some of them can have."""
+"""Where the nodes of pools come from, and which options and networks they support."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
-from infra.config.checks.partial import PartialStack
 from infra.config.errors import ConfigIssue, shown
+from infra.config.partial import Check, PartialStack
+from infra.config.sections.node_pools import (
+    PoolConfig,
+    read_pools,
+)
 from infra.domain import catalog
 from infra.domain.pools import Autoscaler, Capacity, Network, Nodes, ReservationKind, Workload
 
@@ -14,7 +18,11 @@ _BY_PROVIDER: Final = {
     "eks": (Nodes.MANAGED, Nodes.KARPENTER),
     "existing": (Nodes.EXISTING, Nodes.PROCESS, Nodes.KWOK),
 }
+
+
 _ON_EC2: Final = (Nodes.MANAGED, Nodes.KARPENTER)
+
+
 _OPTIONS: Final = {
     "root_gib": ("rootGiB", _ON_EC2),
     "placement_group": ("placementGroup", _ON_EC2),
@@ -28,24 +36,24 @@ def _names(nodes: tuple[Nodes, ...]) -> str:
     return " or ".join(n.value for n in nodes)
 
 
-def check_node_provider(parts: PartialStack) -> Iterator[ConfigIssue]:
+def check_node_provider(stack: PartialStack) -> Iterator[ConfigIssue]:
     """Require nodes that the cluster's provider offers."""
-    allowed = _BY_PROVIDER.get(parts.provider)
-    for index, pool in parts.pools:
+    allowed = _BY_PROVIDER.get(stack.provider)
+    for index, pool in read_pools(stack):
         if allowed and pool.nodes not in allowed:
             yield ConfigIssue(
                 path=f"nodePools[{index}].nodes",
                 code="nodes-provider",
                 problem=f"{shown(pool.nodes.value)} is not available with cluster.provider: "
-                f"{parts.provider}",
+                f"{stack.provider}",
                 valid=f"must be {_names(allowed)}",
                 action="choose one of them",
             )
 
 
-def check_node_options(parts: PartialStack) -> Iterator[ConfigIssue]:
+def check_node_options(stack: PartialStack) -> Iterator[ConfigIssue]:
     """Reject pool options that the pool's nodes do not support."""
-    for index, pool in parts.pools:
+    for index, pool in read_pools(stack):
         for field, (key, nodes) in _OPTIONS.items():
             if field in pool.model_fields_set and pool.nodes not in nodes:
                 yield ConfigIssue(
@@ -65,9 +73,9 @@ def check_node_options(parts: PartialStack) -> Iterator[ConfigIssue]:
             )
 
 
-def check_placement_groups(parts: PartialStack) -> Iterator[ConfigIssue]:
+def check_placement_groups(stack: PartialStack) -> Iterator[ConfigIssue]:
     """Allow placement groups in EFA pools only."""
-    for index, pool in parts.pools:
+    for index, pool in read_pools(stack):
         if pool.placement_group and pool.network is not Network.EFA:
             yield ConfigIssue(
                 path=f"nodePools[{index}].placementGroup",
@@ -78,9 +86,9 @@ def check_placement_groups(parts: PartialStack) -> Iterator[ConfigIssue]:
             )
 
 
-def check_reservations(parts: PartialStack) -> Iterator[ConfigIssue]:
+def check_reservations(stack: PartialStack) -> Iterator[ConfigIssue]:
     """Require one instance type and on-demand capacity for a reservation."""
-    for index, pool in parts.pools:
+    for index, pool in read_pools(stack):
         if pool.reservation is None:
             continue
         if pool.capacity is Capacity.SPOT:
@@ -101,10 +109,10 @@ def check_reservations(parts: PartialStack) -> Iterator[ConfigIssue]:
             )
 
 
-def check_architectures(parts: PartialStack) -> Iterator[ConfigIssue]:
+def check_architectures(stack: PartialStack) -> Iterator[ConfigIssue]:
     """Require one CPU architecture per pool: a run has one image."""
     known = catalog.load().types
-    for index, pool in parts.pools:
+    for index, pool in read_pools(stack):
         found = {known[name].architecture.value for name in pool.instance_types if name in known}
         if len(found) > 1:
             yield ConfigIssue(
@@ -116,13 +124,13 @@ def check_architectures(parts: PartialStack) -> Iterator[ConfigIssue]:
             )
 
 
-def check_autoscaler(parts: PartialStack) -> Iterator[ConfigIssue]:
+def check_autoscaler(stack: PartialStack) -> Iterator[ConfigIssue]:
     """Require pools for the autoscaler, and Karpenter for Karpenter's pools."""
-    if parts.provider != "eks" or not parts.pools:
+    if stack.provider != "eks" or not read_pools(stack):
         return
-    chosen = parts.raw.get("autoscaler", Autoscaler.NONE.value)
-    karpenter = [i for i, pool in parts.pools if pool.nodes is Nodes.KARPENTER]
-    managed = [i for i, pool in parts.pools if pool.nodes is Nodes.MANAGED]
+    chosen = stack.raw.get("autoscaler", Autoscaler.NONE.value)
+    karpenter = [i for i, pool in read_pools(stack) if pool.nodes is Nodes.KARPENTER]
+    managed = [i for i, pool in read_pools(stack) if pool.nodes is Nodes.MANAGED]
     if chosen == Autoscaler.KARPENTER and not karpenter:
         yield _idle(chosen, "karpenter")
     if chosen == Autoscaler.CLUSTER_AUTOSCALER and not managed:
@@ -137,13 +145,13 @@ def check_autoscaler(parts: PartialStack) -> Iterator[ConfigIssue]:
         )
 
 
-def check_fixed_size_pools(parts: PartialStack) -> Iterator[ConfigIssue]:
+def check_fixed_size_pools(stack: PartialStack) -> Iterator[ConfigIssue]:
     """Require min = max where nothing adds nodes: queues count on a pool's maximum."""
-    chosen = parts.raw.get("autoscaler", Autoscaler.NONE.value)
-    if parts.provider != "eks" or chosen == Autoscaler.CLUSTER_AUTOSCALER:
+    chosen = stack.raw.get("autoscaler", Autoscaler.NONE.value)
+    if stack.provider != "eks" or chosen == Autoscaler.CLUSTER_AUTOSCALER:
         return
-    for index, pool in parts.pools:
-        if pool.reservation is None and parts.raw["nodePools"][index].get("reservation"):
+    for index, pool in read_pools(stack):
+        if pool.reservation is None and stack.raw["nodePools"][index].get("reservation"):
             continue  # The reservation is invalid, which is reported.
         kind = pool.reservation.kind if pool.reservation else None
         if (
@@ -170,3 +178,70 @@ def _idle(chosen: str, nodes: str) -> ConfigIssue:
         valid=f"requires a pool with nodes: {nodes}",
         action=f"set nodes: {nodes} on a pool, or autoscaler: none",
     )
+
+
+def check_fabric(stack: PartialStack) -> Iterator[ConfigIssue]:
+    """Require RoCE and fabric facts on existing nodes only."""
+    for index, pool in read_pools(stack):
+        path = f"nodePools[{index}]"
+        roce = pool.network is Network.ROCE
+        if roce and pool.nodes is not Nodes.EXISTING:
+            yield ConfigIssue(
+                path=f"{path}.network",
+                code="roce-nodes",
+                problem=f"'roce' is not available on nodes that are {pool.nodes.value}",
+                valid="requires nodes: existing (EC2 offers EFA instead)",
+                action="set network: efa or tcp",
+            )
+        elif roce and "rdmaResource" not in _facts(stack, index):
+            yield ConfigIssue(
+                path=f"{path}.fabric.rdmaResource",
+                code="missing",
+                problem="missing",
+                valid="network: roce requires the resource through which pods get adapters, "
+                "such as rdma/hca",
+                action="add it",
+            )
+        if pool.fabric is None:
+            continue
+        if pool.nodes is not Nodes.EXISTING:
+            yield ConfigIssue(
+                path=f"{path}.fabric",
+                code="fabric-nodes",
+                problem=f"not valid on nodes that are {pool.nodes.value}",
+                valid="requires nodes: existing (the fabric of other nodes is known)",
+                action="remove it",
+            )
+        elif not roce:
+            yield from _only_roce(path, pool)
+
+
+def _facts(stack: PartialStack, index: int) -> dict[str, Any]:
+    """What the file itself says of a pool's network, well-formed or not."""
+    named = stack.raw["nodePools"][index].get("fabric")
+    return named if isinstance(named, dict) else {}
+
+
+def _only_roce(path: str, pool: PoolConfig) -> Iterator[ConfigIssue]:
+    given = pool.fabric.model_dump(by_alias=True) if pool.fabric else {}
+    for key in ("rdmaResource", "adapters", "gidIndex"):
+        if given.get(key) not in (None, ()):
+            yield ConfigIssue(
+                path=f"{path}.fabric.{key}",
+                code="fabric-network",
+                problem=f"not valid with network: {pool.network.value}",
+                valid="requires network: roce",
+                action="remove it, or set network: roce",
+            )
+
+
+CHECKS: Final[tuple[Check, ...]] = (
+    check_node_provider,
+    check_node_options,
+    check_placement_groups,
+    check_reservations,
+    check_architectures,
+    check_autoscaler,
+    check_fixed_size_pools,
+    check_fabric,
+)

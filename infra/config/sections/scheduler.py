@@ -1,22 +1,23 @@
-"""The scheduler: its operator is there and no second one, and nothing asks for what it cannot do."""
+"""The scheduler of runs and what it requires of operators, cluster and teams."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, Final
 
-from infra.config.checks import add_ons
-from infra.config.checks.partial import PartialStack
 from infra.config.errors import ConfigIssue, shown
+from infra.config.partial import Check, PartialStack
+from infra.config.sections.operators import installed
+from infra.config.sections.teams.model import read_teams
 from infra.domain.scheduler import DEFAULT_SCHEDULER, Scheduler
 from infra.queueing.backends import backend
 
 _PROVIDED: Final = "{provided: true} or {provided: false}"
 
 
-def _chosen(parts: PartialStack) -> Scheduler | None:
+def _chosen(stack: PartialStack) -> Scheduler | None:
     """None: the file names none that there is, which is a mistake of its own."""
-    named = parts.raw.get("scheduler", DEFAULT_SCHEDULER.value)
+    named = stack.raw.get("scheduler", DEFAULT_SCHEDULER.value)
     return next((one for one in Scheduler if one.value == named), None)
 
 
@@ -25,10 +26,10 @@ def _with(scheduler: Scheduler) -> str:
     return "" if scheduler is DEFAULT_SCHEDULER else f" with scheduler {scheduler.value}"
 
 
-def check_scheduler_operator(parts: PartialStack) -> Iterator[ConfigIssue]:
+def check_scheduler_operator(stack: PartialStack) -> Iterator[ConfigIssue]:
     """Require the scheduler's operator, and no other scheduler's."""
-    scheduler = _chosen(parts)
-    named: Any = parts.raw.get("operators")
+    scheduler = _chosen(stack)
+    named: Any = stack.raw.get("operators")
     if scheduler is None or not isinstance(named, dict):
         return
     operator = backend(scheduler).operator
@@ -53,17 +54,17 @@ def check_scheduler_operator(parts: PartialStack) -> Iterator[ConfigIssue]:
             )
 
 
-def check_native_version(parts: PartialStack) -> Iterator[ConfigIssue]:
+def check_native_version(stack: PartialStack) -> Iterator[ConfigIssue]:
     """Require a cluster version that serves the PodGroup API for scheduler: native."""
-    scheduler = _chosen(parts)
-    cluster: Any = parts.raw.get("cluster")
+    scheduler = _chosen(stack)
+    cluster: Any = stack.raw.get("cluster")
     version = cluster.get("version") if isinstance(cluster, dict) else None
     if not isinstance(version, str | None):
         return  # A mistake of its own.
     apis = backend(scheduler).gang_apis if scheduler else {}
     if scheduler is None or not apis:
-        idle = not add_ons.installed(parts)
-        if scheduler and parts.provider == "existing" and version is not None and idle:
+        idle = not installed(stack)
+        if scheduler and stack.provider == "existing" and version is not None and idle:
             yield ConfigIssue(
                 path="cluster.version",
                 code="version-unused",
@@ -73,7 +74,7 @@ def check_native_version(parts: PartialStack) -> Iterator[ConfigIssue]:
             )
         return
     versions = " or ".join(apis)
-    if parts.provider == "eks":
+    if stack.provider == "eks":
         *others, last = [one.value for one in Scheduler if not backend(one).gang_apis]
         yield ConfigIssue(
             path="scheduler",
@@ -93,12 +94,12 @@ def check_native_version(parts: PartialStack) -> Iterator[ConfigIssue]:
         )
 
 
-def check_team_options(parts: PartialStack) -> Iterator[ConfigIssue]:
+def check_team_options(stack: PartialStack) -> Iterator[ConfigIssue]:
     """Reject team options that the scheduler does not support."""
-    scheduler = _chosen(parts)
+    scheduler = _chosen(stack)
     if scheduler is None or backend(scheduler).limits_by_pool:
         return
-    for index, team in parts.teams:
+    for index, team in read_teams(stack):
         kueues = {
             "fairWeight": team.fair_weight not in (None, 1),
             "borrowing": bool(team.borrowing),
@@ -121,3 +122,10 @@ def check_team_options(parts: PartialStack) -> Iterator[ConfigIssue]:
                 valid=f"must be empty{_with(scheduler)}, which has no queues",
                 action="remove it, or choose a scheduler with queues",
             )
+
+
+CHECKS: Final[tuple[Check, ...]] = (
+    check_scheduler_operator,
+    check_native_version,
+    check_team_options,
+)

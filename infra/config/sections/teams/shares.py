@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Final
 
-from infra.config.checks.partial import UNKNOWN, PartialStack
 from infra.config.errors import ConfigIssue
-from infra.config.model import TeamConfig
+from infra.config.partial import UNKNOWN, Check, PartialStack
+from infra.config.sections.node_pools import (
+    all_types_known,
+    gpu_pool,
+    read_pools,
+)
+from infra.config.sections.teams.model import TeamConfig, read_teams
 from infra.domain import catalog
 from infra.domain.pools import NodePool, Workload
 from infra.domain.tier import TIERS
@@ -15,12 +21,12 @@ from infra.queueing import quotas
 from infra.queueing.quotas import QueueTeam
 
 
-def check_lending(parts: PartialStack) -> Iterator[ConfigIssue]:
+def check_lending(stack: PartialStack) -> Iterator[ConfigIssue]:
     """Reject lending above the team's guarantee; unguaranteed nodes are shared anyway."""
-    for index, team in parts.teams:
+    for index, team in read_teams(stack):
         for name, nodes in team.lending.items():
             own = team.guaranteed.get(name, 0)
-            if parts.gpu_pool(name) and nodes > own:
+            if gpu_pool(stack, name) and nodes > own:
                 yield ConfigIssue(
                     path=f"teams[{index}].lending.{name}",
                     code="lending-above-guarantee",
@@ -30,11 +36,11 @@ def check_lending(parts: PartialStack) -> Iterator[ConfigIssue]:
                 )
 
 
-def check_borrowing(parts: PartialStack) -> Iterator[ConfigIssue]:
+def check_borrowing(stack: PartialStack) -> Iterator[ConfigIssue]:
     """Reject borrowing above what the pool has besides the team's own nodes."""
-    for index, team in parts.teams:
+    for index, team in read_teams(stack):
         for name, nodes in team.borrowing.items():
-            found = parts.gpu_pool(name)
+            found = gpu_pool(stack, name)
             own = team.guaranteed.get(name, 0)
             if found and own <= found[1].max < own + nodes:
                 yield ConfigIssue(
@@ -47,9 +53,9 @@ def check_borrowing(parts: PartialStack) -> Iterator[ConfigIssue]:
                 )
 
 
-def check_cost_cap(parts: PartialStack) -> Iterator[ConfigIssue]:
+def check_cost_cap(stack: PartialStack) -> Iterator[ConfigIssue]:
     """Allow on-demand caps for research only, with known prices and above the guarantee's cost."""
-    for index, team in parts.teams:
+    for index, team in read_teams(stack):
         cap = team.on_demand_usd_per_hour
         if cap is None:
             continue
@@ -62,8 +68,8 @@ def check_cost_cap(parts: PartialStack) -> Iterator[ConfigIssue]:
                 valid="requires tier: research (production depends on on-demand nodes)",
                 action="remove it, and limit production with borrowing",
             )
-        elif parts.all_known:
-            yield from _affordable(path, cap, team, _on_demand_pools(parts))
+        elif all_types_known(stack):
+            yield from _affordable(path, cap, team, _on_demand_pools(stack))
 
 
 def _cents(usd: float) -> float:
@@ -71,8 +77,8 @@ def _cents(usd: float) -> float:
     return math.ceil(round(usd * 100, 4)) / 100
 
 
-def _on_demand_pools(parts: PartialStack) -> list[NodePool]:
-    pools = [pool.pool(UNKNOWN) for _, pool in parts.pools]
+def _on_demand_pools(stack: PartialStack) -> list[NodePool]:
+    pools = [pool.pool(UNKNOWN) for _, pool in read_pools(stack)]
     return [
         pool for pool in pools if pool.workload is Workload.GPU_TRAINING and quotas.is_hourly(pool)
     ]
@@ -111,3 +117,10 @@ def _affordable(
             valid=f"must be 0 (never on demand), or at least {_cents(cheapest):.2f}",
             action="raise it, or set 0",
         )
+
+
+CHECKS: Final[tuple[Check, ...]] = (
+    check_lending,
+    check_borrowing,
+    check_cost_cap,
+)

@@ -1,39 +1,43 @@
-"""Restore drills: an image that is known, and nodes that are large enough."""
+"""Restore drills: a known image, and nodes that are large enough."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
-from infra.config.checks.partial import PartialStack
 from infra.config.errors import ConfigIssue, did_you_mean, one_of, shown
-from infra.config.model import TeamConfig
+from infra.config.partial import Check, PartialStack
+from infra.config.sections.node_pools import (
+    all_types_known,
+    read_pools,
+)
+from infra.config.sections.teams.model import TeamConfig, read_teams
 from infra.config.types import repository_of
 from infra.domain import quantity
 from infra.domain.pools import Workload
 from infra.tenancy.restore_drill import OVERHEAD
 
 
-def _drills(parts: PartialStack) -> Iterator[tuple[str, TeamConfig]]:
+def _drills(stack: PartialStack) -> Iterator[tuple[str, TeamConfig]]:
     """Teams that have a drill, each with the place of what says so."""
-    known = _images(parts)
-    for index, team in parts.teams:
+    known = _images(stack)
+    for index, team in read_teams(stack):
         drill = team.restore_drill
         if drill.wanted(team.tier, has_image=drill.image in known):
             yield f"teams[{index}].restoreDrill", team
 
 
-def _images(parts: PartialStack) -> dict[str, Any]:
-    section = parts.raw.get("images")
+def _images(stack: PartialStack) -> dict[str, Any]:
+    section = stack.raw.get("images")
     return section if isinstance(section, dict) else {}
 
 
-def check_drill_image(parts: PartialStack) -> Iterator[ConfigIssue]:
+def check_drill_image(stack: PartialStack) -> Iterator[ConfigIssue]:
     """Require an image of the stack, or a digest in an allowed registry."""
-    known, allowed = _images(parts), parts.raw.get("registries")
+    known, allowed = _images(stack), stack.raw.get("registries")
     registries = [r for r in allowed if isinstance(r, str)] if isinstance(allowed, list) else None
-    for place, team in _drills(parts):
+    for place, team in _drills(stack):
         image = team.restore_drill.image
         if image in known:
             continue
@@ -59,13 +63,13 @@ def _from(repository: str, registries: list[str]) -> bool:
     return any(repository == one or repository.startswith(f"{one}/") for one in registries)
 
 
-def check_drill_size(parts: PartialStack) -> Iterator[ConfigIssue]:
+def check_drill_size(stack: PartialStack) -> Iterator[ConfigIssue]:
     """Require a restore size that fits a node of the CPU pool and the team's quota."""
-    pools = [pool for _, pool in parts.pools if pool.workload is Workload.CPU]
-    if not parts.all_known or not pools:
+    pools = [pool for _, pool in read_pools(stack) if pool.workload is Workload.CPU]
+    if not all_types_known(stack) or not pools:
         return
     node = min(t.training_memory for t in pools[0].pool("").types)
-    for place, team in _drills(parts):
+    for place, team in _drills(stack):
         bound = min(node, quantity.bytes_(team.quota.memory)) - OVERHEAD
         if quantity.bytes_(team.restore_drill.largest) > bound:
             yield ConfigIssue(
@@ -76,3 +80,9 @@ def check_drill_size(parts: PartialStack) -> Iterator[ConfigIssue]:
                 valid=f"must be at most {max(0, bound) // quantity.GIB}Gi",
                 action="lower it, or choose larger types for the CPU pool",
             )
+
+
+CHECKS: Final[tuple[Check, ...]] = (
+    check_drill_image,
+    check_drill_size,
+)

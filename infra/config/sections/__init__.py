@@ -1,0 +1,1 @@
+"""One module per section of the stack file: its model, checks and conversion to arguments."""

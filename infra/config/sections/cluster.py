@@ -1,0 +1,181 @@
+"""The cluster: an existing one, or EKS with its access roles and system nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+
+import pulumi_kubernetes as k8s
+from pydantic import Field
+
+from infra.config.errors import ConfigIssue, did_you_mean, one_of, shown
+from infra.config.partial import UNKNOWN, UNKNOWN_ACCOUNT, Check, PartialStack
+from infra.config.sections.aws import read_aws
+from infra.config.types import (
+    DnsLabel,
+    Endpoint,
+    Int,
+    KubernetesVersion,
+    LogDays,
+    RoleArn,
+    Str,
+    StrictModel,
+)
+from infra.domain import catalog
+from infra.domain.catalog import Architecture
+
+if TYPE_CHECKING:
+    from infra.sites.aws.args import ClusterChoice
+
+
+class ExistingClusterConfig(StrictModel):
+    """A cluster that is there already: any, by kubeconfig."""
+
+    TAG: ClassVar[str] = "existing"
+
+    provider: Literal["existing"]
+    """`existing`: a cluster that the stack does not create."""
+    name: DnsLabel = Field(description="a DNS label")
+    """Name of the cluster in the Platform record and in logs; `context` selects the cluster itself."""
+    kubeconfig_path: Str | None = None
+    """Path of a kubeconfig, such as ~/.kube/config. Default: what KUBECONFIG names."""
+    context: Str | None = None
+    """Context in the kubeconfig, such as admin@training. Default: the kubeconfig's current context."""
+    version: KubernetesVersion | None = None
+    """Kubernetes version, such as 1.37. Required with `scheduler: native`, whose API depends on it."""
+
+
+class SystemNodesConfig(StrictModel):
+    """The small on-demand CPU node group that runs what the cluster itself needs."""
+
+    instance_types: tuple[Str, ...] = Field(default=("m6i.xlarge",), min_length=1)
+    """Instance types of the group."""
+    min: Int = Field(default=2, ge=1)
+    """Nodes at least."""
+    max: Int = Field(default=4, ge=1, le=1000)
+    """Nodes at most."""
+
+
+class EksClusterConfig(StrictModel):
+    """A cluster that the stack makes."""
+
+    NEUTRAL: ClassVar[Mapping[str, Any]] = {"name": UNKNOWN}
+
+    TAG: ClassVar[str] = "eks"
+
+    provider: Literal["eks"]
+    """`eks`: a cluster that the stack creates."""
+    name: DnsLabel = Field(description="a DNS label")
+    """Name of the EKS cluster, and of everything that the stack names after it."""
+    version: Literal["1.33", "1.34", "1.35"] = "1.35"
+    """Kubernetes version."""
+    endpoint: Endpoint = ()
+    """CIDR blocks that may reach the Kubernetes API from the internet. Default: none, as with `private`."""
+    admins: tuple[RoleArn, ...] = ()
+    """IAM roles with full access to the cluster, besides the role that creates it: EKS admits that one
+    automatically and rejects it here."""
+    deployers: tuple[RoleArn, ...] = ()
+    """IAM roles in the Kubernetes group trainyard:deployer."""
+    viewers: tuple[RoleArn, ...] = ()
+    """IAM roles that may read the cluster, including secrets, as previews require."""
+    log_retention_days: LogDays = 90
+    """Days that control plane logs are kept."""
+    system_nodes: SystemNodesConfig = SystemNodesConfig()
+    """On-demand CPU node group for the cluster's own controllers."""
+
+
+def check_access_roles(stack: PartialStack) -> Iterator[ConfigIssue]:
+    """Require access roles of the stack's account, each listed once."""
+    aws = read_aws(stack)
+    eks = read_eks(stack)
+    if not eks:
+        return
+    seen: dict[str, str] = {}
+    for key in ("admins", "deployers", "viewers"):
+        for index, arn in enumerate(getattr(eks, key)):
+            path = f"cluster.{key}[{index}]"
+            account = arn.split(":")[4]
+            if aws and aws.account not in (account, UNKNOWN_ACCOUNT):
+                yield ConfigIssue(
+                    path=path,
+                    code="role-account",
+                    problem=f"a role of account {account}",
+                    valid=f"must be a role of account {aws.account} (aws.account)",
+                    action="name a role of that account, which people of other accounts may assume",
+                )
+            if arn in seen:
+                yield ConfigIssue(
+                    path=path,
+                    code="duplicate",
+                    problem=f"already listed as {seen[arn]}",
+                    valid="roles must be unique: a cluster has one access entry per role",
+                    action="remove one of them",
+                )
+            seen.setdefault(arn, path)
+
+
+def check_system_nodes(stack: PartialStack) -> Iterator[ConfigIssue]:
+    """Require CPU instance types for system nodes, and min <= max."""
+    eks = read_eks(stack)
+    if not eks:
+        return
+    nodes = eks.system_nodes
+    known = catalog.load().types
+    cpu = [t.name for t in known.values() if not t.gpus and t.architecture is Architecture.AMD64]
+    for index, name in enumerate(nodes.instance_types):
+        if name not in cpu:
+            gpus = " with GPUs" if name in known else ""
+            yield ConfigIssue(
+                path=f"cluster.systemNodes.instanceTypes[{index}]",
+                code="system-node-type",
+                problem=f"{shown(name)}{gpus} is not valid for system nodes",
+                valid=f"must be one of {one_of(cpu)}",
+                action=did_you_mean(
+                    name, cpu, "choose one, or add it to infra/domain/catalog.yaml"
+                ),
+            )
+    if nodes.min > nodes.max:
+        yield ConfigIssue(
+            path="cluster.systemNodes.min",
+            code="min-above-max",
+            problem=f"{nodes.min} exceeds max ({nodes.max})",
+            valid="must be at most max",
+            action="lower min or raise max",
+        )
+
+
+def read_eks(stack: PartialStack) -> EksClusterConfig | None:
+    """Return the section of a cluster on EKS."""
+    return stack.section("cluster", EksClusterConfig) if stack.on_eks else None
+
+
+def provider_args(cluster: ExistingClusterConfig) -> k8s.ProviderArgs:
+    """Return the provider of an existing cluster; without a path KUBECONFIG names it."""
+    return k8s.ProviderArgs(
+        kubeconfig=cluster.kubeconfig_path,
+        context=cluster.context,
+        enable_server_side_apply=True,
+    )
+
+
+def cluster_choice(cluster: EksClusterConfig) -> ClusterChoice:
+    """Return the arguments of the EKS cluster."""
+    from infra.sites.aws.args import ClusterChoice  # imports pulumi_aws
+
+    return ClusterChoice(
+        version=cluster.version,
+        public_cidrs=cluster.endpoint,
+        admins=cluster.admins,
+        deployers=cluster.deployers,
+        viewers=cluster.viewers,
+        log_retention_days=cluster.log_retention_days,
+        system_types=cluster.system_nodes.instance_types,
+        system_min=cluster.system_nodes.min,
+        system_max=cluster.system_nodes.max,
+    )
+
+
+CHECKS: Final[tuple[Check, ...]] = (
+    check_access_roles,
+    check_system_nodes,
+)

@@ -1,0 +1,320 @@
+"""The VPC: created or existing, its zones and addresses."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from infra.config.errors import ConfigIssue, one_of, shown
+from infra.config.partial import UNKNOWN, Check, PartialStack
+from infra.config.sections.aws import read_aws
+from infra.config.sections.node_pools import (
+    read_pools,
+)
+from infra.config.sections.storage import read_storage
+from infra.config.types import (
+    Cidr,
+    LogDays,
+    Str,
+    StrictModel,
+    SubnetId,
+    VpcId,
+)
+from infra.domain.catalog import ec2
+from infra.domain.pools import NODES_MAX, Network
+
+
+class MadeNetworkConfig(StrictModel):
+    """A VPC that the stack makes."""
+
+    NEUTRAL: ClassVar[Mapping[str, Any]] = {"cidr": "10.0.0.0/16", "zones": [UNKNOWN]}
+
+    TAG: ClassVar[str] = "made"
+
+    cidr: Cidr = Field(description="a CIDR block such as 10.20.0.0/16")
+    """CIDR block of the VPC."""
+    zones: tuple[Str, ...] = Field(description="a list of availability zones")
+    """Availability zones. Append only: a zone's position determines its addresses."""
+    nat: Literal["single", "per-zone"] = "single"
+    """One NAT gateway for all zones, or one in each."""
+    flow_log_days: LogDays = 30
+    """Days that records of network flows are kept."""
+
+    @property
+    def zone_names(self) -> tuple[str, ...]:
+        """Zones in which the network has subnets."""
+        return self.zones
+
+
+class VpcConfig(StrictModel):
+    """An existing VPC."""
+
+    vpc_id: VpcId = Field(description="an id such as vpc-0a1b2c3d")
+    """ID of the VPC."""
+    cidr: Cidr = Field(description="the VPC's CIDR block")
+    """CIDR block of the VPC, such as 10.20.0.0/16."""
+    private_subnets: dict[Str, SubnetId] = Field(
+        description="ids of private subnets by availability zone"
+    )
+    """Private subnet by availability zone."""
+
+
+class ExistingNetworkConfig(StrictModel):
+    """A VPC that is there already."""
+
+    TAG: ClassVar[str] = "existing"
+
+    existing: VpcConfig = Field(description="vpcId, cidr and privateSubnets")
+    """A VPC that exists already."""
+
+    @property
+    def cidr(self) -> str:
+        """The VPC's addresses."""
+        return self.existing.cidr
+
+    @property
+    def zone_names(self) -> tuple[str, ...]:
+        """Zones in which the network has subnets."""
+        return tuple(self.existing.private_subnets)
+
+
+def _which_network(value: Any) -> str:
+    if isinstance(value, ExistingNetworkConfig):
+        return ExistingNetworkConfig.TAG
+    existing = isinstance(value, dict) and "existing" in value
+    return ExistingNetworkConfig.TAG if existing else MadeNetworkConfig.TAG
+
+
+NetworkConfig = Annotated[
+    Annotated[MadeNetworkConfig, Tag(MadeNetworkConfig.TAG)]
+    | Annotated[ExistingNetworkConfig, Tag(ExistingNetworkConfig.TAG)],
+    Discriminator(_which_network),
+]
+
+
+_PRIVATE: Final = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")
+
+
+def _zone_paths(stack: PartialStack) -> list[tuple[str, str]]:
+    """Every zone of the network with its place in the file."""
+    network = read_network(stack)
+    if isinstance(network, MadeNetworkConfig):
+        return [(f"network.zones[{i}]", zone) for i, zone in enumerate(read_zones(stack))]
+    return [(f"network.existing.privateSubnets.{zone}", zone) for zone in read_zones(stack)]
+
+
+def check_zones(stack: PartialStack) -> Iterator[ConfigIssue]:
+    """Require unique zones of the region, as many as a control plane needs."""
+    from infra.sites.aws import addresses
+
+    network = read_network(stack)
+    aws = read_aws(stack)
+    if not network or UNKNOWN in read_zones(stack):
+        return
+    own = aws.region if aws and aws.region in ec2.REGIONS else None
+    seen: set[str] = set()
+    for path, zone in _zone_paths(stack):
+        if own and ec2.region_of_zone(zone) != own:
+            yield ConfigIssue(
+                path=path,
+                code="zone-outside-region",
+                problem=f"{shown(zone)} is not in {own}",
+                valid=f"must be a zone of aws.region, such as {own}a",
+                action="correct the zone or the region",
+            )
+        if zone in seen:
+            yield ConfigIssue(
+                path=path,
+                code="duplicate",
+                problem=f"{shown(zone)} is listed twice",
+                valid="zones must be unique",
+                action="remove it",
+            )
+        seen.add(zone)
+    if not addresses.MIN_ZONES <= len(seen) <= addresses.MAX_ZONES:
+        made = isinstance(network, MadeNetworkConfig)
+        yield ConfigIssue(
+            path="network.zones" if made else "network.existing.privateSubnets",
+            code="zone-count",
+            problem=f"{len(seen)} {'zone' if len(seen) == 1 else 'zones'}",
+            valid=f"must be {addresses.MIN_ZONES} to {addresses.MAX_ZONES} zones: the "
+            "EKS control plane spans two",
+            action="add a zone of the region" if len(seen) < 2 else "remove some",
+        )
+
+
+def check_vpc_addresses(stack: PartialStack) -> Iterator[ConfigIssue]:
+    """Require a private IPv4 block of a valid size that no Service range overlaps."""
+    from infra.sites.aws import addresses
+
+    network = read_network(stack)
+    if not network or network.cidr == UNKNOWN:
+        return
+    made = isinstance(network, MadeNetworkConfig)
+    path = "network.cidr" if made else "network.existing.cidr"
+    block = ipaddress.ip_network(network.cidr)
+    if not isinstance(block, ipaddress.IPv4Network):
+        yield ConfigIssue(
+            path=path,
+            code="not-ipv4",
+            problem=f"{shown(str(block))} is not an IPv4 block",
+            valid="must be an IPv4 block such as 10.20.0.0/16",
+            action="choose one from 10.0.0.0/8",
+        )
+        return
+    if made and not any(block.subnet_of(ipaddress.IPv4Network(r)) for r in _PRIVATE):
+        yield ConfigIssue(
+            path=path,
+            code="public-cidr",
+            problem=f"{block} is public",
+            valid=f"must be part of {', '.join(_PRIVATE)}",
+            action="choose one that no connected network uses",
+        )
+    if made and not addresses.LARGEST <= block.prefixlen <= addresses.SMALLEST:
+        small = block.prefixlen > addresses.SMALLEST
+        yield ConfigIssue(
+            path=path,
+            code="cidr-size",
+            problem=f"{block} is a /{block.prefixlen}",
+            valid=f"must be /{addresses.LARGEST} to /{addresses.SMALLEST}",
+            action=f"choose a {'larger' if small else 'smaller'} block",
+        )
+    if block.overlaps(addresses.SERVICES):
+        yield ConfigIssue(
+            path=path,
+            code="cidr-overlap",
+            problem=f"{block} overlaps {addresses.SERVICES}",
+            valid=f"must not overlap {addresses.SERVICES}, the range of Kubernetes Services",
+            action="choose one from 10.0.0.0/8",
+        )
+
+
+def check_subnet_capacity(stack: PartialStack) -> Iterator[ConfigIssue]:
+    """Require addresses in each zone's subnet for all nodes of its pools.
+
+    Without them nodes start and cost money while their pods wait for an address.
+    """
+    from infra.sites.aws import addresses
+
+    network = read_network(stack)
+    if not isinstance(network, MadeNetworkConfig):
+        return
+    try:
+        planned = addresses.subnets(network.cidr, read_zones(stack))
+    except ValueError:
+        return
+    for zone, subnet in planned.items():
+        pools = [
+            pool for _, pool in read_pools(stack) if pool.zone == zone and pool.max < NODES_MAX
+        ]
+        nodes = sum(pool.max for pool in pools)
+        size = addresses.parse(subnet.private).num_addresses
+        room = (size - addresses.RESERVED) // addresses.TAKEN_BY_A_NODE
+        if nodes > room:
+            yield ConfigIssue(
+                path="network.cidr",
+                code="cidr-too-small",
+                problem=f"the subnet of {network.cidr} in {zone} has addresses for {room} nodes",
+                valid=f"must have addresses for {nodes}, the sum of its pools' max",
+                action=f"choose a larger block, or lower max of {', '.join(pool.name for pool in pools)}",
+            )
+
+
+def check_existing_subnets(stack: PartialStack) -> Iterator[ConfigIssue]:
+    """Require one subnet per zone of an existing network."""
+    network = read_network(stack)
+    if not network or isinstance(network, MadeNetworkConfig):
+        return
+    seen: dict[str, str] = {}
+    for zone, subnet in network.existing.private_subnets.items():
+        if subnet in seen:
+            yield ConfigIssue(
+                path=f"network.existing.privateSubnets.{zone}",
+                code="duplicate",
+                problem=f"{subnet} is already used by {seen[subnet]}",
+                valid="each zone requires its own subnet",
+                action="name a subnet of that zone",
+            )
+        seen.setdefault(subnet, zone)
+
+
+def check_zones_have_subnets(stack: PartialStack) -> Iterator[ConfigIssue]:
+    """Require pools and file systems in zones where the network has subnets."""
+    storage = read_storage(stack)
+    if not read_zones(stack) or UNKNOWN in read_zones(stack):
+        return
+    wanted = [
+        (f"nodePools[{i}].zone", pool.zone)
+        for i, pool in read_pools(stack)
+        if not pool.nodes.simulated
+    ]
+    if storage and storage.fsx:
+        wanted.append(("storage.fsx.zone", storage.fsx.zone))
+    for path, zone in wanted:
+        if zone not in (*read_zones(stack), UNKNOWN):
+            yield ConfigIssue(
+                path=path,
+                code="zone-outside-network",
+                problem=f"{shown(zone)} has no subnet",
+                valid=f"must be one of {one_of(read_zones(stack))}",
+                action="choose a zone of the network, or add it there",
+            )
+
+
+def check_efa_zone(stack: PartialStack) -> Iterator[ConfigIssue]:
+    """Require EFA pools in one zone, that of the file system they read."""
+    storage = read_storage(stack)
+    if stack.provider != "eks":
+        return
+    known = () if UNKNOWN in read_zones(stack) else read_zones(stack)
+    efa = [
+        (index, pool)
+        for index, pool in read_pools(stack)
+        if pool.network is Network.EFA
+        and pool.zone in (known or (pool.zone,))
+        and pool.zone != UNKNOWN
+    ]
+    fsx = storage.fsx if storage else None
+    anchors: Sequence[tuple[str, str]] = (
+        [(fsx.zone, "storage.fsx")] if fsx else [(p.zone, f"nodePools[{i}]") for i, p in efa[:1]]
+    )
+    for zone, owner in anchors:
+        for index, pool in efa:
+            if pool.zone != zone:
+                yield ConfigIssue(
+                    path=f"nodePools[{index}].zone",
+                    code="efa-across-zones",
+                    problem=f"{shown(pool.zone)} is not the zone of {owner}",
+                    valid=f"must be {zone} for a pool with network: efa",
+                    action="put both in one zone: EFA does not cross zones, and reads across "
+                    "zones are slow and cost money",
+                )
+
+
+def read_network(stack: PartialStack) -> MadeNetworkConfig | ExistingNetworkConfig | None:
+    """Return the section `network` of a cluster on EKS."""
+    if not stack.on_eks:
+        return None
+    raw = stack.raw.get("network")
+    if isinstance(raw, dict) and "existing" in raw:
+        return stack.section("network", ExistingNetworkConfig)
+    return stack.section("network", MadeNetworkConfig)
+
+
+def read_zones(stack: PartialStack) -> tuple[str, ...]:
+    """Return the zones in which the network has subnets; none when that is not known."""
+    network = read_network(stack)
+    return network.zone_names if network else ()
+
+
+CHECKS: Final[tuple[Check, ...]] = (
+    check_zones,
+    check_vpc_addresses,
+    check_subnet_capacity,
+    check_existing_subnets,
+    check_zones_have_subnets,
+    check_efa_zone,
+)

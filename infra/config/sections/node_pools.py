@@ -1,0 +1,303 @@
+"""Node pools: sizes, instance types, labels, and facts of existing nodes' network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Final
+
+from pydantic import AfterValidator, Field
+
+from infra.config.errors import ConfigIssue, did_you_mean, invalid, one_of, shown
+from infra.config.partial import UNKNOWN, UNNAMED, Check, PartialStack, duplicates
+from infra.config.types import (
+    Bool,
+    DnsLabel,
+    Int,
+    LabelKey,
+    LabelValue,
+    ReservationId,
+    Str,
+    StrictModel,
+    matching,
+)
+from infra.domain import catalog, naming
+from infra.domain.catalog import ec2
+from infra.domain.naming import RDMA_RESOURCES
+from infra.domain.pools import (
+    NODES_MAX,
+    ROOT_GIB,
+    UNKNOWN_FABRIC,
+    Capacity,
+    Fabric,
+    Network,
+    NodePool,
+    Nodes,
+    Reservation,
+    ReservationKind,
+    Workload,
+)
+
+
+class ReservationConfig(StrictModel):
+    """Capacity that was reserved."""
+
+    kind: ReservationKind = Field(description="capacity-block or on-demand-capacity-reservation")
+    """Kind of the reservation."""
+    id: ReservationId = Field(description="cr- and 17 hexadecimal digits")
+    """ID of the reservation."""
+
+    @property
+    def reservation(self) -> Reservation:
+        """The reservation that a node pool launches into."""
+        return Reservation(kind=self.kind, id=self.id)
+
+
+def _rdma_resource(value: str) -> str:
+    name = value.removeprefix(RDMA_RESOURCES)
+    if name == value or not naming.is_label_value(name):
+        raise invalid(
+            "rdma-resource",
+            f"must be a resource of an RDMA device plugin such as {RDMA_RESOURCES}hca",
+        )
+    return value
+
+
+Interface = Annotated[
+    Str,
+    AfterValidator(matching("interface", r"[A-Za-z0-9][\w.-]{0,14}", "an interface such as eth0")),
+]
+
+
+Adapter = Annotated[
+    Str, AfterValidator(matching("adapter", r"\w[\w.-]{0,63}", "a device such as mlx5_0"))
+]
+
+
+class FabricConfig(StrictModel):
+    """What is known of the network of nodes that exist."""
+
+    interface: Interface | None = None
+    """Network interface that pods use, such as eth0."""
+    mtu: Annotated[Int, Field(ge=1280, le=9216)] | None = None
+    """MTU of that interface in bytes."""
+    rdma_resource: Annotated[Str, AfterValidator(_rdma_resource)] | None = None
+    """With `network: roce`: the resource of the node's adapters, such as rdma/hca."""
+    adapters: tuple[Adapter, ...] = ()
+    """With `network: roce`: devices such as mlx5_0. Default: all of the node."""
+    gid_index: Annotated[Int, Field(ge=0, le=255)] | None = None
+    """With `network: roce`: index into the adapters' GID tables. Default: NCCL chooses."""
+
+    @property
+    def fabric(self) -> Fabric:
+        """The facts as a pool has them."""
+        return Fabric(
+            interface=self.interface or "",
+            mtu=self.mtu,
+            rdma_resource=self.rdma_resource or "",
+            adapters=self.adapters,
+            gid_index=self.gid_index,
+        )
+
+
+class PoolConfig(StrictModel):
+    """One node pool; see infra.domain.pools."""
+
+    NEUTRAL: ClassVar[Mapping[str, Any]] = {
+        "capacity": "on-demand",
+        "instanceTypes": [UNKNOWN],
+        "max": NODES_MAX,
+        "zone": UNKNOWN,
+    }
+
+    name: DnsLabel = Field(description="a DNS label")
+    """Name of the pool; teams refer to it in `guaranteed`."""
+    workload: Workload = Workload.GPU_TRAINING
+    """`gpu-training` pools run training and are queued for; `cpu` pools run other workloads."""
+    capacity: Capacity = Field(description="spot or on-demand")
+    """How the nodes are bought."""
+    instance_types: tuple[Str, ...] = Field(
+        min_length=1, description="a list of instance types of infra/domain/catalog.yaml"
+    )
+    """Instance types of its nodes; several make spot capacity easier to obtain."""
+    min: Int = Field(default=0, ge=0)
+    """Nodes that always exist."""
+    max: Int = Field(ge=1, le=NODES_MAX, description="a number of nodes, at least 1")
+    """Nodes at most; queues derive their quota from it."""
+    zone: DnsLabel = Field(description="an availability zone")
+    """Zone of its nodes, such as us-east-1a; a pool has one, because gangs do not span zones."""
+    nodes: Nodes = Nodes.EXISTING
+    """What creates its nodes: `existing` (already there), `managed` (an EKS node group), `karpenter`, or in
+    the sandbox `process` and `kwok`."""
+    network: Network = Network.TCP
+    """Transport of collectives between its nodes."""
+    fabric: FabricConfig | None = None
+    """Network facts of nodes that exist already. Default: unknown."""
+    labels: dict[LabelKey, LabelValue] = Field(default={})
+    """Further labels of its nodes."""
+    root_gib: Int = Field(default=ROOT_GIB, ge=50, le=16384, alias="rootGiB")
+    """Size of a node's root volume in GiB."""
+    placement_group: Bool = False
+    """Place the nodes of the pool in one cluster placement group."""
+    reservation: ReservationConfig | None = None
+    """Capacity reservation that the pool launches into. Default: none."""
+    max_unavailable: Int = Field(default=1, ge=1, le=100)
+    """Nodes of a managed node group that an update or a repair may replace at once."""
+
+    def pool(self, taint_key: str) -> NodePool:
+        """The pool that the platform works with."""
+        return NodePool(
+            name=self.name,
+            workload=self.workload,
+            capacity=self.capacity,
+            instance_types=self.instance_types,
+            min=self.min,
+            max=self.max,
+            zone=self.zone,
+            nodes=self.nodes,
+            network=self.network,
+            taint_key=taint_key,
+            extra_labels=self.labels,
+            region=ec2.region_of_zone(self.zone) or catalog.DEFAULT_REGION,
+            root_gib=self.root_gib,
+            placement_group=self.placement_group,
+            reservation=self.reservation.reservation if self.reservation else None,
+            max_unavailable=self.max_unavailable,
+            fabric=self.fabric.fabric if self.fabric else UNKNOWN_FABRIC,
+        )
+
+
+def check_pool_sizes(stack: PartialStack) -> Iterator[ConfigIssue]:
+    """Require min <= max."""
+    for index, pool in read_pools(stack):
+        if pool.min > pool.max:
+            yield ConfigIssue(
+                path=f"nodePools[{index}].min",
+                code="min-above-max",
+                problem=f"{pool.min} exceeds max ({pool.max})",
+                valid="must be at most max",
+                action="lower min or raise max",
+            )
+
+
+def check_instance_types(stack: PartialStack) -> Iterator[ConfigIssue]:
+    """Require known instance types that match the pool's workload and network."""
+    known = catalog.load().types
+    for index, pool in read_pools(stack):
+        for place, name in enumerate(pool.instance_types):
+            path = f"nodePools[{index}].instanceTypes[{place}]"
+            if name not in known and _is_named(stack, index, place):
+                yield ConfigIssue(
+                    path=path,
+                    code="unknown-instance-type",
+                    problem=f"unknown instance type {shown(name)}",
+                    valid=f"must be one of {one_of(known)}",
+                    action=did_you_mean(
+                        name, known, "choose one, or add it to infra/domain/catalog.yaml"
+                    ),
+                )
+            elif name in known:
+                yield from _fits_pool(path, pool, name)
+
+
+def _is_named(stack: PartialStack, index: int, place: int) -> bool:
+    """Whether the file itself names a type there; a neutral one is nobody's mistake."""
+    named = stack.raw["nodePools"][index].get("instanceTypes")
+    return isinstance(named, list) and place < len(named) and isinstance(named[place], str)
+
+
+def _fits_pool(path: str, pool: PoolConfig, name: str) -> Iterator[ConfigIssue]:
+    instance = catalog.load().types[name]
+    if pool.workload is Workload.GPU_TRAINING and not instance.gpus:
+        yield ConfigIssue(
+            path=path,
+            code="type-without-gpu",
+            problem=f"{shown(name)} has no GPU",
+            valid="a gpu-training pool requires instance types with GPUs",
+            action="choose a GPU type, or set workload: cpu",
+        )
+    elif pool.workload is Workload.CPU and instance.gpus:
+        yield ConfigIssue(
+            path=path,
+            code="type-with-gpu",
+            problem=f"{shown(name)} has {instance.gpus} {'GPU' if instance.gpus == 1 else 'GPUs'}",
+            valid="a cpu pool requires instance types without GPUs",
+            action="choose a CPU type, or set workload: gpu-training",
+        )
+    elif pool.network is Network.EFA and not instance.efa_cards:
+        yield ConfigIssue(
+            path=path,
+            code="type-without-efa",
+            problem=f"{shown(name)} does not support EFA",
+            valid="network: efa requires instance types with EFA",
+            action="choose another type, or set network: tcp",
+        )
+
+
+def check_labels(stack: PartialStack) -> Iterator[ConfigIssue]:
+    """Reject extra labels that the platform or Kubernetes reserves."""
+    for index, pool in read_pools(stack):
+        if any(name not in catalog.load().types for name in pool.instance_types):
+            continue
+        bare = pool.model_copy(update={"labels": {}}).pool("x")
+        own = {*bare.labels(), naming.GPU_MODEL, naming.INSTANCE_TYPE, naming.HOSTNAME}
+        made = pool.nodes in (Nodes.MANAGED, Nodes.KARPENTER)
+        for key in pool.labels:
+            if made and key not in own and naming.is_reserved_domain(key.rpartition("/")[0]):
+                yield ConfigIssue(
+                    path=f"nodePools[{index}].labels.{key}",
+                    code="reserved-domain",
+                    problem="nodes may not set labels of this domain themselves",
+                    valid="must have no domain, or a domain of your own",
+                    action="rename it",
+                )
+            if key in own:
+                yield ConfigIssue(
+                    path=f"nodePools[{index}].labels.{key}",
+                    code="reserved-label",
+                    problem="the platform sets this label",
+                    valid="must be another label",
+                    action="remove it",
+                )
+
+
+def read_pools(stack: PartialStack) -> Sequence[tuple[int, PoolConfig]]:
+    """Return the node pools with their indexes in the file."""
+    return stack.items("nodePools", PoolConfig)
+
+
+def pool_names(stack: PartialStack) -> frozenset[str]:
+    """Return the names of all pools."""
+    return frozenset(pool.name for _, pool in read_pools(stack))
+
+
+def pools_named(stack: PartialStack) -> bool:
+    """Return whether every pool has a valid name; else references to pools are not checked."""
+    pools = read_pools(stack)
+    return bool(pools) and not any(pool.name.startswith(UNNAMED) for _, pool in pools)
+
+
+def gpu_pool(stack: PartialStack, name: str) -> tuple[int, PoolConfig] | None:
+    """Return the first GPU pool of a name, with its index."""
+    for index, pool in read_pools(stack):
+        if pool.name == name:
+            return (index, pool) if pool.workload is Workload.GPU_TRAINING else None
+    return None
+
+
+def all_types_known(stack: PartialStack) -> bool:
+    """Return whether there are pools, and the catalog knows all their instance types."""
+    known, pools = catalog.load().types, read_pools(stack)
+    return bool(pools) and all(name in known for _, pool in pools for name in pool.instance_types)
+
+
+def check_unique_pool_names(stack: PartialStack) -> Iterator[ConfigIssue]:
+    """Require unique names of pools."""
+    return duplicates("nodePools", [(index, pool.name) for index, pool in read_pools(stack)])
+
+
+CHECKS: Final[tuple[Check, ...]] = (
+    check_unique_pool_names,
+    check_pool_sizes,
+    check_instance_types,
+    check_labels,
+)

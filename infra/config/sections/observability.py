@@ -1,0 +1,209 @@
+"""Metrics, dashboards and alert receivers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, Field
+
+from infra.config.errors import ConfigIssue, did_you_mean, one_of, shown
+from infra.config.partial import Check, PartialStack
+from infra.config.sections.teams.model import read_teams, teams_named
+from infra.config.types import DnsLabel, Int, Number, Size, Str, StrictModel, matching
+from infra.observability.routing import Channel, Receiver, Severity
+
+_HTTPS: Final = r"https://[A-Za-z0-9.-]+(:[0-9]+)?(/[\w./-]*)?"
+
+
+Https = Annotated[
+    Str, AfterValidator(matching("url", _HTTPS, "a URL such as https://grafana.example.com"))
+]
+
+
+SecretKey = Annotated[
+    Str,
+    AfterValidator(
+        matching("secret-key", r"[-._a-zA-Z0-9]{1,253}", "a key of a Secret such as url")
+    ),
+]
+
+
+SlackChannel = Annotated[
+    Str,
+    AfterValidator(
+        matching("slack-channel", r"#[^\s#{}]{1,80}", "a channel such as '#gpu-alerts'")
+    ),
+]
+
+
+class GrafanaConfig(StrictModel):
+    """Where people look at dashboards."""
+
+    url: Https = Field(description="the URL under which people reach Grafana")
+    """External URL of Grafana; links of runs and alerts use it."""
+    admin_secret_name: DnsLabel | None = None
+    """A Secret of the namespace `monitoring` with the keys admin-user and admin-password; whoever puts it
+    there, it is not the stack. Needed where the stack installs Grafana."""
+
+
+class ReceiverConfig(StrictModel):
+    """Somebody who is told of alerts."""
+
+    name: DnsLabel = Field(description="a DNS label")
+    """Name of the receiver."""
+    kind: Channel = Field(description="slack, pagerduty or webhook")
+    """Notification channel."""
+    secret_name: DnsLabel = Field(description="the name of a Secret of the namespace monitoring")
+    """Secret with the URL or routing key."""
+    key: SecretKey = Field(
+        description="the key in that Secret whose value is the URL, or PagerDuty's routing key"
+    )
+    """Key in that Secret."""
+    team: DnsLabel | None = None
+    """Team whose alerts it receives. Default: the platform's, and those of teams without a receiver."""
+    severity: Severity | None = None
+    """page or ticket. Default: both."""
+    channel: SlackChannel | None = None
+    """Slack's; needed there."""
+
+    @property
+    def receiver(self) -> Receiver:
+        """As the platform works with it."""
+        return Receiver(
+            name=self.name,
+            channel=self.kind,
+            secret=self.secret_name,
+            key=self.key,
+            team=self.team or "",
+            severity=self.severity,
+            slack_channel=self.channel or "",
+        )
+
+
+class ObservabilityConfig(StrictModel):
+    """What is measured, how long it is kept, and who hears of trouble."""
+
+    retention_days: Int = Field(default=30, ge=1, le=730)
+    """Days that Prometheus keeps samples."""
+    volume: Size = "100Gi"
+    """Of Prometheus; when it is nearly full the oldest samples go, whatever their age."""
+    storage_class: DnsLabel | None = None
+    """Of volumes that one node writes. Default: encrypted gp3 on a cluster that the stack makes, else the
+    cluster's default class."""
+    scrape_seconds: Int = Field(default=30, ge=5, le=300)
+    """Seconds between scrapes."""
+    grafana: GrafanaConfig | None = None
+    """Grafana, for links to dashboards. Default: none."""
+    receivers: tuple[ReceiverConfig, ...] = ()
+    """Notification targets of alerts. Default: none; alerts are only shown."""
+    budget_usd_per_hour: Annotated[Number, Field(gt=0)] | None = None
+    """Hourly cost of all nodes, at catalog prices, above which an alert fires. Default: no alert."""
+    runbooks: Https | None = None
+    """URL of this repository's files, such as https://github.com/acme/training/blob/main. Default: alerts
+    name the page's path."""
+
+
+STACK: Final = "kubePrometheusStack"
+
+
+def _section(stack: PartialStack) -> dict[str, Any]:
+    section = stack.raw.get("observability")
+    return section if isinstance(section, dict) else {}
+
+
+def _receivers(stack: PartialStack) -> Iterator[tuple[str, dict[str, Any]]]:
+    receivers = _section(stack).get("receivers")
+    for index, receiver in enumerate(receivers if isinstance(receivers, list) else []):
+        if isinstance(receiver, dict):
+            yield f"observability.receivers[{index}]", receiver
+
+
+def _operator(stack: PartialStack) -> dict[str, Any] | None:
+    operators = stack.raw.get("operators")
+    found = operators.get(STACK) if isinstance(operators, dict) else None
+    return found if isinstance(found, dict) else None
+
+
+def check_prometheus_installed(stack: PartialStack) -> Iterator[ConfigIssue]:
+    """Require the operator whose objects the section creates."""
+    if _section(stack) and stack.operators is not None and STACK not in stack.operators:
+        yield ConfigIssue(
+            path="observability",
+            code="operator-required",
+            problem=f"operators.{STACK} is missing",
+            valid=f"requires operators.{STACK}, whose objects it creates",
+            action=f"add {STACK} to operators, with provided: true if the cluster has it",
+        )
+
+
+def check_grafana_admin(stack: PartialStack) -> Iterator[ConfigIssue]:
+    """Require a Secret for Grafana's admin password instead of the chart's default."""
+    grafana = _section(stack).get("grafana")
+    operator = _operator(stack) or {}
+    if not isinstance(grafana, dict) or operator.get("provided") is not False:
+        return
+    if grafana.get("adminSecretName") is None:
+        yield ConfigIssue(
+            path="observability.grafana.adminSecretName",
+            code="missing",
+            problem="missing",
+            valid="must name a Secret in namespace monitoring with the keys admin-user "
+            "and admin-password",
+            action="add it, and create the Secret before the first update",
+        )
+
+
+def check_receivers(stack: PartialStack) -> Iterator[ConfigIssue]:
+    """Require unique names, known teams, and a channel for Slack only."""
+    teams = sorted({team.name for _, team in read_teams(stack)})
+    first: dict[str, str] = {}
+    for path, receiver in _receivers(stack):
+        name = receiver.get("name")
+        if isinstance(name, str) and first.setdefault(name, path) != path:
+            yield ConfigIssue(
+                path=f"{path}.name",
+                code="duplicate",
+                problem=f"{shown(name)} is already used by {first[name]}",
+                valid="names must be unique",
+                action="rename one of them",
+            )
+        team = receiver.get("team")
+        if team is not None and team not in teams and teams_named(stack):
+            yield ConfigIssue(
+                path=f"{path}.team",
+                code="unknown-name",
+                problem=f"unknown team {shown(team)}",
+                valid=f"must be one of {one_of(teams)}",
+                action=did_you_mean(
+                    str(team), teams, "name a team, or remove it to receive the platform's alerts"
+                ),
+            )
+        yield from _slack_channel(path, receiver)
+
+
+def _slack_channel(path: str, receiver: dict[str, Any]) -> Iterator[ConfigIssue]:
+    kind, channel = receiver.get("kind"), receiver.get("channel")
+    if kind == "slack" and channel is None:
+        yield ConfigIssue(
+            path=f"{path}.channel",
+            code="missing",
+            problem="missing",
+            valid="kind: slack requires a channel such as '#gpu-alerts'",
+            action="add it",
+        )
+    elif kind in ("pagerduty", "webhook") and channel is not None:
+        yield ConfigIssue(
+            path=f"{path}.channel",
+            code="channel-without-slack",
+            problem=f"{shown(channel)} is not used by kind: {kind}",
+            valid="requires kind: slack",
+            action="remove it",
+        )
+
+
+CHECKS: Final[tuple[Check, ...]] = (
+    check_prometheus_installed,
+    check_grafana_admin,
+    check_receivers,
+)

@@ -1,0 +1,38 @@
+"""The sections of the stack file in the order in which their issues are reported."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from infra.config.partial import Check
+from infra.config.plaintext_secrets import check_plaintext_secrets
+from infra.config.sections import (
+    aws,
+    cluster,
+    egress,
+    gpus,
+    images,
+    logs,
+    network,
+    node_pools,
+    observability,
+    operators,
+    pool_nodes,
+    scheduler,
+    signatures,
+    storage,
+    validation,
+)
+from infra.config.sections.teams import quotas, restore_drill, secrets, shares
+
+SECTIONS: Final = (
+    *(aws, cluster, network, node_pools, pool_nodes, storage),
+    *(quotas, shares, secrets, restore_drill),
+    *(scheduler, operators, gpus, images, egress, signatures, logs, observability, validation),
+)
+
+CHECKS: Final[tuple[Check, ...]] = (
+    *(check for section in SECTIONS for check in section.CHECKS),
+    check_plaintext_secrets,
+)
+"""All checks of a stack file beyond the types of its values."""

@@ -1,0 +1,168 @@
+"""Shared volumes of every team, and S3 buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Any, ClassVar, Final, Literal
+
+from pydantic import Field
+
+from infra.config.errors import ConfigIssue
+from infra.config.partial import Check, PartialStack
+from infra.config.sections.node_pools import (
+    read_pools,
+)
+from infra.config.types import (
+    Bool,
+    BucketPrefix,
+    DnsLabel,
+    Int,
+    Size,
+    Str,
+    StrictModel,
+)
+from infra.domain import naming
+from infra.domain.storage import NamedStorageClass, VolumeSizes
+
+
+class StorageKind(StrEnum):
+    """What keeps the bytes of shared volumes."""
+
+    SIMULATED = "simulated"
+    STORAGE_CLASS = "storageClass"
+    FSX = "fsx"
+    EFS = "efs"
+
+
+class FsxConfig(StrictModel):
+    """FSx for Lustre."""
+
+    zone: Str = Field(description="an availability zone, that of the pools that train")
+    """Zone of the file system, that of the pools that train."""
+    throughput_per_tib: Literal[125, 250, 500, 1000] = Field(default=250, alias="throughputPerTiB")
+    """MB/s for each TiB of storage."""
+
+
+class EfsConfig(StrictModel):
+    """EFS: slower, in every zone, paid for as it is used."""
+
+
+class BucketsConfig(StrictModel):
+    """S3 buckets PREFIX-datasets, PREFIX-checkpoints, PREFIX-artifacts and PREFIX-logs."""
+
+    prefix: BucketPrefix = Field(description="the beginning of the buckets' names")
+    """Prefix of the bucket names; it must be unique in all of AWS."""
+    old_checkpoint_days: Int = Field(default=90, ge=1, le=3650)
+    """Age in days at which checkpoints move to cheaper storage."""
+
+
+class StorageConfig(StrictModel):
+    """Shared volumes of every team: at most one of storageClass, fsx and efs; else simulated."""
+
+    NEUTRAL: ClassVar[Mapping[str, Any]] = {"checkpoints": "1Gi", "datasets": "1Gi"}
+
+    storage_class: DnsLabel | None = None
+    """A StorageClass that supports ReadWriteMany, such as shared. Default: none."""
+    fsx: FsxConfig | None = None
+    """FSx for Lustre as shared storage."""
+    efs: EfsConfig | None = None
+    """EFS as shared storage: slower, in all zones, billed by use."""
+    checkpoints: Size = Field(description="a size such as 5Ti")
+    """Size of each team's checkpoint volume."""
+    datasets: Size = Field(description="a size such as 2Ti")
+    """Size of each team's dataset volume."""
+    protect: Bool | None = None
+    """Refuse to delete claims, buckets, keys and file systems, and keep them when they are dropped from
+    the file. Default: true on a cluster that the stack makes, else false."""
+    buckets: BucketsConfig | None = None
+    """S3 buckets of the stack; required on AWS."""
+
+    @property
+    def kind(self) -> StorageKind:
+        """What keeps the bytes."""
+        if self.fsx:
+            return StorageKind.FSX
+        if self.efs:
+            return StorageKind.EFS
+        return StorageKind.STORAGE_CLASS if self.storage_class else StorageKind.SIMULATED
+
+
+_CHOICES: Final = ("storageClass", "fsx", "efs")
+
+
+def _chosen(stack: PartialStack) -> list[str]:
+    """What the file says keeps volumes, whether or not it says it well."""
+    storage: Any = stack.raw.get("storage")
+    return [key for key in _CHOICES if isinstance(storage, dict) and storage.get(key) is not None]
+
+
+def check_single_storage_backend(stack: PartialStack) -> Iterator[ConfigIssue]:
+    """Allow one storage backend."""
+    chosen = _chosen(stack)
+    if len(chosen) > 1:
+        yield ConfigIssue(
+            path="storage",
+            code="storage-backend",
+            problem=f"{' and '.join(chosen)} are set",
+            valid=f"at most one of {', '.join(_CHOICES)} is valid",
+            action="remove the others",
+        )
+
+
+def check_no_simulated_storage_on_real_nodes(stack: PartialStack) -> Iterator[ConfigIssue]:
+    """Require a storage backend for real nodes, which cannot mount simulated storage."""
+    storage = read_storage(stack)
+    real = any(not pool.nodes.simulated for _, pool in read_pools(stack))
+    if not storage or _chosen(stack) or not real:
+        return
+    if stack.provider == "eks":
+        yield ConfigIssue(
+            path="storage",
+            code="storage-missing",
+            problem="no storage backend is set",
+            valid="a cluster on AWS requires fsx, efs or storageClass",
+            action="add fsx: {zone: ...} for training, or efs: {}",
+        )
+    else:
+        yield ConfigIssue(
+            path="storage.storageClass",
+            code="missing",
+            problem="missing",
+            valid="must be a StorageClass of the cluster that serves ReadWriteMany",
+            action="add it",
+        )
+
+
+def read_storage(stack: PartialStack) -> StorageConfig | None:
+    """Return the section `storage`."""
+    return stack.section("storage", StorageConfig)
+
+
+def volume_sizes(storage: StorageConfig) -> VolumeSizes:
+    """Return the sizes of each team's volumes."""
+    return VolumeSizes(checkpoints=storage.checkpoints, datasets=storage.datasets)
+
+
+def named_storage(storage: StorageConfig) -> NamedStorageClass | None:
+    """Return the class that the stack names; None where the stack creates its storage."""
+    if storage.storage_class is None:
+        return None
+    return NamedStorageClass(storage_class=storage.storage_class, sizes=volume_sizes(storage))
+
+
+def storage_class(storage: StorageConfig) -> str:
+    """Return the class of every claim; empty where volumes exist before their claims (FSx)."""
+    classes = {
+        StorageKind.SIMULATED: naming.SIMULATED_STORAGE_CLASS,
+        StorageKind.STORAGE_CLASS: storage.storage_class or "",
+        StorageKind.EFS: naming.EFS_STORAGE_CLASS,
+        StorageKind.FSX: "",
+    }
+    return classes[storage.kind]
+
+
+CHECKS: Final[tuple[Check, ...]] = (
+    check_single_storage_backend,
+    check_no_simulated_storage_on_real_nodes,
+)

@@ -1,0 +1,240 @@
+"""Teams: tier, quota, secrets and restore drill."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Final
+
+from pydantic import AfterValidator, Field
+
+from infra.config.errors import invalid
+from infra.config.partial import UNNAMED, PartialStack
+from infra.config.types import (
+    Bool,
+    Cores,
+    DnsLabel,
+    Int,
+    Number,
+    Size,
+    Str,
+    StrictModel,
+    TeamName,
+    matching,
+)
+from infra.domain import naming, quantity
+from infra.domain.tier import TIERS, TierName
+from infra.queueing.quotas import QueueTeam
+from infra.tenancy.restore_drill import RestoreDrill
+from infra.tenancy.secrets import TeamSecret
+
+_VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]*")
+
+
+RemoteKey = Annotated[
+    Str,
+    AfterValidator(
+        matching(
+            "remote-key",
+            r"[\w/+=.@-]{1,512}",
+            "letters, digits and any of /_+=.@-",
+            "name one secret",
+        )
+    ),
+]
+"""No more than AWS Secrets Manager allows: the name becomes a part of an IAM policy, where * and ? are
+many secrets."""
+
+
+def _variable(value: str) -> str:
+    if not _VARIABLE.fullmatch(value):
+        raise invalid(
+            "variable", "must be capitals, digits and underscores, such as HF_TOKEN", "rename it"
+        )
+    return value
+
+
+def _some(values: tuple[str, ...]) -> tuple[str, ...]:
+    # min_length would complain of a list whose one element is wrong, too.
+    if not values:
+        raise invalid(
+            "too-few", "must have at least one variable", "add the keys of the Secret", "has none"
+        )
+    return values
+
+
+class TeamSecretConfig(StrictModel):
+    """One Secret of a team's namespace."""
+
+    name: DnsLabel = Field(description="a DNS label, the Secret's name")
+    env: Annotated[tuple[Annotated[Str, AfterValidator(_variable)], ...], AfterValidator(_some)] = (
+        Field(description="a list of keys of the Secret, each a variable such as HF_TOKEN")
+    )
+    """What a run that names this secret gets in its environment."""
+    remote_key: RemoteKey | None = None
+    """The secret in a store that External Secrets makes it from. Default: the Secret is there already."""
+    store: DnsLabel | None = None
+    """A ClusterSecretStore of the cluster. Default: AWS Secrets Manager, read as this team."""
+
+    @property
+    def secret(self) -> TeamSecret:
+        """The secret that the platform works with."""
+        return TeamSecret(
+            name=self.name, env=self.env, remote_key=self.remote_key, store=self.store
+        )
+
+
+TRAINER_IMAGE: Final = "trainer"
+"""Name in `images` of the image that a drill runs in unless it says otherwise."""
+
+
+_CRON_FIELDS: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))
+
+
+_CRON_TERM: Final = re.compile(r"(\*|[0-9]+(-[0-9]+)?)(/0*[1-9][0-9]*)?")
+
+
+_PLACE: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[\w.=-]+)*", re.ASCII)
+
+
+def _schedule(value: str) -> str:
+    fields = value.split()
+    sound = len(fields) == len(_CRON_FIELDS) and all(
+        _term(term, low, high)
+        for text, (low, high) in zip(fields, _CRON_FIELDS, strict=True)
+        for term in text.split(",")
+    )
+    if not sound:
+        raise invalid(
+            "cron-schedule",
+            "must be minute, hour, day, month and weekday in numbers (0 is Sunday), such as 17 3 * * *",
+        )
+    return value
+
+
+def _term(text: str, low: int, high: int) -> bool:
+    if not _CRON_TERM.fullmatch(text):
+        return False
+    numbers = [int(n) for n in re.findall(r"\d+", text.partition("/")[0])]
+    return all(low <= n <= high for n in numbers) and numbers == sorted(numbers)
+
+
+def _place(value: str) -> str:
+    if not _PLACE.fullmatch(value):
+        raise invalid("s3-uri", "must be s3://BUCKET/PREFIX")
+    return value
+
+
+class RestoreDrillConfig(StrictModel):
+    """What proves that the team's checkpoints can be restored."""
+
+    enabled: Bool | None = None
+    """Default: true for a production team that names an image, or whose stack has one called trainer."""
+    schedule: Annotated[Str, AfterValidator(_schedule)] = "17 3 * * *"
+    """When, as cron has it, in UTC."""
+    image: Str = TRAINER_IMAGE
+    """A name in `images`, or a reference by digest."""
+    runs: Annotated[Int, Field(ge=1, le=1000)] = 3
+    """Of the runs that saved last, so many."""
+    largest: Size = "8Gi"
+    """The largest checkpoint that is restored, which takes as much memory and scratch space. Of a larger
+    one every byte is read and compared with what was recorded."""
+    stores: tuple[Annotated[Str, AfterValidator(_place)], ...] = ()
+    """Prefixes with a folder per run, of runs whose `checkpoint.store` is a bucket."""
+
+    def wanted(self, tier: str, *, has_image: bool) -> bool:
+        """Whether there is a drill. `has_image`: the stack's images have this one's."""
+        if self.enabled is not None:
+            return self.enabled
+        return TIERS[tier].restore_drill_by_default and (has_image or self.image != TRAINER_IMAGE)
+
+    def drill(self, image: str, cpu_pool: str | None) -> RestoreDrill:
+        """The drill that the platform works with, in this image, on nodes of this pool."""
+        return RestoreDrill(
+            image=image,
+            schedule=self.schedule,
+            runs=self.runs,
+            largest=quantity.bytes_(self.largest),
+            stores=self.stores,
+            node_selector={naming.POOL: cpu_pool} if cpu_pool else {},
+        )
+
+
+class QuotaConfig(StrictModel):
+    """The most that a team's namespace may hold at once, whatever its queue admits."""
+
+    cpu: Cores = Field(description="a number of cores")
+    """CPU cores of all pods in the namespace."""
+    memory: Size = Field(description="a size such as 4Ti")
+    """Memory of all pods in the namespace."""
+    gpus: Int = Field(ge=0, description="a number of GPUs")
+    """GPUs of all pods in the namespace."""
+
+
+class TeamConfig(StrictModel):
+    """One team."""
+
+    NEUTRAL: ClassVar[Mapping[str, Any]] = {
+        "tier": "research",
+        "quota": {"cpu": "1", "memory": "1Pi", "gpus": 0},
+    }
+
+    name: TeamName = Field(description="a DNS label")
+    """Name of the team; its namespace is team-NAME."""
+    tier: TierName = Field(description="research or production")
+    """`production` prefers on-demand capacity and preempts borrowers; `research` prefers spot."""
+    guaranteed: dict[DnsLabel, Annotated[Int, Field(ge=0)]] = Field(default={})
+    """Nodes per pool that are the team's whenever it wants them; the rest of a pool is shared."""
+    quota: QuotaConfig = Field(description="cpu, memory and gpus")
+    """Limit of everything in the namespace of the team, regardless of its queue."""
+    borrowing: dict[DnsLabel, Annotated[Int, Field(ge=0)]] = Field(default={})
+    """Most nodes per pool beyond its own. A pool that is not named: all that others leave."""
+    lending: dict[DnsLabel, Annotated[Int, Field(ge=0)]] = Field(default={})
+    """Most of its own nodes per pool that others may use meanwhile. A pool that is not named: all."""
+    on_demand_usd_per_hour: Annotated[Number, Field(ge=0)] | None = None
+    """Most that a research team's runs on on-demand pools may cost, its own nodes there included; 0: never
+    on demand. Default: no bound but the pools."""
+    fair_weight: Annotated[Int, Field(ge=1, le=1000)] | None = None
+    """Share of what nobody is guaranteed, relative to other teams. Default: 1, for production 10."""
+    secrets: tuple[TeamSecretConfig, ...] = ()
+    """Secrets that its runs may name."""
+    rdma: Bool = False
+    """Its pods may have the capability IPC_LOCK, which RDMA needs; all else stays restricted."""
+    restore_drill: RestoreDrillConfig = RestoreDrillConfig()
+    """What proves that its checkpoints can be restored."""
+
+
+def read_teams(stack: PartialStack) -> Sequence[tuple[int, TeamConfig]]:
+    """Return the teams with their indexes in the file."""
+    return stack.items("teams", TeamConfig)
+
+
+def teams_named(stack: PartialStack) -> bool:
+    """Return whether every team has a valid name; else references to teams are not checked."""
+    teams = read_teams(stack)
+    return bool(teams) and not any(team.name.startswith(UNNAMED) for _, team in teams)
+
+
+def queue_teams(teams: Sequence[TeamConfig]) -> tuple[QueueTeam, ...]:
+    """Return the teams as the scheduler's queues need them."""
+    return tuple(
+        QueueTeam(
+            name=team.name,
+            tier=team.tier,
+            guaranteed=team.guaranteed,
+            borrowing=team.borrowing,
+            lending=team.lending,
+            on_demand_usd_per_hour=team.on_demand_usd_per_hour,
+            fair_weight=team.fair_weight or TIERS[team.tier].fair_weight,
+            quota=_amounts(team.quota),
+        )
+        for team in teams
+    )
+
+
+def _amounts(quota: QuotaConfig) -> dict[str, int]:
+    return {
+        "cpu": quantity.millicores(quota.cpu),
+        "memory": quantity.bytes_(quota.memory),
+        naming.GPU: quota.gpus,
+    }
