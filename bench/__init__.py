@@ -1,1 +1,1 @@
-"""Benchmarks: what is claimed about speed and about queues under load, measured on the embedded cluster."""
+"""Benchmarks of the trainer, and of the queues under load in the sandbox."""

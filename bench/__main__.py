@@ -1,4 +1,4 @@
-"""`python -m bench [NAME]`: run benchmarks on a cluster of their own, show and perhaps record the results."""
+"""Run benchmarks of the trainer and of the queues, print the results, and optionally record them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench import ablation, admission, embedded, report, storm, trainer
 
 Notify = Callable[[str, int, int], None]
 Section = tuple[str, bool]
-"""Markdown, and whether all that must hold held."""
+"""Markdown, and whether all requirements were met."""
 
 BACKLOG_PAIRS: Final = 1
 ADMISSION: Final = {
@@ -46,18 +46,21 @@ STORM: Final = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run what was asked for; 1 when a promise was broken, 130 when interrupted."""
+    """Run the named benchmarks. Return 0; 1 if a requirement was violated; 130 if interrupted."""
     parser = _parser()
     args = parser.parse_args(argv)
     if unknown := sorted(set(args.names) - set(NAMES)):
-        parser.error(f"NAME: got {', '.join(unknown)}; allowed {', '.join(NAMES)}")
+        parser.error(f"NAME: got {', '.join(unknown)}; expected {', '.join(NAMES)}")
     signal.signal(signal.SIGTERM, _interrupted)
     console = Console(width=None if sys.stdout.isatty() else 150)
     console.print(f"seed {args.seed}")
     try:
         good = [_run(name, args, console) for name in args.names or NAMES]
     except KeyboardInterrupt:
-        print("interrupted; the cluster is gone, what had ended is recorded", file=sys.stderr)
+        print(
+            "interrupted; the cluster is deleted, completed benchmarks are recorded",
+            file=sys.stderr,
+        )
         return 130
     except TimeoutError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -70,7 +73,7 @@ def _interrupted(_number: int, _frame: object) -> None:
 
 
 def _run(name: str, args: argparse.Namespace, console: Console) -> bool:
-    """One benchmark, recorded as soon as it ends; whether every promise was kept."""
+    """Run one benchmark and record it; return whether all requirements were met."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -99,7 +102,7 @@ def _run(name: str, args: argparse.Namespace, console: Console) -> bool:
 
 
 def _run_benchmark(name: str, args: argparse.Namespace, notify: Notify) -> Section:
-    """Alone, or on a fresh cluster."""
+    """Run a benchmark, on a new cluster if it requires one."""
     if name in trainer.MODULES:
         found = cast(trainer.Benchmark, importlib.import_module(trainer.MODULES[name]))
         text, good = found.run(found.SIZES[args.scale], args.seed, notify)
@@ -109,7 +112,7 @@ def _run_benchmark(name: str, args: argparse.Namespace, notify: Notify) -> Secti
 
 
 def _sizes(defaults: dict[str, dict[str, Any]], args: argparse.Namespace) -> dict[str, Any]:
-    """The sizes of a scale, with those that were named on the command line."""
+    """Return the sizes of a scale, overridden by the command line."""
     found = dict(defaults[args.scale])
     named = {key: getattr(args, key) for key in found if getattr(args, key, None) is not None}
     return found | named | {"seed": args.seed}
@@ -140,22 +143,31 @@ CLUSTER_BENCHMARKS: Final[
 ] = {
     "admission": _admission,
     "backlog": _backlog,
-    "parts": _ablation,
+    "ablation": _ablation,
     "storm": _storm,
 }
 NAMES: Final = [*trainer.MODULES, *CLUSTER_BENCHMARKS]
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; default all"
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description=__doc__,
+        epilog="example: python -m bench admission --scale full --results bench/RESULTS.md",
     )
-    parser.add_argument("--scale", choices=("small", "full"), default="small")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--results", type=Path, help="file whose sections are written anew")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"benchmarks to run: {', '.join(NAMES)}; default all",
+    )
+    parser.add_argument(
+        "--scale", choices=("small", "full"), default="small", help="size of the benchmarks"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="random seed")
+    parser.add_argument("--results", type=Path, help="Markdown file whose sections are replaced")
     for name in ("nodes", "workloads", "pairs", "low", "high", "kills"):
-        parser.add_argument(f"--{name}", type=int, help="instead of the scale's own")
+        parser.add_argument(f"--{name}", type=int, help="override the scale")
     return parser
 
 

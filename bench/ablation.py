@@ -1,4 +1,4 @@
-"""What each part of our configuration costs: the same load again and again, with one part taken out each time."""
+"""Ablation: run the same load with one part of the configuration removed at a time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _QUOTA_S: Final = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The rounds, in the order in which they were played."""
+    """All rounds, in order of execution."""
 
     size: Size
     rounds: tuple[RoundResult, ...]
@@ -59,21 +59,21 @@ def _without_preemption(arm: Arm) -> Arm:
 
 QUOTA: Final = "the namespaces' ResourceQuota"
 PARTS: Final[Mapping[str, Callable[[Arm], Arm]]] = {
-    "walls": lambda arm: _without_objects(
+    "admission policies": lambda arm: _without_objects(
         arm, "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
     ),
     "topology": _without_topology,
     "preemption": _without_preemption,
     "fair sharing": lambda arm: _without_setting(arm, "fairSharing"),
     "waiting for pods to be ready": lambda arm: _without_setting(arm, "waitForPodsReady"),
-    # Not an object of the queues: it is taken away below.
+    # Not an object of the queues: it is removed below.
     QUOTA: lambda arm: arm,
 }
-"""How to take each part out."""
+"""Functions that remove each part."""
 
 
 def ablation_arms(ours: Arm, least: Arm) -> list[tuple[str, Arm]]:
-    """Each round's part that is out (empty: none) and its configuration, the whole one first and last."""
+    """Return each round's removed part (empty: none) and configuration, the full one first and last."""
     out = [
         (part, replace(take(ours), name=f"{fleet.TRAINYARD_ARM}, without {part}"))
         for part, take in PARTS.items()
@@ -82,7 +82,7 @@ def ablation_arms(ours: Arm, least: Arm) -> list[tuple[str, Arm]]:
 
 
 def run(cluster: Embedded, size: Size, notify: Progress) -> Outcome:
-    """Play all rounds on a cluster that nothing else uses."""
+    """Run all rounds on a cluster that nothing else uses."""
     api = Api(cluster.kubeconfig)
     notify("rendering the fleet", 0, 0)
     made = fleet.render_fleet(size.nodes)

@@ -1,4 +1,4 @@
-"""P9: gangs admitted per second, with our queues, quotas and policies against a minimal configuration."""
+"""P9: gangs admitted per second with the platform's queues and policies, compared with a minimal setup."""
 
 from __future__ import annotations
 
@@ -15,51 +15,51 @@ from bench.fleet import Arm, Fleet
 from bench.rounds import RoundResult
 
 GOAL: Final = 0.95
-"""The least that ours may be of the minimal one, after `performance.md` P9."""
+"""Minimum ratio of the platform's admission rate to the minimal configuration's (P9)."""
 
 Progress = Callable[[str, int, int], None]
-"""Is told what is going on, of how many gangs, and how many of them have finished."""
+"""Receives the activity, the number of gangs, and how many have finished."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """How much is measured."""
+    """Size of the benchmark."""
 
     nodes: int
     workloads: int
-    """Gangs of one round: queued first, then released at once."""
+    """Gangs per round: queued first, then released at once."""
     pairs: int
-    """Rounds of each configuration; first ours then the other, then the other way round, and so on."""
+    """Rounds of each configuration, in alternating order."""
     seed: int
     pods: bool = True
-    """Whether gangs are Jobs and JobSets with pods, or Workloads alone."""
+    """Whether gangs are Jobs and JobSets with pods, or only Workloads."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """All rounds, in the order in which they were played."""
+    """All rounds, in order of execution."""
 
     size: Size
     rounds: tuple[RoundResult, ...]
 
     def of(self, arm: str) -> list[RoundResult]:
-        """Rounds of one configuration."""
+        """Return the rounds of one configuration."""
         return [r for r in self.rounds if r.arm == arm]
 
     @property
     def ratios(self) -> list[float]:
-        """Ours to minimal, admitted per second, pair by pair."""
+        """Ratios of admission rates, platform to minimal, by pair."""
         pairs = zip(self.of(fleet.TRAINYARD_ARM), self.of(fleet.MINIMAL_ARM), strict=True)
         return [ours.admitted_per_s / least.admitted_per_s for ours, least in pairs]
 
     @property
     def violations(self) -> int:
-        """Over all rounds."""
+        """Violations in all rounds."""
         return sum(r.violations for r in self.rounds)
 
 
 def run(cluster: Embedded, size: Size, notify: Progress) -> Outcome:
-    """Play all rounds on a cluster that nothing else uses."""
+    """Run all rounds on a cluster that nothing else uses."""
     user = {} if size.pods else {"user": workloads.KUEUE_USER, "group": workloads.KUEUE_GROUP}
     api = Api(cluster.kubeconfig, **user)
     notify("rendering the fleet", 0, 0)
@@ -97,20 +97,20 @@ def run_round(
     *,
     with_pods: bool = True,
 ) -> RoundResult:
-    """One round of a configuration, which is in force already."""
+    """Run one round of a configuration that is already active."""
     whole = {fleet.MINIMAL: sum(made.gpus.values())}
     gpus = whole if arm.name == fleet.MINIMAL_ARM else made.gpus
     return rounds.run_round(api, cluster, arm, gangs, gpus, notify, with_pods=with_pods)
 
 
 def arm_order(ours: Arm, least: Arm, pairs: int) -> list[Arm]:
-    """A B, B A, A B ...: what drifts with time touches both alike."""
+    """Return A B, B A, A B ..., so that drift over time affects both equally."""
     turns = itertools.cycle([(ours, least), (least, ours)])
     return [arm for _, pair in zip(range(pairs), turns, strict=False) for arm in pair]
 
 
 def load(made: Fleet, arm: Arm, size: Size, pair: int) -> list[Json]:
-    """The gangs of a pair: the same for both of its rounds."""
+    """Return the gangs of a pair, equal for both of its rounds."""
     fitting = gangs.fitting_sizes(made.platform)
     found = gangs.generate_gangs(size.workloads, size.seed + pair, f"p{pair}", fitting)
     manifests = [gangs.render_gang(gang, made.platform) for gang in found]

@@ -1,7 +1,7 @@
-"""Requests to an API server, many at once, as JSON and without models.
+"""Concurrent JSON requests to an API server, without generated models.
 
-The generated classes of the `kubernetes` package would cost more than the server's own work; only its
-reading of kubeconfigs and its connection pool are used.
+The generated classes of the `kubernetes` package would cost more CPU than the server's work; only its
+kubeconfig loader and connection pool are used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import urllib3
 Json = dict[str, Any]
 
 WRITERS: Final = 16
-"""Requests in flight: enough to keep a small server busy, too few to be turned away by it."""
+"""Concurrent requests: enough to keep a small server busy, below its rate limits."""
 FIELD_MANAGER: Final = "trainyard-bench"
 METADATA_ONLY: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _PATCH_TYPES: Final = {
@@ -28,11 +28,11 @@ _PATCH_TYPES: Final = {
 }
 _RETRY_S: Final = 0.25
 _RETRY_TIMEOUT_S: Final = 120.0
-"""How long a request is repeated while a webhook or the server is away; both are killed on purpose."""
+"""Retry time while a webhook or the server is down; benchmarks kill both on purpose."""
 
 
 class ApiError(Exception):
-    """The API server's refusal. `status`: the HTTP code."""
+    """An error response of the API server. `status`: the HTTP code."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(f"HTTP {status}: {text[:500]}")
@@ -43,7 +43,7 @@ class Api:
     """One API server, as the user of a kubeconfig. Threads may share it."""
 
     def __init__(self, kubeconfig: str, user: str = "", group: str = "") -> None:
-        """`user` and `group`: in whose name; empty: in the kubeconfig's own."""
+        """`user` and `group`: identity to impersonate; empty: the kubeconfig's own."""
         settings = kubernetes.client.Configuration()
         load: Callable[..., None] = kubernetes.config.load_kube_config
         load(kubeconfig, client_configuration=settings)
@@ -69,7 +69,7 @@ class Api:
         return [(metadata["namespace"], metadata["name"]) for metadata in found]
 
     def create(self, manifest: Json) -> None:
-        """Create an object; that it is there already is as good, since a lost answer is asked for again."""
+        """Create an object; no error if it exists, because a lost response is retried."""
         try:
             self._send("POST", self.collection(manifest), {}, manifest)
         except ApiError as error:
@@ -86,7 +86,7 @@ class Api:
         self._send("PATCH", path, {}, changes, _PATCH_TYPES["merge"])
 
     def delete(self, path: str) -> None:
-        """Delete an object; what is gone already is deleted."""
+        """Delete an object; no error if it does not exist."""
         options = {"propagationPolicy": "Background", "gracePeriodSeconds": 0}
         try:
             self._send("DELETE", path, {}, options)
@@ -177,7 +177,7 @@ class Api:
 def run_parallel(
     action: Callable[[Any], None], items: Iterable[Any], notify: Callable[[], None]
 ) -> None:
-    """Do `action` for all items, WRITERS at a time; the first failure ends it. `told` after each."""
+    """Call `action` for all items, WRITERS at a time, `notify` after each; stop at the first failure."""
     with ThreadPoolExecutor(WRITERS) as threads:
         running = [threads.submit(action, item) for item in items]
         try:
@@ -191,7 +191,7 @@ def run_parallel(
 
 
 def wait_until(found: Callable[[], Any], what: str, deadline_s: float, poll_s: float = 0.2) -> Any:
-    """The first truthy `found()`. Raises TimeoutError."""
+    """Return the first truthy `found()`. Raises TimeoutError."""
     end = time.monotonic() + deadline_s
     while not (value := found()):
         if time.monotonic() > end:

@@ -1,4 +1,4 @@
-"""A cluster of the benchmarks' own: brought up by the sandbox's command, in a folder of its own.
+"""A sandbox cluster for benchmarks, in its own folder.
 
 The sandbox's defaults are for a laptop. `Embedded.tune` raises what would bound every measurement at the
 clients' own limits (20 requests per second of kube-controller-manager, for one), and leaves out what a
@@ -43,10 +43,10 @@ MEASURED_SERVICES: Final = (
     "jobset",
     "kwok",
 )
-"""What works for a gang; the benchmark's own process does not count."""
+"""Services whose CPU time counts; the benchmark's own process does not."""
 UNUSED_SERVICES: Final = ("node", "s3")
 POD_SERVICES: Final = ("controller-manager", "scheduler", "kwok", "jobset")
-"""What nobody misses where there are no pods; nodes stay as they are without it."""
+"""Services that are not required without pods; nodes keep their state without them."""
 CLIENT_LIMITS: Final = ("--kube-api-qps=1000", "--kube-api-burst=2000")
 EXTRA_ARGUMENTS: Final = {
     "controller-manager": (*CLIENT_LIMITS, "--concurrent-job-syncs=20", "--concurrent-gc-syncs=20"),
@@ -76,7 +76,7 @@ class Embedded:
         self._end(UNUSED_SERVICES)
 
     def without_pods(self) -> None:
-        """From now on there are only the API server with its store, and Kueue."""
+        """Stop everything but etcd, the API server and Kueue."""
         self._write([s for s in self._services() if s["name"] not in POD_SERVICES])
         self._end(POD_SERVICES)
 
@@ -87,7 +87,7 @@ class Embedded:
         return configuration
 
     def restart_kueue(self, configuration: Json) -> None:
-        """Start Kueue anew with this configuration, and wait until it is ready."""
+        """Restart Kueue with this configuration and wait until it is ready."""
         file = self.home / "config" / "kueue-bench.yaml"
         file.write_text(yaml.safe_dump(configuration))
         services = self._services()
@@ -186,9 +186,9 @@ def _is_ready(url: str) -> bool:
 
 @contextlib.contextmanager
 def running_cluster(say: Callable[[str], None]) -> Iterator[Embedded]:
-    """A tuned cluster that is gone in the end, with all that it stored, however this ends."""
+    """Yield a tuned cluster; delete it with all its data at exit, also after an exception."""
     home = Path(tempfile.mkdtemp(prefix="trainyard-bench-"))
-    # What is measured is the control plane, without those who look at it.
+    # Measure the control plane without monitoring.
     env = os.environ | {"SANDBOX_HOME": str(home), "SANDBOX_MONITORING": "off"}
 
     def sandbox(*command: str) -> subprocess.CompletedProcess[str]:
@@ -203,7 +203,7 @@ def running_cluster(say: Callable[[str], None]) -> Iterator[Embedded]:
         )
 
     try:
-        say("bringing a cluster up; the first time its tools are built, which takes long")
+        say("starting a cluster; the first start builds its tools, which takes long")
         done = sandbox("up", "--cluster-only")
         if done.returncode:
             raise RuntimeError(f"python -m sandbox up: {done.stdout[-2000:]}{done.stderr[-2000:]}")
@@ -211,7 +211,7 @@ def running_cluster(say: Callable[[str], None]) -> Iterator[Embedded]:
         cluster.tune()
         yield cluster
     finally:
-        say("taking the cluster down")
+        say("deleting the cluster")
         with _signals_ignored():
             sandbox("clean")
             shutil.rmtree(home, ignore_errors=True)
@@ -219,7 +219,7 @@ def running_cluster(say: Callable[[str], None]) -> Iterator[Embedded]:
 
 @contextlib.contextmanager
 def _signals_ignored() -> Iterator[None]:
-    """Whoever is impatient twice would else leave a cluster behind; children inherit this."""
+    """Ignore further interrupts, also in children, so that a second Ctrl-C does not leave the cluster behind."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
     try:

@@ -1,4 +1,4 @@
-"""The fleet and its two configurations: ours, as the program renders it, and the least that Kueue works with."""
+"""The simulated fleet and its two queue configurations: the platform's, and a minimal one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TEAMS: Final = (
 INSTANCE_TYPE: Final = "p4d.24xlarge"
 GPUS_PER_NODE: Final = 8
 GUARANTEED_FRACTION: Final = 8
-"""Each team is guaranteed an eighth of each pool of its tier's own capacity; the rest is borrowed."""
+"""Each team is guaranteed one eighth of each pool of its tier's capacity type; the rest is borrowed."""
 
 IMAGE: Final = "registry.example.com/trainer@sha256:" + "5" * 64
 

@@ -1,4 +1,4 @@
-"""The load: gangs of several sizes as Jobs and JobSets, the same for every configuration of the queues."""
+"""The load: gangs of several sizes as Jobs and JobSets, equal for every queue configuration."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def render_gang(gang: Gang, platform: Platform) -> Json:
 
 
 def for_minimal(made: Json) -> Json:
-    """The same gang for the minimal configuration: nothing that asks Kueue for more than its turn."""
+    """Adapt a gang to the minimal configuration: no priority and no topology."""
     labels = made["metadata"]["labels"]
     labels[naming.QUEUE_NAME] = fleet.MINIMAL
     labels.pop(naming.WORKLOAD_PRIORITY, None)
@@ -95,7 +95,7 @@ def for_minimal(made: Json) -> Json:
 
 
 def without_topology(made: Json) -> Json:
-    """The same gang without its wish for nodes near each other."""
+    """Return the gang without topology annotations."""
     replicated = made["spec"].get("replicatedJobs")
     spec = replicated[0]["template"]["spec"] if replicated else made["spec"]
     annotations = spec["template"]["metadata"]["annotations"]

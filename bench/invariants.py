@@ -1,4 +1,4 @@
-"""What is true at every moment, told from watch events: no flavor over its quota, no gang in part.
+"""Check invariants on watch events: no flavor exceeds its quota, no gang is admitted in part.
 
 One revision counter orders all changes in etcd, so the events of one kind, in their order, are the states
 that the API server went through: a check after each event misses none. Pods are another kind with a watch
@@ -18,12 +18,12 @@ Key = tuple[str, str]
 """Namespace and name of a gang's Job or JobSet."""
 
 MESSAGES_MAX: Final = 20
-"""Violations that are kept in words; the others are only counted."""
+"""Violations whose messages are kept; further ones are only counted."""
 
 
 @dataclass
 class GangRecord:
-    """What became of one gang."""
+    """History of one gang."""
 
     admissions: list[tuple[int, int | None]] = field(default_factory=list)
     """Revisions at which it got its quota and gave it back; None while it holds it."""
@@ -62,7 +62,7 @@ class _Workload:
 
 
 class InvariantChecker:
-    """Takes events in, keeps count. Not safe for several threads: one lock around it."""
+    """Consumes events and counts violations. Not thread-safe: guard it with one lock."""
 
     def __init__(self, gpus: Mapping[str, int], *, with_pods: bool = True) -> None:
         """`gpus`: the most that each flavor may have in use; `with_pods`: whether gangs have any."""

@@ -1,4 +1,4 @@
-"""Two watches that feed a ledger: Workloads and pods."""
+"""Watch Workloads and pods and feed the invariant checker."""
 
 from __future__ import annotations
 

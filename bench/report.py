@@ -1,4 +1,4 @@
-"""Results as Markdown: what was measured, on what, against which limit."""
+"""Render results as Markdown: measurements, machine, and goals."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from bench.storm import Outcome as StormOutcome
 
 HEAD: Final = """# Results
 
-Written by `make bench`; each section is what one command printed last. The machine is small and shared, so
-speeds are told as ratios of rounds that were played in turns, with their spread; the counts do not depend on it.
+Written by `make bench`; each section is the last output of one benchmark. The machine is small and shared, so
+speeds are ratios of interleaved rounds, with their spread; counts do not depend on the machine.
 """
 _LIBRARIES: Final = ("torch", "transformers", "numpy", "safetensors")
 _TOOLS: Final = {
@@ -35,11 +35,11 @@ _TOOLS: Final = {
     "JobSet": ("jobset", "sigs.k8s.io/jobset"),
     "KWOK": ("kwok", "sigs.k8s.io/kwok"),
 }
-"""Folder of the sandbox's recipe and module, by the name in the table."""
+"""Recipe folder in the sandbox's toolchain and Go module, by component."""
 
 
 def admission(outcome: AdmissionOutcome) -> str:
-    """The table of an admission benchmark."""
+    """Return the section of an admission benchmark."""
     size = outcome.size
     middle, low, high = median_and_bound(outcome.ratios)
     lines = [
@@ -74,7 +74,7 @@ def admission(outcome: AdmissionOutcome) -> str:
 
 
 def ablation(outcome: PartsOutcome) -> str:
-    """The table of what each part of the configuration costs."""
+    """Return the section on the cost of each part of the configuration."""
     size = outcome.size
     lines = [
         f"{size.nodes} nodes; the same {size.workloads} gangs in every round (seed {size.seed});"
@@ -88,14 +88,14 @@ def ablation(outcome: PartsOutcome) -> str:
             for r in outcome.rounds
         ),
         "",
-        "One round each: a few percent are noise. With both cores busy all the time, what is admitted per second"
-        " follows from the CPU time of a gang.",
+        "One round each: differences of a few percent are noise. Both cores are always busy, so the admission rate"
+        " follows from the CPU time per gang.",
     ]
     return "\n".join(lines)
 
 
 def storm(outcome: StormOutcome) -> str:
-    """The table of a preemption storm."""
+    """Return the section of a preemption storm."""
     size = outcome.size
     kills = ", ".join(f"{k.service} at {k.at:g} s" for k in outcome.kills) or "none"
     reasons = ", ".join(f"{n} {reason}" for reason, n in sorted(outcome.evictions.items()))
@@ -103,44 +103,44 @@ def storm(outcome: StormOutcome) -> str:
         f"{size.nodes} nodes; {size.low} gangs of low priority, then {size.high} of high (seed"
         f" {size.seed}); {_environment()}",
         "",
-        "| what | got | must be |",
+        "| quantity | measured | required |",
         "|---|---|---|",
-        f"| low priority finished once | {outcome.finished[LOW]} | {size.low} |",
-        f"| high priority finished once | {outcome.finished[HIGH]} | {size.high} |",
+        f"| low-priority gangs finished once | {outcome.finished[LOW]} | {size.low} |",
+        f"| high-priority gangs finished once | {outcome.finished[HIGH]} | {size.high} |",
         f"| most evictions of one gang | {outcome.most_evictions} | at most {EVICTIONS_MAX} |",
-        f"| violations (over quota, gangs in part) | {outcome.violations} | 0 |",
-        f"| pods that came to a node when their gang had just been sent back | {outcome.late_pods} |"
-        " not bounded: the Job controller takes them away |",
-        f"| admitted over quota until {RESTART_S:.0f} s after Kueue was back from a death |"
-        f" {len(outcome.over_after_restart)} | not bounded: Kueue admits while it still reads its queues |",
+        f"| violations (quota exceeded, partial gangs) | {outcome.violations} | 0 |",
+        f"| pods bound just after the eviction of their gang | {outcome.late_pods} |"
+        " unbounded: the Job controller deletes them |",
+        f"| admitted over quota within {RESTART_S:.0f} s after a restart of Kueue |"
+        f" {len(outcome.over_after_restart)} | unbounded: Kueue admits while it still loads its queues |",
         f"| most GPUs admitted at once | {outcome.peak_part:.0%} | at most 100% |",
         f"| controllers killed | {len(outcome.kills)} | {size.kills} |",
         "",
-        f"{outcome.seconds:.0f} s from the first of high priority to the last finished. Evictions:"
-        f" {reasons or 'none'}; of high priority {outcome.evictions_of_high.total()}. Killed: {kills}.",
+        f"{outcome.seconds:.0f} s from the first high-priority gang to the last completion. Evictions:"
+        f" {reasons or 'none'}; of high-priority gangs: {outcome.evictions_of_high.total()}. Killed: {kills}.",
         *_violation_lines([*outcome.messages, *outcome.over_after_restart]),
     ]
     return "\n".join(lines)
 
 
 def _violation_lines(messages: list[str]) -> list[str]:
-    return ["", "Violations, the first of them:", *(f"- {m}" for m in messages)] if messages else []
+    return ["", "First violations:", *(f"- {m}" for m in messages)] if messages else []
 
 
 def trainer_section(text: str) -> str:
-    """The section of a benchmark of the trainer, with what it was measured on."""
+    """Return the section of a trainer benchmark, with machine and library versions."""
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in _LIBRARIES)
     return f"{_machine()}; {versions}.\n\n{text}"
 
 
 def _environment() -> str:
-    """Date, machine and versions of the control plane."""
+    """Return date, machine and versions of the control plane."""
     versions = ", ".join(f"{name} {_version(*where)}" for name, where in _TOOLS.items())
     return f"{_machine()}; {versions}."
 
 
 def _machine() -> str:
-    """Date, commit and machine, without a word of where on the machine."""
+    """Return date, commit and machine, without paths or host names."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1024**3
     cores = len(os.sched_getaffinity(0))
     return (
@@ -169,7 +169,7 @@ def _commit() -> str:
 
 
 def record(file: Path, sections: Mapping[str, str]) -> None:
-    """Write these sections into the file, and leave its others as they are."""
+    """Write these sections into the file and keep its other sections."""
     text = file.read_text() if file.exists() else HEAD
     for name, body in sections.items():
         block = f"## {name}\n\n{body}\n"

@@ -1,4 +1,4 @@
-"""One round of the admission benchmark: a backlog that is queued, released at once, and worked off."""
+"""One round of the admission benchmark: queue a backlog, release it, and wait until it has finished."""
 
 from __future__ import annotations
 

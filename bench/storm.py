@@ -1,4 +1,4 @@
-"""A storm of preemptions: low priority fills the fleet, high priority comes, and controllers die meanwhile."""
+"""Preemption storm: low priority fills the fleet, high priority preempts it, and controllers are killed."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ class _Killer:
             self._kueue_is_away = not self._cluster.answers("kueue")
 
     def finished(self, gangs_finished: int) -> None:
-        """Told how many gangs have finished."""
+        """Report the number of finished gangs, and kill what is due."""
         self.due()
         self._notify(gangs_finished)
 

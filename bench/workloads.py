@@ -13,9 +13,9 @@ from bench.api import WRITERS, Api, Json
 from infra.domain import naming
 
 KUEUE_USER: Final = "system:serviceaccount:kueue-system:kueue-controller-manager"
-"""The only user whom our walls let write Workloads."""
+"""The only user that the admission policies allow to write Workloads."""
 KUEUE_GROUP: Final = "system:masters"
-"""What the sandbox's Kueue is, too."""
+"""Group of the sandbox's Kueue."""
 
 
 def render_workload(made: Json, priorities: dict[str, int]) -> Json:

@@ -1,4 +1,4 @@
-"""`python -m bench.traces.make SEED`: write the synthetic traces of this folder anew.
+"""`python -m bench.traces.make SEED`: regenerate the synthetic traces of this folder.
 
 Capacity that comes and goes: up and down times are drawn from a mixture of short and long ones, as
 recorded traces have. Nothing is taken from any recording.

@@ -1,4 +1,4 @@
-"""Benchmarks of the trainer and its parts (P1 to P7): they need no cluster.
+"""Benchmarks of the trainer and its parts (P1 to P7), without a cluster.
 
 Each module measures one thing against its peers in one run:
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 Progress = Callable[[str, int, int], None]
-"""Is told what is going on, of how many, and how many are done."""
+"""Receives the activity, the total, and how many are done."""
 
 
 class Benchmark(Protocol):

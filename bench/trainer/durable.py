@@ -1,4 +1,4 @@
-"""P6: seconds per gigabyte until a checkpoint is safe, and until one is loaded, against the disk and DCP."""
+"""P6: seconds per gigabyte to save and to load a checkpoint, compared with raw files and DCP."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ SIZES: dict[str, dict[str, int]] = {
     "full": {"megabytes": 1000, "rounds": 12},
 }
 TITLES: Final = {
-    "ours": "trainer: hashed, verified, published by a rename",
-    "direct": "one file around the page cache, with its copy",
-    "buffered": "one file through the page cache, with its copy",
+    "ours": "trainer: hashed, verified, published by rename",
+    "direct": "one file with O_DIRECT, including its copy",
+    "buffered": "one file through the page cache, including its copy",
     "dcp": "`dcp.save`, `dcp.load`",
     "torch": "`torch.save` and fsync, `torch.load`",
 }
@@ -115,11 +115,11 @@ def table(
     loads = {name: [one.load_s for one in found] for name, found in results.items()}
     lines = [
         f"{sizes['megabytes']} MB of parameters and AdamW state, one process on the CPU,"
-        f" {sizes['rounds']} rounds (seed {seed}). A save ends when it is on the disk; loads are"
-        " from the page cache into tensors that are there. SHA-256 alone takes"
-        f" {sha_s:.2f} CPU-s/GB on a core here; only the trainer pays for it, both ways.",
+        f" {sizes['rounds']} rounds (seed {seed}). A save ends when it is durable; loads are"
+        " from the page cache into existing tensors. SHA-256 alone takes"
+        f" {sha_s:.2f} CPU-s/GB on one core; only the trainer computes it, for saves and loads.",
         "",
-        "| | save, s/GB | CPU-s/GB | to ours (bound) | load, s/GB | to ours (bound)"
+        "| | save, s/GB | CPU-s/GB | ratio to the trainer (bound) | load, s/GB | ratio to the trainer (bound)"
         " | bytes per byte of state |",
         "|---|---|---|---|---|---|---|",
     ]
@@ -143,8 +143,8 @@ def table(
             _at_least("Load, to `dcp.load`", ratio(loads["dcp"], loads["ours"])),
             f"- Bytes: {stored:.4f}; goal at most {BYTES_GOAL}; "
             + ("met." if stored <= BYTES_GOAL else f"missed by {stored - BYTES_GOAL:.4f}."),
-            f"- Why times are missed: the hash alone takes {sha_s / cores:.2f} s/GB on all {cores} cores,"
-            " each way, and is not given up; the raw files have none.",
+            f"- Reason for missed goals: the required hash takes {sha_s / cores:.2f} s/GB on all {cores} cores"
+            " in each direction; raw files are not hashed.",
         ]
     )
 

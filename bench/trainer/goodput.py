@@ -1,11 +1,11 @@
-"""P1: how much of its time a run spends on steps that count, while it is interrupted again and again.
+"""P1: goodput of a run that is interrupted repeatedly.
 
 Both train the same Llama on two ranks of this machine under the same schedule, half of it with
 notice (SIGTERM to the launcher, which is started again once it has ended), half without (SIGKILL of
 a rank under a live launcher). The peer is a plain script under torchrun that saves synchronously
 with dcp at the Young/Daly interval. Time is scaled: minutes stand for hours, so a restart weighs
 far more than it would; the table also says what the measured costs make of one hour between
-interruptions. TRAINYARD_TRACES names a folder of recorded traces to use instead of our synthetic ones.
+interruptions. TRAINYARD_TRACES names a folder of recorded traces to use instead of the synthetic ones.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class ScheduleResult:
 
 
 def run(sizes: Mapping[str, int], seed: int, notify: Progress) -> tuple[str, bool]:
-    """Play all schedules with both arms; the section, and whether every run came back each time."""
+    """Run all schedules with both arms; return the section and whether every run resumed."""
     with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as folder:
         root = Path(folder)
         data = prepare_dataset(root)
@@ -131,7 +131,7 @@ def _schedules(seed: int, mean_s: float, total_s: float) -> list[tuple[str, list
 
 
 def _control(live: LiveRun, sizes: Mapping[str, int], measure: Callable[[LiveRun], Cost]) -> Cost:
-    """Let it run undisturbed for a while."""
+    """Measure a run without interruptions."""
     try:
         live.start()
         first = live.reach(10)
@@ -160,7 +160,7 @@ def _baseline_cost(live: LiveRun) -> Cost:
 def _run_schedule(
     live: LiveRun, schedule: Sequence[Interruption], seconds: float, step_s: float
 ) -> ScheduleResult:
-    """Train for so long under a schedule; start-up is not counted."""
+    """Train for `seconds` under a schedule, excluding start-up."""
     downtimes: list[float] = []
     try:
         live.start()
@@ -219,19 +219,20 @@ def _section(
     sizes: Mapping[str, int],
 ) -> str:
     about = ", ".join(
-        f"{arm}: {cost.step_s * 1000:.0f} ms a step, {cost.save_s * 1000:.0f} ms waited for a save, "
-        f"one each {every[arm]} steps"
+        f"{arm}: {cost.step_s * 1000:.0f} ms per step, {cost.save_s * 1000:.0f} ms wait per save, "
+        f"one every {every[arm]} steps"
         for arm, cost in costs.items()
     )
     lines = [
-        "P1: steps that count, under interruptions.",
+        "P1: goodput under interruptions.",
         "",
-        f"{about}. Each run lasts {sizes['seconds']} s with an interruption each {sizes['mean_s']} s on average,",
-        "half with notice. Pairs are ours / torchrun. One interruption an hour: 1 - sqrt(2C/M) - R/M, with",
-        "the measured wait for a save C and time to the first step after an interruption R.",
+        f"{about}. Each run lasts {sizes['seconds']} s with an interruption every {sizes['mean_s']} s on average,",
+        "half of them with notice. Pairs are ours / torchrun. Goodput at one interruption per hour:"
+        " 1 - sqrt(2C/M) - R/M, with",
+        "the measured wait per save C, the time to the first step after an interruption R, and M = 1 h.",
         "",
-        "| schedule | interruptions | goodput here | lost per interruption, s | fewer lost | "
-        "goodput at one an hour | |",
+        "| schedule | interruptions | measured goodput | lost per interruption, s | loss ratio | "
+        "goodput at one per hour | |",
         "|---|---|---|---|---|---|---|",
         *rows,
     ]

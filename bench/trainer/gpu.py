@@ -47,9 +47,9 @@ _VOCABULARY: Final = 264
 _HEADS_WIDE: Final = 128
 
 UNTESTED: Final = (
-    "Not run: this machine has no GPU. NCCL, bf16 on tensor cores, pinned staging and compilation are chosen"
-    " by configuration and were not measured here; `python -m bench gpu --scale full` measures them where"
-    " there are one to eight."
+    "Not run: this machine has no GPU. NCCL, bf16 on tensor cores, pinned staging and compilation are selected"
+    " by configuration and were not measured; `python -m bench gpu --scale full` measures them on machines"
+    " with one to eight GPUs."
 )
 
 ARMS: Final[Mapping[str, dict[str, Any]]] = {

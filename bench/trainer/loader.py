@@ -1,4 +1,4 @@
-"""P4 and P5: what reading tokens costs, and how soon a run reads on, against a numpy gather and peers."""
+"""P4 and P5: CPU cost of reading tokens and time to resume, compared with a numpy gather and peers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SIZES: dict[str, dict[str, int]] = {
 TITLES: Final = {
     "gather": "numpy gather (limit)",
     "ours": "trainer (default on CPUs)",
-    "ours_ahead": "trainer, reading ahead (default with a GPU)",
+    "ours_ahead": "trainer, prefetching (default with a GPU)",
     "torchdata": "torchdata StatefulDataLoader",
     "litdata": "litdata StreamingDataLoader",
     "nanogpt": "nanoGPT's get_batch",
@@ -202,21 +202,21 @@ def table(
     named = peers.versions("torchdata", "litdata", "mosaicml-streaming")
     lines = [
         f"{sizes['tokens'] / 1e6:.0f} M tokens of 2 bytes, {sizes['batch']} samples of"
-        f" {sizes['length']} a step; {sizes['rounds']} rounds of {sizes['ms']} ms of CPU time for each"
-        f" way, one at a time, no worker processes (seed {seed}); {named}.",
+        f" {sizes['length']} a step; {sizes['rounds']} rounds of {sizes['ms']} ms of CPU time per"
+        f" loader, one at a time, without worker processes (seed {seed}); {named}.",
         "",
-        "| way | M tokens per CPU-second, median | trainer / this (bound) | goal | |",
+        "| loader | M tokens per CPU-second, median | trainer / this (bound) | goal | |",
         "|---|---|---|---|---|",
     ]
     for arm, title in TITLES.items():
         lines.append(f"| {' | '.join(speed_cells(arm, title, speeds))} |")
     lines += [
         "",
-        "Ratios are those of the trainer's default on CPUs. What lacks to the gather is a fixed cost per step:"
-        " computing the order, and Python. Reading ahead costs more CPU time (a thread that wakes, samples that"
-        " have left the cache when their step comes) and takes it off the step.",
+        "Ratios are of the trainer's default on CPUs. The difference to the gather is a fixed cost per step:"
+        " computing the order, and Python overhead. Prefetching costs more CPU time (thread wake-ups, samples"
+        " evicted from the cache before their step) but moves it off the step.",
         "",
-        "| way | resume at 10 % of an epoch, ms (bound) | at 90 %, ms (bound) | state, bytes |",
+        "| loader | resume at 10 % of an epoch, ms (bound) | at 90 %, ms (bound) | state, bytes |",
         "|---|---|---|---|",
     ]
     for arm in RESUMABLE:
@@ -255,8 +255,8 @@ def depth_lines(depths: Mapping[int, Sequence[float]], resumes: Resumes) -> list
         f"state {state} bytes (goal <= {STATE_GOAL}): {_verdict(state <= STATE_GOAL)}",
     ]
     return [
-        "The trainer in a dataset of 10^9 tokens in 4 shards (each takes about 0.1 ms), from opening its files to"
-        " the first step's samples in hand:",
+        "Resume time of the trainer in a dataset of 10^9 tokens in 4 shards (about 0.1 ms each), from opening the"
+        " files to having the first step's samples:",
         "",
         "| tokens before | ms (bound) |",
         "|---|---|",

@@ -87,7 +87,7 @@ def measure(
     try:
         return json.loads(lines[-1])
     except json.JSONDecodeError:
-        raise PeersError(f"{module}: answered {lines[-1][:100]!r}, which is no JSON") from None
+        raise PeersError(f"{module}: answered {lines[-1][:100]!r}, which is not JSON") from None
 
 
 def versions(*names: str) -> str:
@@ -104,10 +104,10 @@ def _install(venv: Path) -> None:
     free = shutil.disk_usage(venv.parent).free
     if free < BYTES_NEEDED:
         raise PeersError(
-            f"disk of {venv.parent}: {free / 1024**3:.1f} GiB free, the peers' environment needs"
-            f" {BYTES_NEEDED / 1024**3:.0f} GiB; make room"
+            f"disk of {venv.parent}: {free / 1024**3:.1f} GiB free, the peers' environment requires"
+            f" {BYTES_NEEDED / 1024**3:.0f} GiB; free disk space"
         )
-    print("installing the peers that are measured against (a minute, once)", file=sys.stderr)
+    print("installing the peers to compare with (once, about a minute)", file=sys.stderr)
     shutil.rmtree(venv, ignore_errors=True)
     _run([sys.executable, "-m", "venv", "--without-pip", str(venv)])
     uv = Path(sys.prefix) / "bin" / "uv"

@@ -1,4 +1,4 @@
-"""P2: how long a run stands still when it is interrupted, against torchrun and a plain script.
+"""P2: downtime of an interrupted run, compared with a plain script under torchrun.
 
 Both resume a checkpoint on two ranks. *Relaunch*: from the start of a new launcher to the first step
 that it does. *In place*: from the SIGKILL of a rank under a live launcher to the first step of its
@@ -22,13 +22,13 @@ from bench.trainer.live_runs import LiveRun, Shape, baseline_run, prepare_datase
 
 SIZES: Final = {"small": {"pairs": 2}, "full": {"pairs": 10}}
 GOALS: Final = {"relaunch": 0.75, "in place": 0.2}
-"""Ours to torchrun's at most, after performance.md P2."""
+"""Maximum ratio of the trainer to torchrun (P2)."""
 _SHAPE: Final = Shape(hidden=64, layers=4)
 _FOREVER: Final = 10**9
 
 
 def run(sizes: Mapping[str, int], seed: int, notify: Progress) -> tuple[str, bool]:
-    """Measure both ways to come back; the section, and whether every run came back."""
+    """Measure both kinds of restart; return the section and whether every run resumed."""
     chance, pairs = random.Random(seed), sizes["pairs"]
     rows = []
     with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as folder:
@@ -95,7 +95,7 @@ def _restart_in_place(live: LiveRun, chance: random.Random) -> float:
 
 
 def _pause(live: LiveRun) -> None:
-    """Stop its processes, so that the other arm is measured on an idle machine."""
+    """Pause its processes, so that the other arm is measured on an idle machine."""
     live.signal(signal.SIGSTOP)
 
 
@@ -117,18 +117,19 @@ def _row(way: str, times: dict[str, list[float]]) -> str:
 
 def _section(rows: list[str], pairs: int) -> str:
     lines = [
-        "P2: from an interruption to the first resumed step.",
+        "P2: time from an interruption to the first resumed step.",
         "",
-        f"Two ranks on CPUs, {pairs} pairs of neighbouring measurements, median and bound. The peer is a",
-        "script of torch alone (DistributedDataParallel, AdamW, dcp) under torchrun; ours also loads",
-        "transformers and verifies its checkpoint. torchrun's in-place restarts have",
-        "`TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`, without which they do not always come back.",
+        f"Two ranks on CPUs, {pairs} pairs of adjacent measurements, median and confidence bound. The peer is a"
+        " plain",
+        "torch script (DistributedDataParallel, AdamW, dcp) under torchrun; the trainer also loads transformers",
+        "and verifies its checkpoint. torchrun's in-place restarts run with",
+        "`TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`, because they otherwise do not always resume.",
         "",
         "| way | ours, s | torchrun, s | ratio | goal | |",
         "|---|---|---|---|---|---|",
         *rows,
         "",
-        "A new launcher has to load torch once, whoever it is. The limit is a fork from a process that",
-        "has loaded everything: 0.05 s.",
+        "Every new launcher has to load torch once. The lower limit is a fork from a process that has loaded",
+        "everything: 0.05 s.",
     ]
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""When a run is interrupted, and whether it is told before: drawn at random, or read from a trace."""
+"""Interruption schedules, with or without notice: random, or from a trace."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Interruption:
     after_s: float
     """Seconds of running since the one before, or since the beginning."""
     notice: bool
-    """Whether the run is told first; else a rank is killed."""
+    """Whether the run gets a notice; else a rank is killed."""
 
 
 def poisson_schedule(seed: int, mean_s: float, total_s: float) -> list[Interruption]:

@@ -1,4 +1,4 @@
-"""P3: how long training waits for a checkpoint, and how much slower it is while one is written."""
+"""P3: blocking time of a save, and slowdown of training while it is written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TITLES: Final = {
     "torch": "`torch.save` and fsync",
 }
 BACKGROUND: Final = ("ours", "dcp_thread", "dcp_process")
-"""Those that write beside training."""
+"""Backends that write in the background."""
 MEMCPY: Final = "direct"
 STEP_KINDS: Final = {
     "training": "training steps (matrix products, then AdamW over the state)",
@@ -163,13 +163,13 @@ def table(
 ) -> str:
     """The section for RESULTS.md."""
     lines = [
-        f"{sizes['megabytes']} MB of parameters and AdamW state, one process and one thread for"
-        f" training on the CPU, {sizes['rounds']} rounds (seed {seed}). One copy of the state into"
-        f" touched memory: {statistics.median(copies):.3f} s/GB. Slower: steps while the save is in"
-        " flight, relative to the same steps before and after it.",
+        f"{sizes['megabytes']} MB of parameters and AdamW state, one process and one training"
+        f" thread on the CPU, {sizes['rounds']} rounds (seed {seed}). One copy of the state into"
+        f" resident memory: {statistics.median(copies):.3f} s/GB. Slowdown: steps during a save,"
+        " relative to the same steps before and after it.",
         "",
-        "| | the call blocks, s/GB | to one copy (bound) | then writes, s/GB | training steps slower"
-        " | launch-bound steps slower |",
+        "| | blocking time, s/GB | ratio to one copy (bound) | background write, s/GB"
+        " | slowdown of training steps | slowdown of launch-bound steps |",
         "|---|---|---|---|---|---|",
     ]
     for name, title in TITLES.items():

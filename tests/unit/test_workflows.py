@@ -1,4 +1,4 @@
-"""What the GitHub workflows promise: pinned actions, no long-lived keys, commands that exist."""
+"""GitHub workflows: pinned actions, no long-lived keys, existing commands."""
 
 from __future__ import annotations
 

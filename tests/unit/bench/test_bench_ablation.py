@@ -37,7 +37,7 @@ def test_the_whole_configuration_is_played_first_and_last_and_the_least_after_it
 
 
 def test_without_walls_no_policy_is_left_and_all_queues_are(ours: Arm) -> None:
-    taken = ablation.PARTS["walls"](ours)
+    taken = ablation.PARTS["admission policies"](ours)
     gone = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
     assert gone <= _kinds(ours) and _kinds(taken) == _kinds(ours) - gone
 

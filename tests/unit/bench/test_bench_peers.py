@@ -33,7 +33,7 @@ def test_a_measurement_that_fails_is_one_line_with_its_cause(modules: Path) -> N
 
 def test_an_answer_that_is_no_json_is_told(modules: Path) -> None:
     (modules / "chatty.py").write_text("print('done')")
-    with pytest.raises(peers.PeersError, match="answered 'done', which is no JSON"):
+    with pytest.raises(peers.PeersError, match="answered 'done', which is not JSON"):
         peers.measure("chatty", {}, 60)
 
 
