@@ -1,7 +1,9 @@
-"""`python -m training.advise RUN --stack Pulumi.dev.yaml --hours H`: spot or on-demand for a run, and why.
+"""Advise spot or on-demand capacity for a run by expected duration and cost.
 
-RUN is a stem of training/runs or a path that ends in .yaml; of several versions the highest counts. Exit 0 with
-the advice, or exit 1 and one line per mistake on stderr.
+Example: python -m training.advise hello --stack Pulumi.dev.yaml --hours 40
+
+Exit code 0 with the advice, or 1 and one line per configuration issue on stderr. Of several versions of a run the
+highest is used.
 """
 
 from __future__ import annotations
@@ -28,15 +30,15 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 INTERRUPTIONS_PER_NODE_HOUR: Final = 0.2
 """Between the extremes of recorded traces of 2022 and 2023 (SkyPilot's spot-traces: 0.06 to 1.4)."""
 NOTICED: Final = 0.9
-"""AWS tells of most reclaims two minutes ahead, of failed hardware never."""
+"""AWS announces most reclaims two minutes ahead, hardware failures never."""
 CHECKPOINT_EVERY_S: Final = 1800.0
-"""Assumed of a run that counts steps."""
+"""Assumed for runs with an interval in steps."""
 RESTART_S: Final = 600.0
-"""A new node, its image, the group's start, the checkpoint's load."""
+"""New node, image pull, rendezvous, checkpoint load."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit code."""
+    """Run the command and return its exit code."""
     chosen = _parser().parse_args(arguments)
     try:
         config = parse(stack_values(chosen.stack))
@@ -74,7 +76,7 @@ def _work(run: RunSpec, chosen: argparse.Namespace) -> Work:
 
 
 def _usd_hour(run: RunSpec, platform: Platform, capacity: Capacity) -> float | None:
-    """Of the whole run on the dearest pool of this capacity that would suit it; None: none, or not known."""
+    """Highest price in USD/h among the pools of this capacity that fit the run; None: no pool, or unknown."""
     pools = tuple(p for p in platform.gpu_pools(run.team) if p.capacity is capacity)
     fitting = tuple(p for p in pools if placement.fits(run, p))
     return placement.usd_per_hour(run, fitting) if fitting else None
@@ -95,9 +97,9 @@ def _print(run: RunSpec, work: Work, market: Market, found: Advice) -> None:
     console.print(f"Advice: [bold]{found.capacity}[/bold]: {found.reason}.")
     best = found.best_checkpoint_every_s
     if found.capacity == "spot" and not math.isinf(best):
-        console.print(f"A checkpoint every {best:.0f} s would lose least.")
+        console.print(f"A checkpoint every {best:.0f} s minimizes lost work.")
     if found.capacity not in run.capacity_types:
-        console.print("The run file says otherwise; change allowSpot to follow.")
+        console.print("The run file has the other capacity; set allowSpot to follow the advice.")
 
 
 def _cells(outlook: Outlook) -> tuple[str, str, str]:
@@ -111,43 +113,70 @@ def _cells(outlook: Outlook) -> tuple[str, str, str]:
 def _positive(text: str) -> float:
     value = float(text)
     if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"got {text}; allowed a number above 0")
+        raise argparse.ArgumentTypeError(f"{text} is not above 0; must be a number above 0")
     return value
 
 
 def _share(text: str) -> float:
     value = float(text)
     if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"got {text}; allowed 0 to 1")
+        raise argparse.ArgumentTypeError(f"{text} is not a share; must be 0 to 1")
     return value
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m training.advise", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m training.advise",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     add = parser.add_argument
-    add("run", metavar="RUN", help="a stem of training/runs, or a path that ends in .yaml")
-    add("--stack", type=Path, required=True, metavar="FILE", help="such as Pulumi.dev.yaml")
-    add("--hours", type=_positive, required=True, help="training time without interruptions")
-    add("--deadline", type=_positive, metavar="HOURS", help="from now; default: none")
+    add("run", metavar="RUN", help="stem of a file in training/runs, or path of a .yaml file")
+    add(
+        "--stack",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="stack file, such as Pulumi.dev.yaml",
+    )
+    add(
+        "--hours",
+        type=_positive,
+        required=True,
+        help="training time without interruptions, in hours",
+    )
+    add(
+        "--deadline",
+        type=_positive,
+        metavar="HOURS",
+        help="latest end, in hours from now (default: none)",
+    )
     add(
         "--checkpoint-every",
         type=_positive,
         metavar="SECONDS",
-        help=f"default: the run's checkpoint.everySeconds, or {CHECKPOINT_EVERY_S:g}",
+        help=f"checkpoint interval (default: the run's every_seconds, else {CHECKPOINT_EVERY_S:g})",
     )
     add(
         "--interruptions",
         type=_positive,
         default=INTERRUPTIONS_PER_NODE_HOUR,
-        help="per node and hour; default: %(default)s",
+        metavar="RATE",
+        help="spot interruptions per node and hour (default: %(default)s)",
     )
-    add("--noticed", type=_share, default=NOTICED, help="share; default: %(default)s")
+    add(
+        "--noticed",
+        type=_share,
+        default=NOTICED,
+        metavar="SHARE",
+        help="share of interruptions with a notice, 0 to 1 (default: %(default)s)",
+    )
     add(
         "--restart",
         type=_positive,
         default=RESTART_S,
         metavar="SECONDS",
-        help="from an interruption to the next step; default: %(default)s",
+        help="time from an interruption to the next step (default: %(default)s)",
     )
     return parser
 

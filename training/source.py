@@ -1,4 +1,4 @@
-"""The digest of the trainer's source: what stands for an image digest where no image is built."""
+"""Digest of the trainer's source, used as image digest where no image is built."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from typing import Final
 NOT_IN_AN_IMAGE: Final = frozenset(
     {"runs", "configs", "deployment", "compare", "curve.py", "advise.py"}
 )
-"""Of `training/`: what deploys runs, and what people look at them with."""
+"""Parts of `training/` that deploy or compare runs."""
 _EXCLUDED: Final = NOT_IN_AN_IMAGE | {"__pycache__"}
 _REQUIREMENTS: Final = "requirements.txt"
 
 
 def files(root: Path) -> list[Path]:
-    """Every file under `root` (the project) that the trainer's image is made of, sorted.
+    """Return the files under `root` (the project) that the trainer's image contains, sorted.
 
-    Python files of `training/` and the pinned requirements. Runs and hyperparameters are not part
-    of an image: they reach a container in its ConfigMap. Neither is what deploys a run or compares
-    some: a change there must not make new runs of all old ones.
+    These are Python files of `training/` and the pinned requirements. Runs and hyperparameters reach a container
+    in its ConfigMap. What deploys or compares runs is left out: a change there must not replace all runs.
     """
     package = root / "training"
     found = [
@@ -34,11 +33,11 @@ def files(root: Path) -> list[Path]:
 
 
 def digest(root: Path) -> str:
-    """SHA-256 over relative paths and contents of `files(root)`: 64 hexadecimal characters."""
+    """Return SHA-256 over relative paths and contents of `files(root)`: 64 hexadecimal digits."""
     total = hashlib.sha256()
     for path in files(root):
         content = path.read_bytes()
-        # Lengths first: no two different trees may give the same stream of bytes.
+        # Lengths first: two different trees must not give the same stream of bytes.
         name = path.relative_to(root).as_posix().encode()
         total.update(f"{len(name)} {len(content)}\n".encode())
         total.update(name)

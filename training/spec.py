@@ -1,7 +1,7 @@
-"""The run contract: what the platform promises a trainer, and what a trainer promises the platform.
+"""The contract between the platform and the program of a run: exit codes, paths, RunSpec and RunRecord.
 
-Both sides import this module, so it uses the standard library only: the Pulumi side must not load
-torch, and the trainer's image does not contain pulumi.
+Both sides import this module, so it uses the standard library only: the Pulumi side must not load torch, and the
+trainer's image does not contain pulumi.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ CHECKPOINTS_DIR: Final = "checkpoints"
 
 # Environment of a training container.
 ATTEMPT_ENV: Final = "TRAINYARD_ATTEMPT"
-"""How often the whole gang was restarted, 0 for the first attempt; unset where nobody counts."""
+"""Restarts of the whole gang, 0 in the first attempt; unset where restarts are not counted."""
 METRICS_PORT_ENV: Final = "TRAINYARD_METRICS_PORT"
-"""Where the leading rank answers Prometheus; set by the platform, and then the configuration has no say."""
+"""Port on which the leading rank serves metrics; overrides the configuration."""
 METRICS_ADDRESS_ENV: Final = "TRAINYARD_METRICS_ADDRESS"
-"""The address it listens on; unset: that of the host's own name."""
+"""Address on which it listens; unset: that of the host's name."""
 
 RENDEZVOUS_PORT_BASE: Final = 29400
 RENDEZVOUS_PORT_COUNT: Final = 100
@@ -51,10 +51,10 @@ NODES_MAX: Final = 100_000
 """Nodes of a run; more cannot be in a Kubernetes cluster."""
 
 LATEST: Final = "latest"
-"""Dataset version that means: the newest one when the run first starts."""
+"""Dataset version: the newest one when the run first starts."""
 
 JOB_SPEC_REVISION: Final = 2
-"""Raised whenever launchers render a run differently; recorded with the run, never part of its id."""
+"""Incremented when launchers render a run differently; recorded with the run, not part of its id."""
 
 RUN_ID_MAX: Final = 44
 """Characters: a JobSet pod is named RUN_ID-worker-0-INDEX-xxxxx, which must be a DNS label (63)."""
@@ -64,7 +64,7 @@ _NAME: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 # The parts of a shutdown that are not the save itself, in seconds.
 STEP_ALLOWANCE_S: Final = 10
-"""A notice is acted on after the step in flight."""
+"""The step in flight ends before a notice is handled."""
 WORKER_EXIT_S: Final = 5
 """From the committed checkpoint to the end of a rank's process."""
 LAUNCHER_EXIT_S: Final = 5
@@ -94,8 +94,8 @@ def ids_of_runs(name: str) -> str:
 def rendezvous_port(run_id: str) -> int:
     """The run's port, 29400 to 29499.
 
-    Pods that share a host's network (the sandbox's process nodes do) would collide on one port,
-    so each run has its own, and pods of one run compute the same.
+    Pods that share a host's network, as on the sandbox's process nodes, would collide on one port. All pods of a
+    run compute the same port.
     """
     digest = hashlib.sha256(run_id.encode()).digest()
     return RENDEZVOUS_PORT_BASE + int.from_bytes(digest[:4], "big") % RENDEZVOUS_PORT_COUNT
@@ -103,15 +103,15 @@ def rendezvous_port(run_id: str) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class GraceBudget:
-    """How long a run may take to stop; every timeout of a shutdown comes from here, in seconds.
+    """Time in seconds that a run can take to stop; every timeout of a shutdown derives from it.
 
     Each bound contains the one before it, so that no layer kills the one it waits for.
     """
 
     checkpoint_deadline_s: int
-    """From SIGTERM to a committed checkpoint; later the trainer gives up and keeps the old one."""
+    """From SIGTERM to a committed checkpoint; after it the trainer keeps the previous one."""
     shutdown_timeout_s: int
-    """torchrun's patience with its workers after SIGTERM (its own default of 30 s kills saves)."""
+    """torchrun's timeout for its workers after SIGTERM (its default of 30 s kills saves)."""
     termination_grace_s: int
     """The pod's terminationGracePeriodSeconds."""
 
@@ -297,7 +297,7 @@ class RunSpec(RunKeys):
         return f"{CHECKPOINT_MOUNT}/{self.run_id}"
 
     def record(self, *, stack: str, git_commit: str) -> RunRecord:
-        """What is written next to the run and into each of its checkpoints."""
+        """Return what is written next to the run and into each of its checkpoints."""
         return RunRecord(
             run_id=self.run_id,
             name=self.name,
@@ -326,7 +326,7 @@ class RunSpec(RunKeys):
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """What made a run: `run.json` in its containers, and a part of every checkpoint's manifest."""
+    """Origin of a run: `run.json` in its containers, and a part of every checkpoint's manifest."""
 
     run_id: str
     name: str
@@ -341,9 +341,9 @@ class RunRecord:
     dataset: dict[str, str]
     """`name` and `version` as asked for; the trainer records the version that it resolved."""
     config_hash: str
-    """Of the whole spec: what the run id abbreviates."""
+    """Hash of the whole spec; the run id has its first characters."""
     hyperparameter_hash: str
-    """Of the trainer's configuration alone."""
+    """Hash of the trainer's configuration."""
     seed: int
     nodes: int
     processes_per_node: int

@@ -65,6 +65,9 @@ VALIDATION: Final = f"{DOMAIN}/validation"
 COMPONENT: Final = "app.kubernetes.io/component"
 PART_OF: Final = "app.kubernetes.io/part-of"
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+JOB_NAME: Final = "batch.kubernetes.io/job-name"
+JOB_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+"""Labels that the Job controller puts on pods."""
 
 # Kueue.
 QUEUE_NAME: Final = "kueue.x-k8s.io/queue-name"

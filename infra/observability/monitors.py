@@ -57,7 +57,7 @@ def runs(scrape_seconds: int) -> Manifest:
 
     All pods of a template declare the port; only the first pod of a gang serves it.
     """
-    index = _meta("batch.kubernetes.io/job-completion-index")
+    index = _meta(naming.JOB_INDEX)
     return monitor(
         "PodMonitor",
         series.TRAINER_JOB,

@@ -19,8 +19,6 @@ from ops.ready.polling import Poller
 CRON_JOBS: Final = Kind("batch/v1", "cronjobs", "CronJob")
 SESSION_LABEL: Final = f"{naming.DOMAIN}/ready"
 """Label of every Job that a session creates; its value is the session id."""
-JOB_NAME: Final = "batch.kubernetes.io/job-name"
-"""Label that the Job controller sets on pods."""
 NODES_ENV: Final = "TRAINYARD_NODES"
 """Environment variable with the number of pods of a template."""
 TAIL_LINES: Final = 200
@@ -185,7 +183,7 @@ class Jobs:
         return self._cluster.get(JOBS, job.name, job.namespace)
 
     def pods(self, job: StartedJob) -> list[Json]:
-        return self._cluster.items(PODS, job.namespace, f"{JOB_NAME}={job.name}")
+        return self._cluster.items(PODS, job.namespace, f"{naming.JOB_NAME}={job.name}")
 
     def workload(self, job: StartedJob) -> Json | None:
         """Return the Job's Workload; None if there is none."""

@@ -69,7 +69,7 @@ def rule_facts() -> Facts:
 def _trainer(ports: Mapping[str, int], files: Files) -> Document:
     """Job for the first pod of every run, at its loopback address."""
     pod = "__meta_kubernetes_pod"
-    index = _pod_label("batch.kubernetes.io/job-completion-index")
+    index = _pod_label(naming.JOB_INDEX)
     discovery = {
         "role": "pod",
         "api_server": f"https://{LOOPBACK}:{ports['apiserver']}",

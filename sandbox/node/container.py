@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from sandbox.node import runtime
 from sandbox.node.api import Json
-from sandbox.node.records import Attempt, PodFolder
+from sandbox.node.records import EXIT_KILLED, Attempt, PodFolder
 from sandbox.node.status import ContainerView, terminated
 
 log = logging.getLogger("container")
@@ -189,7 +189,7 @@ def classify_exit(exit_: Json, killed: bool, stopped: bool) -> tuple[int, str, s
         return code, "Error", "stopped with the sandbox"
     if exit_.get("lost"):
         return code, "Error", "the container's shim was killed"
-    if code == 137 and not killed and exit_.get("oom_kills"):
+    if code == EXIT_KILLED and not killed and exit_.get("oom_kills"):
         return code, "OOMKilled", ""
     return code, "Error", ""
 

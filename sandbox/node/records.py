@@ -27,6 +27,8 @@ from sandbox import paths
 from sandbox.node.api import Json
 from sandbox.node.shim import save, start_time
 
+EXIT_KILLED = 128 + signal.SIGKILL
+
 KEPT_LOG_FOLDERS = 100
 """Number of deleted pods whose logs are kept."""
 
@@ -145,7 +147,7 @@ class Attempt:
         found = load_json(self.path / "exit.json")  # written between the two reads
         if found:
             return found
-        lost = {"exit_code": 137, "finished_at": time.time(), "tail": "", "oom_kills": 0}
+        lost = {"exit_code": EXIT_KILLED, "finished_at": time.time(), "tail": "", "oom_kills": 0}
         save(str(self.path), "exit.json", {**lost, "lost": True})
         return load_json(self.path / "exit.json")
 

@@ -1,9 +1,9 @@
-"""Spot or on-demand: what a run is expected to take and to cost on each, pure arithmetic.
+"""Expected duration and cost of a run on spot and on-demand capacity, as pure arithmetic.
 
-A gang stops when any of its nodes is taken, so interruptions come at `nodes x rate`. After a notice nothing but
-the restart is lost; without one, half a checkpoint interval on average as well (Young, "A first order
-approximation to the optimum checkpoint interval", CACM 17(9), 1974). Waiting for capacity is not counted: no
-rate of interruptions tells how long a market is empty.
+A gang stops when any of its nodes is reclaimed, so interruptions arrive at `nodes x rate`. After a notice only the
+restart is lost; without one, half a checkpoint interval on average as well (Young, "A first order approximation to
+the optimum checkpoint interval", CACM 17(9), 1974). Waiting for capacity is not included: it does not follow from
+the rate of interruptions.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ _LATE: Final = 1.645
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """A run, as far as time and money go."""
+    """What a run computes, and its checkpoints."""
 
     hours: float
-    """Of training, without any interruption and without checkpoints."""
+    """Training time in hours without interruptions and checkpoints."""
     nodes: int
     save_s: float
-    """For how long a checkpoint holds up the training, at most."""
+    """Longest pause of the training for a checkpoint, in seconds."""
     checkpoint_every_s: float
     deadline_h: float | None = None
-    """Hours from now; None: whenever it is done."""
+    """Hours from now; None: no deadline."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Market:
-    """What befalls spot capacity."""
+    """Interruptions of spot capacity."""
 
     interruptions_per_node_hour: float
     noticed: float
     """Share of interruptions, 0 to 1, whose notice is long enough for a checkpoint."""
     restart_s: float
-    """From an interruption to the next step, capacity at hand."""
+    """Seconds from an interruption to the next step, with capacity available."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,16 +46,16 @@ class Outlook:
     """A run on one kind of capacity."""
 
     hours: float
-    """Expected; infinite where interruptions outrun progress."""
+    """Expected hours; infinite where interruptions exceed progress."""
     late_hours: float
-    """Nineteen runs of twenty take no longer."""
+    """95th percentile of the hours."""
     usd: float | None
     """Expected; None: no price is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """What to choose, and why."""
+    """Recommended capacity with its reason."""
 
     capacity: str
     """`spot` or `on-demand`."""
@@ -63,13 +63,13 @@ class Advice:
     spot: Outlook
     on_demand: Outlook
     best_checkpoint_every_s: float
-    """The interval that loses least on spot; infinite where nothing but restarts is lost."""
+    """Interval that minimizes lost work on spot; infinite where only restarts are lost."""
 
 
 def advise(
     work: Work, market: Market, spot_usd_hour: float | None, on_demand_usd_hour: float | None
 ) -> Advice:
-    """Compare both. Prices are of the whole run an hour; None: no such capacity, or no known price."""
+    """Compare both. Prices are USD per hour of the whole run; None: no such capacity, or unknown price."""
     steady = _outlook(_undisturbed(work), _undisturbed(work), on_demand_usd_hour)
     spot = _on_spot(work, market, spot_usd_hour)
     capacity, reason = _choice(work, spot, steady)
@@ -113,16 +113,16 @@ def _best_interval(work: Work, market: Market) -> float:
 
 def _choice(work: Work, spot: Outlook, steady: Outlook) -> tuple[str, str]:
     if math.isinf(spot.hours):
-        return "on-demand", "interruptions would come faster than the run recovers from them"
+        return "on-demand", "interruptions arrive faster than the run recovers from them"
     deadline = work.deadline_h
     if deadline is not None and spot.late_hours > deadline:
         if steady.hours > deadline:
-            return "on-demand", f"even it misses the deadline of {deadline:g} h; ask for more nodes"
-        return "on-demand", f"one spot run of twenty takes longer than the {deadline:g} h there are"
+            return "on-demand", f"it also misses the deadline of {deadline:g} h; request more nodes"
+        return "on-demand", f"1 of 20 spot runs takes longer than the deadline of {deadline:g} h"
     if spot.usd is None or steady.usd is None:
         missing = "spot" if spot.usd is None else "on-demand"
         other = "on-demand" if spot.usd is None else "spot"
-        return other, f"no {missing} pool that the run may use has a known price"
+        return other, f"no eligible {missing} pool has a known price"
     if spot.usd >= steady.usd:
-        return "on-demand", "the work that spot repeats costs more than its discount"
+        return "on-demand", "work repeated on spot costs more than its discount saves"
     return "spot", f"it is expected to cost {1 - spot.usd / steady.usd:.0%} less"

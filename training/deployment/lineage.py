@@ -1,4 +1,4 @@
-"""Where a deployment comes from."""
+"""Git commit of a deployment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _UNKNOWN: Final = "unknown"
 
 
 def git_commit(root: Path) -> str:
-    """The checkout's commit: 40 hexadecimal characters, or `unknown` outside of git."""
+    """Return the checkout's commit: 40 hexadecimal digits, or `unknown` outside of git."""
     try:
         done = subprocess.run(
             ["git", "rev-parse", "HEAD"],

@@ -1,4 +1,4 @@
-"""Where a run may go: which pools suit it, and what its pods must say to land there."""
+"""Eligible pools of a run, and the affinity, tolerations and devices of its pods."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from training.spec import RunSpec
 def suits(spec: RunSpec, pool: NodePool) -> bool:
     """Whether each of the run's pods fits a node of the pool, one pod per node.
 
-    A run of several nodes takes whole nodes: Kueue's topology assignment knows nothing of
-    anti-affinity and would put two half-node pods on one node, where they could not both run.
+    A run of several nodes takes whole nodes: Kueue's topology assignment ignores anti-affinity and would place
+    two half-node pods on one node, where they could not both run.
     """
     return pool.capacity.value in spec.capacity_types and fits(spec, pool)
 
 
 def fits(spec: RunSpec, pool: NodePool) -> bool:
-    """The same without regard to how the pool's nodes are bought."""
+    """Return the same regardless of the pool's capacity type."""
     if spec.gpu_model and spec.gpu_model not in pool.gpu_models:
         return False
     if pool.sharing:
-        # Two shares may be of one GPU, where NCCL refuses to join them.
+        # Two shares can be of one GPU, which NCCL rejects.
         return spec.nodes == spec.processes_per_node == 1
     if spec.nodes > 1:
         return pool.gpus_per_node == spec.processes_per_node
@@ -32,16 +32,16 @@ def fits(spec: RunSpec, pool: NodePool) -> bool:
 
 
 def eligible_pools(spec: RunSpec, platform: Platform) -> tuple[NodePool, ...]:
-    """The pools that the run may be admitted to, in its queue's order."""
+    """Return the pools that the run can be admitted to, in its queue's order."""
     return tuple(pool for pool in platform.gpu_pools(spec.team) if suits(spec, pool))
 
 
 def affinity(
     spec: RunSpec, pools: tuple[NodePool, ...], *, in_order: bool = False
 ) -> dict[str, Any]:
-    """Nodes of the eligible pools only, and never two pods of the run on one node.
+    """Return the affinity to nodes of the eligible pools, with at most one pod of the run on a node.
 
-    `in_order`: and rather those of the first pool's capacity. Kueue knows the order by its queues.
+    `in_order`: prefer nodes with the first pool's capacity type. Kueue's queues have this order already.
     """
     terms = [
         {"key": naming.WORKLOAD_TYPE, "operator": "In", "values": [naming.GPU_TRAINING]},
@@ -68,7 +68,7 @@ def affinity(
 
 
 def _preferred(pools: tuple[NodePool, ...]) -> dict[str, Any]:
-    """The capacity of the first pool, before all others."""
+    """The first pool's capacity type, before all others."""
     first = [pool.name for pool in pools if pool.capacity is pools[0].capacity]
     if len(first) == len(pools):
         return {}
@@ -83,8 +83,7 @@ def _preferred(pools: tuple[NodePool, ...]) -> dict[str, Any]:
 def _model_term(model: str, pools: tuple[NodePool, ...]) -> dict[str, Any]:
     """Nodes with these GPUs: by their label, or by instance type where a pool has several types.
 
-    A node group labels all of its nodes alike, so on a mixed pool nobody sets `gpu.model`; the type is
-    set by every cloud.
+    All nodes of a node group have the same labels, so a mixed pool has no `gpu.model`; every cloud sets the type.
     """
     if all(pool.labels().get(naming.GPU_MODEL) == model for pool in pools):
         return {"key": naming.GPU_MODEL, "operator": "In", "values": [model]}
@@ -93,7 +92,7 @@ def _model_term(model: str, pools: tuple[NodePool, ...]) -> dict[str, Any]:
 
 
 def tolerations(pools: tuple[NodePool, ...]) -> list[dict[str, Any]]:
-    """Tolerations of the eligible pools' taints, each once."""
+    """Return tolerations of the eligible pools' taints, each once."""
     found: list[dict[str, Any]] = []
     for pool in pools:
         found += [t for t in pool.tolerations() if t not in found]
@@ -101,7 +100,7 @@ def tolerations(pools: tuple[NodePool, ...]) -> list[dict[str, Any]]:
 
 
 def network_devices(spec: RunSpec, pools: tuple[NodePool, ...]) -> dict[str, int]:
-    """Adapters per pod by resource: what every eligible pool has, none for a run of one node."""
+    """Return adapters per pod by resource: those that all eligible pools have; none for one node."""
     if spec.nodes == 1:
         return {}
     found = [pool.fabric_devices for pool in pools]
@@ -110,11 +109,11 @@ def network_devices(spec: RunSpec, pools: tuple[NodePool, ...]) -> dict[str, int
 
 
 def network_env(spec: RunSpec, pools: tuple[NodePool, ...]) -> dict[str, str]:
-    """NCCL's settings as far as all pools that the run may be admitted to agree; none for one node."""
+    """Return the NCCL settings that all eligible pools share; none for one node."""
     return fabric.common_env(pools) if spec.nodes > 1 else {}
 
 
 def usd_per_hour(spec: RunSpec, pools: tuple[NodePool, ...]) -> float | None:
-    """What the run costs per hour on the dearest pool it may be admitted to; None: not known."""
+    """Return the highest price in USD per hour among the pools; None: unknown."""
     known = [usd for pool in pools if (usd := pool.usd_per_node_hour) is not None]
     return round(spec.nodes * max(known), 4) if len(known) == len(pools) else None

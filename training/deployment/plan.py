@@ -1,4 +1,4 @@
-"""A whole deployment, checked: the stack's configuration, what it promises, and its runs."""
+"""The plan of a deployment: the stack's configuration, its Platform record and its runs, all checked."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from training.spec import RunSpec
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is to be deployed."""
+    """What is deployed."""
 
     config: StackConfig
     platform: Platform
     images: Mapping[str, str]
-    """The stack's by name, every reference by digest."""
+    """References by digest, by the names of the stack file."""
     runs: list[RunSpec]
 
 
 def make(values: Mapping[str, Any], stack: str, root: Path) -> Plan:
-    """The plan for a stack file's values, in the project at `root`.
+    """Return the plan for a stack file's values, in the project at `root`.
 
-    Raises ConfigError with the mistakes of the stack and of its runs. Runs of a broken stack are
-    checked as far as they can be without knowing the platform.
+    Raises ConfigError with the issues of the stack and of its runs. Runs of an invalid stack are checked as far
+    as possible without the Platform record.
     """
     try:
         config = parse(values)
     except ConfigError as error:
-        raise ConfigError([*error.issues, *_own_mistakes(values.get("runs"), root)]) from None
+        raise ConfigError([*error.issues, *_run_issues(values.get("runs"), root)]) from None
     platform = platform_record.platform(config, stack)
     references = run_files.images(config.images, root)
     runs = run_files.load(config.runs, platform, references, root)
     return Plan(config=config, platform=platform, images=references, runs=runs)
 
 
-def _own_mistakes(listed: Any, root: Path) -> tuple[ConfigIssue | str, ...]:
+def _run_issues(listed: Any, root: Path) -> tuple[ConfigIssue | str, ...]:
     if not isinstance(listed, list):
         return ()
     try:

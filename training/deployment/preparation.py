@@ -1,7 +1,6 @@
-"""DatasetPreparation: a Job that turns a source into token shards before the runs that read them.
+"""DatasetPreparation: a Job that converts a source to token shards before the runs that read them.
 
-It needs no GPU and does not queue (see infra/queueing/kueue.py). Pulumi waits for its end, and runs
-depend on it.
+It needs no GPU and does not queue (docs/adr/0008). Pulumi waits for its end, and runs depend on it.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _CREATE_TIMEOUT: Final = "60m"
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Preparation:
-    """One dataset of one team, made by one image: equal preparations are done once."""
+    """One dataset of one team, prepared by one image: equal preparations run once."""
 
     team: str
     dataset: str
@@ -35,7 +34,7 @@ class Preparation:
 
     @classmethod
     def of(cls, run: RunSpec) -> Preparation | None:
-        """What a run needs prepared; None when somebody else prepares its dataset."""
+        """Return the preparation that a run needs; None when its dataset has no source."""
         if not run.dataset.source:
             return None
         return cls(
@@ -47,7 +46,7 @@ class Preparation:
 
     @property
     def name(self) -> str:
-        """Name of the Job: it says what was prepared how, for a Job's template cannot change."""
+        """Name of the Job, derived from its contents: a Job's template cannot change."""
         parts = [self.team, self.dataset, self.source, self.image, spec.JOB_SPEC_REVISION]
         return f"prepare-{self.dataset}-{spec.content_hash(parts)[:_HASH_CHARS]}"
 
@@ -97,7 +96,7 @@ def _pod_spec(preparation: Preparation, platform: Platform) -> dict[str, Any]:
 
 
 def job(preparation: Preparation, platform: Platform) -> Manifest:
-    """The Job. It is kept when it has ended: a removed one would look like drift."""
+    """Return the Job. It is kept when it has ended: its removal would be drift."""
     labels = naming.object_labels("dataset-preparation", preparation.team)
     labels[naming.DATASET] = preparation.dataset
     namespace = platform.teams[preparation.team].namespace
@@ -127,14 +126,14 @@ def job(preparation: Preparation, platform: Platform) -> Manifest:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetPreparationArgs:
-    """What is prepared, and where."""
+    """Arguments of DatasetPreparation."""
 
     preparation: Preparation
     platform: Platform
 
 
 class DatasetPreparation(pulumi.ComponentResource):
-    """One preparation Job, awaited. A run that depends on this depends on its end."""
+    """One preparation Job. Resources that depend on it are created after it has ended."""
 
     def __init__(
         self, name: str, args: DatasetPreparationArgs, opts: pulumi.ResourceOptions

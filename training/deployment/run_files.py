@@ -1,7 +1,7 @@
-"""Run files: what a researcher writes, checked against the platform, turned into RunSpecs.
+"""Load run files: check them against the platform and resolve them to RunSpecs.
 
-A file holds one YAML document per version of the run. Adding a document adds a run and leaves the
-others alone; an edited document is a new run.
+A file has one YAML document per version of the run. A new document is a new run and does not affect the others;
+an edited document is a new run, too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ RUNS_FOLDER: Final = "training/runs"
 
 
 def images(references: Mapping[str, str], root: Path) -> dict[str, str]:
-    """The stack's images by name, every reference by digest."""
+    """Return the stack's images by name, every reference by digest."""
     digest = f"@sha256:{source.digest(root)}"
     return {
         name: reference.removesuffix(SOURCE_SUFFIX) + digest
@@ -154,7 +154,7 @@ def _run(
     if platform is None or not known:
         return None, problems
     problems += network_policy_checks.check_report(settings, platform)
-    # Settings that cannot be read make no run; what else is wrong with it is told all the same.
+    # Invalid settings are left out, so that other issues of the run are found, too.
     settings = {} if found else settings
     run = file.resolve(platform, references, settings, trainer_settings.dimensions(file, settings))
     problems += capacity_checks.check_capacity(file, run, platform)

@@ -96,7 +96,7 @@ class ParallelismSection(StrictModel):
 
 
 class RequireSection(StrictModel):
-    """What must hold where the run has been placed, before its trainer starts."""
+    """Requirements on the nodes of the run, measured before its trainer starts."""
 
     collective_gbps: Number | None = Field(default=None, gt=0, alias="collectiveGBps")
     """Bus bandwidth in GB/s of an all-reduce over all ranks."""
@@ -115,7 +115,7 @@ class RunFile(_Keys):  # type: ignore[misc]
     world_size: Int | None = None
     """Number of ranks, as information for readers; checked if present."""
     allow_spot: Bool | None = None
-    """Default: research runs may use spot capacity, production runs may not."""
+    """Whether spot capacity is used. Default: the tier's, true for research and false for production."""
     image: Str = Field(description="a name of the stack's images, or a reference by digest")
     """Name of one of the stack's images, or a reference by digest."""
     config: Str = Field(description="the stem of a file in training/configs")

@@ -1,4 +1,4 @@
-"""All runs of a stack, each after what it needs."""
+"""Deploy all runs of a stack in order of their dependencies."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def deploy(
     on: k8s.Provider,
     root: Path,
 ) -> dict[str, TrainingJob]:
-    """Runs by id. Each dataset is prepared once, before the runs that read it.
+    """Return runs by id. Each dataset is prepared once, before the runs that read it.
 
-    `ready`: by team, what its runs come after. `root`: the project, whose commit is recorded.
+    `ready`: by team, resources on which its runs depend; `root`: the project, whose commit is recorded.
     """
     prepared: dict[Preparation | None, list[pulumi.Resource]] = {None: []}
     jobs: dict[str, TrainingJob] = {}

@@ -18,7 +18,7 @@ CONFIGS_FOLDER: Final = "training/configs"
 
 
 def load(file: RunFile, root: Path) -> tuple[dict[str, Any], list[ConfigIssue | str]]:
-    """The trainer's configuration with the run's overrides merged in, checked as it will be read."""
+    """Return the trainer's configuration with the run's overrides merged in, and its issues."""
     folder = root / CONFIGS_FOLDER
     known = {path.stem: path for path in sorted(folder.glob("*.yaml"))}
     path = root / file.config if file.config.endswith(".yaml") else known.get(file.config)
@@ -65,7 +65,7 @@ def _read_elsewhere(file: RunFile) -> Iterator[ConfigIssue]:
 
 
 def _checkpoint_override(file: RunFile) -> dict[str, Any]:
-    """Naming one trigger switches the other off, unless it is named too."""
+    """Setting one interval switches the other off, unless both are set."""
     named = file.checkpoint.model_dump()
     return {"checkpoint": named} if any(v is not None for v in named.values()) else {}
 
@@ -85,7 +85,7 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parse(file: RunFile, settings: Mapping[str, Any]) -> trainer_config.TrainerConfig:
-    """As the run will read it. Raises ConfigError of the trainer."""
+    """Return what the run will read. Raises ConfigError of training.config_errors."""
     data = {"data": {"path": Dataset(name=file.dataset.name).path}}
     return trainer_config.parse(_merged(settings, data), "config")
 
@@ -106,12 +106,12 @@ def _converted(issue: config_errors.ConfigIssue | str) -> ConfigIssue | str:
 
 
 def dimensions(file: RunFile, settings: Mapping[str, Any]) -> dict[str, int]:
-    """Ranks per dimension of a run that divides its model; empty where every rank has all of it."""
+    """Return ranks per dimension where the model is divided; empty where every rank has all of it."""
     world_size = file.nodes * file.processes_per_node
     try:
         parallel = _parse(file, settings).parallel
     except config_errors.ConfigError:
-        return {}  # told already
+        return {}  # reported by `load`
     if not parallel.fits(world_size) or parallel.layout(world_size).plain:
         return {}
     return parallel.layout(world_size).dimensions()

@@ -127,7 +127,7 @@ def add_pod(cluster: LiveFake, job: Json, index: int, phase: str, log: str = "")
             "metadata": {
                 "name": name,
                 "namespace": job["metadata"]["namespace"],
-                "labels": {jobs.JOB_NAME: job["metadata"]["name"]},
+                "labels": {naming.JOB_NAME: job["metadata"]["name"]},
             },
             "spec": copy.deepcopy(job["spec"]["template"]["spec"]),
             "status": {"phase": phase, "containerStatuses": [{"name": "check", "state": state}]},

@@ -83,14 +83,14 @@ def test_a_deadline_that_spot_may_miss_makes_it_on_demand() -> None:
 
 def test_a_deadline_that_nothing_meets_is_said() -> None:
     found = advise(dataclasses.replace(WORK, deadline_h=10), MARKET, 10, 30)
-    assert found.reason == "even it misses the deadline of 10 h; ask for more nodes"
+    assert found.reason == "it also misses the deadline of 10 h; request more nodes"
 
 
 def test_a_small_discount_does_not_pay_for_what_spot_repeats() -> None:
     found = advise(WORK, MARKET, 29, 30)
     assert (found.capacity, found.reason) == (
         "on-demand",
-        "the work that spot repeats costs more than its discount",
+        "work repeated on spot costs more than its discount saves",
     )
 
 
@@ -109,7 +109,7 @@ def test_without_a_price_the_other_capacity_is_named(
 ) -> None:
     found = advise(WORK, MARKET, spot, on_demand)
     assert found.capacity == capacity
-    assert found.reason == f"no {missing} pool that the run may use has a known price"
+    assert found.reason == f"no eligible {missing} pool has a known price"
 
 
 def test_the_command_advises_a_run_of_the_local_stack(capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,4 +128,4 @@ def test_the_command_names_a_run_that_is_not_there(capsys: pytest.CaptureFixture
 def test_a_time_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         command.main(["hello", "--stack", "Pulumi.local.yaml", "--hours", "0"])
-    assert "got 0; allowed a number above 0" in capsys.readouterr().err
+    assert "0 is not above 0; must be a number above 0" in capsys.readouterr().err

@@ -1,6 +1,6 @@
-"""What a run's pods do before the trainer when its file has `require`: measure their collectives, where they are.
+"""The measurement that precedes the trainer in each pod when the run file has `require`.
 
-See training/validation/gate.py for what happens there, and docs/adr/0023 for why it happens there.
+See training/validation/gate.py for what it does, and docs/adr/0023 for why it runs in the run's own pods.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from training.spec import RunSpec
 
 
 def before(run: RunSpec, leader: str | None, command: Sequence[str]) -> list[str]:
-    """The command of a pod whose own is `command`. `leader`: host name of the first pod; None for one node."""
+    """Return the pod's command after the measurement. `leader`: host name of the first pod; None: one node."""
     if run.collective_gbps is None:
         return list(command)
     return [
@@ -29,7 +29,7 @@ def before(run: RunSpec, leader: str | None, command: Sequence[str]) -> list[str
 
 
 def environment(run: RunSpec) -> list[dict[str, Any]]:
-    """What the check says of where a pod is; nothing for a run that requires none."""
+    """Return variables with the pod's location for the report; none without `require`."""
     if run.collective_gbps is None:
         return []
     fields = {

@@ -1,7 +1,8 @@
-"""`indexed-job`: many nodes with nothing but Kubernetes: an Indexed Job and a headless Service."""
+"""`indexed-job`: many nodes without any operator: an Indexed Job and a headless Service."""
 
 from __future__ import annotations
 
+from infra.domain import naming
 from infra.domain.launcher_support import JOB
 from infra.domain.platform import Platform
 from infra.kubernetes.objects import Manifest
@@ -10,16 +11,16 @@ from training.spec import RunSpec
 
 
 def render(run: RunSpec, platform: Platform) -> list[Manifest]:
-    """The Service that names the pods RUN_ID-INDEX.RUN_ID, and the Job.
+    """Return the Service that names the pods RUN_ID-INDEX.RUN_ID, and the Job.
 
-    The Job replaces pods one by one and never the gang as a whole; when one fails, the others fail
-    with it, so each failure of the gang may count once per node.
+    The Job replaces pods one by one, never the gang as a whole; when one fails, the others fail with it, so each
+    failure of the gang can count once per node.
     """
     main = pod.container(run, platform, pod.torchrun_command(run, f"{run.run_id}-0.{run.run_id}"))
     template = pod.template(run, platform, main)
     template["spec"]["subdomain"] = run.run_id
     return [
-        pod.headless_service(run, platform, {"batch.kubernetes.io/job-name": run.run_id}),
+        pod.headless_service(run, platform, {naming.JOB_NAME: run.run_id}),
         {
             **JOB.header,
             "metadata": pod.run_metadata(run, platform),

@@ -10,7 +10,7 @@ from training.spec import RunSpec
 
 
 def render(run: RunSpec, platform: Platform) -> list[Manifest]:
-    """One Job of one pod, which is replaced after a failure up to `max_restarts` times."""
+    """Return one Job of one pod, which is replaced after a failure up to `max_restarts` times."""
     main = pod.container(run, platform, pod.torchrun_command(run, None))
     return [
         {

@@ -1,4 +1,4 @@
-"""`jobset`: the default for many nodes. The gang is restarted as a whole, and by cause."""
+"""`jobset`: the default for many nodes. The gang restarts as a whole, depending on the cause."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ WORKER: Final = "worker"
 """Name of the one ReplicatedJob; pods are RUN_ID-worker-0-INDEX."""
 
 _POD_FAILURE_POLICY: Final = ["PodFailurePolicy"]
-"""The Job controller's reason when a rule of podFailurePolicy ended the Job."""
+"""Reason of the Job controller when a rule of podFailurePolicy ended the Job."""
 
 
 def failure_policy(run: RunSpec) -> dict[str, Any]:
-    """Restart by cause; the causes are in the Job controller's message.
+    """Return restart rules by cause, which the Job controller's message contains.
 
-    A bad configuration is never retried. A preempted or disrupted gang starts again and does not
-    count. Whatever else is the default: restart, and count.
+    A bad configuration is never retried. A preempted or disrupted gang restarts without counting. Anything else
+    restarts and counts.
     """
     return {
         "maxRestarts": run.max_restarts,
@@ -51,7 +51,7 @@ def failure_policy(run: RunSpec) -> dict[str, Any]:
 def worker_job(
     run: RunSpec, template: dict[str, Any], container: str = pod.CONTAINER
 ) -> dict[str, Any]:
-    """The Job spec of all workers: an index per node, over at the first failure."""
+    """Return the Job spec of all workers: an index per node; the first failure ends the Job."""
     return {
         "completionMode": "Indexed",
         "parallelism": run.nodes,
@@ -64,13 +64,13 @@ def worker_job(
 
 
 def attempt_env() -> dict[str, Any]:
-    """The JobSet's restart count, which it puts on every pod."""
+    """Return the variable with the JobSet's restart count, a label of every pod."""
     path = "metadata.labels['jobset.sigs.k8s.io/restart-attempt']"
     return {"name": spec.ATTEMPT_ENV, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
 def render(run: RunSpec, platform: Platform) -> list[Manifest]:
-    """One JobSet; it makes the headless Service RUN_ID itself."""
+    """Return one JobSet; it creates the headless Service RUN_ID itself."""
     first = f"{run.run_id}-{WORKER}-0-0.{run.run_id}"
     main = pod.container(run, platform, pod.torchrun_command(run, first), more_env=[attempt_env()])
     job = worker_job(run, pod.template(run, platform, main))

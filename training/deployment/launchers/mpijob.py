@@ -1,4 +1,4 @@
-"""`mpijob`: MPI Operator v2beta1; mpirun starts the ranks, as Horovod's users expect."""
+"""`mpijob`: MPI Operator v2beta1; mpirun starts the ranks, as Horovod requires."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from training.deployment.gangs import gang_backend
 from training.deployment.launchers import pod
 from training.spec import RunSpec
 
-# Open MPI names ranks its own way; the trainer reads torchrun's names.
+# The trainer reads torchrun's variables, Open MPI sets its own.
 _RANK_SHELL: Final = (
     "export RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE "
     "LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK LOCAL_WORLD_SIZE=$OMPI_COMM_WORLD_LOCAL_SIZE; "
@@ -50,9 +50,9 @@ def _mpirun(run: RunSpec, exported: list[str]) -> list[str]:
 
 
 def _launcher_template(run: RunSpec, platform: Platform) -> dict[str, Any]:
-    """mpirun's own pod: no GPU, so it may sit on any node of the run's pools beside a worker."""
+    """mpirun's own pod: without GPUs, so it can share any node of the run's pools with a worker."""
     variables = [*pod.environment(run, platform), *pod.secret_environment(run, platform)]
-    # Not the address for metrics: the leading rank is in another pod, and asks for its own.
+    # Not the metrics address: the leading rank is in another pod and reads its own.
     exported = [*(one["name"] for one in variables), spec.METRICS_PORT_ENV]
     main = pod.container(run, platform, _mpirun(run, exported), name="launcher")
     small = {"cpu": "500m", "memory": "512Mi"}
@@ -68,7 +68,7 @@ def _launcher_template(run: RunSpec, platform: Platform) -> dict[str, Any]:
 
 
 def render(run: RunSpec, platform: Platform) -> list[Manifest]:
-    """One MPIJob: a launcher with mpirun, and a worker per node with sshd."""
+    """Return one MPIJob: a launcher with mpirun, and a worker per node with sshd."""
     sshd = [
         "/usr/sbin/sshd",
         "-De",

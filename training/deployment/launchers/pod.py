@@ -19,7 +19,7 @@ CONTAINER: Final = "trainer"
 
 
 def labels(run: RunSpec) -> dict[str, str]:
-    """Labels of every object of a run: who launched what."""
+    """Return the labels of every object of a run."""
     return {
         naming.RUN_ID: run.run_id,
         naming.RUN: run.name,
@@ -33,7 +33,7 @@ def labels(run: RunSpec) -> dict[str, str]:
 
 
 def run_metadata(run: RunSpec, platform: Platform) -> Manifest:
-    """ObjectMeta of the run's own object; Pulumi does not wait for runs to end."""
+    """Return ObjectMeta of the run's own object; Pulumi does not wait for runs to end."""
     return metadata(
         run.run_id,
         namespace=platform.teams[run.team].namespace,
@@ -43,7 +43,7 @@ def run_metadata(run: RunSpec, platform: Platform) -> Manifest:
 
 
 def trainer_args(run: RunSpec) -> list[str]:
-    """Arguments of `python -m training.trainer`."""
+    """Return the arguments of `python -m training.trainer`."""
     return [
         "--config",
         f"{spec.CONFIG_MOUNT}/{spec.TRAINER_CONFIG_FILE}",
@@ -57,10 +57,10 @@ def trainer_args(run: RunSpec) -> list[str]:
 
 
 def torchrun_command(run: RunSpec, rendezvous_host: str | None) -> list[str]:
-    """The launcher's command line: torchrun with faithful exit codes.
+    """Return the pod's command: torchrun, with the exit codes of the ranks.
 
-    `rendezvous_host` is the first pod's DNS name; None for a run of one node. Restarts belong to
-    the Job around the pods, so torchrun itself makes none.
+    `rendezvous_host` is the first pod's DNS name; None for a run of one node. The Job around the pods restarts
+    them, torchrun does not.
     """
     command = ["python", "-m", "training.trainer.launch"]
     if rendezvous_host is None:
@@ -84,7 +84,7 @@ def torchrun_command(run: RunSpec, rendezvous_host: str | None) -> list[str]:
 
 
 def environment(run: RunSpec, platform: Platform) -> list[dict[str, Any]]:
-    """The container's environment, sorted by name."""
+    """Return the container's environment, sorted by name."""
     pools = placement.eligible_pools(run, platform)
     variables = {
         # Overlap of compute and communication in order of issue needs a single queue.
@@ -101,7 +101,7 @@ def environment(run: RunSpec, platform: Platform) -> list[dict[str, Any]]:
 
 
 def secret_environment(run: RunSpec, platform: Platform) -> list[dict[str, Any]]:
-    """Variables from the secrets that the run names; the kubelet reads the values, nobody else."""
+    """Return variables from the run's secrets; only the kubelet reads their values."""
     known = platform.teams[run.team].secrets
     return [
         {"name": key, "valueFrom": {"secretKeyRef": {"name": name, "key": key}}}
@@ -111,7 +111,7 @@ def secret_environment(run: RunSpec, platform: Platform) -> list[dict[str, Any]]
 
 
 def metrics_environment() -> list[dict[str, Any]]:
-    """Where the leading rank answers Prometheus: on its own pod's address and on no other."""
+    """Return the address and port on which the leading rank serves metrics: those of its own pod."""
     own = {"fieldRef": {"fieldPath": "status.podIP"}}
     return [
         {"name": spec.METRICS_ADDRESS_ENV, "valueFrom": own},
@@ -120,7 +120,7 @@ def metrics_environment() -> list[dict[str, Any]]:
 
 
 def resources(run: RunSpec, platform: Platform) -> dict[str, dict[str, str]]:
-    """Limits equal requests: GPUs must, and a gang must not lose a pod to memory pressure."""
+    """Return requests and equal limits: GPUs require it, and a gang must not lose a pod to memory pressure."""
     amounts = {
         "cpu": run.resources.cpu,
         "memory": run.resources.memory,
@@ -132,7 +132,7 @@ def resources(run: RunSpec, platform: Platform) -> dict[str, dict[str, str]]:
 
 
 def restricted() -> dict[str, Any]:
-    """A container's securityContext as Pod Security's restricted level wants it."""
+    """Return a container's securityContext for Pod Security's restricted level."""
     return {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
@@ -141,7 +141,7 @@ def restricted() -> dict[str, Any]:
 
 
 def _security(run: RunSpec, platform: Platform) -> dict[str, Any]:
-    """The trainer's securityContext; RDMA pins memory, which the team must have been let."""
+    """The trainer's securityContext; RDMA pins memory, which needs the team's `rdma`."""
     found = restricted()
     pools = placement.eligible_pools(run, platform)
     if platform.teams[run.team].rdma and placement.network_devices(run, pools):
@@ -181,7 +181,7 @@ def container(
     name: str = CONTAINER,
     more_env: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """The trainer's container."""
+    """Return the trainer's container."""
     return {
         "name": name,
         "image": run.image,
@@ -206,7 +206,7 @@ def container(
 def pod_spec(
     run: RunSpec, platform: Platform, main: Mapping[str, Any], *, restart: str = "Never"
 ) -> dict[str, Any]:
-    """The pod around the trainer's container."""
+    """Return the spec of a pod with the trainer's container."""
     pools = placement.eligible_pools(run, platform)
     sidecars = [one | {"image": run.image} for one in _added(platform, "initContainers")]
     return {
@@ -228,14 +228,14 @@ def pod_spec(
 
 
 def _added(platform: Platform, field: str) -> list[dict[str, Any]]:
-    """What the platform adds to a field of every pod, or of its trainer's container."""
+    """Additions of the platform to a field of every pod, or of its trainer's container."""
     return list(platform.pod_additions.get(field, []))
 
 
 def template(
     run: RunSpec, platform: Platform, main: Mapping[str, Any], *, restart: str = "Never"
 ) -> dict[str, Any]:
-    """The pod template of a gang's workers."""
+    """Return the pod template of a gang's workers."""
     pools = placement.eligible_pools(run, platform)
     spec = pod_spec(run, platform, main, restart=restart)
     gangs = gang_backend(platform.scheduler)
@@ -251,13 +251,13 @@ def template(
 
 
 def exit_code_rule(action: str, code: int, container: str = CONTAINER) -> dict[str, Any]:
-    """A rule of podFailurePolicy for one exit code of one container."""
+    """Return a rule of podFailurePolicy for one exit code of one container."""
     codes = {"containerName": container, "operator": "In", "values": [code]}
     return {"action": action, "onExitCodes": codes}
 
 
 def disruption_rule(action: str) -> dict[str, Any]:
-    """A rule of podFailurePolicy for pods that the cluster takes away."""
+    """Return a rule of podFailurePolicy for pods that the cluster evicts."""
     return {
         "action": action,
         "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
@@ -265,10 +265,10 @@ def disruption_rule(action: str) -> dict[str, Any]:
 
 
 def standalone_failure_policy() -> dict[str, Any]:
-    """For Jobs that nothing restarts but themselves: pods are replaced one by one.
+    """Return the policy of Jobs outside of JobSets: pods are replaced one by one.
 
-    A bad configuration ends the Job; preemption (by its exit code, or by the cluster's word) does
-    not count; anything else counts against backoffLimit.
+    A bad configuration ends the Job; preemption (by exit code or pod condition) does not count; anything else
+    counts against backoffLimit.
     """
     return {
         "rules": [
@@ -280,7 +280,7 @@ def standalone_failure_policy() -> dict[str, Any]:
 
 
 def gang_failure_policy(container: str = CONTAINER) -> dict[str, Any]:
-    """For Jobs inside a JobSet: any of these ends the Job at once, and the JobSet decides by which.
+    """Return the policy of Jobs in a JobSet: each cause ends the Job, and the JobSet acts on the cause.
 
     A disrupted pod is not replaced alone: the others would wait for it in a dead collective.
     """
@@ -294,7 +294,7 @@ def gang_failure_policy(container: str = CONTAINER) -> dict[str, Any]:
 
 
 def headless_service(run: RunSpec, platform: Platform, selector: Mapping[str, str]) -> Manifest:
-    """DNS names for the pods, also before they are ready: rendezvous is how they become so."""
+    """Return the Service that names the pods, also before they are ready, which they become by rendezvous."""
     return {
         "apiVersion": "v1",
         "kind": "Service",

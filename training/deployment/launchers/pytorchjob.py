@@ -1,4 +1,4 @@
-"""`pytorchjob`: Training Operator v1, for clusters that still run it."""
+"""`pytorchjob`: Training Operator v1, for clusters that still have it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from training.spec import RunSpec
 
 
 def render(run: RunSpec, platform: Platform) -> list[Manifest]:
-    """One master and nodes - 1 workers that meet at the master's own Service.
+    """Return one PyTorchJob: a master, and nodes - 1 workers that rendezvous at the master's Service.
 
-    The operator's ExitCode policy takes every code below 128 for permanent, 75 too, so pods restart
-    in place; a bad configuration (78) is retried until backoffLimit, which this operator cannot
-    avoid.
+    The operator's ExitCode policy treats every code below 128 as permanent, 75 too, so pods restart in place; a
+    bad configuration (78) is retried until backoffLimit, which this operator cannot avoid.
     """
     host = f"{run.run_id}-master-0" if run.nodes > 1 else None
     main = pod.container(run, platform, pod.torchrun_command(run, host), name="pytorch")

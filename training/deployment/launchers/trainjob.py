@@ -1,4 +1,4 @@
-"""`trainjob`: Kubeflow Trainer v2. A runtime of the run's own carries the pods; no patches."""
+"""`trainjob`: Kubeflow Trainer v2. Each run has its own runtime with the pods; no patches."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from training.deployment.launchers import jobset, pod
 from training.spec import RunSpec
 
 _NODE: Final = "node"
-"""ReplicatedJob and container that Kubeflow Trainer takes for the trainer."""
+"""Name of the ReplicatedJob and the container that Kubeflow Trainer treats as the trainer."""
 
 
 def _runtime(run: RunSpec, platform: Platform) -> Manifest:
-    """The pods, as a TrainingRuntime of the run's own: a JobSet like launcher `jobset`'s."""
+    """The run's TrainingRuntime, whose JobSet is like that of launcher `jobset`."""
     first = f"{run.run_id}-{_NODE}-0-0.{run.run_id}"
     command = pod.torchrun_command(run, first)
     main = pod.container(run, platform, command, name=_NODE, more_env=[jobset.attempt_env()])
@@ -45,10 +45,10 @@ def _runtime(run: RunSpec, platform: Platform) -> Manifest:
 
 
 def render(run: RunSpec, platform: Platform) -> list[Manifest]:
-    """A TrainingRuntime named like the run, and the TrainJob that refers to it.
+    """Return a TrainingRuntime with the run's id as its name, and the TrainJob that refers to it.
 
-    How to patch pods from a TrainJob changed between Kubeflow Trainer 2.1 and 2.2; a runtime per
-    run reads the same in both. Without the torch policy nobody sets PET_* behind our command line.
+    How a TrainJob patches pods changed between Kubeflow Trainer 2.1 and 2.2; a runtime per run works with both.
+    Without the torch policy the operator sets no PET_* variables, which would override the command line.
     """
     train_job: Manifest = {
         **TRAIN_JOB.header,
