@@ -8,8 +8,8 @@ Each rank writes its own files into a hidden folder, which becomes visible by on
 Readers verify what they load, the newest is the one with the highest step (never the youngest
 file), and nothing is ever unpickled.
 
-To read: `store` (what a place must do), `posix` and `durable`, `layout` and `plan` (who writes
-what), `contents` (what is written), `staging`, `saving`, `handover` and `writer` (how), `loading`,
-`restore`. Of these, `store`, `posix`, `layout`, `plan`, `manifest`, `policy`, `fence` and the command
+Read in this order: `store` (interface), `posix` and `durable`, `layout` and `plan` (which rank writes
+what), `contents` (what is written), `staging`, `rank_save`, `coordination` and `writer` (how),
+`loading`, `restore`. Of these, `store`, `posix`, `layout`, `plan`, `manifest`, `policy`, `fence` and the command
 line's list, verify and explain need no torch.
 """

@@ -1,4 +1,4 @@
-"""What a checkpoint contains. This is the one list; saving and loading both follow it.
+"""Contents of a checkpoint; saving and loading both follow this list.
 
 | file | what |
 |---|---|
@@ -10,8 +10,8 @@
 | config.json, tokenizer.json ... | the model's configuration and the tokenizer, as transformers reads them |
 | manifest.json | sizes, hashes, lineage, world size, parallelism (see manifest.py) |
 
-There is no state of a scheduler or of a gradient scaler: the learning rate is a function of the
-step, and neither float32 nor bfloat16 gradients are scaled.
+There is no scheduler or gradient-scaler state: the learning rate is a function of the step, and
+float32 and bfloat16 gradients are not scaled.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def rng_file(rank: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Where a run is, apart from its tensors."""
+    """State of a run besides its tensors."""
 
     step: int
     """Optimizer steps completed."""
     samples: int
     """Samples used over all ranks: the whole state of the data order, with seed and windows."""
     windows: int
-    """Samples in one epoch; another number means other data."""
+    """Samples per epoch; a different number means different data."""
     seed: int
     evaluated_step: int
     """The last step that was evaluated; 0 for none."""
@@ -55,7 +55,7 @@ class Progress:
     model: dict[str, Any]
     """The model's configuration."""
     tokens: dict[str, Any]
-    """How text becomes tokens."""
+    """Token format of the dataset."""
 
     def to_json(self) -> bytes:
         """The content of progress.json."""
@@ -71,12 +71,12 @@ class Progress:
 
 
 def tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Groups:
-    """Everything that is stored as tensors, as this rank has it."""
+    """Return all stored tensors of this rank by group and name."""
     return {MODEL: model_tensors(model), OPTIMIZER: optimizer_tensors(model, optimizer)}
 
 
 def model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Parameters and persistent buffers; one with two names is stored once, by its first name."""
+    """Return parameters and persistent buffers; tied ones once, by their first name."""
     again: set[str] = set()
     for named in (model.named_parameters, model.named_buffers):
         names = [name for name, _ in named(remove_duplicate=False)]
@@ -87,7 +87,7 @@ def model_tensors(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 def optimizer_tensors(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer
 ) -> dict[str, torch.Tensor]:
-    """The optimizer's state by parameter name; see `prepare_optimizer`."""
+    """Return the optimizer's state by parameter name; see `prepare_optimizer`."""
     return {
         f"{name}/{part}": optimizer.state[parameter][part]
         for name, parameter in model.named_parameters()
@@ -96,7 +96,7 @@ def optimizer_tensors(
 
 
 def prepare_optimizer(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Make the state that AdamW would make in its first step, so that it can be saved before."""
+    """Create the state that AdamW creates in its first step, so that it can be loaded before."""
     for parameter in model.parameters():
         state = optimizer.state[parameter]
         state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)

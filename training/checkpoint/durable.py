@@ -1,7 +1,7 @@
-"""Writing one file so that it is on the disk when the call returns, with its SHA-256.
+"""Write a file durably with its SHA-256.
 
-Large files go around the page cache where the file system takes that (O_DIRECT): a buffered write
-costs a copy and a later write-back, which is CPU time that training loses.
+Large files bypass the page cache where the file system supports O_DIRECT: a buffered write costs a
+copy and a write-back, CPU time that training loses.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from training.checkpoint.manifest import FileRecord
 from training.checkpoint.store import Chunk
 
 BLOCK_BYTES: Final = 8 * 1024 * 1024
-"""Hashed and written at a time: small enough to stay in cache between the two."""
+"""Block to hash and write: small enough to stay in the CPU cache in between."""
 _DIRECT_FROM_BYTES: Final = 1024 * 1024
-"""Smaller files are not worth a flush of their own size."""
+"""Smaller files are written through the page cache."""
 _SECTOR_BYTES: Final = 4096
 _O_DIRECT: Final = getattr(os, "O_DIRECT", 0)
 """Not every platform has it."""
 
 
 def write_file(path: Path, chunks: Sequence[Chunk], at: Callable[[str], None]) -> FileRecord:
-    """A new file with the concatenation of `chunks`, fsynced. Raises OSError.
+    """Write a new file with the concatenation of `chunks` and fsync it. Raises OSError.
 
-    Only chunks that begin at a multiple of a page, in memory and in the file, go around the cache.
+    Only chunks that are page-aligned in memory and in the file bypass the page cache.
     """
     digest, size = hashlib.sha256(), 0
     wholes = [memoryview(chunk).cast("B") for chunk in chunks]
@@ -49,7 +49,7 @@ def write_file(path: Path, chunks: Sequence[Chunk], at: Callable[[str], None]) -
 
 
 class _NewFile:
-    """A descriptor that writes around the page cache as long as it can."""
+    """A file descriptor that uses O_DIRECT as long as it can."""
 
     def __init__(self, path: Path, *, direct: bool) -> None:
         self._direct = direct and bool(_O_DIRECT)
@@ -59,11 +59,11 @@ class _NewFile:
         except OSError as error:
             if not self._direct or error.errno != errno.EINVAL:
                 raise
-            self._direct = False  # the file may be there by now, or not: ask for neither
+            self._direct = False  # the file may exist by now, so without O_EXCL
             self._descriptor = os.open(path, flags & ~os.O_EXCL, 0o644)
 
     def write(self, block: memoryview) -> None:
-        """All of it. Raises OSError."""
+        """Write the whole block. Raises OSError."""
         while len(block):
             part = block
             if self._direct:
@@ -79,7 +79,7 @@ class _NewFile:
                 self._disable_direct_io()
 
     def sync(self) -> None:
-        """Everything written so far is on the disk when this returns."""
+        """Fsync the file."""
         os.fsync(self._descriptor)
 
     def __enter__(self) -> Self:
@@ -94,7 +94,7 @@ class _NewFile:
         os.close(self._descriptor)
 
     def _disable_direct_io(self) -> None:
-        """For a tail that is no whole sector, and for memory or a disk that cannot."""
+        """Clear O_DIRECT: for a tail smaller than a sector, and for memory or disks that refuse it."""
         self._direct = False
         flags = fcntl.fcntl(self._descriptor, fcntl.F_GETFL)
         fcntl.fcntl(self._descriptor, fcntl.F_SETFL, flags & ~_O_DIRECT)

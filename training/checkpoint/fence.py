@@ -1,8 +1,8 @@
-"""Attempts of one run are numbered; only the newest may publish.
+"""Fencing: attempts of a run are numbered, and only the newest may publish.
 
-An attempt claims its number by creating `attempts/attempt-00000003.json` exclusively, so two that
-start at once get different numbers. Before it publishes a checkpoint it looks whether a higher
-number exists: then it was replaced (a partition, a paused node) and must stop.
+An attempt claims its number by creating `attempts/attempt-00000003.json` exclusively, so concurrent
+starts get different numbers. Before it publishes a checkpoint it checks for a higher number, which
+means that it was replaced (a partition, a paused node) and must stop.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FILE = re.compile(r"attempt-([0-9]{8})\.json")
 
 
 class PosixFence:
-    """A Fence in a run directory, whatever the file system: exclusive creation is all it needs."""
+    """A Fence in a run directory; needs only exclusive file creation."""
 
     def __init__(self, run_dir: Path, attempt: int) -> None:
         self._folder = run_dir / ATTEMPTS_DIR
@@ -29,7 +29,7 @@ class PosixFence:
 
     @classmethod
     def claim(cls, run_dir: Path) -> PosixFence:
-        """Take the next number; every older attempt is fenced out from here on."""
+        """Claim the next number, which fences out every older attempt."""
         folder = run_dir / ATTEMPTS_DIR
         folder.mkdir(parents=True, exist_ok=True)
         while True:
@@ -50,7 +50,7 @@ class PosixFence:
             return cls(run_dir, attempt)
 
     def check(self) -> None:
-        """Raises StaleAttempt when a newer attempt has claimed the run."""
+        """Raise StaleAttempt when a newer attempt has claimed the run."""
         newest = newest_attempt(self._folder.parent)
         if newest > self.attempt:
             raise StaleAttempt(
@@ -59,7 +59,7 @@ class PosixFence:
 
 
 def newest_attempt(run_dir: Path) -> int:
-    """The highest number claimed so far; 0 when there was none."""
+    """Return the highest claimed number; 0 if there is none."""
     try:
         names = os.listdir(run_dir / ATTEMPTS_DIR)
     except FileNotFoundError:

@@ -1,8 +1,7 @@
-"""Where the elements of each tensor are: as boxes of ranks, and as pieces of files.
+"""Where the elements of each tensor are: boxes held by ranks, pieces stored in files.
 
 A tensor has one global shape, whatever the parallelism. Each rank holds one box of it; a file holds
-pieces, which are boxes too. What was written by any ranks is so read by any others: by overlap.
-Needs no torch.
+pieces, which are boxes too. Any layout can load what another wrote, by overlap. Needs no torch.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ ELEMENT_BYTES: Final[Mapping[str, int]] = {
     "U8": 1,
     "BOOL": 1,
 }
-"""Bytes per element of each type, by its name in safetensors."""
+"""Bytes per element by safetensors type name."""
 
 Shape = tuple[int, ...]
 
@@ -40,11 +39,11 @@ class Box:
 
     @property
     def elements(self) -> int:
-        """1 for a scalar."""
+        """Number of elements; 1 for a scalar."""
         return math.prod(self.shape)
 
     def overlap(self, other: Box) -> Box | None:
-        """What both have; None when that is nothing."""
+        """Return the intersection; None if it is empty."""
         bounds = [
             (max(a, b), min(a + n, b + m))
             for a, n, b, m in zip(self.offset, self.shape, other.offset, other.shape, strict=True)
@@ -54,7 +53,7 @@ class Box:
         return Box(tuple(begin for begin, _ in bounds), tuple(end - begin for begin, end in bounds))
 
     def slices_in(self, outer: Box) -> tuple[slice, ...]:
-        """Where this box is inside one that contains it."""
+        """Return the slices of this box within one that contains it."""
         return tuple(
             slice(a - b, a - b + n)
             for a, b, n in zip(self.offset, outer.offset, self.shape, strict=True)
@@ -62,18 +61,18 @@ class Box:
 
 
 def whole_box(shape: Shape) -> Box:
-    """The box of a whole tensor."""
+    """Return the box of a whole tensor."""
     return Box((0,) * len(shape), shape)
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A box in a file, its elements in row-major order."""
+    """A box stored in a file in row-major order."""
 
     box: Box
     file: str
     begin: int
-    """Byte of the file at which it starts."""
+    """Byte offset in the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ class StoredTensor:
     """Disjoint, and together the whole."""
 
     def bytes_of(self, box: Box) -> int:
-        """Size of a box of this tensor."""
+        """Return the size of a box in bytes."""
         return box.elements * ELEMENT_BYTES[self.dtype]
 
 
@@ -97,7 +96,7 @@ Layout = dict[str, dict[str, StoredTensor]]
 
 
 def layout_to_json(layout: Layout) -> bytes:
-    """The content of layout.json: GROUP -> NAME -> [dtype, shape, [[file, begin, offset, shape]]]."""
+    """Return layout.json: GROUP -> NAME -> [dtype, shape, [[file, begin, offset, shape]]]."""
     values = {
         group: {
             name: [
@@ -113,7 +112,7 @@ def layout_to_json(layout: Layout) -> bytes:
 
 
 def layout_from_json(content: bytes) -> Layout:
-    """Raises CorruptCheckpoint for anything but what `layout_to_json` wrote."""
+    """Parse layout.json. Raises CorruptCheckpoint."""
     try:
         return {
             group: {

@@ -1,8 +1,8 @@
-"""Reading a checkpoint into whatever this rank holds, by overlap, and verifying what is read.
+"""Load a checkpoint into this rank's tensors, whatever layout it was saved with, and verify it.
 
-Every file that has something for this rank is read once, whole and in order, and its SHA-256 is
-taken on the way; a piece that fills a tensor's memory is read straight into it. So a tensor may
-have wrong content when CorruptCheckpoint is raised: then another checkpoint must be loaded.
+Every file with data for this rank is read once, sequentially, while its SHA-256 is computed; a piece
+that matches a tensor's memory is read directly into it. So tensors may hold wrong data when
+CorruptCheckpoint is raised: then another checkpoint must be loaded.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from training.checkpoint.staging import part_of
 from training.checkpoint.store import CheckpointStore, Source
 
 _BLOCK_BYTES: Final = 2 * 1024 * 1024
-"""Read and hashed at a time: small enough to stay in cache between the two."""
+"""Block to read and hash: small enough to stay in the CPU cache in between."""
 _MOST_THREADS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """A piece of a file, and what this rank needs of it."""
+    """A piece of a file and the part that this rank needs."""
 
     piece: Piece
     bytes: int
@@ -46,14 +46,14 @@ class _Use:
 def load_tensors(
     store: CheckpointStore, manifest: Manifest, layout: Layout, groups: Groups
 ) -> None:
-    """Fill the tensors of this rank. Raises CorruptCheckpoint; call `check_fit` before."""
+    """Fill this rank's tensors. Raises CorruptCheckpoint; call `check_fit` before."""
     uses: dict[str, list[_Use]] = {}
     for group, tensors in groups.items():
         for name, tensor in tensors.items():
             for use in _uses(layout[group][name], local_tensor(tensor)):
                 uses.setdefault(use.piece.file, []).append(use)
     threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)), max(1, len(uses)))
-    # The largest first, so that no thread is left with a large one at the end.
+    # Largest first, so that no thread ends with a large file.
     order = sorted(uses, key=lambda name: -sum(use.bytes for use in uses[name]))
     with ThreadPoolExecutor(threads, "checkpoint-reader") as pool:
         jobs = [pool.submit(_read, store, manifest, name, uses[name]) for name in order]
@@ -62,9 +62,9 @@ def load_tensors(
 
 
 def check_fit(layout: Layout, wanted: Layout) -> None:
-    """Raises CorruptCheckpoint when the tensors differ in name, shape or type.
+    """Raise CorruptCheckpoint when the tensors differ in name, shape or type.
 
-    `wanted` is what all ranks of this run hold together; the number of ranks may differ.
+    `wanted` is the layout over all ranks of this run; the number of ranks may differ.
     """
     for group in sorted(layout.keys() | wanted.keys()):
         stored, own = layout.get(group, {}), wanted.get(group, {})
@@ -120,7 +120,7 @@ def _read_in_order(source: _Hashing, uses: list[_Use]) -> None:
 
 
 class _Hashing:
-    """A source whose SHA-256 is taken while it is read."""
+    """A source that computes its SHA-256 while it is read."""
 
     def __init__(self, source: Source, name: str, record: FileRecord) -> None:
         self.position = 0
@@ -128,7 +128,7 @@ class _Hashing:
         self._digest = hashlib.sha256()
 
     def fill(self, out: memoryview) -> None:
-        """The next len(out) bytes. Raises CorruptCheckpoint when there are fewer."""
+        """Read the next len(out) bytes. Raises CorruptCheckpoint if there are fewer."""
         while len(out):
             block = out[:_BLOCK_BYTES]
             got = self._source.readinto(block)
@@ -142,7 +142,7 @@ class _Hashing:
             out = out[got:]
 
     def skip(self, count: int) -> None:
-        """Bytes that nobody here needs, but that the hash does. Raises CorruptCheckpoint."""
+        """Read bytes for the hash only. Raises CorruptCheckpoint."""
         waste = memoryview(bytearray(min(count, _BLOCK_BYTES)))
         while count > 0:
             block = waste[:count]
@@ -162,7 +162,7 @@ def _bytes_of(tensor: torch.Tensor) -> memoryview:
 
 
 def whole_tensors(layout: Layout, group: str) -> Mapping[str, torch.Tensor]:
-    """Empty tensors of a group, each whole, to load into."""
+    """Return empty, unsharded tensors of a group to load into."""
     by_name = {name: dtype for dtype, name in DTYPES.items()}
     return {
         name: torch.empty(tensor.shape, dtype=by_name[tensor.dtype])
@@ -171,7 +171,7 @@ def whole_tensors(layout: Layout, group: str) -> Mapping[str, torch.Tensor]:
 
 
 def parse_safetensors(name: str, content: bytes) -> dict[str, torch.Tensor]:
-    """The tensors of a safetensors file. Raises CorruptCheckpoint; runs no code of the file."""
+    """Return the tensors of a safetensors file. Raises CorruptCheckpoint; executes no stored code."""
     try:
         return safetensors.torch.load(content)
     except (SafetensorError, ValueError, KeyError) as error:

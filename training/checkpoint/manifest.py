@@ -1,4 +1,4 @@
-"""The record that makes a folder of shards a checkpoint."""
+"""The manifest of a checkpoint."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _CHECKSUM: Final = "checksum"
 
 
 class CorruptCheckpoint(Exception):
-    """A checkpoint that is not what its manifest says; one line."""
+    """A checkpoint that does not match its manifest."""
 
 
 class UnknownFormat(CorruptCheckpoint):
-    """A manifest that is whole, and of another format than this program reads; one line."""
+    """A valid manifest of a format that this trainer does not read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class FileRecord:
     sha256: str
 
     def compare(self, name: str, size: int, sha256: str) -> None:
-        """Raises CorruptCheckpoint when a file's content was found to be another."""
+        """Raise CorruptCheckpoint when size or SHA-256 differ."""
         if size != self.bytes:
             raise CorruptCheckpoint(f"{name}: got {size} bytes; the manifest says {self.bytes}")
         if sha256 != self.sha256:
@@ -52,36 +52,36 @@ class Manifest:
     attempt: int
     """Which start of the run wrote it."""
     saved_at: float
-    """Unix seconds; for people, and to find the runs that saved last: no run decides anything by it."""
+    """Unix seconds, for display and for finding recently saved runs only."""
     world_size: int
     parallelism: dict[str, int]
     """Ranks per dimension; the product is the world size."""
     data_cursor: dict[str, Any]
     """Dataset, version, and samples used so far over all ranks."""
     run: dict[str, Any]
-    """The run record as given by the platform, verbatim; empty when there was none."""
+    """The platform's run record, verbatim; empty without one."""
     trainer: dict[str, Any]
-    """What the trainer itself knew: commit, hashes, seeds, versions, configuration."""
+    """Recorded by the trainer: commit, hashes, seeds, versions, configuration."""
     files: dict[str, FileRecord] = dataclasses.field(default_factory=dict)
     format: int = FORMAT
 
     @property
     def bytes(self) -> int:
-        """Size of all shards."""
+        """Total size of all files."""
         return sum(record.bytes for record in self.files.values())
 
     def with_files(self, files: dict[str, FileRecord]) -> Manifest:
-        """The same with the shards that were written."""
+        """Return a copy with these files."""
         return dataclasses.replace(self, files=files)
 
     def to_json(self) -> str:
-        """The text of manifest.json, with a checksum over the rest of it."""
+        """Return the text of manifest.json, with a checksum over its other fields."""
         values = dataclasses.asdict(self)
         return json.dumps({**values, _CHECKSUM: content_hash(values)}, indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
-        """Read manifest.json. Raises CorruptCheckpoint for anything but what `to_json` wrote."""
+        """Parse manifest.json. Raises CorruptCheckpoint."""
         try:
             values = json.loads(text)
             checksum = values.pop(_CHECKSUM)

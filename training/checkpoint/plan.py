@@ -1,8 +1,8 @@
-"""Who writes what: from the boxes that all ranks hold to the files of each rank. Needs no torch.
+"""Plan which rank writes which file, from the boxes that all ranks hold. Needs no torch.
 
-Every rank computes the same plan from the same answers. A box that several ranks hold is written
-by the lowest of them. Files are bounded, so that they can be hashed and read in parallel; a box
-that is larger is cut along its first dimension.
+Every rank computes the same plan. A box that several ranks hold is written by the lowest of them.
+Files are bounded in size, so that they can be hashed and read in parallel; larger boxes are split
+along their first dimension.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ import numpy as np
 from training.checkpoint.layout import ELEMENT_BYTES, Box, Layout, Piece, Shape, StoredTensor
 
 FILE_BYTES: Final = 64 * 1024 * 1024
-"""Tensor data of a file, at most, unless one row of a tensor is larger."""
+"""Maximum tensor data per file, unless one row of a tensor is larger."""
 _ALIGNMENT: Final = 64
 
 
 class UnevenLayout(Exception):
-    """The boxes of the ranks are not each element of a tensor exactly once; one line."""
+    """The boxes of the ranks do not cover each element of a tensor exactly once."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorShard:
-    """What one rank holds of a tensor."""
+    """One rank's shard of a tensor."""
 
     dtype: str
     shape: Shape
@@ -39,11 +39,11 @@ class TensorShard:
 
 
 RankShards = Mapping[str, Mapping[str, TensorShard]]
-"""What one rank holds: by group (model, optimizer) and name."""
+"""One rank's shards by group (model, optimizer) and name."""
 
 
 def shards_to_bytes(shares: RankShards) -> bytes:
-    """Small: what a rank holds repeats itself a lot."""
+    """Serialize and compress; the content is very repetitive."""
     values = {
         group: {
             name: [share.dtype, share.shape, share.box.offset, share.box.shape]
@@ -55,7 +55,7 @@ def shards_to_bytes(shares: RankShards) -> bytes:
 
 
 def shards_from_bytes(content: bytes) -> RankShards:
-    """What `shares_to_bytes` was given."""
+    """Inverse of `shards_to_bytes`."""
     return {
         group: {
             name: TensorShard(dtype, tuple(shape), Box(tuple(offset), tuple(local)))
@@ -67,12 +67,12 @@ def shards_from_bytes(content: bytes) -> RankShards:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedPiece:
-    """A box that goes into a file."""
+    """A box within a file."""
 
     name: str
     box: Box
     begin: int
-    """Byte of the file."""
+    """Byte offset in the file."""
     bytes: int
 
 
@@ -93,7 +93,7 @@ class PlannedFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Files of each rank, and where every tensor is in them."""
+    """Files of each rank and the layout of all tensors."""
 
     files: tuple[tuple[PlannedFile, ...], ...]
     """By rank."""
@@ -101,7 +101,7 @@ class Plan:
 
 
 def make_plan(everyone: Sequence[RankShards], file_bytes: int = FILE_BYTES) -> Plan:
-    """`everyone` by rank. Raises UnevenLayout."""
+    """Return the plan for the shards of all ranks. Raises UnevenLayout."""
     known, written_by = _assign(everyone)
     files = tuple(tuple(_files_of(rank, known, mine, file_bytes)) for rank, mine in written_by)
     pieces: dict[tuple[str, str], list[Piece]] = {key: [] for key in known}
@@ -120,7 +120,7 @@ Keyed = dict[tuple[str, str], TensorShard]
 
 
 def _assign(everyone: Sequence[RankShards]) -> tuple[Keyed, list[tuple[int, Keyed]]]:
-    """One share of each tensor, for its type and shape; and what each rank writes."""
+    """Return one shard of each tensor, for type and shape, and the shards each rank writes."""
     known: Keyed = {}
     taken: set[tuple[str, str, Box]] = set()
     written_by: list[tuple[int, Keyed]] = []
@@ -161,7 +161,7 @@ def _files_of(rank: int, known: Keyed, mine: Keyed, file_bytes: int) -> Iterator
 def _parts(
     mine: Keyed, group: str, names: Sequence[str], file_bytes: int
 ) -> Iterator[tuple[str, TensorShard, int]]:
-    """The boxes, those that are larger than a file cut into rows."""
+    """Yield the boxes, splitting those larger than a file into rows."""
     for name in names:
         share = mine[group, name]
         width = ELEMENT_BYTES[share.dtype]
@@ -178,7 +178,7 @@ def _parts(
 
 
 def file_name(group: str, rank: int, number: int) -> str:
-    """`model.safetensors` for what one rank writes in one file; else with the rank and a number."""
+    """Return `model.safetensors` for rank 0's first file, else a name with rank and number."""
     suffix = f"-{rank:05d}-{number:04d}" if rank or number else ""
     return f"{group}{suffix}.safetensors"
 
@@ -208,14 +208,14 @@ def _file(
 
 
 def _key(name: str, share: TensorShard) -> str:
-    """The tensor's own name when the piece is all of it, else with the offset: `NAME@128.0`."""
+    """Return the tensor's name, with the offset for a part of it: `NAME@128.0`."""
     if share.box.shape == share.shape:
         return name
     return f"{name}@{'.'.join(map(str, share.box.offset))}"
 
 
 def _check_tiling(what: str, shape: Shape, pieces: Sequence[Piece]) -> None:
-    """Each element in exactly one piece, found on the grid that the pieces' edges draw."""
+    """Check that each element is in exactly one piece, on the grid of all edges."""
     edges = [
         sorted({0, size, *(e for p in pieces for e in _edges(p.box, axis))})
         for axis, size in enumerate(shape)

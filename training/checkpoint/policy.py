@@ -25,15 +25,15 @@ class SavePolicy:
     milestone_every_steps: int | None
 
     def is_milestone(self, step: int) -> bool:
-        """Whether a checkpoint of this step is never deleted."""
+        """Return whether a checkpoint of this step is never deleted."""
         return bool(self.milestone_every_steps) and step % (self.milestone_every_steps or 1) == 0
 
     def time_is_up(self, seconds_since_save: float) -> bool:
-        """Whether the clock asks for a save."""
+        """Return whether a time-based save is due."""
         return self.every_seconds is not None and seconds_since_save >= self.every_seconds
 
     def reason(self, step: int, *, time_is_up: bool) -> str | None:
-        """Why to save after this step; None when there is no reason to."""
+        """Return the reason to save after this step, or None."""
         if self.is_milestone(step):
             return MILESTONE
         if self.every_steps is not None and step % self.every_steps == 0:
@@ -44,7 +44,7 @@ class SavePolicy:
 def steps_to_delete(
     manifests: Sequence[Manifest], *, keep_latest: int, last_known_good: int | None
 ) -> list[int]:
-    """Steps to delete, oldest first, given every readable checkpoint.
+    """Return the steps to delete, oldest first, given every readable checkpoint.
 
     Kept are the newest `keep_latest`, the one with the lowest evaluation loss, all milestones, and
     the last known good: the newest that a start of this run has loaded whole.
@@ -61,7 +61,7 @@ def steps_to_delete(
 
 
 def apply_retention(store: CheckpointStore, keep_latest: int) -> None:
-    """Delete every readable checkpoint that is not to be kept, oldest first. Raises OSError."""
+    """Delete readable checkpoints that the policy does not keep, oldest first. Raises OSError."""
     manifests: list[Manifest] = []
     for step in store.steps():
         try:

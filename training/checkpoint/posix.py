@@ -27,7 +27,7 @@ _CORRUPT = ".corrupt-"
 _DELETING = ".deleting-"
 _KNOWN_GOOD = "last-known-good.json"
 _VERIFIERS = 4
-"""Threads at most: each hashes about as fast as a disk reads."""
+"""Maximum threads: each hashes about as fast as a disk reads."""
 
 
 def _no_boundary(_: str) -> None:
@@ -35,10 +35,10 @@ def _no_boundary(_: str) -> None:
 
 
 class PosixStore:
-    """A CheckpointStore in one folder, which is made on the first write."""
+    """A CheckpointStore in one folder, created on the first write."""
 
     def __init__(self, root: Path, at_boundary: Callable[[str], None] = _no_boundary) -> None:
-        """`at_boundary` is told before each write, fsync and rename: where tests inject faults."""
+        """`at_boundary` is called before each write, fsync and rename: tests inject faults there."""
         self.root = root
         self._at = at_boundary
 
@@ -48,7 +48,7 @@ class PosixStore:
         return str(self.root)
 
     def steps(self) -> list[int]:
-        """Steps whose folder has a manifest, ascending."""
+        """Return steps whose folder has a manifest, ascending."""
         try:
             names = os.listdir(self.root)
         except FileNotFoundError:
@@ -61,7 +61,7 @@ class PosixStore:
         )
 
     def manifest(self, step: int) -> Manifest:
-        """The manifest, if it belongs to this step. Raises CorruptCheckpoint."""
+        """Return the manifest of this step. Raises CorruptCheckpoint."""
         file = self._folder(step) / MANIFEST_FILE
         try:
             manifest = Manifest.from_json(file.read_text(encoding="utf-8"))
@@ -72,14 +72,14 @@ class PosixStore:
         return manifest
 
     def open(self, step: int, name: str) -> Source:
-        """The file, unbuffered. Raises CorruptCheckpoint."""
+        """Open a file unbuffered. Raises CorruptCheckpoint."""
         try:
             return (self._folder(step) / name).open("rb", buffering=0)
         except OSError as error:
             raise CorruptCheckpoint(f"{name}: {error.strerror}") from None
 
     def read(self, step: int, name: str) -> bytes:
-        """A file's bytes after comparing them with the manifest. Raises CorruptCheckpoint."""
+        """Return a file's content, verified. Raises CorruptCheckpoint."""
         record = self.manifest(step).files.get(name)
         if record is None:
             raise CorruptCheckpoint(f"{name}: not in the manifest")
@@ -91,7 +91,7 @@ class PosixStore:
         return content
 
     def verify(self, step: int) -> list[str]:
-        """One line per file that is missing, truncated or altered, or for a bad manifest."""
+        """Return one line per missing, truncated or altered file, or for a bad manifest."""
         try:
             files = self.manifest(step).files
         except CorruptCheckpoint as error:
@@ -102,17 +102,17 @@ class PosixStore:
             return [mistake for mistake in found if mistake]
 
     def begin(self, step: int, attempt: int) -> PosixUpload:
-        """A hidden folder, the same for all ranks of this attempt. Raises OSError."""
+        """Create the hidden folder that all ranks of this attempt share. Raises OSError."""
         name = f"{_WRITING}{folder_name(step)}-attempt-{attempt:08d}"
         (self.root / name).mkdir(parents=True, exist_ok=True)
         return PosixUpload(self, self.root / name, self._at)
 
     def delete(self, step: int) -> None:
-        """Hide it by a rename, then remove the files."""
+        """Hide the checkpoint by a rename, then remove its files."""
         self._remove(self._hide(step, _DELETING))
 
     def set_aside(self, step: int) -> None:
-        """Hide a corrupt checkpoint; its bytes stay until the next `sweep`."""
+        """Hide a corrupt checkpoint; its files stay until the next `sweep`."""
         self._hide(step, _CORRUPT)
 
     def sweep(self) -> None:
@@ -180,7 +180,7 @@ class PosixUpload:
         return write_file(self._folder / name, chunks, self._at)
 
     def commit(self, manifest: Manifest, fence: Callable[[], None]) -> Manifest:
-        """The rest of what the module says. Raises OSError, or what `fence` raises."""
+        """Publish as the module's docstring describes. Raises OSError, or what `fence` raises."""
         for name, record in manifest.files.items():
             if (self._folder / name).stat().st_size != record.bytes:
                 raise OSError(f"{name}: size differs from what was written")
@@ -201,5 +201,5 @@ class PosixUpload:
         return manifest
 
     def abort(self) -> None:
-        """Remove the folder, which after a commit is not there any more."""
+        """Remove the folder; no effect after a commit."""
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A checkpoint outside of training: as a folder for transformers, or restored elsewhere as a drill."""
+"""Export a checkpoint for transformers, or restore it to a scratch folder as a drill."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _ATTEMPT: Final = 1
 
 
 class RestoreError(Exception):
-    """What was asked for is not possible with this checkpoint or folder; one line."""
+    """The export or restore is not possible with this checkpoint or folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrillResult:
-    """What was restored and found equal."""
+    """Summary of a successful drill."""
 
     step: int
     tensors: int
@@ -45,9 +45,9 @@ class DrillResult:
 
 
 def export_model(store: CheckpointStore, step: int, out: Path) -> None:
-    """Write the model as `from_pretrained` of transformers loads it; needs memory for all of it.
+    """Write the model for transformers' `from_pretrained`; needs memory for the whole model.
 
-    `out` is made. Raises CannotRestore, CorruptCheckpoint, OSError.
+    Creates `out`. Raises RestoreError, CorruptCheckpoint, OSError.
     """
     _refuse_used(out)
     manifest = store.manifest(step)
@@ -64,10 +64,10 @@ def export_model(store: CheckpointStore, step: int, out: Path) -> None:
 
 
 def run_drill(store: CheckpointStore, step: int, scratch: Path) -> DrillResult:
-    """Restore a checkpoint under `scratch`, as one rank would, read it back, compare every tensor.
+    """Restore a checkpoint under `scratch` as one rank, read it back and compare every tensor.
 
-    What is there afterwards is a run directory's checkpoints folder. Needs memory for the larger
-    of model and optimizer state. Raises CannotRestore, CorruptCheckpoint, OSError.
+    Leaves a run directory's checkpoints folder. Needs memory for the larger of model and optimizer
+    state. Raises RestoreError, CorruptCheckpoint, OSError.
     """
     _refuse_used(scratch)
     manifest, layout = store.manifest(step), _layout(store, step)
@@ -93,7 +93,7 @@ def run_drill(store: CheckpointStore, step: int, scratch: Path) -> DrillResult:
 def _restore_tensors(
     store: CheckpointStore, manifest: Manifest, layout: Layout, upload: Upload
 ) -> tuple[dict[tuple[str, str], str], dict[str, FileRecord], Layout]:
-    """Hashes of all tensors, and the files and the layout of their copy."""
+    """Copy the tensors; return their hashes, and the files and layout of the copy."""
     shares = {
         group: {
             name: TensorShard(t.dtype, t.shape, whole_box(t.shape)) for name, t in tensors.items()
@@ -132,7 +132,7 @@ def _tensor_files(layout: Layout) -> set[str]:
 
 
 def _attached(manifest: Manifest, layout: Layout) -> list[str]:
-    """What transformers reads besides the weights."""
+    """Return the files that transformers reads besides the weights."""
     own = {LAYOUT_FILE, PROGRESS_FILE, *_tensor_files(layout)}
     return [name for name in manifest.files if name not in own and not name.startswith("rng-")]
 

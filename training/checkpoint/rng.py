@@ -1,4 +1,4 @@
-"""Every random state of a process as tensors, so that it can be stored without pickle."""
+"""Random states of a process as tensors, to be stored without pickle."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from training.checkpoint.manifest import CorruptCheckpoint
 
 
 def capture() -> dict[str, torch.Tensor]:
-    """The states of Python, numpy, torch on the CPU and, where there is one, this rank's GPU."""
+    """Return the states of Python, numpy, torch on the CPU and on this rank's GPU, if any."""
     version, words, gauss = random.getstate()
     kind, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
     if kind != "MT19937":
@@ -31,7 +31,7 @@ def capture() -> dict[str, torch.Tensor]:
 
 
 def restore(states: dict[str, torch.Tensor]) -> None:
-    """Put captured states back. Raises CorruptCheckpoint when they are not such."""
+    """Restore captured states. Raises CorruptCheckpoint for invalid ones."""
     try:
         version, *words = states["python"].tolist()
         gauss = states["python_gauss"].item()

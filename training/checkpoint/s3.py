@@ -5,10 +5,9 @@
     checkpoints/last-known-good.json
     attempts/attempt-00000003.json                        see s3_fence.py
 
-An attempt writes into folders that no other writes into, so a late upload spoils nothing, and its
-manifest names the attempt, so a reader knows the folder. Files that lie next to the manifest, as a
-file system exports them, are read as well. Throttling, resets and the like are tried again; what
-cannot be reached is an OSError, never a corrupt checkpoint.
+An attempt writes only into its own folders, so a late upload is harmless, and its manifest names the
+attempt. Files next to the manifest, as exported by a file system, are read as well. Throttling and
+connection errors are retried; an unreachable bucket is an OSError, never a corrupt checkpoint.
 """
 
 from __future__ import annotations
@@ -35,20 +34,20 @@ from training.spec import CHECKPOINTS_DIR
 _KNOWN_GOOD: Final = "last-known-good.json"
 _SET_ASIDE: Final = "manifest-set-aside.json"
 _FORGET_S: Final = 3600.0
-"""Age at which a mark may go. S3 takes no request that was signed more than 15 minutes ago, so by then
-nobody is on the way who looked before it was made."""
+"""Age at which a mark may be removed. S3 rejects requests signed more than 15 minutes ago, so no write
+that read the object before the mark can still arrive."""
 _ATTEMPT: Final = re.compile(r"step-[0-9]+/attempt-([0-9]{8})/.*")
 
 
 class S3Source:
-    """A Source; `threads` do the reading, and may do so for several."""
+    """Reads an object from its beginning, with several ranges in flight on shared `threads`."""
 
     def __init__(self, objects: Objects, name: str, size: int, threads: ThreadPoolExecutor) -> None:
         self._pieces = objects.read_ahead(name, size, threads)
         self._current = memoryview(b"")
 
     def readinto(self, out: memoryview, /) -> int:
-        """The next bytes, at most a piece; 0 at the end. Raises ObjectError."""
+        """Read the next bytes; return 0 at the end. Raises ObjectError."""
         if not self._current:
             self._current = memoryview(next(self._pieces, b""))
         count = min(len(out), len(self._current))
@@ -69,16 +68,16 @@ class S3Source:
 
 
 class S3Store:
-    """A CheckpointStore on S3; `run` is the run's place. Threads may share it, processes may not."""
+    """A CheckpointStore on S3; `run` is the run's location. Thread-safe, not to be used after a fork."""
 
     def __init__(self, run: Objects, uploader: Uploader | None = None) -> None:
         self._run = run
         self._objects = run.below(CHECKPOINTS_DIR)
         self._uploader = uploader or Uploader()
         self._manifests: dict[int, Manifest] = {}
-        """As they were last asked for: one is asked for once, not for each of its files."""
+        """Cache of manifests, so that one is not read again for each of its files."""
         self._closed: dict[int, float] = {}
-        """Steps that this process has deleted, and when, in monotonic seconds."""
+        """Steps that this process has deleted, with the monotonic time in seconds."""
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="s3-read")
 
     @property
@@ -87,7 +86,7 @@ class S3Store:
         return self._objects.location.url()
 
     def steps(self) -> list[int]:
-        """Steps whose manifest is published, ascending. Raises ObjectError."""
+        """Return steps with a published manifest, ascending. Raises ObjectError."""
         steps = sorted(
             step for name in self._objects.folders() if (step := parse_step(name)) is not None
         )
@@ -95,7 +94,7 @@ class S3Store:
         return [step for step, published in zip(steps, there, strict=True) if published]
 
     def manifest(self, step: int) -> Manifest:
-        """The manifest, if it belongs to this step. Raises CorruptCheckpoint or ObjectError."""
+        """Return the manifest of this step. Raises CorruptCheckpoint or ObjectError."""
         self._manifests.pop(step, None)
         entry = s3_manifests.read_entry(self._objects, step)
         if not entry.published:
@@ -104,7 +103,7 @@ class S3Store:
         return self._manifests[step]
 
     def open(self, step: int, name: str) -> S3Source:
-        """Read a file, ahead of the reader. Raises CorruptCheckpoint or ObjectError."""
+        """Open a file with read-ahead. Raises CorruptCheckpoint or ObjectError."""
         for stored in self._names(step, name):
             with contextlib.suppress(ObjectMissing):
                 size = self._objects.size(stored)
@@ -112,7 +111,7 @@ class S3Store:
         raise CorruptCheckpoint(f"{name}: not found")
 
     def read(self, step: int, name: str) -> bytes:
-        """A small file's content, verified. Raises CorruptCheckpoint or ObjectError."""
+        """Return a small file's content, verified. Raises CorruptCheckpoint or ObjectError."""
         names = self._names(step, name)
         record = self._manifests[step].files.get(name)
         if record is None:
@@ -125,7 +124,7 @@ class S3Store:
         raise CorruptCheckpoint(f"{name}: not found")
 
     def verify(self, step: int) -> list[str]:
-        """One line per file that is missing, truncated or altered. Raises ObjectError."""
+        """Return one line per missing, truncated or altered file. Raises ObjectError."""
         try:
             files = self.manifest(step).files
         except CorruptCheckpoint as error:
@@ -139,7 +138,7 @@ class S3Store:
         return mistakes
 
     def begin(self, step: int, attempt: int) -> S3Upload:
-        """Take part in writing a checkpoint; asks S3 nothing yet."""
+        """Start this rank's upload; sends no request yet."""
         self._closed.pop(step, None)
         self._manifests.pop(step, None)
         return S3Upload(self, self._objects, self._uploader, step, attempt)
@@ -189,7 +188,7 @@ class S3Store:
             return False
 
     def _names(self, step: int, name: str) -> tuple[str, str]:
-        """Where a file may be: in the folder of the attempt that published it, or next to it."""
+        """Return possible names of a file: in its attempt's folder, or next to the manifest."""
         manifest = self._manifests.get(step) or self.manifest(step)
         own = attempt_folder(step, manifest.attempt)
         return f"{own}/{name}", f"{folder_name(step)}/{name}"
@@ -212,31 +211,31 @@ class S3Store:
             try:
                 keep = entry.manifest(step).attempt
             except CorruptCheckpoint:
-                return  # to be looked at by whoever loads it, and then set aside
+                return  # a load finds it corrupt and sets it aside
         left = {e.name for e in entries if _is_of_attempt(e.name, before=newest, but=keep)}
         left |= {e.name for e in entries if e.name == f"{folder_name(step)}/{_SET_ASIDE}"}
         if left and not entry.published:
             entry = s3_manifests.close_step(self._objects, step)
             if entry.published:
-                return  # just now, by the attempt that was thought dead: these are its files
+                return  # published just now by that attempt: these are its files
         self._objects.delete(left)
         marks = [e for e in entries if e.bytes <= s3_manifests.MARK_BYTES and e.age_s > _FORGET_S]
         if entries == marks and not entry.published:
             self._objects.delete([mark.name for mark in marks])
 
     def _abort_uploads(self, newest: int) -> None:
-        """End the multipart uploads of attempts before `newest`, whose parts are paid for."""
+        """Abort multipart uploads of attempts before `newest`: their parts are billed."""
         try:
             uploads = list(self._objects.unfinished_uploads("step-"))
         except AccessDenied:
-            return  # not every role may ask; then the bucket's lifecycle rule ends them in days
+            return  # the role may lack this permission; the bucket's lifecycle rule aborts them in days
         for name, upload in uploads:
             if _is_of_attempt(name, before=newest):
                 with contextlib.suppress(ObjectMissing):
                     self._objects.call("abort_multipart_upload", name, UploadId=upload)
 
     def _forget_closed(self) -> None:
-        """Remove the marks of this process's deletions once nobody can be on his way any more."""
+        """Remove marks of this process's deletions once no older write can arrive any more."""
         limit = time.monotonic() - _FORGET_S
         old = [step for step, closed in self._closed.items() if closed < limit]
         self._objects.delete([s3_manifests.manifest_name(step) for step in old])
@@ -245,6 +244,6 @@ class S3Store:
 
 
 def _is_of_attempt(name: str, *, before: int, but: int | None = None) -> bool:
-    """Whether an object is in the folder of an attempt before one, and not of a certain one."""
+    """Return whether an object belongs to an attempt before `before` other than `but`."""
     match = _ATTEMPT.fullmatch(name)
     return match is not None and int(match[1]) < before and int(match[1]) != but

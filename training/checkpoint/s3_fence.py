@@ -1,4 +1,4 @@
-"""The Fence of a run on S3: attempts claim their numbers by writing objects that are not there yet.
+"""The Fence of a run on S3: attempts claim numbers by conditional object creation.
 
 attempts/attempt-00000003.json
 """
@@ -20,7 +20,7 @@ _NAME = re.compile(r"attempt-([0-9]{8})\.json")
 
 
 class S3Fence:
-    """One attempt's right to publish; `run` is the run's place on S3."""
+    """One attempt's right to publish; `run` is the run's location on S3."""
 
     def __init__(self, run: Objects, attempt: int) -> None:
         self._attempts = run.below(ATTEMPTS_DIR)
@@ -28,10 +28,7 @@ class S3Fence:
 
     @classmethod
     def claim(cls, run: Objects, *, above: int = 0) -> S3Fence:
-        """Take the next number, higher than `above`; every older attempt is fenced out from here on.
-
-        Raises ObjectError.
-        """
+        """Claim the next number higher than `above`. Raises ObjectError."""
         about = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -47,7 +44,7 @@ class S3Fence:
             return cls(run, attempt)
 
     def check(self) -> None:
-        """Raises StaleAttempt when a newer attempt has claimed the run, ObjectError when unknown."""
+        """Raise StaleAttempt when a newer attempt has claimed the run, ObjectError when unknown."""
         newer = [entry.name for entry in self._attempts.list(after=_name(self.attempt))]
         if newer:
             raise StaleAttempt(
@@ -57,7 +54,7 @@ class S3Fence:
 
 
 def newest_attempt(run: Objects) -> int:
-    """The highest number claimed so far; 0 when there was none. Raises ObjectError."""
+    """Return the highest claimed number; 0 if there is none. Raises ObjectError."""
     names = [entry.name for entry in run.below(ATTEMPTS_DIR).list()]
     return max((int(match[1]) for name in names if (match := _NAME.fullmatch(name))), default=0)
 

@@ -1,12 +1,11 @@
-"""The one object that makes a checkpoint visible on S3, and who may write it.
+"""The manifest object that makes a checkpoint visible on S3, and who may write it.
 
     checkpoints/step-00000042/manifest.json
 
-is not there (free), or a mark of at most MARK_BYTES (closed), or a manifest (published). S3 has no
-rename, but writes on a condition. Whoever publishes reads the object first, asks the fence next,
-and then writes only if the object is still what was read. Whoever removes files that a manifest
-might name closes the step before: a manifest that is on its way for minutes, from a process that
-was partitioned or paused, then finds its condition broken. Each mark differs from the one before.
+is missing (free), a mark of at most MARK_BYTES (closed), or a manifest (published). S3 has no rename
+but conditional writes. A publisher reads the object, checks the fence, and writes only if the object
+is unchanged. Before files that a manifest might name are removed, the step is closed: a delayed
+manifest of a partitioned or paused process then fails its condition. Each mark is unique.
 """
 
 from __future__ import annotations
@@ -22,16 +21,16 @@ from training.objects import ObjectExists, ObjectMissing, Objects
 MARK_BYTES: Final = 100
 """Every manifest is longer."""
 _TURNS: Final = 10
-"""Others may change the object between reading and writing it, but not again and again."""
+"""Attempts, as others may change the object between reading and writing it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What is at the place of a manifest."""
+    """Content of a manifest object."""
 
     content: bytes
     etag: str | None
-    """None: nothing is there."""
+    """None if the object does not exist."""
 
     @property
     def published(self) -> bool:
@@ -39,7 +38,7 @@ class Entry:
         return len(self.content) > MARK_BYTES
 
     def manifest(self, step: int) -> Manifest:
-        """Of this step. Raises CorruptCheckpoint."""
+        """Parse the manifest of this step. Raises CorruptCheckpoint."""
         try:
             manifest = Manifest.from_json(self.content.decode())
         except UnicodeDecodeError as error:
@@ -50,12 +49,12 @@ class Entry:
 
 
 def manifest_name(step: int) -> str:
-    """The object's name below the checkpoints."""
+    """Return the object's name below the checkpoints."""
     return f"{folder_name(step)}/{MANIFEST_FILE}"
 
 
 def read_entry(checkpoints: Objects, step: int) -> Entry:
-    """What is there now. Raises ObjectError."""
+    """Read the object. Raises ObjectError."""
     try:
         content, etag = checkpoints.read_tagged(manifest_name(step))
     except ObjectMissing:
@@ -64,7 +63,7 @@ def read_entry(checkpoints: Objects, step: int) -> Entry:
 
 
 def closing_mark(why: str) -> bytes:
-    """A mark's content. One that was made before closes nothing again."""
+    """Return a mark's content. A mark that was used before does not close a step again."""
     text = f"closed: {why}\n".encode()
     assert len(text) <= MARK_BYTES
     return text
@@ -73,10 +72,10 @@ def closing_mark(why: str) -> bytes:
 def close_step(
     checkpoints: Objects, step: int, *, why: str | None = None, even_published: bool = False
 ) -> Entry:
-    """Let nobody publish this step who has looked before now; returns what was there.
+    """Invalidate every publication of this step in progress; return the previous entry.
 
-    A published one is left alone, unless `even_published`. Ranks that close together give the
-    same `why`, and the first closes for all; None makes one of its own. Raises ObjectError.
+    A published step is left alone unless `even_published`. Ranks that close together pass the same
+    `why`, and the first closes for all; None uses a unique one. Raises ObjectError.
     """
     text = closing_mark(why or uuid.uuid4().hex)
     for _ in range(_TURNS):

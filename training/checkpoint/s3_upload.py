@@ -1,4 +1,4 @@
-"""A checkpoint on its way to S3, as one rank sees it."""
+"""One rank's upload of a checkpoint to S3."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from training.objects import ObjectError, ObjectExists, ObjectMissing, Objects
 from training.objects.upload import Uploader
 
 _CLEAN_UP_S: Final = 10.0
-"""A failed save's files are removed if S3 still answers; the next attempt's sweep does the rest."""
+"""Time to remove a failed save's files; the next attempt's sweep removes the rest."""
 _TURNS: Final = 5
 
 
@@ -49,7 +49,7 @@ class S3Upload:
         return FileRecord(bytes=size, sha256=sha256)
 
     def commit(self, manifest: Manifest, fence: Callable[[], None]) -> Manifest:
-        """Publish by one conditional write, as s3_manifests says. Raises ObjectError, or StaleAttempt."""
+        """Publish by one conditional write, see s3_manifests. Raises ObjectError or StaleAttempt."""
         self._check_files(manifest)
         content = manifest.to_json().encode()
         name = s3_manifests.manifest_name(self._step)
@@ -74,12 +74,12 @@ class S3Upload:
         )
 
     def abort(self) -> None:
-        """End what is under way, close the step, remove the attempt's files; never raises.
+        """Cancel requests, close the step and remove the attempt's files; never raises.
 
-        No effect when this attempt has published: not even this rank may know.
+        No effect when this attempt has published, which this rank may not know.
         """
         self._objects.cancelled.set()
-        # Another `cancelled`: cleaning up is not cancelled with the rest.
+        # A new `cancelled` event: the cleanup must not be cancelled.
         objects = dataclasses.replace(self._checkpoints).with_deadline(_CLEAN_UP_S)
         with contextlib.suppress(ObjectError, CorruptCheckpoint):
             entry = s3_manifests.close_step(objects, self._step, why=self._gave_up)
@@ -89,7 +89,7 @@ class S3Upload:
             objects.delete([found.name for found in objects.list(folder)])
 
     def _check_files(self, manifest: Manifest) -> None:
-        """Every file is there and as long as it was when it was written; one list per 1,000 files."""
+        """Check existence and size of every file; one request per 1,000 files."""
         folder = f"{attempt_folder(self._step, self._attempt)}/"
         there = {e.name.removeprefix(folder): e.bytes for e in self._objects.list(folder)}
         for name, record in manifest.files.items():

@@ -1,4 +1,4 @@
-"""What the trainer asks of a place that keeps checkpoints, whatever it is made of.
+"""Interface of checkpoint storage.
 
 Every rank of an attempt has a store and writes its own files:
 
@@ -7,8 +7,8 @@ Every rank of an attempt has a store and writes its own files:
     leader       upload.commit(manifest with all records, fence.check)
     any failure  upload.abort() on every rank
 
-Names of files are unique over all ranks. A step is written at most once by an attempt, so its
-number and the attempt's name an upload without a message between the ranks.
+File names are unique over all ranks. An attempt writes a step at most once, so step and attempt
+identify an upload without communication between ranks.
 """
 
 from __future__ import annotations
@@ -31,54 +31,54 @@ def folder_name(step: int) -> str:
 
 
 def parse_step(name: str) -> int | None:
-    """The step of a checkpoint's folder; None for any other name."""
+    """Return the step of a checkpoint folder's name; None for other names."""
     match = _FOLDER.fullmatch(name)
     step = int(match[1]) if match else None
     return step if step is not None and folder_name(step) == name else None
 
 
 class StaleAttempt(Exception):
-    """A newer start of this run exists: this one must not publish anything any more."""
+    """A newer attempt of this run exists: this one must not publish any more."""
 
 
 class Fence(Protocol):
-    """One attempt's right to publish. Only the newest attempt of a run has it."""
+    """One attempt's right to publish, which only the newest attempt of a run has."""
 
     @property
     def attempt(self) -> int:
-        """Its number, from 1."""
+        """Number of the attempt, from 1."""
 
     def check(self) -> None:
         """Raises StaleAttempt when a newer attempt has claimed the run; OSError when unknown."""
 
 
 class Upload(Protocol):
-    """A checkpoint in the making, as one rank sees it; invisible until `commit`."""
+    """One rank's upload of a checkpoint; invisible until `commit`."""
 
     def put(self, name: str, chunks: Sequence[Chunk]) -> FileRecord:
-        """Write one file, the concatenation of `chunks`, durably. Threads may call this at once.
+        """Write one file, the concatenation of `chunks`, durably. Thread-safe.
 
-        The chunks are not copied whole and not changed; they are bytes or 1-D memoryviews of
-        format B. Returns size and SHA-256 of what was given. Raises OSError.
+        Chunks are bytes or 1-D memoryviews of format B and are not changed. Returns their size and
+        SHA-256. Raises OSError.
         """
 
     def commit(self, manifest: Manifest, fence: Callable[[], None]) -> Manifest:
-        """Publish, in one step that happens or does not; the leader alone, after all files.
+        """Publish atomically; called by the leader after all files.
 
-        `fence` runs last and raises StaleAttempt. A whole checkpoint of this step that is there
-        already is kept instead, a corrupt one is set aside; returns the one that is there now.
-        Raises OSError; then nothing has become visible.
+        `fence` runs last and raises StaleAttempt. An existing good checkpoint of this step is kept
+        instead, a corrupt one is set aside; returns the resulting manifest. Raises OSError; then
+        nothing is visible.
         """
 
     def abort(self) -> None:
-        """Remove what this upload left, as far as can be; never raises. No effect after commit."""
+        """Remove the upload's files if possible; never raises. No effect after commit."""
 
 
 class Source(Protocol):
-    """A stored file being read from its beginning, as its bytes are: not verified."""
+    """A stored file, read sequentially and not verified."""
 
     def readinto(self, out: memoryview, /) -> int:
-        """Fill `out` (or less of it) with the next bytes; 0 at the end. Raises OSError."""
+        """Read up to len(out) bytes; return the count, 0 at the end. Raises OSError."""
 
     def __enter__(self) -> Self: ...
 
@@ -91,44 +91,44 @@ class Source(Protocol):
 
 
 class CheckpointStore(Protocol):
-    """All-or-nothing storage of a run's checkpoints, addressed by step. Threads may share it."""
+    """Atomic storage of a run's checkpoints, addressed by step. Thread-safe."""
 
     @property
     def place(self) -> str:
-        """Where it is, for people: a folder or a URL."""
+        """Folder or URL, for messages."""
 
     def steps(self) -> list[int]:
-        """Steps that have a complete checkpoint, ascending."""
+        """Return steps with a complete checkpoint, ascending."""
 
     def manifest(self, step: int) -> Manifest:
-        """Raises CorruptCheckpoint."""
+        """Return the manifest. Raises CorruptCheckpoint."""
 
     def open(self, step: int, name: str) -> Source:
-        """Read a file from its beginning. Raises CorruptCheckpoint when it is not there."""
+        """Open a file for sequential reading. Raises CorruptCheckpoint if it is missing."""
 
     def read(self, step: int, name: str) -> bytes:
-        """A small file's content, verified against the manifest. Raises CorruptCheckpoint."""
+        """Return a small file's content, verified. Raises CorruptCheckpoint."""
 
     def verify(self, step: int) -> list[str]:
-        """One line per thing wrong with it; empty when every byte is as recorded."""
+        """Return one line per defect; empty if every file matches the manifest."""
 
     def begin(self, step: int, attempt: int) -> Upload:
-        """Take part in writing a checkpoint. Raises OSError."""
+        """Start this rank's upload of a checkpoint. Raises OSError."""
 
     def delete(self, step: int) -> None:
-        """Make it invisible at once, then free its space. No error if it is not there."""
+        """Hide a checkpoint, then remove its files. No error if it is missing."""
 
     def set_aside(self, step: int) -> None:
-        """Take a corrupt checkpoint out of the list, keeping its bytes until `sweep`."""
+        """Hide a corrupt checkpoint; its files stay until `sweep`."""
 
     def sweep(self) -> None:
-        """Remove what unfinished writes and corrupt checkpoints left behind.
+        """Remove files of unfinished writes and corrupt checkpoints.
 
-        Called by the leader of a new attempt, once its claim has fenced all others out.
+        Called by the leader of a new attempt after its claim has fenced out all others.
         """
 
     def mark_known_good(self, step: int) -> None:
-        """Remember that a start of the run has loaded this one whole. Raises OSError."""
+        """Record that a start of the run has loaded this checkpoint completely. Raises OSError."""
 
     def last_known_good(self) -> int | None:
-        """The marked step; None when nothing was ever loaded from here."""
+        """Return the marked step; None if no start has loaded a checkpoint."""

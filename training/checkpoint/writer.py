@@ -1,4 +1,4 @@
-"""Writes checkpoints in the background: one at a time, while training goes on."""
+"""Write checkpoints in a background thread, one at a time, while training continues."""
 
 from __future__ import annotations
 
@@ -13,26 +13,25 @@ from typing import Final, Protocol
 from training.checkpoint.manifest import FileRecord
 
 _HELPERS: Final = 3
-"""Threads beside the writer: some hash while others wait for the disk."""
+"""Additional threads: some hash while others wait for the disk."""
 _NICENESS: Final = 10
-"""Of a background save: a tenth of a step's share of a core that both want."""
+"""Nice value of a background save: about a tenth of a training thread's CPU share."""
 
 
 class Commit(Protocol):
-    """The slow half of a save: writes and publishes what was staged; raises when it cannot."""
+    """The slow part of a save: writes and publishes what was staged; raises on failure."""
 
     def __call__(self) -> None: ...
 
 
 class FileWork:
-    """The files that one rank has to write, taken one by one by whoever has time.
+    """A work queue of the files that one rank writes.
 
-    While training goes on that is the background thread alone, which leaves the other cores to the
-    steps; when training only waits, it helps.
+    While training runs, only the background thread takes files; when training waits, it helps.
     """
 
     def __init__(self, files: Sequence[tuple[str, Callable[[], FileRecord]]] = ()) -> None:
-        """Each file's name, and what writes it."""
+        """`files` are names with functions that write them."""
         self._left = deque(files)
         self._records: dict[str, FileRecord] = {}
         self._error: BaseException | None = None
@@ -40,7 +39,7 @@ class FileWork:
         self._changed = threading.Condition()
 
     def help(self) -> None:
-        """Write files until none is left to take; errors are `finish`'s to raise."""
+        """Write files until none is left; `finish` raises errors."""
         while True:
             with self._changed:
                 if not self._left or self._error is not None:
@@ -50,7 +49,7 @@ class FileWork:
             self._write(name, write)
 
     def finish(self) -> dict[str, FileRecord]:
-        """Write what is left and wait for helpers; the records. Raises the first error there was."""
+        """Write the remaining files, wait for helpers and return the records. Raises the first error."""
         self.help()
         with self._changed:
             self._changed.wait_for(lambda: not self._active)
@@ -73,10 +72,7 @@ class FileWork:
 
 
 class BackgroundWriter:
-    """One thread per save, never two at once.
-
-    An error of a background save is kept until `take_error`; training decides what it means.
-    """
+    """Runs one save at a time in a thread. Errors are kept until `take_error`."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
@@ -89,34 +85,34 @@ class BackgroundWriter:
         return self._thread is not None and self._thread.is_alive()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the save in flight; whether none is left. None waits for ever."""
+        """Wait for the save in flight; return whether it is done. None waits without limit."""
         if self._thread is not None:
             self._thread.join(timeout_s)
         return not self.busy
 
     def help(self) -> None:
-        """Write files beside the background thread, from now until it has none left."""
+        """Speed up the save in flight with additional threads."""
         if self.busy:
-            # Threads, though the caller only waits: the caller has a deadline to watch.
+            # Not in the calling thread: it has a deadline to watch.
             for _ in range(_HELPERS):
                 threading.Thread(target=self._work.help, daemon=True).start()
 
     def start(self, commit: Commit, work: FileWork | None = None) -> None:
         """Run `commit` in the background. Raises RuntimeError when a save is in flight.
 
-        `work` are the files that it writes by `finish`, which others may help with.
+        `work` holds the files that `commit` writes, for `help`.
         """
         if self.busy:
             raise RuntimeError("a checkpoint is still being written")
         self._error = None
         self._work = work or FileWork()
-        # A daemon: a save that hangs past its deadline must not keep a dying process alive.
+        # A daemon thread: a save that hangs past its deadline must not keep the process alive.
         self._thread = threading.Thread(target=self._run, args=(commit,), daemon=True)
         self._thread.name = "checkpoint-writer"
         self._thread.start()
 
     def take_error(self) -> BaseException | None:
-        """The error of the last finished save, once."""
+        """Return the error of the last finished save and clear it."""
         if self.busy:
             return None
         error, self._error = self._error, None
@@ -131,9 +127,9 @@ class BackgroundWriter:
 
 
 def _yield_to_training() -> None:
-    """Where cores are short the steps go first; where one is idle this changes nothing.
+    """Lower this thread's priority, so that training steps go first where cores are short.
 
-    Helpers keep their priority: they come when training waits. Linux has one for each thread.
+    Helpers keep theirs: they run when training waits. Linux has a nice value per thread.
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
