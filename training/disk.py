@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def fsync_folder(folder: Path) -> None:
-    """Make the entries of a folder durable: names that came, went or were changed. Raises OSError."""
+    """Fsync a folder, which makes created, renamed and removed names durable. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -17,7 +17,7 @@ def fsync_folder(folder: Path) -> None:
 
 
 def write_durably(file: Path, content: bytes | memoryview) -> None:
-    """Write a file and wait until the disk has it."""
+    """Write and fsync a file."""
     with file.open("wb") as stream:
         stream.write(content)
         stream.flush()
@@ -25,7 +25,7 @@ def write_durably(file: Path, content: bytes | memoryview) -> None:
 
 
 def replace_text(file: Path, text: str) -> None:
-    """Change a small file at once, or not at all."""
+    """Replace a small file atomically and durably."""
     temporary = file.with_name(f".{file.name}-{os.getpid()}")
     try:
         write_durably(temporary, text.encode())

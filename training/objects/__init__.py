@@ -1,4 +1,4 @@
-"""Objects of an S3 bucket, below one prefix: what checkpoints and datasets have in common.
+"""S3 client for objects below one prefix, used by checkpoints and datasets.
 
     location.py   s3://BUCKET/PREFIX
     failures.py   what a request can end with, and what of it is worth another try

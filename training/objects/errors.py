@@ -1,7 +1,7 @@
-"""What a request to S3 can end with, and what of it is worth another try.
+"""Errors of S3 requests and which of them are retried.
 
-Every error is an OSError of one line, like a file system's: who saves a checkpoint treats both
-alike. Which codes mean what: docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
+Every error is an OSError of one line, so that callers handle S3 and file systems alike.
+Error codes: docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Final
 
 
 class ObjectError(OSError):
-    """A request that did not work; one line. The classes below say why."""
+    """A failed request; subclasses give the reason."""
 
 
 class ObjectMissing(ObjectError):
-    """There is no object of this name, or no upload of this number."""
+    """The object or multipart upload does not exist."""
 
 
 class ObjectExists(ObjectError):
-    """A conditional write lost: somebody else's object is there."""
+    """A conditional write failed: another object is there."""
 
 
 class AccessDenied(ObjectError):
-    """No credentials, no permission, no such bucket: waiting does not help."""
+    """No credentials, no permission or no such bucket; not retried."""
 
 
 class ObjectsUnavailable(ObjectError):
@@ -33,19 +33,19 @@ class ObjectsUnavailable(ObjectError):
 
 @dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
-    """How long one request is tried, all its tries together."""
+    """Time limits of one request with its retries."""
 
     total_s: float = 60.0
     """Seconds from the first try to the start of the last one."""
     first_s: float = 0.1
-    """The longest first pause; each following one may be twice as long."""
+    """Maximum first pause; it doubles with each retry."""
     longest_s: float = 5.0
-    """No pause is longer."""
+    """Maximum pause."""
     answer_s: float = 20.0
-    """Seconds that a connection may be silent."""
+    """Read timeout of a connection."""
 
     def pause_s(self, tries: int, rng: random.Random) -> float:
-        """Seconds before the next try: drawn evenly, so that throttled ranks do not march in step.
+        """Return seconds before the next try, uniformly random to spread throttled ranks.
 
         Source: "full jitter", aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter
         """
@@ -63,7 +63,7 @@ _RETRIED: Final = frozenset(
         "OperationAborted",
     }
 )
-"""Besides every 5xx and 429. A digest that does not fit was damaged on its way."""
+"""Retried besides 5xx and 429. A wrong digest means damage in transit."""
 _STALE_CREDENTIALS: Final = frozenset(
     {
         "ExpiredToken",
@@ -73,7 +73,7 @@ _STALE_CREDENTIALS: Final = frozenset(
         "400",
     }
 )
-"""The last is what expired ones look like on a HEAD request, whose answer has no body to say why."""
+"""`400` is how expired credentials appear on a HEAD request, whose response has no body."""
 _REFUSED: Final = frozenset({"NoSuchBucket", "InvalidBucketName", "PermanentRedirect"})
 """Besides every 401 and 403."""
 _MISSING: Final = frozenset({"NoSuchKey", "NoSuchUpload", "404", "NotFound"})
@@ -81,17 +81,17 @@ _MISSING: Final = frozenset({"NoSuchKey", "NoSuchUpload", "404", "NotFound"})
 
 @dataclass(frozen=True)
 class Failure:
-    """What to make of one failed try."""
+    """Classification of one failed try."""
 
     error: ObjectError
     again: bool = False
-    """Whether another try may work."""
+    """Whether to retry."""
     renew: bool = False
-    """Whether it needs fresh credentials."""
+    """Whether to renew the credentials first."""
 
 
 def classify_error(error: Exception, what: str) -> Failure:
-    """What to make of `error`, which ended `what`. Raises it again when it is none of S3's."""
+    """Classify `error` of request `what`. Re-raises errors that are not botocore's."""
     from botocore import exceptions as aws
     from botocore.parsers import ResponseParserError
 
@@ -119,7 +119,7 @@ def classify_error(error: Exception, what: str) -> Failure:
 
 
 def _answered(error: Exception, what: str) -> Failure:
-    """S3 said no."""
+    """Classify an error response of S3."""
     response = getattr(error, "response", {})
     code = str(response.get("Error", {}).get("Code", ""))
     status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))

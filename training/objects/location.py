@@ -1,4 +1,4 @@
-"""Where objects are: a bucket, and a prefix of its keys."""
+"""S3 locations: a bucket and a key prefix."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class BadLocation(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Location:
-    """A place for objects. Two of them are one place when they are equal."""
+    """A bucket and a key prefix."""
 
     bucket: str
     prefix: str
-    """Of every key: empty, or ending in a slash, so that `run` does not reach into `run2`."""
+    """Empty, or ending in a slash, so that `run` does not match `run2`."""
 
     @classmethod
     def parse(cls, text: str) -> Location:
-        """The location that `s3://BUCKET/PREFIX` names. Raises BadLocation."""
+        """Parse `s3://BUCKET/PREFIX`. Raises BadLocation."""
         bucket, _, prefix = text.removeprefix(SCHEME).partition("/")
         words = prefix.removesuffix("/").split("/") if prefix.removesuffix("/") else []
         sound = bool(_BUCKET.fullmatch(bucket)) and not {"", ".", ".."} & set(words)
@@ -35,15 +35,15 @@ class Location:
         return cls(bucket=bucket, prefix="".join(f"{word}/" for word in words))
 
     def below(self, name: str) -> Location:
-        """The location of a folder in this one."""
+        """Return the location of a folder in this one."""
         return Location(bucket=self.bucket, prefix=f"{self.prefix}{name}/")
 
     def key(self, name: str) -> str:
-        """The whole key of an object in this location."""
+        """Return the full key of an object."""
         return f"{self.prefix}{name}"
 
     def url(self, name: str = "") -> str:
-        """`s3://BUCKET/PREFIX/NAME`, for people; without the slash at its end."""
+        """Return `s3://BUCKET/PREFIX/NAME` without a trailing slash."""
         return f"{SCHEME}{self.bucket}/{self.key(name)}".removesuffix("/")
 
     def __str__(self) -> str:
@@ -51,5 +51,5 @@ class Location:
 
 
 def is_location(text: str) -> bool:
-    """Whether a text means S3 rather than a path."""
+    """Return whether a text is an S3 URL rather than a path."""
     return text.startswith(SCHEME)

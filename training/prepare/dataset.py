@@ -1,4 +1,4 @@
-"""The format of a prepared dataset: what index.json says, and how it is checked.
+"""Format of a prepared dataset: index.json and its verification.
 
 OUT/latest                      text: the newest VERSION
 OUT/VERSION/index.json          the record below
@@ -31,7 +31,7 @@ START_DTYPE: Final = "<u8"
 START_BYTES: Final = 8
 
 BYTES: Final = "bytes"
-"""The tokenizer's kind when tokens 0 to 255 are bytes."""
+"""Tokenizer kind whose tokens 0 to 255 are bytes."""
 BYTES_BOUNDARY: Final = 256
 BYTES_VOCAB_SIZE: Final = 257
 
@@ -42,24 +42,24 @@ _SHARD_NAME = re.compile(r"shard-(train|eval)-[0-9]{5}\.bin")
 
 
 class DatasetError(Exception):
-    """A dataset that is missing, incomplete or not what its index says; one line."""
+    """A dataset that is missing, incomplete or does not match its index."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """One token file, and the file that says where its documents begin."""
+    """One token file and its file of document starts."""
 
     name: str
     split: Split
     tokens: int
     sha256: str
     documents: int
-    """Documents that begin in it; one that is longer than a shard goes on in the next."""
+    """Documents that begin in it; long ones continue in the next shard."""
     starts_sha256: str
 
     @property
     def starts_name(self) -> str:
-        """The file of its documents' first positions."""
+        """Name of the file of document starts."""
         return self.name.removesuffix(".bin") + ".starts"
 
 
@@ -69,48 +69,48 @@ class DataFile:
 
     name: str
     bytes: int | None
-    """None where the index does not say."""
+    """None if the index does not record it."""
     sha256: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Index:
-    """Everything known about a prepared dataset except the tokens themselves."""
+    """Metadata of a prepared dataset."""
 
     format: int
     dtype: str
-    """`<u2` while the vocabulary has no more than 65,536 tokens, else `<u4`."""
+    """`<u2` for a vocabulary of at most 65,536 tokens, else `<u4`."""
     vocab_size: int
     boundary: int
-    """The token after every document; nothing else gives it."""
+    """Token after every document; it occurs nowhere else."""
     tokenizer: Mapping[str, Any]
     """`kind`: bytes or tokenizers; for the latter, `sha256` of tokenizer.json."""
     source: Mapping[str, Any]
-    """What was read: kind, documents, bytes, fingerprint of the text and of the settings."""
+    """Source: kind, documents, bytes, fingerprint of the text, settings."""
     shards: tuple[Shard, ...]
     unigram_counts: tuple[int, ...] = field(repr=False)
-    """How often each token occurs in the train shards: the baseline that a model must beat."""
+    """Count of each token in the train shards, for the unigram baseline."""
 
     @property
     def version(self) -> str:
-        """First 16 hexadecimal characters of the hash of all of the above."""
+        """First 16 hexadecimal characters of the hash of all fields."""
         return content_hash(dataclasses.asdict(self))[:16]
 
     @property
     def token_bytes(self) -> int:
-        """Bytes of one token."""
+        """Bytes per token."""
         return TOKEN_BYTES[self.dtype]
 
     def shards_of(self, split: Split) -> tuple[Shard, ...]:
-        """The shards of one split, in order."""
+        """Return the shards of a split, in order."""
         return tuple(shard for shard in self.shards if shard.split == split)
 
     def tokens(self, split: Split) -> int:
-        """Tokens in one split."""
+        """Return the number of tokens in a split."""
         return sum(shard.tokens for shard in self.shards_of(split))
 
     def files(self) -> tuple[DataFile, ...]:
-        """All files besides index.json, the big ones first within each shard."""
+        """Return all files besides index.json, token files first within each shard."""
         found = []
         for shard in self.shards:
             size, starts = shard.tokens * self.token_bytes, shard.documents * START_BYTES
@@ -122,17 +122,17 @@ class Index:
         return tuple(found)
 
     def to_json(self) -> str:
-        """The text of index.json."""
+        """Return the text of index.json."""
         return json.dumps({"version": self.version, **dataclasses.asdict(self)}, indent=1) + "\n"
 
 
 def token_dtype(vocab_size: int) -> str:
-    """The narrowest unsigned type that holds every token."""
+    """Return the narrowest unsigned type for a vocabulary."""
     return "<u2" if vocab_size <= 1 << 16 else "<u4"
 
 
 def resolve_version(path: Path, version: str) -> str:
-    """The version that `latest` means, or `version` itself. Raises DatasetError."""
+    """Resolve `latest` to a version; return other versions unchanged. Raises DatasetError."""
     if version != LATEST:
         return check_version(version)
     try:
@@ -146,7 +146,7 @@ def resolve_version(path: Path, version: str) -> str:
 
 
 def check_version(version: str) -> str:
-    """A version that was named. Raises DatasetError."""
+    """Return a valid version. Raises DatasetError."""
     if not _VERSION.fullmatch(version):
         raise DatasetError(
             f"data.version: got {version!r}; must be {LATEST} or 16 hexadecimal characters"
@@ -155,7 +155,7 @@ def check_version(version: str) -> str:
 
 
 def parse_latest(text: str, where: str) -> str:
-    """The version that the file `latest` names; `where` names the file in a DatasetError."""
+    """Parse the file `latest`; `where` names it in a DatasetError."""
     found = text.strip()
     if not _VERSION.fullmatch(found):
         raise DatasetError(
@@ -165,7 +165,7 @@ def parse_latest(text: str, where: str) -> str:
 
 
 def read_index(folder: Path) -> Index:
-    """The index of one version's folder, checked against its own version. Raises DatasetError."""
+    """Read and check the index of a version's folder. Raises DatasetError."""
     file = folder / INDEX_FILE
     try:
         text = file.read_text(encoding="utf-8")
@@ -177,7 +177,7 @@ def read_index(folder: Path) -> Index:
 
 
 def parse_index(text: str, version: str, where: str) -> Index:
-    """The index of this version out of index.json's text; `where` names it in a DatasetError."""
+    """Parse the text of index.json; `where` names it in a DatasetError."""
     try:
         values = json.loads(text)
         stated, format_ = values.pop("version"), values["format"]
@@ -197,7 +197,7 @@ def parse_index(text: str, version: str, where: str) -> Index:
 
 
 def verify_files(folder: Path, index: Index, *, hashes: bool) -> list[str]:
-    """One line per file that is missing, has the wrong size or (with `hashes`) other content."""
+    """Return one line per file that is missing, has the wrong size or (with `hashes`) the wrong SHA-256."""
     mistakes = []
     for wanted in index.files():
         file = folder / wanted.name
@@ -218,6 +218,6 @@ def verify_files(folder: Path, index: Index, *, hashes: bool) -> list[str]:
 
 
 def file_sha256(file: Path) -> str:
-    """SHA-256 of a file's content."""
+    """Return the SHA-256 of a file."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

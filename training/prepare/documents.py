@@ -1,4 +1,4 @@
-"""Documents as streams of pieces: no text is ever held whole unless it is small."""
+"""Documents as streams of pieces, so that large texts are never held in memory."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from typing import Any, Final
 from training.prepare.dataset import DatasetError
 
 PIECE_BYTES: Final = 16 * 1024 * 1024
-"""A longer document is read, and its tokens are found, in pieces that end after a line where one
-ends: a byte-pair token that would span two pieces is two tokens."""
+"""Longer documents are read and tokenized in pieces that end after a line if possible: a token that
+spans two pieces becomes two tokens."""
 PARQUET: Final = ".parquet"
 _ROWS: Final = 512
 
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """One text, read when it is asked for."""
+    """One text, read lazily."""
 
     name: str
     pieces: Callable[[], Iterator[bytes]] = field(repr=False)
-    """Its text from the start, again each time. Raises DatasetError when it cannot be read."""
+    """Yields its text from the start on each call. Raises DatasetError if it cannot be read."""
 
 
 def text_document(name: str, file: Path) -> Document:
-    """The document that a file is."""
+    """Return a text file as one document."""
     return Document(name=name, pieces=partial(_pieces, file))
 
 
 def parquet_documents(name: str, file: Path, column: str) -> Iterator[Document]:
-    """One document per row, empty ones and nulls left out. Raises DatasetError."""
+    """Yield one document per row, without empty ones and nulls. Raises DatasetError."""
     from pyarrow import ArrowInvalid, parquet
 
     try:

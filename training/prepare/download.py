@@ -1,4 +1,4 @@
-"""A source in S3 becomes a folder first: both passes over the text then read this machine's disk."""
+"""Download an S3 source first: both passes over the text then read the local disk."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ SCHEME: Final = "s3://"
 def local_folder(
     source: str, scratch: Path, suffixes: tuple[str, ...], progress: ProgressCallback
 ) -> Iterator[str]:
-    """What to read instead of `source`: itself, or a folder in `scratch` that is gone at the end.
+    """Yield `source`, or for S3 a temporary folder below `scratch` with its objects.
 
-    Raises DatasetError: no such place, nothing there, not enough disk for it.
+    Raises DatasetError for an invalid or empty location and for too little disk space.
     """
     if not source.startswith(SCHEME):
         yield source

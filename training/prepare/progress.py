@@ -1,4 +1,4 @@
-"""What the command shows while it works."""
+"""Progress output of the command."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import time
 from typing import Final
 
 EVERY_S: Final = 10.0
-"""Between two lines where nobody watches."""
+"""Seconds between two lines when stderr is not a terminal."""
 REDRAW_S: Final = 0.1
 
 
 class ProgressReporter:
-    """One line that changes on a terminal, a line now and then anywhere else."""
+    """Shows progress: one updating line on a terminal, periodic lines elsewhere."""
 
     def __init__(self) -> None:
         self._watched = sys.stderr.isatty()
         self._shown = time.monotonic()
 
     def __call__(self, what: str, done: int) -> None:
-        """So many bytes of this are done."""
+        """Report the bytes done of an activity."""
         now = time.monotonic()
         if now - self._shown < (REDRAW_S if self._watched else EVERY_S):
             return
@@ -29,6 +29,6 @@ class ProgressReporter:
         print(f"{start}{text}", end=end, file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """Leave a clean line."""
+        """Clear the line."""
         if self._watched:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -1,8 +1,8 @@
-"""The first pass over a source: what is there, without keeping any of it.
+"""The first pass over a source: deduplicate, split and fingerprint its documents.
 
-Eight bytes are kept per document, the front of its SHA-256: which copies to leave out, which split
-it belongs to, and whether it is still the same in the second pass. (Two different documents among
-10^8 share these bytes with a chance of 0.03 %; one of them would then be left out.)
+Eight bytes of SHA-256 are kept per document, to find duplicates, choose its split, and detect changes
+in the second pass. (Among 10^8 documents, two different ones share these bytes with a probability of
+0.03 %; one of them would be dropped.)
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ ProgressCallback = Callable[[str, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class ScanResult:
-    """What the first pass found."""
+    """Result of the first pass."""
 
     documents: int
-    """Distinct ones."""
+    """Distinct documents."""
     bytes: int
-    """In them."""
+    """Bytes of the distinct documents."""
     fingerprint: str
-    """SHA-256 over the names and contents of all."""
+    """SHA-256 over names and contents of all documents."""
     digests: npt.NDArray[np.uint64] = field(repr=False)
-    """Of every document that is not empty, copies included, in the source's order."""
+    """Digests of all non-empty documents with duplicates, in source order."""
     kept: npt.NDArray[np.bool_] = field(repr=False)
-    """False for copies of an earlier one."""
+    """False for duplicates of an earlier document."""
     held_out: npt.NDArray[np.bool_] = field(repr=False)
-    """By content, so all copies of a text are on one side."""
+    """Chosen by content, so that duplicates share a split."""
 
     def distinct(self, source: Source) -> Iterator[tuple[Document, Split, int]]:
-        """The second pass: each distinct document, where it belongs, and its digest.
+        """Yield each distinct document with its split and digest, for the second pass.
 
-        Raises DatasetError when there are now more or fewer than in the first pass.
+        Raises DatasetError when the number of documents has changed since the first pass.
         """
         number = 0
         for document in source.documents():
@@ -64,17 +64,17 @@ class ScanResult:
 
 
 def source_changed(source: Source, what: str) -> DatasetError:
-    """A source that is written to while it is read."""
+    """Return the error for a source that changed while it was read."""
     return DatasetError(f"{source.root}: {what} changed while it was read; prepare it again")
 
 
 def digest_prefix(digest: bytes) -> int:
-    """The part of a SHA-256 that is kept."""
+    """Return the first eight bytes of a SHA-256 as an integer."""
     return int.from_bytes(digest[:8], "big")
 
 
 def scan_source(source: Source, eval_fraction: float, progress: ProgressCallback) -> ScanResult:
-    """Read everything once. Raises DatasetError when a split stays empty."""
+    """Read every document once. Raises DatasetError when a split is empty."""
     digests, lengths, fingerprint, done = array("Q"), array("Q"), hashlib.sha256(), 0
     for document in source.documents():
         digest, length = hashlib.sha256(), 0

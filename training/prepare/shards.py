@@ -1,4 +1,4 @@
-"""Writes tokens into shards, one open shard per split at a time."""
+"""Write tokens into shards, one open shard per split."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from training.prepare.tokens import Tokens
 
 @dataclass(kw_only=True)
 class ShardWriter:
-    """The shards of one split; holds one shard's tokens in memory at most."""
+    """Writes the shards of one split; holds at most one shard in memory."""
 
     folder: Path
     split: Split
     limit: int
-    """Most tokens in one shard."""
+    """Maximum tokens per shard."""
     vocab_size: int
     shards: list[Shard] = field(default_factory=list)
     counts: npt.NDArray[np.int64] = field(init=False)
-    """How often each token was written."""
+    """Count of each token written."""
     _waiting: list[Tokens] = field(default_factory=list)
     _starts: list[int] = field(default_factory=list)
     _held: int = 0
@@ -34,7 +34,7 @@ class ShardWriter:
         self.counts = np.zeros(self.vocab_size, dtype=np.int64)
 
     def add(self, tokens: Tokens, *, begins: bool) -> None:
-        """Append a document's tokens, or the next of them; only what exceeds a shard is cut."""
+        """Append tokens of a document; only documents longer than a shard are split."""
         for start in range(0, len(tokens), self.limit):
             piece = tokens[start : start + self.limit]
             if self._held + len(piece) > self.limit:
@@ -45,7 +45,7 @@ class ShardWriter:
             self._held += len(piece)
 
     def close(self) -> None:
-        """Write what is held, durably."""
+        """Write the open shard durably."""
         if not self._waiting:
             return
         tokens = np.concatenate(self._waiting)

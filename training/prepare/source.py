@@ -1,4 +1,4 @@
-"""Where the text comes from: the interpreter's own standard library, or a folder."""
+"""Sources of text: Python's standard library, or a folder."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from training.prepare.documents import PARQUET, Document, parquet_documents, tex
 
 STDLIB = "stdlib"
 _LEFT_OUT = {"site-packages", "dist-packages", "__pycache__", "test", "tests", "idlelib", "lib2to3"}
-"""Folders of the standard library that are not it, or are tests and their data."""
+"""Folders excluded from the standard library: installed packages and tests."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A set of files under one folder: each is a document, or holds one per row (parquet)."""
+    """Files below one folder: each is a document, or holds one per row (parquet)."""
 
     kind: str
     """`stdlib` or `folder`."""
@@ -25,10 +25,10 @@ class Source:
     suffixes: tuple[str, ...]
     left_out: frozenset[str]
     column: str
-    """Of parquet files: the one that holds the text."""
+    """Text column of parquet files."""
 
     def documents(self) -> Iterator[Document]:
-        """All of them, in the order of `files`. Raises DatasetError."""
+        """Yield all documents in the order of `files`. Raises DatasetError."""
         for name, file in self.files():
             if file.suffix == PARQUET:
                 yield from parquet_documents(name, file, self.column)
@@ -36,7 +36,7 @@ class Source:
                 yield text_document(name, file)
 
     def files(self) -> Iterator[tuple[str, Path]]:
-        """(path relative to the root, file), sorted by the relative path."""
+        """Yield (path relative to the root, file), sorted by the relative path."""
         found = []
         for file in self.root.rglob("*"):
             relative = file.relative_to(self.root)
@@ -47,9 +47,9 @@ class Source:
 
 
 def open_source(source: str, suffixes: tuple[str, ...], column: str = "text") -> Source:
-    """The source that the command line names. Raises DatasetError for a folder that is not there.
+    """Return the source of the command line. Raises DatasetError if the folder does not exist.
 
-    `suffixes` (with their dots) select files of a folder; none means every file.
+    `suffixes` (with dots) select files of a folder; none selects every file.
     """
     if source == STDLIB:
         root = Path(sysconfig.get_path("stdlib"))

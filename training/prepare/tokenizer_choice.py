@@ -1,4 +1,4 @@
-"""Which tokens the command line asks for."""
+"""The tokenizer selected on the command line."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from training.prepare.writer import BYTES_TOKENIZER, TokenizerSpec, iter_pieces
 TRAIN: Final = "train:"
 MOST_VOCABULARY: Final = 1 << 20
 TRAINING_BYTES: Final = 256 * 1024 * 1024
-"""Text that a tokenizer is trained on, more or less: whole documents chosen by their digests."""
+"""Approximate amount of training text for a tokenizer: whole documents chosen by digest."""
 
 
 def parse_tokenizer_choice(asked: str, boundary_token: str | None) -> TokenizerSpec:
-    """`bytes`, `train:VOCAB`, or a file that `tokenizers` loads. Raises DatasetError."""
+    """Parse `bytes`, `train:VOCAB` or the path of a tokenizer.json. Raises DatasetError."""
     if asked == BYTES_TOKENIZER.identity:
         return BYTES_TOKENIZER
     if asked.startswith(TRAIN):
@@ -48,7 +48,7 @@ def _trained(vocab_size: int, source: Source, found: ScanResult) -> Encoder:
 
 
 def _sample(source: Source, found: ScanResult) -> Iterator[str]:
-    """Training documents, as many of them as make TRAINING_BYTES."""
+    """Yield documents of the train split, about TRAINING_BYTES of them."""
     part = min(1.0, TRAINING_BYTES / max(1, found.bytes))
     for piece in iter_pieces(source, found, part):
         if piece.split == "train":

@@ -1,4 +1,4 @@
-"""From text to tokens: bytes as they are, or a tokenizer that `tokenizers` loads."""
+"""Tokenization: bytes, or a tokenizer of the `tokenizers` library."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from training.prepare.dataset import (
 Tokens = npt.NDArray[np.unsignedinteger[Any]]
 
 BOUNDARY_TOKENS: Final = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]")
-"""What tokenizers call the end of a document; the first that one has is used."""
+"""End-of-document tokens; the first that exists in a tokenizer is used."""
 
 
 class Encoder(Protocol):
@@ -33,18 +33,18 @@ class Encoder(Protocol):
 
     @property
     def dtype(self) -> str:
-        """Of the tokens, as the index names it."""
+        """Type of the tokens, as in the index."""
 
     @property
     def record(self) -> Mapping[str, Any]:
-        """What the index says of it."""
+        """Its description in the index."""
 
     @property
     def file(self) -> bytes | None:
-        """Content of the dataset's tokenizer.json; None when there is none."""
+        """Content of the dataset's tokenizer.json; None without one."""
 
     def encode(self, texts: Sequence[bytes]) -> list[Tokens]:
-        """The tokens of each text, without a boundary."""
+        """Return the tokens of each text, without a boundary."""
 
 
 class BytesEncoder:
@@ -57,17 +57,17 @@ class BytesEncoder:
     file = None
 
     def encode(self, texts: Sequence[bytes]) -> list[Tokens]:
-        """The bytes of each text."""
+        """Return the bytes of each text."""
         return [np.frombuffer(text, dtype=np.uint8).astype(self.dtype) for text in texts]
 
 
 class TokenizerEncoder:
-    """A tokenizer of the `tokenizers` library, over all cores (its own threads do that)."""
+    """A tokenizer of the `tokenizers` library, parallel over all cores."""
 
     def __init__(self, content: bytes, boundary_token: str | None, where: str) -> None:
-        """Read tokenizer.json's content. Raises DatasetError; `where` names it there.
+        """Load tokenizer.json; `where` names it in a DatasetError.
 
-        `boundary_token` None: the first of BOUNDARY_TOKENS that it knows.
+        `boundary_token` None selects the first of BOUNDARY_TOKENS that it has.
         """
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
         from tokenizers import Tokenizer
@@ -81,7 +81,7 @@ class TokenizerEncoder:
             ) from None
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        # Text that spells a special token stays text: nothing in a document can end it.
+        # A special token spelled in the text stays text, so that no document can contain a boundary.
         self._tokenizer.encode_special_tokens = True
         vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
         self.vocab_size = max(vocabulary.values()) + 1
@@ -99,7 +99,7 @@ class TokenizerEncoder:
         self.file = content
 
     def encode(self, texts: Sequence[bytes]) -> list[Tokens]:
-        """The tokens of each text; bytes that are no UTF-8 become U+FFFD."""
+        """Return the tokens of each text; invalid UTF-8 becomes U+FFFD."""
         decoded = [text.decode("utf-8", "replace") for text in texts]
         encodings = self._tokenizer.encode_batch_fast(decoded, add_special_tokens=False)
         found: list[Tokens] = [np.array(e.ids, dtype=self.dtype) for e in encodings]
@@ -112,7 +112,7 @@ class TokenizerEncoder:
 
 
 def read_tokenizer(file: Path, boundary_token: str | None) -> TokenizerEncoder:
-    """The tokenizer of a file. Raises DatasetError."""
+    """Load the tokenizer of a file. Raises DatasetError."""
     try:
         content = file.read_bytes()
     except OSError as error:
@@ -121,7 +121,7 @@ def read_tokenizer(file: Path, boundary_token: str | None) -> TokenizerEncoder:
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> TokenizerEncoder:
-    """A byte-level BPE tokenizer of `vocab_size` tokens (>= 257); equal texts give an equal one."""
+    """Train a byte-level BPE tokenizer of `vocab_size` tokens (>= 257); deterministic."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 

@@ -1,4 +1,4 @@
-"""Makes a dataset version from a source, visible all at once or not at all."""
+"""Write a dataset version atomically."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from training.prepare.tokens import BytesEncoder, Encoder
 from training.spec import LATEST
 
 BATCH_BYTES: Final = 4 * 1024 * 1024
-"""Text whose tokens are found in one call: the tokenizer's threads share it out."""
+"""Text tokenized per call, in parallel by the tokenizer's threads."""
 BATCH_TEXTS: Final = 4096
 STAGING_PREFIX: Final = ".preparing-"
 LOCK_FILE: Final = ".lock"
@@ -50,22 +50,22 @@ LOCK_FILE: Final = ".lock"
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How the text is cut; part of the dataset's identity."""
+    """Split and shard settings; part of the dataset's identity."""
 
     eval_fraction: float = 0.05
-    """Part of the documents that is held out, chosen by the hash of their content."""
+    """Fraction of documents held out, chosen by the hash of their content."""
     shard_tokens: int = 4 * 1024 * 1024
-    """Most tokens in one shard."""
+    """Maximum tokens per shard."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerSpec:
-    """A tokenizer that may have yet to be made."""
+    """A tokenizer, possibly still to be trained."""
 
     identity: str
-    """Equal ones make equal tokenizers from equal text: part of the dataset's identity."""
+    """Part of the dataset's identity: equal identities and texts give equal tokenizers."""
     make: Callable[[Source, ScanResult], Encoder]
-    """Called once, when the dataset is not there already. Raises DatasetError."""
+    """Called once, if the dataset does not exist. Raises DatasetError."""
 
 
 BYTES_TOKENIZER: Final = TokenizerSpec(
@@ -75,18 +75,18 @@ BYTES_TOKENIZER: Final = TokenizerSpec(
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """Text on its way to tokens."""
+    """A piece of a document."""
 
     text: bytes
     split: Split
     begins: bool
-    """Whether it is its document's first."""
+    """Whether it is the first of its document."""
     ends: bool
-    """Whether it is its document's last."""
+    """Whether it is the last of its document."""
 
 
 def no_progress(_what: str, _bytes: int) -> None:
-    """Tells nobody."""
+    """Report no progress."""
 
 
 def prepare(
@@ -96,10 +96,10 @@ def prepare(
     tokenizer: TokenizerSpec = BYTES_TOKENIZER,
     progress: ProgressCallback = no_progress,
 ) -> tuple[Path, bool]:
-    """Make the dataset; returns its folder and whether it had to be written.
+    """Prepare the dataset; return its folder and whether it was written.
 
-    Equal text and settings find the existing version and change nothing. Raises DatasetError when
-    there is too little text, OSError when it cannot be written.
+    Equal text and settings reuse the existing version. Raises DatasetError for too little text,
+    OSError when it cannot be written.
     """
     found = scan_source(source, settings.eval_fraction, progress)
     described = {
@@ -129,14 +129,14 @@ def prepare(
 
 @contextmanager
 def staging_folder(out: Path) -> Iterator[Path]:
-    """A hidden folder in `out`, gone at the end; those that killed processes left go first."""
+    """Yield a hidden folder in `out`, removed at the end; first remove those of killed processes."""
     out.mkdir(parents=True, exist_ok=True)
     for left in out.glob(f"{STAGING_PREFIX}*"):
         _remove_if_left(left)
     staging = Path(tempfile.mkdtemp(prefix=STAGING_PREFIX, dir=out))
     with (staging / LOCK_FILE).open("w") as lock:
         try:
-            with contextlib.suppress(OSError):  # not every file system has locks
+            with contextlib.suppress(OSError):  # some file systems have no locks
                 fcntl.flock(lock, fcntl.LOCK_EX)
             yield staging
         finally:
@@ -144,14 +144,14 @@ def staging_folder(out: Path) -> Iterator[Path]:
 
 
 def _remove_if_left(folder: Path) -> None:
-    """Remove it unless a living process holds it, or may."""
+    """Remove the folder unless a process may hold it."""
     with contextlib.suppress(OSError), (folder / LOCK_FILE).open("r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _existing(out: Path, described: dict[str, Any]) -> Path | None:
-    """The newest version, if it was made of the same and is whole."""
+    """Return the newest version if its source is the same and its files are complete."""
     try:
         folder = out / resolve_version(out, LATEST)
         index = read_index(folder)
@@ -202,7 +202,7 @@ def _write_shards(
     encoder: Encoder,
     progress: ProgressCallback,
 ) -> dict[Split, ShardWriter]:
-    """The second pass: every document's tokens, then a boundary."""
+    """Write the tokens of every document, each followed by a boundary: the second pass."""
     vocabulary = encoder.vocab_size
     writers = {
         split: ShardWriter(folder=folder, split=split, limit=limit, vocab_size=vocabulary)
@@ -223,9 +223,9 @@ def _write_shards(
 
 
 def iter_pieces(source: Source, found: ScanResult, part: float = 1.0) -> Iterator[Piece]:
-    """The distinct documents' pieces in order, checked to be what the survey saw.
+    """Yield the pieces of distinct documents in order, verified against the scan.
 
-    `part` < 1: only about that part of the documents, always the same.
+    `part` < 1 selects about that fraction of documents, deterministically.
     """
     for document, split, expected in found.distinct(source):
         if (expected & 0xFFFFFFFF) >= part * 2**32:
