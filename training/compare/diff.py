@@ -1,4 +1,4 @@
-"""What is the same and what is not, as plain values that a table or JSON can show."""
+"""Differences between runs as plain values for tables and JSON."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _LOSS_ROWS = 6
 
 @dataclass(frozen=True, kw_only=True)
 class LossDifference:
-    """How far two runs' losses agree on the steps that both have."""
+    """Difference of two runs' losses on their common steps."""
 
     common: int
     differing_step: int | None
-    """The first step whose losses differ in any bit; None when there is none."""
+    """First step whose losses differ in any bit, or None."""
     largest_difference: float
 
 
 def differing_settings(runs: Sequence[RunLogs]) -> dict[str, list[Any]]:
-    """Dotted settings that not all runs share, with each run's value; None where it has none."""
+    """Return settings that differ, by dotted name, with each run's value; None if unset."""
     names = sorted({name for run in runs for name in run.settings})
     rows = {name: [run.settings.get(name) for run in runs] for name in names}
     return {name: row for name, row in rows.items() if any(value != row[0] for value in row)}
 
 
 def sample_steps(runs: Sequence[RunLogs]) -> list[int]:
-    """A few steps spread over what at least one run has: the first, the last of each, some between."""
+    """Return steps to show: the first, the last of each run, and some in between."""
     last = max((max(run.losses, default=0) for run in runs), default=0)
     if not last:
         return []
@@ -40,7 +40,7 @@ def sample_steps(runs: Sequence[RunLogs]) -> list[int]:
 
 
 def compare_losses(one: RunLogs, other: RunLogs) -> LossDifference:
-    """Compare every loss that both have."""
+    """Compare the losses of all common steps."""
     mine, theirs = one.losses, other.losses
     common = sorted(mine.keys() & theirs.keys())
     differing = [step for step in common if mine[step] != theirs[step]]
@@ -52,7 +52,7 @@ def compare_losses(one: RunLogs, other: RunLogs) -> LossDifference:
 
 
 def summarize_run(run: RunLogs) -> dict[str, Any]:
-    """One run's numbers; null where it has none."""
+    """Return one run's numbers; None if unknown."""
     found, saves = run.goodput, run.checkpoint_seconds
     return {
         "name": run.name,
@@ -83,7 +83,7 @@ def summarize_run(run: RunLogs) -> dict[str, Any]:
 
 
 def compare_runs(runs: Sequence[RunLogs]) -> dict[str, Any]:
-    """All of it, for JSON; the first run is what the others are compared with."""
+    """Return the whole comparison for JSON; runs are compared with the first."""
     others = [compare_losses(runs[0], run) for run in runs[1:]]
     return {
         "runs": [summarize_run(run) for run in runs],

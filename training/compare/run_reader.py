@@ -1,4 +1,4 @@
-"""What a run directory says about itself, read without torch."""
+"""Read the logs of a run directory, without torch."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from training.trainer.metrics.goodput import Goodput, compute_goodput
 
 @dataclass(frozen=True, kw_only=True)
 class RunLogs:
-    """The lines of one run directory, and what follows from them."""
+    """Metrics and events of one run directory, and values derived from them."""
 
     name: str
     metrics: list[dict[str, Any]]
     """By step, each once."""
     events: list[dict[str, Any]]
-    """In the order in which they were written, over all attempts."""
+    """In file order, over all attempts."""
 
     @classmethod
     def read(cls, run_dir: Path) -> RunLogs:
-        """Read it; empty where it has no lines yet."""
+        """Read a run directory; empty if it has no logs yet."""
         return cls(
             name=run_dir.resolve().name,
             metrics=list(_lines(run_dir / METRICS_FILE)),
@@ -40,28 +40,28 @@ class RunLogs:
 
     @property
     def evaluations(self) -> dict[int, float]:
-        """Held-out loss by step, the last word on each."""
+        """Held-out loss by step; the last value of each."""
         return {e["step"]: e["loss"] for e in self._named("evaluated")}
 
     @property
     def unigram_loss(self) -> float | None:
-        """Of a model that knows only frequencies, on the held-out targets."""
+        """Loss of a unigram model on the held-out targets."""
         told = [e["unigram_loss"] for e in self._named("evaluated") if "unigram_loss" in e]
         return told[-1] if told else None
 
     @property
     def resumed(self) -> list[int]:
-        """Steps that attempts went on from."""
+        """Steps that attempts resumed from."""
         return [e["from_step"] for e in self._named("resumed")]
 
     @property
     def world_sizes(self) -> list[int]:
-        """Ranks of each attempt that began."""
+        """Ranks of each attempt that started."""
         return [e["world_size"] for e in self._named("started")]
 
     @property
     def ended(self) -> str:
-        """How the newest attempt ended, as far as it said."""
+        """How the newest attempt ended, from its last event."""
         if not self.events:
             return "nothing written"
         last = self.events[-1]
@@ -71,27 +71,27 @@ class RunLogs:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """The configuration of the newest attempt that began, as dotted names."""
+        """Configuration of the newest attempt by dotted name."""
         started = self._named("started")
         return dict(_dotted(started[-1].get("config", {}))) if started else {}
 
     @cached_property
     def goodput(self) -> Goodput:
-        """Where the time went."""
+        """Time by cause."""
         return compute_goodput(self.events, self.metrics)
 
     @property
     def checkpoint_seconds(self) -> list[float]:
-        """Of each committed save, most of it in the background."""
+        """Seconds of each committed save, mostly in the background."""
         return [e["seconds"] for e in self._named("checkpoint_commit")]
 
     @property
     def checkpoints_failed(self) -> int:
-        """Saves that were given up, and checkpoints that did not load."""
+        """Failed saves and corrupt checkpoints."""
         return len(self._named("checkpoint_failed")) + len(self._named("checkpoint_corrupt"))
 
     def median(self, key: str) -> float | None:
-        """Over all steps that tell it."""
+        """Return the median over all steps that have this value."""
         told = [line[key] for line in self.metrics if line.get(key) is not None]
         return statistics.median(told) if told else None
 
@@ -100,7 +100,7 @@ class RunLogs:
 
 
 def _lines(file: Path) -> Iterator[dict[str, Any]]:
-    """Every whole JSON object; a run that is still writing may end in a torn line."""
+    """Yield complete JSON objects; a running run may end in a torn line."""
     if not file.exists():
         return
     for line in file.read_text(encoding="utf-8", errors="replace").splitlines():

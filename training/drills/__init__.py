@@ -1,1 +1,1 @@
-"""Restore drills: the newest checkpoints of a team's runs, restored elsewhere and compared."""
+"""Restore drills: restore the newest checkpoints of a team's runs and compare them."""

@@ -1,4 +1,4 @@
-"""Verdicts as lines of JSON: what has been examined is kept, so that a drill that was cut off goes on."""
+"""Verdicts as JSON lines; a results file lets an interrupted drill continue."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from training.drills.verify import RESTORED, Verdict
 
 
 def format_line(verdict: Verdict) -> str:
-    """One verdict."""
+    """Return a verdict as JSON."""
     return json.dumps(dataclasses.asdict(verdict), sort_keys=True)
 
 
 def load_results(file: Path | None) -> dict[str, Verdict]:
-    """Verdicts in a file by the run's place; a last line that was cut off does not count."""
+    """Return the verdicts in a file by the run's place; a torn last line is ignored."""
     if file is None or not file.exists():
         return {}
     found = {}
@@ -31,17 +31,14 @@ def load_results(file: Path | None) -> dict[str, Verdict]:
 
 
 def append_result(file: Path | None, verdict: Verdict) -> None:
-    """Append one. Raises OSError."""
+    """Append a verdict to the file, if there is one. Raises OSError."""
     if file is not None:
         with file.open("a", encoding="utf-8") as out:
             out.write(f"{format_line(verdict)}\n")
 
 
 def summarize(verdicts: Sequence[Verdict], seconds: float, trouble: str = "") -> dict[str, Any]:
-    """All of a drill in numbers, and what was found first.
-
-    `trouble`: why the runs could not even be listed.
-    """
+    """Return counts of a drill and the first failure. `trouble` is why listing the runs failed."""
     failed = [verdict for verdict in verdicts if not verdict.ok]
     cause, remedy = trouble, "see that the volume or the bucket is there" if trouble else ""
     if failed:

@@ -1,4 +1,4 @@
-"""Which runs a place has, the one that saved last first."""
+"""List runs with checkpoints, most recently saved first."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ class Run:
     """A run that has a checkpoint."""
 
     name: str
-    """Of its folder: the run's id."""
+    """Name of its folder: the run's id."""
     place: str
     """Its folder or URL."""
     saved_at: float
-    """When it saved last, Unix seconds; infinite where that cannot be read."""
+    """Time of its last save in Unix seconds; infinite if unreadable."""
 
 
 def newest_runs(root: str, count: int) -> list[Run]:
-    """At most `count` runs below a folder or s3://BUCKET/PREFIX, the one that saved last first.
+    """Return at most `count` runs below a folder or s3://BUCKET/PREFIX, most recently saved first.
 
-    A run whose newest manifest is damaged, or that cannot be read, comes before all others.
-    Raises BadLocation or OSError.
+    Unreadable runs and those with a corrupt newest manifest come first. Raises BadLocation or OSError.
     """
     found = [run for place in _folders(root) if (run := _run(place))]
     return sorted(found, key=lambda run: (-run.saved_at, run.name))[:count]
@@ -52,7 +51,7 @@ def _run(place: str) -> Run | None:
         store, steps = find_checkpoints(place)
         saved_at = _saved_at(store, steps[-1]) if steps else 0.0
     except OSError:
-        # Who examines it will say why.
+        # verify_run reports the reason.
         return Run(name=name, place=place, saved_at=float("inf"))
     return Run(name=name, place=place, saved_at=saved_at) if steps else None
 

@@ -1,4 +1,4 @@
-"""One run's newest checkpoint: restored into a scratch folder, or, where it is too large, read and compared."""
+"""Verify a run's newest checkpoint: restore it to a scratch folder, or only its checksums if it is too large."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ VERIFIED: Final = "verified"
 
 _SCRATCH: Final = "drill"
 _TRIES: Final = 3
-"""A run under way deletes its older checkpoints; so often a newer one is taken in place of one that went."""
+"""Attempts with a newer checkpoint when a running run deletes the one being verified."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What a drill found."""
+    """Result of a drill for one run."""
 
     run: str
     place: str
     step: int
     ok: bool
     how: str
-    """`restored`: written elsewhere, read back, every tensor equal. `verified`: every byte was read and
-    is as recorded; the checkpoint is larger than what may be restored."""
+    """`restored`: restored, read back, every tensor equal. `verified`: all checksums match; too large to
+    restore."""
     bytes: int
     seconds: float
     cause: str = ""
@@ -39,7 +39,7 @@ class Verdict:
 
 
 class _Failed(Exception):
-    """Why a checkpoint is of no use, and what to do about it."""
+    """Cause and remedy of an unusable checkpoint."""
 
     def __init__(self, cause: str, remedy: str) -> None:
         super().__init__(cause)
@@ -47,9 +47,9 @@ class _Failed(Exception):
 
 
 def verify_run(run: Run, largest: int, scratch: Path) -> Verdict | None:
-    """Restore the run's newest checkpoint in a folder of `scratch`, which is gone afterwards.
+    """Restore the run's newest checkpoint in a temporary folder of `scratch`.
 
-    One of more than `largest` bytes is verified only. None: the run has no checkpoint any more.
+    Above `largest` bytes only checksums are verified. Returns None if the run has no checkpoint any more.
     """
     verdict = None
     for _ in range(_TRIES):
@@ -108,7 +108,7 @@ _REACH: Final = "see that the volume or the bucket answers, and that its reader 
 
 
 def _restore(store: CheckpointStore, step: int, scratch: Path) -> None:
-    # Only here: torch takes a second to load.
+    # Late import: torch takes a second to load.
     from training.checkpoint.restore import RestoreError, run_drill
 
     shutil.rmtree(scratch, ignore_errors=True)

@@ -33,7 +33,7 @@ from training.objects.location import Location
 _Answer = TypeVar("_Answer")
 
 CHUNK_BYTES: Final = 8 * 1024 * 1024
-"""Read at a time by `chunks`."""
+"""Size of a chunk that `chunks` reads."""
 READERS: Final = 8
 """Such pieces under way at a time: 64 MiB of memory for each object that is being read.
 
@@ -48,14 +48,14 @@ CONNECTIONS: Final = 16
 
 @dataclass(frozen=True, kw_only=True)
 class ListedObject:
-    """An object as a list shows it."""
+    """An entry of a list."""
 
     name: str
     """Its key below the location's prefix."""
     bytes: int
     etag: str
     age_s: float
-    """Seconds since it was written, both times by S3's own clock."""
+    """Seconds since it was written, by S3's clock."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class Objects:
     until: float = float("inf")
     """Monotonic seconds after which nothing is tried again; retry may end it before."""
     cancelled: threading.Event = field(default_factory=threading.Event)
-    """Once set, nothing is tried again."""
+    """Once set, nothing is retried."""
     rng: random.Random = field(default_factory=random.Random, repr=False)
     """Of the pauses between tries."""
     connection: Connection = field(
@@ -79,7 +79,7 @@ class Objects:
 
     @classmethod
     def at(cls, url: str, retry: RetryPolicy | None = None, seed: int | None = None) -> Objects:
-        """The objects below `s3://BUCKET/PREFIX`. Raises BadLocation; connects to nothing yet."""
+        """Return the objects below `s3://BUCKET/PREFIX`; connects lazily. Raises BadLocation."""
         retry = retry or RetryPolicy()
         return cls(
             location=Location.parse(url),
@@ -89,16 +89,16 @@ class Objects:
         )
 
     def below(self, name: str) -> Objects:
-        """The objects of a folder, over the same connection."""
+        """Return the objects of a folder, over the same connection."""
         return dataclasses.replace(self, location=self.location.below(name))
 
     def with_deadline(self, seconds: float) -> Objects:
-        """The same, but nothing is tried again after so many seconds from now, or once cancelled."""
+        """Return the same objects without retries after `seconds` from now or once cancelled."""
         until = min(self.until, time.monotonic() + seconds)
         return dataclasses.replace(self, until=until, cancelled=threading.Event())
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[ListedObject]:
-        """Objects whose name begins with `prefix`, and comes after `after`, by name."""
+        """Yield objects whose name begins with `prefix` and sorts after `after`, sorted by name."""
         more = {"StartAfter": self.location.key(after)} if after else {}
         for page in self._pages("list_objects_v2", prefix, _LIST_MARKERS, more):
             now = parsedate_to_datetime(page["ResponseMetadata"]["HTTPHeaders"]["date"])
@@ -111,27 +111,27 @@ class Objects:
                 )
 
     def folders(self) -> Iterator[str]:
-        """Names up to their first slash, each once: what a file system would call folders."""
+        """Yield distinct names up to their first slash."""
         for page in self._pages("list_objects_v2", "", _LIST_MARKERS, {"Delimiter": "/"}):
             for entry in page.get("CommonPrefixes", ()):
                 yield self._name(entry["Prefix"]).removesuffix("/")
 
     def unfinished_uploads(self, prefix: str = "") -> Iterator[tuple[str, str]]:
-        """Multipart uploads that nobody has finished: name and number of each."""
+        """Yield name and id of unfinished multipart uploads."""
         for page in self._pages("list_multipart_uploads", prefix, _UPLOAD_MARKERS, {}):
             for entry in page.get("Uploads", ()):
                 yield self._name(entry["Key"]), entry["UploadId"]
 
     def size(self, name: str) -> int:
-        """Bytes of an object. Raises ObjectMissing."""
+        """Return the size of an object in bytes. Raises ObjectMissing."""
         return int(self.call("head_object", name)["ContentLength"])
 
     def read(self, name: str, start: int = 0, count: int | None = None) -> bytes:
-        """`count` bytes from `start`, or all that is left. Raises ObjectMissing."""
+        """Return `count` bytes from `start`, or the rest. Raises ObjectMissing."""
         return self.read_tagged(name, start, count)[0]
 
     def read_tagged(self, name: str, start: int = 0, count: int | None = None) -> tuple[bytes, str]:
-        """Bytes as `read`, and the ETag of what they were read from."""
+        """Return bytes as `read`, and the object's ETag."""
         if count == 0:
             return b"", ""
         end = "" if count is None else start + count - 1
@@ -147,9 +147,9 @@ class Objects:
         return self._try(lambda client: whole(self._ask(client, "get_object", name, which)), name)
 
     def chunks(self, name: str, *, count: int | None = None) -> Iterator[bytes]:
-        """An object of any size in pieces, read ahead. Raises ObjectMissing.
+        """Yield an object in chunks with read-ahead. Raises ObjectMissing.
 
-        Who knows its size gives it as `count`, and saves a request.
+        `count` is the size if known, which saves a request.
         """
         size = self.size(name) if count is None else count
         with ThreadPoolExecutor(READERS, thread_name_prefix="s3-read") as threads:
@@ -158,9 +158,9 @@ class Objects:
     def read_ahead(
         self, name: str, size: int, threads: ThreadPoolExecutor
     ) -> Generator[bytes, None, None]:
-        """The first `size` bytes of an object, CHUNK_BYTES at a time.
+        """Yield the first `size` bytes of an object, CHUNK_BYTES at a time.
 
-        At most READERS pieces are under way or waiting; none is once the iterator is closed.
+        At most READERS chunks are in flight or waiting; none once the iterator is closed.
         """
         objects = self.with_deadline(float("inf"))
         jobs: deque[Future[bytes]] = deque()
@@ -178,14 +178,14 @@ class Objects:
                 job.cancel()
 
     def put(self, name: str, content: bytes, *, sha256: str | None = None) -> str:
-        """Write a whole object over whatever is there; S3 compares its SHA-256. Returns its ETag."""
+        """Write an object unconditionally; S3 verifies its SHA-256. Returns its ETag."""
         return self._put(name, content, sha256, {})
 
     def create(self, name: str, content: bytes, *, instead_of: str | None = None) -> str:
-        """Write an object that is not there yet, or only in place of the one with this ETag.
+        """Create an object, or replace the one with ETag `instead_of`. Returns the ETag.
 
-        `content` must be nobody else's: when the condition does not hold, but the object says what
-        was to be written, an earlier try has done it. Returns the ETag. Raises ObjectExists.
+        `content` must be unique: if the condition fails but the object has this content, an earlier
+        try has written it. Raises ObjectExists.
         """
         condition = {"IfMatch": instead_of} if instead_of else {"IfNoneMatch": "*"}
         try:
@@ -199,7 +199,7 @@ class Objects:
             return etag
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete objects; one that is not there is no error."""
+        """Delete objects; missing ones are ignored."""
         left = list(names)
         while left:
             now, left = left[:_LISTED_AT_ONCE], left[_LISTED_AT_ONCE:]
@@ -215,7 +215,7 @@ class Objects:
     def _pages(
         self, operation: str, prefix: str, markers: Mapping[str, str], more: Mapping[str, str]
     ) -> Iterator[Any]:
-        """Every page of a list; `markers`: what to pass on from one page to the next."""
+        """Yield every page of a list; `markers` maps request fields to those of the page before."""
         following = dict(more)
         while True:
             page = self.call(operation, prefix, key="Prefix", **following)

@@ -1,4 +1,4 @@
-"""A connection to S3 whose credentials come from the environment and nowhere else.
+"""A connection to S3 with credentials from the environment only.
 
 That is Pod Identity (AWS_CONTAINER_CREDENTIALS_FULL_URI), a web identity, or keys in variables: a
 training pod must not fall back to its node's role, and a file in a home directory must not decide
@@ -17,9 +17,9 @@ _DEFAULT_REGION: Final = "us-east-1"
 
 
 class Connection:
-    """One client, made on first use, and anew when its credentials are no longer taken.
+    """One client, created on first use and again when its credentials are rejected.
 
-    Threads share it; a process that forks must make its own.
+    Thread-safe; a forked process must create its own.
     """
 
     def __init__(self, *, answer_s: float, connections: int) -> None:
@@ -29,7 +29,7 @@ class Connection:
         self._client: Any = None
 
     def client(self) -> Any:
-        """botocore's client."""
+        """Return botocore's client."""
         with self._lock:
             if self._client is None:
                 self._client = _connect(self._answer_s, self._connections)

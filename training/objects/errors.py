@@ -28,7 +28,7 @@ class AccessDenied(ObjectError):
 
 
 class ObjectsUnavailable(ObjectError):
-    """Tried until retry was used up: throttled, failing, slow, or not reachable."""
+    """Retries are exhausted: throttled, failing, slow or unreachable."""
 
 
 @dataclass(frozen=True, kw_only=True)

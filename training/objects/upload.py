@@ -1,10 +1,9 @@
-"""One large object out of pieces of memory: parts in parallel, through buffers made once.
+"""Multipart upload of chunks of memory, parts in parallel through reused buffers.
 
     pieces --copy + SHA-256--> a free buffer --CRC-32, request--> S3      (at most `lanes` at a time)
 
-A piece is copied into a buffer that was touched before, which costs little; S3 compares each part
-with its CRC-32, and the SHA-256 of the whole is the reader's. A small object is one request, whose
-SHA-256 S3 compares itself. An upload that fails is aborted: its parts would be paid for.
+S3 verifies each part by CRC-32; readers verify the SHA-256 of the whole. A small object is one
+request, whose SHA-256 S3 verifies. A failed upload is aborted: its parts would be billed.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ Count on 85 to 90 MB/s for each: "Performance design patterns for Amazon S3" in 
 _MAX_PARTS: Final = 10_000
 """docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html"""
 _BLOCK: Final = 1024 * 1024
-"""Copied and hashed at a time: in cache between the two."""
+"""Block to copy and hash: small enough to stay in the CPU cache in between."""
 _ABORT_S: Final = 5.0
 
 Part = dict[str, Any]
-"""PartNumber, ETag and ChecksumCRC32, as S3 wants to hear them again in the end."""
+"""PartNumber, ETag and ChecksumCRC32, as complete_multipart_upload expects them."""
 
 
 class Uploader:
-    """Writes objects through its own buffers and threads. Threads may share it."""
+    """Writes objects through its own buffers and threads. Thread-safe."""
 
     def __init__(self, *, part_bytes: int = PART_BYTES, lanes: int = LANES) -> None:
         self._part_bytes = part_bytes
@@ -50,10 +49,10 @@ class Uploader:
     def write(
         self, objects: Objects, name: str, chunks: Sequence[bytes | memoryview]
     ) -> tuple[int, str]:
-        """The object `name` as the concatenation of `chunks`; its size and SHA-256.
+        """Write the concatenation of `chunks` to `name`; return size and SHA-256.
 
-        `chunks` are bytes or 1-D memoryviews of format B. Raises ObjectError; then there is no
-        such object, unless S3 could not be asked any more.
+        `chunks` are bytes or 1-D memoryviews of format B. Raises ObjectError; then the object does
+        not exist, unless S3 became unreachable.
         """
         total = sum(len(chunk) for chunk in chunks)
         if total <= self._part_bytes:
@@ -129,8 +128,8 @@ class Uploader:
                 "complete_multipart_upload", name, UploadId=upload, MultipartUpload=parts_of_it
             )
         except ObjectMissing:
-            # A try before this one has worked and was answered with an error; nobody else knows
-            # this upload, so what is there is ours.
+            # An earlier try succeeded but returned an error; this upload id is private, so an
+            # object of this size is this upload's.
             if objects.size(name) != total:
                 raise
 
@@ -139,7 +138,7 @@ _CHECKED: Final = {"ChecksumAlgorithm": "CRC32"}
 
 
 class _Pieces:
-    """The concatenation of chunks, copied out in order and hashed on the way."""
+    """The concatenation of chunks, copied in order and hashed."""
 
     def __init__(self, chunks: Sequence[bytes | memoryview]) -> None:
         self._blocks = _blocks(chunks)
@@ -147,7 +146,7 @@ class _Pieces:
         self.digest = hashlib.sha256()
 
     def fill(self, out: memoryview) -> None:
-        """The next bytes in all of `out`; there must be as many."""
+        """Fill `out` with the next bytes; there must be as many."""
         filled = 0
         while filled < len(out):
             if not self._left:

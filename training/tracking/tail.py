@@ -1,4 +1,4 @@
-"""Whole JSON lines of a file that somebody else is appending to."""
+"""Read complete JSON lines of a file that another process appends to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Tail:
-    """Each line once, from the beginning; a file put in its place is read from its beginning."""
+    """Yields each line once; a file that replaces it is read from its beginning."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -18,7 +18,7 @@ class Tail:
         self._torn = b""
 
     def lines(self, most: int) -> list[dict[str, Any]]:
-        """Up to `most` new lines; empty when there is none at the moment."""
+        """Return up to `most` new lines; empty if there are none yet."""
         self._follow()
         found: list[dict[str, Any]] = []
         while self._stream and len(found) < most:
@@ -36,7 +36,7 @@ class Tail:
         return found
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._stream:
             self._stream.close()
             self._stream = None

@@ -1,1 +1,1 @@
-"""Checks of nodes, run on the nodes themselves: GPUs compute, ranks meet, the network carries collectives."""
+"""Checks that run on nodes: GPU compute, rendezvous, collectives and a short training."""

@@ -1,4 +1,4 @@
-"""All-reduce over all ranks: is the sum right, and how fast does it come?
+"""All-reduce over all ranks: correctness and bus bandwidth.
 
 Bus bandwidth is what nccl-tests report under that name: bytes x 2 (n - 1) / n / seconds, which compares
 with the speed of the slowest link whatever the number of ranks n is. In GB/s: 10^9 bytes.
@@ -19,31 +19,31 @@ from training.trainer.parallel.world import World
 
 MIB: Final = 1 << 20
 SIZES_MIB: Final = {"cuda": (1, 16, 64, 256), "cpu": (1, 4, 16)}
-"""Sent by each rank at once; small ones tell latency, large ones bandwidth."""
+"""Message sizes per rank: small ones show latency, large ones bandwidth."""
 _WARM_UP: Final = 2
 _TIMED: Final = 8
 _PERIOD: Final = 251
-"""Values repeat after this many elements: a prime, so that no chunk of a ring begins alike."""
+"""Period of the values: a prime, so that chunks of a ring differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One size."""
+    """Result for one message size."""
 
     mib: int
     gbps: float
     """Bus bandwidth in GB/s, by the slowest rank's clock."""
     wrong: int
-    """Elements whose sum was wrong, over all ranks."""
+    """Elements with a wrong sum, over all ranks."""
 
 
 def measure_all_reduce(world: World) -> list[Measurement]:
-    """Every size in turn. All ranks call it and get the same."""
+    """Measure every size; all ranks call it and get the same result."""
     return [_one(world, mib) for mib in SIZES_MIB[world.device.type]]
 
 
 def best_gbps(measured: Sequence[Measurement]) -> float:
-    """The highest bandwidth of all sizes."""
+    """Return the highest bandwidth of all sizes."""
     return max(one.gbps for one in measured)
 
 
@@ -66,12 +66,12 @@ def _one(world: World, mib: int) -> Measurement:
 
 
 def bus_gbps(size: int, ranks: int, seconds: float) -> float:
-    """Bus bandwidth in GB/s of an all-reduce of `size` bytes."""
+    """Return the bus bandwidth in GB/s of an all-reduce of `size` bytes."""
     return size * 2 * (ranks - 1) / ranks / seconds / 1e9
 
 
 def _wrong(world: World, elements: int) -> float:
-    """Elements of this rank that are not the sum of all ranks'; whole numbers add up exactly."""
+    """Return this rank's elements with a wrong sum; integers add up exactly."""
     pattern_E = torch.arange(elements, device=world.device).remainder_(_PERIOD).float()
     work_E = pattern_E * (world.rank + 1)
     dist.all_reduce(work_E)

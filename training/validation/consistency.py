@@ -1,4 +1,4 @@
-"""Facts of several ranks against each other and against what the stack says. Pure."""
+"""Compare facts of ranks with each other and with the pool's specification."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ALIKE: Final[Mapping[str, tuple[str, str]]] = {
     "cuda": ("CUDA versions", "use one image, by digest, in all pods"),
     "nccl": ("NCCL versions", "use one image, by digest, in all pods"),
 }
-"""Facts that are the same on all ranks: what to call them, and what helps where they differ."""
+"""Facts that must be equal on all ranks: display name and remedy."""
 
 _NETWORK_REMEDY: Final = (
     "compare the MTU of the nodes' interfaces and of what is between them: subnets, jumbo frames, "
@@ -33,7 +33,7 @@ _NETWORK_REMEDY: Final = (
 
 
 def first_finding(ranks: Sequence[Facts], expected: Expected) -> Finding | None:
-    """What is wrong, the most likely root first; None: all is as it should be."""
+    """Return the most likely root cause, or None if the facts are consistent."""
     return next(_findings(ranks, expected), None)
 
 
@@ -49,7 +49,7 @@ def _findings(ranks: Sequence[Facts], expected: Expected) -> Iterator[Finding]:
 
 
 def format_by_value(ranks: Sequence[Facts], name: str) -> str:
-    """`VALUE on NODE, NODE; VALUE on NODE`."""
+    """Return `VALUE on NODE, NODE; VALUE on NODE`."""
     nodes: dict[str, list[str]] = {}
     for one in ranks:
         at = nodes.setdefault(str(one[name]), [])
@@ -59,7 +59,7 @@ def format_by_value(ranks: Sequence[Facts], name: str) -> str:
 
 
 def cross_zone_notes(ranks: Sequence[Facts]) -> list[str]:
-    """What is no failure and costs something."""
+    """Return notes on ranks in several zones: no failure, but slower collectives."""
     if len(_values(ranks, "zone") - {""}) > 1:
         return [
             f"ranks are in several zones, which slows collectives: {format_by_value(ranks, 'zone')}"
@@ -110,7 +110,7 @@ def _models(ranks: Sequence[Facts], expected: Sequence[str]) -> Iterator[Finding
 
 
 def _is_one_of(rank: Facts, models: Sequence[str]) -> bool:
-    """Whether the device's name, such as `NVIDIA A100-SXM4-80GB`, has all words of one of these: a100-80gb."""
+    """Return whether a device name such as `NVIDIA A100-SXM4-80GB` has all words of a model: a100-80gb."""
     return any(_words(model) <= _words(str(rank["model"])) for model in models)
 
 

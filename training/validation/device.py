@@ -1,4 +1,4 @@
-"""The device that ranks of this image compute on, and the versions of what is beneath."""
+"""Facts of the compute device: model, driver, CUDA and NCCL versions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CPU_INFO: Final = Path("/proc/cpuinfo")
 
 
 def device_facts(device: torch.device) -> dict[str, Any]:
-    """Facts under the names that they have in a check's line; empty text where there is none."""
+    """Return facts by their names in a check's result line; empty text if unknown."""
     if device.type != "cuda":
         return {"device": "cpu", "model": _cpu_model(), "driver": "", "cuda": "", "nccl": ""}
     return {
@@ -26,8 +26,8 @@ def device_facts(device: torch.device) -> dict[str, Any]:
 
 
 def _driver() -> str:
-    """Version of the node's driver, by its own library."""
-    with contextlib.suppress(Exception):  # a fact less is no failed check
+    """Return the version of the node's driver from NVML."""
+    with contextlib.suppress(Exception):  # a missing fact must not fail the check
         import pynvml  # type: ignore[import-untyped]
 
         pynvml.nvmlInit()

@@ -1,4 +1,4 @@
-"""What the stack says of a pool's nodes; what it does not say is not checked."""
+"""Expected facts of a pool's nodes, from the stack; missing ones are not checked."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """Facts that nodes must show. As JSON: an object with some of these names."""
+    """Facts that nodes must have; in JSON an object with any of these keys."""
 
     models: tuple[str, ...] = ()
-    """GPU models as in the label gpu.model: a100. Any of them; none: whatever it is."""
+    """Allowed GPU models as in the label gpu.model, such as a100; empty allows any."""
     mtu: int | None = None
-    """Bytes, of the interface that collectives use."""
+    """MTU in bytes of the interface that collectives use."""
     zone: str = ""
     fabric_devices: int | None = None
-    """EFA or RDMA devices that a pod sees, at least."""
+    """Minimum number of EFA or RDMA devices in a pod."""
     gbps: float | None = None
-    """Bus bandwidth of the collective check at least, in GB/s (10^9 bytes)."""
+    """Minimum bus bandwidth of the collective check in GB/s (10^9 bytes)."""
 
     @classmethod
     def from_json(cls, text: str) -> Expected:
-        """Raises ValueError naming what is unknown or malformed."""
+        """Parse JSON. Raises ValueError for unknown keys and malformed text."""
         values = json.loads(text)
         if not isinstance(values, dict):
             raise ValueError("not a JSON object")

@@ -1,7 +1,7 @@
-"""This node's part of a check that ranks of several nodes do together.
+"""This node's part of a check by ranks of several nodes.
 
-It starts the ranks as runs start theirs (`training.trainer.launch`), waits for them as long as is fair, and
-says what became of them. A rank that dies or never comes is a cause like any other.
+It starts the ranks with `training.trainer.launch`, as runs do, waits for them with a timeout, and reports
+the result. A rank that dies or never joins is reported as a cause.
 """
 
 from __future__ import annotations
@@ -25,52 +25,52 @@ from training.validation import host
 from training.validation.verdict import Finding, Verdict
 
 _LAST_LINES: Final = 20
-"""Of the launcher: what is kept for the cause."""
+"""Lines of the launcher's output kept to find the cause."""
 _GRACE_S: Final = 10
-"""For the ranks to end after SIGTERM."""
+"""Time for the ranks to end after SIGTERM."""
 _NOT_MET: Final = "the nodes did not meet"
-"""What the launcher says of a rendezvous that failed."""
+"""The launcher's message for a failed rendezvous."""
 
 INTERRUPTED: Final = Finding(cause="told to stop before it was done", remedy="start it again")
 
 
 RESULTS_ENV: Final = "TRAINYARD_VALIDATION_RESULTS"
-"""The folder."""
+"""Folder where ranks write their results."""
 OUTCOME: Final = "outcome.json"
-"""What the first rank of the node found: `finding` and `facts`."""
+"""Result of the node's first rank: `finding` and `facts`."""
 FAILED: Final = "failed-"
-"""Begins the name of a file with why a rank failed; its number follows."""
+"""Prefix of files with the error of a failed rank; its number follows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gang:
-    """Who takes part, and where they meet; equal in all pods of a gang."""
+    """Members and rendezvous of a gang; equal in all its pods."""
 
     nodes: int
     processes: int
     """Ranks per node."""
     job: str
-    """Names the rendezvous."""
+    """Id of the rendezvous."""
     leader: str = ""
     """Host name of the first pod; empty for one node."""
     port: int = 0
-    """Of the rendezvous there."""
+    """Rendezvous port on the leader."""
     device: str = "auto"
     """auto, cpu or cuda."""
     join_s: int = 300
-    """For all nodes to meet: a gang's pods may start minutes apart."""
+    """Rendezvous timeout: pods of a gang may start minutes apart."""
     collective_s: float = 60.0
-    """A collective that waits longer has failed."""
+    """Timeout of a collective."""
     work_s: int = 600
-    """For the check itself, once they have met."""
+    """Timeout of the check after the rendezvous."""
 
     @property
     def patience_s(self) -> int:
-        """From the start to the end, in seconds."""
+        """Total timeout in seconds."""
         return self.join_s + self.work_s
 
     def command(self, check: str, expect: str) -> list[str]:
-        """What starts this node's ranks."""
+        """Return the command that starts this node's ranks."""
         meet = (
             [
                 f"--nnodes={self.nodes}",
@@ -96,7 +96,7 @@ class Gang:
 
 @dataclass(kw_only=True)
 class LaunchResult:
-    """How the launcher ended."""
+    """Exit of the launcher."""
 
     code: int
     in_time: bool = True
@@ -105,14 +105,14 @@ class LaunchResult:
 
 
 def run_check(gang: Gang, validation: str, check: str, expect: str) -> Verdict:
-    """Run this node's part of `check`; never raises for what ranks do."""
+    """Run this node's part of `check`; never raises for failures of ranks."""
     with tempfile.TemporaryDirectory(prefix="trainyard-validation-") as folder:
         ended = _launch(gang, gang.command(check, expect), Path(folder))
         return judge(gang, validation, ended, Path(folder))
 
 
 def judge(gang: Gang, validation: str, ended: LaunchResult, folder: Path) -> Verdict:
-    """What the ranks found, or else why they did not get there."""
+    """Return the ranks' result, or why there is none."""
     outcome = folder / OUTCOME
     if ended.code == 0 and outcome.exists():
         told: dict[str, Any] = json.loads(outcome.read_text())
@@ -123,7 +123,7 @@ def judge(gang: Gang, validation: str, ended: LaunchResult, folder: Path) -> Ver
 
 
 def _why(gang: Gang, ended: LaunchResult, failures: list[str]) -> Finding:
-    """The cause of a check that did not come to its end, the most certain first."""
+    """Return the cause of an unfinished check, the most certain first."""
     meeting = [line for line in ended.output if _NOT_MET in line]
     if ended.interrupted:
         return INTERRUPTED
@@ -150,7 +150,7 @@ def _why(gang: Gang, ended: LaunchResult, failures: list[str]) -> Finding:
 
 def _of_meeting(gang: Gang, said: str) -> Finding:
     place, reason = f"{gang.leader}:{gang.port}", said.partition(_NOT_MET)[2].lstrip(": ")
-    # torch's RendezvousConnectionError; one that only ran out of time says nothing of a connection.
+    # torch's RendezvousConnectionError; a timeout does not mention the connection.
     if "connection" in reason.lower():
         return Finding(
             cause=f"the place to meet, {place}, cannot be reached: {reason.strip()}",
@@ -181,7 +181,7 @@ def _launch(gang: Gang, command: list[str], results: Path) -> LaunchResult:
     environment = os.environ | {RESULTS_ENV: str(results)}
     lines: collections.deque[str] = collections.deque(maxlen=_LAST_LINES)
     ended, children = LaunchResult(code=1), list[subprocess.Popen[str]]()
-    # Before there is a child: as a container's first process this one would else not notice.
+    # Before there is a child: as PID 1 of a container this process ignores SIGTERM by default.
     before = signal.signal(signal.SIGTERM, _passing_on(children, ended))
     try:
         child = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
@@ -201,7 +201,7 @@ def _launch(gang: Gang, command: list[str], results: Path) -> LaunchResult:
 
 
 def _wait(child: subprocess.Popen[str], patience_s: float, ended: LaunchResult) -> None:
-    """Until it has ended; one that takes too long is ended."""
+    """Wait for the launcher; end it after the timeout."""
     try:
         ended.code = child.wait(patience_s)
     except subprocess.TimeoutExpired:

@@ -1,7 +1,7 @@
-"""The check that a run can require: its own pods measure their collectives, then become the run.
+"""The gate of a run: its own pods measure their collectives before they start training.
 
-It runs where the run will, with its environment, its GPUs and its network, and replaces itself by the run's
-own command when the bandwidth suffices. Why not before admission: docs/adr/0023.
+It runs with the run's environment, GPUs and network, and execs the run's command when the bandwidth is
+sufficient. Why not before admission: docs/adr/0023.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from training.validation.verdict import Verdict, report_verdict
 
 
 def gate_port(port: int) -> int:
-    """A port of runs that is not the run's own, whose socket could still be closing when the run begins."""
+    """Return a rendezvous port other than the run's, whose socket could still be closing at its start."""
     return RENDEZVOUS_PORT_BASE + (port + 1 - RENDEZVOUS_PORT_BASE) % RENDEZVOUS_PORT_COUNT
 
 
 def run_gate(taking_part: Gang, gbps: float, command: Sequence[str]) -> int:
-    """Become `command` if its gang's collectives reach `gbps` GB/s of bus bandwidth; else the exit code."""
+    """Exec `command` if the gang reaches `gbps` GB/s of bus bandwidth; else return the exit code."""
     verdict = gang.run_check(taking_part, "collective", "collective", json.dumps({"gbps": gbps}))
     code = report_verdict(verdict)
     if code == 0:
@@ -37,7 +37,7 @@ def _is_interrupted(verdict: Verdict) -> bool:
 
 
 def exec_command(command: Sequence[str]) -> NoReturn:
-    """Replace this process by the run's."""
+    """Replace this process by the run's command."""
     sys.stdout.flush()
     sys.stderr.flush()
     os.execvp(command[0], list(command))

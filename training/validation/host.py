@@ -1,4 +1,4 @@
-"""What this node is and how it is wired, without torch: name, zone, interface, MTU, fabric."""
+"""Facts of this node without torch: name, zone, interface, MTU and fabric devices."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Interface:
 
 
 def interfaces() -> list[Interface]:
-    """All of this network namespace that have an IPv4 address."""
+    """Return interfaces of this network namespace with an IPv4 address."""
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
@@ -65,7 +65,7 @@ def _mtu(probe: socket.socket, name: str) -> int:
 
 
 def match_interfaces(pattern: str, known: Sequence[Interface]) -> list[Interface]:
-    """Those that a value of NCCL_SOCKET_IFNAME means: prefixes, `=` for whole names, `^` for all but."""
+    """Return interfaces matching NCCL_SOCKET_IFNAME: prefixes, `=` for exact names, `^` to exclude."""
     wanted = pattern.lstrip("^=").split(",")
     exact = pattern.startswith(("=", "^="))
 
@@ -76,7 +76,7 @@ def match_interfaces(pattern: str, known: Sequence[Interface]) -> list[Interface
 
 
 def interface_of_address(address: str, known: Sequence[Interface]) -> Interface | None:
-    """The interface whose network has this address, the narrowest if several have."""
+    """Return the interface with the narrowest network that contains the address."""
     if not address or ":" in address:
         return None
     wanted = ipaddress.ip_address(address)
@@ -87,9 +87,9 @@ def interface_of_address(address: str, known: Sequence[Interface]) -> Interface 
 def collective_interface(
     environment: Mapping[str, str], known: Sequence[Interface]
 ) -> Interface | None:
-    """The interface that collectives over sockets use: the one that is set, else the pod's own.
+    """Return the interface of socket collectives: the configured one, else the pod's own.
 
-    None: the setting matches none, or the pod's address is not known.
+    None if the setting matches no interface or the pod's address is unknown.
     """
     pattern = interface_setting(environment).partition("=")[2]
     named = match_interfaces(pattern, known) if pattern else list(known)
@@ -98,14 +98,14 @@ def collective_interface(
 
 
 def interface_setting(environment: Mapping[str, str]) -> str:
-    """`NAME=VALUE` of the variable that says which interfaces to use; empty: none does."""
+    """Return `NAME=VALUE` of the variable that selects interfaces; empty if none is set."""
     return next(
         (f"{name}={environment[name]}" for name in _SOCKET_ENVS if environment.get(name)), ""
     )
 
 
 def host_facts(environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """Facts of this node under the names that they have in a check's line."""
+    """Return facts of this node by their names in a check's result line."""
     interface = collective_interface(environment, interfaces())
     wanted = "" if interface else interface_setting(environment)
     return {

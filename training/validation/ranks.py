@@ -1,7 +1,7 @@
 """One rank of a check: `python -m training.validation.ranks`, started by the launcher of runs.
 
-The first rank of each node leaves what was found in the folder that RESULTS_ENV names; a rank that fails
-leaves why. A check that found something wrong has run all the same: its ranks end with 0.
+The first rank of each node writes the result to the folder that RESULTS_ENV names; a failing rank writes its
+error. Ranks of a check that found a problem still exit with 0.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _config(asked: argparse.Namespace) -> TrainerConfig:
 
 
 def _collective(world: World, _: TrainerConfig, expected: Expected) -> Found:
-    """Facts compared, sums checked, bandwidth measured."""
+    """Compare facts, verify sums and measure bandwidth."""
     ranks, own = _facts(world)
     wrong = consistency.first_finding(ranks, expected)
     measured = bandwidth.measure_all_reduce(world)
@@ -88,7 +88,7 @@ def _too_slow(best: float, wanted: float, own: Mapping[str, Any]) -> Finding:
 
 
 def _training(world: World, config: TrainerConfig, expected: Expected) -> Found:
-    """A short training on all ranks."""
+    """Run a short training on all ranks."""
     ranks, own = _facts(world)
     trained = short_training.train(config, world)
     facts = own | {
@@ -112,7 +112,7 @@ CHECKS: Final[Mapping[str, Callable[[World, TrainerConfig, Expected], Found]]] =
 
 
 def _facts(world: World) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Of every rank, in their order, and what this node's line says."""
+    """Return the facts of every rank in order, and those of this node's result line."""
     mine = host.host_facts() | device.device_facts(world.device)
     told = [mine] if world.size == 1 else _gather_facts(world, mine)
     nodes = sorted({str(one["node"]) for one in told})
@@ -138,5 +138,5 @@ if __name__ == "__main__":
     report_exit_code(code)
     sys.stdout.flush()
     sys.stderr.flush()
-    # Taking torch apart can hang when other ranks are gone.
+    # torch's teardown can hang when other ranks are gone.
     os._exit(code)

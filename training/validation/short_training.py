@@ -1,7 +1,7 @@
-"""A short training of the trainer's own network by its own parallel code, on data made on the spot.
+"""A short training with the trainer's own network and parallel code on generated data.
 
-It needs no dataset and writes no checkpoint: those have checks of their own (`python -m training.checkpoint`).
-Every sample counts upwards from somewhere, so a network that learns at all learns it in a few steps.
+It needs no dataset and writes no checkpoint. Every sample is a sequence of consecutive numbers, which a working
+network learns in a few steps.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from training.trainer.parallel.world import World
 
 STEPS: Final = 40
 _SAMPLES: Final = 16
-"""Of each rank in each step."""
+"""Samples per rank and step."""
 _SEQUENCE: Final = 32
 _VOCABULARY: Final = 257
 _LEARNED: Final = 0.8
-"""Of the first loss: what the last one is at most."""
+"""Maximum ratio of the last loss to the first."""
 
 SETTINGS: Final[dict[str, Any]] = {
     "steps": STEPS,
@@ -32,35 +32,35 @@ SETTINGS: Final[dict[str, Any]] = {
     "optimizer": {"learning_rate": 0.01},
     "schedule": {"warmup_steps": 0},
 }
-"""The trainer's; the batch follows from the number of ranks."""
+"""Trainer settings; the batch follows from the number of ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingResult:
-    """What came of it; the same on all ranks."""
+    """Result of the training; equal on all ranks."""
 
     first_loss: float
     last_loss: float
     """Means over all ranks, in nats per token."""
     tokens_per_s: float
     ranks_agree: bool
-    """Whether all ranks hold the same parameters in the end."""
+    """Whether all ranks hold the same parameters at the end."""
 
     @property
     def learned(self) -> bool:
-        """Whether the loss went down as it must."""
+        """Whether the loss decreased enough."""
         return math.isfinite(self.last_loss) and self.last_loss < _LEARNED * self.first_loss
 
 
 def trainer_settings(world_size: int) -> dict[str, Any]:
-    """The trainer's settings for so many ranks."""
+    """Return the trainer's settings for a world size."""
     batch = {"global_samples": _SAMPLES * world_size, "micro_samples": _SAMPLES}
     return {**SETTINGS, "batch": batch}
 
 
 def train(config: TrainerConfig, world: World) -> TrainingResult:
-    """All ranks call it."""
-    # Only here: checks that train nothing do not pay for loading transformers.
+    """Train STEPS steps; all ranks call it."""
+    # Late import: other checks do not load transformers.
     from training.trainer.optimizer import adamw
     from training.trainer.parallel import build
 
@@ -86,7 +86,7 @@ def train(config: TrainerConfig, world: World) -> TrainingResult:
 
 
 def _samples(world: World, step: int) -> torch.Tensor:
-    """Samples of this rank, shape [B, S + 1]."""
+    """Return this rank's samples, shape [B, S + 1]."""
     first = (step * world.size + world.rank) * _SAMPLES
     starts_B1 = torch.arange(first, first + _SAMPLES).unsqueeze(1) * 7
     rows_BS1 = (starts_B1 + torch.arange(_SEQUENCE + 1)) % _VOCABULARY

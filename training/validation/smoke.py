@@ -1,4 +1,4 @@
-"""Does this node's hardware compute? Driver, GPUs, ECC, and a product of matrices that must be exact."""
+"""Smoke test of a node's hardware: driver, GPU count, ECC errors and an exact matrix product."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _RUNTIME_REMEDY: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """A GPU as nvidia-smi tells of it."""
+    """A GPU as reported by nvidia-smi."""
 
     index: str
     name: str
     driver: str
     uuid: str
     ecc_errors: str
-    """Uncorrectable ones since the driver was loaded; not a number where there is no ECC."""
+    """Uncorrectable errors since the driver was loaded; not a number without ECC."""
 
 
 def run_smoke(processes: int, device: str, expected: Expected) -> Verdict:
@@ -53,7 +53,7 @@ def run_smoke(processes: int, device: str, expected: Expected) -> Verdict:
 
 
 class _HardwareError(Exception):
-    """The hardware cannot be asked."""
+    """The hardware check cannot run."""
 
     def __init__(self, cause: str, remedy: str) -> None:
         super().__init__(cause)
@@ -80,7 +80,7 @@ def _nvidia_smi() -> list[Gpu]:
 
 
 def parse_nvidia_smi(text: str) -> Iterator[Gpu]:
-    """GPUs of nvidia-smi's CSV."""
+    """Yield the GPUs of nvidia-smi's CSV output."""
     for line in text.splitlines():
         fields = [part.strip() for part in line.split(",")]
         if len(fields) == len(_ASKED):
@@ -89,7 +89,7 @@ def parse_nvidia_smi(text: str) -> Iterator[Gpu]:
 
 
 def check_driver(gpus: list[Gpu], wanted: int) -> Finding | None:
-    """What nvidia-smi's answer says by itself."""
+    """Return a problem visible in nvidia-smi's output: missing GPUs or ECC errors."""
     if len(gpus) != wanted:
         return Finding(
             cause=f"nvidia-smi shows {len(gpus)} GPUs; the pod asked for {wanted}",
@@ -108,7 +108,7 @@ def check_driver(gpus: list[Gpu], wanted: int) -> Finding | None:
 def _compute(
     processes: int, device: str, expected: Expected, known: dict[str, Any]
 ) -> tuple[Finding | None, dict[str, Any]]:
-    """Every GPU, or the CPU, multiplies; facts of the first."""
+    """Multiply matrices on every GPU, or the CPU; return a problem and the first device's facts."""
     import torch
 
     from training.validation import device as devices
@@ -139,10 +139,10 @@ def _compute(
 
 
 def wrong_rows(place: torch.device) -> int:
-    """Rows of a product whose sum is not what the factors say, over some rounds.
+    """Return the number of wrong rows of matrix products over several rounds.
 
-    All entries are whole numbers so small that float32 and TF32 multiply and add them exactly, so the sum of
-    a row can be had without the product: (L R) 1 = L (R 1).
+    Entries are integers that float32 and TF32 multiply and add exactly, so row sums can be computed without the
+    product: (L R) 1 = L (R 1).
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""What a check found: one line of JSON, the last of its pod's log, and an exit code."""
+"""Result of a check: a line of JSON, the last of its pod's log, and an exit code."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, Final
 
 TERMINATION_LOG: Final = Path("/dev/termination-log")
-"""The kubelet copies it into the pod's status: for who may see pods and not their logs."""
+"""Copied by the kubelet to the pod's status, for users who may read pods but not logs."""
 _TERMINATION_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """Why a check failed, and what would help; a line each."""
+    """Cause of a failed check and its remedy; one line each."""
 
     cause: str
     remedy: str
@@ -30,7 +30,7 @@ class Verdict:
     validation: str
     """Which check: smoke, collective, train-single, train-multi, queueing-low, queueing-high."""
     finding: Finding | None = None
-    """None: it passed."""
+    """None if it passed."""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -39,7 +39,7 @@ class Verdict:
         return self.finding is None
 
     def line(self) -> str:
-        """One line of JSON: validation, ok, cause, remedy, then the facts."""
+        """Return one line of JSON: validation, ok, cause, remedy, then the facts."""
         said = {
             "validation": self.validation,
             "ok": self.ok,
@@ -50,11 +50,11 @@ class Verdict:
 
 
 def report_verdict(verdict: Verdict, termination_log: Path = TERMINATION_LOG) -> int:
-    """Say it; returns the exit code, 0 or 1."""
+    """Print the verdict and copy it to the termination log; return the exit code, 0 or 1."""
     line = verdict.line()
     print(line, flush=True)
     sys.stderr.flush()
-    # Absent outside of Kubernetes; the log has the line anyway.
+    # Missing outside of Kubernetes; the log has the line anyway.
     with contextlib.suppress(OSError):
         if termination_log.exists():
             termination_log.write_text(line[:_TERMINATION_BYTES])
