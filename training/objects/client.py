@@ -1,7 +1,7 @@
 """Objects of one location: list, read, write on a condition, delete.
 
-Each call is tried again within its retry. A write that was answered with an error may have
-happened: what is there then decides, so that no write is reported as lost that was made.
+Each call is retried within its RetryPolicy. A write that returned an error may have happened: then the
+object's content decides, so that no completed write is reported as failed.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Objects:
     location: Location
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     until: float = float("inf")
-    """Monotonic seconds after which nothing is tried again; retry may end it before."""
+    """Monotonic seconds after which nothing is retried; the RetryPolicy may end retries earlier."""
     cancelled: threading.Event = field(default_factory=threading.Event)
     """Once set, nothing is retried."""
     rng: random.Random = field(default_factory=random.Random, repr=False)
@@ -209,7 +209,7 @@ class Objects:
                 raise ObjectError(f"delete {refused['Key']}: {refused.get('Code')}")
 
     def call(self, operation: str, name: str = "", *, key: str | None = "Key", **more: Any) -> Any:
-        """One of botocore's operations on an object of this location, tried within retry."""
+        """Call a botocore operation on an object of this location, with retries."""
         return self._try(lambda client: self._ask(client, operation, name, more, key), name)
 
     def _pages(

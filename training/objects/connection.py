@@ -58,7 +58,7 @@ def _connect(answer_s: float, connections: int) -> Any:
         connect_timeout=_CONNECT_S,
         read_timeout=answer_s,
         max_pool_connections=connections,
-        retries={"total_max_attempts": 1, "mode": "standard"},  # the caller's retry decides
+        retries={"total_max_attempts": 1, "mode": "standard"},  # RetryPolicy decides
         tcp_keepalive=True,
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",

@@ -190,7 +190,7 @@ def points_from_line(line: Mapping[str, Any]) -> Iterator[Point]:
 
 
 def mlflow_status(event: Mapping[str, Any]) -> str:
-    """MLflow's word for a run whose newest event this is, once nobody writes any more."""
+    """Return the MLflow status of an ended run from its newest event."""
     if event.get("event") != "finished":
         return "FAILED"
     reason = str(event.get("reason"))

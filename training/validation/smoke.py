@@ -61,7 +61,7 @@ class _HardwareError(Exception):
 
 
 def _nvidia_smi() -> list[Gpu]:
-    """Raises _Broken when it cannot be run, hangs or fails."""
+    """Query the GPUs. Raises _HardwareError when nvidia-smi is missing, hangs or fails."""
     command = ["nvidia-smi", f"--query-gpu={','.join(_ASKED)}", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(
