@@ -175,7 +175,7 @@ MISTAKES = {
     "unknown type": (("sphinx", "SphinxForCausalLM", {}), "names SphinxForCausalLM of model type"),
     "few positions": (
         ("gpt2", "GPT2LMHeadModel", {**GPT2, "n_positions": 4}),
-        "at most 4, the max_position_embeddings",
+        "at most 4, the positions",
     ),
     "small vocabulary": (
         ("gpt2", "GPT2LMHeadModel", {**GPT2, "vocab_size": 9}),

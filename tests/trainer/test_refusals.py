@@ -29,7 +29,7 @@ def test_all_mistakes_of_a_configuration_are_told_once(trainer: Trainer) -> None
 
 def test_a_batch_that_does_not_divide_is_refused(trainer: Trainer) -> None:
     (line,) = refused(trainer, "run", world=3)
-    assert "micro_samples x data ranks = 2 x 3; take 6 or 12" in line
+    assert "micro_samples x data ranks = 2 x 3; use 6 or 12" in line
 
 
 def test_a_missing_dataset_says_how_to_make_one(trainer: Trainer, tmp_path: Path) -> None:
