@@ -15,6 +15,7 @@ import urllib3
 import yaml
 from kubernetes import client, config
 
+from infra.domain import naming
 from ops import objects
 from ops.objects import Json
 
@@ -220,7 +221,10 @@ _LOG_IN: Final = (
 )
 
 
-_WEBHOOK: Final = "the webhook's controller does not answer: kubectl get pods -n kueue-system and -n jobset-system"
+_WEBHOOK: Final = (
+    "the webhook's controller does not answer:"
+    f" kubectl get pods -n {naming.KUEUE_NAMESPACE} and -n jobset-system"
+)
 
 
 def _kubeconfig_error(why: str) -> ClusterError:

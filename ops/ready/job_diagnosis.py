@@ -93,7 +93,7 @@ def _not_started(
         if workload is None:
             return (
                 "it is suspended and has no Workload",
-                "check that Kueue runs: kubectl get pods -n kueue-system",
+                f"check that Kueue runs: kubectl get pods -n {naming.KUEUE_NAMESPACE}",
             )
         reason = objects.condition(workload, "QuotaReserved").get("message") or "no reason given"
         return (

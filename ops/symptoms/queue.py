@@ -135,7 +135,8 @@ def not_seen_by_kueue(snapshot: Snapshot) -> Verdict | None:
         evidence=(f"{objects.reference(snapshot.run)}: suspended, no Workload",),
         remedy=(
             (
-                "check that Kueue runs: kubectl get pods -n kueue-system; on the sandbox: make status",
+                f"check that Kueue runs: kubectl get pods -n {naming.KUEUE_NAMESPACE};"
+                " on the sandbox: make status",
             )
             if late
             else ("try again in a few seconds",)

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import yaml
 
 from policies.rules.catalog import RULES, unknown_properties
 from policies.rules.model import Resource
-from tests.policy.policy_stacks import STACKS, configured, findings, rendered
+from tests.policy.policy_stacks import ROOT, STACKS, configured, findings, rendered
 
 
 def test_there_is_a_policy_configuration_for_each_stack_in_an_account() -> None:
@@ -144,3 +145,13 @@ def test_one_mistake_in_production_is_found_by_its_rule(
     said = findings(resources, configured("prod"))
     found = {finding.partition(":")[0] for finding in said}
     assert len(found) == 1 and found.pop().startswith(rule)
+
+
+@pytest.mark.parametrize("stack", ["dev", "prod"])
+def test_the_policies_allow_the_registries_of_the_stack_file(stack: str) -> None:
+    stack_file, policy_file = f"Pulumi.{stack}.yaml", f"policies/stacks/{stack}.json"
+    values = yaml.safe_load((ROOT / stack_file).read_text())["config"]
+    assert configured(stack)["images-by-digest"]["registries"] == values["trainyard:registries"], (
+        f"{policy_file}: images-by-digest.registries must equal trainyard:registries of {stack_file};"
+        " change both"
+    )
