@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any
 
-from infra.domain import naming
+from infra.domain import naming, quantity
 
 Json = dict[str, Any]
 """One object, as decoded from JSON."""
-
-_SUFFIXES: Final[Mapping[str, int]] = {
-    "Ki": 2**10,
-    "Mi": 2**20,
-    "Gi": 2**30,
-    "Ti": 2**40,
-    "Pi": 2**50,
-    "k": 10**3,
-    "M": 10**6,
-    "G": 10**9,
-    "T": 10**12,
-    "P": 10**15,
-}
 
 
 def meta(item: Json) -> Json:
@@ -72,15 +59,6 @@ def time(text: str | None) -> dt.datetime | None:
     return dt.datetime.fromisoformat(text.replace("Z", "+00:00")) if text else None
 
 
-def parse_quantity(text: Any) -> Decimal:
-    """A quantity as a plain number: `500m` is 0.5, `2Gi` is 2147483648."""
-    value = str(text)
-    for suffix, factor in _SUFFIXES.items():
-        if value.endswith(suffix):
-            return Decimal(value[: -len(suffix)]) * factor
-    return Decimal(value[:-1]) / 1000 if value.endswith("m") else Decimal(value)
-
-
 def requests(pod_spec: Json) -> dict[str, Decimal]:
     """Return a pod's requests by resource.
 
@@ -101,7 +79,7 @@ def requests(pod_spec: Json) -> dict[str, Decimal]:
 def _requests(container: Json) -> dict[str, Decimal]:
     resources = container.get("resources") or {}
     wanted = (resources.get("limits") or {}) | (resources.get("requests") or {})
-    return {resource: parse_quantity(value) for resource, value in wanted.items()}
+    return {resource: quantity.parse(value) for resource, value in wanted.items()}
 
 
 def newest_first(items: Iterable[Json]) -> list[Json]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Final
 
-from infra.domain import naming
+from infra.domain import naming, quantity
 from ops import objects
 from ops.objects import Json
 
@@ -110,7 +110,7 @@ def node_rejections(pod_spec: Json, nodes: Iterable[Json], *more: Json) -> Count
 def has_gpus(node: Json) -> bool:
     """Whether it has allocatable GPUs."""
     offered = objects.status(node).get("allocatable") or {}
-    return bool(objects.parse_quantity(offered.get(naming.GPU, "0")))
+    return bool(quantity.parse(offered.get(naming.GPU, "0")))
 
 
 def gpu_not_visible(node: Json) -> bool:
@@ -136,7 +136,7 @@ def _node_rejection(pod_spec: Json, node: Json, more: tuple[Json, ...]) -> str:
         return f"have no allocatable {naming.GPU}"
     room = objects.status(node).get("allocatable") or {}
     for resource, wanted in objects.requests(pod_spec).items():
-        if wanted > objects.parse_quantity(room.get(resource, "0")):
+        if wanted > quantity.parse(room.get(resource, "0")):
             return f"are too small: each pod requests {format_amount(wanted)} {resource}"
     return ""
 

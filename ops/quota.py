@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from infra.domain import naming
+from infra.domain import naming, quantity
 from ops import objects, placement
 from ops.objects import Json
 from ops.snapshot import Snapshot
@@ -171,9 +171,9 @@ def _quota(item: Json | None, flavor: str, resource: str) -> Quota:
     for entry in _resources(_flavors(item), flavor, resource):
         borrowing, lending = entry.get("borrowingLimit"), entry.get("lendingLimit")
         return Quota(
-            nominal=objects.parse_quantity(entry["nominalQuota"]),
-            borrowing_limit=None if borrowing is None else objects.parse_quantity(borrowing),
-            lending_limit=None if lending is None else objects.parse_quantity(lending),
+            nominal=quantity.parse(entry["nominalQuota"]),
+            borrowing_limit=None if borrowing is None else quantity.parse(borrowing),
+            lending_limit=None if lending is None else quantity.parse(lending),
             used=_used(item, flavor, resource),
         )
     return Quota(used=_used(item, flavor, resource))
@@ -182,7 +182,7 @@ def _quota(item: Json | None, flavor: str, resource: str) -> Quota:
 def _used(item: Json | None, flavor: str, resource: str) -> Decimal:
     reserved = objects.status(item).get("flavorsReservation") or []
     entries = _resources(iter(reserved), flavor, resource)
-    return sum((objects.parse_quantity(entry.get("total", "0")) for entry in entries), _ZERO)
+    return sum((quantity.parse(entry.get("total", "0")) for entry in entries), _ZERO)
 
 
 def _resources(flavors: Iterator[Json], flavor: str, resource: str) -> Iterator[Json]:
@@ -199,7 +199,7 @@ def quota_holders(workloads: Iterable[Json], flavors: Sequence[str]) -> list[Quo
         for one in admission.get("podSetAssignments") or []:
             flavor = str((one.get("flavors") or {}).get(naming.GPU, ""))
             if flavor in flavors and not objects.condition_is_true(workload, "Finished"):
-                gpus = objects.parse_quantity((one.get("resourceUsage") or {}).get(naming.GPU, "0"))
+                gpus = quantity.parse((one.get("resourceUsage") or {}).get(naming.GPU, "0"))
                 found.append(
                     QuotaHolder(
                         run_id=objects.run_id_of(workload),

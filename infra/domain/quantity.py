@@ -1,43 +1,41 @@
-"""Kubernetes quantities as integers: millicores and bytes."""
+"""Kubernetes quantities such as 500m, 4Gi or 1e3 as exact numbers, and as millicores and bytes."""
 
 from __future__ import annotations
 
 import re
 from decimal import Decimal, InvalidOperation
+from math import ceil
 from typing import Final
 
 GIB: Final = 1024**3
 MIB: Final = 1024**2
 
-_SUFFIXES: Final = {
+_QUANTITY: Final = re.compile(
+    r"([+-]?[0-9.]+)(?:([eE][+-]?[0-9]{1,3})|([KMGTPE]i|[numkMGTPE]?))", re.ASCII
+)
+_FACTORS: Final = {
     "": Decimal(1),
-    "m": Decimal("0.001"),
-    "k": Decimal(1000),
-    "M": Decimal(1000) ** 2,
-    "G": Decimal(1000) ** 3,
-    "T": Decimal(1000) ** 4,
-    "P": Decimal(1000) ** 5,
-    "Ki": Decimal(1024),
-    "Mi": Decimal(1024) ** 2,
-    "Gi": Decimal(1024) ** 3,
-    "Ti": Decimal(1024) ** 4,
-    "Pi": Decimal(1024) ** 5,
+    **{suffix: Decimal(1000) ** power for power, suffix in enumerate("kMGTPE", 1)},
+    **{suffix: Decimal(1000) ** -power for power, suffix in enumerate("mun", 1)},
+    **{f"{suffix}i": Decimal(1024) ** power for power, suffix in enumerate("KMGTPE", 1)},
 }
-_QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([a-zA-Z]*)")
 
 
-def parse(text: str) -> Decimal:
-    """Return the value of a non-negative quantity such as `500m`, `32` or `4Ti`.
-
-    Raises ValueError if it is not one.
-    """
-    match = _QUANTITY.fullmatch(text)
-    if not match or match[2] not in _SUFFIXES:
+def parse(text: str | int | float) -> Decimal:
+    """Return the value of a quantity. Raises ValueError with the text if it is not one."""
+    match = _QUANTITY.fullmatch(str(text))
+    if match is None:
         raise ValueError(f"{text!r} is not a quantity such as 500m, 32 or 4Ti")
+    number, exponent, suffix = match.groups()
     try:
-        return Decimal(match[1]) * _SUFFIXES[match[2]]
-    except InvalidOperation:  # pragma: no cover - the pattern admits decimals only
-        raise ValueError(f"{text!r} is not a number") from None
+        return Decimal(number + (exponent or "")) * _FACTORS[suffix or ""]
+    except InvalidOperation:
+        raise ValueError(f"{text!r} is not a quantity such as 500m, 32 or 4Ti") from None
+
+
+def divide(text: str | int, divisor: str | int) -> int:
+    """Return `text / divisor` rounded up, as resourceFieldRef does; a divisor of 0 means 1."""
+    return ceil(parse(text) / (parse(divisor) or Decimal(1)))
 
 
 def millicores(text: str) -> int:
@@ -58,7 +56,7 @@ def cpu(milli: int) -> str:
 def memory(size: int) -> str:
     """Return bytes in the largest unit that divides them: `16Gi`, `512Mi`, `1000Ki`."""
     for suffix in ("Pi", "Ti", "Gi", "Mi", "Ki"):
-        unit = int(_SUFFIXES[suffix])
+        unit = int(_FACTORS[suffix])
         if size and size % unit == 0:
             return f"{size // unit}{suffix}"
     return str(size)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sandbox import quantity
+from infra.domain import quantity
 from sandbox.node.api import Json
 
 _SUBSCRIPT = re.compile(r"^metadata\.(labels|annotations)\['([^']+)'\]$")

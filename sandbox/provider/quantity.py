@@ -6,7 +6,7 @@ import contextlib
 from decimal import Decimal
 from typing import Any
 
-from sandbox import quantity
+from infra.domain import quantity
 
 _FIELDS = frozenset(
     {

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from infra.domain import naming
+from infra.domain import naming, quantity
 from ops import __main__ as front_door
 from ops import collect, drain
 from ops.cluster import ClusterError, ForbiddenError, Kind, _decode
 from ops.collect import NoSuchRunError
-from ops.objects import Json, parse_quantity
+from ops.objects import Json
 from tests.unit.ops.run_fixtures import (
     RUN_ID,
     at,
@@ -330,4 +330,4 @@ def test_paths_follow_the_group_and_the_namespace() -> None:
     ("text", "value"), [("500m", 0.5), ("2", 2), ("1k", 1000), ("2Gi", 2**31), ("1e3", 1000)]
 )
 def test_quantities_are_numbers(text: str, value: float) -> None:
-    assert float(parse_quantity(text)) == value
+    assert float(quantity.parse(text)) == value
