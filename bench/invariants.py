@@ -185,7 +185,7 @@ class InvariantChecker:
             gang.done.add(metadata["uid"])
 
     def restarting(self, until: float) -> None:
-        """Kueue is started anew, and knows the whole of its queues by this time of the observer's clock."""
+        """Kueue restarts; it has loaded all queues at this time of the observer's clock."""
         self._restarting_until = until
 
     def broken(self, message: str) -> None:

@@ -47,7 +47,7 @@ class Cost:
     clock: tuple[float, float, float]
     cpu: tuple[float, float, float]
     """Of the thread that trains."""
-    beside_ms: float
+    other_threads_ms: float
     """CPU of the process's other threads, per step."""
 
 
@@ -97,7 +97,7 @@ def arm_cost(answer: Mapping[str, Any]) -> Cost:
         cpu=difference_ms(
             [step[1] for step in answer["arm"]], [step[1] for step in answer["bare"]]
         ),
-        beside_ms=1000 * answer["beside"],
+        other_threads_ms=1000 * answer["other_threads_s"],
     )
 
 
@@ -149,7 +149,7 @@ def table(costs: Mapping[str, Cost], pairs: int, seed: int) -> str:
             f"{middle:+.3f} ({low:+.3f} to {high:+.3f})"
             for middle, low, high in (found.clock, found.cpu)
         )
-        lines.append(f"| {title} | {spans} | {found.beside_ms:.3f} |")
+        lines.append(f"| {title} | {spans} | {found.other_threads_ms:.3f} |")
     ours = costs["ours_with_all"]
     return "\n".join([*lines, "", verdict(max(ours.clock, ours.cpu))])
 

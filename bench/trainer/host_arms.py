@@ -72,10 +72,10 @@ class PairedSteps:
         self._begun = _clocks()
 
     def answer(self) -> dict[str, Any]:
-        """For the other side; `beside` is the CPU of other threads, per pair of steps."""
+        """Return the measurements; `other_threads_s` is the CPU time of other threads per pair of steps."""
         own = sum(cpu for _, cpu in (*self.taken["arm"], *self.taken["bare"][1:]))
-        beside = time.process_time() - self._all_cpu - own
-        return {**self.taken, "beside": max(0.0, beside) / self.wanted}
+        other_threads_s = time.process_time() - self._all_cpu - own
+        return {**self.taken, "other_threads_s": max(0.0, other_threads_s) / self.wanted}
 
     def _note(self, name: str, begun: tuple[float, float]) -> None:
         ended = _clocks()

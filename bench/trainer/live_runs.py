@@ -17,7 +17,7 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[2]
 WAIT_S: Final = 120.0
-"""For anything that is waited for; whoever needs longer hangs."""
+"""Timeout of every wait, in seconds."""
 _POLL_S: Final = 0.005
 _CONFIG: Final = """
 steps: {steps}

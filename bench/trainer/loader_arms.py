@@ -92,7 +92,7 @@ class TrainyardLoader:
             first += size
 
     def resume(self, part: float) -> tuple[float, int]:
-        """Opens everything anew."""
+        """Reopen all files and resume."""
         samples = int(part * self.order().cursor(0).windows)
         state = json.dumps({"samples": samples, "seed": self._task.seed})
         begun = time.perf_counter()
@@ -103,7 +103,7 @@ class TrainyardLoader:
 
 
 class NanoGpt:
-    """As nanoGPT's train.py reads: random places, a map made anew for each batch."""
+    """As nanoGPT's train.py reads: random places, a new memory map for each batch."""
 
     def __init__(self, task: ReadTask) -> None:
         self._task = task

@@ -186,7 +186,7 @@ def table(
 
 
 def slowdown(found: Sequence[SaveResult]) -> tuple[float, float, float] | None:
-    """The median and its bound; None where no step ran beside a save."""
+    """Return the median and its bound; None if no step ran during a save."""
     values = [one.slower for one in found if one.slower is not None]
     return median_and_bound(values) if values else None
 

@@ -13,14 +13,14 @@ def answer(extra_ms: float, pairs: int = 40) -> dict[str, object]:
     bare = [(0.010 + n / 1000, 0.007) for n in range(pairs + 1)]
     more = extra_ms / 1000
     arm = [(0.0105 + n / 1000 + 2 * more, 0.007 + more) for n in range(pairs)]
-    return {"bare": bare, "arm": arm, "beside": 0.00002}
+    return {"bare": bare, "arm": arm, "other_threads_s": 0.00002}
 
 
 def test_a_cost_is_what_a_step_takes_above_its_neighbours_however_the_machine_drifts() -> None:
     found = arm_cost(answer(0.05))
     assert found.clock == pytest.approx((0.1, 0.1, 0.1))
     assert found.cpu == pytest.approx((0.05, 0.05, 0.05))
-    assert found.beside_ms == pytest.approx(0.02)
+    assert found.other_threads_ms == pytest.approx(0.02)
     assert difference_ms([3.0, 9.0], [1.0, 3.0, 5.0]) == pytest.approx((3000.0, 1000.0, 5000.0))
 
 
@@ -32,7 +32,7 @@ def test_steps_go_by_turns_and_the_first_ones_do_not_count() -> None:
     assert done[-1] == "bare"
     assert len(done) == WARMUP_STEPS + 11
     assert (len(pairs.taken["arm"]), len(pairs.taken["bare"])) == (5, 6)
-    assert pairs.answer()["beside"] >= 0
+    assert pairs.answer()["other_threads_s"] >= 0
 
 
 def test_the_table_has_a_row_for_each_loop() -> None:
