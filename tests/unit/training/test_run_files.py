@@ -149,8 +149,8 @@ Edit = Callable[[dict[str, Any]], object]
 
 BAD: dict[str, tuple[Edit, str]] = {
     "unknown key": (
-        lambda r: r.update(gpuPerNode=8),
-        "gpuPerNode: unknown-key",
+        lambda r: r["resources"].update(memori="1Gi"),
+        "resources.memori: unknown-key",
     ),
     "unknown team": (
         lambda r: r.update(team="reserch"),
