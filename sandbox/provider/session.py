@@ -1,4 +1,4 @@
-"""The provider's operations on resources, free of the wire format: property trees in and out."""
+"""Operations of the provider on resources, independent of the wire format."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _NOT_INPUTS = ("status",)
 
 @dataclass(frozen=True)
 class Written:
-    """A resource as it was created, read or updated.
+    """A resource that was created, read or updated.
 
-    inputs: what the engine should keep as its inputs, None for those that it sent. unready: why
-    the object, though written, is not ready.
+    inputs: those that the engine stores, None for those that it sent. unready: why the written object
+    is not ready.
     """
 
     identifier: str
@@ -54,7 +54,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What an update would change. `replaces`: for a reason that is no property's change."""
+    """Changes of an update. `replaces`: replacements without a changed property."""
 
     differences: tuple[diff.Difference, ...]
     delete_first: bool
@@ -80,7 +80,7 @@ class Session:
         seed: bytes,
         proposal: tuple[Mode, str] | None,
     ) -> Tree:
-        """The inputs to register. Raises ProviderError for what cannot be registered."""
+        """Return the inputs to register. Raises ProviderError."""
         token = type_token(urn)
         refused = input_check.unsupported_reason(token)
         if refused:
@@ -97,7 +97,7 @@ class Session:
     def diff(
         self, urn: str, stored: Tree, old_inputs: Tree, news: Tree, ignored: Sequence[str]
     ) -> Comparison:
-        """What the new inputs change."""
+        """Compare the new inputs with the stored state."""
         if type_token(urn) == helm.RELEASE:
             return Comparison(helm.differences(old_inputs, news), delete_first=True)
         checkpoint = state.parse(stored)
@@ -121,7 +121,7 @@ class Session:
         return Comparison(tuple(differences), first, replaces)
 
     def create(self, urn: str, news: Tree, seconds: float, *, dry_run: bool) -> Written:
-        """Create an object, or say what would be created."""
+        """Create an object, or plan it in a dry run."""
         if type_token(urn) == helm.RELEASE:
             return Written("", helm.planned(urn, news, dry_run=dry_run))
         manifest = state.to_manifest(news)
@@ -138,7 +138,7 @@ class Session:
         return self._finalize(live, manifest, news, manager, call)
 
     def read(self, urn: str, identifier: str, stored: Tree, inputs: Tree) -> Written | None:
-        """The live object, with drift in its inputs; None when it is gone."""
+        """Return the live object with drift merged into its inputs; None when it was deleted."""
         if type_token(urn) == helm.RELEASE:
             raise helm.unsupported_release(identifier)
         settings = self._cluster.settings
@@ -154,7 +154,7 @@ class Session:
         try:
             live = self._cluster.find(target)
         except UnknownKind:
-            return None  # gone with its definition
+            return None  # deleted with its definition
         if live is None:
             return None
         unready: list[str] = []
@@ -178,7 +178,7 @@ class Session:
         *,
         dry_run: bool,
     ) -> Written:
-        """Apply new inputs, or say what they would make of the object."""
+        """Apply new inputs, or plan the update in a dry run."""
         if type_token(urn) == helm.RELEASE:
             return Written("", helm.planned(urn, news, dry_run=dry_run))
         manifest = state.to_manifest(news)
@@ -250,7 +250,7 @@ class Session:
         return Written(found, properties, None, tuple(unready))
 
     def _target(self, urn: str, identifier: str, known: Object) -> Object:
-        """What names the object to read: its kind from what is known of it, else from its type."""
+        """Return kind, namespace and name of the object to read."""
         token = type_token(urn)
         kind = kind_of(known) if known.get("kind") else _kind_to_import(token)
         namespace, name = split_id(identifier)
@@ -261,7 +261,7 @@ class Session:
         return target
 
     def _unready_replacement(self, new: Object, live: Object) -> tuple[str, ...]:
-        """The annotation that asks to replace a Job that is not complete, where it applies."""
+        """Return the replaceUnready annotation's path if it applies to an incomplete Job."""
         wanted = is_annotated(new, REPLACE_UNREADY) and new.get("kind") == "Job"
         if not wanted or not self._cluster.reachable:
             return ()
@@ -273,8 +273,7 @@ class Session:
 
 @contextmanager
 def _redacting_errors(*trees: Tree) -> Iterator[None]:
-    """Keep the secret values of property trees out of errors: the API server quotes what it
-    refuses."""
+    """Remove secret values of property trees from errors: the API server quotes rejected values."""
     try:
         yield
     except ProviderError as error:
@@ -289,7 +288,7 @@ def _kind_to_import(token: str) -> Any:
 
 
 def _importable(live: Object) -> Object:
-    """A live object as the inputs that would make it."""
+    """Return the inputs that would create a live object."""
     inputs = {key: value for key, value in live.items() if key not in _NOT_INPUTS}
     inputs["metadata"] = {
         key: value for key, value in metadata(live).items() if key not in SERVER_METADATA

@@ -176,8 +176,8 @@ def test_a_look_up_that_a_stand_in_does_not_know_is_named_in_one_line(project: P
     project.write_whole("from pulumi_aws.ec2 import get_vpc\nget_vpc(default=True)\n")
     said = project.run("preview", "--config", "aws:region=eu-west-1").text
     assert (
-        "the preview stand-in of aws has no answer for the look-up aws:ec2/getVpc:getVpc:"
-        " only AWS knows it; run it where the official plugin can be had"
+        "the preview stand-in of aws has no answer for the invoke aws:ec2/getVpc:getVpc;"
+        " run it where the official plugin is available"
     ) in said
 
 

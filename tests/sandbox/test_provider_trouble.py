@@ -62,7 +62,7 @@ def test_a_wait_ends_when_the_engine_is_interrupted_and_leaves_no_process(
     began = time.monotonic()
     rest, _ = up.communicate(timeout=60)
     assert up.returncode != 0 and time.monotonic() - began < 20
-    assert "cancelled while waiting to get ready" in rest
+    assert "cancelled while waiting until it is ready" in rest
     assert "Traceback" not in seen + rest
     wait_until(lambda: not alive(started), "the processes of the engine end")
     assert project.resources()["claim"]["initErrors"]
