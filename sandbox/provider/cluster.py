@@ -13,7 +13,6 @@ from sandbox.provider.errors import ApiError, ProviderError, Unreachable
 from sandbox.provider.objects import Kind, Object, kind_of, name_of, namespace_of
 
 APPLY = "application/apply-patch+yaml"
-MERGE_PATCH = "application/merge-patch+json"
 
 _UNREACHABLE_HINT = (
     "if the cluster was deleted, PULUMI_K8S_DELETE_UNREACHABLE=true removes its objects from "

@@ -164,7 +164,7 @@ def test_an_update_is_refused_in_one_line_and_makes_nothing(project: Project) ->
     said = project.fail("up", "--yes", "--skip-preview")
     assert (
         "error: the preview stand-in of aws cannot create aws:ec2/vpc:Vpc vpc: it only previews;"
-        " run it where the official plugin can be had (pulumi plugin install resource aws 7.51.1)"
+        " run it where the official plugin is available (pulumi plugin install resource aws 7.51.1)"
     ) in said
     assert {kept["type"] for kept in project.resources().values()} <= {
         "pulumi:pulumi:Stack",

@@ -215,7 +215,7 @@ def test_an_injected_error_of_a_gpu_fires_an_alert_and_status_says_so(watched: W
     assert "reports XID 79" in sandbox("fault", "gpu", NODE, "--xid", "79")
     until(firing, "the alert fires")
     assert NODE in sandbox("status")
-    assert "is sound again" in sandbox("fault", "gpu", NODE)
+    assert "reports no errors" in sandbox("fault", "gpu", NODE)
 
 
 def test_a_fault_of_a_gpu_that_there_is_not_is_refused_in_one_line(watched: Watched) -> None:
