@@ -13,7 +13,6 @@ from infra.domain.pools import Workload
 from infra.domain.tier import DEFAULT_PRIORITIES
 from infra.queueing import priorities, quotas
 from infra.queueing.backends import backend
-from infra.sites.aws.cloud import Aws
 
 
 def present_operators(config: StackConfig) -> frozenset[str]:
@@ -49,13 +48,7 @@ def cloud(config: StackConfig) -> Cloud | None:
     """Return the cloud that the stack's cluster is created in; None for an existing cluster."""
     if config.on_aws is None:
         return None
-    aws = config.on_aws.aws
-    return Aws(
-        region=aws.region,
-        account=aws.account,
-        cluster=config.cluster.name,
-        notice_sidecar=config.interruption.imds_sidecar,
-    )
+    return config.on_aws.aws.cloud(config.cluster.name, config.interruption)
 
 
 def platform(config: StackConfig, stack: str) -> Platform:

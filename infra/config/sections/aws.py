@@ -18,6 +18,8 @@ from infra.config.types import (
     TagValue,
 )
 from infra.domain.catalog import ec2
+from infra.domain.cloud import Cloud
+from infra.sites.aws.cloud import Aws
 
 
 class AwsConfig(StrictModel):
@@ -31,6 +33,15 @@ class AwsConfig(StrictModel):
     """AWS account; an update with credentials of another account is rejected."""
     tags: dict[TagKey, TagValue] = Field(default={}, max_length=40)
     """Tags of all AWS resources, at most 40; the stack adds its own."""
+
+    def cloud(self, cluster: str, interruption: InterruptionConfig) -> Cloud:
+        """Return what objects in the cluster need from AWS."""
+        return Aws(
+            region=self.region,
+            account=self.account,
+            cluster=cluster,
+            notice_sidecar=interruption.imds_sidecar,
+        )
 
 
 class InterruptionConfig(StrictModel):
