@@ -50,7 +50,7 @@ def plan(add_on: AddOn, config: StackConfig) -> Installable:
 
 
 def args(config: StackConfig) -> AddOnsArgs:
-    """Add-ons that the stack installs; perhaps none."""
+    """Return the add-ons that the stack installs."""
     wanted = [ADD_ONS[name] for name in platform_record.to_install(config)]
     if config.signatures:
         wanted.append(POLICY_CONTROLLER)

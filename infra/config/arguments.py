@@ -1,4 +1,4 @@
-"""From a stack file to the arguments of the platform's components."""
+"""Conversion of the stack file to the arguments of the platform's components."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def named_storage_class(config: StackConfig) -> NamedStorageClass | None:
 
 
 def simulated_nodes(config: StackConfig) -> SimulatedNodePoolsArgs:
-    """Pools whose nodes the stack makes; perhaps none."""
+    """Return the pools whose nodes the stack simulates."""
     simulated = tuple(pool for pool in config.pools if pool.nodes.simulated)
     return SimulatedNodePoolsArgs(pools=simulated)
 
 
 def gpu_nodes(config: StackConfig) -> GpuNodesArgs:
-    """What the add-ons on GPU nodes know of the stack."""
+    """Return the arguments of add-ons on GPU nodes."""
     return GpuNodesArgs(
         pools=config.pools,
         operator_brings_driver=config.gpus.driver == "operator",
@@ -63,7 +63,7 @@ def dcgm_address(config: StackConfig) -> str:
 
 
 def queues(config: StackConfig) -> QueuesArgs:
-    """GPU pools, and the teams that queue for them."""
+    """Return the GPU pools, and the teams that queue for them."""
     return QueuesArgs(
         cohort=config.cohort,
         pools=tuple(pool for pool in config.pools if pool.workload is Workload.GPU_TRAINING),
@@ -80,7 +80,7 @@ def _placeholder(config: StackConfig) -> str:
 
 
 def simulated_storage(config: StackConfig) -> SimulatedStorageArgs:
-    """Storage without a cloud."""
+    """Return the arguments of simulated storage."""
     return SimulatedStorageArgs(sizes=volume_sizes(config.storage))
 
 
@@ -115,7 +115,7 @@ def teams(
 
 
 def shared_view(config: StackConfig) -> SharedViewArgs:
-    """Whose people may read the fleet and its queues."""
+    """Return the teams that may read the cluster and its queues."""
     return SharedViewArgs(teams=tuple(team.name for team in config.teams))
 
 

@@ -1,4 +1,4 @@
-"""From a stack file to the arguments of its AWS half. Loads pulumi_aws: imported for such stacks only."""
+"""Conversion of the stack file to the AWS stack's arguments. Imports pulumi_aws: import it lazily."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from infra.sites.aws.provider import ProviderArgs
 
 
 def foundation(config: StackConfig, on: OnAws, stack: str) -> AwsStackArgs:
-    """All of the AWS half."""
+    """Return the arguments of the AWS stack."""
     return AwsStackArgs(
         site=ProviderArgs(
             region=on.aws.region,

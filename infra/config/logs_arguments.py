@@ -1,4 +1,4 @@
-"""From a stack file to where the logs of its runs go."""
+"""Conversion of the stack file to the log shipper's arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from infra.sites.aws import run_log_access
 
 
 def shipper(config: StackConfig) -> FluentBitArgs:
-    """The release; asked for where the stack installs it."""
+    """Return the arguments of the release that the stack installs."""
     tolerations = [toleration for pool in config.pools for toleration in pool.tolerations()]
     return FluentBitArgs(
         namespaces=_namespaces(config),
@@ -29,7 +29,7 @@ def shipper(config: StackConfig) -> FluentBitArgs:
 
 
 def log_group(config: StackConfig) -> CloudWatchConfig | None:
-    """The group that the stack makes on AWS; None where logs go elsewhere, or nowhere."""
+    """Return the log group that the stack creates on AWS; None where logs go elsewhere."""
     if config.on_aws is None or fluent_bit.NAME not in platform_record.to_install(config):
         return None
     return config.logs.cloudwatch if config.logs else CloudWatchConfig()

@@ -1,4 +1,4 @@
-"""The stack file's shape: frozen, unknown keys refused, every key described once, here."""
+"""The stack file: one model, composed of its sections."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class StackConfig(StrictModel):
     """How pods are notified that their spot node is reclaimed."""
     mirror: Mirror | None = None
     """Registry, or a folder in one, that has every chart and image that the stack installs; see
-    `python -m infra.cli.mirror`. Default: each comes from its makers' own."""
+    `python -m infra.cli.mirror`. Default: each comes from its upstream registry."""
     validation: ValidationConfig | None = None
     """Checks of its nodes. Default: none."""
     observability: ObservabilityConfig | None = None

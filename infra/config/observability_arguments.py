@@ -1,4 +1,4 @@
-"""From a stack file to what is watched in it."""
+"""Conversion of the stack file to the arguments of monitoring."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from infra.observability.rules import rule_file
 
 
 def kube_prometheus_stack(config: StackConfig) -> KubePrometheusStackArgs:
-    """The release; asked for where the stack installs it."""
+    """Return the arguments of the release that the stack installs."""
     section = config.observability or ObservabilityConfig()
     found = section.grafana
     grafana = (
@@ -42,11 +42,11 @@ def needs_block_volumes(config: StackConfig) -> bool:
 
 
 def observability(config: StackConfig) -> ObservabilityArgs | None:
-    """Rules, monitors and dashboards; None where nobody would read them."""
+    """Return rules, monitors and dashboards; None without a Prometheus."""
     present = platform_record.present_operators(config)
     if NAME not in present:
         return None
-    # Building dashboards loads their library, which only stacks that have them shall pay.
+    # Building dashboards loads their library, a cost for stacks without them.
     from infra.observability import dashboards
 
     section = config.observability or ObservabilityConfig()

@@ -1,4 +1,4 @@
-"""Nothing in a file that is committed looks like a credential."""
+"""Credentials in plain text, which a committed file must not contain."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_plaintext_secrets(stack: PartialStack) -> Iterator[ConfigIssue]:
 
 
 def secrets_in(value: Any, path: str) -> Iterator[ConfigIssue]:
-    """Every place in a parsed file that looks like a credential in plain text."""
+    """Yield an issue for each value in a parsed file that looks like a credential."""
     if isinstance(value, dict):
         if set(value) == {"secure"}:
             return

@@ -1,4 +1,4 @@
-"""What a stack file promises to runs: the Platform record, before anything is created."""
+"""The Platform record of a stack file, derived before anything is created."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def gang_api(config: StackConfig) -> str:
 
 
 def registries(config: StackConfig) -> tuple[str, ...]:
-    """Where images may come from: what the stack says, or from where its own images are."""
+    """Return the allowed registries: those of the stack file, else those of its images."""
     if config.registries is not None:
         return config.registries
     return tuple(sorted({repository_of(image) for image in config.images.values()}))

@@ -42,7 +42,7 @@ _PRIVATE_RANGES: Final = tuple(
     for block in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
 )
 _WIDEST_PUBLIC: Final = {4: 8, 6: 32}
-"""By IP version: a shorter prefix is not somebody's network any more, two of /1 are the internet."""
+"""By IP version: the shortest prefix that is still one organization's network."""
 
 
 class StrictModel(BaseModel):

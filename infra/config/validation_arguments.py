@@ -1,4 +1,4 @@
-"""From a stack file to the checks of its nodes."""
+"""Conversion of the stack file to the arguments of node checks."""
 
 from __future__ import annotations
 

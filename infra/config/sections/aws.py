@@ -75,7 +75,7 @@ def check_aws_sections(stack: PartialStack) -> Iterator[ConfigIssue]:
     """Require the sections of a cluster on AWS; reject them elsewhere."""
     if stack.provider == "eks":
         for keys, allowed in _NEEDED.items():
-            # A section that is missing as a whole is a mistake of its own.
+            # A section that is missing as a whole is reported already.
             if _at(stack.raw, keys) is None and isinstance(_at(stack.raw, keys[:-1]), dict):
                 yield ConfigIssue(
                     path=".".join(keys),

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class ExistingClusterConfig(StrictModel):
-    """A cluster that is there already: any, by kubeconfig."""
+    """An existing cluster, reached by kubeconfig."""
 
     TAG: ClassVar[str] = "existing"
 
@@ -46,7 +46,7 @@ class ExistingClusterConfig(StrictModel):
 
 
 class SystemNodesConfig(StrictModel):
-    """The small on-demand CPU node group that runs what the cluster itself needs."""
+    """On-demand CPU node group for the cluster's own controllers."""
 
     instance_types: tuple[Str, ...] = Field(default=("m6i.xlarge",), min_length=1)
     """Instance types of the group."""
@@ -57,7 +57,7 @@ class SystemNodesConfig(StrictModel):
 
 
 class EksClusterConfig(StrictModel):
-    """A cluster that the stack makes."""
+    """An EKS cluster that the stack creates."""
 
     NEUTRAL: ClassVar[Mapping[str, Any]] = {"name": UNKNOWN}
 

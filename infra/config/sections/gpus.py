@@ -28,14 +28,14 @@ from infra.queueing import quotas
 from infra.queueing.quotas import QueueTeam
 
 MOST_SHARES: Final = 48
-"""Clients that one MPS server takes on GPUs since Volta; no pool gains by more turns either."""
+"""Clients of one MPS server on GPUs since Volta; more time slices do not help either."""
 
 
 Shares = Annotated[Int, Field(ge=2, le=MOST_SHARES)]
 
 
 class SharingConfig(StrictModel):
-    """Exactly one way to offer each GPU of a pool as several devices."""
+    """Exactly one mode of offering each GPU of a pool as several devices."""
 
     mig: Str | None = None
     """Profile of the instances that every GPU is cut into, such as 1g.10gb."""
@@ -46,12 +46,12 @@ class SharingConfig(StrictModel):
 
     @property
     def modes(self) -> tuple[SharingMode, ...]:
-        """Those that are named."""
+        """Return the modes that are set."""
         named = self.model_dump(by_alias=True)
         return tuple(mode for mode in SharingMode if named[mode.value] is not None)
 
     def sharing(self, models: tuple[str, ...]) -> GpuSharing:
-        """What the pool works with. A profile that these models lack counts as one share of a GPU."""
+        """Return the sharing of a pool; a profile that the models lack counts as one share of a GPU."""
         if self.mig is not None:
             shares = instances(self.mig, models) or 1
             return GpuSharing(mode=SharingMode.MIG, shares=shares, profile=self.mig)
@@ -61,7 +61,7 @@ class SharingConfig(StrictModel):
 
 
 class GpusConfig(StrictModel):
-    """How GPUs of real nodes become devices that pods may ask for."""
+    """How GPUs of real nodes become devices that pods can request."""
 
     driver: Literal["image", "operator"] = "image"
     """Who brings NVIDIA's driver and container toolkit: the nodes' machine image, as on EKS, or the GPU
@@ -77,7 +77,7 @@ _ONE_TEAM: Final = {
 
 
 def _sharing(stack: PartialStack) -> dict[str, SharingConfig]:
-    """Entries that can be read; what is wrong with others is told already."""
+    """Return the valid entries; the others are reported already."""
     gpus: Any = stack.raw.get("gpus")
     entries = gpus.get("sharing") if isinstance(gpus, dict) else None
     found = {}
@@ -188,7 +188,7 @@ def _who_does_it(stack: PartialStack, path: str, mode: SharingMode) -> Iterator[
 def _profile(path: str, pool: PoolConfig, profile: str) -> Iterator[ConfigIssue]:
     known = catalog.load().types
     if any(name not in known for name in pool.instance_types):
-        return  # A mistake of its own.
+        return  # Reported by another check.
     models = pool.pool("").gpu_models
     if instances(profile, models) is None:
         can = profiles(models)
@@ -206,7 +206,7 @@ def _profile(path: str, pool: PoolConfig, profile: str) -> Iterator[ConfigIssue]
 def _one_team(
     stack: PartialStack, path: str, pool: PoolConfig, mode: SharingMode
 ) -> Iterator[ConfigIssue]:
-    """Who may use the pool: one team, and not one of production."""
+    """Require one team in the pool, and none of tier production."""
     if not all_types_known(stack):
         return
     here = [

@@ -72,7 +72,7 @@ class EndpointConfig(StrictModel):
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where that is."""
+        """Return the endpoint for Fluent Bit."""
         stack = urlsplit(self.url)
         return Endpoint(
             host=stack.hostname or "",

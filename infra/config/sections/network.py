@@ -28,7 +28,7 @@ from infra.domain.pools import NODES_MAX, Network
 
 
 class MadeNetworkConfig(StrictModel):
-    """A VPC that the stack makes."""
+    """A VPC that the stack creates."""
 
     NEUTRAL: ClassVar[Mapping[str, Any]] = {"cidr": "10.0.0.0/16", "zones": [UNKNOWN]}
 
@@ -45,7 +45,7 @@ class MadeNetworkConfig(StrictModel):
 
     @property
     def zone_names(self) -> tuple[str, ...]:
-        """Zones in which the network has subnets."""
+        """Return the zones in which the network has subnets."""
         return self.zones
 
 
@@ -63,7 +63,7 @@ class VpcConfig(StrictModel):
 
 
 class ExistingNetworkConfig(StrictModel):
-    """A VPC that is there already."""
+    """An existing VPC."""
 
     TAG: ClassVar[str] = "existing"
 
@@ -72,12 +72,12 @@ class ExistingNetworkConfig(StrictModel):
 
     @property
     def cidr(self) -> str:
-        """The VPC's addresses."""
+        """Return the VPC's CIDR block."""
         return self.existing.cidr
 
     @property
     def zone_names(self) -> tuple[str, ...]:
-        """Zones in which the network has subnets."""
+        """Return the zones in which the network has subnets."""
         return tuple(self.existing.private_subnets)
 
 
@@ -99,7 +99,7 @@ _PRIVATE: Final = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/
 
 
 def _zone_paths(stack: PartialStack) -> list[tuple[str, str]]:
-    """Every zone of the network with its place in the file."""
+    """Return the path and name of every zone of the network."""
     network = read_network(stack)
     if isinstance(network, MadeNetworkConfig):
         return [(f"network.zones[{i}]", zone) for i, zone in enumerate(read_zones(stack))]

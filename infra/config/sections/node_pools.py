@@ -39,7 +39,7 @@ from infra.domain.pools import (
 
 
 class ReservationConfig(StrictModel):
-    """Capacity that was reserved."""
+    """A capacity reservation."""
 
     kind: ReservationKind = Field(description="capacity-block or on-demand-capacity-reservation")
     """Kind of the reservation."""
@@ -48,7 +48,7 @@ class ReservationConfig(StrictModel):
 
     @property
     def reservation(self) -> Reservation:
-        """The reservation that a node pool launches into."""
+        """Return the reservation that a node pool launches into."""
         return Reservation(kind=self.kind, id=self.id)
 
 
@@ -74,7 +74,7 @@ Adapter = Annotated[
 
 
 class FabricConfig(StrictModel):
-    """What is known of the network of nodes that exist."""
+    """Network facts of existing nodes."""
 
     interface: Interface | None = None
     """Network interface that pods use, such as eth0."""
@@ -89,7 +89,7 @@ class FabricConfig(StrictModel):
 
     @property
     def fabric(self) -> Fabric:
-        """The facts as a pool has them."""
+        """Return the facts of a node pool."""
         return Fabric(
             interface=self.interface or "",
             mtu=self.mtu,
@@ -144,7 +144,7 @@ class PoolConfig(StrictModel):
     """Nodes of a managed node group that an update or a repair may replace at once."""
 
     def pool(self, taint_key: str) -> NodePool:
-        """The pool that the platform works with."""
+        """Return the node pool."""
         return NodePool(
             name=self.name,
             workload=self.workload,
@@ -200,7 +200,7 @@ def check_instance_types(stack: PartialStack) -> Iterator[ConfigIssue]:
 
 
 def _is_named(stack: PartialStack, index: int, place: int) -> bool:
-    """Whether the file itself names a type there; a neutral one is nobody's mistake."""
+    """Return whether the file itself has an instance type there, not a neutral value."""
     named = stack.raw["nodePools"][index].get("instanceTypes")
     return isinstance(named, list) and place < len(named) and isinstance(named[place], str)
 

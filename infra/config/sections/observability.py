@@ -38,17 +38,17 @@ SlackChannel = Annotated[
 
 
 class GrafanaConfig(StrictModel):
-    """Where people look at dashboards."""
+    """The Grafana that links point to."""
 
     url: Https = Field(description="the URL under which people reach Grafana")
     """External URL of Grafana; links of runs and alerts use it."""
     admin_secret_name: DnsLabel | None = None
-    """A Secret of the namespace `monitoring` with the keys admin-user and admin-password; whoever puts it
-    there, it is not the stack. Needed where the stack installs Grafana."""
+    """A Secret of the namespace `monitoring` with the keys admin-user and admin-password, which the
+    stack does not create. Required where the stack installs Grafana."""
 
 
 class ReceiverConfig(StrictModel):
-    """Somebody who is told of alerts."""
+    """A notification target of alerts."""
 
     name: DnsLabel = Field(description="a DNS label")
     """Name of the receiver."""
@@ -65,11 +65,11 @@ class ReceiverConfig(StrictModel):
     severity: Severity | None = None
     """page or ticket. Default: both."""
     channel: SlackChannel | None = None
-    """Slack's; needed there."""
+    """Slack channel; required with kind slack."""
 
     @property
     def receiver(self) -> Receiver:
-        """As the platform works with it."""
+        """Return the receiver for the alert routing."""
         return Receiver(
             name=self.name,
             channel=self.kind,
@@ -82,7 +82,7 @@ class ReceiverConfig(StrictModel):
 
 
 class ObservabilityConfig(StrictModel):
-    """What is measured, how long it is kept, and who hears of trouble."""
+    """Metrics, their retention, dashboards and alert receivers."""
 
     retention_days: Int = Field(default=30, ge=1, le=730)
     """Days that Prometheus keeps samples."""

@@ -72,7 +72,7 @@ def _mirror(value: str) -> str:
 
 
 Mirror = Annotated[Str, AfterValidator(_mirror)]
-"""Host, and perhaps a path, that stands in for every registry."""
+"""Host and optional path that replaces every registry."""
 
 
 _NODES: Final = {"karpenter": "karpenter", "cluster-autoscaler": "clusterAutoscaler"}
@@ -80,7 +80,7 @@ _NODES: Final = {"karpenter": "karpenter", "cluster-autoscaler": "clusterAutosca
 
 
 def installed(stack: PartialStack) -> list[str]:
-    """Add-ons that the stack brings, as far as it can be read."""
+    """Return the add-ons that the stack installs, as far as it can be read."""
     named: Any = stack.raw.get("operators")
     operators = named if isinstance(named, dict) else {}
     wanted = {
@@ -96,7 +96,7 @@ def installed(stack: PartialStack) -> list[str]:
 
 
 def _version(stack: PartialStack) -> str | None:
-    """The cluster's version of Kubernetes; None where the file does not say it in a form that counts."""
+    """Return the cluster's Kubernetes version; None if it is missing or invalid."""
     eks = read_eks(stack)
     if eks:
         return eks.version
@@ -207,7 +207,7 @@ def check_gpu_operators(stack: PartialStack) -> Iterator[ConfigIssue]:
 
 
 def _offered(stack: PartialStack) -> Iterator[ConfigIssue]:
-    """Devices of nodes that the stack makes; whoever runs an existing cluster has seen to its own."""
+    """Require device plugins for nodes that the stack creates; existing clusters have their own."""
     made = [
         (index, pool)
         for index, pool in read_pools(stack)

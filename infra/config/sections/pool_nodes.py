@@ -217,7 +217,7 @@ def check_fabric(stack: PartialStack) -> Iterator[ConfigIssue]:
 
 
 def _facts(stack: PartialStack, index: int) -> dict[str, Any]:
-    """What the file itself says of a pool's network, well-formed or not."""
+    """Return the pool's `fabric` as the file has it, valid or not."""
     named = stack.raw["nodePools"][index].get("fabric")
     return named if isinstance(named, dict) else {}
 

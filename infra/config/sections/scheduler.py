@@ -16,13 +16,13 @@ _PROVIDED: Final = "{provided: true} or {provided: false}"
 
 
 def _chosen(stack: PartialStack) -> Scheduler | None:
-    """None: the file names none that there is, which is a mistake of its own."""
+    """Return the scheduler; None if the file names an unknown one, which is reported."""
     named = stack.raw.get("scheduler", DEFAULT_SCHEDULER.value)
     return next((one for one in Scheduler if one.value == named), None)
 
 
 def _with(scheduler: Scheduler) -> str:
-    """Says which scheduler the rule follows from, unless nobody chose one."""
+    """Return the scheduler for a message, unless it is the default."""
     return "" if scheduler is DEFAULT_SCHEDULER else f" with scheduler {scheduler.value}"
 
 
@@ -60,7 +60,7 @@ def check_native_version(stack: PartialStack) -> Iterator[ConfigIssue]:
     cluster: Any = stack.raw.get("cluster")
     version = cluster.get("version") if isinstance(cluster, dict) else None
     if not isinstance(version, str | None):
-        return  # A mistake of its own.
+        return  # Reported already.
     apis = backend(scheduler).gang_apis if scheduler else {}
     if scheduler is None or not apis:
         idle = not installed(stack)

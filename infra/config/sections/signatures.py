@@ -19,7 +19,7 @@ _URL: Final = r"https://[a-z0-9.-]+(/[\w./-]*)?"
 
 
 class KeylessConfig(StrictModel):
-    """An identity that signs without a key of its own."""
+    """An OIDC identity that signs without a key."""
 
     issuer: Annotated[
         Str,
@@ -27,7 +27,6 @@ class KeylessConfig(StrictModel):
             matching("url", _URL, "a URL such as https://token.actions.githubusercontent.com")
         ),
     ] = Field(description="the URL of an OIDC issuer")
-    """OIDC issuer of the identity."""
     """OIDC issuer of the identity."""
     subject: Annotated[
         Str,
@@ -37,15 +36,12 @@ class KeylessConfig(StrictModel):
     ] = Field(description="the identity that signs, such as a workflow's URL with its branch")
     """Identity that signs, such as
     https://github.com/acme/images/.github/workflows/build.yml@refs/heads/main."""
-    """Identity that signs, such as
-    https://github.com/acme/images/.github/workflows/build.yml@refs/heads/main."""
 
 
 class SignaturesConfig(StrictModel):
-    """Who signs the images of the stack's teams: one of the two."""
+    """Signer of the teams' images: exactly one of the two."""
 
     keyless: KeylessConfig | None = None
-    """A keyless signer: an OIDC identity."""
     """A keyless signer: an OIDC identity."""
     kms_key: (
         Annotated[
@@ -58,12 +54,10 @@ class SignaturesConfig(StrictModel):
     ) = None
     """A signing key in AWS KMS, such as
     arn:aws:kms:us-east-1:111122223333:key/01234567-89ab-cdef-0123-456789abcdef."""
-    """A signing key in AWS KMS, such as
-    arn:aws:kms:us-east-1:111122223333:key/01234567-89ab-cdef-0123-456789abcdef."""
 
     @property
     def signer(self) -> Signer:
-        """The signer that the platform works with."""
+        """Return the signer for the image policies."""
         if self.keyless:
             return Keyless(issuer=self.keyless.issuer, subject=self.keyless.subject)
         return KmsKey(uri=f"awskms:///{self.kms_key}")

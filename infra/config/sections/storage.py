@@ -27,7 +27,7 @@ from infra.domain.storage import NamedStorageClass, VolumeSizes
 
 
 class StorageKind(StrEnum):
-    """What keeps the bytes of shared volumes."""
+    """Backend of shared volumes."""
 
     SIMULATED = "simulated"
     STORAGE_CLASS = "storageClass"
@@ -80,7 +80,7 @@ class StorageConfig(StrictModel):
 
     @property
     def kind(self) -> StorageKind:
-        """What keeps the bytes."""
+        """Return the backend of shared volumes."""
         if self.fsx:
             return StorageKind.FSX
         if self.efs:
@@ -92,7 +92,7 @@ _CHOICES: Final = ("storageClass", "fsx", "efs")
 
 
 def _chosen(stack: PartialStack) -> list[str]:
-    """What the file says keeps volumes, whether or not it says it well."""
+    """Return the storage backends that the file names, valid or not."""
     storage: Any = stack.raw.get("storage")
     return [key for key in _CHOICES if isinstance(storage, dict) and storage.get(key) is not None]
 

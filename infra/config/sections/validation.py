@@ -19,18 +19,18 @@ from infra.config.types import Bool, DnsLabel, Number, Str, StrictModel, reposit
 from infra.validation.jobs import NAME_MAX, checked
 
 TRAINER_IMAGE: Final = "trainer"
-"""Name in `images` of the image that checks run in unless the stack says otherwise."""
+"""Default image of the checks: its name in `images`."""
 
 
 class ValidationConfig(StrictModel):
     """What proves that nodes compute and can talk: a namespace with Jobs to start."""
 
     image: Str = TRAINER_IMAGE
-    """A name in `images`, or a reference by digest; the trainer's, for the checks are a part of it."""
+    """A name in `images`, or a reference by digest, of a trainer image: it contains the checks."""
     weekly: Bool = False
-    """Check pools that always have nodes on Mondays, too, where nobody else wants them."""
+    """Also check pools with min above 0 on Mondays, on nodes that no run uses."""
     min_gbps: dict[DnsLabel, Annotated[Number, Field(gt=0)]] = Field(default={}, alias="minGBps")
-    """By pool, the bus bandwidth in GB/s below which its collective check fails. Default: it is only told."""
+    """By pool, the bus bandwidth in GB/s below which its collective check fails. Default: only reported."""
 
 
 def _section(stack: PartialStack) -> dict[str, Any] | None:

@@ -78,14 +78,14 @@ class TeamSecretConfig(StrictModel):
 
     @property
     def secret(self) -> TeamSecret:
-        """The secret that the platform works with."""
+        """Return the secret for the team's namespace."""
         return TeamSecret(
             name=self.name, env=self.env, remote_key=self.remote_key, store=self.store
         )
 
 
 TRAINER_IMAGE: Final = "trainer"
-"""Name in `images` of the image that a drill runs in unless it says otherwise."""
+"""Default image of a drill: its name in `images`."""
 
 
 _CRON_FIELDS: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))
@@ -126,7 +126,7 @@ def _place(value: str) -> str:
 
 
 class RestoreDrillConfig(StrictModel):
-    """What proves that the team's checkpoints can be restored."""
+    """A scheduled restore of the team's newest checkpoints."""
 
     enabled: Bool | None = None
     """Default: true for a production team that names an image, or whose stack has one called trainer."""
@@ -195,7 +195,7 @@ class TeamConfig(StrictModel):
     """Most that a research team's runs on on-demand pools may cost, its own nodes there included; 0: never
     on demand. Default: no bound but the pools."""
     fair_weight: Annotated[Int, Field(ge=1, le=1000)] | None = None
-    """Share of what nobody is guaranteed, relative to other teams. Default: 1, for production 10."""
+    """Share of unguaranteed nodes, relative to other teams. Default: 1, for production 10."""
     secrets: tuple[TeamSecretConfig, ...] = ()
     """Secrets that its runs may name."""
     rdma: Bool = False

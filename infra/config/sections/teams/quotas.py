@@ -20,12 +20,12 @@ from infra.domain.pools import Capacity, Workload
 from infra.domain.tier import TIERS
 
 _BY_POOL: Final = ("guaranteed", "borrowing", "lending")
-"""Options of a team that give nodes by pool."""
+"""Options of a team with nodes by pool."""
 
 
 def check_queued_pools(stack: PartialStack) -> Iterator[ConfigIssue]:
     """Require GPU pools in guarantees, borrowing and lending."""
-    # Of two pools with one name, which is a mistake of its own, the first counts.
+    # Of two pools with one name, which is reported, the first counts.
     workloads = {pool.name: pool.workload for _, pool in reversed(read_pools(stack))}
     if not workloads:
         return

@@ -20,7 +20,7 @@ from infra.tenancy.restore_drill import OVERHEAD
 
 
 def _drills(stack: PartialStack) -> Iterator[tuple[str, TeamConfig]]:
-    """Teams that have a drill, each with the place of what says so."""
+    """Yield each team with a restore drill, and the path of its section."""
     known = _images(stack)
     for index, team in read_teams(stack):
         drill = team.restore_drill

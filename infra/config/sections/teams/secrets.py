@@ -12,7 +12,7 @@ from infra.domain import fabric
 
 
 def _secrets(stack: PartialStack) -> Iterator[tuple[str, int, TeamSecretConfig]]:
-    """Every secret with its place, and the number of its team."""
+    """Yield each secret's path, the index of its team, and the secret."""
     for number, team in read_teams(stack):
         for index, secret in enumerate(team.secrets):
             yield f"teams[{number}].secrets[{index}]", number, secret

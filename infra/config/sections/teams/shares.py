@@ -73,7 +73,7 @@ def check_cost_cap(stack: PartialStack) -> Iterator[ConfigIssue]:
 
 
 def _cents(usd: float) -> float:
-    """Rounded up to what people write, so that what a message asks for is enough."""
+    """Round up to cents, so that the value in a message is enough."""
     return math.ceil(round(usd * 100, 4)) / 100
 
 
