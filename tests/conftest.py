@@ -14,7 +14,9 @@ from tests.s3.bucket import Bucket, environment, serve
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="fault suites with their full counts")
-    parser.addoption("--update-golden", action="store_true", help="write golden files anew")
+    parser.addoption(
+        "--update-golden", action="store_true", help="rewrite golden and generated files"
+    )
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -28,7 +28,7 @@ _OTHER_NAMESPACES: Final = f"^(?!{naming.PROJECT}:)[A-Za-z0-9_-]+:"
 
 
 _FORM: Final = re.compile("such as|DNS label|digits|at least")
-"""Parts of an expectation that tell more than the type of its key."""
+"""Parts of an expected form that say more than the type of the key."""
 
 
 class _WithMeanings(GenerateJsonSchema):
