@@ -23,7 +23,10 @@ def require_scheduler(taint_key: str, scheduler: str) -> Manifest:
                     "!variables.gpu || variables.pods.all(p, "
                     f"p.spec.?schedulerName.orValue('') == {text(scheduler)})"
                 ),
-                message=f"GPUs are had through {scheduler} only; set schedulerName: {scheduler}",
+                message=(
+                    f"this GPU pod uses another scheduler; GPU pods must use {scheduler}; "
+                    f"set schedulerName: {scheduler}"
+                ),
             )
         ],
     )

@@ -54,15 +54,15 @@ def _of_pods() -> list[Rule]:
                 "!variables.gpu || request.kind.kind != 'Pod' || "
                 f"({created_by(POD_PARENTS)} && {pod_templates.label(pod_templates.PODSET)} != '')"
             ),
-            message=f"GPUs are had through the team's queue only, never by a pod alone; {_REMEDY}",
+            message=f"this GPU pod is not part of an admitted run; GPUs require the team's queue; {_REMEDY}",
         ),
         Rule(
             holds=(
                 f"!variables.gpu || {_IS_RUN} || request.kind.kind in ['Pod', 'TrainingRuntime']"
             ),
             message=(
-                f"GPUs are had by runs only, and runs are of kind {', '.join(pod_templates.RUN_KINDS)}; "
-                "remove nvidia.com/gpu and the toleration, or make it a run"
+                f"this kind may not use GPUs; it must be one of {', '.join(pod_templates.RUN_KINDS)}; "
+                "remove nvidia.com/gpu and the toleration, or use one of these kinds"
             ),
         ),
     ]
@@ -73,18 +73,21 @@ def _of_runs() -> list[Rule]:
     return [
         Rule(
             holds=f"!variables.gpu || !({_IS_RUN}) || {child} || {_QUEUE} == variables.team",
-            message=f"a run on GPUs must name its own team's queue; {_REMEDY}",
+            message=f"this GPU run does not name its team's queue; {_REMEDY}",
         ),
         Rule(
             holds=f"{_QUEUE} in ['', variables.team]",
-            message="this queue is not the team's; the team's queue is called like the team",
+            message="this is not the team's queue; the queue must have the team's name; correct the label",
         ),
         Rule(
             holds=(
                 f"!variables.gpu || !({_IS_RUN}) || {child} || request.operation != 'CREATE' || "
                 f"{_SUSPENDED}"
             ),
-            message="a run on GPUs is created suspended, and Kueue starts it; set suspend: true",
+            message=(
+                "this GPU run is not suspended; GPU runs must be created suspended, "
+                "and Kueue starts them; set suspend: true"
+            ),
         ),
     ]
 
@@ -96,13 +99,19 @@ def _of_marks() -> list[Rule]:
                 "variables.controller || request.kind.kind == 'Pod' || "
                 f"variables.pods.all(p, !({text(pod_templates.PODSET)} in p.?metadata.?labels.orValue({{}})))"
             ),
-            message=f"only Kueue says that pods are admitted; remove the label {pod_templates.PODSET}",
+            message=(
+                f"the label {pod_templates.PODSET} is reserved for Kueue, "
+                "which sets it on admission; remove it"
+            ),
         ),
         Rule(
             holds="variables.controller || "
             + pod_templates.label("kueue.x-k8s.io/prebuilt-workload-name")
             + " == ''",
-            message="a run brings no Workload; remove kueue.x-k8s.io/prebuilt-workload-name",
+            message=(
+                "prebuilt Workloads are not allowed; Kueue creates a run's Workload; "
+                "remove kueue.x-k8s.io/prebuilt-workload-name"
+            ),
         ),
     ]
 
@@ -161,8 +170,8 @@ def workloads_written_by_kueue() -> Manifest:
                     f"request.?subResource.orValue('') == '' && {' && '.join(same)})"
                 ),
                 message=(
-                    "only Kueue writes Workloads; queue a run by its label "
-                    "kueue.x-k8s.io/queue-name, stop it with spec.active: false"
+                    "only Kueue may write Workloads; users may change spec.active only; to queue a run "
+                    "set its label kueue.x-k8s.io/queue-name, to stop it set spec.active: false"
                 ),
             )
         ],

@@ -83,7 +83,7 @@ def require_own_queue(prefix: str) -> Manifest:
         rules=[
             Rule(
                 holds=(f"dyn(object).spec.?queue.orValue('') == {text(prefix)} + variables.team"),
-                message=f"this queue is not the team's; set spec.queue: {prefix}TEAM",
+                message=f"this is not the team's queue; PodGroups must name {prefix}TEAM; set spec.queue",
             )
         ],
     )

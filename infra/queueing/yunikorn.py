@@ -106,7 +106,10 @@ def require_own_queue(prefix: str, taint_key: str) -> Manifest:
                     f"!variables.gpu || {pod_templates.label(QUEUE_LABEL)} == "
                     f"{text(prefix)} + variables.team"
                 ),
-                message=f"this queue is not the team's; label the pod {QUEUE_LABEL}: {prefix}TEAM",
+                message=(
+                    f"this is not the team's queue; GPU pods must name {prefix}TEAM; "
+                    f"set the label {QUEUE_LABEL}"
+                ),
             )
         ],
     )

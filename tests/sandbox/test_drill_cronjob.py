@@ -167,5 +167,7 @@ def test_a_good_checkpoint_passes_the_drill_and_a_corrupt_one_fails_it(drills: D
 
 def test_kubectls_own_way_to_create_the_job_is_rejected_by_admission(drills: Drills) -> None:
     wanted = ("create", "job", "by-kubectl", f"--from=cronjob/{restore_drill.NAME}")
-    with pytest.raises(ClusterError, match="only controllers say what an object belongs to"):
+    with pytest.raises(
+        ClusterError, match=r"(?s)'trainyard-changes' with binding.*ownerReferences"
+    ):
         drills.cluster.kubectl("-n", NAMESPACE, *wanted)

@@ -112,7 +112,8 @@ def test_a_queued_run_on_gpus_runs_to_its_end(guarded: GuardedCluster) -> None:
 
 def test_ci_deploys_queued_runs_and_no_others(guarded: GuardedCluster) -> None:
     ci = ("ci", naming.DEPLOYER_GROUP)
-    assert "own team's queue" in guarded.ask.refusal(create(job(gpu=True, meta={})).by(*ci))
+    refused = guarded.ask.refusal(create(job(gpu=True, meta={})).by(*ci))
+    assert f"'{naming.PROJECT}-queue' with binding" in refused and naming.QUEUE_NAME in refused
     assert guarded.ask.refusal(create(job(gpu=True)).by(*ci)) == ""
 
 
@@ -175,7 +176,8 @@ def test_a_run_over_rdma_passes_as_its_launcher_makes_it(guarded: GuardedCluster
     assert capabilities["add"] == ["IPC_LOCK"]
     assert guarded.ask.refusal(create(run)) == ""
     capabilities["add"] = ["IPC_LOCK", "SYS_ADMIN"]
-    assert "drop ALL capabilities" in guarded.ask.refusal(create(run))
+    refused = guarded.ask.refusal(create(run))
+    assert f"'{naming.PROJECT}-rdma-pods' with binding" in refused and "capabilities" in refused
 
 
 def test_without_its_policy_a_team_with_rdma_would_have_every_privilege(
@@ -226,7 +228,7 @@ def test_policies_hold_while_kueue_is_down(kueueless: GuardedCluster) -> None:
 def test_a_run_that_nobody_suspends_is_refused(kueueless: GuardedCluster, make: Any) -> None:
     # While Kueue is there its webhook suspends whatever names a queue.
     refused = kueueless.ask.refusal(create(make(gpu=True, suspend=False)))
-    assert "created suspended" in refused
+    assert f"'{naming.PROJECT}-queue' with binding" in refused and "suspend: true" in refused
     assert kueueless.ask.refusal(create(make(gpu=True, suspend=True))) == ""
     with kueueless.without("queue", proof=create(make(gpu=True, suspend=False))):
         pass

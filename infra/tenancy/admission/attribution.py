@@ -31,8 +31,8 @@ def team_label_matches() -> Manifest:
             Rule(
                 holds=f"([dyn(object)] + variables.pods).all(p, {said} == variables.team)",
                 message=(
-                    "this is another team's label, and costs and alerts go by it; remove "
-                    f"{naming.TEAM}"
+                    "the team label is another team's; it must match the namespace, because costs and alerts "
+                    f"use it; remove {naming.TEAM}"
                 ),
             )
         ],

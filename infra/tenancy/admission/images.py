@@ -25,7 +25,11 @@ def pattern(registries: Sequence[str]) -> str:
 def require_image_digests(registries: Sequence[str]) -> Manifest:
     """Require digests for images of containers and of volumes."""
     good = f".matches({text(pattern(registries))})"
-    allowed = ", ".join(registries) or "none yet: name them as registries in the stack file"
+    allowed = (
+        f"one of {', '.join(registries)}"
+        if registries
+        else "a registry that the stack file lists (none yet)"
+    )
     return policy(
         "images",
         matches=pod_templates.everything_with_pods(),
@@ -34,14 +38,20 @@ def require_image_digests(registries: Sequence[str]) -> Manifest:
         rules=[
             Rule(
                 holds=f"variables.containers.all(cs, cs.all(c, c.?image.orValue(''){good}))",
-                message=f"images are given as REPOSITORY@sha256:DIGEST; allowed are {allowed}",
+                message=(
+                    "an image is not valid; "
+                    f"it must be REPOSITORY@sha256:DIGEST in {allowed}; correct it"
+                ),
             ),
             Rule(
                 holds=(
                     "variables.pods.all(p, p.spec.?volumes.orValue([])"
                     f".all(v, !has(v.image) || v.image.?reference.orValue(''){good}))"
                 ),
-                message=f"volumes of images are given by digest, too; allowed are {allowed}",
+                message=(
+                    "an image volume is not valid; "
+                    f"its reference must be REPOSITORY@sha256:DIGEST in {allowed}; correct it"
+                ),
             ),
         ],
     )

@@ -39,7 +39,7 @@ def _ownership(users: tuple[str, ...]) -> Rule:
     )
     return Rule(
         holds=f"{is_one_of(users)} || ({by_hand}{owners_of('object')}.size() == 0)",
-        message="only controllers say what an object belongs to; remove metadata.ownerReferences",
+        message="only controllers may set owner references; remove metadata.ownerReferences",
     )
 
 
@@ -57,20 +57,20 @@ def run_spec_immutable() -> Manifest:
                     f"!({_UPDATED}) || object.spec == oldObject.spec || {is_one_of(SPEC_WRITERS)}"
                 ),
                 message=(
-                    "a run is never changed, and only Kueue starts it; delete it, raise the run "
-                    "file's version and deploy that"
+                    "runs are immutable, and only Kueue starts them; to change a run, delete it and deploy "
+                    "a new version of its run file"
                 ),
             ),
             Rule(
                 holds=f"!({_UPDATED}) || {is_one_of(RUN_CONTROLLERS)} || ({kept})",
                 message=(
-                    "a run keeps its queue, its priority and its id; delete it and deploy another"
+                    "a run's queue, priority and id are immutable; delete the run and deploy another"
                 ),
             ),
             _ownership((*OWNERS, *GARBAGE_COLLECTOR)),
             Rule(
                 holds=f"!('orphan' in {finalizers_of('object')})",
-                message="a run's pods go with it; remove the finalizer orphan",
+                message="a run's pods must be deleted with it; remove the finalizer orphan",
             ),
             # The Job controller stops no pods of a run that is being deleted, even if others wait for its nodes.
             Rule(
@@ -78,7 +78,10 @@ def run_spec_immutable() -> Manifest:
                     f"{is_one_of((*OWNERS, *GARBAGE_COLLECTOR))} || {finalizers_of('object')}"
                     f".all(f, {_UPDATED} && f in {finalizers_of('oldObject')})"
                 ),
-                message="a run that is deleted goes; remove metadata.finalizers",
+                message=(
+                    "users may not add finalizers to runs, "
+                    "which would delay their deletion; remove metadata.finalizers"
+                ),
             ),
         ],
     )
@@ -93,15 +96,18 @@ def pod_spec_immutable() -> Manifest:
         rules=[
             Rule(
                 holds="request.?subResource.orValue('') != 'ephemeralcontainers'",
-                message="no container joins a running pod; read its log, or start a run of your own",
+                message=(
+                    "ephemeral containers are not allowed in running pods; "
+                    "read the pod's log, or start another run"
+                ),
             ),
             Rule(
                 holds=f"!({_UPDATED}) || object.spec == oldObject.spec || {is_one_of(KUEUE)}",
-                message="a pod is never changed; delete it, and its run makes another",
+                message="pods are immutable; delete the pod, and its run creates another",
             ),
             Rule(
                 holds=f"!({_UPDATED}) || {same_labels} || {is_one_of(RUN_CONTROLLERS)}",
-                message="a pod's labels are how its run finds it; annotate it instead",
+                message="labels of pods are immutable, because controllers select pods by them; use an annotation",
             ),
             _ownership((*OWNERS, *GARBAGE_COLLECTOR)),
         ],
@@ -116,7 +122,7 @@ def run_status_immutable() -> Manifest:
         rules=[
             Rule(
                 holds=f"object.status == oldObject.status || {is_one_of(RUN_CONTROLLERS)}",
-                message="only controllers say how a run is; delete the run to end it",
+                message="only controllers may write a run's status; to end the run, delete it",
             )
         ],
     )
@@ -139,7 +145,7 @@ def forbid_orphan_deletion() -> Manifest:
                 holds=(
                     "dyn(request.options).?propagationPolicy.orValue(variables.unsaid) != 'Orphan'"
                 ),
-                message="a run's pods go with it; delete with propagationPolicy Background",
+                message="a run's pods must be deleted with it; set propagationPolicy: Background",
             )
         ],
     )

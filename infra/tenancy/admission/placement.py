@@ -86,29 +86,32 @@ def placement_policy(taint_key: str) -> Manifest:
         rules=[
             Rule(
                 holds="variables.pods.all(p, p.spec.?nodeName.orValue('') == '')",
-                message="the scheduler chooses the node; remove nodeName, or use nodeSelector",
+                message=(
+                    "nodeName is not allowed; only the scheduler chooses nodes; "
+                    "remove it, or use nodeSelector"
+                ),
             ),
             Rule(
                 holds=(
                     "variables.pods.all(p, p.spec.?tolerations.orValue([]).all(t, "
                     f"{_tolerated(taint_key)}))"
                 ),
-                message=f"tolerations are for {ours}, by key and value; remove the others",
+                message=f"a toleration is not allowed; valid are {ours}, by key and value; remove the others",
             ),
             Rule(
                 holds="variables.pods.all(p, p.spec.?runtimeClassName.orValue('') == '')",
-                message="a runtime class can bring tolerations of its own; remove runtimeClassName",
+                message="runtimeClassName is not allowed, because a runtime class can add tolerations; remove it",
             ),
             Rule(
                 holds=f"variables.pods.all(p, {_own_pods_only('p')})",
                 message=(
-                    "no pod keeps other teams' pods off nodes; remove namespaces and "
-                    "namespaceSelector from its affinities"
+                    "affinities may refer only to pods of their own namespace; remove namespaces and "
+                    "namespaceSelector from them"
                 ),
             ),
             Rule(
                 holds=_not_exclusive(),
-                message=f"no JobSet keeps other teams' off nodes; remove {_EXCLUSIVE}",
+                message=f"exclusive placement is not allowed, because it affects other teams; remove {_EXCLUSIVE}",
             ),
         ],
     )
@@ -122,7 +125,7 @@ def require_scheduler_binding(schedulers: Sequence[str]) -> Manifest:
         rules=[
             Rule(
                 holds=is_one_of(schedulers),
-                message="only the scheduler binds pods to nodes; use nodeSelector or affinity",
+                message="only the scheduler may bind pods to nodes; use nodeSelector or affinity",
             )
         ],
     )

@@ -91,11 +91,11 @@ def _host_access() -> list[Rule]:
                     for name in ("hostNetwork", "hostPID", "hostIPC")
                 )
             ),
-            message="pods share nothing with their host; remove hostNetwork, hostPID and hostIPC",
+            message="host namespaces are not allowed; remove hostNetwork, hostPID and hostIPC",
         ),
         Rule(
             holds=_containers("c.?ports.orValue([]).all(q, q.?hostPort.orValue(0) == 0)"),
-            message="pods take no port of their host; remove hostPort",
+            message="host ports are not allowed; remove hostPort",
         ),
         Rule(
             holds=_containers(
@@ -105,18 +105,18 @@ def _host_access() -> list[Rule]:
                     for kind in ("httpGet", "tcpSocket")
                 )
             ),
-            message="probes and hooks ask the pod itself; remove their host",
+            message="probes and hooks may call only their own pod; remove host from them",
         ),
         Rule(
             holds=_pods(
                 "p.spec.?volumes.orValue([]).all(v, "
                 f"v.all(k, k == 'name' || k in {texts(_VOLUMES)}))"
             ),
-            message=f"a volume is one of {', '.join(_VOLUMES)}; use a claim",
+            message=f"a volume type is not allowed; valid are {', '.join(_VOLUMES)}; use a claim",
         ),
         Rule(
             holds=_both("!SECURITY.?windowsOptions.?hostProcess.orValue(false)"),
-            message="no process runs as the host's; remove hostProcess",
+            message="host processes are not allowed; remove hostProcess",
         ),
     ]
 
@@ -125,18 +125,21 @@ def _privilege() -> list[Rule]:
     return [
         Rule(
             holds=_containers(f"!{_OWN}.?privileged.orValue(false)"),
-            message="no container is privileged; remove privileged",
+            message="privileged containers are not allowed; remove privileged",
         ),
         Rule(
             holds=_containers(f"!{_OWN}.?allowPrivilegeEscalation.orValue(true)"),
-            message="no process gains rights; set allowPrivilegeEscalation: false on every container",
+            message="privilege escalation is not allowed; set allowPrivilegeEscalation: false on every container",
         ),
         Rule(
             holds=_containers(
                 f"'ALL' in {_OWN}.?capabilities.?drop.orValue([]) && "
                 f"{_OWN}.?capabilities.?add.orValue([]).all(a, a in {texts(_CAPABILITIES)})"
             ),
-            message=f"drop ALL capabilities, and add none but {' and '.join(_CAPABILITIES)}",
+            message=(
+                "capabilities are not valid; ALL must be dropped, "
+                f"and only {' and '.join(_CAPABILITIES)} may be added; correct them"
+            ),
         ),
         Rule(
             holds=(
@@ -144,7 +147,7 @@ def _privilege() -> list[Rule]:
                 + " && "
                 + _containers(f"{_OWN}.?runAsNonRoot.orValue({_POD}.?runAsNonRoot.orValue(false))")
             ),
-            message="nothing runs as root; set runAsNonRoot: true, and a runAsUser other than 0",
+            message="running as root is not allowed; set runAsNonRoot: true, and a runAsUser other than 0",
         ),
     ]
 
@@ -162,7 +165,7 @@ def _confinement() -> list[Rule]:
                     f"{_POD}.?seccompProfile.?type.orValue('')) in {texts(_PROFILES)}"
                 )
             ),
-            message="system calls are filtered; set seccompProfile.type: RuntimeDefault",
+            message="a seccomp profile is required; set seccompProfile.type: RuntimeDefault",
         ),
         Rule(
             holds=(
@@ -177,7 +180,7 @@ def _confinement() -> list[Rule]:
                     "p.metadata.annotations[k].matches('^(runtime/default|localhost/.*)?$'))"
                 )
             ),
-            message="AppArmor stays on; remove the profile Unconfined",
+            message="AppArmor must not be disabled; remove the profile Unconfined",
         ),
         Rule(
             holds=_both(
@@ -185,15 +188,15 @@ def _confinement() -> list[Rule]:
                 "SECURITY.?seLinuxOptions.?user.orValue('') == '' && "
                 "SECURITY.?seLinuxOptions.?role.orValue('') == ''"
             ),
-            message="SELinux stays as the node has it; remove seLinuxOptions",
+            message="changing SELinux options is not allowed; remove seLinuxOptions",
         ),
         Rule(
             holds=_containers(f"{_OWN}.?procMount.orValue('Default') == 'Default'"),
-            message="/proc is masked; remove procMount",
+            message="/proc must be masked; remove procMount",
         ),
         Rule(
             holds=_pods(f"{_POD}.?sysctls.orValue([]).all(s, s.name in {texts(_SYSCTLS)})"),
-            message=f"of the kernel's settings a pod may set {', '.join(_SYSCTLS)} only",
+            message=f"a sysctl is not allowed; valid are {', '.join(_SYSCTLS)}; remove the others",
         ),
     ]
 

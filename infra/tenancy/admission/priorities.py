@@ -46,14 +46,17 @@ def priority_within_tier(priorities: Mapping[str, int], ceilings: Mapping[str, s
                     "variables.pods.all(p, p.spec.?priorityClassName.orValue('') "
                     "in variables.allowed)"
                 ),
-                message="this priorityClassName is above the team's tier; leave it to the run file",
+                message=(
+                    "priorityClassName is above the team's tier; lower or equal classes are valid; "
+                    "remove it, and set priority in the run file"
+                ),
             ),
             Rule(
                 holds=(
                     "request.kind.kind != 'Pod' || "
                     "dyn(object).spec.?priority.orValue(0) <= variables.ceiling"
                 ),
-                message="this priority is above the team's tier; remove priority",
+                message="priority is above the team's tier; the class sets it; remove priority",
             ),
             Rule(
                 holds=(
@@ -61,8 +64,8 @@ def priority_within_tier(priorities: Mapping[str, int], ceilings: Mapping[str, s
                     f"{legacy} in variables.allowed"
                 ),
                 message=(
-                    f"this {naming.WORKLOAD_PRIORITY} is above the team's tier; "
-                    "leave it to the run file"
+                    f"{naming.WORKLOAD_PRIORITY} is above the team's tier; lower or equal classes are valid; "
+                    "remove it, and set priority in the run file"
                 ),
             ),
         ],

@@ -39,7 +39,10 @@ def require_resource_requests() -> Manifest:
         rules=[
             Rule(
                 holds=_each(f"{_said('cpu')} && {_said('memory')}"),
-                message="every container, init containers too, must request cpu and memory",
+                message=(
+                    "a container has no request for cpu or memory; all must, "
+                    "including init containers; add resources.requests"
+                ),
             ),
             Rule(
                 holds=_each(
@@ -48,7 +51,10 @@ def require_resource_requests() -> Manifest:
                         for part in ("requests", "limits")
                     )
                 ),
-                message=f"no queue counts this resource; ask for {', '.join(_COUNTED)} only",
+                message=(
+                    "a requested resource is not counted by queues; "
+                    f"valid are {', '.join(_COUNTED)}; remove it"
+                ),
             ),
             Rule(
                 holds=(
@@ -56,13 +62,16 @@ def require_resource_requests() -> Manifest:
                     f"<= {GRACE_S})"
                 ),
                 message=(
-                    "a pod that is told to stop gives its node back within an hour; lower "
-                    f"terminationGracePeriodSeconds to {GRACE_S}"
+                    f"terminationGracePeriodSeconds must be at most {GRACE_S}, so that evicted pods release "
+                    "their node; lower it"
                 ),
             ),
             Rule(
                 holds="variables.pods.all(p, p.spec.?resourceClaims.orValue([]).size() == 0)",
-                message="no queue counts resource claims; ask for nvidia.com/gpu instead",
+                message=(
+                    "resource claims are not allowed, because queues do not count them; "
+                    "request nvidia.com/gpu instead"
+                ),
             ),
         ],
     )
@@ -76,7 +85,10 @@ def forbid_resource_claims() -> Manifest:
         rules=[
             Rule(
                 holds="has(object.metadata.deletionTimestamp)",
-                message="no queue counts resource claims; ask for nvidia.com/gpu instead",
+                message=(
+                    "resource claims are not allowed, because queues do not count them; "
+                    "request nvidia.com/gpu instead"
+                ),
             )
         ],
     )

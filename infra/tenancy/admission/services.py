@@ -15,11 +15,14 @@ def forbid_external_services() -> Manifest:
         rules=[
             Rule(
                 holds="object.spec.?externalIPs.orValue([]).size() == 0",
-                message="a Service takes no externalIPs; runs find each other by a headless Service",
+                message="externalIPs are not allowed; Services must be internal; use a headless Service",
             ),
             Rule(
                 holds="object.spec.?type.orValue('ClusterIP') == 'ClusterIP'",
-                message="a Service is of type ClusterIP; nothing of a team is reached from outside",
+                message=(
+                    "this Service is reachable from outside; "
+                    "it must be of type ClusterIP; set type: ClusterIP"
+                ),
             ),
         ],
     )

@@ -42,18 +42,18 @@ def require_platform_volumes() -> Manifest:
                     f"{_CLAIM} || variables.pods.all(p, p.spec.?volumes.orValue([])"
                     f".all(v, v.all(k, !(k in {texts(_FORBIDDEN_KINDS)}))))"
                 ),
-                message=f"no volume is made for a pod ({', '.join(_FORBIDDEN_KINDS)}); {_REMEDY}",
+                message=f"volumes of type {' and '.join(_FORBIDDEN_KINDS)} are not allowed; {_REMEDY}",
             ),
             Rule(
                 holds=(
                     f"{_CLAIM} || {texts(_TEMPLATES)}.all(k, "
                     "!(k in dyn(object).spec) || dyn(object).spec[k].size() == 0)"
                 ),
-                message=f"nothing brings claims of its own; remove {' and '.join(_TEMPLATES)}",
+                message=f"claim templates are not allowed; {_REMEDY}; remove {' and '.join(_TEMPLATES)}",
             ),
             Rule(
                 holds=f"!({_CLAIM}) || !({is_one_of((*OWNERS, *EPHEMERAL_VOLUMES))})",
-                message=f"claims are the platform's, and no controller makes one; {_REMEDY}",
+                message=f"controllers may not create claims; only the platform does; {_REMEDY}",
             ),
         ],
     )
