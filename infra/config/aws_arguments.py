@@ -7,20 +7,15 @@ from infra.addons.cluster_autoscaler import AUTOSCALER_TAGS
 from infra.config import arguments, logs_arguments, observability_arguments
 from infra.config.model import OnAws, StackConfig
 from infra.config.sections.cluster import cluster_choice
-from infra.config.sections.network import MadeNetworkConfig
-from infra.config.sections.storage import named_storage, volume_sizes
+from infra.config.sections.network import network_args
+from infra.config.sections.storage import storage_choice, volume_sizes
 from infra.domain.pools import Nodes
-from infra.domain.storage import NamedStorageClass
 from infra.sites.aws.args import (
     AwsStackArgs,
-    EfsChoice,
-    LustreChoice,
     RunLogsChoice,
     SignatureChoice,
 )
-from infra.sites.aws.existing_network import ExistingNetworkArgs
 from infra.sites.aws.imds_sidecar import MetadataAccess
-from infra.sites.aws.network import Nat, NetworkArgs
 from infra.sites.aws.provider import ProviderArgs
 
 
@@ -34,7 +29,7 @@ def foundation(config: StackConfig, on: OnAws, stack: str) -> AwsStackArgs:
             cluster=on.cluster.name,
             tags=on.aws.tags,
         ),
-        network=_network(on),
+        network=network_args(on.network, on.cluster.name, on.aws.region),
         cluster=cluster_choice(on.cluster),
         pools=config.pools_of(Nodes.MANAGED, Nodes.KARPENTER),
         autoscaler=config.autoscaler,
@@ -46,7 +41,7 @@ def foundation(config: StackConfig, on: OnAws, stack: str) -> AwsStackArgs:
         metadata_access=(
             MetadataAccess.PODS if config.interruption.imds_sidecar else MetadataAccess.NODE
         ),
-        storage=_storage(config),
+        storage=storage_choice(config.storage),
         sizes=volume_sizes(config.storage),
         bucket_prefix=on.buckets.prefix,
         old_checkpoint_days=on.buckets.old_checkpoint_days,
@@ -77,31 +72,3 @@ def _remote_secrets(config: StackConfig) -> dict[str, tuple[str, ...]]:
         for team in config.teams
     }
     return {team: tuple(names) for team, names in found.items() if names}
-
-
-def _network(on: OnAws) -> NetworkArgs | ExistingNetworkArgs:
-    if isinstance(on.network, MadeNetworkConfig):
-        return NetworkArgs(
-            cluster=on.cluster.name,
-            region=on.aws.region,
-            cidr=on.network.cidr,
-            zones=on.network.zones,
-            nat=Nat(on.network.nat),
-            flow_log_days=on.network.flow_log_days,
-        )
-    return ExistingNetworkArgs(
-        cluster=on.cluster.name,
-        vpc_id=on.network.existing.vpc_id,
-        cidr=on.network.existing.cidr,
-        private_subnets=on.network.existing.private_subnets,
-    )
-
-
-def _storage(config: StackConfig) -> LustreChoice | EfsChoice | NamedStorageClass:
-    storage = config.storage
-    if storage.fsx:
-        return LustreChoice(
-            zone=storage.fsx.zone, throughput_per_tib=storage.fsx.throughput_per_tib
-        )
-    named = named_storage(config.storage)
-    return named or EfsChoice()

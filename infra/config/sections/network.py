@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Discriminator, Field, Tag
 
@@ -25,6 +25,10 @@ from infra.config.types import (
 )
 from infra.domain.catalog import ec2
 from infra.domain.pools import NODES_MAX, Network
+
+if TYPE_CHECKING:
+    from infra.sites.aws.existing_network import ExistingNetworkArgs
+    from infra.sites.aws.network import NetworkArgs
 
 
 class MadeNetworkConfig(StrictModel):
@@ -308,6 +312,30 @@ def read_zones(stack: PartialStack) -> tuple[str, ...]:
     """Return the zones in which the network has subnets; none when that is not known."""
     network = read_network(stack)
     return network.zone_names if network else ()
+
+
+def network_args(
+    network: MadeNetworkConfig | ExistingNetworkConfig, cluster: str, region: str
+) -> NetworkArgs | ExistingNetworkArgs:
+    """Return the arguments of the VPC."""
+    from infra.sites.aws.existing_network import ExistingNetworkArgs  # imports pulumi_aws
+    from infra.sites.aws.network import Nat, NetworkArgs
+
+    if isinstance(network, MadeNetworkConfig):
+        return NetworkArgs(
+            cluster=cluster,
+            region=region,
+            cidr=network.cidr,
+            zones=network.zones,
+            nat=Nat(network.nat),
+            flow_log_days=network.flow_log_days,
+        )
+    return ExistingNetworkArgs(
+        cluster=cluster,
+        vpc_id=network.existing.vpc_id,
+        cidr=network.existing.cidr,
+        private_subnets=network.existing.private_subnets,
+    )
 
 
 CHECKS: Final[tuple[Check, ...]] = (

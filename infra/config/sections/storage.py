@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from typing import Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
@@ -24,6 +24,9 @@ from infra.config.types import (
 )
 from infra.domain import naming
 from infra.domain.storage import NamedStorageClass, VolumeSizes
+
+if TYPE_CHECKING:
+    from infra.sites.aws.args import EfsChoice, LustreChoice
 
 
 class StorageKind(StrEnum):
@@ -160,6 +163,17 @@ def storage_class(storage: StorageConfig) -> str:
         StorageKind.FSX: "",
     }
     return classes[storage.kind]
+
+
+def storage_choice(storage: StorageConfig) -> LustreChoice | EfsChoice | NamedStorageClass:
+    """Return the storage backend of a cluster on AWS."""
+    from infra.sites.aws.args import EfsChoice, LustreChoice  # imports pulumi_aws
+
+    if storage.fsx:
+        return LustreChoice(
+            zone=storage.fsx.zone, throughput_per_tib=storage.fsx.throughput_per_tib
+        )
+    return named_storage(storage) or EfsChoice()
 
 
 CHECKS: Final[tuple[Check, ...]] = (
