@@ -223,7 +223,7 @@ _LOG_IN: Final = (
 
 _WEBHOOK: Final = (
     "the webhook's controller does not answer:"
-    f" kubectl get pods -n {naming.KUEUE_NAMESPACE} and -n jobset-system"
+    f" kubectl get pods -n {naming.KUEUE_NAMESPACE} and -n {naming.JOBSET_NAMESPACE}"
 )
 
 

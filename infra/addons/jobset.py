@@ -6,6 +6,7 @@ from typing import Final
 
 from infra.addons import controllers
 from infra.addons.model import WHOLE, AddOn, ChartSource, Image, Installable
+from infra.domain import naming
 
 LABELS: Final = {"app.kubernetes.io/name": "jobset"}
 """Labels of its pods."""
@@ -39,7 +40,7 @@ JOBSET: Final = AddOn(
     chart="oci://registry.k8s.io/jobset/charts/jobset",
     version="0.12.0",
     app_version="v0.12.0",
-    namespace="jobset-system",
+    namespace=naming.JOBSET_NAMESPACE,
     kubernetes=("1.29", ""),
     apis={"JobSet": "jobset.x-k8s.io/v1alpha2"},
     images=(

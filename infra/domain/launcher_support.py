@@ -10,6 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from infra.domain import naming
+
 
 def account(namespace: str, name: str) -> str:
     """Return the API server's name of a service account."""
@@ -68,8 +70,8 @@ JOBSET: Final = RunKind(
     version="v1alpha2",
     resource="jobsets",
     controllers=(
-        account("jobset-system", "jobset-controller-manager"),  # manifests
-        account("jobset-system", "jobset-controller"),  # chart
+        account(naming.JOBSET_NAMESPACE, "jobset-controller-manager"),  # manifests
+        account(naming.JOBSET_NAMESPACE, "jobset-controller"),  # chart
     ),
     creates=("Job",),
     replicated_jobs=True,

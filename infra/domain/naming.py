@@ -77,6 +77,7 @@ PREFERRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-preferred-topology"
 REQUIRED_TOPOLOGY: Final = "kueue.x-k8s.io/podset-required-topology"
 KUEUE_API: Final = "kueue.x-k8s.io/v1beta2"
 KUEUE_NAMESPACE: Final = "kueue-system"
+JOBSET_NAMESPACE: Final = "jobset-system"
 
 # APIs of other add-ons that more than one package uses; infra/addons has the rest.
 EXTERNAL_SECRETS_API: Final = "external-secrets.io/v1"

@@ -15,6 +15,7 @@ from policies.rules import names
 from policies.rules.catalog import RULES, unknown_properties
 from policies.rules.model import Resource, ResourceRule, Rule, StackRule, defaults
 from policies.rules.taints import Taint
+from sandbox.node import images
 from training import spec
 
 TABLE = Path(__file__).resolve().parents[2] / "docs" / "policies.md"
@@ -36,6 +37,7 @@ def test_the_names_of_the_pack_are_the_names_of_the_program() -> None:
     assert names.MIG_CONFIG == naming.MIG_CONFIG
     assert names.VALIDATION_NAMESPACE == naming.VALIDATION_NAMESPACE
     assert {naming.PART_OF, naming.MANAGED_BY} < set(names.PLATFORM_TAGS)
+    assert names.SANDBOX_REGISTRY == images.REGISTRY
     assert names.RUN_RECORD_FILE == spec.RUN_RECORD_FILE
 
 
