@@ -38,15 +38,15 @@ class TrainerConfig:
     steps: int
     """Optimizer steps of the whole run."""
     seed: int = 0
-    """Of the initial weights, the order of the data and every random choice."""
+    """Seed of the initial weights, the order of the data and every random choice."""
     deterministic: bool = True
-    """Only algorithms that give the same bits each time; an error where there is none."""
+    """Whether only bit-reproducible algorithms are used; an operation without one is an error."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """auto: cuda when there is one for this rank."""
+    """auto: cuda if this rank has a GPU."""
     threads: int = 1
     """CPU threads per rank. Losses are bit-identical only for equal thread counts."""
     collective_timeout_s: float = 120.0
-    """A collective that waits longer ends the process with a cause instead of hanging."""
+    """Timeout of a collective in seconds; when it expires, the process ends with the cause."""
     model: ModelConfig = field(default_factory=ModelConfig)
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     precision: PrecisionConfig = field(default_factory=PrecisionConfig)
@@ -61,7 +61,7 @@ class TrainerConfig:
 
     @property
     def peak_learning_rate(self) -> float:
-        """Of the schedule: scaled to the batch where that is asked for."""
+        """Peak of the schedule, scaled to the batch if `scale_learning_rate` is set."""
         reference = self.optimizer.scale_learning_rate
         samples = self.batch.global_samples
         return scaled_learning_rate(self.optimizer.learning_rate, samples, reference)
@@ -76,7 +76,7 @@ class TrainerConfig:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, nested as in the file; `parse` turns it back."""
+        """Return plain values, nested as in the file; `parse` reads them."""
         return asdict(self)
 
     def validate(self) -> Issues:

@@ -22,9 +22,9 @@ class CheckpointConfig:
     keep_latest: int = 2
     """Newest checkpoints kept, besides the best, the milestones and the last known good one."""
     store: str | None = None
-    """s3://BUCKET/PREFIX of this run and no other; null: the run directory, which all ranks share."""
+    """s3://BUCKET/PREFIX for this run only; null: the run directory, which all ranks share."""
     deadline_s: float = 60.0
-    """Seconds from a notice to a committed checkpoint; a run record's grace budget wins."""
+    """Seconds from a notice to a committed checkpoint; the grace budget of a run record overrides it."""
 
     def validate(self) -> Issues:
         """Yield what cannot work."""

@@ -1,4 +1,4 @@
-"""Which tokens are read."""
+"""Datasets and samples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from training.trainer.config.limits import Issues, not_negative, positive
 from training.trainer.config.loader import missing
 
 MOST_PARTS: Final = 1 << 16
-"""Samples after which a mixture repeats, at most: its pattern is kept in memory."""
+"""Most samples after which a mixture repeats: its pattern is kept in memory."""
 S3: Final = "s3://"
 GPU_PREFETCH_STEPS: Final = 8
 
@@ -33,11 +33,11 @@ class SourceConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class DataConfig:
-    """Which tokens are read, and how they are cut into samples."""
+    """Datasets, and how they are divided into samples."""
 
     path: str = ""
-    """Folder made by `python -m training.prepare`: holds one folder per version, and `latest`. Or
-    s3://BUCKET/PREFIX with a copy of it, which needs `staging`."""
+    """Folder written by `python -m training.prepare`: one folder per version, and `latest`. Or
+    s3://BUCKET/PREFIX with a copy of it, which requires `staging`."""
     version: str = LATEST
     """Sixteen hexadecimal characters, or `latest`. A resumed run keeps the version it began with."""
     weight: float = 1.0

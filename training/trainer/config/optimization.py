@@ -15,7 +15,7 @@ class OptimizerConfig:
     learning_rate: float = 1e-3
     """Peak learning rate."""
     scale_learning_rate: int | None = None
-    """Samples per step that `learning_rate` was found with: the peak is scaled linearly from there to
+    """Samples per step for which `learning_rate` was tuned: the peak is scaled linearly to
     `batch.global_samples`; null: not scaled."""
     beta1: float = 0.9
     """Decay rate of the first moment."""

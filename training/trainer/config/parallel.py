@@ -1,4 +1,4 @@
-"""How the ranks divide the work, and how each of them computes."""
+"""Parallelism, number formats and execution of blocks."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class ModelShape:
 class Layout:
     """Ranks per dimension of the device mesh, slowest first; the product is the world size.
 
-    Neighbouring ranks share a tensor group, which needs the fastest links; pipeline stages are
-    farthest apart, for they exchange least.
+    Neighbouring ranks share a tensor group, which needs the fastest links; pipeline stages are farthest apart,
+    because they exchange least.
     """
 
     pipeline: int
@@ -93,8 +93,8 @@ class ParallelConfig:
     tensor: int = 1
     """Ranks that split each block's matrices (DTensor); divides the attention heads."""
     pipeline: int = 1
-    """Stages that the blocks are cut into. The micro-batches of gradient accumulation are the
-    pipeline's: at least as many as stages."""
+    """Pipeline stages into which the blocks are divided. Its micro-batches are those of gradient
+    accumulation, at least as many as stages."""
     schedule: Literal["1f1b", "gpipe"] = "1f1b"
     """Order of the pipeline's micro-batches: 1f1b holds fewer activations than gpipe."""
 
@@ -188,9 +188,9 @@ class PrecisionConfig:
     """Number formats. Parameters and optimizer state are always float32."""
 
     compute: Dtype = "float32"
-    """Of matrix products and activations; bfloat16 is for GPUs that have it."""
+    """Format of matrix products and activations; bfloat16 requires a GPU that supports it."""
     reduce: Dtype = "float32"
-    """Of gradients while they are summed over the ranks of `parallel.shard`."""
+    """Format of gradients while they are summed over the ranks of `parallel.shard`."""
 
     def validate(self) -> Issues:
         """Yield what cannot work."""

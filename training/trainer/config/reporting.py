@@ -1,4 +1,4 @@
-"""Measuring and showing."""
+"""Evaluation and reporting."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class EvaluationConfig:
     """Loss on the held-out files, also measured at the end of the run."""
 
     every_steps: int | None = 50
-    """Steps between evaluations; null: only at the end."""
+    """Steps between evaluations; null: only at the end of the run."""
     samples: int = 128
     """Samples, spread evenly over the held-out files; all of them when there are fewer."""
 
@@ -27,20 +27,20 @@ class EvaluationConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ReportConfig:
-    """Who is shown the run while it trains; metrics.jsonl always has every step."""
+    """Progress lines, Prometheus and MLflow; metrics.jsonl always has every step."""
 
     every_seconds: float = 5.0
     """Seconds between progress lines."""
     prometheus_port: int | None = None
-    """Where the leading rank answers GET /metrics, 1 to 65535; null: nowhere. On the platform every
-    run answers on the platform's port, and this is refused."""
+    """Port on which the leading rank serves /metrics, 1 to 65535; null: none. On the platform every run
+    uses the platform's port, and this must be absent."""
     prometheus_address: str = "127.0.0.1"
     """Address it listens on."""
     mlflow: str | None = None
-    """Tracking URI: sqlite:///FILE, http://SERVER or https://SERVER; null: no MLflow. Who may
-    write is MLflow's environment (MLFLOW_TRACKING_TOKEN ...), never part of the URI."""
+    """Tracking URI: sqlite:///FILE, http://SERVER or https://SERVER; null: no MLflow. Credentials belong
+    in MLflow's environment (MLFLOW_TRACKING_TOKEN ...), not in the URI."""
     mlflow_experiment: str = "trainyard"
-    """Experiment of the MLflow run; made when it is missing."""
+    """Experiment of the MLflow run; created if it does not exist."""
 
     def validate(self) -> Issues:
         """Yield what cannot work."""
