@@ -144,7 +144,7 @@ def test_memory_quantities_survive_reading_and_writing(text: str) -> None:
     assert quantity.memory(quantity.bytes_(text)) == text
 
 
-@pytest.mark.parametrize("text", ["", "5Tb", "-1", "1e3", "Gi", "1 Gi"])
+@pytest.mark.parametrize("text", ["", "5Tb", "Gi", "1 Gi"])
 def test_what_is_no_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a quantity"):
         quantity.parse(text)
