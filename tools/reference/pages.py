@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import yaml
 
+from infra.addons.registry import ADD_ONS
 from tools.reference.schemas import SCHEMAS, Schema
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -67,7 +68,29 @@ def text(name: str) -> str:
     for heading, about, rows in tree.sections(_without_prefix(root)):
         lines += ["", f"## {heading}", *([about, ""] if about else [])]
         lines += ["| Key | Type | Default | Meaning | Example |", "|---|---|---|---|---|", *rows]
+    if name == "stack-file":
+        lines += ["", *_add_on_versions()]
     return "\n".join(lines) + "\n"
+
+
+def _add_on_versions() -> Iterator[str]:
+    """The pinned version, namespace and Kubernetes range of each add-on."""
+    yield "## Add-on versions"
+    yield "Kubernetes: range supported or tested upstream. Sandbox: the version that `make up` builds."
+    yield ""
+    yield "| Add-on | Chart | Application | Namespace | Kubernetes | Sandbox |"
+    yield "|---|---|---|---|---|---|"
+    for name, add_on in ADD_ONS.items():
+        first, last = add_on.kubernetes
+        cells = (
+            f"`{name}`",
+            add_on.version or "EKS default",
+            add_on.app_version or "EKS default",
+            f"`{add_on.namespace}`",
+            f"{first} to {last}" if last else f"{first} or newer",
+            add_on.toolchain or "-",
+        )
+        yield f"| {' | '.join(cells)} |"
 
 
 def _without_prefix(root: Schema) -> Schema:

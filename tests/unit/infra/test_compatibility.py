@@ -191,25 +191,3 @@ def test_settings_of_a_plan_are_of_the_type_that_the_stack_file_gives(name: str)
     expected = () if add_on.settings is None else (add_on.settings,)
     assert tuple(hints.values()) == expected
     assert set(expected) <= set(plans.SETTINGS)
-
-
-ROW = re.compile(r"^\| `(\w+)` \| ([^|]*) \| ([^|]*) \| ([^|]*) \| ([^|]*) \| ([^|]*) \|$", re.M)
-
-
-def documented(name: str) -> tuple[str, ...]:
-    """What the page says of an add-on, from what the table has."""
-    add_on = ADD_ONS[name]
-    first, last = add_on.kubernetes
-    return (
-        add_on.version or "EKS's",
-        add_on.app_version or "EKS's",
-        f"`{add_on.namespace}`",
-        f"{first} to {last}" if last else f"{first} or newer",
-        add_on.toolchain or "-",
-    )
-
-
-def test_the_page_on_add_ons_has_the_table() -> None:
-    text = (ROOT / "docs/add-ons.md").read_text(encoding="utf-8")
-    rows = {name: tuple(cell.strip() for cell in cells) for name, *cells in ROW.findall(text)}
-    assert rows == {name: documented(name) for name in ADD_ONS}
