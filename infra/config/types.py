@@ -41,6 +41,7 @@ _PRIVATE_RANGES: Final = tuple(
     ipaddress.ip_network(block)
     for block in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
 )
+_PLAIN_QUANTITY: Final = re.compile(r"[0-9]+(\.[0-9]+)?[a-zA-Z]*")
 _WIDEST_PUBLIC: Final = {4: 8, 6: 32}
 """By IP version: the shortest prefix that is still one organization's network."""
 
@@ -67,10 +68,11 @@ def _dns_label(value: str) -> str:
 
 def _quantity(value: str) -> str:
     try:
-        positive = quantity.parse(value) > 0
+        # Kubernetes also reads 1e3 and +5; stack files have one notation.
+        valid = bool(_PLAIN_QUANTITY.fullmatch(value)) and quantity.parse(value) > 0
     except ValueError:
-        positive = False
-    if not positive:
+        valid = False
+    if not valid:
         raise invalid("quantity", "must be a positive quantity such as 500m, 32 or 4Ti")
     return value
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
+from infra.config.types import Cores, Size
 from infra.domain import catalog, naming, quantity
 from infra.domain.pools import Capacity, Network, NodePool, Nodes, Workload
 from infra.sites.simulated.node_pools import node
@@ -144,10 +147,11 @@ def test_memory_quantities_survive_reading_and_writing(text: str) -> None:
     assert quantity.memory(quantity.bytes_(text)) == text
 
 
-@pytest.mark.parametrize("text", ["", "5Tb", "Gi", "1 Gi"])
-def test_what_is_no_quantity_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a quantity"):
-        quantity.parse(text)
+@pytest.mark.parametrize("text", ["5Tb", "-1", "+1", "1e3", "Gi", "1 Gi"])
+@pytest.mark.parametrize("kind", [Cores, Size])
+def test_stack_files_require_plain_positive_quantities(kind: Any, text: str) -> None:
+    with pytest.raises(ValidationError, match="must be a positive quantity"):
+        TypeAdapter(kind).validate_python(text)
 
 
 def test_only_nodes_without_a_machine_are_simulated() -> None:

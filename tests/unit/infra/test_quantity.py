@@ -31,7 +31,22 @@ def test_a_quantity_is_read_exactly(text: str, value: Decimal) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "Gi", "4GiB", "four", "1 Gi x", "NaN", "1..2", "1e", " 1", "1e9999", "\u0661"]
+    "text",
+    [
+        "",
+        "Gi",
+        "5Tb",
+        "1 Gi",
+        "4GiB",
+        "four",
+        "1 Gi x",
+        "NaN",
+        "1..2",
+        "1e",
+        " 1",
+        "1e9999",
+        "\u0661",
+    ],
 )
 def test_what_is_no_quantity_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a quantity"):
