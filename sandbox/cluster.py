@@ -22,6 +22,7 @@ import yaml
 from sandbox import monitoring, paths, ports, process, service_config, services, supervisor
 from sandbox.certificates import CertificateAuthority, write_private
 from sandbox.monitoring import prometheus_client, rbac, setup
+from sandbox.reporting import Report
 from sandbox.services import ClusterSettings, Probe, Service
 from sandbox.toolchain import Toolchain
 
@@ -29,8 +30,6 @@ READY_TIMEOUT_S = 120.0
 """Allows for a loaded two-core machine; about 10 s otherwise."""
 STOP_GRACE_S = 15.0
 BYTES_NEEDED = 1 * 1024**3
-
-Report = Callable[[str], None]
 
 
 class ClusterError(Exception):

@@ -8,18 +8,17 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from sandbox import paths
+from sandbox.reporting import Report
 
 STACK = "local"
 _SALT = re.compile(r"^encryptionsalt:.*\n", re.MULTILINE)
 _ENCRYPTION_KEYS = re.compile(r"^(encryptionsalt|encryptedkey|secretsprovider):.*\n", re.MULTILINE)
-
-Report = Callable[[str], None]
 
 
 class EngineError(Exception):

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from sandbox import paths, plugins
 from sandbox.monitoring import prometheus_client
-from sandbox.plugins import Report
 from sandbox.ports import LOOPBACK
+from sandbox.reporting import Report
 from sandbox.services import ClusterSettings
 from sandbox.toolchain import Toolchain
 

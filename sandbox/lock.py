@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sandbox import paths
+from sandbox.reporting import Report
 
 
 @contextmanager
-def sandbox_lock(command: str, report: Callable[[str], None]) -> Iterator[None]:
+def sandbox_lock(command: str, report: Report) -> Iterator[None]:
     """Hold the lock while the body runs. The kernel releases it when the process dies."""
     state = paths.state()
     state.home.mkdir(parents=True, exist_ok=True)

@@ -13,11 +13,11 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox import paths
+from sandbox.reporting import Report
 from sandbox.toolchain import Toolchain, official
 from sandbox.toolchain.tools import (
     AWS_PLUGIN_VERSION,
@@ -28,8 +28,6 @@ from sandbox.toolchain.tools import (
 PROVIDER_ENV = "SANDBOX_PROVIDER"
 PROVIDERS = ("official", "standin")
 INSTALL_TIMEOUT_S = 300.0
-
-Report = Callable[[str], None]
 
 
 class SetupError(Exception):

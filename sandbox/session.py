@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,6 @@ from sandbox.node import images, reclaim
 from sandbox.runs import RunReader
 from sandbox.services import ClusterSettings
 from training import source
-
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)

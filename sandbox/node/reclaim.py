@@ -29,6 +29,7 @@ from sandbox.node.events import build_event
 from sandbox.node.managed_fields import applied_parts, without_server_fields
 from sandbox.node.records import load_json, pod_folders
 from sandbox.node.status import stamp
+from sandbox.reporting import Report
 
 TAINT_KEY = f"{naming.DOMAIN}/interruption"
 TAINT_VALUE = "spot"
@@ -38,7 +39,6 @@ STOP_TIMEOUT_S = 15.0
 API_TIMEOUT_S = 30.0
 COMPONENT = "spot-interruption"
 
-Report = Callable[[str], None]
 T = TypeVar("T")
 
 

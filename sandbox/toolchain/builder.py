@@ -11,15 +11,12 @@ import os
 import shutil
 import subprocess
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 from sandbox import paths
+from sandbox.reporting import Report
 from sandbox.toolchain.lookup import ToolLocation, cache_entry, find_in_cache
 from sandbox.toolchain.tools import Tool
-
-Report = Callable[[str], None]
-"""Receives a short phrase for the current step."""
 
 BYTES_NEEDED = 13 * 1024**3
 """Free disk space for a build of everything: 10 GiB were measured with empty caches, without Prometheus and

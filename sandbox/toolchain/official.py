@@ -14,7 +14,7 @@ import urllib.request
 from pathlib import Path
 
 from sandbox import paths
-from sandbox.toolchain.builder import Report
+from sandbox.reporting import Report
 from sandbox.toolchain.tools import PULUMI_VERSION
 
 SITE = "https://get.pulumi.com"
