@@ -147,7 +147,7 @@ def teams(cluster: Cluster) -> Iterator[Cluster]:
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
-def test_everybody_may_do_what_is_committed_and_nothing_else(
+def test_permissions_of_every_subject_equal_the_committed_matrix(
     teams: Cluster, name: str, request: pytest.FixtureRequest
 ) -> None:
     places = HOME if name in WITHOUT_ROLE else PLACES
@@ -185,7 +185,7 @@ def _granted(name: str, groups: list[str]) -> list[dict[str, Any]]:
     return [*pair("", GUARDED, namespace=NAMESPACE), *pair("Cluster", GUARDED_EVERYWHERE)]
 
 
-def test_what_is_guarded_is_denied_to_everybody_and_a_role_that_allowed_it_would_be_seen(
+def test_guarded_verbs_are_denied_to_all_subjects_and_a_granting_role_is_detected(
     teams: Cluster,
 ) -> None:
     client = Client(teams.kubeconfig)
@@ -208,7 +208,7 @@ def test_what_is_guarded_is_denied_to_everybody_and_a_role_that_allowed_it_would
     )
 
 
-def test_a_request_is_answered_as_the_matrix_says(teams: Cluster) -> None:
+def test_requests_are_answered_according_to_the_matrix(teams: Cluster) -> None:
     researcher = [f"--as={SUBJECTS['researcher'].user}"]
     researcher += [f"--as-group={group}" for group in SUBJECTS["researcher"].all_groups]
     teams.kubectl("get", "configmaps,jobsets,workloads", "-n", NAMESPACE, *researcher)

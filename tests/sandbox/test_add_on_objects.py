@@ -68,7 +68,7 @@ def installed(cluster: Cluster) -> Iterator[Cluster]:
         cluster.kubectl("delete", "--wait=false", "namespace", TEAM, *homes)
 
 
-def test_the_api_server_takes_every_object_and_changes_none_that_we_wrote(
+def test_api_server_accepts_every_object_unchanged(
     installed: Cluster,
 ) -> None:
     for plan in PLANS:
@@ -77,7 +77,7 @@ def test_the_api_server_takes_every_object_and_changes_none_that_we_wrote(
         assert [one["kind"] for one in found] == [one["kind"] for one in objects]
 
 
-def test_an_mpijob_of_this_project_is_taken_and_gets_the_defaults_of_its_api(
+def test_rendered_mpijob_is_accepted_and_defaulted(
     installed: Cluster,
 ) -> None:
     (job,) = applied(installed, [run("mpijob")], "--dry-run=server")
@@ -86,13 +86,13 @@ def test_an_mpijob_of_this_project_is_taken_and_gets_the_defaults_of_its_api(
     assert job["spec"]["mpiReplicaSpecs"].keys() == run("mpijob")["spec"]["mpiReplicaSpecs"].keys()
 
 
-def test_a_pytorchjob_is_asked_of_its_controllers_webhook(installed: Cluster) -> None:
+def test_pytorchjob_is_sent_to_its_controllers_webhook(installed: Cluster) -> None:
     """Which nobody answers here: what it would refuse must not slip in while it is away."""
     with pytest.raises(ClusterError, match="training-operator"):
         applied(installed, [run("pytorchjob")], "--dry-run=server")
 
 
-def test_the_pods_are_admitted_where_pods_must_be_restricted(installed: Cluster) -> None:
+def test_controller_pods_satisfy_the_restricted_pod_security_standard(installed: Cluster) -> None:
     for plan in PLANS:
         (deployment,) = [m for m in plan.objects if m["kind"] == "Deployment"]
         home = ADD_ONS[plan.add_on].namespace

@@ -87,7 +87,7 @@ def _told(cluster: Cluster, name: str, resource: str, code: int) -> set[tuple[st
     }
 
 
-def test_who_launched_changed_and_ended_a_run_is_told_by_its_id(audited: Cluster) -> None:
+def test_audit_log_records_who_created_changed_and_deleted_a_run(audited: Cluster) -> None:
     spec, manifest = _manifest()
     text = json.dumps(manifest)
     audited.kubectl("create", "-f", "-", *CI, stdin=text)
@@ -102,7 +102,7 @@ def test_who_launched_changed_and_ended_a_run_is_told_by_its_id(audited: Cluster
     assert _told(audited, spec.run_id, "configmaps", 403) == {("grace", "delete")}
 
 
-def test_who_asks_for_a_secret_or_a_shell_is_told_and_who_looks_at_a_run_is_not(
+def test_audit_log_records_secret_and_exec_requests_but_not_reads_of_runs(
     audited: Cluster,
 ) -> None:
     audited.kubectl("get", "configmaps", "-n", NAMESPACE, *RESEARCHER)
@@ -120,7 +120,7 @@ def test_who_asks_for_a_secret_or_a_shell_is_told_and_who_looks_at_a_run_is_not(
     assert {e["objectRef"]["resource"] for e in reads} == {"secrets"}
 
 
-def test_the_log_has_no_contents_and_no_chatter_of_controllers(audited: Cluster) -> None:
+def test_audit_log_omits_object_bodies_and_controller_requests(audited: Cluster) -> None:
     spec, manifest = _manifest()
     audited.kubectl("create", "-f", "-", *CI, stdin=json.dumps(manifest))
     secret = {

@@ -114,7 +114,7 @@ def platform(*taints: dict[str, str]) -> str:
     return PLATFORM.replace("TAINTS", repr(list(taints)))
 
 
-def test_a_platform_on_aws_is_previewed_down_to_what_runs_in_its_cluster(project: Project) -> None:
+def test_aws_platform_preview_includes_objects_in_the_cluster(project: Project) -> None:
     project.write_whole(platform(TAINT))
     found = planned(project)
     assert sorted(kind for kind in found if not kind.startswith("pulumi:pulumi:Stack")) == [
@@ -146,7 +146,7 @@ def test_a_platform_on_aws_is_previewed_down_to_what_runs_in_its_cluster(project
     assert found["kubernetes:core/v1:ConfigMap record"]["inputs"]["data"] == {"at": UNKNOWN}
 
 
-def test_policies_judge_a_preview_in_which_what_only_aws_knows_is_unknown(project: Project) -> None:
+def test_policies_apply_to_previews_with_unknown_aws_values(project: Project) -> None:
     project.write_whole(platform())
     said = project.fail("preview", "--policy-pack", str(PROJECT / "policies"))
     assert "[mandatory]  gpu-pool-taints  (aws:eks:NodeGroup: gpu)" in said
@@ -159,7 +159,7 @@ def test_policies_judge_a_preview_in_which_what_only_aws_knows_is_unknown(projec
         assert line in said
 
 
-def test_an_update_is_refused_in_one_line_and_makes_nothing(project: Project) -> None:
+def test_update_is_rejected_in_one_line_and_creates_nothing(project: Project) -> None:
     project.write_whole(ONE_VPC)
     said = project.fail("up", "--yes", "--skip-preview")
     assert (
@@ -172,7 +172,7 @@ def test_an_update_is_refused_in_one_line_and_makes_nothing(project: Project) ->
     }
 
 
-def test_a_look_up_that_a_stand_in_does_not_know_is_named_in_one_line(project: Project) -> None:
+def test_unsupported_stand_in_lookup_is_a_one_line_error(project: Project) -> None:
     project.write_whole("from pulumi_aws.ec2 import get_vpc\nget_vpc(default=True)\n")
     said = project.run("preview", "--config", "aws:region=eu-west-1").text
     assert (
@@ -182,7 +182,7 @@ def test_a_look_up_that_a_stand_in_does_not_know_is_named_in_one_line(project: P
 
 
 @pytest.mark.parametrize("stack", ["dev", "prod"])
-def test_a_stack_of_this_checkout_is_previewed_with_its_policies_and_its_file_stays_as_it_is(
+def test_stack_preview_runs_policies_and_leaves_the_stack_file_unchanged(
     env: dict[str, str], stack: str
 ) -> None:
     file = PROJECT / f"Pulumi.{stack}.yaml"

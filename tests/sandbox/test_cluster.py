@@ -47,16 +47,14 @@ def _up(cluster: Cluster) -> None:
     embedded.up(cluster.settings.tools, lambda _: None)
 
 
-def test_a_second_start_leaves_every_process_as_it_is(cluster: Cluster) -> None:
+def test_second_start_keeps_every_process(cluster: Cluster) -> None:
     before = _pids(cluster)
     _up(cluster)
     assert _pids(cluster) == before
 
 
 @pytest.mark.parametrize("name", ["apiserver", "etcd", "kueue", "node"])
-def test_a_killed_service_comes_back_by_itself_and_nothing_is_lost(
-    cluster: Cluster, name: str
-) -> None:
+def test_killed_service_is_restarted_without_data_loss(cluster: Cluster, name: str) -> None:
     cluster.kubectl("create", "configmap", f"kept-{name}", "-n", "default")
     before = _pids(cluster)[name]
     before.send(signal.SIGKILL)
@@ -64,7 +62,7 @@ def test_a_killed_service_comes_back_by_itself_and_nothing_is_lost(
     assert f"kept-{name}" in cluster.kubectl("get", "configmap", "-n", "default", "-o", "name")
 
 
-def test_after_everything_was_killed_a_new_start_brings_all_of_it_back(cluster: Cluster) -> None:
+def test_start_recovers_after_all_processes_were_killed(cluster: Cluster) -> None:
     cluster.kubectl("create", "configmap", "kept-through-it-all", "-n", "default")
     before = _pids(cluster)
     for running in sorted(before.values(), key=lambda p: p != before["supervisor"]):
@@ -89,7 +87,7 @@ def test_every_server_listens_on_loopback_only(cluster: Cluster) -> None:
     assert all(address.startswith("127.") for address in addresses), addresses
 
 
-def test_a_client_without_a_certificate_is_refused(cluster: Cluster) -> None:
+def test_client_without_a_certificate_is_rejected(cluster: Cluster) -> None:
     config = yaml.safe_load(cluster.kubeconfig.read_text())
     url = config["clusters"][0]["cluster"]["server"] + "/api/v1/namespaces"
     code = f"import ssl,urllib.request as u;u.urlopen({url!r},context=ssl._create_unverified_context())"
@@ -97,7 +95,7 @@ def test_a_client_without_a_certificate_is_refused(cluster: Cluster) -> None:
     assert "401" in done.stderr
 
 
-def test_two_sandboxes_live_side_by_side_and_down_ends_only_its_own(
+def test_two_sandboxes_coexist_and_down_stops_only_its_own(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = _pids(cluster)
@@ -126,7 +124,7 @@ def _mentioning(text: str) -> list[str]:
     return found
 
 
-def test_a_second_command_waits_until_the_first_is_done(cluster: Cluster) -> None:
+def test_second_command_waits_for_the_first(cluster: Cluster) -> None:
     code = (
         "import sys; from sandbox.lock import sandbox_lock\n"
         "with sandbox_lock('first', print):\n"
@@ -162,7 +160,7 @@ def test_a_second_command_waits_until_the_first_is_done(cluster: Cluster) -> Non
     assert holder.wait(10) == 0
 
 
-def test_a_cached_toolchain_is_found_without_building(cluster: Cluster) -> None:
+def test_cached_toolchain_is_used_without_building(cluster: Cluster) -> None:
     from rich.console import Console
 
     assert "built" not in toolchain.ensure(Console(force_terminal=False)).sources.values()

@@ -149,7 +149,7 @@ def drills(cluster: Cluster) -> Iterator[Drills]:
         cluster.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-f", "-", stdin=gone)
 
 
-def test_a_good_checkpoint_passes_the_drill_and_a_corrupt_one_fails_it(drills: Drills) -> None:
+def test_drill_passes_for_a_valid_checkpoint_and_fails_for_a_corrupt_one(drills: Drills) -> None:
     store: PosixStore = run_in(drills.volume, "llama-v1-0a1b2c3d", 10, 20)
     passed, [line, summary] = drills.run("by-hand-1")
     assert passed, line
@@ -165,7 +165,7 @@ def test_a_good_checkpoint_passes_the_drill_and_a_corrupt_one_fails_it(drills: D
     assert store.steps() == [10, 20]
 
 
-def test_kubectls_own_way_to_create_the_job_is_rejected_by_admission(drills: Drills) -> None:
+def test_kubectl_create_job_from_cronjob_is_rejected_by_admission(drills: Drills) -> None:
     wanted = ("create", "job", "by-kubectl", f"--from=cronjob/{restore_drill.NAME}")
     with pytest.raises(
         ClusterError, match=r"(?s)'trainyard-changes' with binding.*ownerReferences"

@@ -85,7 +85,7 @@ def first_up(cluster: Cluster) -> Iterator[subprocess.CompletedProcess[str]]:
     yield done
 
 
-def test_up_trains_a_model_that_beats_a_unigram_model_and_says_where_everything_is(
+def test_up_trains_a_model_better_than_unigram_and_lists_addresses(
     cluster: Cluster, first_up: subprocess.CompletedProcess[str]
 ) -> None:
     text = first_up.stdout
@@ -168,7 +168,7 @@ def test_an_added_run_leaves_the_old_one_alone_and_an_edited_one_gets_a_new_id(
     assert new_name.startswith("edited-v1-")
 
 
-def test_wait_exits_with_the_exit_code_of_a_run_that_cannot_work(
+def test_wait_exits_with_the_exit_code_of_a_failed_run(
     cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path
 ) -> None:
     run = _run_file(tmp_path, "impossible", dataset={"name": "absent", "version": "0" * 16})
@@ -181,7 +181,7 @@ def test_wait_exits_with_the_exit_code_of_a_run_that_cannot_work(
     assert run_seen.restarts == 0
 
 
-def test_a_bad_stack_file_ends_in_a_line_per_mistake_and_creates_nothing(
+def test_invalid_stack_file_reports_one_line_per_error_and_creates_nothing(
     cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path
 ) -> None:
     stack = yaml.safe_load(STACK_FILE.read_text())
@@ -199,7 +199,7 @@ def test_a_bad_stack_file_ends_in_a_line_per_mistake_and_creates_nothing(
     assert _jobsets(cluster) == before
 
 
-def test_an_up_that_is_killed_anywhere_converges_when_it_is_run_again(
+def test_up_converges_after_being_killed_at_any_point(
     cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path
 ) -> None:
     run = _run_file(tmp_path, "killed", overrides={"steps": 12})
@@ -232,7 +232,7 @@ def test_an_up_that_is_killed_anywhere_converges_when_it_is_run_again(
     assert not [name for name in _jobsets(cluster) if name.startswith("killed-")]
 
 
-def test_a_run_survives_a_spot_reclaim_with_notice_and_without(
+def test_run_survives_spot_reclaims_with_and_without_notice(
     cluster: Cluster, first_up: subprocess.CompletedProcess[str]
 ) -> None:
     drill = _sandbox(cluster, "drill")
@@ -290,7 +290,7 @@ def _drained_and_resumed(cluster: Cluster, reader: RunReader, run: Run) -> None:
     assert resumed[-1]["from_step"] == saved, resumed
 
 
-def test_destroy_under_a_running_run_lets_it_save_and_leaves_nothing_of_the_stack(
+def test_destroy_lets_a_running_run_save_and_deletes_the_whole_stack(
     cluster: Cluster, first_up: subprocess.CompletedProcess[str], tmp_path: Path
 ) -> None:
     config = str(

@@ -83,7 +83,7 @@ def test_each_attempt_passes_without_its_policies(
     assert {name: why for name, why in refused.items() if why} == {}
 
 
-def test_every_policy_is_tried(guarded: GuardedCluster) -> None:
+def test_every_policy_has_an_attempt(guarded: GuardedCluster) -> None:
     # Pod Security's own rules, and notes in the audit log, are tried apart.
     assert {name for policies in POLICIES for name in policies} == guarded.policies.keys() - {
         "rdma-pods",
@@ -92,11 +92,11 @@ def test_every_policy_is_tried(guarded: GuardedCluster) -> None:
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_a_run_passes_as_its_launcher_makes_it(guarded: GuardedCluster, launcher: str) -> None:
+def test_rendered_run_of_every_launcher_is_admitted(guarded: GuardedCluster, launcher: str) -> None:
     assert guarded.ask.refusal(create(launched(launcher))) == ""
 
 
-def test_a_queued_run_on_gpus_runs_to_its_end(guarded: GuardedCluster) -> None:
+def test_queued_gpu_run_completes(guarded: GuardedCluster) -> None:
     run = job(gpu=True, team=PRODUCTION)
     with queue_of(guarded, PRODUCTION):
         guarded.ask(create(run).for_real())
@@ -110,7 +110,7 @@ def test_a_queued_run_on_gpus_runs_to_its_end(guarded: GuardedCluster) -> None:
             guarded.ask(delete(run, dryRun=[], propagationPolicy="Foreground"))
 
 
-def test_ci_deploys_queued_runs_and_no_others(guarded: GuardedCluster) -> None:
+def test_ci_can_deploy_only_queued_runs(guarded: GuardedCluster) -> None:
     ci = ("ci", naming.DEPLOYER_GROUP)
     refused = guarded.ask.refusal(create(job(gpu=True, meta={})).by(*ci))
     assert f"'{naming.PROJECT}-queue' with binding" in refused and naming.QUEUE_NAME in refused
@@ -124,7 +124,7 @@ def test_policies_apply_to_team_namespaces_only(guarded: GuardedCluster) -> None
     assert guarded.ask.refusal(create(elsewhere)) == ""
 
 
-def test_the_audit_log_says_who_launched_which_run_with_what(guarded: GuardedCluster) -> None:
+def test_audit_log_records_user_run_config_queue_and_image(guarded: GuardedCluster) -> None:
     run = job(gpu=True, meta=queued(**{naming.RUN_ID: "escape-v1-0a1b2c3d"}))
     guarded.ask(create(run).by("ci", naming.DEPLOYER_GROUP))
     log = guarded.cluster.state.logs / "audit.log"
@@ -153,7 +153,7 @@ def _rdma_pod(edit: Edit) -> Ask:
 
 
 @pytest.mark.parametrize("attempt", PRIVILEGES)
-def test_a_team_with_rdma_may_lock_memory_and_has_no_other_privilege(
+def test_rdma_team_may_lock_memory_and_has_no_other_privilege(
     guarded: GuardedCluster, attempt: str
 ) -> None:
     forbidden, allowed, _ = PRIVILEGES[attempt]
@@ -169,7 +169,7 @@ def test_a_team_without_rdma_may_not_lock_memory(guarded: GuardedCluster) -> Non
     assert guarded.ask.refusal(_rdma_pod(lambda spec: None)) == ""
 
 
-def test_a_run_over_rdma_passes_as_its_launcher_makes_it(guarded: GuardedCluster) -> None:
+def test_rendered_rdma_run_is_admitted(guarded: GuardedCluster) -> None:
     run = launched("jobset", RDMA)
     body = run["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     capabilities = body["containers"][0]["securityContext"]["capabilities"]
@@ -180,7 +180,7 @@ def test_a_run_over_rdma_passes_as_its_launcher_makes_it(guarded: GuardedCluster
     assert f"'{naming.PROJECT}-rdma-pods' with binding" in refused and "capabilities" in refused
 
 
-def test_without_its_policy_a_team_with_rdma_would_have_every_privilege(
+def test_rdma_attempts_are_admitted_without_the_policy(
     guarded: GuardedCluster,
 ) -> None:
     asked = {name: _rdma_pod(forbidden) for name, (forbidden, _, _) in PRIVILEGES.items()}
@@ -215,7 +215,7 @@ def _plain(hook: dict[str, Any]) -> dict[str, Any]:
     return {key: hook[key] for key in ("apiVersion", "kind", "webhooks")} | {"metadata": metadata}
 
 
-def test_policies_hold_while_kueue_is_down(kueueless: GuardedCluster) -> None:
+def test_policies_apply_while_kueue_is_down(kueueless: GuardedCluster) -> None:
     # Nobody can read or write a Workload then: Kueue itself converts between their versions.
     asked = [attempt for attempt in ATTEMPTS if attempt.policies != ("workloads",)]
     passed = [a.name for a in asked if not kueueless.ask.refusal(a.denied)]
@@ -225,7 +225,9 @@ def test_policies_hold_while_kueue_is_down(kueueless: GuardedCluster) -> None:
 
 
 @pytest.mark.parametrize("make", [job, jobset])
-def test_a_run_that_nobody_suspends_is_refused(kueueless: GuardedCluster, make: Any) -> None:
+def test_unsuspended_run_is_rejected_while_kueue_is_down(
+    kueueless: GuardedCluster, make: Any
+) -> None:
     # While Kueue is there its webhook suspends whatever names a queue.
     refused = kueueless.ask.refusal(create(make(gpu=True, suspend=False)))
     assert f"'{naming.PROJECT}-queue' with binding" in refused and "suspend: true" in refused

@@ -149,7 +149,7 @@ def _running_nodes(cluster: Cluster, spec: RunSpec) -> list[str]:
     )
 
 
-def test_a_gang_starts_on_spot_restarts_by_cause_and_moves_when_spot_is_gone(
+def test_gang_starts_on_spot_restarts_by_cause_and_moves_when_spot_is_gone(
     gangs: Cluster,
 ) -> None:
     # As a trainer does, it ends on SIGTERM; as process 1 of its container it would else ignore it.
@@ -176,14 +176,14 @@ def test_a_gang_starts_on_spot_restarts_by_cause_and_moves_when_spot_is_gone(
     gangs.kubectl("delete", "jobset", spec.run_id, "-n", NAMESPACE, "--timeout=60s")
 
 
-def test_a_gang_with_a_bad_configuration_fails_at_once(gangs: Cluster) -> None:
+def test_gang_with_invalid_configuration_fails_without_restart(gangs: Cluster) -> None:
     spec, manifest = _gang("exit 78", name="bad-config", capacity_types=("on-demand",))
     _start(gangs, manifest)
     until(lambda: _status(gangs, spec).get("terminalState") == "Failed", "the JobSet failed", 60.0)
     assert _status(gangs, spec).get("restarts", 0) == 0
 
 
-def test_a_gang_that_does_not_fit_as_a_whole_starts_no_pod(gangs: Cluster) -> None:
+def test_gang_that_does_not_fit_as_a_whole_starts_no_pod(gangs: Cluster) -> None:
     wide, manifest = _gang("sleep 600", name="too-wide", nodes=3, capacity_types=("on-demand",))
     _start(gangs, manifest)
 

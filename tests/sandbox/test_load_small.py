@@ -72,7 +72,7 @@ def test_every_gang_finishes_once_although_it_is_preempted(tmp_path: Path) -> No
     _assert_nothing_is_left(tmp_path)
 
 
-def test_an_interrupted_benchmark_takes_its_cluster_with_it(tmp_path: Path) -> None:
+def test_interrupted_benchmark_stops_its_cluster(tmp_path: Path) -> None:
     running = _start(tmp_path, "storm")
     assert running.stdout is not None
     for line in running.stdout:

@@ -66,7 +66,7 @@ def test_every_object_is_accepted_field_by_field(watched: Cluster, exporter: str
     assert len(applied(watched, objects).splitlines()) == len(objects)
 
 
-def test_a_field_that_does_not_exist_would_be_refused(watched: Cluster) -> None:
+def test_unknown_field_is_rejected(watched: Cluster) -> None:
     (monitor,) = [copy.deepcopy(m) for m in manifests() if m["metadata"]["name"] == "trainer"]
     monitor["spec"]["podMetricsEndpoints"][0]["relabeling"] = []
     with pytest.raises(ClusterError, match="relabeling"):

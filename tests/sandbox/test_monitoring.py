@@ -143,7 +143,7 @@ def watched(cluster: Cluster, prometheus: str) -> Iterator[Watched]:
         yield Watched(cluster, prometheus, run_id)
 
 
-def test_a_run_that_trains_is_seen_with_the_labels_of_its_pod(watched: Watched) -> None:
+def test_run_metrics_carry_the_labels_of_the_pod(watched: Watched) -> None:
     (steps,) = watched.await_series(f'{series.STEPS}{{run_id="{watched.run_id}"}} > 3', TRAIN_S)
     labels = steps["metric"]
     assert labels["job"] == series.TRAINER_JOB
@@ -154,7 +154,7 @@ def test_a_run_that_trains_is_seen_with_the_labels_of_its_pod(watched: Watched) 
     assert "forged" not in labels.values()
 
 
-def test_a_run_answers_on_its_pods_address_and_nowhere_else(watched: Watched) -> None:
+def test_run_serves_metrics_only_on_the_pod_address(watched: Watched) -> None:
     watched.await_series(f'{series.STEPS}{{run_id="{watched.run_id}"}}', TRAIN_S)
     listed = subprocess.run(["ss", "-Hltn"], capture_output=True, text=True, check=True).stdout
     listening = [line.split()[3] for line in listed.splitlines()]
@@ -163,7 +163,7 @@ def test_a_run_answers_on_its_pods_address_and_nowhere_else(watched: Watched) ->
     assert all(one.startswith("127.") and not one.startswith("127.0.0.1:") for one in metrics)
 
 
-def test_the_gpu_that_a_run_holds_shows_what_its_processes_do(watched: Watched) -> None:
+def test_gpu_metrics_follow_the_processes_of_the_run(watched: Watched) -> None:
     held = f'{series.GPU_UTILIZATION}{{run_id="{watched.run_id}"}} > 0.1'
     (gpu,) = watched.await_series(held, TRAIN_S)
     assert gpu["metric"]["node"] == NODE
@@ -172,11 +172,11 @@ def test_the_gpu_that_a_run_holds_shows_what_its_processes_do(watched: Watched) 
 
 
 @pytest.mark.parametrize("job", series.JOBS)
-def test_every_job_that_rules_know_is_up(watched: Watched, job: str) -> None:
+def test_every_scrape_job_used_by_rules_is_up(watched: Watched, job: str) -> None:
     watched.await_series(f'up{{job="{job}"}} == 1', TRAIN_S)
 
 
-def test_kueue_and_the_api_server_tell_what_rules_ask_for(watched: Watched) -> None:
+def test_kueue_and_api_server_export_the_metrics_that_rules_use(watched: Watched) -> None:
     queue = naming.cluster_queue(TEAM)
     watched.await_series(f'{series.ADMITTED_ACTIVE}{{cluster_queue="{queue}"}} == 1')
     watched.await_series(f'{series.QUOTA_USED}{{cluster_queue="{queue}"}} > 0')
@@ -195,7 +195,7 @@ def test_every_rule_is_loaded_and_none_fails(watched: Watched) -> None:
     assert {rule["name"]: rule["lastError"] for rule in rules if rule.get("lastError")} == {}
 
 
-def test_an_injected_error_of_a_gpu_fires_an_alert_and_status_says_so(watched: Watched) -> None:
+def test_injected_gpu_error_fires_an_alert_shown_by_status(watched: Watched) -> None:
     cluster = watched.cluster
 
     def sandbox(*args: str) -> str:
@@ -218,7 +218,7 @@ def test_an_injected_error_of_a_gpu_fires_an_alert_and_status_says_so(watched: W
     assert "reports no errors" in sandbox("fault", "gpu", NODE)
 
 
-def test_a_fault_of_a_gpu_that_there_is_not_is_refused_in_one_line(watched: Watched) -> None:
+def test_fault_for_an_unknown_gpu_is_a_one_line_error(watched: Watched) -> None:
     command = [sys.executable, "-m", "sandbox", "fault", "gpu", NODE, "--gpu", "1"]
     env = watched.cluster.env | {"SANDBOX_HOME": str(watched.cluster.state.home)}
     done = subprocess.run(command, cwd=paths.PROJECT, env=env, capture_output=True, text=True)
@@ -226,11 +226,11 @@ def test_a_fault_of_a_gpu_that_there_is_not_is_refused_in_one_line(watched: Watc
     assert done.stderr == f"error: --gpu: got 1; node {NODE} has GPUs 0 to 0\n"
 
 
-def test_shells_are_told_where_prometheus_is(cluster: Cluster, prometheus: str) -> None:
+def test_shell_environment_contains_the_prometheus_url(cluster: Cluster, prometheus: str) -> None:
     assert environment.variables(cluster.settings)["PROMETHEUS_URL"] == prometheus
 
 
-def test_prometheus_token_is_nobody_elses_business(cluster: Cluster, prometheus: str) -> None:
+def test_prometheus_token_is_private_and_read_only(cluster: Cluster, prometheus: str) -> None:
     token = Path(cluster.state.pki / "prometheus.token")
     assert token.stat().st_mode & 0o777 == 0o600
     may = ["auth", "can-i", "--quiet", f"--token={token.read_text()}"]

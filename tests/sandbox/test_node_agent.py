@@ -58,7 +58,7 @@ def _waiter(kit: Kit, name: str, **spec: Any) -> None:
     kit.await_line(name, "up")
 
 
-def test_a_killed_agent_takes_its_running_pods_back(kit: Kit) -> None:
+def test_restarted_agent_adopts_running_pods(kit: Kit) -> None:
     _waiter(kit, "kept")
     pod = kit.await_phase("kept", "Running")
     before = kit.attempt(pod).run()
@@ -71,7 +71,7 @@ def test_a_killed_agent_takes_its_running_pods_back(kit: Kit) -> None:
     assert after["status"]["podIP"] == pod["status"]["podIP"]
 
 
-def test_an_exit_while_no_agent_runs_is_reported_by_the_next_one(kit: Kit) -> None:
+def test_exit_while_no_agent_runs_is_reported_by_the_next_agent(kit: Kit) -> None:
     _waiter(kit, "alone")
     pod = kit.await_phase("alone", "Running")
     _kill_agent(kit)
@@ -81,7 +81,9 @@ def test_an_exit_while_no_agent_runs_is_reported_by_the_next_one(kit: Kit) -> No
     assert terminated(after)["exitCode"] == 6
 
 
-def test_an_agent_killed_during_a_grace_period_asks_once_and_kills_in_time(kit: Kit) -> None:
+def test_agent_killed_during_a_grace_period_sends_sigterm_once_and_sigkill_in_time(
+    kit: Kit,
+) -> None:
     marker = {"finalizers": ["trainyard.dev/test"]}
     _waiter(kit, "ending", terminationGracePeriodSeconds=4, metadata=marker)
     pod = kit.await_phase("ending", "Running")
@@ -95,7 +97,7 @@ def test_an_agent_killed_during_a_grace_period_asks_once_and_kills_in_time(kit: 
     assert log.read_text() == "up\nasked\n"
 
 
-def test_a_pod_deleted_while_no_agent_runs_is_ended_by_the_next_one(kit: Kit) -> None:
+def test_pod_deleted_while_no_agent_runs_is_stopped_by_the_next_agent(kit: Kit) -> None:
     marker = uuid.uuid4().hex
     kit.run("orphan", f"sh -c 'echo up; sleep 600; :' {marker}")
     pod = kit.await_line("orphan", "up")
@@ -105,7 +107,7 @@ def test_a_pod_deleted_while_no_agent_runs_is_ended_by_the_next_one(kit: Kit) ->
     until(lambda: not kit.folder(pod).path.exists(), "its folder is gone")
 
 
-def test_an_exit_while_the_api_server_is_away_is_reported_later(kit: Kit) -> None:
+def test_exit_while_the_api_server_is_unavailable_is_reported_later(kit: Kit) -> None:
     _waiter(kit, "unheard")
     pod = kit.await_phase("unheard", "Running")
     server = _service(kit, "apiserver")
@@ -117,7 +119,7 @@ def test_an_exit_while_the_api_server_is_away_is_reported_later(kit: Kit) -> Non
     assert terminated(after)["exitCode"] == 6
 
 
-def test_stop_all_ends_every_container_of_this_sandbox_and_nothing_else(kit: Kit) -> None:
+def test_stop_all_stops_only_containers_of_this_sandbox(kit: Kit) -> None:
     marker = uuid.uuid4().hex
     for name in ("stopped-a", "stopped-b"):
         script = f"setsid sh -c 'trap \"\" TERM; echo up; sleep 600; :' {marker} & wait"
@@ -136,7 +138,7 @@ def test_stop_all_ends_every_container_of_this_sandbox_and_nothing_else(kit: Kit
     assert condition(pod, "DisruptionTarget")["reason"] == "TerminationByKubelet"
 
 
-def test_what_another_controller_says_of_a_live_node_and_pod_is_corrected(kit: Kit) -> None:
+def test_status_written_by_other_controllers_is_corrected(kit: Kit) -> None:
     kit.run("doubted", "sleep 600")
     kit.await_pod("doubted", lambda p: condition(p, "Ready").get("status") == "True", "is ready")
     doubt = {"type": "Ready", "status": "False", "reason": "NodeStatusUnknown"}

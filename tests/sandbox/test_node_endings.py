@@ -43,7 +43,7 @@ def _last_look(kit: Kit, name: str) -> Json:
     return pod
 
 
-def test_a_deleted_pod_is_asked_to_end_and_its_exit_code_is_reported(kit: Kit) -> None:
+def test_deleted_pod_gets_sigterm_and_its_exit_code_is_reported(kit: Kit) -> None:
     kit.run("polite", POLITE, metadata=KEPT)
     kit.await_line("polite", "up")
     kit.delete("polite")
@@ -52,7 +52,9 @@ def test_a_deleted_pod_is_asked_to_end_and_its_exit_code_is_reported(kit: Kit) -
     assert terminated(pod)["exitCode"] == 75
 
 
-def test_a_deaf_pod_is_killed_with_its_grandchildren_when_its_grace_is_over(kit: Kit) -> None:
+def test_pod_that_ignores_sigterm_is_killed_with_its_grandchildren_after_the_grace_period(
+    kit: Kit,
+) -> None:
     marker = uuid.uuid4().hex
     script = f"trap '' TERM; setsid sh -c 'trap \"\" TERM; echo up; sleep 600; :' {marker} & wait"
     kit.run("deaf", script + "; wait", metadata=KEPT, terminationGracePeriodSeconds=1)
@@ -66,7 +68,7 @@ def test_a_deaf_pod_is_killed_with_its_grandchildren_when_its_grace_is_over(kit:
     assert not processes_with(marker)
 
 
-def test_the_hook_runs_before_the_container_is_asked_to_end(kit: Kit) -> None:
+def test_pre_stop_hook_runs_before_sigterm(kit: Kit) -> None:
     hook = {
         "preStop": {"exec": {"command": ["sh", "-c", "sleep 0.2; echo hook $X > /proc/1/fd/1"]}}
     }
@@ -79,7 +81,7 @@ def test_the_hook_runs_before_the_container_is_asked_to_end(kit: Kit) -> None:
     assert log.read_text() == "up\nhook of x\nasked\n"
 
 
-def test_a_forced_deletion_kills_at_once(kit: Kit) -> None:
+def test_forced_deletion_kills_immediately(kit: Kit) -> None:
     marker = uuid.uuid4().hex
     kit.run("forced", f"sh -c 'trap \"\" TERM; echo up; sleep 600; :' {marker}")
     kit.await_line("forced", "up")
@@ -101,7 +103,7 @@ def test_an_evicted_pod_keeps_its_disruption_condition_and_its_exit_code(kit: Ki
     assert terminated(pod)["exitCode"] == 75
 
 
-def test_a_pod_that_ends_by_itself_leaves_no_process(kit: Kit) -> None:
+def test_completed_pod_leaves_no_process(kit: Kit) -> None:
     marker = uuid.uuid4().hex
     kit.run("leaver", f"setsid sh -c 'sleep 600; :' {marker} & sleep 0.2; exit 0")
     kit.await_phase("leaver", "Succeeded")
@@ -121,7 +123,7 @@ def test_a_pod_whose_shim_is_killed_dies_and_is_reported_as_killed(kit: Kit) -> 
     until(lambda: not processes_with(marker), "its processes are gone", 5)
 
 
-def test_limits_are_noted_in_the_status(kit: Kit) -> None:
+def test_status_contains_resource_limits(kit: Kit) -> None:
     resources = {"limits": {"nvidia.com/gpu": "1", "cpu": "1"}}
     kit.run("limited", "exit 0", main={"resources": resources}, node=1)
     status = container_status(kit.await_phase("limited", "Succeeded"))

@@ -42,7 +42,7 @@ def test_kubectl_follows_a_log_to_the_end_of_the_container(kit: Kit) -> None:
         assert follower.wait(30) == 0
 
 
-def test_kubectl_asks_for_a_part_of_a_log(kit: Kit) -> None:
+def test_kubectl_reads_part_of_a_log(kit: Kit) -> None:
     kit.run("parts", "for i in $(seq 1 2000); do echo line $i; done")
     kit.await_phase("parts", "Succeeded")
     assert kit.kubectl("logs", "parts").stdout.count("\n") == 2000
@@ -54,7 +54,7 @@ def test_kubectl_asks_for_a_part_of_a_log(kit: Kit) -> None:
     assert kit.kubectl("logs", "parts", "--since-time=2100-01-01T00:00:00Z").stdout == ""
 
 
-def test_what_cannot_be_served_is_said(kit: Kit) -> None:
+def test_unsupported_log_requests_return_an_error(kit: Kit) -> None:
     kit.run("silent", "sleep 600", node=0)
     kit.await_phase("silent", "Running")
     previous = kit.kubectl("logs", "silent", "--previous")
@@ -65,7 +65,7 @@ def test_what_cannot_be_served_is_said(kit: Kit) -> None:
     kit.delete("silent", 1)
 
 
-def test_only_the_api_server_may_ask_a_node(kit: Kit) -> None:
+def test_node_api_accepts_only_the_api_server(kit: Kit) -> None:
     path = "/containerLogs/a/b/c"
     with pytest.raises((ssl.SSLError, urllib.error.URLError, ConnectionError)):
         _ask(kit, path, None)

@@ -36,7 +36,7 @@ def _headless(kit: Kit, name: str) -> None:
     kit.create("services", name, {"spec": spec})
 
 
-def test_pods_of_a_headless_service_know_each_other_by_name_and_address(kit: Kit) -> None:
+def test_pods_of_a_headless_service_resolve_each_other_by_name(kit: Kit) -> None:
     _headless(kit, "web")
     script = """
 until getent hosts b.web; do sleep 0.05; done >/dev/null; echo found
@@ -58,7 +58,7 @@ while getent hosts b.web >/dev/null; do sleep 0.05; done; echo lost
     assert lines[3:] == ["a", own, "lost"]
 
 
-def test_a_name_is_not_known_in_another_namespace(kit: Kit, cluster: Cluster) -> None:
+def test_pod_name_does_not_resolve_in_another_namespace(kit: Kit, cluster: Cluster) -> None:
     _headless(kit, "near")
     labels = {"labels": {"app": "near"}}
     kit.run("near-a", "sleep 600", metadata=labels, hostname="a", subdomain="near")
@@ -71,14 +71,14 @@ def test_a_name_is_not_known_in_another_namespace(kit: Kit, cluster: Cluster) ->
     kit.delete("near-a", 1)
 
 
-def test_the_full_name_is_the_hostname_where_the_pod_asks_for_it(kit: Kit) -> None:
+def test_set_hostname_as_fqdn_sets_the_full_hostname(kit: Kit) -> None:
     _headless(kit, "full")
     kit.run("full-a", "hostname", hostname="a", subdomain="full", setHostnameAsFQDN=True)
     pod = kit.await_phase("full-a", "Succeeded")
     assert kit.log(pod) == "a.full.test-names.svc.cluster.local\n"
 
 
-def test_a_jobset_of_two_pods_meets_by_name_and_reduces_on_gloo(kit: Kit) -> None:
+def test_jobset_of_two_pods_completes_a_gloo_all_reduce(kit: Kit) -> None:
     kit.create("configmaps", "program", {"data": {"all_reduce.py": ALL_REDUCE}})
     kit.create("jobsets", "duo", _jobset(kit), JOBSETS)
 

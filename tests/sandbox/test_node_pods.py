@@ -43,7 +43,7 @@ print(json.dumps({"env": dict(os.environ), "files": tree, "uid": os.getuid(), "p
 """
 
 
-def test_a_container_gets_its_environment_its_files_and_nothing_else(kit: Kit) -> None:
+def test_container_sees_only_its_own_environment_and_files(kit: Kit) -> None:
     kit.create("configmaps", "cm", {"data": {"run.json": "{}", "LEVEL": "3"}})
     kit.create("secrets", "keys", {"stringData": {"token": "s3cret"}})
     main = {
@@ -94,14 +94,14 @@ def test_a_container_gets_its_environment_its_files_and_nothing_else(kit: Kit) -
     assert seen["uid"] == 1234 and seen["pid"] == 1
 
 
-def test_a_variable_may_be_empty_the_last_one_too(kit: Kit) -> None:
+def test_environment_variables_may_be_empty(kit: Kit) -> None:
     empty = [{"name": name, "value": ""} for name in ("AAA", "ZZZ")]
     main = {"command": ["sh", "-c", 'echo "${AAA-unset}${ZZZ-unset}."'], "env": empty}
     kit.run("empty-variable", main=main)
     assert kit.log(kit.await_phase("empty-variable", "Succeeded")) == ".\n"
 
 
-def test_nothing_of_the_users_home_or_the_sandbox_is_visible(kit: Kit, tmp_path: Path) -> None:
+def test_container_cannot_see_the_users_home_or_the_sandbox(kit: Kit, tmp_path: Path) -> None:
     canary = f"trainyard-canary-{uuid.uuid4().hex}"
     home = Path.home() / f".{canary}"
     home.write_text(canary)
@@ -121,7 +121,7 @@ def test_nothing_of_the_users_home_or_the_sandbox_is_visible(kit: Kit, tmp_path:
     assert len([line for line in lines if line.isdigit()]) <= 3  # its own processes only
 
 
-def test_init_containers_run_in_order_and_before_the_main_one(kit: Kit) -> None:
+def test_init_containers_run_in_order_before_the_main_container(kit: Kit) -> None:
     share = {"volumeMounts": [{"name": "share", "mountPath": "/share"}]}
 
     def step(name: str) -> dict[str, object]:
@@ -140,7 +140,7 @@ def test_init_containers_run_in_order_and_before_the_main_one(kit: Kit) -> None:
     assert condition(pod, "Initialized")["status"] == "True"
 
 
-def test_a_failing_init_container_fails_the_pod_and_nothing_else_is_started(kit: Kit) -> None:
+def test_failing_init_container_fails_the_pod_before_other_containers_start(kit: Kit) -> None:
     bad = {"name": "bad", "image": HOST, "command": ["sh", "-c", "exit 4"]}
     kit.run("uninit", "echo started", initContainers=[bad])
     pod = kit.await_phase("uninit", "Failed")
@@ -149,7 +149,7 @@ def test_a_failing_init_container_fails_the_pod_and_nothing_else_is_started(kit:
     assert not kit.folder(pod).attempts("main")
 
 
-def test_a_sidecar_runs_beside_the_main_container_and_does_not_keep_the_pod_alive(
+def test_sidecar_runs_alongside_the_main_container_and_does_not_keep_the_pod_alive(
     kit: Kit,
 ) -> None:
     command = ["sh", "-c", "trap 'exit 0' TERM; echo up; while :; do sleep 0.1; done"]
@@ -179,14 +179,14 @@ def test_the_exit_code_decides_the_phase(
     assert condition(pod, "Ready")["status"] == "False"
 
 
-def test_a_command_that_does_not_exist_is_a_start_error(kit: Kit) -> None:
+def test_missing_command_is_a_start_error(kit: Kit) -> None:
     kit.run("absent", main={"command": ["/no/such/program"]})
     ended = terminated(kit.await_phase("absent", "Failed"))
     assert (ended["exitCode"], ended["reason"]) == (128, "StartError")
     assert "/no/such/program" in ended["message"]
 
 
-def test_on_failure_restarts_until_it_succeeds_and_keeps_the_former_log(kit: Kit) -> None:
+def test_on_failure_restarts_until_success_and_keeps_the_previous_log(kit: Kit) -> None:
     mount = {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}
     script = "echo try; test -e /v/again && exit 0; touch /v/again; exit 5"
     kit.run(
@@ -201,7 +201,7 @@ def test_on_failure_restarts_until_it_succeeds_and_keeps_the_former_log(kit: Kit
     assert kit.kubectl("logs", "retry", "--previous").stdout == "try\n"
 
 
-def test_a_container_that_keeps_failing_is_backed_off(kit: Kit) -> None:
+def test_repeatedly_failing_container_is_in_crash_loop_back_off(kit: Kit) -> None:
     kit.run("crash", "exit 1", restartPolicy="Always")
     pod = kit.await_pod("crash", lambda p: waiting_reason(p) == "CrashLoopBackOff", "backs off")
     assert pod["status"]["phase"] == "Running"
@@ -223,9 +223,7 @@ def test_the_termination_message_is_reported(kit: Kit) -> None:
         ("sandbox.trainyard.dev/trainer@sha256:" + "b" * 64, "pulumi up"),
     ],
 )
-def test_an_image_that_cannot_be_had_is_reported_as_a_pull_error(
-    kit: Kit, image: str, says: str
-) -> None:
+def test_unavailable_image_is_reported_as_a_pull_error(kit: Kit, image: str, says: str) -> None:
     name = "image-" + str(abs(hash(image)))[:6]
     kit.run(name, main={"image": image})
     pod = kit.await_pod(name, lambda p: waiting_reason(p) == "ErrImagePull", "cannot be pulled")
@@ -234,7 +232,7 @@ def test_an_image_that_cannot_be_had_is_reported_as_a_pull_error(
     kit.delete(name, 0)
 
 
-def test_what_a_process_node_cannot_do_is_refused_in_words(kit: Kit) -> None:
+def test_unsupported_pod_features_are_rejected_with_a_message(kit: Kit) -> None:
     volumes = [{"name": "host", "hostPath": {"path": "/"}}]
     kit.run("refused", "true", volumes=volumes)
     status = kit.await_phase("refused", "Failed")["status"]
@@ -242,7 +240,7 @@ def test_what_a_process_node_cannot_do_is_refused_in_words(kit: Kit) -> None:
     assert "volume host: hostPath is not supported" in status["message"]
 
 
-def test_a_pod_waits_for_a_config_map_that_comes_later(kit: Kit) -> None:
+def test_pod_waits_for_a_missing_config_map(kit: Kit) -> None:
     env = [{"name": "X", "valueFrom": {"configMapKeyRef": {"name": "later", "key": "x"}}}]
     mount = [{"name": "v", "mountPath": "/v"}]
     kit.run(
@@ -262,7 +260,7 @@ def test_a_pod_waits_for_a_config_map_that_comes_later(kit: Kit) -> None:
     kit.delete("config-error", 0)
 
 
-def test_a_pod_that_outlives_its_deadline_fails(kit: Kit) -> None:
+def test_pod_that_exceeds_its_deadline_fails(kit: Kit) -> None:
     marker = uuid.uuid4().hex
     short: dict[str, Any] = {"activeDeadlineSeconds": 1, "terminationGracePeriodSeconds": 1}
     kit.run("late", f"sh -c 'sleep 600; :' {marker}", **short)
@@ -271,7 +269,7 @@ def test_a_pod_that_outlives_its_deadline_fails(kit: Kit) -> None:
     until(lambda: not processes_with(marker), "its processes are gone")
 
 
-def test_a_pod_is_ready_when_its_probe_says_so(kit: Kit) -> None:
+def test_pod_is_ready_when_its_readiness_probe_succeeds(kit: Kit) -> None:
     probe = {"exec": {"command": ["test", "-e", "/v/ok"]}, "periodSeconds": 1}
     mount = [{"name": "v", "mountPath": "/v"}]
     script = "while ! test -e /v/go; do sleep 0.1; done; touch /v/ok; sleep 600"

@@ -46,7 +46,7 @@ def _back(kit: Kit, node: str) -> Json:
     return kit.await_node(node)
 
 
-def test_with_notice_pods_are_evicted_and_end_in_their_own_way(kit: Kit) -> None:
+def test_with_notice_pods_are_evicted_and_shut_down_gracefully(kit: Kit) -> None:
     node = kit.nodes[0]
     kit.run("warned", POLITE, metadata=KEPT)
     pod = kit.await_line("warned", "up")
@@ -68,7 +68,7 @@ def test_with_notice_pods_are_evicted_and_end_in_their_own_way(kit: Kit) -> None
     assert kit.log(kit.await_phase("again", "Succeeded")) == "back\n"
 
 
-def test_what_is_deaf_to_the_notice_is_killed_when_it_is_over(kit: Kit) -> None:
+def test_processes_that_ignore_sigterm_are_killed_after_the_notice(kit: Kit) -> None:
     marker = uuid.uuid4().hex
     script = f"sh -c 'trap \"\" TERM; echo up; sleep 600; :' {marker}"
     kit.run("deaf", "trap '' TERM; " + script, terminationGracePeriodSeconds=600, metadata=KEPT)
@@ -85,7 +85,7 @@ def test_what_is_deaf_to_the_notice_is_killed_when_it_is_over(kit: Kit) -> None:
 
 
 @pytest.mark.parametrize("full_notice", [False, True])
-def test_an_idle_node_is_taken_at_once_or_at_the_end_of_its_notice_where_asked(
+def test_idle_node_is_deleted_immediately_or_on_request_after_the_notice(
     kit: Kit, full_notice: bool
 ) -> None:
     notice_s = 5.0
@@ -95,7 +95,7 @@ def test_an_idle_node_is_taken_at_once_or_at_the_end_of_its_notice_where_asked(
     _back(kit, kit.nodes[1])
 
 
-def test_without_notice_everything_is_killed_at_once_and_nobody_is_asked(kit: Kit) -> None:
+def test_without_notice_all_processes_are_killed_without_sigterm(kit: Kit) -> None:
     marker = uuid.uuid4().hex
     kit.run(
         "struck", f"trap 'echo asked' TERM; sh -c 'echo up; sleep 600; :' {marker}", metadata=KEPT
@@ -113,7 +113,7 @@ def test_without_notice_everything_is_killed_at_once_and_nobody_is_asked(kit: Ki
     _back(kit, kit.nodes[0])
 
 
-def test_a_job_replaces_a_struck_pod_without_counting_it_as_a_failure(kit: Kit) -> None:
+def test_job_replaces_a_reclaimed_pod_without_counting_a_failure(kit: Kit) -> None:
     rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     job = {
         "podFailurePolicy": {"rules": [rule]},
@@ -160,7 +160,7 @@ def _job_pods(kit: Kit) -> list[Json]:
     return found
 
 
-def test_a_restored_node_still_belongs_to_who_had_applied_it(kit: Kit) -> None:
+def test_restored_node_keeps_its_field_managers(kit: Kit) -> None:
     name = "reclaim-applied"
     manifest = node_manifest(name)
     manifest["spec"] = {"taints": [{"key": "spot", "value": "true", "effect": "NoSchedule"}]}
@@ -185,7 +185,7 @@ def test_a_restored_node_still_belongs_to_who_had_applied_it(kit: Kit) -> None:
         kit.client.delete(node_path(name))
 
 
-def test_a_node_that_does_not_exist_is_named_with_those_that_do(kit: Kit) -> None:
+def test_unknown_node_error_lists_existing_nodes(kit: Kit) -> None:
     with pytest.raises(ReclaimError, match=f"'nowhere' does not exist; nodes: .*{kit.nodes[0]}"):
         reclaim("nowhere", 0, state=kit.cluster.state)
     with pytest.raises(ReclaimError, match="not reclaimed"):

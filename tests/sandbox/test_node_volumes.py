@@ -68,7 +68,7 @@ def _run(kit: Kit, name: str, script: str, claim: str, node: int = 0, **mount: o
     return kit.log(pod)
 
 
-def test_pods_on_two_nodes_share_a_claim_and_its_folder_goes_with_it(kit: Kit) -> None:
+def test_pods_on_two_nodes_share_a_claim_whose_deletion_removes_the_data(kit: Kit) -> None:
     claim = _claim(kit, "shared", "Delete")
     assert claim["status"]["capacity"]["storage"] == "5Ti"
     folder = kit.cluster.state.volumes / kit.namespace / "shared"

@@ -20,13 +20,13 @@ STAGE = Stage(team="opslive")
 TEAM, NAMESPACE, REAL = STAGE.team, STAGE.namespace, STAGE.real
 
 
-def test_a_pod_that_no_node_takes_is_named_with_the_taint(live: Live) -> None:
+def test_unschedulable_pod_is_reported_with_the_taint(live: Live) -> None:
     live.start("tainted", WORK, nodes=1, pool=STAGE.bare)
     answer = live.await_symptom("tainted", "missing-toleration")
     assert any("have the taint ops-maintenance:NoSchedule" in line for line in answer["evidence"])
 
 
-def test_a_run_that_did_its_steps_is_finished_and_one_with_78_is_a_bad_configuration(
+def test_completed_run_is_finished_and_exit_code_78_is_invalid_configuration(
     live: Live,
 ) -> None:
     live.start("good", "true", nodes=1)
@@ -37,7 +37,7 @@ def test_a_run_that_did_its_steps_is_finished_and_one_with_78_is_a_bad_configura
     live.stop("good", "bad")
 
 
-def test_a_gang_that_does_not_get_ready_says_which_pod(live: Live) -> None:
+def test_unready_gang_is_reported_with_the_unready_pod(live: Live) -> None:
     probe = {"exec": {"command": ["false"]}, "periodSeconds": 1}
     live.start("unready", WORK, nodes=1, readinessProbe=probe)
     answer = live.await_symptom("unready", "not-ready")
@@ -45,7 +45,7 @@ def test_a_gang_that_does_not_get_ready_says_which_pod(live: Live) -> None:
     live.stop("unready")
 
 
-def test_quota_affinity_nodes_and_the_queue_itself_are_told_apart(live: Live) -> None:
+def test_quota_affinity_nodes_and_queue_causes_are_distinguished(live: Live) -> None:
     live.start("strict", WORK, nodes=1, pool="no-such-pool")
     live.start("holder", WORK, nodes=2)
     live.await_symptom("holder", "running")
@@ -64,7 +64,7 @@ def test_quota_affinity_nodes_and_the_queue_itself_are_told_apart(live: Live) ->
     live.stop("strict", "second", "huge", "holder")
 
 
-def test_quota_without_nodes_says_what_is_wrong_with_the_nodes(live: Live) -> None:
+def test_quota_without_nodes_reports_the_state_of_the_nodes(live: Live) -> None:
     live.cluster.kubectl("cordon", STAGE.nodes()[1])
     live.start("placed", WORK, nodes=2)
     answer = live.await_symptom("placed", "no-nodes")
@@ -74,7 +74,7 @@ def test_quota_without_nodes_says_what_is_wrong_with_the_nodes(live: Live) -> No
     live.stop("placed")
 
 
-def test_a_gang_that_was_not_whole_in_time_went_back_to_its_queue(live: Live) -> None:
+def test_gang_not_ready_in_time_is_reported_as_requeued(live: Live) -> None:
     def sent_back() -> bool:
         history = live.why("tainted")["history"]
         return any("its pods were not all ready in time" in line for line in history)
@@ -83,7 +83,7 @@ def test_a_gang_that_was_not_whole_in_time_went_back_to_its_queue(live: Live) ->
     live.stop("tainted")
 
 
-def test_draining_leaves_nothing_running_and_resuming_brings_the_run_back(live: Live) -> None:
+def test_drain_stops_all_runs_and_resume_readmits_them(live: Live) -> None:
     live.start("drained", WORK, nodes=2)
     live.await_symptom("drained", "running")
     code, text = live.command("drain", "--team", TEAM, "--timeout", "60")
@@ -122,7 +122,7 @@ def researcher(live: Live, tmp_path: Path) -> Path:
     return path
 
 
-def test_a_researcher_is_answered_for_the_own_team_and_told_what_is_hidden(
+def test_researcher_sees_the_own_team_and_which_data_is_hidden(
     live: Live, researcher: Path
 ) -> None:
     live.start("mine", WORK, nodes=2)
@@ -142,6 +142,6 @@ def test_a_researcher_is_answered_for_the_own_team_and_told_what_is_hidden(
     live.stop("mine", "late")
 
 
-def test_a_run_that_is_not_there_is_exit_code_1(live: Live) -> None:
+def test_unknown_run_is_exit_code_1(live: Live) -> None:
     kubeconfig: Path = live.cluster.kubeconfig
     assert ops.main(["why", "nothing-like-it", "--kubeconfig", str(kubeconfig)]) == 1

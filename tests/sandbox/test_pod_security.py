@@ -169,12 +169,12 @@ def guarded(cluster: Cluster) -> Iterator[Cluster]:
     cluster.kubectl("delete", "namespace", NAMESPACE, "--timeout=60s")
 
 
-def test_the_pod_of_a_run_is_let_in(guarded: Cluster) -> None:
+def test_pod_of_a_run_is_admitted(guarded: Cluster) -> None:
     _create(guarded, lambda spec: None)
 
 
 @pytest.mark.parametrize("attempt", ATTEMPTS)
-def test_no_pod_gets(guarded: Cluster, attempt: str) -> None:
+def test_pod_is_rejected_with(guarded: Cluster, attempt: str) -> None:
     forbidden, allowed, word = ATTEMPTS[attempt]
     with pytest.raises(ClusterError, match="violates PodSecurity") as refused:
         _create(guarded, forbidden)
@@ -182,7 +182,7 @@ def test_no_pod_gets(guarded: Cluster, attempt: str) -> None:
     _create(guarded, allowed)
 
 
-def test_without_its_label_the_namespace_would_let_all_of_them_in(guarded: Cluster) -> None:
+def test_all_attempts_are_admitted_without_the_namespace_label(guarded: Cluster) -> None:
     level = team.namespace(TEAM)["metadata"]["labels"][ENFORCE]
     guarded.kubectl("label", "namespace", NAMESPACE, f"{ENFORCE}-")
     try:
@@ -194,7 +194,7 @@ def test_without_its_label_the_namespace_would_let_all_of_them_in(guarded: Clust
         _create(guarded, ATTEMPTS["privileged"][0])
 
 
-def test_nobody_of_a_team_can_take_the_label_away(guarded: Cluster) -> None:
+def test_team_members_cannot_remove_the_namespace_label(guarded: Cluster) -> None:
     groups = [
         *(naming.group(TEAM, role) for role in ("researcher", "lead")),
         naming.AUDITOR_GROUP,

@@ -126,7 +126,7 @@ def with_container(**changes: Any) -> dict[str, Any]:
 TAGGED = with_container(image="sandbox.trainyard.dev/trainer:v1")
 
 
-def test_a_program_that_obeys_every_rule_previews_clean(project: Project) -> None:
+def test_compliant_program_has_no_violations_in_preview(project: Project) -> None:
     done = project.with_policies("preview")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "trainyard@v0.1.0" in done.stdout
@@ -164,13 +164,13 @@ def test_a_violation_stops_an_update_before_the_object_exists(
     assert "tagged" not in cluster.kubectl("get", "jobs", "-n", "default", "-o", "name")
 
 
-def test_an_update_that_obeys_every_rule_creates_the_object(project: Project, cluster: Any) -> None:
+def test_compliant_update_creates_the_object(project: Project, cluster: Any) -> None:
     done = project.with_policies("up")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "job.batch/good" in cluster.kubectl("get", "jobs", "-n", "default", "-o", "name")
 
 
-def test_a_rule_made_advisory_reports_and_lets_pass(project: Project) -> None:
+def test_advisory_policy_reports_without_blocking(project: Project) -> None:
     project.pods(tagged=TAGGED)
     done = project.with_policies("preview", {"images-by-digest": "advisory"})
     assert done.returncode == 0, done.stdout + done.stderr
@@ -197,7 +197,7 @@ def test_a_configured_registry_is_allowed(project: Project) -> None:
         ({"grace-budget": "loud"}, '"loud" is not a valid enforcement level'),
     ],
 )
-def test_a_bad_policy_configuration_is_refused_in_one_line(
+def test_invalid_policy_configuration_is_a_one_line_error(
     project: Project, config: dict[str, Any], message: str
 ) -> None:
     done = project.with_policies("preview", config)
@@ -206,7 +206,7 @@ def test_a_bad_policy_configuration_is_refused_in_one_line(
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_what_only_the_update_can_know_makes_no_noise_in_the_preview(project: Project) -> None:
+def test_values_known_only_at_update_cause_no_preview_violations(project: Project) -> None:
     program = PROGRAM + (
         "\nclaim = kubernetes.core.v1.ConfigMap('made', data={'a': 'b'})\n"
         "kubernetes.core.v1.Pod('late', metadata={'annotations': {'pulumi.com/skipAwait': 'true'}},\n"

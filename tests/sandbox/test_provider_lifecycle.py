@@ -107,9 +107,7 @@ def test_an_edit_updates_the_object_and_an_edit_of_a_fixed_field_replaces_it(
     assert replaced["data"] == {"a": "2"} and replaced["metadata"]["uid"] != made
 
 
-def test_a_refresh_shows_what_was_changed_or_deleted_by_hand_and_up_repairs_it(
-    cluster: Any, project: Project
-) -> None:
+def test_refresh_shows_manual_changes_and_up_reverts_them(cluster: Any, project: Project) -> None:
     program = CONFIG.replace("LABEL", "ours").replace("DATA", "1")
     program += CONFIG.replace('"config"', '"gone"').replace("LABEL", "x").replace("DATA", "1")
     project.write(program)
@@ -127,9 +125,7 @@ def test_a_refresh_shows_what_was_changed_or_deleted_by_hand_and_up_repairs_it(
     assert repaired["labels"] == {"edited": "ours"} and repaired["annotations"] == {"foreign": "1"}
 
 
-def test_an_object_that_exists_is_refused_unless_it_is_imported(
-    cluster: Any, tmp_path: Path
-) -> None:
+def test_existing_object_is_rejected_unless_imported(cluster: Any, tmp_path: Path) -> None:
     project = Project.create(tmp_path, cluster.env, PULUMI_K8S_UPSERT_EXISTING_OBJECTS="false")
     project.write("")
     project.up()

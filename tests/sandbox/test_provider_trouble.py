@@ -35,7 +35,7 @@ def project(cluster: Any, tmp_path: Path) -> Project:
     return Project.create(tmp_path, cluster.env)
 
 
-def test_an_object_that_does_not_get_ready_is_kept_and_waited_for_again(project: Project) -> None:
+def test_unready_object_is_kept_and_awaited_by_the_next_update(project: Project) -> None:
     project.write(NEVER_READY.replace("ANNOTATIONS", '{"pulumi.com/timeoutSeconds": "1"}'))
     text = project.fail("up", "--yes", "--skip-preview")
     written = f"PersistentVolumeClaim {project.namespace}/claim was written"
@@ -50,7 +50,7 @@ def test_an_object_that_does_not_get_ready_is_kept_and_waited_for_again(project:
     project.up("--expect-no-changes")
 
 
-def test_a_wait_ends_when_the_engine_is_interrupted_and_leaves_no_process(
+def test_interrupting_the_engine_ends_the_wait_and_leaves_no_process(
     project: Project,
 ) -> None:
     project.write(NEVER_READY.replace("ANNOTATIONS", "{}"))
@@ -68,7 +68,7 @@ def test_a_wait_ends_when_the_engine_is_interrupted_and_leaves_no_process(
     assert project.resources()["claim"]["initErrors"]
 
 
-def test_a_killed_update_is_taken_up_where_it_was(cluster: Any, project: Project) -> None:
+def test_killed_update_is_resumed(cluster: Any, project: Project) -> None:
     before = NEVER_READY.replace("ANNOTATIONS", "{}")
     project.write(before)
     up = project.start("up", "--yes", "--skip-preview")
@@ -93,7 +93,7 @@ def test_a_killed_update_is_taken_up_where_it_was(cluster: Any, project: Project
     assert len({owner for owner in owners if owner.startswith("pulumi-kubernetes-")}) == 1
 
 
-def test_a_deletion_that_is_held_back_names_the_finalizers_and_ends_once_they_are_gone(
+def test_blocked_deletion_names_its_finalizers_and_completes_without_them(
     cluster: Any, project: Project
 ) -> None:
     project.write("""
@@ -111,7 +111,7 @@ Object("core/v1:ConfigMap", "held", metadata=named("held", finalizers=["example.
     assert project.resources() == {}
 
 
-def test_a_kind_whose_definition_comes_with_it_is_previewed_and_created(project: Project) -> None:
+def test_custom_resource_is_previewed_and_created_with_its_definition(project: Project) -> None:
     group = f"{project.namespace}.example.dev"
     project.write(DEFINITION.replace("GROUP", group))
     assert "+ 4 to create" in project.succeed("preview")
@@ -120,7 +120,7 @@ def test_a_kind_whose_definition_comes_with_it_is_previewed_and_created(project:
     project.up("--expect-no-changes")
 
 
-def test_a_preview_works_without_a_cluster_and_an_update_says_that_there_is_none(
+def test_preview_works_without_a_cluster_and_update_reports_it_unreachable(
     project: Project, tmp_path: Path
 ) -> None:
     nowhere = tmp_path / "kubeconfig"
@@ -145,7 +145,7 @@ def test_a_preview_works_without_a_cluster_and_an_update_says_that_there_is_none
     )
 
 
-def test_a_helm_release_is_refused_with_the_ways_out(project: Project) -> None:
+def test_helm_release_is_rejected_with_the_alternatives(project: Project) -> None:
     project.write("""
 Object("helm.sh/v3:Release", "chart", chart="anything", opts=inside)
 """)
@@ -155,7 +155,7 @@ Object("helm.sh/v3:Release", "chart", chart="anything", opts=inside)
     assert "SANDBOX_PROVIDER=official" in text and "provided: true" in text
 
 
-def test_a_mistake_in_the_program_is_one_diagnostic_with_its_own_frames(project: Project) -> None:
+def test_program_error_is_one_diagnostic_with_the_programs_frames(project: Project) -> None:
     project.write('raise ValueError("a mistake of the program")\n')
     result = project.run("preview")
     assert result.code != 0

@@ -74,7 +74,7 @@ def test_a_team_borrows_up_to_its_limit_and_not_beyond(runs: Fleet) -> None:
     runs.await_split({first, second, *others}, {third})
 
 
-def test_a_team_lends_up_to_its_limit_and_takes_back_what_it_lent(runs: Fleet) -> None:
+def test_team_lends_up_to_its_limit_and_reclaims_lent_quota(runs: Fleet) -> None:
     borrowed = runs.start(B, "borrowed", [LENT])
     runs.await_split({borrowed}, set())
     refused = runs.start(B, "refused", [LENT])
@@ -86,7 +86,7 @@ def test_a_team_lends_up_to_its_limit_and_takes_back_what_it_lent(runs: Fleet) -
     assert evicted_because(runs.workloads()[borrowed]).startswith("InCohort")
 
 
-def test_an_owner_preempts_a_borrower_as_a_whole_gang(runs: Fleet) -> None:
+def test_owner_preempts_a_borrowing_gang_as_a_whole(runs: Fleet) -> None:
     gang = runs.start(B, "gang", [OWNED], nodes=3)
     until(lambda: len(runs.pods(gang)) == 3, "the borrower's three pods")
     owner = runs.start(A, "owner", [OWNED])
@@ -99,7 +99,7 @@ def test_an_owner_preempts_a_borrower_as_a_whole_gang(runs: Fleet) -> None:
     until(lambda: len(runs.pods(gang)) == 3, "the gang is back as a whole")
 
 
-def test_within_a_team_the_more_urgent_gang_goes_first(runs: Fleet) -> None:
+def test_higher_priority_gang_of_a_team_is_admitted_first(runs: Fleet) -> None:
     low = runs.start(A, "low", [OWNED], nodes=3, priority="best-effort-training")
     runs.await_split({low}, set())
     alike = runs.start(A, "alike", [OWNED], priority="best-effort-training")
@@ -109,7 +109,7 @@ def test_within_a_team_the_more_urgent_gang_goes_first(runs: Fleet) -> None:
     assert evicted_because(runs.workloads()[low]) == "InClusterQueue"
 
 
-def test_two_borrowers_of_equal_weight_end_with_equal_shares(runs: Fleet) -> None:
+def test_borrowers_of_equal_weight_get_equal_shares(runs: Fleet) -> None:
     early = singles(runs, A, 4, SHARED)
     runs.await_split(set(early), set())
     late = singles(runs, B, 3, SHARED)
@@ -123,7 +123,7 @@ def test_two_borrowers_of_equal_weight_end_with_equal_shares(runs: Fleet) -> Non
     assert even()
 
 
-def test_research_takes_nothing_from_production_for_fairness(runs: Fleet) -> None:
+def test_fair_sharing_does_not_preempt_production_for_research(runs: Fleet) -> None:
     loans = singles(runs, PRODUCTION, 4, SHARED)
     runs.await_split(set(loans), set())
     hopeful = runs.start(A, "hopeful", [SHARED])
@@ -137,7 +137,7 @@ def test_research_takes_nothing_from_production_for_fairness(runs: Fleet) -> Non
     until(lambda: back in runs.admitted(), "production has a node")
 
 
-def test_research_falls_back_to_on_demand_as_far_as_its_money_goes(runs: Fleet) -> None:
+def test_research_falls_back_to_on_demand_up_to_its_limit(runs: Fleet) -> None:
     cheap = singles(runs, A, 4, SHARED, DEAR)
     runs.await_split(set(cheap), set())
     assert {held(w)[0] for w in runs.workloads().values()} == {SHARED}
@@ -151,7 +151,7 @@ def test_research_falls_back_to_on_demand_as_far_as_its_money_goes(runs: Fleet) 
     runs.await_split({*cheap, *paid, *rich}, {beyond})
 
 
-def test_a_gang_is_packed_into_one_rack_where_one_has_room(runs: Fleet) -> None:
+def test_gang_is_placed_in_one_rack_if_it_fits(runs: Fleet) -> None:
     first = runs.start(A, "first", [RACKS])
     runs.await_split({first}, set())
     gang = runs.start(A, "gang", [RACKS], nodes=4)
@@ -169,7 +169,7 @@ def test_a_gang_is_packed_into_one_rack_where_one_has_room(runs: Fleet) -> None:
     runs.await_split({first, gang, wide}, set())
 
 
-def test_a_gang_that_never_becomes_ready_goes_back_to_its_queue(
+def test_gang_that_never_becomes_ready_is_requeued(
     unready: tuple[Fleet, str],
 ) -> None:
     slow, stuck = unready

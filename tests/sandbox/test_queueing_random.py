@@ -90,9 +90,7 @@ def _observe(fleet: Fleet, nodes: dict[str, int]) -> int:
     return ended
 
 
-def test_admitted_runs_never_exceed_the_pools_whatever_the_teams(
-    cluster: Cluster, full: bool
-) -> None:
+def test_admitted_runs_never_exceed_pool_sizes_or_team_limits(cluster: Cluster, full: bool) -> None:
     runs = RUNS_FULL if full else RUNS
     print(f"QUEUEING_SEED={SEED}")
     rng = random.Random(SEED)

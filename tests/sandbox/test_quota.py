@@ -131,7 +131,7 @@ def _let_in(cluster: Cluster, manifest: dict[str, Any]) -> None:
     until(let_in, "let in")
 
 
-def test_a_container_that_asks_for_nothing_is_counted_all_the_same(held: Cluster) -> None:
+def test_container_without_requests_counts_against_the_quota(held: Cluster) -> None:
     found = _try(held, _pod(_container()))
     requests = found["spec"]["containers"][0]["resources"]["requests"]
     assert requests == {"cpu": "250m", "memory": "256Mi"}
@@ -141,7 +141,7 @@ def test_a_container_that_asks_for_nothing_is_counted_all_the_same(held: Cluster
     _refused(held, _pod(*several), OVER)
 
 
-def test_without_limits_a_pod_must_say_what_it_takes_and_without_both_it_takes_what_it_likes(
+def test_without_limit_range_requests_are_required_and_without_quota_they_are_unbounded(
     held: Cluster,
 ) -> None:
     with _without(held, "LimitRange"):
@@ -158,7 +158,7 @@ def test_without_limits_a_pod_must_say_what_it_takes_and_without_both_it_takes_w
     [("cpu", "4", "5"), ("memory", "8Gi", "9Gi"), ("gpu", "2", "3")],
 )
 @pytest.mark.parametrize("place", ["main", "init", "sidecar"])
-def test_every_kind_of_container_counts(
+def test_every_kind_of_container_counts_against_the_quota(
     held: Cluster, resource: str, fits: str, over: str, place: str
 ) -> None:
     small = {"cpu": "1", "memory": "1Gi"}
@@ -179,7 +179,7 @@ def test_every_kind_of_container_counts(
     _refused(held, asking(over), OVER)
 
 
-def test_pods_count_together_and_give_back_when_they_end(held: Cluster) -> None:
+def test_pods_share_the_quota_and_release_it_when_they_end(held: Cluster) -> None:
     first = _pod(_container(cpu="1", memory="1Gi", gpu="1"), name="first")
     one, two = (_pod(_container(cpu="1", memory="1Gi", gpu=n), name="second") for n in ("1", "2"))
     held.kubectl("create", "-f", "-", stdin=json.dumps(first))
@@ -198,7 +198,9 @@ def test_pods_count_together_and_give_back_when_they_end(held: Cluster) -> None:
         {"type": "LoadBalancer", "allocateLoadBalancerNodePorts": False},
     ],
 )
-def test_no_service_is_reached_from_outside(held: Cluster, outside: dict[str, Any]) -> None:
+def test_services_exposed_outside_the_cluster_are_rejected(
+    held: Cluster, outside: dict[str, Any]
+) -> None:
     _refused(held, _service(**outside), OVER)
     _let_in(held, _service(type="ClusterIP"))
     _let_in(held, _service(clusterIP="None"))

@@ -114,7 +114,7 @@ def _ready(cluster: Cluster, capsys: pytest.CaptureFixture[str], *argv: str) -> 
     return code, answer
 
 
-def test_every_rung_is_climbed_for_real_and_proves_rows_of_the_checklist(
+def test_every_stage_passes_and_provides_evidence_for_checklist_rows(
     climbed: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, answer = _ready(climbed, capsys)
@@ -133,7 +133,7 @@ def test_every_rung_is_climbed_for_real_and_proves_rows_of_the_checklist(
     assert "1.5 GB/s" in rows["NCCL readiness"]["evidence"][0]
 
 
-def test_the_climb_stops_where_a_node_fails_and_says_why(
+def test_readiness_check_stops_at_the_failed_stage_and_reports_the_cause(
     climbed: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     [template] = [o for o in _objects() if o["metadata"]["name"] == f"collective-{POOL}"]
@@ -152,7 +152,7 @@ def test_the_climb_stops_where_a_node_fails_and_says_why(
     assert _left(climbed) == []
 
 
-def test_ctrl_c_deletes_what_the_climb_had_started(climbed: Cluster) -> None:
+def test_ctrl_c_deletes_the_jobs_of_the_readiness_check(climbed: Cluster) -> None:
     [template] = [o for o in _objects() if o["metadata"]["name"] == f"smoke-{POOL}"]
     pod = template["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     pod["containers"][0]["command"] = ["sleep", "600"]

@@ -93,17 +93,17 @@ def test_prometheus_loads_every_rule(promtool: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_alert_fires_when_it_should_and_not_otherwise(promtool: Path, tmp_path: Path) -> None:
+def test_every_alert_fires_exactly_in_its_firing_cases(promtool: Path, tmp_path: Path) -> None:
     tests = {alert.name: of_alert(alert.name) for alert in alerts.ALERTS}
     assert tried(promtool, tmp_path, tests) == ""
 
 
-def test_an_alert_that_does_not_fire_would_be_noticed(promtool: Path, tmp_path: Path) -> None:
+def test_missing_alert_fails_the_rule_test(promtool: Path, tmp_path: Path) -> None:
     silent = Case(alert="LowGpuUtilization", what="no series at all", series={})
     assert "LowGpuUtilization" in tried(promtool, tmp_path, {silent.alert: [silent.test()]})
 
 
-def test_every_alert_has_a_case_that_fires_and_one_that_does_not() -> None:
+def test_every_alert_has_a_firing_and_a_quiet_case() -> None:
     for fires in (True, False):
         tested = {case.alert for case in CASES if case.fires is fires}
         assert {alert.name for alert in alerts.ALERTS} - tested == set()
@@ -117,7 +117,9 @@ def recorded(expression: str, labels: str, value: float) -> dict[str, Any]:
     }
 
 
-def test_both_names_of_a_field_are_recorded_in_one_unit(promtool: Path, tmp_path: Path) -> None:
+def test_both_names_of_a_dcgm_field_are_recorded_in_one_unit(
+    promtool: Path, tmp_path: Path
+) -> None:
     """A value under the old name and the same value under the new one give the same sample."""
     wanted = f'{{{GPU}, run_id="{RUN}", team="llm"}}'
     tests = {}
@@ -137,7 +139,7 @@ def test_both_names_of_a_field_are_recorded_in_one_unit(promtool: Path, tmp_path
     assert tried(promtool, tmp_path, tests) == ""
 
 
-def test_a_run_costs_the_part_of_a_node_whose_gpus_it_holds(promtool: Path, tmp_path: Path) -> None:
+def test_run_cost_is_its_share_of_the_nodes_gpus(promtool: Path, tmp_path: Path) -> None:
     """Two of eight GPUs of a node of 16 USD: 4 for the run, 12 idle."""
     series = {**POD, **NODE, **holds(2)}
     cost, idle = "trainyard:run_cost:usd_per_hour", "trainyard:idle_cost:usd_per_hour"
@@ -154,7 +156,7 @@ def test_a_run_costs_the_part_of_a_node_whose_gpus_it_holds(promtool: Path, tmp_
     assert tried(promtool, tmp_path, tests) == ""
 
 
-def test_every_expression_of_a_dashboard_is_understood(promtool: Path, tmp_path: Path) -> None:
+def test_every_dashboard_expression_parses(promtool: Path, tmp_path: Path) -> None:
     expressions = [
         re.sub(r"\$__range\b", "6h", query.expression)
         for dashboard in DASHBOARDS.values()
@@ -169,9 +171,7 @@ def test_every_expression_of_a_dashboard_is_understood(promtool: Path, tmp_path:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_panel_shows_something_where_everything_is_there(
-    promtool: Path, tmp_path: Path
-) -> None:
+def test_every_panel_has_data_when_every_series_exists(promtool: Path, tmp_path: Path) -> None:
     """And so no expression joins what cannot be joined, or reads a label that its series lack."""
     chosen = {"$__range": "10m", "$run_id": RUN, "$team": "llm"}
     checks = []
@@ -189,7 +189,7 @@ def test_every_panel_shows_something_where_everything_is_there(
     assert verdict(promtool, tmp_path, {"all": (groups, [test])}) == ""
 
 
-def test_fields_whose_unit_changes_are_scaled_differently() -> None:
+def test_fields_with_different_units_are_scaled_differently() -> None:
     """Of the eleven that change unit, those that we export."""
     changed = {f.name for f in dcgm.FIELDS if f.renamed and f.scale != f.renamed_scale}
     assert changed == {

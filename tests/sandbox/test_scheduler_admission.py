@@ -162,7 +162,7 @@ def guarded(cluster: Cluster) -> Iterator[Cluster]:
             cluster.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-f", "-", stdin=stdin)
 
 
-def test_the_api_server_finds_no_fault_in_the_policies(guarded: Cluster) -> None:
+def test_policies_have_no_type_checking_warnings(guarded: Cluster) -> None:
     for scheduler in (Scheduler.VOLCANO, Scheduler.YUNIKORN):
         for policy in policies(scheduler):
             name = policy["metadata"]["name"]
@@ -171,7 +171,7 @@ def test_the_api_server_finds_no_fault_in_the_policies(guarded: Cluster) -> None
 
 
 @pytest.mark.parametrize("scheduler", [Scheduler.VOLCANO, Scheduler.YUNIKORN])
-def test_a_gpu_pod_goes_to_the_scheduler_whose_queues_count_it(
+def test_gpu_pod_must_use_the_scheduler_of_its_queue(
     guarded: Cluster, scheduler: Scheduler
 ) -> None:
     queue = f"root.trainyard.{team_of(scheduler)}"
@@ -186,14 +186,14 @@ def test_a_pod_without_gpus_needs_no_queue(guarded: Cluster, scheduler: Schedule
     assert refusal(guarded, pod(scheduler, gpus=0)) == ""
 
 
-def test_volcanos_groups_are_in_the_teams_own_queue(guarded: Cluster) -> None:
+def test_volcano_pod_groups_must_use_the_team_queue(guarded: Cluster) -> None:
     own = f"team-{team_of(Scheduler.VOLCANO)}"
     assert _QUEUE_NAME in refusal(guarded, group("team-production"))
     assert _QUEUE_NAME in refusal(guarded, group(""))
     assert refusal(guarded, group(own)) == ""
 
 
-def test_volcanos_groups_stay_in_their_queue(guarded: Cluster) -> None:
+def test_volcano_pod_groups_cannot_change_queue(guarded: Cluster) -> None:
     own = group(f"team-{team_of(Scheduler.VOLCANO)}")
     apply(guarded, own)
     moved = {"spec": {"queue": "team-production"}}
@@ -210,7 +210,7 @@ def _patch(cluster: Cluster, change: dict[str, Any]) -> None:
     cluster.kubectl("patch", *where, "--type=merge", "--dry-run=server", "-p", json.dumps(change))
 
 
-def test_yunikorns_pods_are_in_the_teams_own_queue(guarded: Cluster) -> None:
+def test_yunikorn_pods_must_use_the_team_queue(guarded: Cluster) -> None:
     scheduler = Scheduler.YUNIKORN
     own = f"root.trainyard.{team_of(scheduler)}"
     said = refusal(
@@ -237,9 +237,7 @@ def _astray(policy: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "policy", [f"{name}-{s}" for name in _POLICIES for s in ("volcano", "yunikorn")]
 )
-def test_without_its_binding_a_policy_lets_everything_through(
-    guarded: Cluster, policy: str
-) -> None:
+def test_requests_are_admitted_without_the_policy_binding(guarded: Cluster, policy: str) -> None:
     attempt = _astray(policy)
     assert refusal(guarded, attempt)
     stand = {"metadata": {"name": policy}}

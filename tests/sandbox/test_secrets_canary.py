@@ -147,7 +147,7 @@ def _bytes(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
-def test_a_run_gets_its_secret_and_nothing_else_does(told: Told) -> None:
+def test_secret_value_reaches_only_the_run(told: Told) -> None:
     until(lambda: _waits_for_its_secret(told), "the run waits for its Secret", RUN_S)
     told.cluster.kubectl(
         *("create", "secret", "generic", "tracking", "-n", NAMESPACE),

@@ -44,7 +44,7 @@ END
 """
 
 
-def test_what_keeps_pods_from_nodes_is_told_apart_where_nothing_queues_them(live: Live) -> None:
+def test_scheduling_causes_are_distinguished_without_a_queue(live: Live) -> None:
     live.start("strict", WORK, pool="no-such-pool", queued=False)
     answer = live.await_symptom("strict", "strict-affinity")
     assert any("do not have the labels" in line for line in answer["evidence"])
@@ -110,23 +110,21 @@ def broken(staged_team: Cluster) -> None:
         staged_team.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
 
 
-def test_pods_that_do_not_find_each_other_are_told_by_their_log(live: Live, broken: None) -> None:
+def test_rendezvous_failure_is_diagnosed_from_the_log(live: Live, broken: None) -> None:
     answer = live.await_symptom("lonely", "rendezvous-failed", deadline_s=TORCH_S)
     assert answer["headline"].endswith(": the rendezvous of its pods failed")
     assert "launch: the nodes did not meet" in answer["evidence"][0]
     live.stop("lonely")
 
 
-def test_a_checkpoint_that_cannot_be_restored_is_told_by_its_log(live: Live, broken: None) -> None:
+def test_failed_restore_is_diagnosed_from_the_log(live: Live, broken: None) -> None:
     answer = live.await_symptom("torn", "restore-failed", deadline_s=TORCH_S)
     assert "none of the 1 checkpoints can be loaded" in answer["evidence"][0]
     assert "python -m training.checkpoint verify /checkpoints/torn" in answer["remedy"][0]
     live.stop("torn")
 
 
-def test_ranks_that_wait_in_vain_for_one_that_hangs_are_told_by_their_log(
-    live: Live, broken: None
-) -> None:
+def test_collective_timeout_is_diagnosed_from_the_log(live: Live, broken: None) -> None:
     answer = live.await_symptom("hung", "collective-timeout", deadline_s=TORCH_S)
     assert answer["headline"].endswith(": a collective timed out: ranks waited for each other")
     assert "rank 0: another rank is gone or hangs" in answer["evidence"][0]
@@ -159,7 +157,7 @@ def _removed(group: Path) -> bool:
     return not group.exists()
 
 
-def test_a_container_that_the_kernel_killed_for_memory_is_told(live: Live) -> None:
+def test_oom_killed_container_is_diagnosed(live: Live) -> None:
     script = "until test -e /work/go; do sleep 0.05; done; head -c 200000000 /dev/zero | tail"
     with memory_limit("trainyard-symptoms", 32 * MIB) as procs:
         live.start("greedy", script, queued=False)
@@ -234,9 +232,7 @@ def _answers(url: str) -> bool:
     return False
 
 
-def test_slow_data_and_slow_storage_of_a_run_that_trains_are_told_by_its_metrics(
-    live: Live, tmp_path: Path
-) -> None:
+def test_slow_data_and_slow_storage_are_diagnosed_from_metrics(live: Live, tmp_path: Path) -> None:
     port = _free_port()
     script = f"""{TRAIN}
     exec python -c '{SLOW}' --config /work/config.yaml --run-dir /work/slow \

@@ -63,7 +63,7 @@ def _lines(cluster: Cluster, client: Client, name: str, deadline_s: float = _CHE
     return [json.loads(log) for log in logs]
 
 
-def test_nodes_pass_their_checks_and_a_wrong_network_is_told(
+def test_nodes_pass_their_checks_and_a_wrong_mtu_is_reported(
     cluster: Cluster, checked: Client
 ) -> None:
     collective = _start(checked, f"collective-{POOL}")
@@ -90,7 +90,7 @@ def test_nodes_pass_their_checks_and_a_wrong_network_is_told(
     assert _ended(checked, jumbo) == "Failed"
 
 
-def test_what_a_check_found_is_in_the_status_of_its_pod(cluster: Cluster, checked: Client) -> None:
+def test_check_result_is_in_the_termination_message(cluster: Cluster, checked: Client) -> None:
     selector = "batch.kubernetes.io/job-name=jumbo"
     [pod] = checked.get(object_path("/api/v1", SPACE, "pods"), labelSelector=selector)["items"]
     told = pod["status"]["containerStatuses"][0]["state"]["terminated"]
@@ -98,7 +98,7 @@ def test_what_a_check_found_is_in_the_status_of_its_pod(cluster: Cluster, checke
     assert json.loads(told["message"])["cause"].startswith("MTU is 65536")
 
 
-def test_a_job_that_matters_more_evicts_one_that_matters_less(
+def test_higher_priority_job_preempts_a_lower_priority_job(
     cluster: Cluster, checked: Client
 ) -> None:
     low = _start(checked, "queueing-low")

@@ -31,7 +31,7 @@ def test_actionlint_finds_nothing_in_the_workflows() -> None:
     assert workflows and (done.returncode, done.stdout) == (0, "")
 
 
-def test_actionlint_would_see_a_wrong_expression(tmp_path: Path) -> None:
+def test_actionlint_detects_an_invalid_expression(tmp_path: Path) -> None:
     wrong = (PROJECT / ".github/workflows/drift.yml").read_text()
     file = tmp_path / "drift.yml"
     file.write_text(wrong.replace("matrix.stack", "matrix.stak"))

@@ -46,7 +46,7 @@ def _exit(code: int, **more: Any) -> Json:
         (_exit(137, lost=True), False, 137, "Error"),
     ],
 )
-def test_an_end_is_reported_with_its_reason(
+def test_termination_is_reported_with_its_reason(
     exit_: Json, killed: bool, code: int, reason: str
 ) -> None:
     assert classify_exit(exit_, killed=killed, stopped=False)[:2] == (code, reason)
@@ -60,7 +60,7 @@ def test_a_container_is_the_user_that_its_pod_asks_for() -> None:
     assert container_user({"spec": {}}, {}) == (0, 0)
 
 
-def test_each_feature_that_is_not_there_is_named() -> None:
+def test_each_unsupported_feature_is_named() -> None:
     privileged = {"name": "c", "securityContext": {"privileged": True}, "volumeDevices": [{}]}
     hooked = {"name": "d", "lifecycle": {"postStart": {"exec": {}}, "preStop": {"exec": {}}}}
     volumes = [

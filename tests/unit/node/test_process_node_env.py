@@ -81,12 +81,12 @@ def test_a_secret_key_is_decoded() -> None:
         ({"fileKeyRef": {}}, "^env X: valueFrom .* is not supported"),
     ],
 )
-def test_a_reference_to_nothing_is_named(source: Json, says: str) -> None:
+def test_invalid_reference_is_named(source: Json, says: str) -> None:
     with pytest.raises(InvalidReference, match=says):
         _environment({"name": "X", "valueFrom": source})
 
 
-def test_an_optional_reference_to_nothing_is_left_out() -> None:
+def test_optional_missing_reference_is_omitted() -> None:
     ref = {"configMapKeyRef": {"name": "none", "key": "k", "optional": True}}
     source = [{"secretRef": {"name": "none", "optional": True}}]
     assert _environment({"name": "X", "valueFrom": ref}, envFrom=source) == {"BASE": "image"}

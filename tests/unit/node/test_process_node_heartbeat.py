@@ -25,7 +25,7 @@ def test_a_healthy_node_is_ready_and_under_no_pressure() -> None:
     assert set(found.values()) == {"False"}
 
 
-def test_what_is_short_is_named_and_a_runtime_that_does_not_work_makes_it_unready() -> None:
+def test_pressure_is_reported_and_a_failing_runtime_makes_the_node_unready() -> None:
     short = heartbeat.pressure_conditions(2**20, 2**20)
     conditions = heartbeat.node_conditions([], short, "bwrap not found; install bubblewrap", 0.0)
     found = {c["type"]: c for c in conditions}

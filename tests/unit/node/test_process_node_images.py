@@ -30,7 +30,7 @@ def state(tmp_path: Path) -> paths.State:
     return paths.State(tmp_path / "state")
 
 
-def test_a_snapshot_holds_what_the_digest_covers(project: Path, state: paths.State) -> None:
+def test_snapshot_contains_the_files_of_the_digest(project: Path, state: paths.State) -> None:
     wanted = digest(project)
     folder = snapshot(wanted, state, project)
     assert folder == state.images / f"sha256-{wanted}"
@@ -48,7 +48,7 @@ def test_a_snapshot_stays_as_it_was_when_the_sources_change(
     assert "v1" in (folder / "training" / "trainer" / "__main__.py").read_text()
 
 
-def test_sources_of_another_digest_are_refused_and_leave_nothing(
+def test_sources_with_another_digest_are_rejected_without_leftovers(
     project: Path, state: paths.State
 ) -> None:
     with pytest.raises(ImageError, match=f"working tree's digest is sha256:{digest(project)[:12]}"):
@@ -65,7 +65,9 @@ def test_sources_of_another_digest_are_refused_and_leave_nothing(
         ("sandbox.trainyard.dev/other@sha256:" + "0" * 64, "process nodes pull nothing"),
     ],
 )
-def test_other_images_are_refused_by_name(state: paths.State, reference: str, says: str) -> None:
+def test_unsupported_images_are_rejected_by_name(
+    state: paths.State, reference: str, says: str
+) -> None:
     with pytest.raises(ImageError, match=says):
         resolve_image(reference, state)
 

@@ -75,7 +75,7 @@ def test_a_rotated_log_is_read_from_its_older_part_on(tmp_path: Path) -> None:
     assert _text(path, tail_lines=15).count("\n") == 15
 
 
-def test_a_follower_gets_what_is_written_later_over_a_rotation(tmp_path: Path) -> None:
+def test_following_a_log_continues_across_a_rotation(tmp_path: Path) -> None:
     path = tmp_path / "0.log"
     log = Log(str(path), limit_bytes=60)
     log.write(b"first\n")
@@ -89,7 +89,7 @@ def test_a_follower_gets_what_is_written_later_over_a_rotation(tmp_path: Path) -
     assert b"".join(blocks).decode() == "".join(f"later {n}\n" for n in range(9))
 
 
-def test_the_options_of_kubectl_are_understood_and_bad_ones_refused() -> None:
+def test_kubectl_log_options_are_parsed_and_invalid_ones_rejected() -> None:
     query = parse_log_options({"follow": "true", "tailLines": "3", "timestamps": "true"})
     assert (query.follow, query.tail_lines, query.timestamps) == (True, 3, True)
     assert parse_log_options({"sinceTime": "1970-01-01T00:01:00Z"}).since == 60.0

@@ -100,9 +100,7 @@ def test_a_pid_that_was_given_to_another_process_is_not_touched() -> None:
     assert not signal_process(mine, start + 1, signal.SIGKILL)
 
 
-def test_an_attempt_without_a_complete_start_does_not_count(
-    attempt: Attempt, tmp_path: Path
-) -> None:
+def test_incompletely_started_attempt_is_ignored(attempt: Attempt, tmp_path: Path) -> None:
     place = pod_folder(paths.State(tmp_path), POD)
     assert place.attempts("main") == []
     (attempt.path / "spec.json").write_text("{}")

@@ -79,7 +79,7 @@ def test_a_running_pod_is_initialized_and_ready() -> None:
     assert status["podIPs"] == [{"ip": "127.1.0.1"}]
 
 
-def test_a_waiting_pod_says_which_containers_it_waits_for() -> None:
+def test_waiting_pod_lists_its_unready_containers() -> None:
     status = _status([view("prepare")], [WAITING])
     ready = next(c for c in status["conditions"] if c["type"] == "Ready")
     inited = next(c for c in status["conditions"] if c["type"] == "Initialized")
@@ -121,7 +121,7 @@ def test_a_closed_readiness_gate_keeps_a_pod_from_being_ready() -> None:
     assert _conditions(_status([], [RUNNING], pod))["Ready"] == "True"
 
 
-def test_a_verdict_waits_until_nothing_runs() -> None:
+def test_final_phase_waits_until_all_containers_ended() -> None:
     verdict = Verdict(phase="Failed", reason="DeadlineExceeded", message="too long")
     assert _status([], [RUNNING], verdict=verdict)["phase"] == "Running"
     status = _status([], [ended(0)], verdict=verdict)

@@ -24,7 +24,7 @@ def environment_at(folder: Path) -> Path:
     return python
 
 
-def test_the_engine_is_the_last_argument_that_is_no_flag() -> None:
+def test_engine_address_is_the_last_positional_argument() -> None:
     assert engine_address(["-root=/x", "--tracing", "127.0.0.1:1"]) == "127.0.0.1:1"
     assert engine_address(["--version"]) is None
 
@@ -35,7 +35,7 @@ def test_a_program_runs_on_the_environment_that_its_project_names(tmp_path: Path
     assert interpreter.find_python(str(tmp_path), {}) == Path(sys.executable)
 
 
-def test_a_named_environment_that_does_not_exist_is_one_clear_line(tmp_path: Path) -> None:
+def test_missing_virtual_environment_is_a_one_line_error(tmp_path: Path) -> None:
     with pytest.raises(
         interpreter.InterpreterError, match=r"virtual environment 'env'.*pulumi install"
     ):
@@ -55,7 +55,7 @@ def test_a_program_gets_its_environment_first_and_not_the_hosts_own_folder(
     assert "PYTHONPATH" not in interpreter.environment(python, {})
 
 
-def test_only_plugins_that_are_on_this_machine_are_asked_for(
+def test_only_installed_plugins_are_requested(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = environment_at(tmp_path / "env")
@@ -93,7 +93,7 @@ def test_both_streams_of_a_child_arrive_and_then_its_exit_code() -> None:
     assert children.wait(child) == 3  # type: ignore[arg-type]
 
 
-def test_stopping_ends_children_with_all_that_they_started_and_starts_no_more() -> None:
+def test_stop_kills_process_trees_and_starts_no_more() -> None:
     children = ChildProcesses()
     script = "import subprocess; p = subprocess.Popen(['sleep', '60']); print(p.pid); p.wait()"
     child = start(children, script)

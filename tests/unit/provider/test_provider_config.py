@@ -36,7 +36,7 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_a_kubeconfig_is_a_text_a_path_or_what_the_environment_names(
+def test_kubeconfig_is_a_text_a_path_or_from_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "kubeconfig"
@@ -51,7 +51,7 @@ def test_a_kubeconfig_is_a_text_a_path_or_what_the_environment_names(
         assert kubeconfig.active_cluster(kubeconfig.contents(choice), choice)["server"] == server
 
 
-def test_of_several_files_the_first_that_names_a_thing_counts_and_paths_are_beside_their_file(
+def test_first_kubeconfig_wins_and_paths_are_relative_to_their_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     second = text("https://second:1").replace("token: t", "client-key: key.pem")
@@ -79,14 +79,14 @@ def test_the_cluster_and_the_namespace_come_from_the_context_unless_they_are_nam
         ("a: b", "has no clusters"),
     ],
 )
-def test_a_bad_kubeconfig_is_one_line(given: str, reason: str) -> None:
+def test_invalid_kubeconfig_is_a_one_line_error(given: str, reason: str) -> None:
     with pytest.raises(ProviderError, match=reason) as caught:
         kubeconfig.contents(Choice(given))
     assert "\n" not in str(caught.value)
     assert config.failures({"kubeconfig": Secret(given)})[0][0] == "kubeconfig"
 
 
-def test_options_that_the_stand_in_does_not_have_are_refused() -> None:
+def test_unsupported_options_are_rejected() -> None:
     found = config.failures({"enableServerSideApply": "false", "renderYamlToDirectory": "x"})
     assert [name for name, _ in found] == ["enableServerSideApply", "renderYamlToDirectory"]
     assert config.failures({"enableServerSideApply": True}) == []
@@ -105,7 +105,7 @@ def test_switches_come_from_the_provider_the_stack_and_the_environment(
     assert config.settings({}, {}).namespace == "team"
 
 
-def test_a_kubeconfig_that_is_not_known_yet_is_no_cluster() -> None:
+def test_unknown_kubeconfig_yields_no_cluster() -> None:
     assert config.settings({"kubeconfig": UNKNOWN}, {}).choice is None
 
 
@@ -119,7 +119,7 @@ def test_another_server_is_another_cluster_and_another_credential_is_not() -> No
     assert config.replacing_properties(old, {"kubeconfig": UNKNOWN}) == []
 
 
-def test_an_identifier_decides_alone_whether_it_is_another_cluster() -> None:
+def test_cluster_identifier_alone_determines_cluster_identity() -> None:
     old = {"kubeconfig": text(), "clusterIdentifier": "one"}
     moved = {"kubeconfig": text("https://b:1"), "clusterIdentifier": "one"}
     assert config.replacing_properties(old, moved) == []

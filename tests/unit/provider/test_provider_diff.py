@@ -46,7 +46,7 @@ def test_equal_inputs_have_no_changes() -> None:
     assert changes(config_map(data={"a": "1"}), config_map(data={"a": "1"})) == {}
 
 
-def test_each_change_is_told_by_its_own_path() -> None:
+def test_each_change_is_reported_at_its_path() -> None:
     old = {"apiVersion": "v1", "kind": "Service", "spec": {"ports": [{"port": 1}], "type": "A"}}
     new = {
         "apiVersion": "v1",
@@ -68,13 +68,13 @@ def test_a_key_with_dots_is_quoted_in_its_path() -> None:
     )
 
 
-def test_an_ignored_path_hides_what_is_below_it_and_nothing_beside_it() -> None:
+def test_ignored_path_hides_only_its_subtree() -> None:
     old = config_map(data={"a": "1"}, dataset={"a": "1"})
     new = config_map(data={"a": "2"}, dataset={"a": "2"})
     assert list(changes(old, new, ignored=("data",))) == ["dataset.a"]
 
 
-def test_a_quantity_written_differently_is_no_change_but_the_same_text_as_data_is_one() -> None:
+def test_equal_quantities_are_unchanged_but_equal_data_texts_differ() -> None:
     quota = {"apiVersion": "v1", "kind": "ResourceQuota"}
     assert (
         changes(
@@ -211,7 +211,7 @@ def test_an_object_with_a_given_name_goes_before_its_replacement_and_an_automati
     assert not must_delete_first(old, renamed, replacing)
 
 
-def test_only_a_field_that_was_an_input_and_was_changed_by_others_has_drifted() -> None:
+def test_only_inputs_changed_by_others_have_drifted() -> None:
     inputs = config_map(data={"a": "1", "b": "2"})
     before = {**inputs, "metadata": {**inputs["metadata"], "uid": "u"}}
     now = config_map(data={"a": "changed", "b": "2", "c": "added"}, other=1)
@@ -220,7 +220,7 @@ def test_only_a_field_that_was_an_input_and_was_changed_by_others_has_drifted() 
     assert merge_drift(inputs, before, without) == without
 
 
-def test_defaults_spelling_and_dropped_empties_of_the_api_server_are_no_drift() -> None:
+def test_defaults_normalization_and_dropped_empties_are_not_drift() -> None:
     inputs = {
         "kind": "X",
         "spec": {
@@ -244,7 +244,7 @@ def test_defaults_spelling_and_dropped_empties_of_the_api_server_are_no_drift() 
     assert merge_drift(inputs, {}, live) == inputs
 
 
-def test_a_field_that_the_api_server_never_kept_is_no_drift() -> None:
+def test_field_dropped_by_the_api_server_is_not_drift() -> None:
     inputs = {"kind": "X", "spec": {"unknown": 1}}
     assert merge_drift(inputs, {"kind": "X"}, {"kind": "X"}) == inputs
     assert merge_drift(inputs, inputs, {"kind": "X"}) == {"kind": "X"}
@@ -256,7 +256,7 @@ def test_a_status_given_at_creation_belongs_to_controllers_afterwards() -> None:
     assert merge_drift(inputs, inputs, live) == inputs
 
 
-def test_a_secret_whose_payload_was_changed_by_hand_has_drifted() -> None:
+def test_manually_changed_secret_has_drifted() -> None:
     inputs = {"kind": "Secret", "stringData": {"a": "1"}}
     live = {"kind": "Secret", "data": {"a": "MQ=="}}
     assert merge_drift(inputs, live, live) == inputs

@@ -11,7 +11,7 @@ from sandbox.provider.secret_values import mark_like, payload
 SIGNATURE = "4dabf18193072939515e22adb298388d"
 
 
-def test_a_tree_survives_the_wire_with_its_markers() -> None:
+def test_property_tree_round_trips_with_its_markers() -> None:
     tree = {
         "text": "a",
         "whole": 3,
@@ -25,7 +25,7 @@ def test_a_tree_survives_the_wire_with_its_markers() -> None:
     assert decode(encode(tree)) == tree
 
 
-def test_a_null_in_an_object_is_as_good_as_absent() -> None:
+def test_null_in_an_object_equals_absence() -> None:
     assert decode(encode({"a": None, "b": 1})) == {"b": 1}
 
 
@@ -48,7 +48,7 @@ def test_what_is_secret_in_the_inputs_is_secret_in_the_outputs() -> None:
     }
 
 
-def test_a_secret_object_is_secret_even_when_nobody_marked_it() -> None:
+def test_secret_objects_are_secret_even_if_unmarked() -> None:
     live = {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -69,7 +69,7 @@ def test_string_data_becomes_the_data_that_the_api_server_keeps() -> None:
     assert payload({"data": {"a": "MQ=="}, "stringData": {"b": "2"}}) == {"a": "MQ==", "b": "Mg=="}
 
 
-def test_a_state_is_the_live_object_with_three_properties_beside_it() -> None:
+def test_state_is_the_live_object_plus_three_properties() -> None:
     inputs = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"}}
     live = {**inputs, "metadata": {"uid": "u"}}
     stored = state.compose(live, inputs, inputs, "v1", "pulumi-kubernetes-0a1b2c3d")
@@ -102,6 +102,6 @@ def test_inputs_lose_their_marks_and_what_only_the_api_server_writes() -> None:
     assert reveal(marked["data"]) == {"a": "1"}
 
 
-def test_what_is_no_property_value_is_refused() -> None:
+def test_invalid_property_values_are_rejected() -> None:
     with pytest.raises(TypeError, match="not a property value: set"):
         encode({"a": {1}})

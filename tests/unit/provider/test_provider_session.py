@@ -68,7 +68,7 @@ def test_an_object_without_a_name_gets_one_that_is_kept_from_then_on() -> None:
     assert check(cluster, CONFIG, NAMELESS, olds=first) == first
 
 
-def test_a_name_of_the_program_is_taken_as_it_is() -> None:
+def test_explicit_name_is_kept() -> None:
     checked = check(FakeCluster(), CONFIG, config_map())
     assert checked == config_map()
     assert check(FakeCluster(), CONFIG, config_map(metadata={"name": UNKNOWN}))["metadata"] == {
@@ -113,12 +113,12 @@ def test_a_kind_is_scoped_by_the_definition_that_the_program_registers_with_it()
         ("kubernetes:core/v1:ConfigMapList", "lists exist in manifests only"),
     ],
 )
-def test_what_the_stand_in_cannot_do_is_refused_at_once(token: str, reason: str) -> None:
+def test_unsupported_resources_are_rejected(token: str, reason: str) -> None:
     with pytest.raises(ProviderError, match=reason):
         check(FakeCluster(), token, {})
 
 
-def test_a_helm_release_is_previewed_by_its_inputs_and_refused_when_it_would_be_made() -> None:
+def test_helm_release_is_previewed_from_inputs_and_rejected_on_create() -> None:
     token, inputs = "kubernetes:helm.sh/v3:Release", {"chart": "oci://x/y", "version": "1.0.0"}
     assert check(FakeCluster(), token, inputs) == inputs
     urn, release = f"{PREFIX}{token}::operator", session(FakeCluster())
@@ -158,7 +158,7 @@ def create(cluster: FakeCluster, **fields: Any) -> Any:
     return session(cluster).create(urn, config_map(**fields), 0, dry_run=False)
 
 
-def test_an_object_that_exists_is_not_taken_over_by_accident() -> None:
+def test_existing_object_is_not_adopted() -> None:
     cluster = FakeCluster()
     cluster.put(config_map())
     with pytest.raises(ProviderError, match="ConfigMap team/a already exists"):
@@ -166,7 +166,7 @@ def test_an_object_that_exists_is_not_taken_over_by_accident() -> None:
     assert cluster.applied == []
 
 
-def test_an_object_of_an_interrupted_update_is_taken_over_under_its_manager() -> None:
+def test_object_of_an_interrupted_update_is_adopted_by_its_field_manager() -> None:
     cluster = FakeCluster(upsert=True)
     entry = {"manager": "pulumi-kubernetes-0a1b2c3d", "operation": "Apply"}
     meta = {"name": "a", "namespace": "team", "managedFields": [entry]}
@@ -176,14 +176,14 @@ def test_an_object_of_an_interrupted_update_is_taken_over_under_its_manager() ->
     assert cluster.applied[0][1] == "pulumi-kubernetes-0a1b2c3d"
 
 
-def test_a_conflict_names_the_way_out() -> None:
+def test_conflict_error_names_the_remedy() -> None:
     cluster = FakeCluster()
     cluster.refusals.append(refusal(409, 'Apply failed with 1 conflict: conflict with "kubectl"'))
     with pytest.raises(ProviderError, match="PULUMI_K8S_ENABLE_PATCH_FORCE=true"):
         create(cluster)
 
 
-def test_force_comes_from_the_annotation_before_the_provider() -> None:
+def test_force_annotation_takes_precedence_over_the_provider_setting() -> None:
     refusing = {"name": "a", "namespace": "t", "annotations": {"pulumi.com/patchForce": "false"}}
     cluster = FakeCluster(patch_force=True)
     create(cluster)
@@ -196,7 +196,7 @@ def preview(cluster: FakeCluster, **fields: Any) -> Any:
     return session(cluster).create(urn, config_map(**fields), 0, dry_run=True)
 
 
-def test_a_preview_asks_the_server_and_writes_nothing() -> None:
+def test_preview_is_a_server_side_dry_run() -> None:
     cluster = FakeCluster()
     assert preview(cluster).properties["metadata"]["uid"] == "u"
     assert cluster.applied[0][3] is True and cluster.objects == {}
@@ -211,7 +211,7 @@ def test_a_preview_asks_the_server_and_writes_nothing() -> None:
         refusal(500, "failed calling webhook x"),
     ],
 )
-def test_a_preview_falls_back_to_the_inputs_where_only_the_update_can_tell(error: Any) -> None:
+def test_preview_falls_back_to_the_inputs_if_the_server_cannot_plan(error: Any) -> None:
     cluster = FakeCluster()
     cluster.refusals.append(error)
     assert preview(cluster).properties == config_map()
@@ -227,14 +227,14 @@ def test_a_preview_with_unknown_values_or_kinds_or_no_cluster_shows_the_inputs()
     assert cluster.applied == []
 
 
-def test_a_preview_shows_what_the_server_finds_wrong() -> None:
+def test_preview_shows_validation_errors_of_the_server() -> None:
     cluster = FakeCluster()
     cluster.refusals.append(refusal(422, "spec.replicas: must be positive"))
     with pytest.raises(ProviderError, match=r"ConfigMap team/a: spec\.replicas: must be positive"):
         preview(cluster)
 
 
-def test_a_kind_that_never_comes_is_told_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kind_that_never_appears_is_named_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "ARRIVAL_SECONDS", 0.05)
     cluster = FakeCluster()
     cluster.missing.add("ConfigMap")
@@ -262,7 +262,7 @@ def found_call(cluster: FakeCluster, urn: str, seconds: float) -> Any:
     return session(cluster)._call(urn, seconds, {})
 
 
-def test_readiness_is_waited_for_up_to_the_time_that_the_resource_gives() -> None:
+def test_readiness_timeout_is_that_of_the_resource() -> None:
     assert settle(FakeCluster(), "Bound") == ()
     late = settle(FakeCluster(), "Pending", seconds=0.01)
     assert late[0] == "not ready after 0.01 s" and "the claim is Pending" in late[1]
@@ -270,18 +270,18 @@ def test_readiness_is_waited_for_up_to_the_time_that_the_resource_gives() -> Non
     assert named[0] == "not ready after 0.02 s"
 
 
-def test_nobody_waits_for_an_object_that_is_marked_so() -> None:
+def test_skip_await_annotation_disables_the_wait() -> None:
     assert settle(FakeCluster(), "Pending", annotations={"pulumi.com/skipAwait": "true"}) == ()
 
 
-def test_a_claim_that_binds_with_its_first_pod_is_not_waited_for() -> None:
+def test_wait_for_first_consumer_claim_is_not_awaited() -> None:
     cluster = FakeCluster()
     late = {"metadata": {"name": "none"}, "volumeBindingMode": "WaitForFirstConsumer"}
     cluster.put({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", **late})
     assert settle(cluster, "Pending") == ()
 
 
-def test_a_cancelled_wait_ends_at_once() -> None:
+def test_cancelled_wait_ends_immediately() -> None:
     cluster = FakeCluster()
     cluster.cancelled.set()
     assert settle(cluster, "Pending")[0] == "cancelled while waiting until it is ready"
@@ -293,7 +293,7 @@ def read(cluster: FakeCluster, written: Any) -> Any:
     return session(cluster).read(urn, written.identifier, written.properties, inputs)
 
 
-def test_reading_finds_the_object_its_drift_or_that_it_is_gone() -> None:
+def test_read_returns_the_object_its_drift_or_its_absence() -> None:
     cluster = FakeCluster()
     written = create(cluster)
     assert read(cluster, written).inputs == config_map()
@@ -316,7 +316,7 @@ def test_an_unreachable_cluster_does_not_make_objects_look_deleted() -> None:
     assert read(dropped, written) is None
 
 
-def test_an_import_takes_the_live_object_as_inputs_without_what_controllers_write() -> None:
+def test_import_uses_the_live_object_without_controller_fields_as_inputs() -> None:
     cluster = FakeCluster()
     meta = {"name": "a", "namespace": "team", "uid": "u", "generation": 1}
     cluster.put(config_map(metadata=meta, status={"x": 1}))
@@ -332,14 +332,14 @@ def delete(cluster: FakeCluster, **meta: Any) -> None:
     session(cluster).delete(f"{PREFIX}{CONFIG}::a", "team/a", stored, 0.05)
 
 
-def test_a_deletion_takes_along_what_the_object_owns_unless_told_otherwise() -> None:
+def test_deletion_propagates_to_dependents_by_default() -> None:
     cluster = FakeCluster()
     delete(cluster)
     delete(cluster, annotations={"pulumi.com/deletionPropagationPolicy": "orphan"})
     assert cluster.deleted == [("team/a", "Foreground"), ("team/a", "Orphan")]
 
 
-def test_a_deletion_that_is_held_back_names_the_finalizers() -> None:
+def test_blocked_deletion_names_its_finalizers() -> None:
     with pytest.raises(
         ProviderError,
         match=r"ConfigMap team/a: not gone after 0\.05 s; waiting for its finalizers: x/y",
@@ -347,13 +347,13 @@ def test_a_deletion_that_is_held_back_names_the_finalizers() -> None:
         delete(FakeCluster(), finalizers=["x/y"])
 
 
-def test_a_deletion_that_nobody_waits_for_returns_at_once() -> None:
+def test_deletion_with_skip_await_returns_immediately() -> None:
     cluster = FakeCluster()
     delete(cluster, finalizers=["x/y"], annotations={"pulumi.com/skipAwait": "true"})
     assert cluster.deleted == [("team/a", "Foreground")]
 
 
-def test_a_new_object_waits_for_the_end_of_the_one_that_had_its_name() -> None:
+def test_create_waits_for_the_deletion_of_an_object_with_the_same_name() -> None:
     cluster = FakeCluster()
     meta = {"name": "a", "namespace": "team", "deletionTimestamp": "now", "finalizers": ["x/y"]}
     cluster.put(config_map(metadata=meta))
@@ -367,7 +367,7 @@ def test_a_new_object_waits_for_the_end_of_the_one_that_had_its_name() -> None:
     assert len(cluster.applied) == 1
 
 
-def test_a_patch_resource_shares_an_object_and_gives_its_fields_back() -> None:
+def test_patch_resource_shares_an_object_and_releases_its_fields_on_delete() -> None:
     cluster = FakeCluster()
     urn = f"{PREFIX}kubernetes:core/v1:ConfigMapPatch::a"
     with pytest.raises(ProviderError, match="does not exist; a Patch resource cannot create it"):
@@ -380,12 +380,12 @@ def test_a_patch_resource_shares_an_object_and_gives_its_fields_back() -> None:
     assert cluster.deleted == []
 
 
-def test_a_patch_resource_must_name_what_it_patches() -> None:
+def test_patch_resource_requires_a_name() -> None:
     with pytest.raises(ProviderError, match=r"metadata\.name: missing; a Patch resource requires"):
         check(FakeCluster(), "kubernetes:core/v1:ConfigMapPatch", NAMELESS)
 
 
-def test_an_ignored_field_stays_what_it_is_and_is_left_to_who_owns_it() -> None:
+def test_ignored_field_keeps_its_value_and_its_owner() -> None:
     cluster = FakeCluster()
     theirs = {"manager": "other", "operation": "Update", "fieldsV1": {"f:data": {"f:b": {}}}}
     meta = {"name": "a", "namespace": "team", "managedFields": [theirs]}
@@ -409,5 +409,5 @@ def test_a_new_status_given_by_the_program_is_applied_to_the_status_too() -> Non
     assert len(cluster.applied) == 3
 
 
-def test_a_state_has_nothing_that_json_cannot_hold() -> None:
+def test_state_is_json_serializable() -> None:
     json.dumps(reveal(create(FakeCluster()).properties))

@@ -41,7 +41,7 @@ def made(**inputs: Any) -> dict[str, PlannedResource]:
     return {child.name: child for child in found}
 
 
-def test_look_ups_are_answered_for_the_provider_s_account_and_region() -> None:
+def test_lookups_use_the_providers_account_and_region() -> None:
     assert invoke("getCallerIdentity")["accountId"] == "111122223333"
     assert invoke("getAvailabilityZones")["names"][0] == "us-east-1a"
     assert invoke("getAvailabilityZones", region="eu-west-1")["names"][0] == "eu-west-1a"
@@ -51,7 +51,7 @@ def test_look_ups_are_answered_for_the_provider_s_account_and_region() -> None:
     assert invoke("getPartition", abroad)["reverseDnsPrefix"] == "cn.com.amazonaws"
 
 
-def test_an_add_on_has_a_version_of_the_form_that_eks_gives() -> None:
+def test_add_on_version_has_the_eks_format() -> None:
     for addon in ("vpc-cni", "kube-proxy", "metrics-server"):
         version = invoke("getAddonVersion", addonName=addon, kubernetesVersion="1.35")["version"]
         assert version.startswith("v") and "-eksbuild." in version
@@ -74,7 +74,7 @@ def test_an_add_on_has_a_version_of_the_form_that_eks_gives() -> None:
         ),
     ],
 )
-def test_what_nobody_told_the_stand_in_is_refused_by_name(
+def test_unknown_stand_in_inputs_are_rejected_by_name(
     name: str, arguments: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(NotSupportedError, match=message) as refused:
@@ -82,7 +82,7 @@ def test_what_nobody_told_the_stand_in_is_refused_by_name(
     assert "\n" not in str(refused.value)
 
 
-def test_inputs_are_outputs_and_what_aws_fills_in_is_unknown() -> None:
+def test_outputs_contain_inputs_and_unknown_values_of_aws() -> None:
     inputs = {"version": "1.35", "vpcConfig": {"subnetIds": ["a"]}}
     planned = planned_outputs("aws:eks/cluster:Cluster", inputs)
     assert planned["vpcConfig"]["clusterSecurityGroupId"] is UNKNOWN
@@ -91,7 +91,7 @@ def test_inputs_are_outputs_and_what_aws_fills_in_is_unknown() -> None:
     assert planned_outputs("aws:ec2/vpc:Vpc", {"cidrBlock": "x"}) == {"cidrBlock": "x"}
 
 
-def test_a_provider_needs_a_region_as_the_official_one_does(
+def test_provider_requires_a_region(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
@@ -107,9 +107,7 @@ def test_a_provider_needs_a_region_as_the_official_one_does(
     assert failures() == []
 
 
-def test_a_cluster_that_is_told_to_bring_nothing_along_has_its_role_its_plane_and_a_provider() -> (
-    None
-):
+def test_minimal_cluster_has_a_role_a_control_plane_and_a_provider() -> None:
     found = made(kubeProxyAddonOptions={"enabled": False}, useDefaultVpcCni=True)
     assert list(found) == [
         "c-eksRole",
@@ -121,7 +119,7 @@ def test_a_cluster_that_is_told_to_bring_nothing_along_has_its_role_its_plane_an
     assert found["c-eksCluster"].inputs["vpcConfig"] == {"subnetIds": ["subnet-1"]}
 
 
-def test_a_cluster_has_the_parts_that_it_is_asked_for() -> None:
+def test_cluster_contains_the_requested_components() -> None:
     found = made(
         skipDefaultSecurityGroups=False,
         createInstanceRole=True,
@@ -160,7 +158,7 @@ def test_a_cluster_has_the_parts_that_it_is_asked_for() -> None:
     }
 
 
-def test_every_part_comes_after_what_it_waits_for() -> None:
+def test_every_component_follows_its_dependencies() -> None:
     children = eks_cluster.children("c", CLUSTER | {"skipDefaultSecurityGroups": False})
     seen: set[str] = set()
     for child in children:
@@ -177,16 +175,14 @@ def test_every_part_comes_after_what_it_waits_for() -> None:
         ({"skipDefaultNodeGroup": False}, "a default node group"),
     ],
 )
-def test_a_part_that_is_not_simulated_is_refused_rather_than_left_out(
-    inputs: dict[str, Any], named: str
-) -> None:
+def test_unsimulated_component_is_rejected(inputs: dict[str, Any], named: str) -> None:
     with pytest.raises(
         NotSupportedError, match=f"does not know .*{named}.* of eks:index:Cluster c; run"
     ):
         made(**inputs)
 
 
-def test_a_preview_apart_uses_neither_the_local_stack_nor_the_sandbox_s_own_credentials(
+def test_isolated_preview_uses_neither_the_local_stack_nor_sandbox_credentials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = paths.State(tmp_path)
@@ -203,7 +199,7 @@ def test_a_preview_apart_uses_neither_the_local_stack_nor_the_sandbox_s_own_cred
     assert env["AWS_ACCESS_KEY_ID"] == "AKIA" and env["KUBECONFIG"] == "mine"
 
 
-def test_a_preview_apart_gives_the_engine_a_copy_of_the_stack_file_without_keys(
+def test_isolated_preview_uses_a_copy_of_the_stack_file_without_keys(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state, checkout = paths.State(tmp_path / "home"), tmp_path / "checkout"
@@ -232,7 +228,7 @@ def test_a_preview_apart_gives_the_engine_a_copy_of_the_stack_file_without_keys(
     assert f"--config-file {scratch}/Pulumi.dev.yaml" in previewed
 
 
-def test_a_preview_of_another_stack_takes_the_salt_out_of_the_local_stack_file(
+def test_preview_of_another_stack_removes_the_salt_from_the_local_stack_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     local = tmp_path / "Pulumi.local.yaml"
@@ -245,13 +241,13 @@ def test_a_preview_of_another_stack_takes_the_salt_out_of_the_local_stack_file(
     assert local.read_text() == "config:\n  a:b: c\n"
 
 
-def test_a_stack_that_does_not_exist_is_named_with_those_that_do(texts: Snapshot) -> None:
+def test_unknown_stack_error_lists_existing_stacks(texts: Snapshot) -> None:
     with pytest.raises(preview.PreviewError, match=r"^stack: got 'staging'") as caught:
         preview.preview_stack("staging", Console())
     texts.check("unknown stack", [str(caught.value)])
 
 
-def test_the_local_stack_must_be_up_to_be_previewed(
+def test_preview_of_the_local_stack_requires_a_deployed_stack(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SANDBOX_HOME", str(tmp_path))

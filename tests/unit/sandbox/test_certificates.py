@@ -20,9 +20,7 @@ def test_a_certificate_is_kept_between_two_runs(tmp_path: Path) -> None:
     assert CertificateAuthority(tmp_path / "pki").issue(SERVER).certificate.read_bytes() == first
 
 
-def test_a_certificate_that_expires_soon_is_issued_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_expiring_certificate_is_reissued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(certificates, "LIFETIME", dt.timedelta(days=20))
     old = CertificateAuthority(tmp_path / "pki").issue(SERVER).certificate.read_bytes()
     monkeypatch.undo()
@@ -42,7 +40,7 @@ def test_a_new_authority_replaces_every_certificate_of_the_old_one(tmp_path: Pat
     assert old != authority.issue(SERVER).certificate.read_bytes()
 
 
-def test_a_certificate_of_somebody_else_is_issued_again(tmp_path: Path) -> None:
+def test_certificate_of_another_authority_is_reissued(tmp_path: Path) -> None:
     authority = CertificateAuthority(tmp_path / "pki")
     old = authority.issue(SERVER).certificate.read_bytes()
     renamed = replace(SERVER, common_name="another-server", organization="system:masters")

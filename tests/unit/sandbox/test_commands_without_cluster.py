@@ -12,7 +12,7 @@ from tests.unit.snapshots import Snapshot
 
 
 @pytest.mark.parametrize("command", [["wait", "hello"], ["interrupt", "spot-0"], ["env"]])
-def test_a_command_on_no_cluster_is_one_line(
+def test_command_without_a_cluster_reports_one_line(
     command: list[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

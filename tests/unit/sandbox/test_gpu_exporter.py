@@ -89,7 +89,7 @@ def test_a_container_keeps_its_gpu_when_others_come_and_go() -> None:
     assert _held(assignment, third, second) == {0: "c", 1: "b"}
 
 
-def test_a_container_holds_as_many_gpus_as_it_asks_for_and_no_more_than_there_are() -> None:
+def test_container_holds_its_requested_gpus_up_to_those_of_the_node() -> None:
     assert _held(Assignment(), _holder("a", 2), _holder("b"), gpus=4) == {0: "a", 1: "a", 2: "b"}
     assert _held(Assignment(), _holder("a", 2), _holder("b"), gpus=2) == {0: "a", 1: "a"}
 
@@ -100,31 +100,31 @@ def _used(**computing_s: float) -> Usage:
     return Usage(computing_s=seconds, memory_bytes=0)
 
 
-def test_a_gpu_is_as_busy_as_its_rank_and_not_as_all_processes_of_its_pod() -> None:
+def test_gpu_utilization_is_that_of_its_rank_not_of_the_whole_pod() -> None:
     launcher_and_rank = _used(p10=3.1, p11=12.0)
     assert usage.gpu_utilization(_used(p10=3.0, p11=4.0), launcher_and_rank, 10.0, 1) == 0.8
     two_ranks = _used(p10=3.0, p11=6.0, p12=8.0)
     assert usage.gpu_utilization(_used(p10=3.0, p11=0.0, p12=0.0), two_ranks, 10.0, 2) == 0.7
 
 
-def test_a_process_that_is_new_or_was_replaced_is_never_more_than_busy() -> None:
+def test_utilization_of_new_and_replaced_processes_is_at_most_one() -> None:
     assert usage.gpu_utilization(_used(), _used(p10=50.0), 10.0, 1) == 1.0
     assert usage.gpu_utilization(_used(p10=50.0), _used(p10=1.0), 10.0, 1) == 0.0
     assert usage.gpu_utilization(_used(p10=5.0), _used(), 10.0, 1) == 0.0
 
 
-def test_a_process_that_queues_for_a_cpu_computes_as_far_as_a_gpu_can_tell() -> None:
+def test_cpu_queueing_time_counts_as_gpu_utilization() -> None:
     ran, queued, _ = map(int, Path("/proc/self/schedstat").read_text().split())
     told = usage._computing_s(os.getpid())
     assert told >= (ran + queued) / 1e9 > time.thread_time() / 2
     assert usage._computing_s(2**31 - 1) == 0.0
 
 
-def test_a_reading_has_every_field_that_the_counters_file_asks_for() -> None:
+def test_reading_has_every_field_of_the_counters_file() -> None:
     assert set(gpu_fields(1024, Load(), Fault(), 0.0)) == set(dcgm.FIELDS)
 
 
-def test_utilisation_is_in_percent_and_memory_in_mebibytes_as_dcgm_tells_them() -> None:
+def test_utilization_is_in_percent_and_memory_in_mebibytes_as_in_dcgm() -> None:
     shown = gpu_fields(1024, Load(busy=0.5, memory_mib=256.4), Fault(), 0.0)
     assert shown[dcgm.GPU_UTIL] == 50
     assert shown[dcgm.GR_ENGINE] == 0.5
@@ -136,21 +136,21 @@ def test_a_gpu_never_uses_more_memory_than_it_has() -> None:
     assert (shown[dcgm.FB_USED], shown[dcgm.FB_FREE]) == (1024, 0)
 
 
-def test_a_load_warms_a_gpu_and_costs_power() -> None:
+def test_load_raises_temperature_and_power() -> None:
     idle, busy = (gpu_fields(1024, Load(busy=b), Fault(), 0.0) for b in (0.0, 1.0))
     for one in (dcgm.POWER, dcgm.GPU_TEMP, dcgm.SM_CLOCK):
         assert idle[one] < busy[one]
     assert idle[dcgm.POWER] == readings.IDLE_W
 
 
-def test_errors_are_none_unless_they_are_injected() -> None:
+def test_errors_are_zero_unless_injected() -> None:
     sound = gpu_fields(1024, Load(busy=1.0), Fault(), 0.0)
     assert sound[dcgm.XID] == sound[dcgm.ECC_UNCORRECTABLE] == sound[dcgm.ROW_REMAP_FAILURE] == 0
     broken = gpu_fields(1024, Load(busy=1.0), Fault(xid=79, ecc=2), 0.0)
     assert (broken[dcgm.XID], broken[dcgm.ECC_UNCORRECTABLE]) == (79, 2)
 
 
-def test_a_page_reads_as_the_exporter_writes_it() -> None:
+def test_metrics_page_matches_the_exporter_format() -> None:
     gpu = Gpu(node="spot-0", index=0, model="NVIDIA A100", memory_mib=1024)
     labels = gpu.labels | _holder("a").labels
     text = text_format.metric_family(
@@ -163,18 +163,16 @@ def test_a_page_reads_as_the_exporter_writes_it() -> None:
     assert sample.endswith('container="trainer",namespace="team-a",pod="a"} 42')
 
 
-def test_what_a_label_may_not_hold_is_escaped() -> None:
+def test_label_values_are_escaped() -> None:
     text = text_format.metric_family("a", "gauge", "b", [({"c": 'quote" back\\ line\n'}, 0.25)])
     assert text.splitlines()[-1] == r'a{c="quote\" back\\ line\n"} 0.250000'
 
 
-def test_a_family_without_samples_is_not_there() -> None:
+def test_metric_family_without_samples_is_omitted() -> None:
     assert text_format.metric_family("a", "gauge", "b", []) == ""
 
 
-def test_faults_stay_until_they_are_taken_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_faults_persist_until_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = paths.State(tmp_path)
     monkeypatch.setattr(gpu_faults, "_require_gpu", lambda *_: None)
     gpu_faults.set_fault(state, "spot-0", 1, Fault(xid=79))
@@ -187,7 +185,7 @@ def test_faults_stay_until_they_are_taken_back(
     assert gpu_faults.load_faults(state) == {("spot-1", 0): Fault(ecc=3)}
 
 
-def test_no_faults_are_known_where_none_were_set_or_the_file_is_damaged(tmp_path: Path) -> None:
+def test_faults_are_empty_if_unset_or_if_the_file_is_damaged(tmp_path: Path) -> None:
     state = paths.State(tmp_path)
     assert gpu_faults.load_faults(state) == {}
     gpu_faults.faults_file(state).write_text(json.dumps([["spot-0", 0, {"other": 1}]]))

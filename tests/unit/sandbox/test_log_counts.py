@@ -77,7 +77,7 @@ def test_a_long_log_is_read_in_parts(tmp_path: Path) -> None:
     assert watched.scrape()[PATTERN] == lines
 
 
-def test_a_pod_that_is_gone_keeps_its_counts_for_a_while(tmp_path: Path) -> None:
+def test_counts_of_a_deleted_pod_are_kept_for_a_while(tmp_path: Path) -> None:
     watched = Watched(tmp_path, created=0)
     watched.scrape()
     watched.write(MATCHING)
@@ -86,7 +86,7 @@ def test_a_pod_that_is_gone_keeps_its_counts_for_a_while(tmp_path: Path) -> None
     assert watched.scrape(STARTED + 2 * KEPT_S) == {}
 
 
-def test_counts_say_whose_they_are(tmp_path: Path) -> None:
+def test_counts_are_labelled_with_their_pod(tmp_path: Path) -> None:
     watched = Watched(tmp_path)
     watched.scrape()
     assert f'{{pattern="{PATTERN}",namespace="n",pod="p",run_id="r"}} 0' in watched.counts.text()

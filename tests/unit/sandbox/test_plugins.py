@@ -37,7 +37,7 @@ def choose(state: paths.State, asked: str = "", said: list[str] | None = None) -
     )
 
 
-def test_a_machine_that_can_have_no_official_plugin_gets_the_stand_in_and_hears_so_once(
+def test_unavailable_official_plugin_selects_the_stand_in_and_reports_it_once(
     state: paths.State, texts: Snapshot
 ) -> None:
     said: list[str] = []
@@ -60,7 +60,7 @@ def test_an_official_plugin_on_path_or_of_the_user_replaces_the_stand_in(
     assert not AWS.place(state).exists()
 
 
-def test_the_stand_in_can_be_asked_for_beside_an_official_plugin_which_stays(
+def test_stand_in_can_be_selected_without_removing_the_official_plugin(
     state: paths.State, tmp_path: Path
 ) -> None:
     theirs = official(tmp_path / "user/plugins" / AWS.folder)
@@ -69,7 +69,7 @@ def test_the_stand_in_can_be_asked_for_beside_an_official_plugin_which_stays(
     assert theirs.stat().st_size > 8192
 
 
-def test_an_official_plugin_that_is_asked_for_and_cannot_be_had_is_an_error(
+def test_requested_official_plugin_that_is_unavailable_is_an_error(
     state: paths.State, monkeypatch: pytest.MonkeyPatch, texts: Snapshot
 ) -> None:
     with pytest.raises(plugins.SetupError, match=r"^SANDBOX_PROVIDER=official: ") as missing:
@@ -80,7 +80,7 @@ def test_an_official_plugin_that_is_asked_for_and_cannot_be_had_is_an_error(
     texts.check("invalid requests", [str(missing.value), str(unknown.value)])
 
 
-def test_the_plugins_go_with_the_installed_sdks() -> None:
+def test_plugin_versions_match_the_installed_sdks() -> None:
     pins = (paths.PROJECT / "requirements.in").read_text()
     for plugin in (plugins.KUBERNETES, *plugins.CLOUD):
         assert f"pulumi-{plugin.package}=={plugin.version}\n" in pins

@@ -54,7 +54,7 @@ def test_a_process_without_a_pid_file_is_found_by_its_mark(tmp_path: Path) -> No
         running.end(5)
 
 
-def test_a_pid_file_survives_a_round_trip_and_a_damaged_one_is_no_process(tmp_path: Path) -> None:
+def test_pid_file_round_trips_and_a_damaged_one_yields_no_process(tmp_path: Path) -> None:
     process.save(tmp_path / "x.json", Process(1, 2))
     assert process.load(tmp_path / "x.json") == Process(1, 2)
     (tmp_path / "x.json").write_text("{")

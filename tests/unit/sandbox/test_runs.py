@@ -41,19 +41,19 @@ def test_an_unadmitted_run_is_queued() -> None:
     assert state_line(seen) == "queued in research"
 
 
-def test_an_admitted_run_tells_its_flavor_and_how_long_it_waited() -> None:
+def test_admitted_run_reports_its_flavor_and_queue_time() -> None:
     seen = build_status(RUN, {}, _workload(_condition("Admitted")), [], Progress())
     assert state_line(seen) == "admitted to spot after 2 s"
 
 
-def test_a_restarted_run_tells_why_it_was_sent_back() -> None:
+def test_restarted_run_reports_the_eviction_reason() -> None:
     workload = _workload(_condition("Admitted"), flavor="ondemand")
     workload["status"]["schedulingStats"] = {"evictions": [{"reason": "NodeFailures", "count": 1}]}
     seen = build_status(RUN, {"status": {"restarts": 1}}, workload, [], Progress())
     assert state_line(seen) == ("admitted to ondemand after 2 s; requeued: NodeFailures; restart 1")
 
 
-def test_the_wait_of_a_requeued_run_counts_from_its_return_to_the_queue() -> None:
+def test_queue_time_of_a_requeued_run_starts_at_its_requeueing() -> None:
     requeued = _condition("Requeued", "2026-01-01T00:00:40Z")
     workload = _workload(_condition("Admitted", "2026-01-01T00:00:43Z"), requeued)
     assert (
@@ -61,7 +61,7 @@ def test_the_wait_of_a_requeued_run_counts_from_its_return_to_the_queue() -> Non
     )
 
 
-def test_a_failed_run_tells_the_reason() -> None:
+def test_failed_run_reports_the_reason() -> None:
     owner = {"status": {"conditions": [_condition("Failed", message="exit code 78")]}}
     seen = build_status(RUN, owner, None, [], Progress())
     assert state_line(seen) == "failed: exit code 78"
@@ -86,7 +86,7 @@ def test_equal_losses_do_not_differ_and_the_last_bit_counts() -> None:
     assert first_difference(_metrics(3.0), _metrics(3.0, 2.0)) == 2
 
 
-def test_the_salt_of_one_machine_is_taken_out_of_the_stack_file(tmp_path: Path) -> None:
+def test_local_salt_is_removed_from_the_stack_file(tmp_path: Path) -> None:
     file = tmp_path / "Pulumi.local.yaml"
     file.write_text("# comment\nencryptionsalt: v1:abc=\nconfig:\n  a:b: 1\n")
     strip_salt(file)

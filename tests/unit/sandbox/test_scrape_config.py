@@ -20,19 +20,19 @@ DOCUMENT = scrape_config.prometheus_config(PORTS, FILES)
 JOBS: dict[str, Any] = {job["job_name"]: job for job in DOCUMENT["scrape_configs"]}
 
 
-def test_every_job_that_rules_know_is_scraped() -> None:
+def test_every_job_used_by_rules_is_scraped() -> None:
     assert set(series.JOBS) <= JOBS.keys()
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_nothing_but_loopback_is_asked(job: str) -> None:
+def test_only_loopback_is_scraped(job: str) -> None:
     addresses = re.findall(r"\d+\.\d+\.\d+\.\d+", str(JOBS[job]))
     assert addresses
     assert set(addresses) == {"127.0.0.1"}
 
 
 @pytest.mark.parametrize("job", [series.KUEUE_JOB, series.APISERVER_JOB])
-def test_who_wants_to_know_the_asker_gets_a_token_over_tls(job: str) -> None:
+def test_authenticated_targets_get_a_token_over_tls(job: str) -> None:
     assert JOBS[job]["scheme"] == "https"
     assert JOBS[job]["authorization"] == {"credentials_file": "/token"}
     assert JOBS[job]["tls_config"] == {"ca_file": "/ca"}
@@ -44,7 +44,7 @@ def _kept(job: dict[str, Any], source: str) -> str:
     return str(found)
 
 
-def test_runs_are_asked_on_the_platforms_port_where_pods_really_run() -> None:
+def test_runs_on_process_nodes_are_scraped_on_the_metrics_port() -> None:
     trainer = JOBS[series.TRAINER_JOB]
     pod = "__meta_kubernetes_pod"
     assert _kept(trainer, f"{pod}_container_port_name") == naming.METRICS_PORT_NAME
@@ -63,7 +63,7 @@ def test_series_of_a_run_get_the_labels_that_rules_expect() -> None:
     assert given == {"namespace", "pod", "node", "run_id", "team"}
 
 
-def test_who_watches_may_change_nothing_and_reads_no_secret() -> None:
+def test_prometheus_role_is_read_only_and_excludes_secrets() -> None:
     roles = [d for d in rbac.rbac_objects() if d["kind"] == "ClusterRole"]
     assert len(roles) == 3
     for rule in (rule for role in roles for rule in role["rules"]):
@@ -72,27 +72,27 @@ def test_who_watches_may_change_nothing_and_reads_no_secret() -> None:
         assert "*" not in str(rule)
 
 
-def test_prices_are_known_for_what_may_be_simulated() -> None:
+def test_every_simulated_instance_type_has_a_price() -> None:
     offers = {(one.instance_type, one.capacity) for one in scrape_config.rule_facts().prices}
     assert {("p4d.24xlarge", "spot"), ("g6.xlarge", "on-demand")} <= offers
 
 
 @pytest.mark.parametrize(("value", "wanted"), [("on", True), ("off", False)])
-def test_one_word_switches_it_all(
+def test_one_setting_switches_all_monitoring(
     value: str, wanted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(monitoring.MONITORING_ENV, value)
     assert monitoring.is_enabled() is wanted
 
 
-def test_a_sandbox_is_watched_unless_somebody_says_otherwise(
+def test_monitoring_is_on_by_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv(monitoring.MONITORING_ENV, raising=False)
     assert monitoring.is_enabled()
 
 
-def test_another_word_is_a_mistake_that_is_told(
+def test_unknown_monitoring_setting_is_an_error(
     monkeypatch: pytest.MonkeyPatch, texts: Snapshot
 ) -> None:
     monkeypatch.setenv(monitoring.MONITORING_ENV, "yes")

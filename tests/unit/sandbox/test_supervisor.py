@@ -117,7 +117,7 @@ def _until_gone(path: Path) -> None:
         select.select([], [], [], 0.02)
 
 
-def test_a_supervisor_that_is_told_to_end_leaves_its_services_running(
+def test_stopped_supervisor_leaves_its_services_running(
     supervised: Supervised,
 ) -> None:
     running = supervised.service()

@@ -60,9 +60,7 @@ def test_a_tool_on_path_is_used_when_all_its_binaries_suit(
     assert lookup.find_on_path(BY_NAME["kubernetes"]) == {}
 
 
-def test_a_half_made_cache_entry_is_no_find(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_incomplete_cache_entry_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINYARD_CACHE", str(tmp_path))
     tool = BY_NAME["kubernetes"]
     _fake(lookup.cache_entry(tool) / "bin", "kubectl", "")
@@ -79,7 +77,7 @@ def test_every_tool_is_pinned_to_the_version_that_the_table_states(tool: Tool) -
     assert f"{tool.module} v{tool.version} h1:" in (tool.recipe / "go.sum").read_text()
 
 
-def test_a_build_tag_makes_another_cache_entry() -> None:
+def test_build_tag_changes_the_cache_entry() -> None:
     tool = BY_NAME["prometheus"]
     assert replace(tool, tags=()).key != tool.key
 
