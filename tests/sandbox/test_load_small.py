@@ -67,7 +67,7 @@ def test_every_gang_finishes_once_although_it_is_preempted(tmp_path: Path) -> No
     running = _start(tmp_path, "storm", "--low", "8", "--high", "8", "--kills", "0")
     output, _ = running.communicate(timeout=LIMIT_S)
     assert running.returncode == 0, output
-    assert "| high priority finished once | 8 | 8 |" in output
+    assert "| high-priority gangs finished once | 8 | 8 |" in output
     assert " Preempted" in output
     _assert_nothing_is_left(tmp_path)
 

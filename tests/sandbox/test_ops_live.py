@@ -132,7 +132,7 @@ def test_researcher_sees_the_own_team_and_which_data_is_hidden(
 
     options = ["--kubeconfig", str(researcher)]
     assert ops.main(["why", "late", *options]) == 2
-    assert "name your team with --team" in live.capsys.readouterr().err
+    assert "--team" in live.capsys.readouterr().err
     assert ops.main(["why", "late", "--team", TEAM, "--json", *options]) == 0
     answer = json.loads(live.capsys.readouterr().out)
     assert answer["symptom"] == "quota-exhausted"

@@ -144,13 +144,13 @@ def test_each_violation_blocks_the_preview_with_its_message(project: Project) ->
     assert done.returncode != 0
     for line in (
         "[mandatory]  images-by-digest  (kubernetes:batch/v1:Job: tagged)",
-        "spec.template.spec.containers[0].image: got sandbox.trainyard.dev/trainer:v1; allowed",
+        "spec.template.spec.containers[0].image: got sandbox.trainyard.dev/trainer:v1; expected",
         "[mandatory]  gpu-placement  (kubernetes:batch/v1:Job: unplaced)",
-        "spec.template.spec.tolerations: got no toleration of the GPU taint; allowed",
+        "spec.template.spec.tolerations: got no toleration of the GPU taint; expected",
         "[mandatory]  grace-budget  (kubernetes:batch/v1:Job: slow)",
         "spec.template.spec.terminationGracePeriodSeconds: got 180 s on a pod that may run on spot",
         "[mandatory]  grace-of-runs  (kubernetes:batch/v1:Job: cut)",
-        "spec.template.spec.containers[0].command: got a shutdown timeout of 40 s; allowed more",
+        "spec.template.spec.containers[0].command: got a shutdown timeout of 40 s; expected more",
     ):
         assert line in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
@@ -190,7 +190,7 @@ def test_a_configured_registry_is_allowed(project: Project) -> None:
     [
         (
             {"images-by-digest": {"registrys": []}},
-            "images-by-digest.registrys: got an unknown property; allowed enforcementLevel,"
+            "images-by-digest.registrys: got an unknown property; expected enforcementLevel,"
             " registries; did you mean registries?",
         ),
         ({"gpu-placement": {"gpuTaint": "dedicated"}}, "gpu-placement: gpuTaint: Does not match"),

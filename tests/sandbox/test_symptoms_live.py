@@ -248,6 +248,6 @@ def test_slow_data_and_slow_storage_are_diagnosed_from_metrics(live: Live, tmp_p
             lines = live.why("slow", "--prometheus", url)["health"]
             return [line for line in lines if line.startswith("slow-storage: ")]
 
-        [line] = until(storage_too, "slow storage is told", TORCH_S)
-        assert "1 s were planned" in line
+        [line] = until(storage_too, "slow storage is reported", TORCH_S)
+        assert "(planned: 1 s)" in line
         live.stop("slow")
