@@ -74,7 +74,7 @@ def told() -> Any:
     return json.loads(done.stdout)
 
 
-def test_rules_of_one_resource_are_told_its_inputs_and_its_protection(told: Any) -> None:
+def test_resource_rules_receive_inputs_and_protection(told: Any) -> None:
     assert told["before"] == {
         "protected": True,
         "props": {"spec": {"nodes": 8}, "size": 2.5, "id": "VALUE"},
@@ -82,7 +82,7 @@ def test_rules_of_one_resource_are_told_its_inputs_and_its_protection(told: Any)
     }
 
 
-def test_rules_of_a_stack_are_told_inputs_in_place_of_outputs_that_are_not_known(told: Any) -> None:
+def test_stack_rules_receive_inputs_for_unknown_outputs(told: Any) -> None:
     assert told["end"] == {
         "protected": True,
         "props": {"spec": {"nodes": 8}, "size": 2.5, "id": "VALUE", "status": "new"},
@@ -100,7 +100,7 @@ def test_rules_of_a_stack_are_told_inputs_in_place_of_outputs_that_are_not_known
         ({"id": UNKNOWN}, {}, {"id": UNKNOWN}),
     ],
 )
-def test_an_output_that_is_known_counts_more_than_its_input(
+def test_known_outputs_take_precedence_over_inputs(
     outputs: dict[str, Any], inputs: dict[str, Any], together: dict[str, Any]
 ) -> None:
     assert merge_inputs(outputs, inputs) == together

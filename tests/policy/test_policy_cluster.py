@@ -49,13 +49,13 @@ def test_a_cluster_with_access_entries_passes(kind: str, props: dict[str, Any]) 
         (COMPONENT, {"version": "1.35"}, "authenticationMode"),
     ],
 )
-def test_a_cluster_whose_doors_are_a_config_map_is_refused(
+def test_a_cluster_with_config_map_authentication_is_rejected(
     kind: str, props: dict[str, Any], where: str
 ) -> None:
     assert paths(violations(EKS_ACCESS_ENTRIES, Resource(type=kind, props=props))) == [where]
 
 
-def test_the_message_tells_a_stated_mode_from_none(text: Text) -> None:
+def test_the_message_distinguishes_a_stated_mode_from_the_default(text: Text) -> None:
     for props in (
         {"accessConfig": {"authenticationMode": "CONFIG_MAP"}},
         {},
@@ -66,18 +66,18 @@ def test_the_message_tells_a_stated_mode_from_none(text: Text) -> None:
 
 @pytest.mark.parametrize("version", ["1.33", "1.34", "1.35", UNKNOWN])
 @pytest.mark.parametrize("kind", [CLUSTER, COMPONENT, NODE_GROUP])
-def test_a_maintained_version_passes(kind: str, version: Any) -> None:
+def test_a_supported_version_passes(kind: str, version: Any) -> None:
     assert violations(EKS_VERSION, Resource(type=kind, props={"version": version})) == []
 
 
 @pytest.mark.parametrize("kind", [CLUSTER, COMPONENT, NODE_GROUP])
-def test_another_version_is_refused(kind: str, text: Text) -> None:
+def test_an_unsupported_version_is_rejected(kind: str, text: Text) -> None:
     old = Resource(type=kind, props={"version": "1.32"})
     text(str(violations(EKS_VERSION, old)[0]))
     assert violations(EKS_VERSION, old, versions=["1.32"]) == []
 
 
-def test_a_cluster_must_name_its_version_and_a_node_group_may_take_its_clusters() -> None:
+def test_a_cluster_requires_a_version_and_a_node_group_does_not() -> None:
     unnamed = {"name": "training"}
     assert paths(violations(EKS_VERSION, Resource(type=CLUSTER, props=unnamed))) == ["version"]
     assert violations(EKS_VERSION, Resource(type=NODE_GROUP, props=unnamed)) == []
@@ -98,7 +98,7 @@ def metadata(given: Any) -> list[Resource]:
 @pytest.mark.parametrize(
     "given", [options(), {"httpEndpoint": "disabled"}, UNKNOWN, dict.fromkeys(options(), UNKNOWN)]
 )
-def test_metadata_against_a_token_and_for_the_node_alone_passes(given: Any) -> None:
+def test_metadata_with_token_and_one_hop_passes(given: Any) -> None:
     assert [
         v for resource in metadata(given) for v in violations(INSTANCE_METADATA, resource)
     ] == []
@@ -113,14 +113,14 @@ def test_metadata_against_a_token_and_for_the_node_alone_passes(given: Any) -> N
         (None, ["httpTokens", "httpPutResponseHopLimit"]),
     ],
 )
-def test_metadata_that_pods_can_reach_is_refused(given: Any, fields: list[str]) -> None:
+def test_metadata_reachable_from_pods_is_rejected(given: Any, fields: list[str]) -> None:
     template, node_class = metadata(given)
     at = [f"metadataOptions.{field}" for field in fields]
     assert paths(violations(INSTANCE_METADATA, template)) == at
     assert paths(violations(INSTANCE_METADATA, node_class)) == [f"spec.{path}" for path in at]
 
 
-def test_two_hops_are_the_stacks_own_choice(text: Text) -> None:
+def test_the_hop_limit_is_configurable(text: Text) -> None:
     template, _ = metadata(options(httpPutResponseHopLimit=2))
     assert violations(INSTANCE_METADATA, template, maxHopLimit=2) == []
     text(str(violations(INSTANCE_METADATA, template)[0]))
@@ -146,14 +146,14 @@ STATE = [
 
 
 @pytest.mark.parametrize("kind", STATE)
-def test_state_is_protected_where_the_stack_requires_it(kind: str, text: Text) -> None:
+def test_stateful_resources_are_protected_if_configured(kind: str, text: Text) -> None:
     bare, kept = (Resource(type=kind, props={}, protected=on) for on in (False, True))
     assert violations(PROTECTED_STATE, bare) == []
     assert violations(PROTECTED_STATE, kept, required=True) == []
     text(str(violations(PROTECTED_STATE, bare, required=True)[0]))
 
 
-def test_what_holds_no_state_needs_no_protection() -> None:
+def test_stateless_resources_require_no_protection() -> None:
     queue = Resource(type="aws:sqs/queue:Queue", props={})
     assert violations(PROTECTED_STATE, queue, required=True) == []
 
@@ -189,7 +189,7 @@ def pool(
         pool("WhenEmptyOrUnderutilized", "720h", [{"nodes": "100%"}], instance="m7i.large"),
     ],
 )
-def test_karpenter_that_leaves_training_alone_passes(resource: Resource) -> None:
+def test_karpenter_without_disruption_of_training_passes(resource: Resource) -> None:
     assert violations(KARPENTER_DISRUPTION, resource) == []
 
 
@@ -210,7 +210,7 @@ def test_karpenter_that_leaves_training_alone_passes(resource: Resource) -> None
         (pool(budgets=[{"nodes": "0", "reasons": ["Drifted"]}]), "spec.disruption.budgets"),
     ],
 )
-def test_karpenter_that_tidies_up_beneath_training_is_refused(
+def test_karpenter_that_consolidates_training_nodes_is_rejected(
     resource: Resource, where: str
 ) -> None:
     assert paths(violations(KARPENTER_DISRUPTION, resource)) == [where]
@@ -255,9 +255,7 @@ def test_a_cluster_autoscaler_that_removes_unused_gpu_nodes_only_passes(resource
         (autoscaler(None, chart="oci://mirror.example/charts/cluster-autoscaler"), "none (default"),
     ],
 )
-def test_a_cluster_autoscaler_that_moves_runs_together_is_refused(
-    resource: Resource, got: str
-) -> None:
+def test_a_cluster_autoscaler_that_moves_runs_is_rejected(resource: Resource, got: str) -> None:
     (found,) = violations(KARPENTER_DISRUPTION, resource)
     assert found.path == f"values.extraArgs.{THRESHOLD}"
     assert found.got.startswith(got)
@@ -270,11 +268,11 @@ def drained_in(grace: Any) -> Resource:
 
 
 @pytest.mark.parametrize("grace", [None, UNKNOWN, "30m", "2m", "120s", "1m60s", "1h"])
-def test_a_node_that_waits_for_a_save_of_full_length_passes(grace: Any) -> None:
+def test_a_node_that_waits_for_the_longest_save_passes(grace: Any) -> None:
     assert violations(KARPENTER_DISRUPTION, drained_in(grace)) == []
 
 
 @pytest.mark.parametrize("grace", ["0s", "30s", "1m", "1m59s"])
-def test_a_node_that_ends_before_its_pods_have_saved_is_refused(grace: str, text: Text) -> None:
+def test_a_node_that_ends_before_the_longest_save_is_rejected(grace: str, text: Text) -> None:
     (found,) = violations(KARPENTER_DISRUPTION, drained_in(grace))
     text(str(found))

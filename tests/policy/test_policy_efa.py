@@ -19,7 +19,7 @@ from tests.unit.snapshots import Text
 A, B = "us-east-1a", "us-east-1b"
 
 
-def test_the_facts_are_those_of_the_program() -> None:
+def test_efa_facts_equal_those_of_the_program() -> None:
     types = catalog.load().types
     assert set(instance_types()) == set(types)
     for name, facts in instance_types().items():
@@ -71,7 +71,7 @@ def test_nodes_with_every_efa_interface_or_none_pass(resources: list[Resource]) 
         ),
     ],
 )
-def test_another_number_of_efa_interfaces_is_refused(
+def test_a_wrong_number_of_efa_interfaces_is_rejected(
     resources: list[Resource], got: list[str]
 ) -> None:
     assert [v.got for v in stack_violations(EFA_INTERFACES, resources)] == got
@@ -114,7 +114,7 @@ def karpenter_in(*zones: str, by_class: bool = False) -> list[Resource]:
         [*karpenter_in(A, by_class=True), lustre(A)],
     ],
 )
-def test_efa_beside_its_file_system_passes(resources: list[Resource]) -> None:
+def test_efa_in_the_zone_of_its_file_system_passes(resources: list[Resource]) -> None:
     assert stack_violations(EFA_ONE_ZONE, resources) == []
 
 
@@ -127,13 +127,13 @@ def test_efa_beside_its_file_system_passes(resources: list[Resource]) -> None:
         (karpenter_in(A, B, by_class=True), f"zones {A}, {B} (pool a)"),
     ],
 )
-def test_efa_away_from_its_file_system_or_across_zones_is_refused(
+def test_efa_in_another_zone_or_across_zones_is_rejected(
     resources: list[Resource], got: str
 ) -> None:
     assert [(v.got, v.urn) for v in stack_violations(EFA_ONE_ZONE, resources)] == [(got, "urn:a")]
 
 
-def test_a_requirement_narrows_the_zones_of_a_node_class_and_an_exclusion_names_none() -> None:
+def test_required_zones_narrow_those_of_a_node_class() -> None:
     pool = karpenter_pool("a", "p4d.24xlarge", zones=(A,))
     around = [subnet(A), subnet(B), lustre(A)]
     assert (
@@ -186,7 +186,7 @@ DEAR, CHEAP = "p4d.24xlarge", "m6i.xlarge"
         ),
     ],
 )
-def test_the_pools_at_their_largest_fit_the_limit_or_are_refused(
+def test_the_maximum_cost_of_pools_must_fit_the_limit(
     pools: list[Resource],
     cost: float,
 ) -> None:
@@ -196,7 +196,7 @@ def test_the_pools_at_their_largest_fit_the_limit_or_are_refused(
     assert found.expected == f"at most {cost - 0.01:.2f}"
 
 
-def test_without_a_limit_nothing_is_counted() -> None:
+def test_without_a_limit_every_cost_passes() -> None:
     unlimited = karpenter_pool("a", "p99.huge")
     assert stack_violations(HOURLY_BUDGET, [sized(10_000, DEAR), unlimited]) == []
 
@@ -211,14 +211,12 @@ def test_without_a_limit_nothing_is_counted() -> None:
         (sized(1), "instance types"),
     ],
 )
-def test_a_pool_that_cannot_be_counted_is_refused_where_there_is_a_limit(
-    pool: Resource, where: str
-) -> None:
+def test_a_pool_of_unknown_cost_is_rejected_under_a_limit(pool: Resource, where: str) -> None:
     (found,) = stack_violations(HOURLY_BUDGET, [pool], limitUsdPerHour=1e9)
     assert (found.path, found.urn) == (where, "urn:a")
 
 
-def test_a_limit_may_be_used_up() -> None:
+def test_a_cost_equal_to_the_limit_passes() -> None:
     assert stack_violations(HOURLY_BUDGET, [sized(4, DEAR)], limitUsdPerHour=4 * usd(DEAR)) == []
 
 
@@ -231,7 +229,7 @@ def test_types_without_a_price_are_named(types: tuple[str, ...], named: str, tex
     text(str(found))
 
 
-def test_a_region_that_is_not_known_yet_has_the_prices_of_the_first() -> None:
+def test_an_unknown_region_uses_the_first_regions_prices() -> None:
     later = Resource(type="pulumi:providers:aws", props={"region": UNKNOWN})
     (found,) = stack_violations(HOURLY_BUDGET, [later, sized(1, DEAR)], limitUsdPerHour=1)
     assert found.got.startswith(f"{usd(DEAR):.2f} USD")
@@ -249,5 +247,5 @@ def test_prices_are_those_of_the_providers_region() -> None:
     assert found.got.endswith(f": a 1 x {price:.2f}") and found.expected == "at most 1.00"
 
 
-def test_a_size_that_is_not_known_yet_is_left_to_the_update() -> None:
+def test_an_unknown_size_is_checked_on_update() -> None:
     assert stack_violations(HOURLY_BUDGET, [sized(UNKNOWN, DEAR)], limitUsdPerHour=1) == []

@@ -108,7 +108,7 @@ def test_encrypted_resources_pass(kind: str, props: dict[str, Any]) -> None:
         ("aws:rds/cluster:Cluster", {"storageEncrypted": False}, ["storageEncrypted"]),
     ],
 )
-def test_what_is_not_encrypted_is_refused(
+def test_unencrypted_resources_are_rejected(
     kind: str, props: dict[str, Any], where: list[str]
 ) -> None:
     assert paths(violations(ENCRYPTION_AT_REST, Resource(type=kind, props=props))) == where
@@ -149,17 +149,17 @@ def test_an_encrypted_and_closed_bucket_passes(algorithm: Any) -> None:
     assert stack_violations(BUCKET_SETTINGS, [BUCKET, encryption(algorithm), block()]) == []
 
 
-def test_rules_of_encryption_that_are_not_known_yet_are_left_to_the_update() -> None:
+def test_unknown_encryption_rules_are_checked_on_update() -> None:
     later = replace(encryption(), props={"bucket": UNKNOWN, "rules": UNKNOWN})
     assert stack_violations(BUCKET_SETTINGS, [BUCKET, later, block()]) == []
 
 
-def test_what_aws_says_of_a_bucket_is_no_setting_of_ours() -> None:
+def test_settings_read_from_aws_are_not_inputs() -> None:
     told = replace(BUCKET, props={"bucket": "b", "serverSideEncryptionConfiguration": UNKNOWN})
     assert paths(stack_violations(BUCKET_SETTINGS, [told, block()])) == ["bucket"]
 
 
-def test_names_that_are_not_known_yet_do_not_match() -> None:
+def test_unknown_names_do_not_match() -> None:
     unnamed = replace(BUCKET, props={"bucket": UNKNOWN})
     found = stack_violations(BUCKET_SETTINGS, [unnamed, encryption(), block(bucket=UNKNOWN)])
     assert paths(found) == ["bucket"]
@@ -180,13 +180,13 @@ def test_names_that_are_not_known_yet_do_not_match() -> None:
         ([encryption(), block(blockPublicAcls=None)], [("blockPublicAcls", "urn:block")]),
     ],
 )
-def test_a_bucket_without_a_setting_is_refused(
+def test_a_bucket_without_a_required_setting_is_rejected(
     others: list[Resource], found: list[tuple[str, str]]
 ) -> None:
     said = stack_violations(BUCKET_SETTINGS, [BUCKET, *others])
     assert [(violation.path, violation.urn) for violation in said] == found
 
 
-def test_the_message_says_what_the_bucket_lacks(text: Text) -> None:
+def test_the_message_names_the_missing_bucket_setting(text: Text) -> None:
     (found,) = stack_violations(BUCKET_SETTINGS, [BUCKET, encryption()])
     text(str(found))

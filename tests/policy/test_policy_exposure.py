@@ -92,7 +92,7 @@ def interfaces(public: str) -> dict[str, Any]:
         (INGRESS, ingress("internal")),
     ],
 )
-def test_what_is_closed_passes(kind: str, props: dict[str, Any]) -> None:
+def test_private_resources_pass(kind: str, props: dict[str, Any]) -> None:
     assert violations(NO_PUBLIC_ENDPOINTS, Resource(type=kind, props=props)) == []
 
 
@@ -155,7 +155,7 @@ def test_what_is_closed_passes(kind: str, props: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_what_is_open_to_the_internet_is_refused(
+def test_resources_open_to_the_internet_are_rejected(
     kind: str, props: dict[str, Any], where: list[str]
 ) -> None:
     assert paths(violations(NO_PUBLIC_ENDPOINTS, Resource(type=kind, props=props))) == where
@@ -167,6 +167,6 @@ def test_the_message_names_the_range(text: Text) -> None:
     text(str(found))
 
 
-def test_the_message_names_the_annotation_that_every_controller_reads(text: Text) -> None:
+def test_the_message_names_the_common_annotation(text: Text) -> None:
     (found,) = violations(NO_PUBLIC_ENDPOINTS, Resource(type=RELEASE, props=grafana()))
     text(str(found))

@@ -85,7 +85,7 @@ def test_a_flavor_that_tolerates_the_taints_of_its_pool_passes(resources: list[R
         ),
     ],
 )
-def test_a_flavor_that_tolerates_more_or_less_is_refused(
+def test_a_flavor_with_other_tolerations_is_rejected(
     resources: list[Resource], where: list[str]
 ) -> None:
     found = stack_violations(FLAVOR_TAINTS, resources)
@@ -98,7 +98,7 @@ def test_the_message_names_pool_and_taints(text: Text) -> None:
     text(str(found))
 
 
-def test_the_message_says_where_a_pool_has_no_taints(text: Text) -> None:
+def test_the_message_covers_pools_without_taints(text: Text) -> None:
     (found,) = stack_violations(FLAVOR_TAINTS, [node("a", []), flavor("a", [EVERYTHING])])
     text(str(found))
 
@@ -185,7 +185,7 @@ def test_slices_of_one_team_and_whole_gpus_pass(resources: list[Resource]) -> No
         ),
     ],
 )
-def test_slices_on_a_pool_of_several_teams_are_refused(
+def test_slices_on_a_pool_of_several_teams_are_rejected(
     resources: list[Resource], where: str
 ) -> None:
     assert paths(stack_violations(TIME_SLICING, resources)) == [where]
@@ -208,13 +208,13 @@ def test_a_research_team_may_slice_a_pool_of_its_own(how: str) -> None:
 
 
 @pytest.mark.parametrize(("how", "said"), [("timeSlicing", "time-slicing"), ("mps", "MPS")])
-def test_production_trains_on_whole_gpus(how: str, said: str, text: Text) -> None:
+def test_production_requires_whole_gpus(how: str, said: str, text: Text) -> None:
     (found,) = stack_violations(TIME_SLICING, own_pool("production", how))
     assert found.got.startswith(said)
     text(str(found))
 
 
-def test_one_node_of_a_pool_that_is_sliced_is_enough(text: Text) -> None:
+def test_one_sliced_node_makes_the_pool_shared(text: Text) -> None:
     labels = [{"nvidia.com/device-plugin.config": config} for config in ("sliced", "whole")]
     for order in (labels, labels[::-1]):
         pools = [karpenter_pool("a", "g6.xlarge", labels=given) for given in order]
@@ -230,14 +230,14 @@ def led(team: str, queue: str) -> Resource:
     return kueue("LocalQueue", team, {"clusterQueue": queue}, namespace)
 
 
-def test_two_namespaces_that_have_one_queue_are_two_teams(text: Text) -> None:
+def test_two_namespaces_with_one_queue_are_two_teams(text: Text) -> None:
     sliced = [*pool_of("all"), led("one", "team-all"), config_map(plugin())]
     assert stack_violations(TIME_SLICING, sliced) == []
     (found,) = stack_violations(TIME_SLICING, [*sliced, led("two", "team-all")])
     text(found.got)
 
 
-def test_the_checks_of_nodes_may_borrow_the_pool_of_a_team(text: Text) -> None:
+def test_node_validation_may_use_the_pool_of_a_team(text: Text) -> None:
     checks = replace(cluster_queue("x", "a"), props=kueue_props("validation", "a"))
     stack = [*pool_of("one"), config_map(plugin()), checks, led("one", "team-one")]
     assert stack_violations(TIME_SLICING, [*stack, led("trainyard-validation", "validation")]) == []
@@ -250,7 +250,7 @@ def kueue_props(name: str, *flavors: str) -> dict[str, Any]:
     return props | {"metadata": {"name": name}}
 
 
-def test_mps_is_no_wall_between_teams_either(text: Text) -> None:
+def test_mps_does_not_isolate_teams(text: Text) -> None:
     sliced = config_map(plugin().replace("timeSlicing", "mps"))
     (found,) = stack_violations(TIME_SLICING, [*pool_of("one", "two"), sliced])
     text(str(found))

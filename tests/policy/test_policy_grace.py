@@ -33,28 +33,28 @@ def with_command(*words: Any, grace: Any = 50, **container: Any) -> Resource:
     return job(gpu_pod(containers=[container], terminationGracePeriodSeconds=grace))
 
 
-def test_a_budget_that_grows_outwards_passes() -> None:
+def test_an_increasing_grace_budget_passes() -> None:
     assert violations(GRACE_BUDGET, job(gpu_pod())) == []
 
 
 @pytest.mark.parametrize("kind", sorted(set(WORKLOADS) - {"apps/v1:DaemonSet"}))
-def test_a_grace_period_over_the_notice_is_refused_on_spot(kind: str, text: Text) -> None:
+def test_a_grace_period_above_the_notice_is_rejected_on_spot(kind: str, text: Text) -> None:
     spec = WORKLOADS[kind](gpu_pod(terminationGracePeriodSeconds=121))
     found = violations(GRACE_BUDGET, kubernetes(kind, spec, QUEUE))
     text([(v.got, v.expected) for v in found])
 
 
-def test_a_long_grace_period_is_fine_off_spot() -> None:
+def test_a_long_grace_period_passes_off_spot() -> None:
     pod = gpu_pod(terminationGracePeriodSeconds=600, tolerations=ON_DEMAND_ONLY)
     assert violations(GRACE_BUDGET, job(pod)) == []
 
 
-def test_a_daemon_set_ends_with_its_node_whatever_its_grace_period() -> None:
+def test_the_grace_period_of_a_daemon_set_is_ignored() -> None:
     spec = WORKLOADS["apps/v1:DaemonSet"](gpu_pod(terminationGracePeriodSeconds=121))
     assert violations(GRACE_BUDGET, kubernetes("apps/v1:DaemonSet", spec)) == []
 
 
-def test_the_whole_notice_may_be_used() -> None:
+def test_a_grace_period_equal_to_the_notice_passes() -> None:
     assert violations(GRACE_BUDGET, job(gpu_pod(terminationGracePeriodSeconds=120))) == []
 
 
@@ -87,14 +87,14 @@ def test_a_shorter_or_unknown_timeout_and_other_programs_pass(command: list[Any]
     assert violations(GRACE_BUDGET, with_command(*command)) == []
 
 
-def test_torchrun_waits_30_seconds_unless_told_otherwise(text: Text) -> None:
+def test_the_default_shutdown_timeout_of_torchrun_is_30_seconds(text: Text) -> None:
     found = violations(GRACE_BUDGET, with_command("torchrun", "train.py", grace=30))
     text(str(found[0]))
     told = [{"name": "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "value": "20"}]
     assert violations(GRACE_BUDGET, with_command("torchrun", "a.py", grace=30, env=told)) == []
 
 
-def test_a_pod_that_names_no_grace_period_has_30_seconds() -> None:
+def test_the_default_grace_period_is_30_seconds() -> None:
     container = gpu_container(command=["torchrun", "--shutdown-timeout=30", "train.py"])
     pod = gpu_pod(containers=[container])
     del pod["terminationGracePeriodSeconds"]
@@ -103,11 +103,11 @@ def test_a_pod_that_names_no_grace_period_has_30_seconds() -> None:
     assert violations(GRACE_BUDGET, patch) == []
 
 
-def test_a_grace_period_that_is_not_known_yet_is_left_to_the_update() -> None:
+def test_an_unknown_grace_period_is_checked_on_update() -> None:
     assert violations(GRACE_BUDGET, job(gpu_pod(terminationGracePeriodSeconds=UNKNOWN))) == []
 
 
-def test_a_pre_stop_sleep_is_spent_out_of_the_grace_period(text: Text) -> None:
+def test_a_pre_stop_sleep_counts_towards_the_grace_period(text: Text) -> None:
     words = ("torchrun", "--shutdown-timeout=45", "train.py")
     sleep = {"preStop": {"sleep": {"seconds": 5}}}
     found = violations(GRACE_BUDGET, with_command(*words, lifecycle=sleep))
@@ -124,7 +124,7 @@ def test_a_pre_stop_sleep_is_spent_out_of_the_grace_period(text: Text) -> None:
         (["./drain.sh", "5"], 0),
     ],
 )
-def test_a_pre_stop_command_that_sleeps_is_spent_out_of_it_too(
+def test_a_sleeping_pre_stop_command_counts_towards_the_grace_period(
     command: list[str],
     seconds: int,
     text: Text,
@@ -155,7 +155,9 @@ def test_a_checkpoint_deadline_inside_the_shutdown_timeout_passes() -> None:
 
 
 @pytest.mark.parametrize("deadline", [45, 60])
-def test_a_checkpoint_deadline_that_torchrun_cuts_off_is_refused(deadline: int, text: Text) -> None:
+def test_a_checkpoint_deadline_after_the_shutdown_timeout_is_rejected(
+    deadline: int, text: Text
+) -> None:
     run = record(grace={"checkpoint_deadline_s": deadline})
     found = stack_violations(GRACE_OF_RUNS, [job(gpu_pod()), run])
     assert [(v.path, v.urn) for v in found] == [(COMMAND, "urn:demo")]
@@ -163,13 +165,13 @@ def test_a_checkpoint_deadline_that_torchrun_cuts_off_is_refused(deadline: int, 
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"grace": 1}', UNKNOWN])
-def test_a_run_record_that_cannot_be_read_says_nothing(text: Any) -> None:
+def test_an_unreadable_run_record_is_ignored(text: Any) -> None:
     run = record()
     broken = Resource(type=run.type, props={**run.props, "data": {"run.json": text}})
     assert stack_violations(GRACE_OF_RUNS, [job(gpu_pod()), broken]) == []
 
 
-def test_a_run_record_of_another_namespace_is_another_runs() -> None:
+def test_a_run_record_of_another_namespace_is_ignored() -> None:
     run = record(grace={"checkpoint_deadline_s": 60})
     metadata = run.props["metadata"] | {"namespace": "team-production"}
     other = Resource(type=run.type, props={**run.props, "metadata": metadata})
@@ -207,7 +209,7 @@ def test_a_run_whose_queue_leads_to_spot_must_fit_the_notice(spot: Resource) -> 
     assert [(v.path, v.urn) for v in found] == [(GRACE, "urn:demo")]
 
 
-def test_a_run_whose_queue_leads_to_on_demand_only_may_take_its_time() -> None:
+def test_a_run_whose_queue_leads_to_on_demand_only_may_exceed_the_notice() -> None:
     unused = SPOT_FLAVORS[0]
     assert stack_violations(GRACE_OF_RUNS, [LONG, *queues(ON_DEMAND_FLAVOR), unused]) == []
 
@@ -222,7 +224,7 @@ def test_queues_of_other_teams_and_namespaces_do_not_matter() -> None:
     assert stack_violations(GRACE_OF_RUNS, [LONG, *queues(ON_DEMAND_FLAVOR), *others]) == []
 
 
-def test_a_run_that_says_it_takes_spot_must_fit_the_notice() -> None:
+def test_a_run_that_opts_in_to_spot_must_fit_the_notice() -> None:
     run = record(capacity_types=["on-demand", "spot"])
     assert paths(stack_violations(GRACE_OF_RUNS, [LONG, run])) == [GRACE]
 
@@ -233,7 +235,7 @@ def test_a_pod_that_tolerates_spot_itself_is_reported_once() -> None:
     assert stack_violations(GRACE_OF_RUNS, [pod, *queues(SPOT_FLAVORS[0])]) == []
 
 
-def test_an_unqueued_cpu_pod_is_of_no_interest() -> None:
+def test_an_unqueued_cpu_pod_is_ignored() -> None:
     pod = job(cpu_pod(terminationGracePeriodSeconds=3600), labels={})
     assert stack_violations(GRACE_OF_RUNS, [pod, *queues(SPOT_FLAVORS[0])]) == []
     assert violations(GRACE_BUDGET, pod) == []

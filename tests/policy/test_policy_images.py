@@ -29,7 +29,7 @@ def test_an_image_by_digest_from_the_sandbox_registry_passes() -> None:
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-def test_an_image_by_tag_is_refused_in_every_workload_kind(kind: str) -> None:
+def test_an_image_by_tag_is_rejected_in_every_workload_kind(kind: str) -> None:
     tagged = cpu_pod(containers=[{"name": "main", "image": "sandbox.trainyard.dev/trainer:v1"}])
     found = violations(IMAGES_BY_DIGEST, kubernetes(kind, WORKLOADS[kind](tagged)))
     assert [violation.got for violation in found] == ["sandbox.trainyard.dev/trainer:v1"]
@@ -55,7 +55,7 @@ def test_init_and_ephemeral_containers_are_checked_like_main_ones(group: str) ->
         ("sandbox.trainyard.dev/data:v1", ["spec.template.spec.volumes[1].image.reference"]),
     ],
 )
-def test_an_image_that_is_mounted_is_checked_like_one_that_runs(
+def test_a_mounted_image_is_checked_like_a_container_image(
     reference: object, where: list[str]
 ) -> None:
     volumes = [{"name": "scratch", "emptyDir": {}}, {"image": {"reference": reference}}]
@@ -79,7 +79,7 @@ def test_the_message_gives_path_value_what_is_allowed_and_the_remedy(text: Text)
         f"sandbox.trainyard.dev@{DIGEST}",
     ],
 )
-def test_a_foreign_or_malformed_repository_is_refused_even_by_digest(
+def test_a_foreign_or_malformed_repository_is_rejected_even_by_digest(
     image: str, text: Text
 ) -> None:
     found = violations(IMAGES_BY_DIGEST, with_image(image))
@@ -105,18 +105,18 @@ def test_a_configured_registry_or_folder_of_one_is_allowed(
 @pytest.mark.parametrize(
     "image", [f"sandbox.trainyard.dev/t@{DIGEST}0", "sandbox.trainyard.dev/t@sha256:abc", ""]
 )
-def test_a_malformed_or_empty_digest_is_no_pin(image: str) -> None:
+def test_a_malformed_or_empty_digest_is_rejected(image: str) -> None:
     assert paths(violations(IMAGES_BY_DIGEST, with_image(image))) != []
 
 
-def test_a_container_without_an_image_is_refused_where_nobody_can_add_it() -> None:
+def test_a_container_without_an_image_is_rejected_outside_patches() -> None:
     pod = cpu_pod(containers=[{"name": "main"}])
     assert violations(IMAGES_BY_DIGEST, job(pod))[0].got == "no image"
     patch = kubernetes("apps/v1:DeploymentPatch", WORKLOADS["apps/v1:Deployment"](pod))
     assert violations(IMAGES_BY_DIGEST, patch) == []
 
 
-def test_an_image_that_is_not_known_yet_is_left_to_the_update() -> None:
+def test_an_unknown_image_is_checked_on_update() -> None:
     assert violations(IMAGES_BY_DIGEST, with_image(UNKNOWN)) == []
 
 
@@ -146,7 +146,7 @@ def test_items_of_a_list_are_checked_one_by_one() -> None:
         "aws:ecs/taskDefinition:TaskDefinition",
     ],
 )
-def test_what_only_looks_like_a_pod_is_left_alone(type_token: str) -> None:
+def test_objects_that_resemble_pods_are_ignored(type_token: str) -> None:
     props = {"values": cpu_pod(containers=[{"image": "python:3"}])}
     assert violations(IMAGES_BY_DIGEST, Resource(type=type_token, props=props)) == []
 
@@ -163,7 +163,7 @@ def test_what_only_looks_like_a_pod_is_left_alone(type_token: str) -> None:
         ("registry.example/x y", None),
     ],
 )
-def test_references_are_read_as_container_runtimes_read_them(
+def test_references_are_parsed_like_container_runtimes_do(
     reference: str, expected: str | None
 ) -> None:
     assert repository(reference) == expected

@@ -28,7 +28,7 @@ def test_a_stack_as_committed_obeys_the_rules_as_it_configures_them(stack: str) 
     assert findings(rendered(stack), config) == []
 
 
-def test_production_must_be_protected_and_its_budget_is_close_to_what_it_may_cost() -> None:
+def test_production_is_protected_and_its_budget_is_close_to_its_cost() -> None:
     demanded = {"protected-state": configured("prod")["protected-state"]}
     said = findings(rendered("dev"), configured("dev") | demanded)
     assert {finding.partition(":")[0] for finding in said} == {"protected-state"}
@@ -137,7 +137,7 @@ SLICED = "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 4
         ),
     ],
 )
-def test_one_mistake_in_production_is_found_by_its_rule(
+def test_each_violation_in_production_is_found_by_one_rule(
     spoil: Callable[[list[Resource]], None], rule: str
 ) -> None:
     resources = copy.deepcopy(rendered("prod"))

@@ -21,7 +21,7 @@ from training import spec
 TABLE = Path(__file__).resolve().parents[2] / "docs" / "policies.md"
 
 
-def test_the_names_of_the_pack_are_the_names_of_the_program() -> None:
+def test_names_equal_those_of_the_program() -> None:
     assert Taint.parse(names.GPU_TAINT).value == naming.GPU_TRAINING
     assert Taint.parse(names.SPOT_TAINT).key == naming.SPOT_TAINT
     assert (names.WORKLOAD_LABEL, names.WORKLOAD_GPU) == (naming.WORKLOAD_TYPE, naming.GPU_TRAINING)
@@ -41,12 +41,12 @@ def test_the_names_of_the_pack_are_the_names_of_the_program() -> None:
     assert names.RUN_RECORD_FILE == spec.RUN_RECORD_FILE
 
 
-def test_the_grace_of_a_save_of_maximal_length_is_the_notice_of_the_pack() -> None:
+def test_the_longest_save_fits_the_notice_exactly() -> None:
     longest = spec.max_save_seconds(names.SPOT_NOTICE_S)
     assert spec.GraceBudget.for_save(longest).termination_grace_s == names.SPOT_NOTICE_S
 
 
-def test_rules_have_names_of_their_own() -> None:
+def test_rule_names_are_unique() -> None:
     rule_names = [rule.name for rule in RULES]
     assert len(set(rule_names)) == len(rule_names)
     assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", name) for name in rule_names)
@@ -63,7 +63,7 @@ def test_the_table_of_rules_names_every_rule_its_kind_and_its_properties() -> No
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_a_rule_is_silent_about_what_it_does_not_know(rule: Rule) -> None:
+def test_rules_ignore_unknown_resource_types(rule: Rule) -> None:
     config = defaults(rule.schema)
     for kind in ("aws:sns/topic:Topic", "kubernetes:example.com/v1:Unheard"):
         other = Resource(type=kind, props={"spec": {}})
@@ -74,7 +74,7 @@ def test_a_rule_is_silent_about_what_it_does_not_know(rule: Rule) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_defaults_obey_the_schema_that_they_stand_in(rule: Rule) -> None:
+def test_defaults_match_their_schema(rule: Rule) -> None:
     for key, value in defaults(rule.schema).items():
         pattern = rule.schema[key].get("pattern")
         assert pattern is None or re.fullmatch(pattern, value)
@@ -82,7 +82,7 @@ def test_defaults_obey_the_schema_that_they_stand_in(rule: Rule) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_a_misspelled_property_is_told_with_the_right_one(rule: Rule) -> None:
+def test_a_misspelled_property_gets_a_suggestion(rule: Rule) -> None:
     assert list(unknown_properties(rule, defaults(rule.schema))) == []
     for key in rule.schema:
         (found,) = unknown_properties(rule, {key + "s": 1})

@@ -36,7 +36,7 @@ def test_a_cpu_job_without_toleration_passes() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(set(WORKLOADS) - {"apps/v1:DaemonSet", "batch/v1:CronJob"}))
-def test_a_gpu_pod_passes_the_queue_whatever_kind_makes_it(kind: str) -> None:
+def test_a_gpu_pod_of_any_kind_requires_a_queue(kind: str) -> None:
     spec = WORKLOADS[kind](gpu_pod())
     assert violations(GPU_PLACEMENT, kubernetes(kind, spec, QUEUE)) == []
     assert paths(violations(GPU_PLACEMENT, kubernetes(kind, spec))) == ["metadata.labels"]
@@ -50,7 +50,7 @@ def test_the_jobs_of_a_cron_job_carry_the_queue_label_not_the_cron_job() -> None
     assert violations(GPU_PLACEMENT, kubernetes("batch/v1:CronJob", spec)) == []
 
 
-def test_a_gpu_pod_without_toleration_is_refused(text: Text) -> None:
+def test_a_gpu_pod_without_toleration_is_rejected(text: Text) -> None:
     found = violations(GPU_PLACEMENT, job(gpu_pod(tolerations=[])))
     text([str(violation) for violation in found])
 
@@ -64,7 +64,7 @@ def test_a_gpu_pod_without_toleration_is_refused(text: Text) -> None:
         EVERYTHING,
     ],
 )
-def test_tolerations_are_read_as_the_scheduler_reads_them(toleration: dict[str, str]) -> None:
+def test_tolerations_are_matched_like_the_scheduler_does(toleration: dict[str, str]) -> None:
     assert violations(GPU_PLACEMENT, job(gpu_pod(tolerations=[toleration]))) == []
 
 
@@ -103,7 +103,7 @@ ZONE = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["sand
 
 
 @pytest.mark.parametrize("terms", [[[GPU_NODES]], [[ZONE, GPU_NODES], [GPU_NODES]]])
-def test_required_affinity_can_stand_for_the_node_selector(terms: list[Any]) -> None:
+def test_required_affinity_can_replace_the_node_selector(terms: list[Any]) -> None:
     pod = gpu_pod(nodeSelector={}, affinity=affinity(*terms))
     assert violations(GPU_PLACEMENT, job(pod)) == []
 
@@ -118,7 +118,7 @@ def test_required_affinity_can_stand_for_the_node_selector(terms: list[Any]) -> 
         [[GPU_NODES | {"values": ["gpu-training", "cpu"]}]],
     ],
 )
-def test_affinity_that_leaves_other_nodes_open_is_refused(terms: list[Any]) -> None:
+def test_affinity_that_allows_other_nodes_is_rejected(terms: list[Any]) -> None:
     pod = gpu_pod(nodeSelector={}, affinity=affinity(*terms))
     assert paths(violations(GPU_PLACEMENT, job(pod))) == ["spec.template.spec.nodeSelector"]
 
@@ -171,7 +171,7 @@ def test_the_taint_is_the_configured_one() -> None:
     assert violations(GPU_PLACEMENT, job(pod), gpuTaint="gpu=yes:NoSchedule") == []
 
 
-def test_a_train_job_needs_a_queue_but_takes_its_placement_from_its_runtime() -> None:
+def test_a_train_job_requires_a_queue_and_inherits_placement() -> None:
     trainer = {"image": IMAGE, "resourcesPerNode": {"limits": {"nvidia.com/gpu": 8}}}
     assert violations(GPU_PLACEMENT, train_job(trainer)) == []
     assert paths(violations(GPU_PLACEMENT, train_job(trainer, {"a": "b"}))) == ["metadata.labels"]
@@ -185,20 +185,20 @@ def test_a_train_job_needs_a_queue_but_takes_its_placement_from_its_runtime() ->
         ({"resourcesPerNode": {"limits": {"cpu": 1}}}, False),
     ],
 )
-def test_a_train_job_that_leaves_its_gpus_to_its_runtime_needs_a_queue(
+def test_a_train_job_with_gpus_of_its_runtime_requires_a_queue(
     trainer: dict[str, Any], queued: bool
 ) -> None:
     found = violations(GPU_PLACEMENT, train_job(trainer, {"a": "b"}))
     assert paths(found) == (["metadata.labels"] if queued else [])
 
 
-def test_the_overrides_of_a_train_job_say_nothing_of_its_gpus() -> None:
+def test_overrides_of_a_train_job_do_not_set_gpus() -> None:
     on_cpu = train_job({"resourcesPerNode": {"limits": {"cpu": 1}}}, {"a": "b"})
     on_cpu.props["spec"]["podTemplateOverrides"] = [{"spec": {"containers": [{"name": "node"}]}}]
     assert violations(GPU_PLACEMENT, on_cpu) == []
 
 
-def test_a_pod_without_gpus_may_sit_beside_the_gpu_pods_of_its_own_gang() -> None:
+def test_a_pod_without_gpus_may_share_nodes_with_its_gang() -> None:
     launcher = cpu_pod(tolerations=[GPU_TOLERATION])
     replicas = {
         "Launcher": {"template": {"spec": launcher}},
@@ -210,7 +210,7 @@ def test_a_pod_without_gpus_may_sit_beside_the_gpu_pods_of_its_own_gang() -> Non
     assert len(violations(GPU_PLACEMENT, gang)) == 1
 
 
-def test_a_missing_queue_label_is_told_once_however_many_pods_a_gang_has() -> None:
+def test_a_missing_queue_label_is_reported_once_per_gang() -> None:
     replicas = {name: {"template": {"spec": gpu_pod()}} for name in ("Master", "Worker")}
     gang = kubernetes("kubeflow.org/v1:PyTorchJob", {"pytorchReplicaSpecs": replicas})
     assert paths(violations(GPU_PLACEMENT, gang)) == ["metadata.labels"]
@@ -225,6 +225,6 @@ def test_a_missing_queue_label_is_told_once_however_many_pods_a_gang_has() -> No
         gpu_pod(nodeName=UNKNOWN),
     ],
 )
-def test_what_is_not_known_yet_is_left_to_the_update(pod: dict[str, Any]) -> None:
+def test_unknown_values_are_checked_on_update(pod: dict[str, Any]) -> None:
     assert violations(GPU_PLACEMENT, job(pod)) == []
     assert violations(GPU_PLACEMENT, job(pod, labels=UNKNOWN)) == []

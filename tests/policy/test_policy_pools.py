@@ -72,7 +72,7 @@ P5 = (f"{AWS}-family", "In", ["p5", "m7i"])
         ("node.kubernetes.io/instance-type", "In", ["gr6.4xlarge"]),
     ],
 )
-def test_a_node_pool_of_gpus_is_known_by_whatever_it_requires(
+def test_gpu_node_pools_are_recognized_by_their_requirements(
     requirement: tuple[str, str, Any],
 ) -> None:
     assert violations(GPU_POOL_TAINTS, requiring([GPU], requirement, ON_DEMAND)) == []
@@ -91,7 +91,7 @@ def test_a_node_pool_of_gpus_is_known_by_whatever_it_requires(
         [],
     ],
 )
-def test_a_node_pool_that_gets_no_gpus_needs_no_taint(requirements: Any) -> None:
+def test_a_node_pool_without_gpus_needs_no_taint(requirements: Any) -> None:
     assert violations(GPU_POOL_TAINTS, requiring([], *requirements)) == []
 
 
@@ -104,7 +104,7 @@ def test_a_node_pool_that_gets_no_gpus_needs_no_taint(requirements: Any) -> None
         [(BOUGHT, "In", ["reserved", "spot"])],
     ],
 )
-def test_a_node_pool_that_does_not_exclude_spot_buys_it(bought: Any) -> None:
+def test_a_node_pool_that_does_not_exclude_spot_uses_it(bought: Any) -> None:
     assert violations(GPU_POOL_TAINTS, requiring([GPU, SPOT], P5, *bought)) == []
     assert len(violations(GPU_POOL_TAINTS, requiring([GPU], P5, *bought))) == 1
 
@@ -112,11 +112,11 @@ def test_a_node_pool_that_does_not_exclude_spot_buys_it(bought: Any) -> None:
 @pytest.mark.parametrize(
     "bought", [ON_DEMAND, (BOUGHT, "NotIn", ["spot"]), (BOUGHT, "In", UNKNOWN)]
 )
-def test_a_node_pool_that_excludes_spot_or_is_not_known_yet_passes(bought: Any) -> None:
+def test_a_node_pool_without_spot_or_unknown_passes(bought: Any) -> None:
     assert violations(GPU_POOL_TAINTS, requiring([GPU], P5, bought)) == []
 
 
-def test_requirements_that_are_not_known_yet_are_left_to_the_update() -> None:
+def test_unknown_requirements_are_checked_on_update() -> None:
     labelled = karpenter([GPU], "on-demand", accelerator="nvidia")
     labelled.props["spec"]["template"]["spec"]["requirements"] = UNKNOWN
     assert violations(GPU_POOL_TAINTS, labelled) == []
@@ -162,7 +162,7 @@ def test_tainted_gpu_nodes_and_untainted_cpu_nodes_pass(resource: Resource) -> N
         (karpenter([GPU], "spot", "on-demand"), ["spec.template.spec.taints"]),
     ],
 )
-def test_a_gpu_node_without_its_taints_is_refused(resource: Resource, where: list[str]) -> None:
+def test_a_gpu_node_without_its_taints_is_rejected(resource: Resource, where: list[str]) -> None:
     assert paths(violations(GPU_POOL_TAINTS, resource)) == where
 
 

@@ -70,7 +70,7 @@ BY_EKS = "eks.amazonaws.com/capacityType"
         [run(gpu_pod()), replace(record(), props={**record().props, "data": LATER}), *QUEUES],
     ],
 )
-def test_a_production_run_off_spot_or_by_its_own_word_passes(resources: list[Resource]) -> None:
+def test_a_production_run_off_spot_or_opted_in_passes(resources: list[Resource]) -> None:
     assert stack_violations(SPOT_FOR_PRODUCTION, resources) == []
 
 
@@ -93,7 +93,7 @@ def test_a_production_run_off_spot_or_by_its_own_word_passes(resources: list[Res
         [run(gpu_pod(affinity=affinity("trainyard.dev/pool", "NotIn", "ondemand"))), *QUEUES],
     ],
 )
-def test_a_production_run_that_may_land_on_spot_unasked_is_refused(
+def test_a_production_run_that_may_use_spot_without_opting_in_is_rejected(
     resources: list[Resource],
     text: Text,
 ) -> None:
@@ -103,7 +103,7 @@ def test_a_production_run_that_may_land_on_spot_unasked_is_refused(
 
 
 @pytest.mark.parametrize("tier", ["", "research"])
-def test_a_pod_in_a_namespace_of_production_is_of_that_tier_whatever_it_says(tier: str) -> None:
+def test_the_tier_of_a_pod_is_that_of_its_namespace(tier: str) -> None:
     resources = [run(gpu_pod(), tier), *QUEUES]
     assert (
         stack_violations(SPOT_FOR_PRODUCTION, [*resources, namespace("team-research", "research")])
@@ -140,7 +140,7 @@ def test_a_train_job_has_the_pods_of_its_runtime(kind: str) -> None:
     assert stack_violations(SPOT_FOR_PRODUCTION, asked) == []
 
 
-def test_a_train_job_whose_pods_are_said_elsewhere_passes() -> None:
+def test_a_train_job_whose_pods_cannot_be_determined_passes() -> None:
     away = runtime("TrainingRuntime")
     away = replace(away, props={**away.props, "metadata": {"name": "torch", "namespace": "b"}})
     for job, around in (
@@ -153,7 +153,7 @@ def test_a_train_job_whose_pods_are_said_elsewhere_passes() -> None:
 
 
 @pytest.mark.parametrize("kind", ["apps/v1:DaemonSet", "batch/v1:JobPatch"])
-def test_what_is_on_every_node_and_what_is_not_whole_passes(kind: str) -> None:
+def test_daemon_sets_and_patches_pass(kind: str) -> None:
     labels = {"trainyard.dev/tier": "production"}
     resource = kubernetes(kind, {"template": {"spec": gpu_pod()}}, labels)
     assert stack_violations(SPOT_FOR_PRODUCTION, [resource]) == []

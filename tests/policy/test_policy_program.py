@@ -68,7 +68,7 @@ def spoil_timeout(spec: Any) -> None:
         (spoil_timeout, "grace-of-runs"),
     ],
 )
-def test_a_spoiled_run_of_the_local_stack_is_found(
+def test_an_invalid_run_of_the_local_stack_is_found(
     local: list[Resource], spoil: Callable[[Any], None], rule: str
 ) -> None:
     resources = copy.deepcopy(local)
@@ -87,7 +87,7 @@ def test_a_node_of_the_local_stack_without_taints_is_found(
     text(findings(resources)[0])
 
 
-def test_a_pool_of_the_local_stack_that_lost_its_nodes_leaves_its_quota_uncovered(
+def test_quota_of_a_local_pool_without_nodes_is_found(
     local: list[Resource],
     text: Text,
 ) -> None:
@@ -159,7 +159,7 @@ def test_a_run_of_every_launcher_obeys_every_rule(launcher: str) -> None:
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 @pytest.mark.parametrize("capacity", [("on-demand",), ("on-demand", "spot")])
-def test_a_production_run_obeys_every_rule_on_spot_if_it_asks_for_that(
+def test_a_production_run_that_opts_in_to_spot_obeys_every_rule(
     launcher: str, capacity: tuple[str, ...]
 ) -> None:
     run = replace(run_with(launcher), tier="production", capacity_types=capacity)
@@ -167,7 +167,7 @@ def test_a_production_run_obeys_every_rule_on_spot_if_it_asks_for_that(
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_a_production_run_whose_record_does_not_ask_for_spot_is_found_there(launcher: str) -> None:
+def test_a_production_run_on_spot_without_opting_in_is_found(launcher: str) -> None:
     run = replace(run_with(launcher), tier="production")
     resources = made_of(replace(run, capacity_types=("on-demand", "spot")))
     (record,) = [r for r in resources if r.type.endswith(":ConfigMap")]
@@ -181,5 +181,5 @@ def _group(api_version: str) -> str:
     return api_version if "/" in api_version else f"core/{api_version}"
 
 
-def test_the_trainer_is_started_by_the_module_that_the_pack_knows_as_torchrun() -> None:
+def test_the_policies_know_the_module_that_starts_the_trainer() -> None:
     assert TRAINER_LAUNCH_MODULE in pod.torchrun_command(run_with("jobset"), "demo-worker-0-0.demo")

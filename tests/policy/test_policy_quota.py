@@ -53,17 +53,17 @@ def test_quotas_that_add_up_to_the_pool_pass() -> None:
     )
 
 
-def test_quotas_above_the_pool_are_refused_with_the_shares(text: Text) -> None:
+def test_quotas_above_the_pool_are_rejected_with_the_shares(text: Text) -> None:
     found = stack_violations(QUOTA_FITS_POOLS, [*POOL, queue("a", spot=12), queue("b", spot="8")])
     assert [violation.urn for violation in found] == ["u:spot"]
     text([str(violation) for violation in found])
 
 
-def test_flavors_without_nodes_in_the_stack_are_sized_elsewhere() -> None:
+def test_flavors_without_nodes_in_the_stack_pass() -> None:
     assert stack_violations(QUOTA_FITS_POOLS, [flavor("cloud"), *POOL, queue("a", cloud=400)]) == []
 
 
-def test_nodes_without_gpus_count_for_nothing() -> None:
+def test_nodes_without_gpus_add_no_quota() -> None:
     bare = Resource(
         type="kubernetes:core/v1:Node",
         props={
@@ -74,7 +74,7 @@ def test_nodes_without_gpus_count_for_nothing() -> None:
     assert len(stack_violations(QUOTA_FITS_POOLS, [flavor("bare"), bare, queue("a", bare=1)])) == 1
 
 
-def test_what_is_not_known_yet_is_left_to_the_update() -> None:
+def test_unknown_values_are_checked_on_update() -> None:
     for gpus in (UNKNOWN, None):
         unsized = [*POOL, node("spot", gpus)]
         assert stack_violations(QUOTA_FITS_POOLS, [*unsized, queue("a", spot=400)]) == []
@@ -104,7 +104,7 @@ def karpenter(*types: str, **limits: Any) -> Resource:
         ([karpenter("p4d.24xlarge", nodes="4"), node("cloud", 8)], 40),
     ],
 )
-def test_quotas_fit_the_pools_of_a_cloud_at_their_largest(pools: list[Resource], gpus: int) -> None:
+def test_quotas_fit_the_maximum_size_of_cloud_pools(pools: list[Resource], gpus: int) -> None:
     stack = [flavor("cloud"), *pools]
     assert stack_violations(QUOTA_FITS_POOLS, [*stack, queue("a", cloud=str(gpus))]) == []
     (found,) = stack_violations(QUOTA_FITS_POOLS, [*stack, queue("a", cloud=str(gpus + 1))])
@@ -122,11 +122,11 @@ def test_quotas_fit_the_pools_of_a_cloud_at_their_largest(pools: list[Resource],
         karpenter("p4d.24xlarge"),
     ],
 )
-def test_pools_whose_gpus_cannot_be_counted_pass(pool: Resource) -> None:
+def test_pools_with_unknown_gpu_counts_pass(pool: Resource) -> None:
     assert stack_violations(QUOTA_FITS_POOLS, [flavor("cloud"), pool, queue("a", cloud=400)]) == []
 
 
-def test_what_a_cohort_keeps_for_all_is_promised_too(text: Text) -> None:
+def test_quota_of_the_cohort_itself_counts(text: Text) -> None:
     rest = queue("rest", spot=8)
     cohort = kueue("Cohort", "trainyard", rest.props["spec"])
     assert stack_violations(QUOTA_FITS_POOLS, [*POOL, queue("a", spot=8), cohort]) == []
@@ -134,7 +134,7 @@ def test_what_a_cohort_keeps_for_all_is_promised_too(text: Text) -> None:
     text(found.got)
 
 
-def test_a_thousand_gpus_may_be_written_as_kubernetes_writes_them() -> None:
+def test_quotas_accept_kubernetes_quantity_suffixes() -> None:
     assert len(stack_violations(QUOTA_FITS_POOLS, [*POOL, queue("a", spot="1k")])) == 1
 
 
@@ -169,7 +169,7 @@ BY_EKS = ("eks.amazonaws.com/capacityType", "ON_DEMAND")
         ),
     ],
 )
-def test_a_flavor_may_name_labels_that_nodes_get_for_what_they_are(
+def test_a_flavor_may_name_well_known_node_labels(
     pool: Resource, label: tuple[str, str], known: bool
 ) -> None:
     stack = [labelled(*label), pool]
@@ -177,7 +177,7 @@ def test_a_flavor_may_name_labels_that_nodes_get_for_what_they_are(
     assert len(stack_violations(QUOTA_FITS_POOLS, [*stack, queue("a", cloud=33)])) == known
 
 
-def test_labels_that_are_not_known_yet_match_no_flavor() -> None:
+def test_unknown_labels_match_no_flavor() -> None:
     later = node_group("c", "p4d.24xlarge", labels=UNKNOWN, scalingConfig={"maxSize": 4})
     for matching in (flavor("cloud"), labelled(*BY_EKS)):
         assert stack_violations(QUOTA_FITS_POOLS, [matching, later, queue("a", cloud=400)]) == []

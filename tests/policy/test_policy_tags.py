@@ -69,7 +69,7 @@ def file_system(tags: Any) -> Resource:
         Resource(type="aws:s3/bucket:Bucket", props={}),
     ],
 )
-def test_tagged_resources_and_those_that_default_tags_reach_pass(resource: Resource) -> None:
+def test_resources_with_tags_or_default_tags_pass(resource: Resource) -> None:
     assert violations(AWS_TAGS, resource) == []
 
 
@@ -90,7 +90,7 @@ def test_tagged_resources_and_those_that_default_tags_reach_pass(resource: Resou
         (file_system({"Name": "x"}), ["tags"]),
     ],
 )
-def test_a_missing_tag_or_account_is_refused(resource: Resource, where: list[str]) -> None:
+def test_a_missing_tag_or_account_is_rejected(resource: Resource, where: list[str]) -> None:
     assert paths(violations(AWS_TAGS, resource)) == where
 
 

@@ -26,7 +26,7 @@ def _specs(arm: Arm, kind: str) -> list[dict[str, Any]]:
     return [o["spec"] for o in arm.objects if o["kind"] == kind]
 
 
-def test_the_whole_configuration_is_played_first_and_last_and_the_least_after_it(ours: Arm) -> None:
+def test_the_full_configuration_runs_first_and_last(ours: Arm) -> None:
     least = Arm(name=fleet.MINIMAL_ARM, objects=(), kueue={})
     played = ablation.ablation_arms(ours, least)
     assert [part for part, _ in played] == ["", *ablation.PARTS, "", ""]
@@ -36,7 +36,7 @@ def test_the_whole_configuration_is_played_first_and_last_and_the_least_after_it
     ]
 
 
-def test_without_walls_no_policy_is_left_and_all_queues_are(ours: Arm) -> None:
+def test_without_isolation_policies_are_removed_and_queues_kept(ours: Arm) -> None:
     taken = ablation.PARTS["admission policies"](ours)
     gone = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
     assert gone <= _kinds(ours) and _kinds(taken) == _kinds(ours) - gone
@@ -49,7 +49,7 @@ def test_without_topology_flavors_name_none(ours: Arm) -> None:
     assert _kinds(taken) == _kinds(ours) - {"Topology"}
 
 
-def test_without_preemption_no_queue_takes_anything_back(ours: Arm) -> None:
+def test_without_preemption_no_queue_reclaims_quota(ours: Arm) -> None:
     taken = ablation.PARTS["preemption"](ours)
     never = {"reclaimWithinCohort": "Never", "withinClusterQueue": "Never"}
     assert all(spec["preemption"] == never for spec in _specs(taken, "ClusterQueue"))
@@ -60,13 +60,13 @@ def test_without_preemption_no_queue_takes_anything_back(ours: Arm) -> None:
     ("part", "setting"),
     [("fair sharing", "fairSharing"), ("waiting for pods to be ready", "waitForPodsReady")],
 )
-def test_without_a_setting_kueue_keeps_all_others(ours: Arm, part: str, setting: str) -> None:
+def test_removing_a_setting_of_kueue_keeps_the_others(ours: Arm, part: str, setting: str) -> None:
     taken = ablation.PARTS[part](ours)
     assert dict(taken.kueue) == {k: v for k, v in KUEUE.items() if k != setting}
     assert taken.objects == ours.objects
 
 
-def test_taking_parts_out_leaves_the_whole_as_it_was(ours: Arm) -> None:
+def test_removing_parts_does_not_change_the_original(ours: Arm) -> None:
     before = json.dumps(ours.objects)
     for take in ablation.PARTS.values():
         take(ours)

@@ -19,7 +19,7 @@ def saved(save_s: float, load_s: float, right: bool = True) -> list[durable.Save
     ]
 
 
-def test_durable_saves_and_loads_are_compared_within_a_round_and_misses_are_counted() -> None:
+def test_durable_saves_and_loads_are_compared_within_a_round() -> None:
     taken = {
         "ours": saved(0.4, 0.3),
         "direct": saved(0.4, 0.2),
@@ -42,7 +42,7 @@ def stalled(stall_s: float, slower: float | None) -> list[stall.SaveResult]:
     return [stall.SaveResult(stall_s=stall_s, slower=slower, background_s=1.0) for _ in range(10)]
 
 
-def test_a_stall_is_told_in_copies_and_slower_steps_in_percent() -> None:
+def test_stalls_are_reported_in_copies_and_slower_steps_in_percent() -> None:
     taken = {
         (name, kind): stalled(0.09, 0.01) if name == "ours" else stalled(0.6, 0.08)
         for name in stall.BACKGROUND

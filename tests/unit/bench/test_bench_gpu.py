@@ -21,7 +21,7 @@ def step(number: int, seconds: float, **more: float | None) -> str:
     return json.dumps({"step": number, "step_time_s": seconds, **values, **more})
 
 
-def test_without_a_gpu_the_results_say_that_this_part_is_untested(
+def test_without_a_gpu_the_section_is_marked_untested(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
@@ -29,7 +29,7 @@ def test_without_a_gpu_the_results_say_that_this_part_is_untested(
     assert good and text.startswith("Not run: this machine has no GPU.")
 
 
-def test_steps_of_warming_up_are_not_counted_but_their_checkpoint_stalls_are() -> None:
+def test_warmup_steps_are_excluded_but_their_checkpoint_stalls_count() -> None:
     slow = [step(n, 9.0, checkpoint_stall_s=0.5 if n == 3 else 0.0) for n in range(1, 11)]
     fast = [
         step(n, 0.1, mfu=0.4, loader_time_s=0.002, collective_time_s=0.001) for n in range(11, 31)
@@ -39,7 +39,7 @@ def test_steps_of_warming_up_are_not_counted_but_their_checkpoint_stalls_are() -
     assert found == Result(step_s=0.1, mfu=0.4, host_s=found.host_s, stall_s=0.5)
 
 
-def test_each_loop_is_told_against_the_bare_one_of_its_own_round() -> None:
+def test_each_loop_is_compared_with_the_bare_loop_of_its_round() -> None:
     shape = Shape(layers=2, hidden=64, heads=2, sequence=100, samples=3, steps=30)
     found = {
         "bare": [Result(step_s=1.0), Result(step_s=2.0)],

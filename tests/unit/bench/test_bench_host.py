@@ -16,7 +16,7 @@ def answer(extra_ms: float, pairs: int = 40) -> dict[str, object]:
     return {"bare": bare, "arm": arm, "other_threads_s": 0.00002}
 
 
-def test_a_cost_is_what_a_step_takes_above_its_neighbours_however_the_machine_drifts() -> None:
+def test_step_cost_is_relative_to_neighbouring_steps() -> None:
     found = arm_cost(answer(0.05))
     assert found.clock == pytest.approx((0.1, 0.1, 0.1))
     assert found.cpu == pytest.approx((0.05, 0.05, 0.05))
@@ -24,7 +24,7 @@ def test_a_cost_is_what_a_step_takes_above_its_neighbours_however_the_machine_dr
     assert difference_ms([3.0, 9.0], [1.0, 3.0, 5.0]) == pytest.approx((3000.0, 1000.0, 5000.0))
 
 
-def test_steps_go_by_turns_and_the_first_ones_do_not_count() -> None:
+def test_steps_alternate_and_warmup_is_excluded() -> None:
     done: list[str] = []
     pairs = PairedSteps(bare=lambda: done.append("bare"), wanted=5)
     run_alternating(lambda: done.append("arm"), pairs)
@@ -52,5 +52,5 @@ def test_the_table_has_a_row_for_each_loop() -> None:
         ((0.3, 0.05, 0.4), "missed by 0.200 ms, though its bound reaches below"),
     ],
 )
-def test_the_verdict_says_how_sure_it_is(more: tuple[float, float, float], words: str) -> None:
+def test_the_verdict_includes_its_confidence(more: tuple[float, float, float], words: str) -> None:
     assert words in verdict(more)

@@ -86,7 +86,7 @@ def _good(history: History, run: str = "a") -> None:
     history.finish(run)
 
 
-def test_a_gang_that_is_admitted_as_a_whole_and_finishes_once_is_fine() -> None:
+def test_a_gang_admitted_as_a_whole_that_finishes_once_is_valid() -> None:
     history = History()
     _good(history)
     assert history.verdict() == []
@@ -111,7 +111,7 @@ def test_two_gangs_at_once_over_the_quota_are_found() -> None:
     ]
 
 
-def test_an_admission_over_the_quota_right_after_a_restart_is_told_apart() -> None:
+def test_an_admission_over_quota_after_a_restart_is_counted_separately() -> None:
     history = History(gpus=16)
     history.checker.restarting(1.0)
     history.workload("a", admitted=2)
@@ -120,7 +120,7 @@ def test_an_admission_over_the_quota_right_after_a_restart_is_told_apart() -> No
     assert history.checker.violations == 0
 
 
-def test_what_succeeded_pods_gave_back_may_be_used_by_others() -> None:
+def test_quota_of_succeeded_pods_may_be_reused() -> None:
     history = History(gpus=24)
     history.workload("a", admitted=2)
     history.workload("a", admitted=2, reclaimablePods=[{"name": "main", "count": 1}])
@@ -128,7 +128,7 @@ def test_what_succeeded_pods_gave_back_may_be_used_by_others() -> None:
     assert history.checker.messages == []
 
 
-def test_a_flavor_that_nobody_has_quota_for_is_found() -> None:
+def test_an_admission_in_a_flavor_without_quota_is_found() -> None:
     history = History()
     history.workload("a", admitted=2, assigned={"flavors": {naming.GPU: "stolen"}})
     assert history.checker.messages == [
@@ -136,7 +136,7 @@ def test_a_flavor_that_nobody_has_quota_for_is_found() -> None:
     ]
 
 
-def test_an_admission_in_part_is_found() -> None:
+def test_a_partial_admission_is_found() -> None:
     history = History(gpus=32)
     history.workload("a", size=4, admitted=2)
     assert history.checker.messages == [f"{NAMESPACE}/a is admitted in part"]
@@ -152,13 +152,13 @@ def test_an_admission_in_part_is_found() -> None:
         ({"slices": [{"domainCount": 1, "podCounts": {"universal": 1}}]}, False),
     ],
 )
-def test_a_placement_in_part_is_found(topology: dict[str, Any], whole: bool) -> None:
+def test_a_partial_placement_is_found(topology: dict[str, Any], whole: bool) -> None:
     history = History()
     history.workload("a", admitted=2, assigned={"topologyAssignment": topology})
     assert (history.checker.messages == []) is whole
 
 
-def test_a_pod_on_a_node_without_an_admission_is_found_and_one_without_a_node_is_fine() -> None:
+def test_a_scheduled_pod_without_admission_is_found() -> None:
     history = History()
     history.workload("a")
     history.pods("a", "placed", phase="Running")
@@ -171,7 +171,7 @@ def test_a_pod_on_a_node_without_an_admission_is_found_and_one_without_a_node_is
     ]
 
 
-def test_a_pod_that_comes_to_a_node_just_after_an_eviction_is_counted_as_late() -> None:
+def test_a_pod_scheduled_just_after_an_eviction_is_late() -> None:
     history = History()
     history.workload("a", admitted=2)
     history.workload("a", conditions=[_condition("Evicted", "Preempted")])
@@ -206,7 +206,7 @@ def test_a_gang_that_was_evicted_starts_with_new_pods() -> None:
     assert history.checker.gangs[NAMESPACE, "a"].evictions == {"Preempted": 1}
 
 
-def test_a_gang_that_was_evicted_half_done_starts_with_the_other_half() -> None:
+def test_a_gang_evicted_half_finished_restarts_the_unfinished_pods() -> None:
     history = History(gpus=16)
     half: dict[str, Any] = {"reclaimablePods": [{"name": "main", "count": 1}]}
     history.workload("a", admitted=2)
@@ -239,7 +239,7 @@ def test_a_gang_that_fails_or_never_finishes_is_found() -> None:
     ]
 
 
-def test_a_deleted_workload_gives_its_quota_back() -> None:
+def test_a_deleted_workload_releases_its_quota() -> None:
     history = History(gpus=16)
     history.workload("a", admitted=2)
     history.workload("a", admitted=2, kind="DELETED")

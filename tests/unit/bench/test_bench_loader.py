@@ -28,7 +28,7 @@ def section(gather: float, *, exact: bool = True) -> str:
     return table(speeds, resumes, depths, SIZES, 1, exact=exact)
 
 
-def test_a_ratio_is_told_with_its_goal_and_how_far_it_is_from_it() -> None:
+def test_a_ratio_is_reported_with_its_goal_and_distance() -> None:
     assert "| numpy gather (limit) | 1,000 | 0.90 (0.90 to 0.90) | >= 0.9 | met |" in section(1000)
     assert "| 2,000 | 0.45 (0.45 to 0.45) | >= 0.9 | missed by 50 % |" in section(2000)
     assert "| torchdata StatefulDataLoader | 10 | 90 (90 to 90) | >= 8 | met |" in section(1000)
@@ -41,7 +41,7 @@ def test_the_exponent_is_the_slope_of_the_logarithms() -> None:
     assert depth_exponent({depth: [depth**0.5] for depth in DEPTHS}) == pytest.approx(0.5)
 
 
-def test_different_samples_for_another_number_of_ranks_are_said_loudly() -> None:
+def test_different_samples_for_another_world_size_are_reported() -> None:
     assert section(1000).endswith("1, 2 and 4 ranks read the same samples for a step.")
     assert "NOT the same" in section(1000, exact=False)
 

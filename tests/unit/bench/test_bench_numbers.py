@@ -31,7 +31,7 @@ def made() -> Fleet:
     return fleet.render_fleet(40)
 
 
-def test_the_latency_of_writes_leaves_reads_and_watches_out() -> None:
+def test_write_latency_excludes_reads_and_watches() -> None:
     assert latency.write_buckets(METRICS) == {0.1: 190.0, 0.2: 200.0, math.inf: 200.0}
 
 
@@ -41,12 +41,12 @@ def test_a_quantile_is_linear_within_its_bucket() -> None:
     assert latency.quantile(buckets, 0.5) == pytest.approx(0.1 * 100 / 190)
 
 
-def test_a_quantile_beyond_the_last_bound_is_that_bound_and_of_nothing_is_no_number() -> None:
+def test_a_quantile_beyond_the_last_bound_is_that_bound_and_nan_without_samples() -> None:
     assert latency.quantile({1.0: 5.0, math.inf: 10.0}, 0.99) == 1.0
     assert math.isnan(latency.quantile({1.0: 0.0, math.inf: 0.0}, 0.99))
 
 
-def test_only_what_came_in_between_counts() -> None:
+def test_only_samples_in_between_count() -> None:
     assert latency.difference({0.1: 5.0, math.inf: 6.0}, {0.1: 7.0, math.inf: 9.0}) == {
         0.1: 2.0,
         math.inf: 3.0,
@@ -54,13 +54,13 @@ def test_only_what_came_in_between_counts() -> None:
 
 
 @pytest.mark.parametrize(("count", "dropped"), [(1, 0), (5, 0), (8, 0), (9, 1), (10, 1), (20, 5)])
-def test_the_bound_of_a_median_leaves_out_what_95_percent_allow(count: int, dropped: int) -> None:
+def test_the_bound_of_a_median_has_95_percent_confidence(count: int, dropped: int) -> None:
     ratios = [float(n) for n in range(count)]
     expected = (statistics.median(ratios), ratios[dropped], ratios[-1 - dropped])
     assert median_and_bound(ratios[::-1]) == expected
 
 
-def test_pairs_are_played_in_turns(made: Fleet) -> None:
+def test_rounds_of_a_pair_alternate(made: Fleet) -> None:
     ours, least = fleet.trainyard_arm(made, {}), fleet.minimal_arm(made, {})
     names = [arm.name for arm in admission.arm_order(ours, least, 3)]
     assert names == ["ours", "minimal", "minimal", "ours", "ours", "minimal"]
@@ -94,7 +94,7 @@ def test_the_minimal_configuration_has_the_same_quota_in_one_queue(made: Fleet) 
     assert dict(arm.kueue) == {"health": {}}
 
 
-def test_held_queues_admit_nothing_until_they_are_released(made: Fleet) -> None:
+def test_held_queues_admit_no_runs_until_released(made: Fleet) -> None:
     arm = fleet.trainyard_arm(made, {})
     policies = {o["spec"]["stopPolicy"] for o in arm.held() if o["kind"] == "ClusterQueue"}
     assert policies == {"Hold"}
@@ -104,7 +104,7 @@ def test_held_queues_admit_nothing_until_they_are_released(made: Fleet) -> None:
 SIZE = storm.Size(nodes=24, low=8, high=8, kills=8, kill_every_s=2.0, seconds=1.0, seed=3)
 
 
-def test_every_controller_dies_as_often_as_the_others_and_the_seed_says_when() -> None:
+def test_controllers_are_killed_equally_often_at_seeded_times() -> None:
     kills = storm.plan_kills(SIZE)
     assert storm.plan_kills(SIZE) == kills
     assert [k.at for k in kills] == sorted(k.at for k in kills)
@@ -120,7 +120,7 @@ def test_low_priority_comes_from_research_only() -> None:
     assert {tiers[gang.team] for gang in high} == {"research", "production"}
 
 
-def test_a_section_is_written_anew_and_the_others_stay(tmp_path: Path) -> None:
+def test_a_section_is_replaced_and_the_others_are_kept(tmp_path: Path) -> None:
     file = tmp_path / "RESULTS.md"
     report.record(file, {"admission": "first", "storm": "kept"})
     report.record(file, {"admission": "second"})

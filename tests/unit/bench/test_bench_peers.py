@@ -20,18 +20,18 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_answer_is_the_last_line_that_a_measurement_prints(modules: Path) -> None:
+def test_the_result_is_the_last_printed_line(modules: Path) -> None:
     (modules / "echo.py").write_text(ECHO)
     assert peers.measure("echo", {"tokens": 7}, 60) == {"tokens": 7}
 
 
-def test_a_measurement_that_fails_is_one_line_with_its_cause(modules: Path) -> None:
+def test_a_failed_measurement_is_reported_in_one_line(modules: Path) -> None:
     (modules / "broken.py").write_text("raise ValueError('no such shard')")
     with pytest.raises(peers.PeersError, match=r"broken: exit code 1: ValueError: no such shard"):
         peers.measure("broken", {}, 60)
 
 
-def test_an_answer_that_is_no_json_is_told(modules: Path) -> None:
+def test_a_result_that_is_not_json_is_reported(modules: Path) -> None:
     (modules / "chatty.py").write_text("print('done')")
     with pytest.raises(peers.PeersError, match="answered 'done', which is not JSON"):
         peers.measure("chatty", {}, 60)

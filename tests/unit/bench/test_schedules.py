@@ -10,7 +10,7 @@ import pytest
 from bench.trainer.schedules import TRACES, poisson_schedule, running_times, trace_schedule
 
 
-def test_a_drop_is_an_interruption_and_time_without_capacity_does_not_count() -> None:
+def test_a_capacity_drop_is_an_interruption_and_zero_capacity_is_excluded() -> None:
     assert running_times([0, 1, 1, 0, 0, 1, 0, 1, 1]) == [2, 1]
     assert running_times([4, 4, 3, 3, 0, 2, 2]) == [2, 2]
     assert running_times([1, 1, 1]) == []
@@ -23,7 +23,7 @@ def test_a_trace_is_scaled_to_the_wanted_mean(name: str) -> None:
     assert sum(one.after_s for one in found) <= 4000
 
 
-def test_the_same_seed_gives_the_same_schedule_and_half_of_it_is_told() -> None:
+def test_schedules_are_seeded_and_half_of_the_interruptions_have_notice() -> None:
     first = poisson_schedule(5, 10.0, 3000.0)
     assert first == poisson_schedule(5, 10.0, 3000.0) != poisson_schedule(6, 10.0, 3000.0)
     assert abs(2 * sum(one.notice for one in first) - len(first)) <= 1

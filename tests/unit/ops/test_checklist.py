@@ -174,7 +174,7 @@ def _rows(
     return {row.area: row for row in checklist(observed)}
 
 
-def test_a_sound_stack_passes_every_row_with_evidence() -> None:
+def test_a_healthy_stack_passes_every_row_with_evidence() -> None:
     rows = _rows()
     assert tuple(rows) == AREAS and len(ROWS) == 14
     assert {area: row.outcome.value for area, row in rows.items()} == dict.fromkeys(AREAS, "passed")
@@ -332,9 +332,7 @@ BROKEN: list[tuple[str, Change, str]] = [
 @pytest.mark.parametrize(
     ("area", "change"), [case[:2] for case in BROKEN], ids=[case[2] for case in BROKEN]
 )
-def test_a_row_fails_for_this_and_says_so_with_a_remedy(
-    area: str, change: Change, text: Text
-) -> None:
+def test_a_failed_row_names_its_cause_and_remedy(area: str, change: Change, text: Text) -> None:
     cluster = _sound()
     change(cluster)
     row = _rows(cluster)[area]
@@ -344,7 +342,7 @@ def test_a_row_fails_for_this_and_says_so_with_a_remedy(
     assert "hunter2" not in str(row)
 
 
-def test_pools_that_failed_fail_their_row_and_pools_that_nobody_tried_leave_it_open(
+def test_failed_pools_fail_their_row_and_untested_pools_leave_it_unknown(
     text: Text,
 ) -> None:
     bad = StageResult(
@@ -358,12 +356,12 @@ def test_pools_that_failed_fail_their_row_and_pools_that_nobody_tried_leave_it_o
     text(row.remedy)
 
 
-def test_a_proof_that_is_too_old_is_none() -> None:
+def test_outdated_evidence_does_not_count() -> None:
     rows = _rows(now=NOW + dt.timedelta(days=31))
     assert rows["GPU validation"].outcome is Outcome.UNKNOWN
 
 
-def test_a_schedule_that_succeeded_proves_as_much_as_a_climb(text: Text) -> None:
+def test_a_successful_scheduled_job_counts_like_a_readiness_check(text: Text) -> None:
     cluster = _sound()
     done = {"lastSuccessfulTime": "2026-11-21T09:00:00Z"}
     _item(cluster, "CronJob", "smoke-spot", stack_facts.NAMESPACE)["status"] = done
@@ -373,13 +371,13 @@ def test_a_schedule_that_succeeded_proves_as_much_as_a_climb(text: Text) -> None
     assert rows["Checkpointing"].outcome is Outcome.PASSED
 
 
-def test_pools_at_zero_need_no_proof() -> None:
+def test_pools_scaled_to_zero_require_no_evidence() -> None:
     cluster = _sound()
     cluster.put(facts(pool("spot"), pool("burst", 0, 50)))
     assert _rows(cluster)["GPU validation"].outcome is Outcome.PASSED
 
 
-def test_shared_gpus_are_no_gang_to_try_and_leave_its_rows_open_only_alone(
+def test_shared_gpu_pools_leave_gang_rows_unknown_only_without_other_pools(
     text: Text,
 ) -> None:
     cluster, gangs = _sound(), ("Multi-node training", "NCCL readiness")
@@ -397,7 +395,7 @@ def test_shared_gpus_are_no_gang_to_try_and_leave_its_rows_open_only_alone(
     assert (alone.outcome, alone.evidence, alone.remedy) == (Outcome.UNKNOWN, (why,), ())
 
 
-def test_metrics_that_are_missing_fail_and_a_prometheus_that_is_missing_leaves_it_open(
+def test_missing_metrics_fail_and_a_missing_prometheus_is_unknown(
     text: Text,
 ) -> None:
     none = PrometheusInventory(
@@ -421,7 +419,7 @@ def _rules(*rules: tuple[str, str]) -> str:
     return json.dumps({"status": "success", "data": {"groups": [group]}})
 
 
-def test_an_alert_that_fires_for_one_of_many_fires() -> None:
+def test_an_alert_that_fires_for_one_series_counts() -> None:
     asked: list[str] = []
 
     def get(path: str, query: object) -> str:
@@ -438,12 +436,12 @@ def test_an_alert_that_fires_for_one_of_many_fires() -> None:
 
 
 @pytest.mark.parametrize("text", [None, "<html>", "{}", '{"data": {"groups": [{}]}}'])
-def test_what_does_not_answer_as_prometheus_does_is_a_gap(text: str | None) -> None:
+def test_invalid_prometheus_answers_are_gaps(text: str | None) -> None:
     prometheus = read_inventory(PrometheusClient("p", lambda *_: text))
     assert prometheus.counts is None and prometheus.gap
 
 
-def test_what_may_not_be_read_is_not_known_and_never_a_failure(text: Text) -> None:
+def test_forbidden_objects_are_unknown_and_not_failures(text: Text) -> None:
     kinds = [
         *("nodes", "namespaces", "resourcequotas", "networkpolicies", "serviceaccounts"),
         *("rolebindings", "clusterrolebindings", "clusterqueues", "priorityclasses"),

@@ -52,7 +52,7 @@ class Drained:
     ],
     ids=["one team", "all teams"],
 )
-def test_drills_that_no_schedule_owns_are_named_with_what_removes_them(
+def test_drill_jobs_without_owner_are_listed_with_their_delete_command(
     arguments: list[str],
     drills: list[str],
     monkeypatch: pytest.MonkeyPatch,

@@ -95,14 +95,14 @@ def test_a_run_is_found_by_its_id_or_as_the_newest_of_its_name() -> None:
     assert collect.find_run(known, RUN_ID)["metadata"]["name"] == RUN_ID
 
 
-def test_jobs_inside_of_a_run_are_no_runs() -> None:
+def test_child_jobs_of_a_run_are_not_runs() -> None:
     inner = run(kind="Job")
     inner["metadata"] |= {"ownerReferences": [{"uid": "x", "name": RUN_ID, "controller": True}]}
     known = collect.list_runs(stack(jobs=[inner]))  # type: ignore[arg-type]
     assert [item["kind"] for item in known] == ["JobSet"]
 
 
-def test_a_run_that_is_not_there_is_answered_with_those_that_are(
+def test_an_unknown_run_lists_the_existing_ones(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     text: Text,
@@ -126,7 +126,7 @@ def test_an_answer_has_a_headline_evidence_and_a_remedy(
     text(told[2])
 
 
-def test_scripts_read_json(
+def test_explain_prints_json(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(monkeypatch, stack(), "why", "hello", "--json") == 0
@@ -135,7 +135,7 @@ def test_scripts_read_json(
     assert answer["hidden"] == []
 
 
-def test_who_may_read_one_namespace_only_is_asked_for_the_team(
+def test_access_to_one_namespace_only_requires_the_team_flag(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     text: Text,
@@ -169,7 +169,7 @@ def why(
     return json.loads(capsys.readouterr().out)
 
 
-def test_logs_are_read_and_tell_the_cause(
+def test_logs_are_read_for_the_cause(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     text: Text,
@@ -181,7 +181,7 @@ def test_logs_are_read_and_tell_the_cause(
     text(answer["evidence"][0])
 
 
-def test_who_may_not_read_logs_is_told(
+def test_forbidden_logs_are_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer = why(monkeypatch, capsys, broken_stack(("pods/log",)))
@@ -189,7 +189,7 @@ def test_who_may_not_read_logs_is_told(
     assert "pods/log" in answer["hidden"]
 
 
-def test_a_stack_without_metrics_is_explained_all_the_same(
+def test_a_run_without_prometheus_is_explained(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     text: Text,
@@ -213,7 +213,7 @@ def test_metrics_of_the_cluster_are_part_of_the_answer(
     assert answer["gaps"] == []
 
 
-def test_an_address_of_metrics_that_is_none_is_refused(
+def test_an_invalid_metrics_url_is_rejected(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
@@ -221,7 +221,7 @@ def test_an_address_of_metrics_that_is_none_is_refused(
     assert "argument --prometheus: got file:///etc/passwd" in capsys.readouterr().err
 
 
-def test_pods_of_others_are_looked_up_for_a_run_that_finds_no_node(
+def test_pods_of_other_runs_are_read_for_an_unschedulable_run(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     text: Text,
@@ -242,7 +242,7 @@ def test_pods_of_others_are_looked_up_for_a_run_that_finds_no_node(
     text(answer["evidence"])
 
 
-def test_drain_stops_the_teams_queue_and_waits_until_nothing_is_left(
+def test_drain_stops_the_queue_and_waits_for_its_pods(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     text: Text,
@@ -253,7 +253,7 @@ def test_drain_stops_the_teams_queue_and_waits_until_nothing_is_left(
     text(capsys.readouterr().out)
 
 
-def test_drain_that_is_not_over_in_time_says_what_is_left(
+def test_drain_that_times_out_lists_remaining_pods(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     text: Text,
@@ -264,7 +264,7 @@ def test_drain_that_is_not_over_in_time_says_what_is_left(
     text(told)
 
 
-def test_draining_and_resuming_twice_changes_nothing() -> None:
+def test_drain_and_resume_are_idempotent() -> None:
     queue = cluster_queue(spot=1, stop="HoldAndDrain")
     cluster = stack()
     assert drain.set_policy(cluster, [queue], drain.HOLD_AND_DRAIN) == []  # type: ignore[arg-type]
@@ -272,7 +272,7 @@ def test_draining_and_resuming_twice_changes_nothing() -> None:
     assert cluster.patched == [("team-research", {"spec": {"stopPolicy": "None"}})]
 
 
-def test_a_team_without_a_queue_is_told_which_teams_have_one(
+def test_a_team_without_queue_gets_the_list_of_queues(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     text: Text,
@@ -281,7 +281,7 @@ def test_a_team_without_a_queue_is_told_which_teams_have_one(
     text(capsys.readouterr().err)
 
 
-def test_what_is_left_counts_only_the_drained_teams() -> None:
+def test_drain_counts_pods_of_drained_teams_only() -> None:
     queue = cluster_queue(spot=1)
     foreign = pod("x")
     foreign["metadata"]["labels"] = foreign["metadata"]["labels"] | {naming.TEAM: "production"}
@@ -292,7 +292,7 @@ def test_what_is_left_counts_only_the_drained_teams() -> None:
 
 
 @pytest.mark.parametrize(("team", "code"), [("reserch", 2), ("research", 1)])
-def test_a_team_that_is_not_there_is_no_team_without_runs(
+def test_an_unknown_team_is_an_error(
     team: str,
     code: int,
     monkeypatch: pytest.MonkeyPatch,
@@ -304,7 +304,7 @@ def test_a_team_that_is_not_there_is_no_team_without_runs(
     text(capsys.readouterr().err)
 
 
-def test_who_may_not_is_told_who_may(
+def test_forbidden_requests_name_who_has_access(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     text: Text,
@@ -313,7 +313,7 @@ def test_who_may_not_is_told_who_may(
     text(capsys.readouterr().err)
 
 
-def test_what_the_api_server_says_is_passed_on() -> None:
+def test_errors_of_the_api_server_are_passed_on() -> None:
     assert _decode(404, b"", "GET /x") is None
     with pytest.raises(ForbiddenError, match="GET /x: no"):
         _decode(403, b'{"message": "no"}', "GET /x")
@@ -329,5 +329,5 @@ def test_paths_follow_the_group_and_the_namespace() -> None:
 @pytest.mark.parametrize(
     ("text", "value"), [("500m", 0.5), ("2", 2), ("1k", 1000), ("2Gi", 2**31), ("1e3", 1000)]
 )
-def test_quantities_are_numbers(text: str, value: float) -> None:
+def test_quantities_are_parsed_as_numbers(text: str, value: float) -> None:
     assert float(quantity.parse(text)) == value

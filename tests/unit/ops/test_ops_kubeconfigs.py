@@ -50,7 +50,7 @@ def written(folder: Path, text: str) -> Path:
     ["", "clusters: [", "[1]", "clusters: 5", "clusters: []"],
     ids=["empty", "no YAML", "a list", "clusters no list", "no context"],
 )
-def test_a_file_that_is_no_kubeconfig_is_one_line(
+def test_an_invalid_kubeconfig_is_reported_in_one_line(
     content: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -63,7 +63,7 @@ def test_a_file_that_is_no_kubeconfig_is_one_line(
     text(said.replace(str(tmp_path), "FOLDER"))
 
 
-def test_a_cluster_without_a_server_is_told(tmp_path: Path, text: Text) -> None:
+def test_a_kubeconfig_without_server_is_reported(tmp_path: Path, text: Text) -> None:
     with pytest.raises(ClusterError) as raised:
         Cluster(kubeconfig(tmp_path, server=""))
     text(str(raised.value))
@@ -89,7 +89,7 @@ def _plugin(script: str) -> dict[str, Any]:
         ("print('hello')", "exec: failed to decode process output"),
     ],
 )
-def test_a_login_that_is_over_is_told_before_the_cluster_is_asked(
+def test_expired_credentials_are_reported_before_any_request(
     script: str,
     told: str,
     tmp_path: Path,
@@ -101,7 +101,7 @@ def test_a_login_that_is_over_is_told_before_the_cluster_is_asked(
     text(str(raised.value))
 
 
-def test_an_api_server_that_does_not_answer_is_named_without_the_clients_words(
+def test_an_unreachable_api_server_is_named_without_client_internals(
     tmp_path: Path,
     text: Text,
 ) -> None:
@@ -123,7 +123,7 @@ def test_an_api_server_that_does_not_answer_is_named_without_the_clients_words(
         (500, "failed calling webhook mjob.kb.io: deadline exceeded", WebhookError),
     ],
 )
-def test_who_is_not_known_is_no_case_of_who_may_not_and_trouble_passes(
+def test_status_codes_map_to_error_classes(
     status: int, message: str, kind: type[ClusterError]
 ) -> None:
     body = b'{"message": "%s"}' % message.replace('"', "'").encode()

@@ -48,7 +48,7 @@ def read(node: Node, *pods: Json, deadline_s: float = 5.0) -> logs.LogReading:
     return logs.read_logs(node, "team-research", pods, deadline_s)  # type: ignore[arg-type]
 
 
-def test_a_log_is_asked_for_within_bounds_and_with_times() -> None:
+def test_log_requests_are_bounded_and_have_timestamps() -> None:
     node = Node("2026-11-21T11:59:00.5Z step 1\n2026-11-21T11:59:01Z\nno stamp\n")
     [found] = read(node, pod("a", **RUNNING)).logs
     path, query = node.asked[0]
@@ -65,20 +65,20 @@ def test_a_log_is_asked_for_within_bounds_and_with_times() -> None:
     ]
 
 
-def test_a_container_that_restarted_is_asked_for_the_log_before_as_well() -> None:
+def test_the_previous_log_of_a_restarted_container_is_read() -> None:
     node = Node("x")
     found = read(node, pod("a", **RESTARTED)).logs
     assert [one.previous for one in found] == [True, False]
     assert node.asked[0][1].get("previous", node.asked[1][1].get("previous")) == "true"
 
 
-def test_containers_that_have_not_started_are_not_asked() -> None:
+def test_logs_of_containers_that_have_not_started_are_not_read() -> None:
     node = Node("x")
     assert read(node, pod("a", "Pending", **WAITING)) == logs.LogReading()
     assert node.asked == []
 
 
-def test_pods_that_ended_badly_are_read_first_and_only_so_many() -> None:
+def test_failed_pods_are_read_first_up_to_a_limit() -> None:
     crowd = [pod(f"p{n:02}", **RUNNING) for n in range(40)]
     late = pod("z-late", "Failed", **ended(1, seconds_ago=5))
     first = pod("z-first", "Failed", **ended(1, seconds_ago=50))
@@ -87,11 +87,11 @@ def test_pods_that_ended_badly_are_read_first_and_only_so_many() -> None:
     assert len(found) == logs.PODS_MAX
 
 
-def test_who_may_not_read_logs_gets_none_and_is_told() -> None:
+def test_forbidden_logs_are_reported_as_a_gap() -> None:
     assert read(Node(ForbiddenError("no")), pod("a", **RUNNING)) == logs.LogReading(forbidden=True)
 
 
-def test_a_log_that_does_not_come_in_time_is_told_and_the_others_are_used(text: Text) -> None:
+def test_a_log_that_times_out_is_reported_and_the_others_are_used(text: Text) -> None:
     begun = time.monotonic()
     reading = read(Node("x", late=("b",)), pod("a", **RUNNING), pod("b", **RUNNING), deadline_s=0.2)
     assert time.monotonic() - begun < 10
@@ -99,17 +99,17 @@ def test_a_log_that_does_not_come_in_time_is_told_and_the_others_are_used(text: 
     text(reading.gap)
 
 
-def test_a_log_that_cannot_be_read_says_why(text: Text) -> None:
+def test_an_unreadable_log_reports_its_error(text: Text) -> None:
     reading = read(Node(ClusterError("the node is gone")), pod("a", **RUNNING))
     text(reading.gap)
 
 
-def test_what_is_shown_of_a_line_cannot_move_the_cursor_and_is_not_endless() -> None:
+def test_log_lines_are_sanitized_and_truncated() -> None:
     assert logs.sanitize("\x1b[31mred\x1b[0m\x07\ttext\x9b2J") == "red text2J"
     assert len(logs.sanitize("x" * 1000)) == logs.SHOWN_CHARS
 
 
-def test_matches_come_in_the_order_in_which_they_were_written() -> None:
+def test_matches_are_ordered_by_time() -> None:
     line = "rank 0: another rank is gone or hangs: gloo"
     found = logs.matches(
         [log("a", "x", line, seconds_ago=5), log("b", line, line, seconds_ago=9)],
@@ -118,13 +118,13 @@ def test_matches_come_in_the_order_in_which_they_were_written() -> None:
     assert [match.log.pod for match in found] == ["b", "a"]
 
 
-def test_the_last_words_are_those_of_the_newest_container() -> None:
+def test_the_log_tail_is_that_of_the_newest_container() -> None:
     both = [log("a", "old", previous=True), log("a", "1", "2", "3", "4")]
     assert [text[-1] for text in logs.log_tail(both, "a", "trainer")] == ["2", "3", "4"]
     assert logs.log_tail(both, "b", "trainer") == []
 
 
-def test_a_mistake_of_ours_is_not_taken_for_an_answer() -> None:
+def test_programming_errors_are_not_swallowed() -> None:
     def broken() -> int:
         raise ZeroDivisionError
 

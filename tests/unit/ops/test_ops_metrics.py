@@ -49,14 +49,12 @@ def test_values_that_are_not_numbers_are_left_out() -> None:
         (ForbiddenError("services/proxy is forbidden"), "services/proxy is forbidden"),
     ],
 )
-def test_whatever_else_is_answered_is_told_in_a_line(
-    text: str | Exception | None, why: str
-) -> None:
+def test_invalid_answers_are_reported_in_one_line(text: str | Exception | None, why: str) -> None:
     with pytest.raises(MetricsUnknownError, match=why):
         prometheus(text).query("up")
 
 
-def test_without_a_url_the_clusters_own_is_asked_through_its_api_server() -> None:
+def test_without_a_url_prometheus_is_queried_through_the_api_server() -> None:
     asked: list[str] = []
 
     class Proxy:
@@ -70,12 +68,12 @@ def test_without_a_url_the_clusters_own_is_asked_through_its_api_server() -> Non
     ]
 
 
-def test_a_url_that_nobody_answers_is_told() -> None:
+def test_an_unreachable_url_is_reported() -> None:
     with pytest.raises(MetricsUnknownError, match=r"127\.0\.0\.1:9/api/v1/query does not answer"):
         metrics.connect("http://127.0.0.1:9/", None).query("up")  # type: ignore[arg-type]
 
 
-def test_every_series_that_is_asked_for_is_one_that_somebody_gives() -> None:
+def test_every_queried_series_is_exported() -> None:
     words = {
         word for text in QUERIES.values() for word in re.findall(r"(?:trainyard|kube)[\w:]+", text)
     }
@@ -83,7 +81,7 @@ def test_every_series_that_is_asked_for_is_one_that_somebody_gives() -> None:
     assert words <= series.KNOWN
 
 
-def test_names_are_matched_as_they_are_and_not_as_patterns() -> None:
+def test_names_are_matched_literally() -> None:
     assert "node=~`spot\\-0|spot\\-1`" in QUERIES["xid"]
     assert "xid" not in metrics.queries(HELLO, [])
 
@@ -96,7 +94,7 @@ def test_the_speed_of_all_versions_of_a_run_in_its_namespace_is_looked_up(questi
     assert [found for found in ids if re.fullmatch(matcher, found)] == ids[:2]
 
 
-def test_answers_become_the_numbers_of_a_run() -> None:
+def test_query_results_become_run_metrics() -> None:
     run = {"run_id": "hello-v1-1"}
     found = metrics.parse_vitals(
         {
@@ -125,7 +123,7 @@ def test_answers_become_the_numbers_of_a_run() -> None:
     assert not metrics.parse_vitals({}).known
 
 
-def test_errors_that_a_program_causes_do_not_make_a_gpu_sick(text: Text) -> None:
+def test_application_errors_do_not_mark_a_gpu_unhealthy(text: Text) -> None:
     where = {"node": "spot-0", "gpu": "3"}
     seen = [Sample(labels={**where, "xid": code}, value=1.0) for code in ("31", "79")]
     found = metrics.parse_vitals(
@@ -137,7 +135,7 @@ def test_errors_that_a_program_causes_do_not_make_a_gpu_sick(text: Text) -> None
     text(found.gpu_faults)
 
 
-def test_one_query_that_fails_leaves_the_others() -> None:
+def test_a_failed_query_keeps_the_results_of_others() -> None:
     def get(path: str, query: Any) -> str | None:
         if series.LOADER_SECONDS.name in query[0][1]:
             raise ClusterError("too much")
@@ -148,6 +146,6 @@ def test_one_query_that_fails_leaves_the_others() -> None:
     assert found.tokens_per_s == 1.0
 
 
-def test_queries_that_all_fail_say_why() -> None:
+def test_the_error_is_reported_if_all_queries_fail() -> None:
     with pytest.raises(MetricsUnknownError, match="connection refused"):
         metrics.vitals_for(prometheus(ClusterError("connection refused")), HELLO, [])

@@ -25,24 +25,24 @@ def _check(found: list[Json], low: int = 2, high: int = 2, **changes: Any) -> Ch
     return capacity.check_pool(_pool(low, high, **changes), found)
 
 
-def test_a_pool_with_all_its_nodes_and_devices_passes_and_says_what_it_counted(text: Text) -> None:
+def test_a_complete_pool_passes_and_reports_its_counts(text: Text) -> None:
     check = _check(nodes("spot"))
     assert (check.outcome, check.subject) == (Outcome.PASSED, "pool spot")
     text(check.seen)
     assert check.facts == {"nodes": 2, "ready": 2, "gpus": 2}
 
 
-def test_a_pool_scaled_to_zero_is_no_failure_and_is_said(text: Text) -> None:
+def test_a_pool_scaled_to_zero_is_reported_without_failing(text: Text) -> None:
     check = _check([], low=0, high=50)
     assert check.outcome is Outcome.SKIPPED
     text(check.seen)
 
 
-def test_any_number_of_nodes_between_the_bounds_will_do() -> None:
+def test_any_node_count_within_bounds_passes() -> None:
     assert _check(nodes("spot", 3), low=0, high=50).outcome is Outcome.PASSED
 
 
-def test_nodes_that_are_missing_not_ready_or_cordoned_are_counted_out_and_named(text: Text) -> None:
+def test_unavailable_nodes_are_excluded_and_named(text: Text) -> None:
     text(_check(nodes("spot", 1)).seen)
     lost = [node("spot-0", "spot", ready=False), node("spot-1", "spot", unschedulable=True)]
     check = _check([*lost, node("spot-2", "spot")], low=2, high=3)
@@ -51,25 +51,25 @@ def test_nodes_that_are_missing_not_ready_or_cordoned_are_counted_out_and_named(
     text(check.remedy)
 
 
-def test_a_cordoned_node_beyond_the_minimum_is_told_and_is_no_failure(text: Text) -> None:
+def test_a_cordoned_node_above_the_minimum_is_reported_without_failing(text: Text) -> None:
     check = _check([*nodes("spot"), node("spot-2", "spot", unschedulable=True)], high=3)
     assert check.outcome is Outcome.PASSED
     text(check.seen)
 
 
-def test_nodes_without_their_gpus_ask_for_the_device_plugin(text: Text) -> None:
+def test_nodes_without_gpus_point_to_the_device_plugin(text: Text) -> None:
     check = _check([node("spot-0", "spot"), node("spot-1", "spot", gpus=0)])
     assert check.outcome is Outcome.FAILED
     text(check.seen)
     assert "device plugin" in check.remedy and "spec.nodeName=spot-1" in check.remedy
 
 
-def test_every_expected_device_is_looked_for_not_only_gpus(text: Text) -> None:
+def test_every_expected_device_is_checked(text: Text) -> None:
     of = dataclasses.replace(_pool(), allocatable={naming.GPU: 1, naming.EFA: 4})
     text(capacity.check_pool(of, nodes("spot")).seen)
 
 
-def test_more_nodes_than_a_pool_may_have_are_somebody_elses(text: Text) -> None:
+def test_surplus_nodes_are_reported_as_foreign(text: Text) -> None:
     check = _check(nodes("spot", 3))
     assert check.outcome is Outcome.FAILED
     text(check.seen)
@@ -79,5 +79,5 @@ def test_more_nodes_than_a_pool_may_have_are_somebody_elses(text: Text) -> None:
     ("made_by", "where"),
     [("karpenter", "nodeclaims"), ("managed", "describe-nodegroup"), ("existing", "uncordon")],
 )
-def test_the_remedy_goes_to_whoever_makes_the_nodes(made_by: str, where: str) -> None:
+def test_the_remedy_names_the_provisioner(made_by: str, where: str) -> None:
     assert where in _check([], nodes=made_by).remedy

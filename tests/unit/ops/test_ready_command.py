@@ -27,7 +27,7 @@ def call(monkeypatch: pytest.MonkeyPatch, cluster: LiveFake, *argv: str) -> int:
     return front_door.main(["ready", *argv])
 
 
-def test_a_climb_tells_people_each_rung_and_then_the_checklist(
+def test_text_output_lists_each_stage_and_then_the_checklist(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     text: Text,
@@ -40,7 +40,7 @@ def test_a_climb_tells_people_each_rung_and_then_the_checklist(
     assert any(line.startswith("Production checklist: ") for line in told)
 
 
-def test_scripts_read_one_json_object_and_nothing_else_on_stdout(
+def test_json_output_is_one_object_and_nothing_else_on_stdout(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = {"validation": "smoke", "ok": False, "cause": "XID 79", "remedy": "replace it"}
@@ -55,13 +55,13 @@ def test_scripts_read_one_json_object_and_nothing_else_on_stdout(
     assert "2 gpu-smoke" in captured.err
 
 
-def test_looking_changes_nothing_in_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dry_run_changes_nothing_in_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = whole()
     call(monkeypatch, cluster, "--look")
     assert (cluster.created, cluster.deleted) == ([], [])
 
 
-def test_a_climb_is_remembered_and_its_lease_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_stored_and_the_lease_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = whole()
     call(monkeypatch, cluster, "--until", "collective")
     known = result_store.read(cluster)  # type: ignore[arg-type]
@@ -69,7 +69,7 @@ def test_a_climb_is_remembered_and_its_lease_is_gone(monkeypatch: pytest.MonkeyP
     assert not [key for key in cluster.kept if key[0] in ("Lease", "Job")]
 
 
-def test_what_an_earlier_climb_left_is_deleted_before_anything_starts(
+def test_jobs_of_an_earlier_check_are_deleted_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = whole()
@@ -80,7 +80,7 @@ def test_what_an_earlier_climb_left_is_deleted_before_anything_starts(
     assert cluster.deleted[0] == "old"
 
 
-def test_an_interrupted_climb_exits_130_and_leaves_nothing(
+def test_an_interrupted_check_exits_130_and_leaves_no_jobs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupt(*_: object) -> None:
@@ -92,7 +92,7 @@ def test_an_interrupted_climb_exits_130_and_leaves_nothing(
     assert "interrupted" in capsys.readouterr().err
 
 
-def test_what_was_found_before_a_climb_was_cut_off_is_kept(
+def test_results_before_an_interruption_are_stored(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def cut_off(cluster: LiveFake, job: Json) -> None:
@@ -106,7 +106,7 @@ def test_what_was_found_before_a_climb_was_cut_off_is_kept(
     assert {"gpu-smoke", "capacity"} <= set(known) and "collective" not in known
 
 
-def test_a_cluster_that_no_stack_describes_gives_no_answer(
+def test_a_cluster_without_stack_facts_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     text: Text,
@@ -115,7 +115,7 @@ def test_a_cluster_that_no_stack_describes_gives_no_answer(
     text(capsys.readouterr().err)
 
 
-def test_mistakes_in_arguments_are_told_before_anything_starts(
+def test_invalid_arguments_are_rejected_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
@@ -146,7 +146,7 @@ class Reader(html.parser.HTMLParser):
         self.text += data
 
 
-def test_the_page_needs_nothing_else_and_shows_everything_as_text(
+def test_the_html_report_is_self_contained_and_escapes_text(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     attack = "<script>alert(1)</script><img src=x onerror=alert(1)>"

@@ -39,13 +39,13 @@ def _silent(clock: Clock, until: float) -> Callable[[], str]:
     return look
 
 
-def test_an_api_server_that_is_away_for_a_moment_ends_no_climb() -> None:
+def test_a_brief_api_server_outage_does_not_end_the_check() -> None:
     clock = Clock()
     assert clock.poller(900).wait_for(_silent(clock, UNREACHABLE_S - 5)) == "back"
 
 
 @pytest.mark.parametrize(("limit_s", "gives_up"), [(900.0, UNREACHABLE_S), (10.0, 10.0)])
-def test_one_that_stays_away_is_told_after_a_minute_and_never_taken_for_an_answer(
+def test_a_long_api_server_outage_is_reported_after_a_minute(
     limit_s: float, gives_up: float
 ) -> None:
     clock = Clock()
@@ -54,7 +54,7 @@ def test_one_that_stays_away_is_told_after_a_minute_and_never_taken_for_an_answe
     assert clock.now == gives_up
 
 
-def test_a_lease_that_cannot_be_renewed_just_now_is_renewed_at_the_next_rest() -> None:
+def test_a_failed_lease_renewal_is_retried_at_the_next_poll() -> None:
     renewed: list[float] = []
 
     def renew() -> None:
@@ -67,7 +67,7 @@ def test_a_lease_that_cannot_be_renewed_just_now_is_renewed_at_the_next_rest() -
     assert renewed == [3.0, 4.0, 5.0]
 
 
-def test_a_log_that_went_with_its_node_is_read_from_the_status_of_its_pod(text: Text) -> None:
+def test_a_log_lost_with_its_node_is_read_from_the_pod_status(text: Text) -> None:
     def play(cluster: LiveFake, job: Json) -> None:
         bad = {"validation": "smoke", "ok": False, "node": "spot-0", "cause": "XID 79"}
         ends(cluster, job, [bad], well=False)
@@ -102,9 +102,7 @@ def _refuses(error: ClusterError) -> Play:
     [WebhookError("Kueue does not answer"), ForbiddenError("images by digest")],
     ids=["webhook", "forbidden"],
 )
-def test_jobs_that_are_not_made_fail_their_rung_and_the_climb_ends_as_ever(
-    error: ClusterError, text: Text
-) -> None:
+def test_jobs_that_cannot_be_created_fail_their_stage(error: ClusterError, text: Text) -> None:
     queue = [template(queueing.LOW), template(queueing.HIGH)]
     stack = [facts(pool("spot")), *nodes("spot"), *templates("spot"), *queue]
     cluster = LiveFake(*stack, play=_refuses(error))

@@ -41,7 +41,7 @@ def _one(cluster: LiveFake, probe: Probe, **changes: Any) -> Check:
     return check
 
 
-def test_a_smoke_test_runs_on_all_nodes_and_its_facts_are_told(text: Text) -> None:
+def test_a_smoke_test_runs_on_all_nodes_and_reports_facts(text: Text) -> None:
     cluster = whole()
     check = _one(cluster, SMOKE)
     assert check.outcome is Outcome.PASSED
@@ -49,7 +49,7 @@ def test_a_smoke_test_runs_on_all_nodes_and_its_facts_are_told(text: Text) -> No
     assert check.facts["nodes"] == ["spot-0", "spot-1"]
 
 
-def test_a_job_is_made_as_the_template_says_marked_and_deleted_after() -> None:
+def test_a_job_follows_its_template_and_is_deleted_afterwards() -> None:
     cluster = whole()
     _one(cluster, SINGLE_NODE)
     [job] = cluster.created
@@ -71,7 +71,7 @@ def test_the_lowest_bandwidth_of_all_nodes_is_recorded(text: Text) -> None:
     text(check.seen)
 
 
-def test_more_nodes_than_the_template_counts_on_are_looked_at_too(text: Text) -> None:
+def test_nodes_beyond_the_templates_count_are_checked(text: Text) -> None:
     items = [facts(pool("spot", 1, 9)), *nodes("spot", 5), template("smoke", "spot", 1)]
     cluster = LiveFake(*items)
     text(_one(cluster, SMOKE).seen)
@@ -90,7 +90,7 @@ def _busy(node: str) -> Json:
     }
 
 
-def test_nodes_that_runs_hold_are_left_alone(text: Text) -> None:
+def test_nodes_in_use_by_runs_are_skipped(text: Text) -> None:
     cluster = whole()
     cluster.put(_busy("spot-0"))
     text(_one(cluster, SMOKE).seen)
@@ -99,7 +99,7 @@ def test_nodes_that_runs_hold_are_left_alone(text: Text) -> None:
     text(check.seen)
 
 
-def test_a_pool_scaled_to_zero_is_left_asleep_unless_it_is_named(text: Text) -> None:
+def test_a_pool_scaled_to_zero_is_skipped_unless_named(text: Text) -> None:
     cluster = LiveFake(facts(pool("spot", 0, 50)), *templates("spot"))
     check = _one(cluster, SMOKE)
     assert check.outcome is Outcome.SKIPPED
@@ -108,7 +108,7 @@ def test_a_pool_scaled_to_zero_is_left_asleep_unless_it_is_named(text: Text) -> 
     assert _one(cluster, SMOKE, allow_scale_up=True).outcome is Outcome.PASSED
 
 
-def test_pools_without_templates_are_told_apart(text: Text) -> None:
+def test_pools_without_templates_are_reported_separately(text: Text) -> None:
     fake = LiveFake(facts(pool("fleet", nodes="kwok")))
     text(_one(fake, SMOKE).seen)
     single = LiveFake(facts(pool("one", 1, 1)), *nodes("one", 1))
@@ -119,7 +119,7 @@ def test_pools_without_templates_are_told_apart(text: Text) -> None:
     assert _look(LiveFake(facts(pool("cpu", workload="cpu"))), SMOKE) == []
 
 
-def test_a_pool_of_shared_gpus_is_no_gang_and_that_is_no_failure(text: Text) -> None:
+def test_a_shared_gpu_pool_skips_gang_checks(text: Text) -> None:
     shared = pool("spot", sharing="timeSlicing")
     kept = [one for one in templates("spot") if "train-single" in one["metadata"]["name"]]
     cluster = LiveFake(facts(shared), *nodes("spot"), *kept)
@@ -131,7 +131,7 @@ def test_a_pool_of_shared_gpus_is_no_gang_and_that_is_no_failure(text: Text) -> 
     assert _one(cluster, SMOKE).outcome is Outcome.FAILED
 
 
-def test_a_line_that_is_not_ok_is_the_cause_with_its_node_and_remedy(text: Text) -> None:
+def test_a_failed_result_line_is_the_cause_with_node_and_remedy(text: Text) -> None:
     line = {"validation": "smoke", "node": "spot-1", "ok": False, "cause": "XID 79", "remedy": "go"}
     good = {"validation": "smoke", "node": "spot-0", "ok": True}
     check = _one(whole(says("smoke", good, line)), SMOKE)
@@ -140,19 +140,19 @@ def test_a_line_that_is_not_ok_is_the_cause_with_its_node_and_remedy(text: Text)
     assert check.remedy == "go"
 
 
-def test_a_job_that_fails_without_a_line_is_told_with_its_last_words(text: Text) -> None:
+def test_a_job_that_fails_without_result_line_quotes_its_log_tail(text: Text) -> None:
     check = _one(whole(says("smoke", "Illegal instruction\x1b[2J")), SMOKE)
     assert check.outcome is Outcome.FAILED
     text(check.seen)
 
 
-def test_pods_that_end_well_and_say_nothing_prove_nothing(text: Text) -> None:
+def test_succeeded_pods_without_result_line_fail(text: Text) -> None:
     check = _one(whole(says("smoke", "all fine", well=True)), SMOKE)
     assert check.outcome is Outcome.FAILED
     text(check.seen)
 
 
-def test_a_job_that_a_policy_refuses_is_a_failure_and_nothing_to_delete(text: Text) -> None:
+def test_a_job_rejected_by_a_policy_fails_and_leaves_nothing_to_delete(text: Text) -> None:
     def refuses(cluster: LiveFake, job: Json) -> None:
         del cluster.kept[("Job", stack_facts.NAMESPACE, job["metadata"]["name"])]
         raise ForbiddenError("POST jobs: images come by digest")
@@ -176,7 +176,7 @@ def _held(**status: Any) -> Play:
     return play
 
 
-def test_a_job_that_its_queue_holds_is_told_with_the_queues_words(text: Text) -> None:
+def test_a_job_held_by_its_queue_quotes_the_queue(text: Text) -> None:
     waits = condition("QuotaReserved", "False", message="no room")
     check = _one(whole(_held(conditions=[waits])), SMOKE)
     assert check.outcome == Outcome.FAILED
@@ -184,14 +184,14 @@ def test_a_job_that_its_queue_holds_is_told_with_the_queues_words(text: Text) ->
     text(check.remedy)
 
 
-def test_a_job_that_yielded_to_a_run_proves_nothing_and_is_no_failure(text: Text) -> None:
+def test_a_preempted_job_is_inconclusive(text: Text) -> None:
     stats = {"evictions": [{"reason": "Preempted", "count": 1}]}
     check = _one(whole(_held(schedulingStats=stats)), SMOKE)
     assert check.outcome is Outcome.SKIPPED
     text(check.seen)
 
 
-def test_a_job_without_pods_quotes_the_refusal(text: Text) -> None:
+def test_a_job_without_pods_quotes_the_rejection(text: Text) -> None:
     def play(cluster: LiveFake, job: Json) -> None:
         about = {"uid": job["metadata"]["uid"]}
         cluster.put(
@@ -216,13 +216,13 @@ def _pending(**status: Any) -> Any:
     return play
 
 
-def test_a_pod_that_no_node_takes_is_told_with_the_schedulers_words(text: Text) -> None:
+def test_an_unschedulable_pod_quotes_the_scheduler(text: Text) -> None:
     placed = condition("PodScheduled", "False", message="0/3 nodes are available")
     check = _one(whole(_pending(conditions=[placed])), SMOKE)
     text(check.seen)
 
 
-def test_an_image_that_cannot_be_had_ends_the_wait_at_once(text: Text) -> None:
+def test_an_image_that_cannot_be_pulled_ends_the_wait_at_once(text: Text) -> None:
     waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such tag"}}
     clock = Clock()
     cluster = whole(_pending(containerStatuses=[{"name": "check", "state": waiting}]))
@@ -231,14 +231,14 @@ def test_an_image_that_cannot_be_had_ends_the_wait_at_once(text: Text) -> None:
     assert clock.now == 0
 
 
-def test_a_job_that_does_not_end_in_time_is_given_up_and_deleted(text: Text) -> None:
+def test_a_job_that_times_out_is_deleted(text: Text) -> None:
     cluster = whole(lambda c, job: add_pod(c, job, 0, "Running"))
     check = _one(cluster, SMOKE)
     text(check.seen)
     assert cluster.jobs() == []
 
 
-def test_a_job_that_somebody_deletes_is_said(text: Text) -> None:
+def test_a_job_deleted_by_others_is_reported(text: Text) -> None:
     def play(cluster: LiveFake, _: Json) -> None:
         del cluster.kept[("Job", stack_facts.NAMESPACE, "smoke-spot-c1")]
 
@@ -246,7 +246,7 @@ def test_a_job_that_somebody_deletes_is_said(text: Text) -> None:
     text(_one(cluster, SMOKE).seen)
 
 
-def test_each_rank_has_a_speed_of_its_own_and_the_lowest_is_told(text: Text) -> None:
+def test_the_lowest_speed_of_all_ranks_is_reported(text: Text) -> None:
     line = {"validation": "train-multi", "ok": True, "device": "cuda", "world_size": 1}
     lines = [{**line, "node": f"spot-{n}", "tokens_per_s": 900 - n} for n in range(2)]
     check = _one(whole(says("train-multi", *lines, well=True)), MULTI_NODE)
@@ -262,19 +262,19 @@ def test_each_rank_has_a_speed_of_its_own_and_the_lowest_is_told(text: Text) -> 
         ({"bytes": 0, "runs": "x"}, "runs x, 0 bytes"),
     ],
 )
-def test_facts_are_told_in_units_that_people_read(facts: Json, told: str) -> None:
+def test_facts_are_formatted_in_readable_units(facts: Json, told: str) -> None:
     line = PodResult(ok=True, pod="p", facts=facts)
     assert line.text("runs", "restored", "bytes") == told
 
 
 @pytest.mark.parametrize("log", ["", "no JSON", "{broken", '{"other": 1}', '["validation"]'])
-def test_only_a_line_of_a_validation_counts(log: str) -> None:
+def test_only_result_lines_of_a_validation_count(log: str) -> None:
     assert parse_log(log, "pod") is None
     found = parse_log(f'{{"validation": "smoke", "ok": true}}\n{log}', "pod")
     assert found is not None and found.ok
 
 
-def test_ok_must_be_true_itself() -> None:
+def test_ok_must_be_the_boolean_true() -> None:
     found = parse_log('{"validation": "smoke", "ok": "true"}', "pod")
     assert found is not None and not found.ok
 
@@ -293,7 +293,7 @@ def _alike(lines: list[PodResult], *types: str) -> Check:
     return homogeneity.check_pool(stack_facts.parse(told["data"][stack_facts.KEY]).pools[0], lines)
 
 
-def test_nodes_that_are_alike_pass_and_the_odd_one_is_named(text: Text) -> None:
+def test_homogeneous_nodes_pass_and_the_deviating_one_is_named(text: Text) -> None:
     check = _alike(_lines("580.1", "580.1"))
     assert check.outcome == Outcome.PASSED
     text(check.seen)
@@ -301,7 +301,7 @@ def test_nodes_that_are_alike_pass_and_the_odd_one_is_named(text: Text) -> None:
     assert check.outcome is Outcome.FAILED
 
 
-def test_a_pool_of_several_gpu_models_may_differ_in_them_and_in_nothing_else(text: Text) -> None:
+def test_pools_of_several_gpu_models_may_differ_in_the_model_only(text: Text) -> None:
     lines = [*_lines("580.1"), PodResult(ok=True, pod="x", node="x", facts={"model": "A10G"})]
     assert _alike(lines).outcome is Outcome.FAILED
     check = _alike(lines, "g6.xlarge", "g5.xlarge")
@@ -309,5 +309,5 @@ def test_a_pool_of_several_gpu_models_may_differ_in_them_and_in_nothing_else(tex
     text(check.seen)
 
 
-def test_one_node_has_nothing_to_be_compared_with() -> None:
+def test_a_single_node_is_homogeneous() -> None:
     assert _alike(_lines("580.1")).outcome is Outcome.SKIPPED

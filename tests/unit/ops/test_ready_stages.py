@@ -57,14 +57,14 @@ def _outcomes(found: list[StageResult]) -> dict[str, str]:
     return {one.stage: one.outcome.value for one in found}
 
 
-def test_all_rungs_pass_on_a_sound_stack_and_nothing_is_left() -> None:
+def test_all_stages_pass_on_a_healthy_stack_and_leave_no_jobs() -> None:
     cluster = whole()
     assert _outcomes(_climb(cluster)) == dict.fromkeys(NAMES, "passed") | {"queueing": "skipped"}
     assert cluster.jobs() == []
     assert len(cluster.created) == 5
 
 
-def test_the_climb_stops_at_the_first_rung_that_fails_and_starts_nothing_above_it() -> None:
+def test_the_check_stops_at_the_first_failed_stage() -> None:
     bad = {"validation": "collective", "ok": False, "cause": "MTU differs", "remedy": "even it"}
     cluster = whole(says("collective", bad))
     found = _climb(cluster)
@@ -73,7 +73,7 @@ def test_the_climb_stops_at_the_first_rung_that_fails_and_starts_nothing_above_i
     assert [kind_of(job) for job in cluster.created] == ["smoke", "collective"]
 
 
-def test_until_ends_the_climb_below_the_top() -> None:
+def test_until_ends_the_check_after_the_named_stage() -> None:
     assert list(_outcomes(_climb(whole(), until="homogeneous"))) == [
         "capacity",
         "gpu-smoke",
@@ -81,7 +81,7 @@ def test_until_ends_the_climb_below_the_top() -> None:
     ]
 
 
-def test_looking_starts_nothing_and_says_so(text: Text) -> None:
+def test_dry_run_starts_no_jobs_and_reports_it(text: Text) -> None:
     cluster = whole()
     found = _climb(cluster, start=False)
     assert found[0].outcome is Outcome.PASSED
@@ -89,7 +89,7 @@ def test_looking_starts_nothing_and_says_so(text: Text) -> None:
     assert cluster.created == []
 
 
-def test_an_interrupt_in_the_middle_of_a_job_leaves_nothing_behind() -> None:
+def test_an_interrupt_during_a_job_deletes_it() -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
@@ -99,7 +99,7 @@ def test_an_interrupt_in_the_middle_of_a_job_leaves_nothing_behind() -> None:
     assert cluster.deleted == ["smoke-spot-c1"]
 
 
-def test_a_job_is_noted_before_it_is_made_so_that_it_is_deleted_whatever_happens() -> None:
+def test_a_job_is_recorded_before_its_creation_and_always_deleted() -> None:
     def dies(_cluster: LiveFake, _job: Json) -> None:
         raise KeyboardInterrupt
 
@@ -111,7 +111,7 @@ def test_a_job_is_noted_before_it_is_made_so_that_it_is_deleted_whatever_happens
     assert cluster.jobs() == []
 
 
-def test_the_next_call_finds_what_a_dead_climb_left(text: Text) -> None:
+def test_the_next_check_finds_jobs_of_a_dead_one(text: Text) -> None:
     cluster = whole(lambda *_: None)
     jobs = Jobs(cluster, "dead", Clock().poller(), lambda _: None)  # type: ignore[arg-type]
     jobs.start(template("smoke", "spot"))
@@ -130,14 +130,14 @@ def _drill(team: str) -> Json:
     return template("restore-drill", namespace=f"team-{team}")
 
 
-def test_production_teams_are_drilled_and_others_only_where_no_production_team_can_be() -> None:
+def test_restore_drills_prefer_production_teams() -> None:
     both = LiveFake(facts(), _drill("research"), _drill("serving"))
     assert [check.subject for check in _restore(both)] == ["team serving"]
     one = LiveFake(facts(), _drill("research"))
     assert [check.subject for check in _restore(one)] == ["team research"]
 
 
-def test_where_production_has_saved_nothing_another_teams_checkpoints_tell() -> None:
+def test_other_teams_are_drilled_if_production_has_no_checkpoints() -> None:
     none = {"validation": "restore-drill", "ok": True, "runs": 0}
     cluster = LiveFake(
         facts(),
@@ -149,13 +149,13 @@ def test_where_production_has_saved_nothing_another_teams_checkpoints_tell() -> 
     assert [check.subject for check in checks] == ["team serving", "team research"]
 
 
-def test_a_named_team_is_the_one_that_is_drilled() -> None:
+def test_only_the_named_team_is_drilled() -> None:
     cluster = LiveFake(facts(), _drill("research"), _drill("serving"))
     team = stack_facts.read(cluster).team("research")  # type: ignore[arg-type]
     assert [check.subject for check in _restore(cluster, team=team)] == ["team research"]
 
 
-def test_no_drill_and_no_checkpoint_are_no_failures(text: Text) -> None:
+def test_missing_drills_and_checkpoints_do_not_fail(text: Text) -> None:
     [check] = _restore(LiveFake(facts()))
     assert check.outcome is Outcome.SKIPPED and "no cronjob/restore-drill" in check.seen
     none = {"validation": "restore-drill", "ok": True, "runs": 0}
@@ -166,7 +166,7 @@ def test_no_drill_and_no_checkpoint_are_no_failures(text: Text) -> None:
     text(check.seen)
 
 
-def test_a_checkpoint_that_does_not_come_back_fails_with_its_run(text: Text) -> None:
+def test_a_checkpoint_that_cannot_be_restored_fails_and_names_its_run(text: Text) -> None:
     line = {"validation": "restore-drill", "ok": False, "cause": "hello-v1: shard 0 is corrupt"}
     [check] = _restore(LiveFake(facts(), _drill("serving"), play=says("restore-drill", line)))
     assert check.outcome is Outcome.FAILED
@@ -229,7 +229,7 @@ class Kueue:
         return check
 
 
-def test_preemption_passes_once_the_lower_job_is_back(text: Text) -> None:
+def test_preemption_passes_when_the_preempted_job_is_readmitted(text: Text) -> None:
     check = Kueue().look()
     assert check.outcome is Outcome.PASSED
     text(check.seen)
@@ -240,19 +240,19 @@ def test_preemption_passes_once_the_lower_job_is_back(text: Text) -> None:
     [Kueue(room=2), Kueue(room=0), Kueue(comes_back=False)],
     ids=["both admitted", "not preempted", "not readmitted"],
 )
-def test_each_way_in_which_preemption_fails_is_told(kueue: Kueue, text: Text) -> None:
+def test_every_preemption_failure_is_reported(kueue: Kueue, text: Text) -> None:
     check = kueue.look()
     assert check.outcome is Outcome.FAILED
     text(check.seen)
 
 
-def test_other_schedulers_are_not_judged_by_kueues_rules(text: Text) -> None:
+def test_queueing_is_skipped_for_other_schedulers(text: Text) -> None:
     [check] = queueing.check_queue(make_session(LiveFake(facts(scheduler="yunikorn"))))
     assert check.outcome is Outcome.SKIPPED
     text(check.seen)
 
 
-def test_a_stack_whose_templates_are_missing_fails_by_name(text: Text) -> None:
+def test_missing_templates_fail_by_name(text: Text) -> None:
     [check] = queueing.check_queue(make_session(LiveFake(facts(), template(queueing.LOW))))
     text(check.seen)
 
@@ -264,7 +264,7 @@ def _turn(cluster: LiveFake, clock: Clock, who: str = "me") -> LeaseLock:
     return LeaseLock(cluster, who, lambda: clock.now)  # type: ignore[arg-type]
 
 
-def test_a_second_climb_is_refused_while_the_first_one_lives() -> None:
+def test_a_second_check_is_rejected_while_the_first_holds_the_lease() -> None:
     cluster, clock = LiveFake(), Clock()
     first = _turn(cluster, clock, "ann")
     first.acquire(clock.poller(STALE_S), print)
@@ -280,7 +280,7 @@ def test_a_second_climb_is_refused_while_the_first_one_lives() -> None:
     _turn(cluster, clock, "bob").acquire(clock.poller(STALE_S), print)
 
 
-def test_the_turn_of_a_dead_climb_is_taken_over_and_the_dead_cannot_come_back() -> None:
+def test_a_stale_lease_is_taken_over_and_its_holder_cannot_renew() -> None:
     cluster, clock = LiveFake(), Clock()
     dead = _turn(cluster, clock, "ann")
     dead.acquire(clock.poller(STALE_S), print)
@@ -298,7 +298,7 @@ def _found(*checks: Check, stage: str = "gpu-smoke") -> StageResult:
     return StageResult(stage=stage, title="", checks=checks)
 
 
-def test_results_are_kept_by_subject_and_survive_the_cluster() -> None:
+def test_results_are_stored_by_subject_and_read_back() -> None:
     cluster = LiveFake()
     first = result_store.merge({}, [_found(passed("pool a", "good", driver="1"))], NOW, {"pool a"})
     for _ in range(2):
@@ -308,7 +308,7 @@ def test_results_are_kept_by_subject_and_survive_the_cluster() -> None:
     assert read == first
 
 
-def test_a_skip_keeps_the_older_result_and_a_pool_that_is_gone_is_forgotten() -> None:
+def test_a_skip_keeps_the_older_result_and_removed_pools_are_dropped() -> None:
     before = [_found(passed("pool a", "good"), failed("pool b", "bad", "do"))]
     known = result_store.merge({}, before, NOW, {"pool a", "pool b"})
     later = result_store.merge(known, [_found(skipped("pool a", "asleep"))], NOW, {"pool a"})
@@ -316,14 +316,14 @@ def test_a_skip_keeps_the_older_result_and_a_pool_that_is_gone_is_forgotten() ->
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"gpu-smoke": {"pool a": {}}}'])
-def test_results_that_cannot_be_understood_are_no_results(text: str) -> None:
+def test_unreadable_results_are_ignored(text: str) -> None:
     cluster = LiveFake()
     metadata = {"name": result_store.NAME, "namespace": stack_facts.NAMESPACE}
     cluster.put({"kind": "ConfigMap", "metadata": metadata, "data": {result_store.KEY: text}})
     assert result_store.read(cluster) == {}  # type: ignore[arg-type]
 
 
-def test_a_stack_says_what_is_missing_or_misspelt() -> None:
+def test_stack_facts_errors_name_missing_or_misspelled_keys() -> None:
     with pytest.raises(ClusterError, match=r"^configmap/trainyard-stack .*`validation`"):
         stack_facts.read(LiveFake())  # type: ignore[arg-type]
     broken = facts()
@@ -337,12 +337,12 @@ def test_a_stack_says_what_is_missing_or_misspelt() -> None:
         of.team("x")
 
 
-def test_what_is_there_already_or_was_changed_is_a_conflict() -> None:
+def test_existing_or_changed_objects_are_conflicts() -> None:
     with pytest.raises(ConflictError, match="POST /x: exists"):
         _decode(409, b'{"message": "exists"}', "POST /x")
 
 
-def test_jobs_keep_the_labels_that_queue_them() -> None:
+def test_jobs_keep_their_queue_labels() -> None:
     cron = template("smoke", "spot")
     cron["spec"]["jobTemplate"]["metadata"]["labels"] |= {naming.QUEUE_NAME: "validation"}
     cluster = LiveFake(play=passes)

@@ -27,7 +27,7 @@ def failed_run(**changes: object) -> Json:
 
 
 @pytest.mark.parametrize("kind", ["Completed", "Complete", "Succeeded"])
-def test_a_run_that_did_all_of_its_steps_is_finished_whatever_its_kind_says(
+def test_a_run_that_reached_its_last_step_is_finished_despite_its_status(
     kind: str, text: Text
 ) -> None:
     verdict = explain(snapshot(run=run(status={"conditions": [condition(kind)]})))
@@ -35,14 +35,14 @@ def test_a_run_that_did_all_of_its_steps_is_finished_whatever_its_kind_says(
     text(verdict.headline)
 
 
-def test_exit_code_78_is_a_bad_configuration_and_says_where_the_log_is(text: Text) -> None:
+def test_exit_code_78_is_a_bad_configuration_and_points_to_the_log(text: Text) -> None:
     verdict = explain(snapshot(run=failed_run(), pods=[pod("hello-0", "Failed", **ended(78))]))
     assert verdict.symptom == "bad-configuration"
     text(verdict.evidence[0])
     text(verdict.remedy)
 
 
-def test_a_bad_configuration_is_known_from_the_job_when_its_pods_are_gone(text: Text) -> None:
+def test_a_bad_configuration_is_read_from_the_job_without_pods(text: Text) -> None:
     message = "Container trainer for pod a/b failed with exit code 78 matching FailJob rule"
     job = {
         "kind": "Job",
@@ -54,31 +54,31 @@ def test_a_bad_configuration_is_known_from_the_job_when_its_pods_are_gone(text: 
     text(verdict.remedy[0])
 
 
-def test_exit_code_78_of_an_attempt_says_nothing_while_the_run_goes_on() -> None:
+def test_exit_code_78_of_an_attempt_is_ignored_while_the_run_continues() -> None:
     taken = snapshot(workload=runs_on(), pods=[pod("a", "Failed", **ended(78))])
     assert explain(taken).symptom != "bad-configuration"
 
 
-def test_any_other_failure_tells_its_exit_code(text: Text) -> None:
+def test_other_failures_report_their_exit_code(text: Text) -> None:
     verdict = explain(snapshot(run=failed_run(), pods=[pod("hello-0", "Failed", **ended(3))]))
     assert verdict.symptom == "failed"
     text(verdict.headline)
 
 
-def test_a_run_that_used_all_its_restarts_says_so(text: Text) -> None:
+def test_exhausted_restarts_are_reported(text: Text) -> None:
     reason = condition("Failed", reason="ReachedMaxRestarts", message="reaching max restarts")
     verdict = explain(snapshot(run=run(status={"conditions": [reason]})))
     text(verdict.headline)
 
 
-def test_a_container_that_took_too_much_memory_is_told_apart_from_other_kills() -> None:
+def test_out_of_memory_kills_are_distinguished_from_other_kills() -> None:
     killed = pod("hello-0", "Failed", **ended(137, "OOMKilled"))
     assert explain(snapshot(run=failed_run(), pods=[killed])).symptom == "out-of-memory"
     other = pod("hello-0", "Failed", **ended(137, "Error"))
     assert explain(snapshot(run=failed_run(), pods=[other])).symptom == "failed"
 
 
-def test_a_run_that_is_being_deleted_names_what_holds_it(text: Text) -> None:
+def test_a_run_being_deleted_names_its_finalizers(text: Text) -> None:
     leaving = run()
     leaving["metadata"] |= {"deletionTimestamp": at(10), "finalizers": ["example.com/hold"]}
     verdict = explain(snapshot(run=leaving, pods=[pod()]))
@@ -87,7 +87,7 @@ def test_a_run_that_is_being_deleted_names_what_holds_it(text: Text) -> None:
     assert any("held by example.com/hold" in line for line in verdict.evidence)
 
 
-def test_a_run_that_had_its_hours_is_stopped_by_its_cost_cap() -> None:
+def test_a_run_over_its_hours_is_stopped_by_the_cost_cap() -> None:
     evicted = condition("Evicted", reason="DeactivatedDueToMaximumExecutionTimeExceeded")
     verdict = explain(snapshot(workload=workload(evicted, active=False)))
     assert verdict.symptom == "stopped"
@@ -95,7 +95,7 @@ def test_a_run_that_had_its_hours_is_stopped_by_its_cost_cap() -> None:
     assert "costCapUsd" in verdict.remedy[0]
 
 
-def test_a_run_that_was_given_up_can_be_queued_again_by_hand(text: Text) -> None:
+def test_a_deactivated_run_can_be_requeued_manually(text: Text) -> None:
     evicted = condition("Evicted", reason="Deactivated", message="The workload is deactivated")
     verdict = explain(snapshot(workload=workload(evicted, active=False)))
     text(verdict.headline)

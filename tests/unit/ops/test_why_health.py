@@ -26,13 +26,13 @@ def trains(*logs: Any, grace_s: int = 50, nodes: Any = None, **vitals: Any) -> S
     return snapshot(workload=runs_on(), pods=pods, logs=list(logs), vitals=numbers, **more)
 
 
-def test_a_run_that_does_well_says_its_numbers(text: Text) -> None:
+def test_a_healthy_run_reports_its_metrics(text: Text) -> None:
     taken = trains(checkpoint_write_s=3.2)
     assert explain(taken).symptom == "running"
     text(health.notes(taken))
 
 
-def test_a_run_that_nobody_measures_just_runs() -> None:
+def test_a_run_without_metrics_is_running() -> None:
     taken = snapshot(workload=runs_on(), pods=[pod("a"), pod("b")])
     assert explain(taken).symptom == "running"
     assert health.notes(taken) == []
@@ -43,7 +43,7 @@ def test_numbers_of_a_run_that_does_not_train_are_not_judged() -> None:
     assert explain(taken).symptom == "not-ready"
 
 
-def test_waiting_for_data_is_the_loader_whatever_the_gpus_do(text: Text) -> None:
+def test_data_wait_is_reported_as_slow_loader_despite_gpu_utilization(text: Text) -> None:
     verdict = explain(trains(loader=0.62, gpu_busy=0.3))
     assert verdict.symptom == "slow-loader"
     text(verdict.headline)
@@ -51,28 +51,26 @@ def test_waiting_for_data_is_the_loader_whatever_the_gpus_do(text: Text) -> None
     assert explain(trains(loader=0.19)).symptom == "running"
 
 
-def test_what_else_is_wrong_is_told_after_the_first(text: Text) -> None:
+def test_further_problems_are_listed_after_the_first(text: Text) -> None:
     lines = health.notes(trains(loader=0.62, gpu_busy=0.3))
     text(lines[1])
 
 
 @pytest.mark.parametrize(("took", "symptom"), [(29.0, "running"), (31.0, "slow-storage")])
-def test_a_checkpoint_is_slow_when_it_takes_longer_than_the_run_planned(
-    took: float, symptom: str
-) -> None:
+def test_a_checkpoint_slower_than_planned_is_reported(took: float, symptom: str) -> None:
     # 50 s of grace are 30 s for the save and 20 s for all else.
     verdict = explain(trains(checkpoint_write_s=took, grace_s=50))
     assert verdict.symptom == symptom
 
 
-def test_training_that_stands_still_for_its_saves_is_slow_storage_too(text: Text) -> None:
+def test_long_checkpoint_stalls_are_reported_as_slow_storage(text: Text) -> None:
     verdict = explain(trains(checkpoint_write_s=1.0, stall=0.3))
     assert verdict.symptom == "slow-storage"
     text(verdict.headline)
     assert explain(trains(checkpoint_write_s=1.0, stall=0.04)).symptom == "running"
 
 
-def test_a_save_that_failed_is_told_from_the_log_alone(text: Text) -> None:
+def test_a_failed_save_is_found_in_the_log_alone(text: Text) -> None:
     taken = snapshot(
         workload=runs_on(),
         pods=[pod("a"), pod("b")],
@@ -84,7 +82,7 @@ def test_a_save_that_failed_is_told_from_the_log_alone(text: Text) -> None:
     assert explain(trains(saves_failed=1.0)).symptom == "checkpoint-failing"
 
 
-def test_a_run_that_makes_no_step_is_stalled_unless_it_is_new() -> None:
+def test_a_run_without_steps_is_stalled_unless_new() -> None:
     taken = trains(tokens_per_s=0.0)
     assert explain(taken).symptom == "running"
     for one in taken.pods:
@@ -92,14 +90,14 @@ def test_a_run_that_makes_no_step_is_stalled_unless_it_is_new() -> None:
     assert explain(taken).symptom == "stalled"
 
 
-def test_gpus_that_idle_without_waiting_for_data_are_told(text: Text) -> None:
+def test_idle_gpus_without_data_wait_are_reported(text: Text) -> None:
     assert explain(trains(gpu_busy=0.59)).symptom == "low-utilization"
     assert explain(trains(gpu_busy=0.61)).symptom == "running"
     waits = explain(trains(gpu_busy=0.4, collective=0.5))
     text(waits.remedy[0])
 
 
-def test_nodes_that_bring_less_than_they_cost_are_told_with_the_earlier_run(text: Text) -> None:
+def test_poor_scaling_is_reported_with_the_earlier_run(text: Text) -> None:
     speeds = {RUN_ID: (16_000.0, 16.0), "hello-v1-b": (12_000.0, 8.0), "hello-v0-c": (400.0, 8.0)}
     far = node("spot-0")
     far["metadata"]["labels"][naming.ZONE] = "a"
@@ -123,20 +121,20 @@ def test_nodes_that_bring_less_than_they_cost_are_told_with_the_earlier_run(text
         {"hello-v1-b": (64_000.0, 8.0)},
     ],
 )
-def test_runs_that_are_as_fast_per_gpu_or_were_bigger_prove_nothing(
+def test_equally_fast_or_larger_runs_are_not_evidence_of_poor_scaling(
     speeds: dict[str, tuple[float, float]],
 ) -> None:
     assert explain(trains(speeds=speeds)).symptom == "running"
 
 
-def test_a_sick_gpu_comes_before_everything_else_that_is_slow(text: Text) -> None:
+def test_an_unhealthy_gpu_is_reported_before_other_slowness(text: Text) -> None:
     gpu_faults = (GpuFault(node="spot-0", gpu="3", what="uncorrectable memory errors"),)
     verdict = explain(trains(loader=0.9, gpu_faults=gpu_faults))
     assert verdict.symptom == "gpu-fault"
     text(verdict.headline)
 
 
-def test_what_a_save_may_take_follows_from_the_grace_of_the_pods() -> None:
+def test_the_save_deadline_follows_from_the_grace_period() -> None:
     assert health.expected_save_s(trains(grace_s=50)) == 30.0
     assert health.expected_save_s(trains(grace_s=5)) == 1.0
     assert health.expected_save_s(snapshot(pods=[pod("a")])) is None

@@ -48,7 +48,7 @@ def failed(*lines: str, **more: object) -> Verdict:
 
 
 @pytest.mark.parametrize("symptom", LINES)
-def test_a_line_of_the_log_names_the_cause(symptom: str, text: Text) -> None:
+def test_a_log_line_names_the_cause(symptom: str, text: Text) -> None:
     verdict = failed("step 1", LINES[symptom])
     assert verdict.symptom == symptom
     assert verdict.headline.startswith("failed: ")
@@ -57,13 +57,13 @@ def test_a_line_of_the_log_names_the_cause(symptom: str, text: Text) -> None:
     assert verdict.remedy
 
 
-def test_every_cause_is_told_by_patterns_that_somebody_counts() -> None:
+def test_every_cause_uses_known_log_patterns() -> None:
     told = {pattern for cause in CAUSES for pattern in cause.patterns}
     assert told <= set(LOG_PATTERNS)
     assert len({cause.symptom for cause in CAUSES}) == len(CAUSES)
 
 
-def test_every_page_that_an_answer_names_is_there() -> None:
+def test_every_linked_page_exists() -> None:
     root = Path(__file__).resolve().parents[3]
     texts = [path.read_text() for path in (root / "ops" / "symptoms").glob("*.py")]
     named = {page for text in texts for page in re.findall(r"docs/[\w/.-]+\.md", text)}
@@ -71,13 +71,13 @@ def test_every_page_that_an_answer_names_is_there() -> None:
     assert [page for page in sorted(named) if not (root / page).is_file()] == []
 
 
-def test_a_log_without_a_known_line_leaves_the_exit_code_and_the_last_words(text: Text) -> None:
+def test_an_unknown_log_reports_exit_code_and_log_tail(text: Text) -> None:
     verdict = failed("one", "two", "ValueError: odd")
     assert verdict.symptom == "failed"
     text(verdict.evidence[-1])
 
 
-def test_ranks_that_wait_in_vain_follow_the_one_that_broke(text: Text) -> None:
+def test_ranks_that_time_out_are_explained_by_the_rank_that_failed(text: Text) -> None:
     pods = [pod("a", "Failed", **ended(1, seconds_ago=12)), pod("b", "Failed", **ended(1))]
     logs = [
         log("b", LINES["collective-timeout"], seconds_ago=12),
@@ -89,7 +89,7 @@ def test_ranks_that_wait_in_vain_follow_the_one_that_broke(text: Text) -> None:
     text(verdict.evidence)
 
 
-def test_of_one_cause_the_pod_that_said_it_first_comes_first(text: Text) -> None:
+def test_the_first_pod_to_log_a_cause_is_named(text: Text) -> None:
     pods = [pod("a", "Failed", **ended(1)), pod("b", "Failed", **ended(1, seconds_ago=15))]
     line = LINES["rendezvous-failed"]
     logs = [log("a", line, seconds_ago=10), log("b", line, seconds_ago=15)]
@@ -98,14 +98,14 @@ def test_of_one_cause_the_pod_that_said_it_first_comes_first(text: Text) -> None
     text(verdict.evidence)
 
 
-def test_what_the_kernel_killed_for_memory_is_not_what_its_log_complains_of() -> None:
+def test_an_out_of_memory_kill_takes_precedence_over_the_log() -> None:
     killed = pod("hello-0", "Failed", **ended(137, "OOMKilled"))
     mine = run(status={"conditions": [FAILED]})
     logs = [log("hello-0", LINES["collective-timeout"])]
     assert explain(snapshot(run=mine, pods=[killed], logs=logs)).symptom == "out-of-memory"
 
 
-def test_a_bad_configuration_shows_the_trainers_own_words(text: Text) -> None:
+def test_a_bad_configuration_quotes_the_trainer(text: Text) -> None:
     gone = pod("hello-0", "Failed", **ended(78))
     mine = run(status={"conditions": [FAILED]})
     logs = [log("hello-0", "optimizer.learning_rate: got -1; allowed > 0")]
@@ -114,7 +114,7 @@ def test_a_bad_configuration_shows_the_trainers_own_words(text: Text) -> None:
     text(verdict.evidence[0])
 
 
-def test_lines_of_a_run_that_trains_or_is_told_to_go_do_not_break_it() -> None:
+def test_normal_and_shutdown_log_lines_are_not_causes() -> None:
     logs = [log("a", LINES["collective-timeout"])]
     trains = snapshot(workload=runs_on(), pods=[pod("a"), pod("b")], logs=logs)
     assert explain(trains).symptom == "running"
@@ -126,13 +126,13 @@ def test_lines_of_a_run_that_trains_or_is_told_to_go_do_not_break_it() -> None:
     )
 
 
-def test_pods_that_saved_and_stopped_are_not_broken() -> None:
+def test_pods_that_saved_and_stopped_have_not_failed() -> None:
     saved = pod("a", "Failed", **ended(75))
     logs = [log("a", LINES["collective-timeout"])]
     assert explain(snapshot(workload=runs_on(), pods=[saved], logs=logs)).symptom == "not-ready"
 
 
-def test_a_container_that_the_runtime_could_not_give_its_gpus_names_the_node(text: Text) -> None:
+def test_a_container_without_its_gpus_names_the_node(text: Text) -> None:
     message = "nvidia-container-cli: initialization error: nvml error: driver not loaded"
     refused = pod("a", "Pending", **waiting("RunContainerError", message))
     verdict = explain(snapshot(workload=runs_on(), pods=[refused]))
@@ -150,7 +150,7 @@ def _sick_node(reason: str = "NvidiaXID79Error") -> Json:
     return found
 
 
-def test_a_gpu_that_reports_errors_explains_what_the_ranks_complain_of(text: Text) -> None:
+def test_gpu_errors_explain_errors_of_ranks(text: Text) -> None:
     verdict = failed(LINES["collective-timeout"], nodes=[_sick_node()])
     assert verdict.symptom == "gpu-fault"
     text(verdict.evidence[0])
@@ -159,14 +159,14 @@ def test_a_gpu_that_reports_errors_explains_what_the_ranks_complain_of(text: Tex
     assert failed(LINES["collective-timeout"], nodes=[sound]).symptom == "collective-timeout"
 
 
-def test_metrics_tell_of_gpu_errors_too(text: Text) -> None:
+def test_gpu_errors_are_found_in_metrics(text: Text) -> None:
     vitals = Vitals(gpu_faults=(GpuFault(node="spot-0", gpu="3", what="XID 79"),))
     verdict = failed(LINES["collective-timeout"], vitals=vitals)
     assert verdict.symptom == "gpu-fault"
     text(verdict.evidence)
 
 
-def test_lines_of_pods_that_are_gone_are_history(text: Text) -> None:
+def test_logs_of_deleted_pods_are_history(text: Text) -> None:
     vitals = Vitals(log_matches={"nccl-timeout": 3.0, "no-space": 1.0})
     taken = snapshot(workload=runs_on(), pods=[pod("a"), pod("b")], vitals=vitals)
     text(history(taken))

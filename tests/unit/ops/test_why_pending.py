@@ -66,7 +66,7 @@ def quota_verdict(**changes: Any) -> Verdict:
     return explain(snapshot(workload=mine, workloads=[mine, *holders()], **(full() | changes)))
 
 
-def test_exhausted_quota_says_what_is_asked_what_is_free_and_who_holds_it(text: Text) -> None:
+def test_exhausted_quota_names_request_free_amount_and_holders(text: Text) -> None:
     verdict = quota_verdict()
     assert verdict.symptom == "quota-exhausted"
     text(verdict.headline)
@@ -77,7 +77,7 @@ def test_the_same_run_with_free_quota_is_only_queued() -> None:
     assert explain(snapshot(workload=workload(waits("")))).symptom == "queued"
 
 
-def test_holders_of_flavors_that_do_not_suit_are_not_blamed() -> None:
+def test_holders_of_unsuitable_flavors_are_not_listed() -> None:
     mine = workload(waits(), spec=pod_spec(("spot",)))
     taken = snapshot(workload=mine, workloads=[mine, *holders()], **full())
     text = " ".join(explain(taken).evidence)
@@ -85,7 +85,7 @@ def test_holders_of_flavors_that_do_not_suit_are_not_blamed() -> None:
     assert "prod-v2-cccccccc" not in text
 
 
-def test_a_finished_run_holds_nothing() -> None:
+def test_a_finished_run_holds_no_quota() -> None:
     mine, (held, _) = workload(waits()), holders()
     over = workload(condition("Finished"), run_id="over-v1-dddddddd", uid="d", flavor="spot")
     taken = snapshot(workload=mine, workloads=[mine, held, over], **full())
@@ -94,13 +94,13 @@ def test_a_finished_run_holds_nothing() -> None:
     assert "over-v1-dddddddd" not in text
 
 
-def test_a_run_that_asks_for_more_than_there_can_be_will_never_start(text: Text) -> None:
+def test_a_request_above_the_maximum_quota_never_starts(text: Text) -> None:
     verdict = explain(snapshot(workload=workload(waits(), nodes=3)))
     assert verdict.symptom == "too-big"
     text(verdict.evidence)
 
 
-def test_a_borrowing_limit_is_told_apart_from_a_lack_of_quota(text: Text) -> None:
+def test_a_borrowing_limit_is_distinguished_from_exhausted_quota(text: Text) -> None:
     limited = {"nominalQuota": "0", "borrowingLimit": "8"}
     mine = workload(waits(), nodes=1, spec=pod_spec(("ondemand",)))
     own = cluster_queue(spot=0, ondemand=limited, used={"ondemand": 8})
@@ -113,7 +113,7 @@ def test_a_borrowing_limit_is_told_apart_from_a_lack_of_quota(text: Text) -> Non
     assert explain(snapshot(workload=mine, **queues(own, taken))).symptom == "quota-exhausted"
 
 
-def test_what_is_not_lent_is_not_free_for_others() -> None:
+def test_quota_above_the_lending_limit_is_not_free_for_others() -> None:
     mine = workload(waits(), nodes=1, spec=pod_spec(("ondemand",)))
     own = cluster_queue(spot=0, ondemand=0)
     keeps = {"nominalQuota": "16", "lendingLimit": "8"}
@@ -126,14 +126,14 @@ def test_what_is_not_lent_is_not_free_for_others() -> None:
     assert (room.free, room.maximum) == (Decimal(0), Decimal(8))
 
 
-def test_what_the_cohort_has_of_its_own_is_free_for_all() -> None:
+def test_quota_of_the_cohort_itself_is_free_for_all() -> None:
     mine = workload(waits(), nodes=1, spec=pod_spec(("ondemand",)))
     own = cluster_queue(spot=0, ondemand=8, used={"ondemand": 8})
     (room,) = quota.flavor_capacities(snapshot(workload=mine, **queues(own, ondemand=24)))
     assert (room.free, room.maximum) == (Decimal(24), Decimal(32))
 
 
-def test_affinity_that_fits_no_pool_is_told_before_quota(text: Text) -> None:
+def test_affinity_that_fits_no_pool_is_reported_before_quota(text: Text) -> None:
     mine = workload(waits("flavor spot doesn't match node affinity"), spec=pod_spec(("gone",)))
     verdict = explain(snapshot(workload=mine, **full()))
     assert verdict.symptom == "no-flavor"
@@ -157,7 +157,7 @@ def test_tolerations_that_a_flavor_adds_count() -> None:
     assert explain(taken).symptom == "queued"
 
 
-def test_quota_without_nodes_counts_the_nodes_by_what_is_wrong_with_them(text: Text) -> None:
+def test_quota_without_nodes_counts_nodes_by_problem(text: Text) -> None:
     bad = {"key": "maintenance", "effect": "NoSchedule"}
     lost = node("spot-2")
     lost["status"]["conditions"] = [condition("Ready", "False")]
@@ -172,7 +172,7 @@ def test_quota_without_nodes_counts_the_nodes_by_what_is_wrong_with_them(text: T
     text(set(verdict.evidence[:3]))
 
 
-def test_a_pool_without_nodes_is_told_unless_nodes_may_not_be_read(text: Text) -> None:
+def test_a_pool_without_nodes_is_reported_if_nodes_are_readable(text: Text) -> None:
     mine = workload(waits(NO_PLACE))
     verdict = explain(snapshot(workload=mine, nodes=[]))
     text(verdict.evidence[0])
@@ -180,7 +180,7 @@ def test_a_pool_without_nodes_is_told_unless_nodes_may_not_be_read(text: Text) -
     text(verdict.evidence)
 
 
-def test_its_place_in_the_queue_is_by_priority_then_by_age(text: Text) -> None:
+def test_queue_position_is_by_priority_then_age(text: Text) -> None:
     mine = workload(waits(""))
     first = workload(waits(""), run_id="urgent-v1-1", uid="u", priority=5000, age_s=10)
     older = workload(waits(""), run_id="older-v1-2", uid="o", age_s=900)
@@ -195,7 +195,7 @@ def test_its_place_in_the_queue_is_by_priority_then_by_age(text: Text) -> None:
 @pytest.mark.parametrize(
     ("reason", "place"), [("PodsReadyTimeout", 2), ("AdmissionCheck", 2), ("Preempted", 1)]
 )
-def test_a_run_that_could_not_start_goes_behind_others_and_a_preempted_one_does_not(
+def test_a_run_evicted_before_starting_is_requeued_behind_others(
     reason: str,
     place: int,
     text: Text,
@@ -207,7 +207,7 @@ def test_a_run_that_could_not_start_goes_behind_others_and_a_preempted_one_does_
     text(explain(taken).headline)
 
 
-def test_a_run_that_was_not_ready_in_time_waits_until_its_backoff_ends(text: Text) -> None:
+def test_a_run_that_was_not_ready_in_time_waits_for_its_backoff(text: Text) -> None:
     evicted = condition("Evicted", "True", "PodsReadyTimeout", "Exceeded the PodsReady timeout x")
     until = (NOW + dt.timedelta(seconds=40)).isoformat()
     mine = workload(waits(""), evicted, requeueState={"count": 2, "requeueAt": until})
@@ -218,7 +218,7 @@ def test_a_run_that_was_not_ready_in_time_waits_until_its_backoff_ends(text: Tex
     assert explain(snapshot(workload=past)).symptom == "queued"
 
 
-def test_quota_without_admission_waits_for_nodes_that_are_made(text: Text) -> None:
+def test_reserved_quota_without_admission_waits_for_provisioned_nodes(text: Text) -> None:
     check = {"name": "gang-scale-up", "state": "Pending", "message": "waiting for capacity"}
     mine = workload(condition("QuotaReserved"), flavor="spot", admissionChecks=[check])
     request = {
@@ -237,12 +237,12 @@ def test_quota_without_admission_waits_for_nodes_that_are_made(text: Text) -> No
     text(verdict.evidence[1])
 
 
-def test_a_run_for_which_others_are_stopped_is_about_to_start() -> None:
+def test_a_run_that_preempts_others_is_about_to_start() -> None:
     mine = workload(waits("couldn't assign flavors. Pending the preemption of 1 workload(s)"))
     assert explain(snapshot(workload=mine, **full())).symptom == "preempting"
 
 
-def test_history_names_who_preempted_it_and_why(text: Text) -> None:
+def test_history_names_preemptors_and_reasons(text: Text) -> None:
     (_, preemptor) = holders()
     message = (
         f"Preempted to accommodate a workload (UID: {preemptor['metadata']['uid']}, JobUID: c) due"
@@ -260,6 +260,6 @@ def test_history_names_who_preempted_it_and_why(text: Text) -> None:
     text(history(gone)[0])
 
 
-def test_history_tells_restarts_after_preemption_from_failures(text: Text) -> None:
+def test_history_distinguishes_preemptions_from_failures(text: Text) -> None:
     status = {"restarts": 3, "restartsCountTowardsMax": 1}
     text(history(snapshot(run=run(status=status))))

@@ -32,7 +32,7 @@ def test_a_queue_that_does_not_exist_is_named(text: Text) -> None:
     verdict = explain(snapshot(cluster_queue=None))
 
 
-def test_a_queue_that_may_not_be_read_is_not_called_missing(text: Text) -> None:
+def test_an_unreadable_queue_is_not_reported_missing(text: Text) -> None:
     hidden = frozenset({"clusterqueues"})
     mine = workload(waits("couldn't assign: insufficient unused quota for nvidia.com/gpu"))
     taken = snapshot(cluster_queue=None, cluster_queues=[], hidden=hidden, workload=mine)
@@ -41,7 +41,7 @@ def test_a_queue_that_may_not_be_read_is_not_called_missing(text: Text) -> None:
     text(verdict.evidence[0])
 
 
-def test_a_local_queue_that_may_not_be_read_is_not_called_missing() -> None:
+def test_an_unreadable_local_queue_is_not_reported_missing() -> None:
     hidden = frozenset({"localqueues", "clusterqueues"})
     nothing: dict[str, Any] = {"local_queue": None, "cluster_queue": None, "cluster_queues": []}
     assert explain(snapshot(workload=workload(waits("")), **nothing)).symptom == "queue-missing"
@@ -50,7 +50,7 @@ def test_a_local_queue_that_may_not_be_read_is_not_called_missing() -> None:
 
 
 @pytest.mark.parametrize("policy", ["Hold", "HoldAndDrain"])
-def test_a_stopped_queue_says_how_to_open_it(policy: str, text: Text) -> None:
+def test_a_stopped_queue_includes_the_command_to_resume_it(policy: str, text: Text) -> None:
     stopped = cluster_queue(spot=16, stop=policy)
     verdict = explain(snapshot(cluster_queue=stopped, workload=workload(waits())))
     assert verdict.symptom == "queue-held"
@@ -58,13 +58,13 @@ def test_a_stopped_queue_says_how_to_open_it(policy: str, text: Text) -> None:
     text(verdict.remedy[0])
 
 
-def test_a_stopped_local_queue_is_opened_by_hand(text: Text) -> None:
+def test_a_stopped_local_queue_is_resumed_manually(text: Text) -> None:
     verdict = explain(snapshot(local_queue=local_queue("Hold"), workload=workload(waits())))
     assert verdict.symptom == "queue-held"
     text(verdict.remedy[0])
 
 
-def test_a_queue_that_names_what_is_not_there_is_inactive(text: Text) -> None:
+def test_a_queue_with_missing_references_is_inactive(text: Text) -> None:
     broken = cluster_queue(spot=16)
     why = condition("Active", "False", "FlavorNotFound", "flavor spot is not found")
     broken["status"]["conditions"] = [why]
@@ -78,7 +78,7 @@ def test_a_queue_of_another_team_is_closed() -> None:
     assert explain(snapshot(workload=mine)).symptom == "queue-closed"
 
 
-def test_a_run_that_kueue_has_not_looked_at_is_new_or_kueue_is_silent(text: Text) -> None:
+def test_a_run_without_workload_is_new_or_kueue_is_down(text: Text) -> None:
     old = explain(snapshot())
     assert old.symptom == "kueue-silent"
     text(old.headline)
@@ -87,7 +87,7 @@ def test_a_run_that_kueue_has_not_looked_at_is_new_or_kueue_is_silent(text: Text
     assert explain(snapshot(run=new)).symptom == "just-created"
 
 
-def test_a_kind_that_kueue_does_not_queue_is_told() -> None:
+def test_kinds_that_kueue_does_not_queue_are_reported() -> None:
     assert explain(snapshot(run=run(spec={}))).symptom == "not-queued"
     suspended = run(kind="MPIJob", spec={"runPolicy": {"suspend": True}})
     assert explain(snapshot(run=suspended)).symptom == "kueue-silent"

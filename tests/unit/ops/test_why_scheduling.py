@@ -40,7 +40,7 @@ def test_a_taint_that_is_not_tolerated_is_named_with_the_nodes_that_have_it(text
     text(verdict.evidence)
 
 
-def test_a_taint_that_says_what_ails_a_node_is_nothing_to_tolerate() -> None:
+def test_taints_of_node_conditions_are_not_to_be_tolerated() -> None:
     ill = {"key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule"}
     assert why(node("spot-0", "spot", ill)).symptom == "unschedulable"
 
@@ -50,13 +50,13 @@ def test_nodes_of_other_pools_do_not_hide_the_taint() -> None:
     assert why(*nodes).symptom == "missing-toleration"
 
 
-def test_labels_that_no_node_has_are_an_affinity_that_is_too_strict(text: Text) -> None:
+def test_labels_without_nodes_are_reported_as_affinity(text: Text) -> None:
     verdict = why(node("other-0", "other"), node("more-0", "more"))
     assert verdict.symptom == "strict-affinity"
     text(verdict.evidence)
 
 
-def test_gpus_that_are_all_taken_come_with_those_that_hold_them(text: Text) -> None:
+def test_occupied_gpus_are_listed_with_their_pods(text: Text) -> None:
     other = pod("big-0")
     other["metadata"]["labels"] = other["metadata"]["labels"] | {naming.RUN_ID: "big-v1-1"}
     over = pod("old-0", "Succeeded")
@@ -77,7 +77,7 @@ def test_a_cluster_without_gpu_nodes_has_no_gpu_capacity(text: Text) -> None:
     text(verdict.evidence[-1])
 
 
-def test_cordoned_nodes_are_neither_taints_nor_a_lack_of_gpus() -> None:
+def test_cordoned_nodes_are_reported_as_cordoned() -> None:
     assert why(node("spot-0", unschedulable=True)).symptom == "unschedulable"
 
 
@@ -91,20 +91,18 @@ def test_cordoned_nodes_are_neither_taints_nor_a_lack_of_gpus() -> None:
         ("pod group is not ready", "unschedulable"),
     ],
 )
-def test_who_may_not_read_nodes_is_answered_from_the_schedulers_words(
-    message: str, symptom: str
-) -> None:
+def test_without_access_to_nodes_the_schedulers_message_is_used(message: str, symptom: str) -> None:
     assert why(message=message, hidden=frozenset({"nodes"})).symptom == symptom
 
 
-def test_half_a_gang_waits_for_its_other_half(text: Text) -> None:
+def test_a_partly_scheduled_gang_waits_for_the_rest(text: Text) -> None:
     verdict = why(node("spot-0"), pods=[pod("a"), stuck("b")])
     assert verdict.symptom == "partial-gang"
     text(verdict.headline)
     text(verdict.remedy[0])
 
 
-def test_half_a_gang_that_nothing_schedules_as_one_is_told_what_would(text: Text) -> None:
+def test_a_partly_scheduled_gang_without_gang_scheduling_gets_a_remedy(text: Text) -> None:
     mine = run(spec={"template": {"spec": {"containers": []}}})
     mine["metadata"]["labels"].pop(naming.QUEUE_NAME)
     job = {"metadata": {"name": "hello-worker-0"}, "spec": {"parallelism": 3}}
@@ -123,7 +121,7 @@ def blind_node(name: str, age_s: float = 3600) -> Json:
     return found
 
 
-def test_gpu_nodes_that_offer_no_gpu_are_the_reason_and_name_the_plugin_that_is_not_ready(
+def test_gpu_nodes_without_gpus_name_the_failing_device_plugin(
     text: Text,
 ) -> None:
     plugin = pod("plugin-x", "Pending")
@@ -133,29 +131,29 @@ def test_gpu_nodes_that_offer_no_gpu_are_the_reason_and_name_the_plugin_that_is_
     text(verdict.evidence)
 
 
-def test_a_gpu_node_that_is_new_is_only_late() -> None:
+def test_a_new_gpu_node_without_gpus_is_tolerated() -> None:
     assert why(blind_node("spot-0", age_s=60)).symptom != "gpu-not-visible"
 
 
-def test_a_gpu_node_of_another_pool_is_not_the_reason() -> None:
+def test_gpu_nodes_of_other_pools_are_not_the_cause() -> None:
     other = blind_node("x")
     other["metadata"]["labels"][naming.POOL] = "other"
     assert why(other, node("spot-0")).symptom == "unschedulable"
 
 
-def test_kueue_that_finds_no_place_is_explained_by_gpus_that_are_not_visible() -> None:
+def test_missing_topology_in_kueue_is_explained_by_invisible_gpus() -> None:
     message = 'topology "zone-rack-host" doesn\'t allow to fit any of 2 pod(s)'
     taken = snapshot(workload=workload(waits(message)), nodes=[blind_node("spot-0")])
     assert explain(taken).symptom == "gpu-not-visible"
 
 
-def test_nodes_that_offer_no_gpu_are_counted_as_such(text: Text) -> None:
+def test_nodes_without_gpus_are_counted(text: Text) -> None:
     assert gpu_not_visible(blind_node("a"))
     assert not gpu_not_visible(node("a"))
     text(node_rejections(pod_spec(), [blind_node("a")]))
 
 
-def test_a_run_on_nodes_without_gpus_is_told_so(text: Text) -> None:
+def test_a_run_on_nodes_without_gpus_is_reported(text: Text) -> None:
     cpu = node("spot-0", "cpu")
     cpu["status"]["allocatable"].pop(naming.GPU)
     taken = snapshot(workload=runs_on(), pods=[pod("a"), pod("b")], nodes=[cpu])
@@ -174,6 +172,6 @@ def _on(name: str, node_name: str) -> Json:
     return found
 
 
-def test_only_pods_without_a_node_are_stuck() -> None:
+def test_only_unscheduled_pods_are_pending() -> None:
     taken: Snapshot = snapshot(pods=[pod("a"), stuck("b")])
     assert [p["metadata"]["name"] for p in scheduling.unschedulable_pods(taken)] == ["b"]
