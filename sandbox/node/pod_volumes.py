@@ -76,7 +76,7 @@ class PodVolumes:
 
     def _make(self, volume: Json) -> Path:
         name = volume["name"]
-        makers: dict[str, Callable[[str, Json], Path]] = {
+        writers: dict[str, Callable[[str, Json], Path]] = {
             "persistentVolumeClaim": lambda _, v: self._claim(v["claimName"]),
             "ephemeral": lambda n, _: self._claim(f"{self.pod['metadata']['name']}-{n}"),
             "emptyDir": self._empty,
@@ -85,9 +85,9 @@ class PodVolumes:
             "projected": self._projected,
             "downwardAPI": self._downward,
         }
-        for kind, maker in makers.items():
+        for kind, writer in writers.items():
             if kind in volume:
-                return maker(name, volume[kind] or {})
+                return writer(name, volume[kind] or {})
         return self._empty(name, {})
 
     def _claim(self, name: str) -> Path:

@@ -55,7 +55,7 @@ class Call:
 
 
 def plan_creation(cluster: Cluster, manifest: Object, manager: str, call: Call) -> Object | None:
-    """Return the planned object; None where only the update itself can tell.
+    """Return the planned object; None if only the update itself can determine it.
 
     That is the case for unknown values, missing kinds and namespaces, and where a webhook or missing
     permissions prevent a dry run. An existing object of the name is ignored: it may be deleted first.
@@ -78,7 +78,7 @@ def plan_creation(cluster: Cluster, manifest: Object, manager: str, call: Call) 
 def plan_update(
     cluster: Cluster, manifest: Object, manager: str, ignored: Sequence[str], call: Call
 ) -> Object | None:
-    """Return the planned update; None where only the update itself can tell."""
+    """Return the planned update; None if only the update itself can determine it."""
     if has_unknown(manifest) or not cluster.serves(kind_of(manifest)):
         return None
     try:
@@ -157,7 +157,7 @@ def wait_ready(cluster: Cluster, manifest: Object, live: Object, call: Call) -> 
 
 
 def delete(cluster: Cluster, inputs: Object, live: Object, manager: str, call: Call) -> None:
-    """Delete an object and its dependents, and wait for the end; a missing object is no error.
+    """Delete an object and its dependents, and wait for the end; a missing object is not an error.
 
     A Patch resource only gives up its fields, as does an object that cannot be deleted (the `default`
     namespace).

@@ -1,7 +1,7 @@
-"""Everything that somebody may do on a cluster, asked of its API server: verb by resource by place.
+"""All permissions of a subject on a cluster according to its API server: verb by resource by place.
 
-A SubjectAccessReview answers each cell. A SelfSubjectRulesReview lists the rules behind the answers: it
-tells of resources that this cluster does not serve, and of paths that are no resources.
+A SubjectAccessReview answers each cell. A SelfSubjectRulesReview lists the underlying rules,
+including resources that this cluster does not serve, and non-resource paths.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ SPECIAL = {
     ],
     "request-serviceaccounts-token-audience": [("", "serviceaccounts")],
 }
-"""Verbs beside those of requests, with the resources on which some part of Kubernetes asks for them."""
+"""Verbs other than those of requests, with the resources on which Kubernetes checks them."""
 
 CLUSTER = ""
-"""In place of a namespace: all of them, and what is in none."""
+"""In place of a namespace: all namespaces, and cluster-scoped resources."""
 
 
 class Cell(NamedTuple):
-    """One question: may somebody do this there?"""
+    """One permission: a verb on a resource in a place."""
 
     place: str
     """A namespace, or CLUSTER."""
@@ -59,7 +59,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Subject:
-    """Who asks: groups beside `system:authenticated`, which everybody is in."""
+    """A user. `groups`: those besides `system:authenticated`, which includes every user."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -129,7 +129,7 @@ def named(found: Json) -> Iterator[Resource]:
 
 
 def paths(found: Json) -> list[str]:
-    """Paths that are no resources, as `/healthz get`."""
+    """Return non-resource paths with their verb, such as `/healthz get`."""
     return sorted(
         {
             f"{path} {verb}"

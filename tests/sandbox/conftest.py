@@ -1,4 +1,4 @@
-"""One embedded cluster for all tests of this folder, in a folder of its own, on ports of its own."""
+"""One embedded cluster for all tests of this folder, with its own state folder and ports."""
 
 from __future__ import annotations
 

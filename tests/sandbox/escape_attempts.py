@@ -50,7 +50,7 @@ def owned_by(kind: str, version: str, **labels: str) -> Json:
     owner = {
         "apiVersion": version,
         "kind": kind,
-        # Kueue looks for an owner that it knows.
+        # Kueue searches for an owner of a kind that it manages.
         "name": "standing-set",
         "uid": "00000000-0000-0000-0000-000000000001",
         "controller": True,
@@ -93,11 +93,11 @@ STANDING_WORKLOAD: Json = {
         "podSets": [{"name": "main", "count": 1, "template": template()}],
     },
 }
-"""Objects that are there already, for attempts to change them."""
+"""Existing objects that attempts try to change."""
 
 
 def past_the_queue() -> Iterator[Attempt]:
-    """GPUs for pods that nobody admitted."""
+    """GPUs for pods that were not admitted."""
     only = ("queue",)
     yield Attempt("a GPU for a pod by itself", only, create(pod(gpu=True)), create(pod()))
     labelled = pod(gpu=True, meta=queued(**{PODSET: "main"}))
@@ -116,7 +116,7 @@ def past_the_queue() -> Iterator[Attempt]:
     )
     of_job = pod(gpu=True, meta=owned_by("Job", "batch/v1", **{PODSET: "main"}))
     yield Attempt(
-        "a pod that says it is a run's",
+        "a pod that claims to belong to a run",
         ("queue", "live-pods"),
         create(of_job),
         create(of_job).by(JOB),
@@ -128,7 +128,7 @@ def past_the_queue() -> Iterator[Attempt]:
         create(of_job).by(JOB),
     )
     yield Attempt(
-        "a pod that a controller makes for what is no run",
+        "a pod that a controller creates for an object that is not a run",
         only,
         create(pod(gpu=True, meta=owned_by("TFJob", "kubeflow.org/v1", **{PODSET: "main"}))).by(
             JOB
@@ -137,8 +137,8 @@ def past_the_queue() -> Iterator[Attempt]:
     )
 
 
-def by_what_is_no_run() -> Iterator[Attempt]:
-    """GPUs for what no queue holds back."""
+def by_non_runs() -> Iterator[Attempt]:
+    """GPUs for objects that Kueue does not queue."""
     only = ("queue",)
     for kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "CronJob"):
         yield Attempt(
@@ -179,10 +179,10 @@ def by_runs() -> Iterator[Attempt]:
     marked = template()
     marked["metadata"]["labels"][PODSET] = "main"
     yield Attempt(
-        "pods that say they were admitted", only, create(job(template=marked)), create(job())
+        "pods that claim to be admitted", only, create(job(template=marked)), create(job())
     )
     yield Attempt(
-        "a Workload of one's own for a run",
+        "a prebuilt Workload for a run",
         only,
         create(job(gpu=True, meta=queued(**{PREBUILT: "mine"}))),
         create(job(gpu=True)),
@@ -190,11 +190,11 @@ def by_runs() -> Iterator[Attempt]:
 
 
 def by_changes() -> Iterator[Attempt]:
-    """A run, its pods and its Workload made into something else."""
+    """Changes of a run, its pods and its Workload."""
     only = ("changes",)
     note = patch(STANDING_RUN, {"metadata": {"annotations": {"note": "mine"}}})
     start = patch(STANDING_RUN, {"spec": {"suspend": False}})
-    yield Attempt("a run unsuspended by hand", only, start, start.by(KUEUE, MASTERS))
+    yield Attempt("a manually unsuspended run", only, start, start.by(KUEUE, MASTERS))
     wider = patch(STANDING_RUN, {"spec": {"parallelism": 0}})
     yield Attempt("a run made wider", only, wider, note)
     for label, value, policies in (
@@ -223,20 +223,20 @@ def by_changes() -> Iterator[Attempt]:
     yield Attempt("a run that will leave its pods", only, orphan, note)
     wanting = patch(STANDING_SERVER, {"spec": controller("Deployment", gpu=True)["spec"]})
     scaled = patch(STANDING_SERVER, {"spec": {"replicas": 1}})
-    yield Attempt("a Deployment that comes to want GPUs", ("queue",), wanting, scaled)
-    told = patch(STANDING_RUN, {"status": {"active": 3}}, "status")
-    yield Attempt("a run that somebody calls over", ("status",), told, told.by(JOB, MASTERS))
+    yield Attempt("a Deployment changed to request GPUs", ("queue",), wanting, scaled)
+    ended = patch(STANDING_RUN, {"status": {"active": 3}}, "status")
+    yield Attempt("a run with a forged status", ("status",), ended, ended.by(JOB, MASTERS))
     background = delete(STANDING_RUN, propagationPolicy="Background")
     for name, asked in (
-        ("a run deleted from its pods", delete(STANDING_RUN, propagationPolicy="Orphan")),
-        ("a run deleted the old way", delete(STANDING_RUN, orphanDependents=True)),
-        ("a run deleted without a word", delete(STANDING_RUN)),
+        ("a run deleted without its pods", delete(STANDING_RUN, propagationPolicy="Orphan")),
+        ("a run deleted with orphanDependents", delete(STANDING_RUN, orphanDependents=True)),
+        ("a run deleted without a propagation policy", delete(STANDING_RUN)),
     ):
         yield Attempt(name, ("deletion",), asked, background)
 
 
 def by_live_pods() -> Iterator[Attempt]:
-    """Pods that were let in, changed or placed afterwards."""
+    """Admitted pods that are changed or bound afterwards."""
     only = ("live-pods",)
     note = patch(STANDING_POD, {"metadata": {"annotations": {"note": "mine"}}})
     joining = {
@@ -251,10 +251,10 @@ def by_live_pods() -> Iterator[Attempt]:
         ("a pod with another image", {"containers": main(image=IMAGE.replace("0", "1"))}),
     ):
         yield Attempt(name, only, patch(STANDING_POD, {"spec": spec}), note)
-    labels = patch(STANDING_POD, {"metadata": {"labels": {"app": "nobody"}}})
+    labels = patch(STANDING_POD, {"metadata": {"labels": {"app": "other"}}})
     yield Attempt("a pod taken from its run", only, labels, labels.by(JOB, MASTERS))
     bigger = patch(STANDING_POD, {"spec": {"containers": asking(cpu="2", memory="1Gi")}}, "resize")
-    yield Attempt("a pod that grows", only, bigger, note)
+    yield Attempt("a resized pod", only, bigger, note)
     namespace = naming.namespace(RESEARCH)
     binding: Json = {
         "apiVersion": "v1",
@@ -270,7 +270,7 @@ def by_live_pods() -> Iterator[Attempt]:
 
 
 def by_workloads() -> Iterator[Attempt]:
-    """Admission said by somebody else than Kueue."""
+    """Admission by other users than Kueue."""
     only = ("workloads",)
     stop = patch(STANDING_WORKLOAD, {"spec": {"active": False}})
     more = {"spec": {"priority": 100_000}}
@@ -281,20 +281,20 @@ def by_workloads() -> Iterator[Attempt]:
         )
     new = copy.deepcopy(STANDING_WORKLOAD)
     new["metadata"]["name"] = "new"
-    yield Attempt("a Workload made by hand", only, create(new), create(new).by(KUEUE, MASTERS))
+    yield Attempt("a manually created Workload", only, create(new), create(new).by(KUEUE, MASTERS))
     condition = {
         "type": "Admitted",
         "status": "True",
-        "reason": "ByHand",
+        "reason": "Manual",
         "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
     admitted = patch(STANDING_WORKLOAD, {"status": {"conditions": [condition]}}, "status")
-    yield Attempt("a Workload admitted by hand", only, admitted, stop)
+    yield Attempt("a manually admitted Workload", only, admitted, stop)
 
 
 def by_services() -> Iterator[Attempt]:
-    """Traffic that is somebody else's. Load balancers and node ports have a quota of 0 besides."""
+    """Traffic of others. Load balancers and node ports also have a quota of 0."""
     service: Json = {
         "apiVersion": "v1",
         "kind": "Service",
@@ -312,6 +312,6 @@ def by_services() -> Iterator[Attempt]:
 
 
 def every() -> list[Attempt]:
-    """All of them; those of escape_pods.py apart."""
-    queue = [*past_the_queue(), *by_what_is_no_run(), *by_runs()]
+    """Return all attempts of this module."""
+    queue = [*past_the_queue(), *by_non_runs(), *by_runs()]
     return [*queue, *by_changes(), *by_live_pods(), *by_workloads(), *by_services()]

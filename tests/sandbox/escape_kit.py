@@ -85,7 +85,7 @@ def definitions() -> list[Json]:
 
 @dataclass(frozen=True)
 class Ask:
-    """A request; a dry one unless said otherwise, in the administrator's name unless in another's."""
+    """A request: by default a dry run as the administrator."""
 
     method: str
     path: str
@@ -95,7 +95,7 @@ class Ask:
     query: Mapping[str, str] = field(default_factory=lambda: {"dryRun": "All"})
 
     def by(self, user: str, *groups: str) -> Ask:
-        """The same, asked by somebody else."""
+        """Return the same request as another user."""
         return replace(self, user=user, groups=groups)
 
     def for_real(self) -> Ask:
@@ -103,7 +103,7 @@ class Ask:
 
 
 class Asker:
-    """Sends requests, whoever they are from: an administrator may impersonate."""
+    """Sends requests as any user: an administrator may impersonate."""
 
     def __init__(self, kubeconfig: Path) -> None:
         self._client = Client(kubeconfig)
@@ -129,7 +129,7 @@ class Asker:
         return body
 
     def refusal(self, ask: Ask) -> str:
-        """Why it is refused; empty when it is not."""
+        """Return why the request is rejected; empty if it is not."""
         try:
             self(ask)
         except ApiError as error:

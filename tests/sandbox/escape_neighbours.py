@@ -1,5 +1,4 @@
-"""What a run might do to its neighbours, to storage and to those who look after it, each beside the nearest
-that is allowed."""
+"""Attempts against other teams, storage and monitoring, each with its closest allowed variant."""
 
 from __future__ import annotations
 
@@ -37,14 +36,14 @@ STANDING_TORCH = other_run("PyTorchJob", gpu=True, meta=queued() | {"name": "sta
 """A run whose kind can be scaled."""
 
 STANDING_RUNTIME = other_run("TrainingRuntime", gpu=True, meta={"name": "standing"})
-"""What a TrainJob takes its pods from."""
+"""The pod template of a TrainJob."""
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def _near(kind: str, *, preferred: bool = False, **of: Any) -> Ask:
-    """A Job whose pods are near, or far from, some others."""
+    """Return a Job whose pods have an affinity or anti-affinity to others."""
     term = {"topologyKey": naming.ZONE, "labelSelector": {}, **of}
     terms = {_PREFERRED: [{"weight": 100, "podAffinityTerm": term}]}
     affinity = {kind: terms if preferred else {_REQUIRED: [term]}}
@@ -52,19 +51,19 @@ def _near(kind: str, *, preferred: bool = False, **of: Any) -> Ask:
 
 
 def against_others() -> Iterator[Attempt]:
-    """A small pod that keeps everybody else's off the nodes of a zone."""
+    """Affinities that keep pods of other teams off the nodes of a zone."""
     only = ("placement",)
     theirs = [naming.namespace(PRODUCTION)]
     own = _near("podAntiAffinity", namespaces=[naming.namespace(RESEARCH)])
     for name, kind, of in (
         ("keeps all others away", "podAntiAffinity", {"namespaceSelector": {}}),
         ("keeps a team away", "podAntiAffinity", {"namespaces": theirs}),
-        ("clings to a team", "podAffinity", {"namespaces": theirs}),
+        ("requires pods of a team", "podAffinity", {"namespaces": theirs}),
     ):
         yield Attempt(f"a pod that {name}", only, _near(kind, **of), own)
     softly = _near("podAntiAffinity", preferred=True, namespaceSelector={})
     its_own = _near("podAntiAffinity", preferred=True)
-    yield Attempt("a pod that would rather keep all others away", only, softly, its_own)
+    yield Attempt("a pod that prefers to keep all others away", only, softly, its_own)
     alone = {"annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": naming.ZONE}}
     yield Attempt(
         "a JobSet with a zone to itself", only, create(jobset(meta=alone)), create(jobset())
@@ -79,7 +78,7 @@ def _with_volume(**source: Any) -> Ask:
 
 
 def with_storage() -> Iterator[Attempt]:
-    """Storage that nobody gave the team."""
+    """Storage that is not the team's."""
     only = ("volumes",)
     spec: Json = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "100Ti"}}}
     claimed = _with_volume(persistentVolumeClaim={"claimName": naming.CHECKPOINTS_CLAIM})
@@ -91,11 +90,11 @@ def with_storage() -> Iterator[Attempt]:
     mounting = jobset(volumeClaimPolicies=policies)
     jobs = mounting["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
     jobs["containers"][0]["volumeMounts"] = [{"name": "more", "mountPath": "/more"}]
-    yield Attempt("a JobSet with claims of its own", only, create(mounting), create(jobset()))
+    yield Attempt("a JobSet with its own claims", only, create(mounting), create(jobset()))
     stateful = controller("StatefulSet", gpu=False)
     stateful["spec"]["volumeClaimTemplates"] = policies[0]["templates"]
     plain = create(controller("StatefulSet", gpu=False))
-    yield Attempt("a StatefulSet with claims of its own", only, create(stateful), plain)
+    yield Attempt("a StatefulSet with its own claims", only, create(stateful), plain)
     claim = create(
         {
             "apiVersion": "v1",
@@ -155,7 +154,7 @@ def by_side_doors() -> Iterator[Attempt]:
         patch(STANDING_RUNTIME, {"spec": {"template": wider}}),
         patch(STANDING_RUNTIME, noted),
     )
-    relabel = patch(STANDING_POD, {"metadata": {"labels": {"app": "nobody"}}}, "status")
+    relabel = patch(STANDING_POD, {"metadata": {"labels": {"app": "other"}}}, "status")
     yield Attempt(
         "a pod taken from its run by its status", ("live-pods",), relabel, relabel.by(JOB, MASTERS)
     )
@@ -179,7 +178,7 @@ def that_stay() -> Iterator[Attempt]:
 
 
 def every() -> list[Attempt]:
-    """All of them."""
+    """Return all attempts of this module."""
     return [
         *against_others(),
         *with_storage(),

@@ -21,7 +21,7 @@ GPU_TAINT = {"key": "dedicated", "value": naming.GPU_TRAINING, "effect": "NoSche
 
 
 def values() -> Json:
-    """A stack of three teams that makes no nodes: whoever queues here waits."""
+    """A stack of three teams without nodes: queued runs stay pending."""
     pool = {"zone": "esc-zone", "nodes": "kwok", "min": 1, "max": 1}
     quota = {"cpu": "64", "memory": "128Gi", "gpus": 8}
     return {
@@ -74,7 +74,7 @@ def collection(manifest: Mapping[str, Any]) -> str:
 
 
 def _spec(gpu: bool, team_name: str) -> Json:
-    """What a run's pods say, without what needs other objects."""
+    """Return the pod spec of a run without fields that need other objects."""
     spec = run(
         name="escape",
         team=team_name,
@@ -99,7 +99,7 @@ def _spec(gpu: bool, team_name: str) -> Json:
 
 
 def platform() -> Platform:
-    """What the stack promises to runs."""
+    """The Platform record of the stack."""
     return platform_record.platform(parse(values()), "escapes")
 
 
@@ -194,7 +194,7 @@ def other_run(kind: str, *, gpu: bool, meta: Json, suspend: bool = True) -> Json
 
 
 def launched(launcher: str, team: str = RESEARCH) -> Json:
-    """A run as its launcher makes it; suspended, as Kueue's webhooks would make it."""
+    """Return a rendered run, suspended as by Kueue's webhooks."""
     spec = run(
         name="launched",
         team=team,
@@ -212,7 +212,7 @@ def launched(launcher: str, team: str = RESEARCH) -> Json:
 
 
 def controller(kind: str, *, gpu: bool, **spec: Any) -> Json:
-    """What Kubernetes itself makes pods of, and Kueue does not hold back."""
+    """Return a workload of Kubernetes that Kueue does not manage."""
     inner = template(gpu=gpu, **spec)
     selector = {"matchLabels": {"app": "escape"}}
     always = {"template": {**inner, "spec": inner["spec"] | {"restartPolicy": "Always"}}}

@@ -1,4 +1,4 @@
-"""What a pod might say of itself to get where it should not, each beside the nearest that is allowed."""
+"""Pod fields that could evade the admission policies, each with its closest allowed variant."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.sandbox.escape_objects import (
 
 
 def to_other_places() -> Iterator[Attempt]:
-    """Nodes that are not for this pod."""
+    """Placement on nodes that are not meant for this pod."""
     only = ("placement",)
     chosen: dict[str, Any] = {"nodeSelector": {naming.HOSTNAME: "some-node"}}
     yield Attempt(
@@ -47,7 +47,7 @@ def to_other_places() -> Iterator[Attempt]:
     exact = create(job(gpu=True))
     for name, toleration in (
         ("every taint", {"operator": "Exists"}),
-        ("whatever has the taint's key", {"key": "dedicated", "operator": "Exists"}),
+        ("every value of the taint's key", {"key": "dedicated", "operator": "Exists"}),
         ("another value", {**GPU_TAINT, "value": "inference"}),
         ("every effect", {"key": "dedicated", "value": naming.GPU_TRAINING}),
         ("cordoned nodes", {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}),
@@ -61,7 +61,7 @@ def to_other_places() -> Iterator[Attempt]:
         create(pod(tolerations=[condition])),
     )
     yield Attempt(
-        "a runtime of one's own",
+        "another runtime class",
         only,
         create(job(template=template(runtimeClassName="nvidia"))),
         create(job()),
@@ -69,14 +69,14 @@ def to_other_places() -> Iterator[Attempt]:
 
 
 def without_counting() -> Iterator[Attempt]:
-    """What no quota and no queue would see."""
+    """Resources that neither quota nor queue counts."""
     only = ("requests",)
     good = create(job(template=template(containers=asking(cpu="1", memory="1Gi"))))
     for name, containers in (
         ("nothing", main(resources={})),
         ("no memory", asking(cpu="1")),
         ("no cpu at all", asking(cpu="0", memory="1Gi")),
-        ("what nobody counts", asking(cpu="1", memory="1Gi", **{"example.com/fpga": "1"})),
+        ("an uncounted resource", asking(cpu="1", memory="1Gi", **{"example.com/fpga": "1"})),
     ):
         asked = create(job(template=template(containers=containers)))
         yield Attempt(f"a container that asks for {name}", only, asked, good)
@@ -106,7 +106,7 @@ def without_counting() -> Iterator[Attempt]:
 
 
 def with_other_images() -> Iterator[Attempt]:
-    """Programs that nobody pinned, or from where nobody allowed."""
+    """Images that are not pinned or from registries that are not allowed."""
     digest = IMAGE.rpartition("@")[2]
     good = create(pod(containers=main(image=f"sandbox.trainyard.dev/team/tool:v1@{digest}")))
     for image in (
@@ -127,7 +127,7 @@ def with_other_images() -> Iterator[Attempt]:
 
 
 def before_others() -> Iterator[Attempt]:
-    """A place in the queue that is a higher tier's."""
+    """Priorities of a higher tier."""
     only = ("priority",)
 
     def of_class(name: str, team: str = RESEARCH) -> Ask:
@@ -160,5 +160,5 @@ def before_others() -> Iterator[Attempt]:
 
 
 def every() -> list[Attempt]:
-    """All of them."""
+    """Return all attempts of this module."""
     return [*to_other_places(), *without_counting(), *with_other_images(), *before_others()]

@@ -46,7 +46,7 @@ def platform_in(
     queues: Sequence[str],
     made: Mapping[str, str],
 ) -> Iterator[Cluster]:
-    """The cluster with these objects, the pools' nodes ready and the ClusterQueues open; all gone in the end.
+    """The cluster with these objects, the pools' nodes ready and the ClusterQueues open; deleted at the end.
 
     `made`: by namespace, the kind of what tests make there, which goes first.
     """
@@ -63,7 +63,7 @@ def platform_in(
 
 
 def delete(cluster: Cluster, manifest: Json) -> None:
-    """Delete an object and wait until it is gone; that it is gone already is as good."""
+    """Delete an object and wait until it is gone; a missing object is not an error."""
     stdin = json.dumps(manifest)
     cluster.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-f", "-", stdin=stdin)
 
@@ -128,7 +128,7 @@ class Kit:
         metadata: Json | None = None,
         **spec: Any,
     ) -> Json:
-        """Creates a pod whose one container `main` runs `script` in a shell, unless `spec` says more."""
+        """Creates a pod whose one container `main` runs `script` in a shell; `spec` overrides fields."""
         main = {"name": "main", "image": HOST, "command": ["sh", "-c", script]}
         main.update(spec.pop("main", {}))
         body: Json = {
@@ -174,7 +174,7 @@ class Kit:
         until(gone, f"pod {name} is gone", deadline_s)
 
     def release(self, name: str) -> None:
-        """Takes the finalizers of a pod that was kept for a last look at it."""
+        """Remove the finalizers of a pod that was kept to read its last status."""
         self.client.patch(pod_path(self.namespace, name), {"metadata": {"finalizers": None}})
 
     def delete(self, name: str, grace_s: int | None = None) -> None:
@@ -199,7 +199,7 @@ class Kit:
             lambda p: (
                 self.folder(p).attempts(container) and line in self.log(p, container).splitlines()
             ),
-            f"{container} says {line!r}",
+            f"{container} prints {line!r}",
         )
 
     def events(self, name: str) -> list[str]:
@@ -217,7 +217,7 @@ class Kit:
 
 @contextlib.contextmanager
 def serving(cluster: Cluster, name: str, nodes: int = 2) -> Iterator[Kit]:
-    """A namespace and process nodes of its own, all gone in the end."""
+    """A namespace with its own process nodes, deleted at the end."""
     kit = Kit(cluster, f"test-{name}", [f"{name}-{number}" for number in range(nodes)])
     namespace = {"metadata": {"name": kit.namespace}}
     kit.client.create("/api/v1/namespaces", namespace)

@@ -39,7 +39,7 @@ class Stage:
 
     @property
     def bare(self) -> str:
-        """The pool that nobody may use, left to the scheduler."""
+        """The pool that no run may use, left to the scheduler."""
         return f"{self.team}-bare"
 
     def nodes(self) -> list[str]:
@@ -112,7 +112,7 @@ class Stage:
     ) -> Json:
         """A JobSet as the launcher makes it, with a shell in the trainer's place.
 
-        `pool`: default the real one. `queued` False: nobody admits it, and nothing gangs its pods.
+        `pool`: default the real one. `queued` False: it is neither admitted nor scheduled as a gang.
         """
         labels = {
             naming.RUN: name,

@@ -106,7 +106,7 @@ class Project:
         return self.succeed("destroy", "--yes", "--skip-preview")
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start a command in a process group of its own."""
+        """Start a command in its own process group."""
         return subprocess.Popen(
             self._command(arguments),
             cwd=self.folder,

@@ -24,15 +24,15 @@ from training.spec import Resources
 Json = dict[str, Any]
 
 HOLD = "trainyard.dev/test-hold"
-"""A scheduling gate: KWOK ends pods of Jobs as soon as they run, so runs that shall last never start."""
+"""A scheduling gate: KWOK ends pods of Jobs as soon as they run, so long runs must never start."""
 
 _JOBS = "/apis/batch/v1"
 _WORKLOADS = object_path(f"/apis/{naming.KUEUE_API}", None, "workloads")
 _PREEMPTING = "Pending the preemption"
-"""Kueue's word to a run whose place it is about to make."""
+"""Message of Kueue on a run for which it is preempting others."""
 
 _GONE_S = 90.0
-"""A fresh cluster's garbage collector first looks at all there is, which took 20 s."""
+"""The garbage collector of a new cluster first lists all objects, which took 20 s."""
 
 _GPUS = 8
 """Of a p4d node."""
@@ -59,7 +59,7 @@ def team_of(name: str, tier: str = "research", **options: Any) -> Json:
 
 @dataclass
 class Fleet:
-    """What a stack makes of these pools and teams, by names of its own, and the runs on it."""
+    """The objects of a stack with these pools and teams, under unique names, and the runs on it."""
 
     cluster: Cluster
     name: str
@@ -85,7 +85,7 @@ class Fleet:
         self.namespaces = {naming.namespace(t.name) for t in self.config.teams}
 
     def own(self, manifest: Json) -> Json:
-        """The manifest with names of its own for cluster-wide objects."""
+        """Return the manifest with unique names for cluster-wide objects."""
         text = json.dumps(manifest)
         for usual in (naming.TOPOLOGY, *priorities.PRIORITIES):
             text = text.replace(f'"{usual}"', f'"{self.name}-{usual}"')
@@ -128,7 +128,7 @@ class Fleet:
         finally:
             self.stop_all()
             document = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects[::-1]})
-            # Namespaces take their time; they are in nobody's way.
+            # Namespaces are slow to delete and do not disturb other tests.
             options = ("--ignore-not-found", "--wait=false", "-f", "-")
             self.cluster.kubectl("delete", *options, stdin=document)
             until(lambda: not self._left(objects), "no queue is left")
@@ -210,16 +210,16 @@ class Fleet:
         return {run_id for run_id, workload in self.workloads().items() if holds_quota(workload)}
 
     def waiting(self) -> set[str]:
-        """Runs of which Kueue has said that they do not fit, and for which it takes nothing from others."""
+        """Return runs that Kueue reports as not fitting and for which it preempts no others."""
         found = set()
         for run_id, workload in self.workloads().items():
-            told = condition(workload, "QuotaReserved")
-            if told and not holds_quota(workload) and _PREEMPTING not in told["message"]:
+            reserved = condition(workload, "QuotaReserved")
+            if reserved and not holds_quota(workload) and _PREEMPTING not in reserved["message"]:
                 found.add(run_id)
         return found
 
     def pods(self, run_id: str) -> list[Json]:
-        """Pods of a run that are not about to go."""
+        """Return pods of a run that are not being deleted."""
         found = []
         for namespace in sorted(self.namespaces):
             query = {"labelSelector": f"{naming.RUN_ID}={run_id}"}
@@ -227,7 +227,7 @@ class Fleet:
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
     def await_split(self, admitted: set[str], waiting: set[str]) -> None:
-        """Waits until exactly these runs hold quota, and those have been told to wait."""
+        """Wait until exactly `admitted` hold quota and Kueue reports `waiting` as pending."""
 
         def settled() -> bool:
             return self.admitted() == admitted and self.waiting() >= waiting

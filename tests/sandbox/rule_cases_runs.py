@@ -72,7 +72,7 @@ OF_RUNS: Final = (
     ),
     quiet(
         "LowGpuUtilization",
-        "busy, and an idle GPU that nobody holds",
+        "busy, and an idle GPU that no pod holds",
         {**POD, **util(95), **util(0, UNHELD)},
     ),
     quiet(
@@ -148,18 +148,18 @@ OF_RUNS: Final = (
     ),
     quiet(
         "CheckpointFailed",
-        "an old line, after half an hour in which nobody looked",
+        "an old line, after half an hour without scrapes",
         {_LOG % "checkpoint-failed": "1+0x20 _x30 1+0x20"},
     ),
     Case(
         alert="CheckpointFailed",
-        what="a line from while nobody looked, beside an old one",
+        what="a line written without scrapes, after an old one",
         series={_LOG % "checkpoint-failed": "1+0x20 _x30 2+0x20"},
         labels=OF_RUN,
     ),
     Case(
         alert="CheckpointFailed",
-        what="the first line, from while nobody looked",
+        what="the first line, written without scrapes",
         series={_LOG % "checkpoint-failed": "_x50 1+0x20"},
         labels=OF_RUN,
     ),
@@ -202,7 +202,9 @@ OF_RUNS: Final = (
         labels=OF_RUN,
         value="3",
     ),
-    quiet("PodRestartLoop", "a gang that began twice anew", _started("60+0x40 2500+0x3 2800+0x20")),
+    quiet(
+        "PodRestartLoop", "a gang that was restarted twice", _started("60+0x40 2500+0x3 2800+0x20")
+    ),
     quiet(
         "PodRestartLoop",
         "one preemption",
@@ -216,7 +218,7 @@ OF_RUNS: Final = (
     ),
     quiet(
         "RunFailed",
-        "a gang that is started again, and somebody's Job that is no run's",
+        "a restarted gang, and a Job that does not belong to a run",
         {
             **_started("60+0x48 _ 3000+0x600"),
             _FAILED: "0+0x45 1+0x2 _ 0+0x600",
@@ -247,7 +249,7 @@ OF_RUNS: Final = (
     ),
     quiet(
         "TrainingPodPending",
-        "a pod that is nobody's run",
+        "a pod that does not belong to a run",
         {'kube_pod_status_phase{namespace="default", pod="web", phase="Pending"}': "1+0x60"},
     ),
     Case(

@@ -162,14 +162,14 @@ OF_STACK: Final = (
     ),
     Case(
         alert="StuckAdmission",
-        what="parked beside quota of which nothing is used",
+        what="parked while all of the quota is free",
         series=_quota(16, 0, 1, parked=True),
         labels={"cluster_queue": "team-llm"},
         value="1",
     ),
     quiet(
         "StuckAdmission",
-        "parked, for half of the quota is too little",
+        "parked because half of the quota is too little",
         {**_quota(16, 8, 1, parked=True), _ADMITTED: "5+0x600"},
     ),
     quiet(
@@ -182,7 +182,7 @@ OF_STACK: Final = (
     ),
     quiet("StuckAdmission", "it admits", {**_quota(16, 8, 2), _ADMITTED: "0+1x600"}),
     quiet("StuckAdmission", "it is drained", {**_quota(16, 8, 2, "pending"), _ADMITTED: "5+0x600"}),
-    quiet("StuckAdmission", "nobody waits", {**_quota(16, 8, 0), _ADMITTED: "5+0x600"}),
+    quiet("StuckAdmission", "no run waits", {**_quota(16, 8, 0), _ADMITTED: "5+0x600"}),
     Case(
         alert="BudgetBurn",
         what="a team with three of eight GPUs on demand",
@@ -192,7 +192,7 @@ OF_STACK: Final = (
     ),
     Case(
         alert="BudgetBurn",
-        what="three nodes on demand that nobody uses",
+        what="three unused on-demand nodes",
         series={
             next(iter(_ON_DEMAND)).replace('"n0"', f'"n{number}"'): "1+0x60" for number in range(3)
         },
@@ -215,7 +215,7 @@ OF_STACK: Final = (
     ),
     Case(
         alert="VolumeAlmostFull",
-        what="5 % left, told by two nodes",
+        what="5 % left, reported by two nodes",
         series={**_volume(5, "n0"), **_volume(5, "n1")},
         labels={"namespace": "team-llm", "persistentvolumeclaim": "checkpoints"},
         value="5%",
@@ -264,7 +264,7 @@ OF_STACK: Final = (
     ),
     quiet(
         "ValidationFailed",
-        "somebody else's Job",
+        "a Job that is not a check",
         {'kube_job_failed{namespace="team-llm", job_name="prepare", condition="true"}': "1+0x60"},
     ),
     Case(

@@ -1,4 +1,4 @@
-"""A stack in which everything is there: every series that something exports, with the labels it is said to have.
+"""A stack in which everything exists: every exported series with its documented labels.
 
 Two pods of a run, one on a spot node and one on an on-demand node, with a GPU each. Made from the table of
 series, so that an expression over a label that the table lacks finds nothing.

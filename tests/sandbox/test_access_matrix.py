@@ -47,7 +47,7 @@ SUBJECTS = {
 }
 
 WITHOUT_ROLE = ("training-pod", "other-pod", "nobody")
-"""Asked at home and everywhere, which is enough: no Role of ours binds them elsewhere."""
+"""Checked in their namespace and cluster-wide: no Role of the platform binds them elsewhere."""
 
 GUARDED = [
     *(
@@ -86,7 +86,7 @@ GUARDED = [
     Cell(NAMESPACE, "apps", "deployments", "create"),
     Cell(NAMESPACE, "batch", "jobs/status", "patch"),
 ]
-"""What nobody of a team may do in its own namespace; the matrix holds all the rest, too."""
+"""Verbs that are denied to all team members in their own namespace; the matrix has all others, too."""
 
 GUARDED_EVERYWHERE = [
     Cell(CLUSTER, "", "nodes", "patch"),

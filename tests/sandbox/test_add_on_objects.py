@@ -54,7 +54,7 @@ def run(launcher: str) -> Manifest:
 
 @pytest.fixture(scope="module")
 def installed(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster with both APIs and all of their controllers' objects; nothing runs, for no node would."""
+    """The cluster with both APIs and all of their controllers' objects; no pods run, because there is no node."""
     for plan in PLANS:
         applied(cluster, manifests(plan))
     cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", *APIS)
@@ -87,7 +87,7 @@ def test_rendered_mpijob_is_accepted_and_defaulted(
 
 
 def test_pytorchjob_is_sent_to_its_controllers_webhook(installed: Cluster) -> None:
-    """Which nobody answers here: what it would refuse must not slip in while it is away."""
+    """No server answers the webhook here: invalid objects must not be admitted while it is away."""
     with pytest.raises(ClusterError, match="training-operator"):
         applied(installed, [run("pytorchjob")], "--dry-run=server")
 

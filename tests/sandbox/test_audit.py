@@ -1,4 +1,4 @@
-"""The audit log tells who launched, changed and ended which run, and who tried to; never what is in it."""
+"""The audit log records who created, changed or deleted a run, or tried to; never object contents."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def _events(cluster: Cluster) -> list[dict[str, Any]]:
     return [e for e in found if e.get("objectRef", {}).get("namespace") == NAMESPACE]
 
 
-def _told(cluster: Cluster, name: str, resource: str, code: int) -> set[tuple[str, str]]:
-    """(who, verb) of what was asked about one object and answered so."""
+def _answered(cluster: Cluster, name: str, resource: str, code: int) -> set[tuple[str, str]]:
+    """Return (user, verb) of the requests on one object that were answered with `code`."""
     return {
         (event["impersonatedUser"]["username"], event["verb"])
         for event in _events(cluster)
@@ -96,10 +96,13 @@ def test_audit_log_records_who_created_changed_and_deleted_a_run(audited: Cluste
         audited.kubectl("delete", "configmap", spec.run_id, "-n", NAMESPACE, *LEAD)
     audited.kubectl("delete", "configmap", spec.run_id, "-n", NAMESPACE, *CI)
     created = {("ci-of-the-team", "create")}
-    until(lambda: created <= _told(audited, spec.run_id, "configmaps", 201), "the creation is told")
-    done = _told(audited, spec.run_id, "configmaps", 200)
+    until(
+        lambda: created <= _answered(audited, spec.run_id, "configmaps", 201),
+        "the creation is logged",
+    )
+    done = _answered(audited, spec.run_id, "configmaps", 200)
     assert done == {("ci-of-the-team", "patch"), ("ci-of-the-team", "delete")}
-    assert _told(audited, spec.run_id, "configmaps", 403) == {("grace", "delete")}
+    assert _answered(audited, spec.run_id, "configmaps", 403) == {("grace", "delete")}
 
 
 def test_audit_log_records_secret_and_exec_requests_but_not_reads_of_runs(
@@ -112,10 +115,10 @@ def test_audit_log_records_secret_and_exec_requests_but_not_reads_of_runs(
     with pytest.raises(ClusterError, match="forbidden"):
         audited.kubectl("create", "--raw", path, "-f", "-", *RESEARCHER, stdin="{}")
     until(
-        lambda: _told(audited, "token", "secrets", 403) == {("ada", "get")},
-        "the attempt at the secret is told",
+        lambda: _answered(audited, "token", "secrets", 403) == {("ada", "get")},
+        "the attempt to read the secret is logged",
     )
-    assert _told(audited, "worker", "pods", 403) == {("ada", "create")}
+    assert _answered(audited, "worker", "pods", 403) == {("ada", "create")}
     reads = [e for e in _events(audited) if e["verb"] in ("get", "list", "watch")]
     assert {e["objectRef"]["resource"] for e in reads} == {"secrets"}
 
@@ -130,7 +133,7 @@ def test_audit_log_omits_object_bodies_and_controller_requests(audited: Cluster)
         "stringData": {"token": VALUE},
     }
     audited.kubectl("create", "-f", "-", stdin=json.dumps(secret))
-    until(lambda: '"name":"canary"' in _log(audited), "the Secret's creation is told")
+    until(lambda: '"name":"canary"' in _log(audited), "the creation of the Secret is logged")
     assert VALUE not in _log(audited)
     events = [json.loads(line) for line in _log(audited).splitlines()]
     assert not [e for e in events if "requestObject" in e or "responseObject" in e]

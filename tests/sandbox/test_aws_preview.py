@@ -148,24 +148,24 @@ def test_aws_platform_preview_includes_objects_in_the_cluster(project: Project) 
 
 def test_policies_apply_to_previews_with_unknown_aws_values(project: Project) -> None:
     project.write_whole(platform())
-    said = project.fail("preview", "--policy-pack", str(PROJECT / "policies"))
-    assert "[mandatory]  gpu-pool-taints  (aws:eks:NodeGroup: gpu)" in said
+    output = project.fail("preview", "--policy-pack", str(PROJECT / "policies"))
+    assert "[mandatory]  gpu-pool-taints  (aws:eks:NodeGroup: gpu)" in output
     for line in (
         'account : "111122223333"',
         "endpoint: [unknown]",
         "group   : [unknown]",
         'name    : "training"',
     ):
-        assert line in said
+        assert line in output
 
 
 def test_update_is_rejected_in_one_line_and_creates_nothing(project: Project) -> None:
     project.write_whole(ONE_VPC)
-    said = project.fail("up", "--yes", "--skip-preview")
+    output = project.fail("up", "--yes", "--skip-preview")
     assert (
         "error: the preview stand-in of aws cannot create aws:ec2/vpc:Vpc vpc: it only previews;"
         " run it where the official plugin is available (pulumi plugin install resource aws 7.51.1)"
-    ) in said
+    ) in output
     assert {kept["type"] for kept in project.resources().values()} <= {
         "pulumi:pulumi:Stack",
         "pulumi:providers:aws",
@@ -174,11 +174,11 @@ def test_update_is_rejected_in_one_line_and_creates_nothing(project: Project) ->
 
 def test_unsupported_stand_in_lookup_is_a_one_line_error(project: Project) -> None:
     project.write_whole("from pulumi_aws.ec2 import get_vpc\nget_vpc(default=True)\n")
-    said = project.run("preview", "--config", "aws:region=eu-west-1").text
+    output = project.run("preview", "--config", "aws:region=eu-west-1").text
     assert (
         "the preview stand-in of aws has no answer for the invoke aws:ec2/getVpc:getVpc;"
         " run it where the official plugin is available"
-    ) in said
+    ) in output
 
 
 @pytest.mark.parametrize("stack", ["dev", "prod"])

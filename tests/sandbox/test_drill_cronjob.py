@@ -124,7 +124,7 @@ class Drills:
 def drills(cluster: Cluster) -> Iterator[Drills]:
     """All gone in the end."""
     sources = digest(paths.PROJECT)
-    # Now, so that nobody's edit of the sources comes between.
+    # Now, so that no edit of the sources intervenes.
     snapshot(sources, cluster.state)
     image = f"{REGISTRY}/trainer@sha256:{sources}"
     objects = _objects(_config(image))

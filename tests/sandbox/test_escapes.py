@@ -136,10 +136,10 @@ def test_audit_log_records_user_run_config_queue_and_image(guarded: GuardedClust
         '"username":"ci"',
     )
 
-    def told() -> bool:
+    def logged() -> bool:
         return any(all(note in line for note in notes) for line in log.open())
 
-    until(told, "the audit log tells of the run")
+    until(logged, "the audit log contains the run")
 
 
 def _rdma_pod(edit: Edit) -> Ask:
@@ -216,7 +216,7 @@ def _plain(hook: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_policies_apply_while_kueue_is_down(kueueless: GuardedCluster) -> None:
-    # Nobody can read or write a Workload then: Kueue itself converts between their versions.
+    # Workloads cannot be read or written then: Kueue's webhook converts between their versions.
     asked = [attempt for attempt in ATTEMPTS if attempt.policies != ("workloads",)]
     passed = [a.name for a in asked if not kueueless.ask.refusal(a.denied)]
     refused = {a.name: why for a in asked if (why := kueueless.ask.refusal(a.allowed))}

@@ -187,7 +187,7 @@ def test_gang_that_does_not_fit_as_a_whole_starts_no_pod(gangs: Cluster) -> None
     wide, manifest = _gang("sleep 600", name="too-wide", nodes=3, capacity_types=("on-demand",))
     _start(gangs, manifest)
 
-    def told() -> bool:
+    def pending() -> bool:
         text = gangs.kubectl("get", "workloads", "-n", NAMESPACE, "-o", "json")
         return any(
             condition["type"] == "QuotaReserved" and condition["reason"] == "Pending"
@@ -196,7 +196,7 @@ def test_gang_that_does_not_fit_as_a_whole_starts_no_pod(gangs: Cluster) -> None
             for condition in workload["status"].get("conditions", [])
         )
 
-    until(told, "Kueue says why the gang waits", 60.0)
+    until(pending, "Kueue reports why the gang waits", 60.0)
     assert _running_nodes(gangs, wide) == []
     pods = gangs.kubectl("get", "pods", "-n", NAMESPACE, "-o", "name")
     assert wide.run_id not in pods

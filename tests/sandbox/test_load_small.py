@@ -1,4 +1,4 @@
-"""The benchmarks at their smallest: each on a cluster of its own, which is gone in the end.
+"""The benchmarks at their smallest size, each on its own cluster, which is deleted at the end.
 
 Controllers are killed by the full storm only (`make soak`): how soon each is back is up to the machine.
 """

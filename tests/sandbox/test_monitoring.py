@@ -133,7 +133,7 @@ def _job(fleet: Fleet) -> tuple[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def watched(cluster: Cluster, prometheus: str) -> Iterator[Watched]:
-    """A run that trains while Prometheus looks on."""
+    """A training run that Prometheus scrapes."""
     one = pool(POOL, 1) | {"instanceTypes": ["g6.xlarge"], "nodes": "process"}
     quota = {"cpu": "4", "memory": "16Gi", "gpus": 1}
     fleet = Fleet(cluster, "watch", [one], [team_of(TEAM, quota=quota)])
@@ -248,7 +248,7 @@ def test_prometheus_token_is_private_and_read_only(cluster: Cluster, prometheus:
 
 def _without_a_user(cluster: Cluster) -> Path:
     """The cluster's kubeconfig without the administrator's certificate, which would win over a token."""
-    path = cluster.state.home / "nobody.kubeconfig"
+    path = cluster.state.home / "anonymous.kubeconfig"
     kubectl = [
         cluster.settings.binary("kubectl"),
         "config",

@@ -33,8 +33,8 @@ def kit(cluster: Cluster) -> Iterator[Kit]:
         yield served
 
 
-def _last_look(kit: Kit, name: str) -> Json:
-    """The pod after its end, then freed from its finalizer."""
+def _final_pod(kit: Kit, name: str) -> Json:
+    """Return the ended pod and remove its finalizer."""
     pod = kit.await_pod(
         name, lambda p: p["status"]["phase"] in ("Failed", "Succeeded"), "has ended"
     )
@@ -47,7 +47,7 @@ def test_deleted_pod_gets_sigterm_and_its_exit_code_is_reported(kit: Kit) -> Non
     kit.run("polite", POLITE, metadata=KEPT)
     kit.await_line("polite", "up")
     kit.delete("polite")
-    pod = _last_look(kit, "polite")
+    pod = _final_pod(kit, "polite")
     assert pod["status"]["phase"] == "Failed"
     assert terminated(pod)["exitCode"] == 75
 
@@ -62,7 +62,7 @@ def test_pod_that_ignores_sigterm_is_killed_with_its_grandchildren_after_the_gra
     assert processes_with(marker)
     began = time.monotonic()
     kit.delete("deaf")
-    pod = _last_look(kit, "deaf")
+    pod = _final_pod(kit, "deaf")
     assert terminated(pod)["exitCode"] == 137
     assert 0.9 <= time.monotonic() - began < 10
     assert not processes_with(marker)
@@ -77,7 +77,7 @@ def test_pre_stop_hook_runs_before_sigterm(kit: Kit) -> None:
     pod = kit.await_line("hooked", "up")
     log = kit.attempt(pod).log
     kit.delete("hooked")
-    _last_look(kit, "hooked")
+    _final_pod(kit, "hooked")
     assert log.read_text() == "up\nhook of x\nasked\n"
 
 
@@ -98,7 +98,7 @@ def test_an_evicted_pod_keeps_its_disruption_condition_and_its_exit_code(kit: Ki
     kit.client.create(
         pod_path(kit.namespace, "evicted", "eviction"), {**body, "metadata": metadata}
     )
-    pod = _last_look(kit, "evicted")
+    pod = _final_pod(kit, "evicted")
     assert condition(pod, "DisruptionTarget")["reason"] == "EvictionByEvictionAPI"
     assert terminated(pod)["exitCode"] == 75
 

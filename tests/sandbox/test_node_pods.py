@@ -108,8 +108,8 @@ def test_container_cannot_see_the_users_home_or_the_sandbox(kit: Kit, tmp_path: 
     project = kit.cluster.state.home / canary
     project.write_text(canary)
     try:
-        look = f"find / -xdev -name '*{canary}' 2>/dev/null; ls {home} {project}; cat /etc/shadow"
-        script = f"{look}; ls -d {kit.cluster.kubeconfig} {kit.cluster.state.pki}; ls /proc; :"
+        search = f"find / -xdev -name '*{canary}' 2>/dev/null; ls {home} {project}; cat /etc/shadow"
+        script = f"{search}; ls -d {kit.cluster.kubeconfig} {kit.cluster.state.pki}; ls /proc; :"
         kit.run("hidden", script)
         log = kit.log(kit.await_phase("hidden", "Succeeded"))
     finally:
@@ -216,19 +216,19 @@ def test_the_termination_message_is_reported(kit: Kit) -> None:
 
 
 @pytest.mark.parametrize(
-    ("image", "says"),
+    ("image", "message"),
     [
         ("docker.io/library/busybox@sha256:" + "a" * 64, "process nodes pull nothing"),
         ("sandbox.trainyard.dev/host:latest", "not pinned"),
         ("sandbox.trainyard.dev/trainer@sha256:" + "b" * 64, "pulumi up"),
     ],
 )
-def test_unavailable_image_is_reported_as_a_pull_error(kit: Kit, image: str, says: str) -> None:
+def test_unavailable_image_is_reported_as_a_pull_error(kit: Kit, image: str, message: str) -> None:
     name = "image-" + str(abs(hash(image)))[:6]
     kit.run(name, main={"image": image})
     pod = kit.await_pod(name, lambda p: waiting_reason(p) == "ErrImagePull", "cannot be pulled")
-    assert says in container_status(pod)["state"]["waiting"]["message"]
-    until(lambda: any(says in event for event in kit.events(name)), "an event says so")
+    assert message in container_status(pod)["state"]["waiting"]["message"]
+    until(lambda: any(message in event for event in kit.events(name)), "an event reports it")
     kit.delete(name, 0)
 
 
@@ -252,7 +252,7 @@ def test_pod_waits_for_a_missing_config_map(kit: Kit) -> None:
     kit.await_pod(
         "config-error",
         lambda p: waiting_reason(p) == "CreateContainerConfigError",
-        "says what is missing",
+        "reports what is missing",
     )
     assert kit.pod("patient")["status"]["phase"] == "Pending"
     kit.create("configmaps", "later", {"data": {"x": "came"}})

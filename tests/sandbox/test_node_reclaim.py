@@ -51,9 +51,9 @@ def test_with_notice_pods_are_evicted_and_shut_down_gracefully(kit: Kit) -> None
     kit.run("warned", POLITE, metadata=KEPT)
     pod = kit.await_line("warned", "up")
     log = kit.attempt(pod).log
-    said: list[str] = []
+    events: list[str] = []
     began = time.monotonic()
-    reclaim(node, 30, on_event=said.append, state=kit.cluster.state)
+    reclaim(node, 30, on_event=events.append, state=kit.cluster.state)
     assert time.monotonic() - began < 15, "a drained node need not wait for the end of the notice"
     assert _absent(kit, node)
     ended = kit.pod("warned")
@@ -61,7 +61,7 @@ def test_with_notice_pods_are_evicted_and_shut_down_gracefully(kit: Kit) -> None
     assert terminated(ended)["exitCode"] == 75
     assert condition(ended, "DisruptionTarget")["reason"] == "EvictionByEvictionAPI"
     assert log.read_text() == "up\nasked\n"
-    assert any("evicting" in line for line in said) and said[-1] == f"{node}: deleted"
+    assert any("evicting" in line for line in events) and events[-1] == f"{node}: deleted"
     node_back = _back(kit, node)
     assert not node_back["spec"].get("unschedulable")
     kit.run("again", "echo back")
@@ -164,7 +164,7 @@ def test_restored_node_keeps_its_field_managers(kit: Kit) -> None:
     name = "reclaim-applied"
     manifest = node_manifest(name)
     manifest["spec"] = {"taints": [{"key": "spot", "value": "true", "effect": "NoSchedule"}]}
-    apply = {"fieldManager": "somebody", "force": "true"}
+    apply = {"fieldManager": "other-manager", "force": "true"}
     kit.client.patch(node_path(name), manifest, "apply", **apply)
     try:
         before = kit.await_node(name)
@@ -173,7 +173,7 @@ def test_restored_node_keeps_its_field_managers(kit: Kit) -> None:
 
         def owned(node: Json) -> Json:
             entries = node["metadata"]["managedFields"]
-            return next(e["fieldsV1"] for e in entries if e["manager"] == "somebody")
+            return next(e["fieldsV1"] for e in entries if e["manager"] == "other-manager")
 
         assert owned(after) == owned(before)
         assert after["status"]["capacity"] == before["status"]["capacity"]

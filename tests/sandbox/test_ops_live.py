@@ -1,4 +1,4 @@
-"""`python -m ops` on the real API server, scheduler, Kueue and JobSet: trouble is made, and named."""
+"""`python -m ops` on the real API server, scheduler, Kueue and JobSet: caused problems are diagnosed."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_drain_stops_all_runs_and_resume_readmits_them(live: Live) -> None:
     assert answer["symptom"] == "queue-held"
     assert "evicted once: its queue was drained" in answer["history"]
     assert live.command("drain", "--team", TEAM)[0] == 0
-    # Nobody opens the queue by accident: who else applies it is told of the conflict.
+    # The queue is not reopened by accident: other field managers get a conflict.
     with pytest.raises(ClusterError, match="conflict"):
         live.apply(STAGE.queue())
 
@@ -107,7 +107,7 @@ def test_drain_stops_all_runs_and_resume_readmits_them(live: Live) -> None:
 
 @pytest.fixture
 def researcher(live: Live, tmp_path: Path) -> Path:
-    """A kubeconfig of somebody who has the researcher's role in the team, and nothing else."""
+    """A kubeconfig of a user with only the researcher role in the team."""
     account: Json = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "reader"}}
     account["metadata"]["namespace"] = NAMESPACE
     binding = access.role_binding("researcher", TEAM)

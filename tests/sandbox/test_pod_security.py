@@ -1,4 +1,4 @@
-"""Pod Security on the real API server: a run's pod is let in, and none of its privileged relatives."""
+"""Pod Security on the real API server: a run's pod is admitted, privileged variants are rejected."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ ATTEMPTS: dict[str, tuple[Edit, Edit, str]] = {
         lambda s: _security(s).update(runAsUser=2000),
         "runAsUser=0",
     ),
-    "whoever the image says": (
+    "the user of the image": (
         lambda s: s["securityContext"].update(runAsNonRoot=False),
         lambda s: s["securityContext"].update(runAsNonRoot=True),
         "runAsNonRoot != true",
@@ -130,13 +130,13 @@ ATTEMPTS: dict[str, tuple[Edit, Edit, str]] = {
         lambda s: _init(s),
         "privileged",
     ),
-    "a file server of its own choosing": (
+    "an NFS server": (
         lambda s: _volume(s, nfs={"server": "10.0.0.1", "path": "/"}),
         lambda s: _volume(s, persistentVolumeClaim={"claimName": "checkpoints"}),
         "restricted volume types",
     ),
 }
-"""What is asked for; how; the nearest that is allowed; a word of the refusal."""
+"""Attempt: its change of the pod, the closest allowed change, a part of the error message."""
 
 
 def _pod(edit: Edit) -> str:
@@ -201,7 +201,7 @@ def test_team_members_cannot_remove_the_namespace_label(guarded: Cluster) -> Non
         naming.DEPLOYER_GROUP,
     ]
     for group in groups:
-        person = ["--as=somebody", f"--as-group={group}", "--as-group=system:authenticated"]
+        person = ["--as=team-member", f"--as-group={group}", "--as-group=system:authenticated"]
         with pytest.raises(ClusterError, match="forbidden"):
             guarded.kubectl("label", "namespace", NAMESPACE, f"{ENFORCE}-", *person)
     guarded.kubectl("label", "namespace", NAMESPACE, f"{ENFORCE}-", "--dry-run=server")

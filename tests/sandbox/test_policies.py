@@ -1,4 +1,4 @@
-"""The policy pack under the real engine: it blocks before anything is created, and lets good through."""
+"""The policy pack under the real engine: violations block before creation, compliant objects pass."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ for name, pod in json.loads(pathlib.Path("pods.json").read_text()).items():
 
 
 class Project:
-    """A Pulumi project of its own, whose program makes one suspended Job per pod of `pods.json`."""
+    """A separate Pulumi project whose program creates one suspended Job per pod of `pods.json`."""
 
     def __init__(self, folder: Path, env: dict[str, str]) -> None:
         self.folder = folder

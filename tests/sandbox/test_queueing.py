@@ -1,4 +1,4 @@
-"""Shares of pools on the real Kueue: borrowed, lent, taken back, paid for; gangs go as a whole."""
+"""Quota on the real Kueue: borrowing, lending, reclaiming, cost limits; gangs are evicted as a whole."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOT_READY_S = 90.0
 
 @pytest.fixture(scope="module")
 def unready(cluster: Cluster) -> Iterator[tuple[Fleet, str]]:
-    """A gang that never becomes ready, on nodes of its own; Kueue loses patience during the other tests."""
+    """A gang that never becomes ready, on its own nodes; its timeout passes during the other tests."""
     with Fleet(cluster, "queueing-slow", [pool(SLOW, 2)], [team_of(STUCK)]).deployed() as slow:
         stuck = slow.start(STUCK, "stuck", [SLOW], nodes=2)
         slow.await_split({stuck}, set())
@@ -32,7 +32,7 @@ def unready(cluster: Cluster) -> Iterator[tuple[Fleet, str]]:
 
 @pytest.fixture(scope="module")
 def fleet(cluster: Cluster, unready: tuple[Fleet, str]) -> Iterator[Fleet]:
-    """Six pools, so that what tests hold of one is no other's."""
+    """A fleet of six pools, so that tests do not share nodes."""
     pools = [
         *(pool(LIMITED, 4), pool(LENT, 2), pool(OWNED, 3), pool(SHARED, 4)),
         *(pool(DEAR, 4, "on-demand"), pool(RACKS, 8)),
@@ -164,7 +164,7 @@ def test_gang_is_placed_in_one_rack_if_it_fits(runs: Fleet) -> None:
     hosts = until(lambda: found if len(found := placed()) == 4 else None, "four nodes are chosen")
     racks = {int(host.rpartition("-")[2]) // 4 for host in hosts}
     assert len(racks) == 1, f"{hosts}"
-    # A gang that no rack can hold takes more than one: it is a wish.
+    # A gang that fits no rack spans several: the topology is only preferred.
     wide = runs.start(A, "wide", [RACKS], nodes=3)
     runs.await_split({first, gang, wide}, set())
 
@@ -174,10 +174,10 @@ def test_gang_that_never_becomes_ready_is_requeued(
 ) -> None:
     slow, stuck = unready
 
-    def sent_back() -> list[str]:
+    def eviction_reasons() -> list[str]:
         stats = slow.workloads()[stuck]["status"].get("schedulingStats", {})
         return [eviction["reason"] for eviction in stats.get("evictions", [])]
 
     # By now it may be on its second try, which clears the condition but not the record.
-    assert until(sent_back, "Kueue takes the gang back", _NOT_READY_S) == ["PodsReadyTimeout"]
-    until(lambda: stuck in slow.admitted(), "the gang has another try")
+    assert until(eviction_reasons, "Kueue evicts the gang", _NOT_READY_S) == ["PodsReadyTimeout"]
+    until(lambda: stuck in slow.admitted(), "the gang is admitted again")

@@ -1,4 +1,4 @@
-"""Whatever pools, teams and limits there are, the real Kueue never admits more than the pools have."""
+"""With random pools, teams and limits, the real Kueue never admits more than the pools have."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _submit(fleet: Fleet, rng: random.Random, runs: int) -> tuple[dict[str, int]
 
 
 def _observe(fleet: Fleet, nodes: dict[str, int]) -> int:
-    """Looks at one moment: no pool and no limit is exceeded, no gang is there in part. How many have ended."""
+    """Assert that no pool or limit is exceeded and no gang is partial; return the number of ended runs."""
     used: Counter[str] = Counter()
     used_by: Counter[tuple[str, str]] = Counter()
     ended = 0
@@ -98,11 +98,11 @@ def test_admitted_runs_never_exceed_pool_sizes_or_team_limits(cluster: Cluster, 
         nodes, kept = _submit(fleet, rng, runs)
         deadline = time.monotonic() + SECONDS_A_RUN * runs
         changed = time.monotonic()
-        ended = looks = 0
+        ended = observations = 0
         expected = len(nodes) - len(kept)
         while ended < expected:
             assert time.monotonic() < deadline, f"seed {SEED}: {ended} of {expected} have ended"
-            now, looks = _observe(fleet, nodes), looks + 1
+            now, observations = _observe(fleet, nodes), observations + 1
             if now > ended:
                 ended, changed = now, time.monotonic()
             elif time.monotonic() - changed > _QUIET_S:
@@ -110,5 +110,5 @@ def test_admitted_runs_never_exceed_pool_sizes_or_team_limits(cluster: Cluster, 
                 for run_id, team in kept.items():
                     fleet.stop(team, run_id)
                 kept, changed = {}, time.monotonic()
-        assert looks > 1
-        print(f"{looks} looks at {expected} runs of {sum(nodes.values())} nodes")
+        assert observations > 1
+        print(f"{observations} observations of {expected} runs of {sum(nodes.values())} nodes")

@@ -1,4 +1,4 @@
-"""Quota and limits on the real API server: nothing takes more of a team's share than it says."""
+"""Quota and limits on the real API server: every pod counts with what it can use."""
 
 from __future__ import annotations
 
@@ -121,14 +121,14 @@ def _refused(cluster: Cluster, manifest: dict[str, Any], words: str) -> None:
     until(refused, f"refused: {words}")
 
 
-def _let_in(cluster: Cluster, manifest: dict[str, Any]) -> None:
-    def let_in() -> bool:
+def _accepted(cluster: Cluster, manifest: dict[str, Any]) -> None:
+    def accepted() -> bool:
         try:
             return bool(_try(cluster, manifest))
         except ClusterError:
             return False
 
-    until(let_in, "let in")
+    until(accepted, "accepted")
 
 
 def test_container_without_requests_counts_against_the_quota(held: Cluster) -> None:
@@ -146,10 +146,10 @@ def test_without_limit_range_requests_are_required_and_without_quota_they_are_un
 ) -> None:
     with _without(held, "LimitRange"):
         _refused(held, _pod(_container()), "must specify requests.cpu")
-        _let_in(held, _pod(_container(cpu="1", memory="1Gi")))
+        _accepted(held, _pod(_container(cpu="1", memory="1Gi")))
     with _without(held, "LimitRange", "ResourceQuota"):
-        _let_in(held, _pod(_container()))
-        _let_in(held, _pod(_container(cpu="64", memory="1Ti", gpu="16")))
+        _accepted(held, _pod(_container()))
+        _accepted(held, _pod(_container(cpu="64", memory="1Ti", gpu="16")))
     _refused(held, _pod(_container(cpu="64", memory="1Ti", gpu="16")), OVER)
 
 
@@ -170,12 +170,12 @@ def test_every_kind_of_container_counts_against_the_quota(
         if place == "init":
             # Only the largest of init and main counts: they do not run at once.
             return _pod(_container(**small), initContainers=[_container("init", **wanted)])
-        # A sidecar runs beside the main container, so both count; here the main one has its defaults.
+        # A sidecar runs alongside the main container, so both count; here the main one has its defaults.
         less = {"cpu": "3500m", "memory": "7Gi", "gpu": "2"}[resource]
         sidecar = _container("side", **(small | {resource: less if amount == fits else amount}))
         return _pod(_container(), initContainers=[sidecar | {"restartPolicy": "Always"}])
 
-    _let_in(held, asking(fits))
+    _accepted(held, asking(fits))
     _refused(held, asking(over), OVER)
 
 
@@ -183,10 +183,10 @@ def test_pods_share_the_quota_and_release_it_when_they_end(held: Cluster) -> Non
     first = _pod(_container(cpu="1", memory="1Gi", gpu="1"), name="first")
     one, two = (_pod(_container(cpu="1", memory="1Gi", gpu=n), name="second") for n in ("1", "2"))
     held.kubectl("create", "-f", "-", stdin=json.dumps(first))
-    _let_in(held, one)
+    _accepted(held, one)
     _refused(held, two, OVER)
     held.kubectl("delete", "pod", "first", "-n", NAMESPACE, "--now")
-    _let_in(held, two)
+    _accepted(held, two)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_services_exposed_outside_the_cluster_are_rejected(
     held: Cluster, outside: dict[str, Any]
 ) -> None:
     _refused(held, _service(**outside), OVER)
-    _let_in(held, _service(type="ClusterIP"))
-    _let_in(held, _service(clusterIP="None"))
+    _accepted(held, _service(type="ClusterIP"))
+    _accepted(held, _service(clusterIP="None"))
     with _without(held, "ResourceQuota"):
-        _let_in(held, _service(**outside))
+        _accepted(held, _service(**outside))

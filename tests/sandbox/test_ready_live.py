@@ -1,6 +1,6 @@
 """`python -m ops ready` on the real API server and Kueue, with the platform's templates on process nodes.
 
-The programs inside of them have tests of their own (test_validation_live.py); here a shell says their lines.
+test_validation_live.py tests the programs inside them; here a shell prints their result lines.
 """
 
 from __future__ import annotations
@@ -33,24 +33,28 @@ POOL = TEAM = STACK.name
 STEP_S = 60.0
 
 
-def _said(kind: str, **facts: Any) -> str:
-    """A shell that says the line of a check, with the node that it is on."""
+def _result_script(kind: str, **facts: Any) -> str:
+    """Return a shell script that prints the result line of a check with its node."""
     line = {"validation": kind, "ok": True, "node": "@", **facts}
     return f"echo begins; echo '{json.dumps(line)}' | sed \"s/@/$TRAINYARD_NODE/\""
 
 
 def _scripted(template: Json) -> Json:
-    """The template, with a shell in the program's place."""
+    """Return the template with a shell in place of the program."""
     kind = template["metadata"]["labels"][naming.VALIDATION]
     scripts = {
-        "smoke": _said(kind, device="cpu", model="shell"),
-        "collective": _said(kind, bandwidth_gbps=1.5, world_size=2),
+        "smoke": _result_script(kind, device="cpu", model="shell"),
+        "collective": _result_script(kind, bandwidth_gbps=1.5, world_size=2),
         queueing.LOW: "sleep 600",
-        queueing.HIGH: _said(kind),
+        queueing.HIGH: _result_script(kind),
     }
     pod = template["spec"]["jobTemplate"]["spec"]["template"]["spec"]
-    pod["containers"][0]["command"] = ["sh", "-c", scripts.get(kind, _said(kind, world_size=2))]
-    # A shell has no handler of SIGTERM as process 1, and nobody shall wait for it.
+    pod["containers"][0]["command"] = [
+        "sh",
+        "-c",
+        scripts.get(kind, _result_script(kind, world_size=2)),
+    ]
+    # A shell as process 1 has no SIGTERM handler; do not wait for it.
     pod["terminationGracePeriodSeconds"] = 1
     return template
 
@@ -87,25 +91,25 @@ def _labels(item: Json) -> Json:
 
 
 @pytest.fixture(scope="module")
-def climbed(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster with three process nodes and the templates; all gone in the end."""
+def checked_cluster(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster with three process nodes and the templates; deleted at the end."""
     with STACK.deployed(cluster, _objects()) as ready:
         yield ready
 
 
 @pytest.fixture(autouse=True)
-def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_poll_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(polling, "POLL_S", 0.2)
 
 
 def _left(cluster: Cluster) -> list[str]:
-    """Jobs of climbs, and the Lease of one."""
+    """Return Jobs and Leases of readiness checks."""
     listed = cluster.kubectl("get", "jobs", "-A", "-l", jobs.SESSION_LABEL, "-o", "name")
     return [*listed.split(), *cluster.kubectl("get", "leases", "-n", SPACE, "-o", "name").split()]
 
 
 def _ready(cluster: Cluster, capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, Json]:
-    """Exit code and JSON of a call."""
+    """Return exit code and JSON output of a call."""
     capsys.readouterr()
     code = ops.main(["ready", "--json", *argv, "--kubeconfig", str(cluster.kubeconfig)])
     captured = capsys.readouterr()
@@ -115,9 +119,9 @@ def _ready(cluster: Cluster, capsys: pytest.CaptureFixture[str], *argv: str) -> 
 
 
 def test_every_stage_passes_and_provides_evidence_for_checklist_rows(
-    climbed: Cluster, capsys: pytest.CaptureFixture[str]
+    checked_cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, answer = _ready(climbed, capsys)
+    _, answer = _ready(checked_cluster, capsys)
     short = [stage for stage in answer["stages"] if stage["outcome"] != "passed"]
     assert short == []
     by_name = {stage["stage"]: stage["checks"] for stage in answer["stages"]}
@@ -125,23 +129,23 @@ def test_every_stage_passes_and_provides_evidence_for_checklist_rows(
     assert smoke["facts"]["nodes"] == [f"{POOL}-0", f"{POOL}-1"]
     [queue] = by_name["queueing"]
     assert "and admitted again" in queue["seen"]
-    assert _left(climbed) == []
+    assert _left(checked_cluster) == []
 
-    _, later = _ready(climbed, capsys, "--look")
+    _, later = _ready(checked_cluster, capsys, "--look")
     rows = {row["area"]: row for row in later["checklist"]}
     assert rows["NCCL readiness"]["outcome"] == "passed"
     assert "1.5 GB/s" in rows["NCCL readiness"]["evidence"][0]
 
 
 def test_readiness_check_stops_at_the_failed_stage_and_reports_the_cause(
-    climbed: Cluster, capsys: pytest.CaptureFixture[str]
+    checked_cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     [template] = [o for o in _objects() if o["metadata"]["name"] == f"collective-{POOL}"]
     line = {"validation": "collective", "ok": False, "cause": "MTU differs", "remedy": "even it"}
     pod = template["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     pod["containers"][0]["command"] = ["sh", "-c", f"echo '{json.dumps(line)}'; exit 1"]
-    climbed.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(template))
-    code, answer = _ready(climbed, capsys, "--until", "multi-node")
+    checked_cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(template))
+    code, answer = _ready(checked_cluster, capsys, "--until", "multi-node")
     assert code == 1
     found = {stage["stage"]: stage for stage in answer["stages"]}
     [check] = found["collective"]["checks"]
@@ -149,28 +153,39 @@ def test_readiness_check_stops_at_the_failed_stage_and_reports_the_cause(
     assert "MTU differs (and 1 other pod)" in check["seen"]
     assert check["remedy"] == "even it"
     assert found["multi-node"]["outcome"] == "not reached"
-    assert _left(climbed) == []
+    assert _left(checked_cluster) == []
 
 
-def test_ctrl_c_deletes_the_jobs_of_the_readiness_check(climbed: Cluster) -> None:
+def test_ctrl_c_deletes_the_jobs_of_the_readiness_check(checked_cluster: Cluster) -> None:
     [template] = [o for o in _objects() if o["metadata"]["name"] == f"smoke-{POOL}"]
     pod = template["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     pod["containers"][0]["command"] = ["sleep", "600"]
-    climbed.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(template))
-    command = [sys.executable, "-m", "ops", "ready", "--kubeconfig", str(climbed.kubeconfig)]
+    checked_cluster.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(template))
+    command = [
+        sys.executable,
+        "-m",
+        "ops",
+        "ready",
+        "--kubeconfig",
+        str(checked_cluster.kubeconfig),
+    ]
     with subprocess.Popen(
         command,
         cwd=paths.PROJECT,
-        env=os.environ | climbed.env,
+        env=os.environ | checked_cluster.env,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        # What a shell starts in the background is born deaf to Ctrl-C.
+        # Background processes of a shell ignore SIGINT.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    ) as climber:
-        until(lambda: any(one.startswith("job") for one in _left(climbed)), "a Job runs", STEP_S)
-        climber.send_signal(signal.SIGINT)
-        _, said = climber.communicate(timeout=STEP_S)
-    assert climber.returncode == 130
-    assert said.endswith("interrupted; run the same command to continue\n")
-    assert _left(climbed) == []
+    ) as process:
+        until(
+            lambda: any(one.startswith("job") for one in _left(checked_cluster)),
+            "a Job runs",
+            STEP_S,
+        )
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=STEP_S)
+    assert process.returncode == 130
+    assert stderr.endswith("interrupted; run the same command to continue\n")
+    assert _left(checked_cluster) == []

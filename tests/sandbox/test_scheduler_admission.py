@@ -61,7 +61,7 @@ def definition() -> dict[str, Any]:
 
 
 def policies(scheduler: Scheduler) -> list[dict[str, Any]]:
-    """The stack's policies about queues, in this scheduler's namespace only and under names of their own."""
+    """The stack's policies about queues, in this scheduler's namespace only and under unique names."""
     config = parse(scheduler_values(scheduler))
     found = []
     for policy in admission.policies(arguments.admission(config)):
@@ -76,7 +76,7 @@ def policies(scheduler: Scheduler) -> list[dict[str, Any]]:
 
 
 def namespace(scheduler: Scheduler) -> dict[str, Any]:
-    """The team's namespace, without Pod Security: it has tests of its own."""
+    """The team's namespace, without Pod Security, which test_pod_security.py covers."""
     team = team_of(scheduler)
     return {
         "apiVersion": "v1",
@@ -121,7 +121,7 @@ def apply(cluster: Cluster, manifest: dict[str, Any]) -> None:
 
 
 def refusal(cluster: Cluster, manifest: dict[str, Any]) -> str:
-    """What the API server says against an object; empty if it would take it."""
+    """Return the API server's rejection message for an object; empty if it is accepted."""
     try:
         cluster.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(manifest))
     except ClusterError as error:
@@ -130,7 +130,7 @@ def refusal(cluster: Cluster, manifest: dict[str, Any]) -> str:
 
 
 def checked(cluster: Cluster, policy: str) -> dict[str, Any] | None:
-    """What the API server found in a policy's expressions; None before it has looked."""
+    """Return the type checking result of a policy's expressions; None before the check."""
     found = json.loads(cluster.kubectl("get", "validatingadmissionpolicy", policy, "-o", "json"))
     status: dict[str, Any] = found.get("status", {})
     return status if status.get("observedGeneration") else None
@@ -175,9 +175,9 @@ def test_gpu_pod_must_use_the_scheduler_of_its_queue(
     guarded: Cluster, scheduler: Scheduler
 ) -> None:
     queue = f"root.trainyard.{team_of(scheduler)}"
-    said = refusal(guarded, labelled(pod(scheduler), queue))
-    assert "'trainyard-queue' with binding" in said
-    assert f"schedulerName: {scheduler.value}" in said
+    message = refusal(guarded, labelled(pod(scheduler), queue))
+    assert "'trainyard-queue' with binding" in message
+    assert f"schedulerName: {scheduler.value}" in message
     assert refusal(guarded, labelled(pod(scheduler, schedulerName=scheduler.value), queue)) == ""
 
 
@@ -213,17 +213,17 @@ def _patch(cluster: Cluster, change: dict[str, Any]) -> None:
 def test_yunikorn_pods_must_use_the_team_queue(guarded: Cluster) -> None:
     scheduler = Scheduler.YUNIKORN
     own = f"root.trainyard.{team_of(scheduler)}"
-    said = refusal(
+    message = refusal(
         guarded,
         labelled(pod(scheduler, schedulerName=scheduler.value), "root.trainyard.production"),
     )
-    assert _QUEUE_NAME in said
+    assert _QUEUE_NAME in message
     assert _QUEUE_NAME in refusal(guarded, pod(scheduler, schedulerName=scheduler.value))
     assert refusal(guarded, labelled(pod(scheduler, schedulerName=scheduler.value), own)) == ""
 
 
-def _astray(policy: str) -> dict[str, Any]:
-    """What only this policy refuses."""
+def _violation(policy: str) -> dict[str, Any]:
+    """Return an object that only this policy rejects."""
     volcano, yunikorn = Scheduler.VOLCANO, Scheduler.YUNIKORN
     own = f"root.trainyard.{team_of(yunikorn)}"
     return {
@@ -238,7 +238,7 @@ def _astray(policy: str) -> dict[str, Any]:
     "policy", [f"{name}-{s}" for name in _POLICIES for s in ("volcano", "yunikorn")]
 )
 def test_requests_are_admitted_without_the_policy_binding(guarded: Cluster, policy: str) -> None:
-    attempt = _astray(policy)
+    attempt = _violation(policy)
     assert refusal(guarded, attempt)
     stand = {"metadata": {"name": policy}}
     guarded.kubectl("delete", "validatingadmissionpolicybinding", policy)

@@ -1,4 +1,4 @@
-"""A secret that a run uses is where it must be, and nowhere else: not in state, logs, previews or outputs."""
+"""The value of a run's secret appears only in the run: not in state, logs, previews or outputs."""
 
 from __future__ import annotations
 
@@ -58,22 +58,22 @@ def _stack(run: Path) -> dict[str, Any]:
 
 
 @dataclass
-class Told:
-    """A stack with a run that uses a secret, and all that commands have said so far."""
+class CommandRecorder:
+    """A stack with a run that uses a secret, and the output of all commands so far."""
 
     cluster: Cluster
     folder: Path
-    said: list[str] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
 
     @property
     def stack_file(self) -> Path:
         return self.folder / f"Pulumi.{STACK}.yaml"
 
     def pulumi(self, *args: str, cwd: Path = paths.PROJECT) -> str:
-        return self.told("pulumi", *args, "--stack", STACK, "--non-interactive", cwd=cwd)
+        return self.record("pulumi", *args, "--stack", STACK, "--non-interactive", cwd=cwd)
 
-    def told(self, *command: str, cwd: Path = paths.PROJECT) -> str:
-        """What a command says, kept for the search."""
+    def record(self, *command: str, cwd: Path = paths.PROJECT) -> str:
+        """Run a command, keep its output for the search and return its stdout."""
         done = subprocess.run(
             command,
             cwd=cwd,
@@ -83,8 +83,8 @@ class Told:
             check=False,
             timeout=RUN_S,
         )
-        self.said.append(done.stdout + done.stderr)
-        assert done.returncode == 0, self.said[-1]
+        self.outputs.append(done.stdout + done.stderr)
+        assert done.returncode == 0, self.outputs[-1]
         return done.stdout
 
     def pods(self) -> list[dict[str, Any]]:
@@ -96,8 +96,10 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def told(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
-    """The stack, up; gone in the end."""
+def recorder(
+    cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[CommandRecorder]:
+    """The deployed stack; destroyed at the end."""
     folder = tmp_path_factory.mktemp("canary")
     run = yaml.safe_load((paths.PROJECT / "training/runs/drill.yaml").read_text())
     run |= {"name": "canary", "team": TEAM, "nodes": 1, "launcher": "job", "allowSpot": False}
@@ -105,37 +107,41 @@ def told(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     run |= {"overrides": few, "secrets": ["tracking"]}
     run_file = folder / "canary.yaml"
     run_file.write_text(yaml.safe_dump(run))
-    found = Told(cluster, folder)
+    recorder = CommandRecorder(cluster, folder)
     config = {f"trainyard:{key}": value for key, value in _stack(run_file).items()}
-    found.stack_file.write_text(yaml.safe_dump({"config": config}))
-    # Making a stack writes the salt of a passphrase into the stack file beside the project's.
+    recorder.stack_file.write_text(yaml.safe_dump({"config": config}))
+    # Creating a stack writes the salt of a passphrase into the stack file next to Pulumi.yaml.
     shutil.copy(paths.PROJECT / "Pulumi.yaml", folder)
-    found.told("pulumi", "stack", "init", STACK, "--no-select", "--non-interactive", cwd=folder)
-    config_file = ["--config-file", str(found.stack_file)]
+    recorder.record(
+        "pulumi", "stack", "init", STACK, "--no-select", "--non-interactive", cwd=folder
+    )
+    config_file = ["--config-file", str(recorder.stack_file)]
     try:
-        found.pulumi("up", "--yes", "--skip-preview", *config_file)
-        yield found
+        recorder.pulumi("up", "--yes", "--skip-preview", *config_file)
+        yield recorder
     finally:
-        found.pulumi("destroy", "--yes", "--skip-preview", *config_file)
-        found.pulumi("stack", "rm", "--yes", cwd=folder)
+        recorder.pulumi("destroy", "--yes", "--skip-preview", *config_file)
+        recorder.pulumi("stack", "rm", "--yes", cwd=folder)
 
 
-def _waits_for_its_secret(told: Told) -> bool:
+def _waits_for_its_secret(recorder: CommandRecorder) -> bool:
     states = [
         status.get("state", {}).get("waiting", {}).get("reason")
-        for pod in told.pods()
+        for pod in recorder.pods()
         for status in pod["status"].get("containerStatuses", [])
     ]
     return "CreateContainerConfigError" in states
 
 
-def _traces(told: Told) -> list[str]:
-    """Files of the sandbox with the value in them, apart from where the API server keeps Secrets."""
-    etcd = told.cluster.state.home / "etcd"
-    assert any(trace in _bytes(etcd) for trace in TRACES), "the search looks for the wrong thing"
+def _traces(recorder: CommandRecorder) -> list[str]:
+    """Return files of the sandbox that contain the value, except etcd's."""
+    etcd = recorder.cluster.state.home / "etcd"
+    assert any(trace in _bytes(etcd) for trace in TRACES), (
+        "the search does not find the value in etcd"
+    )
     return [
         str(path)
-        for path in told.cluster.state.home.rglob("*")
+        for path in recorder.cluster.state.home.rglob("*")
         if path.is_file()
         and not path.is_symlink()
         and etcd not in path.parents
@@ -147,38 +153,40 @@ def _bytes(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
-def test_secret_value_reaches_only_the_run(told: Told) -> None:
-    until(lambda: _waits_for_its_secret(told), "the run waits for its Secret", RUN_S)
-    told.cluster.kubectl(
+def test_secret_value_reaches_only_the_run(recorder: CommandRecorder) -> None:
+    until(lambda: _waits_for_its_secret(recorder), "the run waits for its Secret", RUN_S)
+    recorder.cluster.kubectl(
         *("create", "secret", "generic", "tracking", "-n", NAMESPACE),
         f"--from-literal=TRACKING_TOKEN={VALUE}",
     )
     until(
-        lambda: [p for p in told.pods() if p["status"]["phase"] == "Succeeded"],
+        lambda: [p for p in recorder.pods() if p["status"]["phase"] == "Succeeded"],
         "the run has trained to its end",
         RUN_S,
     )
     # A machine so busy that the Secret came late has sent the run back to its queue meanwhile.
-    [pod] = [p for p in told.pods() if p["status"]["phase"] == "Succeeded"]
+    [pod] = [p for p in recorder.pods() if p["status"]["phase"] == "Succeeded"]
     [variable] = [
         one for one in pod["spec"]["containers"][0]["env"] if one["name"] == "TRACKING_TOKEN"
     ]
     source = {"secretKeyRef": {"name": "tracking", "key": "TRACKING_TOKEN"}}
     assert variable == {"name": "TRACKING_TOKEN", "valueFrom": source}
 
-    config_file = ["--config-file", str(told.stack_file)]
-    told.pulumi("preview", "--diff", *config_file)
-    told.pulumi("refresh", "--yes", *config_file)
-    told.pulumi("stack", "output", "--json", "--show-secrets")
-    told.pulumi("stack", "export", "--show-secrets")
-    told.said.append(json.dumps(render(STACK, stack_values(told.stack_file))))
-    told.told("kubectl", "describe", "pods,jobs,workloads", "-n", NAMESPACE)
-    told.told("kubectl", "get", "events,pods,jobs,configmaps", "-n", NAMESPACE, "-o", "yaml")
-    told.told("kubectl", "logs", "-n", NAMESPACE, pod["metadata"]["name"])
+    config_file = ["--config-file", str(recorder.stack_file)]
+    recorder.pulumi("preview", "--diff", *config_file)
+    recorder.pulumi("refresh", "--yes", *config_file)
+    recorder.pulumi("stack", "output", "--json", "--show-secrets")
+    recorder.pulumi("stack", "export", "--show-secrets")
+    recorder.outputs.append(json.dumps(render(STACK, stack_values(recorder.stack_file))))
+    recorder.record("kubectl", "describe", "pods,jobs,workloads", "-n", NAMESPACE)
+    recorder.record("kubectl", "get", "events,pods,jobs,configmaps", "-n", NAMESPACE, "-o", "yaml")
+    recorder.record("kubectl", "logs", "-n", NAMESPACE, pod["metadata"]["name"])
 
-    leak = told.cluster.state.logs / "leak.log"
+    leak = recorder.cluster.state.logs / "leak.log"
     leak.write_bytes(b"Authorization: Basic " + TRACES[1])
-    assert _traces(told) == [str(leak)]
+    assert _traces(recorder) == [str(leak)]
     leak.unlink()
-    assert _traces(told) == []
-    assert not [text for text in told.said if any(trace in text.encode() for trace in TRACES)]
+    assert _traces(recorder) == []
+    assert not [
+        text for text in recorder.outputs if any(trace in text.encode() for trace in TRACES)
+    ]

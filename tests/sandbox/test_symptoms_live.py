@@ -1,4 +1,4 @@
-"""Each kind of trouble made for real, on the real scheduler and with the real trainer, and named by `why`."""
+"""Real failures on the real scheduler and with the real trainer, diagnosed by `why`."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ LONELY = r"""
 exec python -m training.trainer.launch --nnodes=2 --nproc-per-node=1 --rdzv-id=lonely \
     --rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:29499 --rdzv-conf=join_timeout=1 -m this
 """
-"""The first of two pods, and there is no second."""
+"""The first of two pods; the second is missing."""
 
 TORN = f"""{TRAIN}
 mkdir -p /work/torn/checkpoints/step-00000005
@@ -102,7 +102,7 @@ exec python -m training.trainer --config /work/config.yaml --run-dir /work/torn
 
 @pytest.fixture(scope="module")
 def broken(staged_team: Cluster) -> None:
-    """Runs that break side by side: what takes time is to load torch."""
+    """Failing runs, started in parallel because loading torch is slow."""
     for name, script in (("lonely", LONELY), ("torn", TORN), ("hung", HUNG)):
         # Two nodes with a GPU, and three runs.
         asks = {"limits": {"cpu": "100m", "memory": "64Mi"}}
@@ -205,7 +205,7 @@ def _free_port() -> int:
 
 @contextlib.contextmanager
 def prometheus(cluster: Cluster, folder: Path, target: int) -> Iterator[str]:
-    """The URL of a Prometheus that asks one port of this machine every second."""
+    """The URL of a Prometheus that scrapes one local port every second."""
     job: Json = {"job_name": series.TRAINER_JOB, "honor_labels": True}
     job["static_configs"] = [{"targets": [f"127.0.0.1:{target}"]}]
     config = {"global": {"scrape_interval": "1s"}, "scrape_configs": [job]}

@@ -1,4 +1,4 @@
-"""Checks of nodes from the platform's templates, for real: on process nodes, through Kueue."""
+"""Node checks from the platform's templates, run on process nodes through Kueue."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CHECK_S = 90.0
 
 @pytest.fixture(scope="module")
 def checked(cluster: Cluster) -> Iterator[Client]:
-    """The cluster with three process nodes and the platform's checks; all gone in the end."""
+    """The cluster with three process nodes and the platform's checks; deleted at the end."""
     with STACK.deployed(cluster, STACK.objects(STACK.checks(trainer_image()))):
         yield Client(cluster.kubeconfig)
 
@@ -80,7 +80,7 @@ def test_nodes_pass_their_checks_and_a_wrong_mtu_is_reported(
     assert first["validation"] == "collective" and first["world_size"] == 2
     assert first["bandwidth_gbps"] > 0 and first["interface"] == "lo"
     assert first["nodes"] == [f"{POOL}-0", f"{POOL}-1"] == sorted({first["node"], second["node"]})
-    # Kubernetes tells a pod its zone from 1.35 on.
+    # Pods know their zone from Kubernetes 1.35 on.
     assert first["zone"] in ("", "z-1")
     [fine] = _lines(cluster, checked, smoke)
     assert fine["ok"] and fine["device"] == "cpu" and fine["model"], fine
@@ -93,9 +93,9 @@ def test_nodes_pass_their_checks_and_a_wrong_mtu_is_reported(
 def test_check_result_is_in_the_termination_message(cluster: Cluster, checked: Client) -> None:
     selector = "batch.kubernetes.io/job-name=jumbo"
     [pod] = checked.get(object_path("/api/v1", SPACE, "pods"), labelSelector=selector)["items"]
-    told = pod["status"]["containerStatuses"][0]["state"]["terminated"]
-    assert told["exitCode"] == 1
-    assert json.loads(told["message"])["cause"].startswith("MTU is 65536")
+    ended = pod["status"]["containerStatuses"][0]["state"]["terminated"]
+    assert ended["exitCode"] == 1
+    assert json.loads(ended["message"])["cause"].startswith("MTU is 65536")
 
 
 def test_higher_priority_job_preempts_a_lower_priority_job(
@@ -104,7 +104,7 @@ def test_higher_priority_job_preempts_a_lower_priority_job(
     low = _start(checked, "queueing-low")
     workloads = object_path(f"/apis/{naming.KUEUE_API}", SPACE, "workloads")
 
-    def of(job: str) -> Json:
+    def workload_of(job: str) -> Json:
         for item in checked.get(workloads)["items"]:
             if item["metadata"]["ownerReferences"][0]["name"] == job:
                 found: Json = item
@@ -112,11 +112,11 @@ def test_higher_priority_job_preempts_a_lower_priority_job(
         return {}
 
     def holds(job: str) -> bool:
-        return "admission" in of(job).get("status", {})
+        return "admission" in workload_of(job).get("status", {})
 
-    until(lambda: holds(low), "the first has its place")
+    until(lambda: holds(low), "the first job is admitted")
     high = _start(checked, "queueing-high")
-    until(lambda: holds(high) and not holds(low), "the second has taken it")
-    [told] = _lines(cluster, checked, high)
-    assert told["ok"] and told["validation"] == "queueing-high"
-    until(lambda: holds(low), "the first has it again")
+    until(lambda: holds(high) and not holds(low), "the second job has preempted it")
+    [result] = _lines(cluster, checked, high)
+    assert result["ok"] and result["validation"] == "queueing-high"
+    until(lambda: holds(low), "the first job is admitted again")

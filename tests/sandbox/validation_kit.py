@@ -1,4 +1,4 @@
-"""The platform's checks of nodes on process nodes of their own, beside whatever else the cluster has."""
+"""The platform's node checks on their own process nodes, alongside other objects in the cluster."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class CheckedStack:
 
     @property
     def platform(self) -> Platform:
-        """What the stack promises its runs."""
+        """The Platform record of the stack."""
         return platform_record.platform(self._config, self.name)
 
     @property

@@ -21,7 +21,7 @@ _MAX_PROBLEMS = 5
 
 
 def pod(cluster: Cluster, obj: Object) -> Progress:
-    """Ready when its condition says so, or when it has succeeded."""
+    """Ready when its Ready condition is true, or when it has succeeded."""
     phase = at(obj, ("status", "phase"))
     if phase == "Succeeded" or is_true(obj, "Ready"):
         return READY

@@ -70,7 +70,7 @@ def test_a_secret_key_is_decoded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "says"),
+    ("source", "message"),
     [
         ({"configMapKeyRef": {"name": "none", "key": "k"}}, "configmap 'none' not found"),
         ({"secretKeyRef": {"name": "s", "key": "z"}}, "couldn't find key z in secret 's'"),
@@ -81,8 +81,8 @@ def test_a_secret_key_is_decoded() -> None:
         ({"fileKeyRef": {}}, "^env X: valueFrom .* is not supported"),
     ],
 )
-def test_invalid_reference_is_named(source: Json, says: str) -> None:
-    with pytest.raises(InvalidReference, match=says):
+def test_invalid_reference_is_named(source: Json, message: str) -> None:
+    with pytest.raises(InvalidReference, match=message):
         _environment({"name": "X", "valueFrom": source})
 
 

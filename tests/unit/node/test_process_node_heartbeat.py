@@ -1,4 +1,4 @@
-"""What a process node says of itself, its probes, and the volumes that it provides."""
+"""Status of a process node, its probes, and the volumes that it provides."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_sources_with_another_digest_are_rejected_without_leftovers(
 
 
 @pytest.mark.parametrize(
-    ("reference", "says"),
+    ("reference", "message"),
     [
         ("sandbox.trainyard.dev/host", "not pinned"),
         ("sandbox.trainyard.dev/host@sha256:12", "not pinned"),
@@ -66,9 +66,9 @@ def test_sources_with_another_digest_are_rejected_without_leftovers(
     ],
 )
 def test_unsupported_images_are_rejected_by_name(
-    state: paths.State, reference: str, says: str
+    state: paths.State, reference: str, message: str
 ) -> None:
-    with pytest.raises(ImageError, match=says):
+    with pytest.raises(ImageError, match=message):
         resolve_image(reference, state)
 
 

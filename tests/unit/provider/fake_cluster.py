@@ -1,4 +1,4 @@
-"""A cluster in memory, as far as the provider's operations look at one."""
+"""In-memory cluster with what the provider's operations use."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from sandbox.pulumi_plugin import engine_address
 
 
 def environment_at(folder: Path) -> Path:
-    """A virtual environment as far as the language host looks at one; returns its Python."""
+    """Create the parts of a virtual environment that the language host uses; return its Python."""
     python = folder / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.symlink_to(sys.executable)

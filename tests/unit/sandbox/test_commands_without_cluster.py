@@ -1,4 +1,4 @@
-"""Commands that need a cluster say so in one line where there is none."""
+"""Commands that need a cluster report its absence in one line."""
 
 from __future__ import annotations
 

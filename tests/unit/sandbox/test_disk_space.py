@@ -15,7 +15,7 @@ from tests.unit.snapshots import Snapshot
 
 @pytest.fixture(autouse=True)
 def a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half a GiB is free, wherever one looks."""
+    """Make every file system report half a GiB of free space."""
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2**29))
 
 

@@ -1,4 +1,4 @@
-"""Simulated GPUs look to Prometheus as dcgm-exporter 4.8 would show real ones."""
+"""Metrics of simulated GPUs have the format of dcgm-exporter 4.8."""
 
 from __future__ import annotations
 
@@ -115,8 +115,8 @@ def test_utilization_of_new_and_replaced_processes_is_at_most_one() -> None:
 
 def test_cpu_queueing_time_counts_as_gpu_utilization() -> None:
     ran, queued, _ = map(int, Path("/proc/self/schedstat").read_text().split())
-    told = usage._computing_s(os.getpid())
-    assert told >= (ran + queued) / 1e9 > time.thread_time() / 2
+    computing_s = usage._computing_s(os.getpid())
+    assert computing_s >= (ran + queued) / 1e9 > time.thread_time() / 2
     assert usage._computing_s(2**31 - 1) == 0.0
 
 

@@ -31,18 +31,18 @@ def official(folder: Path) -> Path:
     return binary
 
 
-def choose(state: paths.State, asked: str = "", said: list[str] | None = None) -> str:
+def choose(state: paths.State, asked: str = "", messages: list[str] | None = None) -> str:
     return plugins.install_plugin(
-        AWS, state, TOOLS, asked, (said if said is not None else []).append
+        AWS, state, TOOLS, asked, (messages if messages is not None else []).append
     )
 
 
 def test_unavailable_official_plugin_selects_the_stand_in_and_reports_it_once(
     state: paths.State, texts: Snapshot
 ) -> None:
-    said: list[str] = []
-    assert choose(state, said=said) == choose(state, said=said) == "standin"
-    texts.check("no official plugin", said)
+    messages: list[str] = []
+    assert choose(state, messages=messages) == choose(state, messages=messages) == "standin"
+    texts.check("no official plugin", messages)
     script = (AWS.place(state) / AWS.binary).read_text()
     assert "-m sandbox.aws_preview aws" in script
 

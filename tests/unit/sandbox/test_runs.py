@@ -1,4 +1,4 @@
-"""What `wait` and `status` say of a run, from the cluster's objects and the trainer's files."""
+"""Run status of `wait` and `status`, from the cluster's objects and the trainer's files."""
 
 from __future__ import annotations
 

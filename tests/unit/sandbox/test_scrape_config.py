@@ -1,4 +1,4 @@
-"""What a sandbox's Prometheus asks: every job that rules know, as nobody in particular."""
+"""The scrape configuration of the sandbox's Prometheus: every job of the rules, with read-only access."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ DEADLINE_S = 20.0
 
 
 class Supervised:
-    """A supervisor of one sleeping service, in a folder of its own."""
+    """A supervisor of one sleeping service, in its own folder."""
 
     def __init__(self, home: Path) -> None:
         self.state = paths.State(home)
