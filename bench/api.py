@@ -59,7 +59,7 @@ class Api:
         return answer
 
     def text(self, path: str) -> str:
-        """An answer that is not JSON, such as metrics."""
+        """Return a response that is not JSON, such as metrics."""
         return self._send("GET", path, {}).decode()
 
     def list_names(self, path: str) -> list[tuple[str, str]]:
@@ -95,7 +95,7 @@ class Api:
                 raise
 
     def is_deleted(self, path: str) -> bool:
-        """Whether there is no such object."""
+        """Whether the object does not exist."""
         try:
             self.get(path)
         except ApiError as error:

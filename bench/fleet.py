@@ -52,7 +52,7 @@ _ARM_KINDS: Final = frozenset(
         "ValidatingAdmissionPolicyBinding",
     }
 )
-"""What makes the configuration. The rest is there for both: it binds only the teams' namespaces."""
+"""Kinds of the compared configuration; other objects apply to both, in team namespaces only."""
 _ORDER: Final = ("Namespace", "Topology", "ResourceFlavor", "Cohort", "ClusterQueue", "LocalQueue")
 
 TRAINYARD_ARM: Final = "ours"

@@ -36,7 +36,7 @@ class Gang:
 
 
 def fitting_sizes(platform: Platform) -> tuple[int, ...]:
-    """Sizes that fit: a gang is admitted to one pool as a whole."""
+    """Return sizes that fit: a gang is admitted to one pool."""
     smallest = min(pool.max for pool in platform.pools)
     return tuple(size for size in SIZES if size <= smallest)
 
@@ -57,7 +57,7 @@ def generate_gangs(
 
 
 def render_gang(gang: Gang, platform: Platform) -> Json:
-    """The Job or JobSet as its launcher renders it, less the volumes, which simulated nodes lack."""
+    """Return the launcher's Job or JobSet without volumes, which simulated nodes lack."""
     tier = dict(fleet.TEAMS)[gang.team]
     launcher = "jobset" if gang.jobset else "job" if gang.size == 1 else "indexed-job"
     run = RunSpec(

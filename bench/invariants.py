@@ -33,7 +33,7 @@ class GangRecord:
     times_finished: int = 0
     succeeded: bool = False
     size: int = 0
-    """Pods that it asks for."""
+    """Number of pods requested."""
     evictions: Counter[str] = field(default_factory=Counter)
     """By reason."""
     pods: set[str] = field(default_factory=set)
@@ -45,7 +45,7 @@ class GangRecord:
 
     @property
     def holds(self) -> bool:
-        """Whether it has its quota now."""
+        """Whether it holds quota now."""
         return bool(self.admissions) and self.admissions[-1][1] is None
 
 
@@ -73,11 +73,11 @@ class InvariantChecker:
         self.peak_total = 0
         self.gangs: dict[Key, GangRecord] = defaultdict(GangRecord)
         self.over_after_restart: list[str] = []
-        """Admissions over quota while Kueue had just been started; told apart, since their cause is known."""
+        """Admissions over quota while Kueue had just been started; counted separately: a known cause."""
         self._restarting_until = 0.0
         self.late_pods = 0
-        """Pods that came to a node when their gang had been sent back already: the scheduler had not heard of it
-        yet, and the Job controller takes them away again."""
+        """Pods scheduled after the eviction of their gang: the scheduler had not observed it yet; the Job
+        controller deletes them."""
         self.violations = 0
         self.messages: list[str] = []
         self.events = 0

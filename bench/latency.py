@@ -1,4 +1,4 @@
-"""How long the API server takes to answer, from the histograms that it keeps itself."""
+"""Latency of the API server, from its own histograms."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Observer:
         """See `Ledger`."""
         self.checker = InvariantChecker(gpus, with_pods=with_pods)
         self.on_workload: Callable[[Any], None] | None = None
-        """Is given each Workload, too, as it was after an event."""
+        """Receive each Workload after an event."""
         self.lock = threading.Lock()
         self._api = api
         self._stop = threading.Event()
@@ -83,7 +83,7 @@ class Observer:
         def behind() -> int:
             return self.count(lambda gang: len(gang.done) < gang.size)
 
-        # Pods that are still missing then are missing: the ledger says of which gangs.
+        # Pods still missing after the deadline are reported by the invariant checker, with their gangs.
         with contextlib.suppress(TimeoutError):
             wait_until(lambda: not behind(), "the watch of pods caught up", deadline_s)
 

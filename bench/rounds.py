@@ -29,15 +29,15 @@ _KINDS: Final = (
     "batch/v1/jobs",
     f"{naming.KUEUE_API}/workloads",
 )
-"""What a load is made of; a Workload that belongs to one of the others is gone with it."""
+"""Kinds of a load; Workloads owned by the others are deleted with them."""
 
 Progress = Callable[[int], None]
-"""Is told again and again how many gangs have finished."""
+"""Receives the number of finished gangs repeatedly."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoundResult:
-    """What one round has shown."""
+    """Results of one round."""
 
     arm: str
     gangs: int

@@ -1,4 +1,4 @@
-"""What repeated measurements say, without assuming how they are spread."""
+"""Statistics of repeated measurements that assume no distribution."""
 
 from __future__ import annotations
 

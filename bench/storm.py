@@ -23,14 +23,14 @@ LOW: Final = "low"
 HIGH: Final = "high"
 _LOW_PRIORITY: Final = "best-effort-training"
 RESTART_S: Final = 20.0
-"""From when Kueue answers again after a death until it surely knows all of its queues.
+"""Seconds from Kueue's first answer after a kill until it has certainly read all queues.
 
 The scheduler of Kueue 0.15 starts while its ClusterQueues are still being read: its `Start` waits for nothing.
 A queue that is read early may borrow from the cohort what gangs of a queue that is not read yet hold. Their pods
-find no free node and wait; they are told apart from what must never happen.
+find no free node and wait; these admissions are counted separately from violations.
 """
 FULL_FRACTION: Final = 0.5
-"""The high priority comes when so much of the fleet is taken."""
+"""Share of the fleet in use at which high priority gangs are submitted."""
 
 Progress = Callable[[str, int, int], None]
 
@@ -61,7 +61,7 @@ class Kill:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What the storm left."""
+    """Results of the storm."""
 
     size: Size
     seconds: float
@@ -76,7 +76,7 @@ class Outcome:
     """GPUs in use at once, as a part of all."""
     kills: tuple[Kill, ...]
     over_after_restart: tuple[str, ...]
-    """Admissions over quota from a death of Kueue until RESTART_S after it answered again."""
+    """Admissions over quota from a kill of Kueue until RESTART_S after its next answer."""
     late_pods: int
     """See `Ledger.late_pods`."""
     violations: int
@@ -84,7 +84,7 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        """Whether all that must hold held."""
+        """Whether all assertions held."""
         size = self.size
         return (
             (self.finished[LOW], self.finished[HIGH]) == (size.low, size.high)
@@ -165,7 +165,7 @@ def run(cluster: Embedded, size: Size, notify: Progress) -> Outcome:
 
 
 class _Killer:
-    """Kills what is due whenever it is asked."""
+    """Kills the controllers that are due at each call."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class _Killer:
             self.done.append(replace(self._left.pop(0), at=round(at, 1)))
 
     def _follow_kueue(self) -> None:
-        """Move the end of its restart on for as long as it does not answer."""
+        """Extend the end of its restart while it does not answer."""
         if self._kueue_is_away:
             self._observer.restarting(monotonic() + RESTART_S)
             self._kueue_is_away = not self._cluster.answers("kueue")

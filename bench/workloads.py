@@ -49,7 +49,7 @@ def _topology(annotations: dict[str, str]) -> dict[str, str]:
 
 
 class WorkloadFinisher:
-    """Ends each Workload as soon as it is heard to be admitted; writes from threads of its own."""
+    """Finishes each Workload on its admission event, from separate threads."""
 
     def __init__(self, api: Api, workloads: str) -> None:
         """`workloads`: the path under which Workloads are in the version that is watched."""

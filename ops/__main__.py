@@ -160,22 +160,22 @@ def _namespace_exists(cluster: Cluster, namespace: str) -> bool:
 
 
 def _drain(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
-    def say(text: str) -> None:
+    def show(text: str) -> None:
         console.print(text, highlight=False, soft_wrap=True)
 
-    left = drain.drain(cluster, args.team, args.timeout, say)
+    left = drain.drain(cluster, args.team, args.timeout, show)
     team = f" --team {args.team}" if args.team else ""
     if not left.empty:
         for pod in left.pods:
-            say(f"  still running: {pod}")
-        say(
+            show(f"  still running: {pod}")
+        show(
             f"Not drained after {args.timeout:g} s; run python -m ops drain{team} to continue waiting."
         )
         return 1
-    say("Drained: nothing runs, queued runs wait.")
+    show("Drained: nothing runs, queued runs wait.")
     for job in drain.manual_drill_jobs(cluster, args.team):
-        say(f"Before pulumi destroy: kubectl delete {job} (its pod holds the team's volume).")
-    say(f"Next: python -m ops resume{team} reopens the queues; pulumi destroy deletes the stack.")
+        show(f"Before pulumi destroy: kubectl delete {job} (its pod holds the team's volume).")
+    show(f"Next: python -m ops resume{team} reopens the queues; pulumi destroy deletes the stack.")
     return 0
 
 

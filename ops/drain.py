@@ -107,14 +107,14 @@ def manual_drill_jobs(cluster: Cluster, team: str | None) -> list[str]:
     )
 
 
-def drain(cluster: Cluster, team: str | None, timeout_s: float, say: Print) -> Remaining:
+def drain(cluster: Cluster, team: str | None, timeout_s: float, report: Print) -> Remaining:
     """Stop the queues and wait until nothing runs in them, for at most `timeout_s` seconds.
 
     Return what still runs: empty on success. Idempotent: a repeated call continues to wait.
     """
     found = queues(cluster, team)
     for queue in set_policy(cluster, found, HOLD_AND_DRAIN):
-        say(f"{queue}: {HOLD_AND_DRAIN}")
+        report(f"{queue}: {HOLD_AND_DRAIN}")
     deadline = time.monotonic() + timeout_s
     last_line = ""
     while True:
@@ -123,7 +123,7 @@ def drain(cluster: Cluster, team: str | None, timeout_s: float, say: Print) -> R
             f": {', '.join(now.runs)}" if now.runs else ""
         )
         if line != last_line:
-            say(line)
+            report(line)
             last_line = line
         if now.empty or time.monotonic() >= deadline:
             return now

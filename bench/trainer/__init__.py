@@ -3,7 +3,7 @@
 Each module measures one thing against its peers in one run:
 
     SIZES: dict[str, dict[str, int]]         how much, by scale (small, full)
-    run(sizes, seed, told) -> (Markdown, whether all that must hold held)
+    run(sizes, seed, notify) -> (Markdown, whether all assertions held)
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 Progress = Callable[[str, int, int], None]
-"""Receives the activity, the total, and how many are done."""
+"""Receives the activity, the total and the number done."""
 
 
 class Benchmark(Protocol):
@@ -21,7 +21,7 @@ class Benchmark(Protocol):
     SIZES: dict[str, dict[str, int]]
 
     def run(self, sizes: Mapping[str, int], seed: int, notify: Progress) -> tuple[str, bool]:
-        """Measure; the section for RESULTS.md, and whether what must hold held."""
+        """Measure. Return the section of RESULTS.md, and whether all assertions held."""
 
 
 MODULES: dict[str, str] = {

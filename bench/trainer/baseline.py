@@ -75,7 +75,7 @@ def state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str,
 
 
 def save(folder: Path, step: int, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Synchronous; whole once `latest` names it."""
+    """Save synchronously; complete once `latest` names it."""
     from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
     begun = time.perf_counter()
@@ -88,7 +88,7 @@ def save(folder: Path, step: int, model: torch.nn.Module, optimizer: torch.optim
 
 
 def load(folder: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """The step of the newest whole save, once it is loaded; 0 when there is none."""
+    """Load the newest complete save; return its step, or 0 without one."""
     if not (folder / "latest").exists():
         return 0
     from torch.distributed.checkpoint.state_dict import set_state_dict

@@ -131,7 +131,7 @@ def _progress(step: int) -> Progress:
 
 
 class Dcp:
-    """torch.distributed.checkpoint, as it comes; `how` is sync, thread or process."""
+    """torch.distributed.checkpoint, unmodified; `how` is sync, thread or process."""
 
     def __init__(self, folder: Path, state: State, how: str) -> None:
         self._folder, self._state, self._how, self._count = folder, state, how, 0

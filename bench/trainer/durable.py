@@ -40,9 +40,9 @@ class SaveLoadResult:
     save_cpu_s: float
     load_s: float
     bytes: float
-    """Stored, for each byte of state."""
+    """Bytes stored per byte of state."""
     right: bool
-    """Whether every tensor came back as it was."""
+    """Whether every tensor was restored unchanged."""
 
 
 def run(sizes: Mapping[str, int], seed: int, notify: Progress) -> tuple[str, bool]:

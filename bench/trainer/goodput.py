@@ -4,7 +4,7 @@ Both train the same Llama on two ranks of this machine under the same schedule, 
 notice (SIGTERM to the launcher, which is started again once it has ended), half without (SIGKILL of
 a rank under a live launcher). The peer is a plain script under torchrun that saves synchronously
 with dcp at the Young/Daly interval. Time is scaled: minutes stand for hours, so a restart weighs
-far more than it would; the table also says what the measured costs make of one hour between
+far more than it would; the table also extrapolates the measured costs to one hour between
 interruptions. TRAINYARD_TRACES names a folder of recorded traces to use instead of the synthetic ones.
 """
 
@@ -208,8 +208,8 @@ def _row(name: str, played: Mapping[str, ScheduleResult], costs: Mapping[str, Co
 
 
 def _verdict(got: float, goal: float, unit: str) -> str:
-    said = "met" if got >= goal else f"missed by {goal - got:.2f}"
-    return f"{got:.2f}{unit} (goal {goal}{unit}: {said})"
+    result = "met" if got >= goal else f"missed by {goal - got:.2f}"
+    return f"{got:.2f}{unit} (goal {goal}{unit}: {result})"
 
 
 def _section(

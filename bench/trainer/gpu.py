@@ -1,4 +1,4 @@
-"""The trainer on this machine's GPUs against a bare loop; where there is none, a section that says so."""
+"""Compare the trainer on this machine's GPUs with a bare loop; without a GPU, return a note."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ ARMS: Final[Mapping[str, dict[str, Any]]] = {
     "trainer, FSDP2": {"parallel": {"shard": 0}},
     "trainer, FSDP2, compiled": {"parallel": {"shard": 0}, "blocks": {"compile": True}},
 }
-"""What differs from the trainer's defaults; `shard: 0` stands for all ranks."""
+"""Settings that differ from the trainer's defaults; `shard: 0` means all ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +169,7 @@ def _run_trainer(settings: Mapping[str, Any], folder: Path, ranks: int) -> Resul
 
 
 def parse_metrics(text: str) -> Result:
-    """What metrics.jsonl says of the steps after warming up."""
+    """Return the results in metrics.jsonl, without the warm-up steps."""
     steps = [json.loads(line) for line in text.splitlines()]
     counted = steps[WARMUP_STEPS:]
     shares = [step["mfu"] for step in counted if step["mfu"] is not None]

@@ -20,7 +20,7 @@ from bench.trainer import Progress, host_arms, peers
 
 SIZES: dict[str, dict[str, int]] = {"small": {"pairs": 100}, "full": {"pairs": 1000}}
 GOAL_MS: Final = 0.1
-"""The most that ours may cost above the bare loop, after `performance.md` P7."""
+"""Maximum cost of the trainer above the bare loop, from `performance.md` P7."""
 _MODULE: Final = "bench.trainer.host_arms"
 _TIMEOUT_S: Final = 900.0
 _BREAKDOWN: Final = (
@@ -65,7 +65,7 @@ def run(sizes: Mapping[str, int], seed: int, notify: Progress) -> tuple[str, boo
 
 
 def measure(name: str, folder: Path, pairs: int) -> dict[str, Any]:
-    """What the arm's process answers. Raises PeersError."""
+    """Return the results of the arm's process. Raises PeersError."""
     asked = {"arm": name, "folder": str(folder), "pairs": pairs}
     threads = {"OMP_NUM_THREADS": "1"}
     if name in ("accelerate", "trainer"):
@@ -111,7 +111,7 @@ def difference_ms(arm: Sequence[float], bare: Sequence[float]) -> tuple[float, f
 
 
 def prepare(folder: Path, seed: int) -> None:
-    """A token file for all arms, a dataset and a configuration for ours."""
+    """Write a token file for all arms, and a dataset and a configuration for the trainer."""
     generator = random.Random(seed)
     texts = folder / "texts"
     texts.mkdir()

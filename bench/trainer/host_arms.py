@@ -95,7 +95,7 @@ def main() -> None:
     folder = Path(asked["folder"])
     torch.set_num_threads(1)
     answers = os.dup(1)
-    os.dup2(2, 1)  # whatever libraries print is no answer
+    os.dup2(2, 1)  # keep what libraries print out of the results
     pairs = PairedSteps(bare=baseline_step(folder), wanted=asked["pairs"])
     with ExitStack() as stack:
         ARMS[asked["arm"]](folder, stack, pairs)

@@ -16,7 +16,7 @@ from bench.trainer.state import State, make_state
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerState:
-    """What the measuring process has made."""
+    """State and arms of the measuring process."""
 
     state: State
     arms: dict[str, CheckpointBackend]
@@ -44,7 +44,7 @@ def worker_state() -> WorkerState:
 
 def _set_up(folder: Path, names: Mapping[str, str], megabytes: int, seed: int) -> None:
     log = os.open(folder / "worker.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(log, 2)  # what libraries say while they work; errors come back as exceptions
+    os.dup2(log, 2)  # output of libraries; errors are raised as exceptions
     import torch
 
     from training.trainer import config

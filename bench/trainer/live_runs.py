@@ -1,4 +1,4 @@
-"""Runs of two ranks that benchmarks start, watch, kill and start again: ours and a plain one."""
+"""Runs of two ranks that benchmarks start, watch, kill and restart: the trainer and a baseline."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def baseline_run(folder: Path, model: str, steps: int, every: int, restarts: int
 
 
 def prepare_dataset(folder: Path) -> Path:
-    """A small dataset, from the project's own pages."""
+    """Prepare a small dataset from the project's documentation."""
     out = folder / "data"
     command = [sys.executable, "-m", "training.prepare", "--source", str(ROOT / "docs")]
     subprocess.run([*command, "--out", str(out)], cwd=ROOT, check=True, capture_output=True)
@@ -166,7 +166,7 @@ def prepare_dataset(folder: Path) -> Path:
 
 
 def step_and_stall_seconds(run: Path) -> tuple[list[float], list[float]]:
-    """Of each step of a run of ours: its seconds, and those that steps waited for each save."""
+    """Return the seconds of each step of a trainer's run, and the stall of each save."""
     steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     stalls = [step["checkpoint_stall_s"] for step in steps if step["checkpoint_stall_s"]]
     return [b["time"] - a["time"] for a, b in pairwise(steps)], stalls or [0.0]

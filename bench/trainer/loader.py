@@ -37,7 +37,7 @@ TITLES: Final = {
     "mosaic": "mosaicml-streaming",
 }
 PEER_GOALS: Final = {"torchdata": 8.0, "litdata": 14.0, "nanogpt": 20.0, "mosaic": 200.0}
-"""How many times faster ours is to be, after `performance.md` P5."""
+"""Required speed-up of the trainer's loader, from `performance.md` P5."""
 RESUMABLE: Final = ("ours", "torchdata", "litdata", "mosaic")
 GATHER_GOAL: Final = 0.9
 RESUME_GOAL_MS: Final = 2.0
@@ -72,7 +72,7 @@ class Worker:
         self._answer()
 
     def ask(self, what: str, amount: float) -> Any:
-        """Its answer. Raises PeersError when it is gone."""
+        """Return its answer. Raises PeersError if the process has ended."""
         assert self._process.stdin
         print(json.dumps([what, amount]), file=self._process.stdin, flush=True)
         return json.loads(self._answer())
@@ -230,7 +230,7 @@ def table(
 
 
 def speed_cells(arm: str, title: str, speeds: Speeds) -> list[str]:
-    """One row: median, ratio of ours to this, goal, and whether it was met."""
+    """Return one row: median, ratio of the trainer's loader to this one, goal and verdict."""
     cells = [title, f"{statistics.median(speeds[arm]):,.0f}", "", "", ""]
     if arm in ("ours", "ours_ahead"):
         return cells

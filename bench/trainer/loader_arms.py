@@ -124,7 +124,7 @@ class NanoGpt:
 
 
 class Samples(torch.utils.data.Dataset[torch.Tensor]):
-    """A plain map-style dataset: what one gives to a DataLoader."""
+    """A plain map-style dataset for a DataLoader."""
 
     def __init__(self, task: ReadTask) -> None:
         self._tokens = task.tokens()
@@ -139,7 +139,7 @@ class Samples(torch.utils.data.Dataset[torch.Tensor]):
 
 
 class StatefulLoader:
-    """What goes on from the state that a loader gave after a part of an epoch."""
+    """Resumes from the state of a loader after a part of an epoch."""
 
     def __init__(self, task: ReadTask) -> None:
         self._task = task
@@ -204,7 +204,7 @@ class Mosaic:
         self._samples = (os.path.getsize(task.folder / "tokens.bin") // 2 - 1) // task.length
 
     def loader(self) -> Any:
-        """A new one; the same folder under another name, for it refuses to open one twice."""
+        """Return a new loader, over a link: the library refuses to open a folder twice."""
         from streaming import StreamingDataLoader, StreamingDataset
 
         place = Path(tempfile.mkdtemp(dir=self._task.folder)) / "mds"
@@ -222,7 +222,7 @@ class Mosaic:
                 yield rows["tokens"][:, :-1].numel()
 
     def resume(self, part: float) -> tuple[float, int]:
-        """From a state as its loader gives it."""
+        """Return a loader resumed from a state."""
         state = {
             "epoch": 0,
             "sample_in_epoch": int(part * self._samples),
@@ -234,7 +234,7 @@ class Mosaic:
 
 
 def timed_resume(make: Callable[[], Any], state: bytes) -> tuple[float, int]:
-    """A new loader that goes on from a state, to its first batch."""
+    """Measure a new loader from a saved state to its first batch."""
     begun = time.perf_counter()
     loader = make()
     loader.load_state_dict(pickle.loads(state))  # noqa: S301 - made above
@@ -268,11 +268,11 @@ def speed(batches: Iterator[int], seconds: float) -> tuple[int, float]:
 
 
 def main() -> None:
-    """Answer until standard input ends."""
+    """Serve requests until standard input ends."""
     name, folder, length, batch, seed = sys.argv[1:]
     torch.set_num_threads(1)
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # whatever libraries print is no answer
+    os.dup2(2, 1)  # keep what libraries print out of the results
     arm = ARMS[name](
         ReadTask(folder=Path(folder), length=int(length), batch=int(batch), seed=int(seed))
     )

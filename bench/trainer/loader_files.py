@@ -33,7 +33,7 @@ SAMPLES_PER_CHUNK: Final = 2048
 
 
 def write_tokens(folder: Path, tokens: int, seed: int) -> None:
-    """tokens.bin, and a dataset of ours with the same tokens in shards of the default size."""
+    """Write tokens.bin, and the same tokens as the trainer's dataset in default shards."""
     generator = np.random.default_rng(seed)
     found = generator.integers(0, VOCABULARY, size=tokens, dtype=np.uint16)
     found.tofile(folder / "tokens.bin")
@@ -50,7 +50,7 @@ def write_tokens(folder: Path, tokens: int, seed: int) -> None:
 
 
 def write_sparse(folder: Path, tokens: int) -> None:
-    """A dataset of ours that is mostly holes: as long as that, and no larger than a page."""
+    """Write a dataset of `tokens` tokens as sparse files, which occupy almost no disk."""
     place = folder / "sparse" / "ours" / "new"
     place.mkdir(parents=True)
     shards = []
@@ -107,7 +107,7 @@ def litdata_part(folder: str, part: int) -> Iterator[Any]:
 
 
 def write_litdata(folder: Path, length: int) -> None:
-    """Chunks of tokens, as its documentation shows for language models."""
+    """Yield chunks of tokens as the library's documentation does for language models."""
     from litdata import TokensLoader, optimize
 
     optimize(

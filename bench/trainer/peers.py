@@ -30,11 +30,11 @@ INSTALL_S: Final = 900.0
 
 
 class PeersError(Exception):
-    """The environment cannot be made, or a measurement in it failed; one line."""
+    """The environment cannot be created, or a measurement in it failed; one line."""
 
 
 def python() -> Path:
-    """The peers' interpreter; makes the environment first where it is not there (a minute, once).
+    """Return the peers' interpreter; create its environment if missing (a minute, once).
 
     Raises PeersError.
     """
@@ -55,23 +55,23 @@ def python() -> Path:
 
 def measure(
     module: str,
-    asked: Mapping[str, Any],
+    request: Mapping[str, Any],
     timeout_s: float,
     *,
     environment: Mapping[str, str] | None = None,
     before: tuple[str, ...] = (),
 ) -> Any:
-    """What `module` answers when it is run with the peers' interpreter and told `asked`.
+    """Run `module` with the peers' interpreter and `request` on standard input; return its result.
 
-    `before` goes in front of `-m module`, for a launcher: ("-m", "torch.distributed.run", ...).
-    Raises PeersError with the last line of what it said, also when it takes over `timeout_s`.
+    `before` precedes `-m module`, for a launcher: ("-m", "torch.distributed.run", ...).
+    Raises PeersError with the last line of its standard error, and after `timeout_s`.
     """
     command = [str(python()), *before, "-m", module]
     try:
         done = subprocess.run(
             command,
             cwd=ROOT,
-            input=json.dumps(asked),
+            input=json.dumps(request),
             capture_output=True,
             text=True,
             timeout=timeout_s,
@@ -82,8 +82,8 @@ def measure(
         raise PeersError(f"{module}: still running after {timeout_s:.0f} s") from None
     lines = done.stdout.strip().splitlines()
     if done.returncode != 0 or not lines:
-        said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise PeersError(f"{module}: exit code {done.returncode}: {said}")
+        cause = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise PeersError(f"{module}: exit code {done.returncode}: {cause}")
     try:
         return json.loads(lines[-1])
     except json.JSONDecodeError:
@@ -128,10 +128,10 @@ def _link_site_packages(venv: Path) -> None:
 
 def _index_options() -> list[str]:
     """uv does not read pip's configuration: hand a mirror that is set there on to it."""
-    asked = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
+    command = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
     mirror = os.environ.get("PIP_INDEX_URL", "")
     if not mirror:
-        done = subprocess.run(asked, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         mirror = done.stdout.strip()
     return ["--index-url", mirror] if mirror else []
 
@@ -139,12 +139,12 @@ def _index_options() -> list[str]:
 def _run(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_S, check=False)
     if done.returncode != 0:
-        said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise PeersError(f"{Path(command[0]).name}: exit code {done.returncode}: {said}")
+        cause = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise PeersError(f"{Path(command[0]).name}: exit code {done.returncode}: {cause}")
 
 
 def _cache() -> Path:
-    """Where the sandbox keeps what it built, too."""
+    """Return the cache folder, shared with the sandbox."""
     if named := os.environ.get("TRAINYARD_CACHE"):
         return Path(named).resolve()
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")

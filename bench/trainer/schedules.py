@@ -49,7 +49,7 @@ def trace_schedule(file: Path, seed: int, mean_s: float, total_s: float) -> list
 
 
 def running_times(instances: list[int]) -> list[int]:
-    """Ticks with capacity before each interruption; what comes after the last one is left out."""
+    """Return the ticks with capacity before each interruption, without those after the last."""
     gaps, ticks = [], 0
     for before, now in pairwise(instances):
         ticks += before > 0

@@ -101,14 +101,14 @@ def measure(name: str, kind: str, steps: int) -> SaveResult:
     begun = time.perf_counter()
     pending = arm.begin()
     returned = time.perf_counter()
-    beside = []
+    during = []
     while not pending.done():
-        beside.append(_step_seconds(step))
+        during.append(_step_seconds(step))
     ended = time.perf_counter()
     pending.wait()
     around += [_step_seconds(step) for _ in range(steps)]
     arm.clear(but_last=False)
-    slowdown = statistics.mean(beside) / statistics.mean(around) - 1 if beside else None
+    slowdown = statistics.mean(during) / statistics.mean(around) - 1 if during else None
     return SaveResult(
         stall_s=(returned - begun) / gigabytes,
         slower=slowdown,

@@ -96,7 +96,7 @@ def run(args: argparse.Namespace, cluster: Cluster, console: Console) -> int:
                 if stages and not args.look:
                     result_store.write(cluster, known)
         now = _now()
-        progress.say("evaluating the checklist")
+        progress.show_progress("evaluating the checklist")
         prometheus = read_inventory(metrics.connect(args.prometheus, cluster))
         rows = checklist(
             take_snapshot(cluster, stack, (team,) if team else stack.teams, known, prometheus, now)
@@ -122,14 +122,14 @@ def _session_jobs(args: argparse.Namespace, cluster: Cluster, progress: Progress
         lease.renew_if_due()
 
     poller = Poller(limit_s=args.timeout, pause=pause)
-    jobs = Jobs(cluster, secrets.token_hex(3), poller, progress.say)
+    jobs = Jobs(cluster, secrets.token_hex(3), poller, progress.show_progress)
     with contextlib.ExitStack() as ending:
         if not args.look:
-            lease.acquire(Poller(limit_s=STALE_S), progress.say)
+            lease.acquire(Poller(limit_s=STALE_S), progress.show_progress)
             ending.callback(lease.release)
             ending.callback(jobs.clear)
             for old in leftover_jobs(cluster):
-                progress.say(f"deleting {old.reference}, left by an earlier session")
+                progress.show_progress(f"deleting {old.reference}, left by an earlier session")
                 cluster.delete(JOBS, old.name, old.namespace)
         yield jobs
 

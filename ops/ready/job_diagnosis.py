@@ -133,9 +133,11 @@ def _exited(pods: Sequence[Json]) -> tuple[str, str] | None:
             ended = (one.get("state") or {}).get("terminated") or {}
             if ended.get("exitCode"):
                 reason = f" ({ended['reason']})" if ended.get("reason") else ""
-                said = sanitize(str(ended.get("message") or "")) or "without a termination message"
+                message = (
+                    sanitize(str(ended.get("message") or "")) or "without a termination message"
+                )
                 return (
-                    f"pod/{objects.name(pod)} exited with {ended['exitCode']}{reason}, {said}",
+                    f"pod/{objects.name(pod)} exited with {ended['exitCode']}{reason}, {message}",
                     "run it again and follow its log: kubectl logs -f",
                 )
     return None

@@ -1,4 +1,4 @@
-"""The whole answer: for scripts as JSON, for people as text while it comes about."""
+"""Results of a check: JSON for scripts, and text for people as it proceeds."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ class Progress:
         about = f"stack {stack.name}, cluster {stack.cluster}, scheduler {stack.scheduler}"
         _print(self._console, escape(about))
 
-    def say(self, text: str) -> None:
+    def show_progress(self, text: str) -> None:
         """Update the status line, which only terminals show."""
         self._status.update(escape(text))
 
     def stage_started(self, number: int, stage: Stage) -> None:
         """Print the stage's name and title."""
-        self.say(stage.title)
+        self.show_progress(stage.title)
         _print(self._console, f"[bold]{number} {stage.name}[/bold] {escape(stage.title)}")
 
     def found(self, check: Check) -> None:

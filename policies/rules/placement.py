@@ -80,7 +80,7 @@ def _term_requires(term: Any) -> bool:
 
 
 def _check_gpu_pod(template: PodTemplate, taint: Taint) -> Iterator[Violation]:
-    """What a pod that asks for GPUs must say."""
+    """Check toleration and placement of a pod that requests GPUs."""
     spec, path = template.spec, template.path
     if template.complete and tolerations_known(spec) and tolerating(spec, taint) is None:
         yield Violation(

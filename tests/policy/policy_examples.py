@@ -88,12 +88,12 @@ WORKLOADS: dict[str, Callable[[Any], Any]] = {
 
 
 def job(pod: Any, labels: Any = None) -> Resource:
-    """A Job around a pod, queued unless told otherwise."""
+    """A Job around a pod, queued by default."""
     return kubernetes("batch/v1:Job", _template(pod), QUEUE if labels is None else labels)
 
 
 def train_job(trainer: Any, labels: Any = None) -> Resource:
-    """A Kubeflow TrainJob, queued unless told otherwise."""
+    """A Kubeflow TrainJob, queued by default."""
     spec = {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer}
     return kubernetes("trainer.kubeflow.org/v1alpha1:TrainJob", spec, labels or QUEUE)
 

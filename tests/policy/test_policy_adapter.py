@@ -1,4 +1,4 @@
-"""What rules are told by way of pulumi_policy, in the pack's own environment."""
+"""Inputs that rules receive through pulumi_policy, in the pack's own environment."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def at_the_end(resources, config):
     return []
 
 
-def told(resource):
+def received(resource):
     return {
         "protected": resource.protected,
         "props": {key: getattr(value, "name", value) for key, value in resource.props.items()},
@@ -57,16 +57,16 @@ pool = PolicyResource(
     "k:p", outputs, "urn:pool", "p", options, None, None, [], {"id": [subnet]}
 )
 
-first = policy(ResourceRule(name="first", description="Told.", check=before))
+first = policy(ResourceRule(name="first", description="Test.", check=before))
 first.validate(ResourceValidationArgs("k:p", inputs, "urn:pool", "p", options, None), print)
-last = policy(StackRule(name="last", description="Told.", check=at_the_end))
+last = policy(StackRule(name="last", description="Test.", check=at_the_end))
 last.validate(StackValidationArgs([pool, subnet]), print)
-print(json.dumps({name: told(resource) for name, resource in seen.items()}))
+print(json.dumps({name: received(resource) for name, resource in seen.items()}))
 """
 
 
 @pytest.fixture(scope="module")
-def told() -> Any:
+def received() -> Any:
     done = subprocess.run(
         [PYTHON, "-c", PROGRAM], cwd=POLICIES, capture_output=True, text=True, timeout=60
     )
@@ -74,21 +74,21 @@ def told() -> Any:
     return json.loads(done.stdout)
 
 
-def test_resource_rules_receive_inputs_and_protection(told: Any) -> None:
-    assert told["before"] == {
+def test_resource_rules_receive_inputs_and_protection(received: Any) -> None:
+    assert received["before"] == {
         "protected": True,
         "props": {"spec": {"nodes": 8}, "size": 2.5, "id": "VALUE"},
         "references": {},
     }
 
 
-def test_stack_rules_receive_inputs_for_unknown_outputs(told: Any) -> None:
-    assert told["end"] == {
+def test_stack_rules_receive_inputs_for_unknown_outputs(received: Any) -> None:
+    assert received["end"] == {
         "protected": True,
         "props": {"spec": {"nodes": 8}, "size": 2.5, "id": "VALUE", "status": "new"},
         "references": {"id": ["urn:subnet"]},
     }
-    assert told["subnet"]["props"] == {}
+    assert received["subnet"]["props"] == {}
 
 
 @pytest.mark.parametrize(

@@ -155,8 +155,8 @@ def test_unknown_encryption_rules_are_checked_on_update() -> None:
 
 
 def test_settings_read_from_aws_are_not_inputs() -> None:
-    told = replace(BUCKET, props={"bucket": "b", "serverSideEncryptionConfiguration": UNKNOWN})
-    assert paths(stack_violations(BUCKET_SETTINGS, [told, block()])) == ["bucket"]
+    unknown = replace(BUCKET, props={"bucket": "b", "serverSideEncryptionConfiguration": UNKNOWN})
+    assert paths(stack_violations(BUCKET_SETTINGS, [unknown, block()])) == ["bucket"]
 
 
 def test_unknown_names_do_not_match() -> None:
@@ -183,8 +183,8 @@ def test_unknown_names_do_not_match() -> None:
 def test_a_bucket_without_a_required_setting_is_rejected(
     others: list[Resource], found: list[tuple[str, str]]
 ) -> None:
-    said = stack_violations(BUCKET_SETTINGS, [BUCKET, *others])
-    assert [(violation.path, violation.urn) for violation in said] == found
+    violations_found = stack_violations(BUCKET_SETTINGS, [BUCKET, *others])
+    assert [(violation.path, violation.urn) for violation in violations_found] == found
 
 
 def test_the_message_names_the_missing_bucket_setting(text: Text) -> None:

@@ -1,4 +1,4 @@
-"""The rule that nothing answers the whole internet."""
+"""The rule against resources open to the internet."""
 
 from __future__ import annotations
 

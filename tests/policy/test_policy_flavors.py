@@ -207,10 +207,10 @@ def test_a_research_team_may_slice_a_pool_of_its_own(how: str) -> None:
     assert stack_violations(TIME_SLICING, own_pool("production", how), tier="gold") == []
 
 
-@pytest.mark.parametrize(("how", "said"), [("timeSlicing", "time-slicing"), ("mps", "MPS")])
-def test_production_requires_whole_gpus(how: str, said: str, text: Text) -> None:
+@pytest.mark.parametrize(("how", "found_mode"), [("timeSlicing", "time-slicing"), ("mps", "MPS")])
+def test_production_requires_whole_gpus(how: str, found_mode: str, text: Text) -> None:
     (found,) = stack_violations(TIME_SLICING, own_pool("production", how))
-    assert found.got.startswith(said)
+    assert found.got.startswith(found_mode)
     text(str(found))
 
 

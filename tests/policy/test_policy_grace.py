@@ -90,8 +90,8 @@ def test_a_shorter_or_unknown_timeout_and_other_programs_pass(command: list[Any]
 def test_the_default_shutdown_timeout_of_torchrun_is_30_seconds(text: Text) -> None:
     found = violations(GRACE_BUDGET, with_command("torchrun", "train.py", grace=30))
     text(str(found[0]))
-    told = [{"name": "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "value": "20"}]
-    assert violations(GRACE_BUDGET, with_command("torchrun", "a.py", grace=30, env=told)) == []
+    timeout = [{"name": "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "value": "20"}]
+    assert violations(GRACE_BUDGET, with_command("torchrun", "a.py", grace=30, env=timeout)) == []
 
 
 def test_the_default_grace_period_is_30_seconds() -> None:
@@ -141,7 +141,7 @@ def test_the_notice_is_the_configured_one() -> None:
 
 
 def record(**fields: Any) -> Resource:
-    """The ConfigMap of a run whose checkpoint may take 40 s, where `fields` say nothing else."""
+    """The ConfigMap of a run whose checkpoint may take 40 s, unless `fields` change it."""
     run = {"grace": {"checkpoint_deadline_s": 40}, "capacity_types": ["on-demand"]} | fields
     props = {
         "metadata": {"name": "demo-v1-0a1b2c3d", "namespace": "team-research"},

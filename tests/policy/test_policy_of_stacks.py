@@ -1,4 +1,4 @@
-"""Each rule finds its mistake in the production stack as committed, and no other rule does."""
+"""Each violation added to the committed production stack is found by exactly one rule."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def test_a_stack_as_committed_obeys_the_rules_as_it_configures_them(stack: str) 
 
 def test_production_is_protected_and_its_budget_is_close_to_its_cost() -> None:
     demanded = {"protected-state": configured("prod")["protected-state"]}
-    said = findings(rendered("dev"), configured("dev") | demanded)
-    assert {finding.partition(":")[0] for finding in said} == {"protected-state"}
+    violations = findings(rendered("dev"), configured("dev") | demanded)
+    assert {finding.partition(":")[0] for finding in violations} == {"protected-state"}
     limit = 0.9 * configured("prod")["hourly-budget"]["limitUsdPerHour"]
     lower = configured("prod") | {"hourly-budget": {"limitUsdPerHour": limit}}
     (finding,) = findings(rendered("prod"), lower)
@@ -142,8 +142,8 @@ def test_each_violation_in_production_is_found_by_one_rule(
 ) -> None:
     resources = copy.deepcopy(rendered("prod"))
     spoil(resources)
-    said = findings(resources, configured("prod"))
-    found = {finding.partition(":")[0] for finding in said}
+    violations = findings(resources, configured("prod"))
+    found = {finding.partition(":")[0] for finding in violations}
     assert len(found) == 1 and found.pop().startswith(rule)
 
 

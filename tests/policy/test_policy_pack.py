@@ -1,4 +1,4 @@
-"""The pack as a whole: what it is called, configured with, and shares with the program."""
+"""The policy pack: rule names, configuration, and names shared with the program."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_table_of_rules_names_every_rule_its_kind_and_its_properties() -> No
     assert {name: bool(kind) for name, kind, _ in rows} == {
         rule.name: isinstance(rule, StackRule) for rule in RULES
     }
-    properties = {name: told for name, _, told in rows}
+    properties = {name: keys for name, _, keys in rows}
     for rule in RULES:
         assert all(f"`{key}`" in properties[rule.name] for key in rule.schema), rule.name
 

@@ -1,4 +1,4 @@
-"""The rule that GPU nodes carry their taints, however they are made."""
+"""The rule that GPU nodes carry their taints, for every kind of node pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rule that production stays off spot unless its run says otherwise."""
+"""The rule that production stays off spot unless its run opts in."""
 
 from __future__ import annotations
 

@@ -172,8 +172,8 @@ def test_a_production_run_on_spot_without_opting_in_is_found(launcher: str) -> N
     resources = made_of(replace(run, capacity_types=("on-demand", "spot")))
     (record,) = [r for r in resources if r.type.endswith(":ConfigMap")]
     record.props["data"]["run.json"] = record.props["data"]["run.json"].replace('"spot"', '"x"')
-    said = findings(resources)
-    assert {finding.partition(":")[0] for finding in said} == {"spot-for-production"}
+    violations = findings(resources)
+    assert {finding.partition(":")[0] for finding in violations} == {"spot-for-production"}
 
 
 def _group(api_version: str) -> str:

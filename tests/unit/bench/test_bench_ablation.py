@@ -1,4 +1,4 @@
-"""What is taken out of the configuration, round by round, is that part and nothing else."""
+"""Each ablation round removes exactly one part of the configuration."""
 
 from __future__ import annotations
 

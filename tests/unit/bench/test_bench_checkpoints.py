@@ -54,7 +54,7 @@ def test_stalls_are_reported_in_copies_and_slower_steps_in_percent() -> None:
     assert "- The call blocks 0.90 (0.90 to 0.90) times one copy; goal at most 1.2; met." in text
     assert "| `dcp.async_save`, thread | 0.600 | 6.00 (6.00 to 6.00) | 1.00 | +8.0% (" in text
     assert text.count("+1.0% (+1.0% to +1.0%); goal at most 2%; met.") == 2
-    assert text.splitlines()[8].endswith("|  |  |")  # torch.save has nothing beside it
+    assert text.splitlines()[8].endswith("|  |  |")  # torch.save has no background part
     worse = {**taken, ("ours", "launches"): stalled(0.13, 0.05)}
     text = stall.table(worse, [0.1] * 10, sizes, 1)
     assert "+5.0% (+5.0% to +5.0%); goal at most 2%; missed by 3.0 points." in text

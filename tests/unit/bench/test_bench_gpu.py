@@ -1,4 +1,4 @@
-"""The benchmark on GPUs: what it says where there is none, and what it counts where there are some."""
+"""The GPU benchmark: its note without a GPU, and which steps count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger finds what it is there to find: each wrong history beside the right one."""
+"""The invariant checker accepts correct histories and finds each violation."""
 
 from __future__ import annotations
 

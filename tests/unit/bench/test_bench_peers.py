@@ -1,4 +1,4 @@
-"""How a measurement in the peers' environment is asked and answered; nothing is installed here."""
+"""Requests and results of measurements in the peers' environment; nothing is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cluster in memory for climbs: it keeps what is created, and plays the controllers of Jobs."""
+"""A cluster in memory for readiness checks; it stores objects and acts as the Job controller."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Key = tuple[str, str, str]
 
 
 class LiveFake:
-    """Answers as ops.cluster.Cluster. `play`: what becomes of a Job as soon as it is made."""
+    """Implements ops.cluster.Cluster. `play` finishes a Job on its creation."""
 
     def __init__(
         self, *items: Json, play: Play | None = None, forbidden: Sequence[str] = ()
@@ -107,7 +107,7 @@ def condition(kind: str, status: str = "True", **more: str) -> Json:
 def ends(
     cluster: LiveFake, job: Json, lines: Sequence[Mapping[str, Any] | str], *, well: bool = True
 ) -> None:
-    """The Job is over: a pod per line, which is the last of its log."""
+    """End the Job with one pod per line, which is the last line of its log."""
     for index, line in enumerate(lines):
         text = line if isinstance(line, str) else json.dumps(line)
         add_pod(cluster, job, index, "Succeeded" if well else "Failed", f"begins\n{text}\n")
@@ -141,7 +141,7 @@ def kind_of(job: Json) -> str:
 
 
 def passes(cluster: LiveFake, job: Json) -> None:
-    """Every Job ends well, a node of its pool a pod, and its lines say so."""
+    """Let every Job succeed with one pod and result line per node."""
     pool = job["metadata"]["labels"].get(naming.POOL, "")
     count = job["spec"].get("parallelism", 1)
     facts = {"device": "cuda", "model": "NVIDIA L4", "driver": "580.1", "world_size": count}
@@ -155,8 +155,8 @@ def passes(cluster: LiveFake, job: Json) -> None:
     ends(cluster, job, lines)
 
 
-def says(kind: str, *lines: Mapping[str, Any] | str, well: bool = False) -> Play:
-    """Jobs of one kind end so; others pass."""
+def job_result(kind: str, *lines: Mapping[str, Any] | str, well: bool = False) -> Play:
+    """Let Jobs of one kind end with these lines; others pass."""
 
     def play(cluster: LiveFake, job: Json) -> None:
         if kind_of(job) == kind:
@@ -194,7 +194,7 @@ TEAMS = [
 
 def facts(*pools: Json, scheduler: str = "kueue") -> Json:
     """The ConfigMap that describes the stack."""
-    told = {
+    contents = {
         "stack": "local",
         "cluster": "sandbox",
         "scheduler": scheduler,
@@ -209,7 +209,7 @@ def facts(*pools: Json, scheduler: str = "kueue") -> Json:
     return {
         "kind": "ConfigMap",
         "metadata": {"name": stack_facts.NAME, "namespace": stack_facts.NAMESPACE},
-        "data": {stack_facts.KEY: json.dumps(told)},
+        "data": {stack_facts.KEY: json.dumps(contents)},
     }
 
 
@@ -261,7 +261,7 @@ def template(
 
 
 def templates(of: str) -> list[Json]:
-    """All of a pool."""
+    """Return all templates of a pool."""
     return [
         template("smoke", of, 2),
         template("collective", of, 2),
@@ -271,7 +271,7 @@ def templates(of: str) -> list[Json]:
 
 
 def whole(play: Play | None = None) -> LiveFake:
-    """A stack of one pool on which everything passes, but queueing, which has no templates."""
+    """A stack of one pool where every stage passes; queueing has no templates."""
     drill = template("restore-drill", namespace="team-serving")
     return LiveFake(
         facts(pool("spot"), scheduler="volcano"),
@@ -283,7 +283,7 @@ def whole(play: Play | None = None) -> LiveFake:
 
 
 class Clock:
-    """Time that passes by resting; `meanwhile` happens at each rest."""
+    """A clock that advances at each pause, which also calls `meanwhile`."""
 
     def __init__(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         self.now = 0.0
@@ -298,7 +298,7 @@ class Clock:
 
 
 def make_session(cluster: LiveFake, clock: Clock | None = None, **changes: Any) -> Session:
-    """A climb on all pools of the cluster's stack."""
+    """Return a session for all pools of the cluster's stack."""
     of = stack_facts.read(cluster)  # type: ignore[arg-type]
     poller = (clock or Clock()).poller()
     usual: dict[str, Any] = {

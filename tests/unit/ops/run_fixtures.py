@@ -230,8 +230,8 @@ def stuck(name: str = "hello-0", message: str = "0/3 nodes are available") -> Js
 
 def log(pod: str, *lines: str, seconds_ago: float = 20, previous: bool = False) -> Log:
     """What the trainer of a pod has written, all of it at the same moment."""
-    told = tuple(Line(time=at(seconds_ago), text=line) for line in lines)
-    return Log(pod=pod, container="trainer", previous=previous, lines=told)
+    written = tuple(Line(time=at(seconds_ago), text=line) for line in lines)
+    return Log(pod=pod, container="trainer", previous=previous, lines=written)
 
 
 def ended(code: int, reason: str = "Error", seconds_ago: float = 10) -> Json:

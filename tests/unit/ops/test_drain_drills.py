@@ -1,4 +1,4 @@
-"""Who drains a stack to take it down is told of the drills whose pods would keep volumes."""
+"""Draining lists the drill Jobs whose pods would hold volumes."""
 
 from __future__ import annotations
 

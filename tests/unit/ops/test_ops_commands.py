@@ -108,8 +108,8 @@ def test_an_unknown_run_lists_the_existing_ones(
     text: Text,
 ) -> None:
     assert call(monkeypatch, stack(), "why", "helo") == 1
-    told = capsys.readouterr().err
-    text(told)
+    output = capsys.readouterr().err
+    text(output)
     with pytest.raises(NoSuchRunError, match=r"^run 'hello': not found"):
         collect.find_run([], "hello")
 
@@ -120,10 +120,10 @@ def test_an_answer_has_a_headline_evidence_and_a_remedy(
     text: Text,
 ) -> None:
     assert call(monkeypatch, stack(), "why", "hello") == 0
-    told = capsys.readouterr().out.splitlines()
-    text(told[0])
-    text(told[1])
-    text(told[2])
+    output = capsys.readouterr().out.splitlines()
+    text(output[0])
+    text(output[1])
+    text(output[2])
 
 
 def test_explain_prints_json(
@@ -260,8 +260,8 @@ def test_drain_that_times_out_lists_remaining_pods(
 ) -> None:
     cluster = stack(workloads=[runs_on()], pods=[pod("a")])
     assert call(monkeypatch, cluster, "drain", "--timeout", "0") == 1
-    told = capsys.readouterr().out
-    text(told)
+    output = capsys.readouterr().out
+    text(output)
 
 
 def test_drain_and_resume_are_idempotent() -> None:

@@ -1,4 +1,4 @@
-"""Kubeconfigs that do not lead to a cluster: one line that says why, and what helps."""
+"""Kubeconfigs without a usable cluster: one line with cause and remedy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ops.collect import NODES
 from tests.unit.snapshots import Text
 
 SERVER = "http://127.0.0.1:1"
-"""Nobody listens on it."""
+"""A port without a listener."""
 
 
 def kubeconfig(folder: Path, *, user: Any = None, server: str = SERVER) -> Path:
@@ -58,9 +58,9 @@ def test_an_invalid_kubeconfig_is_reported_in_one_line(
 ) -> None:
     path = written(tmp_path, content)
     assert front_door.main(["why", "hello", "--kubeconfig", str(path)]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1
-    text(said.replace(str(tmp_path), "FOLDER"))
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    text(message.replace(str(tmp_path), "FOLDER"))
 
 
 def test_a_kubeconfig_without_server_is_reported(tmp_path: Path, text: Text) -> None:
@@ -83,7 +83,7 @@ def _plugin(script: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("script", "message"),
     [
         ("import sys; sys.exit('The SSO session has expired')", "The SSO session has expired"),
         ("print('hello')", "exec: failed to decode process output"),
@@ -91,13 +91,13 @@ def _plugin(script: str) -> dict[str, Any]:
 )
 def test_expired_credentials_are_reported_before_any_request(
     script: str,
-    told: str,
+    message: str,
     tmp_path: Path,
     text: Text,
 ) -> None:
     with pytest.raises(UnknownCallerError) as raised:
         Cluster(kubeconfig(tmp_path, user=_plugin(script)))
-    assert told in str(raised.value)
+    assert message in str(raised.value)
     text(str(raised.value))
 
 
@@ -107,9 +107,9 @@ def test_an_unreachable_api_server_is_named_without_client_internals(
 ) -> None:
     with pytest.raises(UnreachableError) as raised:
         Cluster(kubeconfig(tmp_path)).items(NODES)
-    told = str(raised.value)
-    text(told)
-    assert "ConnectionPool" not in told
+    message = str(raised.value)
+    text(message)
+    assert "ConnectionPool" not in message
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Asking Prometheus: where it is, what is asked, what its answers mean, and that none is needed."""
+"""Queries of Prometheus: its address, the queries, their results, and missing metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of `ops why` and `ops ready` have a row for each word that these may answer with."""
+"""The pages of `ops why` and `ops ready` document every symptom, stage and area."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def words(page: str) -> list[str]:
 
 
 def test_the_page_about_waiting_has_a_row_for_each_symptom_and_for_nothing_else() -> None:
-    told = set(words("docs/why-a-run-waits.md"))
+    documented = set(words("docs/why-a-run-waits.md"))
     text = sources("ops/symptoms")
-    assert set(re.findall(r'symptom="([a-z-]+)"', text)) - told == set()
-    assert [word for word in sorted(told) if f'"{word}"' not in text] == []
+    assert set(re.findall(r'symptom="([a-z-]+)"', text)) - documented == set()
+    assert [word for word in sorted(documented) if f'"{word}"' not in text] == []
 
 
 def test_the_page_about_readiness_has_the_stages_in_their_order() -> None:
@@ -34,5 +34,5 @@ def test_the_page_about_readiness_has_the_stages_in_their_order() -> None:
 def test_the_page_about_readiness_has_each_area_of_the_checklist_once() -> None:
     page = (ROOT / "docs/readiness.md").read_text().split("## Checklist")[1]
     cells = re.findall(r"^\| ([A-Z][^|]+) \|", page, re.MULTILINE)
-    told = [area for cell in cells for area in cell.split(", ")]
-    assert sorted(told) == sorted(re.findall(r'area="([^"]+)"', sources("ops/checklist")))
+    documented = [area for cell in cells for area in cell.split(", ")]
+    assert sorted(documented) == sorted(re.findall(r'area="([^"]+)"', sources("ops/checklist")))

@@ -1,4 +1,4 @@
-"""Rung 1, on nodes as the API server has them."""
+"""Stage 1, on the nodes of the API server."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from ops import __main__ as front_door
 from ops.cluster import UnreachableError
 from ops.objects import Json
 from ops.ready import result_store, stack_facts
-from tests.unit.ops.ready_cluster import LiveFake, kind_of, passes, says, whole
+from tests.unit.ops.ready_cluster import LiveFake, job_result, kind_of, passes, whole
 from tests.unit.snapshots import Text
 
 
@@ -33,18 +33,18 @@ def test_text_output_lists_each_stage_and_then_the_checklist(
     text: Text,
 ) -> None:
     call(monkeypatch, whole())
-    told = capsys.readouterr().out.splitlines()
-    text(told[0])
-    text(told[1])
-    text(told[2].split(None, 1))
-    assert any(line.startswith("Production checklist: ") for line in told)
+    output = capsys.readouterr().out.splitlines()
+    text(output[0])
+    text(output[1])
+    text(output[2].split(None, 1))
+    assert any(line.startswith("Production checklist: ") for line in output)
 
 
 def test_json_output_is_one_object_and_nothing_else_on_stdout(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = {"validation": "smoke", "ok": False, "cause": "XID 79", "remedy": "replace it"}
-    assert call(monkeypatch, whole(says("smoke", bad)), "--json") == 1
+    assert call(monkeypatch, whole(job_result("smoke", bad)), "--json") == 1
     captured = capsys.readouterr()
     answer = json.loads(captured.out)
     assert (answer["stack"], answer["cluster"], answer["sound"]) == ("local", "sandbox", False)
@@ -152,12 +152,12 @@ def test_the_html_report_is_self_contained_and_escapes_text(
     attack = "<script>alert(1)</script><img src=x onerror=alert(1)>"
     bad = {"validation": "smoke", "ok": False, "cause": attack, "remedy": attack}
     file = tmp_path / "page.html"
-    assert call(monkeypatch, whole(says("smoke", bad)), "--html", str(file)) == 1
+    assert call(monkeypatch, whole(job_result("smoke", bad)), "--html", str(file)) == 1
     page = Reader()
     page.feed(file.read_text(encoding="utf-8"))
     assert page.loaded == []
     assert not {"script", "img", "link", "iframe"} & set(page.tags)
     assert attack in page.text
-    assert page.text.count("not reached") == 7  # six rungs, and the sum of them
+    assert page.text.count("not reached") == 7  # six stages, and the sum of them
     for area in ("GPU nodes", "Security", naming.GPU):
         assert area in page.text

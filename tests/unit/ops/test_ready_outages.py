@@ -1,4 +1,4 @@
-"""A climb whose cluster is away for a while: the API server, or a node with its logs."""
+"""Readiness checks during outages of the API server or of a node with its logs."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_log_lost_with_its_node_is_read_from_the_pod_status(text: Text) -> Non
 
 
 def _refuses(error: ClusterError) -> Play:
-    """Jobs are not made, and the caller is told so."""
+    """Rejects the creation of Jobs."""
 
     def play(cluster: LiveFake, job: Json) -> None:
         del cluster.kept[("Job", job["metadata"]["namespace"], job["metadata"]["name"])]

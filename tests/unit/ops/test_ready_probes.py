@@ -1,4 +1,4 @@
-"""Rungs that start a Job per pool: which nodes it gets, and what its end means."""
+"""Stages that start a Job per pool: its nodes, and how its end is judged."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.unit.ops.ready_cluster import (
     add_pod,
     condition,
     facts,
+    job_result,
     make_session,
     nodes,
     passes,
     pool,
-    says,
     template,
     templates,
     whole,
@@ -134,20 +134,20 @@ def test_a_shared_gpu_pool_skips_gang_checks(text: Text) -> None:
 def test_a_failed_result_line_is_the_cause_with_node_and_remedy(text: Text) -> None:
     line = {"validation": "smoke", "node": "spot-1", "ok": False, "cause": "XID 79", "remedy": "go"}
     good = {"validation": "smoke", "node": "spot-0", "ok": True}
-    check = _one(whole(says("smoke", good, line)), SMOKE)
+    check = _one(whole(job_result("smoke", good, line)), SMOKE)
     assert check.outcome == Outcome.FAILED
     text(check.seen)
     assert check.remedy == "go"
 
 
 def test_a_job_that_fails_without_result_line_quotes_its_log_tail(text: Text) -> None:
-    check = _one(whole(says("smoke", "Illegal instruction\x1b[2J")), SMOKE)
+    check = _one(whole(job_result("smoke", "Illegal instruction\x1b[2J")), SMOKE)
     assert check.outcome is Outcome.FAILED
     text(check.seen)
 
 
 def test_succeeded_pods_without_result_line_fail(text: Text) -> None:
-    check = _one(whole(says("smoke", "all fine", well=True)), SMOKE)
+    check = _one(whole(job_result("smoke", "all fine", well=True)), SMOKE)
     assert check.outcome is Outcome.FAILED
     text(check.seen)
 
@@ -249,12 +249,12 @@ def test_a_job_deleted_by_others_is_reported(text: Text) -> None:
 def test_the_lowest_speed_of_all_ranks_is_reported(text: Text) -> None:
     line = {"validation": "train-multi", "ok": True, "device": "cuda", "world_size": 1}
     lines = [{**line, "node": f"spot-{n}", "tokens_per_s": 900 - n} for n in range(2)]
-    check = _one(whole(says("train-multi", *lines, well=True)), MULTI_NODE)
+    check = _one(whole(job_result("train-multi", *lines, well=True)), MULTI_NODE)
     text(check.seen)
 
 
 @pytest.mark.parametrize(
-    ("facts", "told"),
+    ("facts", "shown"),
     [
         ({"runs": 1, "restored": 1, "bytes": 12_938_606}, "1 run, 1 restored, 12.94 MB"),
         ({"runs": 3, "restored": 2, "bytes": 1_400_000_000_000}, "3 runs, 2 restored, 1.4 TB"),
@@ -262,9 +262,9 @@ def test_the_lowest_speed_of_all_ranks_is_reported(text: Text) -> None:
         ({"bytes": 0, "runs": "x"}, "runs x, 0 bytes"),
     ],
 )
-def test_facts_are_formatted_in_readable_units(facts: Json, told: str) -> None:
+def test_facts_are_formatted_in_readable_units(facts: Json, shown: str) -> None:
     line = PodResult(ok=True, pod="p", facts=facts)
-    assert line.text("runs", "restored", "bytes") == told
+    assert line.text("runs", "restored", "bytes") == shown
 
 
 @pytest.mark.parametrize("log", ["", "no JSON", "{broken", '{"other": 1}', '["validation"]'])
@@ -289,8 +289,8 @@ def _lines(*drivers: str, **more: Any) -> list[PodResult]:
 
 
 def _alike(lines: list[PodResult], *types: str) -> Check:
-    told = facts(pool("spot", instanceTypes=list(types or ["g6.xlarge"])))
-    return homogeneity.check_pool(stack_facts.parse(told["data"][stack_facts.KEY]).pools[0], lines)
+    stack = facts(pool("spot", instanceTypes=list(types or ["g6.xlarge"])))
+    return homogeneity.check_pool(stack_facts.parse(stack["data"][stack_facts.KEY]).pools[0], lines)
 
 
 def test_homogeneous_nodes_pass_and_the_deviating_one_is_named(text: Text) -> None:

@@ -1,4 +1,4 @@
-"""The climb as a whole: where it stops, what it leaves behind, and who may climb at a time."""
+"""The whole readiness check: where it stops, what it deletes, and its lease."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.unit.ops.ready_cluster import (
     LiveFake,
     ends,
     facts,
+    job_result,
     kind_of,
     make_session,
     passes,
     pool,
-    says,
     template,
     whole,
 )
@@ -39,11 +39,11 @@ class Heard:
     """A teller that remembers."""
 
     def __init__(self) -> None:
-        self.rungs: list[str] = []
+        self.stages: list[str] = []
 
     def stage_started(self, number: int, stage: Stage) -> None:
-        assert number == len(self.rungs) + 1
-        self.rungs.append(stage.name)
+        assert number == len(self.stages) + 1
+        self.stages.append(stage.name)
 
     def found(self, check: Check) -> None:
         assert check.seen
@@ -66,7 +66,7 @@ def test_all_stages_pass_on_a_healthy_stack_and_leave_no_jobs() -> None:
 
 def test_the_check_stops_at_the_first_failed_stage() -> None:
     bad = {"validation": "collective", "ok": False, "cause": "MTU differs", "remedy": "even it"}
-    cluster = whole(says("collective", bad))
+    cluster = whole(job_result("collective", bad))
     found = _climb(cluster)
     assert _outcomes(found)["collective"] == "failed"
     assert set(list(_outcomes(found).values())[4:]) == {"not reached"}
@@ -143,7 +143,7 @@ def test_other_teams_are_drilled_if_production_has_no_checkpoints() -> None:
         facts(),
         _drill("research"),
         _drill("serving"),
-        play=says("restore-drill", none, well=True),
+        play=job_result("restore-drill", none, well=True),
     )
     checks = _restore(cluster)
     assert [check.subject for check in checks] == ["team serving", "team research"]
@@ -160,7 +160,7 @@ def test_missing_drills_and_checkpoints_do_not_fail(text: Text) -> None:
     assert check.outcome is Outcome.SKIPPED and "no cronjob/restore-drill" in check.seen
     none = {"validation": "restore-drill", "ok": True, "runs": 0}
     [check] = _restore(
-        LiveFake(facts(), _drill("serving"), play=says("restore-drill", none, well=True))
+        LiveFake(facts(), _drill("serving"), play=job_result("restore-drill", none, well=True))
     )
     assert check.outcome == Outcome.SKIPPED
     text(check.seen)
@@ -168,7 +168,7 @@ def test_missing_drills_and_checkpoints_do_not_fail(text: Text) -> None:
 
 def test_a_checkpoint_that_cannot_be_restored_fails_and_names_its_run(text: Text) -> None:
     line = {"validation": "restore-drill", "ok": False, "cause": "hello-v1: shard 0 is corrupt"}
-    [check] = _restore(LiveFake(facts(), _drill("serving"), play=says("restore-drill", line)))
+    [check] = _restore(LiveFake(facts(), _drill("serving"), play=job_result("restore-drill", line)))
     assert check.outcome is Outcome.FAILED
     text(check.seen)
 
@@ -257,7 +257,7 @@ def test_missing_templates_fail_by_name(text: Text) -> None:
     text(check.seen)
 
 
-# One climb at a time.
+# One check at a time.
 
 
 def _turn(cluster: LiveFake, clock: Clock, who: str = "me") -> LeaseLock:
@@ -291,7 +291,7 @@ def test_a_stale_lease_is_taken_over_and_its_holder_cannot_renew() -> None:
     assert ("Lease", stack_facts.NAMESPACE, "ready") in cluster.kept
 
 
-# What is kept of climbs.
+# Stored results.
 
 
 def _found(*checks: Check, stage: str = "gpu-smoke") -> StageResult:

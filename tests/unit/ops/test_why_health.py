@@ -1,4 +1,4 @@
-"""What is said of a run that trains: that all is well, or what slows it."""
+"""Explanations of a training run: healthy, or what slows it down."""
 
 from __future__ import annotations
 

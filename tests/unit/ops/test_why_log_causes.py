@@ -1,4 +1,4 @@
-"""What logs say of a run that breaks, and which of several causes is believed."""
+"""Causes found in logs of failed runs, and their precedence."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def test_a_log_line_names_the_cause(symptom: str, text: Text) -> None:
 
 
 def test_every_cause_uses_known_log_patterns() -> None:
-    told = {pattern for cause in CAUSES for pattern in cause.patterns}
-    assert told <= set(LOG_PATTERNS)
+    patterns = {pattern for cause in CAUSES for pattern in cause.patterns}
+    assert patterns <= set(LOG_PATTERNS)
     assert len({cause.symptom for cause in CAUSES}) == len(CAUSES)
 
 
