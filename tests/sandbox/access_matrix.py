@@ -92,7 +92,7 @@ def served(client: Client) -> list[Resource]:
 
 
 def cells(resources: Iterable[Resource], places: Iterable[str]) -> Iterator[Cell]:
-    """Every question there is: each verb on each resource in each place that the resource can be in."""
+    """Yield every verb on each resource in each place where the resource can be."""
     for place in places:
         for resource in resources:
             if resource.namespaced or place == CLUSTER:
@@ -170,7 +170,7 @@ def answers(client: Client, subject: Subject, asked: list[Cell]) -> dict[Cell, b
 
 
 def matrix(cluster: Cluster, client: Client, subject: Subject, places: Mapping[str, str]) -> str:
-    """What a subject may do, as text: a section per place, in it a line per resource."""
+    """Return a subject's permissions as text: a section per place with a line per resource."""
     found = {place: rules(cluster, subject, place) for place in places.values()}
     known = {(r.group, r.name): r for r in served(client)}
     for review in found.values():

@@ -36,7 +36,7 @@ class Cluster:
         return self.settings.state.kubeconfig
 
     def kubectl(self, *args: str, stdin: str | None = None) -> str:
-        """What kubectl prints; raises ClusterError when it fails."""
+        """Run kubectl and return its stdout; raises ClusterError if it fails."""
         return embedded.kubectl(self.settings, *args, stdin=stdin)
 
 
@@ -60,7 +60,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def staged_team(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster with the team, the pools and the queue of the module's STAGE; all gone in the end."""
+    """The cluster with the team, the pools and the queue of the module's STAGE; deleted at the end."""
     from tests.sandbox.ops_kit import staged
 
     with staged(cluster, request.module.STAGE) as ready:
@@ -71,7 +71,7 @@ def staged_team(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Cl
 def live(
     request: pytest.FixtureRequest, staged_team: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> Live:
-    """The team of the module's STAGE, and our commands on it."""
+    """The team of the module's STAGE, and `python -m ops` for it."""
     from tests.sandbox.ops_kit import Live
 
     return Live(staged_team, capsys, request.module.STAGE)

@@ -156,7 +156,7 @@ def by_non_runs() -> Iterator[Attempt]:
 
 
 def by_runs() -> Iterator[Attempt]:
-    """Runs past their own team's queue."""
+    """Runs that bypass their team's queue."""
     only = ("queue",)
     for make in (job, jobset):
         name = make.__name__

@@ -218,7 +218,7 @@ def standing(cluster: Cluster) -> Iterator[GuardedCluster]:
 
 @contextlib.contextmanager
 def queue_of(guarded: GuardedCluster, name: str) -> Iterator[None]:
-    """A queue for one team, and the only node of its pool; gone in the end."""
+    """A queue for one team, and the only node of its pool; deleted at the end."""
     config = parse(values())
     queues = arguments.queues(config)
     [pool] = config.pools

@@ -69,7 +69,7 @@ def delete(cluster: Cluster, manifest: Json) -> None:
 
 
 def until(found: Callable[[], T | None], what: str, deadline_s: float = DEADLINE_S) -> T:
-    """The first truthy `found()`; fails the test with `what` after the deadline."""
+    """Return the first truthy `found()`; fail the test with `what` after the deadline."""
     end = time.monotonic() + deadline_s
     while True:
         try:
@@ -95,12 +95,12 @@ class Kit:
         self.client = Client(self.cluster.kubeconfig)
 
     def add_node(self, name: str) -> None:
-        """Creates a process node and waits until it is ready."""
+        """Create a process node and wait until it is ready."""
         self.client.create(node_path(), node_manifest(name))
         self.await_node(name)
 
     def await_node(self, name: str) -> Json:
-        """The Node, once ready and free of the taint that new nodes have."""
+        """Wait until the Node is ready and without the taint of new nodes; return it."""
 
         def ready() -> Json | None:
             node = self.client.get(node_path(name))
@@ -110,12 +110,12 @@ class Kit:
         return until(ready, f"node {name} is ready")
 
     def await_service_account(self) -> None:
-        """The namespace's own, without which it admits no pod."""
+        """Wait for the default ServiceAccount, without which no pod is admitted."""
         path = object_path("/api/v1", self.namespace, "serviceaccounts")
         until(lambda: self.client.get(path)["items"], "the default service account")
 
     def create(self, kind: str, name: str, body: Json, api: str = "/api/v1") -> Json:
-        """Creates an object in the namespace; `kind` is the plural."""
+        """Create an object in the namespace; `kind` is the plural."""
         body = {**body, "metadata": {"name": name, **body.get("metadata", {})}}
         return self.client.create(object_path(api, self.namespace, kind), body)
 
@@ -128,7 +128,7 @@ class Kit:
         metadata: Json | None = None,
         **spec: Any,
     ) -> Json:
-        """Creates a pod whose one container `main` runs `script` in a shell; `spec` overrides fields."""
+        """Create a pod whose one container `main` runs `script` in a shell; `spec` overrides fields."""
         main = {"name": "main", "image": HOST, "command": ["sh", "-c", script]}
         main.update(spec.pop("main", {}))
         body: Json = {
@@ -147,7 +147,7 @@ class Kit:
     def await_pod(
         self, name: str, holds: Callable[[Json], Any], what: str, deadline_s: float = DEADLINE_S
     ) -> Json:
-        """The pod, once `holds(pod)`."""
+        """Wait until `holds(pod)`; return the pod."""
 
         def found() -> Json | None:
             pod = self.pod(name)
@@ -188,12 +188,12 @@ class Kit:
         return self.folder(pod).attempts(container)[-1]
 
     def log(self, pod: Json, container: str = "main") -> str:
-        """What the container has written so far."""
+        """Return the container's log so far."""
         path = self.attempt(pod, container).log
         return path.read_text() if path.exists() else ""
 
     def await_line(self, name: str, line: str, container: str = "main") -> Json:
-        """The pod, once the container has written this line."""
+        """Wait until the container has written this line; return the pod."""
         return self.await_pod(
             name,
             lambda p: (

@@ -170,7 +170,7 @@ class Stage:
 
 @contextlib.contextmanager
 def staged(cluster: Cluster, stage: Stage) -> Iterator[Cluster]:
-    """The cluster with the team, its pools and its queue; all gone in the end."""
+    """The cluster with the team, its pools and its queue; deleted at the end."""
     pools, queues = (stage.real, stage.bare), (naming.cluster_queue(stage.team),)
     made = {stage.namespace: "jobsets"}
     with platform_in(cluster, stage.platform(), pools, queues, made) as ready:

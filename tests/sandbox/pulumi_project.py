@@ -35,12 +35,12 @@ def named(name, **more):
 namespace = Object("core/v1:Namespace", "namespace", metadata={{"name": NAMESPACE}})
 inside = ResourceOptions(depends_on=[namespace])
 """
-"""What every program starts with. Plain registrations: the SDK's classes take a second to import."""
+"""Start of every program. Plain registrations: the SDK's classes take a second to import."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a command of the engine printed, and its exit code."""
+    """Output and exit code of an engine command."""
 
     code: int
     text: str

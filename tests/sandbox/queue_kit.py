@@ -114,7 +114,7 @@ class Fleet:
 
     @contextmanager
     def deployed(self) -> Iterator[Fleet]:
-        """The fleet, ready; all gone in the end."""
+        """The fleet, ready; deleted at the end."""
         objects = self.objects()
         document = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
         self.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=document)

@@ -1,4 +1,4 @@
-"""What an alert's test consists of: series, one sample a minute, and what is expected of them.
+"""Test case of an alert: series with one sample per minute, and the expected alert.
 
 `values` are as promtool has them: `1+0x60` is a 1 and sixty more, `_` no sample.
 """
@@ -22,7 +22,7 @@ FACTS: Final = Facts(
     team_budgets={"llm": 10.0},
     stack_budget=100.0,
 )
-"""What the rules under test know of a stack."""
+"""Facts of the stack for the rules under test."""
 
 Series = Mapping[str, str]
 OF_RUN: Final = {"namespace": "team-llm", "run_id": RUN, "team": "llm"}

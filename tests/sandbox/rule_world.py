@@ -42,7 +42,7 @@ _VALUES: Final = {
     "gpu": ("0",),
     "modelName": ("H100",),
 }
-"""What a label may be; one that is not here is `x`."""
+"""Values by label; the default is `x`."""
 _BY_SERIES: Final = {
     (series.PENDING.name, "status"): ("active", "inadmissible"),
     (series.QUEUE_STATUS.name, "status"): ("active",),

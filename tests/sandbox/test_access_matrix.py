@@ -1,4 +1,4 @@
-"""Who may do what, by the real API server: all of it is committed, and everything else is denied."""
+"""Permissions on the real API server: the committed matrix lists all of them, everything else is denied."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _list(objects: list[dict[str, Any]]) -> str:
 
 @pytest.fixture(scope="module")
 def teams(cluster: Cluster) -> Iterator[Cluster]:
-    """Two teams with their roles; gone in the end."""
+    """Two teams with their roles; deleted at the end."""
     cluster.kubectl("apply", "--server-side", "-f", "-", stdin=_list(_objects()))
     client = Client(cluster.kubeconfig)
     seen = Cell(naming.namespace(OTHER), "", "pods", "get")

@@ -122,7 +122,7 @@ class Drills:
 
 @pytest.fixture(scope="module")
 def drills(cluster: Cluster) -> Iterator[Drills]:
-    """All gone in the end."""
+    """The deployed drill and a trained run; deleted at the end."""
     sources = digest(paths.PROJECT)
     # Now, so that no edit of the sources intervenes.
     snapshot(sources, cluster.state)

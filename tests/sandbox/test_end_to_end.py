@@ -245,7 +245,7 @@ def test_run_survives_spot_reclaims_with_and_without_notice(
 def _line_of(text: str, kind: str, what: str) -> int:
     """The first line, of the engine's, on which an object of a kind is `deleting` or `deleted`.
 
-    The platform's checks of its nodes have queues and a namespace of their own, which wait for no run.
+    The platform's node checks have their own queues and namespace, whose deletion waits for no run.
     """
     lines = [line if " validation" not in line else "" for line in text.splitlines()]
     return next(i for i, line in enumerate(lines) if f":{kind} " in line and f" {what} " in line)

@@ -75,7 +75,7 @@ def _renamed(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def _platform_objects() -> list[dict[str, Any]]:
-    """What the stack creates for one team, in the order of creation."""
+    """Return the objects of one team in the order of creation."""
     config = parse(_values())
     queues = arguments.queues(config)
     nodes = [node_pools.node(pool, i) for pool in config.pools for i in range(pool.max)]
@@ -104,7 +104,7 @@ def _platform() -> Platform:
 
 @pytest.fixture(scope="module")
 def gangs(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster with a team, its queue and four process nodes; all gone in the end."""
+    """The cluster with a team, its queue and four process nodes; deleted at the end."""
     queues, made = (naming.cluster_queue(TEAM),), {NAMESPACE: "jobsets"}
     with platform_in(cluster, _platform_objects(), (SPOT, ON_DEMAND), queues, made) as ready:
         yield ready

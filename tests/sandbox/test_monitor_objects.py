@@ -1,4 +1,4 @@
-"""The API server takes our rules and monitors, by the definitions of prometheus-operator."""
+"""The API server accepts the rules and monitors under prometheus-operator's definitions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KINDS = ("podmonitors", "servicemonitors", "prometheusrules")
 
 @pytest.fixture(scope="module")
 def watched(cluster: Cluster) -> Cluster:
-    """The cluster with the definitions, and the namespace that our objects go to."""
+    """The cluster with the definitions and the namespace of the objects."""
     tools = toolchain.ensure(Console(force_terminal=False), TOOL)
     folder: Path = tools.assets[TOOL] / "example" / "prometheus-operator-crd"
     for kind in KINDS:

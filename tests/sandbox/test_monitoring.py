@@ -1,4 +1,4 @@
-"""Prometheus watches a sandbox for real: a run that trains, Kueue, simulated GPUs, and rules that fire."""
+"""Prometheus of a real sandbox: metrics of a training run, Kueue and simulated GPUs, and firing rules."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Watched:
     run_id: str
 
     def ask(self, what: str, **asked: str) -> dict[str, Any]:
-        """What Prometheus' API answers."""
+        """Return the response of Prometheus' API."""
         address = f"{self.url}/api/v1/{what}?{urllib.parse.urlencode(asked)}"
         with urllib.request.urlopen(address, timeout=10) as answer:
             data: dict[str, Any] = json.load(answer)["data"]
@@ -92,7 +92,7 @@ def _switch(cluster: Cluster, value: str) -> None:
 
 @pytest.fixture(scope="module")
 def prometheus(cluster: Cluster) -> Iterator[str]:
-    """The session's cluster, watched as long as this file's tests run. The address of Prometheus."""
+    """Monitor the session's cluster during this module; return the URL of Prometheus."""
     # Other files' tests may have left services that an `up` would start again anyway.
     _switch(cluster, "off")
     before = _services(cluster)
@@ -108,7 +108,7 @@ def prometheus(cluster: Cluster) -> Iterator[str]:
 
 
 def _job(fleet: Fleet) -> tuple[str, dict[str, Any]]:
-    """A run of one node that trains on what it makes itself, until it is deleted."""
+    """A single-node run that trains on generated data until it is deleted."""
     digest = source.digest(paths.PROJECT)
     images.snapshot(digest, fleet.cluster.state)
     spec = run(

@@ -1,4 +1,4 @@
-"""The agent may die at any time: its pods go on, and nothing that happened meanwhile is lost."""
+"""Crashes of the node agent: pods keep running, and the next agent reports what happened meanwhile."""
 
 from __future__ import annotations
 

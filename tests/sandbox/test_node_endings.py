@@ -1,4 +1,4 @@
-"""How pods end on process nodes: grace, kill, eviction, and no process left over."""
+"""Termination of pods on process nodes: grace period, kill, eviction, and no leftover processes."""
 
 from __future__ import annotations
 

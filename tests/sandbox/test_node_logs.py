@@ -1,4 +1,4 @@
-"""`kubectl logs` on process nodes, and who may ask them."""
+"""`kubectl logs` on process nodes, and authorization of the node API."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_node_api_accepts_only_the_api_server(kit: Kit) -> None:
 
 
 def _ask(kit: Kit, path: str, pair: str | None) -> tuple[int, str]:
-    """(status, text) of the node's endpoint, asked with a pair of the cluster's certificates."""
+    """Request a path of the node with one of the cluster's certificates; return (status, text)."""
     endpoint = kit.client.get(node_path(kit.nodes[0]))["status"]["daemonEndpoints"]
     url = f"https://127.0.0.1:{endpoint['kubeletEndpoint']['Port']}{path}"
     pki = kit.cluster.state.pki

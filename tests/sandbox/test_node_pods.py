@@ -1,4 +1,4 @@
-"""Pods on process nodes of the real cluster: what a container gets, and how its life is reported."""
+"""Pods on process nodes of the real cluster: a container's environment and its reported status."""
 
 from __future__ import annotations
 

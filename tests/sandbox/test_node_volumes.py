@@ -1,4 +1,4 @@
-"""Claims of the shared StorageClass become folders, and go with their claims."""
+"""Claims of the shared StorageClass are folders, which are deleted with their claims."""
 
 from __future__ import annotations
 

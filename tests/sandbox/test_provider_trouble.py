@@ -1,4 +1,4 @@
-"""What the provider stand-in does when something is missing, stuck, cancelled or killed."""
+"""The provider stand-in when something is missing, stuck, cancelled or killed."""
 
 from __future__ import annotations
 

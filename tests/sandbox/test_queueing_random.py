@@ -19,9 +19,9 @@ pytestmark = pytest.mark.sandbox
 SEED = int(os.environ.get("QUEUEING_SEED", "0")) or random.randrange(1, 2**32)
 RUNS, RUNS_FULL = 12, 100
 SECONDS_A_RUN = 10.0
-"""What a run may take at the most, on a machine that is busy with other tests."""
+"""Maximum time per run; allows for a loaded machine."""
 _QUIET_S = 3.0
-"""Without an end of any run: then something holds them up."""
+"""Seconds without a completed run after which runs that never end are stopped."""
 
 
 def _options(rng: random.Random, left: dict[str, int], sizes: dict[str, int]) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def _fleet(cluster: Cluster, rng: random.Random) -> Fleet:
 
 
 def _submit(fleet: Fleet, rng: random.Random, runs: int) -> tuple[dict[str, int], dict[str, str]]:
-    """Gangs that their teams can have at some time: nodes by run, and teams of those held for ever."""
+    """Submit gangs that fit their teams' limits; return nodes by run, and teams of runs that never end."""
     nodes: dict[str, int] = {}
     kept: dict[str, str] = {}
     for n in range(runs):
@@ -106,7 +106,7 @@ def test_admitted_runs_never_exceed_pool_sizes_or_team_limits(cluster: Cluster, 
             if now > ended:
                 ended, changed = now, time.monotonic()
             elif time.monotonic() - changed > _QUIET_S:
-                # Those that hold their nodes for ever keep the others waiting: let them go.
+                # Runs that never end keep the others waiting: stop them.
                 for run_id, team in kept.items():
                     fleet.stop(team, run_id)
                 kept, changed = {}, time.monotonic()

@@ -61,7 +61,7 @@ def _service(**spec: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def held(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster with a team's namespace, its quota and its limits; gone in the end."""
+    """The cluster with a team's namespace, its quota and its limits; deleted at the end."""
     for manifest in (team.namespace(TEAM), access.service_account(TEAM), *_guards()):
         _apply(cluster, manifest)
     _await_quota(cluster)
@@ -78,7 +78,7 @@ def _apply(cluster: Cluster, manifest: dict[str, Any]) -> None:
 
 
 def _await_quota(cluster: Cluster) -> None:
-    """Until the quota has counted what is there; before that it refuses everything."""
+    """Wait until the quota has counted existing objects; until then it rejects everything."""
 
     def counted() -> bool:
         text = cluster.kubectl("get", "resourcequota", "training", "-n", NAMESPACE, "-o", "json")
@@ -88,7 +88,7 @@ def _await_quota(cluster: Cluster) -> None:
 
 
 def _try(cluster: Cluster, manifest: dict[str, Any]) -> dict[str, Any]:
-    """The object as admission leaves it; nothing is created."""
+    """Return the object after admission (dry run)."""
     command = ["create", "--dry-run=server", "-o", "json", "-f", "-"]
     found: dict[str, Any] = json.loads(cluster.kubectl(*command, stdin=json.dumps(manifest)))
     return found
@@ -96,7 +96,7 @@ def _try(cluster: Cluster, manifest: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _without(cluster: Cluster, *kinds: str) -> Iterator[None]:
-    """The namespace without some of its guards; they are put back."""
+    """Remove guards of some kinds from the namespace and restore them afterwards."""
     guards = [manifest for manifest in _guards() if manifest["kind"] in kinds]
     for manifest in guards:
         name = manifest["metadata"]["name"]
@@ -117,7 +117,7 @@ def _refused(cluster: Cluster, manifest: dict[str, Any], words: str) -> None:
             return words in str(error)
         return False
 
-    # Admission reads guards from a cache, which a guard that was just put back reaches a moment later.
+    # Admission reads guards from a cache, which contains a restored guard a moment later.
     until(refused, f"refused: {words}")
 
 

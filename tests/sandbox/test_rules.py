@@ -1,4 +1,4 @@
-"""The rules in Prometheus' own hands: promtool loads them, and tries each with series made for it."""
+"""Rules under promtool: it loads all of them and tests each with generated series."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def needed(name: str) -> list[Group]:
 
 
 def tried(promtool: Path, folder: Path, tests: Mapping[str, list[Trial]]) -> str:
-    """What promtool finds wrong with rules, by name, under their tests; empty when it finds nothing."""
+    """Return promtool's failures of rule tests by name; empty if all pass."""
     return verdict(promtool, folder, {name: (needed(name), t) for name, t in tests.items()})
 
 
 def verdict(
     promtool: Path, folder: Path, suites: Mapping[str, tuple[list[Group], list[Trial]]]
 ) -> str:
-    """The same for (groups, tests), by any name."""
+    """Return promtool's failures of (groups, tests) by name."""
     files = []
     for name, (groups, tests) in suites.items():
         stem = name.replace(":", "-")

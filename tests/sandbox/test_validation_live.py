@@ -33,7 +33,7 @@ def checked(cluster: Cluster) -> Iterator[Client]:
 
 
 def _start(client: Client, template: str, **changed: Any) -> str:
-    """Starts a Job as `kubectl create job --from` does; its name."""
+    """Start a Job as `kubectl create job --from` does; return its name."""
     found = client.get(object_path(_JOBS, SPACE, "cronjobs", template))
     job = found["spec"]["jobTemplate"]
     job["spec"] |= changed.get("spec", {})
@@ -54,7 +54,7 @@ def _ended(client: Client, name: str) -> str:
 
 
 def _lines(cluster: Cluster, client: Client, name: str, deadline_s: float = _CHECK_S) -> list[Json]:
-    """What its pods found, once it has ended."""
+    """Wait for the end of a Job; return the result lines of its pods."""
     until(lambda: _ended(client, name), f"{name} has ended", deadline_s)
     selector = f"batch.kubernetes.io/job-name={name}"
     pods = client.get(object_path("/api/v1", SPACE, "pods"), labelSelector=selector)["items"]

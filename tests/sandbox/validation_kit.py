@@ -68,7 +68,7 @@ class CheckedStack:
         return ValidationArgs(platform=self.platform, operators=("kueue",), image=image)
 
     def objects(self, args: ValidationArgs, *more: Json) -> list[Json]:
-        """What the stack creates for its checks, in the order of creation, and `more`."""
+        """Return the objects for the stack's checks in the order of creation, and `more`."""
         queues = arguments.queues(self._config)
         found = [
             *(node_pools.node(pool, i) for pool in self._config.pools for i in range(pool.max)),
@@ -101,7 +101,7 @@ class CheckedStack:
 
     @contextlib.contextmanager
     def deployed(self, cluster: Cluster, objects: Sequence[Json]) -> Iterator[Cluster]:
-        """The cluster with these objects, nodes ready and queues open; all gone in the end."""
+        """The cluster with these objects, nodes ready and queues open; deleted at the end."""
         pools = (self.name, self.cpu_pool)
         with platform_in(cluster, objects, pools, (COMPONENT, QUEUEING), {SPACE: "jobs"}) as ready:
             yield ready

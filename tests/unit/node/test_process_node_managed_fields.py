@@ -1,4 +1,4 @@
-"""What each field manager had applied, taken out of an object."""
+"""Extract from an object the fields that each manager applied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept on disk, and the shim that writes it: real processes, no cluster."""
+"""Records on disk and the shim that writes them: real processes, no cluster."""
 
 from __future__ import annotations
 

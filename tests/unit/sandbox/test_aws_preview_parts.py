@@ -1,4 +1,4 @@
-"""What the stand-ins for aws and eks answer, and what a preview apart does to stacks and files."""
+"""Answers of the aws and eks stand-ins, and isolation of previews from stacks and files."""
 
 from __future__ import annotations
 
