@@ -6,9 +6,8 @@ import difflib
 from collections.abc import Iterable
 from typing import Final
 
-from .buckets import BUCKET_SETTINGS
 from .budget import HOURLY_BUDGET
-from .cluster import EKS_ACCESS_ENTRIES, EKS_VERSION
+from .cluster import EKS_ACCESS_ENTRIES, EKS_VERSION, INSTANCE_METADATA
 from .efa import EFA_INTERFACES, EFA_ONE_ZONE
 from .encryption import ENCRYPTION_AT_REST
 from .exposure import NO_PUBLIC_ENDPOINTS
@@ -18,12 +17,11 @@ from .gpu_sharing import TIME_SLICING
 from .grace import GRACE_BUDGET, GRACE_OF_RUNS
 from .images import IMAGES_BY_DIGEST
 from .karpenter import KARPENTER_DISRUPTION
-from .metadata import INSTANCE_METADATA
 from .model import Config, Rule, Violation
 from .placement import GPU_PLACEMENT
 from .production_spot import SPOT_FOR_PRODUCTION
-from .protection import PROTECTED_STATE
 from .quota import QUOTA_FITS_POOLS
+from .storage import BUCKET_SETTINGS, PROTECTED_STATE
 from .tags import AWS_TAGS
 
 RULES: Final[tuple[Rule, ...]] = (

@@ -1,4 +1,4 @@
-"""Encryption at rest of storage and cluster secrets. For buckets see buckets.py."""
+"""Encryption at rest of storage and cluster secrets. For buckets see storage.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exposure: no endpoint of the platform is open to the internet. For buckets see buckets.py."""
+"""Exposure: no endpoint of the platform is open to the internet. For buckets see storage.py."""
 
 from __future__ import annotations
 

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from policies.rules.cluster import EKS_ACCESS_ENTRIES, EKS_VERSION
+from policies.rules.cluster import EKS_ACCESS_ENTRIES, EKS_VERSION, INSTANCE_METADATA
 from policies.rules.karpenter import KARPENTER_DISRUPTION
-from policies.rules.metadata import INSTANCE_METADATA
 from policies.rules.model import UNKNOWN, Resource
-from policies.rules.protection import PROTECTED_STATE
+from policies.rules.storage import PROTECTED_STATE
 from tests.policy.policy_examples import paths, violations
 from tests.unit.snapshots import Text
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from policies.rules.buckets import BUCKET_SETTINGS
 from policies.rules.encryption import ENCRYPTION_AT_REST
 from policies.rules.model import UNKNOWN, Resource
+from policies.rules.storage import BUCKET_SETTINGS
 from tests.policy.policy_examples import paths, stack_violations, violations
 from tests.unit.snapshots import Text
 

@@ -1,12 +1,23 @@
-"""Buckets require encryption and a public access block, which are separate resources."""
+"""Storage: buckets are encrypted and closed, each by a separate resource, and state is protected."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from .model import UNKNOWN, Config, Resource, StackRule, Violation, dig, elements, is_true, show
-from .resource_types import BUCKET, PUBLIC_ACCESS_BLOCK
+from .model import (
+    UNKNOWN,
+    Config,
+    Resource,
+    ResourceRule,
+    StackRule,
+    Violation,
+    dig,
+    elements,
+    is_true,
+    show,
+)
+from .resource_types import BUCKET, EFS, FSX, KMS_KEY, PUBLIC_ACCESS_BLOCK
 
 _ENCRYPTION: Final = (
     "aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration",
@@ -19,6 +30,12 @@ _FLAGS: Final = (
     "ignorePublicAcls",
     "restrictPublicBuckets",
 )
+_VOLUMES: Final = (
+    "kubernetes:core/v1:PersistentVolume",
+    "kubernetes:core/v1:PersistentVolumeClaim",
+    "aws:ebs/volume:Volume",
+)
+_STATE: Final = frozenset({*BUCKET, *FSX, *_VOLUMES, EFS, KMS_KEY})
 
 
 def _settings_of(bucket: Resource, settings: Iterable[Resource]) -> list[Resource]:
@@ -70,7 +87,7 @@ def _check_access_block(resource: Resource) -> Iterator[Violation]:
             )
 
 
-def _check(resources: Sequence[Resource], _: Config) -> Iterable[Violation]:
+def _check_buckets(resources: Sequence[Resource], _: Config) -> Iterable[Violation]:
     encryptions = [resource for resource in resources if resource.type in _ENCRYPTION]
     blocks = [resource for resource in resources if resource.type == PUBLIC_ACCESS_BLOCK]
     for setting in encryptions:
@@ -92,8 +109,31 @@ def _check(resources: Sequence[Resource], _: Config) -> Iterable[Violation]:
             )
 
 
+def _check_protection(resource: Resource, config: Config) -> Iterable[Violation]:
+    if config["required"] and resource.type in _STATE and not resource.protected:
+        yield Violation(
+            path="the resource option protect",
+            got="false",
+            expected="true on buckets, keys, file systems and volumes",
+            remedy="set trainyard:storage.protect to true",
+        )
+
+
 BUCKET_SETTINGS: Final = StackRule(
     name="bucket-settings",
     description="Every bucket is encrypted and blocks public access by all four flags.",
-    check=_check,
+    check=_check_buckets,
+)
+
+PROTECTED_STATE: Final = ResourceRule(
+    name="protected-state",
+    description="Storage and keys are protected from deletion, in stacks that require it.",
+    check=_check_protection,
+    schema={
+        "required": {
+            "type": "boolean",
+            "default": False,
+            "description": "Whether storage and keys must be protected",
+        }
+    },
 )
