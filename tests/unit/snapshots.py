@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
@@ -35,6 +36,17 @@ def text_check(file: Path, request: pytest.FixtureRequest) -> Text:
         snapshot.check(request.node.name + (f" ({number})" if number > 1 else ""), lines)
 
     return check
+
+
+def stale_cases(file: Path, tests: Path) -> list[str]:
+    """Return the cases of a file by `text_check` whose test no longer exists in the folder."""
+    stale = []
+    for group, cases in (yaml.safe_load(file.read_text()) or {}).items():
+        module = tests / f"{group}.py"
+        source = module.read_text() if module.exists() else ""
+        defined = set(re.findall(r"^def (test_\w+)", source, re.MULTILINE))
+        stale += [f"{group}: {case}" for case in cases if re.split(r"\W", case)[0] not in defined]
+    return stale
 
 
 class Snapshot:
