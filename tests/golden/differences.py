@@ -78,7 +78,7 @@ def _different_items(path: str, base: list[Any], value: list[Any]) -> Iterator[t
 
 
 def _names(items: list[Any]) -> list[str]:
-    """By what the items of a list are told apart; empty where they have no names, or the same."""
+    """Unique names of the items of a list; empty if any is missing or repeated."""
     names = [
         next((f"{key}={item[key]}" for key in ("kind", "name", "key") if key in item), "")
         for item in items
@@ -96,7 +96,7 @@ def _different_slices(path: str, base: list[Any], value: list[Any]) -> Iterator[
 
 
 def _weight(part: tuple[Any, ...]) -> int:
-    """About the lines that a change takes."""
+    """Approximate number of lines of a change."""
     return 1 + _lines(part[2]) if len(part) > 2 else 1
 
 

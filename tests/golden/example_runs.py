@@ -51,7 +51,7 @@ def project_in(folder: Path) -> Path:
 
 
 def write_runs(project: Path, *documents: Mapping[str, Any], name: str = "llama") -> None:
-    """A run file of so many versions."""
+    """Write a run file with one version per document."""
     path = project / f"training/runs/{name}.yaml"
     path.write_text(yaml.safe_dump_all([dict(d) for d in documents]))
 
@@ -99,7 +99,7 @@ def stack_values() -> dict[str, Any]:
 
 
 def platform(**changes: Any) -> Platform:
-    """The platform that `stack_values` promises, with top-level keys replaced."""
+    """The Platform record of `stack_values`, with top-level keys replaced."""
     return platform_record.platform(parse(stack_values() | changes), "example")
 
 
@@ -125,12 +125,12 @@ def run(**changes: Any) -> RunSpec:
 
 
 def run_of(launcher: str, **changes: Any) -> RunSpec:
-    """The example run by a launcher; on one node where the launcher knows no more."""
+    """The example run with a launcher; on one node if the launcher supports only one."""
     return run(launcher=launcher, nodes=1 if launcher == "job" else 2, **changes)
 
 
 def scheduler_values(scheduler: Scheduler) -> dict[str, Any]:
-    """The same stack under a scheduler: its operator in place of Kueue's, and nothing it cannot do."""
+    """The same stack with another scheduler, without options that it does not support."""
     values = stack_values()
     operators = {name: one for name, one in values["operators"].items() if name != "kueue"}
     operator = backend(scheduler).operator
@@ -145,5 +145,5 @@ def scheduler_values(scheduler: Scheduler) -> dict[str, Any]:
 
 
 def platform_of(scheduler: Scheduler, **changes: Any) -> Platform:
-    """The platform that `scheduler_values` promises, with top-level keys replaced."""
+    """The Platform record of `scheduler_values`, with top-level keys replaced."""
     return platform_record.platform(parse(scheduler_values(scheduler) | changes), "example")

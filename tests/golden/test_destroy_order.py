@@ -1,4 +1,4 @@
-"""What `destroy` does, read from the rendered graph: nothing goes while something still needs it.
+"""Deletion order of `destroy` in the rendered graph: dependents are deleted first.
 
 Pulumi deletes a resource before all that it depends on, before its parent, and before its provider;
 what depends on a component depends on all that is inside of it.
@@ -25,7 +25,7 @@ IMAGE = "111122223333.dkr.ecr.us-east-1.amazonaws.com/trainer@sha256:" + "1" * 6
 
 
 class Graph:
-    """A stack's resources, and for each all that goes after it."""
+    """Resources of a stack with everything that is deleted after each."""
 
     def __init__(self, records: list[Record]) -> None:
         self.records = {f"{r['type']}::{r['name']}": r for r in records}
@@ -54,7 +54,7 @@ class Graph:
                 yield other
 
     def wrong(self, first: Pick, then: Pick, related: Related) -> list[str]:
-        """Pairs of which the second may go while the first is still there."""
+        """Pairs of which the second may be deleted before the first."""
         return [
             f"{late} may go before {early}"
             for early in self.picked(first)
@@ -64,7 +64,7 @@ class Graph:
         ]
 
 
-def of(*kinds: str) -> Pick:
+def of_type(*kinds: str) -> Pick:
     """Resources whose type ends in one of these."""
     return lambda record: record["type"].endswith(tuple(f":{kind}" for kind in kinds))
 
@@ -124,8 +124,8 @@ def private(_first: Record, then: Record) -> bool:
     return "private" in then["name"] or then["type"].endswith(":Vpc")
 
 
-NODES = of("Node", "NodePool", "NodeGroup")
-QUEUE_PARTS = of(
+NODES = of_type("Node", "NodePool", "NodeGroup")
+QUEUE_PARTS = of_type(
     "LocalQueue",
     "ClusterQueue",
     "Cohort",
@@ -133,8 +133,8 @@ QUEUE_PARTS = of(
     "AdmissionCheck",
     "WorkloadPriorityClass",
 )
-TOPOLOGIES = of("kueue.x-k8s.io/v1beta2:Topology")
-NETWORK = of(
+TOPOLOGIES = of_type("kueue.x-k8s.io/v1beta2:Topology")
+NETWORK = of_type(
     "Vpc",
     "Subnet",
     "Route",
@@ -144,48 +144,52 @@ NETWORK = of(
     "InternetGateway",
     "VpcEndpoint",
 )
-ACCESS = of("AccessEntry", "AccessPolicyAssociation")
+ACCESS = of_type("AccessEntry", "AccessPolicyAssociation")
 
 ORDER: dict[str, tuple[Pick, Pick, Related]] = {
-    "a run, then its queue": (runs, of("LocalQueue", "ClusterQueue"), same_team),
-    "a run, then its namespace": (runs, of("Namespace"), its_namespace),
+    "a run, then its queue": (runs, of_type("LocalQueue", "ClusterQueue"), same_team),
+    "a run, then its namespace": (runs, of_type("Namespace"), its_namespace),
     "a run, then the role with which it saves": (
         runs,
-        of("PodIdentityAssociation", "Role", "RolePolicy"),
+        of_type("PodIdentityAssociation", "Role", "RolePolicy"),
         its_role,
     ),
-    "a run, then its team's secrets": (runs, of("ExternalSecret", "SecretStore"), same_team),
+    "a run, then its team's secrets": (runs, of_type("ExternalSecret", "SecretStore"), same_team),
     "runs, then the policies on them": (
         runs,
-        of("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
+        of_type("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
         any_pair,
     ),
-    "a run, then its priority": (runs, of("PriorityClass", "WorkloadPriorityClass"), any_pair),
+    "a run, then its priority": (runs, of_type("PriorityClass", "WorkloadPriorityClass"), any_pair),
     "runs, then nodes": (runs, NODES, any_pair),
-    "LocalQueues, then their ClusterQueue": (of("LocalQueue"), of("ClusterQueue"), same_team),
+    "LocalQueues, then their ClusterQueue": (
+        of_type("LocalQueue"),
+        of_type("ClusterQueue"),
+        same_team,
+    ),
     "what a team has, then its namespace": (
         lambda r: (
             in_cluster(r) and naming.TEAM in _labels(r) and "namespace" in r["inputs"]["metadata"]
         ),
-        of("Namespace"),
+        of_type("Namespace"),
         its_namespace,
     ),
     "ClusterQueues, then what they name": (
-        of("ClusterQueue"),
-        of("Cohort", "ResourceFlavor", "AdmissionCheck"),
+        of_type("ClusterQueue"),
+        of_type("Cohort", "ResourceFlavor", "AdmissionCheck"),
         named,
     ),
-    "cohorts, then flavors": (of("Cohort"), of("ResourceFlavor"), named),
-    "flavors, then their topology": (of("ResourceFlavor"), TOPOLOGIES, its_topology),
+    "cohorts, then flavors": (of_type("Cohort"), of_type("ResourceFlavor"), named),
+    "flavors, then their topology": (of_type("ResourceFlavor"), TOPOLOGIES, its_topology),
     "checks, then how they are made": (
-        of("AdmissionCheck"),
-        of("ProvisioningRequestConfig"),
+        of_type("AdmissionCheck"),
+        of_type("ProvisioningRequestConfig"),
         any_pair,
     ),
     "queues, then nodes": (QUEUE_PARTS, NODES, any_pair),
     "objects, then the connection to their cluster": (
         in_cluster,
-        of("providers:kubernetes"),
+        of_type("providers:kubernetes"),
         any_pair,
     ),
     "objects, then the access of who deletes them": (in_cluster, ACCESS, any_pair),
@@ -194,10 +198,10 @@ ORDER: dict[str, tuple[Pick, Pick, Related]] = {
         NETWORK,
         any_pair,
     ),
-    "nodes, then the cluster": (NODES, of("index:Cluster"), any_pair),
-    "the cluster, then its network": (of("index:Cluster"), of("Vpc", "Subnet"), private),
+    "nodes, then the cluster": (NODES, of_type("index:Cluster"), any_pair),
+    "the cluster, then its network": (of_type("index:Cluster"), of_type("Vpc", "Subnet"), private),
 }
-"""What goes first, and what only afterwards."""
+"""Resources that must be deleted first, and those that follow."""
 
 HOLDERS: dict[str, tuple[Pick, Pick, Related]] = {
     "runs and Kueue": (runs, release("operators-kueue"), any_pair),
@@ -206,17 +210,17 @@ HOLDERS: dict[str, tuple[Pick, Pick, Related]] = {
     "queues and Kueue": (QUEUE_PARTS, release("operators-kueue"), any_pair),
     "topologies and Kueue": (TOPOLOGIES, release("operators-kueue"), any_pair),
     "secrets and External Secrets": (
-        of("ExternalSecret", "SecretStore"),
+        of_type("ExternalSecret", "SecretStore"),
         release("operators-externalSecrets"),
         any_pair,
     ),
     "External Secrets and what it reads them with": (
-        of("ExternalSecret"),
+        of_type("ExternalSecret"),
         lambda r: r["type"].startswith("aws:") and r["name"].startswith("aws-secrets-"),
         any_pair,
     ),
     "image policies and who checks them": (
-        of("ClusterImagePolicy"),
+        of_type("ClusterImagePolicy"),
         release("operators-policyController"),
         any_pair,
     ),
@@ -226,7 +230,7 @@ HOLDERS: dict[str, tuple[Pick, Pick, Related]] = {
         any_pair,
     ),
     "Karpenter's pools and Karpenter": (
-        of("NodePool", "EC2NodeClass"),
+        of_type("NodePool", "EC2NodeClass"),
         release("karpenter-controller"),
         any_pair,
     ),
@@ -236,9 +240,9 @@ HOLDERS: dict[str, tuple[Pick, Pick, Related]] = {
         any_pair,
     ),
 }
-"""Objects, and the controller that takes their finalizers off."""
+"""Objects, and the controller that removes their finalizers."""
 
-STATEFUL = of(
+STATEFUL = of_type(
     "Bucket", "Key", "FileSystem", "LustreFileSystem", "PersistentVolumeClaim", "PersistentVolume"
 )
 
@@ -284,20 +288,22 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Graph]:
 
 @pytest.mark.parametrize("rule", ORDER)
 @pytest.mark.parametrize("stack", STACKS)
-def test_what_is_needed_goes_last(stack: str, rule: str, graphs: dict[str, Graph]) -> None:
+def test_resources_are_deleted_before_what_they_need(
+    stack: str, rule: str, graphs: dict[str, Graph]
+) -> None:
     assert graphs[stack].wrong(*ORDER[rule]) == []
 
 
 @pytest.mark.parametrize("rule", HOLDERS)
 @pytest.mark.parametrize("stack", STACKS)
-def test_no_controller_goes_before_what_its_finalizers_hold(
+def test_controllers_are_deleted_after_objects_with_their_finalizers(
     stack: str, rule: str, graphs: dict[str, Graph]
 ) -> None:
     assert graphs[stack].wrong(*HOLDERS[rule]) == []
 
 
 @pytest.mark.parametrize("rule", [*ORDER, *HOLDERS])
-def test_every_rule_is_about_something(rule: str, graphs: dict[str, Graph]) -> None:
+def test_every_order_rule_matches_resources(rule: str, graphs: dict[str, Graph]) -> None:
     first, then, related = (ORDER | HOLDERS)[rule]
     assert any(
         related(graph.records[a], graph.records[b])
@@ -308,7 +314,7 @@ def test_every_rule_is_about_something(rule: str, graphs: dict[str, Graph]) -> N
 
 
 @pytest.mark.parametrize("stack", ["dev", "prod"])
-def test_what_holds_data_is_protected_and_stays_when_it_is_dropped(
+def test_stateful_resources_are_protected_and_retained_on_delete(
     stack: str, graphs: dict[str, Graph]
 ) -> None:
     graph = graphs[stack]
@@ -317,6 +323,6 @@ def test_what_holds_data_is_protected_and_stays_when_it_is_dropped(
     assert [r["name"] for r in kept if not (r["protect"] and r.get("retainOnDelete"))] == []
 
 
-def test_an_order_that_nothing_enforces_is_found(graphs: dict[str, Graph]) -> None:
-    found = graphs["local"].wrong(NODES, of("Namespace"), any_pair)
+def test_unenforced_deletion_order_is_found(graphs: dict[str, Graph]) -> None:
+    found = graphs["local"].wrong(NODES, of_type("Namespace"), any_pair)
     assert any("may go before kubernetes:core/v1:Node::" in line for line in found)

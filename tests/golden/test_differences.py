@@ -27,14 +27,14 @@ from tests.golden.differences import applied, difference
         ),
     ],
 )
-def test_differences_are_short(
+def test_difference_is_minimal(
     base: Any, value: Any, changes: dict[str, Any], removed: list[str]
 ) -> None:
     assert difference(base, value) == (changes, removed)
     assert applied(base, changes, removed) == value
 
 
-def test_differences_of_any_values_lead_from_one_to_the_other() -> None:
+def test_applying_a_random_difference_restores_the_value() -> None:
     for seed in range(500):
         chance = random.Random(seed)
         base, value = _value(chance, 4), _value(chance, 4)

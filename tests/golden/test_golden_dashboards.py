@@ -1,4 +1,4 @@
-"""The dashboards' JSON as committed, and what Grafana needs of any."""
+"""Committed dashboard JSON, and what Grafana requires."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def documents(texts: dict[str, str]) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
-def test_each_dashboard_is_the_committed_one(
+def test_each_dashboard_matches_the_committed_file(
     name: str, texts: dict[str, str], request: pytest.FixtureRequest
 ) -> None:
     path = FOLDER / f"{name}.json"
@@ -39,7 +39,7 @@ def test_each_dashboard_is_the_committed_one(
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
-def test_the_sdk_reads_back_what_it_wrote(name: str, texts: dict[str, str]) -> None:
+def test_sdk_round_trips_every_dashboard(name: str, texts: dict[str, str]) -> None:
     from grafana_foundation_sdk.cog.encoder import JSONEncoder
     from grafana_foundation_sdk.cog.plugins import register_default_plugins
     from grafana_foundation_sdk.models.dashboard import Dashboard
@@ -50,7 +50,7 @@ def test_the_sdk_reads_back_what_it_wrote(name: str, texts: dict[str, str]) -> N
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
-def test_panels_have_ids_and_places_of_their_own(
+def test_panels_have_unique_ids_and_do_not_overlap(
     name: str, documents: dict[str, dict[str, Any]]
 ) -> None:
     panels = documents[name]["panels"]
@@ -67,7 +67,7 @@ def test_panels_have_ids_and_places_of_their_own(
     assert max(taken.values()) == 1, "two panels overlap"
 
 
-def test_panels_say_what_they_show_and_in_which_unit(
+def test_panels_have_a_description_and_a_unit(
     documents: dict[str, dict[str, Any]],
 ) -> None:
     for document in documents.values():
@@ -85,14 +85,14 @@ def test_titles_are_unique_within_a_dashboard() -> None:
         assert sorted(set(titles)) == sorted(titles)
 
 
-def test_units_are_grafanas_own() -> None:
+def test_units_are_known_to_grafana() -> None:
     from grafana_foundation_sdk.models import units
 
     known = {value for value in vars(units).values() if isinstance(value, str)}
     assert {unit.value for unit in Unit} - known == {Unit.TOKENS_PER_SECOND.value}
 
 
-def test_variables_of_expressions_are_variables_of_the_dashboard() -> None:
+def test_expressions_use_only_defined_dashboard_variables() -> None:
     for dashboard in DASHBOARDS.values():
         known = {f"${variable.name}" for variable in dashboard.variables} | {"$__range"}
         for panel in dashboard.panels:
@@ -101,7 +101,7 @@ def test_variables_of_expressions_are_variables_of_the_dashboard() -> None:
                 assert used - {"$1"} <= known, panel.title
 
 
-def test_a_line_that_names_a_run_leads_to_it(documents: dict[str, dict[str, Any]]) -> None:
+def test_rows_with_a_run_link_to_its_dashboard(documents: dict[str, dict[str, Any]]) -> None:
     panel = next(p for p in documents["team"]["panels"] if p["title"] == "GPU utilisation")
     links = panel["fieldConfig"]["defaults"]["links"]
     assert [link["url"] for link in links] == [
@@ -109,7 +109,7 @@ def test_a_line_that_names_a_run_leads_to_it(documents: dict[str, dict[str, Any]
     ]
 
 
-def test_a_runs_dashboard_has_an_address() -> None:
+def test_run_dashboard_has_a_url() -> None:
     found = run_url("https://grafana.example.com/", "hello-v1-0a1b2c3d")
     assert found == "https://grafana.example.com/d/trainyard-run?var-run_id=hello-v1-0a1b2c3d"
 

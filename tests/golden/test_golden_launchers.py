@@ -34,5 +34,7 @@ def test_each_launcher_renders_its_committed_manifests(
     assert_same(launcher, expanded(committed)[launcher], _rendered()[launcher][1])
 
 
-def test_the_files_are_what_a_refresh_writes(committed: dict[str, list[dict[str, Any]]]) -> None:
+def test_committed_files_are_what_a_refresh_writes(
+    committed: dict[str, list[dict[str, Any]]],
+) -> None:
     assert committed == folded(_rendered())

@@ -1,4 +1,4 @@
-"""What each scheduler other than Kueue changes: its operator, its queues, a run of its own."""
+"""Resources and example run under each scheduler other than Kueue."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def stack(scheduler: Scheduler) -> list[dict[str, Any]]:
 
 
 def concerned(record: dict[str, Any]) -> bool:
-    """Whether a resource is about scheduling, not one that all stacks have alike."""
+    """Whether a resource depends on the scheduler."""
     name: str = record["name"]
     about = name.startswith(("operators", "priorities", "queues")) or name.endswith("-quota")
     return about and bool(record["inputs"])
@@ -59,11 +59,11 @@ def test_each_scheduler_changes_a_run_as_committed(
 
 
 @pytest.mark.parametrize("scheduler", _RUNS)
-def test_without_kueue_a_stack_has_no_object_of_kueue(scheduler: Scheduler) -> None:
+def test_stack_without_kueue_has_no_kueue_objects(scheduler: Scheduler) -> None:
     assert [r["type"] for r in stack(scheduler) if "kueue" in r["type"].lower()] == []
 
 
-def test_with_kueue_it_has() -> None:
+def test_stack_with_kueue_has_kueue_objects() -> None:
     kinds = {
         r["type"].rpartition(":")[2] for r in render("example", scheduler_values(Scheduler.KUEUE))
     }
@@ -71,11 +71,9 @@ def test_with_kueue_it_has() -> None:
 
 
 @pytest.mark.parametrize("scheduler", [Scheduler.VOLCANO, Scheduler.YUNIKORN])
-def test_a_run_comes_after_the_queue_that_it_names_and_goes_before_it(
-    scheduler: Scheduler, tmp_path: Path
-) -> None:
+def test_run_depends_on_its_queue(scheduler: Scheduler, tmp_path: Path) -> None:
     hello = yaml.safe_load((ROOT / "training/runs/hello.yaml").read_text())
-    # Only Kueue ends a run after its hours.
+    # Only Kueue stops a run after its maximum run time.
     unlimited = {k: v for k, v in hello.items() if k not in ("maxHours", "costCapUsd")}
     file = tmp_path / "hello.yaml"
     file.write_text(yaml.safe_dump(unlimited))

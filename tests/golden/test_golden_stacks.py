@@ -29,7 +29,7 @@ def fixed_checkout() -> Iterator[None]:
         patch.setattr(trainer_settings, "CONFIGS_FOLDER", "tests/golden/configs")
         patch.setattr(source, "digest", lambda root: "d" * 64)
         patch.setattr(lineage, "git_commit", lambda root: "c" * 40)
-        # Each has a golden file of its own.
+        # Each has its own golden file.
         files = {name: f"tests/golden/dashboards/{name}.json" for name in dashboards.DASHBOARDS}
         patch.setattr(dashboards, "rendered", lambda: files)
         yield
@@ -60,7 +60,7 @@ def test_each_stack_renders_its_committed_resources(
     assert_same(stack, committed[stack], rendered[stack])
 
 
-def test_the_files_are_what_a_refresh_writes(committed: dict[str, list[Record]]) -> None:
+def test_committed_files_are_what_a_refresh_writes(committed: dict[str, list[Record]]) -> None:
     folder = FOLDER / "stacks"
     found = {
         str(path.relative_to(folder).with_suffix("")): path.read_text(encoding="utf-8")

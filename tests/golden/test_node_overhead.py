@@ -1,4 +1,4 @@
-"""What the DaemonSets of the committed stacks ask of a GPU node, against what runs are promised."""
+"""DaemonSet requests on a GPU node fit alongside the largest run of the committed stacks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OTHERS: Final = {
     "eks-node-monitoring-agent": (10, 30),
     "node-feature-discovery-worker": (5, 64),
 }
-"""Millicores and MiB of those whose requests are their makers', by the charts of 2026."""
+"""Millicores and MiB of DaemonSets with upstream requests, from the charts of 2026."""
 
 
 def requests(stack: str) -> list[dict[str, Any]]:
@@ -45,7 +45,7 @@ def requests(stack: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("stack", ["dev", "prod"])
-def test_a_run_that_asks_for_all_that_it_may_fits_beside_every_daemon(stack: str) -> None:
+def test_largest_run_fits_alongside_every_daemonset(stack: str) -> None:
     ours = requests(stack)
     assert len(ours) >= 6
     cpu = sum(quantity.millicores(one["cpu"]) for one in ours)

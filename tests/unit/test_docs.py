@@ -1,4 +1,4 @@
-"""What the pages promise: links, files, commands, options and settings that exist."""
+"""Documentation pages: links, files, commands, options and settings exist."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ TO_BE_MADE = {
     "policies/stacks/STACK.json",
     "policies/.venv",
 }
-"""What a page has its reader write, or a command make."""
+"""Files that the reader of a page or a command creates."""
 OF_OTHERS = ("pytest", "training.trainer.launch")
-"""Commands whose options are not ours: the launcher takes torchrun's."""
+"""Commands with options of other programs: the launcher takes those of torchrun."""
 
 
 def blocks(text: str, language: str = r"\w*") -> list[str]:
@@ -44,7 +44,7 @@ def prose(text: str) -> str:
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    """What GitHub makes of a page's headings."""
+    """Anchors that GitHub derives from the headings of a page."""
     titles = re.findall(r"^#+ (.+)$", prose(page.read_text()), re.M)
     plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title).lower() for title in titles]
     return frozenset(re.sub(r"[^\w -]", "", title).replace(" ", "-") for title in plain)
@@ -52,14 +52,14 @@ def anchors(page: Path) -> frozenset[str]:
 
 @cache
 def sources(package: str) -> str:
-    """All that the front door of a module is made of: its folder, or its file."""
+    """Source text of a module's command: of its package, or of its file."""
     path = ROOT / package.replace(".", "/")
     files = sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
     return "\n".join(file.read_text() for file in files)
 
 
 def commands(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Each module of ours that a page runs, and the words behind it."""
+    """Each project module that a page runs, with its arguments."""
     lines = "\n".join(blocks(text)).replace("\\\n", " ").splitlines()
     lines += [span.replace("\n", " ") for span in re.findall(r"`([^`]+)`", prose(text))]
     for line in lines:
@@ -69,7 +69,7 @@ def commands(text: str) -> Iterator[tuple[str, list[str]]]:
                 yield module, words
 
 
-def test_every_link_leads_to_a_page_and_a_heading() -> None:
+def test_every_link_resolves_to_a_page_and_a_heading() -> None:
     astray = []
     for page in PAGES:
         links = re.findall(r"\]\((?!https?://)([^)#]*)#?([^)]*)\)", prose(page.read_text()))
@@ -80,7 +80,7 @@ def test_every_link_leads_to_a_page_and_a_heading() -> None:
     assert astray == []
 
 
-def test_every_file_that_a_page_names_is_there() -> None:
+def test_every_file_that_a_page_mentions_exists() -> None:
     tests = {path.name for path in ROOT.glob("tests/**/test_*.py")}
     missing = []
     for page in PAGES:
@@ -92,7 +92,7 @@ def test_every_file_that_a_page_names_is_there() -> None:
     assert missing == []
 
 
-def test_every_command_that_a_page_names_is_one_and_has_its_options() -> None:
+def test_every_command_that_a_page_shows_exists_with_its_options() -> None:
     wrong = []
     for page in PAGES:
         for module, words in commands(page.read_text()):
@@ -110,7 +110,7 @@ def test_every_command_that_a_page_names_is_one_and_has_its_options() -> None:
 
 
 def unknown_settings(snippet: object, stack: dict[str, Any]) -> list[str]:
-    """What a stack file with a page's snippet in it would not know; its values may be examples."""
+    """Keys of a page's snippet that are not valid in a stack file; values may be examples."""
     values = copy.deepcopy(stack)
     if isinstance(snippet, dict):
         own = {key.removeprefix("trainyard:"): value for key, value in snippet.items()}
@@ -125,12 +125,12 @@ def unknown_settings(snippet: object, stack: dict[str, Any]) -> list[str]:
 
 
 def vcpus(nodes: dict[str, Any]) -> int:
-    """Of all nodes of a pool, at its maximum."""
+    """vCPUs of a pool at its maximum size."""
     types = catalog.load().types
     return int(nodes["max"] * max(types[name].vcpu for name in nodes["instanceTypes"]))
 
 
-def test_every_setting_of_a_stack_file_that_a_page_shows_is_one() -> None:
+def test_every_stack_setting_that_a_page_shows_exists() -> None:
     stack = config.stack_values(ROOT / "Pulumi.prod.yaml")
     wrong = []
     shown = 0
@@ -143,7 +143,7 @@ def test_every_setting_of_a_stack_file_that_a_page_shows_is_one() -> None:
     assert shown > 10 and wrong == []
 
 
-def test_a_preview_or_update_of_a_committed_stack_is_told_with_the_policies_of_that_stack() -> None:
+def test_documented_previews_and_updates_use_the_policy_pack_of_the_stack() -> None:
     bare = []
     for page in PAGES:
         for stack, rest in re.findall(
@@ -154,7 +154,7 @@ def test_a_preview_or_update_of_a_committed_stack_is_told_with_the_policies_of_t
     assert bare == []
 
 
-def test_the_page_on_bootstrapping_asks_for_the_vcpus_that_the_committed_stacks_may_hold() -> None:
+def test_bootstrap_page_requests_the_vcpu_quota_of_the_committed_stacks() -> None:
     page = (ROOT / "docs/aws/bootstrap.md").read_text()
     for column, stack in enumerate(("dev", "prod")):
         values = config.stack_values(ROOT / f"Pulumi.{stack}.yaml")
@@ -171,7 +171,7 @@ def test_the_page_on_bootstrapping_asks_for_the_vcpus_that_the_committed_stacks_
         }
 
 
-def test_every_make_target_that_a_page_names_is_one() -> None:
+def test_every_make_target_that_a_page_mentions_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     named = set()
     for page in PAGES:
@@ -181,7 +181,7 @@ def test_every_make_target_that_a_page_names_is_one() -> None:
     assert named and named - targets == set()
 
 
-def test_every_page_that_a_program_names_is_there() -> None:
+def test_every_page_that_a_program_mentions_exists() -> None:
     texts = [
         sources(package) for package in ("infra", "training", "sandbox", "ops", "policies.rules")
     ]

@@ -1,4 +1,4 @@
-"""Who may import whom, read from the syntax trees. A front door (`__main__`) composes."""
+"""Import rules between packages, read from the syntax trees; `__main__` modules compose."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOMS = ("infra", "training", "policies", "sandbox", "ops", "bench", "tools")
 
 
 def imports(path: Path, root: Path = ROOT) -> Iterator[tuple[str, list[str]]]:
-    """(module, names taken from it) of every import, in functions and under TYPE_CHECKING, too."""
+    """(module, imported names) of every import, in functions and under TYPE_CHECKING, too."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
         if isinstance(node, ast.Import):
             yield from ((alias.name, []) for alias in node.names)
@@ -37,7 +37,7 @@ def imported(path: Path) -> set[str]:
 
 
 def files(*folders: str) -> Iterator[Path]:
-    """Python files of rooms, virtual environments left out."""
+    """Python files of folders, except virtual environments."""
     for folder in folders:
         top = ROOT / folder
         for path in [top] if top.is_file() else sorted(top.rglob("*.py")):
@@ -56,11 +56,11 @@ def offenders(paths: Iterator[Path], *forbidden: str) -> list[str]:
 
 
 def inner(*folders: str) -> Iterator[Path]:
-    """Files of rooms that are not front doors."""
+    """Python files of folders, except `__main__` modules."""
     return (path for path in files(*folders) if path.name != "__main__.py")
 
 
-def test_the_platform_does_not_know_runs() -> None:
+def test_platform_does_not_import_runs() -> None:
     assert offenders(files("infra"), "training") == []
 
 
@@ -92,7 +92,7 @@ ARROWS: Final = {
 """By package of infra/, the packages that it may import: each stands above all that it imports."""
 
 
-def test_packages_of_infra_import_only_those_below_them() -> None:
+def test_infra_packages_import_only_lower_layers() -> None:
     packages = {path.name for path in (ROOT / "infra").iterdir() if (path / "__init__.py").exists()}
     assert packages == set(ARROWS)
     for package, below in ARROWS.items():
@@ -100,15 +100,15 @@ def test_packages_of_infra_import_only_those_below_them() -> None:
         assert offenders(files(f"infra/{package}"), *above) == []
 
 
-def test_the_packages_of_infra_form_no_cycle() -> None:
+def test_infra_packages_form_no_cycle() -> None:
     assert next(iter(TopologicalSorter(ARROWS).static_order())) == "domain"
 
 
-def test_infra_itself_has_no_modules_but_the_command_that_scripts_rely_on() -> None:
+def test_infra_has_no_top_level_modules_but_the_documented_command() -> None:
     assert {p.name for p in (ROOT / "infra").glob("*.py")} == {"__init__.py", "render.py"}
 
 
-def test_only_the_aws_half_and_two_files_of_the_trainer_import_the_libraries_of_aws() -> None:
+def test_aws_libraries_are_imported_by_aws_modules_and_two_trainer_files_only() -> None:
     objects = ROOT / "training" / "objects"
     ask_buckets = {objects / "connection.py", objects / "errors.py"}
     aws = {ROOT / "infra/cli/catalog.py", ROOT / "infra/cli/catalog_refresh.py"}
@@ -118,7 +118,7 @@ def test_only_the_aws_half_and_two_files_of_the_trainer_import_the_libraries_of_
     assert offenders(outside, "pulumi_aws", "pulumi_eks", "boto3", "botocore") == []
 
 
-def test_objects_are_read_and_written_below_everything_else() -> None:
+def test_kubernetes_object_helpers_import_nothing_above_them() -> None:
     above = (
         "torch",
         "numpy",
@@ -130,12 +130,12 @@ def test_objects_are_read_and_written_below_everything_else() -> None:
     assert offenders(files("training/objects"), *above) == []
 
 
-def test_what_deploys_a_run_never_imports_torch() -> None:
+def test_run_deployment_never_imports_torch() -> None:
     deploying = files("training/deployment", "infra")
     assert offenders(deploying, "torch", "transformers") == []
 
 
-def test_what_a_run_file_is_checked_with_never_imports_torch() -> None:
+def test_run_file_checks_never_import_torch() -> None:
     checking = files("training/trainer/config", "training/config_errors.py")
     assert offenders(checking, "torch", "transformers", "numpy") == []
 
@@ -153,17 +153,17 @@ def test_the_trainer_never_imports_pulumi_nor_the_platform() -> None:
 
 
 @pytest.mark.parametrize("module", ["spec.py", "source.py", "config_errors.py"])
-def test_the_contract_of_runs_needs_the_standard_library_only(module: str) -> None:
+def test_run_contract_imports_the_standard_library_only(module: str) -> None:
     found = imported(ROOT / "training" / module)
     third_party = {"pulumi", "yaml", "pydantic", "torch", "infra", "training"}
     assert {name.partition(".")[0] for name in found} & third_party == set()
 
 
-def test_policies_stand_alone() -> None:
+def test_policies_import_nothing_of_the_project() -> None:
     assert offenders(files("policies"), "infra", "training", "sandbox", "ops") == []
 
 
-def test_commands_on_live_stacks_read_tables_and_the_contract_only() -> None:
+def test_ops_imports_tables_and_the_contract_only() -> None:
     allowed = {
         "infra.domain",
         "infra.observability",
@@ -178,7 +178,7 @@ def test_commands_on_live_stacks_read_tables_and_the_contract_only() -> None:
     assert {m for m in found if not any(m == a or m.startswith(f"{a}.") for a in allowed)} == set()
 
 
-def test_what_is_watched_is_data_that_needs_names_only() -> None:
+def test_monitoring_data_imports_names_only() -> None:
     watched = ROOT / "infra" / "observability"
     allowed = ("infra.domain.naming", "infra.observability")
     renders = watched / "dashboards" / "build.py"
@@ -257,13 +257,13 @@ def test_only_the_configuration_reads_pulumi_config() -> None:
     assert readers == ["infra/config/loader.py"]
 
 
-def test_the_program_only_composes() -> None:
+def test_main_program_only_composes_components() -> None:
     text = (ROOT / "__main__.py").read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 100
     assert not [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.ClassDef)]
 
 
-def test_the_rules_see_every_form_of_import(tmp_path: Path) -> None:
+def test_import_rules_detect_every_form_of_import(tmp_path: Path) -> None:
     example = tmp_path / "example.py"
     example.write_text(
         "import torch.nn\nfrom infra import config\ndef f():\n    from training.spec import RunSpec\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = r"(?:infra|training|sandbox|ops|bench|policies|tests)(?:\.[A-Za-z_]\w*)+"
 NAMED = re.compile(rf'"({MODULE})"(?:,\s*"([A-Za-z_][\w.]*)")?')
-"""A module alone, or beside a name in it: where a test hooks into the trainer."""
+"""A module alone, or followed by a name in it."""
 PROGRAM = re.compile(r'"""(.*?)"""|"([^"\n]*)"', re.DOTALL)
 IMPORT = re.compile(rf"\bfrom ({MODULE}) import (\w+(?:, \w+)*)")
 NO_MODULE = re.compile(r".*\.(?:dev|json|md|py|yaml)")
@@ -54,7 +54,7 @@ def exists(dotted: str) -> bool:
 
 
 def missing(text: str) -> list[str]:
-    """All that a file names in strings and that does not exist."""
+    """Module names in strings of a file that do not exist."""
     asked = set()
     for module, name in NAMED.findall(text):
         asked.add(f"{module}.{name}" if name and not re.fullmatch(MODULE, name) else module)
@@ -64,13 +64,13 @@ def missing(text: str) -> list[str]:
     return sorted(one for one in asked if not NO_MODULE.fullmatch(one) and not exists(one))
 
 
-def test_what_tests_name_in_strings_exists() -> None:
+def test_modules_that_tests_name_in_strings_exist() -> None:
     files = [path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)]
     found = {path.name: missing(path.read_text(encoding="utf-8")) for path in files}
     assert {name: wrong for name, wrong in found.items() if wrong} == {}
 
 
-def test_a_wrong_name_is_found_wherever_it_stands() -> None:
+def test_wrong_module_name_is_found_in_every_position() -> None:
     assert missing('run("-m", "training.checkpoints")') == ["training.checkpoints"]
     assert missing('"import sys; from training.spec import RunSpec, Nothing"') == [
         "training.spec.Nothing"

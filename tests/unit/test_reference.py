@@ -1,4 +1,4 @@
-"""Schemas and reference pages are those of the models, and the committed files follow them."""
+"""Schemas and reference pages match the models, and committed files validate."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_generated_files_are_current(path: str, request: pytest.FixtureRequest) 
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_key_has_a_meaning(name: str) -> None:
+def test_every_key_has_a_description(name: str) -> None:
     rows = re.findall(r"^\| (`.+)\|$", pages.text(name), re.MULTILINE)
     assert rows and [row for row in rows if not row.split(" | ")[3].strip()] == []
 
@@ -68,7 +68,7 @@ def test_committed_files_follow_their_schema(path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(("path", "name"), list(committed()), ids=str)
-def test_committed_files_name_their_schema_for_editors(path: Path, name: str) -> None:
+def test_committed_files_reference_their_schema_for_editors(path: Path, name: str) -> None:
     first = (ROOT / path).read_text(encoding="utf-8").partition("\n")[0]
     prefix, _, named = first.partition("=")
     assert prefix == "# yaml-language-server: $schema"
@@ -88,7 +88,7 @@ def test_committed_files_name_their_schema_for_editors(path: Path, name: str) ->
         ("trainer-configuration", ("steps",), None),
     ],
 )
-def test_schemas_refuse_unknown_keys_and_wrong_types(
+def test_schemas_reject_unknown_keys_and_wrong_types(
     name: str, path: tuple[str, ...], wrong: Any
 ) -> None:
     file = next(file for file, of in committed() if of == name)
@@ -100,7 +100,7 @@ def test_schemas_refuse_unknown_keys_and_wrong_types(
     assert not jsonschema.Draft202012Validator(schema(name)).is_valid(document)
 
 
-def test_a_stack_file_may_leave_out_the_prefix_and_have_keys_of_providers() -> None:
+def test_stack_file_may_omit_the_prefix_and_contain_provider_keys() -> None:
     document = yaml.safe_load((ROOT / "Pulumi.local.yaml").read_text(encoding="utf-8"))
     plain = {key.partition(":")[2]: value for key, value in document["config"].items()}
     validator = jsonschema.Draft202012Validator(schema("stack-file"))
@@ -108,7 +108,7 @@ def test_a_stack_file_may_leave_out_the_prefix_and_have_keys_of_providers() -> N
     assert not validator.is_valid({"config": {k: v for k, v in plain.items() if k != "teams"}})
 
 
-def test_docstrings_of_fields_are_read_from_bases_too() -> None:
+def test_field_docstrings_are_inherited() -> None:
     class Base:
         a: int
         """Of the

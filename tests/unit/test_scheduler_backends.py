@@ -17,12 +17,12 @@ _ROOMS: Final = ("infra", "training", "ops", "policies", "sandbox")
 
 
 @pytest.mark.parametrize("scheduler", Scheduler)
-def test_a_scheduler_has_a_backend_for_the_platform_and_one_for_runs(scheduler: Scheduler) -> None:
+def test_every_scheduler_has_a_platform_and_a_run_backend(scheduler: Scheduler) -> None:
     assert backend(scheduler).scheduler is scheduler
     assert type(gang_backend(scheduler)).__module__.endswith(f".{scheduler.value}")
 
 
-def test_nothing_else_names_a_scheduler() -> None:
+def test_no_other_module_branches_on_the_scheduler() -> None:
     homes = {
         "infra/domain/scheduler.py",
         *(f"infra/queueing/{scheduler.value}.py" for scheduler in Scheduler),

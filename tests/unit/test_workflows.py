@@ -36,18 +36,18 @@ def names(paths: list[Path]) -> list[str]:
     return [str(path.relative_to(ROOT / ".github")) for path in paths]
 
 
-def test_there_is_one_workflow_for_each_moment_of_a_change() -> None:
+def test_workflows_cover_every_stage_of_a_change() -> None:
     assert [path.stem for path in WORKFLOWS] == ["checks", "deploy", "drift", "image", "preview"]
 
 
 @pytest.mark.parametrize("path", [*WORKFLOWS, *ACTIONS], ids=names([*WORKFLOWS, *ACTIONS]))
-def test_every_action_is_pinned_by_its_commit_and_says_its_version(path: Path) -> None:
+def test_every_action_is_pinned_by_commit_with_a_version_comment(path: Path) -> None:
     used = [line.strip().removeprefix("- ") for line in path.read_text().splitlines()]
     foreign = [line for line in used if line.startswith("uses:") and "uses: ./" not in line]
     assert foreign and [line for line in foreign if not PINNED.fullmatch(line)] == []
 
 
-def test_one_action_has_one_commit_everywhere() -> None:
+def test_every_action_has_the_same_commit_everywhere() -> None:
     text = "\n".join(path.read_text() for path in [*WORKFLOWS, *ACTIONS])
     pins: dict[str, set[str]] = {}
     for action, pin in re.findall(r"uses: ([\w./-]+)@(.+)", text):
@@ -56,14 +56,14 @@ def test_one_action_has_one_commit_everywhere() -> None:
 
 
 @pytest.mark.parametrize("path", [*WORKFLOWS, *ACTIONS], ids=names([*WORKFLOWS, *ACTIONS]))
-def test_no_long_lived_key_of_a_cloud_is_used(path: Path) -> None:
+def test_no_long_lived_cloud_credentials_are_used(path: Path) -> None:
     text = path.read_text()
     assert "secrets." not in text
     assert "aws-access-key-id" not in text and "pull_request_target" not in text
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=names(WORKFLOWS))
-def test_a_workflow_may_only_read_unless_a_job_asks_for_more(path: Path) -> None:
+def test_workflow_permissions_are_read_only_by_default(path: Path) -> None:
     assert workflow(path)["permissions"] == {"contents": "read"}
     for job in workflow(path)["jobs"].values():
         assert {
@@ -73,32 +73,32 @@ def test_a_workflow_may_only_read_unless_a_job_asks_for_more(path: Path) -> None
 
 
 @pytest.mark.parametrize("path", [*WORKFLOWS, *ACTIONS], ids=names([*WORKFLOWS, *ACTIONS]))
-def test_every_make_target_that_is_run_exists(path: Path) -> None:
+def test_every_make_target_in_a_workflow_exists(path: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     run = "\n".join(str(step.get("run", "")) for step in steps(path))
     assert set(re.findall(r"\bmake ([a-z-]+)", run)) <= targets
 
 
-def test_what_comes_from_a_pull_request_is_no_part_of_a_script() -> None:
+def test_scripts_do_not_interpolate_pull_request_input() -> None:
     for path in [*WORKFLOWS, *ACTIONS]:
         assert [step for step in steps(path) if "${{" in str(step.get("run", ""))] == []
 
 
-def test_credentials_are_for_branches_of_the_repository_itself_only() -> None:
+def test_credentials_are_limited_to_branches_of_the_repository() -> None:
     jobs = workflow(ROOT / ".github/workflows/preview.yml")["jobs"]
     own = "github.event.pull_request.head.repo.full_name == github.repository"
     assert own in jobs["account"]["if"]
     assert "permissions" not in jobs["offline"] and "environment" not in jobs["offline"]
 
 
-def test_one_comment_per_stack_is_edited_in_place_and_policies_are_checked() -> None:
+def test_preview_updates_one_comment_per_stack_and_checks_policies() -> None:
     previews = workflow(ROOT / ".github/workflows/preview.yml")["jobs"]["account"]["steps"]
     options = next(step["with"] for step in previews if step.get("with", {}).get("command"))
     assert options["comment-on-pr"] is True and options["edit-pr-comment"] is True
     assert options["policyPacks"] == "policies"
 
 
-def test_updates_of_a_stack_wait_for_each_other_and_prod_for_dev() -> None:
+def test_stack_updates_are_serialized_and_prod_waits_for_dev() -> None:
     jobs = workflow(ROOT / ".github/workflows/deploy.yml")["jobs"]
     assert list(jobs) == ["dev", "prod"] and jobs["prod"]["needs"] == "dev"
     for stack, job in jobs.items():
@@ -106,7 +106,7 @@ def test_updates_of_a_stack_wait_for_each_other_and_prod_for_dev() -> None:
         assert job["concurrency"] == {"group": f"stack-{stack}", "cancel-in-progress": False}
 
 
-def test_ci_runs_the_engine_that_is_tested_here() -> None:
+def test_ci_uses_the_tested_pulumi_version() -> None:
     named = [
         step["with"]["pulumi-version"]
         for path in WORKFLOWS

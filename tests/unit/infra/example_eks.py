@@ -1,4 +1,4 @@
-"""A stack file of a cluster on AWS that has nothing wrong, for tests to spoil."""
+"""A valid stack file of a cluster on AWS, which tests modify."""
 
 from __future__ import annotations
 

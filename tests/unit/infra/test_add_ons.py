@@ -1,4 +1,4 @@
-"""Add-ons as a stack installs them: secure values, and each after what it needs and nothing else."""
+"""Installed add-ons: secure values and exact dependencies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ KEYLESS = {"issuer": "https://token.actions.githubusercontent.com", "subject": "
 
 
 def values(**changes: Any) -> dict[str, Any]:
-    """A stack that installs all controllers that can be there together."""
+    """Values of a stack with every controller that can be installed together."""
     found = copy.deepcopy(stack_values())
     names = ("kueue", "jobset", "kubeflowTrainer", "trainingOperator", "mpiOperator")
     found["operators"] = {name: {"provided": False} for name in (*names, "externalSecrets")}
@@ -51,7 +51,7 @@ def values(**changes: Any) -> dict[str, Any]:
 
 
 def plans() -> list[Installable]:
-    """Plans of every add-on that this page's stacks install, the other schedulers' included."""
+    """Plans of every add-on of the stacks in this module, including the other schedulers."""
     found = {plan.add_on: plan for plan in add_ons.args(parse(values())).plans}
     for scheduler in ("volcano", "yunikorn"):
         operators = {scheduler: {"provided": False}} | ON_GPU_NODES
@@ -61,7 +61,7 @@ def plans() -> list[Installable]:
 
 
 def on_gpu_nodes() -> list[Installable]:
-    """What GPU nodes need at least."""
+    """Minimal add-ons for GPU nodes."""
     names = ("kueue", "devicePlugin", "dcgmExporter", "efaDevicePlugin")
     config = parse(values(operators={name: {"provided": False} for name in names}))
     return list(add_ons.args(config).plans)
@@ -74,7 +74,7 @@ IDS = [plan.add_on for plan in PLANS]
 
 @dataclass(frozen=True, kw_only=True)
 class Rendered:
-    """A stack's resources by name, and what each was called before."""
+    """Resources of a stack by name, with their aliases."""
 
     records: dict[str, Record]
     former: dict[str, list[str]]
@@ -102,7 +102,7 @@ def records(rendered: Rendered) -> dict[str, Record]:
 
 
 def needs(records: Mapping[str, Record], name: str) -> set[str]:
-    """Names of everything below the add-ons that a resource comes after."""
+    """Names of all add-on resources that a resource depends on."""
     found: set[str] = set()
     waiting = [name]
     while waiting:
@@ -114,7 +114,7 @@ def needs(records: Mapping[str, Record], name: str) -> set[str]:
     return found
 
 
-def test_trainer_comes_after_jobset_and_nothing_else_waits_for_it(
+def test_trainer_depends_on_jobset_and_nothing_depends_on_trainer(
     records: dict[str, Record],
 ) -> None:
     assert "operators-jobset" in needs(records, "operators-kubeflowTrainer")
@@ -122,20 +122,20 @@ def test_trainer_comes_after_jobset_and_nothing_else_waits_for_it(
     assert needs(records, "operators-kueue") == {"operators-kueue-namespace"}
 
 
-def test_releases_that_run_jobs_come_after_the_webhook_that_is_asked_of_every_job(
+def test_releases_that_run_jobs_depend_on_the_webhook_for_jobs(
     records: dict[str, Record],
 ) -> None:
     assert "operators-kueue" in needs(records, "operators-policyController")
     assert "operators-kueue" not in needs(records, "operators-externalSecrets")
 
 
-def test_plans_are_sorted_by_what_they_need_whatever_their_order() -> None:
+def test_plans_are_sorted_topologically_whatever_their_input_order() -> None:
     a, b = (Installable(add_on="kubeflowTrainer"), Installable(add_on="jobset"))
     assert in_order([a, b]) == in_order([b, a]) == (b, a)
     assert in_order([a]) == (a,)
 
 
-def test_two_add_ons_that_need_each_other_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cyclic_add_on_dependencies_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = {"kueue": ("jobset",), "jobset": ("kueue",)}
     circle = {name: replace(ADD_ONS[name], needs=needs) for name, needs in pair.items()}
     monkeypatch.setattr(component, "ADD_ONS", circle)
@@ -143,14 +143,14 @@ def test_two_add_ons_that_need_each_other_are_refused(monkeypatch: pytest.Monkey
         in_order([Installable(add_on=name) for name in circle])
 
 
-def test_what_is_waited_for_exists_and_no_two_add_ons_need_each_other() -> None:
+def test_add_on_dependencies_exist_and_form_no_cycle() -> None:
     for add_on in ADD_ONS.values():
         assert set(add_on.needs) <= set(ADD_ONS)
     everything = [Installable(add_on=name) for name in ADD_ONS]
     assert len(in_order(everything)) == len(ADD_ONS)
 
 
-def test_a_namespace_is_shared_and_labelled_once() -> None:
+def test_add_ons_share_a_namespace_that_is_created_and_labelled_once() -> None:
     restricted = controllers.pod_security("restricted")
     one = Installable(add_on="devicePlugin", values={}, namespace_labels=restricted)
     other = Installable(add_on="dcgmExporter", values={})
@@ -163,21 +163,21 @@ def test_a_namespace_is_shared_and_labelled_once() -> None:
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=IDS)
-def test_a_namespace_holds_its_pods_to_a_standard(plan: Installable) -> None:
+def test_add_on_namespace_enforces_a_pod_security_standard(plan: Installable) -> None:
     level = plan.namespace_labels["pod-security.kubernetes.io/enforce"]
     weaker = {"volcano", "yunikorn", "policyController"}
     assert level == ("baseline" if plan.add_on in weaker else "restricted")
 
 
 @pytest.mark.parametrize("add_on", CHART_SOURCES)
-def test_a_chart_has_every_value_that_we_set(add_on: str) -> None:
+def test_every_value_that_we_set_exists_in_the_chart(add_on: str) -> None:
     known = chart_values.keys(add_on)
     ours = dict(BY_NAME[add_on].values) if add_on in BY_NAME else {}
     mirrored = mirror.chart(add_on, "registry.example.com/mirror").image_values
     assert list(chart_values.value_errors(merged(ours, mirrored), known)) == []
 
 
-def test_a_misspelt_value_and_one_of_another_kind_are_found() -> None:
+def test_misspelt_and_mistyped_chart_values_are_found() -> None:
     known = {"controller": {"replicas": "number", "tolerations": "list", "env": "map"}}
     ours = {"controller": {"replica": 2, "replicas": "2", "tolerations": {}, "env": {"A": "b"}}}
     assert list(chart_values.value_errors(ours, known)) == [
@@ -190,12 +190,12 @@ def test_a_misspelt_value_and_one_of_another_kind_are_found() -> None:
 
 
 @pytest.mark.parametrize("add_on", CHART_SOURCES)
-def test_keys_are_those_of_the_version_that_is_installed(add_on: str) -> None:
+def test_recorded_chart_keys_match_the_pinned_version(add_on: str) -> None:
     text = chart_values.keys_file(add_on).read_text(encoding="utf-8")
     assert f"{CHART_SOURCES[add_on].module}@{chart_values.module_version(add_on)}" in text
 
 
-def test_more_values_are_laid_over_as_helm_does_it() -> None:
+def test_extra_values_are_merged_like_helm_does() -> None:
     below = {"a": {"b": 1, "c": [1]}, "d": 1}
     assert merged(below, {"a": {"c": [2]}, "e": 3}) == {"a": {"b": 1, "c": [2]}, "d": 1, "e": 3}
     assert below == {"a": {"b": 1, "c": [1]}, "d": 1}
@@ -220,20 +220,20 @@ def at(values: Mapping[str, Any], path: str) -> Any:
 
 
 @pytest.mark.parametrize("add_on", REPLICAS)
-def test_controllers_are_there_twice_and_one_of_them_always_stays(add_on: str) -> None:
+def test_controllers_have_two_replicas_and_a_pod_disruption_budget(add_on: str) -> None:
     plan = BY_NAME[add_on]
     assert [at(plan.values, path) for path in REPLICAS[add_on]] == [2] * len(REPLICAS[add_on])
     budgets = [m for m in plan.objects if m["kind"] == "PodDisruptionBudget"]
     assert budgets or "podDisruptionBudget" in str(plan.values)
 
 
-def test_only_yunikorn_is_alone_for_it_cannot_be_two() -> None:
+def test_only_yunikorn_runs_as_a_single_replica() -> None:
     twice = {*REPLICAS, "mpiOperator", "trainingOperator"}
     assert {plan.add_on for plan in PLANS} - twice == {"yunikorn"}
 
 
 def amounts(value: Any, path: str = "") -> list[tuple[str, Any]]:
-    """Every `resources` in values, with its place."""
+    """Every `resources` in values, with its path."""
     found: list[tuple[str, Any]] = []
     for key, inner in value.items() if isinstance(value, Mapping) else ():
         here = f"{path}.{key}"
@@ -245,7 +245,7 @@ def amounts(value: Any, path: str = "") -> list[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("plan", [p for p in PLANS if p.values], ids=lambda plan: plan.add_on)
-def test_every_controller_asks_for_what_it_needs_and_may_not_take_more_memory(
+def test_every_controller_has_requests_and_a_memory_limit(
     plan: Installable,
 ) -> None:
     found = amounts(plan.values)
@@ -255,7 +255,7 @@ def test_every_controller_asks_for_what_it_needs_and_may_not_take_more_memory(
         assert given["limits"]["memory"], place
 
 
-BY_HAND = [
+WITHOUT_CHART = [
     mpi_operator.plan(ControllerImage(IMAGES["mpiOperator"])),
     training_operator.plan(ControllerImage(IMAGES["trainingOperator"])),
 ]
@@ -266,8 +266,8 @@ def one(plan: Installable, kind: str) -> Manifest:
     return found
 
 
-@pytest.mark.parametrize("plan", BY_HAND, ids=lambda plan: plan.add_on)
-def test_a_controller_without_a_chart_is_restricted_and_there_twice(plan: Installable) -> None:
+@pytest.mark.parametrize("plan", WITHOUT_CHART, ids=lambda plan: plan.add_on)
+def test_controller_without_a_chart_is_restricted_and_has_two_replicas(plan: Installable) -> None:
     spec = one(plan, "Deployment")["spec"]
     pod = spec["template"]["spec"]
     [container] = pod["containers"]
@@ -286,8 +286,8 @@ def test_a_controller_without_a_chart_is_restricted_and_there_twice(plan: Instal
     )
 
 
-@pytest.mark.parametrize("plan", BY_HAND, ids=lambda plan: plan.add_on)
-def test_rights_name_what_they_are_for_and_secrets_are_read_at_home_only(
+@pytest.mark.parametrize("plan", WITHOUT_CHART, ids=lambda plan: plan.add_on)
+def test_cluster_roles_have_no_wildcards_and_cannot_get_secrets(
     plan: Installable,
 ) -> None:
     rules = one(plan, "ClusterRole")["rules"]
@@ -310,11 +310,11 @@ WATCHED = {
         "validatingwebhookconfigurations",
     ),
 }
-"""What a controller watches in all namespaces, by its code; MPI Operator ends where it may not."""
+"""Resources that a controller watches in all namespaces; MPI Operator exits where this is denied."""
 
 
-@pytest.mark.parametrize("plan", BY_HAND, ids=lambda plan: plan.add_on)
-def test_a_controller_may_watch_what_it_watches(plan: Installable) -> None:
+@pytest.mark.parametrize("plan", WITHOUT_CHART, ids=lambda plan: plan.add_on)
+def test_controller_may_watch_every_resource_that_its_code_watches(plan: Installable) -> None:
     may = {
         resource
         for rule in one(plan, "ClusterRole")["rules"]
@@ -324,14 +324,16 @@ def test_a_controller_may_watch_what_it_watches(plan: Installable) -> None:
     assert set(WATCHED[plan.add_on]) == may
 
 
-def test_policies_know_the_accounts_of_controllers_without_a_chart() -> None:
-    for plan, known in zip(BY_HAND, (MPI_JOB.controllers, PYTORCH_JOB.controllers), strict=True):
+def test_admission_policies_exempt_service_accounts_of_controllers_without_a_chart() -> None:
+    for plan, known in zip(
+        WITHOUT_CHART, (MPI_JOB.controllers, PYTORCH_JOB.controllers), strict=True
+    ):
         account = one(plan, "ServiceAccount")["metadata"]
         assert known == (f"system:serviceaccount:{account['namespace']}:{account['name']}",)
 
 
-def test_an_mpijob_has_the_defaults_that_its_makers_api_fills_in() -> None:
-    definition = one(BY_HAND[0], "CustomResourceDefinition")["spec"]
+def test_mpijob_has_the_defaults_of_the_upstream_api() -> None:
+    definition = one(WITHOUT_CHART[0], "CustomResourceDefinition")["spec"]
     [version] = definition["versions"]
     spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     assert f"{definition['group']}/{version['name']}" == ADD_ONS["mpiOperator"].apis["MPIJob"]
@@ -341,8 +343,8 @@ def test_an_mpijob_has_the_defaults_that_its_makers_api_fills_in() -> None:
     assert spec["required"] == ["mpiReplicaSpecs"]
 
 
-def test_a_worker_of_a_pytorchjob_gains_no_container_that_a_teams_namespace_would_refuse() -> None:
-    plan = BY_HAND[1]
+def test_pytorchjob_worker_gets_no_init_container_that_pod_security_rejects() -> None:
+    plan = WITHOUT_CHART[1]
     given = one(plan, "ConfigMap")
     pod = one(plan, "Deployment")["spec"]["template"]["spec"]
     [volume] = [v for v in pod["volumes"] if v.get("configMap")]
@@ -352,12 +354,12 @@ def test_a_worker_of_a_pytorchjob_gains_no_container_that_a_teams_namespace_woul
     assert given["data"] == {"initContainer.yaml": "[]\n"}
 
 
-def test_both_operators_of_kubeflow_can_be_there_for_they_share_no_api() -> None:
-    names = [one(plan, "CustomResourceDefinition")["metadata"]["name"] for plan in BY_HAND]
+def test_both_kubeflow_operators_can_be_installed_together() -> None:
+    names = [one(plan, "CustomResourceDefinition")["metadata"]["name"] for plan in WITHOUT_CHART]
     assert names == ["mpijobs.kubeflow.org", "pytorchjobs.kubeflow.org"]
 
 
-def test_objects_of_a_controller_without_a_chart_come_in_order(
+def test_objects_of_a_controller_without_a_chart_are_created_in_order(
     records: dict[str, Record],
 ) -> None:
     deployment = "operators-mpiOperator-deployment-mpi-operator"
@@ -368,12 +370,12 @@ def test_objects_of_a_controller_without_a_chart_come_in_order(
     } <= needs(records, deployment)
 
 
-def test_releases_keep_the_names_that_their_objects_are_made_of() -> None:
+def test_release_names_are_stable() -> None:
     assert ADD_ONS["kubeflowTrainer"].release_name == "kubeflowtrainer"
     assert ADD_ONS["policyController"].release_name == "policy-controller"
 
 
-def test_what_had_another_name_is_taken_over_and_not_made_anew(rendered: Rendered) -> None:
+def test_renamed_resources_have_aliases_and_are_not_recreated(rendered: Rendered) -> None:
     policy = f"operators-policyController-clusterimagepolicy-{signatures.POLICY}"
     parts = ("operators-policyController", "operators-policyController-namespace", policy)
     former = [text for name in parts for text in rendered.former[name]]
@@ -386,7 +388,7 @@ def test_what_had_another_name_is_taken_over_and_not_made_anew(rendered: Rendere
     assert rendered.former["operators-kueue"] == []
 
 
-def test_a_stack_that_installs_nothing_has_no_such_component() -> None:
+def test_stack_without_add_ons_has_no_add_on_component() -> None:
     provided = values(operators={"kueue": {"provided": True}} | ON_GPU_NODES)
     del provided["signatures"]
     assert add_ons.args(parse(provided)).plans == ()

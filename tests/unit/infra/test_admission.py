@@ -59,7 +59,7 @@ def test_every_policy_is_bound(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_every_refusal_is_one_line_with_a_remedy(name: str) -> None:
+def test_every_policy_message_is_one_line_with_a_remedy(name: str) -> None:
     for validation in POLICIES[name]["spec"].get("validations", []):
         message = validation["message"]
         assert "\n" not in message
@@ -67,7 +67,7 @@ def test_every_refusal_is_one_line_with_a_remedy(name: str) -> None:
         assert re.search("[;,]", message), message
 
 
-def test_whatever_makes_pods_is_looked_at_by_every_rule_about_pods() -> None:
+def test_pod_rules_cover_every_workload_kind_that_creates_pods() -> None:
     seen = {
         name
         for name, manifest in POLICIES.items()
@@ -84,7 +84,7 @@ def test_whatever_makes_pods_is_looked_at_by_every_rule_about_pods() -> None:
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_every_launcher_makes_a_kind_that_a_queue_holds_back(launcher: str) -> None:
+def test_every_launcher_creates_a_kind_that_queues_manage(launcher: str) -> None:
     manifest = LAUNCHERS[launcher].render(run_of(launcher), platform())[-1]
     assert manifest["kind"] in pod_templates.RUN_KINDS
     group = manifest["apiVersion"].rpartition("/")[0]
@@ -105,7 +105,7 @@ ALLOWED = ("registry.example.com", "ghcr.io/acme/trainer")
         f"ghcr.io/acme/trainer/variant@{DIGEST}",
     ],
 )
-def test_an_image_by_digest_from_an_allowed_registry_matches(image: str) -> None:
+def test_image_with_digest_from_an_allowed_registry_matches(image: str) -> None:
     assert re.fullmatch(images.pattern(ALLOWED), image)
 
 
@@ -126,7 +126,7 @@ def test_an_image_by_digest_from_an_allowed_registry_matches(image: str) -> None
         "",
     ],
 )
-def test_any_other_image_does_not_match(image: str) -> None:
+def test_other_images_do_not_match(image: str) -> None:
     assert not re.fullmatch(images.pattern(ALLOWED), image)
 
 
@@ -135,7 +135,7 @@ def test_without_a_registry_no_image_matches() -> None:
         assert not re.search(images.pattern(()), image)
 
 
-def test_registries_are_those_of_the_images_unless_the_stack_names_some() -> None:
+def test_allowed_registries_default_to_those_of_the_images() -> None:
     assert ARGS.registries == ("registry.example.com/trainer",)
     named = parse(example() | {"registries": ["registry.example.com"]})
     assert arguments.admission(named).registries == ("registry.example.com",)
@@ -153,18 +153,18 @@ def test_registries_are_those_of_the_images_unless_the_stack_names_some() -> Non
         ("sandbox.trainyard.dev/trainer@source", "sandbox.trainyard.dev/trainer"),
     ],
 )
-def test_a_repository_is_an_image_without_tag_and_digest(image: str, repository: str) -> None:
+def test_repository_is_the_image_without_tag_and_digest(image: str, repository: str) -> None:
     assert repository_of(image) == repository
 
 
-def test_a_tier_may_have_its_own_class_and_lower_ones() -> None:
+def test_tier_may_use_its_priority_class_and_lower_ones() -> None:
     assert ranks.allowed(priorities.PRIORITIES, DEFAULT_PRIORITIES) == {
         "production": ["best-effort-training", "production-training", "research-training"],
         "research": ["best-effort-training", "research-training"],
     }
 
 
-def test_a_namespace_has_the_labels_that_policies_read() -> None:
+def test_team_namespace_has_the_labels_that_policies_read() -> None:
     labels = team.namespace("models", "production")["metadata"]["labels"]
     assert labels[naming.TEAM] == "models"
     assert labels[naming.TIER] == "production"
@@ -180,7 +180,7 @@ def test_with_rdma_an_admission_policy_replaces_pod_security() -> None:
     assert labels["pod-security.kubernetes.io/warn"] == "restricted"
 
 
-def test_the_sandboxes_controllers_are_those_that_policies_trust() -> None:
+def test_policies_exempt_the_controllers_of_the_sandbox() -> None:
     names = {identity.name: identity.common_name for identity in IDENTITIES}
     assert names["kueue"] in controller_accounts.KUEUE
     assert names["jobset"] in launcher_support.JOBSET.controllers
@@ -198,14 +198,14 @@ def test_the_sandboxes_controllers_are_those_that_policies_trust() -> None:
         ("mpiOperator", launcher_support.MPI_JOB.controllers),
     ],
 )
-def test_an_installed_operator_is_trusted_in_its_own_namespace(
+def test_installed_operator_is_exempt_in_its_own_namespace(
     operator: str, accounts: tuple[str, ...]
 ) -> None:
     namespace = ADD_ONS[operator].namespace
     assert all(a.startswith(f"system:serviceaccount:{namespace}:") for a in accounts)
 
 
-def test_another_scheduler_has_a_policy_of_its_own_in_place_of_kueues() -> None:
+def test_another_scheduler_replaces_the_kueue_policy() -> None:
     found = {m["metadata"]["name"]: m for m in admission.policies(_args(Scheduler.VOLCANO))}
     assert "trainyard-workloads" not in found
     (rule,) = found["trainyard-queue"]["spec"]["validations"]
@@ -220,11 +220,11 @@ def test_without_queues_there_is_no_queue_policy() -> None:
     assert {"trainyard-placement", "trainyard-images", "trainyard-requests"} <= names
 
 
-def test_text_in_an_expression_cannot_end_it() -> None:
+def test_text_is_escaped_in_cel_expressions() -> None:
     assert text("it's \\ here") == "'it\\'s \\\\ here'"
 
 
-def test_teams_and_runs_come_after_the_policies() -> None:
+def test_teams_and_runs_depend_on_the_policies() -> None:
     records = {
         r["name"]: r for r in render.render("local", stack_values(ROOT / "Pulumi.local.yaml"))
     }

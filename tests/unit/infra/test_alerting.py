@@ -1,4 +1,4 @@
-"""Who is told of which alert."""
+"""Alert routing and inhibition."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def receiver(name: str, **changed: Any) -> Receiver:
 
 
 def matches(matcher: str, labels: Mapping[str, str]) -> bool:
-    """As Alertmanager reads a matcher; a label that is missing is empty text."""
+    """Evaluate a matcher like Alertmanager: a missing label is an empty string."""
     name, operator, value = re.fullmatch(r'(\w+)(=~|!~|!=|=)"(.*)"', matcher).groups()  # type: ignore[union-attr]
     text = labels.get(name, "")
     found = re.fullmatch(value, text) is not None if "~" in operator else text == value
     return found is not operator.startswith("!")
 
 
-def told(receivers: list[Receiver], **labels: str) -> list[str]:
-    """Names of those who hear of an alert with these labels."""
+def receivers_of(receivers: list[Receiver], **labels: str) -> list[str]:
+    """Names of the receivers of an alert with these labels."""
     routes = routing.configuration(receivers)["route"]["routes"]
     assert all(route["continue"] for route in routes)
     return [r["receiver"] for r in routes if all(matches(m, labels) for m in r["matchers"])]
@@ -37,43 +37,46 @@ RESEARCH = receiver("research", team="research")
 NIGHT = receiver("night", severity=Severity.PAGE)
 
 
-def test_a_team_hears_of_its_own_alerts_and_of_nobody_elses() -> None:
-    everybody = [PLATFORM, RESEARCH]
-    assert told(everybody, owner="team", team="research", severity="page") == ["research"]
-    assert told(everybody, owner="team", team="production", severity="page") == ["platform"]
-    assert told(everybody, owner="platform", severity="page") == ["platform"]
+def test_team_receiver_gets_only_alerts_of_its_team() -> None:
+    receivers = [PLATFORM, RESEARCH]
+    assert receivers_of(receivers, owner="team", team="research", severity="page") == ["research"]
+    assert receivers_of(receivers, owner="team", team="production", severity="page") == ["platform"]
+    assert receivers_of(receivers, owner="platform", severity="page") == ["platform"]
 
 
 @pytest.mark.parametrize("alert", alerts.ALERTS, ids=lambda alert: alert.name)
-@pytest.mark.parametrize("everybody", [[PLATFORM], [PLATFORM, RESEARCH]], ids=["one", "both"])
-def test_every_alert_about_a_team_is_heard_by_one_receiver_and_it_is_its_owners(
-    alert: alerts.Alert, everybody: list[Receiver]
+@pytest.mark.parametrize("receivers", [[PLATFORM], [PLATFORM, RESEARCH]], ids=["one", "both"])
+def test_every_team_alert_reaches_only_the_receiver_of_its_owner(
+    alert: alerts.Alert, receivers: list[Receiver]
 ) -> None:
-    heard = told(everybody, owner=alert.owner, team="research", severity=alert.severity)
-    theirs = alert.owner == alerts.TEAM and RESEARCH in everybody
-    assert heard == ["research" if theirs else "platform"]
+    notified = receivers_of(receivers, owner=alert.owner, team="research", severity=alert.severity)
+    theirs = alert.owner == alerts.TEAM and RESEARCH in receivers
+    assert notified == ["research" if theirs else "platform"]
 
 
-def test_an_alert_of_the_platform_that_names_a_team_is_not_the_teams() -> None:
-    assert told([RESEARCH], owner="platform", team="research", severity="page") == []
+def test_platform_alert_with_a_team_label_is_not_routed_to_the_team() -> None:
+    assert receivers_of([RESEARCH], owner="platform", team="research", severity="page") == []
 
 
 @pytest.mark.parametrize(
-    ("severity", "heard"),
+    ("severity", "notified"),
     [("critical", ["platform", "night"]), ("warning", ["platform"]), ("info", []), ("none", [])],
 )
-def test_alerts_that_the_chart_brings_reach_the_platform(severity: str, heard: list[str]) -> None:
-    assert told([PLATFORM, NIGHT, RESEARCH], severity=severity, alertname="KubeletDown") == heard
+def test_chart_alerts_are_routed_to_the_platform(severity: str, notified: list[str]) -> None:
+    assert (
+        receivers_of([PLATFORM, NIGHT, RESEARCH], severity=severity, alertname="KubeletDown")
+        == notified
+    )
 
 
-def test_what_the_chart_says_of_namespaces_of_teams_is_left_to_our_alerts() -> None:
+def test_chart_alerts_about_team_namespaces_are_dropped() -> None:
     of_chart = {"severity": "warning", "alertname": "KubeJobFailed"}
-    assert told([PLATFORM], **of_chart, namespace="team-research") == []
-    assert told([PLATFORM], **of_chart, namespace="kueue-system") == ["platform"]
+    assert receivers_of([PLATFORM], **of_chart, namespace="team-research") == []
+    assert receivers_of([PLATFORM], **of_chart, namespace="kueue-system") == ["platform"]
 
 
 def inhibited(source: Mapping[str, str], target: Mapping[str, str]) -> bool:
-    """Whether an alert is kept silent by another, as Alertmanager decides it."""
+    """Whether one alert inhibits another, as Alertmanager decides it."""
     return any(
         all(matches(m, source) for m in rule["source_matchers"])
         and all(matches(m, target) for m in rule["target_matchers"])
@@ -82,7 +85,7 @@ def inhibited(source: Mapping[str, str], target: Mapping[str, str]) -> bool:
     )
 
 
-def test_a_run_that_waits_for_data_gives_one_ticket() -> None:
+def test_run_that_waits_for_data_raises_one_ticket() -> None:
     run = {"namespace": "team-llm", "run_id": "hello-1"}
     first, *others = ({"alertname": name, **run} for name in routing.LOADER_ALERTS)
     for one in others:
@@ -90,26 +93,27 @@ def test_a_run_that_waits_for_data_gives_one_ticket() -> None:
         assert not inhibited(first, one | {"run_id": "hello-2"})
 
 
-def test_alerts_that_keep_others_silent_exist() -> None:
+def test_inhibiting_alerts_exist() -> None:
     assert set(routing.LOADER_ALERTS) <= {alert.name for alert in alerts.ALERTS}
 
 
-def test_what_a_team_is_not_told_of_reaches_the_platform() -> None:
+def test_alerts_that_no_team_receiver_accepts_reach_the_platform() -> None:
     pages_only = receiver("research", team="research", severity=Severity.PAGE)
-    heard = [
-        told([PLATFORM, pages_only], owner="team", team="research", severity=s) for s in Severity
+    notified = [
+        receivers_of([PLATFORM, pages_only], owner="team", team="research", severity=s)
+        for s in Severity
     ]
-    assert "platform" in heard[1] and "research" not in heard[1]
-    assert "research" in heard[0]
+    assert "platform" in notified[1] and "research" not in notified[1]
+    assert "research" in notified[0]
 
 
-def test_a_pager_is_silent_about_tickets() -> None:
-    assert told([NIGHT], owner="platform", severity="page") == ["night"]
-    assert told([NIGHT], owner="platform", severity="ticket") == []
+def test_pager_receiver_gets_no_tickets() -> None:
+    assert receivers_of([NIGHT], owner="platform", severity="page") == ["night"]
+    assert receivers_of([NIGHT], owner="platform", severity="ticket") == []
 
 
 @pytest.mark.parametrize("channel", list(Channel))
-def test_no_configuration_holds_a_secret_only_the_file_where_it_is_mounted(
+def test_alertmanager_config_refers_to_secrets_by_mounted_file(
     channel: Channel,
 ) -> None:
     one = receiver("pager", channel=channel, slack_channel="#gpu")

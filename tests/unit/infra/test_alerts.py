@@ -1,4 +1,4 @@
-"""Alerts, rules and panels as data: names that exist, people who are told, pages that help."""
+"""Alerts, rules and panels: existing series, owners and runbooks."""
 
 from __future__ import annotations
 
@@ -39,39 +39,39 @@ def unknown(expression: str) -> set[str]:
     return set(OF_OURS.findall(re.sub(r'"[^"]*"', '""', expression))) - series.KNOWN
 
 
-def test_every_expression_names_series_that_exist() -> None:
+def test_every_expression_uses_existing_series() -> None:
     assert {where: names for where, text in expressions() if (names := unknown(text))} == {}
 
 
-def test_a_name_that_is_spelled_wrong_is_seen() -> None:
+def test_misspelt_series_is_found() -> None:
     assert unknown('rate(trainyard_lodaer_seconds_total{run_id="kube_x"}[5m])') == {
         "trainyard_lodaer_seconds_total"
     }
 
 
-def test_fields_of_gpus_are_named_in_recording_rules_only() -> None:
+def test_dcgm_fields_are_used_in_recording_rules_only() -> None:
     recorded = {rule["record"] for group in recording.groups() for rule in group["rules"]}
     assert [w for w, text in expressions() if "DCGM_" in text and w not in recorded] == []
 
 
-def test_recorded_series_are_recorded_once_each() -> None:
+def test_every_series_is_recorded_once() -> None:
     found = [rule["record"] for group in recording.groups(FACTS) for rule in group["rules"]]
     named = {one.name for one in series.ALL.values() if one.name.startswith("trainyard:")}
     assert sorted(found) == sorted(named)
 
 
-def test_a_stack_without_prices_has_no_rule_about_them() -> None:
+def test_stack_without_prices_has_no_cost_rules() -> None:
     found = {rule["record"] for group in recording.groups() for rule in group["rules"]}
     assert series.NODE_PRICE.name not in found and series.TEAM_BUDGET.name not in found
 
 
-def test_groups_have_names_of_their_own() -> None:
+def test_rule_groups_have_unique_names() -> None:
     names = [group["name"] for group in rule_file()["groups"]]
     assert len(set(names)) == len(names)
     assert all(naming.is_dns_label(name) for name in names)
 
 
-def test_the_alerts_that_a_production_pipeline_must_have_are_there() -> None:
+def test_required_alerts_exist() -> None:
     assert {alert.name for alert in alerts.ALERTS} >= {
         "LowGpuUtilization",
         "CheckpointSlow",
@@ -83,7 +83,7 @@ def test_the_alerts_that_a_production_pipeline_must_have_are_there() -> None:
 
 
 @pytest.mark.parametrize("alert", alerts.ALERTS, ids=lambda alert: alert.name)
-def test_each_alert_says_who_does_what(alert: alerts.Alert) -> None:
+def test_every_alert_has_owner_severity_summary_and_runbook(alert: alerts.Alert) -> None:
     assert alert.owner in ("platform", "team") and alert.severity in ("page", "ticket")
     page = (ROOT / alert.runbook).read_text()
     assert page.startswith(f"# {alert.name}\n")
@@ -93,7 +93,7 @@ def test_each_alert_says_who_does_what(alert: alerts.Alert) -> None:
     assert "```" in page, "nothing to run"
 
 
-def test_each_page_belongs_to_an_alert_and_its_links_lead_somewhere() -> None:
+def test_every_runbook_belongs_to_an_alert_and_its_links_resolve() -> None:
     pages = sorted((ROOT / alerts.RUNBOOKS).glob("*.md"))
     assert [p.stem for p in pages] == sorted(alert.name for alert in alerts.ALERTS)
     for page in [*pages, ROOT / "docs/alerts.md"]:
@@ -101,26 +101,26 @@ def test_each_page_belongs_to_an_alert_and_its_links_lead_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-def test_pages_name_series_that_exist() -> None:
+def test_runbooks_use_existing_series() -> None:
     for page in (ROOT / alerts.RUNBOOKS).glob("*.md"):
         blocks = re.findall(r"^```\w*\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
         assert blocks and set().union(*map(unknown, blocks)) == set(), page.name
 
 
-def test_the_page_about_alerts_has_a_row_for_each() -> None:
+def test_alerts_page_has_a_row_per_alert() -> None:
     text = (ROOT / "docs/alerts.md").read_text()
     rows = re.findall(r"^\| \[(\w+)\]\(runbooks/\w+\.md\) \| .* \| (\w+) \| (\w+) \|$", text, re.M)
     assert rows == [(alert.name, alert.owner, alert.severity) for alert in alerts.ALERTS]
 
 
-def test_a_base_goes_before_the_path_of_a_page() -> None:
+def test_runbook_url_is_base_plus_path() -> None:
     one = alerts.ALERTS[0]
     found = one.rule("https://git.example.com/trainyard/")["annotations"]["runbook"]
     assert found == f"https://git.example.com/trainyard/{one.runbook}"
     assert one.rule()["annotations"]["runbook"] == one.runbook
 
 
-def test_the_counters_file_has_a_line_per_field() -> None:
+def test_dcgm_counters_file_has_a_line_per_field() -> None:
     lines = dcgm.counters_csv().splitlines()
     assert len(lines) == len(dcgm.FIELDS) + 1
     assert "DCGM_FI_DEV_GPU_UTIL, gauge, GPU utilization (in %)." in lines
@@ -130,7 +130,7 @@ def test_the_counters_file_has_a_line_per_field() -> None:
         assert kind in ("gauge", "counter") and "," not in text
 
 
-def test_kube_state_metrics_is_asked_for_the_labels_that_rules_read() -> None:
+def test_kube_state_metrics_exposes_the_labels_that_rules_read() -> None:
     shown = {series.state_label(key) for key in (*series.POD_LABELS, *series.NODE_LABELS)}
     used = {name for _, text in expressions() for name in re.findall(r"\blabel_[a-z_]\w*", text)}
     assert used - {"label_replace"} <= shown

@@ -1,4 +1,4 @@
-"""Mistakes about add-ons: versions of Kubernetes that their makers do not support, mirrors for nothing."""
+"""Mistakes in add-ons: unsupported Kubernetes versions, unused mirrors and images."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def secrets(provided: bool) -> dict[str, Any]:
     return {"kueue": {"provided": False}, "externalSecrets": {"provided": provided}}
 
 
-def test_an_add_on_that_is_not_made_for_the_clusters_version_is_a_mistake() -> None:
+def test_add_on_that_does_not_support_the_kubernetes_version_is_rejected() -> None:
     values = on_aws("1.33", operators=secrets(False))
     check_issues("add-ons", "version on EKS", values, "cluster.version: addon-version")
 
 
-def test_its_twins_are_none() -> None:
+def test_add_ons_that_support_the_kubernetes_version_are_accepted() -> None:
     parse(on_aws("1.34", operators=secrets(False)))
     parse(on_aws("1.33", operators=secrets(True)))
 
 
-def test_a_cluster_that_exists_is_held_to_the_same_where_its_version_is_known() -> None:
+def test_existing_cluster_is_checked_where_its_version_is_known() -> None:
     cluster = {"provider": "existing", "name": "sandbox"}
     volcano = {"scheduler": "volcano", "operators": {"volcano": {"provided": False}}}
     values = local(cluster=cluster | {"version": "1.36"}, **volcano)
@@ -54,14 +54,14 @@ def mpi(**chosen: Any) -> dict[str, Any]:
     return {"kueue": {"provided": False}, "mpiOperator": chosen}
 
 
-def test_a_controller_without_a_chart_needs_an_image_by_digest() -> None:
+def test_controller_without_a_chart_requires_an_image_digest() -> None:
     values = on_aws("1.35", operators=mpi(provided=False))
     check_issues("add-ons", "no image", values, "operators.mpiOperator.image: missing")
     parse(on_aws("1.35", operators=mpi(provided=False, image=IMAGE)))
     parse(on_aws("1.35", operators=mpi(provided=True)))
 
 
-def test_no_other_add_on_is_given_an_image() -> None:
+def test_other_add_ons_accept_no_image() -> None:
     for name, chosen in (
         ("mpiOperator", mpi(provided=True, image=IMAGE)),
         ("kueue", {"kueue": {"provided": False, "image": IMAGE}}),
@@ -70,7 +70,7 @@ def test_no_other_add_on_is_given_an_image() -> None:
         check_issues("add-ons", f"image of {name}", on_aws("1.35", operators=chosen), expected)
 
 
-def test_a_mirror_that_nothing_comes_from_is_a_mistake() -> None:
+def test_unused_mirror_is_rejected() -> None:
     values = local(mirror="registry.example.com/mirror")
     check_issues("add-ons", "mirror", values, "mirror: mirror-unused")
 
@@ -78,12 +78,12 @@ def test_a_mirror_that_nothing_comes_from_is_a_mistake() -> None:
 @pytest.mark.parametrize(
     "given", ["https://registry.example.com", "mirror", "Registry.example.com"]
 )
-def test_a_mirror_is_a_registry_and_no_url(given: str) -> None:
+def test_mirror_must_be_a_registry_without_scheme(given: str) -> None:
     check_issues("add-ons", f"mirror {given}", on_aws("1.35", mirror=given), "mirror: registry")
 
 
 @pytest.mark.parametrize(
     "given", ["registry.example.com", "localhost:5000", "r.example.com:80/a/b-c"]
 )
-def test_a_mirror_may_have_a_port_and_a_path(given: str) -> None:
+def test_mirror_may_have_a_port_and_a_path(given: str) -> None:
     parse(on_aws("1.35", mirror=given))

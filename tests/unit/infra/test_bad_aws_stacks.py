@@ -1,4 +1,4 @@
-"""Mistakes in stack files of a cluster on AWS: each is one exact line, and all come at once."""
+"""Mistakes in stack files of a cluster on AWS: each is one issue, all are reported at once."""
 
 from __future__ import annotations
 
@@ -28,37 +28,37 @@ VPC = {
 
 
 def cluster(**changes: Any) -> Edit:
-    """Changes the section `cluster`."""
+    """Change the section `cluster`."""
     return lambda s: s["cluster"].update(changes)
 
 
 def aws(**changes: Any) -> Edit:
-    """Changes the section `aws`."""
+    """Change the section `aws`."""
     return lambda s: s["aws"].update(changes)
 
 
 def network(**changes: Any) -> Edit:
-    """Changes the section `network`."""
+    """Change the section `network`."""
     return lambda s: s["network"].update(changes)
 
 
 def brought(**changes: Any) -> Edit:
-    """Replaces the network by one that exists."""
+    """Replace the network with an existing one."""
     return lambda s: s.update(network={"existing": VPC | changes})
 
 
 def pool(index: int, **changes: Any) -> Edit:
-    """Changes a pool."""
+    """Change a pool."""
     return lambda s: s["nodePools"][index].update(changes)
 
 
 def storage(**changes: Any) -> Edit:
-    """Changes the section `storage`."""
+    """Change the section `storage`."""
     return lambda s: s["storage"].update(changes)
 
 
 def buckets(**changes: Any) -> Edit:
-    """Changes the section `storage.buckets`."""
+    """Change the section `storage.buckets`."""
     return lambda s: s["storage"]["buckets"].update(changes)
 
 
@@ -394,7 +394,7 @@ ONLY_AWS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_mistake_is_one_issue(name: str) -> None:
+def test_each_mistake_is_one_issue(name: str) -> None:
     edit, expected = BAD[name]
     values = example()
     edit(values)
@@ -402,12 +402,12 @@ def test_a_mistake_is_one_issue(name: str) -> None:
 
 
 @pytest.mark.parametrize("section", ONLY_AWS)
-def test_a_cluster_that_exists_has_no_section_of_aws(section: str) -> None:
+def test_existing_cluster_rejects_aws_sections(section: str) -> None:
     values = existing() | {section: ONLY_AWS[section]}
     check_issues("aws", f"{section} without AWS", values, f"{section}: aws-only")
 
 
-def test_a_cluster_that_exists_has_no_nodes_storage_or_autoscaler_of_aws() -> None:
+def test_existing_cluster_rejects_aws_nodes_storage_and_autoscaler() -> None:
     values = existing() | {"autoscaler": "karpenter"}
     values["nodePools"][0].update(nodes="managed", rootGiB=100)
     values["nodePools"][1].update(rootGiB=100)
@@ -423,7 +423,7 @@ def test_a_cluster_that_exists_has_no_nodes_storage_or_autoscaler_of_aws() -> No
     ]
 
 
-def test_all_mistakes_come_at_once() -> None:
+def test_all_issues_are_reported_at_once() -> None:
     values = example()
     values["cluster"].update(version="1.20", endpoint=["0.0.0.0/0"], admins=["ada"])
     values["aws"].update(region="mars-1", account="1")
@@ -449,7 +449,7 @@ def test_all_mistakes_come_at_once() -> None:
     ]
 
 
-def test_defaults_are_the_secure_ones() -> None:
+def test_defaults_are_secure() -> None:
     config = parse(example())
     cluster = config.cluster
     assert isinstance(cluster, EksClusterConfig)
@@ -461,7 +461,7 @@ def test_defaults_are_the_secure_ones() -> None:
     assert not parse(existing()).protected
 
 
-def test_a_stack_on_aws_has_all_its_parts() -> None:
+def test_aws_stack_has_all_sections() -> None:
     config = parse(example())
     assert config.on_aws and config.on_aws.aws.region == "us-east-1"
     assert config.on_aws.network.zone_names == ("us-east-1a", "us-east-1b")
@@ -471,7 +471,7 @@ def test_a_stack_on_aws_has_all_its_parts() -> None:
     assert parse(existing()).on_aws is None
 
 
-def test_an_endpoint_may_be_open_to_named_networks() -> None:
+def test_endpoint_may_be_open_to_listed_cidrs() -> None:
     values = example()
     values["cluster"]["endpoint"] = ["203.0.113.0/24", "2001:db8::/32"]
     cluster = parse(values).cluster
@@ -481,14 +481,14 @@ def test_an_endpoint_may_be_open_to_named_networks() -> None:
     assert parse(values).on_aws
 
 
-def test_a_block_that_its_pools_just_fill_is_allowed() -> None:
+def test_cidr_that_the_pools_exactly_fill_is_accepted() -> None:
     values = example()
     network(cidr="10.20.0.0/19")(values)
     pool(1, max=41)(values)
     assert parse(values).on_aws
 
 
-def test_a_network_may_be_brought() -> None:
+def test_existing_network_is_accepted() -> None:
     values = example()
     brought()(values)
     config = parse(values)
@@ -497,7 +497,7 @@ def test_a_network_may_be_brought() -> None:
     assert config.on_aws.network.cidr == "10.9.0.0/16"
 
 
-def test_a_pool_takes_its_reservation_and_its_regions_prices() -> None:
+def test_pool_takes_its_reservation_and_prices_of_its_region() -> None:
     values = example()
     values["nodePools"][0].update(reservation=BLOCK, placementGroup=True, maxUnavailable=2)
     [reserved] = [p for p in parse(values).pools if p.name == "ondemand"]
@@ -507,13 +507,13 @@ def test_a_pool_takes_its_reservation_and_its_regions_prices() -> None:
     assert reserved.usd_per_node_hour == catalog.price("p4d.24xlarge").on_demand_usd_hour
 
 
-def test_a_capacity_block_begins_without_nodes() -> None:
+def test_capacity_block_pool_may_have_a_minimum_of_zero() -> None:
     values = example()
     values["nodePools"][0].update(min=0, reservation=BLOCK)
     assert parse(values).on_aws
 
 
-def test_a_spot_pool_of_one_type_is_allowed() -> None:
+def test_spot_pool_with_one_instance_type_is_accepted() -> None:
     values = example()
     values["nodePools"][1]["instanceTypes"] = ["p4d.24xlarge"]
     assert parse(values).on_aws

@@ -19,7 +19,7 @@ INSTALLED = {"provided": False}
 
 
 def on_eks(*edits: Edit) -> dict[str, Any]:
-    """A sound stack on EKS, spoilt."""
+    """A valid stack on EKS with edits."""
     values = example_eks.stack_values()
     for edit in edits:
         edit(values)
@@ -27,7 +27,7 @@ def on_eks(*edits: Edit) -> dict[str, Any]:
 
 
 def existing(*edits: Edit) -> dict[str, Any]:
-    """A sound stack on a cluster that is there, spoilt."""
+    """A valid stack on an existing cluster with edits."""
     values = copy.deepcopy(stack_values())
     for edit in edits:
         edit(values)
@@ -35,7 +35,7 @@ def existing(*edits: Edit) -> dict[str, Any]:
 
 
 def operators(**named: Any) -> Edit:
-    """Operators named so, or not at all."""
+    """Replace operators; None removes one."""
 
     def edit(values: dict[str, Any]) -> None:
         values["operators"] |= named
@@ -58,7 +58,7 @@ def team(index: int, **changes: Any) -> Edit:
 
 GPU_OPERATOR = operators(gpuOperator=INSTALLED)
 ALONE = team(1, borrowing={"spot": 0})
-"""Production keeps off the spot pool: it is research's own."""
+"""Exclude production from the spot pool, so that only research uses it."""
 SLICED = sharing("spot", timeSlicing=4)
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
@@ -198,5 +198,5 @@ GOOD: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_their_sound_twins_pass(name: str) -> None:
+def test_valid_counterparts_are_accepted(name: str) -> None:
     parse(GOOD[name])

@@ -20,12 +20,12 @@ SHIPPED = {"fluentBit": {"provided": False}}
 
 
 def shipping(**logs: Any) -> Edit:
-    """Installs the shipper and writes the section."""
+    """Install the shipper and set the section."""
     return lambda s: (s["operators"].update(SHIPPED), s.update(logs=logs))
 
 
 def drill(team: int = 1, **section: Any) -> Edit:
-    """Writes a team's drill; the second team is the production team."""
+    """Set the drill of a team; the second team is the production team."""
     return lambda s: s["teams"][team].update(restoreDrill=section)
 
 
@@ -100,7 +100,7 @@ BAD: dict[str, tuple[Edit, str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_mistake_in_logs_and_drills_is_one_issue(name: str) -> None:
+def test_each_mistake_is_one_issue(name: str) -> None:
     edit, expected = BAD[name]
     values = copy.deepcopy(existing())
     edit(values)
@@ -110,13 +110,13 @@ def test_a_mistake_in_logs_and_drills_is_one_issue(name: str) -> None:
 @pytest.mark.parametrize(
     "url", ["https://logs.example.com/in", "http://loki.observing.svc:3100", "https://10.0.0.7:443"]
 )
-def test_a_place_over_tls_or_inside_the_cluster_is_taken(url: str) -> None:
+def test_log_destination_over_tls_or_inside_the_cluster_is_accepted(url: str) -> None:
     values = existing()
     shipping(http={"url": url})(values)
     assert parse(values).logs is not None
 
 
-def test_on_aws_logs_go_to_cloudwatch_unless_somebody_says_otherwise() -> None:
+def test_aws_logs_go_to_cloudwatch_by_default() -> None:
     values = eks()
     values["operators"].update(SHIPPED)
     assert parse(values).logs is None
@@ -124,7 +124,7 @@ def test_on_aws_logs_go_to_cloudwatch_unless_somebody_says_otherwise() -> None:
     assert parse(values).logs is not None
 
 
-def test_a_research_team_may_ask_for_a_drill_and_production_may_do_without() -> None:
+def test_drills_are_opt_in_for_research_and_opt_out_for_production() -> None:
     values = existing()
     drill(0, enabled=True)(values)
     drill(1, enabled=False, image="none")(values)

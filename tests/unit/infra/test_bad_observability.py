@@ -23,17 +23,17 @@ def stack(section: dict[str, Any], **operator: Any) -> dict[str, Any]:
 PAGER = {"name": "pager", "kind": "pagerduty", "secretName": "alerting", "key": "routing"}
 
 
-def test_a_good_section_is_accepted() -> None:
+def test_valid_section_is_accepted() -> None:
     grafana = {"url": "https://grafana.acme.dev", "adminSecretName": "grafana-admin"}
     parse(stack({"grafana": grafana, "receivers": [PAGER]}, provided=False))
 
 
-def test_objects_of_an_operator_need_the_operator() -> None:
+def test_prometheus_objects_require_the_operator() -> None:
     values = stack({"retentionDays": 7})
     check_issues("observability", "no operator", values, "observability: operator-required")
 
 
-def test_grafana_needs_a_password_that_is_not_the_charts() -> None:
+def test_grafana_requires_an_explicit_password() -> None:
     section = {"grafana": {"url": "https://grafana.acme.dev"}}
     expected = "observability.grafana.adminSecretName: missing"
     check_issues("observability", "no password", stack(section, provided=False), expected)
@@ -49,13 +49,13 @@ RECEIVERS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", RECEIVERS)
-def test_a_receiver_that_could_not_be_notified_is_one_issue(name: str) -> None:
+def test_each_invalid_receiver_is_one_issue(name: str) -> None:
     changed, expected = RECEIVERS[name]
     values = stack({"receivers": [PAGER | changed]}, provided=False)
     check_issues("observability", name, values, f"observability.receivers[0].{expected}")
 
 
-def test_two_receivers_of_one_name_are_an_issue() -> None:
+def test_duplicate_receiver_names_are_rejected() -> None:
     values = stack({"receivers": [PAGER, PAGER]}, provided=False)
     expected = "observability.receivers[1].name: duplicate"
     check_issues("observability", "duplicate receiver", values, expected)

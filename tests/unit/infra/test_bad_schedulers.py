@@ -1,4 +1,4 @@
-"""Mistakes about the scheduler in stack files: each is one exact line, each with its allowed twin."""
+"""Mistakes about the scheduler in stack files: each is one issue, with a valid counterpart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PROVIDED = {"provided": True}
 
 
 def choose(scheduler: str) -> Edit:
-    """A complete and correct stack of another scheduler."""
+    """Change the stack to a complete and valid one with another scheduler."""
     chosen = backend(Scheduler(scheduler))
 
     def edit(stack: dict[str, Any]) -> None:
@@ -39,7 +39,7 @@ def choose(scheduler: str) -> Edit:
 
 
 def both(*edits: Edit) -> Edit:
-    """One edit after the other."""
+    """Apply one edit after the other."""
 
     def edit(stack: dict[str, Any]) -> None:
         for one in edits:
@@ -109,7 +109,7 @@ BAD: dict[str, tuple[Edit, str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_mistake_about_schedulers_is_one_issue(name: str) -> None:
+def test_each_mistake_is_one_issue(name: str) -> None:
     edit, expected = BAD[name]
     values = copy.deepcopy(example())
     edit(values)
@@ -123,18 +123,18 @@ def test_every_scheduler_can_be_chosen(scheduler: str) -> None:
     assert parse(values).scheduler == scheduler
 
 
-def test_with_kueue_all_of_that_is_allowed() -> None:
+def test_kueue_accepts_what_other_schedulers_reject() -> None:
     values = copy.deepcopy(example())
     values["teams"][0] |= {"fairWeight": 3, "borrowing": {"spot": 1}, "lending": {"spot": 1}}
     values["teams"][0]["onDemandUsdPerHour"] = 100.0
     assert parse(values).teams[0].fair_weight == 3
 
 
-def test_kueue_is_what_a_stack_gets_that_names_none() -> None:
+def test_kueue_is_the_default_scheduler() -> None:
     assert parse(example()).scheduler is Scheduler.KUEUE
 
 
-def test_native_gangs_are_refused_on_eks() -> None:
+def test_native_scheduling_is_rejected_on_eks() -> None:
     values = example_eks.stack_values()
     values["scheduler"] = "native"
     values["operators"].pop("kueue")

@@ -1,4 +1,4 @@
-"""Mistakes in stack files: each is one line, and all of a file are reported at once."""
+"""Mistakes in stack files: each is one issue, all are reported at once."""
 
 from __future__ import annotations
 
@@ -267,18 +267,18 @@ def _team() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_mistake_is_one_issue(name: str) -> None:
+def test_each_mistake_is_one_issue(name: str) -> None:
     edit, expected = BAD[name]
     values = copy.deepcopy(example())
     edit(values)
     check_issues("stacks", name, values, expected)
 
 
-def test_the_example_has_no_mistake() -> None:
+def test_example_stack_is_valid() -> None:
     assert parse(example()).images == {"trainer": IMAGE}
 
 
-def test_all_mistakes_come_at_once() -> None:
+def test_all_issues_are_reported_at_once() -> None:
     values = copy.deepcopy(example())
     values["nodePools"][0].update(min="1", instanceTypes=["m6i.xlarge"], name="spot")
     values["teams"][0].update(name="Bad Name", guaranteed={"spto": 1})
@@ -304,7 +304,7 @@ def test_all_mistakes_come_at_once() -> None:
         ("name: trainyard\nruntime: python\n", "has name, runtime"),
     ],
 )
-def test_a_file_that_is_no_stack_file_is_one_line(
+def test_invalid_stack_file_is_reported_in_one_line(
     tmp_path: Path, text: str, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "Pulumi.odd.yaml"
@@ -317,7 +317,9 @@ def test_a_file_that_is_no_stack_file_is_one_line(
     assert expected in shown.err
 
 
-def test_a_missing_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_stack_file_is_reported_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["check", str(tmp_path / "Pulumi.none.yaml")]) == 1
     assert capsys.readouterr().err == (
         "Pulumi.none.yaml: no such file; must be a YAML file; check the name\n"
@@ -333,13 +335,13 @@ def test_a_missing_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtur
         "tests/golden/existing-cluster.yaml",
     ],
 )
-def test_the_committed_stacks_are_ok(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_committed_stacks_are_valid(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     root = Path(__file__).resolve().parents[3]
     assert main(["check", str(root / file)]) == 0
     assert capsys.readouterr().out == "ok\n"
 
 
-def test_keys_of_other_namespaces_are_left_alone(tmp_path: Path) -> None:
+def test_config_keys_of_other_namespaces_are_ignored(tmp_path: Path) -> None:
     file = tmp_path / "Pulumi.x.yaml"
     file.write_text("config:\n  aws:region: us-east-1\n  trainyard:cohort: c\nencryptionsalt: v1\n")
     assert stack_values(file) == {"cohort": "c"}

@@ -67,7 +67,7 @@ def test_each_mistake_is_one_issue(name: str) -> None:
     check_issues("validation", name, values, expected)
 
 
-def test_a_long_name_is_no_mistake_where_nothing_is_named_after_it() -> None:
+def test_long_pool_name_is_accepted_where_no_object_is_named_after_it() -> None:
     values = copy.deepcopy(stack_values())
     values["nodePools"].append(values["nodePools"][0] | {"name": LONG})
     parse(values)
@@ -76,7 +76,7 @@ def test_a_long_name_is_no_mistake_where_nothing_is_named_after_it() -> None:
     parse(values | {"validation": {}})
 
 
-def test_an_image_may_be_named_by_digest_where_its_registry_is_allowed() -> None:
+def test_image_with_digest_from_an_allowed_registry_is_accepted() -> None:
     image = f"{OTHER}@sha256:{'1' * 64}"
     allowed = ["registry.example.com", "elsewhere.example.com"]
     config = parse(stack_values() | {"validation": {"image": image}, "registries": allowed})

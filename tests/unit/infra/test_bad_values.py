@@ -1,4 +1,4 @@
-"""Values that Kubernetes or AWS would refuse later, or take for something else, are refused at once."""
+"""Values that Kubernetes or AWS would reject or misread later are config issues."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ DIGEST = "@sha256:" + "1" * 64
 
 
 def labels(index: int, **found: str) -> Edit:
-    """Gives a pool labels."""
+    """Set labels of a pool."""
     return lambda s: s["nodePools"][index].update(labels=found)
 
 
 def secret(remote_key: str) -> Edit:
-    """A secret of the first team that comes from a store."""
+    """Give the first team a secret from an external store."""
     one = {"name": "hub", "env": ["HF_TOKEN"], "remoteKey": remote_key}
     return lambda s: (
         s["teams"][0].update(secrets=[one]),
@@ -37,7 +37,7 @@ def secret(remote_key: str) -> Edit:
 
 
 def fabric(**facts: Any) -> Edit:
-    """What is known of the network of the CPU pool."""
+    """Set network facts of the CPU pool."""
     return lambda s: s["nodePools"][2].update(fabric=facts)
 
 
@@ -159,18 +159,18 @@ def spoilt(values: Values, edit: Edit) -> Values:
 
 
 @pytest.mark.parametrize("name", ON_EXISTING)
-def test_a_value_that_kubernetes_would_refuse_is_one_line(name: str) -> None:
+def test_value_that_kubernetes_rejects_is_one_issue(name: str) -> None:
     edit, expected = ON_EXISTING[name]
     check_issues("values", name, spoilt(existing(), edit), expected)
 
 
 @pytest.mark.parametrize("name", ON_EKS)
-def test_a_value_that_aws_would_refuse_or_widen_is_one_line(name: str) -> None:
+def test_value_that_aws_rejects_or_widens_is_one_issue(name: str) -> None:
     edit, expected = ON_EKS[name]
     check_issues("values", name, spoilt(eks(), edit), expected)
 
 
-def test_the_longest_names_and_usual_labels_and_secrets_are_taken() -> None:
+def test_longest_names_and_usual_labels_and_secrets_are_accepted() -> None:
     values = copy.deepcopy(eks())
     labels(0, **{"acme.example.com/rack": "r-1", "owner": "nlp_team"})(values)
     secret("training/production/tracking_v2")(values)
@@ -202,7 +202,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_text_that_cannot_be_a_stack_is_one_line(
+def test_unparsable_stack_file_is_reported_in_one_line(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text, expected = TEXTS[name]
@@ -214,7 +214,7 @@ def test_text_that_cannot_be_a_stack_is_one_line(
     assert "; must be a YAML file; " in line or "; keys must be unique; " in line
 
 
-def test_what_pools_have_in_common_may_be_written_once(tmp_path: Path) -> None:
+def test_yaml_anchors_are_accepted(tmp_path: Path) -> None:
     file = tmp_path / "Pulumi.x.yaml"
     file.write_text(
         "config:\n  nodePools:\n  - &first {name: a, max: 2, zone: z}\n  - {<<: *first, name: b}\n"
@@ -222,7 +222,7 @@ def test_what_pools_have_in_common_may_be_written_once(tmp_path: Path) -> None:
     assert stack_values(file)["nodePools"][1] == {"name": "b", "max": 2, "zone": "z"}
 
 
-def test_a_number_as_a_key_hides_no_other_mistake() -> None:
+def test_numeric_key_hides_no_other_issue() -> None:
     image = f"registry.example.com/trainer{DIGEST}"
     found = spoilt(existing(), lambda s: s.update(images={1: image}, validation={"image": "x"}))
     assert codes(issues(found)) == ["images[1]: wrong-type", "validation.image: unknown-name"]

@@ -1,4 +1,4 @@
-"""The instance catalog: what its file says, and how a refresh writes it anew."""
+"""The instance catalog: contents of its file, and the refresh."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def types() -> list[catalog.InstanceType]:
     return list(catalog.load().types.values())
 
 
-def test_the_families_that_train_models_are_there() -> None:
+def test_catalog_has_the_instance_families_for_training() -> None:
     names = [t.name for t in types()]
     assert all(any(name.startswith(family) for name in names) for family in FAMILIES)
     assert set(NEWEST) <= set(names)
 
 
-def test_every_region_has_its_date_and_source() -> None:
+def test_every_region_has_a_date_and_a_source() -> None:
     regions = catalog.load().regions
     assert list(regions) == ["us-east-1", "us-west-2", "eu-west-1"]
     assert all(lookup.source for lookup in regions.values())
@@ -51,13 +51,13 @@ def test_spot_is_cheaper_than_on_demand(instance: catalog.InstanceType) -> None:
             assert price.spot_usd_hour < price.on_demand_usd_hour
 
 
-def test_a_type_that_a_region_does_not_sell_has_no_price_there() -> None:
+def test_type_that_a_region_does_not_offer_has_no_price_there() -> None:
     assert catalog.price("p5.48xlarge", "eu-west-1") == Price()
     assert catalog.price("p5.48xlarge", "ap-south-1") == Price()
     assert catalog.price("p5.48xlarge").on_demand_usd_hour == 55.04
 
 
-def test_efa_goes_on_the_cards_that_take_it() -> None:
+def test_efa_interfaces_are_on_the_network_cards_that_support_efa() -> None:
     known = catalog.load().types
     assert known["p4d.24xlarge"].efa_card_indexes == (0, 1, 2, 3)
     assert known["p5.48xlarge"].efa_cards == 32
@@ -65,17 +65,17 @@ def test_efa_goes_on_the_cards_that_take_it() -> None:
     assert known["p3.16xlarge"].efa_cards == 0
 
 
-def test_only_grace_is_arm() -> None:
+def test_only_grace_types_are_arm64() -> None:
     arm = [t.name for t in types() if t.architecture is catalog.Architecture.ARM64]
     assert arm == ["p6e-gb200.36xlarge"]
 
 
-def test_the_committed_file_is_what_a_refresh_would_write() -> None:
+def test_committed_catalog_is_what_a_refresh_would_write() -> None:
     assert data_file.text(catalog.load()) == catalog.DATA.read_text(encoding="utf-8")
 
 
 def offer(usd: str, *, kind: str = "OnDemand", market: str = "OnDemand") -> str:
-    """An entry of a price list, in the shape of the API's answers."""
+    """An entry of a price list, as the API returns it."""
     term = {
         "ABC.JRTCKXETXF": {
             "effectiveDate": "2026-12-01T00:00:00Z",
@@ -90,7 +90,7 @@ def offer(usd: str, *, kind: str = "OnDemand", market: str = "OnDemand") -> str:
 
 @contextlib.contextmanager
 def aws() -> Iterator[None]:
-    """AWS in this process, with credentials that are none."""
+    """Mock AWS in this process, with fake credentials."""
     with pytest.MonkeyPatch.context() as patch, mock_aws():
         patch.setenv("AWS_ACCESS_KEY_ID", "testing")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
@@ -98,7 +98,7 @@ def aws() -> Iterator[None]:
 
 
 def region(name: str, answers: dict[str, list[str]]) -> catalog_refresh.Region:
-    """A region whose price list gives these answers, by type; it refuses any other question."""
+    """A region whose price list has these entries by type; other requests fail."""
     price_list = boto3.client("pricing", region_name=catalog_refresh.PRICE_LIST_REGION)
     stub = Stubber(price_list)
     for instance in catalog.load().types:
@@ -137,7 +137,7 @@ def after() -> catalog.Catalog:
         return catalog_refresh.refreshed(catalog.parse(wrong), [region("us-west-2", ANSWERS)], NOW)
 
 
-def test_a_refresh_takes_prices_of_its_region_only(after: catalog.Catalog) -> None:
+def test_refresh_updates_prices_of_its_region_only(after: catalog.Catalog) -> None:
     before = catalog.load()
     p4d = after.types["p4d.24xlarge"]
     assert p4d.prices["us-west-2"].on_demand_usd_hour == 19.5
@@ -147,7 +147,7 @@ def test_a_refresh_takes_prices_of_its_region_only(after: catalog.Catalog) -> No
     assert after.regions["us-east-1"] == before.regions["us-east-1"]
 
 
-def test_a_type_that_left_the_region_loses_its_prices_and_keeps_its_hardware(
+def test_type_that_left_the_region_loses_its_prices_only(
     after: catalog.Catalog,
 ) -> None:
     before, now = catalog.load().types["p3.16xlarge"], after.types["p3.16xlarge"]
@@ -155,7 +155,7 @@ def test_a_type_that_left_the_region_loses_its_prices_and_keeps_its_hardware(
     assert (now.vcpu, now.gpus, now.memory_gib) == (before.vcpu, before.gpus, 488)
 
 
-def test_reservations_and_capacity_blocks_are_no_price(after: catalog.Catalog) -> None:
+def test_reservation_and_capacity_block_prices_are_ignored(after: catalog.Catalog) -> None:
     assert after.types["p5.48xlarge"].prices["us-west-2"].on_demand_usd_hour is None
 
 
@@ -165,7 +165,7 @@ def test_hardware_is_what_ec2_describes(after: catalog.Catalog) -> None:
             assert getattr(after.types[name], field) == getattr(right, field), (name, field)
 
 
-def test_efa_is_found_where_cards_do_not_tell_their_interfaces() -> None:
+def test_efa_interfaces_are_derived_where_ec2_does_not_list_them() -> None:
     row = {
         "VCpuInfo": {"DefaultVCpus": 192},
         "MemoryInfo": {"SizeInMiB": 2097152},
@@ -175,7 +175,7 @@ def test_efa_is_found_where_cards_do_not_tell_their_interfaces() -> None:
     assert catalog_refresh.hardware(row)["efa_card_indexes"] == tuple(range(32))
 
 
-def test_changes_are_told_one_by_one(after: catalog.Catalog) -> None:
+def test_every_change_is_reported(after: catalog.Catalog) -> None:
     before = catalog.load()
     lines = [
         line for line in catalog_refresh.changes(before, after) if line.startswith("p4d.24xlarge ")
@@ -187,7 +187,7 @@ def test_changes_are_told_one_by_one(after: catalog.Catalog) -> None:
     assert catalog_refresh.changes(before, before) == []
 
 
-def test_the_command_writes_the_file_and_says_what_changed(
+def test_command_writes_the_file_and_reports_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "catalog.yaml"
@@ -202,7 +202,7 @@ def test_the_command_writes_the_file_and_says_what_changed(
     assert shown.splitlines()[-1].startswith("catalog.yaml: us-west-2 as of ")
 
 
-def test_without_credentials_the_command_says_one_line_and_changes_nothing(
+def test_command_without_credentials_reports_one_line_and_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file: Any = tmp_path / "catalog.yaml"

@@ -1,4 +1,4 @@
-"""One table of add-ons: it contradicts neither itself nor anything that is written elsewhere."""
+"""The add-on version table is consistent with itself and with the rest of the repository."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WITH_CHART = [name for name, add_on in ADD_ONS.items() if add_on.chart]
 
 
 def apis() -> dict[str, set[str]]:
-    """Every apiVersion of a kind, as the table has it."""
+    """apiVersions by kind, from the table."""
     found: dict[str, set[str]] = {}
     for add_on in ADD_ONS.values():
         for kind, version in add_on.apis.items():
@@ -39,12 +39,12 @@ def apis() -> dict[str, set[str]]:
     return found
 
 
-def test_versions_of_eks_are_known() -> None:
+def test_eks_versions_are_known() -> None:
     assert EKS_VERSIONS == ("1.33", "1.34", "1.35")
 
 
 @pytest.mark.parametrize("name", ADD_ONS)
-def test_a_range_begins_before_it_ends_and_has_a_version_that_eks_may_have(name: str) -> None:
+def test_supported_range_is_ordered_and_contains_an_eks_version(name: str) -> None:
     add_on = ADD_ONS[name]
     first, last = add_on.kubernetes
     assert add_on.supports(first)
@@ -52,7 +52,7 @@ def test_a_range_begins_before_it_ends_and_has_a_version_that_eks_may_have(name:
     assert any(add_on.supports(version) for version in EKS_VERSIONS)
 
 
-def test_the_version_that_stacks_have_by_default_is_in_every_range() -> None:
+def test_default_kubernetes_version_is_in_every_supported_range() -> None:
     default = EksClusterConfig.model_fields["version"].default
     assert [name for name, add_on in ADD_ONS.items() if not add_on.supports(default)] == []
 
@@ -69,7 +69,7 @@ def test_minor_versions_are_compared_as_numbers() -> None:
 
 
 @pytest.mark.parametrize("name", WITH_CHART)
-def test_every_chart_is_pinned_and_found_in_one_way(name: str) -> None:
+def test_every_chart_is_pinned_and_has_one_source(name: str) -> None:
     add_on = ADD_ONS[name]
     assert re.fullmatch(r"v?\d+\.\d+\.\d+", add_on.version)
     if add_on.repository:
@@ -78,14 +78,14 @@ def test_every_chart_is_pinned_and_found_in_one_way(name: str) -> None:
         assert add_on.chart.startswith("oci://")
 
 
-def test_the_sandbox_builds_what_the_table_says() -> None:
+def test_sandbox_builds_the_pinned_versions() -> None:
     built = {tool.name: tool.version for tool in TOOLS}
     named = {name: add_on.toolchain for name, add_on in ADD_ONS.items() if add_on.toolchain}
     assert named
     assert {name: built[name] for name in named} == named
 
 
-def test_commands_read_the_apis_that_the_table_names() -> None:
+def test_commands_use_the_api_versions_of_the_table() -> None:
     kinds = [k for k in vars(collect).values() if isinstance(k, Kind)]
     for value in vars(collect).values():
         if isinstance(value, (tuple, list)):
@@ -106,7 +106,7 @@ def written_apis() -> Iterator[tuple[str, str, str]]:
                 yield str(path.relative_to(ROOT)), group, version
 
 
-def test_no_file_writes_another_version_of_an_api_than_the_table() -> None:
+def test_source_files_use_the_api_versions_of_the_table() -> None:
     groups: dict[str, set[str]] = {}
     for versions in apis().values():
         for version in versions:
@@ -118,14 +118,14 @@ def test_no_file_writes_another_version_of_an_api_than_the_table() -> None:
     } == set()
 
 
-def test_names_that_other_parts_have_are_the_tables() -> None:
+def test_add_on_names_elsewhere_are_in_the_table() -> None:
     assert ADD_ONS["externalSecrets"].namespace == naming.EXTERNAL_SECRETS
     assert ADD_ONS["policyController"].namespace == naming.SIGNATURES_NAMESPACE
     assert ADD_ONS["karpenter"].namespace == karpenter.NAMESPACE
     assert ADD_ONS["yunikorn"].namespace == yunikorn.NAMESPACE
 
 
-def test_objects_have_the_apis_of_the_table() -> None:
+def test_rendered_objects_use_the_api_versions_of_the_table() -> None:
     assert ADD_ONS["externalSecrets"].apis["ExternalSecret"] == secrets.API
     assert ADD_ONS["volcano"].apis["Queue"] == volcano.API
     assert ADD_ONS["karpenter"].apis["NodePool"] == karpenter_manifests.NODE_POOL_API
@@ -138,17 +138,17 @@ def test_objects_have_the_apis_of_the_table() -> None:
     assert request.partition("/")[0] == provisioning_request.GROUP
 
 
-def test_both_of_karpenters_charts_have_one_version() -> None:
+def test_both_karpenter_charts_have_the_same_version() -> None:
     assert ADD_ONS["karpenter"].version == ADD_ONS["karpenterCrd"].version
 
 
-def test_there_is_an_autoscaler_for_every_version_that_eks_may_have() -> None:
+def test_every_eks_version_has_a_cluster_autoscaler_release() -> None:
     assert tuple(AUTOSCALER_TAGS) == EKS_VERSIONS
     first, last = ADD_ONS["clusterAutoscaler"].kubernetes
     assert (first, last) == (EKS_VERSIONS[0], EKS_VERSIONS[-1])
 
 
-def test_versions_are_written_in_the_files_of_add_ons_and_nowhere_else() -> None:
+def test_versions_are_written_in_add_on_files_only() -> None:
     versions = {f'"{add_on.version}"' for add_on in ADD_ONS.values() if add_on.version}
     home = ROOT / "infra" / "addons"
     offenders = [
@@ -178,13 +178,13 @@ def test_every_file_of_an_add_on_is_in_the_registry() -> None:
     assert defined == set(ADD_ONS)
 
 
-def test_the_operators_of_the_stack_file_are_add_ons_with_a_plan() -> None:
+def test_operators_of_the_stack_file_are_installable_add_ons() -> None:
     assert tuple(f.alias for f in OperatorsConfig.model_fields.values()) == OPERATORS
     assert all(ADD_ONS[name].plan for name in OPERATORS)
 
 
 @pytest.mark.parametrize("name", [name for name, add_on in ADD_ONS.items() if add_on.plan])
-def test_settings_of_a_plan_are_of_the_type_that_the_stack_file_gives(name: str) -> None:
+def test_plan_settings_have_the_type_of_the_stack_file(name: str) -> None:
     add_on = ADD_ONS[name]
     hints = typing.get_type_hints(add_on.plan)
     assert hints.pop("return") is Installable

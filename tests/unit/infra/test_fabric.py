@@ -1,4 +1,4 @@
-"""NCCL's settings follow from a pool's network, and from nothing else."""
+"""NCCL settings depend on the network of a pool only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNKNOWN = gpu_pool(nodes=Nodes.EXISTING, network=Network.TCP)
 PROCESS = gpu_pool(nodes=Nodes.PROCESS, network=Network.TCP)
 
 
-def test_over_efa_libfabric_has_one_provider_and_takes_no_huge_pages() -> None:
+def test_efa_selects_one_libfabric_provider_without_huge_pages() -> None:
     assert fabric.nccl_env(EFA) == {
         "FI_PROVIDER": "efa",
         "FI_EFA_USE_HUGE_PAGE": "0",
@@ -23,7 +23,7 @@ def test_over_efa_libfabric_has_one_provider_and_takes_no_huge_pages() -> None:
     }
 
 
-def test_over_tcp_adapters_of_other_networks_stay_unused() -> None:
+def test_tcp_disables_other_network_adapters() -> None:
     assert fabric.nccl_env(TCP) == {
         "NCCL_IB_DISABLE": "1",
         "NCCL_SOCKET_IFNAME": "=eth0",
@@ -31,7 +31,7 @@ def test_over_tcp_adapters_of_other_networks_stay_unused() -> None:
     }
 
 
-def test_over_roce_what_the_site_states_is_set() -> None:
+def test_roce_uses_the_settings_of_the_stack_file() -> None:
     assert fabric.nccl_env(ROCE) == {
         "NCCL_IB_DISABLE": "0",
         "NCCL_IB_HCA": "=mlx5_0,mlx5_1",
@@ -41,7 +41,7 @@ def test_over_roce_what_the_site_states_is_set() -> None:
     }
 
 
-def test_what_nobody_knows_is_left_to_nccl() -> None:
+def test_unknown_network_facts_are_left_to_nccl() -> None:
     bare = gpu_pool(
         nodes=Nodes.EXISTING, network=Network.ROCE, fabric=Fabric(rdma_resource="rdma/hca")
     )
@@ -50,24 +50,24 @@ def test_what_nobody_knows_is_left_to_nccl() -> None:
 
 
 @pytest.mark.parametrize("pool", [EFA, TCP, ROCE, UNKNOWN])
-def test_sizes_threads_algorithms_and_protocols_are_nccls_own(pool: NodePool) -> None:
+def test_nccl_tuning_variables_are_never_set(pool: NodePool) -> None:
     ours = {"NCCL_IB_DISABLE", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "NCCL_SOCKET_IFNAME"}
     ours |= {"NCCL_DEBUG", "FI_PROVIDER", "FI_EFA_USE_HUGE_PAGE"}
     assert set(fabric.nccl_env(pool)) <= ours
     assert all(fabric.owns_variable(key) for key in fabric.nccl_env(pool))
 
 
-def test_simulated_nodes_have_no_gpus_to_speak_nccl() -> None:
+def test_simulated_nodes_get_no_nccl_variables() -> None:
     assert fabric.nccl_env(PROCESS) == fabric.collective_env(PROCESS) == {}
 
 
-def test_a_test_of_collectives_says_what_carried_them() -> None:
-    told = fabric.collective_env(EFA)
-    assert (told["NCCL_DEBUG"], told["NCCL_DEBUG_SUBSYS"]) == ("INFO", "INIT,NET")
-    assert told["FI_PROVIDER"] == "efa"
+def test_collective_test_logs_its_transport() -> None:
+    env = fabric.collective_env(EFA)
+    assert (env["NCCL_DEBUG"], env["NCCL_DEBUG_SUBSYS"]) == ("INFO", "INIT,NET")
+    assert env["FI_PROVIDER"] == "efa"
 
 
-def test_of_several_pools_only_what_holds_on_all_is_set() -> None:
+def test_several_pools_share_only_their_common_settings() -> None:
     assert fabric.common_env((EFA, EFA)) == fabric.nccl_env(EFA)
     assert fabric.common_env((EFA, TCP)) == {"NCCL_SOCKET_IFNAME": "=eth0", "NCCL_DEBUG": "WARN"}
     assert fabric.common_env((EFA, UNKNOWN)) == {"NCCL_DEBUG": "WARN"}
@@ -83,7 +83,7 @@ def test_of_several_pools_only_what_holds_on_all_is_set() -> None:
         (UNKNOWN, "", None),
     ],
 )
-def test_interface_and_mtu_are_facts_of_whoever_makes_the_nodes(
+def test_expected_interface_and_mtu_depend_on_the_node_provider(
     pool: NodePool, interface: str, mtu: int | None
 ) -> None:
     assert (fabric.expected_interface(pool), fabric.expected_mtu(pool)) == (interface, mtu)
@@ -92,10 +92,10 @@ def test_interface_and_mtu_are_facts_of_whoever_makes_the_nodes(
 @pytest.mark.parametrize(
     "variable", ["NCCL_ALGO", "FI_PROVIDER", "OFI_NCCL_PROTOCOL", "RDMAV_FORK_SAFE"]
 )
-def test_no_run_brings_settings_of_the_network(variable: str) -> None:
+def test_run_must_not_set_network_variables(variable: str) -> None:
     assert fabric.owns_variable(variable)
 
 
 @pytest.mark.parametrize("variable", ["WANDB_API_KEY", "TORCH_NCCL_TRACE", "HF_TOKEN"])
-def test_a_run_brings_variables_of_its_own(variable: str) -> None:
+def test_run_may_set_other_variables(variable: str) -> None:
     assert not fabric.owns_variable(variable)

@@ -1,4 +1,4 @@
-"""Shipping of logs: what is read, kept, counted and sent, and what the shipper may do."""
+"""Log shipping: input, filters, metrics, output and permissions of the shipper."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Section = tuple[str, list[tuple[str, str]]]
 
 
 def sections(text: str) -> list[Section]:
-    """fluent-bit's classic format: kind, and settings of which some come more than once."""
+    """Parse fluent-bit's classic format: kind and settings; keys may repeat."""
     found: list[Section] = []
     for line in text.splitlines():
         if line.startswith("["):
@@ -58,7 +58,7 @@ def filters(name: str, destination: Destination = CLOUDWATCH) -> list[list[tuple
     return [settings for _, settings in found if ("Name", name) in settings]
 
 
-def test_only_logs_of_the_namespaces_that_it_is_told_of_are_read() -> None:
+def test_only_logs_of_the_configured_namespaces_are_read() -> None:
     [(_, settings)] = sections(values()["config"]["inputs"])
     assert dict(settings)["Path"].split(",") == [
         "/var/log/containers/*_team-production_*.log",
@@ -66,7 +66,7 @@ def test_only_logs_of_the_namespaces_that_it_is_told_of_are_read() -> None:
     ]
 
 
-def test_a_record_keeps_its_line_and_whose_it_is_and_nothing_else() -> None:
+def test_record_keeps_its_line_and_pod_identity_only() -> None:
     *_, last = filters("record_modifier")
     kept = [value for key, value in last if key == "Allowlist_key"]
     assert kept == ["log", "stream", "namespace", "pod", "container", "node", "team", "run_id"]
@@ -75,7 +75,7 @@ def test_a_record_keeps_its_line_and_whose_it_is_and_nothing_else() -> None:
     assert ("Rename", f"label_{naming.TEAM} team") in renaming
 
 
-def test_a_pods_author_does_not_decide_what_becomes_of_its_log() -> None:
+def test_pod_annotations_do_not_change_log_processing() -> None:
     [settings] = filters("kubernetes")
     assert dict(settings)["K8S-Logging.Exclude"] == "Off"
     assert dict(settings)["K8S-Logging.Parser"] == "Off"
@@ -83,12 +83,12 @@ def test_a_pods_author_does_not_decide_what_becomes_of_its_log() -> None:
 
 
 @pytest.mark.parametrize("name", LOG_PATTERNS)
-def test_each_kind_of_line_is_counted_under_the_name_that_alerts_know(name: str) -> None:
+def test_every_log_pattern_is_counted_under_the_name_that_alerts_use(name: str) -> None:
     [settings] = [s for s in filters("log_to_metrics") if ("Alias", f"count-{name}") in s]
     known = dict(settings)
     parts = [known[f"Metric_{part}"] for part in ("Namespace", "Subsystem", "Name")]
     assert "_".join(parts) == series.LOG_MATCHES.name
-    # Of several expressions only the first would count.
+    # fluent-bit uses only the first of several expressions.
     expression = fluent_bit_pipeline.as_setting(LOG_PATTERNS[name].expression)
     assert [v for k, v in settings if k == "Regex"] == [f"log {expression}"]
     field = known["Add_Label"].removeprefix("pattern ")
@@ -99,7 +99,7 @@ def test_each_kind_of_line_is_counted_under_the_name_that_alerts_know(name: str)
 
 
 @pytest.mark.parametrize("name", LOG_PATTERNS)
-def test_an_expression_passes_through_the_chart_and_fluent_bit_as_it_is(name: str) -> None:
+def test_expression_is_unchanged_by_helm_and_fluent_bit(name: str) -> None:
     expression = fluent_bit_pipeline.as_setting(LOG_PATTERNS[name].expression)
     # A template, a variable, a comment, delimiters, Python's own groups.
     assert not re.search(r"\{\{|\$\{|\n|\(\?P", expression)
@@ -107,7 +107,7 @@ def test_an_expression_passes_through_the_chart_and_fluent_bit_as_it_is(name: st
 
 
 @pytest.mark.parametrize("name", DESTINATIONS)
-def test_what_is_sent_waits_on_the_nodes_disk_within_bounds(name: str) -> None:
+def test_output_is_buffered_on_disk_with_a_limit(name: str) -> None:
     (_, first), _ = sections(values(DESTINATIONS[name])["config"]["outputs"])
     settings = dict(first)
     assert settings["Match"] == "run.*"
@@ -115,7 +115,7 @@ def test_what_is_sent_waits_on_the_nodes_disk_within_bounds(name: str) -> None:
     assert settings["Retry_Limit"] == "no_limits"
 
 
-def test_cloudwatch_gets_a_stream_per_container_in_a_group_that_is_the_stacks() -> None:
+def test_cloudwatch_gets_a_stream_per_container_in_the_group_of_the_stack() -> None:
     (_, first), _ = sections(values()["config"]["outputs"])
     settings = dict(first)
     assert settings["log_group_name"] == CLOUDWATCH.group
@@ -132,7 +132,7 @@ def test_loki_gets_streams_by_run_and_its_tenant() -> None:
     assert "tls" not in settings
 
 
-def test_credentials_come_from_a_secret_that_exists_and_are_nowhere_in_the_values() -> None:
+def test_credentials_come_from_an_existing_secret_and_not_from_values() -> None:
     found = values(DESTINATIONS["http outside"])
     assert [e["valueFrom"]["secretKeyRef"] for e in found["env"]] == [
         {"name": "log-store", "key": "username"},
@@ -144,7 +144,7 @@ def test_credentials_come_from_a_secret_that_exists_and_are_nowhere_in_the_value
     assert values()["env"] == []
 
 
-def test_the_shipper_reads_files_of_root_and_has_no_right_beyond() -> None:
+def test_shipper_reads_root_files_without_other_privileges() -> None:
     found = values()
     assert found["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert found["securityContext"]["allowPrivilegeEscalation"] is False
@@ -154,7 +154,7 @@ def test_the_shipper_reads_files_of_root_and_has_no_right_beyond() -> None:
     assert mounts == {"/var/log": True, "/var/lib/fluent-bit": False}
 
 
-def test_it_runs_on_the_nodes_of_every_pool() -> None:
+def test_shipper_runs_on_the_nodes_of_every_pool() -> None:
     taint = {"key": "dedicated", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"}
     assert values(tolerations=(taint,))["tolerations"] == [taint]
 
@@ -167,7 +167,7 @@ def policy(destination: Destination) -> dict[str, Any]:
     return found
 
 
-def test_only_prometheus_reaches_the_shipper_and_only_its_counts() -> None:
+def test_only_prometheus_reaches_the_metrics_port_of_the_shipper() -> None:
     [rule] = policy(CLOUDWATCH)["ingress"]
     [source] = rule["from"]
     assert source["namespaceSelector"]["matchLabels"] == {
@@ -201,7 +201,7 @@ def test_only_prometheus_reaches_the_shipper_and_only_its_counts() -> None:
         ("http outside", {"ports": [{"protocol": "TCP", "port": 8443}]}),
     ],
 )
-def test_the_shipper_reaches_one_place_names_and_the_api_server(
+def test_shipper_reaches_only_its_destination_dns_and_the_api_server(
     name: str, sends: dict[str, Any]
 ) -> None:
     names, api, last = policy(DESTINATIONS[name])["egress"]
@@ -210,7 +210,7 @@ def test_the_shipper_reaches_one_place_names_and_the_api_server(
     assert last == sends
 
 
-def test_counts_keep_the_labels_of_the_pod_that_printed_the_line() -> None:
+def test_log_metrics_keep_the_labels_of_the_source_pod() -> None:
     args = FluentBitArgs(namespaces=(), destination=CLOUDWATCH, monitored=True)
     [monitor] = plan(args).objects
     [endpoint] = monitor["spec"]["podMetricsEndpoints"]
@@ -220,23 +220,23 @@ def test_counts_keep_the_labels_of_the_pod_that_printed_the_line() -> None:
     assert FLUENT_BIT.needs == ("kubePrometheusStack",)
 
 
-def test_without_the_operator_nobody_is_told_to_scrape() -> None:
+def test_no_pod_monitor_without_the_prometheus_operator() -> None:
     found = plan(FluentBitArgs(namespaces=(), destination=CLOUDWATCH))
     assert found.objects == ()
 
 
-def test_a_space_at_the_end_of_an_expression_still_counts() -> None:
+def test_trailing_space_of_an_expression_is_kept() -> None:
     expression = fluent_bit_pipeline.as_setting("not written: ")
     assert not expression.endswith(" ")
     assert re.search(expression, "not written: disk") and not re.search(expression, "not written:x")
 
 
-def test_every_value_is_on_one_line_below_its_section() -> None:
+def test_every_config_value_is_on_one_line() -> None:
     for destination in DESTINATIONS.values():
         for text in fluent_bit_pipeline.config(("team-a",), destination).values():
             for line in text.splitlines():
                 assert re.fullmatch(r"(\[[A-Z]+\]|    \S+ \S.*|)", line), line
 
 
-def test_the_shippers_account_is_the_one_that_the_role_is_handed_to() -> None:
+def test_shipper_service_account_matches_the_pod_identity_association() -> None:
     assert values()["serviceAccount"]["name"] == fluent_bit.ACCOUNT == naming.LOG_SHIPPER

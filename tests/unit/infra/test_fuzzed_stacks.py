@@ -1,4 +1,4 @@
-"""Stack files spoilt at random, the same way each time: a clean load, or lines of the right form."""
+"""Randomly mutated stack files (fixed seed) load or are rejected with well-formed issues."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.infra.example_eks import stack_values as eks
 Place = tuple[str | int, ...]
 
 TRIES: Final = 100
-"""Of each stack; with thousands more nothing else was found."""
+"""Mutations per stack; thousands more found no further defects."""
 
 CODE: Final = re.compile(r"(.|\n)+: [a-z0-9-]+")
 LINE: Final = re.compile(r".+?: .+; .+; .+")
@@ -59,7 +59,7 @@ SPOILS: Final[tuple[Any, ...]] = (
 
 
 def places(value: Any, here: Place = ()) -> Iterator[Place]:
-    """Every key and element of a file."""
+    """Paths of all keys and elements of a file."""
     if here:
         yield here
     if isinstance(value, dict):
@@ -71,7 +71,7 @@ def places(value: Any, here: Place = ()) -> Iterator[Place]:
 
 
 def spoilt(values: dict[str, Any], chance: random.Random) -> tuple[Any, dict[str, Any]]:
-    """The stack with one thing changed, dropped or renamed, and what was done."""
+    """Return a description of one random change, removal or rename, and the changed stack."""
     values = copy.deepcopy(values)
     *path, last = chance.choice(list(places(values)))
     holder: Any = values
@@ -89,7 +89,7 @@ def spoilt(values: dict[str, Any], chance: random.Random) -> tuple[Any, dict[str
 
 
 @pytest.mark.parametrize("stack", ["existing", "eks"])
-def test_a_spoilt_stack_loads_or_says_why_not(stack: str) -> None:
+def test_mutated_stack_loads_or_is_rejected_with_issues(stack: str) -> None:
     chance = random.Random(stack)
     sound = existing() if stack == "existing" else eks()
     refused = 0

@@ -1,4 +1,4 @@
-"""Add-ons on GPU nodes: one driver, one engine, the stack's own taints, and shares by pool."""
+"""Add-ons on GPU nodes: one driver, one DCGM engine, tolerations, and GPU sharing by pool."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_each_add_on_tolerates_the_taints_of_its_pools_and_no_others(module: Any
 
 
 @pytest.mark.parametrize("module", ALL)
-def test_each_add_on_is_one_of_the_table_and_goes_to_its_namespace(module: Any) -> None:
+def test_each_add_on_is_in_the_table_and_uses_its_namespace(module: Any) -> None:
     plan = module.plan(args(gpu_pool(), SLICED, CUT))
     for made in plan.before:
         assert made["metadata"]["namespace"] == ADD_ONS[plan.add_on].namespace
@@ -62,25 +62,25 @@ def test_every_taint_is_tolerated_once() -> None:
     assert operator().values["node-feature-discovery"]["worker"]["tolerations"] == TAINTS
 
 
-def test_simulated_nodes_have_no_say() -> None:
+def test_simulated_nodes_do_not_affect_gpu_add_ons() -> None:
     kwok = gpu_pool(name="fleet", nodes=Nodes.KWOK, taint_key="simulated")
     assert args(gpu_pool(), kwok).gpu_pools == (gpu_pool(),)
 
 
 @pytest.mark.parametrize("brings", [False, True])
-def test_the_operator_brings_driver_and_toolkit_together_or_neither(brings: bool) -> None:
+def test_operator_installs_driver_and_toolkit_together_or_neither(brings: bool) -> None:
     values = operator(operator_brings_driver=brings).values
     assert (values["driver"]["enabled"], values["toolkit"]["enabled"]) == (brings, brings)
 
 
-def test_the_operator_runs_one_engine_whose_client_the_exporter_is() -> None:
+def test_operator_runs_one_dcgm_engine_that_the_exporter_uses() -> None:
     values = operator().values
     assert values["dcgm"]["enabled"] is True
     assert "DCGM_REMOTE_HOSTENGINE_INFO" not in str(values["dcgmExporter"])
     assert gpu_operator.DCGM_ADDRESS == "nvidia-dcgm.gpu-operator.svc:5555"
 
 
-def test_the_exporter_alone_uses_the_engine_that_a_node_has() -> None:
+def test_standalone_exporter_uses_the_dcgm_engine_of_the_node() -> None:
     alone = dcgm_exporter.plan(args()).values
     assert "extraEnv" not in alone
     client = dcgm_exporter.plan(args(engine_on_nodes=True)).values
@@ -90,32 +90,32 @@ def test_the_exporter_alone_uses_the_engine_that_a_node_has() -> None:
     }
 
 
-def test_both_exporters_export_our_fields_and_nothing_else() -> None:
+def test_both_exporters_export_exactly_the_configured_fields() -> None:
     ours = dcgm.counters_csv()
     assert data_of(operator(), "dcgm-counters") == {"dcgm-metrics.csv": ours}
     assert operator().values["dcgmExporter"]["config"] == {"name": "dcgm-counters"}
     assert dcgm_exporter.plan(args()).values["customMetrics"] == ours
 
 
-def test_both_exporters_are_of_the_pinned_version() -> None:
+def test_both_exporters_have_the_pinned_version() -> None:
     version = operator().values["dcgmExporter"]["version"]
     assert version == f"{ADD_ONS['dcgmExporter'].app_version}-distroless"
     assert version.split("-")[1].startswith("4.8.")
 
 
-def test_nobody_may_read_pods_for_the_sake_of_labels() -> None:
+def test_exporter_has_no_rbac_for_pod_labels() -> None:
     assert "enablePodLabels" not in operator().values["dcgmExporter"]
     assert dcgm_exporter.plan(args()).values["kubernetes"] == {"enablePodLabels": False}
 
 
-def test_without_sharing_there_is_nothing_to_configure() -> None:
+def test_no_device_plugin_config_without_sharing() -> None:
     plan = operator()
     assert names_before(plan) == ["dcgm-counters"]
     assert "config" not in plan.values["devicePlugin"]
     assert plan.values["migManager"] == {"enabled": False}
 
 
-def test_pools_that_share_have_a_part_of_their_own_and_others_whole_gpus() -> None:
+def test_shared_pools_have_their_own_config_and_other_pools_whole_gpus() -> None:
     plan = operator(gpu_pool(), SLICED, SERVED)
     assert plan.values["devicePlugin"]["config"] == {
         "name": "device-plugin-config",
@@ -142,7 +142,7 @@ def test_pools_that_share_have_a_part_of_their_own_and_others_whole_gpus() -> No
     }
 
 
-def test_the_plain_plugin_has_the_same_parts_in_its_own_chart() -> None:
+def test_standalone_device_plugin_has_the_same_sharing_configs() -> None:
     values = device_plugin.plan(args(gpu_pool(), SLICED)).values
     assert values["config"]["default"] == gpu_nodes.WHOLE_GPUS
     assert set(values["config"]["map"]) == {"whole-gpus", "notebooks"}
@@ -150,7 +150,7 @@ def test_the_plain_plugin_has_the_same_parts_in_its_own_chart() -> None:
     assert values["migStrategy"] == "none"
 
 
-def test_each_pool_with_mig_has_a_geometry_that_its_label_names() -> None:
+def test_every_mig_pool_has_the_geometry_that_its_label_names() -> None:
     plan = operator(gpu_pool(), CUT)
     config = yaml.safe_load(data_of(plan, "mig-config")["config.yaml"])
     assert config == {
@@ -164,14 +164,14 @@ def test_each_pool_with_mig_has_a_geometry_that_its_label_names() -> None:
     assert plan.values["mig"] == {"strategy": "single"}
 
 
-def test_an_instance_on_ec2_changes_its_geometry_by_a_reboot() -> None:
+def test_mig_geometry_on_ec2_changes_by_a_reboot() -> None:
     reboot = [{"name": "WITH_REBOOT", "value": "true"}]
     assert operator(CUT).values["migManager"]["env"] == reboot
     own = gpu_pool(name="own", nodes=Nodes.EXISTING, sharing=CUT.sharing)
     assert "env" not in operator(own).values["migManager"]
 
 
-def test_efa_is_offered_on_nodes_of_efa_pools_only() -> None:
+def test_efa_device_plugin_runs_on_efa_pools_only() -> None:
     values = efa_device_plugin.plan(args(gpu_pool(), SPOT, SLICED)).values
     assert values["supportedInstanceLabels"]["values"] == ["p4d.24xlarge"]
     assert values["tolerations"] == TAINTS[:1]
@@ -186,7 +186,7 @@ def _requests(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("module", ALL)
-def test_every_container_that_we_may_bound_asks_for_cpu_and_memory(module: Any) -> None:
+def test_every_configurable_container_has_cpu_and_memory_requests(module: Any) -> None:
     found = list(_requests(module.plan(args(gpu_pool(), CUT)).values))
     assert found
     for one in found:
@@ -206,8 +206,7 @@ OPERATOR_KEYS = {
     *("operator.resources", "sandboxDevicePlugin.enabled", "toolkit.enabled"),
     *("vfioManager.enabled", "vgpuDeviceManager.enabled", "vgpuManager.enabled"),
 }
-"""Of the chart's values.yaml (v26.3.1) and of NVIDIA's reference of values for 26.7, checked by hand: the chart
-itself cannot be had here."""
+"""From the chart's values.yaml (v26.3.1) and NVIDIA's reference for 26.7, checked manually."""
 
 
 def _paths(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
@@ -219,5 +218,5 @@ def _paths(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield path
 
 
-def test_every_value_of_the_operator_is_one_that_its_chart_has() -> None:
+def test_every_operator_value_exists_in_its_chart() -> None:
     assert set(_paths(operator(gpu_pool(), SLICED, CUT).values)) == OPERATOR_KEYS

@@ -1,4 +1,4 @@
-"""Kueue behaves alike wherever it runs: on machines by its chart, in the sandbox by itself."""
+"""Kueue has the same settings in its chart and in the sandbox."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_chart_and_the_sandbox_agree(key: str) -> None:
     assert chart()[key] == sandbox()[key]
 
 
-def test_both_send_a_gang_that_is_not_whole_back_to_its_queue_without_end() -> None:
+def test_incomplete_gang_is_requeued_without_limit() -> None:
     for found in (chart(), sandbox()):
         waiting = found["waitForPodsReady"]
         assert waiting["blockAdmission"] is False
@@ -38,23 +38,23 @@ def test_both_send_a_gang_that_is_not_whole_back_to_its_queue_without_end() -> N
         assert "backoffLimitCount" not in waiting["requeuingStrategy"]
 
 
-def test_machines_get_more_time_than_processes() -> None:
+def test_real_nodes_get_a_longer_timeout_than_process_nodes() -> None:
     assert chart()["waitForPodsReady"]["timeout"] == "1200s"
     assert sandbox()["waitForPodsReady"]["timeout"] == "45s"
 
 
-def test_no_node_of_a_gang_is_replaced_by_kueue() -> None:
+def test_kueue_replaces_no_failed_node() -> None:
     gates = [*kueue_config.NODE_REPLACEMENT_GATES, kueue_config.RECLAIM_GATE]
     assert {gate for gate in gates if sandbox()["featureGates"][gate] is False} == {*gates}
     gates.append(kueue_config.TAINT_REPLACEMENT_GATE)
     assert chart()["featureGates"] == dict.fromkeys(gates, False)
 
 
-def test_the_older_kueue_is_not_told_of_gates_that_it_lacks() -> None:
+def test_sandbox_kueue_gets_no_unknown_feature_gates() -> None:
     assert kueue_config.TAINT_REPLACEMENT_GATE not in sandbox()["featureGates"]
 
 
-def test_the_chart_knows_every_kind_of_run() -> None:
+def test_chart_enables_every_run_kind() -> None:
     frameworks = chart()["integrations"]["frameworks"]
     assert {*sandbox()["integrations"]["frameworks"]} < {*frameworks}
     assert "kubeflow.org/mpijob" in frameworks

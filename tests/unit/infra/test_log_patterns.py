@@ -1,4 +1,4 @@
-"""Lines that programs really write, and what each of them tells."""
+"""Log patterns match lines that programs really write."""
 
 from __future__ import annotations
 
@@ -57,28 +57,28 @@ NOTHING = (
 
 
 @pytest.mark.parametrize(("line", "names"), LINES.items(), ids=lambda value: str(value)[:40])
-def test_a_line_of_trouble_has_its_name(line: str, names: tuple[str, ...]) -> None:
+def test_known_error_line_matches_its_patterns(line: str, names: tuple[str, ...]) -> None:
     assert names_in(line) == names
 
 
 @pytest.mark.parametrize("line", NOTHING)
-def test_an_ordinary_line_has_none(line: str) -> None:
+def test_ordinary_line_matches_no_pattern(line: str) -> None:
     assert names_in(line) == ()
 
 
-def test_every_pattern_has_a_line() -> None:
+def test_every_pattern_has_an_example_line() -> None:
     assert {name for names in LINES.values() for name in names} == set(LOG_PATTERNS)
 
 
-def test_other_programs_understand_the_expressions() -> None:
-    """What RE2 and Onigmo lack or read otherwise: look-around, back-references, inline flags, names."""
+def test_expressions_use_only_syntax_that_re2_and_onigmo_support() -> None:
+    """RE2 and Onigmo lack lookaround, back-references, inline flags or named groups, or differ."""
     for pattern in LOG_PATTERNS.values():
         assert not re.search(r"\(\?|\\[1-9]|\\[AZzhHKQE]", pattern.expression), pattern.name
         assert "\n" not in pattern.expression and '"' not in pattern.expression
 
 
 @pytest.mark.parametrize(
-    ("file", "said"),
+    ("file", "text"),
     [
         ("training/trainer/launch.py", "the nodes did not meet: "),
         ("training/trainer/checkpointing.py", "checkpoint not written: "),
@@ -87,5 +87,5 @@ def test_other_programs_understand_the_expressions() -> None:
         ("training/trainer/loop.py", "loss is {"),
     ],
 )
-def test_the_trainer_still_says_what_is_looked_for(file: str, said: str) -> None:
-    assert said in (ROOT / file).read_text()
+def test_sources_still_contain_the_matched_messages(file: str, text: str) -> None:
+    assert text in (ROOT / file).read_text()

@@ -1,4 +1,4 @@
-"""From a stack file to the shipper and its place."""
+"""Log shipper and log destination derived from a stack file."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.unit.infra.example_eks import stack_values as eks
 
 
 def shipped(values: dict[str, Any], **sections: Any) -> dict[str, Any]:
-    """The values with a shipper that the stack installs."""
+    """Add a shipper that the stack installs to the values."""
     values["operators"]["fluentBit"] = {"provided": False}
     return values | sections
 
 
-def test_on_aws_logs_go_to_a_group_of_the_clusters_own_unless_somebody_says_otherwise() -> None:
+def test_aws_logs_go_to_a_log_group_of_the_cluster_by_default() -> None:
     config = parse(shipped(eks()))
     assert isinstance(config.cluster, EksClusterConfig)
     group = CloudWatch(region="us-east-1", group="/trainyard/training/runs")
@@ -32,7 +32,7 @@ def test_on_aws_logs_go_to_a_group_of_the_clusters_own_unless_somebody_says_othe
     assert kept is not None and kept.retention_days == 30
 
 
-def test_where_logs_go_elsewhere_no_group_is_made() -> None:
+def test_other_log_destinations_create_no_log_group() -> None:
     config = parse(shipped(eks(), logs={"http": {"url": "https://logs.example.com/in/"}}))
     assert logs_arguments.log_group(config) is None
     endpoint = Endpoint(host="logs.example.com", port=443, path="/in", tls=True)
@@ -50,7 +50,7 @@ def test_loki_inside_the_cluster_is_reached_by_its_service() -> None:
     assert found == Loki(endpoint=endpoint, tenant="training")
 
 
-def test_logs_of_teams_are_shipped_from_every_node_that_a_run_may_be_on() -> None:
+def test_team_logs_are_shipped_from_every_node_that_runs_may_use() -> None:
     config = parse(shipped(eks()))
     args = logs_arguments.shipper(config)
     assert args.namespaces == tuple(naming.namespace(team.name) for team in config.teams)
@@ -60,14 +60,14 @@ def test_logs_of_teams_are_shipped_from_every_node_that_a_run_may_be_on() -> Non
 
 
 @pytest.mark.parametrize("provided", [True, False])
-def test_its_counts_are_scraped_wherever_the_operator_is(provided: bool) -> None:
+def test_shipper_metrics_are_scraped_where_the_operator_exists(provided: bool) -> None:
     values = shipped(eks())
     assert not logs_arguments.shipper(parse(values)).monitored
     values["operators"]["kubePrometheusStack"] = {"provided": provided}
     assert logs_arguments.shipper(parse(values)).monitored
 
 
-def test_a_stack_that_names_the_shipper_installs_it() -> None:
+def test_stack_that_lists_the_shipper_installs_it() -> None:
     names = [plan.add_on for plan in add_ons.args(parse(shipped(eks()))).plans]
     assert "fluentBit" in names
     assert "fluentBit" not in [plan.add_on for plan in add_ons.args(parse(eks())).plans]

@@ -1,4 +1,4 @@
-"""No team's pod reaches the instance metadata service, which would make it its node."""
+"""Team pods cannot reach the instance metadata service, which would give them the node role."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def _opens(block: dict[str, Any], address: str) -> bool:
 
 
 @pytest.mark.parametrize("stack", ["local", "dev", "prod"])
-def test_no_policy_of_a_committed_stack_opens_it(stack: str) -> None:
+def test_no_network_policy_of_a_committed_stack_opens_the_metadata_service(stack: str) -> None:
     blocks = list(_blocks(committed.rendered(stack)))
     assert not [b for b in blocks for address in METADATA if _opens(b, address)]
-    # The other half: what is needed is open.
+    # Counterpart: required addresses are open.
     agent = any(_opens(block, "169.254.170.23") for block in blocks)
     assert agent == (stack != "local")
 
 
-def test_blocks_of_the_whole_internet_do_not_open_it_either() -> None:
+def test_cidrs_of_the_whole_internet_exclude_the_metadata_service() -> None:
     values = copy.deepcopy(stack_values(ROOT / "Pulumi.dev.yaml"))
     values["egressCidrs"] = ["0.0.0.0/0", "::/0", "fd00::/8", "169.0.0.0/8"]
     blocks = list(_blocks(render("dev", values)))

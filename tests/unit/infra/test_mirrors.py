@@ -1,4 +1,4 @@
-"""A closed network: everything that a stack installs comes from one registry, and the list of it is whole."""
+"""Registry mirrors: a stack pulls everything from one registry, and the copy list is complete."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PUBLIC = (
 
 
 def on_aws(**changes: Any) -> dict[str, Any]:
-    """A stack on AWS that brings everything that can be there together."""
+    """An AWS stack with everything that can be installed together."""
     found = copy.deepcopy(example_eks.stack_values())
     names = (
         *("kueue", "jobset", "kubeflowTrainer", "trainingOperator", "mpiOperator"),
@@ -80,7 +80,7 @@ def rendered(name: str) -> list[Record]:
 
 
 @pytest.mark.parametrize("name", STACKS)
-def test_a_stack_with_a_mirror_names_no_other_registry(name: str) -> None:
+def test_stack_with_a_mirror_uses_no_other_registry(name: str) -> None:
     found = [
         f"{record['name']}: {text[:100]}"
         for record in rendered(name)
@@ -91,7 +91,7 @@ def test_a_stack_with_a_mirror_names_no_other_registry(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STACKS)
-def test_every_chart_and_image_that_a_stack_names_is_in_the_list(name: str) -> None:
+def test_every_chart_and_image_of_a_stack_is_listed(name: str) -> None:
     listed = required_copies(parse(STACKS[name]))
     charts = {(copy.target, copy.version) for copy in listed if copy.kind == "chart"}
     for record in rendered(name):
@@ -100,13 +100,13 @@ def test_every_chart_and_image_that_a_stack_names_is_in_the_list(name: str) -> N
             assert "repositoryOpts" not in record["inputs"]
     prefixes = tuple(copy.target for copy in listed)
     named = {t for r in rendered(name) for t in texts(r["inputs"]) if t.startswith(f"{MIRROR}/")}
-    # Some charts take a registry, or a folder of one, and know the rest themselves.
+    # Some charts take only a registry or a path prefix and append the rest.
     assert {
         t for t in named if not any(p.startswith(t.partition("@")[0]) for p in prefixes)
     } == set()
 
 
-def test_without_a_mirror_nothing_is_changed() -> None:
+def test_without_a_mirror_images_are_unchanged() -> None:
     chart = mirror.chart("kueue", "")
     assert (chart.chart, chart.image_values) == (ADD_ONS["kueue"].chart, {})
     assert mirror.chart("volcano", "").repository == ADD_ONS["volcano"].repository
@@ -115,17 +115,17 @@ def test_without_a_mirror_nothing_is_changed() -> None:
     assert mirror.image("docker.io/a/b:1", "") == "docker.io/a/b:1"
 
 
-def test_an_image_keeps_its_path_and_its_version() -> None:
+def test_mirrored_image_keeps_its_path_and_version() -> None:
     assert mirror.image("registry.k8s.io/kueue/kueue:v1", MIRROR) == f"{MIRROR}/kueue/kueue:v1"
     digest = "sha256:" + "1" * 64
     assert mirror.image(f"registry.k8s.io/pause@{digest}", MIRROR) == f"{MIRROR}/pause@{digest}"
 
 
-def test_an_image_that_is_named_in_the_mirror_stays_there() -> None:
+def test_image_already_in_the_mirror_is_unchanged() -> None:
     assert mirror.image(f"{MIRROR}/a/b:1", MIRROR) == f"{MIRROR}/a/b:1"
 
 
-def test_images_of_our_own_objects_come_from_the_mirror_wherever_they_stand() -> None:
+def test_images_of_our_objects_are_rewritten_in_every_field() -> None:
     pod = {"initContainers": [{"image": "docker.io/a:1"}], "containers": [{"image": "ghcr.io/b:2"}]}
     moved = mirror.manifest({"spec": {"template": {"spec": pod}}, "image": "docker.io/c:3"}, MIRROR)
     assert moved["spec"]["template"]["spec"] == {
@@ -135,7 +135,7 @@ def test_images_of_our_own_objects_come_from_the_mirror_wherever_they_stand() ->
     assert moved["image"] == "docker.io/c:3"
 
 
-def test_nothing_overwrites_anything_else_in_a_mirror() -> None:
+def test_mirrored_images_do_not_collide() -> None:
     found = mirror.copies(ADD_ONS, MIRROR)
     homes: dict[tuple[str, str], Copy] = {}
     for one in found:
@@ -161,11 +161,11 @@ NOT_RUN = {
     "karpenter": (),
     "devicePlugin": (),
 }
-"""Parts of charts that are off, whose images nobody pulls."""
+"""Disabled parts of charts, whose images are not pulled."""
 
 
 def image_keys(keys: Any, path: str = "") -> Iterator[str]:
-    """Dotted paths of a chart's values that say where an image comes from."""
+    """Dotted paths of a chart's values that select an image source."""
     for key, inner in keys.items():
         here = f"{path}.{key}" if path else key
         if isinstance(inner, dict):
@@ -175,16 +175,16 @@ def image_keys(keys: Any, path: str = "") -> Iterator[str]:
 
 
 @pytest.mark.parametrize("add_on", CHART_SOURCES)
-def test_every_place_where_a_chart_names_a_registry_is_pointed_at_the_mirror(add_on: str) -> None:
+def test_every_registry_value_of_a_chart_is_pointed_at_the_mirror(add_on: str) -> None:
     known = chart_values.keys(add_on)
     used = {p for p in image_keys(known) if not p.startswith(tuple(NOT_RUN[add_on]) or ("-",))}
-    # With a registry of its own, the repository that follows stays.
+    # With a separate registry key, the repository stays unchanged.
     rest = {p for p in used if p.endswith(".repository") and f"{p[:-11]}.registry" in used}
     ours = {path for image in ADD_ONS[add_on].images for path in image.values}
     assert used - rest == ours
 
 
-def test_the_three_parts_of_external_secrets_have_one_image() -> None:
+def test_the_three_external_secrets_deployments_use_one_image() -> None:
     [image] = ADD_ONS["externalSecrets"].images
     assert set(image.values) == {
         f"{part}image.repository" for part in ("", "webhook.", "certController.")
@@ -207,7 +207,7 @@ def stack_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_command_lists_what_to_copy_one_line_each(
+def test_command_lists_one_copy_per_line(
     stack_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([str(stack_file)]) == 0
@@ -220,15 +220,13 @@ def test_the_command_lists_what_to_copy_one_line_each(
     assert {len(line.split()) for line in lines} == {4}
 
 
-def test_the_command_writes_json_for_programs(
-    stack_file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_writes_json(stack_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(stack_file), "--json"]) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {"kind", "source", "target", "version"} == set(found[0])
 
 
-def test_a_mirror_can_be_filled_before_a_stack_names_it(
+def test_command_without_a_mirror_prints_a_placeholder(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main([str(ROOT / "Pulumi.prod.yaml")]) == 0
@@ -236,7 +234,7 @@ def test_a_mirror_can_be_filled_before_a_stack_names_it(
     assert lines and all(" MIRROR/" in line or " oci://MIRROR/" in line for line in lines)
 
 
-def test_a_mistake_in_the_file_is_one_line(
+def test_config_issue_is_reported_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([str(tmp_path / "nothing.yaml")]) == 1

@@ -1,4 +1,4 @@
-"""What Prometheus is told to scrape, and the labels that it gets."""
+"""Scrape targets of Prometheus and their labels."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ POD = {
 INDEX = "__meta_kubernetes_pod_label_batch_kubernetes_io_job_completion_index"
 
 
-def test_series_of_a_run_say_which_run_whose_and_where() -> None:
+def test_run_series_have_run_team_and_node_labels() -> None:
     assert relabelled(monitors.runs(30), POD) == {
         "job": "trainer",
         "node": "node-7",
@@ -52,10 +52,10 @@ def test_series_of_a_run_say_which_run_whose_and_where() -> None:
     }
 
 
-def test_a_run_cannot_say_that_it_is_another() -> None:
-    said = {"run_id": "llama-v1-0a1b2c3d", "exported_run_id": "other", "exported_team": "other"}
-    said["__name__"] = "trainyard_step"
-    assert relabelled(monitors.runs(30), said, "metricRelabelings") == {
+def test_run_cannot_forge_identity_labels() -> None:
+    sample = {"run_id": "llama-v1-0a1b2c3d", "exported_run_id": "other", "exported_team": "other"}
+    sample["__name__"] = "trainyard_step"
+    assert relabelled(monitors.runs(30), sample, "metricRelabelings") == {
         "run_id": "llama-v1-0a1b2c3d"
     }
 
@@ -64,7 +64,7 @@ def test_a_run_cannot_say_that_it_is_another() -> None:
     ("name", "kept"),
     [(str(series.TOKENS), True), (series.POD_LABEL_INFO.name, False), ("ALERTS", False)],
 )
-def test_a_run_tells_of_itself_only_and_not_without_end(name: str, kept: bool) -> None:
+def test_scrape_keeps_only_bounded_series_of_runs(name: str, kept: bool) -> None:
     monitor = monitors.runs(30)
     found = relabelled(monitor, {"__name__": name}, "metricRelabelings")
     assert (found is not None) is kept
@@ -74,18 +74,18 @@ def test_a_run_tells_of_itself_only_and_not_without_end(name: str, kept: bool) -
 @pytest.mark.parametrize(
     ("role", "kept"), [("leader", True), ("standalone", True), ("", True), ("follower", False)]
 )
-def test_queues_are_told_of_by_the_manager_that_leads(role: str, kept: bool) -> None:
+def test_queue_metrics_come_from_the_leading_manager(role: str, kept: bool) -> None:
     sample = {"cluster_queue": "research", "replica_role": role}
     found = relabelled(monitors.kueue(30), sample, "metricRelabelings")
     assert (found is not None) is kept
 
 
 @pytest.mark.parametrize(("index", "kept"), [("0", True), ("1", False), ("10", False)])
-def test_only_the_first_pod_of_a_gang_is_asked(index: str, kept: bool) -> None:
+def test_only_the_first_pod_of_a_gang_is_scraped(index: str, kept: bool) -> None:
     assert (relabelled(monitors.runs(30), POD | {INDEX: index}) is not None) is kept
 
 
-def test_runs_are_found_in_every_namespace_by_the_label_that_only_runs_have() -> None:
+def test_runs_are_discovered_in_every_namespace_by_their_label() -> None:
     spec = monitors.runs(30)["spec"]
     assert spec["namespaceSelector"] == {"any": True}
     (selected,) = spec["selector"]["matchExpressions"]
@@ -93,7 +93,7 @@ def test_runs_are_found_in_every_namespace_by_the_label_that_only_runs_have() ->
 
 
 @pytest.mark.parametrize("exporter", sorted(monitors.GPU_EXPORTERS))
-def test_the_exporter_is_believed_which_pod_holds_a_gpu(exporter: str) -> None:
+def test_exporter_labels_override_target_labels(exporter: str) -> None:
     monitor = monitors.gpus(exporter, 30)
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     assert endpoint["honorLabels"] is True
@@ -101,7 +101,7 @@ def test_the_exporter_is_believed_which_pod_holds_a_gpu(exporter: str) -> None:
 
 
 @pytest.mark.parametrize("exporter", sorted(monitors.GPU_EXPORTERS))
-def test_a_gpu_that_nobody_holds_is_not_said_to_be_the_exporters(exporter: str) -> None:
+def test_idle_gpu_is_not_attributed_to_the_exporter(exporter: str) -> None:
     # What prometheus-operator writes before relabelings of a monitor, pkg/prometheus/promcfg.go of 0.93.
     own = {"namespace": "gpu-operator", "pod": "exporter-x2b", "container": "exporter"}
     found = relabelled(monitors.gpus(exporter, 30), POD | own)
@@ -119,7 +119,7 @@ def kinds(args: ObservabilityArgs) -> list[tuple[str, str]]:
     return [(m["kind"], m["metadata"]["name"]) for m in component.manifests(args)]
 
 
-def test_every_group_of_rules_and_every_dashboard_is_an_object_of_its_own() -> None:
+def test_every_rule_group_and_dashboard_is_a_separate_object() -> None:
     found = kinds(ARGS)
     assert [name for kind, name in found if kind == "PrometheusRule"] == [
         "trainyard-runs",
@@ -132,13 +132,13 @@ def test_every_group_of_rules_and_every_dashboard_is_an_object_of_its_own() -> N
     assert len(found) == len(set(found))
 
 
-def test_a_namespace_of_another_owner_gets_no_network_policies() -> None:
+def test_foreign_namespace_gets_no_network_policies() -> None:
     foreign = ObservabilityArgs(groups=[], dashboards={}, scrape_seconds=30, isolated=False)
     assert "NetworkPolicy" not in {kind for kind, _ in kinds(foreign)}
     assert "NetworkPolicy" in {kind for kind, _ in kinds(ARGS)}
 
 
-def test_prometheus_is_closed_to_other_namespaces() -> None:
+def test_prometheus_rejects_traffic_from_other_namespaces() -> None:
     deny = next(m for m in component.network_policies() if m["metadata"]["name"] == "default-deny")
     assert deny["spec"]["podSelector"] == {}
     assert deny["spec"]["ingress"] == [{"from": [{"podSelector": {}}]}]

@@ -1,4 +1,4 @@
-"""Whose an object is: labels of everything that the program creates in a cluster, for who reads an audit log."""
+"""Ownership labels of every object in a cluster, so that audit logs show project and team."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def _unlabelled(stack: str, *labels: str) -> list[str]:
 
 
 @pytest.mark.parametrize("stack", STACKS)
-def test_every_object_says_that_it_is_of_this_project_and_made_by_this_program(stack: str) -> None:
+def test_every_object_has_part_of_and_managed_by_labels(stack: str) -> None:
     assert objects(stack)
     assert _unlabelled(stack, naming.PART_OF, naming.MANAGED_BY) == []
 
 
 @pytest.mark.parametrize("stack", STACKS)
-def test_every_object_in_a_teams_namespace_says_whose_it_is(stack: str) -> None:
+def test_every_object_in_a_team_namespace_has_the_team_label(stack: str) -> None:
     spaces = {
         record["inputs"]["metadata"]["name"]: _labels(record)[naming.TEAM]
         for record in objects(stack)

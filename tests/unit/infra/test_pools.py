@@ -26,11 +26,11 @@ _SPOT = gpu_pool(
 
 
 def pool(**changes: object) -> NodePool:
-    """A spot pool of two types."""
+    """A spot pool with two instance types."""
     return dataclasses.replace(_SPOT, **changes)  # type: ignore[arg-type]
 
 
-def test_a_spot_pool_has_the_training_taint_and_one_more() -> None:
+def test_spot_pool_has_the_training_and_spot_taints() -> None:
     assert [t.manifest() for t in pool().taints] == [
         {"key": "dedicated", "value": "gpu-training", "effect": "NoSchedule"},
         {"key": "spot", "value": "true", "effect": "NoSchedule"},
@@ -39,7 +39,7 @@ def test_a_spot_pool_has_the_training_taint_and_one_more() -> None:
     assert pool(workload=Workload.CPU, instance_types=("m6i.xlarge",)).taints == ()
 
 
-def test_the_key_of_the_taint_is_the_stacks_choice() -> None:
+def test_taint_key_is_configurable() -> None:
     assert pool(taint_key="gpu").taints[0].key == "gpu"
 
 
@@ -48,7 +48,7 @@ def test_each_taint_has_its_toleration() -> None:
         assert toleration == {"operator": "Equal", **taint.manifest()}
 
 
-def test_labels_say_what_a_node_is() -> None:
+def test_labels_describe_the_node() -> None:
     labels = pool(instance_types=("p4d.24xlarge",)).labels()
     assert labels == {
         "accelerator": "nvidia",
@@ -64,52 +64,52 @@ def test_labels_say_what_a_node_is() -> None:
     assert pool(capacity=Capacity.ON_DEMAND).labels()["node-type"] == "gpu-ondemand"
 
 
-def test_a_mixed_pool_promises_no_model_until_a_node_has_one() -> None:
+def test_mixed_pool_has_no_gpu_model_label() -> None:
     assert naming.GPU_MODEL not in pool().labels()
     second = pool().types[1]
     assert pool().labels(second)[naming.GPU_MODEL] == "v100"
 
 
-def test_a_mixed_pool_is_counted_by_its_smallest_type() -> None:
+def test_mixed_pool_capacity_is_that_of_its_smallest_type() -> None:
     smallest = catalog.load().types["p3.16xlarge"]
     assert pool().node_quota["memory"] == smallest.training_memory
     assert pool().node_quota["cpu"] == smallest.training_milli_cpu
     assert pool().node_quota[naming.GPU] == 8
 
 
-def test_a_pool_costs_what_its_dearest_type_costs() -> None:
+def test_pool_price_is_that_of_its_most_expensive_type() -> None:
     spot = [catalog.price(name).spot_usd_hour for name in pool().instance_types]
     assert pool().usd_per_node_hour == max(usd for usd in spot if usd)
     assert pool(capacity=Capacity.ON_DEMAND).usd_per_node_hour == 24.48
 
 
-def test_a_pool_costs_what_its_own_region_asks() -> None:
+def test_pool_price_is_that_of_its_region() -> None:
     on_demand = pool(capacity=Capacity.ON_DEMAND, region="eu-west-1")
     assert on_demand.usd_per_node_hour == 26.44
     assert pool(region="eu-west-1").usd_per_node_hour == 13.06
 
 
-def test_a_pool_whose_types_are_not_sold_there_has_no_price() -> None:
+def test_pool_without_offered_types_has_no_price() -> None:
     assert pool(instance_types=("p5.48xlarge",), region="eu-west-1").usd_per_node_hour is None
     assert pool(region="ap-south-1").usd_per_node_hour is None
 
 
 @pytest.mark.parametrize("instance", catalog.load().types.values(), ids=lambda t: t.name)
-def test_every_type_leaves_something_for_runs(instance: catalog.InstanceType) -> None:
+def test_every_type_has_allocatable_resources_for_runs(instance: catalog.InstanceType) -> None:
     assert 0 < instance.training_milli_cpu < instance.allocatable_milli_cpu < instance.vcpu * 1000
     assert 0 < instance.training_memory < instance.allocatable_memory
     assert bool(instance.gpus) == bool(instance.gpu_model) == bool(instance.gpu_memory_gib)
 
 
-def test_the_kubelets_share_follows_the_documented_formula() -> None:
+def test_kubelet_reservation_follows_the_documented_formula() -> None:
     types = catalog.load().types
     assert types["g6.xlarge"].allocatable_milli_cpu == 4000 - 80
-    # Of 16 GiB 7.5 % are gone before the kubelet starts; it has addresses for 58 pods.
+    # 7.5 % of 16 GiB are not available to the kubelet; the node has addresses for 58 pods.
     left = math.floor(16 * 1024 * 0.925) - (255 + 11 * 58 + 100)
     assert types["g6.xlarge"].allocatable_memory == left * quantity.MIB
 
 
-def test_no_run_is_promised_memory_that_a_real_node_lacks() -> None:
+def test_allocatable_memory_does_not_exceed_a_real_node() -> None:
     """A g5.8xlarge of EKS as `kubectl describe node` showed it: aws/aws-k8s-tester, pull request 471."""
     row = catalog.load().types["g5.12xlarge"]
     real = dataclasses.replace(row, name="g5.8xlarge", vcpu=32, memory_gib=128)
@@ -117,7 +117,7 @@ def test_no_run_is_promised_memory_that_a_real_node_lacks() -> None:
     assert real.allocatable_milli_cpu <= 31_850
 
 
-def test_a_simulated_node_has_its_pools_labels_and_its_types_capacity() -> None:
+def test_simulated_node_has_the_labels_of_its_pool_and_the_capacity_of_its_type() -> None:
     simulated = node(pool(nodes=Nodes.KWOK), 1)
     assert simulated["metadata"]["name"] == "spot-1"
     assert simulated["metadata"]["labels"][naming.INSTANCE_TYPE] == "p3.16xlarge"
@@ -129,7 +129,7 @@ def test_a_simulated_node_has_its_pools_labels_and_its_types_capacity() -> None:
     assert simulated["status"]["allocatable"] != simulated["status"]["capacity"]
 
 
-def test_a_process_node_is_left_to_the_node_agent() -> None:
+def test_process_node_is_managed_by_the_node_agent() -> None:
     annotations = node(pool(nodes=Nodes.PROCESS), 0)["metadata"]["annotations"]
     assert annotations[naming.NODE_RUNTIME] == "process"
     assert naming.KWOK_NODE not in annotations
@@ -154,11 +154,11 @@ def test_stack_files_require_plain_positive_quantities(kind: Any, text: str) -> 
         TypeAdapter(kind).validate_python(text)
 
 
-def test_only_nodes_without_a_machine_are_simulated() -> None:
+def test_process_and_kwok_nodes_are_simulated() -> None:
     assert {nodes.value for nodes in Nodes if nodes.simulated} == {"process", "kwok"}
 
 
-def test_a_pool_asks_for_nothing_special_of_ec2_unless_told() -> None:
+def test_pool_has_no_ec2_options_by_default() -> None:
     assert pool().root_gib == 300
     assert pool().reservation is None
     assert not pool().placement_group

@@ -1,4 +1,4 @@
-"""The whole program under mocks: what depends on what, what is protected, what is never said."""
+"""The whole program under mocks: dependencies, protection and secrets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def of_kind(stack: str, kind: str) -> list[Record]:
 
 
 def before(stack: str, record: Record) -> set[str]:
-    """Everything that exists before a resource, and goes after it: what it depends on, transitively.
+    """Everything that a resource depends on, transitively.
 
     A child waits for its component, and a component for what it depends on.
     """
@@ -49,11 +49,11 @@ def before(stack: str, record: Record) -> set[str]:
 
 
 def kinds_before(stack: str, record: Record) -> set[str]:
-    """Kubernetes kinds of what exists before a resource."""
+    """Kubernetes kinds of everything that a resource depends on."""
     return {rendered(stack)[name]["inputs"].get("kind", "") for name in before(stack, record)}
 
 
-def test_a_run_goes_before_its_queue_and_the_queue_before_its_flavors() -> None:
+def test_run_is_deleted_before_its_queue_and_the_queue_before_its_flavors() -> None:
     [run] = of_kind("local", "JobSet")
     assert {"LocalQueue", "ClusterQueue", "Cohort", "ResourceFlavor", "Topology"} <= kinds_before(
         "local", run
@@ -65,7 +65,7 @@ def test_a_run_goes_before_its_queue_and_the_queue_before_its_flavors() -> None:
     assert "LocalQueue" not in kinds_before("local", cluster_queue)
 
 
-def test_a_run_waits_for_its_data_its_volumes_its_policies_and_its_priority() -> None:
+def test_run_depends_on_its_data_volumes_policies_and_priority() -> None:
     [run] = of_kind("local", "JobSet")
     needed = {
         "Job",
@@ -81,7 +81,7 @@ def test_a_run_waits_for_its_data_its_volumes_its_policies_and_its_priority() ->
 
 
 @pytest.mark.parametrize("stack", STACKS)
-def test_a_namespace_outlives_everything_in_it(stack: str) -> None:
+def test_namespace_is_deleted_after_everything_in_it(stack: str) -> None:
     for record in rendered(stack).values():
         space = record["inputs"].get("metadata", {}).get("namespace")
         if space:
@@ -93,7 +93,7 @@ def test_a_namespace_outlives_everything_in_it(stack: str) -> None:
             assert space in namespaces, record["name"]
 
 
-def test_operators_are_there_before_the_objects_that_they_serve() -> None:
+def test_operators_are_created_before_their_objects() -> None:
     for queue in of_kind("dev", "ClusterQueue"):
         releases = [name for name in before("dev", queue) if "helm.sh/v3:Release" in name]
         assert {name.rpartition("::")[2] for name in releases} >= {
@@ -105,7 +105,7 @@ def test_operators_are_there_before_the_objects_that_they_serve() -> None:
 
 
 @pytest.mark.parametrize("stack", STACKS)
-def test_everything_is_created_by_the_stacks_own_provider(stack: str) -> None:
+def test_every_resource_uses_the_explicit_provider_of_the_stack(stack: str) -> None:
     own = {
         "kubernetes": "pulumi:providers:kubernetes::cluster",
         "aws": "pulumi:providers:aws::aws-provider",
@@ -119,12 +119,12 @@ def test_everything_is_created_by_the_stacks_own_provider(stack: str) -> None:
     assert set(providers) == ({"cluster"} if stack == "local" else {"aws-provider", "cluster"})
 
 
-def test_a_stack_on_aws_can_be_updated_in_one_account_only() -> None:
+def test_aws_stack_is_restricted_to_one_account() -> None:
     provider = rendered("prod")["pulumi:providers:aws::aws-provider"]["inputs"]
     assert provider["allowedAccountIds"] == '["111122223333"]'
 
 
-def test_nothing_of_aws_is_loaded_for_the_local_stack() -> None:
+def test_local_stack_imports_no_aws_modules() -> None:
     program = (
         "import sys; from infra.cli.render import main; main(['local']); "
         "sys.exit(any(name.partition('.')[0] in ('pulumi_aws', 'pulumi_eks', 'boto3') "
@@ -134,7 +134,7 @@ def test_nothing_of_aws_is_loaded_for_the_local_stack() -> None:
     assert done.returncode == 0, done.stderr.decode()
 
 
-def test_names_of_resources_are_unique() -> None:
+def test_resource_names_are_unique() -> None:
     names = [r["name"] for r in rendered("local").values()]
     assert len(names) == len(set(names))
 
@@ -153,7 +153,7 @@ def keys(value: Any) -> Iterator[str]:
 @pytest.mark.parametrize("stack", STACKS)
 def test_nothing_is_ever_created_suspended(stack: str) -> None:
     for record in rendered(stack).values():
-        # A suspended CronJob is a template; the Jobs that are made from it are not suspended by us.
+        # A suspended CronJob is a template; Jobs created from it are not suspended.
         inputs = dict(record["inputs"])
         if inputs.get("kind") == "CronJob":
             inputs = inputs["spec"]["jobTemplate"]
@@ -161,9 +161,9 @@ def test_nothing_is_ever_created_suspended(stack: str) -> None:
 
 
 @pytest.mark.parametrize("stack", STACKS)
-def test_nothing_that_is_managed_removes_itself(stack: str) -> None:
+def test_managed_objects_have_no_ttl(stack: str) -> None:
     for record in rendered(stack).values():
-        # What a CronJob makes is nobody's but its own.
+        # Pulumi does not manage the Jobs of a CronJob.
         if not record["type"].endswith(":CronJob"):
             assert "ttlSecondsAfterFinished" not in set(keys(record["inputs"])), record["name"]
 
@@ -175,20 +175,20 @@ def test_pulumi_waits_for_data_and_not_for_runs() -> None:
     assert naming.SKIP_AWAIT not in preparation["inputs"]["metadata"].get("annotations", {})
 
 
-def test_the_objects_of_a_run_are_never_updated() -> None:
+def test_run_objects_are_never_updated() -> None:
     for kind in ("JobSet", "ConfigMap"):
         [record] = [r for r in of_kind("local", kind) if "TrainingJob" in r["parent"]]
         assert {"spec", "data", "metadata"} <= set(record["ignoreChanges"])
 
 
-def test_volumes_of_production_are_protected_and_kept() -> None:
+def test_production_volumes_are_protected_and_retained() -> None:
     for claim in of_kind("prod", "PersistentVolumeClaim"):
         assert claim["protect"] and claim["retainOnDelete"]
     for claim in of_kind("local", "PersistentVolumeClaim"):
         assert not claim["protect"] and "retainOnDelete" not in claim
 
 
-def test_every_namespaced_object_says_whose_it_is() -> None:
+def test_every_namespaced_object_has_a_team_label() -> None:
     for record in rendered("local").values():
         meta = record["inputs"].get("metadata", {})
         if meta.get("namespace", naming.VALIDATION_NAMESPACE) != naming.VALIDATION_NAMESPACE:
@@ -196,7 +196,7 @@ def test_every_namespaced_object_says_whose_it_is() -> None:
             assert meta["labels"][naming.PART_OF] == naming.PROJECT
 
 
-def test_the_local_stack_has_the_nodes_that_it_promises() -> None:
+def test_local_stack_has_its_configured_nodes() -> None:
     nodes = [r["inputs"]["metadata"] for r in of_kind("local", "Node")]
     by_pool: dict[str, int] = {}
     for node in nodes:
@@ -207,7 +207,7 @@ def test_the_local_stack_has_the_nodes_that_it_promises() -> None:
     assert len(running) == 5
 
 
-def test_an_added_version_leaves_the_runs_before_it_untouched(tmp_path: Any) -> None:
+def test_added_run_version_leaves_earlier_runs_unchanged(tmp_path: Any) -> None:
     values = stack_values(ROOT / "Pulumi.local.yaml")
     text = (ROOT / "training/runs/hello.yaml").read_text()
     both = tmp_path / "both.yaml"
@@ -220,14 +220,14 @@ def test_an_added_version_leaves_the_runs_before_it_untouched(tmp_path: Any) -> 
     assert all("hello-v2" in r["name"] for r in new)
 
 
-def test_two_runs_share_one_preparation_of_their_data() -> None:
+def test_two_runs_share_one_dataset_preparation_job() -> None:
     values = stack_values(ROOT / "Pulumi.local.yaml") | {"runs": ["hello", "drill"]}
     kinds = [r["inputs"].get("kind") for r in render("local", values)]
     assert kinds.count("Job") == 1
     assert kinds.count("JobSet") == 2
 
 
-def test_a_mistake_ends_the_program_before_the_first_resource() -> None:
+def test_config_issue_ends_the_program_before_the_first_resource() -> None:
     values = copy.deepcopy(stack_values(ROOT / "Pulumi.local.yaml"))
     values["nodePools"][0]["min"] = 9
     values["runs"] = ["hallo"]
@@ -239,16 +239,16 @@ def test_a_mistake_ends_the_program_before_the_first_resource() -> None:
     assert "runs[0]: 'hallo' does not exist" in str(caught.value)
 
 
-def test_an_unknown_stack_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_stack_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert render_main(["staging"]) == 1
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err == ("Pulumi.staging.yaml: no such file; must be a YAML file; check the name\n")
 
 
-def test_the_salt_of_one_machine_is_not_committed() -> None:
-    """It would keep every other clone from decrypting its own state (docs/adr/0003)."""
-    # Pulumi by hand writes it into the file, which `make up` mends; what counts is what git has.
+def test_local_encryption_salt_is_not_committed() -> None:
+    """A committed salt prevents other clones from decrypting their state (docs/adr/0003)."""
+    # A manual `pulumi` call writes it to the work tree and `make up` removes it: check git's version.
     shown = subprocess.run(["git", "show", ":Pulumi.local.yaml"], cwd=ROOT, capture_output=True)
     if shown.returncode:
         pytest.skip("not a git checkout")

@@ -48,7 +48,7 @@ def test_a_quantity_is_read_exactly(text: str, value: Decimal) -> None:
         "\u0661",
     ],
 )
-def test_what_is_no_quantity_is_refused(text: str) -> None:
+def test_invalid_quantity_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="is not a quantity"):
         parse(text)
 
@@ -59,7 +59,7 @@ def test_division_rounds_up_and_zero_divides_by_one() -> None:
     assert divide("1Gi", "1Mi") == 1024
 
 
-def test_what_is_written_reads_back_as_the_same_amount() -> None:
+def test_formatted_quantity_parses_to_the_same_amount() -> None:
     chance = random.Random("quantity")
     for _ in range(2000):
         amount = chance.randrange(2 ** chance.randrange(1, 62))

@@ -1,4 +1,4 @@
-"""Kueue's objects: quotas come from pools and never exceed them; tiers differ in their order."""
+"""Kueue objects: quotas derived from pools, flavor order and preemption by tier."""
 
 from __future__ import annotations
 
@@ -41,33 +41,33 @@ def test_research_tries_spot_first_and_production_on_demand_first() -> None:
     assert flavors(queue("production")) == ["ondemand", "spot"]
 
 
-def test_research_moves_on_where_production_takes_back_what_it_lent() -> None:
+def test_research_tries_the_next_flavor_where_production_preempts_borrowers() -> None:
     assert queue("research")["flavorFungibility"]["whenCanPreempt"] == "TryNextFlavor"
     assert queue("production")["flavorFungibility"]["whenCanPreempt"] == "MayStopSearch"
 
 
 @pytest.mark.parametrize("team", ["research", "production"])
-def test_a_team_gets_back_what_it_is_guaranteed_whoever_borrowed_it(team: str) -> None:
+def test_team_preempts_any_borrower_to_reclaim_its_guarantee(team: str) -> None:
     assert queue(team)["preemption"]["reclaimWithinCohort"] == "Any"
 
 
 @pytest.mark.parametrize("team", ["research", "production"])
-def test_within_a_team_the_more_urgent_run_goes_first(team: str) -> None:
+def test_higher_priority_run_preempts_within_a_team(team: str) -> None:
     assert queue(team)["preemption"]["withinClusterQueue"] == "LowerPriority"
 
 
-def test_research_does_not_take_from_production_in_the_name_of_fairness_alone() -> None:
+def test_research_does_not_preempt_production_for_fair_sharing() -> None:
     assert queue("research")["fairSharing"] == {"weight": "1"}
     assert queue("production")["fairSharing"] == {"weight": "10"}
     teams = [{**team, "fairWeight": 3} for team in stack_values()["teams"]]
     assert [team.fair_weight for team in args(teams=teams).teams] == [3, 3]
 
 
-def test_research_borrows_spot_rather_than_take_on_demand() -> None:
+def test_research_borrows_spot_before_it_preempts_on_demand() -> None:
     assert queue("research")["flavorFungibility"]["whenCanBorrow"] == "MayStopSearch"
 
 
-def test_all_quotas_together_are_exactly_the_pools() -> None:
+def test_quotas_sum_to_the_pool_capacity() -> None:
     found = args()
     specs = [kueue.cohort(found.cohort, found.pools, found.teams)["spec"]]
     specs += [kueue.cluster_queue(t, found.cohort, found.pools)["spec"] for t in found.teams]
@@ -97,7 +97,7 @@ def test_network_devices_are_counted_where_pools_have_them() -> None:
     assert naming.EFA not in kueue.covered_resources(args(nodePools=pools).pools)
 
 
-def test_only_the_teams_own_namespace_may_use_its_queue() -> None:
+def test_only_the_team_namespace_may_use_its_queue() -> None:
     assert queue("research")["namespaceSelector"] == {"matchLabels": {naming.TEAM: "research"}}
 
 
@@ -110,11 +110,11 @@ def test_a_flavor_selects_and_tolerates_its_pool() -> None:
     assert spec["topologyName"] == kueue.topology(topology.FLAT)["metadata"]["name"]
 
 
-def test_cpu_pools_are_not_queued_for() -> None:
+def test_cpu_pools_have_no_flavor() -> None:
     assert [p.name for p in args().pools] == ["ondemand", "spot"]
 
 
-def test_the_cohort_is_the_stacks() -> None:
+def test_cohort_name_is_that_of_the_stack() -> None:
     found = args(cohort="shared")
     assert kueue.cohort("shared", found.pools, found.teams)["metadata"]["name"] == "shared"
     assert queue("research")["cohortName"] == "trainyard"
@@ -128,7 +128,7 @@ def test_queue_and_scheduler_agree_on_priorities(name: str) -> None:
     assert scheduler["globalDefault"] is False
 
 
-def test_production_goes_first() -> None:
+def test_production_has_the_highest_priority() -> None:
     assert priorities.PRIORITIES["production-training"] == 100_000
     assert max(priorities.PRIORITIES.values()) == 100_000
     assert len(set(priorities.PRIORITIES.values())) == len(priorities.PRIORITIES)

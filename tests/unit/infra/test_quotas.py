@@ -1,4 +1,4 @@
-"""Shares of pools: what is guaranteed, borrowed, lent and paid for, and that it never exceeds the pools."""
+"""Quotas: guarantees, borrowing, lending and cost caps stay within the pools."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def team(**changes: Any) -> QueueTeam:
 
 
 def gpus(found: QueueTeam, flavor: str) -> dict[str, str]:
-    """What a team's ClusterQueue says of the GPUs of a flavor."""
+    """GPU quota of a flavor in the ClusterQueue of a team."""
     spec = kueue.cluster_queue(found, "c", POOLS)["spec"]
     flavors = {f["name"]: f["resources"] for f in spec["resourceGroups"][0]["flavors"]}
     return next(dict(r) for r in flavors[flavor] if r["name"] == naming.GPU)
 
 
-def test_research_tries_what_is_cheap_first_and_production_what_is_sure() -> None:
+def test_research_tries_spot_first_and_production_on_demand_first() -> None:
     names = {t: [p.name for p in quotas.flavor_order(t, POOLS)] for t in ("research", "production")}
     assert names["research"] == ["spot", "block", "ondemand"]
     assert names["production"] == ["block", "ondemand", "spot"]
 
 
-def test_without_options_a_team_borrows_and_lends_all() -> None:
+def test_team_borrows_and_lends_without_limit_by_default() -> None:
     assert gpus(team(), "spot") == {"name": naming.GPU, "nominalQuota": "16"}
 
 
@@ -74,37 +74,37 @@ def test_every_resource_of_a_flavor_has_the_same_limits() -> None:
     ("cap", "nodes"),
     [(PRICE, 1), (2 * PRICE, 2), (2 * PRICE - 0.01, 1), (1000.0, 4), (3 * 21.0, 2)],
 )
-def test_a_cost_cap_is_the_nodes_that_it_pays_for(cap: float, nodes: int) -> None:
+def test_cost_cap_is_converted_to_whole_nodes(cap: float, nodes: int) -> None:
     found = quotas.shares(team(on_demand_usd_per_hour=cap), POOLS)
     assert found["ondemand"] == Share(guaranteed=0, borrowing=nodes, lending=None)
     assert found["spot"].borrowing is None
     assert found["block"].borrowing is None, "a block is paid for already"
 
 
-def test_guaranteed_nodes_count_into_the_cap() -> None:
+def test_guaranteed_nodes_count_towards_the_cap() -> None:
     rich = team(guaranteed={"ondemand": 1}, on_demand_usd_per_hour=2.5 * PRICE)
     assert quotas.shares(rich, POOLS)["ondemand"] == Share(guaranteed=1, borrowing=1, lending=None)
 
 
-def test_a_cap_of_exactly_the_price_of_some_nodes_pays_for_them() -> None:
+def test_cap_equal_to_the_price_of_nodes_allows_them() -> None:
     h100 = dataclasses.replace(ON_DEMAND, name="h100", instance_types=("p5.48xlarge",))
     # 220.16 - 3 * 55.04 is a little less than 55.04 in floating point.
     exact = team(guaranteed={"h100": 3}, on_demand_usd_per_hour=220.16)
     assert quotas.shares(exact, [h100])["h100"].borrowing == 1
 
 
-def test_one_cap_holds_for_all_on_demand_pools_together() -> None:
+def test_cap_covers_all_on_demand_pools_together() -> None:
     second = dataclasses.replace(ON_DEMAND, name="second")
     found = quotas.shares(team(on_demand_usd_per_hour=6 * PRICE), [ON_DEMAND, second])
     assert [found[name].borrowing for name in ("ondemand", "second")] == [4, 2]
 
 
-def test_the_smaller_of_limit_and_cap_counts() -> None:
+def test_smaller_of_limit_and_cap_applies() -> None:
     both = team(borrowing={"ondemand": 1}, on_demand_usd_per_hour=3 * PRICE)
     assert quotas.shares(both, POOLS)["ondemand"].borrowing == 1
 
 
-def test_a_pool_of_which_a_team_may_have_nothing_is_not_in_its_queue() -> None:
+def test_pool_without_quota_for_a_team_is_not_in_its_queue() -> None:
     never = team(on_demand_usd_per_hour=0.0)
     assert [p.name for p in quotas.usable(never, POOLS)] == ["spot", "block"]
     spec = kueue.cluster_queue(never, "c", POOLS)["spec"]
@@ -112,7 +112,7 @@ def test_a_pool_of_which_a_team_may_have_nothing_is_not_in_its_queue() -> None:
     assert len(quotas.usable(team(), POOLS)) == 3
 
 
-def test_the_most_a_team_can_have_leaves_out_what_others_keep() -> None:
+def test_team_maximum_excludes_what_others_do_not_lend() -> None:
     others = [
         team(),
         QueueTeam(name="b", tier="research", guaranteed={"spot": 4}, lending={"spot": 1}),
@@ -129,7 +129,7 @@ def teams_of(**changes: Any) -> list[dict[str, Any]]:
     return [first | changes, second]
 
 
-def test_runs_do_not_look_at_pools_that_their_team_may_not_use() -> None:
+def test_runs_do_not_consider_pools_without_quota_for_their_team() -> None:
     names = [p.name for p in placement.eligible_pools(run(), platform())]
     never = platform(teams=teams_of(onDemandUsdPerHour=0))
     assert names == ["spot", "ondemand"]
@@ -164,7 +164,7 @@ def _random_stack(rng: random.Random) -> tuple[list[NodePool], list[QueueTeam]]:
     return pools, teams
 
 
-def test_whatever_the_teams_quotas_are_exactly_the_pools_and_nobody_can_have_more() -> None:
+def test_random_team_quotas_sum_to_the_pools_and_respect_limits() -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -204,14 +204,14 @@ def _within_its_cap(found: QueueTeam, pools: list[NodePool]) -> None:
     assert borrowed == 0 or own + borrowed <= cap + 1e-6
 
 
-def test_a_cap_of_what_the_message_asks_for_is_enough() -> None:
+def test_cap_suggested_by_the_message_is_accepted() -> None:
     own = teams_of(guaranteed={"ondemand": 2}, onDemandUsdPerHour=43.92)
     assert parse(stack_values() | {"teams": own})
     first = teams_of(onDemandUsdPerHour=21.96)
     assert parse(stack_values() | {"teams": first})
 
 
-def test_options_of_the_stack_file_reach_the_queues() -> None:
+def test_stack_file_options_reach_the_queues() -> None:
     options = {"borrowing": {"spot": 3}, "lending": {"spot": 1}, "onDemandUsdPerHour": 44}
     first = arguments.queues(parse(stack_values() | {"teams": teams_of(**options)})).teams[0]
     assert (first.borrowing, first.lending) == ({"spot": 3}, {"spot": 1})

@@ -1,4 +1,4 @@
-"""A team's restore drill: who has one, and that it can only read."""
+"""Restore drill CronJob of a team: when it exists, and its read-only access."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pod_of(drill: RestoreDrill) -> dict[str, Any]:
     return found
 
 
-def test_it_mounts_the_teams_checkpoints_and_cannot_write_to_them() -> None:
+def test_drill_mounts_team_checkpoints_read_only() -> None:
     spec_ = pod_of(DRILL)
     mounts = {m["name"]: m for m in spec_["containers"][0]["volumeMounts"]}
     claims = {
@@ -41,7 +41,7 @@ def test_it_mounts_the_teams_checkpoints_and_cannot_write_to_them() -> None:
     }
 
 
-def test_it_is_restricted_like_the_pods_of_runs_and_has_no_token() -> None:
+def test_drill_pod_is_restricted_like_run_pods_and_has_no_token() -> None:
     spec_ = pod_of(DRILL)
     assert spec_["securityContext"] == pod_security.pod_security_with_volumes()
     assert spec_["containers"][0]["securityContext"] == training_pod.restricted()
@@ -49,7 +49,7 @@ def test_it_is_restricted_like_the_pods_of_runs_and_has_no_token() -> None:
     assert spec_["serviceAccountName"] == naming.SERVICE_ACCOUNT
 
 
-def test_it_has_room_for_what_it_restores_and_asks_for_no_gpu() -> None:
+def test_drill_pod_has_scratch_space_and_requests_no_gpu() -> None:
     spec_ = pod_of(DRILL)
     amounts = spec_["containers"][0]["resources"]
     assert amounts == {
@@ -61,7 +61,7 @@ def test_it_has_room_for_what_it_restores_and_asks_for_no_gpu() -> None:
     assert "tolerations" not in spec_
 
 
-def test_it_runs_the_program_of_the_trainers_image_on_the_teams_runs() -> None:
+def test_drill_runs_the_trainer_image_on_the_runs_of_the_team() -> None:
     stores = ("s3://acme-checkpoints/production",)
     drill = RestoreDrill(image=IMAGE, schedule="0 0 * * 0", runs=5, largest=100, stores=stores)
     [container] = pod_of(drill)["containers"]
@@ -73,14 +73,14 @@ def test_it_runs_the_program_of_the_trainers_image_on_the_teams_runs() -> None:
     ]
 
 
-def test_a_failed_drill_is_a_failed_job_and_a_lost_node_is_none() -> None:
+def test_failed_drill_fails_the_job_and_a_lost_node_does_not() -> None:
     job = restore_drill.cron_job("production", DRILL)["spec"]["jobTemplate"]["spec"]
     assert job["backoffLimit"] == 0
     [rule] = job["podFailurePolicy"]["rules"]
     assert rule["action"] == "Ignore" and rule["onPodConditions"][0]["type"] == "DisruptionTarget"
 
 
-def test_two_drills_never_run_at_once_and_old_jobs_go() -> None:
+def test_drills_never_overlap_and_old_jobs_are_deleted() -> None:
     spec_ = restore_drill.cron_job("production", DRILL)["spec"]
     assert spec_["concurrencyPolicy"] == "Forbid"
     assert spec_["jobTemplate"]["spec"]["ttlSecondsAfterFinished"] > 0
@@ -96,21 +96,21 @@ def test_two_drills_never_run_at_once_and_old_jobs_go() -> None:
         ("production", True, False, False),
     ],
 )
-def test_production_teams_have_one_unless_they_say_otherwise(
+def test_production_teams_have_a_drill_by_default(
     tier: str, has_image: bool, enabled: bool | None, wanted: bool
 ) -> None:
     section = RestoreDrillConfig(enabled=enabled)
     assert section.wanted(tier, has_image=has_image) is wanted
 
 
-def test_a_production_team_that_names_an_image_wants_a_drill_in_it() -> None:
+def test_production_team_with_a_drill_image_has_a_drill() -> None:
     section = RestoreDrillConfig(image=IMAGE)
     assert section.wanted("production", has_image=False)
     assert not section.wanted("research", has_image=False)
 
 
 @pytest.mark.parametrize("schedule", ["17 3 * * *", "*/15 0-6,22 1 1-12/2 0,6"])
-def test_a_schedule_is_what_cron_takes(schedule: str) -> None:
+def test_valid_cron_schedule_is_accepted(schedule: str) -> None:
     assert RestoreDrillConfig(schedule=schedule).schedule == schedule
 
 
@@ -118,10 +118,10 @@ def test_a_schedule_is_what_cron_takes(schedule: str) -> None:
     "schedule",
     [
         *("daily", "60 3 * * *", "17 3 * *", "17 5-3 * * *", "@daily"),
-        # Kubernetes knows no eighth day of a week, no step of 0, and no digits but ASCII's.
+        # Kubernetes rejects weekday 8, a step of 0 and non-ASCII digits.
         *("17 3 * * 7", "*/0 * * * *", "\N{ARABIC-INDIC DIGIT ONE} 3 * * *"),
     ],
 )
-def test_a_schedule_that_cron_does_not_take_is_refused(schedule: str) -> None:
+def test_invalid_cron_schedule_is_rejected(schedule: str) -> None:
     with pytest.raises(ValueError, match=re.escape("such as 17 3 * * *")):
         RestoreDrillConfig(schedule=schedule)

@@ -1,4 +1,4 @@
-"""Queues of Volcano and YuniKorn: from the same pools and teams as Kueue's, and never above them."""
+"""Queues of Volcano and YuniKorn: derived from the same pools and teams as those of Kueue."""
 
 from __future__ import annotations
 
@@ -58,38 +58,38 @@ def tree(found: QueuesArgs) -> dict[str, Any]:
     return read
 
 
-def test_a_queue_holds_at_most_the_teams_quota() -> None:
+def test_queue_limit_is_at_most_the_team_quota() -> None:
     assert spec(args(), 0)["capability"][naming.GPU] == "32"
     assert spec(args(teams=teams({}, gpus=8)), 0)["capability"][naming.GPU] == "8"
 
 
-def test_a_queue_holds_at_most_what_the_pools_have() -> None:
+def test_queue_limit_is_at_most_the_pool_capacity() -> None:
     pools = [p | {"max": 2} for p in scheduler_values(Scheduler.VOLCANO)["nodePools"]]
     found = args(nodePools=pools, teams=teams({}))
     assert spec(found, 0)["capability"][naming.GPU] == "32"
     assert amount("cpu", spec(found, 0)["capability"]["cpu"]) < quantity.millicores("512")
 
 
-def test_guaranteed_nodes_are_got_back_and_not_locked() -> None:
+def test_guaranteed_nodes_are_reclaimable_and_not_reserved() -> None:
     found = spec(args(teams=teams({"ondemand": 1, "spot": 1})), 0)
     assert found["deserved"][naming.GPU] == "16"
     assert "guarantee" not in found
     assert found["reclaimable"] is True
 
 
-def test_a_team_without_guarantees_deserves_nothing() -> None:
+def test_team_without_guarantees_has_no_deserved_resources() -> None:
     assert spec(args(teams=teams({})), 0)["deserved"][naming.GPU] == "0"
 
 
 @pytest.mark.parametrize("gpus", [0, 8, 32, 100])
-def test_no_guarantee_is_above_what_its_queue_may_hold(gpus: int) -> None:
+def test_guarantee_does_not_exceed_the_queue_limit(gpus: int) -> None:
     found = args(teams=teams({"ondemand": 4}, {"spot": 10}, gpus=gpus))
     for share in found.teams:
         most = shares.most(share, found)
         assert all(n <= most[r] for r, n in shares.guaranteed(share, found).items())
 
 
-def test_all_guarantees_together_fit_the_pools() -> None:
+def test_guarantees_together_fit_the_pools() -> None:
     found = args(teams=teams({"ondemand": 4, "spot": 20}, {"spot": 30}, gpus=432))
     pools = shares.everything(found)
     for resource in pools:
@@ -103,7 +103,7 @@ def test_network_devices_are_counted_where_pools_have_them() -> None:
     assert naming.EFA not in shares.everything(args(nodePools=tcp))
 
 
-def test_yunikorns_tree_is_root_cohort_team() -> None:
+def test_yunikorn_queue_tree_is_root_cohort_team() -> None:
     found = args(Scheduler.YUNIKORN)
     assert tree(found)["name"] == "trainyard"
     assert [q["name"] for q in tree(found)["queues"]] == ["research", "production"]
@@ -113,7 +113,7 @@ def test_yunikorns_tree_is_root_cohort_team() -> None:
         assert all(_YUNIKORN_NAME.fullmatch(part) for part in path.split("."))
 
 
-def test_yunikorn_has_guarantees_within_limits_within_the_cohorts() -> None:
+def test_yunikorn_guarantees_and_limits_are_within_the_cohort() -> None:
     cohort = tree(args(Scheduler.YUNIKORN))
     above = cohort["resources"]["max"]
     for queue in cohort["queues"]:
@@ -125,14 +125,14 @@ def test_yunikorn_has_guarantees_within_limits_within_the_cohorts() -> None:
             assert amount(kind, kept[name]) <= most <= amount(kind, above[name])
 
 
-def test_yunikorn_starts_gangs_one_after_the_other_and_makes_no_queue_that_a_pod_invents() -> None:
+def test_yunikorn_schedules_gangs_in_order_and_creates_no_queues_dynamically() -> None:
     found = args(Scheduler.YUNIKORN)
     assert {q["properties"]["application.sort.policy"] for q in tree(found)["queues"]} == {"fifo"}
     [partition] = yunikorn.queues(found)["partitions"]
     assert partition["placementrules"] == [{"name": "provided", "create": False}]
 
 
-def test_volcano_asks_for_nodes_that_do_not_exist_yet() -> None:
+def test_volcano_admits_gangs_for_nodes_to_be_scaled_up() -> None:
     config = yaml.safe_load(volcano.SCHEDULER_CONFIG)
     actions = config["actions"].split(", ")
     assert "enqueue" not in actions

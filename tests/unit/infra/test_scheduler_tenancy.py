@@ -1,4 +1,4 @@
-"""What a team's namespace gets under each scheduler: admission policies, permissions and quota that fit it."""
+"""Team namespace under each scheduler: admission policies, RBAC and quota."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def policies_of(scheduler: Scheduler) -> dict[str, dict[str, Any]]:
 
 
 def expressions(policy: dict[str, Any]) -> str:
-    """All that a policy demands."""
+    """All expressions of a policy."""
     return "\n".join(rule["expression"] for rule in policy["spec"]["validations"])
 
 
@@ -32,7 +32,7 @@ def rules(role: str, scheduler: Scheduler) -> list[dict[str, Any]]:
     return [rule for rule in made["rules"] if "podgroups" in rule["resources"]]
 
 
-def test_each_scheduler_has_the_policies_of_its_queues() -> None:
+def test_each_scheduler_has_its_queue_policies() -> None:
     own = {"queue", "queue-name", "admission"}
     found = {scheduler: own & policies_of(scheduler).keys() for scheduler in Scheduler}
     assert found[Scheduler.VOLCANO] == found[Scheduler.YUNIKORN] == {"queue", "queue-name"}
@@ -47,7 +47,7 @@ def test_all_other_policies_are_the_same_under_every_scheduler() -> None:
 
 
 @pytest.mark.parametrize("scheduler", [Scheduler.VOLCANO, Scheduler.YUNIKORN])
-def test_the_queue_that_a_run_names_is_the_one_that_the_policy_requires(
+def test_run_queue_matches_the_queue_that_the_policy_requires(
     scheduler: Scheduler,
 ) -> None:
     named = platform_of(scheduler).teams["research"].local_queue
@@ -55,7 +55,7 @@ def test_the_queue_that_a_run_names_is_the_one_that_the_policy_requires(
     assert f"'{prefix}' + variables.team" in expressions(policies_of(scheduler)["queue-name"])
 
 
-def test_placeholders_of_yunikorn_come_from_an_allowed_registry() -> None:
+def test_yunikorn_placeholders_come_from_an_allowed_registry() -> None:
     registry = yunikorn.PLACEHOLDER.partition("@")[0]
     found = {
         scheduler: registry in arguments.admission(parse(scheduler_values(scheduler))).registries
@@ -65,7 +65,7 @@ def test_placeholders_of_yunikorn_come_from_an_allowed_registry() -> None:
 
 
 @pytest.mark.parametrize("scheduler", [Scheduler.VOLCANO, Scheduler.NATIVE])
-def test_only_who_deploys_runs_makes_their_groups(scheduler: Scheduler) -> None:
+def test_only_deployers_may_create_pod_groups(scheduler: Scheduler) -> None:
     for role in access.ROLE_RULES:
         [rule] = rules(role, scheduler)
         assert rule["apiGroups"] == [backend(scheduler).pod_group_api]
@@ -74,15 +74,17 @@ def test_only_who_deploys_runs_makes_their_groups(scheduler: Scheduler) -> None:
 
 
 @pytest.mark.parametrize("scheduler", [Scheduler.KUEUE, Scheduler.YUNIKORN])
-def test_where_runs_bring_no_group_nobody_has_a_right_to_any(scheduler: Scheduler) -> None:
+def test_no_role_may_access_pod_groups_that_runs_do_not_create(scheduler: Scheduler) -> None:
     assert [rules(role, scheduler) for role in access.ROLE_RULES] == [[]] * len(access.ROLE_RULES)
 
 
 @pytest.mark.parametrize("scheduler", Scheduler)
-def test_a_namespace_bounds_pods_unless_a_queue_does_while_they_wait(scheduler: Scheduler) -> None:
+def test_namespace_quota_bounds_pods_unless_pending_pods_wait_in_a_queue(
+    scheduler: Scheduler,
+) -> None:
     config = parse(scheduler_values(scheduler))
-    nobody: Any = {}
-    team = arguments.teams(config, {}, nobody, _NoStorage())["research"]
+    without_identity: Any = {}
+    team = arguments.teams(config, {}, without_identity, _NoStorage())["research"]
     hard = limits.resource_quota("research", team.quota, of_pods=not team.queue_holds_quota)
     counts = f"requests.{naming.GPU}" in hard["spec"]["hard"]
     assert counts == (scheduler in (Scheduler.KUEUE, Scheduler.NATIVE))

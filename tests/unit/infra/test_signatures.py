@@ -1,4 +1,4 @@
-"""Signed images: who signs, where it holds, and what the controller may read for it."""
+"""Signed images: authorities, namespaces, and permissions of policy-controller."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ KEY = "arn:aws:kms:us-east-1:111122223333:key/01234567-89ab-cdef-0123-456789abcd
 OPT_IN = "policy.sigstore.dev/include"
 
 
-def test_an_identity_is_named_exactly_with_its_issuer() -> None:
+def test_keyless_identity_is_exact_and_has_its_issuer() -> None:
     spec = signatures.image_policy(Keyless(issuer=ISSUER, subject=SUBJECT))["spec"]
     [authority] = spec["authorities"]
     assert authority["keyless"]["identities"] == [{"issuer": ISSUER, "subject": SUBJECT}]
     assert authority["ctlog"]["url"] == "https://rekor.sigstore.dev"
 
 
-def test_a_key_is_named_where_it_lies() -> None:
+def test_key_authority_refers_to_the_key_location() -> None:
     [authority] = signatures.image_policy(KmsKey(uri=f"awskms:///{KEY}"))["spec"]["authorities"]
     assert authority["key"] == {"kms": f"awskms:///{KEY}"}
     assert "keyless" not in authority
 
 
-def test_every_image_is_asked_for_and_what_no_policy_knows_is_refused() -> None:
+def test_every_image_requires_a_signature_and_unmatched_images_are_rejected() -> None:
     spec = signatures.image_policy(Keyless(issuer=ISSUER, subject=SUBJECT))["spec"]
     assert spec["images"] == [{"glob": "**"}]
     assert spec["mode"] == "enforce"
@@ -44,7 +44,7 @@ def test_every_image_is_asked_for_and_what_no_policy_knows_is_refused() -> None:
     assert webhook["replicaCount"] > 1
 
 
-def test_only_namespaces_that_opt_in_are_asked_and_teams_of_such_a_stack_do() -> None:
+def test_only_opted_in_namespaces_are_checked_and_teams_opt_in() -> None:
     [expression] = policy_controller.VALUES["webhook"]["namespaceSelector"]["matchExpressions"]
     assert expression == {"key": OPT_IN, "operator": "In", "values": ["true"]}
     assert team.namespace("research", signed=True)["metadata"]["labels"][OPT_IN] == "true"
@@ -61,7 +61,7 @@ def _rendered(signed: dict[str, Any] | None) -> list[Record]:
 @pytest.mark.parametrize(
     "signed", [{"keyless": {"issuer": ISSUER, "subject": SUBJECT}}, {"kmsKey": KEY}]
 )
-def test_teams_come_after_the_policy_that_holds_for_them(signed: dict[str, Any]) -> None:
+def test_teams_depend_on_the_image_policy(signed: dict[str, Any]) -> None:
     records = {f"{r['type']}::{r['name']}": r for r in _rendered(signed)}
     [policy] = [r for r in records.values() if r["inputs"].get("kind") == "ClusterImagePolicy"]
     [controller] = [name for name in policy["dependsOn"] if "helm.sh/v3:Release" in name]
@@ -81,13 +81,13 @@ def test_teams_come_after_the_policy_that_holds_for_them(signed: dict[str, Any])
     assert ("kms:GetPublicKey" in documents[0]) == ("kmsKey" in signed)
 
 
-def test_without_signatures_there_is_no_controller_and_nobody_opts_in() -> None:
+def test_without_signatures_no_controller_is_installed_and_no_team_opts_in() -> None:
     text = json.dumps(_rendered(None))
     assert OPT_IN not in text
     assert "policy-controller" not in text
 
 
-def test_the_controller_reads_signatures_and_writes_nothing() -> None:
+def test_policy_controller_has_read_only_access() -> None:
     document = signature_reader.read_policy("111122223333", "us-east-1", KEY)
     actions = [action for s in document["Statement"] for action in s["Action"]]
     assert all(

@@ -217,20 +217,20 @@ MISTAKES: list[tuple[Callable[[dict[str, Any]], object], str]] = [
 
 
 @pytest.mark.parametrize(("edit", "expected"), MISTAKES)
-def test_one_mistake_is_one_issue(edit: Callable[[dict[str, Any]], object], expected: str) -> None:
+def test_each_mistake_is_one_issue(edit: Callable[[dict[str, Any]], object], expected: str) -> None:
     values = copy.deepcopy(STACK)
     edit(values)
     assert codes(issues(values)) == [expected]
 
 
-def test_no_number_or_version_is_suggested_for_another() -> None:
+def test_numbers_and_versions_get_no_spelling_suggestion() -> None:
     values = copy.deepcopy(STACK)
     values["cluster"]["version"] = "1.31"
     [line] = issues(values).lines
     assert "did you mean" not in line
 
 
-def test_an_account_without_quotes_is_not_echoed_as_another_number() -> None:
+def test_unquoted_account_id_is_not_echoed_as_another_number() -> None:
     values = copy.deepcopy(STACK)
     values["aws"]["account"] = 0o12345670123
     [line] = issues(values).lines

@@ -23,11 +23,11 @@ REMOTE = TeamSecret(name="hub", env=("HF_TOKEN", "HF_USER"), remote_key="acme/hu
 ELSEWHERE = TeamSecret(name="bus", env=("BUS_KEY",), remote_key="bus", store="vault")
 
 
-def test_a_secret_that_is_there_already_needs_nothing() -> None:
+def test_existing_secret_needs_no_objects() -> None:
     assert secrets.manifests("research", (THERE,), OWN) == []
 
 
-def test_a_secret_in_secrets_manager_is_read_as_the_team_and_key_by_key() -> None:
+def test_secrets_manager_secret_is_read_with_the_team_identity_per_key() -> None:
     store, external = secrets.manifests("research", (THERE, REMOTE), OWN)
     assert store["spec"]["provider"]["aws"] == {
         "service": "SecretsManager",
@@ -41,12 +41,12 @@ def test_a_secret_in_secrets_manager_is_read_as_the_team_and_key_by_key() -> Non
     assert {one["remoteRef"]["key"] for one in external["spec"]["data"]} == {"acme/hub"}
 
 
-def test_a_secret_of_another_store_needs_no_store_of_the_team() -> None:
+def test_secret_from_another_store_creates_no_team_store() -> None:
     [external] = secrets.manifests("research", (ELSEWHERE,), OWN)
     assert external["spec"]["secretStoreRef"] == {"kind": "ClusterSecretStore", "name": "vault"}
 
 
-def test_runs_are_told_the_variables_of_their_own_teams_secrets_only() -> None:
+def test_runs_get_variables_of_their_team_secrets_only() -> None:
     values = copy.deepcopy(stack_values())
     values["teams"][0]["secrets"] = [{"name": "tracking", "env": ["WANDB_API_KEY"]}]
     platform = platform_record.platform(parse(values), "example")
@@ -61,7 +61,7 @@ def _eks(**secret: Any) -> list[dict[str, Any]]:
     return render("example", values)
 
 
-def test_on_eks_the_store_names_the_role_that_the_stack_makes() -> None:
+def test_store_on_eks_uses_the_role_of_the_stack() -> None:
     records = _eks(remoteKey="acme/hub")
     [store] = [r for r in records if r["inputs"].get("kind") == "SecretStore"]
     [reader] = [
@@ -75,7 +75,7 @@ def test_on_eks_the_store_names_the_role_that_the_stack_makes() -> None:
 
 
 @pytest.mark.parametrize("secret", [{}, {"remoteKey": "acme/hub", "store": "vault"}])
-def test_no_role_is_made_for_secrets_that_are_not_in_secrets_manager(
+def test_no_role_is_created_for_secrets_outside_secrets_manager(
     secret: dict[str, str],
 ) -> None:
     assert "secrets-of-team" not in json.dumps(_eks(**secret))

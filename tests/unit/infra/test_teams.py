@@ -14,13 +14,13 @@ from training import spec
 from training.deployment.launchers import LAUNCHERS
 
 
-def test_the_strictest_pod_security_is_enforced() -> None:
+def test_restricted_pod_security_is_enforced() -> None:
     labels = team.namespace("research")["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
     assert labels[naming.TEAM] == "research"
 
 
-def test_the_quota_has_the_resources_that_runs_are_bounded_by() -> None:
+def test_quota_covers_the_resources_of_runs() -> None:
     quota = limits.Quota(cpu="512", memory="4Ti", gpus=32)
     assert limits.resource_quota("research", quota)["spec"]["hard"] == {
         "requests.cpu": "512",
@@ -31,7 +31,7 @@ def test_the_quota_has_the_resources_that_runs_are_bounded_by() -> None:
     }
 
 
-def test_containers_without_requests_get_some() -> None:
+def test_containers_without_requests_get_defaults() -> None:
     item = limits.limit_range("research")["spec"]["limits"][0]
     assert set(item["defaultRequest"]) == {"cpu", "memory"}
 
@@ -48,7 +48,7 @@ def rules(role: str) -> set[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("role", access.ROLE_RULES)
-def test_no_role_reads_secrets_opens_shells_or_changes_roles(role: str) -> None:
+def test_no_role_may_read_secrets_exec_or_change_roles(role: str) -> None:
     allowed = rules(role)
     resources = {resource for _, resource, _ in allowed}
     assert not resources & {"secrets", "pods/exec", "pods/attach", "pods/portforward", "*"}
@@ -58,7 +58,7 @@ def test_no_role_reads_secrets_opens_shells_or_changes_roles(role: str) -> None:
 
 
 @pytest.mark.parametrize("role", access.ROLE_RULES)
-def test_every_role_sees_why_a_run_waits(role: str) -> None:
+def test_every_role_can_see_why_a_run_is_pending(role: str) -> None:
     seen = {
         ("", "pods/log", "get"),
         ("", "events", "list"),
@@ -68,7 +68,7 @@ def test_every_role_sees_why_a_run_waits(role: str) -> None:
     assert seen <= rules(role)
 
 
-def test_researchers_change_nothing_leads_stop_runs_and_ci_deploys_them() -> None:
+def test_researchers_are_read_only_leads_delete_runs_and_ci_deploys_runs() -> None:
     writes = {"create", "update", "patch", "delete"}
     assert not {v for _, _, v in rules("researcher") | rules("auditor")} & writes
     assert ("jobset.x-k8s.io", "jobsets", "delete") in rules("lead")
@@ -77,7 +77,7 @@ def test_researchers_change_nothing_leads_stop_runs_and_ci_deploys_them() -> Non
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_ci_deploys_all_that_a_launcher_makes(launcher: str) -> None:
+def test_ci_may_deploy_every_object_of_a_launcher(launcher: str) -> None:
     for manifest in LAUNCHERS[launcher].render(run_of(launcher), platform()):
         group = manifest["apiVersion"].rpartition("/")[0]
         resource = f"{manifest['kind'].lower()}s"
@@ -85,7 +85,7 @@ def test_ci_deploys_all_that_a_launcher_makes(launcher: str) -> None:
         assert needed <= rules("deployer"), manifest["kind"]
 
 
-def test_what_no_namespace_holds_is_read_only_and_policies_are_shown_to_auditors_alone() -> None:
+def test_cluster_scoped_access_is_read_only_and_policies_are_for_auditors() -> None:
     found = [rule for rules in shared_view.RULES.values() for rule in rules]
     assert all(rule["verbs"] == ["get", "list", "watch"] for rule in found)
     resources = {resource for rule in found for resource in rule["resources"]}
@@ -105,7 +105,7 @@ def test_each_role_is_bound_to_its_group() -> None:
     assert group("deployer") == "trainyard:deployer"
 
 
-def test_training_pods_have_no_role_and_no_token() -> None:
+def test_training_pods_have_no_role_binding_and_no_token() -> None:
     account = access.service_account("research")
     assert account["metadata"]["name"] == "llm-trainer"
     assert account["automountServiceAccountToken"] is False
@@ -113,12 +113,12 @@ def test_training_pods_have_no_role_and_no_token() -> None:
     assert all(s["kind"] == "Group" for found in subjects for s in found)
 
 
-def test_everything_is_denied_that_no_policy_names() -> None:
+def test_traffic_is_denied_by_default() -> None:
     spec = network_policies.default_deny("research")["spec"]
     assert spec == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
 
 
-def test_pods_of_runs_reach_each_other_and_dns_and_prometheus_reaches_them() -> None:
+def test_run_pods_reach_each_other_and_dns_and_prometheus_reaches_them() -> None:
     found = {p["metadata"]["name"]: p["spec"] for p in network_policies.policies("research", [])}
     assert set(found) == {"default-deny", "allow-dns", "allow-run-traffic", "allow-monitoring"}
     peers = found["allow-run-traffic"]["ingress"][0]["from"]
@@ -137,7 +137,7 @@ def test_pods_of_runs_reach_each_other_and_dns_and_prometheus_reaches_them() -> 
         *((port, False) for port in (22, 443, 8080, 8888, 10250, 30000, 32767)),
     ],
 )
-def test_pods_of_runs_reach_each_other_on_the_ports_of_a_run_only(
+def test_run_pods_reach_each_other_on_run_ports_only(
     direction: str, port: int, open_: bool
 ) -> None:
     ports = network_policies.allow_run_traffic("research")["spec"][direction][0]["ports"]
@@ -145,7 +145,7 @@ def test_pods_of_runs_reach_each_other_on_the_ports_of_a_run_only(
     assert any(p["port"] <= port <= p.get("endPort", p["port"]) for p in ports) == open_
 
 
-def test_every_port_that_a_run_may_be_given_is_open() -> None:
+def test_every_possible_run_port_is_open() -> None:
     first, last = naming.RENDEZVOUS_PORTS
     assert first <= spec.RENDEZVOUS_PORT_BASE
     assert last >= spec.RENDEZVOUS_PORT_BASE + spec.RENDEZVOUS_PORT_COUNT - 1
@@ -160,7 +160,7 @@ def test_every_port_that_a_run_may_be_given_is_open() -> None:
         ("::/0", {"cidr": "::/0", "except": ["fd00:ec2::/32"]}),
     ],
 )
-def test_object_storage_is_reached_and_the_metadata_service_is_not(
+def test_object_storage_is_reachable_and_the_metadata_service_is_not(
     cidr: str, block: dict[str, Any]
 ) -> None:
     spec = network_policies.allow_object_storage("research", [cidr])["spec"]
@@ -168,14 +168,14 @@ def test_object_storage_is_reached_and_the_metadata_service_is_not(
     assert spec["egress"][0]["ports"] == [{"protocol": "TCP", "port": 443}]
 
 
-def test_a_service_of_the_node_is_reached_by_its_own_address_only() -> None:
+def test_node_service_is_reachable_by_its_own_address_only() -> None:
     found = network_policies.policies("research", [], [naming.POD_IDENTITY_AGENT])
     spec = found[-1]["spec"]
     assert spec["egress"][0]["to"] == [{"ipBlock": {"cidr": "169.254.170.23/32"}}]
     assert spec["egress"][0]["ports"] == [{"protocol": "TCP", "port": 80}]
 
 
-def test_volumes_are_shared_by_all_pods_of_a_gang() -> None:
+def test_volumes_are_read_write_many() -> None:
     volume = NamedStorageClass(
         storage_class="shared", sizes=VolumeSizes(checkpoints="5Ti", datasets="2Ti")
     ).volumes("research")
@@ -186,14 +186,14 @@ def test_volumes_are_shared_by_all_pods_of_a_gang() -> None:
     assert "volumeName" not in claim["spec"]
 
 
-def test_a_volume_that_exists_is_claimed_by_name_and_never_the_default_class() -> None:
+def test_existing_volume_is_claimed_by_name_without_the_default_class() -> None:
     made = Volume(size="5Ti", storage_class="", name="research-checkpoints")
     spec = volumes.claim("research", "checkpoints", made)["spec"]
     assert spec["volumeName"] == "research-checkpoints"
     assert spec["storageClassName"] == ""
 
 
-def test_a_team_queues_in_its_own_cluster_queue() -> None:
+def test_local_queue_points_to_the_cluster_queue_of_the_team() -> None:
     queue = team.local_queue("research")
     assert queue["metadata"]["namespace"] == "team-research"
     assert queue["spec"]["clusterQueue"] == "team-research"

@@ -15,19 +15,19 @@ from infra.queueing.priorities import PRIORITIES
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_every_name_that_a_stack_file_may_use_has_a_tier() -> None:
+def test_every_tier_name_of_the_stack_file_is_defined() -> None:
     assert set(TIERS) == set(get_args(TierName))
 
 
 @pytest.mark.parametrize("tier", TIERS.values(), ids=lambda tier: tier.name)
-def test_a_tier_orders_every_purchase_model_once_and_names_a_priority(tier: Tier) -> None:
+def test_tier_orders_every_purchase_model_once_and_has_a_priority(tier: Tier) -> None:
     assert sorted(tier.purchase_order, key=lambda m: m.name) == sorted(
         PurchaseModel, key=lambda m: m.name
     )
     assert tier.default_priority in PRIORITIES
 
 
-def test_no_other_module_states_the_name_of_a_tier() -> None:
+def test_no_other_module_contains_tier_names() -> None:
     homes = {"infra/domain/tier.py", "policies/rules/names.py"}
     found = {
         path.relative_to(ROOT).as_posix()

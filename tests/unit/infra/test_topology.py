@@ -1,4 +1,4 @@
-"""Levels of the network: named only where every node of a pool has the label."""
+"""Topology levels: used only where every node of a pool has the label."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def managed(*types: str, nodes: Nodes = Nodes.MANAGED) -> NodePool:
     return pool(nodes=nodes, instance_types=types)
 
 
-def test_nodes_that_are_there_already_tell_zones_only() -> None:
+def test_existing_nodes_have_the_zone_level_only() -> None:
     assert topology.pool_topology(pool()).levels == (naming.ZONE, naming.HOSTNAME)
 
 
-def test_simulated_nodes_stand_in_racks_of_four() -> None:
+def test_simulated_nodes_are_in_racks_of_four() -> None:
     five = simulated(instance_types=("p4d.24xlarge",), max=5)
     racks = [
         node_pools.node(five, index)["metadata"]["labels"][naming.RACK] for index in range(five.max)
@@ -46,20 +46,20 @@ def test_simulated_nodes_have_the_label_of_every_level(nodes: Nodes) -> None:
     assert set(topology.pool_topology(one).levels) <= labels.keys()
 
 
-def test_ec2_tells_the_place_of_types_for_training() -> None:
+def test_ec2_reports_topology_levels_for_training_types() -> None:
     levels = topology.pool_topology(managed("p4d.24xlarge", "p5.48xlarge")).levels
     assert levels == (naming.ZONE, *ec2.TOPOLOGY_LABELS, naming.HOSTNAME)
 
 
-def test_one_type_without_a_place_takes_the_levels_from_its_pool() -> None:
+def test_one_type_without_topology_removes_the_levels_from_its_pool() -> None:
     assert topology.pool_topology(managed("p4d.24xlarge", "p3.16xlarge")) == topology.FLAT
 
 
-def test_types_with_a_place_are_types_of_the_catalog() -> None:
+def test_types_with_topology_are_in_the_catalog() -> None:
     assert catalog.load().types.keys() >= ec2.TYPES_WITH_TOPOLOGY
 
 
-def test_a_gang_is_packed_by_the_narrowest_level_that_all_its_pools_have() -> None:
+def test_gang_topology_is_the_narrowest_level_of_all_its_pools() -> None:
     near, far = managed("p4d.24xlarge"), managed("p3.16xlarge")
     assert topology.gang_level([near]) == ec2.TOPOLOGY_LABELS[-1]
     assert topology.gang_level([near, far]) == naming.ZONE
@@ -86,7 +86,7 @@ def on(nodes: str, network: str) -> list[dict[str, Any]]:
         ("kwok", "tcp", naming.PREFERRED_TOPOLOGY, naming.RACK),
     ],
 )
-def test_a_gang_wishes_for_a_rack_and_over_efa_insists_on_a_zone(
+def test_gang_prefers_a_rack_and_requires_a_zone_over_efa(
     nodes: str, network: str, annotation: str, level: str
 ) -> None:
     offered = platform(nodePools=on(nodes, network))
@@ -95,7 +95,7 @@ def test_a_gang_wishes_for_a_rack_and_over_efa_insists_on_a_zone(
     assert GANGS.topology(gang, offered, pools) == {annotation: level}
 
 
-def test_a_run_of_one_node_has_nothing_to_gather() -> None:
+def test_single_node_run_has_no_topology_request() -> None:
     offered = platform(nodePools=on("kwok", "efa"))
     single = run(nodes=1)
     pools = placement.eligible_pools(single, offered)
@@ -103,7 +103,7 @@ def test_a_run_of_one_node_has_nothing_to_gather() -> None:
     assert found == {naming.PREFERRED_TOPOLOGY: naming.ZONE}
 
 
-def test_each_flavor_names_the_levels_of_its_own_pool() -> None:
+def test_each_flavor_refers_to_the_topology_of_its_pool() -> None:
     values = stack_values()
     values["nodePools"][1] |= {"nodes": "kwok"}
     names = {p.name: kueue.flavor(p)["spec"]["topologyName"] for p in parse(values).pools}

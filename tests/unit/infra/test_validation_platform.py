@@ -1,4 +1,4 @@
-"""The platform's checks of itself: whose capacity they take, what they may reach, what they compare."""
+"""Platform validation: quota, network isolation and expected values of its checks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KWOK = {
 
 
 def args(section: dict[str, Any] | None = None, **stack_facts: Any) -> ValidationArgs:
-    """The example stack with checks of its nodes."""
+    """Validation arguments of the example stack."""
     config = parse(stack_values() | {"validation": section or {}} | stack_facts)
     found = arguments(config, platform_record.platform(config, "example"), {"trainer": IMAGE})
     assert found
@@ -64,14 +64,14 @@ def pools(**changed: Any) -> list[dict[str, Any]]:
     return [first | changed, *others]
 
 
-def test_a_stack_that_wants_none_has_none() -> None:
+def test_validation_is_off_by_default() -> None:
     config = parse(stack_values())
     assert (
         arguments(config, platform_record.platform(config, "example"), {"trainer": IMAGE}) is None
     )
 
 
-def test_every_gpu_pool_whose_nodes_run_pods_has_a_template_of_each_check() -> None:
+def test_every_gpu_pool_that_runs_pods_has_a_template_per_check() -> None:
     found = templates(args(nodePools=[*stack_values()["nodePools"], KWOK]))
     kinds = ("smoke", "collective", "train-single", "train-multi")
     of_pools = {f"{kind}-{pool}" for kind in kinds for pool in ("ondemand", "spot")}
@@ -82,7 +82,7 @@ def test_every_gpu_pool_whose_nodes_run_pods_has_a_template_of_each_check() -> N
         assert template["metadata"]["namespace"] == naming.VALIDATION_NAMESPACE
 
 
-def test_the_image_knows_every_check_that_is_asked_of_it() -> None:
+def test_image_supports_every_requested_check() -> None:
     checks = {"smoke", *GANG_CHECKS, *WAITS}
     for template in templates(args()).values():
         command = pod(template)["containers"][0]["command"]
@@ -92,17 +92,17 @@ def test_the_image_knows_every_check_that_is_asked_of_it() -> None:
             Expected.from_json(option(template, "expect"))
 
 
-def test_templates_start_nothing_until_somebody_does() -> None:
+def test_templates_are_suspended() -> None:
     assert all(one["spec"]["suspend"] for one in templates(args()).values())
 
 
-def test_weekly_checks_are_of_nodes_that_are_there_anyway() -> None:
+def test_weekly_checks_run_on_permanent_nodes_only() -> None:
     found = templates(args({"weekly": True}, nodePools=pools(min=2)))
     started = {name for name, one in found.items() if not one["spec"]["suspend"]}
     assert started == {"smoke-ondemand", "collective-ondemand"}
 
 
-def test_a_check_takes_whole_nodes_of_its_pool_and_no_more_than_they_have() -> None:
+def test_check_requests_fit_whole_nodes_of_its_pool() -> None:
     found = args(nodePools=pools(min=3))
     for name, template in templates(found).items():
         if "queueing" in name:
@@ -123,7 +123,7 @@ def test_a_check_takes_whole_nodes_of_its_pool_and_no_more_than_they_have() -> N
     ("least", "most", "nodes"),
     [(0, 4, (1, 2, 1, 2)), (3, 4, (3, 3, 1, 2)), (1, 1, (1, 1, 1, None))],
 )
-def test_all_nodes_that_are_always_there_are_checked(
+def test_every_permanent_node_is_checked(
     least: int, most: int, nodes: tuple[int | None, ...]
 ) -> None:
     small = [team | {"guaranteed": {}} for team in stack_values()["teams"]]
@@ -138,7 +138,7 @@ def test_all_nodes_that_are_always_there_are_checked(
         assert (job["parallelism"], job["completions"]) == (count, count)
 
 
-def test_pods_of_a_gang_find_each_other_by_the_name_of_their_job() -> None:
+def test_gang_pods_find_each_other_by_the_job_name() -> None:
     template = templates(args())["collective-spot"]
     assert option(template, "leader") == "$(TRAINYARD_JOB)-0.validation"
     assert pod(template)["subdomain"] == component.service()["metadata"]["name"]
@@ -151,16 +151,16 @@ def test_pods_of_a_gang_find_each_other_by_the_name_of_their_job() -> None:
     assert selector.items() <= labels.items()
 
 
-def test_ranks_compare_with_what_the_stack_says_of_the_pool() -> None:
+def test_ranks_compare_with_the_facts_of_the_pool() -> None:
     found = templates(args({"minGBps": {"spot": 40}}))
-    told = json.loads(option(found["collective-spot"], "expect"))
-    assert told["models"] == ["a100"] and told["zone"] == "us-east-1a"
-    assert told["fabric_devices"] == 4 and told["gbps"] == 40
+    expected = json.loads(option(found["collective-spot"], "expect"))
+    assert expected["models"] == ["a100"] and expected["zone"] == "us-east-1a"
+    assert expected["fabric_devices"] == 4 and expected["gbps"] == 40
     assert "gbps" not in json.loads(option(found["collective-ondemand"], "expect"))
     assert "fabric_devices" not in json.loads(option(found["smoke-spot"], "expect"))
 
 
-def test_simulated_nodes_are_asked_for_nothing_that_only_machines_have() -> None:
+def test_simulated_nodes_are_not_checked_for_hardware() -> None:
     simulated = [
         p | {"nodes": "process", "min": p["max"], "network": "tcp"}
         for p in pools(max=2)
@@ -175,7 +175,7 @@ def test_simulated_nodes_are_asked_for_nothing_that_only_machines_have() -> None
 
 
 def variables(template: dict[str, Any]) -> dict[str, str]:
-    """Literal ones of the check's container."""
+    """Literal environment variables of the check's container."""
     return {e["name"]: e["value"] for e in pod(template)["containers"][0]["env"] if "value" in e}
 
 
@@ -185,10 +185,10 @@ def of_pools(*found: NodePool) -> dict[str, dict[str, Any]]:
     return {one["metadata"]["name"]: one for one in made}
 
 
-def test_what_carries_collectives_follows_from_the_pools_network() -> None:
+def test_collective_transport_follows_the_network_of_the_pool() -> None:
     found = of_pools(gpu_pool(), ROCE)
-    told = variables(found["collective-ondemand"])
-    assert told["FI_PROVIDER"] == "efa" and told["NCCL_DEBUG"] == "INFO"
+    env = variables(found["collective-ondemand"])
+    assert env["FI_PROVIDER"] == "efa" and env["NCCL_DEBUG"] == "INFO"
     assert variables(found["train-multi-ondemand"])["NCCL_DEBUG"] == "WARN"
     assert "NCCL_DEBUG" not in variables(found["smoke-ondemand"])
     assert json.loads(option(found["collective-ondemand"], "expect"))["mtu"] == 9001
@@ -200,7 +200,7 @@ def test_what_carries_collectives_follows_from_the_pools_network() -> None:
 
 
 @pytest.mark.parametrize("pool", [SLICED, SERVED, CUT], ids=lambda pool: str(pool.name))
-def test_of_gpus_that_are_shared_one_part_is_checked_and_no_gang_is_made(pool: NodePool) -> None:
+def test_shared_gpus_are_checked_by_one_share_without_a_gang(pool: NodePool) -> None:
     found = of_pools(pool)
     assert set(found) == {f"smoke-{pool.name}", f"train-single-{pool.name}"}
     for template in found.values():
@@ -209,10 +209,12 @@ def test_of_gpus_that_are_shared_one_part_is_checked_and_no_gang_is_made(pool: N
 
 
 @pytest.mark.parametrize("pool", [SLICED, SERVED, CUT], ids=lambda pool: str(pool.name))
-def test_commands_on_the_stack_know_a_pool_without_gangs(pool: NodePool) -> None:
+def test_stack_facts_mark_a_pool_without_gangs(pool: NodePool) -> None:
     found = args()
-    told = dataclasses.replace(found, platform=dataclasses.replace(found.platform, pools=(pool,)))
-    [known] = stack_facts.parse(component.stack_facts(told)["data"][stack_facts.KEY]).pools
+    changed = dataclasses.replace(
+        found, platform=dataclasses.replace(found.platform, pools=(pool,))
+    )
+    [known] = stack_facts.parse(component.stack_facts(changed)["data"][stack_facts.KEY]).pools
     assert pool.sharing and known.no_gang_reason.startswith(
         f"its GPUs are shared ({pool.sharing.mode.value})"
     )
@@ -220,7 +222,7 @@ def test_commands_on_the_stack_know_a_pool_without_gangs(pool: NodePool) -> None
     assert {one.no_gang_reason for one in whole if one.gpu} == {""}
 
 
-def test_gpus_are_borrowed_by_a_queue_that_owns_none_and_yields_first() -> None:
+def test_validation_queue_borrows_gpus_and_is_preempted_first() -> None:
     queue = component.borrowing_queue(args())["spec"]
     [group] = queue["resourceGroups"]
     quotas = [r for flavor in group["flavors"] for r in flavor["resources"]]
@@ -237,7 +239,7 @@ def test_gpus_are_borrowed_by_a_queue_that_owns_none_and_yields_first() -> None:
     assert labels[naming.WORKLOAD_PRIORITY] == "best-effort-training"
 
 
-def test_the_check_of_queues_has_room_for_one_job_and_no_part_in_the_cohort() -> None:
+def test_queue_check_has_quota_for_one_job_outside_the_cohort() -> None:
     queue = component.own_queue()["spec"]
     assert "cohortName" not in queue
     assert queue["preemption"]["withinClusterQueue"] == "LowerPriority"
@@ -256,7 +258,7 @@ def test_the_check_of_queues_has_room_for_one_job_and_no_part_in_the_cohort() ->
 
 
 @pytest.mark.parametrize("scheduler", [s for s in Scheduler if s is not Scheduler.KUEUE])
-def test_another_scheduler_has_no_queue_for_checks(scheduler: Scheduler) -> None:
+def test_other_schedulers_have_no_validation_queue(scheduler: Scheduler) -> None:
     config = parse(scheduler_values(scheduler) | {"validation": {}})
     found = arguments(config, platform_record.platform(config, "example"), {"trainer": IMAGE})
     assert found and not found.queued
@@ -265,14 +267,14 @@ def test_another_scheduler_has_no_queue_for_checks(scheduler: Scheduler) -> None
     assert not set(templates(found)) & set(WAITS)
 
 
-def test_only_the_namespace_itself_may_use_its_queues() -> None:
+def test_only_the_validation_namespace_may_use_its_queues() -> None:
     for queue in (component.borrowing_queue(args()), component.own_queue()):
         assert queue["spec"]["namespaceSelector"] == {
             "matchLabels": {"kubernetes.io/metadata.name": naming.VALIDATION_NAMESPACE}
         }
 
 
-def test_pods_are_restricted_and_closed_in() -> None:
+def test_validation_pods_are_restricted_and_isolated() -> None:
     labels = component.namespace(signed=True)["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
     assert labels[naming.SIGNED_IMAGES] == "true"
@@ -287,7 +289,7 @@ def test_pods_are_restricted_and_closed_in() -> None:
         assert security["capabilities"] == {"drop": ["ALL"]}
 
 
-def test_the_stack_says_what_it_consists_of_and_what_its_nodes_must_show() -> None:
+def test_stack_facts_list_operators_pools_and_expected_labels() -> None:
     manifest = component.stack_facts(args({"minGBps": {"spot": 40}}))
     assert manifest["metadata"]["name"] == "trainyard-stack"
     facts = json.loads(manifest["data"]["stack.json"])
@@ -306,8 +308,8 @@ def test_the_stack_says_what_it_consists_of_and_what_its_nodes_must_show() -> No
     assert facts["expected"]["cpu"]["allocatable"] == {}
 
 
-def test_commands_survive_a_shell_and_the_kubelet() -> None:
-    """`$(...)` is for the kubelet; nothing else in a command may look like it."""
+def test_commands_are_safe_for_shell_and_kubelet_expansion() -> None:
+    """The kubelet expands `$(...)`: any other `$(` in a command must be escaped."""
     for template in templates(args()).values():
         command = pod(template)["containers"][0]["command"]
         assert shlex.split(shlex.join(command)) == command
