@@ -141,11 +141,11 @@ def _install_commands(state: paths.State, tools: Toolchain) -> None:
     if kubectl := tools.binaries.get("kubectl"):
         _symlink(kubectl, folder / "kubectl")
     pulumi = tools.binaries["pulumi"]
-    beside = pulumi.resolve().parent / "pulumi-language-python"
-    if beside.exists():
+    language_host = pulumi.resolve().parent / "pulumi-language-python"
+    if language_host.exists():
         for name in ("pulumi", "pulumi-language-python", "pulumi-language-python-exec"):
-            if (beside.parent / name).exists():
-                _symlink(beside.parent / name, folder / name)
+            if (language_host.parent / name).exists():
+                _symlink(language_host.parent / name, folder / name)
         return
     # The engine looks for language hosts next to its executable, hence a hard link.
     _hard_link(pulumi, folder / "pulumi")

@@ -122,7 +122,7 @@ class Drills:
 
 @pytest.fixture(scope="module")
 def drills(cluster: Cluster) -> Iterator[Drills]:
-    """The deployed drill and a trained run; deleted at the end."""
+    """The deployed restore drill and its volume; deleted at the end."""
     sources = digest(paths.PROJECT)
     # Now, so that no edit of the sources intervenes.
     snapshot(sources, cluster.state)

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.sandbox
 
 Json = dict[str, Any]
 
-STACK = CheckedStack(name="climbed")
+STACK = CheckedStack(name="readiness")
 POOL = TEAM = STACK.name
 STEP_S = 60.0
 
